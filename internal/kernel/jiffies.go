@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 )
 
 // Clock is the kernel's jiffies, the clock that eBPF programs compare leases with: reading it costs
@@ -35,9 +36,6 @@ type sample struct {
 // resample is how long a reading is relied on. The two clocks do not drift (both follow
 // tick_do_update_jiffies64, kernel/time/tick-sched.c); this is for a guest that was stopped.
 const resample = time.Second
-
-// rates are the values that CONFIG_HZ has in the kernel's Kconfig files.
-var rates = []uint64{24, 48, 64, 100, 128, 200, 250, 256, 300, 500, 512, 1000, 1024, 1200}
 
 var shared = sync.OnceValues(func() (*Clock, error) {
 	read, err := jiffiesReader()
@@ -87,11 +85,9 @@ func newClock(read func() (sample, error), mono func() time.Duration) (*Clock, e
 	if err != nil {
 		return nil, err
 	}
-	hz := rateSinceBoot(s)
-	if hz == 0 {
-		if hz, err = rateMeasured(read); err != nil {
-			return nil, err
-		}
+	hz, err := rate()
+	if err != nil {
+		return nil, err
 	}
 	return &Clock{hz: hz, at: s.mono, ticks: s.ticks, sample: read, mono: mono}, nil
 }
@@ -151,72 +147,18 @@ func (c *Clock) Remaining(expires uint64) time.Duration {
 		time.Duration(left%c.hz)*time.Second/time.Duration(c.hz)
 }
 
-// rateSinceBoot finds HZ from one sample: jiffies begin 300 s before 1<<32 (INITIAL_JIFFIES,
-// include/linux/jiffies.h) and have ticked since boot. It is 0 where that leaves a doubt.
-func rateSinceBoot(s sample) uint64 {
-	const slack = 5 // seconds; the first ticks of a boot are not exact
-	up := s.mono.Seconds()
-	found := uint64(0)
-	for _, hz := range rates {
-		expect := float64(uint64(1)<<32) + (up-300)*float64(hz)
-		if math.Abs(float64(s.ticks)-expect) > slack*float64(hz) {
-			continue
-		}
-		if found != 0 {
-			return 0
-		}
-		found = hz
+// rate is the number of jiffies in a second: the resolution of a coarse clock is a tick
+// (KTIME_LOW_RES, include/linux/hrtimer_defs.h).
+func rate() (hz uint64, err error) {
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return 0, fmt.Errorf("find the rate of jiffies: %w", err)
 	}
-	return found
-}
-
-// measuring is how long it may take to find HZ.
-const measuring = 3 * time.Second
-
-// rateMeasured finds HZ from the time between two ticks at least 60 jiffies apart, further apart
-// where a tick comes late: under a hypervisor that lets the core wait.
-func rateMeasured(read func() (sample, error)) (uint64, error) {
-	first, err := nextTick(read)
-	if err != nil {
-		return 0, err
+	ns := tick.Nano()
+	if ns <= 0 {
+		return 0, fmt.Errorf("find the rate of jiffies: a tick of %d ns", ns)
 	}
-	measured := 0.0
-	for last := first; last.mono < first.mono+measuring; {
-		time.Sleep(10 * time.Millisecond)
-		if last, err = nextTick(read); err != nil {
-			return 0, err
-		}
-		if last.ticks < first.ticks+60 || last.mono < first.mono+50*time.Millisecond {
-			continue
-		}
-		measured = float64(last.ticks-first.ticks) / (last.mono - first.mono).Seconds()
-		for _, hz := range rates {
-			if math.Abs(measured/float64(hz)-1) < 0.01 {
-				return hz, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("find the rate of jiffies: %.1f a second is no CONFIG_HZ; is the clock "+
-		"of this machine being stopped?", measured)
-}
-
-// sharp is how far apart two readings may be for the tick between them to have a time: a process
-// that had to wait for a core between them would measure 256 jiffies a second where there are 250.
-const sharp = 200 * time.Microsecond
-
-// nextTick waits until jiffies change, and for a sharp change for a second.
-func nextTick(read func() (sample, error)) (sample, error) {
-	first, err := read()
-	s := first
-	for before := s; err == nil && s.mono <= first.mono+time.Second; before = s {
-		if s, err = read(); s.ticks == before.ticks+1 && s.mono-before.mono < sharp {
-			return s, err
-		}
-	}
-	if err == nil && s.ticks == first.ticks {
-		err = fmt.Errorf("find the rate of jiffies: they stand still at %d", s.ticks)
-	}
-	return s, err
+	return uint64((int64(time.Second) + ns/2) / ns), nil
 }
 
 // jiffiesReader loads a program that writes jiffies into its map; running it takes a few
