@@ -328,8 +328,8 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 func asksTags(p *policy.Policy) bool {
 	for _, r := range slices.Concat(p.Protect, p.Rules) {
 		for i := range r.Match {
-			switch r.Match[i].Field {
-			case field.VLAN, field.InnerVLAN, field.Tags:
+			f := r.Match[i].Field
+			if f == field.Tags || f.Info().Header.Presence().Tags > 0 {
 				return true
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"levee/internal/filter/plan"
 	"levee/internal/filter/price"
 	"levee/internal/filter/shadow"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -69,16 +70,15 @@ func (r *Reader) of(ctx context.Context, a *dataplane.Attachment) (*Policy, erro
 }
 
 // VerdictOf is what becomes of a packet that an action counts: pass, drop, answer, or nothing.
-func VerdictOf(action string) string {
-	switch action {
-	case "pass", "protect", "fragments", "divert":
-		return "pass"
-	case "drop", "limit":
-		return "drop"
-	case "cookie":
+func VerdictOf(word string) string {
+	switch a, ok := action.Named(word); {
+	case !ok || !a.MayDecide():
+		return ""
+	case a == action.Cookie:
 		return "answer"
+	default:
+		return a.Verdict().String()
 	}
-	return ""
 }
 
 func newShadow(s *dataplane.ShadowState) *Shadow {

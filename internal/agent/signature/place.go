@@ -17,7 +17,7 @@ func forget(p *policy.Policy) (*policy.Policy, bool) {
 	q := *p
 	q.Rules = nil
 	for _, r := range p.Rules {
-		if r.Action != action.Limit && r.Action != action.Cookie && r.Action != action.Track {
+		if !r.Action.DecidesSome() {
 			q.Rules = append(q.Rules, r)
 		}
 	}

@@ -28,14 +28,13 @@ type number struct {
 }
 
 // numeric are the fields that rules ask for as numbers, flags and types, and that tell of the
-// sender. What an Ethernet header says, the last router has written. Whether a connection is known,
-// or a source proven, a sample does not tell.
+// sender. What an Ethernet header says, the last router has written. A sample does not tell what
+// earlier packets have told.
 var numeric = func() (out []field.Field) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		info := f.Info()
 		byValue := info.Compare == field.ByRange || info.Compare == field.ByMask
-		if byValue && !info.Ethernet && f != field.Flow && f != field.Proven &&
-			info.Header != field.InIPv6 {
+		if byValue && !info.Ethernet && !info.Remembered && info.Header != field.InIPv6 {
 			out = append(out, f)
 		}
 	}

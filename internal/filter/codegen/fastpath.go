@@ -199,7 +199,7 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 func (c *compiler) fastClass(class ir.Class, l4 int16) {
 	ch := c.plan.ChainOf[class.Index()]
 	for i, uses := range ch.Asks {
-		if f := field.Field(i); uses && !f.Info().Hot && f != field.Flow && f != field.Proven {
+		if f := field.Field(i); uses && !f.Info().Hot && !f.Info().Remembered {
 			c.fastField(f, class, l4)
 			at, n := c.fieldAt(f)
 			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))

@@ -431,9 +431,7 @@ var ruleWords, verdictWords, malformedWords = func() (rules, verdicts, malformed
 		if a.Decides && !a.Effect {
 			verdicts = append(verdicts, a.Word)
 		}
-		switch a.Action {
-		case action.Limit, action.Cookie, action.Track, action.Divert:
-		default:
+		if !a.Effect || a.May&action.MayMeetMalformed != 0 {
 			malformed = append(malformed, a.Word)
 		}
 	}

@@ -82,9 +82,8 @@ func (g *generator) within() string {
 	used := map[string]bool{}
 	for range 1 + g.r.IntN(4) { // what cannot be asked there is left out
 		k, not := g.kind(), g.chance(5)
-		if k == kEtherFrom || k == kEtherTo || k == kProven || k >= numKinds &&
-			(moreNumbers[k-numKinds].Form == field.FormInner ||
-				moreNumbers[k-numKinds].Field == field.Flow) {
+		if k == kEtherFrom || k == kEtherTo || k == kProven ||
+			k >= numKinds && moreNumbers[k-numKinds].Form == field.FormInner {
 			continue
 		}
 		if t := g.term(k, false); t != "" && g.fits(used, k, not) {

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"math"
 	"slices"
 
 	"levee/internal/lang/field"
@@ -74,8 +75,8 @@ func byClass(f field.Field, c Class) []field.Range {
 		return one(1)
 	case f == field.Fragment:
 		return one(0)
-	case f != field.Proto:
-		return nil
+	case f != field.Proto: // nobody has said which: any, or its rules would go
+		return span(0, math.MaxUint64)
 	case c.Transport != Other:
 		return one(protoOf(c))
 	case c.Fragment: // a later fragment, whatever its protocol

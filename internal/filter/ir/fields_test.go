@@ -322,6 +322,16 @@ func TestOnlyFieldsByClassDifferWithinAFamily(t *testing.T) {
 	}
 }
 
+// What the table says is told by the class, and is not told here, is any value, so that no rule
+// goes.
+func TestFieldByClassThatNoClassTellsHasAllValues(t *testing.T) {
+	for _, c := range Classes() {
+		if got := byClass(field.TTL, c); !sameRanges(got, span(0, 1<<64-1)) {
+			t.Errorf("%v: TTL %v", c, got)
+		}
+	}
+}
+
 func TestEveryFieldIsPrinted(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		if words[f] == "" {

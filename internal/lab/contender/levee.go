@@ -59,7 +59,14 @@ func (l *levee) Dropped(ctx context.Context) (uint64, error) { return LeveeDropp
 func (l *levee) Remove(ctx context.Context) error { return LeveeDown(ctx, l.site) }
 
 // drops are the actions that throw the packets away that they count.
-var drops = []string{action.Drop.String(), action.Limit.String(), action.Cookie.String()}
+var drops = func() (words []string) {
+	for _, a := range action.Table() {
+		if a.Action.MayDecide() && a.Verdict == action.Drop {
+			words = append(words, a.Word)
+		}
+	}
+	return words
+}()
 
 // LeveeDropped adds up levee's counters of rules that drop.
 func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {

@@ -44,8 +44,10 @@ const (
 	// other rules before it then, in any order. So the effect must give the same before, between
 	// and behind all others.
 	MayBeBytecode
+	// MayMeetMalformed: the rule may be about malformed frames, of which no field is known.
+	MayMeetMalformed
 
-	All = GoesOn | MayGo | MayShare | MayBeTree | MayBeBytecode
+	All = GoesOn | MayGo | MayShare | MayBeTree | MayBeBytecode | MayMeetMalformed
 )
 
 // unlisted is the row of what is no action of the language.
@@ -75,6 +77,10 @@ func (a Action) MayDecide() bool {
 	i := a.Info()
 	return i.Decides || i.Effect && i.May&GoesOn == 0
 }
+
+// DecidesSome reports whether the effect decides some of the packets that meet the rule, by those
+// before them, and lets the others go on.
+func (a Action) DecidesSome() bool { return a.MayDecide() && !a.Decides() }
 
 // Decides reports whether a packet that the rule matches meets no rule behind it.
 func (a Action) Decides() bool { return a.Info().Decides }

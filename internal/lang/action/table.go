@@ -30,7 +30,7 @@ var table = []Info{
 	},
 	{
 		Action: Count, Word: "count",
-		Effect: true, May: GoesOn | MayGo | MayShare | MayBeBytecode,
+		Effect: true, May: GoesOn | MayGo | MayShare | MayBeBytecode | MayMeetMalformed,
 		Others: "counter",
 	},
 	{
@@ -40,7 +40,7 @@ var table = []Info{
 	},
 	{
 		Action: Log, Word: "log",
-		Effect: true, May: GoesOn | MayGo | MayShare, Behind: "sample",
+		Effect: true, May: GoesOn | MayGo | MayShare | MayMeetMalformed, Behind: "sample",
 		Others: "nflog ulog trace",
 	},
 	{

@@ -32,6 +32,9 @@ type Info struct {
 	// Ethernet says that packets have the field by an Ethernet header or its tags. Devices whose
 	// packets begin with IP have only IPv4 and IPv6, and of the field no other values than these.
 	Ethernet bool
+	// Remembered says that packets before this one have told the value: no byte of the packet has
+	// it, and nobody knows it of a packet within a tunnel.
+	Remembered bool
 	// Address and Port are the fields that a pair consists of, besides the protocol. A service has
 	// no Address.
 	Address, Port Field
@@ -51,6 +54,27 @@ func (f Field) Info() *Info {
 		f = None
 	}
 	return &table[f]
+}
+
+func init() {
+	for f := range table {
+		table[f] = table[f].sure()
+	}
+}
+
+// sure is the row, or one of which nothing may be concluded where it does not say which packets
+// have the field, or which numbers these have. Rules that ask for it would go as those that match
+// nothing.
+func (i Info) sure() Info {
+	p := i.Header.Presence()
+	lacks := func(has bool, values []Range) bool {
+		return has && (i.Compare == ByRange || i.Compare == ByMask) && values == nil
+	}
+	if !p.NotIP && !p.IPv4 && !p.IPv6 || lacks(p.NotIP, i.Values.Other) ||
+		lacks(p.IPv4, i.Values.IPv4) || lacks(p.IPv6, i.Values.IPv6) {
+		i.Compare = Unknown
+	}
+	return i
 }
 
 // Range is inclusive at both ends.
@@ -162,6 +186,16 @@ var laws = [...]Laws{
 
 // Laws of a field.
 func (f Field) Laws() Laws { return f.Info().Compare.Laws() }
+
+// Remembered are the fields that packets before a packet have told.
+func Remembered() (all []Field) {
+	for f := range NumFields {
+		if table[f].Remembered {
+			all = append(all, f)
+		}
+	}
+	return all
+}
 
 // Laws of a way to compare.
 func (c Compare) Laws() Laws {

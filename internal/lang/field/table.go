@@ -219,7 +219,7 @@ var table = [NumFields]Info{
 	},
 	Flow: {
 		Name: "connection", Header: InFlow, Compare: ByRange, Key: "flow", Max: 1, Values: upTo(1),
-		Needs: "connections are kept of tcp, udp and icmp.",
+		Remembered: true, Needs: "connections are kept of tcp, udp and icmp.",
 	},
 	Payload: {
 		Name: "payload", Header: InUDP, Compare: ByBytes,
@@ -231,7 +231,8 @@ var table = [NumFields]Info{
 	},
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
-		Values: upTo(1), Needs: "only ipv4 and ipv6 packets have sources that prove themselves.",
+		Values: upTo(1), Remembered: true,
+		Needs: "only ipv4 and ipv6 packets have sources that prove themselves.",
 	},
 }
 

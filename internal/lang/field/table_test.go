@@ -43,6 +43,37 @@ func TestEveryFieldHasARow(t *testing.T) {
 	}
 }
 
+// Devices without Ethernet refuse rules for what is Ethernet's. Only a length is there without it,
+// of all that packets have which are not IP.
+func TestFieldsOfFramesSayThatTheyAreEthernets(t *testing.T) {
+	for _, f := range all() {
+		if info := f.Info(); info.Ethernet != (info.Header.Presence().NotIP && f != Len) {
+			t.Errorf("%s: of Ethernet %v", info.Name, info.Ethernet)
+		}
+	}
+}
+
+// A row that lacks something would have rules go which ask for the field.
+func TestRowThatLacksSomethingSaysNothing(t *testing.T) {
+	six := upTo(9)
+	six.IPv4 = nil
+	for what, row := range map[string]Info{
+		"the header":        {Compare: ByRange, Values: upTo(9)},
+		"the values":        {Compare: ByRange, Header: InIP},
+		"those of IPv4":     {Compare: ByRange, Header: InIP, Values: six},
+		"those of flags":    {Compare: ByMask, Header: InTCP},
+		"a header of pairs": {Compare: ByPair, Port: DstPort},
+		"one that there is": {Compare: ByRange, Header: NumHeaders, Values: upTo(9)},
+	} {
+		if got := row.sure(); got.Compare != Unknown || got.Compare.Laws() != (Laws{}) {
+			t.Errorf("without %s: compared by %d", what, got.Compare)
+		}
+	}
+	if got := (Info{Compare: ByRange, Header: InIPv6, Values: six}).sure(); got.Compare != ByRange {
+		t.Errorf("a row that has all that it needs: compared by %d", got.Compare)
+	}
+}
+
 func TestEveryFieldIsSomewhere(t *testing.T) {
 	for _, f := range all() {
 		info := f.Info()
@@ -55,8 +86,7 @@ func TestEveryFieldIsSomewhere(t *testing.T) {
 		if pair != (info.Port != None) || !pair && info.Address != None {
 			t.Errorf("%s: consists of fields %d and %d", info.Name, info.Address, info.Port)
 		}
-		before := f == Flow || f == Proven // what packets before this one have told
-		if !pair && !read && !before && f != Tags && info.Packet == "" {
+		if !pair && !read && !info.Remembered && f != Tags && info.Packet == "" {
 			t.Errorf("%s: no word of packets sets it", info.Name)
 		}
 		if (info.Absent != 0) != (info.Header.Presence().Tags > 0) {

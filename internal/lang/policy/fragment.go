@@ -9,9 +9,7 @@ import (
 // transport header.
 func (r *resolver) fragmentTerms(all []resolvedTerm) {
 	for i := range all {
-		switch t := &all[i]; t.term.Field.Info().Header {
-		case field.InPorts, field.InICMP, field.InICMP6, field.InTCP, field.InUDP, field.InFlow,
-			field.InTunnel:
+		if t := &all[i]; t.term.Field.Info().Header.Presence().Protos != nil {
 			r.c.Errorf(t.src.Pos, "write: fragments track; the rules judge the first fragment, "+
 				"and the others share its fate.", "a later fragment has no %s",
 				t.term.Field.Info().Name)

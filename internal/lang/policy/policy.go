@@ -360,8 +360,8 @@ func (p *Policy) Has(a action.Action) bool {
 
 // Remembers reports whether verdicts depend on the packets before.
 func (p *Policy) Remembers() bool {
-	return len(p.Limits()) > 0 || p.Asks(field.Flow) || p.Has(action.Cookie) ||
-		p.Has(action.Track)
+	return p.Asks(field.Remembered()...) ||
+		slices.ContainsFunc(p.Rules, func(r *Rule) bool { return r.Action.DecidesSome() })
 }
 
 // Protected lists the addresses that protect rules name, on either side: those of their prefixes

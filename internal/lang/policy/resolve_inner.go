@@ -17,12 +17,9 @@ func (r *resolver) inner(t *Term, s *syntax.Term) bool {
 		case in.Kind == syntax.Malformed:
 			r.c.Errorf(in.Pos, "a packet that is malformed within a tunnel is malformed: write a "+
 				"rule as drop malformed.", "\"malformed\" stands alone")
-		case in.Field == field.Flow:
-			r.c.Errorf(in.Pos, "connections are known by the packets that carry others.",
-				"nothing is known of connections within a tunnel")
-		case in.Field == field.Proven:
-			r.c.Errorf(in.Pos, "clients prove themselves by the packets that carry others.",
-				"nothing is known of clients within a tunnel")
+		case in.Field.Info().Remembered:
+			r.c.Errorf(in.Pos, "it is known of the packets that carry others: write it in "+
+				"front of inner.", "%q cannot be asked of the packet within a tunnel", in.Words())
 		case in.Field == field.SrcMAC || in.Field == field.DstMAC:
 			r.c.Errorf(in.Pos, "write what its IP header has: from, to, proto.",
 				"the packet within most tunnels has no Ethernet address")

@@ -79,12 +79,12 @@ type resolvedTerm struct {
 }
 
 func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
+	info := rule.Action.Info()
 	switch {
 	case t.Not:
 		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
 			"\"malformed\" cannot be negated")
-	case rule.Limit != nil || rule.Cookie != nil || rule.Action == action.Track ||
-		rule.Action == action.Divert:
+	case info.Effect && info.May&action.MayMeetMalformed == 0:
 		r.c.Errorf(t.Pos, "malformed frames are dropped without it.",
 			"%q cannot be given to malformed frames", s.Action)
 	case rule.Action.First():
