@@ -207,6 +207,21 @@ func TestOnlyLoadersCallBPF(t *testing.T) {
 
 const library = "github.com/cilium/ebpf"
 
+// atStart makes maps where it is imported, when any command begins.
+const atStart = library + "/rlimit"
+
+// TestNoCommandCallsBPFAsItStarts: commands about policies ask the kernel nothing. The limit that
+// the package lifts is none for maps and programs since Linux 5.11.
+func TestNoCommandCallsBPFAsItStarts(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, p := range f.imports() {
+			if p == atStart {
+				t.Errorf("%s imports %s", f.name, p)
+			}
+		}
+	}
+}
+
 // live are the packages of the library that talk to the kernel with all that they have, but for
 // types and errors of their own.
 var live = []string{library + "/link", library + "/features", library + "/perf",

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf/rlimit"
-
 	"levee/internal/kernel"
 	"levee/internal/usage"
 )
@@ -76,17 +74,14 @@ func short(d time.Duration) string {
 	return s
 }
 
-// Ready says what is wrong with what was asked for, refuses the measurement of that name to who may
-// not make it, and lifts the limit of locked memory.
+// Ready says what is wrong with what was asked for, and refuses the measurement of that name to who
+// may not make it.
 func Ready(name string, wrong ...error) error {
 	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
 		return kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench %s", name)
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return kernel.LoadError("raise the limit of locked memory", err)
 	}
 	return nil
 }

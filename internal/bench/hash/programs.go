@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/kernel"
 )
@@ -46,9 +45,6 @@ type mode struct{ chained, keep bool }
 
 // load loads the base and the programs that are named.
 func load(m mode, keys *keyTable, secret Secret, names []string) (*programs, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, kernel.LoadError("raise the limit of locked memory", err)
-	}
 	spec, err := loadHash()
 	if err != nil {
 		return nil, fmt.Errorf("reading the programs that hash: %w", err)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
@@ -61,9 +60,6 @@ func TestItCountsEveryDatagramOfBothFamilies(t *testing.T) {
 
 func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
 	s, l := newApplication(t)
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Fatal(err)
-	}
 	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8,
 		MaxEntries: 1})
 	if err != nil {

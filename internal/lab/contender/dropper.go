@@ -8,7 +8,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/kernel"
 )
@@ -101,9 +100,6 @@ func (d *dropper) Hook() Hook       { return d.hook }
 func (d *dropper) Rules() string    { return "" }
 
 func (d *dropper) Install(_ context.Context, s Site) error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return kernel.LoadError("raise the limit of locked memory", err)
-	}
 	counter, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_drops", Type: ebpf.Array, KeySize: 4,
 		ValueSize: 8, MaxEntries: 1})
 	if err != nil {

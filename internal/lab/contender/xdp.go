@@ -7,7 +7,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/kernel"
 	"levee/internal/lab"
@@ -29,9 +28,6 @@ func (*xdpDrop) Describe() string {
 }
 
 func (x *xdpDrop) Install(_ context.Context, s Site) error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return kernel.LoadError("raise the limit of locked memory", err)
-	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "levee_drop",
 		Type:         ebpf.XDP,

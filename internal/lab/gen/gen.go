@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -137,9 +136,6 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	}
 	if os.Geteuid() != 0 {
 		return Report{}, fmt.Errorf("gen: sending on %s needs root: %w", c.Device, os.ErrPermission)
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return Report{}, fmt.Errorf("gen: %w", err)
 	}
 	var r Report
 	var dev device

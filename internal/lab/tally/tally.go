@@ -17,7 +17,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/filter/assembler"
 	"levee/internal/kernel"
@@ -84,9 +83,6 @@ func On(h *lab.Host, device string, d Direction, known netip.Prefix) (*Tally, er
 		return nil, fmt.Errorf("counting the packets of %v: IPv4 is counted", known)
 	}
 	if err := kernel.TCX.Check(); err != nil {
-		return nil, err
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: countsMap, Type: ebpf.Array, KeySize: 4,
