@@ -106,7 +106,7 @@ func (c *compiler) body(b *plan.Bytecode, i int) uint32 {
 			out = c.questionRecords(b.Family, &r.Conds[i], out)
 		}
 	}
-	out = c.blockRecords(plan.ExtraKey{Bytecode: b.Number, Rule: i}, r, out)
+	out = c.extraRecords(plan.ExtraKey{Bytecode: b.Number, Rule: i}, r, out)
 	out = c.effectRecords(r, out)
 	if r.Action.Decides() {
 		out = append(out, record{uint64(opDecide),

@@ -18,7 +18,7 @@ func (c *compiler) rule(in *scope, r *plan.Rule) {
 			c.measured(q.Lookup, func() { c.question(in, q, next) })
 		}
 	}
-	c.emitBlocks(r.Rule, next)
+	c.emitExtras(r.Rule, next)
 	for _, do := range r.Does {
 		c.measured(do, func() { c.do(in, r.Rule, do) })
 	}

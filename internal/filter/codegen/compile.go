@@ -67,8 +67,8 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 	return compile(prog, t, &extension{})
 }
 
-// compile makes the program of an already lowered policy whose rules may have blocks, and effects
-// that the language does not have.
+// compile makes the program of an already lowered policy whose rules may ask extra questions, and
+// have effects that the language does not have.
 func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 	made, err := plan.NewWith(prog, t, x.planned())
 	if err != nil {
@@ -332,7 +332,7 @@ func (c *compiler) malformed() {
 	for i := range c.plan.Program.Malformed {
 		r := &c.plan.Program.Malformed[i]
 		next := c.Fresh("next")
-		c.emitBlocks(r, next)
+		c.emitExtras(r, next)
 		c.emitEffects(r)
 		if r.Action.Decides() {
 			c.decide(plan.ResponseOf(r))

@@ -8,9 +8,9 @@ import (
 	"levee/internal/lang/action"
 )
 
-// block is a question that a rule asks of the packet itself, or that the language does not have. It
+// extra is a question that a rule asks of the packet itself, or that the language does not have. It
 // stands behind the others and before what the rule does.
-type block struct {
+type extra struct {
 	looks bool // at the packet: it asks for the context
 	asks  bool // it may end the rule
 	size  int  // instructions, at most
@@ -21,14 +21,14 @@ type block struct {
 
 // extension is what a program has beside the matches and actions of the language.
 type extension struct {
-	blocks  func(r *ir.Rule) []block  // those of a rule
+	extras  func(r *ir.Rule) []extra  // those of a rule
 	effects map[action.Action]*effect // of kinds from action.Foreign on
 	emitted func(b plan.Block, n int) // is told each block and how many instructions it took
 	end     func(c *compiler)         // emits what becomes of effects; R6 to R9 keep their values
 }
 
-// of gives the blocks of a rule.
-func (x *extension) of(r *ir.Rule) (all []block) {
+// of gives the extra questions of a rule.
+func (x *extension) of(r *ir.Rule) (all []extra) {
 	for i := range r.Conds {
 		switch q := &r.Conds[i]; {
 		case q.Inner != nil:
@@ -37,10 +37,10 @@ func (x *extension) of(r *ir.Rule) (all []block) {
 			all = append(all, inPacket(q))
 		}
 	}
-	if x.blocks == nil {
+	if x.extras == nil {
 		return all
 	}
-	return append(all, x.blocks(r)...)
+	return append(all, x.extras(r)...)
 }
 
 // looks reports whether a rule looks at the packet.
@@ -49,25 +49,25 @@ func (x *extension) looks(rules []ir.Rule) bool {
 		return true
 	}
 	for i := range rules {
-		if slices.ContainsFunc(x.of(&rules[i]), func(b block) bool { return b.looks }) {
+		if slices.ContainsFunc(x.of(&rules[i]), func(q extra) bool { return q.looks }) {
 			return true
 		}
 	}
 	return false
 }
 
-func asks(b block) bool { return b.asks }
+func asks(q extra) bool { return q.asks }
 
-// emitBlocks emits the blocks of a rule.
-func (c *compiler) emitBlocks(r *ir.Rule, no string) {
-	for _, b := range c.extension.of(r) {
-		b.emit(c, no)
+// emitExtras emits the extra questions of a rule.
+func (c *compiler) emitExtras(r *ir.Rule, no string) {
+	for _, q := range c.extension.of(r) {
+		q.emit(c, no)
 	}
 }
 
-// blockRecords appends the records of the blocks of a rule of bytecode: each is an arm that the
-// interpreter calls.
-func (c *compiler) blockRecords(at plan.ExtraKey, r *ir.Rule, out []record) []record {
+// extraRecords appends the records of the extra questions of a rule of bytecode: each is an arm
+// that the interpreter calls.
+func (c *compiler) extraRecords(at plan.ExtraKey, r *ir.Rule, out []record) []record {
 	first := c.plan.Interpreter.Extras[at]
 	for i := range c.extension.of(r) {
 		out = append(out, c.armRecord(first+i, false))
@@ -81,12 +81,12 @@ func (x *extension) planned() plan.Extension {
 	for k, e := range x.effects {
 		out.Effects[k] = e.size
 	}
-	if x.blocks != nil {
-		out.Asks = func(r *ir.Rule) (extra []plan.Extra) {
-			for _, b := range x.blocks(r) {
-				extra = append(extra, plan.Extra{Instructions: b.size, Asks: b.asks})
+	if x.extras != nil {
+		out.Asks = func(r *ir.Rule) (all []plan.Extra) {
+			for _, q := range x.extras(r) {
+				all = append(all, plan.Extra{Instructions: q.size, Asks: q.asks})
 			}
-			return extra
+			return all
 		}
 	}
 	return out

@@ -142,8 +142,8 @@ func (c *compiler) noteMatch(number int) {
 
 // matchWithin asks whether a match on the packet within holds, or with not that there is such a
 // packet for which it does not.
-func matchWithin(q *ir.Cond) block {
-	return block{asks: true, emit: func(c *compiler, no string) {
+func matchWithin(q *ir.Cond) extra {
+	return extra{asks: true, emit: func(c *compiler, no string) {
 		bit := int32(q.Inner.Number)
 		c.field(asm.R1, innerAt, asm.DWord)
 		if !q.Not {

@@ -13,8 +13,8 @@ const udpHeader = 8
 
 // inPacket compares bytes of the payload, where the packet has them. Their helper reads across the
 // buffers that a packet may lie in.
-func inPacket(q *ir.Cond) block {
-	return block{looks: true, asks: true, emit: func(c *compiler, no string) {
+func inPacket(q *ir.Cond) extra {
+	return extra{looks: true, asks: true, emit: func(c *compiler, no string) {
 		const at = -16 // scratch
 		n, first := len(q.Bytes.Value), int32(udpHeader+q.Bytes.At)
 		load := asm.FnXdpLoadBytes
