@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,96 @@ func TestAFailureOnOneInterfaceLeavesAllAsBefore(t *testing.T) {
 			}
 			runDirIsGone(t)
 		})
+	}
+}
+
+// A failure at any step leaves all interfaces with what they had before, or, behind the last swap,
+// with the new policy.
+func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
+	n := newTestNet(t)
+	addVeth(t, "lv2", "lv3", n.peer)
+	devs := []string{"lv0", "lv2"}
+	up := func(file string, confirm time.Duration) error {
+		_, err := UpAll(t.Context(), devs, UpOptions{Names: devs, PolicyPath: file,
+			Confirm: confirm}, compileHand(named(file, "one")))
+		return err
+	}
+	for _, c := range []struct {
+		name    string
+		replace bool
+		confirm time.Duration
+	}{{"first", false, 0}, {"replace", true, 0}, {"replace on trial", true, time.Hour}} {
+		n.run(t, c.name, func(t *testing.T) {
+			prepare := func() []standsOn {
+				if c.replace {
+					if err := up("old.levee", 0); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					for _, dev := range devs {
+						_, _ = Down(t.Context(), dev)
+					}
+				}
+				return standing(t)
+			}
+			hook := func(fails func(i int, step string) bool) (steps []string, err error) {
+				testHook = func(step string) error {
+					steps = append(steps, step)
+					if fails(len(steps)-1, step) {
+						return errInjected
+					}
+					return nil
+				}
+				defer func() { testHook = nil }()
+				err = up("new.levee", c.confirm)
+				return steps, err
+			}
+			prepare()
+			steps, err := hook(func(int, string) bool { return false })
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log("steps:", steps)
+			last := 0
+			for i, step := range steps {
+				if step == "swap" || step == "keep" {
+					last = i
+				}
+			}
+			for i, step := range steps {
+				was := prepare()
+				if _, err := hook(func(k int, _ string) bool { return k == i }); !errors.Is(err,
+					errInjected) {
+					t.Fatalf("step %d (%s): %v", i, step, err)
+				}
+				is := standing(t)
+				if i <= last && !slices.Equal(is, was) {
+					t.Errorf("step %d (%s): before %v, after %v", i, step, was, is)
+				}
+				if i > last && (len(is) != 2 || is[0].policy != "new.levee" ||
+					is[1].policy != "new.levee") {
+					t.Errorf("step %d (%s), when all have the new policy: %v", i, step, is)
+				}
+			}
+			if !c.replace {
+				return
+			}
+			// One that cannot go back is named, and the next command makes them alike.
+			prepare()
+			_, err = hook(func(k int, step string) bool { return k == last || step == "undo" })
+			if err == nil || !strings.Contains(err.Error(), "lv0 has the new policy still") {
+				t.Errorf("an interface that did not go back: %v", err)
+			}
+			if err := up("newer.levee", 0); err != nil {
+				t.Error(err)
+			}
+			if is := standing(t); len(is) != 2 || is[0].policy != is[1].policy {
+				t.Errorf("after the next command: %v", is)
+			}
+		})
+	}
+	for _, dev := range devs {
+		_, _ = Down(t.Context(), dev)
 	}
 }
 
