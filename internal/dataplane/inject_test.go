@@ -323,7 +323,7 @@ func nothingElse(t *testing.T, what string) error {
 	switch {
 	case a.Mode == Clsact: // a filter is no link
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
-	case *joinedNets: // nor is a slot
+	case *joinedNets: // nor is a jump table
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
 		wantFiles = strings.Replace(wantFiles, "bpf ", "bpf caller ", 1)
 		wantFiles = strings.Replace(wantFiles, "state ", "slot state ", 1)

@@ -15,10 +15,10 @@ import (
 	"levee/internal/kernel"
 )
 
-// Where libxdp's dispatcher runs on an interface, levee has it call a program that does nothing but
-// go to the one in a slot, an array of programs that is pinned with the attachment. The policy's
-// program is in the slot, so a replace is one update of it, and whoever builds another dispatcher
-// attaches that caller to it again as any program (docs/decisions/0087-dispatcher.md).
+// Where libxdp's dispatcher runs on an interface, levee has it call a program, the caller, that
+// only goes through a jump table: an array of one program, pinned with the attachment. That program
+// is the policy's, so a replace is one update of the table. Whoever builds another dispatcher
+// attaches the caller to it as any program (docs/decisions/0087-dispatcher.md).
 
 // callerName is what tools of libxdp list.
 const callerName = codegen.ProgramName
@@ -27,7 +27,7 @@ const callerName = codegen.ProgramName
 const callerPriority = 0
 
 const (
-	pinSlot         = "slot"   // of the attachment
+	pinJumps        = "slot"   // of the attachment: the name by which other levees read it
 	pinCaller       = "caller" // of the attachment
 	dispatchersFile = "dispatchers.json"
 )
@@ -39,7 +39,7 @@ type joined struct {
 	on     dispatcher.Interface
 	where  namespace
 	netns  uint64 // its cookie
-	slot   *ebpf.Map
+	jumps  *ebpf.Map
 	caller *ebpf.Program
 	id     uint32 // of the caller
 	kept   bool
@@ -68,21 +68,21 @@ func (s *store) join(key string, d *device, g *description, p *ebpf.Program) (_ 
 			err = errors.Join(err, j.Close())
 		}
 	}()
-	if j.slot, err = dispatcher.NewSlot(); err != nil {
+	if j.jumps, err = dispatcher.NewJumpTable(); err != nil {
 		return nil, kernel.LoadError("make an array of programs", err)
 	}
-	if j.caller, err = dispatcher.NewCaller(callerName, j.slot, g.Frags); err != nil {
+	if j.caller, err = dispatcher.NewCaller(callerName, j.jumps, g.Frags); err != nil {
 		return nil, cannotJoin(d, err)
 	}
 	if j.id, err = programID(j.caller); err != nil {
 		return nil, err
 	}
 	if err := j.Update(p); err != nil {
-		return nil, kernel.Refuse(err, "put the policy's program into its slot")
+		return nil, kernel.Refuse(err, "put the policy's program into its jump table")
 	}
-	// Before the caller is called: what is not in a pinned slot, the kernel takes out with the last
-	// descriptor of it.
-	if err := errors.Join(pinFile(j.slot, s.bpf(key, pinSlot)),
+	// Before the caller is called: the kernel empties a jump table that is not pinned when its last
+	// descriptor is closed.
+	if err := errors.Join(pinFile(j.jumps, s.bpf(key, pinJumps)),
 		pinFile(j.caller, s.bpf(key, pinCaller))); err != nil {
 		return nil, err
 	}
@@ -200,16 +200,16 @@ func (s *store) openJoined(a *attachment) error {
 	if g == nil || !g.Joined {
 		return nil
 	}
-	slot, err := ebpf.LoadPinnedMap(s.bpf(a.key, pinSlot), nil)
+	jumps, err := ebpf.LoadPinnedMap(s.bpf(a.key, pinJumps), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return kernel.Refuse(err, "open the slot of attachment %s", a.key)
+		return kernel.Refuse(err, "open the jump table of attachment %s", a.key)
 	}
 	where, err := findNamespace(g.Netns)
 	if err != nil {
-		slot.Close()
+		jumps.Close()
 		a.unseen = errors.Is(err, errNoEntry)
 		if a.unseen {
 			return nil
@@ -217,7 +217,7 @@ func (s *store) openJoined(a *attachment) error {
 		return err
 	}
 	j := s.place(a.key, where, g.Netns, g.Ifindex)
-	j.slot, j.kept = slot, true
+	j.jumps, j.kept = jumps, true
 	a.link = j // with ifindex 0, which says that it is not there
 	j.caller, err = ebpf.LoadPinnedProgram(s.bpf(a.key, pinCaller), nil)
 	if errors.Is(err, fs.ErrNotExist) { // killed before it was pinned
@@ -236,25 +236,25 @@ func (s *store) openJoined(a *attachment) error {
 	if runs == 0 {
 		return nil
 	}
-	err = slot.Lookup(uint32(0), &a.program)
+	err = jumps.Lookup(uint32(0), &a.program)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return kernel.Refuse(err, "read the slot of attachment %s", a.key)
+		return kernel.Refuse(err, "read the jump table of attachment %s", a.key)
 	}
 	a.ifindex, a.onDevice = g.Ifindex, runs
 	return nil
 }
 
-func (j *joined) Update(p *ebpf.Program) error { return j.slot.Put(uint32(0), p) }
+func (j *joined) Update(p *ebpf.Program) error { return j.jumps.Put(uint32(0), p) }
 
-// Detach leaves the dispatcher, and removes it if nobody else is in it. The slot is emptied in any
-// case: a caller that is still called passes all packets.
+// Detach leaves the dispatcher, and removes it if nobody else is in it. It empties the jump table
+// in any case: a caller that is still called passes all packets.
 func (j *joined) Detach() error {
 	j.kept = true // Close has nothing to do any more
 	err := j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
 		return slices.DeleteFunc(slices.Clone(d.Programs),
 			func(p dispatcher.Program) bool { return p.ID == j.id })
 	})
-	empty := j.slot.Delete(uint32(0))
+	empty := j.jumps.Delete(uint32(0))
 	if errors.Is(empty, ebpf.ErrKeyNotExist) {
 		empty = nil
 	}
@@ -280,7 +280,7 @@ func (j *joined) Close() error {
 	if !j.kept {
 		err = j.Detach()
 	}
-	return errors.Join(err, j.slot.Close(), j.caller.Close(), j.where.Close())
+	return errors.Join(err, j.jumps.Close(), j.caller.Close(), j.where.Close())
 }
 
 // leaveStray has the dispatcher of a device not call what nothing is kept for.

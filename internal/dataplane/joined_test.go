@@ -138,9 +138,9 @@ func (d *dispatched) add(t testing.TB, names ...string) {
 	t.Helper()
 	var more []dispatcher.Program
 	for _, name := range names {
-		slot := must2(dispatcher.NewSlot())
-		defer slot.Close()
-		p := must2(dispatcher.NewCaller(name, slot, false))
+		jumps := must2(dispatcher.NewJumpTable())
+		defer jumps.Close()
+		p := must2(dispatcher.NewCaller(name, jumps, false))
 		defer p.Close()
 		more = append(more, dispatcher.Program{Program: p, Name: name, Actions: 1 << xdpPass,
 			Priority: 60})

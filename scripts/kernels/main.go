@@ -193,15 +193,15 @@ func bootAll(guests []guest, results []*result, o options, stopped *stops) (err 
 	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.expected, a.expected) })
 	var all sync.WaitGroup
 	var lock sync.Mutex
-	slots := make(chan struct{}, max(1, o.jobs))
+	turns := make(chan struct{}, max(1, o.jobs))
 	for _, j := range jobs {
-		slots <- struct{}{}
+		turns <- struct{}{}
 		all.Go(func() {
 			e := boot(guests[j.of], j.clock, results[j.of], stopped)
 			lock.Lock()
 			defer lock.Unlock()
 			err = errors.Join(err, e)
-			<-slots
+			<-turns
 		})
 	}
 	all.Wait()

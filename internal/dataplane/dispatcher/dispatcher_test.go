@@ -109,13 +109,13 @@ func TestADispatcherCallsInTurnWhatItsActionsSay(t *testing.T) {
 	} {
 		var programs []Program
 		for i, code := range tt.returns {
-			slot := must(NewSlot())
-			defer slot.Close()
-			if err := slot.Put(uint32(0), returning(t, code, 0)); err != nil {
+			jumps := must(NewJumpTable())
+			defer jumps.Close()
+			if err := jumps.Put(uint32(0), returning(t, code, 0)); err != nil {
 				t.Fatal(err)
 			}
 			programs = append(programs, Program{Actions: tt.actions[i],
-				Program: must(NewCaller("caller", slot, false))})
+				Program: must(NewCaller("caller", jumps, false))})
 		}
 		d := must(build(oldest, programs))
 		for i, p := range programs {
@@ -128,12 +128,12 @@ func TestADispatcherCallsInTurnWhatItsActionsSay(t *testing.T) {
 	}
 }
 
-// A caller goes to what is in its slot, from whichever dispatcher, and passes packets without.
-func TestACallerGoesToItsSlot(t *testing.T) {
+// A caller goes to what is in its jump table, from any dispatcher. Without it, packets pass.
+func TestACallerGoesThroughItsJumpTable(t *testing.T) {
 	needFreplace(t)
 	for _, frags := range []bool{false, true} {
-		slot := must(NewSlot())
-		caller := must(NewCaller("caller", slot, frags))
+		jumps := must(NewJumpTable())
+		caller := must(NewCaller("caller", jumps, frags))
 		for n := 1; n <= 3; n++ {
 			programs := make([]Program, n)
 			d := must(build(newest, programs))
@@ -143,24 +143,24 @@ func TestACallerGoesToItsSlot(t *testing.T) {
 				flags = 1 << 5
 			}
 			for _, code := range []int32{1, 3} {
-				if err := slot.Put(uint32(0), returning(t, code, flags)); err != nil {
+				if err := jumps.Put(uint32(0), returning(t, code, flags)); err != nil {
 					t.Fatal(err)
 				}
 				if got := run(t, d); got != uint32(code) {
 					t.Errorf("frags %v, %d programs: %d, want %d", frags, n, got, code)
 				}
 			}
-			if err := slot.Delete(uint32(0)); err != nil {
+			if err := jumps.Delete(uint32(0)); err != nil {
 				t.Fatal(err)
 			}
 			if got := run(t, d); got != xdpPass {
-				t.Errorf("frags %v, %d programs, empty slot: %d", frags, n, got)
+				t.Errorf("frags %v, %d programs, empty jump table: %d", frags, n, got)
 			}
 			l.Close()
 			d.Close()
 		}
 		caller.Close()
-		slot.Close()
+		jumps.Close()
 	}
 }
 
@@ -310,7 +310,7 @@ func newDevice(t *testing.T) Interface {
 		In: func(fn func() error) error { return fn() }}
 }
 
-// returning is an XDP program for a slot.
+// returning is an XDP program for a jump table.
 func returning(t *testing.T, code int32, flags uint32) *ebpf.Program {
 	t.Helper()
 	p := must(ebpf.NewProgram(&ebpf.ProgramSpec{Name: "returning", Type: ebpf.XDP, License: "GPL",

@@ -103,16 +103,16 @@ func instructions(c *config, m *ebpf.Map, changes bool) asm.Instructions {
 	return b.MustFinish()
 }
 
-// NewSlot makes an array for one XDP program, which NewCaller's program goes to.
-func NewSlot() (*ebpf.Map, error) {
-	return ebpf.NewMap(&ebpf.MapSpec{Name: "slot", Type: ebpf.ProgramArray, KeySize: 4,
+// NewJumpTable makes an array for one XDP program, to which NewCaller's program goes.
+func NewJumpTable() (*ebpf.Map, error) {
+	return ebpf.NewMap(&ebpf.MapSpec{Name: "jumps", Type: ebpf.ProgramArray, KeySize: 4,
 		ValueSize: 4, MaxEntries: 1})
 }
 
-// NewCaller loads a program for a dispatcher that does nothing but go to the one in a slot, or pass
-// packets where there is none. The slot then takes programs that are loaded without an attach type,
-// and that take frames in several buffers or not, as frags says.
-func NewCaller(name string, slot *ebpf.Map, frags bool) (*ebpf.Program, error) {
+// NewCaller loads a program for a dispatcher that only goes to the one in a jump table, or passes
+// packets where that is empty. The table then takes programs that are loaded without an attach
+// type, and that take frames in several buffers or not, as frags says.
+func NewCaller(name string, jumps *ebpf.Map, frags bool) (*ebpf.Program, error) {
 	// To be loaded, it takes a function that it could replace.
 	some, err := build(newest, []Program{{Frags: frags}})
 	if err != nil {
@@ -122,7 +122,7 @@ func NewCaller(name string, slot *ebpf.Map, frags bool) (*ebpf.Program, error) {
 	b := assembler.New()
 	b.Replaceable(name)
 	b.Emit(
-		asm.LoadMapPtr(asm.R2, slot.FD()),
+		asm.LoadMapPtr(asm.R2, jumps.FD()),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
 		asm.Mov.Imm(asm.R0, xdpPass),
@@ -142,12 +142,12 @@ func NewCaller(name string, slot *ebpf.Map, frags bool) (*ebpf.Program, error) {
 
 // Check reports whether this kernel lets this process replace a function.
 func Check() error {
-	slot, err := NewSlot()
+	jumps, err := NewJumpTable()
 	if err != nil {
 		return err
 	}
-	defer slot.Close()
-	p, err := NewCaller("levee_probe", slot, false)
+	defer jumps.Close()
+	p, err := NewCaller("levee_probe", jumps, false)
 	if err != nil {
 		return err
 	}

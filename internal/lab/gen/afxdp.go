@@ -178,9 +178,9 @@ func (x *afxdp) reap() {
 	atomic.StoreUint32(x.comp.consumer, at)
 }
 
-// slot is a free chunk. Chunks come back when the receiver has freed the packet, so that it may
+// buffer is a free chunk. Chunks come back when the receiver has freed the packet, so that it may
 // take a while.
-func (x *afxdp) slot() ([]byte, error) {
+func (x *afxdp) buffer() ([]byte, error) {
 	for began := uint64(0); len(x.free) == 0; {
 		x.reap()
 		if len(x.free) > 0 {

@@ -149,7 +149,7 @@ func (r *replayer) pass(ctx context.Context) (done bool, err error) {
 		if missing > 0 {
 			r.report.Filled++
 		}
-		buf, err := r.sock.slot()
+		buf, err := r.sock.buffer()
 		if err != nil {
 			return false, err
 		}

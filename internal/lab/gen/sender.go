@@ -141,7 +141,7 @@ func (s *sender) close() { unix.Close(s.fd) }
 
 func (s *sender) batch() int { return sendBatch }
 
-func (s *sender) slot() ([]byte, error) { return s.bufs[s.n], nil }
+func (s *sender) buffer() ([]byte, error) { return s.bufs[s.n], nil }
 
 func (s *sender) push(n int) { s.add(s.bufs[s.n][:n]) }
 

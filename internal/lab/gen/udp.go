@@ -138,7 +138,7 @@ func (s *udpSender) prepare(dev device, spec *packet.Spec) error {
 
 func (s *udpSender) batch() int { return sendBatch }
 
-func (s *udpSender) slot() ([]byte, error) { return s.bufs[s.n], nil }
+func (s *udpSender) buffer() ([]byte, error) { return s.bufs[s.n], nil }
 
 // push adds the payload of a frame, for whom the frame is.
 func (s *udpSender) push(n int) {

@@ -136,7 +136,7 @@ func (u *user) run(ctx context.Context) error {
 			continue
 		}
 		for range k {
-			b, err := u.w.slot()
+			b, err := u.w.buffer()
 			if err != nil {
 				return err
 			}

@@ -4,10 +4,10 @@ package gen
 type wire interface {
 	// batch is the most frames between two flushes.
 	batch() int
-	// slot is the memory for the next frame of the batch, which must not be full; it has the
+	// buffer is the memory for the next frame of the batch, which must not be full; it has the
 	// longest frame's length.
-	slot() ([]byte, error)
-	// push adds the first n bytes of the slot to the batch.
+	buffer() ([]byte, error)
+	// push adds the first n bytes of the buffer to the batch.
 	push(n int)
 	// flush sends the batch and adds what became of it to the report: Sent, of which Refused by the
 	// receiver, or Errors.
