@@ -109,7 +109,7 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	}
 	ctx, stop := e.signals()
 	defer stop()
-	listener, release, err := listenAgent(agentSocket())
+	listener, release, err := api.Local(agentSocket())
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	defer e.defend(ctx, stop, floods)()
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Others: p.others, Kernel: &enforce.Kernel{},
-		Ledger: agentLedger(), Listeners: append(listeners, api.Local(listener)),
+		Ledger: agentLedger(), Listeners: append(listeners, listener),
 		Tokens: tokens, Audit: audit, Version: version,
 		Routes:   append(agentRoutes(floods), kept.routes()...),
 		Notifier: notify.New(notifyFile(), e.sayf),
@@ -199,13 +199,9 @@ func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err err
 		out = append(out, pr.policy)
 	}
 	for _, dev := range p.devs { // also beside files: whom they protect is kept
-		shown, _, err := dataplane.Show(ctx, dev)
+		pol, err := p.policyOn(ctx, dev)
 		if err != nil {
 			return nil, err
-		}
-		pol, ds := policy.Parse(shown.Name(), shown.Source, policy.Recorded(shown.Files))
-		if pol == nil {
-			return nil, fmt.Errorf("the policy on %s cannot be read again: %s", dev, ds[0].Message)
 		}
 		if len(p.files) > 0 {
 			pol.Sources, pol.Lists = nil, nil

@@ -73,7 +73,7 @@ func (e *env) policyOn(ctx context.Context, dev string) (*policy.Policy, error) 
 	if err != nil {
 		return nil, err
 	}
-	p, ds := policy.Parse(shown.Name(), shown.Source, policy.Recorded(shown.Files))
+	p, ds := shown.Parse()
 	if p == nil {
 		return nil, fmt.Errorf("the policy on %s cannot be read again: %s", dev, ds[0].Message)
 	}

@@ -154,7 +154,7 @@ func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
 	out := &checkReport{OK: !ds.HasErrors(), Diagnostics: []checkedResult{}}
 	if out.OK {
 		out.Rules, out.Sets, out.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
-		ds = append(ds, findings(tree, ir.Build(p).Findings)...)
+		ds = append(ds, ir.Diagnostics(tree, ir.Build(p).Findings)...)
 	}
 	for _, d := range ds {
 		out.Diagnostics = append(out.Diagnostics, checkedResult{int(d.Line), int(d.Col),
@@ -170,30 +170,6 @@ func agentMetrics(floods *incident.Store) func(context.Context) ([]openmetrics.F
 		if err != nil {
 			return nil, err
 		}
-		return append(metricsOf(rep, false), incidentFamilies(floods.List())...), nil
+		return append(metricsOf(rep, false), incident.Metrics(floods.List())...), nil
 	}
-}
-
-// incidentFamilies are the metrics of incidents. Those of one state are none where there are none.
-func incidentFamilies(all []incident.Incident) []openmetrics.Family {
-	states := map[string]int{}
-	rules := 0
-	for i := range all {
-		states[all[i].State]++
-		for k := range all[i].Rules {
-			if all[i].Rules[k].IsLive() {
-				rules++
-			}
-		}
-	}
-	of := openmetrics.Family{Name: "levee_incidents", Unit: "incidents",
-		Help: "Incidents that are kept, by their state."}
-	for _, state := range []string{incident.Open, incident.Ended, incident.Undone,
-		incident.Proposed, incident.Observed} {
-		of.Samples = append(of.Samples, openmetrics.Sample{Value: float64(states[state]),
-			Labels: []openmetrics.Label{{Name: "state", Value: state}}})
-	}
-	return []openmetrics.Family{of, {Name: "levee_incident_live_rules", Unit: "rules",
-		Help:    "Rules against floods that are in force.",
-		Samples: []openmetrics.Sample{{Value: float64(rules)}}}}
 }

@@ -1,14 +1,8 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane"
 )
@@ -20,70 +14,4 @@ func agentSocket() string {
 		dir = run + "-agent"
 	}
 	return filepath.Join(dir, "agent.sock")
-}
-
-// listenAgent makes the socket, in the place of one that a killed agent has left. Its directory is
-// locked before: of agents that start at once, one listens. release takes away what was made.
-func listenAgent(path string) (l net.Listener, release func(), err error) {
-	dir, err := lockDirectory(filepath.Dir(path))
-	if err != nil {
-		return nil, nil, err
-	}
-	unlock := func() {
-		_ = os.Remove(dir.Name()) // fails where systemd has made it
-		dir.Close()               // lets the lock go
-	}
-	if l, err = listenAnew(path); err != nil {
-		unlock()
-		return nil, nil, err
-	}
-	return l, func() { l.Close(); unlock() }, nil
-}
-
-func listenAnew(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove the socket of a killed agent: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listen for commands: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("keep the socket to its user: %w", err), l.Close())
-	}
-	return l, nil
-}
-
-// lockDirectory makes a directory and locks it until it is closed, or the process is gone.
-func lockDirectory(path string) (*os.File, error) {
-	for {
-		if err := os.MkdirAll(path, 0o700); err != nil {
-			return nil, fmt.Errorf("make the directory of the socket: %w", err)
-		}
-		dir, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // an agent that ends has removed it
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open the directory of the socket: %w", err)
-		}
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && stillAt(dir, path) {
-			return dir, nil
-		}
-		dir.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent runs: it has %s locked", path)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-	}
-}
-
-// stillAt tells whether a path names the file that was opened there.
-func stillAt(f *os.File, path string) bool {
-	opened, err := f.Stat()
-	named, also := os.Stat(path)
-	return err == nil && also == nil && os.SameFile(opened, named)
 }

@@ -159,13 +159,13 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		return nil, err
 	}
 	if pr.policy != nil {
-		pr.diags = syntax.Merge(pr.diags, pr.ethernetTerms(pr.policy, link, withoutEthernet))
+		pr.diags = syntax.Merge(pr.diags, pr.lacks(link, withoutEthernet))
 	}
 	c := &checked{File: pr.src.name(), OK: !pr.diags.HasErrors(), Diagnostics: pr.diags}
 	if p := pr.policy; p != nil && c.OK {
 		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
-		c.Diagnostics = append(c.Diagnostics, findings(pr.tree, lowered.Findings)...)
+		c.Diagnostics = append(c.Diagnostics, ir.Diagnostics(pr.tree, lowered.Findings)...)
 		made, err := plan.New(lowered, plan.Target{Link: link})
 		if err != nil {
 			return nil, err
@@ -232,20 +232,6 @@ func (l *checkedLimit) print(w io.Writer) {
 	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact below %s of sources that send "+
 		"once\n", name, l.Slots, document.Print(float64(l.Bytes), "bytes"),
 		document.Print(l.ExactBelow, "packets/s"))
-}
-
-// findings turns what the compiler noticed into warnings with their source lines.
-func findings(tree *syntax.File, found []ir.Finding) syntax.Diagnostics {
-	c := &syntax.Collector{File: tree.Name}
-	for _, f := range found {
-		c.Warnf(mark(f.Pos), f.Hint, "%s", f.Message)
-	}
-	return tree.Diagnostics(c)
-}
-
-// mark is a policy's position as diagnostics have it: one character is marked.
-func mark(p policy.Pos) syntax.Pos {
-	return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1}
 }
 
 func describe(prog *codegen.Program, made *plan.Plan) *compiled {

@@ -235,7 +235,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	if err != nil {
 		return nil, err
 	}
-	p, ds := policy.Parse(in.Name(), in.Source, policy.Recorded(in.Files))
+	p, ds := in.Parse()
 	if p == nil {
 		e.printDiagnostics(ds)
 		return nil, fmt.Errorf("the policy in force on %s cannot be read again by this levee: "+

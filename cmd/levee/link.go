@@ -3,8 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -24,28 +22,19 @@ func parseLink(cmd *cobra.Command, v string) (packet.Link, error) {
 	return link, nil
 }
 
-// ethernetTerms are errors for what a policy asks of packets that have no Ethernet header; where
-// says which packets these are.
-func (pr *parsed) ethernetTerms(p *policy.Policy, link packet.Link,
-	where string) syntax.Diagnostics {
+// lacks are errors for what a policy asks of packets of a link layer that these lack; where says
+// which packets these are.
+func (pr *parsed) lacks(link packet.Link, where string) syntax.Diagnostics {
 	if link == packet.Ethernet {
 		return nil
 	}
-	c := &syntax.Collector{File: pr.tree.Name}
-	for _, t := range p.Ethernet() {
-		name := t.Term.Field.Info().Name
-		if t.Term.Field == field.EtherType {
-			name += " but those of IPv4 and IPv6"
-		}
-		c.Errorf(mark(t.Term.Pos), "", "%s have no Ethernet header, and so no %s", where, name)
-	}
-	return pr.tree.Diagnostics(c)
+	return pr.policy.WithoutEthernet(pr.tree, where)
 }
 
 // forLink is an error, which is printed, for a policy that asks packets of the link layer for what
 // they lack.
 func (e *env) forLink(pr *parsed, link packet.Link, where string) error {
-	ds := pr.ethernetTerms(pr.policy, link, where)
+	ds := pr.lacks(link, where)
 	e.printDiagnostics(ds)
 	if ds.HasErrors() {
 		return errNo

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"levee/internal/agent"
+	"levee/internal/agent/incident"
 	"levee/internal/openmetrics"
 )
 
@@ -105,7 +106,7 @@ func TestMetricsAreDocumentedAndReadable(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for _, f := range slices.Concat(metricsOf(&statusReport{}, false),
-		agent.Families(), incidentFamilies(nil)) {
+		agent.Families(), incident.Metrics(nil)) {
 		if f.Unit != "" && !strings.HasSuffix(f.Name, "_"+f.Unit) {
 			t.Errorf("%s does not end in its unit, %s", f.Name, f.Unit)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/session"
 	"levee/internal/lang/action"
-	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -36,24 +34,26 @@ connection over which the command is being run, is refused, with the rule that w
 packet. So is one that drops the ARP or neighbour discovery without which such a session ends.
 What dynamic sets hold now is taken into account. --force overrides.
 
-If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its protect rules, the essential
-rules and that default are put in force instead, in the same way, and the exit status is 3. Without it the policy before stays.
+If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its
+protect rules, the essential rules and that default are put in force instead, in the same way, and
+the exit status is 3. Without it the policy before stays.
 
-With --keep the policy is bound to the names: the command keeps running, and gives the policy to each
-interface of these names that comes, or comes back, with the entries of its dynamic sets. A name may
-have no interface yet. SIGTERM ends the command and leaves the policy in force; ` + "`levee down`" + ` ends
-both. systemd is told when the policy is in force.
+With --keep the policy is bound to the names: the command keeps running, and gives the policy to
+each interface of these names that comes, or comes back, with the entries of its dynamic sets. A
+name may have no interface yet. SIGTERM ends the command and leaves the policy in force;
+` + "`levee down`" + ` ends both. systemd is told when the policy is in force.
 
 With --shadow the policy judges the packets of an interface beside the one in force, and changes
-nothing: ` + "`levee status --diff`" + ` tells what it would have done otherwise, by rule and by flow. Its limits,
-connections and fragments have memories of their own, its cookies answer nobody, its logs tell of
-nothing. It stays when the policy in force is replaced. It ends with ` + "`levee down --shadow`" + `, with the policy in
-force, and with ` + "`levee up`" + ` of its own file, whose rules go on with what they have counted.
+nothing: ` + "`levee status --diff`" + ` tells what it would have done otherwise, by rule and by
+flow. Its limits, connections and fragments have memories of their own, its cookies answer nobody,
+its logs tell of nothing. It stays when the policy in force is replaced. It ends with
+` + "`levee down --shadow`" + `, with the policy in force, and with ` + "`levee up`" + ` of its own
+file, whose rules go on with what they have counted.
 
-With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" +
-	` comes in time, from
-wherever you can still reach the machine, the kernel itself goes back to the policy before, also if this command is
-killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1 means that the old policy is back.`
+With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" + ` comes
+in time, from wherever you can still reach the machine, the kernel itself goes back to the policy
+before, also if this command is killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1
+means that the old policy is back.`
 
 const upExample = `  sudo levee up edge.levee --dev eth0
   sudo levee up edge.levee --dev eth0 --confirm 60s    # then, over a new connection: sudo levee confirm
@@ -297,7 +297,7 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 		if !f.json && rep.Fallback == nil {
 			e.printUp(p, rep, f.confirm)
 		}
-		if !rep.Mode.AtTC() && asksTags(p) && dataplane.TakesTagsOff(rep.Dev) {
+		if !rep.Mode.AtTC() && p.AsksTags() && dataplane.TakesTagsOff(rep.Dev) {
 			e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
 				"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 		}
@@ -321,20 +321,6 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 		return nil
 	}
 	return e.awaitConfirm(ctx, reps, f.confirm)
-}
-
-// asksTags says whether a rule is about tags of the frame. Those of a packet within a tunnel no
-// device takes off.
-func asksTags(p *policy.Policy) bool {
-	for _, r := range slices.Concat(p.Protect, p.Rules) {
-		for i := range r.Match {
-			f := r.Match[i].Field
-			if f == field.Tags || f.Info().Header.Presence().Tags > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // printUpJSON prints the object of one interface, or a list of those of several.

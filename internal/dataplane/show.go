@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 // InForce is the policy in force on an interface, as it was given to Up.
@@ -21,6 +22,11 @@ type InForce struct {
 
 // Name is what verdicts call the policy: the base name of its file.
 func (p *InForce) Name() string { return filepath.Base(p.Path) }
+
+// Parse reads the policy again.
+func (p *InForce) Parse() (*policy.Policy, syntax.Diagnostics) {
+	return policy.Parse(p.Name(), p.Source, policy.Recorded(p.Files))
+}
 
 // Show reads the policy in force on an interface.
 func Show(ctx context.Context, dev string) (out *InForce, notes []string, err error) {

@@ -74,7 +74,7 @@ func start(t *testing.T) (r *room, url, socket string, tokens *Tokens, audit str
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := s.Serve(l, Local(u))
+	stop := s.Serve(l, &Listener{Listener: u})
 	t.Cleanup(func() { stop(); log.Close() })
 	return r, strings.TrimSuffix(l.URL(), "/"), socket, tokens, filepath.Join(dir, "audit.jsonl")
 }

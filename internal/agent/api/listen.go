@@ -25,9 +25,6 @@ type Listener struct {
 	names []string // names of this machine in the header Host, besides addresses
 }
 
-// Local is a listener on a unix socket, whose callers are known by their user.
-func Local(l net.Listener) *Listener { return &Listener{Listener: l} }
-
 // Listen opens a port. A loopback address needs no TLS; any other needs a certificate and a key.
 // Names are those of this machine, as a proxy in front of it may give them in the header Host;
 // the names of the certificate need not be told.

@@ -14,7 +14,6 @@ import (
 	"levee/internal/filter/price"
 	"levee/internal/filter/shadow"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
 )
 
 // Bounds of what the page shows of a policy. `levee show` and `levee status` show all.
@@ -120,7 +119,7 @@ func (r *Reader) price(hash string, shown *dataplane.InForce) map[string]float64
 }
 
 func estimate(shown *dataplane.InForce) map[string]float64 {
-	p, _ := policy.Parse(shown.Name(), shown.Source, policy.Recorded(shown.Files))
+	p, _ := shown.Parse()
 	if p == nil || len(p.Slots()) > mostPriced {
 		return nil
 	}

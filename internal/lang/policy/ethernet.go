@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"levee/internal/lang/field"
+	"levee/internal/lang/syntax"
 )
 
 // RuleTerm is one term of one rule.
@@ -25,6 +26,29 @@ func (p *Policy) Ethernet() []RuleTerm {
 		}
 	}
 	return all
+}
+
+// WithoutEthernet are errors for the terms that packets without an Ethernet header lack; where says
+// which packets these are.
+func (p *Policy) WithoutEthernet(tree *syntax.File, where string) syntax.Diagnostics {
+	c := &syntax.Collector{File: tree.Name}
+	for _, t := range p.Ethernet() {
+		name := t.Term.Field.Info().Name
+		if t.Term.Field == field.EtherType {
+			name += " but those of IPv4 and IPv6"
+		}
+		c.Errorf(t.Term.Pos.Mark(), "", "%s have no Ethernet header, and so no %s", where, name)
+	}
+	return tree.Diagnostics(c)
+}
+
+// AsksTags reports whether a rule is about VLAN tags of the frame. Those of a packet within a
+// tunnel no device takes off.
+func (p *Policy) AsksTags() bool {
+	return slices.ContainsFunc(p.Ethernet(), func(t RuleTerm) bool {
+		f := t.Term.Field
+		return f == field.Tags || f.Info().Header.Presence().Tags > 0
+	})
 }
 
 func (t *Term) ethernet() bool {

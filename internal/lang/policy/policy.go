@@ -14,6 +14,7 @@ import (
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
+	"levee/internal/lang/syntax"
 )
 
 // Policy is one resolved policy file.
@@ -36,6 +37,9 @@ type Policy struct {
 
 // Pos is a place in the policy file; both count from 1, Col in characters.
 type Pos struct{ Line, Col int32 }
+
+// Mark is the place as diagnostics have it: one character is marked.
+func (p Pos) Mark() syntax.Pos { return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1} }
 
 // Default is the required last word.
 type Default struct {

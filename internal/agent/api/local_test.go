@@ -1,4 +1,4 @@
-package main
+package api
 
 import (
 	"net"
@@ -23,7 +23,7 @@ func TestOfAgentsThatStartAtOnceOneListens(t *testing.T) {
 			end.Go(func() {
 				begin.Done()
 				begin.Wait()
-				_, releases[i], errs[i] = listenAgent(path)
+				_, releases[i], errs[i] = Local(path)
 			})
 		}
 		end.Wait()
@@ -63,7 +63,7 @@ func TestAnAgentTakesTheSocketOfAKilledOne(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Fatal(err)
 	}
-	_, release, err := listenAgent(path)
+	_, release, err := Local(path)
 	if err != nil {
 		t.Fatal(err)
 	}
