@@ -42,7 +42,7 @@ type Tried struct {
 	Matched bool
 	Term    string // if not Matched: the first term that does not hold
 	Got     string // if not Matched: what the packet has in its place
-	Effect  string // if Matched: what a cookie does with a packet that it lets on
+	Effect  string // if Matched: what a limit does with the packet, or a cookie that lets it on
 }
 
 // Explain judges frame like Eval, and tells how.
@@ -92,6 +92,8 @@ func (e *Evaluator) why(tr *Trace) string {
 		return fmt.Sprintf("%s: a fragment whose first is not known, by %s; so do %d at once and "+
 			"%d a second, and more are dropped (fragment-orphan)", tr.Result.Action, by,
 			aheadBurst, time.Second/aheadCost)
+	case tr.Slot.Rule != nil && tr.Slot.Rule.Limit != nil:
+		return fmt.Sprintf("%s: above the rate of %s", tr.Result.Action, by)
 	case tr.Slot.Action == action.Divert:
 		return fmt.Sprintf("%s: by %s, which has a new connection reach the trap",
 			tr.Result.Action, by)

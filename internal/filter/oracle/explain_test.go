@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/packet"
 )
@@ -201,4 +202,25 @@ func FuzzExplain(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The line of a limit said of each packet only that it matches, also of one that it dropped.
+func TestTheStoryOfALimitSaysWhatItDidWithThePacket(t *testing.T) {
+	e := New(parse(t, "limit tcp rate 1/s burst 5 by source as \"few\"\ndefault pass\n"))
+	now := time.Now()
+	e.SetClock(func() time.Time { return now })
+	frame := build(t, packet.Spec{Flags: new(uint8(packet.SYN)), ToPort: new(uint16(80))})
+	for range 5 {
+		tr := e.Explain(frame)
+		if got := tr.Tried[0].Effect; got != "goes on: it is within the rate" {
+			t.Fatalf("%q", got)
+		}
+	}
+	tr := e.Explain(frame)
+	if got := tr.Tried[0].Effect; got != "is dropped: it is above the rate" {
+		t.Errorf("%q", got)
+	}
+	if want := `drop: above the rate of "few" (test.levee:1)`; tr.Why != want {
+		t.Errorf("%q, want %q", tr.Why, want)
+	}
 }

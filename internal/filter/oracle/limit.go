@@ -16,6 +16,12 @@ type budgets struct {
 	full  map[string]int64
 }
 
+// charged says what of a packet goes on, by whether it could be charged.
+var charged = map[bool]string{
+	true:  "goes on: it is within the rate",
+	false: "is dropped: it is above the rate",
+}
+
 // charge takes the price of a packet from the budgets of all keys, and reports whether all had as
 // much. If one has not, none is charged.
 func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {

@@ -197,7 +197,11 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, watch func(tried)) 
 			continue
 		}
 		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
-			if !l.charge(pkt, len(frame), e.now()) {
+			within := l.charge(pkt, len(frame), e.now())
+			if watch != nil {
+				watch(tried{slot: e.p.RuleSlot(i), effect: charged[within]})
+			}
+			if !within {
 				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
 				return res
 			}
