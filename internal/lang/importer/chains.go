@@ -188,16 +188,20 @@ func (fl *flattener) prepare() {
 // count counts what became of the rules.
 func (fl *flattener) count() {
 	for _, r := range fl.order {
-		if r.verb == doNothing && len(r.unknown) == 0 && !r.absent || r.implied {
-			continue // decides nothing, or is no rule of the source
-		}
 		f := &fl.out.rep.Fates
-		f.Given++
 		changed, widened := false, false
 		for _, m := range r.remarks {
 			changed = changed || m.Kind == Changed
 			widened = widened || m.Widens
 		}
+		switch {
+		case r.implied: // no rule of the source
+			f.States = f.States || widened && fl.told[r]
+			continue
+		case r.verb == doNothing && len(r.unknown) == 0 && !r.absent:
+			continue // decides nothing
+		}
+		f.Given++
 		switch {
 		case r.absent:
 			f.Elsewhere++

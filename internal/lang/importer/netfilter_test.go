@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +33,22 @@ type netfilterImport func(w *bytes.Buffer) (importer.Imported, error)
 func checkImported(t *testing.T, text []byte, rep importer.Imported) *policy.Policy {
 	t.Helper()
 	checkLayout(t, text, rep.Rules)
+	checkCounted(t, rep)
 	p, diags := policy.Parse("imported.levee", text, nil)
 	if err := diags.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return p
+}
+
+// checkCounted fails if a remark says that more may pass, and the summary that nothing does.
+func checkCounted(t *testing.T, rep importer.Imported) {
+	t.Helper()
+	says := slices.ContainsFunc(rep.Remarks, func(r importer.Remark) bool { return r.Widens })
+	if counts := rep.Fates.Widened > 0 || rep.Fates.States; says != counts {
+		t.Errorf("remarks say that more passes: %v; the summary: %s\n%v", says, rep.Fates,
+			rep.Remarks)
+	}
 }
 
 // TestDumpsOfTheRealTools holds whole dumps to goldens: the policy, and behind it every remark.

@@ -59,6 +59,8 @@ type pfTable struct {
 	out   []addrSpan // with an exclamation mark
 	file  string
 	named *addrSet
+
+	lacksIn, lacksOut []string // elements that could not be read
 }
 
 // chain is the rules in the order in which a first match decides.
@@ -118,7 +120,12 @@ func (p *pf) findTables(in []pfStatement) {
 					}
 					p.out.rep.add(Remark{File: p.reader.name, Line: w.line, Rule: s.text,
 						Kind: LeftOut, Text: "the element " + quote(w.text) + " of a table is " +
-							why, Instead: "write the addresses", Widens: true})
+							why, Instead: "write the addresses"})
+					if not {
+						tab.lacksOut = append(tab.lacksOut, w.text)
+					} else {
+						tab.lacksIn = append(tab.lacksIn, w.text)
+					}
 				case not:
 					tab.out = append(tab.out, a)
 				default:

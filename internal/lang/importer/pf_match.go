@@ -98,6 +98,7 @@ func (r *pfRule) hosts(dir string) {
 			if s.dynamic {
 				r.fills(item[1].text, s.name)
 			}
+			r.lacks(item[1].text, no)
 			alts = append(alts, addressIn(dir, s, no))
 			continue
 		}
@@ -151,6 +152,26 @@ func (r *pfRule) hosts(dir string) {
 		alts = append(alts, addressIn(dir, &addrSet{addrs: joinAddrs(plain)}, false))
 	}
 	r.both(alts...)
+}
+
+// lacks says what a rule does not know of the addresses in a table, or outside it.
+func (r *pfRule) lacks(table string, outside bool) {
+	t := r.p.tables[table]
+	tell := func(words []string, widens bool) {
+		if len(words) == 0 {
+			return
+		}
+		text := "asks for the table " + quote(table) + ", which lacks " +
+			quote(printable(strings.Join(words, ", "), 60))
+		if widens {
+			r.r.widen(text, "write the addresses", []match{{}})
+		} else {
+			r.remark(Changed, text, "write the addresses")
+		}
+	}
+	blocks := r.r.verb == doDrop
+	tell(t.lacksIn, blocks != outside)
+	tell(t.lacksOut, blocks == outside)
 }
 
 // fills says what is in a dynamic set that a table becomes.

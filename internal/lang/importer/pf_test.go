@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,33 @@ func TestPFDevice(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	remarksHave(t, rep, "note|leaves the interface")
+}
+
+// The summary said that with 0 rules more may pass, beside remarks of a table and of states by
+// which more does.
+func TestPFCountsWhatWidens(t *testing.T) {
+	for _, c := range []struct {
+		in, remark string
+		widened    int
+		states     bool
+	}{
+		{"table <a> { 192.0.2.1, bad.example }\nblock in from <a>\nblock in from ! <a>\n",
+			`which lacks "bad.example"`, 1, false},
+		{"table <a> { 10/8, ! bad.example }\nblock in\npass in from <a> no state\n" +
+			"pass in from ! <a> no state\n", `which lacks "bad.example"`, 1, false},
+		{"block in\npass in proto tcp to port 22\n", "told by their headers", 0, true},
+		{"table <a> { bad.example }\nblock in proto udp\n", "is not an address", 0, false},
+	} {
+		_, rep := pf(t, c.in, importer.Rulesets{})
+		if rep.Fates.Widened != c.widened || rep.Fates.States != c.states {
+			t.Errorf("%s%s", c.in, rep.Fates)
+		}
+		if !slices.ContainsFunc(rep.Remarks, func(r importer.Remark) bool {
+			return strings.Contains(r.Text, c.remark)
+		}) {
+			t.Errorf("%sno remark says %q: %v", c.in, c.remark, rep.Remarks)
+		}
+	}
 }
 
 func TestPFRefuses(t *testing.T) {

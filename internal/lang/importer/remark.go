@@ -66,13 +66,19 @@ type Fates struct {
 	LeftOut   int `json:"leftOut"`   // are not in the policy
 	Elsewhere int `json:"elsewhere"` // are about other interfaces
 	Widened   int `json:"widened"`   // changed or left out so that more packets may pass
+	// the states that rules keep are told by headers, so that more packets may pass
+	States bool `json:"states,omitempty"`
 }
 
 // String is the summary in one line.
 func (f Fates) String() string {
+	also := ""
+	if f.States {
+		also = ", and with the states that they keep,"
+	}
 	return fmt.Sprintf("of %d rules that decide, %d carry as they are, %d changed, %d are left "+
-		"out, %d are about other interfaces; with %d of them the policy may pass more",
-		f.Given, f.Same, f.Changed, f.LeftOut, f.Elsewhere, f.Widened)
+		"out, %d are about other interfaces; with %d of them%s the policy may pass more",
+		f.Given, f.Same, f.Changed, f.LeftOut, f.Elsewhere, f.Widened, also)
 }
 
 // Imported is what an import of a whole ruleset did.
@@ -91,7 +97,7 @@ type Imported struct {
 
 // widens tells whether the policy may pass what the source drops.
 func (r *Imported) widens() bool {
-	return r.Fates.Widened > 0 ||
+	return r.Fates.Widened > 0 || r.Fates.States ||
 		slices.ContainsFunc(r.Remarks, func(m Remark) bool { return m.Widens })
 }
 
