@@ -2,7 +2,6 @@ package lsp
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"levee/internal/lang/eve"
@@ -59,14 +58,10 @@ func code(text string) string {
 
 // aboutSet is what a set holds.
 func (d *document) aboutSet(name string) string {
-	if d.policy == nil {
+	s := d.setNamed(name)
+	if s == nil {
 		return ""
 	}
-	i := slices.IndexFunc(d.policy.Sets, func(s *policy.Set) bool { return s.Name == name })
-	if i < 0 {
-		return ""
-	}
-	s := d.policy.Sets[i]
 	if s.Kind == policy.Dynamic {
 		lease := "until deleted"
 		if s.Lease > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -22,8 +23,8 @@ type document struct {
 
 	tree *syntax.File // all statements that could be understood
 	diag syntax.Diagnostics
-	// the last policy without errors: while a line is typed, its sets are still known
-	policy *policy.Policy
+	// sets without errors; one that is being typed is here as it was before
+	known []*policy.Set
 }
 
 // set gives a document another text.
@@ -33,6 +34,15 @@ func (d *document) set(text string, version int) {
 	for i, l := range d.lines {
 		d.lines[i] = strings.TrimSuffix(l, "\r")
 	}
+}
+
+// setNamed is the set of that name, nil if none is known.
+func (d *document) setNamed(name string) *policy.Set {
+	i := slices.IndexFunc(d.known, func(s *policy.Set) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return d.known[i]
 }
 
 // path is the file of a document; a text that was never saved stands in the current directory.
@@ -51,18 +61,21 @@ func (d *document) check() {
 	}
 	file := path(d.uri)
 	tree, ds := syntax.Parse(file, []byte(d.text))
-	p, more := policy.Resolve(tree, policy.Files(filepath.Dir(file)))
+	files := policy.Files(filepath.Dir(file))
+	p, more := policy.Resolve(tree, files)
 	d.tree, d.diag = tree, syntax.Merge(ds, more)
 	if d.diag.HasErrors() {
+		before := d.known
+		d.known = policy.Sets(tree, files)
+		for _, s := range before {
+			if d.setNamed(s.Name) == nil {
+				d.known = append(d.known, s)
+			}
+		}
 		return
 	}
-	d.policy = p
-	c := &syntax.Collector{File: tree.Name}
-	for _, f := range ir.Build(p).Findings {
-		c.Warnf(syntax.Pos{Line: f.Pos.Line, Col: f.Pos.Col, EndCol: f.Pos.Col + 1}, f.Hint, "%s",
-			f.Message)
-	}
-	d.diag = syntax.Merge(d.diag, tree.Diagnostics(c))
+	d.known = p.Sets
+	d.diag = syntax.Merge(d.diag, ir.Diagnostics(tree, ir.Build(p).Findings))
 }
 
 // diagnostics are those of check as editors have them. What is wrong in a set file stands in the

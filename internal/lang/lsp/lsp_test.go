@@ -175,6 +175,35 @@ func TestAnEditorsConversation(t *testing.T) {
 	}
 }
 
+// A set was known only once the whole policy had been without an error.
+func TestASetIsKnownWhileSomethingElseIsWrong(t *testing.T) {
+	d := &document{uri: "file:///nowhere/a.levee"}
+	told := func(line, character int) string {
+		d.check()
+		if h := d.hover(position{line, character}); h != nil {
+			return h.Contents.Value
+		}
+		return ""
+	}
+	const sets = "set a = { 10.0.0.0/8 }\nset b = dynamic(max 10)\nset c = { 10.0.0.0/33 }\n"
+	d.set(sets+"drop form a\n", 1)
+	if got := told(0, 4); !strings.Contains(got, "10.0.0.0/8") {
+		t.Errorf("a: %q", got)
+	}
+	if got := told(1, 4); !strings.Contains(got, "at most 10") {
+		t.Errorf("b: %q", got)
+	}
+	if got := told(2, 4); got != "" {
+		t.Errorf("c, which has an error: %q", got)
+	}
+	d.set(strings.ReplaceAll(sets, "/33", "/9")+"drop from a\ndrop from c\ndefault pass\n", 2)
+	told(0, 4)
+	d.set(sets+"drop from a\ndrop from c\ndefault pass\n", 3)
+	if got := told(2, 4); !strings.Contains(got, "10.0.0.0/9") {
+		t.Errorf("c, as it was before: %q", got)
+	}
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	for what, text := range map[string]string{
 		"a long message": fmt.Sprintf("Content-Length: %d\r\n\r\n", MaxMessage+1),

@@ -103,16 +103,32 @@ func Consume(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Po
 	return p, ds
 }
 
+// Sets are those sets of a policy that have no errors, whatever there is in the rest of it.
+func Sets(f *syntax.File, open func(path string) (io.ReadCloser, error)) (all []*Set) {
+	r := newResolver(f, open)
+	r.collectSets()
+	for _, d := range r.order {
+		if !d.bad {
+			all = append(all, d.set)
+		}
+	}
+	return all
+}
+
+func newResolver(f *syntax.File, open func(path string) (io.ReadCloser, error)) *resolver {
+	return &resolver{
+		file: f,
+		c:    &syntax.Collector{File: f.Name},
+		open: open,
+		sets: make(map[string]*setDef),
+		pol:  &Policy{File: fileName(f), Essential: true},
+	}
+}
+
 func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy,
 	syntax.Diagnostics) {
-	r := &resolver{
-		file:    f,
-		consume: consume,
-		c:       &syntax.Collector{File: f.Name},
-		open:    open,
-		sets:    make(map[string]*setDef),
-		pol:     &Policy{File: fileName(f), Essential: true},
-	}
+	r := newResolver(f, open)
+	r.consume = consume
 	r.collectSets()
 	for i, s := range f.Stmts {
 		r.statement(s)
