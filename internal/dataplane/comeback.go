@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -299,9 +300,13 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 	if err := os.Remove(again); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, kernel.Refuse(err, "remove the pin of a link")
 	}
-	l, err := s.attach(a.key, d, g, prog)
+	l, err := s.attachAgain(a.key, d, g, prog)
 	if err != nil {
-		return false, nil // another way may do
+		// Another way may do, with a program for it. A device that has gone again may come back.
+		if now, gone := findDevice(d.name); gone != nil || now.index != d.index {
+			return false, nil
+		}
+		return false, s.remove(a.key)
 	}
 	defer l.Close() // without a pin, this detaches
 	if err := l.Pin(again); err != nil {
@@ -322,4 +327,11 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 		after.Close()
 	}
 	return true, err
+}
+
+func (s *store) attachAgain(key string, d *device, g *description, p *ebpf.Program) (hold, error) {
+	if err := step("come back"); err != nil {
+		return nil, err
+	}
+	return s.attach(key, d, g, p)
 }

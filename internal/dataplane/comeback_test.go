@@ -343,3 +343,52 @@ func TestAKeeperThatWasKilledIsFollowed(t *testing.T) {
 		runDirIsGone(t)
 	})
 }
+
+// A device that comes back and does not take the program of the one before gets another. What was
+// kept for that one stayed beside it until the next command.
+func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
+	n := newTestNet(t)
+	for name, rule := range map[string]string{"alone": "", "egress": "pass established\n"} {
+		n.run(t, name, func(t *testing.T) {
+			p, ds := policy.Parse("kept.levee", []byte(rule+drops), nil)
+			if ds.HasErrors() {
+				t.Fatal(ds.Err())
+			}
+			o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
+			stop, ended := n.keeping(t, o, Compiler(p))
+			stop()
+			<-ended
+			r := keepRecord{must2(netnsCookie()), o.Names, o.PolicyPath, 1}
+			if err := transact(t.Context(), func(s *store) error {
+				return writeJSON(s.keeps(r.id()+".json"), r)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+				t.Fatal(err)
+			}
+			addVeth(t, "lv0", "lv1", n.peer)
+			err := transact(t.Context(), func(s *store) error {
+				testHook = func(step string) error {
+					if step == "come back" {
+						return errInjected
+					}
+					return nil
+				}
+				defer func() { testHook = nil }()
+				if adopted, err := s.adopt("lv0"); adopted || err != nil {
+					t.Errorf("adopted %v, %v", adopted, err)
+				}
+				keys, err := s.keys()
+				if len(keys) != 0 {
+					t.Errorf("left: %v", keys)
+				}
+				return errors.Join(err, s.forgetKept(&r))
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			runDirIsGone(t)
+		})
+	}
+}
