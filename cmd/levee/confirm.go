@@ -52,6 +52,9 @@ func devFlag(cmd *cobra.Command, v *string, usage string) {
 // policy of this network namespace for which want holds; what names what it has.
 func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
 	want func(*dataplane.Attachment) bool) ([]string, error) {
+	if err := e.privileged(); err != nil { // whoever may only read would come no further
+		return nil, err
+	}
 	all, notes, err := dataplane.Status(ctx, false)
 	if err != nil {
 		return nil, err
