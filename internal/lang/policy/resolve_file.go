@@ -387,6 +387,11 @@ func oneEntry(line []byte) (entry string, end int) {
 // agree checks that an entry is of the type of those before it, and finds the type by the first.
 func (f *setFile) agree(entry string) problem {
 	t := looksLike(entry)
+	if t == Addresses && !(f.typed && f.typ == Addresses) {
+		if p := loneProtocol(entry); p.found() {
+			return p
+		}
+	}
 	if t == Ports && f.entries && !f.typed {
 		return problemf(fmt.Sprintf("write the protocol too: tcp/%s.", short(entry)),
 			"%q is not an address, and a port only with its protocol", short(entry))

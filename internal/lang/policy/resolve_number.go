@@ -242,6 +242,23 @@ func mergeServices(ss []Service) []Service {
 	return slices.Clip(out)
 }
 
+// portsHint says of which protocols services are.
+const portsHint = "only tcp, udp, udplite, sctp and dccp have ports."
+
+// loneProtocol is what is wrong with the name of a protocol where a service may stand.
+func loneProtocol(name string) problem {
+	v, ok := protocol(name)
+	switch {
+	case !ok:
+		return problem{}
+	case HasPorts(v):
+		return problemf("write its ports too: "+name+"/443.",
+			"%q is a protocol, not a service", name)
+	}
+	return problemf("a service is a protocol and its ports: tcp/443; "+portsHint,
+		"%q is a protocol, not a service", name)
+}
+
 // parseService reads "tcp/80" or "udp/1000-2000".
 func parseService(text string) (Service, problem) {
 	proto, ports, _ := strings.Cut(text, "/")
@@ -253,7 +270,7 @@ func parseService(text string) (Service, problem) {
 					"%q is not a service: the protocol comes first", short(text))
 			}
 		}
-		hint := "only tcp, udp, udplite, sctp and dccp have ports."
+		hint := portsHint
 		if m := syntax.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
 			hint = didYouMean(m + "/" + short(ports))
 		}

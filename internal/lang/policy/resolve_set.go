@@ -404,6 +404,12 @@ func (l *list) add(e *syntax.Elem) {
 		return
 	}
 	t := looksLike(e.Text)
+	if t == Addresses && l.owner != nil && !(l.typed && l.typ == Addresses) {
+		if p := loneProtocol(e.Text); p.found() {
+			l.r.problem(e.Pos, p)
+			return
+		}
+	}
 	if !l.agree(e, t) {
 		return
 	}
