@@ -16,7 +16,7 @@ func newBench(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench COMMAND",
 		Short: "Measure on this machine what levee's claims are made of",
-		Long: "Measurements in a lab that is made for them. A run that breaks one of its own " +
+		Long: "Measurements in a lab that is made for them. A run that breaks one of its own\n" +
 			"rules says why, and gives no number.",
 		Example: "  sudo levee bench ladder",
 		Args:    cobra.ArbitraryArgs,

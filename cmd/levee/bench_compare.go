@@ -11,19 +11,21 @@ import (
 	document "levee/internal/report"
 )
 
-const benchCompareLong = `Say which differences between two reports of the same measurement are real. A and B are what ` + "`levee bench COMMAND --json`" + `
-printed; A is the one from before.
+const benchCompareLong = `Say which differences between two reports of the same measurement are
+real. A and B are what ` + "`levee bench COMMAND --json`" + ` printed; A is the one from before.
 
-Each figure that both have is tested by the ranks of its rounds, which assumes nothing of their distribution; the many tests
-are corrected so that of the differences called real at most 5 % are expected to be chance (false discovery rate). Real is what
-passes and moved by --least or more. Of a figure without rounds the 95 % intervals must not overlap. What is a lower bound on
-one side is judged only where the other side lies below it.
+Each figure that both have is tested by the ranks of its rounds, which assumes nothing of their
+distribution; the many tests are corrected so that of the differences called real at most 5 % are
+expected to be chance (false discovery rate). Real is what passes and moved by --least or more. Of a
+figure without rounds the 95 % intervals must not overlap. What is a lower bound on one side is
+judged only where the other side lies below it.
 
-Of two ladders it also says whether they agree in order (no pair of places that both tell apart is the other way round), and which
-ratios to the empty XDP program moved by more than 10 %.
+Of two ladders it also says whether they agree in order (no pair of places that both tell apart is
+the other way round), and which ratios to the empty XDP program moved by more than 10 %.
 
-Rounds tell how a run varied within its minutes; whether two runs on one machine differ as much by themselves, only a second
-run of A tells. Other machines, kernels, policies or versions are warned of. Exit status 1 means that something got worse.`
+Rounds tell how a run varied within its minutes; whether two runs on one machine differ as much by
+themselves, only a second run of A tells. Other machines, kernels, policies or versions are warned
+of. Exit status 1 means that something got worse.`
 
 func newBenchCompare(e *env) *cobra.Command {
 	var least string

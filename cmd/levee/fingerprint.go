@@ -19,8 +19,9 @@ func newFingerprint(e *env) *cobra.Command {
 		Use:   "fingerprint",
 		Short: "Describe a captured flood in the format of the DDoS clearing house",
 		Long: `Describe a flood of a capture (pcap or pcapng) in the format of the DDoS clearing house, in which
-members of an anti-DDoS coalition tell each other of floods: vectors with their service, ports, flags,
-lengths, TTLs and sources, as one JSON object. Who was hit is "Anonymous" unless --show-target.
+members of an anti-DDoS coalition tell each other of floods: vectors with their service, ports,
+flags, lengths, TTLs and sources, as one JSON object. Who was hit is "Anonymous" unless
+--show-target.
 
 Without --target it is the address, or the /24 or /64, that got most packets. Of a vector with less
 than a twentieth of the packets nothing is said: it came along. --each is how many packets stand

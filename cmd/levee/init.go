@@ -15,8 +15,8 @@ import (
 
 const initLong = `Look at what this machine uses its network for, write a policy that keeps it and
 drops the rest, and put it on trial: unless ` + "`levee confirm`" + ` comes in time, the machine is
-as it was before. The policy is a draft with the reason for each rule beside it, for you to read and to
-tighten. levee init never puts anything in force for good.
+as it was before. The policy is a draft with the reason for each rule beside it, for you to read
+and to tighten. levee init never puts anything in force for good.
 
 It looks at addresses and routes, sockets that listen, SSH sessions, resolvers, leases of DHCP,
 WireGuard, containers, and whether packets are forwarded. What is silent at the moment it cannot

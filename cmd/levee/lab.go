@@ -47,7 +47,7 @@ func newLabDown(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down [NAME]",
 		Short: "Remove a lab with everything in it",
-		Long: "Remove a lab: its namespaces, their devices, the policies on them, and every " +
+		Long: "Remove a lab: its namespaces, their devices, the policies on them, and every\n" +
 			"process that still runs in them.",
 		Example: "  sudo levee lab down",
 		Args:    labName,
@@ -73,7 +73,7 @@ func newLabList(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the labs of this machine",
-		Long: "List the labs of this machine. What a command that was killed has left of one " +
+		Long: "List the labs of this machine. What a command that was killed has left of one\n" +
 			"is removed, and that is said.",
 		Example: "  sudo levee lab list --json",
 		Args:    wantArgs(),
