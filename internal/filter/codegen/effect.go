@@ -63,7 +63,15 @@ func (c *compiler) emitEffects(r *ir.Rule) {
 	}
 }
 
+// has reports whether the program has an effect: a shadow has those only that nobody sees.
+func (c *compiler) has(e ir.Effect) bool {
+	return !c.target.IsShadow() || e.Action.Info().May&action.MayShadow != 0
+}
+
 func (c *compiler) effect(in *scope, r *ir.Rule, e ir.Effect) {
+	if !c.has(e) {
+		return
+	}
 	how := c.extension.effect(e.Action)
 	if how == nil {
 		c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Action)
@@ -75,6 +83,9 @@ func (c *compiler) effect(in *scope, r *ir.Rule, e ir.Effect) {
 // effectRecords appends the records of a rule's effects.
 func (c *compiler) effectRecords(r *ir.Rule, out []record) []record {
 	for _, e := range r.Action.Effects {
+		if !c.has(e) {
+			continue
+		}
 		how := c.extension.effect(e.Action)
 		if how == nil || how.record == nil {
 			c.failed = c.errorf("a rule that became bytecode has effect %d, which cannot be "+

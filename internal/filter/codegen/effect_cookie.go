@@ -13,12 +13,9 @@ import (
 )
 
 // cookie emits what a cookie does where it stands: SYNs, and the RSTs by which clients prove that
-// they are there, are given to the function.
-// A shadow answers nobody: there they go on, as those of clients that have proven themselves.
+// they are there, are given to the function. In a shadow, which answers nobody, they go on, as
+// those of clients that have proven themselves.
 func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
-	if c.target.IsShadow() {
-		return
-	}
 	i := slices.IndexFunc(c.plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
 	on, ask, dropped := c.Fresh("no_cookie"), c.Fresh("ask_cookie"), c.Fresh("cookie_dropped")
 	at, n := c.fieldAt(field.TCPFlags)

@@ -9,11 +9,8 @@ import (
 )
 
 // divert emits the note by which the connection of a packet reaches the trap. A packet that finds
-// no place is dropped, since it would reach who listens there. A shadow diverts nothing.
+// no place is dropped, since it would reach who listens there.
 func (c *compiler) divert(in *scope, r *ir.Rule, _ ir.Effect) {
-	if c.target.IsShadow() {
-		return
-	}
 	noted := c.Fresh("noted")
 	ports := func(to asm.Register) {
 		c.Emit(asm.Mov.Reg(to, regSrcPort), asm.LSh.Imm(to, 16), asm.Or.Reg(to, regDstPort))

@@ -24,9 +24,6 @@ const EventsPerSecond = 10_000
 
 // log emits what a log does where it stands.
 func (c *compiler) log(_ *scope, r *ir.Rule, e ir.Effect) {
-	if c.target.IsShadow() {
-		return
-	}
 	i := slices.IndexFunc(c.plan.Logs, func(l plan.Log) bool { return l.Slot == r.Slot })
 	on := c.Fresh("logged")
 	if e.Value > 1 {

@@ -192,6 +192,29 @@ func parsed(t *testing.T, text string) *policy.Policy {
 	return p
 }
 
+// What is not listed of an effect is no effect of a shadow, which only looks.
+func TestShadowHasNoEffectThatIsNotListed(t *testing.T) {
+	p := parsed(t, "count udp\ndrop tcp port 7\ndefault pass\n")
+	emitted := 0
+	x := &extension{effects: map[action.Action]*effect{note: {
+		emit:   func(*compiler, *scope, *ir.Rule, ir.Effect) { emitted++ },
+		record: func(*ir.Rule, ir.Effect) record { emitted++; return record{} },
+	}}}
+	prog := ir.BuildWith(p, func(*policy.Rule) []ir.Effect { return []ir.Effect{{Action: note}} })
+	shadow := plan.Judged{RowBytes: 640, Slots: 30}
+	for _, bytecode := range []bool{false, true} {
+		if _, err := compile(prog, Target{Shadow: shadow, Bytecode: bytecode}, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if emitted > 0 {
+		t.Errorf("a shadow has %d effects of which nothing is listed", emitted)
+	}
+	if _, err := compile(prog, Target{}, x); err != nil || emitted == 0 {
+		t.Errorf("of a policy in force %d are emitted, %v", emitted, err)
+	}
+}
+
 // shapes makes rules of which many match a packet.
 type shapes struct {
 	*rand.Rand

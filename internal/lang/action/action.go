@@ -44,10 +44,14 @@ const (
 	// other rules before it then, in any order. So the effect must give the same before, between
 	// and behind all others.
 	MayBeBytecode
+	// MayShadow: the effect is nothing that others see, so that a shadow, the policy that judges
+	// beside the one in force, has it too.
+	MayShadow
 	// MayMeetMalformed: the rule may be about malformed frames, of which no field is known.
 	MayMeetMalformed
 
-	All = GoesOn | MayGo | MayShare | MayBeTree | MayBeBytecode | MayMeetMalformed
+	All = GoesOn | MayGo | MayShare | MayBeTree | MayBeBytecode | MayShadow |
+		MayMeetMalformed
 )
 
 // unlisted is the row of what is no action of the language.

@@ -30,12 +30,12 @@ var table = []Info{
 	},
 	{
 		Action: Count, Word: "count",
-		Effect: true, May: GoesOn | MayGo | MayShare | MayBeBytecode | MayMeetMalformed,
+		Effect: true, May: GoesOn | MayGo | MayShare | MayBeBytecode | MayShadow | MayMeetMalformed,
 		Others: "counter",
 	},
 	{
 		Action: Limit, Word: "limit", Verdict: Drop,
-		Effect: true, May: MayShare, Behind: "rate burst by memory",
+		Effect: true, May: MayShare | MayShadow, Behind: "rate burst by memory",
 		Others: "police meter ratelimit hashlimit",
 	},
 	{
@@ -55,7 +55,7 @@ var table = []Info{
 	},
 	{
 		Action: Track, Word: "fragments", Verdict: Pass,
-		Effect: true, May: MayShare,
+		Effect: true, May: MayShare | MayShadow,
 		Others: "defrag scrub reassemble",
 	},
 	{
