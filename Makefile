@@ -9,9 +9,10 @@ ifeq ($(GO),)
 $(error no Go found: install it from https://go.dev/dl/ into /usr/local/go, or say where: make GO=/path/to/go $(MAKECMDGOALS))
 endif
 
-# Static binaries without a C compiler.
+# Static binaries without a C compiler; and what was built and checked in one directory need not be
+# in another.
 export CGO_ENABLED := 0
-export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
+export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$(GOFLAGS))
 
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
@@ -39,7 +40,7 @@ help:
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
 build:
-	$(GO) build -trimpath -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
+	$(GO) build -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
 	@[ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" bin # built for who asked
 
 demo:
@@ -71,8 +72,8 @@ tests:
 
 lint:
 	GO=$(GO) scripts/check-format
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	GOGC=400 $(GO) vet ./...
+	GOGC=400 $(GO) tool staticcheck ./...
 
 bench-scale:
 	@scripts/deps bench
