@@ -32,65 +32,75 @@ var programs = map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd
 
 func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
-// TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
-// feature say so in their first line and are skipped, with the reason, where it is missing.
-func TestScripts(t *testing.T) { runScripts(t, func(name string) bool { return !measures(name) }) }
-
-// TestScriptsThatMeasure runs the other stories, whose figures want a machine to themselves.
-func TestScriptsThatMeasure(t *testing.T) { runScripts(t, measures) }
-
-func measures(name string) bool {
-	return strings.HasPrefix(name, "bench") || name == "gen.txtar" || name == "lab.txtar"
-}
-
-func runScripts(t *testing.T, which func(name string) bool) {
-	files := slices.DeleteFunc(scripts(t),
-		func(path string) bool { return !which(filepath.Base(path)) })
-	testscript.Run(t, testscript.Params{
-		Files:               files,
-		Setup:               setupScript,
-		Condition:           scriptCondition,
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		Cmds:                scriptCmds,
+// TestScripts runs the command-line stories of test/script, but those of the tests below. Stories
+// that need root or a kernel feature say so in their first line and are skipped, with the reason,
+// where it is missing.
+func TestScripts(t *testing.T) {
+	least := leastRightsAreEnough(t)
+	runScripts(t, setupScript, func(path string) bool {
+		return !measures(path) && !slices.Contains(least, path)
 	})
 }
 
-// TestScriptsWithLeastRights runs the stories again, with levee having CAP_BPF, CAP_PERFMON and
-// CAP_NET_ADMIN only, and the bpf file system mounted beforehand, as the shipped mount unit does.
-// The commands bench, lab and gen want more.
+// TestScriptsThatMeasure runs the stories whose figures want a machine to themselves.
+func TestScriptsThatMeasure(t *testing.T) { runScripts(t, setupScript, measures) }
+
+func measures(path string) bool {
+	name := filepath.Base(path)
+	return strings.HasPrefix(name, "bench") || name == "gen.txtar" || name == "lab.txtar"
+}
+
+// TestScriptsWithLeastRights runs stories with levee having CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
+// only, and the bpf file system mounted beforehand, as the shipped mount unit does.
 func TestScriptsWithLeastRights(t *testing.T) {
 	if os.Getuid() != 0 || kernel.Privileged() != nil {
 		t.Skip("needs root, to take rights away")
 	}
-	var some []string
-	for _, file := range scripts(t) {
-		text, err := os.ReadFile(file)
+	least := leastRightsAreEnough(t)
+	if len(least) < 8 {
+		t.Errorf("only %v: do the stories still use these commands?", least)
+	}
+	setup := func(e *testscript.Env) error {
+		if err := setupScript(e); err != nil {
+			return err
+		}
+		e.Setenv(rightsEnv, "least")
+		dir := filepath.Join(e.Getenv(dataplane.RunEnv), "bpf")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		return unix.Mount("bpf", dir, "bpf", 0, "mode=0700")
+	}
+	runScripts(t, setup, func(path string) bool { return slices.Contains(least, path) })
+}
+
+// leastRightsAreEnough lists the stories that use the kernel, and for which least rights are
+// enough: none where nobody can take rights away.
+func leastRightsAreEnough(t *testing.T) (paths []string) {
+	t.Helper()
+	if os.Getuid() != 0 || kernel.Privileged() != nil {
+		return nil
+	}
+	for _, path := range scripts(t) {
+		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if usesKernel.Match(text) && !moreRights.Match(text) {
-			some = append(some, file)
+			paths = append(paths, path)
 		}
 	}
-	if len(some) < 8 {
-		t.Errorf("only %v: do the stories still use these commands?", some)
-	}
+	return paths
+}
+
+func runScripts(t *testing.T, setup func(*testscript.Env) error, which func(path string) bool) {
 	testscript.Run(t, testscript.Params{
-		Files: some,
-		Setup: func(e *testscript.Env) error {
-			if err := setupScript(e); err != nil {
-				return err
-			}
-			e.Setenv(rightsEnv, "least")
-			dir := filepath.Join(e.Getenv(dataplane.RunEnv), "bpf")
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return err
-			}
-			return unix.Mount("bpf", dir, "bpf", 0, "mode=0700")
-		},
+		Files: slices.DeleteFunc(scripts(t),
+			func(path string) bool { return !which(path) }),
+		Setup:               setup,
 		Condition:           scriptCondition,
 		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
 		Cmds:                scriptCmds,
 	})
 }

@@ -102,7 +102,6 @@ func instructionNeed(raw []byte) need {
 	off, imm := int16(binary.LittleEndian.Uint16(raw[2:])),
 		int32(binary.LittleEndian.Uint32(raw[4:]))
 	class, mode, size := op&7, op>>5, op>>3&3
-	unknown := need{fmt.Sprintf("instruction %x", raw), never}
 	switch class {
 	case classLD:
 		loads := []need{{"64 bit constant", version{3, 18}}, {"map", version{3, 18}},
@@ -128,7 +127,8 @@ func instructionNeed(raw []byte) need {
 	case classJMP, classJMP32:
 		return jumpNeed(op, src, off, imm)
 	}
-	return unknown // sign-extending loads (6.6), acquire and release (6.15) and what is newer still
+	// sign-extending loads (6.6), acquire and release (6.15) and what is newer still
+	return need{fmt.Sprintf("instruction %x", raw), never}
 }
 
 func arithmeticNeed(op byte, off int16) need {
@@ -205,9 +205,10 @@ func needs(t *testing.T, p *codegen.Program) map[need]string {
 			n = need{spec.AttachType.String(), never}
 		}
 		add(n, "program")
+		var raw bytes.Buffer
 		for i := range spec.Instructions {
 			ins := &spec.Instructions[i]
-			var raw bytes.Buffer
+			raw.Reset()
 			if _, err := ins.Marshal(&raw, binary.LittleEndian); err != nil {
 				t.Fatalf("instruction %d, %v: %v", i, ins, err)
 			}
