@@ -16,7 +16,7 @@ type budgets struct {
 	full  map[string]int64
 }
 
-// charged says what of a packet goes on, by whether it could be charged.
+// charged says what a limit does with a packet, by whether the packet could be charged.
 var charged = map[bool]string{
 	true:  "goes on: it is within the rate",
 	false: "is dropped: it is above the rate",
