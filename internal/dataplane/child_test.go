@@ -33,6 +33,8 @@ type order struct {
 	Pair    codegen.Lifetime // not "": pairProgram, with a map of that lifetime
 	Egress  Mode             // of its program there, beside XDP
 	Kill    int              // the step, counting from 1, at which the child kills itself; 0: none
+	Readers string           // the group that reads; "": levee
+	Unit    bool             // forbidden what systemd forbids the units
 }
 
 func (o order) run() error {
@@ -83,6 +85,16 @@ func (o order) run() error {
 			}
 		}
 		return errors.Join(err, err2)
+	case "keep": // until the policy is in force
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		err := Keep(ctx, UpOptions{Dev: o.Dev, Names: []string{o.Dev}, PolicyPath: o.File,
+			Source: []byte(o.Text)}, compileText(o.Text),
+			KeepEvents{Ready: func([]*Report) { end() }})
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
 	case "save":
 		_, err := SetSave(ctx, o.Dev, "")
 		return err
@@ -105,6 +117,14 @@ func child(s string) int {
 	var o order
 	if err := json.Unmarshal([]byte(s), &o); err != nil {
 		panic(err)
+	}
+	if o.Readers != "" {
+		readers = &group{name: o.Readers}
+	}
+	if o.Unit {
+		if err := forbidSetgid(); err != nil {
+			panic(err)
+		}
 	}
 	n := 0
 	testHook = func(string) error {

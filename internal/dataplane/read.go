@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -24,7 +26,26 @@ import (
 // change nothing, and cannot open a link, which is enough to detach it.
 
 // readers is that group. Where the machine does not have it, only root reads.
-var readers = "levee"
+var readers = &group{name: "levee"}
+
+type group struct {
+	name string
+	once sync.Once
+	gid  int
+}
+
+// id is -1 where there is no such group.
+func (g *group) id() int {
+	g.once.Do(func() {
+		g.gid = -1
+		if found, err := user.LookupGroup(g.name); err == nil {
+			if gid, err := strconv.Atoi(found.Gid); err == nil {
+				g.gid = gid
+			}
+		}
+	})
+	return g.gid
+}
 
 // Modes of what is made in the runtime directory. Locks are for root alone.
 const (
@@ -62,7 +83,7 @@ func forReading(ctx context.Context, refused error) (*store, error) {
 	var now clockReading
 	if err := readJSON(s.state(clockFile), &now); err != nil {
 		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read "+
-			"what it does", refused, readers)
+			"what it does", refused, readers.name)
 	}
 	s.clock = kernel.ClockFrom(now.Ticks, now.HZ, now.Mono)
 	return s, nil
@@ -261,7 +282,7 @@ func (s *store) timeLeft(deadline uint64) (time.Duration, error) {
 	return timeLeft(deadline)
 }
 
-// makeDirs makes a directory, and those above it, for readers too, whatever the umask is.
+// makeDirs makes a directory, and those above it, for readers too.
 func makeDirs(dir string) error {
 	err := os.Mkdir(dir, dirMode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -275,23 +296,25 @@ func makeDirs(dir string) error {
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(dir)
+	return share(dir, dirMode)
+}
+
+// share lets the readers into what this process, or another one of root, has made, whatever the
+// umask is. The units run in their group, so they may give it away; but systemd forbids them to
+// make anything setgid. By that, what a command without either right makes in a directory of root's
+// is for readers too.
+func share(path string, mode fs.FileMode) error {
+	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	return os.Chmod(dir, info.Mode()&os.ModeSetgid|dirMode)
-}
-
-// share lets the readers into a directory, and whatever is made in it inherits their group. Where
-// this process may not do that, it has been done by who made the directory.
-func share(dir string) {
-	g, err := user.LookupGroup(readers)
-	if err != nil {
-		return
+	gid := readers.id()
+	if gid >= 0 && info.Sys().(*syscall.Stat_t).Gid != uint32(gid) {
+		_ = os.Chown(path, -1, gid) // where this process may not, root alone reads
 	}
-	gid, err := strconv.Atoi(g.Gid)
-	if err != nil || os.Chown(dir, -1, gid) != nil {
-		return
+	perm := info.Mode().Perm()
+	if info.IsDir() && gid >= 0 && os.Chmod(path, mode|os.ModeSetgid) == nil || perm == mode {
+		return nil
 	}
-	_ = os.Chmod(dir, dirMode|os.ModeSetgid)
+	return os.Chmod(path, mode)
 }

@@ -24,13 +24,9 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 		t.Skipf("no group 1: %v", err)
 	}
 	was := readers
-	readers = g.Name
+	readers = &group{name: g.Name}
 	defer func() { readers = was }()
-	for dir := os.Getenv(RunEnv); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	makeWay(t, os.Getenv(RunEnv))
 	defer unix.Umask(unix.Umask(0o077))
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
@@ -75,16 +71,22 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 	}
 }
 
+// makeWay lets everybody go to a path in a directory of a test.
+func makeWay(t *testing.T, path string) {
+	t.Helper()
+	for dir := filepath.Dir(path); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // asReader runs an order without capabilities, as a member of the group.
 func asReader(t *testing.T, gid string, o order) []byte {
 	t.Helper()
 	// The test binary lies where only root may go.
 	self := filepath.Join(t.TempDir(), "reader")
-	for dir := filepath.Dir(self); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	makeWay(t, self)
 	if err := os.WriteFile(self, must2(os.ReadFile("/proc/self/exe")), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -174,7 +174,7 @@ func pinFile(o pinner, path string) error {
 	if err := o.Pin(path); err != nil {
 		return kernel.Refuse(err, "pin %s", path)
 	}
-	if err := os.Chmod(path, fileMode); err != nil {
+	if err := share(path, fileMode); err != nil {
 		return kernel.Refuse(err, "let readers open %s", path)
 	}
 	return nil

@@ -141,7 +141,6 @@ func (s *store) makeDir() error {
 	if err := makeDirs(s.dir); err != nil {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
-	share(s.dir)
 	return nil
 }
 
@@ -180,7 +179,9 @@ func (s *store) mount() error {
 	}
 	// whoever mounts makes directories, too
 	for _, dir := range []string{s.dir, s.bpf(), s.state()} {
-		share(dir)
+		if err := share(dir, dirMode); err != nil {
+			return kernel.Refuse(err, "let readers into %s", dir)
+		}
 	}
 	return s.noteClock()
 }
@@ -272,7 +273,7 @@ func writeJSON(path string, v any) error {
 	tmp := path + ".tmp"
 	err = os.WriteFile(tmp, b, fileMode)
 	if err == nil {
-		err = os.Chmod(tmp, fileMode) // whatever the umask is
+		err = share(tmp, fileMode)
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // it may not be there, and the first error says why
