@@ -45,6 +45,7 @@ type Matcher struct {
 	judge interface {
 		Match(record []byte, now time.Time) (netip.Addr, Result, error)
 		When(now time.Time) time.Time // of the record that was matched
+		Times() int                   // that it stands for
 	}
 	counter *Counter // nil: each record counts
 }
@@ -74,8 +75,11 @@ func (m *Matcher) Match(record []byte, now time.Time) (netip.Addr, Result, error
 	if r != Matched || m.counter == nil {
 		return a, r, err
 	}
-	if !m.counter.Add(a, m.judge.When(now), now) {
-		r = Counted
+	r = Counted
+	for range min(m.judge.Times(), m.counter.n) {
+		if m.counter.Add(a, m.judge.When(now), now) {
+			r = Matched
+		}
 	}
 	return a, r, err
 }
@@ -181,6 +185,9 @@ func newObjects(s *policy.Source) *objects {
 	}
 	return m
 }
+
+// Times is how often the event happened: once.
+func (m *objects) Times() int { return 1 }
 
 // When is when the record was made, as far as it says so in a way that is known: a time of RFC 3339
 // or Suricata's, or a number of seconds, milliseconds or microseconds since 1970.

@@ -11,6 +11,7 @@ import (
 // lines judges lines of text.
 type lines struct {
 	patterns logline.Patterns
+	except   logline.Patterns // what they match besides, and is no attempt
 	programs []string
 	where    []policy.Condition // on the program
 	header   logline.Header
@@ -18,14 +19,20 @@ type lines struct {
 
 func newLines(s *policy.Source) *lines {
 	l := &lines{programs: s.Programs, where: s.Where}
-	for _, text := range s.Patterns {
+	l.patterns, l.except = compile(s.Patterns), compile(s.Except)
+	return l
+}
+
+// compile prepares patterns that the policy has compiled before.
+func compile(texts []string) (out logline.Patterns) {
+	for _, text := range texts {
 		p, err := logline.Compile(text)
 		if err != nil {
-			panic(err) // the policy has compiled it before
+			panic(err)
 		}
-		l.patterns = append(l.patterns, p)
+		out = append(out, p)
 	}
-	return l
+	return out
 }
 
 // Match judges one line.
@@ -42,12 +49,18 @@ func (l *lines) Match(line []byte, now time.Time) (netip.Addr, Result, error) {
 	}
 	switch a, r := l.patterns.Match(message); r {
 	case logline.Matched:
+		if _, r := l.except.Match(message); r != logline.Other {
+			return netip.Addr{}, Other, nil
+		}
 		return a, Matched, nil
 	case logline.Ambiguous:
 		return a, Ambiguous, nil
 	}
 	return netip.Addr{}, Other, nil
 }
+
+// Times is how often what was matched has happened, as far as the line says so.
+func (l *lines) Times() int { return l.header.Times }
 
 // When is when the line was written, as far as it says so.
 func (l *lines) When(now time.Time) time.Time {

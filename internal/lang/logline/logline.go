@@ -23,12 +23,18 @@ const (
 	maxParts   = 40   // placeholders
 )
 
-// Addr is the placeholder of the address.
-const Addr = "addr"
+// Placeholders of the address.
+const (
+	Addr     = "addr"
+	Addr4    = "addr4"     // of IPv4 alone
+	LastAddr = "last-addr" // the last that fits, where others choose only what stands before it
+)
 
 // holders are the placeholders with what they stand for.
 var holders = map[string]string{
-	"addr":   "",
+	Addr:     "",
+	Addr4:    "",
+	LastAddr: "",
 	"number": `[0-9]+`,
 	"word":   `[^ \t]+`,
 	"text":   `.*`,
@@ -54,7 +60,8 @@ type Pattern struct {
 	Text          string
 	before, after *regexp.Regexp
 	need          []byte // what every line has that it matches
-	left, right   []byte // what stands directly before and behind the address
+	left          []byte // what stands directly before the address
+	ipv4, last    bool   // which addresses may stand there
 }
 
 // Compile prepares a pattern. It describes a whole message, from its first byte to its last.
@@ -62,64 +69,43 @@ func Compile(text string) (*Pattern, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("it is longer than %d bytes", maxPattern)
 	}
-	p := &Pattern{Text: text}
-	var halves [2]strings.Builder
-	half, parts, last, left := 0, 0, "", ""
-	for rest := strings.ReplaceAll(text, "<"+quote+">", `"`); rest != ""; {
-		at := strings.IndexByte(rest, '<')
-		if at < 0 {
-			at = len(rest)
-		}
-		if lit := rest[:at]; lit != "" {
-			halves[half].WriteString(regexp.QuoteMeta(lit))
-			if len(lit) > len(p.need) {
-				p.need = []byte(lit)
-			}
-			if half == 1 && last == Addr {
-				p.right = []byte(lit)
-			}
-			last, left = "", lit
-		}
-		if rest = rest[at:]; rest == "" {
-			break
-		}
-		name, behind, ok := strings.Cut(rest[1:], ">")
-		is, known := holders[name]
-		switch parts++; {
-		case strings.HasPrefix(rest, "<<"):
-			halves[half].WriteByte('<')
-			rest, last, left = rest[2:], "", ""
-			continue
-		case !ok || !known:
-			return nil, fmt.Errorf("%q is no placeholder: those are <%s>, and << is a <",
-				"<"+clip(name), strings.Join(Holders(), ">, <"))
-		case parts > maxParts:
-			return nil, fmt.Errorf("it has more than %d placeholders", maxParts)
-		case name == Addr && half == 1:
-			return nil, errors.New("it has <addr> twice: one address can be leased")
-		case name == Addr && (last == "text" || last == "quoted"):
-			return nil, fmt.Errorf("<%s> stands directly before <addr>: any address would do; "+
-				"write what stands between them", last)
-		case name == Addr:
-			half = 1
-			p.left = []byte(left)
-		case half == 1 && last == Addr:
-			return nil, fmt.Errorf("<%s> stands directly behind <addr>: write what stands between "+
-				"them", name)
-		default:
-			halves[half].WriteString("(?:" + is + ")")
-		}
-		rest, last, left = behind, name, ""
+	parts, err := parse(strings.ReplaceAll(text, "<"+quote+">", `"`))
+	if err != nil {
+		return nil, err
 	}
-	if half == 0 {
+	p := &Pattern{Text: text}
+	at := slices.IndexFunc(parts, part.isAddr)
+	if at < 0 {
 		return nil, errors.New("it has no <addr>, the address to lease")
+	}
+	if slices.ContainsFunc(parts[at+1:], part.isAddr) {
+		return nil, errors.New("it has <addr> twice: one address can be leased")
+	}
+	holder := parts[at].holder
+	if endOpen(parts[:at]) {
+		return nil, fmt.Errorf("any text may stand directly before <%s>, and so any address would "+
+			"do: write what stands between them", holder)
+	}
+	if joinsAddress(parts[at+1:]) {
+		return nil, fmt.Errorf("what stands directly behind <%s> could be a part of it: write "+
+			"what "+
+			"stands between them", holder)
+	}
+	if at > 0 {
+		p.left = []byte(parts[at-1].literal)
+	}
+	p.ipv4, p.last = holder == Addr4, holder == LastAddr
+	for _, one := range parts {
+		if len(one.literal) > len(p.need) {
+			p.need = []byte(one.literal)
+		}
 	}
 	if len(p.need) < minLiteral {
 		return nil, fmt.Errorf("no part of it between placeholders has %d bytes: nearly any line "+
 			"would match", minLiteral)
 	}
-	p.before = regexp.MustCompile(`^(?s:` + halves[0].String() + `)$`)
-	p.after = regexp.MustCompile(`^(?s:` + halves[1].String() + `)$`)
+	p.before = regexp.MustCompile(`^(?s:` + expression(parts[:at]) + `)$`)
+	p.after = regexp.MustCompile(`^(?s:` + expression(parts[at+1:]) + `)$`)
 	return p, nil
 }
 
@@ -150,7 +136,8 @@ const MaxMessage = 32 << 10
 const maxWork = 1 << 20
 
 // Match judges a message. It is matched only if one address can stand at <addr>: the rest of the
-// message, before and behind, is read anew for each that it has.
+// message, before and behind, is read anew for each that it has. Of several, <last-addr> takes the
+// last.
 func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
 	if len(message) > MaxMessage || !bytes.Contains(message, p.need) {
 		return netip.Addr{}, Other
@@ -163,21 +150,23 @@ func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
 			break
 		}
 		at = to
-		if !bytes.HasSuffix(message[:from], p.left) || !bytes.HasPrefix(message[to:], p.right) {
+		if !bytes.HasSuffix(message[:from], p.left) {
 			continue
 		}
-		a, err := netip.ParseAddr(string(message[from:to]))
-		if err != nil {
-			continue
-		}
-		if work += len(message); work > maxWork {
-			return netip.Addr{}, Ambiguous
-		}
-		if p.before.Match(message[:from]) && p.after.Match(message[to:]) {
-			if a = a.Unmap(); found.IsValid() && found != a {
+		for _, to := range ends(message, from, to) {
+			a, err := netip.ParseAddr(string(message[from:to]))
+			if err != nil || p.ipv4 && !a.Is4() {
+				continue
+			}
+			if work += len(message); work > maxWork {
 				return netip.Addr{}, Ambiguous
 			}
-			found = a
+			if p.before.Match(message[:from]) && p.after.Match(message[to:]) {
+				if a = a.Unmap(); !p.last && found.IsValid() && found != a {
+					return netip.Addr{}, Ambiguous
+				}
+				found = a
+			}
 		}
 	}
 	if !found.IsValid() {
@@ -244,6 +233,16 @@ func addressIn(b []byte, at int) (from, to int) {
 		}
 	}
 	return -1, 0
+}
+
+// ends are where an address that begins at from may end. What stands behind the last colon of an
+// IPv6 address is a port for some programs (2001:db8::1:443); a pattern says which reading it wants
+// by what stands behind <addr>.
+func ends(message []byte, from, to int) []int {
+	if colon := bytes.LastIndexByte(message[from:to], ':'); colon > 0 {
+		return []int{to, from + colon}
+	}
+	return []int{to}
 }
 
 func isWord(c byte) bool {

@@ -29,6 +29,7 @@ type Source struct {
 	CA       string // the path of the certificates that vouch for Redis; "": the machine's
 	Where    []Condition
 	Patterns []string      // of Lines, those of logline
+	Except   []string      // patterns of lines that Patterns match besides, and that do not count
 	Programs []string      // that write the lines, besides what Where says; none: all
 	After    int           // that many events of an address,
 	Within   time.Duration // within that time, lease it; 0: each does
@@ -240,6 +241,7 @@ func (r *resolver) sourcePatterns(s *syntax.Source, out *Source) {
 					"%s is about lines of other programs than what stands before it", k.Name)
 			}
 			texts, out.Programs = k.Patterns, k.Programs
+			out.Except = append(out.Except, k.Except...)
 		} else if i > 0 && out.Programs != nil {
 			r.c.Errorf(e.Pos, "write a source for each.",
 				"this pattern is about lines of any program, and what stands before it is not")
