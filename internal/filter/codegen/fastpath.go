@@ -38,19 +38,22 @@ func (c *compiler) fastPath() {
 			asm.Mov.Reg32(regBytes, asm.R0))
 	}
 	c.bounds(regCtx, regData, regEnd)
+	switch {
+	case c.target.Hook == TCX:
+		c.Emit(asm.LoadMem(regBytes, regCtx, skbLen, asm.Word))
+	case !c.target.Frags:
+		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
+	}
+	c.noTunnel() // before the first way to "slow"
 	if c.target.Hook == TCX {
 		c.Emit(
-			asm.LoadMem(regBytes, regCtx, skbLen, asm.Word),
 			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
 			// Of a merged packet the lengths in its headers are not those on the wire.
 			asm.LoadMem(asm.R1, regCtx, skbGSOSize, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
 		)
-	} else if !c.target.Frags {
-		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
 	}
-	c.noTunnel()
 	c.need(int32(c.ipAt()) + ip4Bytes)
 	c.Emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
 	if c.target.Link == packet.L3 {

@@ -78,8 +78,12 @@ func (c *compiler) lookInside() {
 	}
 	c.Emit(asm.Ja.Label(none))
 	c.Label(found)
-	if !c.rowInEnv { // nobody else has written it
+	// Nobody else has written these, and older kernels want all of the environment written.
+	if !c.rowInEnv {
 		c.Emit(asm.StoreImm(asm.R10, rowAt, 0, asm.Word))
+	}
+	if !c.anyEffects {
+		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord))
 	}
 	c.giveEnv()
 	c.context(asm.R2)
