@@ -66,7 +66,8 @@ func (o order) run() error {
 		_, _, err := DownShadow(ctx, o.Dev)
 		return err
 	case "confirm":
-		return Confirm(ctx, o.Dev)
+		_, err := Confirm(ctx, o.Dev)
+		return err
 	case "status":
 		all, _, err := Status(ctx, false)
 		for _, a := range all {

@@ -264,7 +264,7 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	wantPackets(t, "abuser", 1)
 	up(1000, time.Hour)
 	forget()
-	if err := Confirm(t.Context(), "lv0"); err != nil {
+	if _, err := Confirm(t.Context(), "lv0"); err != nil {
 		t.Fatal(err)
 	}
 	forget()

@@ -229,7 +229,7 @@ func takesPolicy(t *testing.T, dev string) {
 func refusedLink(t *testing.T, o UpOptions, saying string) {
 	t.Helper()
 	fallback := compileHand(handPolicy("fallback", action.Pass))
-	o.Fallbacks = []CompileFunc{fallback, fallback}
+	o.Fallbacks = fallbacks(fallback, fallback)
 	r, err := Up(t.Context(), o, compileHand(handPolicy("odd", action.Pass)))
 	if r != nil {
 		t.Errorf("%q, trial %v: in force: %+v", o.Mode, o.Confirm, r)

@@ -84,6 +84,8 @@ type description struct {
 
 	// why this is the fallback of the policy, "" if it is the policy
 	OnError string `json:"on_error,omitempty"`
+	// why this policy, which was in force before, is so in place of another, "" if it is not
+	Instead string `json:"instead,omitempty"`
 	// addresses of protect rules: sets are not rolled up over them
 	Spared []netip.Prefix `json:"spared,omitempty"`
 }

@@ -89,6 +89,22 @@ func Others(all []Attachment, dev string) []string {
 // devs.
 func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
 	error) {
+	if o.Else == nil {
+		return upAll(ctx, devs, o, compile)
+	}
+	first := o
+	first.Fallbacks = nil
+	reps, err := upAll(ctx, devs, first, compile)
+	if len(reps) > 0 || !errors.Is(err, ErrUnable) {
+		return reps, err
+	}
+	// Not within the command before: what is asked may look into the kernel.
+	o.Fallbacks = append(o.Else(), o.Fallbacks...)
+	return upAll(ctx, devs, o, Unusable(err))
+}
+
+func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
+	error) {
 	var reps []*Report
 	err := transact(ctx, func(s *store) error {
 		if err := s.mount(); err != nil {
@@ -104,6 +120,9 @@ func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 		for _, u := range all {
 			err = errors.Join(err, u.finish())
 			u.Close()
+			if u.report.Fallback == nil && u.Confirm == 0 {
+				s.remember(u.key, u.dev.name, u.staged.desc)
+			}
 			reps = append(reps, u.report)
 		}
 		reps[0].Notes = s.notes
@@ -115,12 +134,21 @@ func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 // fallBack puts the first of the fallbacks in force that can be.
 func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause error) (all []*up,
 	err error) {
-	for _, compile := range o.Fallbacks {
-		if all, err = s.putAll(ctx, devs, o, compile, cause); err == nil {
-			return all, nil
+	for _, f := range o.Fallbacks {
+		with, why := o, cause
+		if p := f.Past; p != nil {
+			with.PolicyPath, with.Source, with.Files = p.Path, p.Source, p.Files
+			with.instead, why = cause.Error(), nil
 		}
+		if all, err = s.putAll(ctx, devs, with, f.Compile, why); err != nil {
+			continue
+		}
+		for _, u := range all {
+			u.report.Fallback, u.report.Past = cause, f.Past
+		}
+		return all, nil
 	}
-	return nil, fmt.Errorf("%w; nor can what \"on error\" asks for: %w", cause, err)
+	return nil, fmt.Errorf("%w; nor can what stands in for it: %w", cause, err)
 }
 
 // putAll puts a policy into force on all interfaces, without removing what it replaces. If one does
@@ -134,7 +162,6 @@ func (s *store) putAll(ctx context.Context, devs []string, o UpOptions, compile 
 			u.Close()
 			break
 		}
-		u.report.Fallback = cause
 		all = append(all, u)
 	}
 	if err == nil {

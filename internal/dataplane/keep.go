@@ -11,10 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/host/atomicfile"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -47,14 +47,20 @@ const (
 
 // keptFile is where the entries of a set lie.
 func keptFile(dev, set string) (string, error) {
-	dir := libDir
-	if os.Getenv(LibEnv) != "" {
-		var err error
-		if dir, err = filepath.Abs(os.Getenv(LibEnv)); err != nil {
-			return "", fmt.Errorf("%s: %w", LibEnv, err)
-		}
+	dir, err := library()
+	return filepath.Join(dir, dev, set+keptSuffix), err
+}
+
+// library is the directory of what outlives a reboot: libDir, or what LibEnv says.
+func library() (string, error) {
+	if os.Getenv(LibEnv) == "" {
+		return libDir, nil
 	}
-	return filepath.Join(dir, dev, set+keptSuffix), nil
+	dir, err := filepath.Abs(os.Getenv(LibEnv))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", LibEnv, err)
+	}
+	return dir, nil
 }
 
 // SetSave writes the entries of sets that say keep to their files: of the set of that name, or of
@@ -111,7 +117,8 @@ func (s *store) save(a *attachment, dev, name string) (saved []SavedSet, err err
 		if err != nil {
 			return saved, err
 		}
-		if err := writeKept(path, encodeKept(info.EntryType(), time.Now(), entries)); err != nil {
+		if err := atomicfile.Replace(path, encodeKept(info.EntryType(), time.Now(), entries),
+			func(name string) error { return step("keep: " + name) }); err != nil {
 			return saved, kernel.Refuse(err, "save the entries of dynamic set %q", info.Name)
 		}
 		saved = append(saved, SavedSet{dev, info.Name, path, len(entries)})
@@ -131,60 +138,6 @@ func (s *Set) snapshot(ctx context.Context) ([]SetEntry, error) {
 		return nil, err
 	}
 	return c.entries(), nil
-}
-
-// writeKept replaces a file in one step that a power cut cannot split.
-func writeKept(path string, b []byte) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	// One that is there is of a command that was killed: the lock of the runtime directory is held.
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp))
-		}
-	}()
-	half := len(b) / 2
-	write := func(part []byte) func() error {
-		return func() error { _, err := f.Write(part); return err }
-	}
-	for _, do := range []struct {
-		step string
-		do   func() error
-	}{
-		{"write half", write(b[:half])}, {"write all", write(b[half:])},
-		{"sync", f.Sync}, {"close", f.Close},
-		{"rename", func() error { return os.Rename(tmp, path) }},
-	} {
-		if err = step("keep: " + do.step); err == nil {
-			err = do.do()
-		}
-		if err != nil {
-			f.Close() // does nothing the second time but return an error
-			return err
-		}
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a rename in a directory outlive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	// some file systems have none
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
-		return err
-	}
-	return nil
 }
 
 func encodeKept(t policy.SetType, now time.Time, entries []SetEntry) []byte {

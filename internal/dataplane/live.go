@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
 )
 
 // Live rules are what the agent adds to the policy in force against a flood. The policy with them
@@ -55,11 +53,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		}
 		base := a.base()
 		mine := PolicyState{Dev: o.Over.Dev, Generation: base.Generation, Program: base.Program}
-		files := []policy.SetFile(nil)
-		err = readJSON(s.files(a.key, base.Generation), &files)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+		files, err := s.setFiles(a.key, base)
 		trial := a.trial() != nil && !a.current().isLive()
 		a.Close()
 		switch {
@@ -74,7 +68,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		}
 		u := &up{store: s, compile: compile, UpOptions: UpOptions{Dev: o.Dev, Names: base.Names,
 			Confirm: o.Lease, PolicyPath: base.Policy, Source: base.Source, Files: files,
-			live: o.Rules, proven: o.Proven}}
+			instead: base.Instead, live: o.Rules, proven: o.Proven}}
 		defer u.Close()
 		if err := u.put(ctx); err != nil {
 			return err

@@ -77,7 +77,7 @@ func TestLiveRulesComeAndGo(t *testing.T) {
 			if err != nil || string(in.Source) != text || in.Trial {
 				t.Errorf("shown: %+v, %v", in, err)
 			}
-			if err := Confirm(t.Context(), "lv0"); err == nil {
+			if _, err := Confirm(t.Context(), "lv0"); err == nil {
 				t.Error("live rules are confirmed")
 			}
 			if err := live(t, `drop ether 0x88b6 as "flood-2"`, time.Hour); err != nil {

@@ -42,7 +42,7 @@ func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (
 	}
 	o := UpOptions{Dev: "lv0", PolicyPath: "/etc/new.levee", Source: []byte(text)}
 	if p.OnError != policy.KeepLast {
-		o.Fallbacks = []CompileFunc{compile(p.Fallback(true)), compile(p.Fallback(false))}
+		o.Fallbacks = fallbacks(compile(p.Fallback(true)), compile(p.Fallback(false)))
 	}
 	testHook = func(step string) error {
 		if fail(step) {
@@ -52,6 +52,14 @@ func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (
 	}
 	defer func() { testHook = nil }()
 	return Up(t.Context(), o, compile(p))
+}
+
+// fallbacks are what `on error` asks for.
+func fallbacks(all ...CompileFunc) (out []Fallback) {
+	for _, c := range all {
+		out = append(out, Fallback{Compile: c})
+	}
+	return out
 }
 
 // first fails a step the first so many times.
@@ -195,12 +203,12 @@ func TestOnErrorIsInForceWhereTheDecoderIsRefused(t *testing.T) {
 		for _, trial := range []time.Duration{0, time.Hour} {
 			n.run(t, fmt.Sprint(mode, ", trial ", trial), func(t *testing.T) {
 				o := UpOptions{Dev: "lv0", Mode: mode, Confirm: trial, PolicyPath: "/etc/new.levee"}
-				o.Fallbacks = []CompileFunc{refused(p.Fallback(true)), last}
+				o.Fallbacks = fallbacks(refused(p.Fallback(true)), last)
 				if rep, err := Up(t.Context(), o, refused(p)); rep != nil ||
 					!errors.Is(err, ErrUnable) {
 					t.Fatalf("with the decoder: %+v, %v", rep, err)
 				}
-				o.Fallbacks = append(o.Fallbacks, Plainly(last))
+				o.Fallbacks = append(o.Fallbacks, Fallback{Compile: Plainly(last)})
 				rep, err := Up(t.Context(), o, refused(p))
 				if err != nil || !errors.Is(rep.Fallback, ErrUnable) {
 					t.Fatalf("%+v, %v", rep, err)

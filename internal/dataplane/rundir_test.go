@@ -28,9 +28,9 @@ func TestCommandsAndUnitsShareTheRunDirectory(t *testing.T) {
 		"unit keep, root up, root keep, unit keep, unit up": 0o027,
 	} {
 		t.Run(fmt.Sprintf("%03o/%s", umask, sequence), func(t *testing.T) {
+			t.Setenv(LibEnv, t.TempDir()) // first: the end of the net saves once more
 			newTestNet(t)
 			makeWay(t, os.Getenv(RunEnv))
-			t.Setenv(LibEnv, t.TempDir())
 			s := &store{dir: os.Getenv(RunEnv)}
 			if err := os.MkdirAll(s.bpf(), 0o750); err != nil { // as the mount unit does
 				t.Fatal(err)

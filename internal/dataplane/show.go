@@ -2,8 +2,6 @@ package dataplane
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"path/filepath"
 
 	"levee/internal/lang/policy"
@@ -35,10 +33,7 @@ func Show(ctx context.Context, dev string) (out *InForce, notes []string, err er
 		out = &InForce{
 			Path: g.Policy, Source: g.Source, OnError: g.OnError, Trial: a.onTrial() != nil,
 		}
-		err = readJSON(s.files(a.key, g.Generation), &out.Files)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+		out.Files, err = s.setFiles(a.key, g)
 		return err
 	})
 	return out, notes, err

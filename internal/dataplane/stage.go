@@ -173,7 +173,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
 		Slots:    describeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
-		Live: u.live,
+		Live: u.live, Instead: u.instead,
 	}
 	for i := range d.Slots {
 		if sl := &d.Slots[i]; sl.Reason == policy.ByRule.String() && sl.Line == 0 {

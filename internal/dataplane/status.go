@@ -32,7 +32,10 @@ type Attachment struct {
 	Trial      time.Duration `json:"trial"` // time left to confirm; 0: not on trial
 	RolledBack *RolledBack   `json:"rolled_back,omitempty"`
 	// why only the fallback of the policy is in force
-	OnError  string        `json:"on_error,omitempty"`
+	OnError string `json:"on_error,omitempty"`
+	// why this policy, which was in force before, is so again, in place of another
+	Instead  string        `json:"instead,omitempty"`
+	PutOn    string        `json:"-"` // name of the interface when the policy was put on it
 	Program  ProgramInfo   `json:"program"`
 	Counters []SlotCounter `json:"counters"`
 	Sets     []SetInfo     `json:"sets"`
@@ -169,6 +172,7 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
 		RolledBack: a.carried.RolledBack, OnError: g.OnError,
+		Instead: g.Instead, PutOn: g.Dev,
 	}
 	pin := pinProg
 	if a.trial() != nil {

@@ -34,9 +34,10 @@ func timeLeft(deadline uint64) (time.Duration, error) {
 }
 
 // Confirm puts the policy on trial on dev into force for good: one link update to the variant
-// without a deadline, which lies ready. It is an error if none is on trial (any more).
-func Confirm(ctx context.Context, dev string) error {
-	return transactOn(ctx, dev, func(s *store, a *attachment) error {
+// without a deadline, which lies ready. It is an error if none is on trial (any more). notes tells
+// what was found and mended on the way.
+func Confirm(ctx context.Context, dev string) (notes []string, err error) {
+	return notedOn(ctx, dev, func(s *store, a *attachment) error {
 		g := a.onTrial()
 		if g == nil {
 			if rb := a.carried.RolledBack; rb != nil {
@@ -52,6 +53,7 @@ func Confirm(ctx context.Context, dev string) error {
 		if err := s.give(a, g.Generation); err != nil {
 			return err
 		}
+		s.remember(a.key, dev, g)
 		after, err := s.settle(a.key)
 		if err != nil {
 			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it "+

@@ -55,7 +55,7 @@ func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
 			a.Policy != "/etc/new.levee" || a.Program.ID != r.Program {
 			t.Errorf("on trial: %+v", a)
 		}
-		if err := Confirm(context.Background(), "lv0"); err != nil {
+		if _, err := Confirm(context.Background(), "lv0"); err != nil {
 			t.Fatal(err)
 		}
 		n.send(t, 5, 1)
@@ -64,7 +64,7 @@ func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
 			a.Program.ID == r.Program {
 			t.Errorf("confirmed: %+v", a)
 		}
-		if err := Confirm(context.Background(), "lv0"); err == nil ||
+		if _, err := Confirm(context.Background(), "lv0"); err == nil ||
 			!strings.Contains(err.Error(), "nothing to confirm") {
 			t.Errorf("confirmed twice: %v", err)
 		}
@@ -128,7 +128,7 @@ func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 		t.Errorf("rolled back: %+v", a)
 	}
 	wantPackets(t, "old", 7)
-	if err := Confirm(context.Background(), "lv0"); err == nil ||
+	if _, err := Confirm(context.Background(), "lv0"); err == nil ||
 		!strings.Contains(err.Error(), "too late") {
 		t.Errorf("confirmed too late: %v", err)
 	}
@@ -199,7 +199,7 @@ func TestWaitTrial(t *testing.T) {
 	}
 	wait(NotConfirmed)
 	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
-	if err := Confirm(context.Background(), "lv0"); err != nil {
+	if _, err := Confirm(context.Background(), "lv0"); err != nil {
 		t.Fatal(err)
 	}
 	wait(Confirmed)

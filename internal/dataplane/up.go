@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/past"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -30,12 +31,26 @@ type UpOptions struct {
 	Files      []policy.SetFile // what its set files held, for Show
 
 	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or
-	// attach the policy (ErrUnable): what its `on error` asks for.
-	Fallbacks []CompileFunc
+	// attach the policy (ErrUnable).
+	Fallbacks []Fallback
+	// Else, if there is one, is asked then for what comes before them.
+	Else func() []Fallback
 
+	instead    string       // why a policy that was in force is put there in place of another
 	live       []string     // rules that are added to the policy (Live)
 	proven     []netip.Addr // sources whose SYNs no cookie answers (Live)
 	egressMode Mode         // of programs at egress beside XDP; "" is what the kernel has
+}
+
+// Fallback is what may be in force in place of a policy.
+type Fallback struct {
+	Compile CompileFunc
+	Past    *past.Policy // one that was in force; nil: what `on error` asks for
+}
+
+// Unusable is a policy that cannot be put in force on any machine, and so its fallbacks are.
+func Unusable(err error) CompileFunc {
+	return func(codegen.Target) (*codegen.Program, error) { return nil, unable(err) }
 }
 
 // ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it
@@ -67,7 +82,8 @@ type Report struct {
 	// what was found and mended on the way
 	Notes []string `json:"notes,omitempty"`
 	// not nil: one of Fallbacks is in force, because of this
-	Fallback error `json:"-"`
+	Fallback error        `json:"-"`
+	Past     *past.Policy `json:"-"` // the one, if it was in force before
 	// not nil: why nobody may hear the answers of its cookies
 	Unheard error `json:"-"`
 

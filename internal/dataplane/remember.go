@@ -1,0 +1,116 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"levee/internal/dataplane/past"
+	"levee/internal/lang/policy"
+)
+
+// Policies that came into force are kept on the disk, by the name of the interface, for what begins
+// after a reboot and finds no policy that can be put in force, and for whoever wants one back. One
+// on trial is none of them until it is confirmed, nor is what `on error` asks for. See
+// docs/decisions/0090-past.md.
+
+// pastDir is where the policies of an interface lie, in library().
+const pastDir = "policies"
+
+// ErrNoPast is wrapped where no past policies are kept.
+var ErrNoPast = errors.New("past policies are kept in the network namespace of process 1 alone, " +
+	"as interfaces have the same names in others; LEVEE_LIB names a directory for another one")
+
+func pastOf(dev string) (past.Store, error) {
+	if os.Getenv(LibEnv) == "" && !firstNetns() {
+		return past.Store{}, ErrNoPast
+	}
+	dir, err := library()
+	return past.Store{Dir: filepath.Join(dir, dev, pastDir),
+		Step: func(name string) error { return step("past: " + name) }}, err
+}
+
+// firstNetns reports whether this thread is in the network namespace of process 1. Files of /proc
+// about a namespace tell by their numbers, and need no right, as its own handle does. Where process
+// 1 is hidden this one is taken for a service, which are in that namespace.
+func firstNetns() bool {
+	number := func(path string) uint64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.Sys().(*syscall.Stat_t).Ino
+	}
+	first := number("/proc/1/net/dev")
+	return first == 0 || first == number("/proc/thread-self/net/dev")
+}
+
+// remember keeps the policy in force on an interface as the newest of those that were.
+func (s *store) remember(key, dev string, g *description) {
+	err := func() error {
+		at, err := pastOf(dev)
+		if errors.Is(err, ErrNoPast) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		files, err := s.setFiles(key, g)
+		if err != nil {
+			return err
+		}
+		return at.Add(past.Policy{Path: g.Policy, Names: g.Names, Since: g.Since, Source: g.Source,
+			Files: files})
+	}()
+	if err != nil {
+		s.note("%s is in force on %s, but could not be written to the disk (%v): after a reboot "+
+			"nothing but its file has it, and `levee rollback` does not know it", g.Policy, dev, err)
+	}
+}
+
+// setFiles are what the set files of a generation held.
+func (s *store) setFiles(key string, g *description) (files []policy.SetFile, err error) {
+	err = readJSON(s.files(key, g.Generation), &files)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return files, err
+}
+
+// Past lists the policies that were in force on interfaces of a name, the newest first, and says
+// which could not be read. An interface that was renamed has those of its name before until one
+// comes into force under the new one.
+func Past(ctx context.Context, dev string) (all []past.Policy, notes []string, err error) {
+	names := []string{dev}
+	running, _, err := Status(ctx, false)
+	for i := range running {
+		if running[i].Dev == dev && running[i].PutOn != dev {
+			names = append(names, running[i].PutOn)
+		}
+	}
+	for _, name := range names {
+		at, perr := pastOf(name)
+		if perr != nil {
+			return nil, notes, perr
+		}
+		var damaged []past.Damaged
+		if perr = onHost(func() (err error) {
+			all, damaged, err = at.List()
+			return err
+		}); perr != nil {
+			return nil, notes, perr
+		}
+		for _, d := range damaged {
+			notes = append(notes, fmt.Sprintf("a policy that was in force is lost: %s: %v", d.Path,
+				d.Err))
+		}
+		if len(all) > 0 {
+			break
+		}
+	}
+	return all, notes, err
+}

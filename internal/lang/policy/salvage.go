@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"bytes"
+	"io"
+	"slices"
+
+	"levee/internal/lang/syntax"
+)
+
+// Salvage is what `on error` of a policy with errors may put in force: a policy of that statement,
+// of `essential off`, and of those protect rules and sets that have no errors. It is nil where no
+// `on error` can be read. name, src and open are as for Parse.
+func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) *Policy {
+	src = bytes.ReplaceAll(src, []byte{0}, []byte{'\n'}) // as a power cut leaves a file
+	for {
+		f, _ := syntax.Parse(name, src)
+		var right []string
+		for _, set := range Sets(f, open) {
+			right = append(right, set.Name)
+		}
+		rest := onlyLines(src, f, func(s syntax.Stmt) bool {
+			switch s := s.(type) {
+			case *syntax.Essential, *syntax.OnError:
+				return true
+			case *syntax.Set:
+				return slices.Contains(right, s.Name.Text)
+			case *syntax.Rule:
+				return s.Action == "protect"
+			}
+			return false
+		}, nil)
+		p, ds := Parse(name, append(bytes.Clone(rest), "\ndefault drop\n"...), open)
+		if p != nil {
+			if p.OnError == KeepLast {
+				return nil
+			}
+			return p
+		}
+		f, _ = syntax.Parse(name, rest)
+		src = onlyLines(rest, f, func(syntax.Stmt) bool { return true }, ds)
+		if bytes.Equal(src, rest) {
+			return nil // it is no statement that is wrong
+		}
+	}
+}
+
+// onlyLines is a source with the lines of all other statements than those wanted empty, and of
+// those to which an error belongs.
+func onlyLines(src []byte, f *syntax.File, want func(syntax.Stmt) bool,
+	ds syntax.Diagnostics) []byte {
+	lines := bytes.Split(src, []byte{'\n'})
+	for i, s := range f.Stmts {
+		first, end := int(s.Place().Line)-1, len(lines)
+		if i+1 < len(f.Stmts) {
+			end = max(first+1, int(f.Stmts[i+1].Place().Line)-1)
+		}
+		wrong := func(d syntax.Diagnostic) bool {
+			at := int(d.Line) - 1
+			return d.Severity == syntax.Error && d.File == f.Name && first <= at && at < end
+		}
+		if want(s) && !slices.ContainsFunc(ds, wrong) {
+			continue
+		}
+		for n := first; n < end; n++ {
+			lines[n] = nil
+		}
+	}
+	return bytes.Join(lines, []byte{'\n'})
+}
