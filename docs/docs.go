@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-//go:embed agent.md api.md dashboard.md devices.md install.md json.md language.md measuring.md
-//go:embed metrics.md operations.md propose.md report.md templates.md troubleshooting.md
+// Pages for those who run levee; ARCHITECTURE.md is for who changes it.
+//
+//go:embed [a-z]*.md
 var files embed.FS
 
 // Topics are the names of the pages, in order.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,6 +38,8 @@ func completeAll(cmd *cobra.Command) {
 		switch {
 		case f.Name == "dev":
 			offer = offered(devices)
+		case f.Name == "past":
+			offer = offered(pastNumbers)
 		case f.Name == "rule":
 			offer = offered(labels)
 		case completeWords[f.Name] != nil:
@@ -46,6 +49,9 @@ func completeAll(cmd *cobra.Command) {
 		}
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, offer) // fails for one that has some already
 	})
+	if cmd.Name() == "rollback" {
+		cmd.ValidArgsFunction = offered(pastNumbers)
+	}
 	if p := cmd.Parent(); p != nil && p.Name() == "set" {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string,
 			cobra.ShellCompDirective) {
@@ -96,6 +102,24 @@ func labels(cmd *cobra.Command) []string {
 		}
 		return names
 	})
+}
+
+// pastNumbers are those of the policies that were in force on --dev, or on any interface that has
+// one, where this process may read them.
+func pastNumbers(cmd *cobra.Command) (numbers []string) {
+	dev, _ := cmd.Flags().GetString("dev")
+	if running, _, err := dataplane.Status(context.Background(), false); dev == "" && err == nil &&
+		len(running) > 0 {
+		dev = running[0].Dev
+	}
+	all, _, err := dataplane.Past(context.Background(), dev)
+	if err != nil || dev == "" {
+		return nil
+	}
+	for _, p := range all {
+		numbers = append(numbers, strconv.Itoa(p.Number))
+	}
+	return numbers
 }
 
 // inPolicies collects names from the policies in force on --dev, or on any interface.

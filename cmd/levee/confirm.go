@@ -36,7 +36,9 @@ func (e *env) confirm(cmd *cobra.Command, dev string) error {
 		return err
 	}
 	for _, dev := range devs {
-		if err := dataplane.Confirm(ctx, dev); err != nil {
+		notes, err := dataplane.Confirm(ctx, dev)
+		e.notes(notes)
+		if err != nil {
 			return err
 		}
 	}

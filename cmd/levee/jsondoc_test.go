@@ -37,6 +37,7 @@ var jsonDocuments = map[string]any{
 	"levee up --shadow": struct {
 		Shadows []shadowReport `json:"shadows"`
 	}{},
+	"levee rollback --list":   pastReport{},
 	"levee status":            statusReport{},
 	"levee set list, find":    setReport{},
 	"levee lab up":            labReport{},

@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
-	"levee/internal/lang/policy"
 )
 
 // keep binds a policy to names until somebody ends it.
-func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags,
-	anew func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error)) error {
+func (e *env) keep(b *bringing) error {
 	ctx, stop := e.signals()
 	defer stop()
-	names := strings.Join(opts.Names, ", ")
-	err := dataplane.Keep(ctx, opts, dataplane.Compiler(p), dataplane.KeepEvents{
-		Anew:  anew,
-		Ready: func(reps []*dataplane.Report) { e.keeping(p, names, reps, f) },
+	names := strings.Join(b.opts.Names, ", ")
+	err := dataplane.Keep(ctx, b.opts, b.compiler(), dataplane.KeepEvents{
+		Anew: func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error) {
+			return e.readAnew(b, dev)
+		},
+		Ready: func(reps []*dataplane.Report) { e.keeping(b, names, reps) },
 		Came: func(dev string, after time.Duration) {
 			e.sayf("%s has come, and has the policy after %s", dev,
 				after.Round(10*time.Microsecond))
@@ -45,21 +45,23 @@ func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags,
 }
 
 // keeping says that every interface there is has the policy, and that others are waited for.
-func (e *env) keeping(p *policy.Policy, names string, reps []*dataplane.Report, f *upFlags) {
+func (e *env) keeping(b *bringing, names string, reps []*dataplane.Report) {
+	state := "kept for " + names
 	for _, rep := range reps {
 		e.notes(rep.Notes)
-		switch {
-		case rep.Fallback != nil:
-			e.sayf("%s: %v; what \"on error\" asks for is in force", rep.Dev, rep.Fallback)
-		case !f.json:
-			e.printUp(p, rep, f.confirm)
+		if rep.Fallback == nil {
+			e.tellUp(b, rep)
+			continue
 		}
+		why := b.standIn(rep, []string{rep.Dev}).Error()
+		e.sayf("%s", why)
+		state = why
 	}
-	if f.json && len(reps) > 0 {
-		_ = e.printUpJSON(p, reps) // the stream remembers a failed write
+	if b.flags.json && len(reps) > 0 {
+		_ = e.printUpJSON(b.name(), reps) // the stream remembers a failed write
 	}
 	e.sayf("kept for %s", names)
-	if err := notifySystemd("READY=1\nSTATUS=kept for " + names); err != nil {
+	if err := notifySystemd("READY=1\nSTATUS=" + strings.ReplaceAll(state, "\n", " ")); err != nil {
 		e.sayf("cannot tell systemd: %v", err)
 	}
 }

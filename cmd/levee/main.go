@@ -47,6 +47,7 @@ var commands = []struct {
 	{groupInterface, newInit},
 	{groupInterface, newUp},
 	{groupInterface, newConfirm},
+	{groupInterface, newRollback},
 	{groupInterface, newDown},
 	{groupInterface, newStatus},
 	{groupInterface, newTop},
@@ -126,9 +127,27 @@ func newRoot(e *env) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(newManPages(root))
+	takeAltnames(root)
 	nameArgs(root)
 	completeAll(root)
 	return root
+}
+
+// takeAltnames lets --dev of all commands be an alternative name of an interface.
+func takeAltnames(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		takeAltnames(sub)
+	}
+	dev, netns := cmd.LocalNonPersistentFlags().Lookup("dev"), cmd.Flags().Lookup("netns")
+	if dev == nil || dev.Value.Type() != "string" {
+		return
+	}
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if name := dev.Value.String(); name != "" && (netns == nil || !netns.Changed) {
+			return dev.Value.Set(dataplane.TrueName(name))
+		}
+		return nil
+	}
 }
 
 // newHelp is `levee help`, of a command or of a page; unlike cobra's own it takes an unknown

@@ -100,6 +100,8 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		since
 		trial
 		fallback
+		standIn
+		changed
 		rulePackets
 		ruleBytes
 		entries
@@ -131,6 +133,10 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			Help: "Time that is left to confirm the policy; 0 if it is not on trial."},
 		fallback: {Name: "levee_fallback",
 			Help: "1 if the policy could not be loaded, and what \"on error\" says is in force."},
+		standIn: {Name: "levee_stand_in",
+			Help: "1 if a policy that was in force before is so in place of one that cannot be."},
+		changed: {Name: "levee_changed_files",
+			Help: "Files of the policy that hold something else than when it was put in force."},
 		rulePackets: {Name: "levee_rule_packets", Unit: "packets", Type: openmetrics.Counter,
 			Help: "Packets that the rule decided, or counted."},
 		ruleBytes: {Name: "levee_rule_bytes", Unit: "bytes", Type: openmetrics.Counter,
@@ -199,6 +205,12 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			failed = 1
 		}
 		add(fallback, failed, at)
+		stands := 0.0
+		if s.Instead != "" {
+			stands = 1
+		}
+		add(standIn, stands, at)
+		add(changed, float64(len(s.Changed)), at)
 		for _, r := range s.Rules {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(r.id)},
 				openmetrics.Label{Name: "label", Value: r.Label},

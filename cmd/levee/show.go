@@ -20,14 +20,22 @@ const showExample = `  sudo levee show --dev eth0 > saved.levee
 
 func newShow(e *env) *cobra.Command {
 	var dev string
+	var number int
 	cmd := &cobra.Command{
 		Use:     "show [--dev IF]",
 		Short:   "Print the policy in force",
 		Long:    showLong,
 		Example: showExample,
 		Args:    wantArgs(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return e.show(cmd, dev) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("past") {
+				return e.showPast(cmd, dev, number)
+			}
+			return e.show(cmd, dev)
+		},
 	}
+	cmd.Flags().IntVar(&number, "past", 0,
+		"the policy of this number of levee rollback --list, which was in force before")
 	devFlag(cmd, &dev, "the interface")
 	return cmd
 }
@@ -64,6 +72,10 @@ func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForc
 	e.notes(notes)
 	if err != nil {
 		return "", nil, err
+	}
+	if p.Instead != "" {
+		e.sayf("this policy was in force on %s before, and stands in for another that cannot be: "+
+			"%s", dev, p.Instead)
 	}
 	if p.OnError != "" {
 		e.sayf("of this policy only its protect rules, the essential rules and what \"on error\" "+

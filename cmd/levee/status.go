@@ -109,7 +109,11 @@ type statusInterface struct {
 	Live       *dataplane.LiveRules `json:"live,omitempty"`
 	RolledBack *statusBack          `json:"rolled_back,omitempty"`
 	// why only the fallback of the policy is in force
-	OnError string                `json:"on_error,omitempty"`
+	OnError string `json:"on_error,omitempty"`
+	// why this policy, which was in force before, is so again in place of another
+	Instead string `json:"instead,omitempty"`
+	// files of the policy that hold something else than when it was put in force, or are gone
+	Changed []shown               `json:"changed"`
 	Program dataplane.ProgramInfo `json:"program"`
 	Rules   []statusRule          `json:"rules"`
 	Sets    []statusSet           `json:"sets"`
@@ -314,7 +318,8 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	s := statusInterface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: shown(a.Policy), Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Program: a.Program,
+		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
+		Changed: changedSince(a), Program: a.Program,
 		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
 	}
 	if rb := a.RolledBack; rb != nil {
@@ -438,6 +443,17 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	if s.OnError != "" {
 		fmt.Fprintf(w, "  error    the policy could not be put in force, this is what \"on "+
 			"error\" asks for: %s\n", s.OnError)
+	}
+	if s.Instead != "" {
+		fmt.Fprintf(w, "  error    this policy was in force before, and stands in for another "+
+			"that cannot be: %s\n", s.Instead)
+	}
+	if len(s.Changed) > 0 {
+		var files []string
+		for _, f := range s.Changed {
+			files = append(files, string(f))
+		}
+		fmt.Fprintf(w, "  changed  %s, since it was put in force\n", strings.Join(files, ", "))
 	}
 	fmt.Fprintln(w)
 	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")

@@ -19,10 +19,6 @@ func TestUnitIsNotBoundToADeviceThatComesBack(t *testing.T) {
 	}
 	for _, line := range []string{
 		"Type=notify",
-		"ExecStart=/usr/sbin/levee up --keep /etc/levee/%I.levee --dev %I",
-		"ExecReload=/usr/sbin/levee up /etc/levee/%I.levee --dev %I",
-		"Wants=sys-subsystem-net-devices-%i.device",
-		"After=sys-subsystem-net-devices-%i.device",
 		"Before=network-pre.target sockets.target basic.target",
 		"Nice=-10",
 	} {
@@ -30,12 +26,50 @@ func TestUnitIsNotBoundToADeviceThatComesBack(t *testing.T) {
 			t.Errorf("the unit does not say %s", line)
 		}
 	}
-	if bound := regexp.MustCompile("(?m)^(BindsTo|Requires|PartOf|StopPropagatedFrom)=.*device").
-		Find(text); bound != nil {
+	if bound := regexp.MustCompile("(?m)^(BindsTo|Requires|Wants|PartOf|StopPropagatedFrom|" +
+		"WantedBy)=.*device").Find(text); bound != nil {
 		t.Errorf("the unit ends with the device: %s", bound)
 	}
 	if strings.Contains(string(text), "RemainAfterExit") {
 		t.Error("the unit stays without its process")
+	}
+}
+
+// TestUnitFindsTheInterfaceOfItsName runs the commands of the unit as systemd does, which reads a
+// dash as a slash where the name is not escaped. `levee@br-lan` read /etc/levee/br/lan.levee.
+func TestUnitFindsTheInterfaceOfItsName(t *testing.T) {
+	text, err := os.ReadFile(systemdUnits + "levee@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "levee")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$*\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	whole := strings.ReplaceAll(string(text), "\\\n", "")
+	for _, c := range []struct{ setting, instance, want string }{
+		{"ExecStart", "eth0", "up --keep --or-last /etc/levee/eth0.levee --dev eth0"},
+		{"ExecStart", "br/lan", "up --keep --or-last /etc/levee/br-lan.levee --dev br-lan"},
+		{"ExecStart", "br-lan", "up --keep --or-last /etc/levee/br-lan.levee --dev br-lan"},
+		{"ExecStart", "a b", "up --keep --or-last /etc/levee/a b.levee --dev a b"},
+		{"ExecReload", "wlan/guest/5", "up /etc/levee/wlan-guest-5.levee --dev wlan-guest-5"},
+		{"ExecStop", "br/lan", "down --dev br-lan"},
+		{"ExecStartPre", "lo", ""},
+	} {
+		line := regexp.MustCompile("(?m)^" + c.setting + "=-?/bin/sh -c '(.*)' %I$").
+			FindStringSubmatch(whole)
+		if line == nil {
+			t.Fatalf("no %s", c.setting)
+		}
+		script := strings.NewReplacer("$$", "$", "/usr/sbin/levee", program, "/run/udev",
+			filepath.Join(dir, "udev")).Replace(line[1])
+		cmd := exec.Command("/bin/sh", "-c", script, c.instance)
+		cmd.Env = append(os.Environ(), "MAINPID=1")
+		out, err := cmd.CombinedOutput()
+		if got := strings.TrimSpace(string(out)); got != c.want || err != nil {
+			t.Errorf("%s of levee@%s: %q, %v; want %q", c.setting, c.instance, got, err, c.want)
+		}
 	}
 }
 
@@ -126,16 +160,17 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 		got, _ := os.ReadFile(calls)
 		return strings.ReplaceAll(string(got), dir, "")
 	}
-	if got := run("ifupdown/levee", "", "IFACE=eth0"); got != "up /eth0.levee --dev eth0\n" {
+	const hooked = "up --or-last /eth0.levee --dev eth0\n"
+	if got := run("ifupdown/levee", "", "IFACE=eth0"); got != hooked {
 		t.Errorf("ifupdown: %q", got)
 	}
 	if got := run("ifupdown/levee", "", "IFACE=eth1"); got != "" {
 		t.Errorf("ifupdown, without a policy: %q", got)
 	}
 	const keeper = "--start --background --make-pidfile --pidfile /levee.eth0.pid " +
-		"--exec /levee -- up --keep /eth0.levee --dev eth0\n"
+		"--exec /levee -- up --keep --or-last /eth0.levee --dev eth0\n"
 	for action, want := range map[string]string{
-		"start":  "up /eth0.levee --dev eth0\n" + keeper,
+		"start":  "up --or-last /eth0.levee --dev eth0\n" + keeper,
 		"reload": "up /eth0.levee --dev eth0\n",
 		"stop":   "--stop --quiet --pidfile /levee.eth0.pid --exec /levee\ndown --dev eth0\n",
 	} {

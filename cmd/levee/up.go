@@ -1,19 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/dataplane"
-	"levee/internal/dataplane/guard"
-	"levee/internal/host/session"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -37,6 +31,11 @@ What dynamic sets hold now is taken into account. --force overrides.
 If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its
 protect rules, the essential rules and that default are put in force instead, in the same way, and
 the exit status is 3. Without it the policy before stays.
+
+With --or-last the policy that was in force last on the interface (see "levee rollback") is put
+there where FILE cannot be: it cannot be read, has errors, would cut a session, or the machine
+refuses it. Where none was, what "on error" says is, also if FILE has errors elsewhere. The exit
+status is 0 when any of these is in force; "levee status" says which. What begins at boot does so.
 
 With --keep the policy is bound to the names: the command keeps running, and gives the policy to
 each interface of these names that comes, or comes back, with the entries of its dynamic sets. A
@@ -67,6 +66,7 @@ type upFlags struct {
 	confirm string
 	force   bool
 	keep    bool
+	orLast  bool
 	shadow  bool
 	json    bool
 }
@@ -91,6 +91,8 @@ func newUp(e *env) *cobra.Command {
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.keep, "keep", false,
 		"bind the policy to the names: keep running, and give it to interfaces that come")
+	cmd.Flags().BoolVar(&f.orLast, "or-last", false,
+		"put the policy that was in force last there if FILE cannot be, else what on error says")
 	cmd.Flags().BoolVar(&f.force, "force", false,
 		"also if the policy drops an SSH session of this machine")
 	cmd.Flags().BoolVar(&f.shadow, "shadow", false,
@@ -104,36 +106,28 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err != nil {
 		return usagef(cmd, "--mode: %v", err)
 	}
-	var trial time.Duration
-	if f.confirm != "" {
-		if trial, err = parseDuration(f.confirm); err != nil {
-			return usagef(cmd, "--confirm: %v", err)
-		}
-		if trial < dataplane.MinTrial || trial > dataplane.MaxTrial {
-			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm,
-				formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
-		}
+	trial, err := trialTime(cmd, f.confirm)
+	if err != nil {
+		return err
 	}
-	if f.shadow && (f.keep || f.force || trial > 0 || mode != dataplane.Auto) {
-		return usagef(cmd, "--shadow takes no --keep, --confirm, --mode or --force: it runs where "+
-			"the policy in force does, and drops nothing")
+	if f.shadow && (f.keep || f.force || f.orLast || trial > 0 || mode != dataplane.Auto) {
+		return usagef(cmd, "--shadow takes no --keep, --or-last, --confirm, --mode or --force: it "+
+			"runs where the policy in force does, and drops nothing")
+	}
+	if f.orLast && trial > 0 {
+		return usagef(cmd, "--or-last and --confirm exclude each other: what comes back after a "+
+			"trial is the policy before it")
 	}
 	if f.keep && trial > 0 {
 		return usagef(cmd, "--keep and --confirm exclude each other: confirm first, then keep")
 	}
-	var files policy.Recording
-	pr, err := e.parseThrough(file, &files)
-	if err != nil {
+	b := &bringing{file: file, flags: f, opts: dataplane.UpOptions{Mode: mode, Confirm: trial}}
+	if err := e.read(b); err != nil {
 		return err
 	}
-	e.printDiagnostics(pr.diags)
-	p := pr.policy
-	if p == nil {
-		return errNo
-	}
 	names := f.devs
-	if len(names) == 0 {
-		names = p.Interfaces
+	if len(names) == 0 && b.policy() != nil {
+		names = b.policy().Interfaces
 	}
 	if len(names) == 0 {
 		return usagef(cmd, "no interface: use --dev, or `interface NAME` in the policy")
@@ -141,126 +135,116 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err := e.privileged(); err != nil {
 		return err
 	}
+	for i, name := range names {
+		names[i] = dataplane.TrueName(name)
+	}
 	devs, err := e.interfaces(names, f.keep)
 	if err != nil {
 		return err
 	}
-	opts := dataplane.UpOptions{
-		Names: names, Mode: mode, Confirm: trial,
-		PolicyPath: absolute(pr.src), Source: pr.src.text, Files: files.Files(),
-	}
+	b.opts.Names = names
 	if f.shadow {
-		return e.upShadow(pr, devs, opts, f)
+		return e.upShadow(b.parsed, devs, b.opts, f)
 	}
-	if err := e.allowed(pr, devs, f.force, &opts); err != nil {
+	if err := e.prepare(b, devs); err != nil {
 		return err
 	}
 	if f.keep {
-		return e.keep(p, opts, f, func(dev string) (dataplane.UpOptions, dataplane.CompileFunc,
-			error) {
-			return e.readAnew(file, dev, opts, f.force)
-		})
+		return e.keep(b)
 	}
-	return e.bringUp(p, devs, opts, f)
+	return e.bringUp(b, devs)
 }
 
-// readAnew reads the policy of a keeper again, for an interface that has come.
-func (e *env) readAnew(file, dev string, opts dataplane.UpOptions, force bool) (
-	dataplane.UpOptions, dataplane.CompileFunc, error) {
-	if file == stdinName {
-		return opts, nil, errors.New("standard input has been read already")
+// bringing is a policy on its way to be in force.
+type bringing struct {
+	file   string
+	flags  *upFlags
+	opts   dataplane.UpOptions
+	parsed *parsed // nil: the file cannot be read
+	// why it cannot be in force, and something else is to be (--or-last)
+	unusable error
+}
+
+// policy is nil where it has errors.
+func (b *bringing) policy() *policy.Policy {
+	if b.parsed == nil {
+		return nil
 	}
+	return b.parsed.policy
+}
+
+// name is the policy as messages call it.
+func (b *bringing) name() string {
+	if p := b.policy(); p != nil {
+		return p.File
+	}
+	return syntax.Base(b.opts.PolicyPath)
+}
+
+// compiler is what compiles it.
+func (b *bringing) compiler() dataplane.CompileFunc {
+	if b.unusable != nil {
+		return dataplane.Unusable(b.unusable)
+	}
+	return dataplane.Compiler(b.policy())
+}
+
+// read reads the policy, and prints what is wrong with it. That is an error, unless something else
+// is to be in force then.
+func (e *env) read(b *bringing) error {
 	var files policy.Recording
-	pr, err := e.parseThrough(file, &files)
+	b.opts.PolicyPath = absolute(&source{path: b.file})
+	pr, err := e.parseThrough(b.file, &files)
 	if err != nil {
-		return opts, nil, err
-	}
-	if pr.policy == nil {
+		b.unusable = err
+	} else {
 		e.printDiagnostics(pr.diags)
-		return opts, nil, fmt.Errorf("%s has errors", pr.src.title())
+		b.parsed, b.opts.Source, b.opts.Files = pr, pr.src.text, files.Files()
+		if pr.policy == nil {
+			err, b.unusable = errNo, pr.diags.Err()
+		}
 	}
-	opts.Source, opts.Files = pr.src.text, files.Files()
-	err = e.allowed(pr, []string{dev}, force, &opts)
-	return opts, dataplane.Compiler(pr.policy), err
+	if b.flags.orLast {
+		return nil
+	}
+	return err
 }
 
-// allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what
-// may be put in force instead.
-func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpOptions) error {
-	p := pr.policy
-	useFallbacks, plain := true, true
-	for _, dev := range devs {
-		link, err := e.linkFor(pr, dev)
-		if err != nil {
+// prepare is an error for a policy that one of the interfaces cannot have, or may not, unless
+// something else is to be in force then.
+func (e *env) prepare(b *bringing, devs []string) error {
+	if b.unusable == nil {
+		err := e.allowed(b.parsed, devs, b.flags.force, &b.opts)
+		if err != nil && !b.flags.orLast {
 			return err
 		}
-		var sessions []session.Session
-		if !force {
-			if sessions, err = e.sessions(dev); err != nil {
-				e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
-			}
+		if b.unusable = err; errors.Is(err, errNo) { // which has been printed
+			b.unusable = errors.New("it asks packets of the interface for what they lack")
 		}
-		var entries guard.Entries
-		if len(sessions) > 0 {
-			if entries, err = e.entries(dev, p); err != nil {
-				e.sayf("cannot look into dynamic sets for SSH sessions that the policy might "+
-					"cut: %v",
-					err)
-			}
-		}
-		if err := guard.Check(p, link, sessions, entries); err != nil {
-			return fmt.Errorf("refused: %w, or use --force", err)
-		}
-		fallbacks, err := guard.Fallbacks(p, link, sessions, entries)
-		if err != nil { // said at once, while somebody is there to read it
-			e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
-			useFallbacks = false
-		}
-		opts.Fallbacks = nil
-		for _, fallback := range fallbacks {
-			opts.Fallbacks = append(opts.Fallbacks, dataplane.Compiler(fallback))
-		}
-		plain = plain && guard.Plain(p, sessions)
 	}
-	if !useFallbacks {
-		opts.Fallbacks = nil
-	}
-	if n := len(opts.Fallbacks); n > 0 && plain {
-		opts.Fallbacks = append(opts.Fallbacks, dataplane.Plainly(opts.Fallbacks[n-1]))
+	if b.flags.orLast {
+		e.orLast(b, devs)
 	}
 	return nil
 }
 
-// entries are what the dynamic sets of a policy will hold on dev: what is in those of the policy in
-// force there that have their names.
-func (e *env) entries(dev string, p *policy.Policy) (guard.Entries, error) {
-	ctx, stop := e.signals()
-	defer stop()
-	out := guard.Entries{}
-	for _, s := range p.Sets {
-		if s.Kind != policy.Dynamic {
-			continue
-		}
-		if s.Self {
-			self, err := dataplane.SelfAddresses()
-			if err != nil {
-				return out, err
-			}
-			for _, a := range self {
-				out[s.Name] = append(out[s.Name],
-					policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())})
-			}
-			continue
-		}
-		all, err := dataplane.SetEntries(ctx, dev, s.Name)
-		if err != nil {
-			return out, err
-		}
-		for i := range all {
-			out[s.Name] = append(out[s.Name], all[i].Element())
-		}
+// readAnew reads the policy of a keeper again, for an interface that has come.
+func (e *env) readAnew(b *bringing, dev string) (dataplane.UpOptions, dataplane.CompileFunc,
+	error) {
+	if b.file == stdinName {
+		return b.opts, nil, errors.New("standard input has been read already")
 	}
-	return out, nil
+	again := *b
+	again.unusable = nil
+	err := e.read(&again)
+	if errors.Is(err, errNo) {
+		err = fmt.Errorf("%s has errors", again.parsed.src.title())
+	}
+	if err != nil {
+		return b.opts, nil, err
+	}
+	err = e.prepare(&again, []string{dev})
+	return again.opts, again.compiler(), err
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
@@ -273,10 +257,10 @@ func absolute(s *source) string {
 	return s.title()
 }
 
-func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions, f *upFlags) error {
+func (e *env) bringUp(b *bringing, devs []string) error {
 	ctx, stop := e.signals()
 	defer stop()
-	reps, err := dataplane.UpAll(ctx, devs, opts, dataplane.Compiler(p))
+	reps, err := dataplane.UpAll(ctx, devs, b.opts, b.compiler())
 	if len(reps) == 0 {
 		if err == nil {
 			err = errors.New("nothing was done")
@@ -288,49 +272,60 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 		e.sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it",
 			err)
 	}
-	if f.json {
-		if err := e.printUpJSON(p, reps); err != nil {
+	if b.flags.json {
+		if err := e.printUpJSON(b.name(), reps); err != nil {
 			return err
 		}
 	}
 	for _, rep := range reps {
-		if !f.json && rep.Fallback == nil {
-			e.printUp(p, rep, f.confirm)
-		}
-		if !rep.Mode.AtTC() && p.AsksTags() && dataplane.TakesTagsOff(rep.Dev) {
-			e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
-				"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
-		}
-		if rep.Mode == dataplane.XDPNative && p.Has(action.Cookie) &&
-			dataplane.TakesTagsOff(rep.Dev) {
-			e.sayf("%s takes VLAN tags off frames before XDP sees them, so a cookie answers a "+
-				"tagged SYN without its tag, and who sent it never connects: ethtool -K %[1]s "+
-				"rxvlan off", rep.Dev)
-		}
-		if rep.Unheard != nil {
-			e.sayf("%v; if that has none, clients that are answered never connect: `levee "+
-				"down --dev %s`, and the next `levee up` takes tc", rep.Unheard, rep.Dev)
+		if rep.Fallback == nil {
+			e.tellUp(b, rep)
 		}
 	}
 	if rep := reps[0]; rep.Fallback != nil {
-		return refusedf("%s could not be put in force on %s (%w); its protect rules, the "+
-			"essential rules and %q are, by \"on error\"", p.File, strings.Join(devs, ", "),
-			rep.Fallback, "default "+p.Fallback(true).Default.Action.String())
+		why := b.standIn(rep, devs)
+		if b.flags.orLast {
+			e.sayf("%v", why)
+			return nil
+		}
+		return refusedf("%w", why)
 	}
 	if reps[0].Trial == 0 {
 		return nil
 	}
-	return e.awaitConfirm(ctx, reps, f.confirm)
+	return e.awaitConfirm(ctx, reps, b.flags.confirm)
+}
+
+// tellUp says what was done on an interface, and what is to be known of the policy there.
+func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
+	p := b.policy()
+	if !b.flags.json {
+		e.printUp(p.File, rep, b.flags.confirm)
+	}
+	if !rep.Mode.AtTC() && p.AsksTags() && dataplane.TakesTagsOff(rep.Dev) {
+		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
+			"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
+	}
+	if rep.Mode == dataplane.XDPNative && p.Has(action.Cookie) &&
+		dataplane.TakesTagsOff(rep.Dev) {
+		e.sayf("%s takes VLAN tags off frames before XDP sees them, so a cookie answers a "+
+			"tagged SYN without its tag, and who sent it never connects: ethtool -K %[1]s "+
+			"rxvlan off", rep.Dev)
+	}
+	if rep.Unheard != nil {
+		e.sayf("%v; if that has none, clients that are answered never connect: `levee "+
+			"down --dev %s`, and the next `levee up` takes tc", rep.Unheard, rep.Dev)
+	}
 }
 
 // printUpJSON prints the object of one interface, or a list of those of several.
-func (e *env) printUpJSON(p *policy.Policy, reps []*dataplane.Report) error {
+func (e *env) printUpJSON(name string, reps []*dataplane.Report) error {
 	if len(reps) == 1 {
-		return e.printJSON(newUpReport(p, reps[0]))
+		return e.printJSON(newUpReport(name, reps[0]))
 	}
 	all := make([]upReport, len(reps))
 	for i, rep := range reps {
-		all[i] = newUpReport(p, rep)
+		all[i] = newUpReport(name, rep)
 	}
 	return e.printJSON(map[string]any{"interfaces": all})
 }
@@ -350,96 +345,35 @@ type upReport struct {
 	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
+	// why the policy is in force in place of the one that was given: it was so before
+	Instead string `json:"instead,omitempty"`
 }
 
-func newUpReport(p *policy.Policy, r *dataplane.Report) upReport {
-	onError := ""
-	if r.Fallback != nil {
-		onError = r.Fallback.Error()
-	}
-	return upReport{
-		OnError: onError,
-		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: shown(p.File), Hook: string(r.Mode),
-		Reason:     r.Reason,
+func newUpReport(name string, r *dataplane.Report) upReport {
+	u := upReport{
+		Dev: r.Dev, Ifindex: r.Ifindex, Policy: shown(name), Hook: string(r.Mode), Reason: r.Reason,
 		Generation: r.Generation, Replaced: shown(r.Replaced), Program: r.Program,
 		TrialSeconds: r.Trial.Seconds(),
 	}
+	switch {
+	case r.Past != nil:
+		u.Policy, u.Instead = shown(r.Past.Name()), r.Fallback.Error()
+	case r.Fallback != nil:
+		u.OnError = r.Fallback.Error()
+	}
+	return u
 }
 
 // printUp says what was done; trial is --confirm as it was written.
-func (e *env) printUp(p *policy.Policy, rep *dataplane.Report, trial string) {
+func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 	state := "in force"
 	if rep.Trial > 0 {
 		state = "on trial for " + trial
 	}
-	fmt.Fprintf(e.stdout, "%s is %s on %s\n", p.File, state, rep.Dev)
+	fmt.Fprintf(e.stdout, "%s is %s on %s\n", name, state, rep.Dev)
 	fmt.Fprintf(e.stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
 	if rep.Replaced != "" {
 		fmt.Fprintf(e.stdout, "  replaced  %s, in one step\n", rep.Replaced)
 	}
 	fmt.Fprintf(e.stdout, "  counters  levee status --dev %s\n", rep.Dev)
-}
-
-// awaitConfirm waits for the end of a trial, which is one on all interfaces.
-func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial string) error {
-	rep, devs := reps[0], reps[0].Dev
-	for _, r := range reps[1:] {
-		devs += ", " + r.Dev
-	}
-	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
-	end := e.now().Add(rep.Trial)
-	progress := e.progress()
-	defer progress.clear()
-	for {
-		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
-		look, cancel := context.WithTimeout(ctx, confirmLook)
-		how, err := dataplane.WaitTrial(look, rep, confirmLook/4)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			progress.clear()
-			return e.rollBack(reps, devs)
-		case errors.Is(err, context.DeadlineExceeded):
-			continue
-		case err != nil:
-			return err
-		}
-		progress.clear()
-		switch how {
-		case dataplane.Confirmed:
-			e.sayf("confirmed, the policy stays on %s", devs)
-			return nil
-		case dataplane.Replaced:
-			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", devs)
-		case dataplane.TakenDown:
-			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", devs)
-		}
-		return fmt.Errorf("not confirmed within %s: %s before", trial, asWas(reps, devs))
-	}
-}
-
-// asWas says of interfaces that nothing has changed.
-func asWas(reps []*dataplane.Report, devs string) string {
-	if len(reps) == 1 {
-		return devs + " is as it was"
-	}
-	return devs + " are as they were"
-}
-
-// confirmLook is how often the waiting command looks up, and draws the time that is left.
-const confirmLook = time.Second
-
-// rollBack ends the trial now, after a signal.
-func (e *env) rollBack(reps []*dataplane.Report, devs string) error {
-	var failed error
-	for _, rep := range reps {
-		notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
-		failed = errors.Join(failed, err)
-		e.notes(notes)
-	}
-	if failed != nil {
-		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by "+
-			"itself within %s: %w", reps[0].Trial, failed)
-	}
-	return fmt.Errorf("interrupted: %s before", asWas(reps, devs))
 }

@@ -42,7 +42,8 @@ func findDevice(name string) (*device, error) {
 		return nil, kernel.Refuse(err, "look up interface %q", name)
 	}
 	attrs := l.Attrs()
-	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns}
+	d := &device{name: attrs.Name, index: attrs.Index, mtu: attrs.MTU, driver: driver(attrs.Name),
+		netns: netns}
 	d.link, d.layer = linklayer.Of(l)
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"

@@ -47,6 +47,7 @@ type description struct {
 	Policy     string      `json:"policy"`
 	Hash       string      `json:"hash"`
 	Source     []byte      `json:"source,omitempty"`
+	SetFiles   []FileSum   `json:"set_files,omitempty"`
 	Since      time.Time   `json:"since"`
 	Program    uint32      `json:"program"`         // id; of live rules that of Trial
 	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
@@ -88,6 +89,12 @@ type description struct {
 	Instead string `json:"instead,omitempty"`
 	// addresses of protect rules: sets are not rolled up over them
 	Spared []netip.Prefix `json:"spared,omitempty"`
+}
+
+// FileSum is what a set file held.
+type FileSum struct {
+	Path string `json:"path"` // as it is written in the policy
+	Sum  string `json:"sum"`  // SHA-256
 }
 
 // slot describes one counter.

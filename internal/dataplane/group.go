@@ -46,6 +46,15 @@ func Interfaces(names []string, some bool) ([]string, error) {
 	return devs, nil
 }
 
+// TrueName is the name of the interface that has this one as an alternative name (`altname` of
+// ip-link(8)); any other name is returned as it is.
+func TrueName(name string) string {
+	if l, err := netlink.LinkByName(name); err == nil {
+		return l.Attrs().Name
+	}
+	return name
+}
+
 func noInterface(name string) error {
 	return kernel.Refuse(unix.ENODEV,
 		"there is no interface %q in this network namespace; `ip link` lists what there is", name)

@@ -68,7 +68,8 @@ func (s *store) remember(key, dev string, g *description) {
 	}()
 	if err != nil {
 		s.note("%s is in force on %s, but could not be written to the disk (%v): after a reboot "+
-			"nothing but its file has it, and `levee rollback` does not know it", g.Policy, dev, err)
+			"nothing but its file has it, and `levee rollback` does not know it", g.Policy, dev,
+			err)
 	}
 }
 

@@ -57,7 +57,8 @@ func TestWhatWasInForceIsRemembered(t *testing.T) {
 	}
 	wantPast(t, "confirmed", "lv0", 3, 1)
 	if _, err := Live(t.Context(), LiveOptions{Dev: "lv0", Lease: time.Hour,
-		Rules: []string{"drop udp"}, Over: over(t)}, compileText("drop udp\n"+dropping(3))); err != nil {
+		Rules: []string{"drop udp"}, Over: over(t)},
+		compileText("drop udp\n"+dropping(3))); err != nil {
 		t.Fatal(err)
 	}
 	wantPast(t, "with live rules", "lv0", 3, 1)

@@ -16,6 +16,8 @@ type InForce struct {
 	Trial  bool             // it is on trial
 	// why only the fallback of the policy is in force; "": it is the policy
 	OnError string
+	// why this policy, which was in force before, is so again in place of another; "": it is not
+	Instead string
 }
 
 // Name is what verdicts call the policy: the base name of its file.
@@ -31,7 +33,8 @@ func Show(ctx context.Context, dev string) (out *InForce, notes []string, err er
 	notes, err = notedOn(ctx, dev, func(s *store, a *attachment) (err error) {
 		g := a.current()
 		out = &InForce{
-			Path: g.Policy, Source: g.Source, OnError: g.OnError, Trial: a.onTrial() != nil,
+			Path: g.Policy, Source: g.Source, OnError: g.OnError, Instead: g.Instead,
+			Trial: a.onTrial() != nil,
 		}
 		out.Files, err = s.setFiles(a.key, g)
 		return err

@@ -180,6 +180,11 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 			sl.Where = "live" // a rule of u.live
 		}
 	}
+	for _, f := range u.Files {
+		if f.Sum != "" {
+			d.SetFiles = append(d.SetFiles, FileSum{f.Path, f.Sum})
+		}
+	}
 	if u.cause != nil {
 		d.OnError = u.cause.Error()
 	}

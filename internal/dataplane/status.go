@@ -36,6 +36,8 @@ type Attachment struct {
 	// why this policy, which was in force before, is so again, in place of another
 	Instead  string        `json:"instead,omitempty"`
 	PutOn    string        `json:"-"` // name of the interface when the policy was put on it
+	Names    []string      `json:"-"` // names and patterns that it was put on by
+	SetFiles []FileSum     `json:"-"` // what set files held then
 	Program  ProgramInfo   `json:"program"`
 	Counters []SlotCounter `json:"counters"`
 	Sets     []SetInfo     `json:"sets"`
@@ -172,7 +174,7 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
 		RolledBack: a.carried.RolledBack, OnError: g.OnError,
-		Instead: g.Instead, PutOn: g.Dev,
+		Instead: g.Instead, PutOn: g.Dev, Names: g.Names, SetFiles: g.SetFiles,
 	}
 	pin := pinProg
 	if a.trial() != nil {

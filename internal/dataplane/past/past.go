@@ -48,6 +48,16 @@ type Policy struct {
 // Name is what verdicts call the policy: the base name of its file.
 func (p *Policy) Name() string { return filepath.Base(p.Path) }
 
+// Parse reads the policy again.
+func (p *Policy) Parse() (*policy.Policy, error) {
+	parsed, ds := policy.Parse(p.Name(), p.Source, policy.Recorded(p.Files))
+	if parsed == nil {
+		return nil, fmt.Errorf("%s, which was in force since %s, cannot be read again: %w", p.Path,
+			p.Since.Format(time.DateTime), ds.Err())
+	}
+	return parsed, nil
+}
+
 // Same reports whether two policies are one, whenever they were in force.
 func (p *Policy) Same(o *Policy) bool {
 	return p.Path == o.Path && slices.Equal(p.Names, o.Names) && bytes.Equal(p.Source, o.Source) &&

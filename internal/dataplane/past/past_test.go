@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,5 +167,35 @@ func TestOnAFullDiskTheOldestMakeRoom(t *testing.T) {
 	are(t, s, "without room", 4)
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); left != nil {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// BenchmarkAdd keeps a policy with a set file of 1,000,000 prefixes.
+func BenchmarkAdd(b *testing.B) {
+	var text bytes.Buffer
+	for i := range 1_000_000 {
+		fmt.Fprintf(&text, "%d.%d.%d.0/24\n", 1+i*7919>>16&127, i*7919>>8&255, i*7919&255)
+	}
+	files := func(string) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
+	}
+	var rec policy.Recording
+	p, ds := policy.Parse("x.levee",
+		[]byte("set bad = file(\"bad.txt\")\ndrop from bad\ndefault pass\n"), rec.Through(files))
+	if p == nil {
+		b.Fatal(ds)
+	}
+	s := Store{Dir: b.TempDir()}
+	for n := 0; b.Loop(); n++ {
+		was := numbered(n)
+		was.Files = rec.Files()
+		if err := s.Add(was); err != nil {
+			b.Fatal(err)
+		}
+		info, err := os.Stat(s.path(n + 1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(info.Size())/1e6, "MB")
 	}
 }

@@ -3,8 +3,11 @@ package policy
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"slices"
@@ -18,6 +21,7 @@ import (
 type SetFile struct {
 	Path   string `json:"path"`   // as it is written in the policy
 	Packed []byte `json:"packed"` // the text, by gzip
+	Sum    string `json:"sum"`    // SHA-256 of the text; "" where a levee before this one read it
 }
 
 // Recording keeps what the set files of a policy held while it was read, so that the policy in
@@ -35,7 +39,7 @@ func (r *Recording) Through(open func(string) (io.ReadCloser, error)) func(strin
 		if err != nil || r.has(path) {
 			return f, err
 		}
-		k := &recorder{f: f, of: r, path: path}
+		k := &recorder{f: f, of: r, path: path, sum: sha256.New()}
 		k.zip, err = gzip.NewWriterLevel(&k.packed, gzip.BestSpeed)
 		return k, err
 	}
@@ -52,10 +56,12 @@ type recorder struct {
 	path   string
 	packed bytes.Buffer
 	zip    *gzip.Writer
+	sum    hash.Hash
 }
 
 func (k *recorder) Read(b []byte) (int, error) {
 	n, err := k.f.Read(b)
+	k.sum.Write(b[:n])
 	if _, werr := k.zip.Write(b[:n]); werr != nil {
 		return n, werr
 	}
@@ -65,7 +71,8 @@ func (k *recorder) Read(b []byte) (int, error) {
 func (k *recorder) Close() error {
 	err := errors.Join(k.zip.Close(), k.f.Close())
 	if !k.of.has(k.path) {
-		k.of.files = append(k.of.files, SetFile{k.path, k.packed.Bytes()})
+		k.of.files = append(k.of.files, SetFile{k.path, k.packed.Bytes(),
+			hex.EncodeToString(k.sum.Sum(nil))})
 	}
 	return err
 }

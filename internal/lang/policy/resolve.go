@@ -33,16 +33,22 @@ func Load(path string) (*Policy, syntax.Diagnostics, error) {
 func Files(dir string) func(path string) (io.ReadCloser, error) {
 	return func(path string) (io.ReadCloser, error) {
 		if of, ok := parseSelection(path); ok {
-			if !filepath.IsAbs(of.path) {
-				of.path = filepath.Join(dir, of.path)
-			}
+			of.path = OnDisk(dir, path)
 			return of.open()
 		}
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		return openRegular(path)
+		return openRegular(OnDisk(dir, path))
 	}
+}
+
+// OnDisk is where the set file lies that a policy in a directory names.
+func OnDisk(dir, path string) string {
+	if of, ok := parseSelection(path); ok {
+		path = of.path
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	return path
 }
 
 // Parse parses and resolves a policy; open reads its set files, as for Resolve.
@@ -279,7 +285,7 @@ func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
 // checkInterface applies the kernel's rule for names (dev_valid_name in net/core/dev.c), of which a
 // pattern has to leave one.
 func (r *resolver) checkInterface(e *syntax.Elem, before []syntax.Elem) {
-	const most = 15 // IFNAMSIZ - 1
+	const most = 127 // ALTIFNAMSIZ - 1; a name itself has up to 15
 	name := e.Text
 	switch {
 	case len(strings.ReplaceAll(name, "*", "")) > most:

@@ -15,7 +15,9 @@ set admins = { 198.51.100.0/24 }
 protect from admins tcp port 22
 protect from 192.0.2.0/24
 `
-	files := map[string]string{"half.txt": "192.0.2.0/24\n198.51.", "nul.txt": "192.0.2.0/24\n\x00\x00\x00",
+	const rest = "drop from bad\ndefault pass\n"
+	files := map[string]string{"half.txt": "192.0.2.0/24\n198.51.",
+		"nul.txt":  "192.0.2.0/24\n\x00\x00\x00",
 		"good.txt": "203.0.113.0/24\n"}
 	open := func(path string) (io.ReadCloser, error) {
 		if text, ok := files[path]; ok {
@@ -27,18 +29,23 @@ protect from 192.0.2.0/24
 		name, text string
 		protect    int // -1: nothing can be read
 	}{
-		{"a set file is missing", head + "set bad = file(\"none.txt\")\ndrop from bad\ndefault pass\n", 2},
-		{"a set file is half written", head + "set bad = file(\"half.txt\")\ndrop from bad\ndefault pass\n", 2},
-		{"a set file has NULs", head + "set bad = file(\"nul.txt\")\nprotect from bad\ndefault pass\n", 2},
-		{"a set file is right", head + "set x = file(\"good.txt\")\nprotect from x\ndrop oops\ndefault pass\n", 3},
+		{"a set file is missing", head + "set bad = file(\"none.txt\")\n" + rest, 2},
+		{"a set file is half written", head + "set bad = file(\"half.txt\")\n" + rest, 2},
+		{"a set file has NULs",
+			head + "set bad = file(\"nul.txt\")\nprotect from bad\ndefault pass\n", 2},
+		{"a set file is right",
+			head + "set x = file(\"good.txt\")\nprotect from x\ndrop oops\ndefault pass\n", 3},
 		{"a rule is wrong", head + "drop tcp prot 22\ndefault pass\n", 2},
-		{"a protect rule is wrong", head + "protect from nobody\nprotect udp\ndefault pass\n", 3},
+		{"a protect rule is wrong",
+			head + "protect from nobody\nprotect udp\ndefault pass\n", 3},
 		{"a protect rule is cut", head + "protect from 198.51.100.7 tcp por", 2},
 		{"the default is missing", head, 2},
 		{"the rest is NULs", head + "drop from \x00\x00\x00\x00\n", 2},
 		{"all of it is wrong", "on error drop\n}{\nset x = \n", 0},
-		{"nothing says what to do", strings.Replace(head, "on error drop", "", 1) + "drop oops\n", -1},
-		{"what to do is wrong", strings.Replace(head, "on error drop", "on error open", 1), -1},
+		{"nothing says what to do",
+			strings.Replace(head, "on error drop", "", 1) + "drop oops\n", -1},
+		{"what to do is wrong",
+			strings.Replace(head, "on error drop", "on error open", 1), -1},
 		{"it is empty", "", -1},
 		{"it is NULs", strings.Repeat("\x00", 100), -1},
 	} {

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// changedSince lists the files of a policy in force, its own and its set files, that hold something
+// else now, or are gone. What this process may not read is not among them.
+func changedSince(a *dataplane.Attachment) []shown {
+	changed := []shown{}
+	path := syntax.Unquoted(a.Policy)
+	if !filepath.IsAbs(path) { // standard input
+		return changed
+	}
+	dir := filepath.Dir(path)
+	open := func(string) (io.ReadCloser, error) { return os.Open(path) }
+	if differs(path, path, a.Hash, a.Since, open) {
+		changed = append(changed, shown(a.Policy))
+	}
+	for _, f := range a.SetFiles {
+		there := policy.OnDisk(dir, f.Path)
+		if differs(there, f.Path, f.Sum, a.Since, policy.Files(dir)) {
+			changed = append(changed, shown(syntax.Quoted(there)))
+		}
+	}
+	return changed
+}
+
+// readingTime is how long before a policy is in force its files may have been read.
+const readingTime = time.Minute
+
+// differs reports whether a file that is opened by a name has not the sum that it had. One that
+// nobody has touched for so long is not read: it may be large.
+func differs(there, name, sum string, since time.Time,
+	open func(string) (io.ReadCloser, error)) bool {
+	info, err := os.Stat(there)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() &&
+		time.Unix(st.Ctim.Unix()).Before(since.Add(-readingTime)) {
+		return false
+	}
+	f, err := open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return false
+	}
+	return hex.EncodeToString(h.Sum(nil)) != sum
+}

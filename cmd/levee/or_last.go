@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/guard"
+	"levee/internal/lang/policy"
+)
+
+// orLast has what was in force, or else what `on error` says, be so in place of a policy that
+// cannot be.
+func (e *env) orLast(b *bringing, devs []string) {
+	b.opts.Else = func() []dataplane.Fallback { return e.standIns(b, devs) }
+	if b.policy() != nil || b.parsed == nil {
+		return
+	}
+	src := b.parsed.src
+	right := policy.Salvage(src.title(), src.text, policy.Files(src.dir()))
+	if right == nil {
+		return
+	}
+	var all []guarded
+	for _, dev := range devs {
+		g, err := e.guarded(right, dev, b.flags.force)
+		if err != nil {
+			continue // it is not there yet
+		}
+		all = append(all, g)
+	}
+	if len(all) == 0 {
+		all = []guarded{{}}
+	}
+	b.opts.Fallbacks = e.fallbacks(right, all)
+}
+
+// standIns are the policies that were in force on the interfaces, the newest first. Those that
+// would cut a session come behind the others: nothing else may be left.
+func (e *env) standIns(b *bringing, devs []string) (all []dataplane.Fallback) {
+	var cutting []dataplane.Fallback
+	for _, name := range slices.Concat(devs, b.opts.Names) {
+		if policy.IsPattern(name) || len(all)+len(cutting) > 0 {
+			continue
+		}
+		policies, notes, err := dataplane.Past(context.Background(), name)
+		e.notes(notes)
+		if err != nil {
+			e.sayf("cannot read which policies were in force on %s: %v", name, err)
+		}
+		for i := range policies {
+			was := &policies[i]
+			p, err := was.Parse()
+			if err != nil {
+				e.sayf("%v", err)
+				continue
+			}
+			f := dataplane.Fallback{Compile: dataplane.Compiler(p), Past: was}
+			cuts := func(dev string) bool {
+				g, err := e.guarded(p, dev, b.flags.force)
+				return err == nil && guard.Check(p, g.link, g.sessions, g.entries) != nil
+			}
+			if slices.ContainsFunc(devs, cuts) {
+				cutting = append(cutting, f)
+			} else {
+				all = append(all, f)
+			}
+		}
+	}
+	return append(all, cutting...)
+}
+
+// standIn says what is in force in place of a policy, and why.
+func (b *bringing) standIn(rep *dataplane.Report, devs []string) error {
+	on := strings.Join(devs, ", ")
+	if was := rep.Past; was != nil {
+		return fmt.Errorf("%s could not be put in force on %s (%w); the policy that was so since "+
+			"%s is back, number %d of `levee rollback --list`", b.name(), on, rep.Fallback,
+			was.Since.Format(time.DateTime), was.Number)
+	}
+	return fmt.Errorf("%s could not be put in force on %s (%w); its protect rules, the essential "+
+		"rules and its \"on error\" are", b.name(), on, rep.Fallback)
+}

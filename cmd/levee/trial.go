@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"levee/internal/dataplane"
+)
+
+// awaitConfirm waits for the end of a trial, which is one on all interfaces.
+func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial string) error {
+	rep, devs := reps[0], reps[0].Dev
+	for _, r := range reps[1:] {
+		devs += ", " + r.Dev
+	}
+	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
+	end := e.now().Add(rep.Trial)
+	progress := e.progress()
+	defer progress.clear()
+	for {
+		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
+		look, cancel := context.WithTimeout(ctx, confirmLook)
+		how, err := dataplane.WaitTrial(look, rep, confirmLook/4)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			progress.clear()
+			return e.rollBack(reps, devs)
+		case errors.Is(err, context.DeadlineExceeded):
+			continue
+		case err != nil:
+			return err
+		}
+		progress.clear()
+		switch how {
+		case dataplane.Confirmed:
+			e.sayf("confirmed, the policy stays on %s", devs)
+			return nil
+		case dataplane.Replaced:
+			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", devs)
+		case dataplane.TakenDown:
+			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", devs)
+		}
+		return fmt.Errorf("not confirmed within %s: %s before", trial, asWas(reps, devs))
+	}
+}
+
+// asWas says of interfaces that nothing has changed.
+func asWas(reps []*dataplane.Report, devs string) string {
+	if len(reps) == 1 {
+		return devs + " is as it was"
+	}
+	return devs + " are as they were"
+}
+
+// confirmLook is how often the waiting command looks up, and draws the time that is left.
+const confirmLook = time.Second
+
+// rollBack ends the trial now, after a signal.
+func (e *env) rollBack(reps []*dataplane.Report, devs string) error {
+	var failed error
+	for _, rep := range reps {
+		notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
+		failed = errors.Join(failed, err)
+		e.notes(notes)
+	}
+	if failed != nil {
+		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by "+
+			"itself within %s: %w", reps[0].Trial, failed)
+	}
+	return fmt.Errorf("interrupted: %s before", asWas(reps, devs))
+}
