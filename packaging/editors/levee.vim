@@ -1,6 +1,6 @@
 " Vim syntax file
 " Language: levee, packet policies
-" Into ~/.vim/syntax/, with: au BufRead,BufNewFile *.levee setfiletype levee
+" Into ~/.vim/syntax/; ftdetect.vim is for ~/.vim/ftdetect/levee.vim
 
 if exists('b:current_syntax')
   finish
