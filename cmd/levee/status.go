@@ -128,6 +128,8 @@ type statusInterface struct {
 	Diverted *statusDiverted `json:"diverted,omitempty"`
 	// the policy beside it, where there is one
 	Shadow *statusShadow `json:"shadow,omitempty"`
+	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
+	Told time.Time `json:"told,omitzero"`
 }
 
 // statusFragments are the datagrams that come in fragments.
@@ -321,6 +323,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
 		Changed: changedSince(a), Program: a.Program,
 		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
+		Told: a.Told,
 	}
 	if rb := a.RolledBack; rb != nil {
 		s.RolledBack = &statusBack{shown(rb.Policy), rb.Generation, rb.Deadline}
@@ -400,6 +403,10 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	}
 	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID,
 		plural(s.Program.JitedLen, "byte"))
+	if !s.Told.IsZero() {
+		fmt.Fprintf(w, "  told     limits and what else remembers are of %s ago, when root last "+
+			"looked\n", max(0, e.now().Sub(s.Told)).Round(time.Second))
+	}
 	if c := s.Connections; c != nil {
 		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
 			"their place\n", plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)

@@ -96,6 +96,15 @@ func (o order) run() error {
 			return nil
 		}
 		return err
+	case "touch": // what members of the group may not
+		return touch(os.Getenv(RunEnv))
+	case "memories": // what members of the group are told of memories
+		all, _, err := Status(ctx, false)
+		for _, a := range all {
+			fmt.Println(a.Limits, a.Flows.Open, a.Cookies != nil, a.Fragments != nil,
+				a.Program.JitedLen > 0, !a.Told.IsZero())
+		}
+		return err
 	case "save":
 		_, err := SetSave(ctx, o.Dev, "")
 		return err

@@ -51,6 +51,8 @@ type description struct {
 	Since      time.Time   `json:"since"`
 	Program    uint32      `json:"program"`         // id; of live rules that of Trial
 	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
+	// what the kernel says of the two, for readers, who may open neither
+	Info, TrialInfo ProgramInfo
 	// generation that the kernel returns to; 0 is none
 	Fallback  int       `json:"fallback"`
 	Deadline  uint64    `json:"deadline"`   // of the trial, in jiffies

@@ -82,8 +82,8 @@ func (s *store) join(key string, d *device, g *description, p *ebpf.Program) (_ 
 	}
 	// Before the caller is called: the kernel empties a jump table that is not pinned when its last
 	// descriptor is closed.
-	if err := errors.Join(pinFile(j.jumps, s.bpf(key, pinJumps)),
-		pinFile(j.caller, s.bpf(key, pinCaller))); err != nil {
+	if err := errors.Join(pinFile(j.jumps, s.bpf(key, pinJumps), secretMode),
+		pinFile(j.caller, s.bpf(key, pinCaller), secretMode)); err != nil {
 		return nil, err
 	}
 	own := dispatcher.Program{Program: j.caller, Name: callerName, ID: j.id, Actions: 1 << xdpPass,

@@ -54,7 +54,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 			return kernel.Refuse(err, "create the directory of programs at egress")
 		}
 		path := filepath.Join(pins, pinLeave, l.Program)
-		if err := pinFile(st.plain.others[l.Program], path); err != nil {
+		if err := pinFile(st.plain.others[l.Program], path, secretMode); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,12 +19,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
 
 // Members of a group may read the state without any capability: what is in force, its counters, the
 // entries of its sets. They take no lock, since who can take one can hold it against root; they
-// change nothing, and cannot open a link, which is enough to detach it.
+// change nothing, and cannot open a link, which is enough to detach it, or a program, which whoever
+// has opened it may run on packets of his own (BPF_PROG_TEST_RUN). Memories of limits, connections,
+// cookies, fragments and diversions have keys and numbers to prove in them: of these readers get
+// what was counted in them when somebody with the rights last looked (memories.go).
 
 // readers is that group. Where the machine does not have it, only root reads.
 var readers = &group{name: "levee"}
@@ -47,12 +52,34 @@ func (g *group) id() int {
 	return g.gid
 }
 
-// Modes of what is made in the runtime directory. Locks are for root alone.
+// Modes of what is made in the runtime directory. Locks, programs, links and what has secrets in it
+// are for root alone.
 const (
-	dirMode  = 0o750
-	fileMode = 0o640
-	lockMode = 0o600
+	dirMode    = 0o750
+	fileMode   = 0o640
+	lockMode   = 0o600
+	secretMode = 0o600
 )
+
+// pinMode is who may open a map: readers those that hold counts, or entries of sets. Where anybody
+// may load programs, root alone: such a program may write a map that its owner has opened to read
+// (seen on 6.18; the verifier does not ask how a map was opened).
+func pinMode(holds codegen.Contents, anybody bool) fs.FileMode {
+	switch holds {
+	case codegen.Counters, codegen.DynamicSet, codegen.DynamicSets:
+		if !anybody {
+			return fileMode
+		}
+	}
+	return secretMode
+}
+
+// anybodyLoads tells whether programs may be loaded without capabilities
+// (Documentation/admin-guide/sysctl/kernel.rst).
+func anybodyLoads() bool {
+	b, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled")
+	return err == nil && strings.TrimSpace(string(b)) == "0"
+}
 
 // clockFile is a reading of the kernel's clock, which takes the right to load programs.
 const clockFile = "clock.json"

@@ -164,17 +164,20 @@ func (at place) pinAs(dir string, m *ebpf.Map) error {
 		return kernel.Refuse(err, "pin the memory of dynamic set %q", at.name)
 	}
 	defer own.Close()
-	return pinFile(own, at.pin(dir))
+	return pinFile(own, at.pin(dir), pinMode(codegen.DynamicSet, anybodyLoads()))
 }
 
 type pinner interface{ Pin(string) error }
 
-// pinFile pins a program or a map, for readers too.
-func pinFile(o pinner, path string) error {
+// pinFile pins a program or a map. The mode says who may open it.
+func pinFile(o pinner, path string, mode fs.FileMode) error {
 	if err := o.Pin(path); err != nil {
 		return kernel.Refuse(err, "pin %s", path)
 	}
-	if err := share(path, fileMode); err != nil {
+	if mode == secretMode {
+		return nil // as bpffs makes it
+	}
+	if err := share(path, mode); err != nil {
 		return kernel.Refuse(err, "let readers open %s", path)
 	}
 	return nil

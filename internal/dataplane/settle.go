@@ -228,7 +228,8 @@ func (s *store) detach(a *attachment) error {
 // remove deletes all that is kept under a key; the link goes first, since it decides what the rest
 // means.
 func (s *store) remove(key string) error {
-	for i, path := range []string{s.bpf(key, pinLink), s.state(key), s.bpf(key)} {
+	for i, path := range []string{s.bpf(key, pinLink), s.state(key), s.bpf(key),
+		s.rememberedFile(key)} {
 		if err := step(fmt.Sprint("remove ", i)); err != nil {
 			return err
 		}

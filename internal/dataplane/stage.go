@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -219,15 +220,17 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	d.Places = pinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {
-		if d.Trial, err = programID(st.trial.prog); err != nil {
+		if d.TrialInfo, err = programInfo(st.trial.prog); err != nil {
 			return err
 		}
-		d.Fallback, d.Program = u.fallback(), d.Trial
+		d.Trial = d.TrialInfo.ID
+		d.Fallback, d.Program, d.Info = u.fallback(), d.Trial, d.TrialInfo
 	}
 	if st.plain.prog != nil {
-		if d.Program, err = programID(st.plain.prog); err != nil {
+		if d.Info, err = programInfo(st.plain.prog); err != nil {
 			return err
 		}
+		d.Program = d.Info.ID
 	}
 	numbers, err := u.pinned(st.key)
 	if err != nil {
@@ -287,14 +290,17 @@ func (u *up) pin(st *staged) error {
 	if err := makeDirs(dir); err != nil {
 		return kernel.Refuse(err, "create the directory of pins")
 	}
-	pin := func(o pinner, name string) error { return pinFile(o, filepath.Join(dir, name)) }
+	anybody := anybodyLoads()
+	pin := func(o pinner, name string, mode fs.FileMode) error {
+		return pinFile(o, filepath.Join(dir, name), mode)
+	}
 	if st.plain.prog != nil {
-		if err := pin(st.plain.prog, pinProg); err != nil {
+		if err := pin(st.plain.prog, pinProg, secretMode); err != nil {
 			return err
 		}
 	}
 	for _, m := range st.desc.Maps {
-		if err := pin(st.plain.maps[m.Name], m.Name); err != nil {
+		if err := pin(st.plain.maps[m.Name], m.Name, pinMode(m.Holds.What, anybody)); err != nil {
 			return err
 		}
 	}
@@ -307,11 +313,11 @@ func (u *up) pin(st *staged) error {
 		return nil
 	}
 	for _, m := range st.desc.TrialMaps {
-		if err := pin(st.trial.maps[m.Name], m.Name); err != nil {
+		if err := pin(st.trial.maps[m.Name], m.Name, pinMode(m.Holds.What, anybody)); err != nil {
 			return err
 		}
 	}
-	return pin(st.trial.prog, pinTrial)
+	return pin(st.trial.prog, pinTrial, secretMode)
 }
 
 // arm is the program that takes over, with its deadline set when it is on trial.

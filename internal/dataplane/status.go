@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -50,6 +49,9 @@ type Attachment struct {
 	Shadow    *ShadowState    `json:"-"`        // nil if there is none
 	// rules that the agent has added, nil if there are none
 	Live *LiveRules `json:"live,omitempty"`
+	// Told is when Limits, Cookies, Flows, Fragments, Diverted and Shadow were read, where that was
+	// not now: for members of the group.
+	Told time.Time `json:"told,omitzero"`
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -176,10 +178,6 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		RolledBack: a.carried.RolledBack, OnError: g.OnError,
 		Instead: g.Instead, PutOn: g.Dev, Names: g.Names, SetFiles: g.SetFiles,
 	}
-	pin := pinProg
-	if a.trial() != nil {
-		pin = pinTrial
-	}
 	if a.onTrial() != nil {
 		left, err := s.timeLeft(g.Deadline)
 		if err != nil {
@@ -191,34 +189,15 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 	if t.Live, err = s.tellLive(a); err != nil {
 		return nil, err
 	}
-	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pin))
-	if err != nil {
-		return nil, err
-	}
-	defer prog.Close()
-	if t.Program, err = programInfo(prog); err != nil {
-		return nil, err
-	}
-	t.Program.Frags = g.Frags
 	if t.Sets, err = s.tellSets(a); err != nil {
 		return nil, err
 	}
-	if t.Cookies, err = s.tellCookies(a); err != nil {
-		return nil, err
+	if s.readOnly {
+		err = s.readRemembered(a, t)
+	} else {
+		err = s.tellMemories(a, t)
 	}
-	if t.Limits, err = s.tellLimits(a); err != nil {
-		return nil, err
-	}
-	if t.Flows, err = s.tellFlows(a); err != nil {
-		return nil, err
-	}
-	if t.Fragments, err = s.tellFragments(a); err != nil {
-		return nil, err
-	}
-	if t.Diverted, err = s.tellDiverted(a); err != nil {
-		return nil, err
-	}
-	if t.Shadow, err = s.tellShadow(a); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	totals, err := s.totals(a)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,13 +66,31 @@ func dial(t testing.TB, network, path string) net.Conn {
 	return c
 }
 
+// TestReadersOfTheStateWriteNoEvents: the sockets of sources belonged to the group that reads what
+// is in force, whose members could have anybody shut out.
+func TestReadersOfTheStateWriteNoEvents(t *testing.T) {
+	path := t.TempDir() + "/eve.sock"
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	own, err := user.LookupGroupId(fmt.Sprint(os.Getgid()))
+	if err != nil {
+		t.Skipf("no name of this group: %v", err)
+	}
+	for group, want := range map[string]os.FileMode{own.Name: 0o660, "there-is-no-such": 0o600} {
+		if err := letWrite(path, group); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", group, st.Mode(), err)
+		}
+	}
+}
+
 func TestStreams(t *testing.T) {
 	dir := t.TempDir()
 	path := dir + "/eve.sock"
 	in := open(t, source(t, dir, `unix_stream "DIR/eve.sock"`), Options{})
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o660 {
-		t.Errorf("%v, %v", st.Mode(), err)
-	}
 	if in.Position() != nil {
 		t.Error("a socket has a position")
 	}

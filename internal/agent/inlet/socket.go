@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,8 +20,22 @@ import (
 // maxPeers is how many connections a socket has at most.
 const maxPeers = 64
 
-// socketMode lets the owner and the group of the agent write.
-const socketMode = 0o660
+// writers is the group whose members may write to sockets of sources. It is not the one that reads
+// what is in force: whoever writes an alert has addresses shut out.
+const writers = "levee-events"
+
+// letWrite lets the owner write, and the writers where the machine has that group and this process
+// is in it.
+func letWrite(path, group string) error {
+	const alone, together = 0o600, 0o660
+	mode := fs.FileMode(alone)
+	if g, err := user.LookupGroup(group); err == nil {
+		if gid, err := strconv.Atoi(g.Gid); err == nil && os.Chown(path, -1, gid) == nil {
+			mode = together
+		}
+	}
+	return os.Chmod(path, mode)
+}
 
 // socket listens at a path, where other programs write records: each ends with a newline, or is a
 // datagram.
@@ -47,7 +63,7 @@ func listen(path string, dgram bool) (Inlet, error) {
 	if err := s.bind(network); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
-	err := os.Chmod(path, socketMode)
+	err := letWrite(path, writers)
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("listen at %s: %w", path, err)

@@ -119,9 +119,8 @@ func (h *Host) mitigations() Finding {
 
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
-	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.conntrack(), h.sockets(d),
-		h.irqbalance(),
-		h.softnet()}
+	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.unprivileged(),
+		h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
 	for i := range out {
 		out[i].About = "kernel"
 	}
@@ -186,6 +185,22 @@ func (h *Host) harden() Finding {
 			"for each"
 		f.Mend, f.Where = "sysctl -w net.core.bpf_jit_harden=1",
 			"Documentation/admin-guide/sysctl/net.rst"
+	}
+	return f
+}
+
+// unprivileged is about programs of anybody, which write maps that he may only read.
+func (h *Host) unprivileged() Finding {
+	f := Finding{Name: "unprivileged_bpf", State: OK, Value: h.Unprivileged}
+	switch h.Unprivileged {
+	case "":
+		f.State = Unknown
+	case "0":
+		f.State, f.Sure = Note, Documents
+		f.Cost = "anybody may load BPF programs, which may write maps that he has opened to " +
+			"read: policies that come into force now are not for the group levee"
+		f.Mend, f.Where = "sysctl -w kernel.unprivileged_bpf_disabled=2",
+			"Documentation/admin-guide/sysctl/kernel.rst"
 	}
 	return f
 }

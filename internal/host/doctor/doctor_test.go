@@ -146,6 +146,8 @@ func TestEachSettingIsJudged(t *testing.T) {
 			"levee needs 6.1 or newer"},
 		{"the oldest kernel", Host{Linux: "6.1.0-56-cloud-amd64"}, Device{}, "linux", OK, "6.1.0"},
 		{"no JIT", Host{JIT: "0"}, Device{}, "jit", Costs, "bpf_jit_enable=1"},
+		{"programs of anybody", Host{Unprivileged: "0"}, Device{}, "unprivileged_bpf", Note,
+			"unprivileged_bpf_disabled=2"},
 		{"hardened JIT", Host{Harden: "2"}, Device{}, "jit_harden", Costs, "bpf_jit_harden=1"},
 		{"full conntrack", Host{Conntrack: &Conntrack{Count: 95, Max: 100}}, Device{}, "conntrack",
 			Costs, "nf_conntrack_max=400"},

@@ -73,14 +73,16 @@ type Host struct {
 	Mitigations map[string]string
 	Threads     bool // more than one hardware thread a core
 
-	Linux       string // its release
-	TCIngress   string // the mode of policies at tc ingress: tcx, or clsact; "" if nobody has tried
-	JIT, Harden string
-	Conntrack   *Conntrack
-	Sockets     []PacketSocket
-	IRQBalance  bool
-	Softnet     *Softnet
-	Page        int // bytes
+	Linux     string // its release
+	TCIngress string // the mode of policies at tc ingress: tcx, or clsact; "" if nobody has tried
+	// kernel.unprivileged_bpf_disabled: "0" lets anybody load programs
+	Unprivileged string
+	JIT, Harden  string
+	Conntrack    *Conntrack
+	Sockets      []PacketSocket
+	IRQBalance   bool
+	Softnet      *Softnet
+	Page         int // bytes
 }
 
 // IdleState is a C-state of the first CPU.

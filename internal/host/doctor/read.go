@@ -53,9 +53,10 @@ func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 	h := &Host{
 		CPUs: runtime.NumCPU(), Page: os.Getpagesize(),
 		Governors: map[string]int{}, Mitigations: map[string]string{},
-		Linux:  t.line("/proc/sys/kernel/osrelease"),
-		JIT:    t.line("/proc/sys/net/core/bpf_jit_enable"),
-		Harden: t.line("/proc/sys/net/core/bpf_jit_harden"),
+		Linux:        t.line("/proc/sys/kernel/osrelease"),
+		JIT:          t.line("/proc/sys/net/core/bpf_jit_enable"),
+		Harden:       t.line("/proc/sys/net/core/bpf_jit_harden"),
+		Unprivileged: t.line("/proc/sys/kernel/unprivileged_bpf_disabled"),
 	}
 	for _, f := range t.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor") {
 		h.Governors[t.line(f)]++
