@@ -11,8 +11,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// memoryCounts are what memories with secrets in them hold, in counts, for readers. Whoever looks with the
-// rights to leaves it behind: the agent each second, `levee status`, `levee up`.
+// memoryCounts are what memories with secrets in them hold, in counts, for readers. Whoever looks
+// with the rights leaves them behind: the agent each second, `levee status`.
 type memoryCounts struct {
 	Generation int             `json:"generation"`
 	At         time.Time       `json:"at"`
@@ -27,7 +27,8 @@ type memoryCounts struct {
 // rememberAgain is how old it may be before it is written anew.
 const rememberAgain = 500 * time.Millisecond
 
-// rememberedFile lies beside the descriptions, whose directory changes only when policies do (runStamp).
+// rememberedFile lies beside the descriptions: their directory changes only when policies do
+// (runStamp).
 func (s *store) rememberedFile(key string) string {
 	return filepath.Join(s.dir, rememberedDir, key+".json")
 }
@@ -72,7 +73,8 @@ func (s *store) tellMemories(a *attachment, t *Attachment) error {
 	return nil
 }
 
-// leaveRemembered writes what readers get. That it cannot be written is no reason not to tell it here.
+// leaveRemembered writes what readers get. That it cannot be written is no reason not to tell it
+// here.
 func (s *store) leaveRemembered(a *attachment, t *Attachment) {
 	if readers.id() < 0 || t.Cookies == nil && t.Limits == nil && t.Flows == nil &&
 		t.Fragments == nil && t.Diverted == nil && t.Shadow == nil {
