@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,9 +27,9 @@ each with file, line, column, the line itself and a hint. Warns of rules that ca
 of a default that no packet reaches, of empty set files, of rules with ports that fragments walk
 past, and of rules that take what essential rules would let through: ARP, neighbour discovery,
 path-MTU messages, DHCP answers, MLD queries, LACP, EAPOL. A rule that is about such traffic
-alone ("drop arp") is taken as meant. For each limit it prints up to how many packets a second
-from sources that send once the limit is exact for all others. Nothing is loaded, no privileges
-are needed.
+alone ("drop arp") is taken as meant. For each limit it prints up to how many sources that send
+once may come within how long for the limit to be exact for all others, and how many packets a
+second that is where they do not come in bursts. Nothing is loaded, no privileges are needed.
 
 --explain-compile also prints what the compiler made of the policy: the tables, and the plan of
 the program as a tree of blocks. Each block has the ns that it costs a packet, of packets that
@@ -98,7 +99,11 @@ type checkedLimit struct {
 	Label string `json:"label"`
 	Slots int    `json:"slots"` // budgets that there is room for
 	Bytes int    `json:"bytes"`
-	// up to how many packets a second of sources that send once it is exact for all others; 0: any
+	// up to how many sources that send once may come within HoldSeconds, for it to be exact for all
+	// others; 0: any number
+	ExactCrowd  float64 `json:"exact_crowd"`
+	HoldSeconds float64 `json:"hold_seconds"`
+	// the same as packets a second, where they come evenly or by chance
 	ExactBelow float64 `json:"exact_below_pps"`
 }
 
@@ -212,6 +217,7 @@ func checkLimit(made *plan.Plan, l *plan.Limit) checkedLimit {
 	out := checkedLimit{
 		Rule: shown(made.Program.Policy.Where(slot)), Label: made.Program.Policy.LabelOf(slot),
 		Slots: 1, Bytes: limit.Size(l.Limit), ExactBelow: math.Floor(l.Bound()),
+		ExactCrowd: math.Floor(l.Crowd()), HoldSeconds: l.Hold().Seconds(),
 	}
 	if len(l.Keys) > 0 {
 		out.Slots = l.Lines() * policy.SlotsInLine
@@ -229,8 +235,9 @@ func (l *checkedLimit) print(w io.Writer) {
 		fmt.Fprintf(w, "  limit %s: one budget, always exact\n", name)
 		return
 	}
-	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact below %s of sources that send "+
-		"once\n", name, l.Slots, document.Print(float64(l.Bytes), "bytes"),
+	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact while at most %.0f sources that "+
+		"send once come within %s (%s)\n", name, l.Slots, document.Print(float64(l.Bytes), "bytes"),
+		l.ExactCrowd, time.Duration(l.HoldSeconds*float64(time.Second)).Round(time.Millisecond),
 		document.Print(l.ExactBelow, "packets/s"))
 }
 

@@ -263,7 +263,7 @@ func (r *evalRun) difference(frame []byte, v judge.Verdict) {
 		"program  %s %s%s\n",
 		r.n, want.Verdict, want.Rule, want.note(), got.Verdict, got.Rule, got.note())
 	fmt.Fprintf(w, "  packet            %x\n\n", frame)
-	tr := r.j.Explain(frame)
+	tr := r.j.Story()
 	printTrace(w, &tr, "  ")
 	fmt.Fprintln(w)
 }

@@ -63,6 +63,9 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	if err := l.hold(k); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+	if err := u.carryBudgets(k, p, l); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	if err := step("sets"); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

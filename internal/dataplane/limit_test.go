@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -170,7 +171,28 @@ func TestKeysOfAPacketHaveSlotsOfTheirOwn(t *testing.T) {
 // TestLimitIsExactBelowItsBound: forged sources that send once, as many as `levee check` says,
 // cost the others nothing.
 func TestLimitIsExactBelowItsBound(t *testing.T) {
-	honest, seconds := 1000, 4
+	r := rand.New(rand.NewPCG(7, 7))
+	for how, arrivals := range map[string]func(crowd, steps, step int) int{
+		"evenly": func(crowd, steps, _ int) int { return crowd / steps },
+		"by chance": func(crowd, steps, _ int) int { // of a Poisson process, for many
+			mean := float64(crowd) / float64(steps)
+			return max(0, int(mean+math.Sqrt(mean)*r.NormFloat64()))
+		},
+		"in bursts": func(crowd, steps, step int) int { // all at once, and then none
+			if step%(steps+1) == 0 {
+				return crowd
+			}
+			return 0
+		},
+	} {
+		t.Run(how, func(t *testing.T) { exactBelowItsBound(t, arrivals) })
+	}
+}
+
+// exactBelowItsBound has as many sources come as a limit is exact for: arrivals says how many in
+// each step, of which a source holds its slot for so many.
+func exactBelowItsBound(t *testing.T, arrivals func(crowd, steps, step int) int) {
+	honest, seconds := 1000, 2
 	if *manySources {
 		honest, seconds = 10_000, 60
 	}
@@ -210,10 +232,11 @@ func TestLimitIsExactBelowItsBound(t *testing.T) {
 		burst = 20
 		step  = price / 5 // of the time for which a packet holds a slot
 	)
-	each := int(l.limit.Bound() * step / testHZ)
+	crowd := int(l.limit.Crowd())
 	sent, lost, packets := 0, 0, 0
 	fresh := 0 // packets since the trace got other sources
-	for range seconds * testHZ / step {
+	for i := range seconds * testHZ / step {
+		each := arrivals(crowd, price/step, i)
 		if fresh += each; fresh > trace.count {
 			fresh = each
 			for i := 0; i < len(memory); i += trace.stride {
@@ -223,8 +246,10 @@ func TestLimitIsExactBelowItsBound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
-			t.Fatal(err)
+		if each > 0 {
+			if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		packets += each
 		for range max(1, honest/20) { // each at half its rate on the average
@@ -530,4 +555,78 @@ func reportRounds(b *testing.B, run *TraceRun) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(ns[len(ns)/2], "ns/packet")
 	b.ReportMetric(math.Abs(ns[len(ns)*3/4]-ns[len(ns)/4])/2, "spread")
+}
+
+// TestAReplaceRefillsNoBudget: a limit whose burst, rate or memory changes has its budgets in
+// another unit of time or in another number of lines. Ten a day that were spent were there again,
+// and ten more, when the burst became 20.
+func TestAReplaceRefillsNoBudget(t *testing.T) {
+	n := newTestNet(t)
+	for _, c := range []struct {
+		from, to string
+		spend    int // of the first
+		pays     int // of the second
+	}{
+		{"10/d burst 10", "10/d burst 20", 10, 10},
+		{"10/d burst 20", "10/d burst 10", 20, 0},
+		{"10/d burst 20", "10/d burst 10", 15, 0},
+		{"10/d burst 10", "10/d burst 10 by source memory 4kB", 10, 10}, // other budgets
+		{"10/d burst 10 by source", "10/d burst 20 by source", 10, 10},
+		{"10/d burst 10 by source memory 8kB", "10/d burst 10 by source memory 4kB", 10, 0},
+		{"10/d burst 10 by source memory 4kB", "10/d burst 10 by source memory 16kB", 10, 0},
+		{"10/d burst 10 by source memory 4kB", "10/d burst 12 by source memory 8kB", 10, 2},
+		{"10/d burst 10 by source, source/24 x2", "10/d burst 30 by source, source/24 x2", 10, 20},
+		{"10/h burst 10", "10/d burst 10", 10, 9}, // full again in an hour, then as now
+		{"10/d burst 10", "10/h burst 10", 10, 0}, // a day, of which a burst is worth an hour
+	} {
+		n.run(t, c.from+" to "+c.to, func(t *testing.T) {
+			defer Down(t.Context(), "lv0")
+			const text = "limit udp rate %s as \"budget\"\npass udp as \"paid\"\ndefault drop\n"
+			bring := func(rate string) uint64 {
+				t.Helper()
+				if rate != "" {
+					if err := bringPolicy(t, "lv0", fmt.Sprintf(text, rate), 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a := status(t)
+				return a.packets("paid")
+			}
+			send := func(count int) {
+				t.Helper()
+				all := func() uint64 {
+					a := status(t)
+					return a.packets("paid") + a.packets("budget")
+				}
+				before := all()
+				for range count {
+					n.sendFrame(t, udpFrame)
+				}
+				wantUntil(t, func() bool { return all() == before+uint64(count) })
+			}
+			bring(c.from)
+			send(c.spend)
+			spent := bring("")
+			if spent != uint64(c.spend) {
+				t.Fatalf("%d of %d were paid", spent, c.spend)
+			}
+			bring(c.to)
+			send(40)
+			if got := int(bring("") - spent); got != c.pays {
+				t.Errorf("the new limit paid %d, want %d", got, c.pays)
+			}
+		})
+	}
+}
+
+// wantUntil waits until something holds.
+func wantUntil(t testing.TB, holds func() bool) {
+	t.Helper()
+	for range 2000 {
+		if holds() {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("it does not come to hold")
 }

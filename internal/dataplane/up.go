@@ -125,9 +125,12 @@ type up struct {
 	report  *Report     // set once the new policy is in force
 	// whether packets to an address leave by dev, of those that were asked for
 	routes map[netip.Addr]bool
+	// of limits whose memory has another shape now
+	budgets []*moving
 }
 
 func (u *up) Close() {
+	_ = u.dropBudgets() // of mappings that there are
 	for _, a := range []*attachment{u.at, u.sibling} {
 		if a != nil {
 			a.Close()
@@ -371,6 +374,10 @@ func (u *up) swap(st *staged) error {
 
 // finish ends what began before the policy was in force, and removes what it replaced.
 func (u *up) finish() error {
+	if err := u.finishBudgets(); err != nil {
+		return fmt.Errorf("the new policy is in force on %s, but what was spent of its limits in "+
+			"the last second may not count: %w", u.Dev, err)
+	}
 	if err := u.adoptAgain(); err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but connections that are older may "+
 			"end: %w", u.Dev, err)

@@ -75,6 +75,7 @@ type Judge struct {
 	oracle *oracle.Evaluator
 	short  *dataplane.Runner // nil for Oracle
 	long   *dataplane.Runner // for frames of several buffers; made when the first one comes
+	last   oracle.Record     // of the last frame that the oracle has judged
 	added  []Entry
 	began  time.Time // the time of the first packet that has one
 	passed time.Duration
@@ -163,8 +164,11 @@ func (j *Judge) Engine() Engine { return j.engine }
 // Slots are the slots of the policy, which verdicts are indices of.
 func (j *Judge) Slots() []policy.Slot { return j.slots }
 
-// Explain is the oracle's story of a frame.
+// Explain judges a frame by the oracle alone, and tells its story.
 func (j *Judge) Explain(frame []byte) oracle.Trace { return j.oracle.Explain(frame) }
+
+// Story is how the oracle has judged the last frame that it was given. It changes nothing.
+func (j *Judge) Story() oracle.Trace { return j.oracle.Story(&j.last) }
 
 // oneBuffer is the longest frame that surely lies in the first buffer of a run: a page without the
 // headroom and skb_shared_info (net/bpf/test_run.c). Longer ones are for the program that is
@@ -256,7 +260,7 @@ type Verdict struct {
 func (j *Judge) Frame(frame []byte) (Verdict, error) {
 	v := Verdict{Long: j.engine != Oracle && len(frame) > dataplane.MaxFrame}
 	if j.engine != Compiled || v.Long {
-		r := j.oracle.Eval(frame)
+		r := j.oracle.EvalInto(&j.last, frame)
 		v.Decision = Decision{r.Slot, r.Action}
 	}
 	if j.engine == Oracle || v.Long {

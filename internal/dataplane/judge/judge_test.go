@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -80,7 +81,50 @@ func TestEnginesThatDifferFailATest(t *testing.T) {
 	v := Verdict{Decision: Decision{p.RuleSlot(0), action.Drop}, Differs: true,
 		Compiled: Decision{p.DefaultSlot(), action.Pass}}
 	want := "but pass by the default (test.levee:2) from the compiled program"
-	if got := j.fault(&p.Tests[0].Steps[0], v); !strings.Contains(got, want) {
+	step := p.Tests[0].Steps[0]
+	if got := j.fault(&step, v); !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	// also where the oracle's verdict is not what the test expects
+	step.Expect = action.Pass
+	if got := j.fault(&step, v); !strings.Contains(got, want) ||
+		!strings.Contains(got, "expected pass") {
+		t.Errorf("got %q, want %q and what was expected", got, want)
+	}
+}
+
+// TestAStoryChangesNothing: the story of a packet that failed judged it once more, so that the next
+// one found a budget used up, or a connection that there was not.
+func TestAStoryChangesNothing(t *testing.T) {
+	_, p := newJudge(t, `limit udp rate 2/s burst 2 as "few"
+default pass
+test "budget" {
+    packet udp expect drop
+    packet udp expect pass
+    packet udp expect drop by "few"
+}
+`)
+	for _, e := range []Engine{Oracle, Both, Compiled} {
+		if e != Oracle && kernel.Privileged() != nil {
+			continue
+		}
+		j, err := New(p, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := j.Test("test.levee", p.Tests[0])
+		j.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"expected drop, got pass by the default (test.levee:2)", "",
+			""} {
+			if got := res.Packets[i].Fault; got != want {
+				t.Errorf("%s: packet %d: %q, want %q", e, i+1, got, want)
+			}
+		}
+		if why := res.Packets[0].Trace.Why; !strings.HasPrefix(why, "pass") {
+			t.Errorf("%s: the story of a packet that passed: %s", e, why)
+		}
 	}
 }

@@ -91,10 +91,12 @@ func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.engine == Compiled && !v.Long { // the oracle has to see what its stories are about
+		j.oracle.EvalInto(&j.last, frame)
+	}
 	one := &PacketResult{Step: step, Verdict: v, Fault: j.fault(step, v)}
 	if one.Fault != "" {
-		tr := j.Explain(frame)
-		one.Trace = &tr
+		one.Trace = new(j.Story())
 	}
 	return one, nil
 }
@@ -103,17 +105,21 @@ func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 func (j *Judge) fault(step *policy.Step, v Verdict) string {
 	slot := j.slots[v.Slot]
 	got := fmt.Sprintf("got %s by %s", v.Action, oracle.Decider(j.policy, slot))
+	fault := ""
 	switch {
 	case v.Action != step.Expect:
-		return fmt.Sprintf("expected %s, %s", step.Expect, got)
+		fault = fmt.Sprintf("expected %s, %s", step.Expect, got)
 	case step.By != "" && slot.Reason.String() != step.By:
-		return fmt.Sprintf("expected %s by %s, %s", step.Expect, step.By, got)
+		fault = fmt.Sprintf("expected %s by %s, %s", step.Expect, step.By, got)
 	case step.Label != "" && (slot.Rule == nil || slot.Rule.Label != step.Label):
-		return fmt.Sprintf("expected %s by %q, %s", step.Expect, step.Label, got)
+		fault = fmt.Sprintf("expected %s by %q, %s", step.Expect, step.Label, got)
 	case v.Differs:
-		return fmt.Sprintf("%s from the oracle, but %s by %s from the compiled program: please "+
-			"report it with the policy",
-			got, v.Compiled.Action, oracle.Decider(j.policy, j.slots[v.Compiled.Slot]))
+		fault = got
 	}
-	return ""
+	if v.Differs {
+		fault += fmt.Sprintf(" from the oracle, but %s by %s from the compiled program: please "+
+			"report it with the policy", v.Compiled.Action,
+			oracle.Decider(j.policy, j.slots[v.Compiled.Slot]))
+	}
+	return fault
 }

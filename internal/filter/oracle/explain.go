@@ -45,16 +45,39 @@ type Tried struct {
 	Effect  string // if Matched: what a limit does with the packet, or a cookie that lets it on
 }
 
-// Explain judges frame like Eval, and tells how.
+// Record is how one frame was judged, from which Story makes words. It may be used again.
+type Record struct {
+	pkt    packet.Packet
+	frame  []byte
+	tried  []tried
+	result Result
+}
+
+// EvalInto judges frame like Eval, and records how. The record is valid as long as the frame is.
+func (e *Evaluator) EvalInto(rec *Record, frame []byte) Result {
+	*rec = Record{frame: frame, tried: rec.tried[:0]}
+	e.link.Decode(frame, &rec.pkt)
+	rec.result = e.judge(&rec.pkt, frame, func(t tried) { rec.tried = append(rec.tried, t) })
+	return rec.result
+}
+
+// Explain judges frame like Eval, and tells how. Whoever has judged a frame and wants its story
+// has to keep a Record: to judge it again opens connections, and uses up budgets, once more.
 func (e *Evaluator) Explain(frame []byte) Trace {
-	var pkt packet.Packet
-	e.link.Decode(frame, &pkt)
-	tr := Trace{Layers: layers(frame, &pkt)}
+	var rec Record
+	e.EvalInto(&rec, frame)
+	return e.Story(&rec)
+}
+
+// Story tells how a frame was judged. It changes nothing.
+func (e *Evaluator) Story(rec *Record) Trace {
+	pkt, frame := &rec.pkt, rec.frame
+	tr := Trace{Layers: layers(frame, pkt), Result: rec.result}
 	slots := e.p.Slots()
-	tr.Result = e.judge(&pkt, frame, func(t tried) {
+	for _, t := range rec.tried {
 		if t.effect != "" {
 			tr.Tried[len(tr.Tried)-1].Effect = t.effect
-			return
+			continue
 		}
 		s := slots[t.slot]
 		text := s.Name
@@ -63,10 +86,10 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 		}
 		one := Tried{Slot: t.slot, Where: e.p.Where(s), Text: text, Matched: t.failed == nil}
 		if t.failed != nil {
-			one.Term, one.Got = termText(t.failed), got(t.failed, &pkt, frame)
+			one.Term, one.Got = termText(t.failed), got(t.failed, pkt, frame)
 		}
 		tr.Tried = append(tr.Tried, one)
-	})
+	}
 	if bad := tr.Result.Malformed; bad != packet.WellFormed {
 		tr.Fault = policy.Malformed[bad.Slot()]
 	}

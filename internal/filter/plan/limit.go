@@ -15,15 +15,21 @@ type Limit struct {
 	Map  string // with its memory
 }
 
-// holds is what the memory of a limit holds: what is in one of another geometry, or by other keys,
-// means nothing to a program.
+// holds is what the memory of a limit holds: programs of another geometry, unit of time or burst
+// read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
 func (l *Limit) holds() Identity {
-	kind := fmt.Sprintf("%d lines, unit %d", l.Lines(), l.Shift)
+	kind := fmt.Sprintf("%d lines, unit %d, depth %d%s", l.Lines(), l.Shift, l.Depth(), l.ByKeys())
+	return Identity{What: HoldsLimit, Name: l.Rule.ID, Kind: kind}
+}
+
+// ByKeys tells limits apart whose packets have other budgets: what is spent of those means nothing
+// to these.
+func (l *Limit) ByKeys() (keys string) {
 	for i := range l.Keys {
 		k := &l.Keys[i]
-		kind += fmt.Sprintf(", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
+		keys += fmt.Sprintf(", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
 	}
-	return Identity{What: HoldsLimit, Name: l.Rule.ID, Kind: kind}
+	return keys
 }
 
 // findLimits lists the limits that packets may come to.

@@ -186,14 +186,22 @@ func (l *Limit) Lines() int {
 	return n
 }
 
-// Bound is up to how many packets a second of sources that each send once the limit is exact for
-// all others: fewer than one packet in a million finds no slot of its own. 0 is any number.
-func (l *Limit) Bound() float64 {
+// Crowd is how many sources that each send once may come within Hold, in whatever order and however
+// close, for the limit to be exact for all others: fewer than one packet in a million finds no slot
+// of its own. 0 is any number.
+func (l *Limit) Crowd() float64 {
 	if len(l.Keys) == 0 {
 		return 0
 	}
-	return crowd * float64(l.Lines()) / (l.hold() / 1e9)
+	return crowd * float64(l.Lines())
 }
+
+// Hold is how long a source that sends once is in the way of others.
+func (l *Limit) Hold() time.Duration { return time.Duration(l.hold()) }
+
+// Bound is the same as packets a second, where they come evenly or by chance, as a Poisson process:
+// slots in use are as a Poisson variable in each line then, as crowd has it.
+func (l *Limit) Bound() float64 { return l.Crowd() / l.Hold().Seconds() }
 
 // Limits lists the limits of a policy, in the order of their rules.
 func (p *Policy) Limits() []*Rule {
