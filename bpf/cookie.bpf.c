@@ -366,8 +366,10 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	int six = k->class == CLASS(1, TCP, 0);
 	__be32 seq;
 
-	if (!c || (k->class != CLASS(0, TCP, 0) && !six) || (flags != SYN && flags != RST) ||
-	    at == CARRIED)
+	// A SYN with FIN or RST begins a connection with stacks that look at SYN first.
+	int begins = (flags & (SYN | ACK)) == SYN;
+
+	if (!c || (k->class != CLASS(0, TCP, 0) && !six) || (!begins && flags != RST) || at == CARRIED)
 		return COOKIE_GOES_ON;
 
 	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];
@@ -375,11 +377,13 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	__u64 second = c->head.second;
 	__u64 period = second ? now / (PERIOD * second) : 0;
 
-	if (flags == SYN) {
+	if (begins) {
 		if (!above(&c->head, m, rate, now) ||
 		    is_proven(c, k->src_hi, k->src_lo, k->class, now))
 			return COOKIE_GOES_ON;
-		if (!is_between_hosts(k, six)) // RFC 9293 section 3.9.2.3: neither may be answered
+		// RFC 9293 section 3.9.2.3: what is not between hosts may not be answered; nor is what no
+		// client sends.
+		if (flags != SYN || !is_between_hosts(k, six))
 			return COOKIE_DROPPED;
 		// What was compared is read again: to keep it takes stack that the program has no room for.
 		asm volatile("" ::: "memory");

@@ -305,6 +305,30 @@ func TestCookieAnswersOneHostAlone(t *testing.T) {
 	}
 }
 
+// A SYN with FIN or RST begins a connection with stacks that look at the SYN first. It passed a
+// cookie, which looked for the SYN alone.
+func TestNoSYNPassesACookieForAnotherFlag(t *testing.T) {
+	for _, target := range []codegen.Target{{}, {Hook: codegen.TCX}} {
+		a := newAnswering(t, "", target)
+		for _, from := range []string{"192.0.2.9", "2001:db8::9"} {
+			for _, more := range []uint8{packet.FIN, packet.RST, packet.FIN | packet.RST,
+				packet.FIN | packet.PSH | packet.URG} {
+				slot, verdict, answer := a.judge(segment(from, packet.SYN|more))
+				if slot != a.slot || verdict != action.Drop || answer != nil {
+					t.Errorf("a SYN with flags %#x: slot %d, %v, answer %x", more, slot, verdict,
+						answer)
+				}
+			}
+			for _, flags := range []uint8{packet.ACK, packet.SYN | packet.ACK, packet.FIN,
+				packet.RST | packet.ACK, 0} {
+				if slot, _, _ := a.judge(segment(from, flags)); slot == a.slot {
+					t.Errorf("a cookie decides a segment with flags %#x", flags)
+				}
+			}
+		}
+	}
+}
+
 // Answers begin above the rate, and end two seconds after it.
 func TestCookieAboveARate(t *testing.T) {
 	a := newAnswering(t, " above 100/s", codegen.Target{})

@@ -22,8 +22,9 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	c.field(asm.R0, at, sizeOf(n))
 	c.Emit(
 		asm.And.Imm(asm.R0, packet.FIN|packet.SYN|packet.RST|packet.ACK),
-		asm.JEq.Imm(asm.R0, packet.SYN, ask),
-		asm.JNE.Imm(asm.R0, packet.RST, on),
+		asm.JEq.Imm(asm.R0, packet.RST, ask),
+		asm.And.Imm(asm.R0, packet.SYN|packet.ACK), // also with FIN or RST
+		asm.JNE.Imm(asm.R0, packet.SYN, on),
 	)
 	c.Label(ask)
 	c.context(asm.R1)

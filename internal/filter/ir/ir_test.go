@@ -39,7 +39,7 @@ func TestFindings(t *testing.T) {
 		{"none", "drop from 10.0.0.0/8\npass tcp port 80\ndefault drop\n", nil},
 		{"same rule twice", "drop ttl 1\ndrop ttl 1\ndefault pass\n",
 			[]string{"2: line 1 matches the same packets"}},
-		{"same, written otherwise", "drop tcp flags syn/syn,ack\npass syn\ndefault pass\n",
+		{"same, written otherwise", "drop tcp flags syn/fin,syn,rst,ack\npass syn\ndefault pass\n",
 			[]string{"2: line 1 matches the same packets"}},
 		{"narrower behind wider",
 			"drop from 10.0.0.0/8\ndrop from 10.1.0.0/16 ttl 5\ndefault pass\n",

@@ -77,8 +77,9 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		m = &meter{}
 		c.meters[k] = m
 	}
-	switch pkt.Flags & (packet.FIN | packet.SYN | packet.RST | packet.ACK) {
-	case packet.SYN:
+	flags := pkt.Flags & (packet.FIN | packet.SYN | packet.RST | packet.ACK)
+	switch {
+	case flags&packet.SYN != 0 && flags&packet.ACK == 0:
 		if now.Sub(m.began) >= time.Second {
 			m.began, m.count = now, 0
 		}
@@ -91,12 +92,12 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		if now.Before(c.proven[pkt.Src]) {
 			return known
 		}
-		if !betweenHosts(pkt) {
+		if flags != packet.SYN || !betweenHosts(pkt) {
 			return spent
 		}
 		m.last = now
 		return replied
-	case packet.RST:
+	case flags == packet.RST:
 		if now.Sub(m.last) > numberEnds {
 			return unproven
 		}

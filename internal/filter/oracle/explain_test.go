@@ -49,7 +49,7 @@ default drop
 `, "tcp4", tcp4Layers + `test.levee:2 ` + "`from nets`" + `: source address is 192.0.2.1
 test.levee:3 ` + "`proto udp`" + `: IP protocol is tcp
 test.levee:4 ` + "`port { 1, 3, 5, 7, ... 1 more }`" + `: destination port is 80
-test.levee:5 ` + "`not flags syn/syn,ack`" + `: TCP flags is syn
+test.levee:5 ` + "`not flags syn/fin,syn,rst,ack`" + `: TCP flags is syn
 test.levee:6 ` + "`port 1024-65535`" + `: destination port is 80
 test.levee:7 matched: pass tcp port 80 as "web"
 pass: by "web" (test.levee:7)

@@ -252,8 +252,8 @@ var Phrases = [...]Phrase{
 	{Word: "icmp type", Field: ICMPType, Form: FormICMP, What: "an ICMP type"},
 	{Word: "icmp6 type", Field: ICMP6Type, Form: FormICMP, What: "an ICMP type"},
 	{Word: "type", Form: FormPacket, What: "an ICMP type"},
-	{Word: "syn", Field: TCPFlags, Form: FormAlone, Mask: packet.SYN | packet.ACK,
-		Value: packet.SYN},
+	{Word: "syn", Field: TCPFlags, Form: FormAlone, // as iptables' --syn
+		Mask: packet.SYN | packet.ACK | packet.FIN | packet.RST, Value: packet.SYN},
 	{Word: "flags", Field: TCPFlags, Form: FormFlags, What: "TCP flags"},
 	{Word: "from", Field: SrcAddr, Form: FormAddress, What: "an address"},
 	{Word: "from suffix", Field: SrcSuffix, Form: FormSuffix, What: "an address suffix"},

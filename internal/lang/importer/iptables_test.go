@@ -88,8 +88,8 @@ func TestIPTablesMatches(t *testing.T) {
 		{"-p udp -m multiport --ports 53,123 -j ACCEPT",
 			"pass ipv4 udp from port { 53, 123 }\npass ipv4 udp port { 53, 123 }"},
 		{"-p udp -m multiport ! --ports 53 -j DROP", "drop ipv4 udp not from port 53 not port 53"},
-		{"-p tcp -m tcp --syn -j DROP", "drop ipv4 tcp flags syn/fin,syn,rst,ack"},
-		{"-p tcp -m tcp ! --tcp-flags SYN,ACK SYN -j DROP", "drop ipv4 tcp not syn"},
+		{"-p tcp -m tcp --syn -j DROP", "drop ipv4 tcp syn"},
+		{"-p tcp -m tcp ! --tcp-flags SYN,ACK SYN -j DROP", "drop ipv4 tcp not flags syn/syn,ack"},
 		{"-p tcp -m tcp --tcp-flags ALL NONE -j DROP",
 			"drop ipv4 tcp flags none/fin,syn,rst,psh,ack,urg"},
 		{"-p tcp -m tcp --tcp-flags SYN,FIN SYN,FIN -j DROP", "drop ipv4 tcp flags fin,syn"},
@@ -168,7 +168,7 @@ func TestIPTablesMatches(t *testing.T) {
 			"# left out: -A INPUT -p tcp -m connlimit --connlimit-above 9 --connlimit-mask 32 " +
 				"--connlimit-saddr -j DROP"},
 		{"-p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT",
-			"pass ipv4 tcp flags syn/fin,syn,rst,ack port 22"},
+			"pass ipv4 tcp syn port 22"},
 		{"-p udp -m u32 --u32 \"0x0=0x1\" -j ACCEPT",
 			"# left out: -A INPUT -p udp -m u32 --u32 \"0x0=0x1\" -j ACCEPT\n#   nearest: pass " +
 				"ipv4 udp"},
@@ -301,9 +301,9 @@ func TestStatesCarry(t *testing.T) {
 		"pass icmp type { 0, 14, 16, 18 }\npass icmp type { 3, 11-12 }\n" +
 		"drop ipv4 tcp flags none/fin,syn,rst,ack\ndrop ipv4 tcp flags fin/fin,ack\n" +
 		"drop ipv4 tcp flags fin,syn\ndrop ipv4 tcp flags syn,rst\ndrop ipv4 tcp flags fin,rst\n" +
-		"pass ipv4 tcp flags syn/fin,syn,rst,ack port 22\n" +
-		"pass ipv4 tcp flags syn/fin,syn,rst,ack port 80\n" +
-		"pass ipv4 tcp flags syn/fin,syn,rst,ack port 81\npass ipv4 udp port 53\n" +
+		"pass ipv4 tcp syn port 22\n" +
+		"pass ipv4 tcp syn port 80\n" +
+		"pass ipv4 tcp syn port 81\npass ipv4 udp port 53\n" +
 		"pass ipv4 tcp port 443\n" +
 		"# left out: -A INPUT -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m state " +
 		"--state NEW -j DROP\ndrop ipv4\ndefault pass"

@@ -133,7 +133,7 @@ func flagText(v uint8) string {
 
 func (f flagMatch) text() string {
 	switch {
-	case f == flagMatch{0x12, 0x02}:
+	case f == flagMatch{0x17, 0x02}:
 		return "syn"
 	case f.mask == f.value:
 		return "flags " + flagText(f.value)

@@ -38,11 +38,11 @@ const dropped = `, {"drop": null}`
 // has what ours prints.
 var nftRules = []struct{ name, expr, want, remark string }{
 	{"flags as numbers", match("==", `{"&": [`+payload("tcp", "flags")+`, 18]}`, "2") + dropped,
-		"drop tcp syn", ""},
+		"drop tcp flags syn/syn,ack", ""},
 	{"flags as a list", match("in", payload("tcp", "flags"), `["syn", "ack"]`) + dropped,
 		"drop tcp not flags none/syn,ack", ""},
 	{"flags or'ed", match("==", `{"&": [`+payload("tcp", "flags")+`, {"|": ["syn", "ack"]}]}`,
-		`"syn"`) + dropped, "drop tcp syn", ""},
+		`"syn"`) + dropped, "drop tcp flags syn/syn,ack", ""},
 	{"flags that cannot be", match("==", `{"&": [`+payload("tcp", "flags")+`, "syn"]}`,
 		`"ack"`) + dropped, "", ""},
 	{"flags not set", match("!", payload("tcp", "flags"), `"syn"`) + dropped,
@@ -98,7 +98,7 @@ var nftRules = []struct{ name, expr, want, remark string }{
 			"pass icmp type { 0, 14, 16, 18 }\npass icmp6 type 129\n" +
 			"drop tcp flags none/fin,syn,rst,ack\ndrop tcp flags fin/fin,ack\n" +
 			"drop tcp flags fin,syn\ndrop tcp flags syn,rst\ndrop tcp flags fin,rst\n" +
-			"pass tcp flags syn/fin,syn,rst,ack\npass udp\npass icmp type { 8, 13, 15, 17 }\n" +
+			"pass tcp syn\npass udp\npass icmp type { 8, 13, 15, 17 }\n" +
 			"pass icmp6 type 128\npass not proto { icmp, tcp, udp, icmp6 }",
 		"changed, widens|established"},
 	{"a set that limits a rate", `{"set": {"op": "add", "elem": ` + payload("ip",

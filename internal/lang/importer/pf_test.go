@@ -35,8 +35,8 @@ func TestPF(t *testing.T) {
 			"drop udp port 53\npass udp\ndrop from any"},
 		{"quick rules come first", "block quick inet6\npass in all no state\nblock in quick from " +
 			"10/8\nblock out quick all\n", "drop ipv6\ndrop from 10.0.0.0/8\npass from any"},
-		{"a pass is for SYNs", "pass in proto tcp to port ssh\n", "pass tcp syn port 22"},
-		{"of all protocols", "pass in\n", "pass tcp syn\npass not tcp"},
+		{"a pass is for SYNs", "pass in proto tcp to port ssh\n", "pass tcp flags syn/syn,ack port 22"},
+		{"of all protocols", "pass in\n", "pass tcp flags syn/syn,ack\npass not tcp"},
 		{"unless it says otherwise", "pass in proto tcp to port { www https } flags any\n",
 			"pass tcp port { 80, 443 }"},
 		{"flags of one's own", "block in proto tcp flags FUP/WEUAPRSF\n",
@@ -83,9 +83,9 @@ func TestPF(t *testing.T) {
 		{"services", "block in proto tcp to port { smtps pptp }\n", "drop tcp port { 465, 1723 }"},
 		{"limits", "pass in proto tcp to port 22 (max-src-conn 5, overload <x>)\n",
 			"# left out: pass in proto tcp to port 22 ( max-src-conn 5 , overload < x > )\n" +
-				"#   nearest: pass tcp syn port 22"},
+				"#   nearest: pass tcp flags syn/syn,ack port 22"},
 		{"limits of states", "pass in proto tcp to port 22 keep state (max-src-conn 5)\n",
-			"pass tcp syn port 22"},
+			"pass tcp flags syn/syn,ack port 22"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, _ := pf(t, c.in, importer.Rulesets{})
