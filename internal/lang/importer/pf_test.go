@@ -35,7 +35,8 @@ func TestPF(t *testing.T) {
 			"drop udp port 53\npass udp\ndrop from any"},
 		{"quick rules come first", "block quick inet6\npass in all no state\nblock in quick from " +
 			"10/8\nblock out quick all\n", "drop ipv6\ndrop from 10.0.0.0/8\npass from any"},
-		{"a pass is for SYNs", "pass in proto tcp to port ssh\n", "pass tcp flags syn/syn,ack port 22"},
+		{"a pass is for SYNs", "pass in proto tcp to port ssh\n",
+			"pass tcp flags syn/syn,ack port 22"},
 		{"of all protocols", "pass in\n", "pass tcp flags syn/syn,ack\npass not tcp"},
 		{"unless it says otherwise", "pass in proto tcp to port { www https } flags any\n",
 			"pass tcp port { 80, 443 }"},
