@@ -19,7 +19,9 @@ import (
 	"levee/internal/agent/enforce"
 	agentlive "levee/internal/agent/live"
 	"levee/internal/agent/notify"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/host/access"
 	"levee/internal/host/session"
 	"levee/internal/lang/policy"
 )
@@ -107,23 +109,18 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	// Not e.signals: SIGHUP reads the policies anew.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	listener, release, err := api.Local(agentSocket())
-	if err != nil {
-		return err
-	}
-	defer release()
 	tokens := api.OpenTokens(agentFile("api-tokens.json"))
-	listeners, err := e.listenAPI(&f.listen, tokens)
+	listen, err := e.listens(&f.listen, tokens)
 	if err != nil {
 		return err
 	}
-	audit, err := api.OpenAudit(agentFile("api-audit.jsonl"))
-	if err != nil {
+	// Before anything else: of agents that start at once, one goes on.
+	if err := listen[0].Try(); errors.Is(err, api.ErrRunning) {
 		return err
 	}
-	defer audit.Close()
 	reload := make(chan struct{}, 1)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -136,25 +133,33 @@ func (e *env) agent(files []string, f *agentFlags) error {
 			}
 		}
 	}()
-	kept, err := e.openHistory()
-	if err != nil {
-		return err
+	events := &agentlive.Hub{}
+	parts := agent.NewParts(events, e.sayf)
+	alarms := make(chan string, 64)
+	alarm := func(text string) {
+		select {
+		case alarms <- text:
+		default:
+			e.sayf("alarm: %s", text)
+		}
 	}
+	auditFile := agentFile("api-audit.jsonl")
+	audited := parts.Begin(part.File, auditFile, "")
+	audit := api.OpenAudit(auditFile, func(err error) {
+		_ = audited.Did(part.Do(err, access.Write(auditFile, err)))
+	})
+	defer audit.Close()
+	kept := e.openHistory(parts, alarm)
 	defer kept.stop()
 	p := &agentPolicies{env: e, files: files}
-	events := &agentlive.Hub{}
-	floods, err := e.defender(kept.sampled, events)
-	if err != nil {
-		return err
-	}
+	floods := e.defender(kept.sampled, events, parts, alarm)
 	defer e.defend(ctx, stop, floods)()
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Others: p.others, Kernel: &enforce.Kernel{},
-		Ledger: agentLedger(), Listeners: append(listeners, listener),
-		Tokens: tokens, Audit: audit, Version: version,
+		Ledger: agentLedger(), Listen: listen, Tokens: tokens, Audit: audit, Version: version,
 		Routes:   append(agentRoutes(floods), kept.routes()...),
-		Notifier: notify.New(notifyFile(), e.sayf),
-		Metrics:  agentMetrics(floods.Incidents), Live: events,
+		Notifier: notify.New(notifyFile(), parts),
+		Metrics:  agentMetrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
 		FromStart: f.fromStart, Interval: interval,
 		Notify: notifySystemd, Watchdog: watchdog(), Log: e.sayf,
 	}, reload)
@@ -186,29 +191,33 @@ func (p *agentPolicies) inForce(ctx context.Context) (string, error) {
 	return fmt.Sprint(all), err
 }
 
+// read reads the policies of files and of interfaces. Those that cannot be read are left out, and
+// are an error beside the others.
 func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err error) {
 	for _, file := range p.files {
-		pr, err := p.parse(file)
-		if err != nil {
-			return nil, err
+		pr, failed := p.parse(file)
+		switch {
+		case failed != nil:
+			err = errors.Join(err, failed)
+		case pr.policy == nil:
+			err = errors.Join(err, part.Do(fmt.Errorf("%s has mistakes, the first is: %s", file,
+				pr.diags[0].Message), "levee check "+file))
+		default:
+			out = append(out, pr.policy)
 		}
-		if pr.policy == nil {
-			p.printDiagnostics(pr.diags)
-			return nil, errNo
-		}
-		out = append(out, pr.policy)
 	}
 	for _, dev := range p.devs { // also beside files: whom they protect is kept
-		pol, err := p.policyOn(ctx, dev)
-		if err != nil {
-			return nil, err
+		pol, failed := p.policyOn(ctx, dev)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", dev, failed))
+			continue
 		}
 		if len(p.files) > 0 {
 			pol.Sources, pol.Lists = nil, nil
 		}
 		out = append(out, pol)
 	}
-	return out, nil
+	return out, err
 }
 
 // others are the addresses of this machine, and those from which somebody has logged in.

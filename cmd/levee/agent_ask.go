@@ -21,6 +21,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
+	"levee/internal/agent/part"
 	"levee/internal/lang/syntax"
 )
 
@@ -136,9 +137,11 @@ func newAgentStatus(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the agent reads, holds and refuses",
-		Long: `Show how many of the leased entries the kernel held at the last comparison, how far behind
-each source is, what was refused and why, and alarms: a damaged or full ledger, many leases that
-end together. The exit status is 1 if no agent runs, or if the kernel does not hold all entries.`,
+		Long: `Show how many of the leased entries the kernel held at the last comparison; each part of the
+agent, such as detectors, sources, lists, targets of notifications and files that are written: since
+when it works and what it saw last, or why it does not and what to do; how far behind each source
+is; what was refused and why; and alarms. The exit status is 1 if no agent runs, if a part does not
+work, or if the kernel does not hold all entries.`,
 		Example: "  sudo levee agent status --json | jq .enforced_percent",
 		Args:    wantArgs(),
 		RunE: func(*cobra.Command, []string) error {
@@ -153,7 +156,7 @@ end together. The exit status is 1 if no agent runs, or if the kernel does not h
 			} else {
 				e.printAgent(&s)
 			}
-			if s.Compare.Held < s.Compare.Entries {
+			if s.Compare.Held < s.Compare.Entries || len(part.Failing(s.Parts)) > 0 {
 				return errNo
 			}
 			return nil
@@ -170,6 +173,7 @@ func (e *env) printAgent(s *agent.Status) {
 		s.Enforced, s.Compare.Held, entryCount(s.Compare.Entries),
 		plural(s.Compare.Leases, "lease"),
 		ago(s.Compare.At), s.Compare.Seconds, s.Compare.Repaired)
+	printParts(out, s.Parts)
 	for _, src := range s.Sources {
 		fmt.Fprintf(out, "source    %s: %d events, %d matched, %d malformed, %d too long; lag %d "+
 			"bytes, %.1f s; %d rotations; %s\n", src.Name, src.Events, src.Matched, src.Malformed,
@@ -184,9 +188,6 @@ func (e *env) printAgent(s *agent.Status) {
 			if more.n > 0 {
 				fmt.Fprintf(out, "          %d %s\n", more.n, more.what)
 			}
-		}
-		if src.Error != "" {
-			fmt.Fprintf(out, "          %s\n", syntax.Quoted(src.Error))
 		}
 	}
 	e.printLists(out, s.Lists)
@@ -204,6 +205,9 @@ func (e *env) printAgent(s *agent.Status) {
 			r.Count, syntax.Quoted(r.Why))
 	}
 	for _, a := range s.Alarms {
+		if a.Part != "" { // it stands above
+			continue
+		}
 		fmt.Fprintf(out, "alarm     %s %s\n", a.At.Format(time.RFC3339), syntax.Quoted(a.Text))
 	}
 }

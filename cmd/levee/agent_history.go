@@ -2,45 +2,75 @@ package main
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/dashboard"
 	"levee/internal/agent/history"
+	"levee/internal/agent/part"
+	"levee/internal/host/access"
 )
 
 // agentHistory is the history that an agent keeps, and its page.
 type agentHistory struct {
-	store   *history.Store
 	sampled *history.Sampled // by who samples packets
 	stop    func()
+
+	mu    sync.Mutex
+	store *history.Store // nil: it is not open, for this reason
+	why   error
 }
 
-// openHistory opens the history of this machine, and goes on with it until stop is called.
-func (e *env) openHistory() (*agentHistory, error) {
-	store, err := history.Open(agentFile("history"))
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range store.Damaged {
-		e.sayf("alarm: a part of the history is damaged, and is not shown: %s", d)
-	}
-	sampled := &history.Sampled{}
+// openHistory goes on with the history of this machine until stop is called. One that cannot be
+// opened is tried again.
+func (e *env) openHistory(parts *part.Register, alarm func(string)) *agentHistory {
+	h := &agentHistory{sampled: &history.Sampled{}, why: errors.New("it is not open yet")}
+	dir := agentFile("history")
+	p := parts.Begin(part.File, dir, "")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		dashboard.Record(ctx, dashboard.Recording{History: store, Estimates: sampled.Take,
-			Log: e.sayf})
+		p.Run(ctx, func(ctx context.Context) error {
+			store, err := history.Open(dir)
+			if err != nil {
+				h.set(nil, err)
+				return part.Do(err, access.Write(dir+"/x", err))
+			}
+			for _, d := range store.Damaged {
+				alarm("a part of the history is damaged, and is not shown: " + d)
+			}
+			h.set(store, nil)
+			defer func() {
+				h.set(nil, errors.New("it was closed"))
+				if err := store.Close(); err != nil {
+					e.sayf("close the history: %v", err)
+				}
+			}()
+			p.Works()
+			return dashboard.Record(ctx, dashboard.Recording{History: store,
+				Estimates: h.sampled.Take, Told: func(err error) {
+					_ = p.Did(part.Do(err, access.Write(dir+"/x", err)))
+				}})
+		})
 	}()
-	return &agentHistory{store, sampled, func() {
-		cancel()
-		<-ended
-		if err := store.Close(); err != nil {
-			e.sayf("close the history: %v", err)
-		}
-	}}, nil
+	h.stop = func() { cancel(); <-ended }
+	return h
+}
+
+func (h *agentHistory) set(store *history.Store, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.store, h.why = store, why
+}
+
+func (h *agentHistory) get() (*history.Store, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.store, h.why
 }
 
 func (h *agentHistory) routes() []api.Route {
-	return dashboard.Routes(h.store, new(dashboard.Reader).Read)
+	return dashboard.Routes(h.get, new(dashboard.Reader).Read)
 }

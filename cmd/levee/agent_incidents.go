@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
 	agentlive "levee/internal/agent/live"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/session"
@@ -30,31 +31,26 @@ func agentIncidents() string { return agentFile("incidents.json") }
 func agentBaselines() string { return agentFile("baselines.json") }
 
 // defender looks for floods as the policies in force say, and tells of them. Its samples are told
-// to sampled.
-func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub) (*defend.Manager, error) {
-	store, err := incident.OpenStore(agentIncidents())
-	if err != nil {
-		return nil, err
-	}
+// to sampled, and what was damaged to alarm.
+func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub, parts *part.Register,
+	alarm func(string)) *defend.Manager {
+	store := incident.OpenStore(agentIncidents())
 	if store.Damaged != nil {
-		e.sayf("%s was damaged (%v) and has .damaged behind its name now", agentIncidents(),
-			store.Damaged)
+		alarm(fmt.Sprintf("the incidents before are lost: %s was damaged (%v), and is put aside "+
+			"as %s", store.Path(), store.Damaged, store.Aside()))
 	}
 	store.Changed = func(i incident.Incident) {
 		events.Publish(agentlive.Event{Kind: agentlive.Incident, Incident: i.ID, Text: i.Sentence})
 	}
-	baselines, err := defend.OpenBaselines(agentBaselines())
-	if err != nil {
-		return nil, err
-	}
+	baselines := defend.OpenBaselines(agentBaselines())
 	if baselines.Damaged != nil {
-		e.sayf("%s was damaged (%v) and has .damaged behind its name now: what is usual has to be "+
-			"learned again", agentBaselines(), baselines.Damaged)
+		alarm(fmt.Sprintf("what is usual has to be learned again: %s was damaged (%v), and is put "+
+			"aside as %s", baselines.Path(), baselines.Damaged, baselines.Aside()))
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
 		Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
-		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(), Log: e.sayf,
-		Policy: e.policyOn, Allowed: e.allowedLive}), nil
+		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
+		Log: e.sayf, Policy: e.policyOn, Allowed: e.allowedLive})
 }
 
 // defend looks for floods until it is told to end. Live rules stay in force for their lease.
@@ -104,7 +100,8 @@ func newAgentIncidents(e *env) *cobra.Command {
 		Short: "Show floods that were seen, and what was done about them",
 		Long: `Show the floods that "detect" statements of policies have seen, the newest first: when they began
 and ended, what was seen, which rules were put into force and when, what these cost good traffic by
-prediction and as measured afterwards, and when they were taken back. It works whether an agent runs
+prediction and as measured afterwards, and when they were taken back. Where a detector does not look,
+that is said; where none were seen, since when detectors have looked. It works whether an agent runs
 or not.`,
 		Example: `  sudo levee agent incidents
   sudo levee agent incidents 7 --json`,
@@ -112,7 +109,9 @@ or not.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r defend.Report
 			err := askAgent(http.MethodGet, "incidents", nil, &r)
-			if errors.Is(err, errNoAgent) {
+			alone := errors.Is(err, errNoAgent)
+			if alone {
+				r.Watched = []part.Status{}
 				r.Incidents, err = incidentsAlone()
 			}
 			if err != nil {
@@ -128,11 +127,15 @@ or not.`,
 			if asJSON {
 				return e.printJSON(r)
 			}
-			if len(r.Incidents) == 0 {
-				fmt.Fprintln(e.stdout, "no floods were seen")
-			}
 			for i := range r.Incidents {
 				e.printIncident(&r.Incidents[i], len(args) == 1)
+			}
+			switch {
+			case len(args) == 1:
+			case alone:
+				fmt.Fprintf(e.stdout, "nobody looks for floods: %v\n", errNoAgent)
+			default:
+				printWatched(e.stdout, r.Watched, len(r.Incidents) > 0)
 			}
 			return nil
 		},
@@ -146,9 +149,9 @@ func incidentsAlone() ([]incident.Incident, error) {
 	if _, err := os.Stat(agentIncidents()); err != nil {
 		return []incident.Incident{}, nil
 	}
-	store, err := incident.OpenStore(agentIncidents())
-	if err != nil {
-		return nil, err
+	store := incident.OpenStore(agentIncidents())
+	if store.Damaged != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
 	}
 	return store.List(), nil
 }
@@ -233,9 +236,9 @@ func (e *env) undoAlone(id string) (incident.Incident, error) {
 	if err := e.privileged(); err != nil {
 		return incident.Incident{}, err
 	}
-	store, err := incident.OpenStore(agentIncidents())
-	if err != nil {
-		return incident.Incident{}, err
+	store := incident.OpenStore(agentIncidents())
+	if store.Damaged != nil {
+		return incident.Incident{}, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
 	}
 	ctx, stop := e.signals()
 	defer stop()

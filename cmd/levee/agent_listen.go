@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent"
 	"levee/internal/agent/api"
+	"levee/internal/agent/part"
 )
 
 // listenFlags are where the agent's API is, besides its socket.
@@ -44,37 +46,41 @@ func (f *listenFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// listenAPI opens the ports, all or none.
-func (e *env) listenAPI(f *listenFlags, tokens *api.Tokens) (all []*api.Listener, err error) {
-	defer func() {
-		if err != nil {
-			for _, l := range all {
-				err = errors.Join(err, l.Close())
-			}
-			all = nil
+// listens are where the API answers: the socket for commands, which comes first, and ports. What
+// another command line would mend is an error; what can come to be right is tried again and again.
+func (e *env) listens(f *listenFlags, tokens *api.Tokens) ([]agent.Listen, error) {
+	all := []agent.Listen{{Name: agentSocket(), Open: func() (*api.Listener, func(), error) {
+		return api.Local(agentSocket())
+	}}}
+	for _, a := range f.addresses {
+		if err := api.CheckAddress(a, f.cert, f.key); err != nil {
+			return nil, err
 		}
-	}()
-	if len(f.addresses) == 0 {
-		return nil, nil
+		all = append(all, agent.Listen{Name: a, Open: func() (*api.Listener, func(), error) {
+			l, err := e.listenAt(a, f, tokens)
+			return l, nil, err
+		}})
 	}
+	return all, nil
+}
+
+func (e *env) listenAt(address string, f *listenFlags, tokens *api.Tokens) (*api.Listener, error) {
 	known, err := tokens.List()
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range f.addresses {
-		l, err := api.Listen(a, f.cert, f.key, f.hosts)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, l)
-		if len(known) == 0 {
-			if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
-				return all, fmt.Errorf("there is no token, so that nobody could use %s: levee "+
-					"agent token add NAME --role viewer makes one", a)
-			}
-			e.sayf("there is no token yet: levee agent token add NAME --role viewer makes one")
-		}
-		e.sayf("answering at %s", l.URL())
+	l, err := api.Listen(address, f.cert, f.key, f.hosts)
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
+	if len(known) == 0 {
+		if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+			err := part.Do(fmt.Errorf("there is no token, so that nobody could use %s", address),
+				"levee agent token add NAME --role viewer")
+			return nil, errors.Join(err, l.Close())
+		}
+		e.sayf("there is no token yet: levee agent token add NAME --role viewer makes one")
+	}
+	e.sayf("answering at %s", l.URL())
+	return l, nil
 }

@@ -23,9 +23,6 @@ func (e *env) printLists(out io.Writer, lists []agent.ListStatus) {
 		fmt.Fprintf(out, "list      %s (%s): %s for %s, %d refused, %d skipped; %s; %s\n", l.Name,
 			l.Kind, entryCount(l.Entries), l.Set, l.Refused, l.Skipped, read,
 			syntax.Quoted(l.Place))
-		if l.Error != "" {
-			fmt.Fprintf(out, "          %s\n", syntax.Quoted(l.Error))
-		}
 		if l.Held != nil {
 			h := l.Held
 			fmt.Fprintf(out, "          a change waits since %s: %d entries more, %d less: levee "+

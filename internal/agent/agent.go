@@ -21,6 +21,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
 	"levee/internal/agent/notify"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 	"levee/internal/openmetrics"
@@ -43,17 +44,21 @@ type Options struct {
 	// InForce changes when other policies are in force; it is asked every few seconds.
 	InForce func(context.Context) (string, error)
 	// Others are addresses besides those of protect rules that are kept, with the reason.
-	Others    func(context.Context) (map[netip.Addr]string, error)
-	Kernel    Kernel
-	Ledger    string           // path
-	Listeners []*api.Listener  // for commands, pages and programs
-	Routes    []api.Route      // besides the agent's own
-	Tokens    *api.Tokens      // of callers who do not come by the unix socket
-	Audit     *api.Audit       // of who changed what
-	Version   string           // of levee
-	Notifier  *notify.Notifier // of people and programs; nil: nobody
-	// Live tells what happens to those who watch; nil: one of the agent\'s own.
+	Others   func(context.Context) (map[netip.Addr]string, error)
+	Kernel   Kernel
+	Ledger   string           // path
+	Listen   []Listen         // for commands, pages and programs
+	Routes   []api.Route      // besides the agent's own
+	Tokens   *api.Tokens      // of callers who do not come by the unix socket
+	Audit    *api.Audit       // of who changed what
+	Version  string           // of levee
+	Notifier *notify.Notifier // of people and programs; nil: nobody
+	// Live tells what happens to those who watch; nil: one of the agent's own.
 	Live *live.Hub
+	// Parts knows which parts work, those of others too; nil: one of the agent's own.
+	Parts *part.Register
+	// Alarms are what others have found that somebody should look at; nil: none.
+	Alarms <-chan string
 	// Metrics are those of the data plane.
 	Metrics   func(context.Context) ([]openmetrics.Family, error)
 	FromStart bool               // read new files from their beginning
@@ -94,24 +99,48 @@ type Agent struct {
 	// ends of the leases whose withdrawal the kernel did not take
 	owed map[batchKey]time.Time
 
+	parts          *part.Register
+	inForcePart    *part.Part // that policies are known
+	keepPart       *part.Part
+	tokensPart     *part.Part
+	ledgerPart     *part.Part
+	ledgerFailures int
+	setParts       map[string]*part.Part
+
 	polled    time.Time // when sources were polled last
 	inBetween bool      // something goes between the pages of a long work
 
-	nextPolicy, nextCompare, nextWatchdog, nextRoom time.Time
-	told                                            map[string]time.Time // lines of the log
+	nextPolicy, nextCompare, nextWatchdog, nextRoom, nextLedger time.Time
+
+	told map[string]time.Time // lines of the log
 }
 
-// Run is an agent until ctx ends. reload reads the policies anew.
-func Run(ctx context.Context, opts Options, reload <-chan struct{}) error {
+// newAgent is one that has read and opened nothing.
+func newAgent(opts Options) *Agent {
 	a := &Agent{opts: opts, ops: make(chan func()), gone: make(chan struct{}),
-		batch: map[batchKey]batchLease{}, told: map[string]time.Time{}, live: opts.Live}
+		batch: map[batchKey]batchLease{}, told: map[string]time.Time{}, live: opts.Live,
+		parts: opts.Parts, ledger: &ledger.Ledger{}, setParts: map[string]*part.Part{}}
 	if a.live == nil {
 		a.live = &live.Hub{}
 	}
-	var err error
-	if a.ledger, err = ledger.Open(opts.Ledger, ledger.Wait); err != nil {
-		return err
+	if a.parts == nil {
+		a.parts = NewParts(a.live, opts.Log)
 	}
+	a.inForcePart = a.parts.Begin(part.Policy, "in force", "")
+	a.keepPart = a.parts.Begin(part.Keep, "own addresses and sessions", "")
+	a.ledgerPart = a.parts.Begin(part.File, opts.Ledger, "")
+	if opts.Tokens != nil {
+		a.tokensPart = a.parts.Begin(part.File, opts.Tokens.Path(), "")
+	}
+	a.status.Since = time.Now()
+	a.status.Ledger.Path = opts.Ledger
+	return a
+}
+
+// Run is an agent until ctx ends. reload reads the policies anew. What fails, fails alone: it is
+// told, and tried again. Only another agent that has the ledger is an error.
+func Run(ctx context.Context, opts Options, reload <-chan struct{}) error {
+	a := newAgent(opts)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
@@ -122,21 +151,14 @@ func Run(ctx context.Context, opts Options, reload <-chan struct{}) error {
 			a.opts.Log("close the ledger: %v", err)
 		}
 	}()
-	a.status.Since = time.Now()
-	a.status.Ledger.Path = opts.Ledger
-	if a.ledger.Damaged != "" {
-		a.alarm("the ledger was damaged (%v) and lies in %s now; its leases go on in the kernel "+
-			"until they end, and cannot be listed or withdrawn", a.ledger.Reason, a.ledger.Damaged)
-	}
-	if err := a.load(ctx); err != nil {
+	if err := a.openLedger(ledger.Wait); err != nil {
 		return err
 	}
+	_ = a.load(ctx) // told, and tried again
 	a.compare(ctx)
-	stop, err := a.serve()
-	if err != nil {
+	if err := a.serve(ctx); err != nil {
 		return err
 	}
-	defer stop()
 	defer close(a.gone)
 	if a.opts.Notifier != nil {
 		var told sync.WaitGroup
@@ -172,6 +194,9 @@ func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
 		case op := <-a.ops:
 			op()
 			continue
+		case text := <-a.opts.Alarms:
+			a.alarm("%s", text)
+			continue
 		case <-reload:
 			a.notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicroseconds()))
 			a.reload(ctx)
@@ -185,9 +210,13 @@ func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
 			default:
 			}
 		}
+		if !a.ledger.IsOpen() && a.openLedger(0) == nil && a.ledger.IsOpen() {
+			a.reload(ctx)
+		}
 		now := time.Now()
 		if now.After(a.nextPolicy) {
 			a.lookAtPolicies(ctx)
+			a.parts.Look()
 			a.nextPolicy = time.Now().Add(policyEvery)
 		}
 		if now.After(a.nextCompare) {
@@ -211,33 +240,46 @@ func (a *Agent) every() time.Duration {
 
 // lookAtPolicies reads policies anew when others are in force.
 func (a *Agent) lookAtPolicies(ctx context.Context) {
+	if a.opts.Tokens != nil {
+		_ = a.tokensPart.Did(a.opts.Tokens.Check())
+	}
+	if a.opts.Audit != nil {
+		a.opts.Audit.Check()
+	}
 	state, err := a.opts.InForce(ctx)
 	if err != nil {
-		a.say("look at the policies in force: %v", err)
+		a.inForcePart.Fails(fmt.Errorf("look at the policies in force: %w", err))
 		return
 	}
 	if state != a.inForce {
 		a.reload(ctx)
+	} else {
+		a.inForcePart.Works()
 	}
 }
 
 func (a *Agent) reload(ctx context.Context) {
 	a.opts.Kernel.Close()
-	if err := a.load(ctx); err != nil {
-		a.say("read the policies: %v; sources stay as they were", err)
-	}
+	_ = a.load(ctx) // told, and tried again
 	a.compare(ctx)
 }
 
 // load reads the policies, begins to follow the files of new sources, and ends those that are gone.
+// Where a policy cannot be read, sources stay as they were, and at first those of the others begin.
 func (a *Agent) load(ctx context.Context) error {
 	state, err := a.opts.InForce(ctx)
 	if err != nil {
-		return err
+		return a.inForcePart.Did(fmt.Errorf("look at the policies in force: %w", err))
 	}
 	all, err := a.opts.Policies(ctx)
 	if err != nil {
-		return err
+		err = fmt.Errorf("read the policies: %w", err)
+	}
+	if _ = a.inForcePart.Did(err); err != nil {
+		if a.policies != nil {
+			return err
+		}
+		state = "" // they are read again
 	}
 	if a.policies != nil && state != a.inForce {
 		a.live.Publish(live.Event{Kind: live.Policy, Text: "other policies are in force"})
@@ -265,11 +307,9 @@ func (a *Agent) load(ctx context.Context) error {
 			}
 		}
 	}
-	if err := a.follow(want); err != nil {
-		return err
-	}
+	a.follow(want)
 	a.readLists(ctx, lists)
-	return nil
+	return err
 }
 
 // keeper is whom no entry may hold, at most a moment old.
@@ -278,11 +318,12 @@ func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
 		return a.keep
 	}
 	k := &enforce.Keep{}
+	var failed error
 	for _, p := range a.policies {
 		for _, name := range k.AddProtected(p) {
 			entries, err := dataplane.SetList(ctx, "", name)
 			if err != nil && !errors.Is(err, dataplane.ErrNoSet) {
-				a.say("read set %s, which a protect rule asks: %v", name, err)
+				failed = fmt.Errorf("read set %s, which a protect rule asks: %w", name, err)
 			}
 			for _, s := range entries {
 				for _, e := range s.Entries {
@@ -294,9 +335,7 @@ func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
 		}
 	}
 	others, err := a.opts.Others(ctx)
-	if err != nil {
-		a.say("look for addresses to keep: %v", err)
-	}
+	_ = a.keepPart.Did(errors.Join(failed, err))
 	for addr, why := range others {
 		k.Add(netip.PrefixFrom(addr, addr.BitLen()), why)
 	}
@@ -330,17 +369,8 @@ func (a *Agent) alarm(format string, args ...any) {
 		return
 	}
 	a.live.Publish(live.Event{Kind: live.Alarm, Text: line})
-	a.status.Alarms = append(a.status.Alarms, Alarm{time.Now(), line})
+	a.status.Alarms = append(a.status.Alarms, Alarm{At: time.Now(), Text: line})
 	a.status.Alarms = a.status.Alarms[max(0, len(a.status.Alarms)-maxAlarms):]
-}
-
-// serve answers requests until stop is called.
-func (a *Agent) serve() (stop func(), err error) {
-	s, err := a.server()
-	if err != nil {
-		return nil, err
-	}
-	return s.Serve(a.opts.Listeners...), nil
 }
 
 func (a *Agent) server() (s *api.Server, err error) {
@@ -351,7 +381,7 @@ func (a *Agent) server() (s *api.Server, err error) {
 
 // Document is the OpenAPI document of an agent with further routes.
 func Document(routes []api.Route) ([]byte, error) {
-	s, err := (&Agent{opts: Options{Routes: routes}}).server()
+	s, err := newAgent(Options{Routes: routes}).server()
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 )
@@ -131,16 +130,15 @@ func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{ledger: l, live: &live.Hub{}, ops: make(chan func()),
-		batch: map[batchKey]batchLease{},
-		told:  map[string]time.Time{}}
-	a.opts = Options{Kernel: k, FromStart: true, Interval: time.Second,
+	a := newAgent(Options{Kernel: k, Ledger: filepath.Join(dir, "agent.db"), FromStart: true,
+		Interval: time.Second,
 		Policies: func(context.Context) ([]*policy.Policy, error) {
 			return []*policy.Policy{p}, nil
 		},
 		InForce: func(context.Context) (string, error) { return "", nil },
 		Others:  func(context.Context) (map[netip.Addr]string, error) { return nil, nil },
-		Notify:  func(string) error { return nil }, Log: t.Logf}
+		Notify:  func(string) error { return nil }, Log: t.Logf})
+	a.ledger = l
 	if err := a.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -29,22 +29,21 @@ func serving(t *testing.T, k *fake) (a *Agent, url string, tokens map[string]str
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.opts.Listeners, a.opts.Log = []*api.Listener{l}, func(string, ...any) {}
+	a.opts.Log = func(string, ...any) {}
+	a.opts.Listen = []Listen{{Name: "port",
+		Open: func() (*api.Listener, func(), error) { return l, nil, nil }}}
 	a.opts.Tokens = api.OpenTokens(filepath.Join(dir, "tokens.json"))
-	if a.opts.Audit, err = api.OpenAudit(filepath.Join(dir, "audit.jsonl")); err != nil {
-		t.Fatal(err)
-	}
+	a.opts.Audit = api.OpenAudit(filepath.Join(dir, "audit.jsonl"), func(error) {})
 	tokens = map[string]string{}
 	for r := api.Viewer; r <= api.Admin; r++ {
 		if tokens[r.String()], err = a.opts.Tokens.Add(r.String(), r, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stop, err := a.serve()
-	if err != nil {
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := a.serve(ctx); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { // the loop
 		defer close(done)
@@ -58,7 +57,7 @@ func serving(t *testing.T, k *fake) (a *Agent, url string, tokens map[string]str
 			}
 		}
 	}()
-	t.Cleanup(func() { stop(); cancel(); <-done; a.opts.Audit.Close() })
+	t.Cleanup(func() { cancel(); <-done; a.reading.Wait(); a.opts.Audit.Close() })
 	return a, strings.TrimSuffix(l.URL(), "/"), tokens
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 )
 
@@ -24,6 +25,10 @@ const (
 
 // compare makes the kernel hold what the ledger says, and measures what it did not hold.
 func (a *Agent) compare(ctx context.Context) {
+	if !a.ledger.IsOpen() { // its part says why
+		a.nextCompare = time.Now().Add(a.opts.Interval)
+		return
+	}
 	a.withdrawOwed(ctx)
 	begun := time.Now()
 	keep := a.keeper(ctx)
@@ -39,7 +44,7 @@ func (a *Agent) compare(ctx context.Context) {
 		switch {
 		case err != nil:
 			st.Missing += len(some[set])
-			st.Error = err.Error()
+			st.Error, st.err = err.Error(), err
 		default:
 			st.Repaired += raised
 			st.Missing += left
@@ -98,7 +103,7 @@ func (a *Agent) compare(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		a.alarm("read the ledger: %v", err)
+		a.ledgerPart.Fails(fmt.Errorf("read it: %w", err))
 	}
 	a.compared(sets, live, begun)
 	a.sweep(ctx, begun, ended, refused)
@@ -121,10 +126,7 @@ func (a *Agent) compared(sets map[string]*SetStatus, live int, at time.Time) {
 		c.Entries += st.Entries
 		c.Held += st.Entries - st.Missing
 		c.Repaired += uint64(st.Repaired)
-		if st.Missing > 0 {
-			a.say("set %s: %d of %d entries are not in the kernel: %s", st.Name, st.Missing,
-				st.Entries, st.reason())
-		}
+		a.tellSet(st, at)
 		if !first && st.Repaired > 0 {
 			a.say("set %s: entries that the kernel lacked, or that would have left too soon, are "+
 				"there again: %d", st.Name, st.Repaired)
@@ -132,13 +134,36 @@ func (a *Agent) compared(sets map[string]*SetStatus, live int, at time.Time) {
 		}
 		a.status.Sets = append(a.status.Sets, *st)
 	}
+	for name, p := range a.setParts {
+		if sets[name] == nil { // nothing is leased to it any more
+			p.End()
+			delete(a.setParts, name)
+		}
+	}
 }
 
-func (s *SetStatus) reason() string {
-	if s.Error == "" {
-		return "the set is full; raise max in the policy"
+// tellSet tells whether the kernel holds all that is leased to a set.
+func (a *Agent) tellSet(st *SetStatus, at time.Time) {
+	p := a.setParts[st.Name]
+	if p == nil {
+		p = a.parts.Begin(part.Set, st.Name, "")
+		a.setParts[st.Name] = p
 	}
-	return s.Error
+	if st.Missing == 0 {
+		p.Saw(at, entryCount(st.Entries))
+		return
+	}
+	err := fmt.Errorf("%d of %s are not in the kernel", st.Missing, entryCount(st.Entries))
+	if st.err != nil {
+		do := ""
+		if errors.Is(st.err, dataplane.ErrNoSet) {
+			do = "levee agent withdraw --set " + st.Name + ", if no policy is to have it again"
+		}
+		p.Fails(part.Do(fmt.Errorf("%w: %w", err, st.err), do))
+		return
+	}
+	p.Fails(part.Do(fmt.Errorf("%w: the set is full", err),
+		"raise max in the policy, and levee up it"))
 }
 
 // sweep takes leases out of the ledger that have ended, and those of whom nothing may hold.
@@ -170,7 +195,7 @@ func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 		return next, err
 	})
 	if err != nil {
-		a.say("%v", err)
+		_ = a.wrote(err)
 	}
 }
 

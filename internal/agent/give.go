@@ -197,11 +197,10 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		}
 	}
 	err = a.ledger.Change(c.set, c.origin, leases, gone, c.positions)
-	if errors.Is(err, ledger.ErrFull) {
-		a.alarm("the ledger is full: not all entries of %q are taken", c.origin)
-		a.status.Full += uint64(len(leases))
-	}
-	if err != nil {
+	if a.wrote(err) != nil {
+		if errors.Is(err, ledger.ErrFull) {
+			a.status.Full += uint64(len(leases))
+		}
 		return out, err
 	}
 	if len(raise) > 0 {

@@ -80,7 +80,7 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	if err != nil {
 		return err
 	}
-	err = a.ledger.Record(append(leases, a.found(ctx, entries, now)...), nil)
+	err = a.wrote(a.ledger.Record(append(leases, a.found(ctx, entries, now)...), nil))
 	if errors.Is(err, ledger.ErrFull) {
 		return api.Refuse(http.StatusInsufficientStorage, "%v: withdraw what is no longer needed",
 			err)

@@ -16,6 +16,8 @@ import (
 	"levee/internal/agent/crowdsec"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/feed"
+	"levee/internal/agent/part"
+	"levee/internal/host/access"
 	"levee/internal/lang/policy"
 )
 
@@ -26,7 +28,9 @@ type lister struct {
 	ctx    context.Context // ends, in the loop, when the list is no longer in the policy
 	cancel context.CancelFunc
 	turn   sync.Mutex // held, outside the loop, by whoever makes leases what the list says
+	part   *part.Part
 	status ListStatus // of the loop
+	err    error      // that status tells of
 	held   *held      // of the loop
 }
 
@@ -84,7 +88,9 @@ func (a *Agent) readLists(ctx context.Context, want []*policy.List) {
 			next = append(next, a.lists[at])
 			continue
 		}
-		l := &lister{List: w, status: ListStatus{Name: w.Name, Set: w.Set.Name}}
+		l := &lister{List: w, status: ListStatus{Name: w.Name, Set: w.Set.Name},
+			part: a.parts.Begin(part.List, w.Name, "")}
+		l.part.Waits("it was not read yet", "")
 		next = append(next, l)
 		run := a.readFeed
 		switch {
@@ -98,7 +104,10 @@ func (a *Agent) readLists(ctx context.Context, want []*policy.List) {
 			l.status.Kind, l.status.Place = "feed", w.Feed.URL
 		}
 		l.ctx, l.cancel = context.WithCancel(ctx)
-		a.reading.Go(func() { run(l.ctx, l) })
+		a.reading.Go(func() {
+			l.part.Run(l.ctx, func(ctx context.Context) error { run(ctx, l); return nil })
+			l.part.End()
+		})
 	}
 	for _, l := range a.lists {
 		if !slices.Contains(next, l) {
@@ -146,14 +155,15 @@ func (a *Agent) readFeed(ctx context.Context, l *lister) {
 		r, err := f.Fetch(ctx, state)
 		var refused *feed.Refused
 		asked := time.Duration(0)
-		if failures++; err == nil {
-			failures = 0
-		} else if errors.As(err, &refused) {
+		if errors.As(err, &refused) {
 			asked = refused.Retry
 		}
-		state = a.fed(ctx, l, r, err)
+		state, err = a.fed(ctx, l, r, err)
+		if failures++; err == nil {
+			failures = 0
+		}
 		pause := wait(l.Every, failures, asked)
-		a.in(ctx, func() { l.status.Next = time.Now().Add(pause) })
+		a.in(ctx, func() { l.next(pause) })
 		if !a.pause(ctx, pause) {
 			return
 		}
@@ -204,23 +214,23 @@ func (a *Agent) leased(ctx context.Context, l *lister) (map[netip.Prefix]time.Ti
 }
 
 // fed takes what a reading has brought, and says with what the next one goes on.
-func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) feed.State {
+func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) (feed.State, error) {
 	l.turn.Lock()
 	defer l.turn.Unlock()
+	defer a.in(ctx, l.tell)
 	if err != nil {
-		a.in(ctx, func() { a.listFailed(l, err) })
-		return a.feedState(ctx, l)
+		a.in(ctx, func() { l.failed(err) })
+		return a.feedState(ctx, l), err
 	}
 	live, err := a.leased(ctx, l)
 	if err != nil {
-		a.in(ctx, func() { a.listFailed(l, err) })
-		return feed.State{}
+		a.in(ctx, func() { l.failed(err) })
+		return feed.State{}, err
 	}
 	if r.Unchanged {
 		a.in(ctx, func() { l.read(time.Now()); l.release() })
 		state := a.stateOf(ctx, l, len(live))
-		a.renew(ctx, l, live)
-		return state
+		return state, a.renew(ctx, l, live)
 	}
 	var keep *enforce.Keep
 	a.in(ctx, func() {
@@ -232,34 +242,56 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) f
 		keep = a.keeper(ctx)
 	})
 	if keep == nil { // the list is no longer in the policy
-		return feed.State{}
+		return feed.State{}, nil
 	}
 	h := difference(keep, r, live)
 	if !h.large(l.Feed.Change, len(live)) {
 		a.in(ctx, l.release)
 		_, state, err := a.take(ctx, l, r.List, r.State)
 		if err != nil {
-			a.in(ctx, func() { a.listFailed(l, err) })
+			a.in(ctx, func() { l.failed(err) })
 		}
-		return state
+		return state, err
 	}
-	a.in(ctx, func() { a.hold(l, h, len(live)) })
-	a.renew(ctx, l, live) // what was taken last holds until somebody has looked
-	return feed.State{}
+	a.in(ctx, func() { l.hold(h) })
+	// What was taken last holds until somebody has looked.
+	return feed.State{}, a.renew(ctx, l, live)
 }
 
 // hold lets a change wait.
-func (a *Agent) hold(l *lister, h *held, had int) {
-	if old := l.held; old == nil || !slices.Equal(old.added, h.added) ||
-		!slices.Equal(old.removed, h.removed) {
-		a.alarm("source %q: the list changes by more than %.0f %%, and waits: %d entries more, %d "+
-			"less, of %d; levee agent diff %s; levee agent accept %s", l.Name,
-			100*l.Feed.Change, len(h.added), len(h.removed), had, l.Name, l.Name)
-	} else {
+func (l *lister) hold(h *held) {
+	if old := l.held; old != nil && slices.Equal(old.added, h.added) &&
+		slices.Equal(old.removed, h.removed) {
 		h.since = old.since
 	}
 	l.held = h
 	l.status.Held = &HeldSize{h.since, len(h.added), len(h.removed)}
+}
+
+// next notes when the list is read again, and tells how it is.
+func (l *lister) next(pause time.Duration) {
+	l.status.Next = time.Now().Add(pause)
+	l.tell()
+}
+
+// tell tells how the list is.
+func (l *lister) tell() {
+	s := &l.status
+	switch {
+	case s.Error != "":
+		do := ""
+		if l.Feed != nil && l.Feed.Path != "" {
+			do = access.Read(l.Feed.Path, l.err)
+		}
+		l.part.FailsUntil(part.Do(errors.New(s.Error+"; what it has leased stays"), do), s.Next)
+	case s.Held != nil:
+		l.part.FailsUntil(part.Do(fmt.Errorf("the list changes by more than %.0f %%, and waits: "+
+			"%d "+
+			"entries more, %d less", 100*l.Feed.Change, s.Held.Added, s.Held.Removed),
+			fmt.Sprintf("levee agent diff %s; then levee agent accept %[1]s", l.Name)), s.Next)
+	case !s.Read.IsZero():
+		l.part.Saw(s.Read, entryCount(s.Entries))
+	}
 }
 
 // in runs fn in its turn in the loop, unless ctx ends before.
@@ -268,14 +300,14 @@ func (a *Agent) in(ctx context.Context, fn func()) {
 }
 
 // read notes when the list was read.
-func (l *lister) read(at time.Time) { l.status.Read, l.status.Error = at, "" }
+func (l *lister) read(at time.Time) { l.status.Read, l.status.Error, l.err = at, "", nil }
 
-func (a *Agent) listFailed(l *lister, err error) {
+// failed notes why the list could not be read or taken.
+func (l *lister) failed(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	l.status.Error = err.Error()
-	a.say("source %q: %v; what it has leased stays", l.Name, err)
+	l.status.Error, l.err = err.Error(), err
 }
 
 // release forgets a change that waits.
@@ -361,18 +393,20 @@ func (l *lister) end() time.Time {
 }
 
 // renew gives all leases of a list another term.
-func (a *Agent) renew(ctx context.Context, l *lister, live map[netip.Prefix]time.Time) {
+func (a *Agent) renew(ctx context.Context, l *lister, live map[netip.Prefix]time.Time) error {
 	a.in(ctx, func() { l.status.Entries = len(live) })
 	if l.Lease == 0 || len(live) == 0 {
-		return
+		return nil
 	}
 	until := l.end()
 	for p := range live {
 		live[p] = until
 	}
-	if _, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: live}); err != nil {
-		a.in(ctx, func() { a.listFailed(l, err) })
+	_, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: live})
+	if err != nil {
+		a.in(ctx, func() { l.failed(err) })
 	}
+	return err
 }
 
 // resync is how often all decisions are asked for, and not only what has changed.
@@ -408,7 +442,7 @@ func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
 			whole = time.Time{}
 		}
 		pause := wait(l.Every, failures, 0)
-		a.in(ctx, func() { l.status.Next = time.Now().Add(pause) })
+		a.in(ctx, func() { l.next(pause) })
 		if !a.pause(ctx, pause) {
 			return
 		}
@@ -422,7 +456,7 @@ const listTime = 2 * time.Minute
 func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 	changed map[netip.Prefix]time.Time, all bool, err error) bool {
 	if err != nil {
-		a.in(ctx, func() { a.listFailed(l, fmt.Errorf("%w; all is asked for again", err)) })
+		a.in(ctx, func() { l.failed(fmt.Errorf("%w; all is asked for again", err)) })
 		return false
 	}
 	read := time.Now()
@@ -446,7 +480,7 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 			l.status.Refused = out.refused
 		}
 		if err != nil {
-			a.listFailed(l, err)
+			l.failed(err)
 		}
 	})
 	if err != nil {
@@ -544,7 +578,7 @@ func (a *Agent) acceptQuery(ctx context.Context, in *AcceptInput) (*Accepted, er
 	if err != nil { // the change goes on waiting
 		return nil, err
 	}
-	a.in(l.ctx, l.release)
+	a.in(l.ctx, func() { l.release(); l.tell() })
 	a.opts.Log("%s accepted the change of source %q", api.CallerOf(ctx).Name, name)
 	return &Accepted{Source: name, Added: done.added, Removed: done.removed,
 		Refused: done.refused}, nil

@@ -14,6 +14,7 @@ import (
 	"levee/internal/agent/crowdsec"
 	"levee/internal/agent/feed"
 	"levee/internal/agent/ledger"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 )
 
@@ -86,9 +87,9 @@ func TestAChangeThatWaitsIsShownAndAccepted(t *testing.T) {
 	loop(t, a)
 	a.fed(t.Context(), l, result("1", block(0, 20)), nil)
 	a.fed(t.Context(), l, result("2", block(0, 2), block(50, 30)), nil)
-	if n := len(a.status.Alarms); n != 1 || !strings.Contains(a.status.Alarms[0].Text,
-		"30 entries more, 18 less, of 20; levee agent diff drop; levee agent accept drop") {
-		t.Errorf("%v", a.status.Alarms)
+	if all := a.current().Alarms; len(all) != 1 || !strings.Contains(all[0].Text,
+		"30 entries more, 18 less; to do: levee agent diff drop; then levee agent accept drop") {
+		t.Errorf("%v", all)
 	}
 	if s := a.current().Lists[0]; s.Held == nil || s.Held.Added != 30 || s.Entries != 20 {
 		t.Errorf("%+v", s)
@@ -156,6 +157,7 @@ func quiet(t *testing.T, a *Agent) {
 	a.reading.Wait()
 	for _, l := range a.lists {
 		l.ctx, l.cancel = context.WithCancel(t.Context())
+		l.part = a.parts.Begin(part.List, l.Name, "")
 	}
 }
 
@@ -240,8 +242,9 @@ func TestAFeedGoesOnAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, dir, k, oneFeed)
 	loop(t, a)
-	if got := a.fed(t.Context(), a.lists[0], result("1", block(0, 20)), nil); got.ETag != "1" {
-		t.Errorf("%+v", got)
+	if got, err := a.fed(t.Context(), a.lists[0], result("1", block(0, 20)), nil); err != nil ||
+		got.ETag != "1" {
+		t.Errorf("%+v, %v", got, err)
 	}
 	a.ledger.Close()
 	a = start(t, dir, k, oneFeed)
@@ -276,7 +279,7 @@ func TestWhomNobodyMayHoldNoFeedHolds(t *testing.T) {
 	loop(t, a)
 	l := a.lists[0]
 	kept := netip.MustParsePrefix("192.0.0.0/16") // protected: 192.0.2.0/24
-	got := a.fed(t.Context(), l, result("1", block(0, 20), []netip.Prefix{kept,
+	got, _ := a.fed(t.Context(), l, result("1", block(0, 20), []netip.Prefix{kept,
 		netip.MustParsePrefix("127.0.0.0/8")}), nil)
 	if len(k.sets["s"]) != 20 || l.status.Refused != 2 || a.status.Refused != 2 ||
 		l.waits() != "no" {
@@ -391,7 +394,7 @@ func TestWhileALargeListIsTakenOthersHaveTheirTurn(t *testing.T) {
 	l := a.lists[0]
 	turns := func(r *feed.Result) (leases []int, state feed.State) {
 		done := make(chan struct{})
-		go func() { defer close(done); state = a.fed(t.Context(), l, r, nil) }()
+		go func() { defer close(done); state, _ = a.fed(t.Context(), l, r, nil) }()
 		for {
 			select {
 			case op := <-a.ops:

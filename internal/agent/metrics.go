@@ -14,6 +14,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/notify"
+	"levee/internal/agent/part"
 	"levee/internal/openmetrics"
 )
 
@@ -81,11 +82,40 @@ func (s *Status) families() []openmetrics.Family {
 		{Name: "levee_agent_full_leases", Unit: "leases", Type: openmetrics.Counter,
 			Samples: one(float64(s.Full)), Help: "Leases not taken, as the ledger was full."},
 		{Name: "levee_agent_alarms", Unit: "alarms", Samples: one(float64(len(s.Alarms))),
-			Help: "Alarms in the status, at most 32."},
+			Help: "Alarms in the status: parts that fail, and at most 32 events."},
 		{Name: "levee_agent_ledger_bytes", Unit: "bytes", Samples: one(float64(s.Ledger.Bytes)),
 			Help: "Size of the ledger's file."},
 	}
-	return append(append(all, s.sourceFamilies()...), s.listFamilies()...)
+	all = append(append(all, s.partFamilies()...), s.sourceFamilies()...)
+	return append(all, s.listFamilies()...)
+}
+
+// partFamilies are the metrics of the agent's parts.
+func (s *Status) partFamilies() []openmetrics.Family {
+	works := openmetrics.Family{Name: "levee_agent_part_works",
+		Help: "1 if the part works, 0 if it fails or waits."}
+	fails := openmetrics.Family{Name: "levee_agent_part_fails",
+		Help: "1 if the part fails: an alarm."}
+	since := openmetrics.Family{Name: "levee_agent_part_since_seconds", Unit: "seconds",
+		Help: "Since when the part works, waits or fails, in seconds since 1970."}
+	last := openmetrics.Family{Name: "levee_agent_part_last_seconds", Unit: "seconds",
+		Help: "When the part saw, sent or wrote something last, in seconds since 1970; 0: never."}
+	failures := openmetrics.Family{Name: "levee_agent_part_failures", Unit: "failures",
+		Type: openmetrics.Counter, Help: "How often the part has begun to fail."}
+	for i := range s.Parts {
+		p := &s.Parts[i]
+		add := func(f *openmetrics.Family, v float64) {
+			f.Samples = append(f.Samples, openmetrics.Sample{Value: v,
+				Labels: []openmetrics.Label{{Name: "kind", Value: string(p.Kind)},
+					{Name: "name", Value: p.Name}, {Name: "dev", Value: p.Dev}}})
+		}
+		add(&works, oneIf(p.State == part.Works))
+		add(&fails, oneIf(p.State == part.Fails))
+		add(&since, unixSeconds(p.Since))
+		add(&last, unixSeconds(p.Last))
+		add(&failures, float64(p.Failures))
+	}
+	return []openmetrics.Family{works, fails, since, last, failures}
 }
 
 // listFamilies are the metrics of feeds, bouncers and names.

@@ -48,12 +48,14 @@ func (a *Agent) readName(ctx context.Context, l *lister) {
 			answer.TTL = min(max(answer.TTL, shortestTTL), longestTTL)
 			got[i], least = &answer, min(least, answer.TTL)
 		}
+		if err := a.resolved(ctx, l, got, failed); failed == nil {
+			failed = err
+		}
 		if failures++; failed == nil {
 			failures = 0
 		}
-		a.resolved(ctx, l, got, failed)
 		pause := wait(least, failures, 0)
-		a.in(ctx, func() { l.status.Next = time.Now().Add(pause) })
+		a.in(ctx, func() { l.next(pause) })
 		if !a.pause(ctx, pause) {
 			return
 		}
@@ -71,11 +73,11 @@ func both(first, second error) error {
 // resolved leases the addresses of a name. Each stays for as long as the policy says when the name
 // cannot be looked up any more, and for its time to live when the name has others. A family without
 // addresses counts as one that cannot be looked up.
-func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed error) {
+func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed error) error {
 	live, err := a.leased(ctx, l)
 	if err != nil {
-		a.in(ctx, func() { a.listFailed(l, err) })
-		return
+		a.in(ctx, func() { l.failed(err) })
+		return err
 	}
 	c := claim{set: l.Set.Name, origin: l.Name, exempt: true,
 		until: map[netip.Prefix]time.Time{}}
@@ -116,10 +118,10 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		l.status.Error = ""
 		switch {
 		case err != nil:
-			a.listFailed(l, err)
+			l.failed(err)
 			return
 		case failed != nil:
-			a.listFailed(l, failed)
+			l.failed(failed)
 		default:
 			l.read(now)
 		}
@@ -131,6 +133,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 	if out.added > 0 && err == nil {
 		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, len(live), out.added)
 	}
+	return err
 }
 
 // refuses says why a lease may not be, "" if it may. Sets of names hold whom the policy names, so

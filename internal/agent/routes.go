@@ -24,6 +24,10 @@ func (a *Agent) do(ctx context.Context, fn func() error) error {
 		if err = ctx.Err(); err == nil {
 			err = fn()
 		}
+		if errors.Is(err, ledger.ErrClosed) {
+			err = api.Refuse(http.StatusServiceUnavailable, "%v: levee agent status says why",
+				ledger.ErrClosed)
+		}
 	}:
 		<-done
 		return err
@@ -79,6 +83,12 @@ func (a *Agent) routes() []api.Route {
 			func(ctx context.Context, _ *none) (out *Status, err error) {
 				err = a.do(ctx, func() error { s := a.current(); out = &s; return nil })
 				return out, err
+			}),
+		api.Get("/api/v1/parts", api.Viewer, "The parts of the agent: which of them work, since "+
+			"when, "+
+			"what they saw last, and what to do about those that do not.",
+			func(context.Context, *none) (*PartsReport, error) {
+				return &PartsReport{a.parts.List()}, nil
 			}),
 		api.Get("/api/v1/sources", api.Viewer, "The sources, how far each is behind, and what is "+
 			"wrong.",

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +17,9 @@ import (
 	"levee/internal/agent/inlet"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/host/access"
 	"levee/internal/lang/policy"
 )
 
@@ -26,6 +31,11 @@ type source struct {
 	first  *source // that polls what this one reads, too; nil: this one does
 	status SourceStatus
 	moved  bool // the position is not in the ledger
+
+	part     *part.Part
+	failures int       // to open it, in a row
+	next     time.Time // it is not tried again before
+	seen     uint64    // events that part was told of
 }
 
 type batchKey struct {
@@ -51,65 +61,114 @@ func closeUnless(sources, others []*source) {
 		done[s.inlet] = true
 	}
 	for _, s := range sources {
-		if !done[s.inlet] {
+		if s.inlet != nil && !done[s.inlet] {
 			done[s.inlet] = true
 			s.inlet.Close()
 		}
 	}
 }
 
-// follow goes on with the sources of a policy.
-func (a *Agent) follow(want []*policy.Source) error {
-	var next []*source
-	var failed error
+// follow goes on with the sources of policies.
+func (a *Agent) follow(want []*policy.Source) {
+	old := a.sources
+	a.sources = nil
 	for _, w := range want {
-		s := &source{Source: w}
+		s := &source{Source: w, part: a.parts.Begin(part.Source, w.Name, "")}
 		var match *event.Matcher
-		if at := slices.IndexFunc(a.sources, func(o *source) bool {
+		if at := slices.IndexFunc(old, func(o *source) bool {
 			return o.Name == w.Name && samePlace(o.Source, w)
 		}); at >= 0 {
-			old := a.sources[at]
-			s.inlet, s.status, match = old.inlet, old.status, old.match
+			o := old[at]
+			s.inlet, s.status, match, s.failures, s.next = o.inlet, o.status, o.match, o.failures,
+				o.next
+		} else {
+			s.status = SourceStatus{Name: w.Name, Path: w.Path, current: time.Now()}
 		}
-		if err := a.open(s, next); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("source %q: %w", w.Name, err))
-			continue
+		if at := slices.IndexFunc(old, func(o *source) bool {
+			return s.inlet == nil && w.Input != policy.FromFile && samePlace(o.Source, w)
+		}); at >= 0 {
+			s.inlet = old[at].inlet // under another name
 		}
 		s.match = event.New(w, match)
-		next = append(next, s)
+		a.sources = append(a.sources, s)
 	}
-	if failed != nil { // those of before go on
-		closeUnless(next, a.sources)
-		return failed
+	closeUnless(old, a.sources)
+	for _, s := range old {
+		s.part.End()
 	}
-	old := a.sources
-	a.sources = next
-	closeUnless(old, next)
-	return nil
+	a.openSources()
 }
 
-// open opens what a source reads, unless it is open. A file is read anew by each source; of a
+// openSources opens what sources read, unless it is open. A file is read anew by each source; of a
 // socket, a list or the journal, all sources that name it share what comes. The first of them
-// polls.
-func (a *Agent) open(s *source, before []*source) (err error) {
-	shares := func(o *source) bool {
-		return s.Input != policy.FromFile && samePlace(o.Source, s.Source)
-	}
-	if at := slices.IndexFunc(before, shares); at >= 0 {
-		s.inlet, s.first = before[at].inlet, before[at]
-		if s.first.first != nil {
-			s.first = s.first.first
+// polls. What cannot be opened is tried again. Without a ledger nobody knows where to go on, and
+// nothing is opened.
+func (a *Agent) openSources() {
+	for i, s := range a.sources {
+		s.first = nil
+		if s.Input == policy.FromFile {
+			a.open(s)
+			continue
 		}
-	} else if at := slices.IndexFunc(a.sources, shares); at >= 0 {
-		s.inlet = a.sources[at].inlet
+		at := slices.IndexFunc(a.sources[:i], func(o *source) bool {
+			return samePlace(o.Source, s.Source)
+		})
+		if at >= 0 {
+			s.first = a.sources[at]
+			if s.inlet = s.first.inlet; s.inlet == nil && s.first.status.Error != "" {
+				s.status.Error = s.first.status.Error
+				s.part.Fails(errors.New(s.status.Error))
+			}
+			continue
+		}
+		a.open(s)
 	}
-	if s.status.Name == "" {
-		s.status = SourceStatus{Name: s.Name, Path: s.Path, current: time.Now()}
+}
+
+func (a *Agent) open(s *source) {
+	if s.inlet != nil || time.Now().Before(s.next) {
+		return
 	}
-	if s.inlet == nil {
-		s.moved = true
+	if !a.ledger.IsOpen() {
+		s.part.Waits("the ledger, which knows up to where it was read, is not open", "")
+		return
+	}
+	err := part.Try(func() (err error) {
 		s.inlet, err = inlet.Open(s.Source, inlet.Options{FromStart: a.opts.FromStart,
 			Position: a.ledger.Position(positionName(s.Source))})
+		return err
+	})
+	if err != nil {
+		s.inlet = nil
+		s.failures++
+		s.next = time.Now().Add(part.Pause(s.failures))
+		s.status.Error = err.Error()
+		s.part.FailsUntil(adviseSource(s.Source, err), s.next)
+		return
+	}
+	s.failures, s.moved = 0, true
+}
+
+// adviseSource adds what to do about a source that cannot be read.
+func adviseSource(s *policy.Source, err error) error {
+	switch do := ""; s.Input {
+	case policy.FromFile:
+		return part.Do(err, access.Read(s.Path, err))
+	case policy.FromUnixStream, policy.FromUnixDgram:
+		return part.Do(err, access.Write(s.Path, err))
+	case policy.FromRedis:
+		if do = "look whether Redis runs, and takes who asks"; filepath.IsAbs(s.Path) &&
+			errors.Is(err, fs.ErrPermission) {
+			do = access.Read(s.Path, err)
+		}
+		return part.Do(err, do)
+	case policy.FromJournal:
+		do = "type as the agent's user: journalctl --unit=" + s.Path + " --lines=1"
+		if strings.Contains(err.Error(), "insufficient permissions") {
+			do = fmt.Sprintf("systemctl edit %s, with [Service] SupplementaryGroups="+
+				"systemd-journal; then systemctl restart %[1]s", access.Unit())
+		}
+		return part.Do(err, do)
 	}
 	return err
 }
@@ -127,11 +186,12 @@ func positionName(s *policy.Source) string { return s.Name + " " + s.Path }
 // poll reads what has come, and leases what it means; more says that there are other events.
 func (a *Agent) poll(ctx context.Context) (more bool) {
 	defer func() { a.polled = time.Now() }()
+	a.openSources()
 	for _, s := range a.sources {
 		if len(a.batch) >= batchAtOnce { // the ledger cannot be written
 			break
 		}
-		if s.first != nil {
+		if s.first != nil || s.inlet == nil {
 			continue
 		}
 		readers := []*source{s}
@@ -146,9 +206,6 @@ func (a *Agent) poll(ctx context.Context) (more bool) {
 				a.event(o, line, now)
 			}
 		})
-		if err != nil {
-			a.say("source %q: %v", s.Name, err)
-		}
 		state := s.inlet.State()
 		for _, note := range state.Notes {
 			a.say("source %q: %s", s.Name, note)
@@ -172,8 +229,18 @@ func (a *Agent) poll(ctx context.Context) (more bool) {
 // sourceState notes what there is to tell of a source.
 func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
 	s.status.Error = ""
-	if err != nil {
+	seen := s.status.Events
+	switch {
+	case err != nil:
 		s.status.Error = err.Error()
+		s.part.Fails(adviseSource(s.Source, err))
+	case st.Waits != nil:
+		s.part.Waits(st.Waits.Error(), access.Read(s.Path, st.Waits))
+	case seen != s.seen:
+		s.seen = seen
+		s.part.Saw(time.Now(), eventCount(seen))
+	default:
+		s.part.Works()
 	}
 	s.status.TooLong, s.status.Rotations = st.TooLong, st.Rotations
 	s.status.LagBytes, s.status.LagLines, s.status.Peers = st.LagBytes, st.LagLines, st.Peers
@@ -182,6 +249,13 @@ func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
 			s.Name, n-s.status.Uncounted)
 		s.status.Uncounted = n
 	}
+}
+
+func eventCount(n uint64) string {
+	if n == 1 {
+		return "1 event"
+	}
+	return fmt.Sprintf("%d events", n)
 }
 
 // event judges one line.
@@ -208,6 +282,9 @@ func (a *Agent) event(s *source, line []byte, now time.Time) {
 func (a *Agent) flush(ctx context.Context) {
 	positions := map[string][]byte{}
 	for _, s := range a.sources {
+		if s.inlet == nil {
+			continue
+		}
 		if p := s.inlet.Position(); s.moved && p != nil {
 			positions[positionName(s.Source)] = p
 		}
@@ -237,14 +314,14 @@ func (a *Agent) flush(ctx context.Context) {
 	if errors.Is(err, ledger.ErrFull) && a.makeRoom(now) {
 		err = a.ledger.Record(leases, positions)
 	}
-	if errors.Is(err, ledger.ErrFull) {
-		a.alarm("the ledger is full: new leases are not taken")
+	if full := a.wrote(err); errors.Is(full, ledger.ErrFull) {
 		a.status.Full += uint64(len(leases))
 		clear(entries)
-		err = a.ledger.Record(nil, positions)
+		if err = a.ledger.Record(nil, positions); err != nil {
+			_ = a.wrote(err)
+		}
 	}
 	if err != nil { // positions and batch stay, and are tried again
-		a.say("%v", err)
 		return
 	}
 	a.tellLeased(leases)
@@ -294,8 +371,10 @@ func (a *Agent) tellLeased(leases []ledger.Lease) {
 // settled tells sources that what they have handed on need not be had again.
 func (a *Agent) settled() {
 	for _, s := range a.sources {
-		s.moved = false
-		s.inlet.Kept()
+		if s.inlet != nil {
+			s.moved = false
+			s.inlet.Kept()
+		}
 	}
 }
 

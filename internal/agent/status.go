@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
+	"levee/internal/agent/part"
 )
 
 // Status is what an agent tells of itself.
@@ -22,6 +23,7 @@ type Status struct {
 	Refusals []Refusal      `json:"refusals"`
 	Full     uint64         `json:"full"` // leases not taken, as the ledger was full
 	Alarms   []Alarm        `json:"alarms"`
+	Parts    []part.Status  `json:"parts"`
 	Ledger   LedgerStatus   `json:"ledger"`
 }
 
@@ -64,6 +66,8 @@ type SetStatus struct {
 	Missing  int    `json:"missing"` // also after the repair
 	Repaired int    `json:"repaired"`
 	Error    string `json:"error,omitempty"`
+
+	err error // the same
 }
 
 // Refusal is an entry that would hold whom nothing may hold.
@@ -80,6 +84,7 @@ type Refusal struct {
 type Alarm struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
+	Part string    `json:"part,omitempty"` // that does not work; none: it has happened
 }
 
 // LedgerStatus is the file of leases.
@@ -153,7 +158,8 @@ func (a *Agent) current() Status {
 	}
 	slices.SortFunc(s.Sets, func(x, y SetStatus) int { return strings.Compare(x.Name, y.Name) })
 	s.Refusals = append([]Refusal{}, a.status.Refusals...)
-	s.Alarms = append([]Alarm{}, a.status.Alarms...)
+	s.Parts = a.parts.List()
+	s.Alarms = a.alarms(s.Parts)
 	s.Ledger.Bytes, s.Ledger.Leases = a.ledger.Bytes(), a.ledger.Leases()
 	return s
 }

@@ -202,10 +202,11 @@ func TestTheAuditLogSaysWhatWasDoneAndRefused(t *testing.T) {
 
 func TestTheAuditLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	a, err := OpenAudit(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := OpenAudit(path, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	defer a.Close()
 	a.max = 2000
 	now := time.Now()
@@ -228,7 +229,8 @@ func TestTheAuditLogIsBounded(t *testing.T) {
 	}
 	// who is refused again and again does not turn the others out
 	for range 1000 {
-		if err := a.write(&Record{At: now.Truncate(time.Minute), Status: 401}, true); err != nil {
+		err := a.write(&Record{At: now.Truncate(time.Minute), Status: 401}, true)
+		if err != nil && err != errSkipped {
 			t.Fatal(err)
 		}
 	}
@@ -351,7 +353,7 @@ func TestTLSWithNamesOfTheCertificateWhichIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Serve(l)()
+	go s.Serve(t.Context(), l)
 	token := add(t, tokens, "a", Viewer)
 	get := func(host string) (*http.Response, *x509.Certificate) {
 		req, err := http.NewRequest("POST", l.URL()+"api/v1/login",
@@ -414,7 +416,7 @@ func TestStreamsEndWithTheirCallersAndAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Serve(l)()
+	go s.Serve(t.Context(), l)
 	open := func() *http.Response {
 		req, err := http.NewRequest("GET", l.URL()+"api/v1/ticks", nil)
 		if err != nil {

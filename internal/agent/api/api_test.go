@@ -56,10 +56,7 @@ func start(t *testing.T) (r *room, url, socket string, tokens *Tokens, audit str
 	dir := t.TempDir()
 	r = &room{}
 	tokens = OpenTokens(filepath.Join(dir, "tokens.json"))
-	log, err := OpenAudit(filepath.Join(dir, "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := OpenAudit(filepath.Join(dir, "audit.jsonl"), func(error) {})
 	s, err := New(Options{Routes: r.routes(), Tokens: tokens, Audit: log, Version: "1",
 		Log: func(string, ...any) {}})
 	if err != nil {
@@ -74,8 +71,9 @@ func start(t *testing.T) (r *room, url, socket string, tokens *Tokens, audit str
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := s.Serve(l, &Listener{Listener: u})
-	t.Cleanup(func() { stop(); log.Close() })
+	go s.Serve(t.Context(), l)
+	go s.Serve(t.Context(), &Listener{Listener: u})
+	t.Cleanup(func() { log.Close() })
 	return r, strings.TrimSuffix(l.URL(), "/"), socket, tokens, filepath.Join(dir, "audit.jsonl")
 }
 

@@ -47,24 +47,27 @@ const (
 type Audit struct {
 	path string
 	max  int64
+	told func(error)
 
 	mu      sync.Mutex
-	file    *os.File
+	file    *os.File // nil: it is opened with the next line
 	size    int64
 	minute  time.Time
 	refused int
 }
 
-// OpenAudit opens the log, or makes it.
-func OpenAudit(path string) (*Audit, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the audit log: %w", err)
-	}
-	a := &Audit{path: path, max: maxAuditBytes}
-	return a, a.open()
+// OpenAudit opens the log, or makes it. told hears each time whether the log could be opened or
+// written; what cannot be written is lost, and does not keep the request from being answered.
+func OpenAudit(path string, told func(error)) *Audit {
+	a := &Audit{path: path, max: maxAuditBytes, told: told}
+	told(a.open())
+	return a
 }
 
 func (a *Audit) open() error {
+	if err := os.MkdirAll(filepath.Dir(a.path), 0o700); err != nil {
+		return fmt.Errorf("make the directory of the audit log: %w", err)
+	}
 	f, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
 	if err != nil {
 		return fmt.Errorf("open the audit log: %w", err)
@@ -78,10 +81,16 @@ func (a *Audit) open() error {
 }
 
 // Close ends the use of the file.
-func (a *Audit) Close() error { return a.file.Close() }
+func (a *Audit) Close() error {
+	if a.file == nil {
+		return nil
+	}
+	return a.file.Close()
+}
 
 func (a *Audit) rotate() error {
-	if err := a.file.Close(); err != nil {
+	err := a.file.Close()
+	if a.file = nil; err != nil {
 		return err
 	}
 	for n := auditOld; n > 0; n-- {
@@ -97,6 +106,23 @@ func (a *Audit) rotate() error {
 	return a.open()
 }
 
+// Check opens the log where that has failed.
+func (a *Audit) Check() {
+	a.mu.Lock()
+	closed := a.file == nil
+	var err error
+	if closed {
+		err = a.open()
+	}
+	a.mu.Unlock()
+	if closed {
+		a.told(err)
+	}
+}
+
+// errSkipped is that a line is one too many of its kind.
+var errSkipped = errors.New("too many lines of its kind")
+
 // write adds a line. Of those that are refused, or of whom nobody knows, it takes only so many in a
 // minute.
 func (a *Audit) write(r *Record, refused bool) error {
@@ -107,12 +133,17 @@ func (a *Audit) write(r *Record, refused bool) error {
 	line = append(syntax.EscapedJSON(line), '\n')
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.file == nil {
+		if err := a.open(); err != nil {
+			return err
+		}
+	}
 	if refused {
 		if minute := r.At.Truncate(time.Minute); !minute.Equal(a.minute) {
 			a.minute, a.refused = minute, 0
 		}
 		if a.refused++; a.refused > maxRefused {
-			return nil
+			return errSkipped
 		}
 	}
 	if a.size > 0 && a.size+int64(len(line)) > a.max {
@@ -122,7 +153,10 @@ func (a *Audit) write(r *Record, refused bool) error {
 	}
 	n, err := a.file.Write(line)
 	a.size += int64(n)
-	return err
+	if err != nil {
+		return fmt.Errorf("write the audit log: %w", err)
+	}
+	return nil
 }
 
 // audit notes a request that changed something, or was refused for who asked.
@@ -155,8 +189,8 @@ func (s *Server) audit(r *http.Request, a *answer, route *Route, c Caller, body 
 	if changes {
 		rec.What = what(body)
 	}
-	if err := s.opts.Audit.write(&rec, refused); err != nil {
-		s.opts.Log("write the audit log: %v", err)
+	if err := s.opts.Audit.write(&rec, refused); err != errSkipped {
+		s.opts.Audit.told(err)
 	}
 }
 

@@ -28,36 +28,44 @@ type Listener struct {
 // Listen opens a port. A loopback address needs no TLS; any other needs a certificate and a key.
 // Names are those of this machine, as a proxy in front of it may give them in the header Host;
 // the names of the certificate need not be told.
-func Listen(address, certFile, keyFile string, names []string) (*Listener, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, fmt.Errorf("%q is no ADDRESS:PORT, such as 127.0.0.1:7443 or [::1]:7443",
-			address)
+func Listen(address, certFile, keyFile string, names []string) (l *Listener, err error) {
+	if err := CheckAddress(address, certFile, keyFile); err != nil {
+		return nil, err
 	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return nil, fmt.Errorf("%q is no address, such as 127.0.0.1 or [::1]", host)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return nil, fmt.Errorf("%q is no port, 0 to 65535", port)
-	}
-	l := &Listener{names: names}
-	switch {
-	case (certFile == "") != (keyFile == ""):
-		return nil, errors.New("TLS needs both files, the certificate and its key")
-	case certFile != "":
+	l = &Listener{names: names}
+	if certFile != "" {
 		l.tls = &certificate{certFile: certFile, keyFile: keyFile}
 		if _, err := l.tls.get(nil); err != nil {
 			return nil, err
 		}
-	case !ip.Unmap().IsLoopback():
-		return nil, fmt.Errorf("%s is no loopback address, so that tokens would cross the network "+
-			"in the clear: give --tls-cert and --tls-key, or listen at 127.0.0.1", host)
 	}
 	if l.Listener, err = net.Listen("tcp", address); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", address, err)
 	}
 	return l, nil
+}
+
+// CheckAddress refuses what Listen would refuse whatever is on the machine.
+func CheckAddress(address, certFile, keyFile string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is no ADDRESS:PORT, such as 127.0.0.1:7443 or [::1]:7443", address)
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return fmt.Errorf("%q is no address, such as 127.0.0.1 or [::1]", host)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q is no port, 0 to 65535", port)
+	}
+	switch {
+	case (certFile == "") != (keyFile == ""):
+		return errors.New("TLS needs both files, the certificate and its key")
+	case certFile == "" && !ip.Unmap().IsLoopback():
+		return fmt.Errorf("%s is no loopback address, so that tokens would cross the network "+
+			"in the clear: give --tls-cert and --tls-key, or listen at 127.0.0.1", host)
+	}
+	return nil
 }
 
 // URL is where a browser finds it.

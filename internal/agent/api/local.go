@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrRunning is that another agent has the directory of the socket.
+var ErrRunning = errors.New("another agent runs")
+
 // Local listens on a unix socket, whose callers are known by their user. It takes the place of a
 // socket that a killed agent has left. The directory is locked before: of agents that start at
 // once, one listens. release takes away what was made.
@@ -64,7 +67,7 @@ func lockDirectory(path string) (*os.File, error) {
 		}
 		dir.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent runs: it has %s locked", path)
+			return nil, fmt.Errorf("%w: it has %s locked", ErrRunning, path)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock %s: %w", path, err)

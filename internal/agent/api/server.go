@@ -378,21 +378,19 @@ func headers(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// Serve answers what comes by listeners until stop is called.
-func (s *Server) Serve(listeners ...*Listener) (stop func()) {
-	var all []*http.Server
-	for _, l := range listeners {
-		srv := &http.Server{Handler: s.handler(l), ReadHeaderTimeout: headerTimeout,
-			ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-			MaxHeaderBytes: maxHeader, ConnContext: withPeer, ErrorLog: quietLog()}
-		go srv.Serve(l.listener()) // ends with Close, and says nothing else
-		all = append(all, srv)
+// Serve answers requests until ctx ends, or the listener fails. It closes that in any case.
+func (s *Server) Serve(ctx context.Context, l *Listener) error {
+	srv := &http.Server{Handler: s.handler(l), ReadHeaderTimeout: headerTimeout,
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ConnContext: withPeer, ErrorLog: quietLog()}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	err := srv.Serve(l.listener())
+	if ctx.Err() != nil {
+		return nil
 	}
-	return func() {
-		for _, srv := range all {
-			srv.Close()
-		}
-	}
+	srv.Close()
+	return fmt.Errorf("answer at %s: %w", l.Addr(), err)
 }
 
 // withPeer lets handlers know who is at the other end of a connection.

@@ -65,6 +65,15 @@ type tokenFile struct {
 // OpenTokens are the tokens of a file, which need not be there yet.
 func OpenTokens(path string) *Tokens { return &Tokens{path: path} }
 
+// Path is the file.
+func (t *Tokens) Path() string { return t.path }
+
+// Check tells whether the file can be read, if there is one.
+func (t *Tokens) Check() error {
+	_, err := t.read()
+	return err
+}
+
 // read is the file as it is now.
 func (t *Tokens) read() (tokenFile, error) {
 	t.mu.Lock()

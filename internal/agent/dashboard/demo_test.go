@@ -239,7 +239,8 @@ func (d *demo) serve(t testing.TB) {
 	if d.token, err = tokens.Add("wall", api.Operator, 0); err != nil {
 		t.Fatal(err)
 	}
-	routes := slices.Concat(Routes(d.store, d.policy), d.routes())
+	routes := slices.Concat(Routes(func() (*history.Store, error) { return d.store, nil },
+		d.policy), d.routes())
 	s, err := api.New(api.Options{Routes: routes, Tokens: tokens, Version: "demo", Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
@@ -249,8 +250,9 @@ func (d *demo) serve(t testing.TB) {
 		t.Fatal(err)
 	}
 	d.url = "http://" + l.Addr().String() + "/"
-	stop := s.Serve(l)
 	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(ctx, l) }()
 	done := make(chan struct{})
 	go func() { // time goes on
 		defer close(done)
@@ -264,7 +266,7 @@ func (d *demo) serve(t testing.TB) {
 		}
 	}()
 	var once sync.Once
-	d.stop = func() { once.Do(func() { cancel(); <-done; stop(); l.Close(); d.store.Close() }) }
+	d.stop = func() { once.Do(func() { cancel(); <-done; <-served; d.store.Close() }) }
 	t.Cleanup(d.stop)
 }
 

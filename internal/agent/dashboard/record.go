@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"levee/internal/agent/history"
@@ -13,36 +15,27 @@ type Recording struct {
 	History *history.Store
 	// Estimates are what samples of the last second say, by protocol and source; nil: none.
 	Estimates func() []history.Amount
-	Log       func(format string, args ...any)
+	// Told hears each second whether it could be kept.
+	Told func(error)
 }
 
-// sayEvery is how often the same trouble is told.
-const sayEvery = time.Minute
-
 // Record reads the counters of the policies in force each second, until ctx ends.
-func Record(ctx context.Context, o Recording) {
+func Record(ctx context.Context, o Recording) error {
 	var counters dataplane.Reader
 	defer counters.Close()
 	var counts history.Counts
-	var told time.Time
-	say := func(err error) {
-		if err != nil && ctx.Err() == nil && time.Since(told) > sayEvery {
-			told = time.Now()
-			o.Log("keep the history: %v", err)
-		}
-	}
 	for {
 		now := time.Now()
 		// in the middle of a second, so that none is missed or named twice
 		next := now.Truncate(time.Second).Add(1500 * time.Millisecond)
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(next.Sub(now)):
 		}
 		all, err := counters.Read(ctx)
 		if err != nil {
-			say(err)
+			o.Told(fmt.Errorf("read the counters: %w", err))
 			continue
 		}
 		var estimates []history.Amount
@@ -51,9 +44,11 @@ func Record(ctx context.Context, o Recording) {
 		}
 		seconds := counts.Read(time.Now(), readings(all))
 		history.Spread(seconds, estimates)
+		err = nil
 		for _, s := range seconds {
-			say(o.History.Add(s))
+			err = errors.Join(err, o.History.Add(s))
 		}
+		o.Told(err)
 	}
 }
 

@@ -65,10 +65,11 @@ type policyInput struct {
 	Dev string `path:"dev" maxLength:"15" doc:"Interface."`
 }
 
-// Routes are those of the page. read reads the policy on an interface.
-func Routes(h *history.Store, read func(ctx context.Context, dev string) (*Policy, error),
-) []api.Route {
-	return append(seriesRoutes(h),
+// Routes are those of the page. kept is the history, or why there is none; read reads the policy on
+// an interface.
+func Routes(kept func() (*history.Store, error),
+	read func(ctx context.Context, dev string) (*Policy, error)) []api.Route {
+	return append(seriesRoutes(kept),
 		api.Get("/api/v1/interfaces/{dev}/policy", api.Viewer, "The policy in force, line by "+
 			"line, with counters and estimated costs, and what a shadow would do otherwise.",
 			func(ctx context.Context, in *policyInput) (*Policy, error) {

@@ -65,13 +65,16 @@ type Series struct {
 	Values []*float64 `json:"values,omitempty" nullable:"true"`
 }
 
+// store is what gives the history, or why there is none.
+type store func() (*history.Store, error)
+
 // seriesRoutes answer requests for series: as JSON, and packed.
-func seriesRoutes(h *history.Store) []api.Route {
+func seriesRoutes(kept store) []api.Route {
 	return []api.Route{
 		api.Get("/api/v1/series", api.Viewer, "Packets or bytes a second over a time, by verdict, "+
 			"rule, protocol or source.",
 			func(_ context.Context, q *seriesQuery) (*Head, error) {
-				a, err := ask(h, q.query(time.Now()))
+				a, err := kept.ask(q.query(time.Now()))
 				if err != nil {
 					return nil, err
 				}
@@ -80,13 +83,17 @@ func seriesRoutes(h *history.Store) []api.Route {
 		api.Raw("/api/v1/series/packed", api.Viewer, "The same for programs that draw: the length "+
 			"of a header, the header as JSON, and for each of its series the values as 32-bit "+
 			"floats, NaN where nobody looked; all little-endian.", packedType, seriesQuery{},
-			func(w http.ResponseWriter, r *http.Request) { servePacked(h, w, r) }),
+			func(w http.ResponseWriter, r *http.Request) { servePacked(kept, w, r) }),
 	}
 }
 
 const packedType = "application/octet-stream"
 
-func ask(h *history.Store, q history.Query) (*history.Answer, error) {
+func (s store) ask(q history.Query) (*history.Answer, error) {
+	h, err := s()
+	if err != nil {
+		return nil, api.Refuse(http.StatusServiceUnavailable, "there is no history: %v", err)
+	}
 	a, err := h.Query(q)
 	if errors.Is(err, history.ErrQuery) {
 		err = api.Refuse(http.StatusUnprocessableEntity, "%v", err)
@@ -94,19 +101,15 @@ func ask(h *history.Store, q history.Query) (*history.Answer, error) {
 	return a, err
 }
 
-func servePacked(h *history.Store, w http.ResponseWriter, r *http.Request) {
+func servePacked(kept store, w http.ResponseWriter, r *http.Request) {
 	q, err := readQuery(r.URL.Query())
 	if err != nil {
 		api.Fail(w, http.StatusUnprocessableEntity, "%v", err)
 		return
 	}
-	a, err := h.Query(q.query(time.Now()))
-	switch {
-	case errors.Is(err, history.ErrQuery):
-		api.Fail(w, http.StatusUnprocessableEntity, "%v", err)
-		return
-	case err != nil:
-		api.Fail(w, http.StatusInternalServerError, "%v", err)
+	a, err := kept.ask(q.query(time.Now()))
+	if err != nil {
+		api.WriteError(w, err)
 		return
 	}
 	out := appendPacked(a)

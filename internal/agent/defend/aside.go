@@ -5,8 +5,11 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/agent/part"
 )
 
 // Aside keeps this process off the CPUs that floods come in on (decision 0083).
@@ -15,29 +18,39 @@ type Aside struct {
 	started unix.CPUSet            // where it may run at all
 	busy    map[string]unix.CPUSet // by interface
 	now     unix.CPUSet
-	failed  bool
+	failed  bool      // to ask where it may run: it stays where it is
+	next    time.Time // it is not tried again before
+	part    *part.Part
 }
 
+// moveAgain is when a move that has failed is tried again.
+const moveAgain = 10 * time.Second
+
 // NewAside is one of a process that has not been moved.
-func NewAside() *Aside {
-	a := &Aside{busy: map[string]unix.CPUSet{}}
-	a.failed = unix.SchedGetaffinity(0, &a.started) != nil
+func NewAside(parts *part.Register) *Aside {
+	a := &Aside{busy: map[string]unix.CPUSet{}, part: parts.Begin(part.Help,
+		"keeping off busy processors", "")}
+	err := unix.SchedGetaffinity(0, &a.started)
+	a.failed = a.part.Did(err) != nil
 	a.now = a.started
 	return a
 }
 
 // from says which CPUs are busy with what comes in on an interface. Where no other is left, the
 // process stays where it is.
-func (a *Aside) from(dev string, busy unix.CPUSet) error {
+func (a *Aside) from(dev string, busy unix.CPUSet) {
 	if a == nil {
-		return nil
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed || a.busy[dev] == busy {
-		return nil
+	if a.failed || a.busy[dev] == busy && a.next.IsZero() {
+		return
 	}
 	a.busy[dev] = busy
+	if time.Now().Before(a.next) {
+		return
+	}
 	next := a.started
 	for _, set := range a.busy {
 		for i := range next {
@@ -47,15 +60,17 @@ func (a *Aside) from(dev string, busy unix.CPUSet) error {
 	if next.Count() == 0 {
 		next = a.started
 	}
-	if next == a.now {
-		return nil
+	if next == a.now && a.next.IsZero() {
+		return
 	}
-	a.now = next
 	if err := onCPUs(next); err != nil {
-		a.failed = true
-		return fmt.Errorf("keep off the processors that a flood comes in on: %w", err)
+		a.next = time.Now().Add(moveAgain)
+		a.part.FailsUntil(fmt.Errorf("keep off the processors that a flood comes in on: %w", err),
+			a.next)
+		return
 	}
-	return nil
+	a.now, a.next = next, time.Time{}
+	a.part.Works()
 }
 
 // onCPUs has all threads of this process run there. Those to come take after who made them.

@@ -21,11 +21,11 @@ const (
 
 // Baselines are what detectors have learned, in a file. It may be used by several goroutines.
 type Baselines struct {
-	// Damaged says why the file that was there could not be read; it lies beside the new one.
+	// Damaged says why the file that was there could not be read; it is put aside, to Aside.
 	Damaged error
 
 	mu    sync.Mutex
-	path  string
+	file  *atomicfile.Kept
 	all   []baseline // the last to be put comes last
 	dirty bool       // the file lacks something
 }
@@ -38,17 +38,19 @@ type baseline struct {
 }
 
 // OpenBaselines reads the file at path, which need not be there.
-func OpenBaselines(path string) (*Baselines, error) {
-	b := &Baselines{path: path}
-	var err error
-	if b.Damaged, err = atomicfile.ReadJSON(path, mostBytes, &b.all); err != nil {
-		return nil, fmt.Errorf("read baselines: %w", err)
-	}
-	if b.Damaged != nil {
+func OpenBaselines(path string) *Baselines {
+	b := &Baselines{file: atomicfile.Keep(path, mostBytes, keptMode)}
+	if b.Damaged = b.file.Read(&b.all); b.Damaged != nil {
 		b.all = nil
 	}
-	return b, nil
+	return b
 }
+
+// Path is where the file is.
+func (b *Baselines) Path() string { return b.file.Path() }
+
+// Aside is where a damaged file is put.
+func (b *Baselines) Aside() string { return b.file.Aside() }
 
 // at is where the baseline of a detector is, -1 if there is none.
 func (b *Baselines) at(dev, detector string) int {
@@ -97,7 +99,6 @@ func (b *Baselines) save() error {
 	if !b.dirty {
 		return nil
 	}
-	b.dirty = false
 	size := 0
 	for i := len(b.all) - 1; i >= 0; i-- {
 		if size += len(b.all[i].Learned) + len(b.all[i].Text) + 200; size > mostBytes {
@@ -109,7 +110,11 @@ func (b *Baselines) save() error {
 	if err != nil {
 		return fmt.Errorf("keep baselines: %w", err)
 	}
-	return atomicfile.Write(b.path, text, keptMode)
+	if err := b.file.Write(text); err != nil {
+		return err
+	}
+	b.dirty = false
+	return nil
 }
 
 // keepBaselines keeps what the detectors of an interface have learned.

@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 )
@@ -136,7 +137,11 @@ func (w *Watcher) act(ctx context.Context, u *unit, now time.Time) {
 	job := w.job(u, f, frames, now)
 	job.step("samples taken")
 	go func() {
-		w.results <- job.run(ctx)
+		r := result{unit: u, id: f.ID}
+		if err := part.Try(func() error { r = job.run(ctx); return nil }); err != nil {
+			r.err = err
+		}
+		w.results <- r
 		job.keep(frames)
 	}()
 }

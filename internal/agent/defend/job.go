@@ -135,9 +135,7 @@ func (j *job) keep(frames []frame) {
 		f := &frames[i]
 		all[i] = evidence.Packet{At: f.at, Data: f.head[:f.n], Length: f.length}
 	}
-	if err := j.Evidence.Put(j.id, j.dev, j.sampled, all); err != nil {
-		j.Log("%s: %v", j.dev, err)
-	}
+	wrote(j.files.evidence, j.Evidence.Path(), j.Evidence.Put(j.id, j.dev, j.sampled, all))
 }
 
 // run finds rules and puts them into force.

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 )
@@ -22,8 +23,11 @@ func (w *Watcher) finish(ctx context.Context, r result) {
 	}
 	now := time.Now()
 	if r.err != nil {
-		w.waits = now.Add(retryAfter)
+		w.waits, w.nextReady = now.Add(retryAfter), now.Add(readyEvery)
 		w.Log("%s: live rules: %v", w.Dev, r.err)
+	}
+	if r.err != nil || r.applied {
+		w.parts.put(r.err, len(r.live))
 	}
 	if r.applied {
 		w.live, w.loaded = r.live, r.loaded
@@ -44,6 +48,7 @@ func (w *Watcher) finish(ctx context.Context, r result) {
 	}
 	f := u.floods()[at]
 	f.rounds++
+	f.Searches, f.Failed = f.Searches+1, ""
 	f.retry = now.Add(min(retryAfter, retrySoon<<f.failed))
 	f.failed = min(f.failed+1, 8)
 	f.dirty = true
@@ -59,6 +64,7 @@ func (w *Watcher) finish(ctx context.Context, r result) {
 	}
 	switch {
 	case r.err != nil:
+		f.Failed = r.err.Error()
 		f.note("%v", r.err)
 	case r.applied:
 		for _, rule := range r.rules {
@@ -119,9 +125,7 @@ func (w *Watcher) save(f *flood) string {
 	}
 	f.Collateral = c
 	f.Tell()
-	if err := w.Incidents.Put(f.Incident); err != nil {
-		w.Log("keep incident %s: %v", f.ID, err)
-	}
+	wrote(w.files.incidents, w.Incidents.Path(), w.Incidents.Put(f.Incident))
 	return f.Sentence
 }
 
@@ -202,7 +206,11 @@ func (w *Watcher) change(ctx context.Context, now time.Time) {
 		w.working = true
 		base, state := w.base, w.state
 		go func() {
-			loaded, err := w.put(ctx, base, state, rules, nil, noSteps)
+			var loaded string
+			err := part.Try(func() (err error) {
+				loaded, err = w.put(ctx, base, state, rules, nil, noSteps)
+				return err
+			})
 			w.results <- result{live: rules, loaded: loaded, err: err, applied: err == nil}
 		}()
 	case len(rules) > 0 && w.loaded != "" && now.Sub(w.renewed) > lease/4:
@@ -213,7 +221,7 @@ func (w *Watcher) change(ctx context.Context, now time.Time) {
 		case errors.Is(err, dataplane.ErrNotLive):
 			w.lost()
 		default:
-			w.Log("%s: renew live rules: %v", w.Dev, err)
+			w.parts.put(fmt.Errorf("renew them: %w", err), 0)
 		}
 	}
 	for _, u := range w.units {

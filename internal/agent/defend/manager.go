@@ -11,7 +11,9 @@ import (
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/host/access"
 	"levee/internal/lang/policy"
 )
 
@@ -26,6 +28,7 @@ type ManagerOptions struct {
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
 	Aside     *Aside           // keeps off busy CPUs; nil: it does not
+	Parts     *part.Register   // is told what works; nil: nobody is
 	Log       func(format string, args ...any)
 }
 
@@ -40,12 +43,31 @@ type Manager struct {
 	seen     map[string]dataplane.PolicyState // that have no detectors
 	ended    sync.WaitGroup
 	asking   sync.Once // for peers, from the first detector on
+
+	looking *part.Part            // for policies with detectors
+	unread  map[string]*part.Part // policies that cannot be read, by interface
+	files   fileParts
 }
+
+// fileParts are the files that are written about floods.
+type fileParts struct{ incidents, baselines, evidence *part.Part }
 
 // NewManager is one that watches nothing yet.
 func NewManager(o ManagerOptions) *Manager {
-	return &Manager{ManagerOptions: o, watchers: map[string]*Watcher{},
-		seen: map[string]dataplane.PolicyState{}}
+	m := &Manager{ManagerOptions: o, watchers: map[string]*Watcher{},
+		seen: map[string]dataplane.PolicyState{}, unread: map[string]*part.Part{},
+		looking: o.Parts.Begin(part.Policy, "with detectors", "").Within(lookWithin)}
+	if o.Incidents != nil {
+		m.files.incidents = o.Parts.Begin(part.File, o.Incidents.Path(), "")
+	}
+	if o.Baselines != nil {
+		m.files.baselines = o.Parts.Begin(part.File, o.Baselines.Path(), "")
+	}
+	if o.Evidence != nil {
+		m.files.evidence = o.Parts.Begin(part.File, o.Evidence.Path(), "")
+		m.files.evidence.Works() // it is written when there is something to keep
+	}
+	return m
 }
 
 // Run watches until ctx ends.
@@ -67,14 +89,19 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// save writes the baselines that watchers have put.
+// save writes the baselines that watchers have put, and the incidents that could not be written.
 func (m *Manager) save() {
-	if m.Baselines == nil {
-		return
+	if m.Baselines != nil {
+		wrote(m.files.baselines, m.Baselines.Path(), m.Baselines.save())
 	}
-	if err := m.Baselines.save(); err != nil {
-		m.Log("%v", err)
+	if m.Incidents != nil {
+		wrote(m.files.incidents, m.Incidents.Path(), m.Incidents.Save())
 	}
+}
+
+// wrote tells whether a file was written.
+func wrote(p *part.Part, path string, err error) {
+	_ = p.Did(part.Do(err, access.Write(path, err)))
 }
 
 // look begins to watch interfaces that have come.
@@ -82,10 +109,11 @@ func (m *Manager) look(ctx context.Context) {
 	all, err := dataplane.InForceHere(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.Log("look for policies with detectors: %v", err)
+			m.looking.Fails(adviseRights(err))
 		}
 		return
 	}
+	m.looking.Works()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range all {
@@ -93,20 +121,90 @@ func (m *Manager) look(ctx context.Context) {
 			continue
 		}
 		p, err := m.Policy(ctx, s.Dev)
-		if err != nil {
-			m.Log("%s: read the policy: %v", s.Dev, err)
+		if m.read(s.Dev, err); err != nil {
 			continue
 		}
 		if m.seen[s.Dev] = s; len(p.Detects) > 0 {
-			m.begin(ctx, s)
+			m.begin(ctx, s.Dev, p)
+		}
+	}
+	for dev := range m.unread {
+		if !slices.ContainsFunc(all, func(s dataplane.PolicyState) bool { return s.Dev == dev }) {
+			m.read(dev, nil) // it is gone
 		}
 	}
 }
 
-func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
-	dev := s.Dev
-	w := New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
-		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log,
+// read tells whether the policy on an interface could be read: where not, nobody knows whether it
+// has detectors.
+func (m *Manager) read(dev string, err error) {
+	p := m.unread[dev]
+	switch {
+	case err != nil && p == nil:
+		p = m.Parts.Begin(part.Policy, "text", dev)
+		m.unread[dev] = p
+		fallthrough
+	case err != nil:
+		p.Fails(fmt.Errorf("it cannot be read, so that nobody looks for floods there: %w", err))
+	case p != nil:
+		p.End()
+		delete(m.unread, dev)
+	}
+}
+
+func (m *Manager) begin(ctx context.Context, dev string, p *policy.Policy) {
+	if m.Peers != nil {
+		m.asking.Do(func() {
+			known := m.Parts.Begin(part.Help, "clients that are known", "")
+			m.ended.Go(func() { m.Peers.run(ctx, known) })
+		})
+	}
+	parts := newWatchParts(m.Parts, dev)
+	parts.set(p.Detects)
+	m.watchers[dev] = m.watcher(dev, parts)
+	m.ended.Go(func() {
+		m.watch(ctx, dev, parts)
+		parts.end()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.watchers, dev)
+		delete(m.seen, dev)
+	})
+}
+
+// watch watches an interface until ctx ends, or it has no policy any more. What fails is tried
+// again, by another watcher.
+func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
+	for failures := 1; ; failures++ {
+		m.mu.Lock()
+		w := m.watchers[dev]
+		m.mu.Unlock()
+		err := part.Try(func() error { return w.Run(ctx) })
+		if ctx.Err() != nil || err == nil || dataplane.IsNotAttached(err) ||
+			errors.Is(err, errNoPolicy) {
+			return
+		}
+		if !w.followed.IsZero() { // it had begun
+			failures = 1
+		}
+		pause := part.Pause(failures)
+		parts.fail(adviseRights(fmt.Errorf("nobody looks for floods: %w", err)),
+			time.Now().Add(pause))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		m.mu.Lock()
+		m.watchers[dev] = m.watcher(dev, parts)
+		m.mu.Unlock()
+	}
+}
+
+func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
+	return New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
+		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log, parts: parts,
+		files: m.files,
 		Policy: func(ctx context.Context) (*policy.Policy, dataplane.PolicyState, error) {
 			for {
 				all, err := dataplane.InForceHere(ctx)
@@ -116,7 +214,7 @@ func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
 				at := slices.IndexFunc(all,
 					func(o dataplane.PolicyState) bool { return o.Dev == dev })
 				if at < 0 {
-					return nil, dataplane.PolicyState{}, fmt.Errorf("there is no policy on %s", dev)
+					return nil, dataplane.PolicyState{}, errNoPolicy
 				}
 				p, err := m.Policy(ctx, dev)
 				if err != nil {
@@ -131,22 +229,6 @@ func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
 		Allowed: func(ctx context.Context, p *policy.Policy) error {
 			return m.Allowed(ctx, dev, p)
 		}})
-	m.watchers[dev] = w
-	if m.Peers != nil {
-		m.asking.Do(func() { m.ended.Go(func() { m.Peers.run(ctx, m.Log) }) })
-	}
-	m.ended.Add(1)
-	go func() {
-		defer m.ended.Done()
-		err := w.Run(ctx)
-		if err != nil && ctx.Err() == nil && !dataplane.IsNotAttached(err) {
-			m.Log("%s: stopped looking for floods: %v", dev, err)
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.watchers, dev)
-		delete(m.seen, dev)
-	}()
 }
 
 // ErrOver is that an incident is over.

@@ -2,9 +2,12 @@ package defend
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
+
+	"levee/internal/agent/part"
 )
 
 // Peers are the addresses that have done a handshake of TCP with this machine in the last hour.
@@ -30,15 +33,15 @@ func NewPeers(list func() ([]netip.Addr, error)) *Peers {
 }
 
 // run looks for peers until ctx ends.
-func (p *Peers) run(ctx context.Context, log func(format string, args ...any)) {
-	failed := ""
+func (p *Peers) run(ctx context.Context, known *part.Part) {
 	for {
 		begun := time.Now()
 		err := p.look()
-		if err != nil && err.Error() != failed {
-			failed = err.Error()
-			log("list the connections of this machine: %v; a cookie then asks all clients", err)
+		if err != nil {
+			err = fmt.Errorf("list the connections of this machine: %w; a cookie then asks all "+
+				"clients", err)
 		}
+		_ = known.Did(err)
 		select {
 		case <-ctx.Done():
 			return

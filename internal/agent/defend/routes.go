@@ -5,15 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/part"
 )
 
 // Report are incidents, the newest first.
 type Report struct {
 	Incidents []incident.Incident `json:"incidents"`
+	// Watched says where detectors look for floods, since when, and where they do not.
+	Watched []part.Status `json:"watched"`
+}
+
+// watched are the parts without which no flood is seen.
+func (m *Manager) watched() []part.Status {
+	return slices.DeleteFunc(m.Parts.List(), func(s part.Status) bool {
+		return s.Kind != part.Detector && s.Kind != part.LiveRules &&
+			(s.Kind != part.Policy || s.State == part.Works)
+	})
 }
 
 // ID names an incident.
@@ -49,7 +61,7 @@ func (m *Manager) Routes() []api.Route {
 		api.Get("/api/v1/incidents", api.Viewer, "Floods that were seen, what was done about them "+
 			"and what it cost, the newest first.",
 			func(context.Context, *none) (*Report, error) {
-				return &Report{m.Incidents.List()}, nil
+				return &Report{m.Incidents.List(), m.watched()}, nil
 			}),
 		api.Get("/api/v1/incidents/{id}", api.Viewer, "One incident.",
 			one(func(_ context.Context, id string) (incident.Incident, error) {

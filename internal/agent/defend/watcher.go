@@ -3,7 +3,6 @@ package defend
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -33,6 +32,9 @@ type Options struct {
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
 	Aside     *Aside           // keeps off busy CPUs; nil: it does not
 	Log       func(format string, args ...any)
+
+	parts *watchParts // nil: nobody is told
+	files fileParts
 }
 
 // Times and rates of the loop.
@@ -68,6 +70,9 @@ type Watcher struct {
 	nextSecond time.Time
 	nextKeep   time.Time // of baselines
 	nextFollow time.Time // of the policy in force
+	nextReady  time.Time // that it is tried whether rules could be put into force
+	sampled    time.Time // when a sample came last
+	seen       float64   // packets in this second, whatever became of them
 	followed   time.Time // when it was last as known
 	renewed    time.Time
 	passed     float64         // packets in this second
@@ -128,13 +133,15 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.sampler.Close()
-	defer func() { _ = w.Aside.from(w.Dev, unix.CPUSet{}) }()
+	defer w.Aside.from(w.Dev, unix.CPUSet{})
 	if err := w.read(ctx); err != nil {
 		return err
 	}
 	w.adopt(ctx)
 	now := time.Now()
 	w.followed = now
+	w.ready(ctx, now)
+	w.parts.looked(time.Time{}, 0)
 	w.nextTick, w.nextSecond, w.nextKeep = now, now.Add(secondEvery), now.Add(keepEvery)
 	defer func() { w.keepBaselines(time.Now()) }()
 	defer func() {
@@ -190,6 +197,8 @@ func (w *Watcher) read(ctx context.Context) error {
 		return err
 	}
 	w.base, w.state, w.link = p, state, w.sampler.Link()
+	w.parts.set(p.Detects)
+	w.nextReady = time.Time{}
 	var next []*unit
 	for _, d := range p.Detects {
 		u := &unit{Detect: d}
@@ -227,6 +236,8 @@ func (w *Watcher) read(ctx context.Context) error {
 func (w *Watcher) sample(s dataplane.Sampled) {
 	w.tell(&s)
 	w.cpus[s.CPU] += float64(s.Weight)
+	w.sampled = s.At
+	w.seen += float64(s.Weight)
 	if !s.Passed {
 		return
 	}
@@ -321,9 +332,7 @@ func (w *Watcher) aside() {
 		busy = busyOf(w.cpus, runtime.NumCPU())
 	}
 	clear(w.cpus)
-	if err := w.Aside.from(w.Dev, busy); err != nil {
-		w.Log("%s: %v", w.Dev, err)
-	}
+	w.Aside.from(w.Dev, busy)
 }
 
 // second does what is to be done each second.
@@ -336,6 +345,8 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	if w.Sampled != nil {
 		w.Sampled.Observe(w.Dev)
 	}
+	w.parts.looked(w.sampled, w.seen)
+	w.seen = 0
 	if !now.Before(w.nextKeep) {
 		w.keepBaselines(now)
 		w.nextKeep = now.Add(keepEvery)
@@ -352,7 +363,25 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	w.count(ctx, now)
 	w.passed = 0
 	w.change(ctx, now)
+	if !w.working && !w.busy() && !now.Before(w.nextReady) {
+		w.ready(ctx, now)
+	}
 	return nil
+}
+
+// ready finds out whether rules could be put into force, before there is a flood.
+func (w *Watcher) ready(ctx context.Context, now time.Time) {
+	if w.parts == nil || w.parts.rules == nil {
+		return
+	}
+	err := dataplane.LiveReady(ctx, w.Dev)
+	if dataplane.IsNotAttached(err) {
+		return // whoever follows the policy says so
+	}
+	if w.nextReady = now.Add(readyEvery); err != nil {
+		w.nextReady = now.Add(readyAgain)
+	}
+	w.parts.put(err, 0)
 }
 
 // follow goes on behind the policy in force. Live rules go into one that has come.
@@ -392,7 +421,7 @@ func (w *Watcher) inForce(ctx context.Context) (dataplane.PolicyState, error) {
 			return s, nil
 		}
 	}
-	return dataplane.PolicyState{}, fmt.Errorf("there is no policy on %s any more", w.Dev)
+	return dataplane.PolicyState{}, errNoPolicy
 }
 
 // Do runs fn in its turn in the loop. It is false when the watcher has ended.
@@ -407,4 +436,7 @@ func (w *Watcher) Do(fn func()) bool {
 	}
 }
 
-var errGone = errors.New("the interface is not watched any more")
+var (
+	errGone     = errors.New("the interface is not watched any more")
+	errNoPolicy = errors.New("the interface has no policy any more")
+)

@@ -56,6 +56,9 @@ type Store struct{ dir string }
 // Open is the store of a directory, which is made when something is put there.
 func Open(dir string) *Store { return &Store{dir} }
 
+// Path is the directory.
+func (s *Store) Path() string { return s.dir }
+
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".pcapng") }
 
 // Put keeps packets of an incident, in the place of those that were kept of it: MostPackets, spread

@@ -56,6 +56,7 @@ type Follower struct {
 	Rotations uint64
 	TooLong   uint64   // lines
 	Notes     []string // what was found, one sentence each; the caller empties it
+	Missing   error    // why there is no file at the path, as of the last Poll
 }
 
 // position is what Position writes.
@@ -259,8 +260,9 @@ func (w *Follower) look() error {
 		cur = w.files[n-1]
 	}
 	st, err := os.Stat(w.path)
+	w.Missing = nil
 	if errors.Is(err, fs.ErrNotExist) {
-		if cur != nil {
+		if w.Missing = err; cur != nil {
 			cur.rotated = true
 		}
 		return nil

@@ -53,6 +53,10 @@ type Incident struct {
 	Rules      []Rule     `json:"rules"`
 	Collateral Collateral `json:"collateral"`
 	Notes      []string   `json:"notes,omitempty"`
+	// Searches are those for rules that have ended, and Failed is why the last of them, or putting
+	// its rules into force, has not done what it should.
+	Searches int    `json:"searches"`
+	Failed   string `json:"failed,omitempty"`
 }
 
 // Step is the end of a part of the way from a flood to the first rule against it.
@@ -139,6 +143,9 @@ func (i *Incident) Tell() {
 	var b strings.Builder
 	s := &i.Seen
 	name := names[s.Kind]
+	if name == "" { // of a later version
+		name = "a flood"
+	}
 	fmt.Fprintf(&b, "%s%s", strings.ToUpper(name[:1]), name[1:])
 	if s.Destination != "" {
 		fmt.Fprintf(&b, " to %s", host(s.Destination))
@@ -174,8 +181,16 @@ func (i *Incident) tellDone(b *strings.Builder) {
 		packets += i.Rules[k].Packets
 	}
 	switch {
-	case len(i.Rules) == 0:
+	case i.Acted == nil && i.Failed != "":
+		fmt.Fprintf(b, "; its rules could not be put into force: %s", i.Failed)
+	case len(i.Rules) == 0 && i.State == Observed:
+		b.WriteString("; observed only, as its detector says")
+	case len(i.Rules) == 0 && i.Searches > 0:
 		b.WriteString("; no rule was found that is clean")
+	case len(i.Rules) == 0 && i.State == Open && i.Ended == nil:
+		b.WriteString("; rules are searched")
+	case len(i.Rules) == 0:
+		b.WriteString("; nothing was done")
 	case i.Acted == nil && i.State == Proposed:
 		fmt.Fprintf(b, "; %s proposed", count(len(i.Rules)))
 	case i.Acted == nil:

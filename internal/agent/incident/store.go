@@ -20,35 +20,39 @@ const (
 
 // Store is the incidents of a machine. It may be used by several goroutines.
 type Store struct {
-	mu   sync.Mutex
-	path string
-	all  []Incident // the oldest first
-	last int        // number that was given last
+	mu    sync.Mutex
+	file  *atomicfile.Kept
+	all   []Incident // the oldest first
+	last  int        // number that was given last
+	dirty bool       // the file lacks something
 	// Changed is told of an incident that is new, or whose state is another, if it is set. It waits
 	// for nothing.
 	Changed func(Incident)
-	// Damaged says why the file that was there could not be read; it lies beside the new one.
+	// Damaged says why the file that was there could not be read; it is put aside, to Aside.
 	Damaged error
 }
 
-type file struct {
+type contents struct {
 	Last      int        `json:"last"`
 	Incidents []Incident `json:"incidents"`
 }
 
-// OpenStore reads the file at path, which need not be there.
-func OpenStore(path string) (*Store, error) {
-	s := &Store{path: path}
-	var f file
-	var err error
-	if s.Damaged, err = atomicfile.ReadJSON(path, mostBytes, &f); err != nil {
-		return nil, fmt.Errorf("read incidents: %w", err)
+// OpenStore reads the file at path, which need not be there. What is wrong with it does not keep
+// incidents from being kept in memory.
+func OpenStore(path string) *Store {
+	s := &Store{file: atomicfile.Keep(path, mostBytes, 0o600)}
+	var c contents
+	if s.Damaged = s.file.Read(&c); s.Damaged == nil {
+		s.all, s.last = c.Incidents, c.Last
 	}
-	if s.Damaged == nil {
-		s.all, s.last = f.Incidents, f.Last
-	}
-	return s, nil
+	return s
 }
+
+// Path is where the file is.
+func (s *Store) Path() string { return s.file.Path() }
+
+// Aside is where a damaged file is put.
+func (s *Store) Aside() string { return s.file.Aside() }
 
 // Next is the number of a new incident.
 func (s *Store) Next() string {
@@ -58,7 +62,8 @@ func (s *Store) Next() string {
 	return strconv.Itoa(s.last)
 }
 
-// Put keeps an incident in the place of the one with its ID, and writes the file.
+// Put keeps an incident in the place of the one with its ID, and writes the file. Where that fails,
+// the incident is kept in memory, and Save tries again.
 func (s *Store) Put(i Incident) error {
 	i.Rules = append([]Rule{}, i.Rules...)
 	i.Rules = i.Rules[max(0, len(i.Rules)-mostRules):]
@@ -74,11 +79,30 @@ func (s *Store) Put(i Incident) error {
 	} else {
 		s.all[at] = i
 	}
-	text, err := json.MarshalIndent(file{s.last, s.all}, "", " ")
+	s.dirty = true
+	return s.save()
+}
+
+// Save writes the file, if it lacks something.
+func (s *Store) Save() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dirty {
+		return nil
+	}
+	return s.save()
+}
+
+func (s *Store) save() error {
+	text, err := json.MarshalIndent(contents{s.last, s.all}, "", " ")
 	if err != nil {
 		return fmt.Errorf("write incidents: %w", err)
 	}
-	return atomicfile.Write(s.path, text, 0o600)
+	if err := s.file.Write(text); err != nil {
+		return err
+	}
+	s.dirty = false
+	return nil
 }
 
 // find is the stage of an incident that is kept, the zero stage if none is.

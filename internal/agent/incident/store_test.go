@@ -10,10 +10,7 @@ import (
 // TestIncidentsOutliveTheProcess, the newest first, within their bound.
 func TestIncidentsOutliveTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "incidents.json")
-	s, err := OpenStore(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := OpenStore(path)
 	if got := s.List(); got == nil || len(got) != 0 {
 		t.Errorf("list %v", got)
 	}
@@ -30,10 +27,7 @@ func TestIncidentsOutliveTheProcess(t *testing.T) {
 	if err := s.Put(i); err != nil {
 		t.Fatal(err)
 	}
-	again, err := OpenStore(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := OpenStore(path)
 	all := again.List()
 	if len(all) != most || all[0].ID != "503" || all[0].State != Ended || all[0].Rules == nil {
 		t.Errorf("%d incidents, the first is %+v", len(all), all[0])
@@ -52,9 +46,12 @@ func TestADamagedFileIsPutAside(t *testing.T) {
 	if err := os.WriteFile(path, []byte("spoilt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenStore(path)
-	if err != nil || s.Damaged == nil {
-		t.Fatal(s, err)
+	s := OpenStore(path)
+	if s.Damaged == nil {
+		t.Fatal("nothing is wrong")
+	}
+	if err := s.Put(Incident{ID: s.Next(), Seen: Seen{Kind: "of a later version"}}); err != nil {
+		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(path + ".damaged"); err != nil || string(text) != "spoilt" {
 		t.Error(string(text), err)
@@ -85,8 +82,23 @@ func TestASentenceTellsWhatWasSeenAndDone(t *testing.T) {
 			Rules: []Rule{{State: Waiting}, {State: Waiting}}}},
 		{"A reflection flood from 203.0.113.0/24: 5000 packets/s, where 0 were usual and more " +
 			"than 3000 are too much; no rule was found that is clean", Incident{State: Open,
-			Seen: Seen{Kind: "reflection", Source: "203.0.113.0/24", Rate: 5000, Threshold: 3000,
-				Learned: true}}},
+			Searches: 1, Seen: Seen{Kind: "reflection", Source: "203.0.113.0/24", Rate: 5000,
+				Threshold: 3000, Learned: true}}},
+		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; rules " +
+			"are searched", Incident{State: Open, Seen: Seen{Kind: "udp", Rate: 9000,
+			Threshold: 3000, Learned: true}}},
+		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; " +
+			"observed only, as its detector says", Incident{State: Observed, Seen: Seen{Kind: "udp",
+			Rate: 9000, Threshold: 3000, Learned: true}}},
+		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; its " +
+			"rules could not be put into force: chmod: operation not permitted", Incident{
+			State: Open, Searches: 1, Failed: "chmod: operation not permitted",
+			Seen: Seen{Kind: "udp", Rate: 9000, Threshold: 3000, Learned: true}}},
+		{"A flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; nothing " +
+			"was " +
+			"done; it ended after 2s", Incident{State: Ended, Began: began,
+			Ended: at(2 * time.Second), Seen: Seen{Kind: "of a later version", Rate: 9000,
+				Threshold: 3000, Learned: true}}},
 	} {
 		if tt.i.Tell(); tt.i.Sentence != tt.want {
 			t.Errorf("%s\nwant %s", tt.i.Sentence, tt.want)

@@ -34,6 +34,7 @@ type State struct {
 	LagLines  int64  // the same in lines
 	Peers     int    // that are connected
 	Notes     []string
+	Waits     error // why nothing can come yet, though nothing has failed
 }
 
 // Options are what an inlet is opened with.
@@ -65,7 +66,8 @@ type file struct{ *follow.Follower }
 func (f *file) Kept() {}
 
 func (f *file) State() State {
-	s := State{TooLong: f.TooLong, Rotations: f.Rotations, LagBytes: f.Lag(), Notes: f.Notes}
+	s := State{TooLong: f.TooLong, Rotations: f.Rotations, LagBytes: f.Lag(), Notes: f.Notes,
+		Waits: f.Missing}
 	f.Notes = nil
 	return s
 }

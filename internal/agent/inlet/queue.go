@@ -57,7 +57,7 @@ func (q *queue) change(f func(*State)) {
 func (q *queue) fail(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.err = err
+	q.err, q.state.Waits = err, nil
 }
 
 // note adds a note.

@@ -55,7 +55,7 @@ func newRedis(s *policy.Source, wait time.Duration) *redis {
 	if !strings.Contains(s.List, "{") { // the same slot of a cluster
 		r.taken = "{" + s.List + "}:levee"
 	}
-	r.fail(fmt.Errorf("connecting to Redis at %s", s.Path))
+	r.state.Waits = fmt.Errorf("connecting to Redis at %s", s.Path)
 	go r.run()
 	return r
 }

@@ -83,6 +83,9 @@ func notePositions(tx *bbolt.Tx, positions map[string][]byte) error {
 
 // update is one transaction; after an error all is as before.
 func (l *Ledger) update(do func(*bbolt.Tx) error) error {
+	if l.db == nil {
+		return ErrClosed
+	}
 	before := l.leases
 	known := [2]int{len(l.words[0]), len(l.words[1])}
 	err := l.db.Update(do)
@@ -109,7 +112,7 @@ func (l *Ledger) Of(set, origin string, after []byte, visit func(Lease)) (next [
 		return nil, nil
 	}
 	start := binary.BigEndian.AppendUint16(nil, s)
-	err = l.db.View(func(tx *bbolt.Tx) error {
+	err = l.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
 		k, v := c.Seek(append(start, after...))
 		for n := 0; len(k) == keyBytes && string(k[:2]) == string(start); k, v = c.Next() {
@@ -139,7 +142,7 @@ func (l *Ledger) Entries(set string, entries []netip.Prefix, visit func(int, Lea
 	if !known {
 		return nil
 	}
-	return l.db.View(func(tx *bbolt.Tx) error {
+	return l.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
 		for i, p := range entries {
 			start := entryKey(n, p)

@@ -46,7 +46,11 @@ var ErrFull = errors.New("the ledger is full")
 // MaxLeases is how many leases a ledger holds, about 90 bytes each.
 const MaxLeases = 4 << 20
 
-// Ledger is open until Close.
+// ErrClosed is a ledger that is not open.
+var ErrClosed = errors.New("the ledger is not open")
+
+// Ledger is open until Close. The zero value is one that is not: it holds nothing, and takes
+// nothing.
 type Ledger struct {
 	db     *bbolt.DB
 	path   string
@@ -163,7 +167,7 @@ func (l *Ledger) abandon() {
 
 // verify reads all of it once.
 func (l *Ledger) verify() error {
-	return l.db.View(func(tx *bbolt.Tx) error {
+	return l.view(func(tx *bbolt.Tx) error {
 		for kind, name := range bucketNames {
 			err := tx.Bucket(name).ForEach(func(k, v []byte) error {
 				if len(k) != 2 || int(binary.BigEndian.Uint16(k)) != len(l.words[kind]) {
@@ -188,14 +192,30 @@ func (l *Ledger) verify() error {
 }
 
 // Close ends the use of the file.
-func (l *Ledger) Close() error { return l.db.Close() }
+func (l *Ledger) Close() error {
+	if l.db == nil {
+		return nil
+	}
+	return l.db.Close()
+}
+
+// IsOpen tells whether it is.
+func (l *Ledger) IsOpen() bool { return l.db != nil }
+
+// view runs fn on what the file holds.
+func (l *Ledger) view(fn func(*bbolt.Tx) error) error {
+	if l.db == nil {
+		return ErrClosed
+	}
+	return l.db.View(fn)
+}
 
 // Leases is how many there are, with those that have ended and were not swept yet.
 func (l *Ledger) Leases() int { return l.leases }
 
 // Bytes is the size of the file.
 func (l *Ledger) Bytes() (n int64) {
-	_ = l.db.View(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
+	_ = l.view(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
 	return n
 }
 
@@ -304,7 +324,7 @@ func (l *Ledger) record(tx *bbolt.Tx, b *bbolt.Bucket, of *Lease) error {
 
 // Position is what was noted last under a name, nil if nothing was.
 func (l *Ledger) Position(name string) (out []byte) {
-	_ = l.db.View(func(tx *bbolt.Tx) error {
+	_ = l.view(func(tx *bbolt.Tx) error {
 		if v := tx.Bucket(bucketPositions).Get([]byte(name)); v != nil {
 			out = append([]byte{}, v...)
 		}
@@ -316,7 +336,7 @@ func (l *Ledger) Position(name string) (out []byte) {
 // Each visits all leases, those of one entry behind each other, until visit returns false. It
 // changes nothing meanwhile.
 func (l *Ledger) Each(visit func(Lease) bool) error {
-	return l.db.View(func(tx *bbolt.Tx) error {
+	return l.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
 			lease, err := l.decode(k, v)
@@ -337,7 +357,7 @@ const swept = 50_000
 // Remove takes out the leases for which gone says so, and returns them.
 func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
 	var keys [][]byte
-	err = l.db.View(func(tx *bbolt.Tx) error {
+	err = l.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
 			lease, err := l.decode(k, v)
 			if err == nil && gone(lease) {

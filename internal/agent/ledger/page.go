@@ -22,7 +22,7 @@ func (l *Ledger) Page(after string, visit func(Lease) bool) (next string, err er
 	if err != nil || after != "" && len(from) != keyBytes {
 		return "", ErrPlace
 	}
-	err = l.db.View(func(tx *bbolt.Tx) error {
+	err = l.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
 		k, v := c.Seek(from)
 		if after != "" && bytes.Equal(k, from) {

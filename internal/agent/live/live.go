@@ -15,12 +15,13 @@ import (
 type Event struct {
 	ID       uint64    `json:"id" doc:"Grows by one with each event, from the start of the agent on."`
 	At       time.Time `json:"at" doc:"When."`
-	Kind     Kind      `json:"kind" enum:"alarm,refused,leased,withdrawn,repaired,policy,incident,lost" doc:"What it is about."`
+	Kind     Kind      `json:"kind" enum:"alarm,recovered,refused,leased,withdrawn,repaired,policy,incident,lost" doc:"What it is about."`
 	Text     string    `json:"text" doc:"One sentence."`
 	Set      string    `json:"set,omitempty" doc:"The set that it is about."`
 	Origin   string    `json:"origin,omitempty" doc:"Whose leases it is about."`
 	Entry    string    `json:"entry,omitempty" doc:"The entry, where it is one."`
 	Incident string    `json:"incident,omitempty" doc:"The id of the incident."`
+	Part     string    `json:"part,omitempty" doc:"The part of the agent that fails or works again."`
 	Count    int       `json:"count,omitempty" doc:"How many entries, leases or lost events."`
 }
 
@@ -30,6 +31,7 @@ type Kind string
 // Kinds of events.
 const (
 	Alarm     Kind = "alarm"     // somebody should look
+	Recovered Kind = "recovered" // what an alarm was about works again, or is no longer there
 	Refused   Kind = "refused"   // an entry would have held whom nothing may hold
 	Leased    Kind = "leased"    // leases are new or renewed
 	Withdrawn Kind = "withdrawn" // leases were taken back

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"levee/internal/agent/live"
+	"levee/internal/agent/part"
 )
 
 func tlsFor(host string) *tls.Config {
@@ -45,21 +47,23 @@ type Status struct {
 // Notifier tells the targets of a file. It is made by New.
 type Notifier struct {
 	path    string
-	log     func(format string, args ...any)
 	backoff []time.Duration
 
 	mu      sync.Mutex
 	workers []*worker
 	stamp   os.FileInfo
-	fault   string // why the file cannot be read
+	parts   *part.Register
+	file    *part.Part
 }
 
-// New makes a notifier for a file, which may come and change later.
-func New(path string, log func(format string, args ...any)) *Notifier {
-	return &Notifier{path: path, log: log, backoff: backoff}
+// New makes a notifier for a file, which may come and change later. parts is told of the file and
+// of each target.
+func New(path string, parts *part.Register) *Notifier {
+	return &Notifier{path: path, backoff: backoff, parts: parts,
+		file: parts.Begin(part.File, path, "")}
 }
 
-// Run tells of the events that watch sends until ctx ends.
+// Run tells of the events that watch sends until ctx ends, of those before it too.
 func (n *Notifier) Run(ctx context.Context,
 	watch func(ctx context.Context, after uint64, send func(uint64, *live.Event) error)) {
 	n.look(ctx)
@@ -75,7 +79,8 @@ func (n *Notifier) Run(ctx context.Context,
 			}
 		}
 	}()
-	watch(ctx, 0, func(_ uint64, e *live.Event) error {
+	// What has failed while the agent began is told too: all that there was.
+	watch(ctx, math.MaxUint64, func(_ uint64, e *live.Event) error {
 		n.give(e)
 		return nil
 	})
@@ -97,19 +102,25 @@ func (n *Notifier) look(ctx context.Context) {
 	if err != nil {
 		st = nil
 	}
-	if st == nil && n.stamp == nil || st != nil && n.stamp != nil && os.SameFile(st, n.stamp) &&
+	for _, w := range n.workers {
+		w.look()
+	}
+	if st == nil && n.stamp == nil {
+		n.file.Works()
+		return
+	}
+	if st != nil && n.stamp != nil && os.SameFile(st, n.stamp) &&
 		st.ModTime().Equal(n.stamp.ModTime()) {
 		return
 	}
-	all, err := Read(n.path)
+	all, err := decode(n.path)
 	if err != nil {
-		if n.fault != err.Error() {
-			n.fault = err.Error()
-			n.log("%v; whom it named before goes on to be notified", err)
-		}
+		n.file.Fails(part.Do(fmt.Errorf("%w; whom it named before goes on to be notified", err),
+			"mend it, or remove it and name the targets again: levee agent notify add"))
 		return
 	}
-	n.stamp, n.fault = st, ""
+	n.file.Works()
+	n.stamp = st
 	var next []*worker
 	for i := range all {
 		at := slices.IndexFunc(n.workers, func(w *worker) bool {
@@ -119,10 +130,15 @@ func (n *Notifier) look(ctx context.Context) {
 			next = append(next, n.workers[at])
 			continue
 		}
-		w := &worker{target: all[i], events: make(chan live.Event, queued), n: n}
+		w := &worker{target: all[i], events: make(chan live.Event, queued), n: n, fresh: true,
+			part: n.parts.Begin(part.Notification, all[i].Name, "")}
 		var own context.Context
 		own, w.stop = context.WithCancel(ctx)
-		go w.run(own)
+		w.look()
+		go func() {
+			w.part.Run(own, w.run)
+			w.part.End()
+		}()
 		next = append(next, w)
 	}
 	for _, w := range n.workers {
@@ -150,6 +166,11 @@ type worker struct {
 	events chan live.Event
 	stop   func()
 	n      *Notifier
+	part   *part.Part
+
+	// of the notifier alone
+	wrong bool // it may not be told
+	fresh bool // nobody has looked at it
 
 	mu    sync.Mutex
 	state Status
@@ -186,7 +207,7 @@ func (w *worker) offer(e *live.Event) {
 	switch {
 	case e.Kind == live.Lost:
 		lost = e.Count
-	case !slices.Contains(w.target.On, e.Kind):
+	case !w.target.asks(e.Kind):
 		return
 	default:
 		select {
@@ -202,22 +223,48 @@ func (w *worker) offer(e *live.Event) {
 	w.mu.Unlock()
 }
 
+// asks tells whether a target is told of a kind. Who hears an alarm hears when it is over.
+func (t *Target) asks(k live.Kind) bool {
+	if k == live.Recovered {
+		k = live.Alarm
+	}
+	return slices.Contains(t.On, k)
+}
+
 // next is how long it takes until the limit allows another message; 0: now.
 func (w *worker) next(now time.Time) time.Duration {
 	l := w.target.Limit
-	if len(w.sent) < l.Most {
+	if l.Most < 1 || len(w.sent) < l.Most {
 		return 0
 	}
 	return max(0, w.sent[len(w.sent)-l.Most].Add(l.Per).Sub(now))
 }
 
-func (w *worker) run(ctx context.Context) {
+// look tells what is known before anything is sent: whether the target is one that may be told.
+func (w *worker) look() {
+	err := w.target.Check()
+	switch {
+	case err != nil:
+		w.fails(err)
+	case w.wrong || w.fresh:
+		w.part.Works()
+	}
+	w.wrong, w.fresh = err != nil, false
+}
+
+func (w *worker) fails(err error) {
+	w.part.Fails(part.Do(err, "levee agent notify test "+w.target.Name+" tries it; levee agent "+
+		"notify list shows all"))
+}
+
+// run tells the target until ctx ends.
+func (w *worker) run(ctx context.Context) error {
 	summary := time.NewTimer(time.Hour)
 	summary.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-summary.C:
 			w.summarise(ctx)
 		case e := <-w.events:
@@ -234,7 +281,7 @@ func (w *worker) run(ctx context.Context) {
 
 func messageOf(e *live.Event) *Message {
 	m := newMessage(e.Kind, e.Text, e.At.UTC())
-	m.Event = &Event{e.Set, e.Origin, e.Entry, e.Incident, e.Count}
+	m.Event = &Event{e.Set, e.Origin, e.Entry, e.Incident, e.Part, e.Count}
 	return m
 }
 
@@ -255,7 +302,7 @@ func (w *worker) hold(e *live.Event) {
 func (w *worker) summarise(ctx context.Context) {
 	var parts []string
 	total := 0
-	for _, k := range Kinds {
+	for _, k := range append(slices.Clip(Kinds), live.Recovered) {
 		if n := w.held[k]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, k))
 			total += n
@@ -277,6 +324,9 @@ func (w *worker) tell(ctx context.Context, m *Message) {
 	w.sent = w.sent[max(0, len(w.sent)-w.target.Limit.Most):]
 	var err error
 	for try := 0; ; try++ {
+		if err = w.target.Check(); err != nil {
+			break
+		}
 		if err = w.target.Send(ctx, m); err == nil || errors.As(err, new(permanent)) ||
 			try == len(w.n.backoff) {
 			break
@@ -288,15 +338,17 @@ func (w *worker) tell(ctx context.Context, m *Message) {
 		}
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if err == nil {
 		w.state.Sent++
 		w.state.Error = ""
-		return
+	} else {
+		w.state.Failed++
+		w.state.Error = err.Error()
 	}
-	w.state.Failed++
-	if w.state.Error != err.Error() {
-		w.n.log("notify %s: %v", w.target.Name, err)
+	w.mu.Unlock()
+	if err == nil {
+		w.part.Saw(time.Now(), "a message about "+string(m.Kind))
+	} else {
+		w.fails(err)
 	}
-	w.state.Error = err.Error()
 }

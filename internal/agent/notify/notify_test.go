@@ -71,7 +71,7 @@ func running(t *testing.T, targets ...Target) (*Notifier, *live.Hub) {
 			t.Fatal(err)
 		}
 	}
-	n := New(path, t.Logf)
+	n := New(path, nil)
 	n.backoff = []time.Duration{time.Millisecond, time.Millisecond}
 	n.look(t.Context())
 	hub := &live.Hub{}

@@ -47,6 +47,7 @@ type Event struct {
 	Origin   string `json:"origin,omitempty"`
 	Entry    string `json:"entry,omitempty"`
 	Incident string `json:"incident,omitempty"`
+	Part     string `json:"part,omitempty"`
 	Count    int    `json:"count,omitempty"`
 }
 

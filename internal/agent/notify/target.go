@@ -229,8 +229,19 @@ func NewSecret() string {
 // ErrNoTarget is that a name has no target.
 var ErrNoTarget = errors.New("there is no target of this name: levee agent notify list shows them")
 
-// Read reads a file of targets, which need not be there.
+// Read reads a file of targets, which need not be there, and checks each of them.
 func Read(path string) ([]Target, error) {
+	all, err := decode(path)
+	for i := range all {
+		if err := all[i].Check(); err != nil {
+			return nil, fmt.Errorf("target %q in %s: %w", all[i].Name, path, err)
+		}
+	}
+	return all, err
+}
+
+// decode reads a file of targets as they are.
+func decode(path string) ([]Target, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -243,11 +254,6 @@ func Read(path string) ([]Target, error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&all); err != nil {
 		return nil, fmt.Errorf("the file %s of whom to notify is damaged: %w", path, err)
-	}
-	for i := range all {
-		if err := all[i].Check(); err != nil {
-			return nil, fmt.Errorf("target %q in %s: %w", all[i].Name, path, err)
-		}
 	}
 	return all, nil
 }

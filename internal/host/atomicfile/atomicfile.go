@@ -3,7 +3,6 @@
 package atomicfile
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -80,30 +79,4 @@ func keepOwner(tmp *os.File, old fs.FileInfo) error {
 		return nil
 	}
 	return tmp.Chown(int(was.Uid), int(was.Gid))
-}
-
-// ReadJSON reads a file that Write has written, and which need not be there, into v. damaged says
-// why it is more than most bytes, or no such JSON: then it has been put aside as PATH.damaged, and
-// v may hold a part of it.
-func ReadJSON(path string, most int64, v any) (damaged, err error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > most {
-		damaged = fmt.Errorf("%d bytes are more than the %d that there may be", info.Size(), most)
-	} else {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		damaged = json.Unmarshal(text, v)
-	}
-	if damaged != nil {
-		err = os.Rename(path, path+".damaged")
-	}
-	return damaged, err
 }

@@ -1,0 +1,44 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/kernel"
+)
+
+// LiveReady tells whether this process could put live rules into force on an interface, as far as
+// that is known without doing it: whether it may lock, make a map, pin it, and describe a
+// generation. A service whose sandbox is too narrow is found out before there is a flood. What it
+// makes it takes away; what is left by one that was killed is a generation without a description,
+// which the next command removes.
+func LiveReady(ctx context.Context, dev string) error {
+	return transactOn(ctx, dev, func(s *store, a *attachment) (err error) {
+		if err := s.mount(); err != nil {
+			return err
+		}
+		n := 1
+		for have := range a.gens {
+			n = max(n, have+1)
+		}
+		dir, file := s.pins(a.key, n), s.files(a.key, n)
+		defer func() { err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(file)) }()
+		if err := makeDirs(dir); err != nil {
+			return kernel.Refuse(err, "create the directory of pins")
+		}
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "ready", Type: ebpf.Array, KeySize: 4,
+			ValueSize: 8, MaxEntries: 1})
+		if err != nil {
+			return kernel.Refuse(err, "make a map")
+		}
+		defer m.Close()
+		if err := pinFile(m, filepath.Join(dir, "ready"), fileMode); err != nil {
+			return err
+		}
+		return writeJSON(file, struct{}{})
+	})
+}

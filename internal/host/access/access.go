@@ -1,0 +1,140 @@
+// Package access says what to do where this process may not read or write a file: which group a
+// service has to join, what its unit hides from it.
+//
+// In goes a path with the error that it met, out comes what to type. It changes nothing.
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Read is what to do where a file cannot be read, "" if that is not known.
+func Read(path string, err error) string {
+	hidden := hiddenFrom(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && hidden != "":
+		return hidden
+	case errors.Is(err, fs.ErrNotExist):
+		return "look whether " + path + " is the right path, and whether its program runs"
+	case !errors.Is(err, fs.ErrPermission):
+		return ""
+	case hidden != "":
+		return hidden
+	}
+	for _, p := range append(above(path), path) {
+		st, err := os.Stat(p)
+		if err != nil {
+			return ""
+		}
+		if what := denied(p, st, p != path); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+// Write is what to do where a file of this process's cannot be written, "" if that is not known.
+func Write(path string, err error) string {
+	dir := filepath.Dir(path)
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "make room: df -h " + dir
+	case errors.Is(err, syscall.EROFS):
+		return "let it be written: findmnt -T " + dir + " says which file system is read-only"
+	case errors.Is(err, fs.ErrPermission):
+		return "let its user write: ls -ld " + dir + " " + path
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR),
+		errors.Is(err, fs.ErrExist):
+		return "move away what is in its place: ls -ld " + dir + " " + path
+	}
+	return ""
+}
+
+// above are the directories of a path, the root first.
+func above(path string) (out []string) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		out = append([]string{dir}, out...)
+		if dir == filepath.Dir(dir) {
+			return out
+		}
+	}
+}
+
+// denied is what to do about a file that may not be read, or a directory that may not be entered;
+// "" if it may.
+func denied(path string, st fs.FileInfo, dir bool) string {
+	need, letter := uint32(unix.R_OK), "r"
+	if dir {
+		need, letter = unix.X_OK, "x"
+	}
+	if unix.Faccessat(unix.AT_FDCWD, path, need, unix.AT_EACCESS) == nil {
+		return ""
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	group := groupName(sys.Gid)
+	if uint32(st.Mode().Perm())>>3&need == 0 {
+		return fmt.Sprintf("let the group read it: chmod g+%s %s, and then let %s join the group "+
+			"%s (SupplementaryGroups=%[4]s)", letter, path, Unit(), group)
+	}
+	if groups, err := os.Getgroups(); err == nil && slices.Contains(groups, int(sys.Gid)) {
+		return ""
+	}
+	return fmt.Sprintf("let %s join the group %s, whose %s is: systemctl edit %[1]s, with "+
+		"[Service] SupplementaryGroups=%[2]s; then systemctl restart %[1]s", Unit(), group, path)
+}
+
+func groupName(gid uint32) string {
+	id := strconv.Itoa(int(gid))
+	if g, err := user.LookupGroupId(id); err == nil {
+		return g.Name
+	}
+	return id
+}
+
+// hiddenFrom is what to do about a path that the sandbox of a service hides from it; "" if it
+// hides none.
+func hiddenFrom(path string) string {
+	if os.Getenv("INVOCATION_ID") == "" { // no service of systemd
+		return ""
+	}
+	within := func(dirs ...string) bool {
+		return slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(path, d) })
+	}
+	switch {
+	case within("/home/", "/root/", "/run/user/"):
+		return fmt.Sprintf("the unit hides %s from it (ProtectHome=yes): let the program write "+
+			"below /var/log, or systemctl edit %s, with [Service] ProtectHome=read-only; then "+
+			"systemctl restart %[2]s", path, Unit())
+	case within("/tmp/", "/var/tmp/"):
+		return fmt.Sprintf("the unit has a /tmp of its own (PrivateTmp=yes): let the program "+
+			"write below /var/log, or systemctl edit %s, with [Service] PrivateTmp=no; then "+
+			"systemctl restart %[1]s", Unit())
+	}
+	return ""
+}
+
+// Unit is the service that this process is, or the agent's.
+func Unit() string {
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	_, path, _ := strings.Cut(strings.TrimSpace(string(text)), "::")
+	if name := filepath.Base(path); strings.HasPrefix(name, "levee") {
+		if unit, ok := strings.CutSuffix(name, ".service"); ok {
+			return unit
+		}
+	}
+	return "levee-agent"
+}

@@ -1,0 +1,119 @@
+package access
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const childEnv = "LEVEE_TEST_READ"
+
+// TestMain reads a file, for a child that may not.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		f, err := os.Open(path)
+		if err == nil {
+			f.Close()
+		}
+		os.Stdout.WriteString(Read(path, err))
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// readAs is what a process of nobody is told that may not read a file.
+func readAs(t *testing.T, path string) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childEnv+"="+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestWhoMayNotReadALogIsToldTheGroup to join: of the file, or of the directory on the way.
+func TestWhoMayNotReadALogIsToldTheGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to run as another user")
+	}
+	root, err := os.MkdirTemp("", "access") // that of the test is root's alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	put := func(path string, mode fs.FileMode, gid int) string {
+		path = filepath.Join(root, path)
+		if strings.HasSuffix(path, ".log") {
+			err = os.WriteFile(path, nil, 0o600)
+		} else {
+			err = os.Mkdir(path, 0o700)
+		}
+		if err == nil {
+			err = os.Chown(path, 0, gid)
+		}
+		if err == nil {
+			err = os.Chmod(path, mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const adm = 4 // of Debian and systemd
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open := put("open.log", 0o644, 0)
+	if got := readAs(t, open); got != "" {
+		t.Errorf("a file that may be read: %q", got)
+	}
+	log := put("access.log", 0o640, adm)
+	if got := readAs(t, log); !strings.Contains(got, "SupplementaryGroups="+groupName(adm)) ||
+		!strings.Contains(got, log) {
+		t.Errorf("a log of a group: %q", got)
+	}
+	own := put("own.log", 0o600, adm)
+	if got := readAs(t, own); !strings.Contains(got, "chmod g+r "+own) {
+		t.Errorf("a log of its owner alone: %q", got)
+	}
+	dir := put("dir", 0o750, adm)
+	below := put("dir/below.log", 0o644, adm)
+	if got := readAs(t, below); !strings.Contains(got, "SupplementaryGroups=") ||
+		!strings.Contains(got, dir+" is") {
+		t.Errorf("a log in a directory of a group: %q", got)
+	}
+}
+
+// TestWhatAUnitHidesIsTold, where a path below /home or /tmp is not there for it.
+func TestWhatAUnitHidesIsTold(t *testing.T) {
+	t.Setenv("INVOCATION_ID", "")
+	if got := Read("/home/x/a.log", fs.ErrNotExist); strings.Contains(got, "ProtectHome") {
+		t.Error(got)
+	}
+	t.Setenv("INVOCATION_ID", "0123")
+	for path, want := range map[string]string{"/home/x/a.log": "ProtectHome=read-only",
+		"/tmp/a.log": "PrivateTmp=no", "/var/log/a.log": "/var/log/a.log is the right path"} {
+		if got := Read(path, fs.ErrNotExist); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestWhatCannotBeWritten(t *testing.T) {
+	for err, want := range map[error]string{syscall.ENOSPC: "df -h /var/lib/levee",
+		syscall.EROFS: "findmnt -T /var/lib/levee", fs.ErrPermission: "ls " +
+			"-ld", errors.New("x"): ""} {
+		if got := Write("/var/lib/levee/agent.db", err); !strings.Contains(got, want) ||
+			want == "" && got != "" {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+}
