@@ -78,8 +78,8 @@ enum frag { MORE = 1, FIRST = 2 };
 // context is an argument of its own, and who wants the packet takes its bounds from the context.
 struct env {
 	struct key key;
-	__u64 effects; // what rules leave for the program's end; only there if a rule does
 	__u64 inner;   // which matches on the packet within a tunnel hold; only there if a rule has one
+	__u64 effects; // what rules leave for the program's end; only there if a rule does
 };
 
 #define MAX_EXT 8

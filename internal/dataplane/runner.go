@@ -51,6 +51,7 @@ type Counter struct {
 type Runner struct {
 	program  *codegen.Program
 	loaded   *loaded
+	entry    *ebpf.Program // where frames come in: that of loaded, or one that hands them on to it
 	hook     ebpf.ProgramType
 	link     packet.Link
 	trace    []byte // memory of the map LastSlot, nil without one
@@ -75,7 +76,8 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{program: p, loaded: l, hook: l.prog.Type(), link: p.Link, sets: map[string]*set{}}
+	r := &Runner{program: p, loaded: l, entry: l.prog, hook: l.prog.Type(), link: p.Link,
+		sets: map[string]*set{}}
 	if m := l.holding(codegen.LastSlot); m != nil {
 		if r.trace, err = mapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -138,6 +140,12 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 // truncated-ethernet or truncated-ip, by the policy's rules for malformed frames, and counts them
 // where the program would.
 func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error) {
+	return r.EvalWith(frame, nil)
+}
+
+// EvalWith is Eval with a context: struct __sk_buff of include/uapi/linux/bpf.h, as far as
+// BPF_PROG_RUN lets it be said.
+func (r *Runner) EvalWith(frame, context []byte) (slot int, verdict action.Action, err error) {
 	if r.trace == nil {
 		return 0, action.Drop, errors.New("run program: it was not compiled with Target.Trace")
 	}
@@ -154,7 +162,10 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
 	atomic.StoreUint32(word, noSlot)
 	run := ebpf.RunOptions{Data: frame, DataOut: r.answer, Repeat: 1}
-	ret, err := r.loaded.prog.Run(&run)
+	if context != nil {
+		run.Context = context
+	}
+	ret, err := r.entry.Run(&run)
 	if err != nil {
 		return 0, action.Drop, runError(err, len(frame))
 	}
@@ -168,6 +179,16 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 	}
 	verdict, err = r.verdict(ret)
 	return int(decided), verdict, err
+}
+
+// EnterBy has frames come in by a program that somebody makes, and that hands them on to the one
+// that judges.
+func (r *Runner) EnterBy(way func(judges *ebpf.Program) (*ebpf.Program, error)) error {
+	p, err := way(r.loaded.prog)
+	if err == nil {
+		r.entry = p
+	}
+	return err
 }
 
 // evalShort does for a frame of less than 14 bytes what the program does for every

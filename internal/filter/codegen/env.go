@@ -61,12 +61,12 @@ const (
 // one.
 func (c *compiler) envBytes() int {
 	switch {
-	case c.plan.LooksInside():
-		return int(unsafe.Sizeof(parseEnv{}))
 	case c.anyEffects:
-		return int(unsafe.Offsetof(parseEnv{}.Inner))
+		return int(unsafe.Sizeof(parseEnv{}))
+	case c.asksInside():
+		return int(unsafe.Offsetof(parseEnv{}.Effects))
 	}
-	return int(unsafe.Offsetof(parseEnv{}.Effects))
+	return int(unsafe.Offsetof(parseEnv{}.Inner))
 }
 
 // clearEnv fills the environment, of which the fast path stores what rules ask for: functions

@@ -44,7 +44,9 @@ func (c *compiler) fastPath() {
 	case !c.target.Frags:
 		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
 	}
-	c.noTunnel() // before the first way to "slow"
+	// Before any way to "slow": these are written on all of them.
+	c.noTunnel()
+	c.Emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
 	if c.target.Hook == TCX {
 		c.Emit(
 			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
@@ -55,7 +57,6 @@ func (c *compiler) fastPath() {
 		)
 	}
 	c.need(int32(c.ipAt()) + ip4Bytes)
-	c.Emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
 	if c.target.Link == packet.L3 {
 		c.byVersion()
 		return

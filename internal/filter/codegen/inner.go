@@ -15,10 +15,13 @@ import (
 // that holds, and this one if there is such a packet. It is 0 of a packet that is no tunnel.
 const withinBit = 63
 
+// asksInside reports whether a rule asks for the word, also where nobody looks into tunnels.
+func (c *compiler) asksInside() bool { return len(c.plan.Program.Inners) > 0 }
+
 // noTunnel begins with the word for a packet that is none. The verifier must not know that it is 0:
 // it would walk the rules once for this, and once for what is found in tunnels.
 func (c *compiler) noTunnel() {
-	if !c.plan.LooksInside() {
+	if !c.asksInside() {
 		return
 	}
 	c.Emit(
@@ -78,12 +81,8 @@ func (c *compiler) lookInside() {
 	}
 	c.Emit(asm.Ja.Label(none))
 	c.Label(found)
-	// Nobody else has written these, and older kernels want all of the environment written.
-	if !c.rowInEnv {
+	if !c.rowInEnv { // nobody else has written it
 		c.Emit(asm.StoreImm(asm.R10, rowAt, 0, asm.Word))
-	}
-	if !c.anyEffects {
-		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord))
 	}
 	c.giveEnv()
 	c.context(asm.R2)

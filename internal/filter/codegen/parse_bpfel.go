@@ -16,8 +16,8 @@ import (
 type parseEnv struct {
 	_       structs.HostLayout
 	Key     parseKey
-	Effects uint64
 	Inner   uint64
+	Effects uint64
 }
 
 type parseKey struct {

@@ -31,16 +31,39 @@ var (
 type compiled struct {
 	*dataplane.Runner
 	hook codegen.Hook
+	way  *arrival // nil: frames come to it as they are
 }
 
 // Eval leaves out what BPF_PROG_RUN does not make a socket buffer of: an IP packet that ends
 // within its header (net/bpf/test_run.c).
 func (c compiled) Eval(frame []byte) (int, action.Action, error) {
-	slot, verdict, err := c.Runner.Eval(frame)
+	var context []byte
+	if c.way != nil {
+		frame, context = c.way.split(frame)
+	}
+	slot, verdict, err := c.Runner.EvalWith(frame, context)
 	if c.hook == codegen.TCX && len(frame) < 14+40 && errors.Is(err, unix.EINVAL) {
 		return 0, action.Drop, ErrNotRun
 	}
 	return slot, verdict, err
+}
+
+// Answer is that to the last frame.
+func (c compiled) Answer() []byte {
+	answer := c.Runner.Answer()
+	if c.way != nil {
+		answer = c.way.whole(answer)
+	}
+	return answer
+}
+
+// Close ends the program, and what is in front of it.
+func (c compiled) Close() error {
+	err := c.Runner.Close()
+	if c.way != nil {
+		err = errors.Join(err, c.way.close())
+	}
+	return err
 }
 
 // Packets adapts the counters that every policy keeps.
@@ -115,6 +138,11 @@ func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runn
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
+	way, err := arriveAt(r, program, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { way.close() })
 	return r
 }
 
@@ -136,7 +164,11 @@ func compileCase(c Case, records bool) (compiled, error) {
 	if err := fill(r, c); err != nil {
 		return compiled{}, errors.Join(fmt.Errorf("seed %d: %w", c.Seed, err), r.Close())
 	}
-	return compiled{r, target.Hook}, nil
+	way, err := arriveAt(r, program, c.Seed)
+	if err != nil {
+		return compiled{}, errors.Join(fmt.Errorf("seed %d: %w", c.Seed, err), r.Close())
+	}
+	return compiled{r, target.Hook, way}, nil
 }
 
 // fill puts the entries of c into the dynamic sets of r, and waits until those whose lease is to

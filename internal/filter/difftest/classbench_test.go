@@ -104,7 +104,7 @@ func compareSet(t *testing.T, name string, packets int, read func() ([]byte, err
 		return
 	}
 	stats, err := Compare(t.Context(), c,
-		compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
+		compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP, nil})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestExamplesAgreeWithTheOracle(t *testing.T) {
 			if err := fill(full, c); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Compare(t.Context(), c, compiled{full, codegen.XDP}); err != nil {
+			if _, err := Compare(t.Context(), c, compiled{full, codegen.XDP, nil}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -87,7 +87,7 @@ func compareHanded(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	p := parsed(t, name, h.Text)
-	stats, err := h.compare(p, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
+	stats, err := h.compare(p, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP, nil})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +109,12 @@ func TestHandedComparisonsAreThoseOfTheOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats, err := h.compare(p, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
+	stats, err := h.compare(p, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP, nil})
 	if err != nil {
 		t.Fatal(err)
 	}
 	whole, err := Compare(t.Context(), c,
-		compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
+		compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP, nil})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestHandedComparisonsAreThoseOfTheOracle(t *testing.T) {
 	}
 	other := parsed(t, "other", imported(t, "other", filters(4, 60)))
 	var d *Difference
-	_, err = h.compare(other, compiled{load(t, other, codegen.Target{CPUs: 1}), codegen.XDP})
+	_, err = h.compare(other, compiled{load(t, other, codegen.Target{CPUs: 1}), codegen.XDP, nil})
 	if !errors.As(err, &d) {
 		t.Errorf("another policy agrees with what was handed over: %v", err)
 	}
