@@ -34,6 +34,7 @@ export const me = () => json("GET", "me");
 export const login = (token) => json("POST", "login", { body: { token } });
 export const logout = () => json("POST", "logout");
 export const status = () => json("GET", "status");
+export const parts = () => json("GET", "parts");
 
 // series: one of levee's packed answers. A header as JSON, its length before it, and values behind it: for each series
 // a 32-bit float for each point, NaN where nobody looked (internal/agent/dashboard/series.go).

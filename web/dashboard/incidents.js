@@ -2,14 +2,18 @@
 import * as api from "./api.js";
 import { $, ask, el, empty, replace, said } from "./dom.js";
 import { duration, moment, number, percent, plain, unix, whole } from "./format.js";
+import { title, watching } from "./health.js";
 
 const states = { open: "going on", ended: "over", undone: "undone", proposed: "proposed", observed: "observed" };
-let may = false, list = [], after = () => {};
+let may = false, list = [], watched = [], after = () => {};
 export const allow = (yes) => { may = yes; };
 export const onAct = (f) => { after = f; };
 export const open = () => list.filter((i) => i.state === "open").length;
 const proposed = () => list.filter((i) => i.state === "proposed").length;
-export const summary = () => [open() ? `${open()} going on` : "none going on", proposed() ? `${proposed()} proposed` : ""].filter(Boolean).join(", ");
+// unwatched tells whether a flood could be there that nobody would see.
+export const unwatched = () => { const w = watching(watched); return !w.looks.length || w.not.some((p) => p.kind === "detector" || p.kind === "policy"); };
+const none = () => { const w = watching(watched); return !w.looks.length ? "nobody looks" : unwatched() ? "not looked for everywhere" : "none going on"; };
+export const summary = () => [open() ? `${open()} going on` : none(), proposed() ? `${proposed()} proposed` : ""].filter(Boolean).join(", ");
 
 const step = (title, when, ...what) => el("li", {}, el("span", { class: "step" }, title), when ? el("time", { datetime: when }, moment(unix(when), 1)) : null, " ", ...what);
 const rates = (o) => `${number(o.packets_per_second, "packets/s")}, ${number(o.bits_per_second, "bit/s")}`;
@@ -53,17 +57,28 @@ const card = (i) => {
     long ? el("details", { "data-key": `story ${i.id}` }, el("summary", {}, "The story"), body) : body, buttons.length ? el("p", { class: "actions" }, buttons) : null);
 };
 
+// notices say where nobody looks.
+const notices = () => watching(watched).not.map((p) => el("p", { class: "unwatched" }, el("strong", {}, said(title(p)), p.state === "waits" ? " waits" : " does not work"), ` since ${moment(unix(p.since))}: `, said(p.error), p.do ? [el("br"), "To do: ", said(p.do)] : null));
+const nothing = () => {
+  const w = watching(watched), story = "When a detector of the policy sees a flood, its story stands here: what was before, what was seen and done, what it cost the good traffic, and how it ended.";
+  if (!w.any) return empty("Nobody looks for floods", "No policy in force says detect. ", story);
+  if (!w.looks.length) return empty("Nobody looks for floods at this moment", story);
+  return empty("No flood was seen", ...w.looks.map((p) => el("span", {}, said(title(p)), ` has looked since ${moment(unix(p.since))}. `)), story);
+};
+
 let shown = "";
 export const load = async () => {
-  list = ((await api.incidents()).incidents || []).slice().sort((a, b) => unix(b.began) - unix(a.began)).slice(0, 100);
+  const got = await api.incidents();
+  watched = got.watched || [];
+  list = (got.incidents || []).slice().sort((a, b) => unix(b.began) - unix(a.began)).slice(0, 100);
   const rank = (i) => (i.state === "open" ? 0 : i.state === "proposed" ? 1 : 2);
   list.sort((a, b) => rank(a) - rank(b));
-  const text = JSON.stringify([list, may]);
+  const text = JSON.stringify([list, may, watched.map((p) => [p.kind, p.name, p.dev, p.state, p.since, p.error, p.do])]);
   if (text === shown) return;
   shown = text;
   const holder = $("incidents").querySelector(".list"), opened = new Set([...holder.querySelectorAll("details[open]")].map((d) => d.dataset.key)), top = holder.scrollTop;
-  $("incidents-count").textContent = list.length ? `${summary()}, ${list.length} in all` : "";
-  replace(holder, list.length ? list.map(card) : empty("Nothing has happened", "When a detector of the policy sees a flood, its story stands here: what was before, what was seen and done, what it cost the good traffic, and how it ended."));
+  $("incidents-count").textContent = list.length ? `${summary()}, ${list.length} in all` : summary();
+  replace(holder, notices(), list.length ? list.map(card) : nothing());
   for (const d of holder.querySelectorAll("details")) d.open = opened.has(d.dataset.key);
   holder.scrollTop = top;
 };

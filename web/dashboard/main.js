@@ -4,6 +4,7 @@ import * as compare from "./compare.js";
 import { $, el, replace, said } from "./dom.js";
 import * as events from "./events.js";
 import { duration, number, plain } from "./format.js";
+import * as health from "./health.js";
 import * as incidents from "./incidents.js";
 import * as policy from "./policy.js";
 import * as sets from "./sets.js";
@@ -68,13 +69,18 @@ const policyNow = async () => {
 let agent = null;
 const status = async () => {
   agent = await api.status();
-  const alarms = (agent.alarms || []).slice(-3).map((a) => el("p", {}, el("strong", {}, "Alarm "), said(a.text)));
+  // What does not work comes first, and stays until it does.
+  const all = (agent.alarms || []).slice().sort((a, b) => (b.part ? 1 : 0) - (a.part ? 1 : 0)), most = 4;
+  const alarms = all.slice(0, most).map((a) => el("p", {}, el("strong", {}, "Alarm "), said(a.text)));
+  if (all.length > most) alarms.push(el("p", {}, el("a", { href: "#health" }, `${all.length - most} more`)));
   replace($("alarms"), alarms);
   $("alarms").hidden = !alarms.length;
 };
 const tiles = () => traffic.tiles((tile) => {
-  const open = incidents.open(), out = [tile("Incidents", String(open), incidents.summary().replace(/^\d+ /, ""), open ? "drop" : "")];
+  const open = incidents.open(), out = [tile("Incidents", String(open), incidents.summary().replace(/^\d+ /, ""), open || incidents.unwatched() ? "drop" : "")];
   out.push(tile("In sets", number(sets.count()), sets.all().length === 1 ? "entries in 1 set" : `entries in ${sets.all().length} sets`));
+  const bad = health.failing().length;
+  if (health.all().length) out.push(tile("Parts", bad ? String(bad) : "all", bad ? `of ${health.all().length} do not work` : "of the agent work", bad ? "drop" : ""));
   if (agent) out.push(tile("Enforced", [String(Math.floor(agent.enforced_percent * 10) / 10), el("small", {}, " %")], `of ${number(agent.compare?.entries ?? 0, "leased entries")}`));
   return out;
 });
@@ -84,6 +90,7 @@ every(3, () => incidents.load());
 every(5, () => sets.load());
 every(5, policyNow);
 every(5, status);
+every(5, health.load);
 every(5, traffic.talkers);
 
 // ---- log in ----
@@ -153,7 +160,7 @@ $("keys").addEventListener("click", () => $("help").showModal());
 
 const go = (id) => { const e = $(id); e.scrollIntoView(); (id === "traffic" ? $("plot") : e).focus({ preventScroll: true }); };
 const keys = {
-  t: () => go("traffic"), i: () => go("incidents"), s: () => go("sets"), p: () => go("policy"), e: () => go("events"),
+  t: () => go("traffic"), i: () => go("incidents"), s: () => go("sets"), p: () => go("policy"), e: () => go("events"), a: () => go("health"),
   "[": traffic.actions.back, "]": traffic.actions.forth, "+": traffic.actions.closer, "=": traffic.actions.closer, "-": traffic.actions.wider, "−": traffic.actions.wider,
   l: traffic.actions.live, d: turn, "?": () => $("help").showModal(),
   "/": () => { $("set-find")?.scrollIntoView({ block: "center" }); $("set-find")?.focus(); },

@@ -18,6 +18,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/history"
+	"levee/internal/agent/part"
 	"levee/web"
 )
 
@@ -29,6 +30,7 @@ type demo struct {
 	sets    map[string][]demoEntry
 	states  map[string]string // of incidents
 	hostile bool
+	blind   bool // its detector fails
 	now     time.Time
 	stop    func()
 	url     string
@@ -339,18 +341,49 @@ func (d *demo) routes() []api.Route {
 			return demoList[map[string]any]{Interfaces: []map[string]any{{"dev": "eth0"}}}
 		}),
 		get("/api/v1/status", func() any {
-			return map[string]any{"enforced_percent": 100.0, "alarms": []any{},
+			return map[string]any{"enforced_percent": 100.0, "alarms": d.alarms(),
 				"compare": map[string]any{"entries": len(d.sets["abusers"])}}
 		}),
+		get("/api/v1/parts", func() any { return map[string]any{"parts": d.parts()} }),
 		get("/api/v1/sets", func() any {
 			return demoList[demoSet]{Sets: []demoSet{{Name: "abusers", Dev: "eth0",
 				Entries: len(d.sets["abusers"]), Max: 100_000, LeaseSeconds: 3600}}}
 		}),
 		get("/api/v1/incidents", func() any {
-			return demoList[any]{Incidents: d.incidents()}
+			return map[string]any{"incidents": d.incidents(), "watched": d.parts()[:2]}
 		}),
 		act("undo", "undone"), act("apply", "open"),
 		d.entriesRoute(), api.Stream("/api/v1/events", api.Viewer, "Demo.", d.events))
+}
+
+// parts are those of an agent. The first detector fails where the demo is blind.
+func (d *demo) parts() []part.Status {
+	since := d.now.Add(-26 * time.Hour)
+	works := func(kind part.Kind, name, dev, saw string) part.Status {
+		return part.Status{Kind: kind, Name: name, Dev: dev, State: part.Works, Since: since,
+			Last: time.Now().Add(-time.Second), Saw: saw}
+	}
+	all := []part.Status{works(part.Detector, "floods", "eth0", "9120 packets/s"),
+		works(part.LiveRules, "", "eth0", "1 in force"),
+		works(part.Source, "ids", "", "2310 events"), works(part.List, "drop", "", "1012 entries"),
+		works(part.Notification, "ops", "", "a message about incident"),
+		works(part.File, "/var/lib/levee/agent.db", "", "")}
+	if d.blind {
+		all[0].State, all[0].Error = part.Fails, "can't create perf event: operation not permitted"
+		all[0].Do = "allow it"
+	}
+	if d.hostile {
+		all[2].State, all[2].Error = part.Fails, hostileText
+	}
+	return all
+}
+
+func (d *demo) alarms() []map[string]any {
+	out := []map[string]any{}
+	for _, p := range part.Failing(d.parts()) {
+		out = append(out, map[string]any{"at": p.Since, "text": p.Sentence(), "part": p.Title()})
+	}
+	return out
 }
 
 func (d *demo) entriesRoute() api.Route {

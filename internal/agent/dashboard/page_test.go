@@ -132,6 +132,7 @@ func TestThePage(t *testing.T) {
 	b.Run(t, chromedp.Navigate(d.url+"?span=3600"), chromedp.WaitReady(chromedp.CSS(ready)))
 	t.Run("the keyboard suffices", func(t *testing.T) { types(t, d, b) })
 	t.Run("axe finds nothing", func(t *testing.T) { axes(t, b) })
+	t.Run("where nobody looks is told", func(t *testing.T) { blind(t, d, b) })
 	fine(t, b)
 	t.Run("an agent that is gone is told", func(t *testing.T) {
 		d.stop()
@@ -278,6 +279,36 @@ func types(t *testing.T, d *demo, b *webtest.Browser) {
 	waits(t, b, `!document.querySelector('#sets').innerText.includes('203.0.113.250')`)
 }
 
+// blind looks at the page while a detector does not work: it said "none going on".
+func blind(t *testing.T, d *demo, b *webtest.Browser) {
+	text := func(of string) string {
+		return webtest.Eval[string](t, b, `document.querySelector('`+of+`').innerText`)
+	}
+	waits(t, b, `document.querySelectorAll('#health tbody tr').length === 6`)
+	d.mu.Lock()
+	d.blind = true
+	d.mu.Unlock()
+	waits(t, b, `document.querySelector('#alarms').innerText.includes('operation not permitted')`)
+	waits(t, b, `document.querySelector('#incidents .unwatched') !== null`)
+	waits(t, b, `document.querySelector('#health tr[data-state="fails"]') !== null`)
+	waits(t, b, `document.querySelector('#tiles').innerText.includes('do not work')`)
+	for _, of := range []string{"#tiles", "#incidents"} {
+		if got := text(of); strings.Contains(got, "none going on") {
+			t.Errorf("%s says %q", of, got)
+		}
+	}
+	if got := text("#incidents"); !strings.Contains(got, "detector floods on eth0 does not work") ||
+		!strings.Contains(got, "allow it") {
+		t.Errorf("incidents say %q", got)
+	}
+	shot(t, b, "blind", true)
+	d.mu.Lock()
+	d.blind = false
+	d.mu.Unlock()
+	waits(t, b, `!document.querySelector('#alarms').innerText.includes('not permitted')`)
+	waits(t, b, `document.querySelector('#tiles').innerText.includes('going on')`)
+}
+
 func axes(t *testing.T, b *webtest.Browser) {
 	script, err := os.ReadFile("../../../web/axe/axe.min.js")
 	if err != nil {
@@ -321,7 +352,8 @@ e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e
 	if n > 0 {
 		t.Errorf("%d elements were made of names", n)
 	}
-	for _, where := range []string{"#legend", "#incidents", "#events", "#policy", "#plot .tip"} {
+	for _, where := range []string{"#legend", "#incidents", "#events", "#policy", "#plot .tip",
+		"#health", "#alarms"} {
 		text := webtest.Eval[string](t, b, `document.querySelector('`+where+`').textContent`)
 		if !strings.Contains(text, `<script>alert(2)</script>\u{202e}\u{a}`) {
 			t.Errorf("%s does not show the text as it is: %.200q", where, text)
