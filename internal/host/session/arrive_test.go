@@ -1,14 +1,9 @@
 package session
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -94,7 +89,7 @@ func route(t *testing.T, via string) {
 	}
 }
 
-// connect makes a connection from far to a listener of this process in here.
+// connect makes a connection from far to this process in here.
 func (n *nets) connect(t *testing.T, to string) {
 	t.Helper()
 	l, err := net.Listen("tcp", to)
@@ -103,6 +98,11 @@ func (n *nets) connect(t *testing.T, to string) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	n.dial(t, to)
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
 }
 
 func (n *nets) dial(t *testing.T, to string) {
@@ -208,40 +208,13 @@ func TestASessionInAnotherNetworkNamespace(t *testing.T) {
 	add(t, veth("eth0", n.far), "eth0", "192.0.2.1/24")
 	add(t, veth("eth0", n.inner), "eth1", "198.51.100.254/24")
 	n.in(t, n.far, func() { set(t, "eth0", "192.0.2.7/24"); route(t, "192.0.2.1") })
-	sshd := filepath.Join(t.TempDir(), "sshd")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(self, sshd); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(sshd, "-test.run", "TestServe")
-	cmd.Env = append(os.Environ(), serveEnv+"=198.51.100.1:2222")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	n.in(t, n.inner, func() {
 		set(t, "eth0", "198.51.100.1/24")
 		route(t, "198.51.100.254")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
 	})
-	defer func() { _ = in.Close(); _ = cmd.Wait() }()
-	said := bufio.NewReader(out)
-	if _, err := said.ReadString('\n'); err != nil { // it listens
-		t.Fatal(err)
-	}
+	accepted := n.serve(t, n.inner, serving{name: "sshd"}, "198.51.100.1:2222")
 	n.dial(t, "198.51.100.1:2222")
-	if _, err := said.ReadString('\n'); err != nil { // the connection is its own
-		t.Fatal(err)
-	}
+	accepted()
 	s := only(t, "eth0")
 	if s.Local.String() != "198.51.100.1:2222" || s.What != sshSession || s.DstMAC != nil ||
 		s.Neighbour != netip.MustParseAddr("192.0.2.7") {
@@ -250,34 +223,6 @@ func TestASessionInAnotherNetworkNamespace(t *testing.T) {
 	if all, err := On("eth1"); err != nil || len(all) != 0 {
 		t.Errorf("on the way in: %+v, %v", all, err)
 	}
-}
-
-const serveEnv = "LEVEE_TEST_SERVE"
-
-// TestServe is no test: the process of a server, which keeps what connects until its input ends.
-func TestServe(*testing.T) {
-	at := os.Getenv(serveEnv)
-	if at == "" {
-		return
-	}
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	fmt.Println("ready")
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			defer c.Close()
-			fmt.Println("accepted")
-		}
-	}()
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	os.Exit(0)
 }
 
 // TestSSHConnectionIsBelieved: in another PID namespace nothing else tells.

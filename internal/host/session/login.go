@@ -28,7 +28,7 @@ func LoggedIn() (map[netip.Addr]string, error) {
 	}
 	here, elsewhere, err := sessionsOf(owners)
 	for _, s := range append(here, elsewhere...) {
-		if s.What == thisConnection || in[s.inode] {
+		if s.What == thisConnection || s.What == sshSession && in[s.inode] {
 			out[s.Remote.Addr().Unmap()] = s.What
 		}
 	}

@@ -9,11 +9,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -44,11 +42,6 @@ const (
 		"CAP_SYS_PTRACE only)"
 )
 
-// sshServers are the names of the processes that hold SSH sessions: OpenSSH before and from 9.8,
-// dropbear.
-var sshServers = map[string]bool{"sshd": true, "sshd-session": true, "sshd-auth": true,
-	"dropbear": true}
-
 const sshPort = 22
 
 // TCP states of include/net/tcp_states.h.
@@ -59,8 +52,12 @@ const (
 
 // sessions lists the established TCP connections that belong to an ancestor of this process, and
 // those to an SSH server: in this network namespace, and in others where one of these processes is.
-// A server in another PID namespace cannot be seen, so that every connection to port 22 is taken
-// for one to an SSH server, and what SSH_CONNECTION says is believed.
+//
+// Whoever can make a connection, or name a process, must not be able to stand for somebody who is
+// logged in: he could keep policies from coming into force. So a connection counts by facts that
+// take root to make (see ssh), and not while it is known that nobody has logged in over it. A
+// server in another PID namespace cannot be seen, so that every connection that root holds at port
+// 22 is taken for one to an SSH server, and what SSH_CONNECTION says is believed.
 func sessions() (here, elsewhere []Session, err error) { return sessionsOf(socketOwners()) }
 
 func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
@@ -89,34 +86,49 @@ func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 
 // established picks the sessions out of the sockets of a network namespace.
 func established(socks []*netlink.Socket, owners owners) (out []Session) {
-	listens := map[uint16]bool{sshPort: true}
-	for _, s := range socks {
-		if s.State == tcpListen {
-			listens[s.ID.SourcePort] = true
-		}
-	}
+	ports := listening(socks)
 	for _, s := range socks {
 		local, remote := addrPort(s.ID.Source, s.ID.SourcePort),
 			addrPort(s.ID.Destination, s.ID.DestinationPort)
-		what := owners.sockets[s.INode]
-		switch {
-		case isConnection(os.Getenv("SSH_CONNECTION"), local, remote):
-			what = thisConnection
-		case what == "" && local.Port() == sshPort:
-			what = sshSession
-		case what == "" && !owners.all && listens[local.Port()]:
-			what = maySession
+		if s.State != tcpEstablished || !local.IsValid() || !remote.IsValid() ||
+			remote.Addr().IsLoopback() {
+			continue
 		}
+		what := ""
 		switch {
-		case s.State != tcpEstablished, what == "", !local.IsValid(), !remote.IsValid(),
-			remote.Addr().IsLoopback():
-		case what == sshSession && !listens[local.Port()]: // a connection that it forwards
-		default:
-			out = append(out, Session{Local: local, Remote: remote, What: what,
-				inode: s.INode})
+		case owners.own[s.INode], isConnection(os.Getenv("SSH_CONNECTION"), local, remote):
+			what = thisConnection
+		case ports.ssh(s):
+			what = owners.what(s.INode, local.Port())
+		}
+		if what != "" {
+			out = append(out, Session{Local: local, Remote: remote, What: what, inode: s.INode})
 		}
 	}
 	return out
+}
+
+// listeners are the ports at which somebody listens; true: root does.
+type listeners map[uint16]bool
+
+func listening(socks []*netlink.Socket) listeners {
+	out := listeners{}
+	for _, s := range socks {
+		if s.State == tcpListen {
+			out[s.ID.SourcePort] = out[s.ID.SourcePort] || s.UID == 0
+		}
+	}
+	return out
+}
+
+// ssh tells whether a connection may be that of an SSH server: root has accepted it (it has an
+// inode from then on, and the user of whoever called accept), at a port where root listens. At port
+// 22 a server may have been told to listen elsewhere since. What an SSH server forwards is at no
+// port where it listens.
+func (l listeners) ssh(s *netlink.Socket) bool {
+	rooted, somebody := l[s.ID.SourcePort]
+	return s.INode != 0 && s.UID == 0 &&
+		(rooted || !somebody && s.ID.SourcePort == sshPort)
 }
 
 // isConnection says whether SSH_CONNECTION, as sshd(8) sets it, is about a connection.
@@ -170,53 +182,6 @@ func otherNamespaces(owners owners) (paths []string) {
 func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(ip)
 	return netip.AddrPortFrom(addr.Unmap(), port)
-}
-
-// owners are the processes that may hold sessions.
-type owners struct {
-	sockets map[uint32]string   // what their sessions are, by the inodes of sockets
-	holders map[uint32][]string // their ids, by the same
-	procs   []string            // their directories below /proc
-	all     bool                // each of them lets this process see its files
-}
-
-// socketOwners looks for the SSH servers and the ancestors of this process. A process that ends
-// meanwhile is left out. To see the files of others takes their rights, or CAP_SYS_PTRACE.
-func socketOwners() owners {
-	out := owners{sockets: map[uint32]string{}, holders: map[uint32][]string{}, all: true}
-	own := ancestors()
-	procs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range procs {
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		what := ""
-		switch {
-		case own[pid]:
-			what = thisConnection
-		case sshServers[commOf(dir)]:
-			what = sshSession
-		default:
-			continue
-		}
-		out.procs = append(out.procs, dir)
-		if _, err := os.ReadDir(dir + "/fd"); errors.Is(err, fs.ErrPermission) {
-			out.all = false
-		}
-		fds, _ := filepath.Glob(dir + "/fd/*")
-		for _, fd := range fds {
-			target, err := os.Readlink(fd)
-			if errors.Is(err, fs.ErrPermission) {
-				out.all = false
-			}
-			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
-				n, err := strconv.ParseUint(strings.TrimSuffix(inode, "]"), 10, 32)
-				if err == nil && out.sockets[uint32(n)] != thisConnection {
-					out.sockets[uint32(n)] = what
-				}
-				out.holders[uint32(n)] = append(out.holders[uint32(n)], filepath.Base(dir))
-			}
-		}
-	}
-	return out
 }
 
 func commOf(procDir string) string {
