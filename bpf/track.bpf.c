@@ -25,7 +25,8 @@ __noinline int find(__u64 hash, __u32 now)
 		return -1;
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
 	struct flow *bucket = m->places[hash >> (64 - FLOW_LOW)];
-	__u32 worst = KEEPS << 8, at = FLOW_BUCKET;
+	__u64 least = (__u64)KEEPS << 32;
+	int at = -1;
 
 	for (int i = 0; i < FLOW_BUCKET; i++) {
 		__u64 word = bucket[i].word;
@@ -34,23 +35,15 @@ __noinline int find(__u64 hash, __u32 now)
 		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE])
 			return FLOW_BUCKET + i;
 	}
-	__u32 least = 0xffffffff;
 	for (int i = 0; i < FLOW_BUCKET; i++) {
-		__u32 r = rank(&m->head, &bucket[i], now);
-		__u32 left = r ? bucket[i].expires - now : 0;
+		__u64 r = rank(&m->head, &bucket[i], now);
+		__u64 worth = r ? r << 32 | (bucket[i].expires - now) : 0;
 
-		if (r < worst || (r == worst && left < least)) {
-			worst = r;
-			least = left;
+		if (worth < least) {
+			least = worth;
 			at = i;
 		}
 	}
-	if (worst >= KEEPS || at >= FLOW_BUCKET) {
-		__sync_fetch_and_add(&m->head.refused, 1);
-		return -1;
-	}
-	if (worst)
-		__sync_fetch_and_add(&m->head.taken, 1);
 	return at;
 }
 
@@ -85,6 +78,107 @@ static __always_inline void show(struct flows *m, __u32 bucket, __u64 tag)
 	m->present[bucket] = all;
 }
 
+// open_up tells of a connection that is opening, or takes back what was told of one in whose place
+// another is now.
+static __always_inline void open_up(struct flows *m, __u32 bucket, int opening)
+{
+	__u64 *word = &m->opening[bucket / 64], bit = 1ULL << bucket % 64;
+
+	if (!(*word & bit)) {
+		if (opening)
+			__sync_fetch_and_or(word, bit);
+		return;
+	}
+	for (int i = 0; i < FLOW_BUCKET; i++)
+		opening |= (m->places[bucket][i].word & FLOW_STATE) == FLOW_OPENING;
+	if (!opening)
+		__sync_fetch_and_and(word, ~bit);
+}
+
+static __always_inline __u32 blocks_of(__u32 bytes)
+{
+	return (bytes + (1 << FLOW_BLOCK) - 1) >> FLOW_BLOCK;
+}
+
+// both are what a connection is, and its proof.
+static __always_inline __u64 both(__u32 is, __u32 proof) { return (__u64)proof << 32 | is; }
+
+// cover has acknowledgements of a segment open a connection. In front of what was the first of an
+// older one there is what leaves again; what does not fit is where it is now.
+static __always_inline __u64 cover(__u32 is, __u32 proof, __u32 from, __u32 to)
+{
+	__u32 sent = is >> FLOW_SENT, before = proof - from, upto;
+
+	if ((is & FLOW_STATE) == FLOW_OLDER && (__s32)before > 0) {
+		sent += blocks_of(before);
+		proof = from;
+	}
+	if ((__s32)(to - proof) <= 0)
+		return both(is, proof);
+	upto = blocks_of(to - proof);
+	if (sent < upto)
+		sent = upto;
+	if (sent > FLOW_BLOCKS) {
+		proof = from;
+		sent = blocks_of(to - from);
+	}
+	return both((is & ((1 << FLOW_SENT) - 1)) | sent << FLOW_SENT, proof);
+}
+
+#define NOTHING (~0ULL) // changes
+#define SOON 0x100      // with flags: a RST came in less than a second ago
+
+// leave_tcp gives both of a connection once a segment with flags has left, which takes the sequence
+// numbers from from to behind to; is and proof are what it was, FLOW_NONE if it was not known. What
+// has ended sends nothing but RSTs: these renew nothing.
+__noinline __u64 leave_tcp(__u32 is, __u32 proof, __u32 flags, __u32 from, __u32 to)
+{
+	__u32 state = is & FLOW_STATE;
+
+	if (flags & RST) {
+		// A second SYN has the kernel reset what nobody has proven: that opens nothing.
+		if (state == FLOW_OPENING || state == FLOW_OPEN || state == FLOW_CLOSING)
+			return both(FLOW_RESET, proof);
+		return NOTHING;
+	}
+	if (flags & SYN && !(flags & ACK))
+		return both(FLOW_OPENING, proof);
+	if (state == FLOW_OPEN) {
+		if (flags & SYN)
+			return NOTHING; // said again
+		if (is & FLOW_RST_IN && flags & SOON)
+			return both(is, proof); // it may have left before the RST was read
+		is &= FLOW_STATE | FLOW_FIN_IN | FLOW_FIN_OUT;
+		if (flags & FIN)
+			is |= FLOW_FIN_OUT;
+		if (is & FLOW_FIN_OUT && is & FLOW_FIN_IN)
+			is = FLOW_CLOSING;
+		return both(is, proof);
+	}
+	if (flags & SYN) {
+		if (state == FLOW_ANSWERED && proof == from + 1)
+			return both(is, proof); // again; data have left since, by TCP Fast Open (RFC 7413)
+		return both(FLOW_ANSWERED, from + 1);
+	}
+	switch (state) {
+	case FLOW_CLOSING:
+		return both(is, proof);
+	case FLOW_ANSWERED:
+		// The answer to a second SYN that is not the next in sequence opens nothing, either.
+		if (from == to)
+			return NOTHING;
+		break;
+	case FLOW_OLDER:
+		break;
+	default:
+		is = FLOW_OLDER;
+		proof = from;
+	}
+	if (flags & FIN)
+		is |= FLOW_FIN_OUT;
+	return from == to ? both(is, proof) : cover(is, proof, from, to);
+}
+
 // track notes the connection of a decoded packet.
 __noinline int track(struct __sk_buff *ctx, const struct key *k)
 {
@@ -97,15 +191,13 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 	__u32 transport = k->class ? (k->class - 1) / 2 % TRANSPORTS : OTHER;
 	__u32 now = m->head.clock ? m->head.clock : bpf_jiffies64();
 	__u32 ports = (__u32)k->src_port << 16 | k->dst_port;
-	__u8 flags = k->tcp_flags;
-	__u32 proof = 0, state;
+	__u32 proof = 0, is = FLOW_NONE;
 
 	if (ctx->mark == ANSWER_MARK && ctx->ingress_ifindex == ctx->ifindex)
 		return TCX_NEXT;
 
 	switch (transport) {
 	case TCP:
-		break;
 	case UDP:
 		break;
 	case ICMP:
@@ -119,50 +211,49 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 	__u64 hash = flow_hash(&m->head, k, six, ports);
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
 	int at = find(hash, now);
-	if (at < 0)
-		return TCX_NEXT;
 	struct flow *f = &m->places[hash >> (64 - FLOW_LOW)][at & (FLOW_BUCKET - 1)];
-	int known = at >= FLOW_BUCKET;
-	state = known ? f->word & (FLOW_STATE | FLOW_FIN_IN | FLOW_FIN_OUT) : FLOW_NONE;
-	if (transport == UDP) {
-		if (!known)
-			state = FLOW_ONE_WAY;
-	} else if (transport == ICMP) {
-		state = FLOW_ECHO;
-	} else if (flags & RST) {
-		// A second SYN has the kernel reset what nobody has proven: that opens nothing.
-		if (!known || (state & FLOW_STATE) == FLOW_ANSWERED)
-			return TCX_NEXT;
-		state = FLOW_RESET;
-	} else if (flags & SYN && flags & ACK) {
-		__be32 seq;
-
-		if ((state & FLOW_STATE) == FLOW_OPEN)
-			return TCX_NEXT; // said again
-		if (bpf_skb_load_bytes(ctx, k->off + 4, &seq, sizeof(seq)))
-			return TCX_NEXT;
-		state = FLOW_ANSWERED;
-		proof = bpf_ntohl(seq) + 1;
-	} else if (flags & SYN) {
-		state = FLOW_OPENING;
-	} else {
-		switch (state & FLOW_STATE) {
-		case FLOW_ANSWERED: // data with the SYN-ACK
-			return TCX_NEXT;
-		case FLOW_CLOSING:
-			break;
-		case FLOW_OPEN:
-			if (flags & FIN)
-				state |= FLOW_FIN_OUT;
-			if (state & FLOW_FIN_OUT && state & FLOW_FIN_IN)
-				state = FLOW_CLOSING;
-			break;
-		default:
-			state = FLOW_OPEN | (flags & FIN ? FLOW_FIN_OUT : 0);
-		}
+	if (at >= FLOW_BUCKET) {
+		is = f->word & ((1 << FLOW_LOW) - 1);
+		proof = f->proof;
 	}
-	put(m, f, tag, state, proof, now);
+	switch (transport) {
+	case TCP: {
+		__u32 flags = k->tcp_flags, from = 0, to = 0;
+		__u8 b[9]; // from the sequence number to the length of the header
+
+		if (now - proof < m->head.second)
+			flags |= SOON;
+		if ((is & FLOW_STATE) != FLOW_OPEN) {
+			if (bpf_skb_load_bytes(ctx, k->off + 4, b, sizeof(b)))
+				return TCX_NEXT;
+			from = (__u32)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
+			to = from + k->left - (b[8] >> 4) * 4 + !!(flags & FIN);
+		}
+		__u64 next = leave_tcp(is, proof, flags, from, to);
+
+		if (next == NOTHING)
+			return TCX_NEXT;
+		is = next;
+		proof = next >> 32;
+		break;
+	}
+	case UDP:
+		if (is == FLOW_NONE)
+			is = FLOW_ONE_WAY;
+		break;
+	default:
+		is = FLOW_ECHO;
+	}
+	if (at < 0) {
+		__sync_fetch_and_add(&m->head.refused, 1);
+		return TCX_NEXT;
+	}
+	if (at < FLOW_BUCKET && rank(&m->head, f, now))
+		__sync_fetch_and_add(&m->head.taken, 1);
+	put(m, f, tag, is, proof, now);
 	show(m, hash >> (64 - FLOW_LOW), tag);
+	if (at < FLOW_BUCKET || (is & FLOW_STATE) == FLOW_OPENING)
+		open_up(m, hash >> (64 - FLOW_LOW), (is & FLOW_STATE) == FLOW_OPENING);
 	return TCX_NEXT;
 }
 

@@ -213,7 +213,8 @@ func TestAClockThatIsBehindKnowsConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfADay: with a packet every two hours, either way, connections live all day.
+// TestConnectionsOfADay: with a packet every two hours, connections live all day, whichever side
+// begins: a keepalive that comes in is answered.
 func TestConnectionsOfADay(t *testing.T) {
 	x := newConnections(t)
 	const idle, halfClosed, quietHere = 1, 2, 3
@@ -232,6 +233,7 @@ func TestConnectionsOfADay(t *testing.T) {
 			t.Fatalf("a connection ended after %d hours", hour+2)
 		}
 		x.leave(ack, idle)
+		x.leave(ack, quietHere)
 		x.leave(ack, halfClosed) // data to the side that has closed, which only acknowledges
 		if !x.arrive(ack, halfClosed) {
 			t.Fatalf("a half-closed connection ended after %d hours", hour+2)

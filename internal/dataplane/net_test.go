@@ -35,6 +35,7 @@ type testNet struct {
 	here, peer netns.NsHandle
 	tx         int // packet socket on lv1
 	txIndex    int
+	ports      uint16
 }
 
 // newTestNet puts the test's thread into a fresh network namespace, with a runtime directory of

@@ -76,6 +76,8 @@ type Case struct {
 	// Talk, if above 0, parts the frames into sequences of that mean length: each begins hours
 	// after the one before, when nothing of it counts any more.
 	Talk int
+	// Dialogue has the frames be those of a few connections in each sequence, whatever the policy.
+	Dialogue bool
 }
 
 // Entry is one entry of a dynamic set.
@@ -212,12 +214,13 @@ type comparison struct {
 	// What some rule asks for or does; the policy may have too many to look at each for each frame.
 	flow, cookie, proven, track, divert bool
 
-	noted   map[connection]uint64 // until when, in jiffies, where the policy diverts
-	left    [][]byte              // of late, where the policy asks for connections
-	given   []given               // answers to SYNs
-	whole   []byte                // a packet of which fragments are made
-	rand    *rand.Rand
-	entries []setEntry // of dynamic sets, if all engines can change them
+	noted    map[connection]uint64 // until when, in jiffies, where the policy diverts
+	dialogue *dialogue
+	left     [][]byte // of late, where the policy asks for connections
+	given    []given  // answers to SYNs
+	whole    []byte   // a packet of which fragments are made
+	rand     *rand.Rand
+	entries  []setEntry // of dynamic sets, if all engines can change them
 }
 
 // judge compares the verdicts on some frames.
@@ -239,13 +242,9 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 					return err
 				}
 			}
-			r.clock.step()
-			if err := r.talk(frames, i); err != nil {
+			if err := r.arrange(frames, i); err != nil {
 				return err
 			}
-			r.quote(frames, i)
-			r.handshake(frames, i)
-			r.fragment(frames, i)
 			want = r.oracle.Eval(frames[i])
 		}
 		r.stats.Frames++
@@ -262,11 +261,28 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 	return nil
 }
 
+// arrange lets time pass and frames leave before frame i comes in, and makes of it one that belongs
+// to what was before.
+func (r *comparison) arrange(frames [][]byte, i int) error {
+	if r.c.Dialogue {
+		return r.converse(frames, i)
+	}
+	r.clock.step()
+	if err := r.talk(frames, i); err != nil {
+		return err
+	}
+	r.quote(frames, i)
+	r.handshake(frames, i)
+	r.fragment(frames, i)
+	return nil
+}
+
 // begin begins a sequence: hours later, when leases of all kinds have ended, and with empty limits,
 // whose times wrap around within a day.
 func (r *comparison) begin() error {
 	r.stats.Sequences++
 	r.clock.pause()
+	r.dialogue = newDialogue(r.clock.rand)
 	for _, e := range r.engines {
 		if f, ok := e.(Forgetter); ok {
 			if err := f.ForgetLimits(); err != nil {

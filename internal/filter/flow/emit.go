@@ -89,13 +89,15 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 	no, yes := b.Fresh("unknown"), b.Fresh("known")
 	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
 	if proto == packet.ProtoTCP {
+		notSYN := b.Fresh("not_syn")
 		b.Emit(
 			asm.Mov.Reg(asm.R7, asm.R2),
 			asm.Mov.Reg(asm.R8, asm.R3),
-			// What opens a connection belongs to none.
 			asm.And.Imm(asm.R2, packet.SYN|packet.ACK),
-			asm.JEq.Imm(asm.R2, packet.SYN, no),
+			asm.JNE.Imm(asm.R2, packet.SYN, notSYN),
 		)
+		mayOpen(b, no)
+		b.Label(notSYN)
 	}
 	b.Jiffies()
 	b.Emit(asm.StoreMem(asm.R10, stackNow, asm.R0, asm.DWord))
@@ -110,13 +112,17 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 	case packet.ProtoTCP:
 		tcp(b, put, yes, no, absent)
 	case packet.ProtoUDP:
-		b.Emit(asm.Mov.Imm(asm.R3, int32(twoWay)), asm.Ja.Label(put))
+		b.Emit(
+			asm.JEq.Imm(asm.R1, int32(twoWay), yes),
+			asm.Mov.Imm(asm.R3, int32(twoWay)),
+			asm.Ja.Label(put),
+		)
 	default:
 		b.Emit(asm.Ja.Label(yes))
 	}
 	if proto != packet.ProtoICMP {
 		b.Label(put)
-		renew(b, yes)
+		begin(b)
 	}
 	b.Label(yes)
 	if told && proto == packet.ProtoTCP {
@@ -124,6 +130,8 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 		b.Emit(
 			asm.And.Imm(asm.R0, stateOf), // before this segment
 			asm.JNE.Imm(asm.R0, int32(answered), not),
+			asm.LoadMem(asm.R1, asm.R9, ofProof, asm.Word),
+			asm.JNE.Reg(asm.R1, asm.R8, not), // it may be a number of data that has left
 			asm.Mov.Imm(asm.R0, Proven),
 			asm.Return(),
 		)
@@ -172,6 +180,24 @@ func ask(b *assembler.Builder, asked int16, no string) {
 	)
 }
 
+// mayOpen goes to no with a SYN where no connection is opening in the bucket of the hash in R6.
+func mayOpen(b *assembler.Builder, no string) {
+	b.Emit(
+		asm.LoadMapValue(asm.R2, 0, uint32(atOpening)).WithReference(Map),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.RSh.Imm(asm.R1, 64-lowBits),
+		asm.Mov.Reg(asm.R3, asm.R1),
+		asm.RSh.Imm(asm.R3, 6),
+		asm.LSh.Imm(asm.R3, 3),
+		asm.Add.Reg(asm.R2, asm.R3),
+		asm.LoadMem(asm.R0, asm.R2, 0, asm.DWord),
+		asm.And.Imm(asm.R1, 63),
+		asm.RSh.Reg(asm.R0, asm.R1),
+		asm.And.Imm(asm.R0, 1),
+		asm.JEq.Imm(asm.R0, 0, no),
+	)
+}
+
 // find leaves the place of the connection with the hash in R6 in R9, or goes to no.
 func find(b *assembler.Builder, no string) {
 	b.Emit(
@@ -204,24 +230,20 @@ func find(b *assembler.Builder, no string) {
 	b.Meet(at, b.Fresh("found"), asm.R9, placeBytes, stackPlace)
 }
 
-// live leaves the word in R0, the state in R1 and what is left of the lease in R4, or goes to no
-// where it has ended.
+// live leaves the word in R0 and the state in R1, or goes to no where the lease has ended.
 func live(b *assembler.Builder, no string) {
 	b.Emit(
 		asm.LoadMem(asm.R0, asm.R9, 0, asm.DWord),
-		asm.LoadMem(asm.R4, asm.R9, ofExpires, asm.Word),
+		asm.LoadMem(asm.R3, asm.R9, ofExpires, asm.Word),
 		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
-		asm.Sub.Reg32(asm.R4, asm.R1),
+		asm.Sub.Reg32(asm.R3, asm.R1),
+		asm.Sub.Imm32(asm.R3, 1),
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, stateOf),
 		asm.JEq.Imm(asm.R1, 0, no),
 	)
 	lease(b, asm.R1)
-	b.Emit(
-		asm.Mov.Reg32(asm.R3, asm.R4),
-		asm.Sub.Imm32(asm.R3, 1),
-		asm.JGE.Reg(asm.R3, asm.R2, no),
-	)
+	b.Emit(asm.JGE.Reg(asm.R3, asm.R2, no))
 }
 
 // lease leaves the lease of the state in a register in R2. R5 is used.
@@ -237,73 +259,115 @@ func lease(b *assembler.Builder, state asm.Register) {
 }
 
 // tcp goes to put with the new state in R3, to yes or to no, or to absent where only the kernel can
-// tell.
+// tell. What comes in renews no lease: the side that the policy is for may be gone. It begins one
+// where it changes the state, which it can do once or twice for what has left.
 func tcp(b *assembler.Builder, put, yes, no, absent string) {
-	isAnswered, isOpen, fin := b.Fresh("answered"), b.Fresh("open"), b.Fresh("fin")
+	isSYN, isOpen, isAnswered, isOlder := b.Fresh("syn"), b.Fresh("open"), b.Fresh("answered"),
+		b.Fresh("older")
+	number, opens, resets := b.Fresh("number"), b.Fresh("opens"), b.Fresh("resets")
+	closes, note := b.Fresh("closes"), b.Fresh("note")
+	flags := func(of int32, op asm.JumpOp, these int32, to string) { // R2 is used
+		b.Emit(asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, of), op.Imm(asm.R2, these, to))
+	}
+	flags(packet.SYN|packet.ACK, asm.JEq, packet.SYN, isSYN)
 	b.Emit(
 		asm.JEq.Imm(asm.R1, int32(open), isOpen),
 		asm.JEq.Imm(asm.R1, int32(answered), isAnswered),
+		asm.JEq.Imm(asm.R1, int32(older), isOlder),
 		asm.JEq.Imm(asm.R1, int32(closing), yes),
 		asm.JEq.Imm(asm.R1, int32(reset), yes),
 		asm.JNE.Imm(asm.R1, int32(opening), no),
-		// The answer to a SYN that has left.
-		asm.Mov.Reg(asm.R1, asm.R7),
-		asm.And.Imm(asm.R1, packet.RST),
-		asm.JNE.Imm(asm.R1, 0, yes),
-		asm.And.Imm(asm.R7, packet.SYN|packet.ACK),
-		asm.JNE.Imm(asm.R7, packet.SYN|packet.ACK, no),
+	)
+	// The other side may have an older connection, which it speaks of (RFC 5961, section 4).
+	flags(packet.SYN|packet.ACK|packet.RST, asm.JNE, packet.SYN|packet.ACK, yes)
+	b.Emit(
 		asm.Mov.Imm(asm.R3, int32(open)),
 		asm.Ja.Label(put),
 	)
-	b.Label(isAnswered)
+	b.Label(isSYN) // belongs to nothing, but where both sides open (RFC 9293, section 3.5)
 	b.Emit(
-		asm.Mov.Reg(asm.R1, asm.R7),
-		asm.And.Imm(asm.R1, packet.SYN|packet.ACK),
-		asm.JNE.Imm(asm.R1, packet.ACK, no),
-		asm.LoadMem(asm.R1, asm.R9, ofProof, asm.Word),
-		// It may have been proven before the policy was in force.
-		asm.JNE.Reg(asm.R1, asm.R8, absent),
-		asm.Mov.Reg(asm.R1, asm.R7),
-		asm.And.Imm(asm.R1, packet.RST),
-		asm.JNE.Imm(asm.R1, 0, yes),
-		asm.Mov.Imm(asm.R3, int32(open)),
-		asm.Ja.Label(fin),
+		asm.JEq.Imm(asm.R1, int32(opening), yes),
+		asm.Ja.Label(no),
 	)
-	b.Label(isOpen)
+
+	b.Label(isOlder)
+	flags(packet.RST, asm.JNE, 0, yes) // who has forgotten it acknowledges nothing
+	b.Emit(
+		asm.Mov.Imm(asm.R4, 1), // what left may be a probe, of the number before
+		asm.Ja.Label(number),
+	)
+	b.Label(isAnswered)
+	b.Emit(asm.Mov.Imm(asm.R4, 0))
+	b.Label(number)
+	flags(packet.ACK, asm.JEq, 0, no)
+	b.Emit(
+		asm.LoadMem(asm.R1, asm.R9, ofProof, asm.Word),
+		asm.Mov.Reg(asm.R3, asm.R8),
+		asm.Sub.Reg32(asm.R3, asm.R1),
+		asm.Mov.Reg(asm.R2, asm.R0),
+		asm.RSh.Imm(asm.R2, sentBit),
+		asm.And.Imm(asm.R2, 1<<(lowBits-sentBit)-1),
+		asm.LSh.Imm(asm.R2, blockBits),
+		asm.Add.Reg(asm.R2, asm.R4),
+		// It may have been proven before the policy was in force.
+		asm.JGT.Reg(asm.R3, asm.R2, absent),
+	)
+	b.Label(opens)
+	flags(packet.RST, asm.JNE, 0, yes)
 	b.Emit(
 		asm.Mov.Reg(asm.R3, asm.R0),
-		asm.And.Imm(asm.R3, stateOf|finIn|finOut),
+		asm.And.Imm(asm.R3, finOut),
+		asm.Or.Imm(asm.R3, int32(open)),
 	)
-	b.Label(fin)
+	flags(packet.FIN, asm.JEq, 0, put)
 	b.Emit(
-		asm.And.Imm(asm.R7, packet.FIN),
-		asm.JEq.Imm(asm.R7, 0, put),
 		asm.Or.Imm(asm.R3, finIn),
 		asm.Mov.Reg(asm.R1, asm.R3),
 		asm.And.Imm(asm.R1, finOut),
 		asm.JEq.Imm(asm.R1, 0, put),
-		asm.Mov.Imm(asm.R3, int32(closing)),
+	)
+	b.Label(closes)
+	b.Emit(asm.Mov.Imm(asm.R3, int32(closing)), asm.Ja.Label(put))
+
+	b.Label(isOpen)
+	flags(packet.RST, asm.JNE, 0, resets)
+	flags(packet.FIN, asm.JEq, 0, yes)
+	b.Emit(
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.And.Imm(asm.R1, finOut),
+		asm.JNE.Imm(asm.R1, 0, closes),
+		asm.Mov.Imm(asm.R3, finIn),
+		asm.Ja.Label(note),
+	)
+	// Anybody can send a RST. It only has the connection be among the first that give way, until
+	// something leaves.
+	b.Label(resets)
+	b.Emit(
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.And.Imm(asm.R1, resetIn),
+		asm.JNE.Imm(asm.R1, 0, yes),
+		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
+		asm.StoreMem(asm.R9, ofProof, asm.R1, asm.Word),
+		asm.Mov.Imm(asm.R3, resetIn),
+	)
+	b.Label(note)
+	b.Emit(
+		asm.Or.Reg(asm.R3, asm.R0),
+		asm.StoreMem(asm.R9, 0, asm.R3, asm.DWord),
+		asm.Ja.Label(yes),
 	)
 }
 
-// renew gives a place the state in R3 and a new lease: once a second, unless the state is new.
-func renew(b *assembler.Builder, yes string) {
-	write := b.Fresh("write")
+// begin gives a place the state in R3, and its lease.
+func begin(b *assembler.Builder) {
 	lease(b, asm.R3)
 	b.Emit(
 		asm.LoadMapValue(asm.R1, 0, uint32(atSecond)).WithReference(Map),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.Word),
 		asm.Sub.Reg32(asm.R2, asm.R1),
-		asm.Or.Reg(asm.R6, asm.R3), // the word
-		asm.JNE.Reg(asm.R0, asm.R6, write),
-		asm.Mov.Reg32(asm.R3, asm.R2),
-		asm.Sub.Reg32(asm.R3, asm.R4),
-		asm.JLT.Reg(asm.R3, asm.R1, yes),
-	)
-	b.Label(write)
-	b.Emit(
 		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
 		asm.Add.Reg(asm.R1, asm.R2),
+		asm.Or.Reg(asm.R6, asm.R3), // the word
 		asm.StoreMem(asm.R9, ofExpires, asm.R1, asm.Word),
 		asm.StoreMem(asm.R9, 0, asm.R6, asm.DWord),
 	)

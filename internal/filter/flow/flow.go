@@ -2,11 +2,11 @@
 // what leaves (bpf/track.bpf.c), and what comes in is looked up, by the instructions that this
 // package makes. Adopt notes those that are older.
 //
-// The memory is a head, a byte for each bucket that tells who is not in it, and buckets of eight
-// places, 128 bytes. A connection's hash names its bucket; a place is a tag of the hash with the
-// state of the connection, when its lease ends, and what a client has yet to prove. Nothing
-// collects what has ended: a place whose lease has is as good as empty. The layout is that of
-// bpf/flow.h.
+// The memory is a head, a byte for each bucket that tells who is not in it, buckets of eight
+// places, 128 bytes, and a bit for each that tells whether a connection is opening in it. A
+// connection's hash names its bucket; a place is a tag of the hash with the state of the
+// connection, when its lease ends, and what the other side has yet to prove. Nothing collects what
+// has ended: a place whose lease has is as good as empty. The layout is that of bpf/flow.h.
 //
 // The package opens, pins and loads nothing.
 package flow
@@ -43,15 +43,16 @@ const (
 	oneWay   = trackFlowStateFLOW_ONE_WAY
 	twoWay   = trackFlowStateFLOW_TWO_WAY
 	echo     = trackFlowStateFLOW_ECHO
+	older    = trackFlowStateFLOW_OLDER
 )
 
-// Leases are how long each state lasts without a packet, at least: they are renewed once a second
-// at most, and so a second longer. docs/language.md "Connections" has their sources.
+// Leases are how long each state lasts without a packet that renews it, at least: they are renewed
+// once a second at most, and so a second longer. docs/language.md "Connections" has their sources.
 var Leases = map[uint32]time.Duration{
 	uint32(opening): 4 * time.Minute, uint32(answered): 4 * time.Minute,
 	uint32(open): 2*time.Hour + 4*time.Minute, uint32(closing): 4 * time.Minute,
 	uint32(reset): 4 * time.Minute, uint32(oneWay): 2 * time.Minute,
-	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute,
+	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute, uint32(older): 4 * time.Minute,
 }
 
 // Asks is how often a second the kernel is asked whether it has a connection that is not known,
@@ -66,7 +67,11 @@ const (
 	lowBits = 19 // of a word below the tag; as many name the bucket
 	finIn   = 0x10
 	finOut  = 0x20
+	resetIn = 0x40
+	sentBit = 7
 	stateOf = 0xf
+
+	blockBits = 14
 
 	places  = 8 // of a bucket
 	buckets = 1 << lowBits
@@ -92,9 +97,12 @@ const (
 
 // Size is the memory in bytes, Places how many connections it has room for.
 const (
-	Size   = firstPlace + buckets*places*placeBytes
+	Size   = atOpening + buckets/8
 	Places = buckets * places
 )
+
+// atOpening is where the bits of buckets begin in which connections are opening, behind the places.
+const atOpening = firstPlace + buckets*places*placeBytes
 
 // firstPlace is where the places begin, behind the bytes that tell who is there.
 const firstPlace = headBytes + buckets
@@ -147,7 +155,7 @@ func Read(memory []byte, jiffies uint64) Stats {
 		Places: Places, Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
 		Taken: binary.NativeEndian.Uint64(memory[atTaken:]),
 	}
-	for at := firstPlace; at < Size; at += placeBytes {
+	for at := firstPlace; at < atOpening; at += placeBytes {
 		word := binary.NativeEndian.Uint64(memory[at:])
 		state := word & stateOf
 		expires := binary.NativeEndian.Uint32(memory[at+int(ofExpires):])

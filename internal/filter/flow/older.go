@@ -39,7 +39,7 @@ func Adopt(memory []byte, c Older, jiffies uint64) {
 		live := state != 0 && atomic.LoadUint32(half(at+int(ofExpires)))-now-1 < lease(state)
 		switch {
 		case live && w>>lowBits == tag:
-			if state != uint32(answered) {
+			if state != uint32(answered) && state != uint32(older) {
 				return
 			}
 			free = at

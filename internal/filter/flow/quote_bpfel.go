@@ -38,6 +38,7 @@ type quoteFlows struct {
 		Proof   uint32
 		Expires uint32
 	}
+	Opening [8192]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -49,7 +49,8 @@ const (
 	trackFlowStateFLOW_ONE_WAY  trackFlowState = 6
 	trackFlowStateFLOW_TWO_WAY  trackFlowState = 7
 	trackFlowStateFLOW_ECHO     trackFlowState = 8
-	trackFlowStateFLOW_STATES   trackFlowState = 9
+	trackFlowStateFLOW_OLDER    trackFlowState = 9
+	trackFlowStateFLOW_STATES   trackFlowState = 10
 )
 
 type trackFlows struct {
@@ -57,6 +58,7 @@ type trackFlows struct {
 	Head    trackFlowHead
 	Present [524288]uint8
 	Places  [524288][8]trackFlow
+	Opening [8192]uint64
 }
 
 // Names of all BPF objects in the ELF.

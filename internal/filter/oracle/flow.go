@@ -12,7 +12,8 @@ import (
 type connection struct {
 	state         state
 	finIn, finOut bool
-	proof         uint32 // what a client has to acknowledge
+	proof         uint32 // what the other side has to acknowledge
+	sent          uint32 // blocks of data that have left, which it may acknowledge in part
 	ends          time.Time
 }
 
@@ -21,7 +22,8 @@ type state int
 const (
 	opening  state = iota + 1 // TCP: a SYN has left
 	answered                  // TCP: a SYN-ACK has left
-	open                      // TCP: the handshake is proven, or older than the policy
+	older                     // TCP: a segment has left that belongs to nothing known
+	open                      // TCP: the other side has acknowledged what has left
 	closing                   // TCP: FIN both ways
 	reset                     // TCP: a RST has left
 	oneWay                    // UDP: nothing has come back
@@ -32,7 +34,8 @@ const (
 // leases are how long each state lasts without a packet, by docs/language.md "Connections", and the
 // second in which they are not renewed again.
 var leases = map[state]time.Duration{
-	opening: 241 * time.Second, answered: 241 * time.Second, open: 7441 * time.Second,
+	opening: 241 * time.Second, answered: 241 * time.Second, older: 241 * time.Second,
+	open:    7441 * time.Second,
 	closing: 241 * time.Second, reset: 241 * time.Second, oneWay: 121 * time.Second,
 	twoWay: 301 * time.Second, echo: 61 * time.Second,
 }
@@ -45,21 +48,12 @@ type connectionKey struct {
 	localPort, remotePort uint16
 }
 
-// renew gives a connection a new lease, at most once a second.
-func (c *connection) renew(now time.Time) {
-	if lease := leases[c.state]; lease-c.ends.Sub(now) >= time.Second {
-		c.ends = now.Add(lease)
-	}
-}
-
-// become gives a connection a state, and a new lease if it is not as it was.
+// become gives a connection a state. What leaves renews it, if it is as it was, once a second.
 func (c *connection) become(next connection, now time.Time) {
 	next.ends = c.ends
-	if next == *c {
-		c.renew(now)
-		return
+	if lease := leases[next.state]; next != *c || lease-c.ends.Sub(now) >= time.Second {
+		next.ends = now.Add(lease)
 	}
-	next.ends = now.Add(leases[next.state])
 	*c = next
 }
 
@@ -85,8 +79,7 @@ func (e *Evaluator) Leave(frame []byte) {
 	switch {
 	case pkt.Transport == packet.TCPTransport:
 		var ok bool
-		if next, ok = leaving(e.connection(k), pkt.Flags,
-			binary.BigEndian.Uint32(frame[pkt.TransportOffset+4:])); !ok {
+		if next, ok = leaving(e.connection(k), &pkt, frame); !ok {
 			return
 		}
 	case pkt.Proto == packet.ProtoUDP && pkt.Transport == packet.PortTransport:
@@ -111,32 +104,82 @@ func (e *Evaluator) Leave(frame []byte) {
 
 // leaving is what a TCP segment that leaves makes of a connection, nil if none is known; it is not
 // ok if that is nothing.
-func leaving(c *connection, flags uint8, seq uint32) (next connection, ok bool) {
-	is := state(0)
+func leaving(c *connection, pkt *packet.Packet, frame []byte) (next connection, ok bool) {
 	if c != nil {
-		is = c.state
+		next = *c
 	}
+	is, flags := next.state, pkt.Flags
 	switch {
 	case flags&packet.RST != 0:
-		return connection{state: reset}, c != nil && is != answered
-	case flags&packet.SYN != 0 && flags&packet.ACK != 0:
-		return connection{state: answered, proof: seq + 1}, is != open
-	case flags&packet.SYN != 0:
+		return connection{state: reset}, is == opening || is == open || is == closing
+	case flags&(packet.SYN|packet.ACK) == packet.SYN:
 		return connection{state: opening}, true
-	case is == answered:
-		return connection{}, false
-	case is == closing:
-		return connection{state: closing}, true
+	case is == open && flags&packet.SYN != 0:
+		return next, false
+	case is == open:
+		next.finOut = next.finOut || flags&packet.FIN != 0
+		if next.finIn && next.finOut {
+			return connection{state: closing}, true
+		}
+		return next, true
+	case is == closing && flags&packet.SYN == 0:
+		return next, true
 	}
-	next.state = open
-	if is == open {
-		next.finIn, next.finOut = c.finIn, c.finOut
+	at := frame[pkt.TransportOffset:]
+	from := binary.BigEndian.Uint32(at[4:])
+	if flags&packet.SYN != 0 {
+		if is == answered && next.proof == from+1 {
+			return next, true
+		}
+		return connection{state: answered, proof: from + 1}, true
+	}
+	data := pkt.NetworkOffset + pkt.Len - pkt.TransportOffset - int(at[12]>>4)*4
+	if flags&packet.FIN != 0 {
+		data++
+	}
+	if is == answered && data == 0 {
+		return next, false
+	}
+	if is != answered && is != older {
+		next = connection{state: older, proof: from}
 	}
 	next.finOut = next.finOut || flags&packet.FIN != 0
-	if is == open && next.finIn && next.finOut {
-		return connection{state: closing}, true
+	if data > 0 {
+		next.covers(from, from+uint32(data))
 	}
 	return next, true
+}
+
+// What has left of data is kept in blocks.
+const (
+	block      = 16384
+	mostBlocks = 4095
+)
+
+func blocks(bytes uint32) uint32 { return (bytes + block - 1) / block }
+
+// covers has acknowledgements of a segment that leaves prove a connection.
+func (c *connection) covers(from, to uint32) {
+	if before := int32(c.proof - from); c.state == older && before > 0 {
+		c.sent += blocks(uint32(before))
+		c.proof = from
+	}
+	if int32(to-c.proof) <= 0 {
+		return
+	}
+	if c.sent = max(c.sent, blocks(to-c.proof)); c.sent > mostBlocks {
+		c.proof, c.sent = from, blocks(to-from)
+	}
+}
+
+// acknowledges says whether a number acknowledges what has left. Of an older connection that may be
+// a probe, of the number before.
+func (c *connection) acknowledges(ack uint32) bool {
+	most := c.sent * block
+	if c.state == older {
+		most++
+	}
+	return ack-c.proof <= most
 }
 
 // established says whether a well-formed packet belongs to a connection that is known, and notes
@@ -146,24 +189,21 @@ func (e *Evaluator) established(pkt *packet.Packet, frame []byte) bool {
 		localPort: pkt.DstPort, remotePort: pkt.SrcPort}
 	switch {
 	case pkt.Transport == packet.TCPTransport:
-		if pkt.Flags&(packet.SYN|packet.ACK) == packet.SYN {
-			return false
-		}
 		c := e.connection(k)
 		if c == nil {
 			return false
 		}
-		was := c.state
-		known := c.arrives(pkt.Flags, binary.BigEndian.Uint32(frame[pkt.TransportOffset+8:]),
-			e.now())
-		if known && was == answered { // it knows the number of the SYN-ACK
+		was := *c
+		ack := binary.BigEndian.Uint32(frame[pkt.TransportOffset+8:])
+		known := c.arrives(pkt.Flags, ack, e.now())
+		if known && was.state == answered && ack == was.proof { // that of the SYN-ACK
 			e.cookies.proven[pkt.Src] = e.now().Add(provenFor)
 		}
 		return known
 	case pkt.Proto == packet.ProtoUDP && pkt.Transport == packet.PortTransport:
 		c := e.connection(k)
 		if c != nil {
-			c.become(connection{state: twoWay, proof: c.proof}, e.now())
+			c.begin(twoWay, e.now())
 		}
 		return c != nil
 	case pkt.Transport == packet.ICMPTransport && pkt.Type == 0,
@@ -177,38 +217,46 @@ func (e *Evaluator) established(pkt *packet.Packet, frame []byte) bool {
 	return false
 }
 
-// arrives says whether a TCP segment other than one that opens a connection belongs to this one.
+// begin gives a connection another state, and its lease.
+func (c *connection) begin(s state, now time.Time) {
+	if c.state != s {
+		c.state, c.ends = s, now.Add(leases[s])
+	}
+}
+
+// arrives says whether a TCP segment belongs to a connection. It renews none.
 func (c *connection) arrives(flags uint8, ack uint32, now time.Time) bool {
-	next := *c
+	rst := flags&packet.RST != 0
+	handshake := flags & (packet.SYN | packet.ACK)
+	if handshake == packet.SYN {
+		return c.state == opening
+	}
 	switch c.state {
-	case opening:
-		if flags&packet.RST != 0 {
-			return true
-		}
-		if flags&packet.SYN == 0 || flags&packet.ACK == 0 {
-			return false
-		}
-		next.state = open
-		c.become(next, now)
-		return true
-	case answered:
-		if flags&packet.ACK == 0 || flags&packet.SYN != 0 || ack != c.proof {
-			return false
-		}
-		if flags&packet.RST != 0 {
-			return true
-		}
-		next.state = open
 	case closing, reset:
 		return true
-	}
-	if flags&packet.FIN != 0 {
-		next.finIn = true
-		if next.finOut {
-			next = connection{state: closing, proof: c.proof}
+	case opening:
+		if handshake == packet.SYN|packet.ACK && !rst {
+			c.begin(open, now)
+		}
+		return true
+	case older:
+		if rst {
+			return true
 		}
 	}
-	c.become(next, now)
+	if c.state != open && (flags&packet.ACK == 0 || !c.acknowledges(ack)) {
+		return false
+	}
+	if rst {
+		return true
+	}
+	c.begin(open, now)
+	if flags&packet.FIN != 0 {
+		c.finIn = true
+		if c.finOut {
+			c.begin(closing, now)
+		}
+	}
 	return true
 }
 

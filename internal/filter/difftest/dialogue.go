@@ -1,0 +1,181 @@
+package difftest
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"levee/internal/packet"
+)
+
+// dialogue makes what a few hosts say to each other on connections of their own. What they send
+// mostly fits what has been said, as that of stacks does, or just does not.
+type dialogue struct {
+	rand    *rand.Rand
+	talkers []talker
+}
+
+// talker is a connection as its ends would see it. Side 0 is the one that the policy is for.
+type talker struct {
+	six   bool
+	proto uint8
+	host  byte      // of the other side
+	ports [2]uint16 // of ICMP the first is the identifier
+	next  [2]uint32 // TCP: the number of what a side sends next
+}
+
+// newDialogue begins one of two or three connections, of which two may differ in one port only.
+func newDialogue(r *rand.Rand) *dialogue {
+	d := &dialogue{rand: r}
+	for range 2 + r.IntN(2) {
+		d.talkers = append(d.talkers, talker{
+			six: r.IntN(4) == 0, host: byte(2 + r.IntN(2)),
+			proto: []uint8{packet.ProtoTCP, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP,
+				packet.ProtoUDP, packet.ProtoICMP}[r.IntN(6)],
+			ports: [2]uint16{[]uint16{443, 40000}[r.IntN(2)], []uint16{443, 40000}[r.IntN(2)]},
+			next:  [2]uint32{r.Uint32(), r.Uint32()},
+		})
+	}
+	return d
+}
+
+// pause is how long nobody says anything: mostly not at all, else for some ticks, or for about as
+// long as a lease.
+func (d *dialogue) pause() time.Duration {
+	leases := []time.Duration{time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
+		5 * time.Minute, 2*time.Hour + 4*time.Minute}
+	switch d.rand.IntN(8) {
+	case 0:
+		return time.Duration(d.rand.Int64N(int64(3 * time.Second)))
+	case 1:
+		lease := leases[d.rand.IntN(len(leases))]
+		return max(0, lease+time.Duration(d.rand.Int64N(int64(4*time.Second)))-2*time.Second)
+	}
+	return 0
+}
+
+// says makes the next frame, and reports whether it leaves.
+func (d *dialogue) says() (frame []byte, leaves bool) {
+	t := &d.talkers[d.rand.IntN(len(d.talkers))]
+	from := d.rand.IntN(2)
+	switch t.proto {
+	case packet.ProtoTCP:
+		return d.segment(t, from), from == 0
+	case packet.ProtoUDP:
+		f, l4 := t.frame(from, 8+d.rand.IntN(100))
+		binary.BigEndian.PutUint16(f[l4+4:], uint16(len(f)-l4))
+		return f, from == 0
+	}
+	f, l4 := t.frame(from, 8)
+	f[l4] = []byte{8, 0}[(from+d.rand.IntN(5)/4)%2]
+	if t.six {
+		f[l4] = []byte{128, 129}[(from+d.rand.IntN(5)/4)%2]
+	}
+	f[l4+1] = 0
+	binary.BigEndian.PutUint16(f[l4+4:], t.ports[0])
+	return f, from == 0
+}
+
+// spoken are flags as segments of stacks have them, and some that none has.
+var spoken = []uint8{packet.SYN, packet.SYN, packet.SYN | packet.ACK, packet.SYN | packet.ACK,
+	packet.ACK, packet.ACK, packet.ACK, packet.ACK | packet.PSH, packet.ACK | packet.PSH,
+	packet.FIN | packet.ACK, packet.RST, packet.RST | packet.ACK, packet.FIN,
+	packet.SYN | packet.FIN, packet.SYN | packet.RST, packet.SYN | packet.ACK | packet.RST, 0}
+
+func (d *dialogue) segment(t *talker, from int) []byte {
+	r := d.rand
+	flags := spoken[r.IntN(len(spoken))]
+	data := 0
+	if flags&packet.SYN == 0 || r.IntN(8) == 0 {
+		data = []int{0, 0, 0, 1, 1448, 3000}[r.IntN(6)]
+	}
+	f, l4 := t.frame(from, 20+data)
+	near := func(n uint32) uint32 {
+		switch r.IntN(16) {
+		case 0:
+			return r.Uint32()
+		case 1, 2:
+			return n + r.Uint32N(3) - 1
+		case 3, 4: // about what FLOW_BLOCK of bpf/flow.h is
+			return n + r.Uint32N(100_000) - 50_000
+		}
+		return n
+	}
+	seq := near(t.next[from])
+	binary.BigEndian.PutUint32(f[l4+4:], seq)
+	binary.BigEndian.PutUint32(f[l4+8:], near(t.next[1-from]))
+	f[l4+12], f[l4+13] = 5<<4, flags
+	if r.IntN(4) > 0 {
+		t.next[from] = seq + uint32(data)
+		if flags&(packet.SYN|packet.FIN) != 0 {
+			t.next[from]++
+		}
+	}
+	return f
+}
+
+// frame is an Ethernet frame of the connection, with so many bytes from l4 on.
+func (t *talker) frame(from, bytes int) (f []byte, l4 int) {
+	const ip = 14
+	l4 = ip + 20
+	addresses := [2][]byte{{198, 51, 100, 1}, {203, 0, 113, t.host}}
+	at := ip + 12
+	if t.six {
+		l4, at = ip+40, ip+8
+		for i := range addresses {
+			addresses[i] = append(append([]byte{0x20, 1, 0xd, 0xb8}, make([]byte, 8)...),
+				addresses[i]...)
+		}
+	}
+	f = make([]byte, max(60, l4+bytes))
+	copy(f, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45})
+	if t.six {
+		copy(f[12:], []byte{0x86, 0xdd, 0x60})
+		binary.BigEndian.PutUint16(f[ip+4:], uint16(bytes))
+		f[ip+6], f[ip+7] = t.proto, 64
+		if t.proto == packet.ProtoICMP {
+			f[ip+6] = packet.ProtoICMP6
+		}
+	} else {
+		binary.BigEndian.PutUint16(f[ip+2:], uint16(20+bytes))
+		f[ip+8], f[ip+9] = 64, t.proto
+	}
+	n := len(addresses[0])
+	copy(f[at:], addresses[from])
+	copy(f[at+n:], addresses[1-from])
+	binary.BigEndian.PutUint16(f[l4:], t.ports[from])
+	binary.BigEndian.PutUint16(f[l4+2:], t.ports[1-from])
+	return f, l4
+}
+
+// converse makes of frame i the next of a dialogue that comes in. What leaves before it does.
+func (r *comparison) converse(frames [][]byte, i int) error {
+	for {
+		r.clock.pass(uint64(r.dialogue.pause() / r.clock.tick))
+		f, leaves := r.dialogue.says()
+		f = arriving(r.c.Link, f)
+		if !leaves {
+			frames[i] = f
+			return nil
+		}
+		if _, err := r.leave(f); err != nil {
+			return err
+		}
+	}
+}
+
+// leave tells all engines, and the oracle, of a frame that leaves, if they can be told.
+func (r *comparison) leave(f []byte) (told bool, err error) {
+	for _, e := range r.engines {
+		err := e.(Leaver).Leave(f)
+		if errors.Is(err, ErrNotRun) {
+			return false, nil // before the first engine has seen it
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	r.oracle.Leave(f)
+	return true, nil
+}
