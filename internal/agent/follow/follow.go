@@ -44,6 +44,7 @@ type file struct {
 	skip    bool // the line at off is too long, and is skipped
 	rotated bool
 	grown   time.Time
+	holes   int // that were skipped
 }
 
 // Follower follows one path.
@@ -333,6 +334,11 @@ func (w *Follower) read(f *file, most int64, line func([]byte)) (total int64, er
 		if err != nil && err != io.EOF {
 			return total, err
 		}
+		if n > 0 && blank(w.buf[:n]) {
+			total += int64(n)
+			w.skipHole(f, n)
+			continue
+		}
 		if !f.same() { // truncated meanwhile: these may be bytes of the next lines
 			return total, nil
 		}
@@ -351,8 +357,8 @@ func (w *Follower) read(f *file, most int64, line func([]byte)) (total int64, er
 			i := bytes.IndexByte(rest, '\n')
 			if f.skip {
 				f.skip = false
-			} else {
-				line(bytes.TrimSuffix(rest[:i], []byte("\r")))
+			} else if text := written(rest[:i]); text != nil {
+				line(bytes.TrimSuffix(text, []byte("\r")))
 			}
 			rest = rest[i+1:]
 		}
@@ -397,8 +403,9 @@ func (w *Follower) retire(line func([]byte)) {
 		}
 		old--
 		if rest := f.size - f.off; rest > 0 && rest <= int64(len(w.buf)) && !f.skip {
-			if n, _ := f.f.ReadAt(w.buf[:rest], f.off); n > 0 {
-				line(w.buf[:n])
+			n, _ := f.f.ReadAt(w.buf[:rest], f.off)
+			if text := written(w.buf[:n]); len(text) > 0 {
+				line(text)
 			}
 		}
 		w.known[f.id] = f.head
