@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/host/doctor"
+	"levee/internal/kernel"
 )
 
 const doctorLong = `Read what in this machine, network card or kernel costs packets, and say
@@ -86,6 +87,9 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 	}
 	if tc, err := dataplane.TCIngress(); err == nil {
 		host.TCIngress = string(tc)
+	}
+	if open, err := kernel.OpenBPFDirs(); err == nil {
+		host.OpenBPF = open
 	}
 	findings := doctor.Examine(host, dev)
 	if f.json {

@@ -96,8 +96,17 @@ func (o order) run() error {
 			return nil
 		}
 		return err
+	case "read on": // until it is killed, or something is not right
+		for n := 0; ; n++ {
+			if err := readOnce(ctx, o.Dev, o.Label); err != nil {
+				return fmt.Errorf("look %d: %w", n, err)
+			}
+			if n == 0 {
+				fmt.Println("reading")
+			}
+		}
 	case "touch": // what members of the group may not
-		return touch(os.Getenv(RunEnv))
+		return touch(os.Getenv(RunEnv), o.File, o.Dev)
 	case "memories": // what members of the group are told of memories
 		all, _, err := Status(ctx, false)
 		for _, a := range all {

@@ -339,7 +339,10 @@ func (s *store) openProgram(path string) (*ebpf.Program, error) {
 // counters reads the counters of a generation: [cpu][slot].
 func (s *store) counters(key string, g *description) ([][]Counter, error) {
 	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, g.Generation), name), s.pinOptions())
+	m, err := s.openPinned(key, g.Generation, name)
+	if err == nil && m == nil {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
 	}

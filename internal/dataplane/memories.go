@@ -35,8 +35,17 @@ func (s *store) rememberedFile(key string) string {
 
 const rememberedDir = "remembered"
 
+// leaveMemories leaves what readers get of a policy that has come into force: who looks next would
+// else be the first.
+func (s *store) leaveMemories(a *attachment) {
+	if g := a.current(); g != nil && readers.id() >= 0 {
+		_ = s.tellMemories(a, &Attachment{Generation: g.Generation})
+	}
+}
+
 // tellMemories reads the memories of what is in force, and the program that judges.
 func (s *store) tellMemories(a *attachment, t *Attachment) error {
+	s.tighten(a.key)
 	pin := pinProg
 	if a.trial() != nil {
 		pin = pinTrial

@@ -52,8 +52,8 @@ func (g *group) id() int {
 	return g.gid
 }
 
-// Modes of what is made in the runtime directory. Locks, programs, links and what has secrets in it
-// are for root alone.
+// Modes of what is made in the runtime directory. Locks, programs, links, memories with keys and
+// copies of set files, which may be for root alone where they come from, are for root alone.
 const (
 	dirMode    = 0o750
 	fileMode   = 0o640
@@ -61,24 +61,48 @@ const (
 	secretMode = 0o600
 )
 
-// pinMode is who may open a map: readers those that hold counts, or entries of sets. Where anybody
-// may load programs, root alone: such a program may write a map that its owner has opened to read
-// (seen on 6.18; the verifier does not ask how a map was opened).
-func pinMode(holds codegen.Contents, anybody bool) fs.FileMode {
+// pinMode is who may open a map: readers those that hold counts, or entries of sets. Where reading
+// is as good as writing, root alone.
+func pinMode(holds codegen.Contents, writable bool) fs.FileMode {
 	switch holds {
 	case codegen.Counters, codegen.DynamicSet, codegen.DynamicSets:
-		if !anybody {
+		if !writable {
 			return fileMode
 		}
 	}
 	return secretMode
 }
 
-// anybodyLoads tells whether programs may be loaded without capabilities
-// (Documentation/admin-guide/sysctl/kernel.rst).
-func anybodyLoads() bool {
+// readersWrite tells whether who may open a map to read can write it on this machine.
+var readersWrite = readingIsWriting
+
+// readingIsWriting is that where anybody may load a program (kernel.unprivileged_bpf_disabled,
+// Documentation/admin-guide/sysctl/kernel.rst; seen on 6.18, the verifier does not ask how a map
+// was opened), or may pin a map anew. Where nobody can tell, it is.
+func readingIsWriting() bool {
 	b, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled")
-	return err == nil && strings.TrimSpace(string(b)) == "0"
+	if err == nil && strings.TrimSpace(string(b)) == "0" {
+		return true
+	}
+	open, err := kernel.OpenBPFDirs()
+	return err != nil || len(open) > 0
+}
+
+// tighten takes from readers the maps of an attachment that were pinned when reading was not yet
+// writing.
+func (s *store) tighten(key string) {
+	if readers.id() < 0 || !readersWrite() {
+		return
+	}
+	_ = filepath.WalkDir(s.bpf(key), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // it has gone
+		}
+		if info, err := d.Info(); err == nil && info.Mode().Perm() != secretMode {
+			_ = os.Chmod(path, secretMode)
+		}
+		return nil
+	})
 }
 
 // clockFile is a reading of the kernel's clock, which takes the right to load programs.
@@ -116,34 +140,64 @@ func forReading(ctx context.Context, refused error) (*store, error) {
 	return s, nil
 }
 
+// readAgain is how often a reader looks again because a policy or a set was replaced meanwhile.
+const readAgain = 50
+
+// steady runs look until no policy was replaced while it did, and it found all that it looked for:
+// readers take no lock.
+func steady(look func() error) error {
+	for again := 0; ; again++ {
+		before, err := runStamp()
+		if err != nil {
+			return err
+		}
+		failed := look()
+		after, err := runStamp()
+		if err != nil {
+			return err
+		}
+		moved := before != after || errors.Is(failed, fs.ErrNotExist)
+		if !moved || again == readAgain {
+			return failed
+		}
+	}
+}
+
 // readStatus is Status for a reader.
 func (s *store) readStatus(all bool) (out []Attachment, err error) {
-	return out, s.readEach(all, func(a *attachment) error {
-		t, err := s.tell(a)
-		if err == nil {
-			out = append(out, *t)
-		}
-		return err
+	return out, steady(func() error {
+		out = nil
+		return s.readEach(all, func(a *attachment) error {
+			t, err := s.tell(a)
+			if err == nil {
+				out = append(out, *t)
+			}
+			return err
+		})
 	})
 }
 
 // readSets is SetList for a reader.
 func (s *store) readSets(dev, name string) (out []SetContents, err error) {
 	var known []string
-	err = s.readEach(false, func(a *attachment) error {
-		g := a.current()
-		for _, info := range g.Sets {
-			known = append(known, info.Name)
-			if info.Name != name || dev != "" && g.Dev != dev {
-				continue
+	err = steady(func() error {
+		out, known = nil, nil
+		return s.readEach(false, func(a *attachment) error {
+			g := a.current()
+			for _, info := range g.Sets {
+				known = append(known, info.Name)
+				if info.Name != name || dev != "" && g.Dev != dev {
+					continue
+				}
+				set, err := s.copyOf(a.key, g, info)
+				if err != nil {
+					return err
+				}
+				out = append(out, SetContents{g.Dev, info.EntryType(),
+					sortedEntries(set.entries())})
 			}
-			set, err := s.copyOf(a.key, g, info)
-			if err != nil {
-				return err
-			}
-			out = append(out, SetContents{g.Dev, info.EntryType(), sortedEntries(set.entries())})
-		}
-		return nil
+			return nil
+		})
 	})
 	if err == nil && len(out) == 0 {
 		err = noSet(dev, name, known)
@@ -229,7 +283,8 @@ func (s *store) copyOf(key string, g *description, info SetInfo) (*set, error) {
 		return nil, err
 	}
 	if at.outer == nil {
-		return nil, kernel.Refuse(nil, "the map of dynamic set %q on %s is gone", info.Name, g.Dev)
+		return nil, kernel.Refuse(fs.ErrNotExist, "open the map of dynamic set %q on %s", info.Name,
+			g.Dev)
 	}
 	defer at.outer.Close()
 	inner, err := at.memory()

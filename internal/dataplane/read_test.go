@@ -1,11 +1,12 @@
 package dataplane
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -15,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
@@ -113,23 +112,15 @@ func TestMembersOfTheGroupOpenNothingThatCanBeRunOrHasKeys(t *testing.T) {
 			if err := bringPolicyAt(t, "lv0", mode, everything, 0); err != nil {
 				t.Fatal(err)
 			}
+			shadowUp(t, everything, "lv0")
 			if err := bringPolicyAt(t, "lv0", mode, everything, time.Hour); err != nil {
 				t.Fatal(err) // with a deadline, and its predecessor
 			}
-			if _, _, err := Status(t.Context(), false); err != nil { // who may, looks
-				t.Fatal(err)
+			for _, within := range places(t) {
+				touchAs(t, g.Gid, within, "abusers", "counters", "services", "set_abusers",
+					"set_services")
 			}
-			out := strings.Fields(string(asReader(t, g.Gid, order{Do: "touch", Readers: g.Name})))
-			var opened []string
-			for _, path := range out {
-				opened = append(opened, filepath.Base(path))
-			}
-			slices.Sort(opened)
-			want := []string{"abusers", "abusers", "counters", "counters", "services", "services",
-				"set_abusers", "set_abusers", "set_services", "set_services"}
-			if !slices.Equal(opened, want) {
-				t.Errorf("a reader opens %q, want %q", opened, want)
-			}
+			touchAs(t, "65534", nil) // another user
 			told := string(asReader(t, g.Gid, order{Do: "memories", Readers: g.Name}))
 			if !strings.HasSuffix(told, " 0 true true true true\n") ||
 				!strings.HasPrefix(told, "[{") {
@@ -139,72 +130,152 @@ func TestMembersOfTheGroupOpenNothingThatCanBeRunOrHasKeys(t *testing.T) {
 	}
 }
 
-// TestWhereAnybodyLoadsProgramsNoMapIsForReaders: a program of somebody without capabilities wrote
-// a map that he had opened to read.
-func TestWhereAnybodyLoadsProgramsNoMapIsForReaders(t *testing.T) {
-	for _, holds := range []codegen.Contents{codegen.Counters, codegen.DynamicSet,
-		codegen.DynamicSets, codegen.Flows, codegen.Limit} {
-		if mode := pinMode(holds, true); mode != secretMode {
-			t.Errorf("%s: %o", holds, mode)
-		}
+// places are the namespaces in which a reader is tried, as commands to run him by: the host's, and
+// where he may make a user namespace, one of users, processes and mounts in which he is root.
+func places(t *testing.T) [][]string {
+	out := [][]string{nil}
+	container := []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount",
+		"--mount-proc"}
+	nobody := []string{"--reuid=65534", "--regid=65534", "--clear-groups"}
+	try := slices.Concat(nobody, container, []string{"true"})
+	if err := exec.Command("setpriv", try...).Run(); err != nil {
+		t.Logf("no user namespaces for users: %v", err)
+		return out
+	}
+	return append(out, container)
+}
+
+// touchAs has a member of a group touch what there is, who opens what opens names.
+func touchAs(t *testing.T, gid string, within []string, opens ...string) {
+	t.Helper()
+	var opened []string
+	for path := range strings.FieldsSeq(string(asReader(t, gid, order{Do: "touch", Dev: "lv0"},
+		within...))) {
+		opened = append(opened, filepath.Base(path))
+	}
+	slices.Sort(opened)
+	if opened = slices.Compact(opened); !slices.Equal(opened, opens) {
+		t.Errorf("%v: a user of group %s opens %q, want %q", within, gid, opened, opens)
 	}
 }
 
-// touch tries what a hostile member of the group would with each file of the runtime directory. It
-// prints what can be opened, and fails for what can be changed or run.
-func touch(dir string) error {
-	var did []error
-	fail := func(path, what string) { did = append(did, fmt.Errorf("%s: %s", path, what)) }
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil && !errors.Is(err, fs.ErrPermission) {
-			return err
+// TestReadersSeeTheStateWhileItIsReplaced: what a member of the group read was told to be gone, or
+// counted twice, where a policy or the contents of a set took the place of others meanwhile.
+func TestReadersSeeTheStateWhileItIsReplaced(t *testing.T) {
+	n := newTestNet(t)
+	g, err := user.LookupGroupId("1")
+	if err != nil {
+		t.Skipf("no group 1: %v", err)
+	}
+	was := readers
+	readers = &group{name: g.Name}
+	defer func() { readers = was }()
+	makeWay(t, os.Getenv(RunEnv))
+	bring := func(i int) {
+		t.Helper()
+		// another max: another memory, and another place for it
+		if err := bringPolicy(t, "lv0", abuserPolicy(10+i%2), 0); err != nil {
+			t.Fatal(err)
 		}
-		for _, how := range []string{"x", ".x"} {
-			if d.IsDir() && os.WriteFile(filepath.Join(path, how), nil, 0o600) == nil {
-				fail(path, "a file can be made in it")
+	}
+	bring(0)
+	s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+	if err := s.Add(t.Context(), entriesOf("192.0.2.7/32")...); err != nil {
+		t.Fatal(err)
+	}
+	n.from(t, "192.0.2.7")
+	cmd := readerCommand(t, g.Gid, order{Do: "read on", Dev: "lv0", Label: "abuser"})
+	out := must2(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	if lines.Text() != "reading" {
+		t.Fatalf("a reader says %q", lines.Text())
+	}
+	for i := range 8 {
+		bring(i + 1)
+		for range 5 {
+			if err := s.Replace(t.Context(), entriesOf("192.0.2.7/32")); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if os.Rename(path, path+".moved") == nil || os.Remove(path) == nil {
-			fail(path, "can be removed")
-		}
-		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); err == nil {
-			f.Close()
-			fail(path, "can be written")
-		}
-		if d.IsDir() || !strings.HasPrefix(path, filepath.Join(dir, "bpf")) {
-			return nil
-		}
-		for _, o := range []ebpf.LoadPinOptions{{}, {ReadOnly: true}, {WriteOnly: true}} {
-			if p, err := ebpf.LoadPinnedProgram(path, &o); err == nil {
-				p.Close()
-				fail(path, "is a program that can be run")
+	}
+	s.Close()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if lines.Scan() {
+		t.Errorf("a reader says %q", lines.Text())
+	}
+	_ = cmd.Wait()
+}
+
+// readOnce looks as a reader does, and says what is not as it is all the time.
+func readOnce(ctx context.Context, dev, label string) error {
+	all, _, err := Status(ctx, false)
+	if err != nil {
+		return err
+	}
+	if len(all) != 1 || all[0].packets(label) != 1 || all[0].Sets[0].Entries != 1 {
+		return fmt.Errorf("status says %+v", all)
+	}
+	sets, err := SetList(ctx, dev, "abusers")
+	if err != nil {
+		return err
+	}
+	if len(sets) != 1 || len(sets[0].Entries) != 1 {
+		return fmt.Errorf("the set holds %+v", sets)
+	}
+	return nil
+}
+
+// TestWhereReadingIsWritingNothingIsForReaders: a program of somebody without capabilities wrote a
+// map that he had opened to read; and where he could pin it in a bpf file system that is open to
+// all, as they are without mode=, his pin opened to write.
+func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
+	n := newTestNet(t)
+	g, err := user.LookupGroupId("1")
+	if err != nil {
+		t.Skipf("no group 1: %v", err)
+	}
+	wasReaders, was := readers, readersWrite
+	readers = &group{name: g.Name}
+	defer func() { readers, readersWrite = wasReaders, was }()
+	makeWay(t, os.Getenv(RunEnv))
+	for _, c := range []struct {
+		name                string
+		at, after, replaced bool // it is so at up, and when root looks, or a set is replaced, then
+		opens               []string
+	}{
+		{"never", false, false, false, []string{"abusers", "counters", "set_abusers"}},
+		{"at up", true, true, true, nil},
+		{"later", false, true, true, nil},
+		{"when a set is replaced", false, false, true, []string{"counters", "set_abusers"}},
+	} {
+		n.run(t, c.name, func(t *testing.T) {
+			defer Down(t.Context(), "lv0")
+			readersWrite = func() bool { return c.at }
+			if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
+				t.Fatal(err)
 			}
-			if l, err := link.LoadPinnedLink(path, &o); err == nil {
-				l.Close()
-				fail(path, "is a link that can be detached")
+			readersWrite = func() bool { return c.after }
+			if _, _, err := Status(t.Context(), false); err != nil {
+				t.Fatal(err)
 			}
-			m, err := ebpf.LoadPinnedMap(path, &o)
-			if err != nil {
-				continue
+			readersWrite = func() bool { return c.replaced }
+			s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+			defer s.Close()
+			if err := s.Replace(t.Context(), entriesOf("192.0.2.7/32")); err != nil {
+				t.Fatal(err)
 			}
-			if !o.ReadOnly {
-				fail(path, "is a map that can be written")
-			}
-			fmt.Println(path)
-			value := make([]byte, m.ValueSize())
-			if m.Put(uint32(0), value) == nil || m.Delete(uint32(0)) == nil || m.Freeze() == nil {
-				fail(path, "can be changed")
-			}
-			for _, prot := range []int{unix.PROT_WRITE, unix.PROT_READ | unix.PROT_WRITE} {
-				if _, err := unix.Mmap(m.FD(), 0, len(value), prot, unix.MAP_SHARED); err == nil {
-					fail(path, "can be mapped to be written")
-				}
-			}
-			m.Close()
-		}
-		return nil
-	})
-	return errors.Join(append(did, err)...)
+			touchAs(t, g.Gid, nil, c.opens...)
+		})
+	}
+	if pinMode(codegen.Flows, false) != secretMode || pinMode("of tomorrow", false) != secretMode {
+		t.Error("readers open what holds no counts")
+	}
 }
 
 // makeWay lets everybody go to a path in a directory of a test.
@@ -218,7 +289,20 @@ func makeWay(t *testing.T, path string) {
 }
 
 // asReader runs an order without capabilities, as a member of the group.
-func asReader(t *testing.T, gid string, o order) []byte {
+func asReader(t *testing.T, gid string, o order, wrapper ...string) []byte {
+	t.Helper()
+	cmd := readerCommand(t, gid, o, wrapper...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s%s", err, out, stderr.Bytes())
+	}
+	return out
+}
+
+// readerCommand is a command that runs an order so; the wrapper runs without capabilities, too.
+func readerCommand(t *testing.T, gid string, o order, wrapper ...string) *exec.Cmd {
 	t.Helper()
 	// The test binary lies where only root may go.
 	self := filepath.Join(t.TempDir(), "reader")
@@ -230,16 +314,11 @@ func asReader(t *testing.T, gid string, o order) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--groups="+gid,
-		"--inh-caps=-all", "--bounding-set=-all", self)
+	args := slices.Concat([]string{"--reuid=65534", "--regid=65534", "--groups=" + gid,
+		"--inh-caps=-all", "--bounding-set=-all"}, wrapper, []string{self})
+	cmd := exec.Command("setpriv", args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s%s", err, out, stderr.Bytes())
-	}
-	return out
+	return cmd
 }
 
 // TestThePinOfASetIsThatOfItsMemory whatever step a replace of its contents ends at: without

@@ -84,6 +84,9 @@ func (at place) memory() (*ebpf.Map, error) {
 		}
 		return m, nil
 	}
+	if at.read { // it was replaced meanwhile
+		return nil, kernel.Refuse(fs.ErrNotExist, "open the memory of dynamic set %q", at.name)
+	}
 	m, err := ebpf.NewMapFromID(ebpf.MapID(id)) // a levee that did not pin memories put it there
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the memory of dynamic set %q, which is not pinned "+
@@ -121,7 +124,7 @@ func (at place) put(m *ebpf.Map) error {
 		if err := at.settle(); err != nil {
 			return err
 		}
-		if err := at.pinAs(pinNext, m); err != nil {
+		if err := at.pinAs(pinNext, m, pinMode(codegen.DynamicSet, readersWrite())); err != nil {
 			return err
 		}
 	}
@@ -150,7 +153,7 @@ func (at place) settle() error {
 }
 
 // pinAs pins a memory in a directory of pins, in place of what is pinned there.
-func (at place) pinAs(dir string, m *ebpf.Map) error {
+func (at place) pinAs(dir string, m *ebpf.Map, mode fs.FileMode) error {
 	for _, d := range []string{pinMemory, pinNext} {
 		if err := makeDirs(filepath.Join(at.pins, d)); err != nil {
 			return kernel.Refuse(err, "create the directory of pins")
@@ -164,7 +167,7 @@ func (at place) pinAs(dir string, m *ebpf.Map) error {
 		return kernel.Refuse(err, "pin the memory of dynamic set %q", at.name)
 	}
 	defer own.Close()
-	return pinFile(own, at.pin(dir), pinMode(codegen.DynamicSet, anybodyLoads()))
+	return pinFile(own, at.pin(dir), mode)
 }
 
 type pinner interface{ Pin(string) error }
@@ -216,9 +219,18 @@ func (s *store) openPinned(key string, generation int, name string) (*ebpf.Map, 
 		return nil, nil
 	}
 	if err != nil {
-		return nil, kernel.Refuse(err, "open the pinned map %s", name)
+		return nil, s.unopened(err, "open the pinned map %s", name)
 	}
 	return m, nil
+}
+
+// unopened says why a pin could not be opened, to readers too.
+func (s *store) unopened(err error, format string, args ...any) error {
+	if s.readOnly && errors.Is(err, fs.ErrPermission) {
+		format += "; nothing is for readers where others than root may load BPF programs or pin " +
+			"maps, which `levee doctor` tells"
+	}
+	return kernel.Refuse(err, format, args...)
 }
 
 // sameMap says whether two handles are of one map.

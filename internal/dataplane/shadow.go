@@ -227,7 +227,7 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 		return nil, err
 	}
 	if len(u.Files) > 0 {
-		if err := writeJSON(u.files(st.key, d.Generation), u.Files); err != nil {
+		if err := writeSecret(u.files(st.key, d.Generation), u.Files); err != nil {
 			return nil, err
 		}
 	}

@@ -114,7 +114,7 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 		return nil, err
 	}
 	if len(u.Files) > 0 {
-		if err := writeJSON(u.files(st.key, st.desc.Generation), u.Files); err != nil {
+		if err := writeSecret(u.files(st.key, st.desc.Generation), u.Files); err != nil {
 			return nil, err
 		}
 	}
@@ -290,7 +290,7 @@ func (u *up) pin(st *staged) error {
 	if err := makeDirs(dir); err != nil {
 		return kernel.Refuse(err, "create the directory of pins")
 	}
-	anybody := anybodyLoads()
+	writable := readersWrite()
 	pin := func(o pinner, name string, mode fs.FileMode) error {
 		return pinFile(o, filepath.Join(dir, name), mode)
 	}
@@ -300,12 +300,13 @@ func (u *up) pin(st *staged) error {
 		}
 	}
 	for _, m := range st.desc.Maps {
-		if err := pin(st.plain.maps[m.Name], m.Name, pinMode(m.Holds.What, anybody)); err != nil {
+		if err := pin(st.plain.maps[m.Name], m.Name, pinMode(m.Holds.What, writable)); err != nil {
 			return err
 		}
 	}
 	for name, m := range st.plain.memories {
-		if err := (place{name: name, pins: dir}).pinAs(pinMemory, m); err != nil {
+		mode := pinMode(codegen.DynamicSet, writable)
+		if err := (place{name: name, pins: dir}).pinAs(pinMemory, m, mode); err != nil {
 			return err
 		}
 	}
@@ -313,7 +314,7 @@ func (u *up) pin(st *staged) error {
 		return nil
 	}
 	for _, m := range st.desc.TrialMaps {
-		if err := pin(st.trial.maps[m.Name], m.Name, pinMode(m.Holds.What, anybody)); err != nil {
+		if err := pin(st.trial.maps[m.Name], m.Name, pinMode(m.Holds.What, writable)); err != nil {
 			return err
 		}
 	}

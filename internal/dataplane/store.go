@@ -262,8 +262,13 @@ func (s *store) tidy() error {
 	return nil
 }
 
-// writeJSON replaces a file in one step.
-func writeJSON(path string, v any) error {
+// writeJSON replaces a file in one step. Readers may read it.
+func writeJSON(path string, v any) error { return writeAs(path, v, fileMode) }
+
+// writeSecret is writeJSON of what is for root alone.
+func writeSecret(path string, v any) error { return writeAs(path, v, secretMode) }
+
+func writeAs(path string, v any, mode fs.FileMode) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -272,9 +277,9 @@ func writeJSON(path string, v any) error {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
 	tmp := path + ".tmp"
-	err = os.WriteFile(tmp, b, fileMode)
-	if err == nil {
-		err = share(tmp, fileMode)
+	err = os.WriteFile(tmp, b, mode)
+	if err == nil && mode != secretMode {
+		err = share(tmp, mode)
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // it may not be there, and the first error says why

@@ -388,6 +388,7 @@ func (u *up) finish() error {
 			"before it failed (any levee command does it): %w", u.Dev, err)
 	}
 	if at != nil {
+		u.leaveMemories(at)
 		at.Close()
 	}
 	return nil

@@ -120,7 +120,7 @@ func (h *Host) mitigations() Finding {
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
 	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.unprivileged(),
-		h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
+		h.openBPF(), h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
 	for i := range out {
 		out[i].About = "kernel"
 	}
@@ -201,6 +201,23 @@ func (h *Host) unprivileged() Finding {
 			"read: policies that come into force now are not for the group levee"
 		f.Mend, f.Where = "sysctl -w kernel.unprivileged_bpf_disabled=2",
 			"Documentation/admin-guide/sysctl/kernel.rst"
+	}
+	return f
+}
+
+// openBPF is about bpf file systems of anybody. Who pins a map there that he may only read opens his
+// pin to write.
+func (h *Host) openBPF() Finding {
+	f := Finding{Name: "bpf_file_systems", State: OK, Value: "root alone pins"}
+	switch {
+	case h.OpenBPF == nil:
+		f.State, f.Value = Unknown, ""
+	case len(h.OpenBPF) > 0:
+		at := h.OpenBPF[0]
+		f.State, f.Sure, f.Value = Note, Documents, strings.Join(h.OpenBPF, " ")
+		f.Cost = "others than root may pin there, and so write maps that they have opened to " +
+			"read: what is in force is not for the group levee"
+		f.Mend, f.Where = "chmod 0700 "+at, "docs/decisions/0043-least-rights.md"
 	}
 	return f
 }

@@ -77,12 +77,14 @@ type Host struct {
 	TCIngress string // the mode of policies at tc ingress: tcx, or clsact; "" if nobody has tried
 	// kernel.unprivileged_bpf_disabled: "0" lets anybody load programs
 	Unprivileged string
-	JIT, Harden  string
-	Conntrack    *Conntrack
-	Sockets      []PacketSocket
-	IRQBalance   bool
-	Softnet      *Softnet
-	Page         int // bytes
+	// directories of bpf file systems in which others than root may pin; nil: nobody has looked
+	OpenBPF     []string
+	JIT, Harden string
+	Conntrack   *Conntrack
+	Sockets     []PacketSocket
+	IRQBalance  bool
+	Softnet     *Softnet
+	Page        int // bytes
 }
 
 // IdleState is a C-state of the first CPU.
