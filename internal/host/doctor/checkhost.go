@@ -205,8 +205,8 @@ func (h *Host) unprivileged() Finding {
 	return f
 }
 
-// openBPF is about bpf file systems of anybody. Who pins a map there that he may only read opens his
-// pin to write.
+// openBPF is about bpf file systems of anybody. Whoever pins a map there that he may only read can
+// open his pin to write.
 func (h *Host) openBPF() Finding {
 	f := Finding{Name: "bpf_file_systems", State: OK, Value: "root alone pins"}
 	switch {
