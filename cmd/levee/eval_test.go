@@ -25,7 +25,11 @@ func TestDifferenceShowsBothVerdictsThePacketAndItsStory(t *testing.T) {
 	}
 	e, out, errs, _ := testEnv(false)
 	r := &evalRun{e: e, p: p, j: j, out: bufio.NewWriter(out), n: 17}
-	r.difference(p.Tests[0].Steps[0].Frame, judge.Verdict{
+	frame := p.Tests[0].Steps[0].Frame
+	if _, err := j.Frame(frame); err != nil {
+		t.Fatal(err)
+	}
+	r.difference(frame, judge.Verdict{
 		Decision: judge.Decision{Slot: p.RuleSlot(0), Action: action.Drop},
 		Differs:  true,
 		Compiled: judge.Decision{Slot: p.DefaultSlot(), Action: action.Pass},

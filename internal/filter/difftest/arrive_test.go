@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/dataplane"
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/packet"
 )
@@ -55,10 +56,11 @@ func arriveAt(r *dataplane.Runner, p *codegen.Program, seed uint64) (*arrival, e
 
 // poisoning is the program, which leaves a word on the stack: as one that says what a tunnel
 // carries, one that matches.
-func poisoning(tags bool, word int64, behind *ebpf.Map) (ins asm.Instructions) {
-	ins = asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+func poisoning(tags bool, word int64, behind *ebpf.Map) asm.Instructions {
+	b := assembler.New()
+	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
 	if tags {
-		ins = append(ins,
+		b.Emit(
 			asm.LoadMem(asm.R3, asm.R6, skbMark, asm.Word),
 			asm.JEq.Imm(asm.R3, 0, "poison"),
 			asm.Mov.Imm(asm.R2, 0),
@@ -70,11 +72,12 @@ func poisoning(tags bool, word int64, behind *ebpf.Map) (ins asm.Instructions) {
 			asm.FnSkbVlanPush.Call(),
 		)
 	}
-	ins = append(ins, asm.LoadImm(asm.R2, word, asm.DWord).WithSymbol("poison"))
+	b.Label("poison")
+	b.Emit(asm.LoadImm(asm.R2, word, asm.DWord))
 	for at := int16(-512); at < 0; at += 8 {
-		ins = append(ins, asm.StoreMem(asm.R10, at, asm.R2, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R10, at, asm.R2, asm.DWord))
 	}
-	return append(ins,
+	b.Emit(
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.LoadMapPtr(asm.R2, behind.FD()),
 		asm.Mov.Imm(asm.R3, 0),
@@ -82,6 +85,7 @@ func poisoning(tags bool, word int64, behind *ebpf.Map) (ins asm.Instructions) {
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
+	return b.MustFinish()
 }
 
 // split gives a frame as the stack hands it on at tc: without its outermost tag, with the context
