@@ -173,6 +173,16 @@ func adviseSource(s *policy.Source, err error) error {
 	return err
 }
 
+// adviseList adds what to do about a list of a condition that cannot be read.
+func adviseList(err error) error {
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		if do := access.Read(file.Path, err); do != "" {
+			return part.Do(err, do)
+		}
+	}
+	return part.Do(err, "mend that file; it is read again within a second")
+}
+
 // samePlace tells whether two sources read the same in the same way.
 func samePlace(a, b *policy.Source) bool {
 	return a.Input == b.Input && a.Path == b.Path && a.List == b.List && a.User == b.User &&
@@ -234,6 +244,8 @@ func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
 	case err != nil:
 		s.status.Error = err.Error()
 		s.part.Fails(adviseSource(s.Source, err))
+	case s.match.Trouble() != nil:
+		s.part.Fails(adviseList(s.match.Trouble()))
 	case st.Waits != nil:
 		s.part.Waits(st.Waits.Error(), access.Read(s.Path, st.Waits))
 	case seen != s.seen:

@@ -46,6 +46,8 @@ type Matcher struct {
 		Match(record []byte, now time.Time) (netip.Addr, Result, error)
 		When(now time.Time) time.Time // of the record that was matched
 		Times() int                   // that it stands for
+		// Trouble is why a list that conditions ask could not be read, nil if none could not.
+		Trouble() error
 	}
 	counter *Counter // nil: each record counts
 }
@@ -83,6 +85,10 @@ func (m *Matcher) Match(record []byte, now time.Time) (netip.Addr, Result, error
 	}
 	return a, r, err
 }
+
+// Trouble is what keeps conditions from being judged as they should: a list that could not be read.
+// What it held last holds meanwhile.
+func (m *Matcher) Trouble() error { return m.judge.Trouble() }
 
 // Uncounted is how many events found no place in the memory of the counter.
 func (m *Matcher) Uncounted() uint64 {
@@ -123,7 +129,7 @@ type condition struct {
 	op      syntax.Op
 	numbers map[int64]bool
 	bound   int64
-	texts   map[string]bool
+	texts   *texts
 	words   map[string]bool // true, false
 }
 
@@ -160,13 +166,10 @@ func newObjects(s *policy.Source) *objects {
 			out.bound = c.Numbers[0]
 			out.numbers = make(map[int64]bool, len(c.Numbers))
 		} else {
-			out.texts = make(map[string]bool, len(c.Texts))
+			out.texts = newTexts(&c)
 		}
 		for _, n := range c.Numbers {
 			out.numbers[n] = true
-		}
-		for _, t := range c.Texts {
-			out.texts[t] = true
 		}
 		for _, w := range c.Words {
 			out.words[w] = true
@@ -184,6 +187,17 @@ func newObjects(s *policy.Source) *objects {
 		}
 	}
 	return m
+}
+
+// Trouble is about lists.
+func (m *objects) Trouble() error {
+	var errs []error
+	for i := range m.conds {
+		if t := m.conds[i].texts; t != nil {
+			errs = append(errs, t.trouble())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Times is how often the event happened: once.
@@ -263,7 +277,7 @@ func (m *objects) is(c *condition, v value) (is, known bool) {
 		return c.words[string(v.raw)], !v.text && (v.raw[0] == 't' || v.raw[0] == 'f')
 	}
 	if c.texts != nil {
-		return v.text && c.texts[string(m.unescape(v))], v.text
+		return v.text && c.texts.have(m.unescape(v)), v.text
 	}
 	if v.text {
 		return false, false

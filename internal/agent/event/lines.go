@@ -1,6 +1,7 @@
 package event
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -8,17 +9,34 @@ import (
 	"levee/internal/lang/policy"
 )
 
+// program is a condition on the program that has written a line.
+type program struct {
+	of    *policy.Condition
+	texts *texts
+}
+
+func (p *program) holds(name string) bool {
+	is := p.texts.have([]byte(name))
+	if p.of.How == policy.Equals && !p.of.AnyCase {
+		is = logline.OneOf(p.of.Texts, name)
+	}
+	return name != "" && is != p.of.Not
+}
+
 // lines judges lines of text.
 type lines struct {
 	patterns logline.Patterns
 	except   logline.Patterns // what they match besides, and is no attempt
 	programs []string
-	where    []policy.Condition // on the program
+	where    []program
 	header   logline.Header
 }
 
 func newLines(s *policy.Source) *lines {
-	l := &lines{programs: s.Programs, where: s.Where}
+	l := &lines{programs: s.Programs}
+	for i := range s.Where {
+		l.where = append(l.where, program{&s.Where[i], newTexts(&s.Where[i])})
+	}
 	l.patterns, l.except = compile(s.Patterns), compile(s.Except)
 	return l
 }
@@ -42,8 +60,8 @@ func (l *lines) Match(line []byte, now time.Time) (netip.Addr, Result, error) {
 	if len(l.programs) > 0 && !logline.OneOf(l.programs, l.header.Program) {
 		return netip.Addr{}, Other, nil
 	}
-	for _, c := range l.where {
-		if l.header.Program == "" || logline.OneOf(c.Texts, l.header.Program) == c.Not {
+	for i := range l.where {
+		if !l.where[i].holds(l.header.Program) {
 			return netip.Addr{}, Other, nil
 		}
 	}
@@ -57,6 +75,15 @@ func (l *lines) Match(line []byte, now time.Time) (netip.Addr, Result, error) {
 		return a, Ambiguous, nil
 	}
 	return netip.Addr{}, Other, nil
+}
+
+// Trouble is about lists.
+func (l *lines) Trouble() error {
+	var errs []error
+	for i := range l.where {
+		errs = append(errs, l.where[i].texts.trouble())
+	}
+	return errors.Join(errs...)
 }
 
 // Times is how often what was matched has happened, as far as the line says so.

@@ -131,6 +131,9 @@ func lexGrammar(src string) []string {
 	out, depth := []string{}, 0
 	for src != "" && utf8.ValidString(src) {
 		tok := grammarToken.FindString(src)
+		if n := len(out); n > 0 && out[n-1] == "matches" && src[0] == '/' {
+			tok = grammarExpression.FindString(src)
+		}
 		if tok == "" {
 			return nil
 		}
@@ -163,6 +166,9 @@ var grammarToken = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`[<>!]=`, `[{}(),=<>]`,
 	`(?:[\pL]|[$-'*+\-./0-:?-z|~])+`, // a word
 }, "|") + `)`)
+
+// grammarExpression stands behind matches.
+var grammarExpression = regexp.MustCompile(`^/(?:\\/|[ ]|[^/\pC\pZ])*/`)
 
 // mutate changes a few tokens of a policy, and prints the rest of it.
 func mutate(rng *rand.Rand, toks, others []string) string {
@@ -234,7 +240,8 @@ func readGrammar(t *testing.T) *grammar {
 		}
 	}
 	end()
-	for _, w := range []string{"NEWLINE", "TEXT", "WORD", "IFNAME", "FIELD", "IPV6"} { // in prose
+	for _, w := range []string{"NEWLINE", "TEXT", "EXPRESSION", "WORD", "IFNAME", "FIELD",
+		"IPV6"} { // in prose
 		g.rules[w] = node{kind: 'w', text: w}
 	}
 	return g
@@ -445,6 +452,8 @@ func (g *grammar) isWord(name, tok string) bool {
 		return tok == "\n"
 	case "TEXT":
 		return tok[0] == '"'
+	case "EXPRESSION":
+		return len(tok) > 1 && tok[0] == '/' && tok[len(tok)-1] == '/'
 	case "WORD":
 		return tok[0] != '"' && !strings.Contains("\n{}(),=<>!", tok[:1])
 	case "IFNAME":
@@ -534,6 +543,8 @@ func (g *grammar) makeRule(rng *rand.Rand, name string) []string {
 		return []string{"\n"}
 	case "TEXT":
 		return []string{`"some text"`}
+	case "EXPRESSION":
+		return []string{`/some [a-z]+\/x/`}
 	case "WORD":
 		return []string{"eth0"}
 	case "IFNAME":

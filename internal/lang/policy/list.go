@@ -273,6 +273,10 @@ func (r *resolver) crowdSec(s *syntax.List) *CrowdSec {
 func (r *resolver) texts(c *syntax.Condition) (out Condition, ok bool) {
 	out = Condition{Field: strings.Clone(c.Field.Text), Not: c.Not, Op: syntax.Equal}
 	switch {
+	case c.How.Text != "" || c.AnyCase:
+		r.c.Errorf(c.Field.Pos, "compare it by = or !=, or with a list in braces.",
+			"decisions of CrowdSec are compared as a whole, byte for byte")
+		return out, false
 	case c.Value.List || c.Value.Op == syntax.Equal:
 	case c.Value.Op == syntax.NotEqual:
 		out.Not = !out.Not

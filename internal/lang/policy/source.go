@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net"
 	"path/filepath"
 	"regexp"
@@ -72,10 +73,30 @@ type Condition struct {
 	Field   string
 	Not     bool
 	Op      syntax.Op // Equal also for lists
+	How     How       // of texts
+	AnyCase bool      // of texts: capital letters and small ones are the same
 	Numbers []int64   // sorted; one where Op is no Equal
 	Texts   []string  // sorted; only with Equal
 	Words   []string  // true, false; only with Equal
+	// an expression of package regexp, with Matches
+	Expression string
+	File       string // a list of texts, with Listed
 }
+
+// How a text is compared.
+type How uint8
+
+const (
+	Equals How = iota // byte for byte
+	Contains
+	Begins
+	Ends
+	Matches
+	Listed
+)
+
+var hows = map[string]How{"": Equals, "contains": Contains, "begins": Begins, "ends": Ends,
+	"matches": Matches, "in": Listed}
 
 // Bounds of sources.
 const (
@@ -426,13 +447,24 @@ func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition,
 	if !ok {
 		return out, false
 	}
+	how := hows[c.How.Text]
+	switch {
+	case how != Equals && f.Type == eve.Number && format != JSON:
+		r.c.Errorf(c.How.Pos, "compare it by =, != or <, or with a list in braces.",
+			"%s is a number, and %s is about texts", f.Name, c.How.Text)
+		return out, false
+	case how == Listed:
+		return r.listed(c, f)
+	case how == Matches:
+		return r.matches(c, f)
+	}
 	if format == JSON {
 		if f.Type = eve.Text; c.Value.Elems[0].Text[0] != '"' && !isBool(c.Value.Elems[0].Text) {
 			f.Type = eve.Number
 		}
 	}
-	out = Condition{Field: f.Name, Not: c.Not, Op: c.Value.Op}
-	if c.Value.List {
+	out = Condition{Field: f.Name, Not: c.Not, Op: c.Value.Op, How: how, AnyCase: c.AnyCase}
+	if c.Value.List || how != Equals {
 		out.Op = syntax.Equal
 	}
 	if out.Op == syntax.NotEqual {
@@ -469,6 +501,19 @@ func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition,
 			out.Numbers = append(out.Numbers, n)
 		}
 	}
+	if (how != Equals || c.AnyCase) && len(out.Texts) < len(c.Value.Elems) {
+		r.c.Errorf(c.Value.Pos, "write texts in quotes.", "%s is about texts",
+			cmp.Or(c.How.Text, "any case"))
+		return out, false
+	}
+	if how == Equals && !r.knownTexts(c, f, format) {
+		return out, false
+	}
+	if slices.Contains(out.Texts, "") && how != Equals {
+		r.c.Errorf(c.Value.Pos, "", "every text %s an empty one", map[How]string{
+			Contains: "contains", Begins: "begins with", Ends: "ends with"}[how])
+		return out, false
+	}
 	r.spend(c.Value.Pos, len(c.Value.Elems))
 	slices.Sort(out.Numbers)
 	slices.Sort(out.Texts)
@@ -482,6 +527,74 @@ func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition,
 }
 
 func isBool(word string) bool { return word == "true" || word == "false" }
+
+// matches is a condition by an expression.
+func (r *resolver) matches(c *syntax.Condition, f eve.Field) (out Condition, ok bool) {
+	text := c.Value.Elems[0].Text
+	text = strings.ReplaceAll(text[1:len(text)-1], `\/`, "/")
+	if len(text) > maxExpression {
+		r.c.Errorf(c.Value.Pos, "write several sources.", "an expression has at most %d bytes",
+			maxExpression)
+		return out, false
+	}
+	if _, err := regexp.Compile(text); err != nil {
+		r.c.Errorf(c.Value.Pos, "the syntax is that of RE2 (https://golang.org/s/re2syntax).",
+			"this is no expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return out, false
+	}
+	return Condition{Field: f.Name, Not: c.Not, Op: syntax.Equal, How: Matches, AnyCase: c.AnyCase,
+		Expression: strings.Clone(text)}, true
+}
+
+// maxExpression bounds an expression, in bytes.
+const maxExpression = 1000
+
+// listed is a condition by a list in a file, which the agent reads.
+func (r *resolver) listed(c *syntax.Condition, f eve.Field) (out Condition, ok bool) {
+	if !filepath.IsAbs(c.File.Text) {
+		r.c.Errorf(c.File.Pos, "write the whole path: the agent reads it, wherever it runs.",
+			"%q is no whole path", short(c.File.Text))
+		return out, false
+	}
+	return Condition{Field: f.Name, Not: c.Not, Op: syntax.Equal, How: Listed, AnyCase: c.AnyCase,
+		File: strings.Clone(c.File.Text)}, true
+}
+
+// knownTexts checks what a field is compared with: wildcards are no part of =, and of some fields
+// all values are known. What never holds would say nothing, and its negation would always hold.
+func (r *resolver) knownTexts(c *syntax.Condition, f eve.Field, format Format) bool {
+	for _, e := range c.Value.Elems {
+		if e.Text[0] != '"' {
+			continue
+		}
+		text := e.Text[1 : len(e.Text)-1]
+		inner := strings.Trim(text, "*%")
+		if inner != text && inner != "" {
+			r.c.Errorf(e.Pos, "write: "+f.Name+" contains \""+short(inner)+"\", or begins, ends, "+
+				"or "+
+				"matches /.../.", "= compares whole texts, and * and %% stand for themselves")
+			return false
+		}
+		if format != EVE || len(f.Values) == 0 || slices.Contains(f.Values, text) {
+			continue
+		}
+		same := func(v string) bool { return strings.EqualFold(v, text) }
+		if i := slices.IndexFunc(f.Values, same); i >= 0 {
+			if !c.AnyCase {
+				r.c.Errorf(e.Pos, didYouMean(f.Values[i]), "%s is never %q", f.Name, short(text))
+				return false
+			}
+			continue
+		}
+		hint := "known are " + strings.Join(f.Values, ", ") + "."
+		if near := syntax.Nearest(text, f.Values); near != "" {
+			hint = didYouMean(near)
+		}
+		r.c.Warnf(e.Pos, hint, "no version of Suricata that is known here writes %s = %q", f.Name,
+			short(text))
+	}
+	return true
+}
 
 // checkSources refuses sources that decide who is protected: whoever can make an event could let
 // himself in.

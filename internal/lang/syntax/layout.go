@@ -110,7 +110,7 @@ func lists(s Stmt) []*Value {
 		}
 	case *Source:
 		for i := range s.Where {
-			if v := s.Where[i].Value; v.List {
+			if v := s.Where[i].Value; v != nil && v.List {
 				ls = append(ls, v)
 			}
 		}
@@ -119,7 +119,7 @@ func lists(s Stmt) []*Value {
 		}
 	case *List:
 		for i := range s.Where {
-			if v := s.Where[i].Value; v.List {
+			if v := s.Where[i].Value; v != nil && v.List {
 				ls = append(ls, v)
 			}
 		}

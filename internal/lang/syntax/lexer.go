@@ -25,7 +25,8 @@ const (
 	tNewline
 	tComment
 	tWord
-	tString // text is without the quotes
+	tString     // text is without the quotes
+	tExpression // text is with its slashes: see expression
 	tLBrace
 	tRBrace
 	tLParen
@@ -220,6 +221,41 @@ func (l *lexer) str() kind {
 			"this quoted text is not closed")
 	}
 	return tBad
+}
+
+// expression returns the next token where an expression between slashes may stand, in one line; a
+// slash within it has a backslash before it.
+func (l *lexer) expression() (t token, ok bool) {
+	for l.off < len(l.src) && (l.src[l.off] == ' ' || l.src[l.off] == '\t') {
+		l.off++
+	}
+	if l.peek(0) != '/' {
+		return t, false
+	}
+	start, col := l.off, l.col()
+	t = token{kind: tExpression, pos: Pos{l.line, col, col}, at: int32(start)}
+	l.one(tExpression)
+	for l.off < len(l.src) && l.src[l.off] != '\n' && !l.lineEnd() {
+		r, n := l.rune()
+		switch {
+		case r == '/':
+			l.one(tExpression)
+			t.text, t.pos.EndCol = l.src[start:l.off], l.col()
+			return t, true
+		case r == '\\' && l.peek(1) == '/':
+			l.off++
+		case !unicode.IsPrint(r) || r == utf8.RuneError && n == 1:
+			l.bad(r, n)
+			t.kind = tBad
+		}
+		l.over(n)
+	}
+	if t.kind != tBad {
+		l.errs.Errorf(Pos{l.line, col, l.col()}, "end the expression with / in the same line; a / "+
+			"within it is written \\/.", "this expression is not closed")
+	}
+	t.kind, t.pos.EndCol = tBad, l.col()
+	return t, true
 }
 
 // word scans a run of characters that have no meaning of their own.

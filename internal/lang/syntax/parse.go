@@ -114,6 +114,15 @@ func (p *parser) advance() {
 	}
 }
 
+// expression is advance to where an expression between slashes may stand.
+func (p *parser) expression() {
+	if t, ok := p.lx.expression(); ok {
+		p.last, p.tok = p.tok, t
+		return
+	}
+	p.advance()
+}
+
 func (p *parser) takeComments() []Comment {
 	c := p.pending
 	p.pending = nil

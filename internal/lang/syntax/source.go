@@ -23,11 +23,15 @@ type Source struct {
 	Lease    *Word
 }
 
-// Condition is one condition on a field of an event. The texts of its values have their quotes.
+// Condition is one condition on a field of an event. The texts of its values have their quotes; an
+// expression has its slashes.
 type Condition struct {
-	Not   bool
-	Field Word
-	Value *Value // a list, or one element with an Op
+	Not     bool
+	Field   Word
+	How     Word   // contains, begins, ends, matches or in; "" for a Value with an Op, or a list
+	Value   *Value // a list, or one element with an Op; nil with in
+	File    Word   // with in: the path of a list
+	AnyCase bool   // capital letters and small ones are the same
 }
 
 const sourceForm = `write: source "ids" eve file "/var/log/suricata/eve.json" ` +
@@ -38,11 +42,13 @@ const (
 	listFormats   = "feed crowdsec" // see listStmt
 	sourceInputs  = "file unix_stream unix_dgram redis journal"
 	sourceParts   = "list user password ca where and not match after within add to lease"
+	conditionHows = "contains begins ends matches in"
 )
 
 // SourceWords are the words of a source.
 func SourceWords() []string {
-	return strings.Fields(sourceFormats + " " + sourceInputs + " " + sourceParts + " addr program")
+	return strings.Fields(sourceFormats + " " + sourceInputs + " " + sourceParts + " " +
+		conditionHows + " any case addr program")
 }
 
 // sourceStmt parses what begins with `source`.
@@ -243,14 +249,78 @@ func (p *parser) conditions(s *Source) bool {
 		if c.Field, ok = p.eventField(); !ok {
 			return false
 		}
-		if c.Value, ok = p.eventValue(c.Field.Text); !ok {
+		if !p.comparison(&c) {
 			return false
+		}
+		if p.accept("any") {
+			if !p.accept("case") {
+				return p.fail("write: any case.", "expected \"case\" after \"any\"")
+			}
+			c.AnyCase = true
 		}
 		s.Where = append(s.Where, c)
 		if !p.accept("and") {
 			return true
 		}
 	}
+}
+
+// comparison parses what stands behind the field of a condition.
+func (p *parser) comparison(c *Condition) (ok bool) {
+	if p.tok.kind != tWord || !oneOf(conditionHows, p.tok.text) {
+		c.Value, ok = p.eventValue(c.Field.Text)
+		return ok
+	}
+	if p.is("matches") {
+		c.How = Word{p.tok.text, p.tok.pos}
+		p.expression()
+		if p.tok.kind != tExpression {
+			return p.tok.kind != tBad && p.fail("write: "+clip(c.Field.Text)+
+				" matches /libssh[-_][0-9]/.", "expected an expression between slashes")
+		}
+		c.Value = p.values.One()
+		c.Value.Pos = p.tok.pos
+		c.Value.Elems = p.elems.Keep([]Elem{{Text: p.tok.text, Pos: p.tok.pos}})
+		p.advance()
+		return true
+	}
+	c.How = p.word()
+	if c.How.Text == "in" {
+		return p.listFile(c)
+	}
+	if p.tok.kind == tLBrace {
+		c.Value, ok = p.eventValue(c.Field.Text)
+		return ok
+	}
+	c.Value = p.values.One()
+	c.Value.Pos = p.tok.pos
+	e, ok := p.eventElement()
+	c.Value.Elems = p.elems.Keep([]Elem{e})
+	return ok
+}
+
+// listFile parses file("PATH").
+func (p *parser) listFile(c *Condition) (ok bool) {
+	form := "write: " + clip(c.Field.Text) + ` in file("/etc/levee/names.txt").`
+	if p.tok.kind == tLBrace {
+		return p.fail("a list stands directly behind the field: "+clip(c.Field.Text)+" { ... }.",
+			"expected a file")
+	}
+	if !p.accept("file") {
+		return p.fail(form, "expected a file")
+	}
+	if p.tok.kind != tLParen {
+		return p.fail(form, "expected (")
+	}
+	p.advance()
+	if c.File, ok = p.text("the path of a list, one value a line"); !ok {
+		return false
+	}
+	if p.tok.kind != tRParen {
+		return p.fail(form, "expected )")
+	}
+	p.advance()
+	return true
 }
 
 // eventField parses the name of a field of an event.
@@ -297,8 +367,6 @@ func (p *parser) eventValue(field string) (*Value, bool) {
 		switch {
 		case p.tok.kind == tOp && p.tok.text == "==", p.is("is"):
 			hint = didYouMean("=")
-		case p.is("in"):
-			hint = "a list stands directly behind the field: " + clip(field) + " { ... }."
 		}
 		return nil, p.fail(hint, "expected a comparison after %s", quote(field))
 	}
@@ -369,10 +437,21 @@ func (p *printer) where(all []Condition) {
 			p.words("not")
 		}
 		p.words(c.Field.Text)
-		if c.Value.Op == Equal {
+		switch {
+		case c.How.Text == "in":
+			p.words("in", "file("+quoted(c.File)+")")
+		case c.How.Text != "":
+			p.words(c.How.Text)
+			p.value(c.Value)
+		case c.Value.Op == Equal:
 			p.words("=")
+			p.value(c.Value)
+		default:
+			p.value(c.Value)
 		}
-		p.value(c.Value)
+		if c.AnyCase {
+			p.words("any", "case")
+		}
 	}
 }
 

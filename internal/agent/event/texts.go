@@ -1,0 +1,169 @@
+package event
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"levee/internal/lang/policy"
+)
+
+// texts is what a text is compared with. It is used by one goroutine.
+type texts struct {
+	how        policy.How
+	anyCase    bool
+	equal      map[string]bool
+	parts      [][]byte
+	expression *regexp.Regexp
+	list       *list
+}
+
+// newTexts prepares a condition on texts, whose expression the policy has compiled before.
+func newTexts(c *policy.Condition) *texts {
+	t := &texts{how: c.How, anyCase: c.AnyCase}
+	switch c.How {
+	case policy.Matches:
+		text := c.Expression
+		if c.AnyCase {
+			text = "(?i:" + text + ")"
+		}
+		t.expression = regexp.MustCompile(text)
+	case policy.Listed:
+		t.list = &list{path: c.File, anyCase: c.AnyCase}
+	case policy.Equals:
+		t.equal = make(map[string]bool, len(c.Texts))
+		for _, text := range c.Texts {
+			t.equal[t.fold(text)] = true
+		}
+	default:
+		for _, text := range c.Texts {
+			t.parts = append(t.parts, []byte(t.fold(text)))
+		}
+	}
+	return t
+}
+
+func (t *texts) fold(s string) string {
+	if t.anyCase {
+		return strings.ToLower(s)
+	}
+	return s
+}
+
+// have reports whether a text is one of them, or has one of them where they ask for it.
+func (t *texts) have(text []byte) bool {
+	if t.anyCase && t.expression == nil {
+		text = bytes.ToLower(text)
+	}
+	is := bytes.Contains
+	switch t.how {
+	case policy.Equals:
+		return t.equal[string(text)]
+	case policy.Listed:
+		return t.list.has(text)
+	case policy.Matches:
+		return t.expression.Match(text)
+	case policy.Begins:
+		is = bytes.HasPrefix
+	case policy.Ends:
+		is = bytes.HasSuffix
+	}
+	for _, p := range t.parts {
+		if is(text, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *texts) trouble() error {
+	if t.list == nil {
+		return nil
+	}
+	t.list.look()
+	return t.list.err
+}
+
+// Bounds of a list.
+const (
+	maxListed  = 1 << 20 // texts
+	maxListing = 64 << 20
+	lookAgain  = time.Second
+)
+
+// list is a file of texts, one a line; lines that begin with # are comments. It is read again when
+// it has changed. While it cannot be read, what it held last holds.
+type list struct {
+	path    string
+	anyCase bool
+	texts   map[string]bool
+	looked  time.Time
+	read    os.FileInfo // when it was read
+	err     error
+}
+
+func (l *list) has(text []byte) bool {
+	l.look()
+	return l.texts[string(text)]
+}
+
+// look reads the file if it is another one than that which was read.
+func (l *list) look() {
+	now := time.Now()
+	if now.Sub(l.looked) < lookAgain && now.After(l.looked) {
+		return
+	}
+	l.looked = now
+	info, err := os.Stat(l.path)
+	if err == nil && l.read != nil && os.SameFile(info, l.read) &&
+		info.ModTime().Equal(l.read.ModTime()) && info.Size() == l.read.Size() {
+		l.err = nil
+		return
+	}
+	if err == nil {
+		err = l.fill(info)
+	}
+	if err != nil {
+		l.err = fmt.Errorf("read the list of a condition: %w", err)
+		return
+	}
+	l.read, l.err = info, nil
+}
+
+// fill reads the file. One that is not ordinary is not even opened: a FIFO would hold the agent.
+func (l *list) fill(info os.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no ordinary file", l.path)
+	} else if info.Size() > maxListing {
+		return fmt.Errorf("%s has %d bytes, more than %d", l.path, info.Size(), maxListing)
+	}
+	f, err := os.Open(l.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	has := map[string]bool{}
+	lines := bufio.NewScanner(io.LimitReader(f, maxListing))
+	for lines.Scan() {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		if l.anyCase {
+			text = strings.ToLower(text)
+		}
+		if has[text] = true; len(has) > maxListed {
+			return fmt.Errorf("%s has more than %d texts", l.path, maxListed)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", l.path, err)
+	}
+	l.texts = has
+	return nil
+}

@@ -1,0 +1,134 @@
+package event
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestTextsInConditions(t *testing.T) {
+	names := filepath.Join(t.TempDir(), "names")
+	if err := os.WriteFile(names, []byte("# known\nSSH-2.0-libssh_0.9.6\r\n\n  a.example \n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	const record = `{"event_type":"ssh","src_ip":"192.0.2.1","proto":"TCP","dest_port":22,` +
+		`"ssh":{"client":{"software_version":"SSH-2.0-libssh_0.9.6"}},"http":{"url":"\/a\/b"},` +
+		`"alert":{"metadata":{"cve":["CVE_1","CVE_2"]}}}`
+	const version = "ssh.client.software_version "
+	for where, want := range map[string]bool{
+		version + `contains "libssh"`:                          true,
+		version + `contains "LIBSSH"`:                          false,
+		version + `contains "LIBSSH" any case`:                 true,
+		version + `contains { "x", "lib" }`:                    true,
+		"not " + version + `contains "libssh"`:                 false,
+		version + `begins "SSH-2.0-lib"`:                       true,
+		version + `begins "libssh"`:                            false,
+		version + `ends { "0.9.5", "0.9.6" }`:                  true,
+		version + `ends "libssh"`:                              false,
+		version + `= "ssh-2.0-LIBSSH_0.9.6" any case`:          true,
+		version + `= "ssh-2.0-LIBSSH_0.9.6"`:                   false,
+		version + `matches /libssh[-_][0-9]/`:                  true,
+		version + `matches /^libssh/`:                          false,
+		version + `matches /^ssh.*LIBSSH|x/ any case`:          true,
+		version + fmt.Sprintf("in file(%q)", names):            true,
+		"not " + version + fmt.Sprintf("in file(%q)", names):   false,
+		fmt.Sprintf("tls.sni in file(%q)", names):              false, // which it lacks
+		fmt.Sprintf("not tls.sni in file(%q)", names):          false,
+		`http.url matches /^\/a\/b$/`:                          true,
+		`alert.metadata.cve ends "_2"`:                         true,
+		`not alert.metadata.cve ends "_3"`:                     true,
+		version + `contains "libssh" and proto = "TCP"`:        true,
+		version + `contains "libssh" and not proto begins "T"`: false,
+	} {
+		_, r, err := New(source(t, "where "+where), nil).Match([]byte(record), time.Now())
+		if err != nil || (r == Matched) != want {
+			t.Errorf("%s: %d, want %v, %v", where, r, want, err)
+		}
+	}
+	line := []byte("Nov 25 01:31:58 h postfix/smtpd[1]: x from 192.0.2.1")
+	for where, want := range map[string]bool{
+		`program begins "postfix/"`:           true,
+		`program matches /smtpd$/`:            true,
+		`not program ends "smtpd"`:            false,
+		`program { "POSTFIX/", "a" }`:         false,
+		`program = "Postfix/SMTPD" any case`:  true,
+		`program != "Postfix/SMTPD" any case`: false,
+	} {
+		m := New(parse(t, `source "a" lines file "/a" where `+where+
+			` match "x from <addr>" add addr to s`), nil)
+		if _, r, err := m.Match(line, time.Now()); err != nil || (r == Matched) != want {
+			t.Errorf("%s: %d, want %v, %v", where, r, want, err)
+		}
+	}
+}
+
+// TestListOfACondition: it is read again when it has changed, and what it held last holds while it
+// cannot be read, which is told.
+func TestListOfACondition(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "list")
+	m := New(source(t, fmt.Sprintf("where tls.sni in file(%q) any case", path)), nil)
+	asked := func(name string) bool {
+		t.Helper()
+		m.judge.(*objects).conds[0].texts.list.looked = time.Time{}
+		_, r, err := m.Match([]byte(`{"src_ip":"192.0.2.1","tls":{"sni":"`+name+`"}}`),
+			time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r == Matched
+	}
+	write := func(text string) {
+		t.Helper()
+		tmp := filepath.Join(dir, "new")
+		if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(tmp, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked("a.example") || m.Trouble() == nil {
+		t.Error("a list that is missing is no trouble")
+	}
+	write("A.example\n")
+	if !asked("a.Example") || m.Trouble() != nil {
+		t.Errorf("a list that has come: %v", m.Trouble())
+	}
+	write("b.example\n")
+	if asked("a.example") || !asked("b.example") {
+		t.Error("a list that has changed")
+	}
+	for what, spoil := range map[string]func() error{
+		"removed":    func() error { return nil },
+		"a FIFO":     func() error { return syscall.Mkfifo(path, 0o600) },
+		"a folder":   func() error { return os.Mkdir(path, 0o700) },
+		"long lines": func() error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
+		"too many": func() error {
+			var b strings.Builder
+			for i := range maxListed + 1 {
+				fmt.Fprintln(&b, i)
+			}
+			return os.WriteFile(path, []byte(b.String()), 0o600)
+		},
+	} {
+		os.RemoveAll(path)
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if !asked("b.example") || m.Trouble() == nil ||
+			!strings.Contains(m.Trouble().Error(), path) {
+			t.Errorf("%s: %v", what, m.Trouble())
+		}
+	}
+	os.RemoveAll(path)
+	write("c.example\n")
+	if !asked("c.example") || asked("b.example") || m.Trouble() != nil {
+		t.Errorf("a list that is back: %v", m.Trouble())
+	}
+}
