@@ -54,8 +54,10 @@ func lookup(ctx context.Context, at func(network string) string, dial net.Dialer
 		return &stream{Conn: c, to: w}, nil
 	}}
 	all, err := r.LookupNetIP(ctx, family, name+".")
+	// /etc/hosts has the name, and no address of the family.
+	other := errors.As(err, new(*net.AddrError))
 	var dns *net.DNSError
-	if errors.As(err, &dns) && dns.IsNotFound {
+	if other || errors.As(err, &dns) && dns.IsNotFound {
 		return Answer{TTL: w.least()}, nil
 	}
 	if err != nil {
