@@ -16,6 +16,7 @@ import (
 
 	"levee/internal/agent"
 	"levee/internal/agent/api"
+	"levee/internal/agent/defend"
 	"levee/internal/agent/enforce"
 	agentlive "levee/internal/agent/live"
 	"levee/internal/agent/notify"
@@ -149,10 +150,11 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		_ = audited.Did(part.Do(err, access.Write(auditFile, err)))
 	})
 	defer audit.Close()
-	kept := e.openHistory(parts, alarm)
+	sight := &defend.Sight{}
+	kept := e.openHistory(parts, sight, alarm)
 	defer kept.stop()
 	p := &agentPolicies{env: e, files: files}
-	floods := e.defender(kept.sampled, events, parts, alarm)
+	floods := e.defender(kept.sampled, sight, events, parts, alarm)
 	defer e.defend(ctx, stop, floods)()
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Others: p.others, Kernel: &enforce.Kernel{},

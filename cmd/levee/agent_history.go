@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/dashboard"
+	"levee/internal/agent/defend"
 	"levee/internal/agent/history"
 	"levee/internal/agent/part"
 	"levee/internal/host/access"
@@ -23,8 +24,9 @@ type agentHistory struct {
 }
 
 // openHistory goes on with the history of this machine until stop is called. One that cannot be
-// opened is tried again.
-func (e *env) openHistory(parts *part.Register, alarm func(string)) *agentHistory {
+// opened is tried again. sight hears what policies pass.
+func (e *env) openHistory(parts *part.Register, sight *defend.Sight,
+	alarm func(string)) *agentHistory {
 	h := &agentHistory{sampled: &history.Sampled{}, why: errors.New("it is not open yet")}
 	dir := agentFile("history")
 	p := parts.Begin(part.File, dir, "")
@@ -50,7 +52,7 @@ func (e *env) openHistory(parts *part.Register, alarm func(string)) *agentHistor
 			}()
 			p.Works()
 			return dashboard.Record(ctx, dashboard.Recording{History: store,
-				Estimates: h.sampled.Take, Told: func(err error) {
+				Estimates: h.sampled.Take, Passed: sight.Passed, Told: func(err error) {
 					_ = p.Did(part.Do(err, access.Write(dir+"/x", err)))
 				}})
 		})

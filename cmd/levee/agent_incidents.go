@@ -32,8 +32,8 @@ func agentBaselines() string { return agentFile("baselines.json") }
 
 // defender looks for floods as the policies in force say, and tells of them. Its samples are told
 // to sampled, and what was damaged to alarm.
-func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub, parts *part.Register,
-	alarm func(string)) *defend.Manager {
+func (e *env) defender(sampled *history.Sampled, sight *defend.Sight, events *agentlive.Hub,
+	parts *part.Register, alarm func(string)) *defend.Manager {
 	store := incident.OpenStore(agentIncidents())
 	if store.Damaged != nil {
 		alarm(fmt.Sprintf("the incidents before are lost: %s was damaged (%v), and is put aside "+
@@ -48,7 +48,7 @@ func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub, parts *p
 			"aside as %s", baselines.Path(), baselines.Damaged, baselines.Aside()))
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
-		Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
+		Sight: sight, Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
 		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
 		Log: e.sayf, Policy: e.policyOn, Allowed: e.allowedLive})
 }

@@ -15,6 +15,8 @@ type Recording struct {
 	History *history.Store
 	// Estimates are what samples of the last second say, by protocol and source; nil: none.
 	Estimates func() []history.Amount
+	// Passed hears each second how many packets the policy on an interface has passed.
+	Passed func(dev string, packets uint64)
 	// Told hears each second whether it could be kept.
 	Told func(error)
 }
@@ -48,8 +50,25 @@ func Record(ctx context.Context, o Recording) error {
 		for _, s := range seconds {
 			err = errors.Join(err, o.History.Add(s))
 		}
+		for dev, n := range passed(seconds) {
+			o.Passed(dev, n)
+		}
 		o.Told(err)
 	}
+}
+
+// passed is how many packets rules have passed, by interface.
+func passed(seconds []history.Second) map[string]uint64 {
+	out := map[string]uint64{}
+	for i := range seconds {
+		for j := range seconds[i].Amounts {
+			a := &seconds[i].Amounts[j]
+			if a.Kind == history.Rule && a.Verdict == "pass" {
+				out[a.Dev] += a.Packets
+			}
+		}
+	}
+	return out
 }
 
 // readings are counters as the history takes them.

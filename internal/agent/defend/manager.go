@@ -29,6 +29,7 @@ type ManagerOptions struct {
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
 	Aside     *Aside           // keeps off busy CPUs; nil: it does not
 	Parts     *part.Register   // is told what works; nil: nobody is
+	Sight     *Sight           // of what policies pass; nil: nobody compares
 	Log       func(format string, args ...any)
 }
 
@@ -203,8 +204,8 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 
 func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
 	return New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
-		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log, parts: parts,
-		files: m.files,
+		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log, Sight: m.Sight,
+		parts: parts, files: m.files,
 		Policy: func(ctx context.Context) (*policy.Policy, dataplane.PolicyState, error) {
 			for {
 				all, err := dataplane.InForceHere(ctx)

@@ -66,16 +66,21 @@ func (p *watchParts) set(detects []*policy.Detect) {
 // end takes all parts out of the register.
 func (p *watchParts) end() { p.set(nil) }
 
-// looked tells that the detectors have looked, and what they saw last.
-func (p *watchParts) looked(at time.Time, rate float64) {
+// looked tells that the detectors have looked, and what they saw last, or that they see nothing of
+// what there is.
+func (p *watchParts) looked(at time.Time, rate float64, blind error) {
 	if p == nil {
 		return
 	}
 	for _, l := range p.looks {
 		l.Within(lookWithin)
-		if rate == 0 {
+		switch {
+		case blind != nil:
+			l.Fails(part.Do(blind, "systemctl restart levee-agent, and report it with what levee "+
+				"doctor --dev "+p.dev+" says"))
+		case rate == 0:
 			l.Works()
-		} else {
+		default:
 			l.Saw(at, fmt.Sprintf("%.0f packets/s", rate))
 		}
 	}

@@ -31,6 +31,7 @@ type Options struct {
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
 	Aside     *Aside           // keeps off busy CPUs; nil: it does not
+	Sight     *Sight           // of what the policy passes; nil: nobody compares
 	Log       func(format string, args ...any)
 
 	parts *watchParts // nil: nobody is told
@@ -73,6 +74,7 @@ type Watcher struct {
 	nextReady  time.Time // that it is tried whether rules could be put into force
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
+	sight      seen
 	followed   time.Time // when it was last as known
 	renewed    time.Time
 	passed     float64         // packets in this second
@@ -141,7 +143,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	now := time.Now()
 	w.followed = now
 	w.ready(ctx, now)
-	w.parts.looked(time.Time{}, 0)
+	w.parts.looked(time.Time{}, 0, nil)
 	w.nextTick, w.nextSecond, w.nextKeep = now, now.Add(secondEvery), now.Add(keepEvery)
 	defer func() { w.keepBaselines(time.Now()) }()
 	defer func() {
@@ -345,7 +347,8 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	if w.Sampled != nil {
 		w.Sampled.Observe(w.Dev)
 	}
-	w.parts.looked(w.sampled, w.seen)
+	blind := w.sight.look(now, w.seen > 0, w.Sight.of(w.Dev))
+	w.parts.looked(w.sampled, w.seen, blind)
 	w.seen = 0
 	if !now.Before(w.nextKeep) {
 		w.keepBaselines(now)
