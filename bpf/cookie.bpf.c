@@ -63,9 +63,11 @@ struct tcp {
 	__be16 window, check, urgent;
 };
 
+#define LINK 22 // addresses, two tags and the EtherType, at most
+
 // What goes back in place of a SYN.
 struct answer {
-	__u8 macs[12];
+	__u8 link[LINK]; // in front of IP, and what else there is up to that many bytes
 	union {
 		struct ipv4 four;
 		struct ipv6 six;
@@ -228,8 +230,8 @@ static __always_inline void make(struct answer *a, const struct key *k, int six,
 {
 	__builtin_memset(a, 0, sizeof(*a));
 	for (int i = 0; i < 6; i++) {
-		a->macs[i] = k->src_mac >> (40 - 8 * i);
-		a->macs[6 + i] = k->dst_mac >> (40 - 8 * i);
+		a->link[i] = k->src_mac >> (40 - 8 * i);
+		a->link[6 + i] = k->dst_mac >> (40 - 8 * i);
 	}
 	if (six) {
 		a->six.flow = bpf_htonl(6 << 28);
@@ -275,48 +277,88 @@ static __always_inline int is_partial(struct __sk_buff *ctx, __u32 at)
 	return before == after;
 }
 
-// send makes the packet the answer: from at on there are headers of IP and TCP, in front of them
-// tags and addresses of the frame.
-static __always_inline int send(void *ctx, struct answer *a, int six, __u32 at, __u32 bytes,
-				int hook)
+// shed takes options of IPv4 or extension headers of IPv6 out of a packet, in front of which the IP
+// header begins at some place. What the stack knows of the place of the TCP header stays right so,
+// such as from where it has yet to sum up. It does not look behind a tag in the frame, which is the
+// second one: that comes out of the frame meanwhile. The result says where the IP header begins.
+static __always_inline int shed(struct __sk_buff *skb, __u32 at, __u32 extra)
 {
-	__u32 ip = six ? sizeof(a->six) : sizeof(a->four);
-	__u32 all = at + ip + sizeof(a->tcp);
+	if (at > 14) {
+		if (bpf_skb_vlan_pop(skb))
+			return -1;
+		at -= 4;
+	}
+	return bpf_skb_adjust_room(skb, -(__s32)extra, BPF_ADJ_ROOM_NET, 0) ? -1 : (int)at;
+}
+
+static __always_inline int send_tcx(struct __sk_buff *skb, struct answer *a, int six, __u32 at,
+				    __u32 off)
+{
+	__u32 ip = six ? sizeof(a->six) : sizeof(a->four), extra = off - at - ip, l3 = at;
+	__u32 tci = skb->vlan_tci;
+	__be16 proto = skb->vlan_proto;
+
+	if (is_partial(skb, off + 16))
+		a->tcp.check = ~fold(a->pseudo);
+	if (extra && (at <= 14 || skb->vlan_present)) {
+		int now = shed(skb, at, extra);
+
+		if (now < 0)
+			return COOKIE_DROPPED;
+		l3 = now & 0x1f;
+	}
+	// Nothing is behind it: it would be summed up with the rest.
+	__u32 all = l3 + ip + sizeof(a->tcp);
+
+	if ((all != skb->len && bpf_skb_change_tail(skb, all, 0)) ||
+	    (l3 && bpf_skb_store_bytes(skb, 0, a->link, 12, 0)) ||
+	    bpf_skb_store_bytes(skb, l3, six ? (void *)&a->six : &a->four, ip, 0) ||
+	    bpf_skb_store_bytes(skb, l3 + ip, &a->tcp, sizeof(a->tcp), 0) ||
+	    (l3 != at && bpf_skb_vlan_push(skb, proto, tci)))
+		return COOKIE_DROPPED;
+	skb->mark = ANSWER_MARK;
+	bpf_redirect(skb->ifindex, 0);
+	return COOKIE_ANSWERED;
+}
+
+// send_xdp has the answer end where the TCP header of the SYN ends: the stack, where it is generic
+// XDP, knows that place.
+static __always_inline int send_xdp(const struct frame *f, struct answer *a, int six, __u32 at,
+				    __u32 off, int hook)
+{
+	struct xdp_md *ctx = f->ctx;
+	__u32 ip = six ? sizeof(a->six) : sizeof(a->four), extra = off - at - ip;
+	__u32 all = at + ip + sizeof(a->tcp), bytes = f->len - extra;
 
 	if (all < 60 && at)
 		all = bytes < 60 ? bytes : 60; // what an Ethernet frame has at least
-	if (hook == HOOK_TCX) {
-		struct __sk_buff *skb = ctx;
-		__u32 tcp = at + ip;
-
-		if (is_partial(skb, tcp + 16))
-			a->tcp.check = ~fold(a->pseudo);
-		if ((all != bytes && bpf_skb_change_tail(skb, all, 0)) ||
-		    (at && bpf_skb_store_bytes(skb, 0, a->macs, sizeof(a->macs), 0)) ||
-		    bpf_skb_store_bytes(skb, at, six ? (void *)&a->six : &a->four, ip, 0) ||
-		    bpf_skb_store_bytes(skb, tcp, &a->tcp, sizeof(a->tcp), 0))
-			return COOKIE_DROPPED;
-		skb->mark = ANSWER_MARK;
-		bpf_redirect(skb->ifindex, 0);
-		return COOKIE_ANSWERED;
-	}
-	if (bpf_xdp_adjust_tail(ctx, (int)(all - bytes)))
+	if (bpf_xdp_load_bytes(ctx, 12, a->link + 12, sizeof(a->link) - 12) ||
+	    (extra && bpf_xdp_adjust_head(ctx, extra)) ||
+	    bpf_xdp_adjust_tail(ctx, (int)(all - bytes)))
 		return COOKIE_DROPPED;
 
-	void *data = (void *)(long)((struct xdp_md *)ctx)->data;
-	void *end = (void *)(long)((struct xdp_md *)ctx)->data_end;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *to = data + (at & 0x3f);
 
-	if (data + sizeof(a->macs) > end || to + ip + sizeof(a->tcp) > end)
+	if (data + sizeof(a->link) > end || to + ip + sizeof(a->tcp) > end)
 		return COOKIE_DROPPED;
 	if (at)
-		__builtin_memcpy(data, a->macs, sizeof(a->macs));
+		__builtin_memcpy(data, a->link, sizeof(a->link));
 	if (six)
 		__builtin_memcpy(to, &a->six, sizeof(a->six));
 	else
 		__builtin_memcpy(to, &a->four, sizeof(a->four));
 	__builtin_memcpy(to + ip, &a->tcp, sizeof(a->tcp));
 	return COOKIE_ANSWERED;
+}
+
+// send makes the packet the answer: from at on there are headers of IP and TCP, in front of them
+// tags and addresses of the frame. The TCP header of the SYN begins at off.
+static __always_inline int send(const struct frame *f, struct answer *a, int six, __u32 at,
+				__u32 off, int hook)
+{
+	return hook == HOOK_TCX ? send_tcx(f->ctx, a, six, at, off) :
+				  send_xdp(f, a, six, at, off, hook);
 }
 
 #define CARRIED 0xffff
@@ -389,7 +431,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		asm volatile("" ::: "memory");
 		make(&w->answer, k, six, number(&c->head, w, period));
 		m->last = now;
-		return send(f->ctx, &w->answer, six, at, f->len, hook);
+		return send(f, &w->answer, six, at, k->off, hook);
 	}
 	if (m->last + 2 * PERIOD * second < now || pull(f, k->off + 4, &seq, 4, hook))
 		return COOKIE_GOES_ON;

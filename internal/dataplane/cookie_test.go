@@ -134,11 +134,17 @@ func TestCookieAnswersLikeAHost(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if len(answer) != max(60, len(frame)) ||
-						!bytes.Equal(answer[:len(frame)], frame) {
-						t.Errorf("answered\n%x, want\n%x", answer, frame)
-					}
 					asked, _ := packet.Build(s)
+					size := len(frame)
+					if target.Hook == codegen.XDP { // it may have to pad what the card does not
+						var syn packet.Packet
+						packet.Decode(asked, &syn)
+						less := syn.TransportOffset - at
+						size = max(size, min(60, max(60, len(asked))-less))
+					}
+					if len(answer) != size || !bytes.Equal(answer[:len(frame)], frame) {
+						t.Errorf("answered\n%x, want %d bytes,\n%x", answer, size, frame)
+					}
 					if !bytes.Equal(answer[:6], asked[6:12]) ||
 						!bytes.Equal(answer[6:12], asked[:6]) {
 						t.Errorf("the answer goes to %x from %x", answer[:6], answer[6:12])

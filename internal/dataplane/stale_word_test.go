@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -13,12 +12,19 @@ import (
 	"levee/internal/packet"
 )
 
+// Of struct virtio_net_hdr of include/uapi/linux/virtio_net.h, with which a packet socket says what
+// the stack has yet to do.
+const (
+	packetVnetHdr = 15 // PACKET_VNET_HDR
+	vnetHeader    = 10 // bytes
+	needsSum      = 1
+)
+
 // sendWhole sends an IP packet of TCP or UDP, untagged and without options, that is to be cut into
-// segments of a size later: a virtual machine hands on such ones (struct virtio_net_hdr of
-// include/uapi/linux/virtio_net.h).
+// segments of a size later: a virtual machine hands on such ones.
 func (n *testNet) sendWhole(t testing.TB, f []byte, size uint16) {
 	t.Helper()
-	const packetVnetHdr, needsSum, tcp4, tcp6, udp = 15, 1, 1, 4, 5
+	const tcp4, tcp6, udp = 1, 4, 5
 	var s int
 	n.inPeer(t, func() {
 		var err error
@@ -56,17 +62,10 @@ func be16(v uint16) uint16 { return v<<8 | v>>8 }
 
 // pseudoSum is what stands in the checksum of a segment that has yet to be summed up.
 func pseudoSum(p *packet.Packet, bytes int) []byte {
-	sum := bytes + int(p.Proto)
-	for _, a := range []netip.Addr{p.Src, p.Dst} {
-		b := a.AsSlice()
-		for i := 0; i < len(b); i += 2 {
-			sum += int(b[i])<<8 | int(b[i+1])
-		}
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return binary.BigEndian.AppendUint16(nil, uint16(sum))
+	sum := binary.BigEndian.AppendUint16([]byte{0, p.Proto}, uint16(bytes))
+	sum = binary.BigEndian.AppendUint16(nil,
+		checksum(slices.Concat(p.Src.AsSlice(), p.Dst.AsSlice(), sum)))
+	return sum
 }
 
 // TestNoPacketIsJudgedByTheTunnelOfAnEarlierOne: at tc, what is known of a tunnel was left on the

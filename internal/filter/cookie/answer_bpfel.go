@@ -91,7 +91,8 @@ type answerCookieWork struct {
 	}
 	Answer struct {
 		_    structs.HostLayout
-		Macs [12]uint8
+		Link [22]uint8
+		_    [2]byte
 		Four struct {
 			_          structs.HostLayout
 			VersionIhl uint8
@@ -118,6 +119,7 @@ type answerCookieWork struct {
 			Check   uint16
 			Urgent  uint16
 		}
+		_      [4]byte
 		Pseudo uint64
 	}
 	Words [6]uint64
