@@ -9,10 +9,6 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#ifndef ROLE
-#define ROLE ON_LOOKS // of the program that includes this
-#endif
-
 struct capture_event {
 	__u64 time; // CLOCK_MONOTONIC, ns
 	__u64 id;   // counts the CPU's packets that are wanted: those that are lost have one too
@@ -27,6 +23,10 @@ struct capture_event {
 #define ON_LOOKS 1u   // captures, watches decisions, or is a shadow
 #define ON_SAMPLES 2u // takes samples
 
+#ifndef ROLE
+#define ROLE ON_LOOKS // of the program that includes this
+#endif
+
 // What stands behind the counters of a row (internal/filter/plan, RowBytes).
 struct capture_note {
 	__u32 on, unused;
@@ -34,11 +34,13 @@ struct capture_note {
 	__u32 verdict;
 };
 
+#if ROLE == ON_LOOKS
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__type(key, __u32);
 	__type(value, __u32);
 } events SEC(".maps");
+#endif
 
 // Those of levee's program, whose size the loader fills in.
 struct {

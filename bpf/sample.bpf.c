@@ -16,9 +16,29 @@ struct {
 } programs SEC(".maps");
 
 struct sample_event {
-	struct capture_event of;
+	struct capture_event of; // its id is the CPU
 	__u64 weight; // packets of the kind and CPU since the sample before
 };
+
+// Samples that wait for the reader. Perf events take rights that agents of some distributions do
+// not have (kernel.perf_event_paranoid above 2 wants CAP_SYS_ADMIN); the loader fills in the size.
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} samples SEC(".maps");
+
+// A sample is put together here, in the room of its CPU; the loader fills in their number.
+#define SAMPLE_SNAP 256u
+struct sample_room {
+	struct sample_event event;
+	__u8 packet[SAMPLE_SNAP];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sample_room);
+} rooms SEC(".maps");
 
 // One kind of packets of a CPU.
 struct sample_kind {
@@ -56,8 +76,7 @@ static __always_inline void begin(struct sample_kind *k, __u64 now, __u64 most)
 }
 
 // wanted says whether a packet is a sample; if so, e is filled but for what needs the context.
-static __always_inline struct sample_kind *wanted(struct capture_note *n, __u32 cpu,
-						  struct sample_event *e)
+static __always_inline struct sample_kind *wanted(struct capture_note *n, __u32 cpu)
 {
 	__u64 now = bpf_jiffies64(), most = bound;
 
@@ -83,17 +102,45 @@ static __always_inline struct sample_kind *wanted(struct capture_note *n, __u32 
 	k->taken++;
 	if (k->step > 1)
 		k->left = (__u64)bpf_get_prandom_u32() * (2 * k->step - 1) >> 32;
-	e->of.time = bpf_ktime_get_ns();
-	e->of.id = 0;
-	e->of.slot = n->slot;
-	e->of.verdict = n->verdict;
-	e->weight = k->since;
 	return k;
 }
 
-static __always_inline void tell(void *ctx, struct sample_kind *k, struct sample_event *e)
+// fill is the room of a CPU with what a sample says of a packet.
+static __always_inline struct sample_room *fill(const struct capture_note *n, __u32 cpu,
+						const struct sample_kind *k, __u32 bytes,
+						__u32 queue)
 {
-	if (bpf_perf_event_output(ctx, &events, flags(e->of.bytes), e, sizeof(*e))) {
+	struct sample_room *r = bpf_map_lookup_elem(&rooms, &cpu);
+
+	if (!r)
+		return 0;
+	r->event.of.time = bpf_ktime_get_ns();
+	r->event.of.id = cpu;
+	r->event.of.slot = n->slot;
+	r->event.of.verdict = n->verdict;
+	r->event.of.bytes = bytes;
+	r->event.of.queue = queue;
+	r->event.weight = k->since;
+	return r;
+}
+
+// have is how much of a packet is handed on, in a way that shows the verifier a number from 1 to
+// SAMPLE_SNAP.
+static __always_inline __u32 have(__u32 bytes)
+{
+	bytes = (bytes < snap ? bytes : snap) - 1;
+	if (bytes >= SAMPLE_SNAP)
+		bytes = SAMPLE_SNAP - 1;
+	asm volatile("" : "+r"(bytes));
+	return (bytes & (SAMPLE_SNAP - 1)) + 1;
+}
+
+// tell hands a sample on; failed is whether the packet could not be read. Nobody is woken: who
+// reads looks by himself.
+static __always_inline void tell(struct sample_kind *k, struct sample_room *r, long failed,
+				 __u32 have)
+{
+	if (failed || bpf_ringbuf_output(&samples, r, sizeof(r->event) + have, BPF_RB_NO_WAKEUP)) {
 		k->full++; // the next one stands for it
 		return;
 	}
@@ -106,17 +153,18 @@ int sample_xdp(struct xdp_md *ctx)
 {
 	__u32 cpu = this_cpu();
 	struct capture_note *n = note(cpu);
-	struct sample_event e;
 
 	if (!n)
 		return XDP_ABORTED;
 
-	struct sample_kind *k = wanted(n, cpu, &e);
+	struct sample_kind *k = wanted(n, cpu);
 
 	if (k) {
-		e.of.bytes = bpf_xdp_get_buff_len(ctx);
-		e.of.queue = ctx->rx_queue_index;
-		tell(ctx, k, &e);
+		__u32 bytes = bpf_xdp_get_buff_len(ctx), some = have(bytes);
+		struct sample_room *r = fill(n, cpu, k, bytes, ctx->rx_queue_index);
+
+		if (r)
+			tell(k, r, bpf_xdp_load_bytes(ctx, 0, r->packet, some), some);
 	}
 	if (n->on & ON_LOOKS)
 		bpf_tail_call(ctx, &programs, ON_LOOKS);
@@ -128,17 +176,18 @@ int sample_tc(struct __sk_buff *ctx)
 {
 	__u32 cpu = this_cpu();
 	struct capture_note *n = note(cpu);
-	struct sample_event e;
 
 	if (!n)
 		return 2; // TC_ACT_SHOT
 
-	struct sample_kind *k = wanted(n, cpu, &e);
+	struct sample_kind *k = wanted(n, cpu);
 
 	if (k) {
-		e.of.bytes = ctx->len;
-		e.of.queue = queue_of(ctx);
-		tell(ctx, k, &e);
+		__u32 bytes = ctx->len, some = have(bytes);
+		struct sample_room *r = fill(n, cpu, k, bytes, queue_of(ctx));
+
+		if (r)
+			tell(k, r, bpf_skb_load_bytes(ctx, 0, r->packet, some), some);
 	}
 	if (n->on & ON_LOOKS)
 		bpf_tail_call(ctx, &programs, ON_LOOKS);

@@ -24,7 +24,6 @@ type follower struct {
 	dev   string
 	role  uint32 // plan.Looks or plan.Samples
 	lease time.Duration
-	ring  int // bytes of a CPU's events that wait for the reader
 	// program makes the program for a policy.
 	program func(g *description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error)
@@ -40,7 +39,7 @@ type follower struct {
 
 // newFollower is one that looks at packets.
 func newFollower(dev string) follower {
-	return follower{dev: dev, role: plan.Looks, lease: captureLease, ring: captureRing}
+	return follower{dev: dev, role: plan.Looks, lease: captureLease}
 }
 
 func (f *follower) close() {
@@ -291,10 +290,12 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 		return kernel.Refuse(err, "load the program behind the policy's")
 	}
 	// Waking the reader costs the CPU more than the event: he is woken when a quarter of a ring is
-	// full, and looks by himself before.
-	if h.reader, err = perf.NewReaderWithOptions(h.coll.Maps[capture.EventsMap], f.ring,
-		perf.ReaderOptions{Watermark: f.ring / 4}); err != nil {
-		return kernel.Refuse(err, "read judged packets")
+	// full, and looks by himself before. Samples have a ring of their own.
+	if events := h.coll.Maps[capture.EventsMap]; events != nil {
+		if h.reader, err = perf.NewReaderWithOptions(events, captureRing,
+			perf.ReaderOptions{Watermark: captureRing / 4}); err != nil {
+			return refusePerf(err, "read judged packets")
+		}
 	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -310,6 +311,15 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 		}
 	}
 	return h.renew(f.lease)
+}
+
+// refusePerf is the error where the kernel gives no rings for perf events.
+func refusePerf(err error, what string) error {
+	if errors.Is(err, unix.EACCES) {
+		what += " (where kernel.perf_event_paranoid is above 2, as Debian and Ubuntu have it, " +
+			"this takes CAP_SYS_ADMIN)"
+	}
+	return kernel.Refuse(err, "%s", what)
 }
 
 // captureLease is how long a program is there when nobody renews it.

@@ -114,6 +114,13 @@ func (o order) run() error {
 				a.Program.JitedLen > 0, !a.Told.IsZero())
 		}
 		return err
+	case "sample":
+		s, err := NewSampler(ctx, o.Dev, 64)
+		if err == nil {
+			err = s.Read(func(Sampled) {})
+			s.Close()
+		}
+		return err
 	case "save":
 		_, err := SetSave(ctx, o.Dev, "")
 		return err
@@ -141,7 +148,7 @@ func child(s string) int {
 		readers = &group{name: o.Readers}
 	}
 	if o.Unit {
-		if err := forbidSetgid(); err != nil {
+		if err := asUnit(); err != nil {
 			panic(err)
 		}
 	}

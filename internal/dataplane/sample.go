@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/perf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/capture"
@@ -37,21 +37,18 @@ type Sampler struct {
 	stop   func()
 	mapped []byte
 	before capture.Sampled // of programs that are gone
-	record perf.Record
+	reader *ringbuf.Reader
+	record ringbuf.Record
 	bound  uint64
 }
 
-// Memory and time of a sampler.
-const (
-	sampleRing = 256 << 10
-	// MostSampled is how many samples a second it can be told to take of each kind.
-	MostSampled = 100_000
-)
+// MostSampled is how many samples a second a sampler can be told to take of each kind.
+const MostSampled = 100_000
 
 // NewSampler begins to take up to snap bytes of packets of dev.
 func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 	s := &Sampler{snap: snap, bound: 1, follower: newFollower(dev)}
-	s.role, s.ring = plan.Samples, sampleRing
+	s.role = plan.Samples
 	s.program = func(g *description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error) {
 		return capture.SampleSpec(capture.Sample{Judge: j, Snap: snap,
@@ -77,6 +74,9 @@ func (s *Sampler) begin(ctx context.Context) error {
 		return err
 	}
 	s.mapped = mem
+	if s.reader, err = ringbuf.NewReader(s.hook.coll.Maps[capture.SamplesMap]); err != nil {
+		return kernel.Refuse(err, "read samples")
+	}
 	return s.set()
 }
 
@@ -94,6 +94,10 @@ func (s *Sampler) finish() {
 	s.before.Full += now.Full
 	_ = unix.Munmap(s.mapped)
 	s.mapped = nil
+	if s.reader != nil {
+		s.reader.Close()
+		s.reader = nil
+	}
 }
 
 // SetRate says how many samples a second each CPU takes of each kind, at most MostSampled.
@@ -143,7 +147,7 @@ func (s *Sampler) Program() uint32 {
 // Link is what packets begin with.
 func (s *Sampler) Link() packet.Link { return s.hook.g.Link }
 
-// Read gives the samples that there are. A CPU's ring holds some 1,000 of 128 bytes.
+// Read gives the samples that there are. The ring holds some 1,000 of 128 bytes for each CPU.
 func (s *Sampler) Read(tell func(Sampled)) error {
 	if err := s.kept(); err != nil {
 		return err
@@ -151,22 +155,20 @@ func (s *Sampler) Read(tell func(Sampled)) error {
 	if s.hook == nil {
 		return notAttached(s.dev)
 	}
-	s.hook.reader.SetDeadline(time.Now())
+	s.reader.SetDeadline(time.Now())
 	for {
-		err := s.hook.reader.ReadInto(&s.record)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, perf.ErrFlushed):
+		err := s.reader.ReadInto(&s.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("read samples: %w", err)
-		case s.record.LostSamples > 0:
-			continue // others stand for them
 		}
 		e, weight, frame, err := capture.ParseSample(s.record.RawSample, s.snap)
 		if err != nil {
 			return err
 		}
-		tell(Sampled{At: s.hook.epoch.Add(e.Time), Weight: weight, CPU: s.record.CPU,
+		tell(Sampled{At: s.hook.epoch.Add(e.Time), Weight: weight, CPU: int(e.ID),
 			Slot: e.Slot, Passed: verdictOf(s.hook.g.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
 			Packet: frame})
 	}

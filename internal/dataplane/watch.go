@@ -141,7 +141,7 @@ func (w *watch) open(ctx context.Context) error {
 		}
 		defer events.Close()
 		if w.reader, err = perf.NewReader(events, ringBytes); err != nil {
-			return kernel.Refuse(err, "read events")
+			return refusePerf(err, "read events")
 		}
 		w.looked = time.Now()
 		_, err = w.readLosses(s, a)

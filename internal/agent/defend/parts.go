@@ -117,6 +117,5 @@ func adviseRights(err error) error {
 		return err
 	}
 	return part.Do(err, "look for a drop-in or a container that takes rights away: systemctl cat "+
-		"levee-agent; it needs CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, and SystemCallFilter=bpf "+
-		"perf_event_open")
+		"levee-agent; it needs CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, and SystemCallFilter=bpf")
 }

@@ -9,12 +9,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Maps of the programs that take samples, beside EventsMap and CountersMap: a pair of kinds for
-// each CPU, and levee's array of programs, which is for the caller to replace.
+// Maps of the programs that take samples, beside CountersMap: a pair of kinds for each CPU, and
+// levee's array of programs, which is for the caller to replace.
 const (
 	SampledMap  = "sampled"
 	ProgramsMap = "programs"
+	SamplesMap  = "samples" // the ring
 )
+
+// Sizes of the ring: for each CPU, and at most.
+const (
+	sampleRing = 256 << 10
+	mostRing   = 16 << 20
+)
+
+// MostSnap is how much of a packet a sample can have, SAMPLE_SNAP in bpf/sample.bpf.c.
+const MostSnap = 256
 
 // Sample says of which packets samples are taken.
 type Sample struct {
@@ -29,10 +39,25 @@ func SampleSpec(s Sample) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the programs that take samples: %w", err)
 	}
+	if s.Snap > MostSnap {
+		return nil, nil, fmt.Errorf("a sample has at most %d bytes of a packet, not %d", MostSnap,
+			s.Snap)
+	}
 	p := s.choose(spec, "sample")
 	spec.Maps[SampledMap].MaxEntries = uint32(s.Rows)
+	spec.Maps["rooms"].MaxEntries = uint32(s.Rows)
+	spec.Maps[SamplesMap].MaxEntries = ringFor(s.Rows)
 	return spec, p, s.set(spec, map[string]any{"snap": uint32(s.Snap), "verdicts": bits(s.Passes),
 		"bound": uint64(1)})
+}
+
+// ringFor is the size of the ring. The kernel takes powers of two alone, and any number of CPUs.
+func ringFor(cpus int) uint32 {
+	size := sampleRing
+	for size < cpus*sampleRing && size < mostRing {
+		size *= 2
+	}
+	return uint32(size)
 }
 
 // SampleBytes is the size of what a sample says, in front of the packet.
@@ -52,7 +77,7 @@ func ParseSample(raw []byte, snap int) (e Event, weight uint64, packet []byte, e
 // Sampled is what the samples of all CPUs are together.
 type Sampled struct {
 	Told uint64 // samples that the kernel took
-	Full uint64 // had no place in a CPU's ring; others stand for them
+	Full uint64 // had no place in the ring; others stand for them
 }
 
 // ReadSampled adds the kinds in a map SampledMap.

@@ -39,14 +39,21 @@ type samplerSampleKind struct {
 	Full  uint64
 }
 
+type samplerSampleRoom struct {
+	_      structs.HostLayout
+	Event  samplerSampleEvent
+	Packet [256]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	samplerMapCounters          = "counters"
-	samplerMapEvents            = "events"
 	samplerMapPrograms          = "programs"
+	samplerMapRooms             = "rooms"
 	samplerMapSampled           = "sampled"
+	samplerMapSamples           = "samples"
 	samplerProgSampleTc         = "sample_tc"
 	samplerProgSampleXdp        = "sample_xdp"
 	samplerVarBound             = "bound"
@@ -111,9 +118,10 @@ type samplerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type samplerMapSpecs struct {
 	Counters *ebpf.MapSpec `ebpf:"counters"`
-	Events   *ebpf.MapSpec `ebpf:"events"`
 	Programs *ebpf.MapSpec `ebpf:"programs"`
+	Rooms    *ebpf.MapSpec `ebpf:"rooms"`
 	Sampled  *ebpf.MapSpec `ebpf:"sampled"`
+	Samples  *ebpf.MapSpec `ebpf:"samples"`
 }
 
 // samplerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -152,17 +160,19 @@ func (o *samplerObjects) Close() error {
 // It can be passed to loadSamplerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type samplerMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
-	Events   *ebpf.Map `ebpf:"events"`
 	Programs *ebpf.Map `ebpf:"programs"`
+	Rooms    *ebpf.Map `ebpf:"rooms"`
 	Sampled  *ebpf.Map `ebpf:"sampled"`
+	Samples  *ebpf.Map `ebpf:"samples"`
 }
 
 func (m *samplerMaps) Close() error {
 	return _SamplerClose(
 		m.Counters,
-		m.Events,
 		m.Programs,
+		m.Rooms,
 		m.Sampled,
+		m.Samples,
 	)
 }
 
