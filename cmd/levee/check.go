@@ -236,7 +236,8 @@ func (l *checkedLimit) print(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact while at most %.0f sources that "+
-		"send once come within %s (%s)\n", name, l.Slots, document.Print(float64(l.Bytes), "bytes"),
+		"send once come within %s (%s where they do not come in bursts)\n", name, l.Slots,
+		document.Print(float64(l.Bytes), "bytes"),
 		l.ExactCrowd, time.Duration(l.HoldSeconds*float64(time.Second)).Round(time.Millisecond),
 		document.Print(l.ExactBelow, "packets/s"))
 }

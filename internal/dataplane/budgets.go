@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -19,29 +20,30 @@ type moving struct {
 func (b *moving) Close() error { return errors.Join(unix.Munmap(b.from), unix.Munmap(b.to)) }
 
 // carryBudgets gives each limit of a program what was spent of the budgets that it had in a memory
-// of another shape. Finish has it take what is charged until the program judges.
+// of another shape. finishBudgets has it take what is charged until the program judges.
 func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
 	if err := u.dropBudgets(); err != nil {
 		return err
 	}
-	for _, to := range describeLimits(p) {
+	limits := describeLimits(p)
+	for i := range limits {
+		to := &limits[i]
 		if k.maps[to.Map] != nil {
 			continue // it stays the map that it is
 		}
 		for _, g := range u.continued() {
-			from, ok := g.limitLike(&to)
-			if !ok {
+			from := g.limitLike(to, limits)
+			if from == nil {
 				continue
 			}
 			old, err := u.openOld(k, g, from.Map)
 			if err != nil {
 				return err
 			}
-			if old == nil || !limit.CanCarry(int(old.ValueSize()),
-				int(l.maps[to.Map].ValueSize())) {
+			if old == nil {
 				continue
 			}
-			b, err := u.carryBudget(old, from, l.maps[to.Map], &to)
+			b, err := u.carryBudget(old, from, l.maps[to.Map], to)
 			if err != nil {
 				return err
 			}
@@ -52,14 +54,24 @@ func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
 	return nil
 }
 
-// limitLike finds the limit of a generation whose budgets are those of another.
-func (d *description) limitLike(l *limitInfo) (*limitInfo, bool) {
-	for i := range d.Limits {
-		if old := &d.Limits[i]; old.ID == l.ID && old.By != nil && *old.By == *l.By {
-			return old, true
+// limitLike finds the limit of a generation whose budgets are those of one of the next: the one of
+// its identity, else one about the same that has no other among the next; nil if there is none.
+func (d *description) limitLike(l *limitInfo, next []limitInfo) *limitInfo {
+	find := func(is func(old *limitInfo) bool) *limitInfo {
+		for i := range d.Limits {
+			if old := &d.Limits[i]; old.Alike != "" && old.Keys == l.Keys && is(old) {
+				return old
+			}
 		}
+		return nil
 	}
-	return nil, false
+	if old := find(func(old *limitInfo) bool { return old.ID == l.ID }); old != nil {
+		return old
+	}
+	return find(func(old *limitInfo) bool {
+		return old.Alike == l.Alike &&
+			!slices.ContainsFunc(next, func(n limitInfo) bool { return n.ID == old.ID })
+	})
 }
 
 func (u *up) carryBudget(old *ebpf.Map, from *limitInfo, next *ebpf.Map, to *limitInfo) (*moving,
@@ -82,12 +94,21 @@ func (u *up) carryBudget(old *ebpf.Map, from *limitInfo, next *ebpf.Map, to *lim
 
 // finishBudgets takes what was charged while the program was made and put into force.
 func (u *up) finishBudgets() error {
+	if len(u.budgets) == 0 {
+		return nil
+	}
+	if err := waitForPrograms(); err != nil { // those of before charge no more
+		return errors.Join(err, u.dropBudgets())
+	}
 	clock, err := u.jiffies()
 	if err != nil {
-		return err
+		return errors.Join(err, u.dropBudgets())
+	}
+	if u.swapped == 0 { // a shadow
+		u.swapped = clock.Now()
 	}
 	for _, b := range u.budgets {
-		b.Finish(clock.Now(), clock.HZ())
+		b.Finish(u.swapped, clock.Now(), clock.HZ())
 	}
 	return u.dropBudgets()
 }

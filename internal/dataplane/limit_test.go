@@ -562,7 +562,7 @@ func reportRounds(b *testing.B, run *TraceRun) {
 // and ten more, when the burst became 20.
 func TestAReplaceRefillsNoBudget(t *testing.T) {
 	n := newTestNet(t)
-	for _, c := range []struct {
+	for i, c := range []struct {
 		from, to string
 		spend    int // of the first
 		pays     int // of the second
@@ -573,49 +573,65 @@ func TestAReplaceRefillsNoBudget(t *testing.T) {
 		{"10/d burst 10", "10/d burst 10 by source memory 4kB", 10, 10}, // other budgets
 		{"10/d burst 10 by source", "10/d burst 20 by source", 10, 10},
 		{"10/d burst 10 by source memory 8kB", "10/d burst 10 by source memory 4kB", 10, 0},
-		{"10/d burst 10 by source memory 4kB", "10/d burst 10 by source memory 16kB", 10, 0},
+		{"10/d burst 10 by source memory 4kB", "10/d burst 10 by source memory 1MB", 10, 0},
 		{"10/d burst 10 by source memory 4kB", "10/d burst 12 by source memory 8kB", 10, 2},
 		{"10/d burst 10 by source, source/24 x2", "10/d burst 30 by source, source/24 x2", 10, 20},
-		{"10/h burst 10", "10/d burst 10", 10, 9}, // full again in an hour, then as now
-		{"10/d burst 10", "10/h burst 10", 10, 0}, // a day, of which a burst is worth an hour
+		{"10/h burst 10", "10/d burst 10", 10, 0}, // was full again in an hour: nine more
+		{"10/d burst 10", "10/h burst 10", 10, 0},
+		{"10/d burst 10", "20/h burst 10", 4, 6},
+		{"10/d burst 10", "20/d burst 20", 5, 15}, // the same time, of other packets
+		{"10/d burst 10 by source x4", "10/d burst 10 by source x2", 15, 5},
 	} {
-		n.run(t, c.from+" to "+c.to, func(t *testing.T) {
-			defer Down(t.Context(), "lv0")
-			const text = "limit udp rate %s as \"budget\"\npass udp as \"paid\"\ndefault drop\n"
-			bring := func(rate string) uint64 {
-				t.Helper()
-				if rate != "" {
-					if err := bringPolicy(t, "lv0", fmt.Sprintf(text, rate), 0); err != nil {
-						t.Fatal(err)
-					}
-				}
-				a := status(t)
-				return a.packets("paid")
+		for _, label := range []string{" as \"budget\"", ""}[:max(1, 2-i)] {
+			n.run(t, c.from+" to "+c.to+label, func(t *testing.T) {
+				text := "limit udp rate %s" + label + "\npass udp as \"paid\"\ndefault drop\n"
+				refillsNothing(t, n, text, c.from, c.to, c.spend, c.pays)
+			})
+		}
+	}
+}
+
+// refillsNothing spends of a limit, gives it another rate, and has it pay what it may.
+func refillsNothing(t *testing.T, n *testNet, text, from, to string, spend, pays int) {
+	t.Helper()
+	defer Down(t.Context(), "lv0")
+	bring := func(rate string) {
+		t.Helper()
+		if err := bringPolicy(t, "lv0", fmt.Sprintf(text, rate), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() (paid, all uint64) {
+		a := status(t)
+		paid, all = a.packets("paid"), a.packets("paid")
+		for _, c := range a.Counters {
+			if c.Action == "limit" {
+				all += c.Packets
 			}
-			send := func(count int) {
-				t.Helper()
-				all := func() uint64 {
-					a := status(t)
-					return a.packets("paid") + a.packets("budget")
-				}
-				before := all()
-				for range count {
-					n.sendFrame(t, udpFrame)
-				}
-				wantUntil(t, func() bool { return all() == before+uint64(count) })
-			}
-			bring(c.from)
-			send(c.spend)
-			spent := bring("")
-			if spent != uint64(c.spend) {
-				t.Fatalf("%d of %d were paid", spent, c.spend)
-			}
-			bring(c.to)
-			send(40)
-			if got := int(bring("") - spent); got != c.pays {
-				t.Errorf("the new limit paid %d, want %d", got, c.pays)
-			}
+		}
+		return paid, all
+	}
+	send := func(packets int) {
+		t.Helper()
+		_, before := count()
+		for range packets {
+			n.sendFrame(t, udpFrame)
+		}
+		wantUntil(t, func() bool {
+			_, all := count()
+			return all == before+uint64(packets)
 		})
+	}
+	bring(from)
+	send(spend)
+	spent, _ := count()
+	if spent != uint64(spend) {
+		t.Fatalf("%d of %d were paid", spent, spend)
+	}
+	bring(to)
+	send(40)
+	if paid, _ := count(); int(paid-spent) != pays {
+		t.Errorf("the new limit paid %d, want %d", paid-spent, pays)
 	}
 }
 

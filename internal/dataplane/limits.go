@@ -62,13 +62,14 @@ type limitInfo struct {
 	ID    string      `json:"id"` // of its slot
 	Map   string      `json:"map"`
 	Shape limit.Shape `json:"shape"`
-	By    *string     `json:"by"` // plan.Limit.ByKeys; nil: an older levee has described it
+	Keys  string      `json:"keys"`  // policy.Limit.ByKeys
+	Alike string      `json:"alike"` // policy.Limit.Alike; "": an older levee has described it
 }
 
 func describeLimits(p *codegen.Program) (out []limitInfo) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		out = append(out, limitInfo{l.Rule.ID, l.Map, limit.ShapeOf(l.Limit), new(l.ByKeys())})
+		out = append(out, limitInfo{l.Rule.ID, l.Map, limit.ShapeOf(l.Limit), l.ByKeys(), l.Alike})
 	}
 	return out
 }

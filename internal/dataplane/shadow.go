@@ -132,6 +132,9 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 			}
 			reps = append(reps, r)
 			u.staged.writers.Close()
+			if err := u.finishBudgets(); err != nil {
+				s.note("%v", err)
+			}
 			if err := u.tidyShadow(); err != nil {
 				s.note("%v", err)
 			}
@@ -315,6 +318,7 @@ func (u *up) followWithShadow(st *staged, t try) error {
 		return codegen.CompileIR(ir.Build(p), t)
 	}
 	next, err := f.stageBeside(st.desc, sh)
+	_ = f.dropBudgets() // it is the same policy: its budgets stay where they are
 	if err == nil {
 		f.staged, st.shadow = next, next
 		err = writeJSON(u.describe(u.key, next.desc.Generation), next.desc)

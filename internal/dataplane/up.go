@@ -127,6 +127,7 @@ type up struct {
 	routes map[netip.Addr]bool
 	// of limits whose memory has another shape now
 	budgets []*moving
+	swapped uint64 // when the policy took over, in jiffies
 }
 
 func (u *up) Close() {
@@ -356,6 +357,11 @@ func (u *up) swap(st *staged) error {
 		return err
 	}
 	if u.at != nil {
+		clock, err := u.jiffies()
+		if err != nil {
+			return err
+		}
+		u.swapped = clock.Now()
 		return u.at.link.Update(prog) // traffic changes here
 	}
 	l, err := u.attach(st.key, u.dev, st.desc, prog)

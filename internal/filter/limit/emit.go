@@ -122,7 +122,7 @@ func (f *Function) find(key int) {
 			asm.RSh.Imm(asm.R3, int32(64-lines)),
 			asm.LSh.Imm(asm.R3, 6),
 			asm.Add.Reg(regSlot, asm.R3),
-			asm.LSh.Imm(asm.R4, int32(lines)),
+			asm.LSh.Imm(asm.R4, lineBits),
 		)
 	}
 	f.add(asm.RSh.Imm(asm.R4, timeBits))

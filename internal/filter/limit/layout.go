@@ -6,13 +6,14 @@
 //
 // The memory is a head and lines of 64 bytes. A key's hash names its line; a line has eight slots,
 // and a slot is one word: the upper 46 bits are the time at which the budget of its key is full
-// again, the lower 18 a tag of the hash. A slot whose time has passed is as good as empty, so
-// taking it forgets nothing. Where a line has neither a slot of the key nor one whose time has
-// passed, the key takes the slot with the least debt, and the debt with it: a full line lets
-// through less, never more. A word of zero is a slot that nobody has used. Times wrap around: one
-// that is further ahead than the greatest debt has passed. So a slot that nobody has touched since
-// is mistaken for one in debt only where its time, of 46 bits, has come around to within that debt,
-// of 38 bits at most.
+// again, the lower 18 a tag of the hash. The tag is of bits that name no line, however many there
+// are: so budgets can move into another number of lines (carry.go). A slot whose time has passed is
+// as good as empty, so taking it forgets nothing. Where a line has neither a slot of the key nor
+// one whose time has passed, the key takes the slot with the least debt, and the debt with it: a
+// full line lets through less, never more. A word of zero is a slot that nobody has used. Times
+// wrap around: one that is further ahead than the greatest debt has passed. So a slot that nobody
+// has touched since is mistaken for one in debt only where its time, of 46 bits, has come around to
+// within that debt, of 38 bits at most.
 //
 // The hash is multilinear in pieces of 32 bits with random factors of 64 bits (Lemire and Kaser,
 // "Strongly universal string hashing is fast", 2014), mixed once more. Factors are drawn when the
@@ -21,6 +22,7 @@ package limit
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -45,6 +47,7 @@ const (
 const (
 	tagBits  = 18
 	timeBits = 64 - tagBits
+	lineBits = 22 // of a hash, the upper ones: the most that name a line
 )
 
 // Size is the memory of a limit in bytes.
@@ -66,10 +69,42 @@ type Shape struct {
 	Depth uint64 `json:"depth"` // policy.Limit.Depth
 	Shift uint   `json:"shift"` // log2 of the unit of time in nanoseconds
 	Keyed bool   `json:"keyed"` // it has more than one budget
+	Bytes bool   `json:"bytes"` // they are of bytes, not of packets
+	// what Amount packets or bytes cost the budgets of each key, in units of time
+	Costs  []uint64 `json:"costs"`
+	Amount uint64   `json:"amount"`
 }
 
 // ShapeOf is the shape of a limit.
-func ShapeOf(l *policy.Limit) Shape { return Shape{l.Depth(), l.Shift, len(l.Keys) > 0} }
+func ShapeOf(l *policy.Limit) Shape {
+	s := Shape{Depth: l.Depth(), Shift: l.Shift, Keyed: len(l.Keys) > 0, Bytes: l.Rate.Bits,
+		Amount: 1}
+	if s.Bytes {
+		s.Amount = l.Burst // a byte may cost less than a unit
+	}
+	for i := range max(1, len(l.Keys)) {
+		switch {
+		case s.Bytes && s.Keyed:
+			s.Costs = append(s.Costs, max(1, s.Depth/l.Keys[i].Times))
+		case s.Bytes:
+			s.Costs = append(s.Costs, max(1, s.Depth))
+		case s.Keyed:
+			s.Costs = append(s.Costs, l.Price(i, 0))
+		default:
+			s.Costs = append(s.Costs, l.Price(-1, 0))
+		}
+	}
+	return s
+}
+
+// String tells shapes apart.
+func (s Shape) String() string {
+	what := "packets"
+	if s.Bytes {
+		what = "bytes"
+	}
+	return fmt.Sprintf("unit %d, depth %d, %d %s for %v", s.Shift, s.Depth, s.Amount, what, s.Costs)
+}
 
 // Stats are what a memory tells.
 type Stats struct {

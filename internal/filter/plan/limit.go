@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
 )
 
@@ -15,21 +16,11 @@ type Limit struct {
 	Map  string // with its memory
 }
 
-// holds is what the memory of a limit holds: programs of another geometry, unit of time or burst
-// read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
+// holds is what the memory of a limit holds: programs of another geometry, unit of time, burst or
+// price read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
 func (l *Limit) holds() Identity {
-	kind := fmt.Sprintf("%d lines, unit %d, depth %d%s", l.Lines(), l.Shift, l.Depth(), l.ByKeys())
-	return Identity{What: HoldsLimit, Name: l.Rule.ID, Kind: kind}
-}
-
-// ByKeys tells limits apart whose packets have other budgets: what is spent of those means nothing
-// to these.
-func (l *Limit) ByKeys() (keys string) {
-	for i := range l.Keys {
-		k := &l.Keys[i]
-		keys += fmt.Sprintf(", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
-	}
-	return keys
+	return Identity{What: HoldsLimit, Name: l.Rule.ID,
+		Kind: fmt.Sprintf("%d lines, %s%s", l.Lines(), limit.ShapeOf(l.Limit), l.ByKeys())}
 }
 
 // findLimits lists the limits that packets may come to.

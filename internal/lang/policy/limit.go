@@ -27,6 +27,20 @@ type Limit struct {
 	Keys   []Key  // each with budgets of its own; none: one budget for all packets
 	Memory int    // bytes asked for; 0: as much as Lines says
 	Shift  uint   // log2 of the unit of time in nanoseconds
+	// Alike tells what its rule is about, for a rule without a label, whatever its rate, burst and
+	// memory: the match, and the ordinal among limits of the same match and keys.
+	Alike string
+}
+
+// ByKeys says what packets of one budget have in common: what is spent of budgets by other keys
+// means nothing to these.
+func (l *Limit) ByKeys() string {
+	var b strings.Builder
+	for i := range l.Keys {
+		k := &l.Keys[i]
+		fmt.Fprintf(&b, ", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
+	}
+	return b.String()
 }
 
 // Times is how many rates the smallest of a packet's budgets has.

@@ -337,11 +337,17 @@ func (r *resolver) identify() {
 			"label %q is used in line %d already", short(l.text), first[l.text])
 	}
 	texts := make(map[string]int, max(0, len(r.resolved)-len(r.labelled)))
+	limits := map[string]int{} // by what they are about
 	for _, rule := range r.resolved {
 		if rule.Label != "" && count[rule.Label] == 1 {
 			rule.ID = "label:" + rule.Label
 		} else if texts[rule.Text]++; texts[rule.Text] > 1 || rule.ID == "" {
 			rule.ID = fmt.Sprintf("text:%s#%d", rule.Text, texts[rule.Text])
+		}
+		if l := rule.Limit; l != nil {
+			alike := l.Alike + l.ByKeys()
+			limits[alike]++
+			l.Alike = fmt.Sprintf("%s#%d", alike, limits[alike])
 		}
 		if rule.Action.First() {
 			r.pol.Protect = append(r.pol.Protect, rule)

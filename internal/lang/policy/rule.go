@@ -46,6 +46,9 @@ func (r *resolver) rule(s *syntax.Rule) {
 	r.name(rule, s)
 	if s.Limit != nil {
 		r.limit(s.Limit, rule)
+		match := *s
+		match.Limit, match.Label = nil, nil
+		rule.Limit.Alike = match.String()
 	}
 	if rule.Action == action.Log {
 		r.sample(s, rule)
