@@ -86,6 +86,7 @@ func (e *env) allowedLive(_ context.Context, dev string, p *policy.Policy) error
 	if err != nil {
 		return err
 	}
+	sessions = e.alive(dev, link, sessions)
 	entries, err := e.entries(dev, p)
 	if err != nil {
 		return err

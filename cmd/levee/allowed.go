@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -46,13 +47,29 @@ func (e *env) guarded(p *policy.Policy, dev string, force bool) (g guarded, err 
 	if g.sessions, err = e.sessions(dev); err != nil {
 		e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 	}
-	if len(g.sessions) > 0 {
+	if g.sessions = e.alive(dev, g.link, g.sessions); len(g.sessions) > 0 {
 		if g.entries, err = e.entries(dev, p); err != nil {
 			e.sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
 				err)
 		}
 	}
 	return g, nil
+}
+
+// alive are the sessions that the policy in force on an interface lets live, if there is one.
+func (e *env) alive(dev string, link packet.Link, sessions []session.Session) []session.Session {
+	if len(sessions) == 0 {
+		return nil
+	}
+	p, err := e.policyOn(context.Background(), dev)
+	if err != nil {
+		return sessions // none is in force, or it cannot be told what it does
+	}
+	entries, err := e.entries(dev, p)
+	if err != nil {
+		return sessions
+	}
+	return guard.Alive(p, link, sessions, entries)
 }
 
 // fallbacks are what `on error` of a policy asks for.

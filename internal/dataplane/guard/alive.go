@@ -1,0 +1,43 @@
+package guard
+
+import (
+	"slices"
+
+	"levee/internal/filter/ir"
+	"levee/internal/host/session"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// An ordinary segment of a session: the ACK of what was typed, with the option of timestamps.
+const (
+	usualTTL    = 64
+	usualWindow = 501
+	usualOption = 12
+)
+
+// Alive are the sessions that a policy lets live. Those of which it drops an ordinary packet are
+// over, whatever the kernel still holds of them, and nothing can cut them; so are those of
+// attackers whose address is in a set by now.
+func Alive(p *policy.Policy, link packet.Link, sessions []session.Session,
+	entries Entries) []session.Session {
+	if len(sessions) == 0 {
+		return nil
+	}
+	prog := ir.Build(p)
+	over := func(s session.Session) bool {
+		if len(s.Tags) > 2 {
+			return false // Check knows
+		}
+		k := arriving(s, link)[0]
+		k.Has = entries.has
+		k.Known[field.TCPFlags] = one(packet.ACK)
+		k.Known[field.TTL] = one(usualTTL)
+		k.Known[field.TCPWindow] = one(usualWindow)
+		k.Known[field.DSCP] = one(0)
+		k.Known[field.Len] = one(k.Known[field.Len][0].Lo + usualOption)
+		return prog.FirstDropped(&k.Traffic) != nil
+	}
+	return slices.DeleteFunc(slices.Clone(sessions), over)
+}
