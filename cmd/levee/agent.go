@@ -157,7 +157,8 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	floods := e.defender(kept.sampled, sight, events, parts, alarm)
 	defer e.defend(ctx, stop, floods)()
 	return agent.Run(ctx, agent.Options{
-		Policies: p.read, InForce: p.inForce, Others: p.others, Kernel: &enforce.Kernel{},
+		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
+		Kernel: &enforce.Kernel{},
 		Ledger: agentLedger(), Listen: listen, Tokens: tokens, Audit: audit, Version: version,
 		Routes:   append(agentRoutes(floods), kept.routes()...),
 		Notifier: notify.New(notifyFile(), parts),
@@ -181,7 +182,11 @@ type agentPolicies struct {
 	*env
 	files []string
 	devs  []string
+	// why something else is in force on some interfaces than the policy that should be
+	instead error
 }
+
+func (p *agentPolicies) isInstead() error { return p.instead }
 
 // inForce tells one state of what is in force from another.
 func (p *agentPolicies) inForce(ctx context.Context) (string, error) {
@@ -208,7 +213,9 @@ func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err err
 			out = append(out, pr.policy)
 		}
 	}
+	p.instead = nil
 	for _, dev := range p.devs { // also beside files: whom they protect is kept
+		p.instead = errors.Join(p.instead, insteadOn(ctx, dev))
 		pol, failed := p.policyOn(ctx, dev)
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", dev, failed))
@@ -220,6 +227,24 @@ func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err err
 		out = append(out, pol)
 	}
 	return out, err
+}
+
+// insteadOn is an error where something else is in force on an interface than the policy that
+// should be.
+func insteadOn(ctx context.Context, dev string) error {
+	shown, _, err := dataplane.Show(ctx, dev)
+	switch {
+	case err != nil: // which is told when the policy is read
+		return nil
+	case shown.OnError != "":
+		err = fmt.Errorf("on %s only what \"on error\" says is in force: %s", dev, shown.OnError)
+	case shown.Instead != "":
+		err = fmt.Errorf("on %s a policy that was in force before stands in for another: %s", dev,
+			shown.Instead)
+	default:
+		return nil
+	}
+	return part.Do(err, "mend what it says, then levee up "+shown.Path+" --dev "+dev)
 }
 
 // others are the addresses of this machine, and those from which somebody has logged in.

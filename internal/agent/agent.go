@@ -8,6 +8,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,9 @@ type Options struct {
 	Policies func(context.Context) ([]*policy.Policy, error)
 	// InForce changes when other policies are in force; it is asked every few seconds.
 	InForce func(context.Context) (string, error)
+	// Instead, if there is one, is an error while something else is in force on an interface than
+	// the policy that should be; it knows once Policies has been asked.
+	Instead func() error
 	// Others are addresses besides those of protect rules that are kept, with the reason.
 	Others   func(context.Context) (map[netip.Addr]string, error)
 	Kernel   Kernel
@@ -254,8 +258,15 @@ func (a *Agent) lookAtPolicies(ctx context.Context) {
 	if state != a.inForce {
 		a.reload(ctx)
 	} else {
-		a.inForcePart.Works()
+		_ = a.inForcePart.Did(a.instead())
 	}
+}
+
+func (a *Agent) instead() error {
+	if a.opts.Instead == nil {
+		return nil
+	}
+	return a.opts.Instead()
 }
 
 func (a *Agent) reload(ctx context.Context) {
@@ -275,7 +286,7 @@ func (a *Agent) load(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("read the policies: %w", err)
 	}
-	if _ = a.inForcePart.Did(err); err != nil {
+	if _ = a.inForcePart.Did(cmp.Or(err, a.instead())); err != nil {
 		if a.policies != nil {
 			return err
 		}

@@ -203,6 +203,21 @@ func TestAPolicyThatCannotBeReadEndsNothing(t *testing.T) {
 	}
 }
 
+// TestWhatStandsInForAPolicyIsAnAlarm until the policy itself is in force.
+func TestWhatStandsInForAPolicyIsAnAlarm(t *testing.T) {
+	a := start(t, t.TempDir(), &fake{sets: map[string]map[netip.Prefix]time.Duration{}}, one)
+	for _, why := range []error{errors.New("on eth0 a policy stands in"), nil} {
+		a.opts.Instead = func() error { return why }
+		for _, look := range []func(context.Context){a.lookAtPolicies, a.reload} {
+			look(t.Context())
+			s := stateOf(t, a, part.Policy, "in force")
+			if (s.State == part.Fails) != (why != nil) || why != nil && s.Error != why.Error() {
+				t.Errorf("%v: %+v", why, s)
+			}
+		}
+	}
+}
+
 // TestAFailureIsToldEverywhere: in the status, by the API, by metrics, and to those who watch, from
 // when it begins until it is over.
 func TestAFailureIsToldEverywhere(t *testing.T) {
