@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,6 +83,9 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 	if dev != nil && dev.Program != nil {
 		dev.Program.Policy = dataplane.PolicyOf(dev.Name, dev.Program.ID)
 	}
+	if dev != nil {
+		dev.Judging = judgingOf(ctx, dev.Name)
+	}
 	host := doctor.ReadHost(ctx, sample)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("doctor: interrupted: %w", err)
@@ -103,6 +108,27 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 		return errNo
 	}
 	return nil
+}
+
+// judgingOf says whether packets of an interface come to its policy, "" if it has none, or this
+// process may not look.
+func judgingOf(ctx context.Context, name string) *doctor.Judging {
+	all, _, err := dataplane.Status(ctx, false)
+	if err != nil {
+		return nil
+	}
+	i := slices.IndexFunc(all, func(a dataplane.Attachment) bool { return a.Dev == name })
+	if i < 0 {
+		return nil
+	}
+	a := &all[i]
+	j := a.Judging
+	if j.Doubt {
+		if looked, err := dataplane.Compare(ctx, name); err == nil {
+			looked.Amiss, j = j.Amiss, looked
+		}
+	}
+	return &doctor.Judging{Seen: j.State == dataplane.Seen, Wrong: j.Why()}
 }
 
 // printFindings shows each finding in a line, and below it what it costs and what mends it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -33,6 +34,12 @@ func (e *env) keep(b *bringing) error {
 		Unlike: func(dev string, err error) {
 			e.sayf("the addresses of this machine are not those of `self` on %s: %v", dev, err)
 		},
+		Past: func(j dataplane.Judged, now *dataplane.Report, err error) {
+			e.tellPast(j, now, err)
+		},
+		Judges: func(j dataplane.Judged) {
+			e.statusf("packets are judged on %s again, at %s", j.Dev, j.Mode)
+		},
 	})
 	switch {
 	case errors.Is(err, dataplane.ErrUnkept):
@@ -62,6 +69,26 @@ func (e *env) keeping(b *bringing, names string, reps []*dataplane.Report) {
 	}
 	e.sayf("kept for %s", names)
 	if err := notifySystemd("READY=1\nSTATUS=" + strings.ReplaceAll(state, "\n", " ")); err != nil {
+		e.sayf("cannot tell systemd: %v", err)
+	}
+}
+
+// tellPast says that packets come past a policy, and what was done.
+func (e *env) tellPast(j dataplane.Judged, now *dataplane.Report, err error) {
+	said := fmt.Sprintf("%s: %s; ", j.Dev, j.Why())
+	if err != nil {
+		e.statusf("%sit stays at %s: %v", said, j.Mode, err)
+		return
+	}
+	e.notes(now.Notes)
+	e.statusf("%sit is in force anew, at %s", said, now.Mode)
+}
+
+// statusf says what systemd is to show of this unit, too.
+func (e *env) statusf(format string, args ...any) {
+	said := fmt.Sprintf(format, args...)
+	e.sayf("%s", said)
+	if err := notifySystemd("STATUS=" + strings.ReplaceAll(said, "\n", " ")); err != nil {
 		e.sayf("cannot tell systemd: %v", err)
 	}
 }

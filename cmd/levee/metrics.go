@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane"
 	"levee/internal/host/atomicfile"
 	"levee/internal/openmetrics"
 )
@@ -102,6 +103,8 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		fallback
 		standIn
 		changed
+		seen
+		past
 		rulePackets
 		ruleBytes
 		entries
@@ -137,6 +140,10 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			Help: "1 if a policy that was in force before is so in place of one that cannot be."},
 		changed: {Name: "levee_changed_files",
 			Help: "Files of the policy that hold something else than when it was put in force."},
+		seen: {Name: "levee_judging",
+			Help: "1 if packets were seen to be judged since the policy came, and still are."},
+		past: {Name: "levee_past",
+			Help: "1 if packets come past the policy, or are judged otherwise than it says."},
 		rulePackets: {Name: "levee_rule_packets", Unit: "packets", Type: openmetrics.Counter,
 			Help: "Packets that the rule decided, or counted."},
 		ruleBytes: {Name: "levee_rule_bytes", Unit: "bytes", Type: openmetrics.Counter,
@@ -200,17 +207,11 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			openmetrics.Label{Name: "hook", Value: s.Hook}))
 		add(since, float64(s.Since.UnixMilli())/1000, at)
 		add(trial, s.TrialSeconds, at)
-		failed := 0.0
-		if s.OnError != "" {
-			failed = 1
-		}
-		add(fallback, failed, at)
-		stands := 0.0
-		if s.Instead != "" {
-			stands = 1
-		}
-		add(standIn, stands, at)
+		add(fallback, oneIf(s.OnError != ""), at)
+		add(standIn, oneIf(s.Instead != ""), at)
 		add(changed, float64(len(s.Changed)), at)
+		add(seen, oneIf(s.Judging.State == string(dataplane.Seen)), at)
+		add(past, oneIf(s.Judging.why != ""), at)
 		for _, r := range s.Rules {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(r.id)},
 				openmetrics.Label{Name: "label", Value: r.Label},
@@ -255,6 +256,13 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		}
 	}
 	return all
+}
+
+func oneIf(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 // shortIdentity is a rule's identity, of a long one its beginning with a hash of all: a rule with a

@@ -96,15 +96,16 @@ type statusInterface struct {
 	Dev     string `json:"dev"`
 	Ifindex int    `json:"ifindex"`
 	// the interfaces that have the policy together with it, and itself; [] for one alone
-	Together     []string  `json:"together"`
-	Netns        uint64    `json:"netns"` // cookie of the network namespace
-	Policy       shown     `json:"policy"`
-	Hash         string    `json:"hash"` // SHA-256 of its text
-	Hook         string    `json:"hook"`
-	Reason       string    `json:"reason"` // why this hook
-	Since        time.Time `json:"since"`
-	Generation   int       `json:"generation"`
-	TrialSeconds float64   `json:"trial_seconds"` // left to confirm; 0: not on trial
+	Together     []string      `json:"together"`
+	Netns        uint64        `json:"netns"` // cookie of the network namespace
+	Policy       shown         `json:"policy"`
+	Hash         string        `json:"hash"` // SHA-256 of its text
+	Hook         string        `json:"hook"`
+	Reason       string        `json:"reason"` // why this hook
+	Since        time.Time     `json:"since"`
+	Generation   int           `json:"generation"`
+	TrialSeconds float64       `json:"trial_seconds"` // left to confirm; 0: not on trial
+	Judging      statusJudging `json:"judging"`
 	// rules that the agent has added
 	Live       *dataplane.LiveRules `json:"live,omitempty"`
 	RolledBack *statusBack          `json:"rolled_back,omitempty"`
@@ -130,6 +131,47 @@ type statusInterface struct {
 	Shadow *statusShadow `json:"shadow,omitempty"`
 	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
 	Told time.Time `json:"told,omitzero"`
+}
+
+// statusJudging is whether the packets of an interface come to its policy.
+type statusJudging struct {
+	State    string   `json:"state"`                  // not yet, seen, still or partly
+	Seconds  *float64 `json:"seen_seconds,omitempty"` // since a packet was last seen to be judged
+	Unjudged uint64   `json:"unjudged"`               // packets that came while it stands still
+	Amiss    []string `json:"amiss"`                  // settings by which it judges wrongly
+	why      string   // "" if nothing is wrong
+	doubt    bool
+}
+
+func newStatusJudging(j *dataplane.Judging) statusJudging {
+	s := statusJudging{State: string(j.State), Unjudged: j.Past, Amiss: []string{},
+		why: j.Why(), doubt: j.Doubt}
+	if j.State != dataplane.NotYet {
+		ago := j.Ago.Seconds()
+		s.Seconds = &ago
+	}
+	s.Amiss = append(s.Amiss, j.Amiss...)
+	return s
+}
+
+// print says it, and what mends what is wrong.
+func (s *statusJudging) print(w io.Writer, dev string) {
+	switch {
+	case s.why != "":
+		fmt.Fprintf(w, "  error    %s; levee up FILE --dev %s takes another hook, or another "+
+			"program\n", s.why, dev)
+	case s.Seconds == nil:
+		fmt.Fprintf(w, "  judging  not yet seen: no packet has come\n")
+	default:
+		ago := time.Duration(*s.Seconds * float64(time.Second))
+		fmt.Fprintf(w, "  judging  seen %s ago\n", ago.Round(time.Second))
+	}
+}
+
+// failing reports whether packets of an interface come past its policy.
+func (r *statusReport) failing() bool {
+	return slices.ContainsFunc(r.Interfaces,
+		func(s statusInterface) bool { return s.Judging.why != "" })
 }
 
 // statusFragments are the datagrams that come in fragments.
@@ -232,11 +274,27 @@ func (e *env) status(f *statusFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return e.printJSON(rep)
+	for i := range rep.Interfaces {
+		s := &rep.Interfaces[i]
+		if !s.Judging.doubt {
+			continue
+		}
+		looked, err := dataplane.Compare(context.Background(), s.Dev)
+		if err != nil {
+			return err
+		}
+		looked.Amiss = s.Judging.Amiss
+		s.Judging = newStatusJudging(looked)
 	}
-	e.printStatuses(e.stdout, rep, f)
-	return nil
+	if f.json {
+		err = e.printJSON(rep)
+	} else {
+		e.printStatuses(e.stdout, rep, f)
+	}
+	if err == nil && rep.failing() {
+		err = errNo
+	}
+	return err
 }
 
 // readStatus is what runs where now.
@@ -321,7 +379,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: shown(a.Policy), Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
 		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
-		Changed: changedSince(a), Program: a.Program,
+		Changed: changedSince(a), Program: a.Program, Judging: newStatusJudging(a.Judging),
 		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
 		Told: a.Told,
 	}
@@ -407,6 +465,7 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		fmt.Fprintf(w, "  told     limits and what else remembers are of %s ago, when root last "+
 			"looked\n", max(0, e.now().Sub(s.Told)).Round(time.Second))
 	}
+	s.Judging.print(w, s.Dev)
 	if c := s.Connections; c != nil {
 		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
 			"their place\n", plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)

@@ -19,8 +19,13 @@ func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial 
 	end := e.now().Add(rep.Trial)
 	progress := e.progress()
 	defer progress.clear()
+	past := false
 	for {
 		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
+		if was := past; rep.Judging.Why() != "" && !was {
+			past = true
+			e.sayf("packets come past the policy on trial: `levee status --dev %s` tells", rep.Dev)
+		}
 		look, cancel := context.WithTimeout(ctx, confirmLook)
 		how, err := dataplane.WaitTrial(look, rep, confirmLook/4)
 		cancel()

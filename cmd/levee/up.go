@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -302,15 +303,18 @@ func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 	if !b.flags.json {
 		e.printUp(p.File, rep, b.flags.confirm)
 	}
-	if !rep.Mode.AtTC() && p.AsksTags() && dataplane.TakesTagsOff(rep.Dev) {
-		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
-			"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
-	}
-	if rep.Mode == dataplane.XDPNative && p.Has(action.Cookie) &&
-		dataplane.TakesTagsOff(rep.Dev) {
-		e.sayf("%s takes VLAN tags off frames before XDP sees them, so a cookie answers a "+
-			"tagged SYN without its tag, and who sent it never connects: ethtool -K %[1]s "+
-			"rxvlan off", rep.Dev)
+	if devs, mend := dataplane.Tagless(rep.Dev, rep.Mode); len(devs) > 0 {
+		takes := strings.Join(devs, ", ") + " takes VLAN tags off frames before XDP sees them, so"
+		if p.AsksTags() {
+			ends := strings.Join(append(mend, fmt.Sprintf("or `levee down --dev %s`, and "+
+				"`levee up` "+
+				"without --mode takes tc", rep.Dev)), "; ")
+			e.sayf("%s vlan, inner-vlan and untagged do not see them either: %s", takes, ends)
+		}
+		if p.Has(action.Cookie) {
+			e.sayf("%s a cookie answers a tagged SYN without its tag, and who sent it never "+
+				"connects: %s", takes, strings.Join(mend, "; "))
+		}
 	}
 	if rep.Unheard != nil {
 		e.sayf("%v; if that has none, clients that are answered never connect: `levee "+
@@ -343,6 +347,7 @@ type upReport struct {
 	Replaced     shown   `json:"replaced,omitempty"` // the policy before
 	Program      uint32  `json:"program"`            // id
 	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
+	Judging      string  `json:"judging"`            // as status has it: seen, not yet
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why the policy is in force in place of the one that was given: it was so before
@@ -353,7 +358,7 @@ func newUpReport(name string, r *dataplane.Report) upReport {
 	u := upReport{
 		Dev: r.Dev, Ifindex: r.Ifindex, Policy: shown(name), Hook: string(r.Mode), Reason: r.Reason,
 		Generation: r.Generation, Replaced: shown(r.Replaced), Program: r.Program,
-		TrialSeconds: r.Trial.Seconds(),
+		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State),
 	}
 	switch {
 	case r.Past != nil:
@@ -374,6 +379,14 @@ func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 	fmt.Fprintf(e.stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
 	if rep.Replaced != "" {
 		fmt.Fprintf(e.stdout, "  replaced  %s, in one step\n", rep.Replaced)
+	}
+	switch {
+	case rep.Judging.Why() != "":
+		e.sayf("packets come past the policy on %s: `levee status --dev %[1]s` tells", rep.Dev)
+	case rep.Judging.State == dataplane.NotYet:
+		fmt.Fprintf(e.stdout, "  judging   not yet seen: no packet has come\n")
+	default:
+		fmt.Fprintf(e.stdout, "  judging   seen\n")
 	}
 	fmt.Fprintf(e.stdout, "  counters  levee status --dev %s\n", rep.Dev)
 }

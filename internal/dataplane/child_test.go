@@ -51,6 +51,10 @@ func (o order) run() error {
 		_, err := Up(ctx, UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm,
 			PolicyPath: o.File, Source: []byte(o.Text), egressMode: o.Egress}, compile)
 		return err
+	case "move":
+		_, err := moveOn(ctx, UpOptions{Dev: o.Dev, still: "it stands still", tc: o.Mode},
+			compileHand(named(o.File, o.Label)))
+		return err
 	case "wait":
 		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File},
 			compileHand(named(o.File, o.Label)))

@@ -293,12 +293,8 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 			return false, s.remove(a.key)
 		}
 	}
-	if again, err := s.leaveAgain(a.key, d, g); err != nil || !again {
+	if left, err := s.leaveAgain(a.key, d, g); err != nil || !left {
 		return false, errors.Join(err, s.remove(a.key))
-	}
-	again := s.bpf(a.key, pinLink+"_new")
-	if err := os.Remove(again); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, kernel.Refuse(err, "remove the pin of a link")
 	}
 	l, err := s.attachAgain(a.key, d, g, prog)
 	if err != nil {
@@ -309,11 +305,8 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 		return false, s.remove(a.key)
 	}
 	defer l.Close() // without a pin, this detaches
-	if err := l.Pin(again); err != nil {
-		return false, kernel.Refuse(err, "pin the link of %s", d.name)
-	}
-	if err := os.Rename(again, s.bpf(a.key, pinLink)); err != nil {
-		return false, kernel.Refuse(err, "pin the link of %s", d.name)
+	if err := s.repin(a.key, l); err != nil {
+		return false, err
 	}
 	if err := s.endShadows(a); err != nil { // that judged on the interface before
 		return true, err

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/card"
 	"levee/internal/host/linklayer"
 	"levee/internal/kernel"
 	"levee/internal/packet"
@@ -19,10 +20,12 @@ type device struct {
 	name   string
 	index  int
 	mtu    int
-	driver string // "driver veth", or "interface lo" where the kernel does not tell
-	xdp    uint32 // id of the XDP program on it, 0 if none
-	xdpOff string // the word of ip-link(8) that takes it off
-	netns  uint64 // cookie of its network namespace
+	up     bool       // it carries packets
+	driver string     // "driver veth", or "interface lo" where the kernel does not tell
+	tells  *card.Card // what it tells of itself, once that was asked for
+	xdp    uint32     // id of the XDP program on it, 0 if none
+	xdpOff string     // the word of ip-link(8) that takes it off
+	netns  uint64     // cookie of its network namespace
 	link   packet.Link
 	layer  error // why its packets cannot be judged, nil if they can
 }
@@ -44,6 +47,7 @@ func findDevice(name string) (*device, error) {
 	attrs := l.Attrs()
 	d := &device{name: attrs.Name, index: attrs.Index, mtu: attrs.MTU, driver: driver(attrs.Name),
 		netns: netns}
+	d.up = isUp(l)
 	d.link, d.layer = linklayer.Of(l)
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"
@@ -55,6 +59,14 @@ func findDevice(name string) (*device, error) {
 		}
 	}
 	return d, nil
+}
+
+// card is what the interface tells of itself.
+func (d *device) card() *card.Card {
+	if d.tells == nil {
+		d.tells = card.Read(d.name)
+	}
+	return d.tells
 }
 
 func (d *device) key() string { return fmt.Sprintf("%d-%d", d.netns, d.index) }

@@ -66,6 +66,7 @@ type description struct {
 	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
 	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
+	Needs   needs        `json:"needs,omitzero"`
 	Limits  []limitInfo  `json:"limits,omitempty"`
 	Cookies []cookieInfo `json:"cookies,omitempty"`
 	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them

@@ -210,7 +210,12 @@ func (u *up) undo() error {
 	if err := step("undo"); err != nil {
 		return err
 	}
-	if err := u.at.link.Update(before); err != nil { // traffic changes here
+	if g.Mode != u.staged.desc.Mode {
+		err = u.moveBack(g, before)
+	} else {
+		err = u.at.link.Update(before) // traffic changes here
+	}
+	if err != nil {
 		return kernel.Refuse(err, "go back to the policy before")
 	}
 	return u.unstage(u.staged)

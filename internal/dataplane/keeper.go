@@ -32,6 +32,10 @@ type KeepEvents struct {
 	Failed func(dev string, err error)
 	// Unlike says that `self` of the policy on one is not what the addresses of the machine are.
 	Unlike func(dev string, err error)
+	// Past says that packets of one come past its policy, or are judged otherwise than it says, and
+	// where the policy is now, or why it is where it was. Judges says that it does so no more.
+	Past   func(j Judged, now *Report, err error)
+	Judges func(j Judged)
 }
 
 // ErrUnkept is the end of Keep by `levee down`.
@@ -45,8 +49,9 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 		return err
 	}
 	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
-		unlike: map[string]bool{},
+		unlike: map[string]bool{}, past: map[string]time.Time{},
 		record: keepRecord{netns, o.Names, o.PolicyPath, os.Getpid()}}
+	defer k.watcher.Close()
 	lock, err := k.begin(ctx)
 	if err != nil {
 		return err
@@ -67,7 +72,10 @@ type keeper struct {
 	record  keepRecord
 	seen    map[int]string // interfaces that have been looked at: their names
 	// interfaces by name where `self` of the policy may not be what the addresses are
-	unlike map[string]bool
+	unlike  map[string]bool
+	watcher Watcher
+	// interfaces by name whose packets come past, and when that was told
+	past map[string]time.Time
 }
 
 // begin binds the policy to its names.
@@ -132,6 +140,8 @@ func (k *keeper) watch(ctx context.Context) error {
 	}
 	look := time.NewTicker(unboundLook)
 	defer look.Stop()
+	compare := time.NewTicker(compareLook)
+	defer compare.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -140,10 +150,15 @@ func (k *keeper) watch(ctx context.Context) error {
 			if bound, err := k.bound(); err != nil || !bound {
 				return errors.Join(err, ErrUnkept)
 			}
+		case <-compare.C:
+			compare.Reset(compareLook)
+			k.compare(ctx)
 		case e, ok := <-events:
 			if !ok { // messages were lost: begin anew
 				return k.watch(ctx)
 			}
+			k.watcher.Recheck() // an MTU or an offload may have changed
+			compare.Reset(compareSoon)
 			if err := k.event(ctx, e); err != nil {
 				return err
 			}
@@ -156,6 +171,43 @@ func (k *keeper) watch(ctx context.Context) error {
 				gone = leaves(gone, <-addresses)
 			}
 			k.follow(ctx, gone)
+		}
+	}
+}
+
+// compareLook is how often what interfaces receive is compared with what is judged, and compareSoon
+// how long after something has happened to one.
+const (
+	compareLook = time.Second
+	compareSoon = 50 * time.Millisecond
+)
+
+// pastAgain is how often it is tried again to do something about packets that come past.
+const pastAgain = time.Minute
+
+// compare has a policy that packets come past go to the next hook, at once.
+func (k *keeper) compare(ctx context.Context) {
+	all, err := k.watcher.Look(ctx)
+	if err != nil {
+		return // what cannot be read now may be readable in a second
+	}
+	for _, j := range all {
+		last, was := k.past[j.Dev]
+		switch {
+		case !k.record.fits(k.record.Netns, j.Dev):
+		case !j.Failed():
+			if was && j.State == Seen {
+				delete(k.past, j.Dev)
+				if k.tell.Judges != nil {
+					k.tell.Judges(j)
+				}
+			}
+		case !was || j.Changed || time.Since(last) > pastAgain:
+			rep, err := MoveOn(ctx, j.Dev, j.next())
+			k.past[j.Dev] = time.Now()
+			if k.tell.Past != nil && ctx.Err() == nil {
+				k.tell.Past(j, rep, err)
+			}
 		}
 	}
 }

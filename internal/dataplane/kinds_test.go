@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/card"
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -392,7 +393,7 @@ func unmerged(t *testing.T, dev string) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	if err := e.Change(dev, map[string]bool{featureGRO: false}); err != nil {
+	if err := e.Change(dev, map[string]bool{card.GRO: false}); err != nil {
 		t.Fatal(err)
 	}
 }

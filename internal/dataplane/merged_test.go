@@ -12,6 +12,8 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"levee/internal/host/card"
 )
 
 // inPeer runs f in the namespace at the other end.
@@ -152,7 +154,7 @@ func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 	}
 	defer e.Close()
 	const text = "drop len > 1500\ndefault pass\n"
-	if err := e.Change("lv0", map[string]bool{featureGRO: true}); err != nil {
+	if err := e.Change("lv0", map[string]bool{card.GRO: true}); err != nil {
 		t.Fatal(err)
 	}
 	err = bringPolicyAt(t, "lv0", XDPGeneric, text, 0)
@@ -166,7 +168,7 @@ func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 		0); err != nil {
 		t.Errorf("without lengths: %v", err)
 	}
-	if err := e.Change("lv0", map[string]bool{featureGRO: false}); err != nil {
+	if err := e.Change("lv0", map[string]bool{card.GRO: false}); err != nil {
 		t.Fatal(err)
 	}
 	if err := bringPolicyAt(t, "lv0", XDPGeneric, text, 0); err != nil {

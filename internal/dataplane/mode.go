@@ -1,11 +1,15 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
@@ -125,7 +129,40 @@ func (s *store) attach(key string, d *device, g *description, p *ebpf.Program) (
 		flags = link.XDPGenericMode
 	}
 	// traffic changes here
-	return link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
+	l, err := link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
+	if err != nil && notThisWay(err) {
+		err = d.said(err, p, int(flags))
+	}
+	return l, err
+}
+
+// saidError is a refusal of the kernel in its own words.
+type saidError struct {
+	error
+	words string
+}
+
+func (e *saidError) Error() string { return e.words }
+
+func (e *saidError) Unwrap() error { return e.error }
+
+// said adds to a refusal of XDP what the driver says of it. Links do not hand that on, requests of
+// rtnetlink do: the same is asked of that once more.
+func (d *device) said(why error, p *ebpf.Program, flags int) error {
+	l, err := netlink.LinkByIndex(d.index)
+	if err != nil {
+		return why
+	}
+	err = netlink.LinkSetXdpFdWithFlags(l, p.FD(), flags|nl.XDP_FLAGS_UPDATE_IF_NOEXIST)
+	if err == nil { // it has changed its mind: nothing holds this one
+		return errors.Join(why, netlink.LinkSetXdpFdWithFlags(l, -1, flags))
+	}
+	// net/core/dev.c says no more than the number does.
+	const none = "Underlying driver does not support XDP in native mode"
+	if words := kernel.Words(err); words != "" && words != none {
+		return &saidError{why, strings.TrimPrefix(words, d.card().Driver+": ")}
+	}
+	return why
 }
 
 // notThisWay reports whether an attach error means that the interface does not take this kind of
@@ -144,7 +181,9 @@ func notThisWay(err error) bool {
 func whyNot(d *device, t try, err error) string {
 	cause := flat(err)
 	switch {
-	case errors.As(err, new(*unheardError)):
+	case t.mode == XDPGeneric && errors.As(err, new(*unfitError)):
+		return "generic XDP: " + cause
+	case errors.As(err, new(*unheardError)), errors.As(err, new(*unfitError)):
 		return cause
 	case t.mode == Clsact:
 		return fmt.Sprintf("tc clsact: %v", err)
@@ -158,10 +197,12 @@ func whyNot(d *device, t try, err error) string {
 		return "TCX: " + cause
 	case t.mode == XDPGeneric:
 		return "generic XDP: " + cause
+	case errors.As(err, new(*saidError)):
+		return fmt.Sprintf("%s refuses native XDP%s: %s", d.driver, d.ports(), cause)
 	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:
-		return fmt.Sprintf("%s has no native XDP, or none at MTU %d: %s", d.driver, d.mtu, cause)
+		return fmt.Sprintf("%s has no native XDP, or none at MTU %d", d.driver, d.mtu)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Sprintf("%s has no native XDP: %s", d.driver, cause)
+		return d.driver + " has no native XDP"
 	case t.frags:
 		return fmt.Sprintf("%s takes no native XDP with fragments: %s", d.driver, cause)
 	}
@@ -169,9 +210,24 @@ func whyNot(d *device, t try, err error) string {
 		cause)
 }
 
+// ports are those of a bond, for a sentence: it takes what all of them take.
+func (d *device) ports() string {
+	if !d.card().Bond {
+		return ""
+	}
+	var ports []string
+	for _, p := range d.card().Ports {
+		ports = append(ports, fmt.Sprintf("%s: %s", p.Name, p.Driver))
+	}
+	return fmt.Sprintf(" (ports %s)", cmp.Or(strings.Join(ports, ", "), "none"))
+}
+
 // flat is the innermost message of an error.
 func flat(err error) string {
 	var errno unix.Errno
+	if said := (*saidError)(nil); errors.As(err, &said) {
+		return said.words
+	}
 	if errors.As(err, &errno) {
 		return errno.Error()
 	}

@@ -170,6 +170,9 @@ func (s *store) readStatus(all bool) (out []Attachment, err error) {
 		return s.readEach(all, func(a *attachment) error {
 			t, err := s.tell(a)
 			if err == nil {
+				t.Judging, err = s.tellJudging(a, nil)
+			}
+			if err == nil {
 				out = append(out, *t)
 			}
 			return err

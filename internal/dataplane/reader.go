@@ -20,6 +20,9 @@ import (
 type DeviceCounters struct {
 	Dev      string
 	Counters []SlotCounter // without CPUs
+
+	in      *description // the generation in force
+	program uint32       // that its interface shows
 }
 
 // Reader reads the counters of all policies of this network namespace again and again: a second of
@@ -36,10 +39,11 @@ type Reader struct {
 const lookAgain = 30 * time.Second
 
 type readDevice struct {
-	dev    string
-	slots  []slot             // of the policy in force
-	before map[string]Counter // of generations that are gone
-	live   []readCounters
+	dev     string
+	in      *description       // the policy in force
+	program uint32             // that its interface shows
+	before  map[string]Counter // of generations that are gone
+	live    []readCounters
 }
 
 // readCounters are the counters of a generation that may count.
@@ -80,7 +84,7 @@ func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
 	}
 	var out []DeviceCounters
 	for _, d := range r.devices {
-		out = append(out, DeviceCounters{d.dev, d.read()})
+		out = append(out, DeviceCounters{d.dev, d.read(), d.in, d.program})
 	}
 	return out, nil
 }
@@ -98,8 +102,8 @@ func (d *readDevice) read() []SlotCounter {
 			}
 		}
 	}
-	out := make([]SlotCounter, len(d.slots))
-	for i, s := range d.slots {
+	out := make([]SlotCounter, len(d.in.Slots))
+	for i, s := range d.in.Slots {
 		n := sums[s.counts()]
 		out[i] = SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where,
 			Label: s.Label, Line: s.Line, Text: s.Text, Packets: n.Packets, Bytes: n.Bytes}
@@ -138,7 +142,7 @@ func (r *Reader) look(ctx context.Context) error {
 
 // readable opens the counters of an attachment.
 func (s *store) readable(a *attachment) (*readDevice, error) {
-	d := &readDevice{slots: a.current().Slots, before: map[string]Counter{}}
+	d := &readDevice{in: a.current(), program: a.shown(), before: map[string]Counter{}}
 	for id, cpus := range a.carried.Totals {
 		d.before[id] = sumCPUs(cpus)
 	}

@@ -133,6 +133,9 @@ func (s *store) clean(a *attachment) error {
 			gone = append(gone, g)
 		}
 	}
+	if err := s.dropComing(a, gone); err != nil {
+		return err
+	}
 	if err := s.unlink(a.key, needed); err != nil {
 		return err
 	}
@@ -229,7 +232,7 @@ func (s *store) detach(a *attachment) error {
 // means.
 func (s *store) remove(key string) error {
 	for i, path := range []string{s.bpf(key, pinLink), s.state(key), s.bpf(key),
-		s.rememberedFile(key)} {
+		s.rememberedFile(key), s.judgingFile(key)} {
 		if err := step(fmt.Sprint("remove ", i)); err != nil {
 			return err
 		}

@@ -67,10 +67,8 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if st.unheard != nil && u.refusesUnheard() {
 		return nil, st.unheard
 	}
-	if t.mode == XDPGeneric {
-		if err := refuseMerged(u.dev, plain); err != nil {
-			return nil, err
-		}
+	if err := u.unfit(t, plain); err != nil {
+		return nil, err
 	}
 	var trial *codegen.Program
 	if u.Confirm > 0 {
@@ -212,6 +210,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
 			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: typeName(set.Type)})
 	}
+	d.Needs = needsOf(p)
 	d.Limits = describeLimits(p)
 	d.Cookies = describeCookies(p)
 	for i := range p.Logs {

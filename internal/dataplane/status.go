@@ -48,7 +48,8 @@ type Attachment struct {
 	Diverted  *DivertState    `json:"diverted"` // nil if the policy diverts nothing
 	Shadow    *ShadowState    `json:"-"`        // nil if there is none
 	// rules that the agent has added, nil if there are none
-	Live *LiveRules `json:"live,omitempty"`
+	Live    *LiveRules `json:"live,omitempty"`
+	Judging *Judging   `json:"-"` // whether packets come to it
 	// Told is when Limits, Cookies, Flows, Fragments, Diverted and Shadow were read, where that was
 	// not now: for members of the group.
 	Told time.Time `json:"told,omitzero"`
@@ -157,6 +158,9 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 			}
 			t, err := s.tell(a)
 			if err != nil {
+				return err
+			}
+			if t.Judging, err = s.tellJudging(a, l); err != nil {
 				return err
 			}
 			if l != nil { // it may have been renamed, or moved here

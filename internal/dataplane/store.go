@@ -252,7 +252,7 @@ func (s *store) tidy() error {
 		}
 	}
 	for _, path := range []string{s.state(clockFile), s.bpf(), s.state(),
-		filepath.Join(s.dir, rememberedDir),
+		filepath.Join(s.dir, rememberedDir), filepath.Join(s.dir, judgingDir),
 		filepath.Join(s.dir, "lock")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil

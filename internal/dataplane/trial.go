@@ -95,6 +95,7 @@ func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd
 		case all[i].Trial == 0:
 			return Confirmed, nil
 		}
+		r.Judging = all[i].Judging
 		select {
 		case <-ctx.Done():
 			return NotConfirmed, ctx.Err()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/past"
@@ -40,6 +41,8 @@ type UpOptions struct {
 	live       []string     // rules that are added to the policy (Live)
 	proven     []netip.Addr // sources whose SYNs no cookie answers (Live)
 	egressMode Mode         // of programs at egress beside XDP; "" is what the kernel has
+	still      string       // why the policy in force has to go to another hook (MoveOn)
+	tc         Mode         // how programs are at tc ingress; "" is what the kernel has
 }
 
 // Fallback is what may be in force in place of a policy.
@@ -85,7 +88,8 @@ type Report struct {
 	Fallback error        `json:"-"`
 	Past     *past.Policy `json:"-"` // the one, if it was in force before
 	// not nil: why nobody may hear the answers of its cookies
-	Unheard error `json:"-"`
+	Unheard error    `json:"-"`
+	Judging *Judging `json:"-"` // whether packets come to it
 
 	deadline uint64 // of the trial, in jiffies
 }
@@ -117,12 +121,16 @@ type up struct {
 	later   bool  // the policy has been put on others already
 	joined  bool  // the dispatcher of libxdp is to call it
 	dev     *device
-	key     string      // under which all of this interface is kept
-	at      *attachment // nil: first policy on this interface
-	sibling *attachment // an interface whose entries of dynamic sets a first policy takes
-	staged  *staged     // what is in force, once report is set
-	beside  *beside     // a shadow is staged; nil: a policy that is to be in force
-	report  *Report     // set once the new policy is in force
+	key     string          // under which all of this interface is kept
+	at      *attachment     // nil: first policy on this interface
+	sibling *attachment     // an interface whose entries of dynamic sets a first policy takes
+	staged  *staged         // what is in force, once report is set
+	beside  *beside         // a shadow is staged; nil: a policy that is to be in force
+	report  *Report         // set once the new policy is in force
+	began   reading         // before anything was staged
+	before  reading         // when it came
+	deaf    bool            // the driver takes native programs and does not ask them
+	asks    []netlink.Neigh // who may be asked for a packet
 	// whether packets to an address leave by dev, of those that were asked for
 	routes map[netip.Addr]bool
 	// of limits whose memory has another shape now
@@ -165,6 +173,12 @@ func (u *up) put(ctx context.Context) error {
 	if u.at, err = u.settle(u.key); err != nil {
 		return err
 	}
+	if u.began, err = u.reading(); err != nil {
+		return err
+	}
+	if l, err := netlink.LinkByIndex(u.dev.index); err == nil {
+		u.asks = neighbours(l)
+	}
 	if u.at == nil {
 		if u.sibling, err = u.findSibling(); err != nil {
 			return err
@@ -175,11 +189,17 @@ func (u *up) put(ctx context.Context) error {
 		return err
 	}
 	var not []string
+	if u.still != "" {
+		not = append(not, u.still)
+	}
 	for _, t := range ways {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		unsupported, err := u.try(t, u.reason(t, not))
+		if u.deaf && t.mode == XDPNative {
+			continue
+		}
+		unsupported, err := u.try(ctx, t, u.reason(t, not))
 		if err != nil {
 			return err
 		}
@@ -193,12 +213,11 @@ func (u *up) put(ctx context.Context) error {
 	if u.Mode == TCX && errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
 		not = append(not, "--mode clsact runs it at the same place, by a filter of tc")
 	}
-	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev,
-		strings.Join(not, "; ")))
+	return unable(kernel.Refuse(nil, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
 }
 
-// ways lists how the policy may be attached. An interface that has a policy keeps its mode, or
-// packets would be judged twice or not at all while it changes.
+// ways lists how the policy may be attached. An interface that has a policy keeps its mode, if the
+// policy is judged rightly there: while it changes, packets are judged twice.
 func (u *up) ways() (_ []try, err error) {
 	mode := u.Mode
 	if mode == "" {
@@ -218,7 +237,7 @@ func (u *up) ways() (_ []try, err error) {
 		if u.joined {
 			return u.joining(mode)
 		}
-		tc, err := TCIngress()
+		tc, err := u.atTC()
 		if err != nil {
 			return nil, err
 		}
@@ -232,6 +251,23 @@ func (u *up) ways() (_ []try, err error) {
 	}
 	u.joined = cur.Joined
 	ways := tries(cur.Mode, u.dev, cur.Mode)
+	if mode == Auto && u.Confirm == 0 && !cur.Joined && u.at.trial() == nil {
+		tc, err := u.atTC()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case cur.Mode.AtTC() && u.still != "":
+			return nil, errNoHook
+		case u.still != "":
+			return []try{{tc, false}}, nil
+		case !cur.Mode.AtTC():
+			ways = append(ways, try{tc, false})
+		}
+	}
+	if u.still != "" {
+		return nil, errNoHook
+	}
 	if u.Confirm > 0 {
 		// A tail call joins only programs of which both or neither know fragments.
 		fallback := u.at.gens[u.fallback()]
@@ -239,6 +275,14 @@ func (u *up) ways() (_ []try, err error) {
 			func(t try) bool { return fallback != nil && t.frags != fallback.Frags })
 	}
 	return ways, nil
+}
+
+// atTC is how a policy is attached at tc ingress.
+func (u *up) atTC() (Mode, error) {
+	if u.tc != "" {
+		return u.tc, nil
+	}
+	return TCIngress()
 }
 
 // joining lists the ways to be called by the dispatcher that runs: where it does.
@@ -273,7 +317,7 @@ func (u *up) reason(t try, not []string) string {
 	switch {
 	case u.joined:
 		s = "in the dispatcher of libxdp"
-	case at != nil:
+	case at != nil && at.current().Mode == t.mode:
 		s = "the mode of the policy before it"
 	case asked == t.mode:
 		s = "asked for by --mode"
@@ -283,7 +327,8 @@ func (u *up) reason(t try, not []string) string {
 	if len(not) > 0 {
 		s = strings.TrimPrefix(s+"; "+strings.Join(not, "; "), "; ")
 	}
-	if len(not) > 0 && at == nil && asked != t.mode && !u.joined {
+	if len(not) > 0 && asked != t.mode && !u.joined &&
+		(at == nil || at.current().Mode != t.mode) {
 		s += fmt.Sprintf("; using %s", t.mode)
 		if t.frags {
 			s += " with fragments"
@@ -294,7 +339,7 @@ func (u *up) reason(t try, not []string) string {
 
 // try stages the policy for one way of attaching and gives it the traffic. unsupported is set when
 // the interface does not take it this way; whatever was staged is removed then, as for an error.
-func (u *up) try(t try, why string) (unsupported, err error) {
+func (u *up) try(ctx context.Context, t try, why string) (unsupported, err error) {
 	if t.mode == TCX {
 		if err := kernel.TCX.Check(); err != nil {
 			return err, nil
@@ -306,7 +351,7 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 		}
 	}
 	st, err := u.stage(t, why)
-	if errors.As(err, new(*mergedError)) || errors.As(err, new(*unheardError)) {
+	if errors.As(err, new(*unfitError)) || errors.As(err, new(*unheardError)) {
 		return err, nil
 	}
 	if err != nil {
@@ -339,7 +384,7 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 	if u.at != nil {
 		u.report.Replaced = u.at.current().Policy
 	}
-	return nil, nil
+	return u.watchFirst(ctx, st, t)
 }
 
 // swap is the moment at which the staged policy takes over.
@@ -353,6 +398,9 @@ func (u *up) swap(st *staged) error {
 			return err
 		}
 	}
+	if u.before, err = u.reading(); err != nil {
+		return err
+	}
 	if err := step("swap"); err != nil {
 		return err
 	}
@@ -362,6 +410,8 @@ func (u *up) swap(st *staged) error {
 			return err
 		}
 		u.swapped = clock.Now()
+	}
+	if u.at != nil && u.at.current().Mode == st.desc.Mode {
 		return u.at.link.Update(prog) // traffic changes here
 	}
 	l, err := u.attach(st.key, u.dev, st.desc, prog)
@@ -371,6 +421,9 @@ func (u *up) swap(st *staged) error {
 	defer l.Close() // without a pin, this detaches
 	if err := step("keep"); err != nil {
 		return err
+	}
+	if u.at != nil {
+		return u.moveTo(l)
 	}
 	if err := l.Pin(u.bpf(st.key, pinLink)); err != nil {
 		return kernel.Refuse(err, "pin the link of %s", u.Dev)

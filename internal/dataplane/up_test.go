@@ -61,7 +61,7 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	r := bring(t, "ifb0", Auto, handPolicy("odd", action.Pass))
 	t.Log(r.Reason)
 	tc := must2(TCIngress())
-	want := "has no native XDP: operation not supported; using " + string(tc)
+	want := "has no native XDP; using " + string(tc)
 	if r.Mode != tc || !strings.Contains(r.Reason, want) {
 		t.Errorf("mode %s, reason %q", r.Mode, r.Reason)
 	}

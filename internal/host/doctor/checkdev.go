@@ -1,20 +1,24 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"levee/internal/host/card"
 )
 
 // device judges the interface.
 func device(d *Device, h *Host) []Finding {
 	out := []Finding{identity(d), d.linkLayer()}
 	if d.Unjudged == "" { // what follows is about policies on the device
-		out = append(out, attaching(d), d.program(), d.mtu(h),
+		out = append(out, attaching(d), d.program(), d.judging(), d.mtu(h),
 			d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"),
 			d.tags(), d.bigTCP())
 	}
-	out = append(out, d.queues(h), d.affinity(h), d.node(), d.ring(), d.coalesce(), d.pause(),
+	out = append(out, d.queues(h), d.answers(h), d.affinity(h), d.node(), d.ring(), d.coalesce(),
+		d.pause(),
 		d.steering())
 	for i := range out {
 		out[i].About = "device"
@@ -39,6 +43,11 @@ func identity(d *Device) Finding {
 		f.Value = v
 	case d.NotEthernet != "":
 		f.Value = v + ", no native XDP: a policy goes to tc ingress"
+	case d.notNative() != "":
+		f.State, f.Value, f.Sure = Costs, v+", native XDP that a policy does not go to", Documents
+		f.Cost = d.notNative() + ": a policy goes to tc ingress instead, where a packet costs " +
+			"several times as much"
+		f.Where = "docs/devices.md"
 	case d.XDP == nil:
 		f.State, f.Value = Unknown, v
 		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 " +
@@ -54,6 +63,19 @@ func identity(d *Device) Finding {
 		f.Value += " with fragments"
 	}
 	return f
+}
+
+// notNative says why `levee up` takes no native XDP though the driver has it, "" if it does.
+func (d *Device) notNative() string {
+	if d.Card == nil {
+		return ""
+	}
+	return cmp.Or(d.Card.Refuses(), d.Card.Unasked(), d.Card.Forgets())
+}
+
+// toTC reports whether a policy goes to tc ingress in any case.
+func (d *Device) toTC() bool {
+	return d.XDP != nil && !d.XDP.Basic || d.NotEthernet != "" || d.notNative() != ""
 }
 
 func (d *Device) linkLayer() Finding {
@@ -80,26 +102,26 @@ func (d *Device) linkLayer() Finding {
 
 func attaching(d *Device) Finding {
 	f := Finding{Name: "attach", State: OK, Value: "nothing is interrupted"}
-	known, ok := drivers[d.Driver]
-	f.Where = known.source
+	known, ok := card.Known(d.Driver)
+	f.Where = known.Source
 	switch {
-	case d.XDP != nil && !d.XDP.Basic, d.NotEthernet != "":
+	case d.Program == nil && d.toTC(), d.XDP != nil && !d.XDP.Basic, d.NotEthernet != "":
 		f.Value = "nothing is interrupted: a policy goes to tc ingress"
 		f.Where = ""
 	case d.Program != nil && !d.Program.Generic:
 		f.Value = "nothing is interrupted: the device has a program already"
-	case !ok || known.source == "":
+	case !ok || known.Source == "":
 		f.State, f.Value = Unknown, "not known for this driver"
 		f.Cost, f.Sure = "some drivers restart the device when the first program comes: attach "+
 			"it for the first time when a pause does no harm", Expected
-	case known.bounces:
+	case known.Bounces:
 		f.State, f.Value = Note, "the link goes down and comes back"
-		f.Cost, f.Sure = known.attach+"; replacing a policy by another does not", Documents
+		f.Cost, f.Sure = known.Attach+"; replacing a policy by another does not", Documents
 		f.Mend = fmt.Sprintf("levee up FILE --dev %s --confirm 60s   # from a console, or when a "+
 			"pause does no harm", d.Name)
-	case known.attach != "":
+	case known.Attach != "":
 		f.State, f.Value = Note, "a short pause"
-		f.Cost, f.Sure = known.attach+"; replacing a policy by another does nothing of this",
+		f.Cost, f.Sure = known.Attach+"; replacing a policy by another does nothing of this",
 			Documents
 	}
 	return f
@@ -129,6 +151,27 @@ func (d *Device) program() Finding {
 	return f
 }
 
+// judging judges whether packets come to the policy: that its program is attached does not say so.
+func (d *Device) judging() Finding {
+	f := Finding{Name: "judging", State: OK, Value: "no policy"}
+	j := d.Judging
+	if j == nil {
+		return f
+	}
+	f.Mend = "levee up FILE --dev " + d.Name
+	switch {
+	case j.Wrong != "":
+		f.State, f.Value, f.Sure = Breaks, "packets are not judged as the policy says", Counted
+		f.Cost = j.Wrong
+	case j.Seen:
+		f.Value, f.Mend = "packets come to the policy", ""
+	default:
+		f.State, f.Value, f.Mend = Note, "not yet seen", ""
+		f.Cost = "no packet has come since the policy is there"
+	}
+	return f
+}
+
 // singleBuffer is about the largest MTU whose frames fit one page beside XDP's headroom of 256
 // bytes and the kernel's own data of 320.
 func singleBuffer(page int) int { return page - 256 - 320 - 22 }
@@ -136,11 +179,16 @@ func singleBuffer(page int) int { return page - 256 - 320 - 22 }
 func (d *Device) mtu(h *Host) Finding {
 	f := Finding{Name: "mtu", State: OK, Value: fmt.Sprint(d.MTU)}
 	limit, about := singleBuffer(h.Page), "about "
-	if known := drivers[d.Driver].mtu; known > 0 && h.Page == 4096 {
-		limit, about = known, ""
-		f.Where = mtuSource
+	known, _ := card.Known(d.Driver)
+	if known.MTU > 0 && h.Page == 4096 {
+		limit, about = known.MTU, ""
+		f.Where = card.MTUSource
 	}
-	if d.MTU <= limit || d.XDP != nil && (d.XDP.Fragments || !d.XDP.Basic) {
+	if p := d.Program; p != nil && !p.Generic && (d.XDP == nil || !d.XDP.Fragments) {
+		f.Value += "; a larger one may be refused under a native program, with no more than " +
+			"\"Invalid argument\": `levee down` first"
+	}
+	if d.MTU <= limit || d.toTC() || d.XDP != nil && d.XDP.Fragments {
 		return f
 	}
 	f.State, f.Sure = Breaks, Documents
@@ -164,6 +212,12 @@ func (d *Device) merging(name, feature, flag string) Finding {
 		return Finding{Name: name, State: Unknown, Value: "the driver does not tell"}
 	case !d.Features[feature]:
 		return Finding{Name: name, State: OK, Value: "off"}
+	case d.Card != nil && d.Card.Offloads[feature].Fixed:
+		return Finding{Name: name, State: Note, Value: "on, and this machine cannot change it",
+			Sure: Documents, Cost: "`levee up` takes no generic XDP, which would see merged " +
+				"packets; " +
+				"native XDP only where the driver hands it frames", Where: "net/core/dev.c, " +
+				"generic_xdp_install"}
 	}
 	f := Finding{
 		Name: name, State: Note, Value: "on", Sure: Documents,
@@ -180,11 +234,15 @@ func (d *Device) merging(name, feature, flag string) Finding {
 }
 
 func (d *Device) tags() Finding {
-	return unless(!d.Features["rx-vlan-hw-parse"], "tags stay in the frame", Finding{
-		Name: "vlan", State: Note, Value: "tags are taken off",
-		Cost: "the outer VLAN tag is not in the frame when XDP sees it: what a policy says about " +
-			"`vlan` does not match",
-		Sure: Documents, Mend: fmt.Sprintf("ethtool -K %s rxvlan off", d.Name),
+	var devs, mend []string
+	if d.Card != nil {
+		devs, mend = d.Card.TakesTagsOff()
+	}
+	return unless(len(devs) == 0, "tags stay in the frame", Finding{
+		Name: "vlan", State: Note, Value: "tags are taken off by " + strings.Join(devs, ", "),
+		Cost: "the outer VLAN tag is not in the frame when XDP sees it: `levee up` takes tc " +
+			"ingress for a policy that asks for `vlan`, `inner-vlan` or `untagged`",
+		Sure: Documents, Mend: strings.Join(mend, "; "),
 		Where: "https://docs.ebpf.io/linux/program-type/BPF_PROG_TYPE_XDP/ (VLAN offload)",
 	})
 }
@@ -219,6 +277,31 @@ func (d *Device) queues(h *Host) Finding {
 	f.State, f.Sure = Costs, Expected
 	f.Cost = fmt.Sprintf("a flood is received by %d of %d CPUs", have, h.CPUs)
 	f.Mend = fmt.Sprintf("ethtool -L %s %s %d", d.Name, word, want)
+	if known, _ := card.Known(d.Driver); d.Program != nil && !d.Program.Generic &&
+		known.Freezes != "" {
+		f.Cost += fmt.Sprintf("; the driver refuses `%s` while a native program is attached",
+			known.Freezes)
+		f.Mend = fmt.Sprintf("levee down --dev %s; %s; levee up FILE --dev %[1]s", d.Name, f.Mend)
+	}
+	return f
+}
+
+// answers judges whether each CPU has a queue of its own for packets that XDP sends back, which
+// virtio_net wants beside those of the stack (drivers/net/virtio_net.c, virtnet_xdp_set).
+func (d *Device) answers(h *Host) Finding {
+	f := Finding{Name: "xdp_tx", State: OK, Value: "answers do not wait for one another"}
+	if d.Driver != "virtio_net" || d.Channels == nil || d.toTC() ||
+		d.Channels.Combined+h.CPUs <= d.Channels.MaxCombined {
+		return f
+	}
+	f.State, f.Sure = Note, Documents
+	f.Value = fmt.Sprintf("%d queues and %d CPUs, of %d queues", d.Channels.Combined, h.CPUs,
+		d.Channels.MaxCombined)
+	f.Cost = fmt.Sprintf("answers of a `cookie` take a lock of a queue that CPUs share: the "+
+		"kernel "+
+		"tells of a \"slower locked tx mode\"; it wants %d queues, which the host of this machine "+
+		"gives (qemu: queues=, vectors=)", d.Channels.Combined+h.CPUs)
+	f.Where = "drivers/net/virtio_net.c, virtnet_xdp_set"
 	return f
 }
 

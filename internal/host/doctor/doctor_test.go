@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"levee/internal/host/card"
 )
 
 func yes() *bool { v := true; return &v }
@@ -99,8 +101,48 @@ func TestEachSettingIsJudged(t *testing.T) {
 		{"GRO in hardware", Host{}, Device{Name: "e", Features: map[string]bool{"rx-gro-hw": true}},
 			"gro_hw", Note, "rx-gro-hw off"},
 		{"no answer about offloads", Host{}, Device{}, "lro", Unknown, ""},
-		{"tags taken off", Host{}, Device{Name: "e",
-			Features: map[string]bool{"rx-vlan-hw-parse": true}}, "vlan", Note, "rxvlan off"},
+		{"tags taken off", Host{}, Device{Name: "e", Card: &card.Card{Name: "e",
+			Offloads: map[string]card.Offload{card.RxVLAN: {On: true}}}}, "vlan", Note,
+			"ethtool -K e rxvlan off"},
+		{"tags taken off by a port", Host{}, Device{Name: "b", Card: &card.Card{Name: "b",
+			Bond: true, Ports: []*card.Card{{Name: "e", Offloads: map[string]card.Offload{
+				card.RxVLAN: {On: true}}}}}}, "vlan", Note, "ethtool -K e rxvlan off"},
+		{"a bond whose ports leave tags", Host{}, Device{Name: "b",
+			Features: map[string]bool{card.RxVLAN: true}, Card: &card.Card{Name: "b", Bond: true,
+				Ports: []*card.Card{{Name: "e"}}}}, "vlan", OK, "stay"},
+		{"a host that does not let go of offloads", Host{}, Device{Name: "e", Driver: "virtio_net",
+			XDP: native, Card: &card.Card{Virtio: &card.Virtio{Features: 1 << 7}}}, "driver", Costs,
+			"ctrl_guest_offloads"},
+		{"and nothing is interrupted there", Host{}, Device{Name: "e", Driver: "virtio_net",
+			XDP: native, Card: &card.Card{Virtio: &card.Virtio{Features: 1 << 7}}}, "attach", OK,
+			"tc ingress"},
+		{"a driver that forgets", Host{}, Device{Name: "e", Driver: "vmxnet3", XDP: native,
+			Card: &card.Card{Driver: "vmxnet3"}}, "driver", Costs, "once the link was down"},
+		{"an offload that cannot be changed", Host{}, Device{Name: "e",
+			Features: map[string]bool{card.GROHW: true}, Card: &card.Card{
+				Offloads: map[string]card.Offload{card.GROHW: {On: true, Fixed: true}}}},
+			"gro_hw", Note, "cannot change it"},
+		{"a policy that is judged by nobody", Host{}, Device{Name: "e",
+			Judging: &Judging{Wrong: "packets come past the policy"}}, "judging", Breaks,
+			"levee up FILE --dev e"},
+		{"a policy without packets", Host{}, Device{Judging: &Judging{}}, "judging", Note,
+			"not yet seen"},
+		{"a policy with packets", Host{}, Device{Judging: &Judging{Seen: true}}, "judging", OK,
+			"packets come"},
+		{"an MTU that cannot be raised", Host{Page: 4096},
+			Device{Name: "e", Driver: "igb", MTU: 1500, XDP: native,
+				Program: &Program{ID: 7, Policy: "/etc/edge.levee"}}, "mtu", OK,
+			"Invalid argument"},
+		{"queues that a program freezes", Host{CPUs: 8},
+			Device{Name: "e", Driver: "virtio_net", Program: &Program{ID: 7},
+				Channels: &Channels{Combined: 1, MaxCombined: 8}}, "queues", Costs,
+			"levee down --dev e; ethtool -L e combined 8; levee up FILE --dev e"},
+		{"answers that take a lock", Host{CPUs: 8},
+			Device{Name: "e", Driver: "virtio_net", XDP: native,
+				Channels: &Channels{Combined: 8, MaxCombined: 8}}, "xdp_tx", Note, "wants 16"},
+		{"answers that take none", Host{CPUs: 4},
+			Device{Name: "e", Driver: "virtio_net", XDP: native,
+				Channels: &Channels{Combined: 4, MaxCombined: 8}}, "xdp_tx", OK, ""},
 		{"BIG TCP", Host{}, Device{Name: "e", GROMaxSize: 185000}, "big_tcp", Note,
 			"gro_max_size 65536"},
 		{"few queues", Host{CPUs: 8}, Device{Name: "e",

@@ -1,5 +1,7 @@
 package doctor
 
+import "levee/internal/host/card"
+
 // Device is what is known of a network interface. Pointers are nil where the driver does not tell.
 type Device struct {
 	Name, Driver, DriverVersion, Bus string
@@ -16,8 +18,10 @@ type Device struct {
 	Coalesce *Coalesce
 	Pause    *Pause
 	Features map[string]bool // offloads that are on, by the kernel's names
+	Card     *card.Card      // what it tells of XDP; nil: nothing
 	XDP      *XDPFeatures
 	Program  *Program // an XDP program that is attached
+	Judging  *Judging // nil: it has no policy of levee's, or nobody may look
 
 	NotEthernet string // what it is, in words, if its packets have no Ethernet header; else ""
 	Unjudged    string // why no policy goes there, "" if one does
@@ -53,6 +57,12 @@ type Program struct {
 	ID      uint32
 	Generic bool
 	Policy  string // that it is levee's program for, "" if it is another's or not known
+}
+
+// Judging is whether the packets of the device come to its policy.
+type Judging struct {
+	Seen  bool   // packets were judged
+	Wrong string // why packets come past it, or are judged otherwise than it says; "" if neither
 }
 
 // IRQ is an interrupt of one of the device's queues.

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/card"
 	"levee/internal/host/linklayer"
 )
 
@@ -46,7 +47,7 @@ func ReadDevice(name string) (*Device, error) {
 	if x := a.Xdp; x != nil && x.Attached {
 		d.Program = &Program{ID: x.ProgId, Generic: x.AttachMode == nl.XDP_ATTACHED_SKB}
 	}
-	d.XDP = xdpFeatures(a.Index)
+	d.XDP, d.Card = xdpFeatures(a.Index), card.Read(a.Name)
 	d.askDriver()
 	tree("").sysfs(d)
 	return d, nil

@@ -45,10 +45,12 @@ func (p *Policy) WithoutEthernet(tree *syntax.File, where string) syntax.Diagnos
 // AsksTags reports whether a rule is about VLAN tags of the frame. Those of a packet within a
 // tunnel no device takes off.
 func (p *Policy) AsksTags() bool {
-	return slices.ContainsFunc(p.Ethernet(), func(t RuleTerm) bool {
-		f := t.Term.Field
-		return f == field.Tags || f.Info().Header.Presence().Tags > 0
-	})
+	return slices.ContainsFunc(p.Ethernet(), func(t RuleTerm) bool { return t.Term.AsksTags() })
+}
+
+// AsksTags reports whether a term is about VLAN tags of the frame.
+func (t *Term) AsksTags() bool {
+	return t.Field == field.Tags || t.Field.Info().Header.Presence().Tags > 0
 }
 
 func (t *Term) ethernet() bool {

@@ -1,0 +1,177 @@
+package dataplane
+
+import (
+	"context"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// reading is what an interface has received and its policies have judged at a time.
+type reading struct {
+	at               time.Duration
+	received, judged uint64
+}
+
+// reading reads what there is now of the interface that a policy is put on.
+func (u *up) reading() (reading, error) {
+	l, err := netlink.LinkByIndex(u.dev.index)
+	if err != nil {
+		return reading{}, kernel.Refuse(err, "read what %s has received", u.Dev)
+	}
+	r := reading{at: monotonic(), received: readReceived(l)}
+	if u.at != nil {
+		totals, err := u.totals(u.at)
+		if err != nil {
+			return r, err
+		}
+		r.judged = sumTotals(totals)
+	}
+	return r, nil
+}
+
+const (
+	// firstWait is for how long `up` waits for a packet, where there is reason to expect one.
+	firstWait = time.Second
+	// firstLink is for how long it waits for a link that the driver has taken down.
+	firstLink = 10 * time.Second
+	askAgain  = 500 * time.Millisecond
+)
+
+// watchFirst waits until the policy that has just come to its interface has judged a packet, where
+// packets are to be expected: some came while it was loaded, or a neighbour was asked for one.
+// still is an error if packets come and the program is not asked for them. The policy is off the
+// interface then, unless there was one before. The time of a trial begins when it returns.
+func (u *up) watchFirst(ctx context.Context, st *staged, t try) (still, err error) {
+	g := st.desc
+	c := begin(g.Generation, u.dev.index, u.before.at, u.before.received, u.before.judged)
+	if u.at != nil && u.at.current().Mode == g.Mode {
+		var was comparison
+		if readJSON(u.judgingFile(u.key), &was) == nil && !was.State.Failed() {
+			c.State = was.State
+		}
+	}
+	began := monotonic()
+	if c.State != Seen {
+		if err := u.compareFirst(ctx, &c, u.bounced(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	u.report.Judging = c.tell(u.dev.driver, t.mode)
+	if c.State == Still && t.mode == XDPNative { // of others the driver is not asked
+		still = unfit("%s", u.report.Judging.Why())
+		if u.at == nil {
+			u.report, u.staged, u.deaf = nil, nil, true
+			return still, u.undo()
+		}
+		u.note("%v", still)
+	}
+	if u.Confirm > 0 && monotonic()-began > u.Confirm/100 {
+		if _, err := st.arm(u.Confirm); err != nil {
+			return nil, err
+		}
+		u.report.deadline = g.Deadline
+		if err := writeJSON(u.describe(st.key, g.Generation), g); err != nil {
+			return nil, err
+		}
+	}
+	_ = writeJSON(u.judgingFile(u.key), c) // who looks next begins anew
+	return nil, nil
+}
+
+// bounced waits for a link that was up before, and says whether it is up.
+func (u *up) bounced(ctx context.Context) bool {
+	for until := monotonic() + firstLink; ; {
+		l, err := netlink.LinkByIndex(u.dev.index)
+		switch {
+		case err != nil, !u.dev.up, ctx.Err() != nil:
+			return false
+		case isUp(l):
+			return true
+		case monotonic() > until:
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// isUp reports whether a link has a carrier, at once: what IFF_RUNNING says comes later.
+func isUp(l netlink.Link) bool {
+	const both = unix.IFF_UP | unix.IFF_LOWER_UP
+	return l.Attrs().RawFlags&both == both
+}
+
+// compareFirst looks until a packet was judged, or there is no reason to wait for one.
+func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
+	began, wait := monotonic(), time.Duration(0)
+	asked := time.Duration(0)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		l, err := netlink.LinkByIndex(u.dev.index)
+		if err != nil {
+			return kernel.Refuse(err, "read what %s has received", u.Dev)
+		}
+		now := monotonic()
+		if isUp && (asked == 0 || now-asked > askAgain) {
+			asked = now
+			ask(u.asks)
+			if len(u.asks) > 0 || u.before.received != u.began.received {
+				wait = max(wait, firstWait)
+			}
+		}
+		a, err := u.open(u.key)
+		if err != nil {
+			return err
+		}
+		totals, err := u.totals(a)
+		can, whole := comparable(l, u.staged.desc, a.shown())
+		a.Close()
+		if err != nil {
+			return err
+		}
+		received, judged := readReceived(l), sumTotals(totals)
+		if came := received != c.Received; came && can && isUp {
+			wait = max(wait, late+firstWait)
+		}
+		c.look(now, received, judged, can, whole)
+		if c.State == Seen || c.State.Failed() || now-began >= wait || ctx.Err() != nil {
+			return nil
+		}
+		time.Sleep(pause)
+	}
+}
+
+// asksMost is how many neighbours are asked at a time.
+const asksMost = 3
+
+// neighbours are some that are known on an interface, or on the bridge or bond that it is a port
+// of.
+func neighbours(l netlink.Link) (some []netlink.Neigh) {
+	for _, index := range []int{l.Attrs().Index, l.Attrs().MasterIndex} {
+		if index == 0 {
+			continue
+		}
+		all, err := netlink.NeighList(index, netlink.FAMILY_ALL)
+		if err != nil {
+			continue
+		}
+		for _, n := range all {
+			const known = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
+			if n.State&known != 0 && len(n.HardwareAddr) > 0 && len(some) < asksMost {
+				some = append(some, n)
+			}
+		}
+	}
+	return some
+}
+
+// ask has the kernel ask neighbours whether they are there still, as it does by itself from time to
+// time: their answers are packets. A link that was down has forgotten them.
+func ask(some []netlink.Neigh) {
+	for _, n := range some {
+		n.State = netlink.NUD_PROBE
+		_ = netlink.NeighSet(&n) // who is not asked does not answer
+	}
+}

@@ -1,0 +1,138 @@
+package dataplane
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/host/card"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
+
+// unfitError is why a program would judge other packets than those on the wire, or none, at a hook
+// that the interface has. The next hook is taken.
+type unfitError struct{ why string }
+
+func (e *unfitError) Error() string { return e.why }
+
+func unfit(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
+
+// needs are what a policy asks of packets that not every hook has: lines of rules, 0 for none.
+type needs struct {
+	Tags   int `json:"tags,omitempty"`   // VLAN tags of the frame
+	Length int `json:"length,omitempty"` // of the packet on the wire
+}
+
+func needsOf(p *codegen.Program) (n needs) {
+	line := func(such func(*policy.Term) bool) int {
+		for _, s := range p.Slots {
+			if s.Rule == nil {
+				continue
+			}
+			for i := range s.Rule.Match {
+				if such(&s.Rule.Match[i]) {
+					return max(1, s.Line) // rules of the agent have no line
+				}
+			}
+		}
+		return 0
+	}
+	n.Tags = line((*policy.Term).AsksTags)
+	n.Length = line(func(t *policy.Term) bool { return t.Looks(field.Len) })
+	return n
+}
+
+// unfit is an error for a way of attaching at which the policy would not judge rightly. Whoever has
+// asked for the mode has seen to it, but where nothing could be judged.
+func (u *up) unfit(t try, p *codegen.Program) error {
+	asked := u.Mode == t.mode || u.at != nil && u.at.current().Asked
+	l, err := netlink.LinkByName(u.dev.name)
+	if err != nil {
+		return nil // said by who attaches
+	}
+	return misfit(l, u.dev.card(), t.mode, needsOf(p), asked)
+}
+
+// misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if
+// it would.
+func misfit(l netlink.Link, c *card.Card, m Mode, n needs, asked bool) error {
+	switch why := c.Forgets(); {
+	case m.AtTC():
+		return nil
+	case m == XDPGeneric:
+		if err := refuseMerged(l, c, n); err != nil {
+			return err
+		}
+	case c.Unasked() != "":
+		return unfit("%s", c.Unasked())
+	case why != "" && !asked:
+		return unfit("%s", why)
+	}
+	if devs, _ := tagless(c, m); len(devs) > 0 && n.Tags > 0 && !asked {
+		return unfit("%s takes VLAN tags off frames before XDP sees them, and line %d asks for "+
+			"them",
+			strings.Join(devs, ", "), n.Tags)
+	}
+	return nil
+}
+
+// amiss says what was set on an interface since its policy came, so that this judges otherwise than
+// it says.
+func amiss(l netlink.Link, c *card.Card, g *description) (all []string) {
+	if err := misfit(l, c, g.Mode, g.Needs, g.Asked); err != nil {
+		all = append(all, err.Error())
+	}
+	limit, ok := c.LargestMTU(linearMTU)
+	if g.Mode == XDPNative && !g.Frags && ok && c.MTU > limit {
+		all = append(all, fmt.Sprintf("the MTU is %d, and the program takes packets of up to "+
+			"about "+
+			"%d: the driver drops larger ones before it", c.MTU, limit))
+	}
+	return all
+}
+
+// tagless says which devices give XDP programs frames without their outermost VLAN tag, and what
+// ends that. In the network stack all tags lie beside frames that a device has taken them off, or
+// has never put them into.
+func tagless(c *card.Card, m Mode) (devs, mend []string) {
+	switch {
+	case m.AtTC():
+		return nil, nil
+	case m == XDPGeneric && c.Stacked():
+		return []string{c.Name}, nil
+	}
+	return c.TakesTagsOff()
+}
+
+// Tagless says which devices take VLAN tags off frames before the program on an interface sees
+// them, and the commands that end it.
+func Tagless(dev string, m Mode) (devs, mend []string) { return tagless(card.Read(dev), m) }
+
+// refuseMerged refuses a policy for generic XDP that would judge merged packets otherwise than
+// those on the wire: generic XDP is behind what merges, and is not told; native XDP is in front of
+// it, and TCX is told.
+func refuseMerged(l netlink.Link, c *card.Card, n needs) error {
+	// Where it cannot be ended, the kernel complains with a call trace
+	// (net/core/dev.c, dev_disable_gro_hw).
+	if why := c.Merges(); why != "" {
+		return unfit("it sees merged packets, as %s", why)
+	}
+	if !c.Offloads[card.GRO].On {
+		return nil
+	}
+	merged := func(what string) error {
+		return unfit("it sees packets that %s has merged (GRO), and %s: ethtool -K %[1]s gro off",
+			c.Name, what)
+	}
+	if n.Length > 0 {
+		return merged(fmt.Sprintf("line %d asks for their length", n.Length))
+	}
+	const bigTCP = 1 << 16
+	if a := l.Attrs(); a.GROMaxSize > bigTCP || a.GROIPv4MaxSize > bigTCP {
+		return merged("those above 64 KiB (BIG TCP) are malformed")
+	}
+	return nil
+}

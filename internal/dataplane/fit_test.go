@@ -1,0 +1,120 @@
+package dataplane
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/host/card"
+)
+
+const asksForTags = "drop vlan 7\npass untagged tcp port 80\ndefault pass\n"
+
+// A policy about tags was taken in native XDP, with a note, on cards that take tags off before it:
+// VLAN 7 was untagged to it. On veth and on bonds the command in the note changed nothing.
+func TestTagsThatXDPDoesNotSeeAreJudgedAtTC(t *testing.T) {
+	newTestNet(t)
+	tc := must2(TCIngress())
+	at := func(o UpOptions, text string) *Report {
+		t.Helper()
+		o.Dev = "lv0"
+		r, err := Up(t.Context(), o, compileText(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Down(t.Context(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := at(UpOptions{}, asksForTags)
+	if r.Mode != tc || !strings.Contains(r.Reason, "lv0 takes VLAN tags off frames before XDP "+
+		"sees "+
+		"them, and line 1 asks for them; using "+string(tc)) {
+		t.Errorf("at %s: %s", r.Mode, r.Reason)
+	}
+	if r := at(UpOptions{Mode: XDPNative}, asksForTags); r.Mode != XDPNative {
+		t.Errorf("asked for native XDP: at %s", r.Mode)
+	}
+	if r := at(UpOptions{}, "drop udp port 7\ndefault pass\n"); r.Mode != XDPNative {
+		t.Errorf("a policy that asks for no tags: at %s, %s", r.Mode, r.Reason)
+	}
+}
+
+// Each of these cards was taken in native XDP, or in generic.
+func TestWhatACardTellsDecidesTheHook(t *testing.T) {
+	on := card.Offload{On: true, Fixed: true}
+	merges := &card.Card{Name: "eth0", Offloads: map[string]card.Offload{card.GROHW: on}}
+	unasked := &card.Card{Name: "eth0", Driver: "virtio_net", MTU: 1500,
+		Virtio: &card.Virtio{Features: 1 << 7}}
+	forgets := &card.Card{Name: "eth0", Driver: "vmxnet3"}
+	tags := &card.Card{Name: "eth0", Driver: "igb",
+		Offloads: map[string]card.Offload{card.RxVLAN: {On: true}}}
+	bond := &card.Card{Name: "bond0", Driver: "bonding", Bond: true, Ports: []*card.Card{tags}}
+	bridge := &card.Card{Name: "br0", Driver: "bridge"}
+	for _, c := range []struct {
+		name  string
+		card  *card.Card
+		mode  Mode
+		text  string
+		asked bool
+		why   string // "" if it is taken
+	}{
+		{"virtio_net into chains of pages", unasked, XDPNative, "default pass\n", false,
+			"past native XDP"},
+		{"and whoever asks for it", unasked, XDPNative, "default pass\n", true, "past native XDP"},
+		{"at tc", unasked, TCX, "default pass\n", false, ""},
+		{"a driver that forgets", forgets, XDPNative, "default pass\n", false, "driver vmxnet3: "},
+		{"and whoever asks for it", forgets, XDPNative, "default pass\n", true, ""},
+		{"at tc", forgets, TCX, "default pass\n", false, ""},
+		{"merged packets", merges, XDPGeneric, "default pass\n", true, "sees merged packets"},
+		{"merged packets natively", merges, XDPNative, "default pass\n", false, ""},
+		{"tags", tags, XDPNative, asksForTags, false, "eth0 takes VLAN tags off"},
+		{"tags generically", tags, XDPGeneric, asksForTags, false, "eth0 takes VLAN tags off"},
+		{"tags at tc", tags, Clsact, asksForTags, false, ""},
+		{"no tags", tags, XDPNative, "default pass\n", false, ""},
+		{"tags of a port", bond, XDPNative, asksForTags, false, "eth0 takes VLAN tags off"},
+		{"tags of a stack", bridge, XDPGeneric, asksForTags, false, "br0 takes VLAN tags off"},
+		{"tags of a port that were put beside the frame", bond, XDPGeneric, asksForTags, false,
+			"bond0 takes VLAN tags off"},
+	} {
+		p, err := compileText(c.text)(codegen.Target{Hook: c.mode.hook(), CPUs: 1, HZ: 250})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = misfit(&netlink.Dummy{}, c.card, c.mode, needsOf(p), c.asked)
+		if c.why == "" && err != nil || c.why != "" && (!errors.As(err, new(*unfitError)) ||
+			!strings.Contains(err.Error(), c.why)) {
+			t.Errorf("%s at %s: %v, want %q", c.name, c.mode, err, c.why)
+		}
+	}
+}
+
+// The driver has a reason, and `up` made up another: "has no native XDP" for a card that has it,
+// "numerical result out of range" for an MTU.
+func TestTheDriversOwnReasonIsSaid(t *testing.T) {
+	n := newTestNet(t)
+	n.inPeer(t, func() {
+		if err := netlink.LinkSetMTU(must2(netlink.LinkByName("lv1")), 9000); err != nil {
+			t.Error(err)
+		}
+	})
+	r := bring(t, "lv0", Auto, named("first.levee", "odd"))
+	const want = "driver veth refuses native XDP: Peer MTU is too large to set XDP"
+	if !strings.Contains(r.Reason, want) {
+		t.Errorf("%q, want %q", r.Reason, want)
+	}
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	addIfb(t, "ifb0")
+	if _, err := Up(t.Context(), UpOptions{Dev: "ifb0", Mode: XDPNative},
+		compileHand(named("first.levee", "odd"))); err == nil ||
+		strings.Count(err.Error(), "operation not supported") > 0 ||
+		strings.Count(err.Error(), "no native XDP") != 1 {
+		t.Errorf("it says twice, or not, what is wrong: %v", err)
+	}
+}

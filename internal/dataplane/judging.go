@@ -1,0 +1,197 @@
+package dataplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/host/card"
+	"levee/internal/kernel"
+)
+
+// Judging is what comparing packets received with packets judged has come to, as Status tells it.
+type Judging struct {
+	Driver string // "driver virtio_net"; "" for who may only read
+	Mode   Mode
+	State  JudgingState
+	// Ago is when the policy was last found to judge; not yet: when it came.
+	Ago time.Duration
+	// Past is how many packets came past it, as far as they were counted, while it stands still.
+	Past uint64
+	// Amiss says, a sentence each, why the program judges otherwise than the policy says, by what
+	// was set since it came.
+	Amiss []string
+	// Doubt: packets may have come past it since the last look; Compare tells.
+	Doubt bool
+}
+
+// Failed says that packets of the interface are not judged as the policy says.
+func (j *Judging) Failed() bool { return j.State.Failed() || len(j.Amiss) > 0 }
+
+// Why says in a sentence what is wrong, "" if nothing is.
+func (j *Judging) Why() string {
+	driver := cmp.Or(j.Driver, "the driver")
+	switch j.State {
+	case Still:
+		return fmt.Sprintf("packets come past the policy: %s does not ask its program at %s for "+
+			"them; %d came, and none was judged", driver, j.Mode, j.Past)
+	case Partly:
+		return fmt.Sprintf("packets come past the policy: %s asks its program at %s for less than "+
+			"half of them", driver, j.Mode)
+	}
+	if len(j.Amiss) > 0 {
+		return "packets are judged otherwise than the policy says: " + strings.Join(j.Amiss, "; ")
+	}
+	return ""
+}
+
+// Seams of the comparison, for tests: a driver that does not ask a program cannot be made of veth.
+var (
+	monotonic    = kernel.Monotonic
+	readReceived = func(l netlink.Link) uint64 {
+		if s := l.Attrs().Statistics; s != nil {
+			return s.RxPackets
+		}
+		return 0
+	}
+)
+
+const judgingDir = "judging"
+
+// judgingFile lies beside the descriptions, as rememberedFile does.
+func (s *store) judgingFile(key string) string {
+	return filepath.Join(s.dir, judgingDir, key+".json")
+}
+
+// compare looks at an attachment whose interface is l, and keeps what it has found.
+func (s *store) compare(a *attachment, l netlink.Link) (comparison, bool, error) {
+	var c comparison
+	g, now := a.current(), monotonic()
+	totals, err := s.totals(a)
+	if err != nil {
+		return c, false, err
+	}
+	received, judged := readReceived(l), sumTotals(totals)
+	err = readJSON(s.judgingFile(a.key), &c)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, false, err
+	}
+	before, doubt := c, false
+	if err != nil || c.Generation != g.Generation || c.Ifindex != a.ifindex {
+		c = begin(g.Generation, a.ifindex, now, received, judged)
+	} else {
+		can, whole := comparable(l, g, a.shown())
+		doubt = can && c.doubt(received, judged, whole)
+		c.look(now, received, judged, can, whole)
+	}
+	if c != before {
+		_ = writeJSON(s.judgingFile(a.key), c) // who looks next tries again
+	}
+	return c, doubt && !c.State.Failed(), nil
+}
+
+func sumTotals(totals map[string][]Counter) (n uint64) {
+	for _, cpus := range totals {
+		n += sumCPUs(cpus).Packets
+	}
+	return n
+}
+
+// comparable says whether all that an interface counts as received comes to the hook of a policy on
+// it, so that none judged is a failure, and whether it comes there packet by packet.
+//
+// In the network stack that is so where the driver hands all that it counts to the stack of this
+// interface. WireGuard counts keepalives, PPP its own control, a bond what its ports keep to
+// themselves (LACP, LLDP), and a card that is a switch what it forwards.
+func comparable(l netlink.Link, g *description, program uint32) (can, whole bool) {
+	a := l.Attrs()
+	isSwitch := a.PhysSwitchID != 0
+	switch {
+	case isSwitch:
+		return false, false
+	case g.Mode == XDPNative:
+		return true, true
+	}
+	kinds := []string{"device", "veth", "tuntap", "tun", "bridge", "vlan", "macvlan", "dummy"}
+	if !slices.Contains(kinds, l.Type()) {
+		return false, false
+	}
+	if g.Mode == XDPGeneric {
+		return true, false
+	}
+	if a.Xdp != nil && a.Xdp.Attached { // it may take all
+		return false, false
+	}
+	ids, err := tcxProgramsAt(a.Index, ebpf.AttachTCXIngress)
+	return err == nil && (len(ids) == 0 || ids[0] == program), false
+}
+
+// tellJudging is what Status tells of an attachment whose interface is l; nil: it is elsewhere.
+func (s *store) tellJudging(a *attachment, l netlink.Link) (*Judging, error) {
+	g := a.current()
+	if s.readOnly || l == nil {
+		var c comparison
+		err := readJSON(s.judgingFile(a.key), &c)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && c.Generation != g.Generation {
+			return &Judging{Mode: g.Mode, State: NotYet}, nil
+		}
+		return c.tell("", g.Mode), err
+	}
+	c, doubt, err := s.compare(a, l)
+	if err != nil {
+		return nil, err
+	}
+	j := c.tell(driver(l.Attrs().Name), g.Mode)
+	j.Doubt = doubt
+	j.Amiss = amiss(l, card.Read(l.Attrs().Name), g)
+	return j, nil
+}
+
+func (c *comparison) tell(driver string, m Mode) *Judging {
+	return &Judging{Driver: driver, Mode: m, State: c.State, Ago: max(0, monotonic()-c.Since),
+		Past: c.Past}
+}
+
+// Compare looks at the policy on an interface for as long as it takes to be sure whether packets
+// come past it: a moment where packets are judged, some seconds where none is.
+func Compare(ctx context.Context, dev string) (*Judging, error) {
+	began, asked := monotonic(), time.Duration(0)
+	var first *comparison
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		var c comparison
+		var mode Mode
+		err := transactOn(ctx, dev, func(s *store, a *attachment) error {
+			l, err := a.here()
+			if err != nil || l == nil {
+				return err
+			}
+			if now := monotonic(); asked == 0 || now-asked > askAgain {
+				asked = now
+				ask(neighbours(l))
+			}
+			mode = a.current().Mode
+			c, _, err = s.compare(a, l)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = &c
+		}
+		judges := c.State == Seen && c.Judged != first.Judged
+		if judges || c.State.Failed() || monotonic()-began > late+firstWait || ctx.Err() != nil {
+			return c.tell(driver(dev), mode), ctx.Err()
+		}
+		time.Sleep(pause)
+	}
+}

@@ -1,0 +1,175 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/kernel"
+)
+
+// A policy goes to another hook in one step: the new program is attached beside the old one, which
+// judges little or nothing there, and takes its place as what is kept. Until the old one is gone,
+// both judge. A process killed in between leaves either.
+
+// errNoHook is why a policy that stands still stays where it is.
+var errNoHook = errors.New("there is no other hook for it")
+
+// MoveOn puts the policy in force on an interface into force anew: at the next hook, with why as
+// the reason, or, where why is "", at the first one at which it is judged rightly as the interface
+// is set now. It keeps counters, sets and all that it remembers; rules of the agent end. A policy
+// on trial stays where it is.
+func MoveOn(ctx context.Context, dev, why string) (*Report, error) {
+	return moveOn(ctx, UpOptions{Dev: dev, still: why}, nil)
+}
+
+// moveOn is MoveOn with a way to compile the policy; nil: its text is read again.
+func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) {
+	var rep *Report
+	err := transact(ctx, func(s *store) error {
+		g, err := s.movable(o.Dev)
+		if err != nil {
+			return err
+		}
+		o.Names, o.PolicyPath, o.Source, o.instead = g.Names, g.Policy, g.Source, g.Instead
+		key := g.key
+		if o.Files, err = s.setFiles(key, g.description); err != nil {
+			return err
+		}
+		if compile == nil {
+			force := InForce{Path: o.PolicyPath, Source: o.Source, Files: o.Files}
+			p, diags := force.Parse()
+			if p == nil {
+				return fmt.Errorf("the policy in force cannot be read again: %w", diags.Err())
+			}
+			compile = Compiler(p)
+		}
+		u := &up{store: s, compile: compile, UpOptions: o}
+		defer u.Close()
+		if err := u.put(ctx); err != nil {
+			return err
+		}
+		rep = u.report
+		err = u.finish()
+		rep.Notes = s.notes
+		return err
+	})
+	return rep, err
+}
+
+// movable is the policy in force on an interface, after rules of the agent have ended.
+func (s *store) movable(dev string) (g struct {
+	*description
+	key string
+}, err error) {
+	a, err := s.find(dev)
+	if err != nil {
+		return g, err
+	}
+	defer a.Close()
+	g.description, g.key = a.base(), a.key
+	switch live := a.trial(); {
+	case a.onTrial() != nil:
+		err = ErrOnTrial
+	case g.OnError != "":
+		err = fmt.Errorf("only what \"on error\" asks for is in force on %s", dev)
+	case live != nil:
+		err = s.endNow(a, live)
+	}
+	return g, err
+}
+
+// moveTo has a link judge in the place of the one of the policy before.
+func (u *up) moveTo(l hold) error {
+	if err := u.repin(u.key, l); err != nil {
+		return err
+	}
+	err := step("let go")
+	if err == nil {
+		err = u.at.link.Detach() // traffic changes here
+	}
+	if err != nil { // the new one is in force
+		u.note("the program before on %s goes when this command ends: %v", u.Dev, err)
+	}
+	return nil
+}
+
+// moveBack is moveTo with the program of the generation before.
+func (u *up) moveBack(g *description, before *ebpf.Program) error {
+	now, err := u.open(u.key)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	l, err := u.attach(u.key, u.dev, g, before)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := u.repin(u.key, l); err != nil {
+		return err
+	}
+	return now.link.Detach()
+}
+
+// pinComing is where a link lies until it takes the place of another.
+const pinComing = pinLink + "_new"
+
+// repin has a link be the one that is kept of an attachment.
+func (s *store) repin(key string, l hold) error {
+	to, next := s.bpf(key, pinLink), s.bpf(key, pinComing)
+	if _, ok := l.(*filter); ok { // it keeps itself, and is found where there is no link
+		if err := l.Pin(""); err != nil {
+			return err
+		}
+		if err := os.Remove(to); err != nil {
+			return kernel.Refuse(err, "let the link of attachment %s go", key)
+		}
+		return nil
+	}
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return kernel.Refuse(err, "remove the pin of a link")
+	}
+	if err := l.Pin(next); err != nil {
+		return kernel.Refuse(err, "pin the link of attachment %s", key)
+	}
+	if err := os.Rename(next, to); err != nil {
+		return kernel.Refuse(err, "pin the link of attachment %s", key)
+	}
+	return nil
+}
+
+// dropComing takes away what a killed command has attached to take the place of a program that
+// judges still; gone are generations that judge nothing.
+func (s *store) dropComing(a *attachment, gone []*description) error {
+	next := s.bpf(a.key, pinComing)
+	if _, err := os.Stat(next); err == nil {
+		if err := removeLink(next); err != nil {
+			return err
+		}
+	}
+	if _, ok := a.link.(*filter); ok {
+		return nil
+	}
+	for _, g := range gone {
+		if g.Mode != Clsact || g.ShadowOf != 0 {
+			continue
+		}
+		f, err := g.filter(0)
+		if err != nil {
+			return kernel.Refuse(err, "look for the tc filter on %s", g.Dev)
+		}
+		program, _, err := f.running()
+		if err == nil && (program == g.Program || g.runs(program)) {
+			err = f.Detach()
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return kernel.Refuse(err, "remove the tc filter on %s", g.Dev)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/host/card"
+)
+
+// Watcher goes on comparing what interfaces receive with what their policies judge, for whoever
+// runs in any case: a look costs microseconds. It is used by one goroutine.
+type Watcher struct {
+	reader Reader
+	of     map[string]*watchedDevice // by interface
+}
+
+type watchedDevice struct {
+	comparison
+	told    JudgingState
+	amiss   []string
+	checked time.Duration // when what is set on the interface was last looked at
+}
+
+// Judged is what a policy on an interface was found to do.
+type Judged struct {
+	Dev string
+	Judging
+	// Changed: it was found otherwise the last time.
+	Changed bool
+}
+
+// checkAgain is how often it is looked whether settings of an interface go with its policy: they
+// change when an operator changes them, and mostly with a message.
+const checkAgain = 10 * time.Second
+
+// Close lets memory go.
+func (w *Watcher) Close() { w.reader.Close() }
+
+// Recheck has the next look read what is set on all interfaces: something has changed.
+func (w *Watcher) Recheck() {
+	for _, o := range w.of {
+		o.checked = 0
+	}
+}
+
+// Look compares all policies of this network namespace.
+func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
+	all, err := w.reader.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := monotonic()
+	var out []Judged
+	seen := map[string]*watchedDevice{}
+	for i := range all {
+		d := &all[i]
+		l, err := netlink.LinkByName(d.Dev)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		o := w.of[d.Dev]
+		judged, received := uint64(0), readReceived(l)
+		for _, c := range d.Counters {
+			judged += c.Packets
+		}
+		if o == nil || o.Generation != d.in.Generation || o.Ifindex != l.Attrs().Index {
+			o = &watchedDevice{comparison: begin(d.in.Generation, l.Attrs().Index, now, received,
+				judged),
+				told: NotYet}
+		}
+		seen[d.Dev] = o
+		can, whole := comparable(l, d.in, d.program)
+		o.look(now, received, judged, can, whole)
+		changed := o.State != o.told
+		if o.checked == 0 || now-o.checked > checkAgain {
+			before := len(o.amiss)
+			o.checked, o.amiss = now, amiss(l, card.Read(d.Dev), d.in)
+			changed = changed || before != len(o.amiss)
+		}
+		o.told = o.State
+		j := Judged{Dev: d.Dev, Judging: *o.tell(driver(d.Dev), d.in.Mode), Changed: changed}
+		j.Amiss = o.amiss
+		out = append(out, j)
+	}
+	w.of = seen
+	return out, nil
+}
+
+// next is the reason to take another hook, "" where the same may do, if the settings are what is
+// amiss.
+func (j *Judged) next() string {
+	if j.State.Failed() {
+		return j.Why()
+	}
+	return ""
+}
