@@ -112,6 +112,7 @@ type Agent struct {
 	setParts       map[string]*part.Part
 
 	polled    time.Time // when sources were polled last
+	flushed   time.Time // when the batch was
 	inBetween bool      // something goes between the pages of a long work
 
 	nextPolicy, nextCompare, nextWatchdog, nextRoom, nextLedger time.Time

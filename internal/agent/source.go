@@ -48,8 +48,9 @@ type batchLease struct {
 }
 
 const (
-	readAtOnce  = 8 << 20 // bytes of a file between two writes of the ledger
-	batchAtOnce = 50_000  // leases
+	readAtOnce  = 1 << 20 // bytes of a file between two looks at what else there is to do
+	batchAtOnce = 50_000  // leases: each write of many goes all over the file
+	flushWithin = 500 * time.Millisecond
 )
 
 func (a *Agent) closeSources() { closeUnless(a.sources, nil) }
@@ -232,7 +233,9 @@ func (a *Agent) poll(ctx context.Context) (more bool) {
 			a.flush(ctx)
 		}
 	}
-	a.flush(ctx)
+	if !more || time.Since(a.flushed) >= flushWithin {
+		a.flush(ctx)
+	}
 	return more
 }
 
@@ -306,6 +309,7 @@ func (a *Agent) flush(ctx context.Context) {
 		return
 	}
 	now := time.Now()
+	defer func() { a.flushed = time.Now() }()
 	var leases []ledger.Lease
 	entries := map[string][]dataplane.SetEntry{}
 	for k, b := range a.batch {

@@ -7,6 +7,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -282,7 +284,15 @@ func entryKey(set uint16, p netip.Prefix) []byte {
 
 // Record adds leases, or renews them, and notes positions, all or nothing, on the disk when it
 // returns. A renewal never ends sooner than what it renews.
+//
+// They are written in the order of their entries. Within a transaction a page grows without being
+// split, and each key that comes before others moves these: many in any order take quadratic time.
 func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b Lease) int {
+		return cmp.Or(cmp.Compare(l.names[sets][a.Set], l.names[sets][b.Set]),
+			strings.Compare(a.Set, b.Set), a.Prefix.Compare(b.Prefix))
+	})
 	return l.update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketLeases)
 		for i := range leases {
