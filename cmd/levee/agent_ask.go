@@ -169,10 +169,14 @@ work, or if the kernel does not hold all entries.`,
 func (e *env) printAgent(s *agent.Status) {
 	out := e.stdout.buffered()
 	defer out.Flush()
-	fmt.Fprintf(out, "enforced  %.4g %%: %d of %s, %s; compared %s ago in %.3f s, %d repaired\n",
-		s.Enforced, s.Compare.Held, entryCount(s.Compare.Entries),
-		plural(s.Compare.Leases, "lease"),
-		ago(s.Compare.At), s.Compare.Seconds, s.Compare.Repaired)
+	if s.Compare.At.IsZero() {
+		fmt.Fprintln(out, "enforced  not known: nothing has been compared with the kernel yet")
+	} else {
+		fmt.Fprintf(out, "enforced  %.4g %%: %d of %s, %s; compared %s ago in %.3f s, "+
+			"%d repaired\n", s.Enforced, s.Compare.Held, entryCount(s.Compare.Entries),
+			plural(s.Compare.Leases, "lease"),
+			ago(s.Compare.At), s.Compare.Seconds, s.Compare.Repaired)
+	}
 	printParts(out, s.Parts)
 	for _, src := range s.Sources {
 		fmt.Fprintf(out, "source    %s: %d events, %d matched, %d malformed, %d too long; lag %d "+

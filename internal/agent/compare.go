@@ -25,13 +25,13 @@ const (
 
 // compare makes the kernel hold what the ledger says, and measures what it did not hold.
 func (a *Agent) compare(ctx context.Context) {
+	keep := a.keeper(ctx)
 	if !a.ledger.IsOpen() { // its part says why
 		a.nextCompare = time.Now().Add(a.opts.Interval)
 		return
 	}
 	a.withdrawOwed(ctx)
 	begun := time.Now()
-	keep := a.keeper(ctx)
 	sets := map[string]*SetStatus{}
 	some := map[string][]dataplane.SetEntry{}
 	ended, refused, live := 0, 0, 0

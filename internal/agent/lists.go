@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -280,8 +281,8 @@ func (l *lister) tell() {
 	switch {
 	case s.Error != "":
 		do := ""
-		if l.Feed != nil && l.Feed.Path != "" {
-			do = access.Read(l.Feed.Path, l.err)
+		if file := (*fs.PathError)(nil); errors.As(l.err, &file) {
+			do = access.Read(file.Path, l.err)
 		}
 		l.part.FailsUntil(part.Do(errors.New(s.Error+"; what it has leased stays"), do), s.Next)
 	case s.Held != nil:

@@ -14,7 +14,7 @@ import (
 // Status is what an agent tells of itself.
 type Status struct {
 	Since    time.Time      `json:"since"`
-	Enforced float64        `json:"enforced_percent"` // of the entries, at the last comparison
+	Enforced float64        `json:"enforced_percent"` // of the entries, at the last comparison; 0 before
 	Compare  CompareStatus  `json:"compare"`
 	Sources  []SourceStatus `json:"sources"`
 	Lists    []ListStatus   `json:"lists"`
@@ -29,8 +29,8 @@ type Status struct {
 
 // CompareStatus is the last comparison of the ledger with the kernel.
 type CompareStatus struct {
-	At       time.Time `json:"at"`
-	Seconds  float64   `json:"seconds"` // that it took
+	At       time.Time `json:"at,omitzero"` // unset while the ledger has never been open
+	Seconds  float64   `json:"seconds"`     // that it took
 	Leases   int       `json:"leases"`
 	Entries  int       `json:"entries"`
 	Held     int       `json:"held"`     // by the kernel, once it was repaired
@@ -142,9 +142,13 @@ func List(l *ledger.Ledger, f *Filter) ([]Listed, error) {
 // current is the status now.
 func (a *Agent) current() Status {
 	s := a.status
-	s.Enforced = 100
-	if s.Compare.Entries > 0 {
+	switch {
+	case s.Compare.At.IsZero():
+		s.Enforced = 0 // nobody knows
+	case s.Compare.Entries > 0:
 		s.Enforced = 100 * float64(s.Compare.Held) / float64(s.Compare.Entries)
+	default:
+		s.Enforced = 100
 	}
 	s.Sources, s.Sets = []SourceStatus{}, append([]SetStatus{}, a.status.Sets...)
 	for _, src := range a.sources {

@@ -81,7 +81,8 @@ const tiles = () => traffic.tiles((tile) => {
   out.push(tile("In sets", number(sets.count()), sets.all().length === 1 ? "entries in 1 set" : `entries in ${sets.all().length} sets`));
   const bad = health.failing().length;
   if (health.all().length) out.push(tile("Parts", bad ? String(bad) : "all", bad ? `of ${health.all().length} do not work` : "of the agent work", bad ? "drop" : ""));
-  if (agent) out.push(tile("Enforced", [String(Math.floor(agent.enforced_percent * 10) / 10), el("small", {}, " %")], `of ${number(agent.compare?.entries ?? 0, "leased entries")}`));
+  if (agent && !agent.compare?.at) out.push(tile("Enforced", "?", "not known: not compared yet", "drop"));
+  else if (agent) out.push(tile("Enforced", [String(Math.floor(agent.enforced_percent * 10) / 10), el("small", {}, " %")], `of ${number(agent.compare?.entries ?? 0, "leased entries")}`));
   return out;
 });
 every(1, tiles);

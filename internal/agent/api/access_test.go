@@ -17,7 +17,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode"
@@ -197,6 +199,52 @@ func TestTheAuditLogSaysWhatWasDoneAndRefused(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(audit); strings.Contains(string(text), "levee_guess") {
 		t.Error("a token stands in the log")
+	}
+}
+
+// TestTheAuditLogIsWrittenWhenThereIsRoomAgain: a line that met a full disk was lost, half of it
+// spoiled the next, and the alarm stayed until somebody changed something.
+func TestTheAuditLogIsWrittenWhenThereIsRoomAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	var told error
+	a := OpenAudit(path, func(err error) { told = err })
+	defer a.Close()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	works := a.file
+	a.file = full
+	for i := range 2000 {
+		r := &Record{Who: strconv.Itoa(i), Route: strings.Repeat("x", 100)}
+		if err := a.write(r, false); err == nil {
+			t.Fatal("a full disk took a line")
+		}
+	}
+	if a.Check(); !errors.Is(told, syscall.ENOSPC) {
+		t.Errorf("told %v", told)
+	}
+	if len(a.owed) > maxOwed {
+		t.Errorf("%d bytes are kept", len(a.owed))
+	}
+	a.file = works
+	if a.Check(); told != nil {
+		t.Errorf("told %v", told)
+	}
+	if err := a.write(&Record{Who: "after"}, false); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if err != nil || len(lines) < 100 || !strings.Contains(lines[0], `"0"`) ||
+		!strings.Contains(lines[len(lines)-1], `"after"`) {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) {
+			t.Fatalf("half a line: %q", line)
+		}
 	}
 }
 

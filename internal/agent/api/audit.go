@@ -41,6 +41,7 @@ const (
 	// requests of whom nobody knows, and refusals, that are noted in a minute: more would turn all
 	// else out of the log
 	maxRefused = 60
+	maxOwed    = 64 << 10 // of lines that could not be written
 )
 
 // Audit is the log of who changed what.
@@ -52,12 +53,14 @@ type Audit struct {
 	mu      sync.Mutex
 	file    *os.File // nil: it is opened with the next line
 	size    int64
+	owed    []byte // whole lines that could not be written yet
 	minute  time.Time
 	refused int
 }
 
 // OpenAudit opens the log, or makes it. told hears each time whether the log could be opened or
-// written; what cannot be written is lost, and does not keep the request from being answered.
+// written; what cannot be written is written later, and does not keep the request from being
+// answered.
 func OpenAudit(path string, told func(error)) *Audit {
 	a := &Audit{path: path, max: maxAuditBytes, told: told}
 	told(a.open())
@@ -106,16 +109,16 @@ func (a *Audit) rotate() error {
 	return a.open()
 }
 
-// Check opens the log where that has failed.
+// Check opens the log where that has failed, and writes what is owed to it.
 func (a *Audit) Check() {
 	a.mu.Lock()
-	closed := a.file == nil
+	due := a.file == nil || len(a.owed) > 0
 	var err error
-	if closed {
-		err = a.open()
+	if due {
+		err = a.flush()
 	}
 	a.mu.Unlock()
-	if closed {
+	if due {
 		a.told(err)
 	}
 }
@@ -133,11 +136,6 @@ func (a *Audit) write(r *Record, refused bool) error {
 	line = append(syntax.EscapedJSON(line), '\n')
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.file == nil {
-		if err := a.open(); err != nil {
-			return err
-		}
-	}
 	if refused {
 		if minute := r.At.Truncate(time.Minute); !minute.Equal(a.minute) {
 			a.minute, a.refused = minute, 0
@@ -146,16 +144,30 @@ func (a *Audit) write(r *Record, refused bool) error {
 			return errSkipped
 		}
 	}
-	if a.size > 0 && a.size+int64(len(line)) > a.max {
+	if len(a.owed) > 0 && len(a.owed)+len(line) > maxOwed {
+		return errors.Join(errors.New("a line of the audit log is lost"), a.flush())
+	}
+	a.owed = append(a.owed, line...)
+	return a.flush()
+}
+
+// flush writes what is owed. Of lines that did not fit, no part stays.
+func (a *Audit) flush() error {
+	if a.file == nil {
+		if err := a.open(); err != nil {
+			return err
+		}
+	}
+	if a.size > 0 && a.size+int64(len(a.owed)) > a.max {
 		if err := a.rotate(); err != nil {
 			return err
 		}
 	}
-	n, err := a.file.Write(line)
-	a.size += int64(n)
-	if err != nil {
-		return fmt.Errorf("write the audit log: %w", err)
+	if _, err := a.file.Write(a.owed); err != nil {
+		return fmt.Errorf("write the audit log: %w", errors.Join(err, a.file.Truncate(a.size)))
 	}
+	a.size += int64(len(a.owed))
+	a.owed = nil
 	return nil
 }
 

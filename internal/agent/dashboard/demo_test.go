@@ -342,7 +342,7 @@ func (d *demo) routes() []api.Route {
 		}),
 		get("/api/v1/status", func() any {
 			return map[string]any{"enforced_percent": 100.0, "alarms": d.alarms(),
-				"compare": map[string]any{"entries": len(d.sets["abusers"])}}
+				"compare": map[string]any{"at": time.Now(), "entries": len(d.sets["abusers"])}}
 		}),
 		get("/api/v1/parts", func() any { return map[string]any{"parts": d.parts()} }),
 		get("/api/v1/sets", func() any {
