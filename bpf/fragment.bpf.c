@@ -11,6 +11,11 @@
 #define FRAGMENT_BUCKETS (1 << 11)
 #define FRAGMENT_PARTS 8
 
+// A datagram has a fragment for each 512 bytes that have passed, and eight more. A rate that only
+// first fragments can be measured by says little where 8 bytes are enough for each of the others.
+#define FRAGMENT_BYTES 512
+#define FRAGMENT_MORE 8
+
 struct fragment_head {
 	__u64 key[2]; // of SipHash
 	__u64 clock;  // jiffies for tests, 0 for those of the kernel
@@ -40,7 +45,8 @@ struct fragment_datagram {
 	__u32 expires; // jiffies, the lower 32 bits
 	__u16 state;
 	__u16 total; // bytes in all, once the last fragment has passed
-	__u32 ahead; // fragments of it that passed ahead of the first
+	__u16 ahead; // fragments of it that passed ahead of the first
+	__s16 spare; // bytes above FRAGMENT_BYTES for each fragment, in eights
 	volatile __u8 before, behind, empty, meets; // see add
 	struct fragment_part parts[FRAGMENT_PARTS];
 };
@@ -171,10 +177,18 @@ static __always_inline struct fragment_datagram *make(struct fragment_memory *m,
 
 enum meets { AGAIN = 1, CLASH = 2 };
 
+// spare is what a fragment adds to that of its datagram.
+static __always_inline int spare(__u32 from, __u32 to)
+{
+	return (int)((to - from) >> 3) - FRAGMENT_BYTES / 8;
+}
+
 // add notes a part, and says whether it fits: FRAGMENT_ORPHAN if there is no room for it. AGAIN is
 // in meets if all of it has passed.
 static __always_inline int add(struct fragment_datagram *d, __u32 from, __u32 to, int more)
 {
+	int gain = spare(from, to);
+
 	d->meets = 0;
 	if (d->total && (to > d->total || (!more && to != d->total)))
 		return FRAGMENT_OVERLAPS;
@@ -219,6 +233,7 @@ static __always_inline int add(struct fragment_datagram *d, __u32 from, __u32 to
 
 	p->from = from;
 	p->to = to;
+	d->spare += gain;
 	if (!more)
 		d->total = to;
 	if (!from && d->total && to == d->total && d->state == FRAGMENT_PASSED)
@@ -264,14 +279,16 @@ static __always_inline int later(struct fragment_memory *m, struct fragment_buck
 
 	if (is == FRAGMENT_DROPPED || is == FRAGMENT_SPOILED)
 		return FRAGMENT_ORPHAN;
+	if (k->frag & MORE)
+		to &= ~7;
+	if (d && d->spare + spare(from, to) < -FRAGMENT_MORE * FRAGMENT_BYTES / 8)
+		return refuse(m);
 	if (is != FRAGMENT_PASSED && !spend(&m->head, now))
 		return refuse(m);
 	if (!d)
 		d = make(m, b, tag, now, FRAGMENT_AHEAD);
 	if (!d)
 		return refuse(m);
-	if (k->frag & MORE)
-		to &= ~7;
 	int fits = add(d, from, to, k->frag & MORE);
 
 	if (fits == FRAGMENT_OVERLAPS) {

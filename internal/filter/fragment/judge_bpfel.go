@@ -26,7 +26,8 @@ type judgeFragmentDatagram struct {
 	Expires uint32
 	State   uint16
 	Total   uint16
-	Ahead   uint32
+	Ahead   uint16
+	Spare   int16
 	Before  uint8
 	Behind  uint8
 	Empty   uint8

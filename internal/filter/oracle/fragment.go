@@ -23,6 +23,7 @@ type datagram struct {
 	total int // bytes in all, 0 while the last fragment has not passed
 	ahead int // fragments that passed before the first
 	parts []part
+	spare int // bytes above fragmentBytes for each fragment, in eights
 }
 
 // part is bytes of a datagram that have passed.
@@ -40,6 +41,8 @@ const (
 const (
 	datagramLease = 30 * time.Second
 	mostParts     = 8
+	fragmentBytes = 512 // a fragment for each of these, and fragmentsMore
+	fragmentsMore = 8
 	aheadBurst    = 512
 	aheadCost     = time.Second / 32
 )
@@ -99,6 +102,9 @@ func endOf(p *packet.Packet) int {
 	return end
 }
 
+// spareOf is what a fragment adds to that of its datagram.
+func spareOf(from, to int) int { return (to-from)/8 - fragmentBytes/8 }
+
 // add notes that a fragment passes.
 func (g *datagram) add(from, to int, more bool) fits {
 	if g.total != 0 && (to > g.total || !more && to != g.total) {
@@ -134,6 +140,7 @@ func (g *datagram) add(from, to int, more bool) fits {
 		g.total = to
 	}
 	g.parts = merged
+	g.spare += spareOf(from, to)
 	return fit
 }
 
@@ -155,6 +162,9 @@ func (d *datagrams) later(p *packet.Packet, now time.Time) (bad packet.Malformed
 		return packet.FragmentOrphan, false
 	}
 	ahead = g == nil || g.state == firstToCome
+	if g != nil && g.spare+spareOf(p.FragmentAt, endOf(p)) < -fragmentsMore*fragmentBytes/8 {
+		return packet.FragmentOrphan, ahead
+	}
 	if ahead {
 		if !d.spend(now) {
 			return packet.FragmentOrphan, ahead
