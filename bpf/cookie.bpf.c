@@ -297,15 +297,19 @@ static __always_inline int send_tcx(struct __sk_buff *skb, struct answer *a, int
 	__u32 ip = six ? sizeof(a->six) : sizeof(a->four), extra = off - at - ip, l3 = at;
 	__u32 tci = skb->vlan_tci;
 	__be16 proto = skb->vlan_proto;
+	int partial = is_partial(skb, off + 16);
 
-	if (is_partial(skb, off + 16))
+	if (partial)
 		a->tcp.check = ~fold(a->pseudo);
 	if (extra && (at <= 14 || skb->vlan_present)) {
 		int now = shed(skb, at, extra);
 
-		if (now < 0)
+		// The kernel refuses where it is not known to be IP, such as in test runs without Ethernet:
+		// what is whole may be cut anyway.
+		if (now >= 0)
+			l3 = now & 0x1f;
+		else if (partial || at > 14)
 			return COOKIE_DROPPED;
-		l3 = now & 0x1f;
 	}
 	// Nothing is behind it: it would be summed up with the rest.
 	__u32 all = l3 + ip + sizeof(a->tcp);
