@@ -25,8 +25,9 @@ func (e *env) printLists(out io.Writer, lists []agent.ListStatus) {
 			syntax.Quoted(l.Place))
 		if l.Held != nil {
 			h := l.Held
-			fmt.Fprintf(out, "          a change waits since %s: %d entries more, %d less: levee "+
-				"agent diff %s\n", h.Since.Format(time.RFC3339), h.Added, h.Removed, l.Name)
+			fmt.Fprintf(out, "          a change waits since %s: %s more, %d less, as %s: levee "+
+				"agent diff %s\n", h.Since.Format(time.RFC3339), entryCount(h.Added), h.Removed,
+				h.Why, l.Name)
 		}
 		if l.Example != "" {
 			fmt.Fprintf(out, "          skipped: %s\n", syntax.Quoted(l.Example))

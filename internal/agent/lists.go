@@ -35,14 +35,6 @@ type lister struct {
 	held   *held      // of the loop
 }
 
-// held is a change of a list that waits until somebody has looked at it.
-type held struct {
-	since          time.Time
-	list           *feed.List
-	state          feed.State
-	added, removed []netip.Prefix
-}
-
 // ListStatus is one list since the agent began.
 type ListStatus struct {
 	Name      string    `json:"name"`
@@ -59,23 +51,6 @@ type ListStatus struct {
 	Unmeant   int       `json:"unmeant,omitempty"`   // decisions for which conditions do not hold
 	Held      *HeldSize `json:"held,omitempty"`
 	Error     string    `json:"error,omitempty"`
-}
-
-// HeldSize is how large a change is that waits.
-type HeldSize struct {
-	Since   time.Time `json:"since"`
-	Added   int       `json:"added"`
-	Removed int       `json:"removed"`
-}
-
-// Held is a change that waits, as it is shown.
-type Held struct {
-	Source  string    `json:"source"`
-	Set     string    `json:"set"`
-	Since   time.Time `json:"since"`
-	Entries int       `json:"entries"` // that the list would have
-	Added   []string  `json:"added"`
-	Removed []string  `json:"removed"`
 }
 
 // readLists begins to read the lists of a policy, and ends those that are not in it any more.
@@ -245,8 +220,8 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) (
 	if keep == nil { // the list is no longer in the policy
 		return feed.State{}, nil
 	}
-	h := difference(keep, r, live)
-	if !h.large(l.Feed.Change, len(live)) {
+	h := difference(keep, r, live, l.Feed.Change)
+	if h.why == "" {
 		a.in(ctx, l.release)
 		_, state, err := a.take(ctx, l, r.List, r.State)
 		if err != nil {
@@ -266,7 +241,7 @@ func (l *lister) hold(h *held) {
 		h.since = old.since
 	}
 	l.held = h
-	l.status.Held = &HeldSize{h.since, len(h.added), len(h.removed)}
+	l.status.Held = &HeldSize{h.since, len(h.added), len(h.removed), h.why}
 }
 
 // next notes when the list is read again, and tells how it is.
@@ -286,9 +261,8 @@ func (l *lister) tell() {
 		}
 		l.part.FailsUntil(part.Do(errors.New(s.Error+"; what it has leased stays"), do), s.Next)
 	case s.Held != nil:
-		l.part.FailsUntil(part.Do(fmt.Errorf("the list changes by more than %.0f %%, and waits: "+
-			"%d "+
-			"entries more, %d less", 100*l.Feed.Change, s.Held.Added, s.Held.Removed),
+		l.part.FailsUntil(part.Do(fmt.Errorf("%s, and waits: %s more, %d less", s.Held.Why,
+			entryCount(s.Held.Added), s.Held.Removed),
 			fmt.Sprintf("levee agent diff %s; then levee agent accept %[1]s", l.Name)), s.Next)
 	case !s.Read.IsZero():
 		l.part.Saw(s.Read, entryCount(s.Entries))
@@ -313,42 +287,6 @@ func (l *lister) failed(err error) {
 
 // release forgets a change that waits.
 func (l *lister) release() { l.held, l.status.Held = nil, nil }
-
-// difference is what a list would change, without entries that are refused in any case.
-func difference(keep *enforce.Keep, r *feed.Result, live map[netip.Prefix]time.Time) *held {
-	h := &held{since: time.Now(), list: r.List, state: r.State}
-	had := 0
-	for _, p := range r.List.Prefixes {
-		if _, there := live[p]; there {
-			had++
-		} else if keep.Refuses(p) == "" {
-			h.added = append(h.added, p)
-		}
-	}
-	if had == len(live) {
-		return h
-	}
-	for p := range live {
-		if _, stays := slices.BinarySearchFunc(r.List.Prefixes, p, netip.Prefix.Compare); !stays {
-			h.removed = append(h.removed, p)
-		}
-	}
-	slices.SortFunc(h.removed, netip.Prefix.Compare)
-	return h
-}
-
-// smallChange is how many entries of a list may always come or go, but not all.
-const smallChange = 10
-
-// large tells whether a change is more than a part of what there was. Where there was nothing it
-// never is.
-func (h *held) large(part float64, had int) bool {
-	if had == 0 {
-		return false
-	}
-	most := max(smallChange, int(part*float64(had)))
-	return len(h.added) > most || len(h.removed) > most || len(h.removed) == had
-}
 
 // take makes the leases of a feed those of a list, and says with what the next reading goes on.
 func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed.State) (given,

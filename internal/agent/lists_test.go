@@ -63,7 +63,18 @@ func TestWhichChangesOfAFeedWait(t *testing.T) {
 		{"an empty list", block(0, 100), nil, "+0 -100", 100},
 		{"few of few", block(0, 6), block(4, 6), "no", 6},
 		{"an empty list of few", block(0, 6), nil, "+0 -6", 6},
-		{"all of few", block(0, 6), block(10, 6), "+6 -6", 6},
+		{"all of few", block(0, 6), block(10, 6), "no", 6},
+		{"every /8", block(0, 1000), append(block(0, 1000), wide(11, 100)...), "+89 -0", 1000},
+		{"one /8", block(0, 1000), append(block(0, 1000), wide(11, 12)...), "+1 -0", 1000},
+		{"one /8 less", append(block(0, 1000), wide(11, 12)...), block(0, 1000), "+0 -1", 1001},
+		{"a /8 within", wide(11, 12), append(wide(11, 12), netip.MustParsePrefix("11.9.0.0/16")),
+			"no", 2},
+		{"a /24", block(0, 10), append(block(0, 10), netip.MustParsePrefix("11.0.0.0/24")),
+			"no", 11},
+		{"IPv6 of a provider", block(0, 100), append(block(0, 100),
+			netip.MustParsePrefix("2001:db8::/32")), "+1 -0", 100},
+		{"too much at first", nil, wide(11, 60), "+49 -0", 0},
+		{"what is not public", nil, wide(224, 255), "no", 15},
 	} {
 		k := newFake()
 		a := start(t, t.TempDir(), k, oneFeed)
@@ -77,6 +88,40 @@ func TestWhichChangesOfAFeedWait(t *testing.T) {
 			t.Errorf("%s: waits %s, wanted %s; %d entries, wanted %d", test.name, got, test.want,
 				len(k.sets["s"]), test.has)
 		}
+	}
+}
+
+// wide are the /8 from one to below another.
+func wide(from, to byte) (out []netip.Prefix) {
+	for i := from; i < to; i++ {
+		out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{i}), 8))
+	}
+	return out
+}
+
+// TestAShareOfTheInternetIsAcceptedOnce: who has accepted a list of many countries is not asked
+// again as long as it does not grow.
+func TestAShareOfTheInternetIsAcceptedOnce(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k, oneFeed)
+	l := a.lists[0]
+	loop(t, a)
+	a.fed(t.Context(), l, result("1", wide(11, 60)), nil)
+	if s := l.status.Held; s == nil ||
+		s.Why != "the list would hold 22 % of all public IPv4 addresses" {
+		t.Fatalf("%+v", s)
+	}
+	var in AcceptInput
+	in.Body.Source = "drop"
+	if _, err := a.acceptQuery(t.Context(), &in); err != nil {
+		t.Fatal(err)
+	}
+	if all := a.current().Alarms; len(all) != 0 {
+		t.Errorf("still an alarm: %v", all)
+	}
+	a.fed(t.Context(), l, result("2", wide(11, 59)), nil)
+	if l.waits() != "no" || len(k.sets["s"]) != 48 {
+		t.Errorf("waits %s, %d entries", l.waits(), len(k.sets["s"]))
 	}
 }
 

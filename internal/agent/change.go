@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"levee/internal/agent/enforce"
+	"levee/internal/agent/feed"
+	"levee/internal/lang/policy"
+)
+
+// held is a change of a list that waits until somebody has looked at it.
+type held struct {
+	since          time.Time
+	list           *feed.List
+	state          feed.State
+	added, removed []netip.Prefix
+	why            string // it waits; "" if it does not
+}
+
+// HeldSize is how large a change is that waits.
+type HeldSize struct {
+	Since   time.Time `json:"since"`
+	Added   int       `json:"added"`
+	Removed int       `json:"removed"`
+	Why     string    `json:"why"`
+}
+
+// Held is a change that waits, as it is shown.
+type Held struct {
+	Source  string    `json:"source"`
+	Set     string    `json:"set"`
+	Since   time.Time `json:"since"`
+	Entries int       `json:"entries"` // that the list would have
+	Added   []string  `json:"added"`
+	Removed []string  `json:"removed"`
+}
+
+// difference is what a list would change, without entries that are refused in any case, and whether
+// that waits, as it is more than a part of what there was.
+func difference(keep *enforce.Keep, r *feed.Result, live map[netip.Prefix]time.Time,
+	part float64) *held {
+	h := &held{since: time.Now(), list: r.List, state: r.State}
+	had := 0
+	for _, p := range r.List.Prefixes {
+		if _, there := live[p]; there {
+			had++
+		} else if keep.Refuses(p) == "" {
+			h.added = append(h.added, p)
+		}
+	}
+	for p := range live {
+		if had == len(live) {
+			break
+		}
+		if _, stays := slices.BinarySearchFunc(r.List.Prefixes, p, netip.Prefix.Compare); !stays {
+			h.removed = append(h.removed, p)
+		}
+	}
+	slices.SortFunc(h.removed, netip.Prefix.Compare)
+	h.why = h.waitsFor(part, live)
+	return h
+}
+
+// What may always come or go, but not all, and what never comes without being looked at.
+const (
+	smallChange = 10       // entries
+	smallSpace  = 10 << 8  // IPv4 addresses: ten /24
+	smallSpace6 = 10 << 16 // networks of 64 bits: ten /48
+	mostShare   = 0.125    // of the public addresses of a family
+)
+
+// waitsFor says why a change waits, "" if it does not. Where there was nothing, only its share of
+// the Internet counts.
+func (h *held) waitsFor(part float64, live map[netip.Prefix]time.Time) string {
+	stays := maps.Clone(live)
+	for _, p := range h.removed {
+		delete(stays, p)
+	}
+	kept := slices.Collect(maps.Keys(stays))
+	before := spaceOf(slices.Collect(maps.Keys(live)))
+	left := spaceOf(kept)
+	all := spaceOf(slices.Concat(kept, h.added))
+	for family, public := range public {
+		share := float64(all.public[family]) / float64(public)
+		if share > mostShare && all.public[family] > before.public[family] {
+			return fmt.Sprintf("the list would hold %.0f %% of all public IPv%d addresses",
+				100*share, []int{4, 6}[family])
+		}
+	}
+	had := len(live)
+	if had == 0 {
+		return ""
+	}
+	if len(h.added)+len(stays) == 0 {
+		return "the list has no entries"
+	}
+	if most := max(smallChange, int(part*float64(had))); len(h.added) > most ||
+		len(h.removed) > most {
+		return fmt.Sprintf("the list changes by more than %.0f %% of its entries", 100*part)
+	}
+	for family, small := range [2]uint64{smallSpace, smallSpace6} {
+		most := max(small, uint64(part*float64(before.all[family])))
+		if all.all[family]-left.all[family] > most || before.all[family]-left.all[family] > most {
+			return fmt.Sprintf("the list changes by more than %.0f %% of its addresses", 100*part)
+		}
+	}
+	return ""
+}
+
+// space is how much prefixes cover, IPv4 in addresses, IPv6 in networks of 64 bits.
+type space struct{ all, public [2]uint64 }
+
+// special are the blocks of IPv4 that are not public (IANA, Special-Purpose Address Registry), with
+// those above 224.0.0.0; of IPv6 all but 2000::/3.
+var special = func() (out []netip.Prefix) {
+	for _, p := range []string{"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8",
+		"169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3"} {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}()
+
+var unicast6 = netip.MustParsePrefix("2000::/3")
+
+var public = spaceOf([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), unicast6}).public
+
+// spaceOf measures prefixes, which it may put into another order.
+func spaceOf(prefixes []netip.Prefix) (s space) {
+	for _, p := range policy.MergePrefixes(prefixes) {
+		if p.Addr().Is6() {
+			n := size(64, min(64, p.Bits()))
+			s.all[1] += n
+			if p.Overlaps(unicast6) {
+				s.public[1] += min(n, size(64, unicast6.Bits()))
+			}
+			continue
+		}
+		n := size(32, p.Bits())
+		s.all[0] += n
+		for _, not := range special {
+			if p.Overlaps(not) {
+				n -= min(n, size(32, max(p.Bits(), not.Bits())))
+			}
+		}
+		s.public[0] += n
+	}
+	return s
+}
+
+func size(of, bits int) uint64 { return 1 << min(63, of-bits) }
