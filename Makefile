@@ -3,10 +3,10 @@
 # Nothing here asks for more than Go and make: what a target needs beyond that is installed by its
 # Debian package name (scripts/deps), which is why `demo` and `test` want root.
 
-# sudo replaces PATH, and Go is rarely in what it puts there.
-GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),$(wildcard /snap/bin/go))
-ifeq ($(GO),)
-$(error no Go found: install it from https://go.dev/dl/ into /usr/local/go, or say where: make GO=/path/to/go $(MAKECMDGOALS))
+# sudo replaces PATH, and Go is rarely in what it puts there. bin/go is that of `make toolchain`.
+GO := $(or $(wildcard $(CURDIR)/bin/go/bin/go),$(shell command -v go),$(wildcard /usr/local/go/bin/go),$(wildcard /snap/bin/go))
+ifeq ($(GO)$(filter toolchain,$(MAKECMDGOALS)),)
+$(error no Go found: `make toolchain` gets it, or install it from https://go.dev/dl/ into /usr/local/go, or say where: make GO=/path/to/go $(MAKECMDGOALS))
 endif
 
 # Static binaries without a C compiler; and what was built and checked in one directory need not be
@@ -17,11 +17,13 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
-	agent-proof soak gen-proof kernels kernels-long packages packages-test boot-test dashboard-proof
+.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
+	agent-proof soak gen-proof kernels kernels-long packages packages-test boot-test release \
+	release-files release-test dashboard-proof
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
+	@echo 'make toolchain   the Go that this needs, into bin/go, where the system has none or an older one'
 	@echo 'make demo        a service under flood, without and with levee (root; under a minute once built)'
 	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
 	@echo 'make lint        gofmt, go vet, staticcheck'
@@ -31,6 +33,8 @@ help:
 	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
 	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13, rpm (root; four minutes)'
+	@echo 'make release KEY=FINGERPRINT  both, then packages, image and apt repository, signed, in bin/release (root)'
+	@echo 'make release-files KEY=FINGERPRINT  the same without the tests; make release-test tries it with a key of its own'
 	@echo 'make boot-test   boot Debian 13 twice with systemd in qemu: no gap, and entries kept (root; five minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
@@ -38,6 +42,9 @@ help:
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
 	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
+
+toolchain:
+	scripts/toolchain
 
 build:
 	$(GO) build -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
@@ -111,6 +118,19 @@ boot-test:
 	@scripts/deps packages boot
 	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
 	scripts/boot-test
+
+# What is offered is what was tested. APT names a repository that was made before, whose packages stay.
+release: packages-test boot-test
+	@$(MAKE) --no-print-directory release-files
+
+release-files:
+	@scripts/deps release
+	GO=$(GO) KEY="$(KEY)" APT="$(APT)" scripts/release
+	@[ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" bin # built for who asked
+
+release-test:
+	@scripts/deps packages release
+	GO=$(GO) scripts/release-test
 
 # What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
 gen-proof:
