@@ -15,10 +15,12 @@ enum flow_state {
 	FLOW_OPEN,     // TCP: the other side has acknowledged what has left
 	FLOW_CLOSING,  // TCP: both sides have sent FIN
 	FLOW_RESET,    // TCP: a RST has left
-	FLOW_ONE_WAY,  // UDP: nothing has come back
-	FLOW_TWO_WAY,  // UDP
+	FLOW_ONE_WAY,  // UDP: this side began, and nothing has come back
+	FLOW_TWO_WAY,  // UDP: this side began
 	FLOW_ECHO,     // an ICMP echo request has left
 	FLOW_OLDER,    // TCP: a segment of nothing known has left; proof is its number
+	FLOW_STRANGER, // UDP: the other side began; what it sends is of no known connection
+	FLOW_GROUP,    // UDP: a port has asked a group, or a group has been asked
 	FLOW_STATES,
 };
 
@@ -26,6 +28,7 @@ enum flow_state {
 #define FLOW_FIN_IN 0x10
 #define FLOW_FIN_OUT 0x20
 #define FLOW_RST_IN 0x40 // of FLOW_OPEN; proof is when it came, in jiffies
+#define FLOW_FIRST 0x10  // of FLOW_ONE_WAY and FLOW_TWO_WAY: noted while settled was to come
 #define FLOW_LOW 19 // bits below the tag; as many name the bucket
 
 // Of FLOW_ANSWERED and FLOW_OLDER: how many blocks of data have left behind proof, which the other
@@ -57,7 +60,9 @@ struct flow_head {
 	__u64 asked;   // jiffies << 16 | how often the kernel has been asked in this jiffy, of TCP
 	__u64 asks;    // how often it may be, of each protocol
 	__u64 asked_udp;
-	__u64 unused[3];
+	__u64 settled; // jiffies until which what leaves may answer what nobody has looked at
+	__u64 groups;  // jiffies until which some FLOW_GROUP is there
+	__u64 unused;
 };
 
 // The bits of present tell who is not in a bucket, in memory that caches hold: bit n is set where
@@ -83,6 +88,15 @@ static __always_inline __u64 flow_piece(const struct flow_head *h, __u64 sum, in
 	return sum + h->factors[i] * piece;
 }
 
+static __always_inline __u64 flow_mix(const struct flow_head *h, __u64 sum, __u32 ports,
+				       __u32 proto)
+{
+	sum = flow_piece(h, sum, 8, ports);
+	sum = flow_piece(h, sum, 9, proto);
+	sum ^= sum >> 32;
+	return sum * h->last;
+}
+
 // flow_hash hashes what leaves: the source is the side that the policy is for.
 static __always_inline __u64 flow_hash(const struct flow_head *h, const struct key *k, int six,
 				       __u32 ports)
@@ -102,34 +116,49 @@ static __always_inline __u64 flow_hash(const struct flow_head *h, const struct k
 		sum = flow_piece(h, sum, 0, k->src_hi);
 		sum = flow_piece(h, sum, 4, k->dst_hi);
 	}
-	sum = flow_piece(h, sum, 8, ports);
-	sum = flow_piece(h, sum, 9, k->proto | six << 8);
-	sum ^= sum >> 32;
-	return sum * h->last;
+	return flow_mix(h, sum, ports, k->proto | six << 8);
 }
 
-// rank orders what may lose its place to a new connection; 0 goes first, KEEPS never. Each state
-// has four bits of RANKS: what is looked up leaves verifiers fewer ways than a switch.
-#define KEEPS 6
-#define RANKED(state, rank) ((__u64)(rank) << 4 * (state))
-#define RANKS                                                                                      \
-	(RANKED(FLOW_CLOSING, 1) | RANKED(FLOW_RESET, 1) | RANKED(FLOW_ANSWERED, 2) |              \
-	 RANKED(FLOW_OLDER, 2) | RANKED(FLOW_OPENING, 3) | RANKED(FLOW_ONE_WAY, 3) |               \
-	 RANKED(FLOW_ECHO, 3) | RANKED(FLOW_TWO_WAY, 4) | RANKED(FLOW_OPEN, KEEPS))
-
-static __always_inline int rank(const struct flow_head *h, const struct flow *f, __u32 now)
+// flow_group_hash hashes the side that the policy is for, of UDP, and nobody at the other.
+static __always_inline __u64 flow_group_hash(const struct flow_head *h, __u64 hi, __u64 lo, int six,
+					     __u16 port)
 {
-	__u64 word = f->word;
-	__u32 state = word & FLOW_STATE;
-	__u32 left = f->expires - now;
+	__u64 sum = h->start;
 
-	if (left - 1 >= h->lease[state])
+	if (six) {
+		sum = flow_piece(h, sum, 0, hi >> 32);
+		sum = flow_piece(h, sum, 1, hi);
+		sum = flow_piece(h, sum, 2, lo >> 32);
+		sum = flow_piece(h, sum, 3, lo);
+	} else {
+		sum = flow_piece(h, sum, 0, hi);
+	}
+	return flow_mix(h, sum, (__u32)port << 16, 17 | six << 8);
+}
+
+static __always_inline __u32 flow_now(const struct flow_head *h)
+{
+	return h->clock ? h->clock : bpf_jiffies64();
+}
+
+// flow_known says whether the connection of a hash is.
+static __always_inline int flow_known(struct flows *m, __u64 hash)
+{
+	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
+	__u32 bucket = hash >> (64 - FLOW_LOW), now = flow_now(&m->head);
+
+	if (!(m->present[bucket] & 1 << (tag & 7)))
 		return 0;
-	if (word & FLOW_RST_IN)
-		state = FLOW_RESET;
-	else if (state == FLOW_OPEN && h->lease[state] - left >= h->idle)
-		return 5;
-	return RANKS >> 4 * state & 0xf;
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		const struct flow *f = &m->places[bucket][i];
+		__u64 word = f->word;
+		__u32 state = word & FLOW_STATE;
+
+		if (word >> FLOW_LOW == tag && state && state != FLOW_STRANGER &&
+		    f->expires - now - 1 < m->head.lease[state])
+			return 1;
+	}
+	return 0;
 }
 
 #endif

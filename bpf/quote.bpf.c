@@ -10,25 +10,6 @@
 // Of its transport header RFC 792 promises so much: the ports, or the identifier of an echo.
 #define QUOTED_BYTES 8
 
-static __always_inline int known(struct flows *m, __u64 hash)
-{
-	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
-	__u32 bucket = hash >> (64 - FLOW_LOW);
-	__u32 now = m->head.clock ? m->head.clock : bpf_jiffies64();
-
-	if (!(m->present[bucket] & 1 << (tag & 7)))
-		return 0;
-	for (int i = 0; i < FLOW_BUCKET; i++) {
-		const struct flow *f = &m->places[bucket][i];
-		__u64 word = f->word;
-
-		if (word >> FLOW_LOW == tag && word & FLOW_STATE &&
-		    f->expires - now - 1 < m->head.lease[word & FLOW_STATE])
-			return 1;
-	}
-	return 0;
-}
-
 // look_up asks for the connection of a quoted packet, whose transport header begins at off.
 static __always_inline int look_up(const struct frame *f, struct key *k, __u32 off, __u32 left,
 				   int six, int hook)
@@ -50,7 +31,7 @@ static __always_inline int look_up(const struct frame *f, struct key *k, __u32 o
 	}
 	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	return m ? known(m, flow_hash(&m->head, k, six, ports)) : 0;
+	return m ? flow_known(m, flow_hash(&m->head, k, six, ports)) : 0;
 }
 
 // quote4 looks into the error that begins at off and has left bytes. It came to the address dst,

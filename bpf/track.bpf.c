@@ -3,7 +3,7 @@
 // The program at egress that notes connections, in the memory in which the program at ingress looks
 // them up. It lets everything go.
 #include "answer.h"
-#include "flow.h"
+#include "places.h"
 
 #define TCX_NEXT -1
 #define FIN 0x01
@@ -11,88 +11,25 @@
 #define RST 0x04
 #define ACK 0x10
 
-// Verifiers look at find and track once, not for each way that leads to them: loading takes a third
-// of the time.
+// Verifiers look at these functions once, not for each way that leads to them: loading takes a
+// third of the time.
 
-// find gives the place in its bucket of a connection, and FLOW_BUCKET more if it is known; else the
-// place that a new one takes, or -1 if there is none.
 __noinline int find(__u64 hash, __u32 now)
 {
 	__u32 zero = 0;
 	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	if (!m)
-		return -1;
-	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
-	struct flow *bucket = m->places[hash >> (64 - FLOW_LOW)];
-	__u64 least = (__u64)KEEPS << 32;
-	int at = -1;
-
-	for (int i = 0; i < FLOW_BUCKET; i++) {
-		__u64 word = bucket[i].word;
-
-		if (word >> FLOW_LOW == tag && word & FLOW_STATE &&
-		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE])
-			return FLOW_BUCKET + i;
-	}
-	for (int i = 0; i < FLOW_BUCKET; i++) {
-		__u64 r = rank(&m->head, &bucket[i], now);
-		__u64 worth = r ? r << 32 | (bucket[i].expires - now) : 0;
-
-		if (worth < least) {
-			least = worth;
-			at = i;
-		}
-	}
-	return at;
+	return m ? find_place(m, hash, now) : -1;
 }
 
-// put writes a place. A lease is renewed once a second at most.
-static __always_inline void put(struct flows *m, struct flow *f, __u64 tag, __u32 state,
-				__u32 proof, __u32 now)
+__noinline int store(__u64 hash, int at, __u32 is, __u32 proof, __u32 now)
 {
-	__u32 lease = m->head.lease[state & FLOW_STATE] - m->head.second;
-	__u64 word = tag << FLOW_LOW | state;
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	if (f->word == word && f->proof == proof && lease - (f->expires - now) < m->head.second)
-		return;
-	f->proof = proof;
-	f->expires = now + lease;
-	f->word = word;
-}
-
-// show makes the place of a tag visible. A bit that another CPU has lost meanwhile is set again by
-// the next packet.
-static __always_inline void show(struct flows *m, __u32 bucket, __u64 tag)
-{
-	__u8 bit = 1 << (tag & 7), all = bit;
-
-	if (m->present[bucket] & bit)
-		return;
-	for (int i = 0; i < FLOW_BUCKET; i++) {
-		__u64 word = m->places[bucket][i].word;
-
-		if (word & FLOW_STATE)
-			all |= 1 << (word >> FLOW_LOW & 7);
-	}
-	m->present[bucket] = all;
-}
-
-// open_up tells of a connection that is opening, or takes back what was told of one in whose place
-// another is now.
-static __always_inline void open_up(struct flows *m, __u32 bucket, int opening)
-{
-	__u64 *word = &m->opening[bucket / 64], bit = 1ULL << bucket % 64;
-
-	if (!(*word & bit)) {
-		if (opening)
-			__sync_fetch_and_or(word, bit);
-		return;
-	}
-	for (int i = 0; i < FLOW_BUCKET; i++)
-		opening |= (m->places[bucket][i].word & FLOW_STATE) == FLOW_OPENING;
-	if (!opening)
-		__sync_fetch_and_and(word, ~bit);
+	if (m)
+		place(m, hash, at, is, proof, now);
+	return TCX_NEXT;
 }
 
 static __always_inline __u32 blocks_of(__u32 bytes)
@@ -179,6 +116,40 @@ __noinline __u64 leave_tcp(__u32 is, __u32 proof, __u32 flags, __u32 from, __u32
 	return from == to ? both(is, proof) : cover(is, proof, from, to);
 }
 
+// Whose packets all of a network get, or all that listen to a group.
+static __always_inline int is_multicast(const struct key *k, int six)
+{
+	return six ? k->dst_hi >> 56 == 0xff : k->dst_hi >> 28 == 0xe;
+}
+
+static __always_inline int is_group(const struct key *k, int six)
+{
+	return k->dst_mac >> 40 & 1 || is_multicast(k, six);
+}
+
+// ask notes that a port has asked a group, for answers that come from whoever is there. Where the
+// ports are the same, as in multicast DNS (RFC 6762, section 6), they go to the group as well.
+__noinline int ask(const struct key *k, __u64 now)
+{
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
+
+	if (!m || !k)
+		return 0;
+	int six = k->class >= CLASS(1, OTHER, 0);
+	__u64 hash = flow_group_hash(&m->head, k->src_hi, k->src_lo, six, k->src_port);
+	__u64 until = now + m->head.lease[FLOW_GROUP];
+	int on_link = six ? (k->dst_hi >> 48 & 0xff0f) == 0xff02 : k->dst_hi >> 8 == 0xe00000;
+
+	if (until - m->head.groups >= m->head.second)
+		m->head.groups = until;
+	store(hash, find(hash, now), FLOW_GROUP, 0, now);
+	if (!on_link || k->src_port != k->dst_port)
+		return 0;
+	hash = flow_group_hash(&m->head, k->dst_hi, k->dst_lo, six, k->dst_port);
+	return store(hash, find(hash, now), FLOW_GROUP, 0, now);
+}
+
 // track notes the connection of a decoded packet.
 __noinline int track(struct __sk_buff *ctx, const struct key *k)
 {
@@ -189,7 +160,8 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 		return TCX_NEXT;
 	int six = k->class >= CLASS(1, OTHER, 0);
 	__u32 transport = k->class ? (k->class - 1) / 2 % TRANSPORTS : OTHER;
-	__u32 now = m->head.clock ? m->head.clock : bpf_jiffies64();
+	__u64 now64 = m->head.clock ? m->head.clock : bpf_jiffies64();
+	__u32 now = now64;
 	__u32 ports = (__u32)k->src_port << 16 | k->dst_port;
 	__u32 proof = 0, is = FLOW_NONE;
 
@@ -198,7 +170,10 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 
 	switch (transport) {
 	case TCP:
+		break;
 	case UDP:
+		if (is_group(k, six))
+			ask(k, now64);
 		break;
 	case ICMP:
 		if (k->icmp != (six ? 128 << 8 : 8 << 8))
@@ -209,7 +184,6 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 		return TCX_NEXT;
 	}
 	__u64 hash = flow_hash(&m->head, k, six, ports);
-	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
 	int at = find(hash, now);
 	struct flow *f = &m->places[hash >> (64 - FLOW_LOW)][at & (FLOW_BUCKET - 1)];
 	if (at >= FLOW_BUCKET) {
@@ -238,23 +212,15 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 		break;
 	}
 	case UDP:
+		if (is & FLOW_FIRST)
+			return TCX_NEXT; // it may answer what nobody has looked at
 		if (is == FLOW_NONE)
-			is = FLOW_ONE_WAY;
+			is = now64 < m->head.settled ? FLOW_ONE_WAY | FLOW_FIRST : FLOW_ONE_WAY;
 		break;
 	default:
 		is = FLOW_ECHO;
 	}
-	if (at < 0) {
-		__sync_fetch_and_add(&m->head.refused, 1);
-		return TCX_NEXT;
-	}
-	if (at < FLOW_BUCKET && rank(&m->head, f, now))
-		__sync_fetch_and_add(&m->head.taken, 1);
-	put(m, f, tag, is, proof, now);
-	show(m, hash >> (64 - FLOW_LOW), tag);
-	if (at < FLOW_BUCKET || (is & FLOW_STATE) == FLOW_OPENING)
-		open_up(m, hash >> (64 - FLOW_LOW), (is & FLOW_STATE) == FLOW_OPENING);
-	return TCX_NEXT;
+	return store(hash, at, is, proof, now);
 }
 
 SEC("tc")

@@ -22,7 +22,8 @@ default drop
 `
 
 // TestErrorsAboutConnections: real hosts tell of closed ports, and the sender learns it: one on
-// this machine, one behind it whose address is translated, and one behind a published port.
+// this machine, and one behind it whose address is translated. Those about answers of a published
+// port are for the rules: anybody can ask in the name of somebody, and then tell of errors.
 func TestErrorsAboutConnections(t *testing.T) {
 	n := newTestNet(t)
 	behind := newBehind(t, n)
@@ -103,11 +104,15 @@ func publishedError(t *testing.T, n *testNet, behind netns.NsHandle) {
 		t.Fatal(err)
 	}
 	client.Close()
-	was := labelled(new(status(t)), "error")
+	was := status(t)
 	eventually(t, func() error {
 		_, _ = server.WriteTo([]byte("hello"), from) // an error about the last one is no matter
-		if labelled(new(status(t)), "error") == was {
-			return errors.New("no error about an answer of a published port was established")
+		now := status(t)
+		if labelled(&now, "error") != labelled(&was, "error") {
+			t.Fatal("an error about an answer to who began is established")
+		}
+		if labelled(&now, "other") == labelled(&was, "other") {
+			return errors.New("no error about an answer of a published port has come")
 		}
 		return nil
 	})

@@ -241,3 +241,46 @@ func TestForgedHandshakesAreNotOlder(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersFromBeforeAPolicyStayNoWayIn: what leaves over UDP when a policy begins may answer
+// what nobody has looked at. It is known for one lease, whatever else leaves, and then as what it
+// is.
+func TestAnswersFromBeforeAPolicyStayNoWayIn(t *testing.T) {
+	x := newConnections(t)
+	flow.Settle(x.memory(), x.now+30*x.hz)
+	const late, early = 1, 2
+	x.leave(udp, early)
+	x.pass(time.Minute)
+	x.leave(udp, late)
+	for _, n := range []uint32{early, late} {
+		if !x.arrive(udp, n) {
+			t.Fatalf("%d is not known", n)
+		}
+	}
+	for range 6 {
+		x.pass(time.Minute)
+		x.leave(udp, early)
+		x.leave(udp, late)
+		if !x.arrive(udp, late) {
+			t.Fatal("what left later is not renewed")
+		}
+	}
+	x.pass(time.Second)
+	if !x.arrive(udp, early) {
+		t.Fatal("what has left anew is not known")
+	}
+	flow.Settle(x.memory(), x.now+30*x.hz)
+	x.leave(udp, 3)
+	for i := range 6 {
+		if !x.arrive(udp, 3) {
+			t.Fatalf("it is not known after %d minutes", i)
+		}
+		x.pass(time.Minute)
+		if i < 4 {
+			x.leave(udp, 3)
+		}
+	}
+	if x.arrive(udp, 3) {
+		t.Error("what may answer somebody is renewed")
+	}
+}

@@ -190,7 +190,7 @@ func TestConnections(t *testing.T) {
 }
 
 // BenchmarkConnection is what a packet costs above an empty program where its connection is looked
-// up: one that is known, many in turn, and none.
+// up: one that is known, many in turn, and none; and what passes by another rule.
 func BenchmarkConnection(b *testing.B) {
 	needRoot(b)
 	const many = 100_000
@@ -215,7 +215,7 @@ func BenchmarkConnection(b *testing.B) {
 		binary.BigEndian.PutUint32(f[at:], 10<<24|i)
 		return f
 	}
-	r := benchRunner(b, "pass established\ndefault drop\n")
+	r := benchRunner(b, "pass established\npass from 10.64.0.0/10 port 443\ndefault drop\n")
 	const tcp, udp = packet.ProtoTCP, packet.ProtoUDP
 	for i := range uint32(many) {
 		for _, proto := range []uint8{tcp, udp} {
@@ -230,9 +230,11 @@ func BenchmarkConnection(b *testing.B) {
 		first uint32
 		n     uint32
 	}{{"known", tcp, 0, 1}, {"known, 100,000 in turn", tcp, 0, many},
-		{"unknown, 100,000 in turn", tcp, 1 << 22, many},
+		{"unknown, 100,000 in turn", tcp, 1 << 21, many},
 		{"UDP known", udp, 0, 1}, {"UDP known, 100,000 in turn", udp, 0, many},
-		{"UDP unknown, 100,000 in turn", udp, 1 << 22, many}} {
+		{"UDP unknown, 100,000 in turn", udp, 1 << 21, many},
+		{"UDP begun by the other side", udp, 1 << 22, 1},
+		{"UDP begun by the other side, 100,000 in turn", udp, 1 << 22, many}} {
 		b.Run(c.name, func(b *testing.B) {
 			frames := make([][]byte, c.n)
 			for i := range frames {

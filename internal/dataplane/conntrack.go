@@ -62,7 +62,21 @@ func (u *up) adoptAgain() error {
 		return err
 	}
 	defer m.Close()
+	if err := u.begun(m); err != nil {
+		return err
+	}
 	return u.adopt(m)
+}
+
+// begun says from when on what leaves over UDP answers only what the policy has looked at.
+func (u *up) begun(m *ebpf.Map) error {
+	clock, err := u.jiffies()
+	if err != nil {
+		return err
+	}
+	return u.withMemory(m, func(memory []byte) {
+		flow.Settle(memory, clock.Now()+uint64(flow.Settling/time.Second)*clock.HZ())
+	})
 }
 
 // older calls do for connections that conntrack knows and that go through the device, where it
@@ -117,15 +131,14 @@ type tracked struct {
 type tuple struct{ from, to netip.AddrPort }
 
 // states are what a connection is to what comes in as its first packet did, and to what comes in as
-// its answers did; 0 is for none. Who only sent to somebody has none: anybody can.
+// its answers did; 0 is for none. Who only sent to somebody has none: anybody can. UDP is the near
+// side's only if it has begun.
 func (t *tracked) states() [2]uint32 {
 	assured := t.status&ctAssured != 0
 	switch {
 	case t.zone || t.status&ctSeenReply == 0:
-	case t.proto == packet.ProtoUDP && assured:
-		return [2]uint32{flow.TwoWay, flow.TwoWay}
 	case t.proto == packet.ProtoUDP:
-		return [2]uint32{flow.OneWay, flow.TwoWay}
+		return [2]uint32{flow.Stranger, flow.TwoWay}
 	case t.proto != packet.ProtoTCP || !assured:
 	case t.tcp == nl.TCP_CONNTRACK_ESTABLISHED, t.tcp == nl.TCP_CONNTRACK_FIN_WAIT,
 		t.tcp == nl.TCP_CONNTRACK_CLOSE_WAIT:

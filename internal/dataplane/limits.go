@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 		if err != nil {
 			return err
 		}
-		_, hz, err := kernel.Jiffies()
+		now, hz, err := kernel.Jiffies()
 		if err != nil {
 			return err
 		}
@@ -42,6 +43,8 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 			limit.Seed(memory)
 		case codegen.Flows:
 			flow.Seed(memory, hz)
+			// Until then the policy is in force, and has said so (up.begun).
+			flow.Settle(memory, now+hz*uint64(2*adoptFor/time.Second))
 			l.began = l.maps[use.Name]
 		case codegen.Fragments:
 			fragment.Seed(memory, hz)

@@ -146,8 +146,9 @@ func TestConnectionsBehindAreOlder(t *testing.T) {
 			if err := tells(server, inside); err != nil {
 				t.Fatal(err)
 			}
-			if err := bringPolicyAt(t, "lv0", mode, "pass established\ndefault drop\n",
-				0); err != nil {
+			const policy = "pass established\n" +
+				"pass udp port { 8080, 9002 } as \"begun outside\"\ndefault drop\n"
+			if err := bringPolicyAt(t, "lv0", mode, policy, 0); err != nil {
 				t.Fatal(err)
 			}
 			if f := status(t).Flows; f.Live != len(all) || f.Open != 3 {
@@ -157,6 +158,10 @@ func TestConnectionsBehindAreOlder(t *testing.T) {
 				if err := all[i].says(); err != nil {
 					t.Error(err)
 				}
+			}
+			if s := status(t); labelled(&s, "begun outside") != 2 {
+				t.Errorf("of UDP that was begun outside %d packets met the rule for it",
+					labelled(&s, "begun outside"))
 			}
 			mustDrop(t, "what nobody has answered", func() {
 				_, _ = io.WriteString(unheard, "hello")
@@ -434,9 +439,10 @@ func TestWhatConntrackTells(t *testing.T) {
 		want [2]uint32
 	}{
 		{"UDP that nobody answers", tracked{proto: packet.ProtoUDP}, none},
-		{"UDP", tracked{proto: packet.ProtoUDP, status: seen}, [2]uint32{flow.OneWay, flow.TwoWay}},
+		{"UDP", tracked{proto: packet.ProtoUDP, status: seen},
+			[2]uint32{flow.Stranger, flow.TwoWay}},
 		{"UDP that goes on", tracked{proto: packet.ProtoUDP, status: assured},
-			[2]uint32{flow.TwoWay, flow.TwoWay}},
+			[2]uint32{flow.Stranger, flow.TwoWay}},
 		{"UDP of a zone", tracked{proto: packet.ProtoUDP, status: assured, zone: true}, none},
 		{"an ACK that nobody answers", tracked{proto: packet.ProtoTCP,
 			tcp: nl.TCP_CONNTRACK_ESTABLISHED}, none},

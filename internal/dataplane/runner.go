@@ -97,6 +97,7 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		if r.flows, err = mapMemory(m, flow.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
+		flow.Settle(r.flows, 0)
 	}
 	if m := l.holding(codegen.Cookies); m != nil {
 		if r.cookies, err = mapMemory(m, cookie.HeadBytes); err != nil {

@@ -277,6 +277,7 @@ func (c *compiler) beginEnv() {
 	case c.anyEffects:
 		c.clearEffects()
 	}
+	c.noStranger()
 	if c.rowInEnv {
 		c.rowOffset()
 		c.Emit(asm.StoreMem(asm.R10, rowAt, asm.R0, asm.Word))
@@ -407,6 +408,7 @@ func (c *compiler) verdict() {
 	c.Label("count")
 	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
 	c.noteFragment()
+	c.noteStranger()
 	c.row()
 	c.Emit(
 		asm.Mov.Reg(asm.R9, asm.R1),

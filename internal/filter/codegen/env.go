@@ -50,6 +50,8 @@ const (
 	mainCtx = envAt - 16
 	// What follows a call of the interpreter.
 	mainBehind = envAt - 24
+	// The hash of a packet over UDP that belongs to no known connection; 0 of any other.
+	mainStranger = envAt - 32
 
 	envPointer = -72
 	rowPointer = -80

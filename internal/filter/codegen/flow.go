@@ -48,6 +48,9 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	}
 	flow.Hash(c.Builder, six, proto, c.flowPieces(class))
 	c.Emit(asm.Mov.Reg(asm.R1, asm.R0))
+	if class.Transport == ir.UDP {
+		c.Emit(asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord))
+	}
 	if class.Transport == ir.TCP {
 		at, n := c.fieldAt(field.TCPFlags)
 		c.Emit(
@@ -56,6 +59,9 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 		)
 	}
 	c.Emit(asm.Call.Label(flow.Label(proto)))
+	if class.Transport == ir.UDP {
+		c.lookUpGroup(six, done)
+	}
 	if class.Transport != ir.ICMP {
 		c.Emit(asm.JLE.Imm(asm.R0, flow.Known, done))
 		if class.Transport == ir.TCP && c.plan.ProvesSources() {
@@ -69,6 +75,67 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	}
 	c.Label(done)
 	c.Emit(asm.StoreMem(asm.R10, keyFlow, asm.R0, asm.Byte))
+	if class.Transport == ir.UDP {
+		strange := c.Fresh("strange")
+		c.Emit(asm.JEq.Imm(asm.R0, flow.Unknown, strange))
+		c.noStranger()
+		c.Label(strange)
+	}
+}
+
+// lookUpGroup goes to done with 1 in R0 where a packet over UDP answers what a group has been
+// asked. Else it leaves in R0 what the look-up of its own connection returned.
+func (c *compiler) lookUpGroup(six bool, done string) {
+	none := c.Fresh("no_group")
+	c.Emit(asm.JLT.Imm(asm.R0, flow.Groups, none))
+	// Functions change R0 to R5; the place of the result is free until there is one.
+	c.Emit(
+		asm.And.Imm(asm.R0, flow.Groups-1),
+		asm.StoreMem(asm.R10, keyFlow, asm.R0, asm.Byte),
+		asm.Mov.Reg(asm.R1, regDst),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R3, regSrc),
+		asm.Mov.Reg(asm.R4, regDstPort),
+		asm.Mov.Imm(asm.R5, 0),
+	)
+	if six {
+		c.Emit(
+			asm.LoadMem(asm.R2, asm.R10, keyDstLo, asm.DWord),
+			asm.Mov.Imm(asm.R5, 1),
+		)
+	}
+	c.Emit(
+		asm.Call.Label(flow.AnswersGroup),
+		asm.JNE.Imm(asm.R0, flow.Unknown, done),
+		asm.LoadMem(asm.R0, asm.R10, keyFlow, asm.Byte),
+	)
+	c.Label(none)
+}
+
+// noStranger has nobody noted as one who has begun.
+func (c *compiler) noStranger() {
+	if c.plan.Tracks() {
+		c.Emit(
+			asm.Mov.Imm(asm.R0, 0),
+			asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord),
+		)
+	}
+}
+
+// noteStranger notes that the other side began where a packet over UDP of no known connection
+// passes: the verdict is in R7. R6 and R7 are kept.
+func (c *compiler) noteStranger() {
+	if !c.plan.Tracks() {
+		return
+	}
+	noted := c.Fresh("noted")
+	c.Emit(
+		asm.JNE.Imm32(asm.R7, c.passCode(), noted),
+		asm.LoadMem(asm.R1, asm.R10, mainStranger, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, noted),
+		asm.Call.Label(flow.NoteStranger),
+	)
+	c.Label(noted)
 }
 
 // proveSource has cookies know the source of a segment that proves it, leaves 1 in R0 and goes to
@@ -214,6 +281,9 @@ func (c *compiler) emitFlows() error {
 			emitted[label] = true
 			flow.Emit(c.Builder, ch.Classes[0].Proto(), c.plan.ProvesSources())
 		}
+	}
+	if err := flow.EmitStrange(c.Builder); err != nil {
+		return err
 	}
 	return flow.EmitQuotes(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags)
 }

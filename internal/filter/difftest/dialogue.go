@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"levee/internal/packet"
@@ -23,6 +24,7 @@ type talker struct {
 	host  byte      // of the other side
 	ports [2]uint16 // of ICMP the first is the identifier
 	next  [2]uint32 // TCP: the number of what a side sends next
+	group bool      // UDP: this side mostly asks a group
 }
 
 // newDialogue begins one of two or three connections, of which two may differ in one port only.
@@ -35,6 +37,7 @@ func newDialogue(r *rand.Rand) *dialogue {
 				packet.ProtoUDP, packet.ProtoICMP}[r.IntN(6)],
 			ports: [2]uint16{[]uint16{443, 40000}[r.IntN(2)], []uint16{443, 40000}[r.IntN(2)]},
 			next:  [2]uint32{r.Uint32(), r.Uint32()},
+			group: r.IntN(3) == 0,
 		})
 	}
 	return d
@@ -43,8 +46,8 @@ func newDialogue(r *rand.Rand) *dialogue {
 // pause is how long nobody says anything: mostly not at all, else for some ticks, or for about as
 // long as a lease.
 func (d *dialogue) pause() time.Duration {
-	leases := []time.Duration{time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
-		5 * time.Minute, 2*time.Hour + 4*time.Minute}
+	leases := []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute,
+		4 * time.Minute, 5 * time.Minute, 2*time.Hour + 4*time.Minute}
 	switch d.rand.IntN(8) {
 	case 0:
 		return time.Duration(d.rand.Int64N(int64(3 * time.Second)))
@@ -63,8 +66,12 @@ func (d *dialogue) says() (frame []byte, leaves bool) {
 	case packet.ProtoTCP:
 		return d.segment(t, from), from == 0
 	case packet.ProtoUDP:
-		f, l4 := t.frame(from, 8+d.rand.IntN(100))
-		binary.BigEndian.PutUint16(f[l4+4:], uint16(len(f)-l4))
+		bytes := 8 + d.rand.IntN(100)
+		f, l4 := t.frame(from, bytes)
+		binary.BigEndian.PutUint16(f[l4+4:], uint16(bytes))
+		if t.group && d.rand.IntN(8) > 0 {
+			d.toGroup(t, f, l4, from)
+		}
 		return f, from == 0
 	}
 	f, l4 := t.frame(from, 8)
@@ -113,6 +120,43 @@ func (d *dialogue) segment(t *talker, from int) []byte {
 		}
 	}
 	return f
+}
+
+// Addresses of who asks groups and who answers, of groups, and of who is on no link with the
+// former.
+var (
+	askers = [2][]string{{"198.51.100.1", "192.168.7.1", "10.1.2.3", "172.20.0.9", "169.254.9.9"},
+		{"fe80::1", "2001:db8:1:2::1"}}
+	answerers = [2][]string{{"198.51.100.7", "198.51.101.7", "192.168.9.7", "192.169.7.7",
+		"10.1.9.9", "10.2.2.3", "172.20.1.1", "172.32.0.9", "169.254.1.1"},
+		{"fe80::7", "2001:db8:1:2::7", "2001:db8:1:3::7", "fec0::7"}}
+	groups = [2][]string{{"224.0.0.251", "239.255.255.250", "255.255.255.255", "224.0.1.1"},
+		{"ff02::fb", "ff12::c", "ff05::c"}}
+)
+
+// toGroup makes of a datagram a question to a group, or what may answer one.
+func (d *dialogue) toGroup(t *talker, f []byte, l4, from int) {
+	at, n, family := 26, 4, 0
+	if t.six {
+		at, n, family = 22, 16, 1
+	}
+	put := func(at int, of []string, few int) {
+		copy(f[at:], netip.MustParseAddr(of[d.rand.IntN(min(few, len(of)))]).AsSlice())
+	}
+	if from == 0 {
+		put(at, askers[family], 3)
+		put(at+n, groups[family], 4)
+		f[0] = []byte{1, 1, 2}[d.rand.IntN(3)]
+		return
+	}
+	put(at, answerers[family], 9)
+	put(at+n, askers[family], 3)
+	if d.rand.IntN(4) == 0 {
+		put(at+n, groups[family], 2)
+	}
+	if d.rand.IntN(2) == 0 {
+		binary.BigEndian.PutUint16(f[l4:], uint16(d.rand.Uint32()))
+	}
 }
 
 // frame is an Ethernet frame of the connection, with so many bytes from l4 on.

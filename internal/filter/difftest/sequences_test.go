@@ -36,8 +36,10 @@ count icmp6 established as "icmp6"
 count proven as "proven"
 pass established as "known"
 pass tcp syn port 443 as "new"
+limit udp rate 1/s burst 3 by source as "limit"
+pass udp port 443 as "stranger"
 default drop
-`, []string{"tcp", "udp", "icmp", "icmp6", "proven", "known", "new"}, true},
+`, []string{"tcp", "udp", "icmp", "icmp6", "proven", "known", "new", "limit", "stranger"}, true},
 	{"handshakes", `pass established as "known"
 cookie tcp port { 1-60000 } as "cookie"
 limit tcp rate 1/s burst 2 by source/12,16 memory 256kB as "limit"

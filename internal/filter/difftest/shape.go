@@ -156,6 +156,11 @@ func (s *shape) essential(r *rand.Rand) {
 			from, to = to, from
 		}
 		s.FromPort, s.ToPort = new(from), new(to)
+		if from == 547 && r.IntN(2) == 0 {
+			s.FromPort = new(uint16(1024 + r.IntN(60000)))
+			near := [16]byte{0xfe, 0x80 + byte(r.IntN(5)<<4), 15: 1}
+			s.From, s.To = netip.AddrFrom16(near), netip.AddrFrom16(near)
+		}
 	case 5:
 		icmp(packet.IPv6, packet.ProtoICMP6, 129+r.IntN(3), r.IntN(2))
 		s.TTL = new(1 + uint8(r.IntN(4)/3))

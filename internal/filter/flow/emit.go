@@ -16,6 +16,9 @@ const (
 	Known
 	Ask    // the kernel, which may have a connection of TCP or UDP that is not known
 	Proven // known, and a segment that tells who receives what is sent to its source
+	// Groups is added where some port has asked a group of late, which a packet over UDP that is
+	// not known may answer.
+	Groups
 )
 
 // labels of these functions, by protocol: each is given the hash, that of TCP also the flags and
@@ -86,7 +89,7 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 		proto = packet.ProtoICMP
 	}
 	b.Global(Label(proto), params...)
-	no, yes := b.Fresh("unknown"), b.Fresh("known")
+	no, yes, asked := b.Fresh("unknown"), b.Fresh("known"), b.Fresh("asked")
 	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
 	if proto == packet.ProtoTCP {
 		notSYN := b.Fresh("not_syn")
@@ -114,7 +117,10 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 	case packet.ProtoUDP:
 		b.Emit(
 			asm.JEq.Imm(asm.R1, int32(twoWay), yes),
-			asm.Mov.Imm(asm.R3, int32(twoWay)),
+			asm.JNE.Imm(asm.R1, int32(oneWay), no),
+			asm.Mov.Reg(asm.R3, asm.R0),
+			asm.And.Imm(asm.R3, first),
+			asm.Or.Imm(asm.R3, int32(twoWay)),
 			asm.Ja.Label(put),
 		)
 	default:
@@ -146,16 +152,38 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 			asm.JNE.Imm(asm.R7, packet.ACK, no),
 		)
 		ask(b, atAsked, no)
+		b.Emit(asm.Return())
 	case packet.ProtoUDP:
 		b.Label(absent)
 		ask(b, atAskedUDP, no)
+		b.Emit(asm.Ja.Label(asked))
 	}
 	b.Label(no)
-	b.Emit(asm.Mov.Imm(asm.R0, Unknown), asm.Return())
+	b.Emit(asm.Mov.Imm(asm.R0, Unknown))
+	if proto != packet.ProtoUDP {
+		b.Emit(asm.Return())
+		return
+	}
+	b.Label(asked)
+	groups(b)
 }
 
-// ask returns Ask as often as the kernel may be asked of a protocol, which is counted at an offset
-// in the memory; else it goes to no.
+// groups returns what is in R0, and Groups with it where a group may have been asked.
+func groups(b *assembler.Builder) {
+	none := b.Fresh("no_group")
+	b.Emit(
+		asm.LoadMapValue(asm.R1, 0, uint32(atGroups)).WithReference(Map),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, stackNow, asm.DWord),
+		asm.JGE.Reg(asm.R2, asm.R1, none),
+		asm.Or.Imm(asm.R0, Groups),
+	)
+	b.Label(none)
+	b.Emit(asm.Return())
+}
+
+// ask leaves Ask in R0 as often as the kernel may be asked of a protocol, which is counted at an
+// offset in the memory; else it goes to no.
 func ask(b *assembler.Builder, asked int16, no string) {
 	again := b.Fresh("again")
 	b.Emit(
@@ -176,7 +204,6 @@ func ask(b *assembler.Builder, asked int16, no string) {
 		asm.Add.Imm(asm.R2, 1),
 		asm.StoreMem(asm.R9, asked, asm.R2, asm.DWord),
 		asm.Mov.Imm(asm.R0, Ask),
-		asm.Return(),
 	)
 }
 

@@ -15,6 +15,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -26,6 +27,7 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type flow_head -type flow -type flow_state track ../../../bpf/track.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" quote ../../../bpf/quote.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" strange ../../../bpf/strange.bpf.c
 
 // Names of the map and the program at egress, in the specs of programs.
 const (
@@ -44,6 +46,8 @@ const (
 	twoWay   = trackFlowStateFLOW_TWO_WAY
 	echo     = trackFlowStateFLOW_ECHO
 	older    = trackFlowStateFLOW_OLDER
+	stranger = trackFlowStateFLOW_STRANGER
+	group    = trackFlowStateFLOW_GROUP
 )
 
 // Leases are how long each state lasts without a packet that renews it, at least: they are renewed
@@ -53,6 +57,7 @@ var Leases = map[uint32]time.Duration{
 	uint32(open): 2*time.Hour + 4*time.Minute, uint32(closing): 4 * time.Minute,
 	uint32(reset): 4 * time.Minute, uint32(oneWay): 2 * time.Minute,
 	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute, uint32(older): 4 * time.Minute,
+	uint32(stranger): 2 * time.Minute, uint32(group): 10 * time.Second,
 }
 
 // Asks is how often a second the kernel is asked whether it has a connection that is not known,
@@ -68,6 +73,7 @@ const (
 	finIn   = 0x10
 	finOut  = 0x20
 	resetIn = 0x40
+	first   = 0x10
 	sentBit = 7
 	stateOf = 0xf
 
@@ -90,6 +96,8 @@ const (
 	atAsks     = int16(unsafe.Offsetof(trackFlowHead{}.Asks))
 	atAskedUDP = int16(unsafe.Offsetof(trackFlowHead{}.AskedUdp))
 	atTaken    = int(unsafe.Offsetof(trackFlowHead{}.Taken))
+	atSettled  = int(unsafe.Offsetof(trackFlowHead{}.Settled))
+	atGroups   = int16(unsafe.Offsetof(trackFlowHead{}.Groups))
 
 	ofExpires = int16(unsafe.Offsetof(trackFlow{}.Expires))
 	ofProof   = int16(unsafe.Offsetof(trackFlow{}.Proof))
@@ -132,6 +140,15 @@ func Seed(memory []byte, hz uint64) {
 	for state, d := range Leases {
 		put(int(atLease)+4*int(state), ticks(d+time.Second+behind))
 	}
+}
+
+// Settling is for how long what leaves over UDP may answer what came before a policy was in force.
+const Settling = 30 * time.Second
+
+// Settle has what leaves over UDP until a time in jiffies be known for one lease only: nobody has
+// looked at what came before.
+func Settle(memory []byte, jiffies uint64) {
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&memory[atSettled])), jiffies)
 }
 
 // SetClock makes a time in jiffies the one that the program at egress goes by; 0 is for that of the

@@ -20,6 +20,8 @@ const (
 	Closing = uint32(closing)
 	OneWay  = uint32(oneWay)
 	TwoWay  = uint32(twoWay)
+	// Stranger is UDP that the far side began.
+	Stranger = uint32(stranger)
 )
 
 // Adopt notes a connection at a time in jiffies, while programs read and write the memory. What
@@ -39,7 +41,7 @@ func Adopt(memory []byte, c Older, jiffies uint64) {
 		live := state != 0 && atomic.LoadUint32(half(at+int(ofExpires)))-now-1 < lease(state)
 		switch {
 		case live && w>>lowBits == tag:
-			if state != uint32(answered) && state != uint32(older) {
+			if !gives(w, c.State) {
 				return
 			}
 			free = at
@@ -59,6 +61,14 @@ func Adopt(memory []byte, c Older, jiffies uint64) {
 	atomic.StoreUint32(half(free+int(ofExpires)), expires)
 	atomic.StoreUint64(word(free), tag<<lowBits|uint64(c.State))
 	memory[headBytes+bucket] |= tags
+}
+
+// gives says whether what programs have noted gives way to what is known of an older connection:
+// where nothing is proven yet, or where it may have answered the far side.
+func gives(word uint64, known uint32) bool {
+	state := uint32(word & stateOf)
+	return state == uint32(answered) || state == uint32(older) ||
+		known == Stranger && word&first != 0
 }
 
 // hashOf is flow_hash of bpf/flow.h.

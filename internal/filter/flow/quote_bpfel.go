@@ -29,7 +29,9 @@ type quoteFlows struct {
 		Asked    uint64
 		Asks     uint64
 		AskedUdp uint64
-		Unused   [3]uint64
+		Settled  uint64
+		Groups   uint64
+		Unused   uint64
 	}
 	Present [524288]uint8
 	Places  [524288][8]struct {

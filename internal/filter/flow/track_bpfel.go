@@ -34,7 +34,9 @@ type trackFlowHead struct {
 	Asked    uint64
 	Asks     uint64
 	AskedUdp uint64
-	Unused   [3]uint64
+	Settled  uint64
+	Groups   uint64
+	Unused   uint64
 }
 
 type trackFlowState uint32
@@ -50,7 +52,9 @@ const (
 	trackFlowStateFLOW_TWO_WAY  trackFlowState = 7
 	trackFlowStateFLOW_ECHO     trackFlowState = 8
 	trackFlowStateFLOW_OLDER    trackFlowState = 9
-	trackFlowStateFLOW_STATES   trackFlowState = 10
+	trackFlowStateFLOW_STRANGER trackFlowState = 10
+	trackFlowStateFLOW_GROUP    trackFlowState = 11
+	trackFlowStateFLOW_STATES   trackFlowState = 12
 )
 
 type trackFlows struct {

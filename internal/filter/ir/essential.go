@@ -35,6 +35,12 @@ var essentialTerms = [len(policy.Essential)][][]policy.Term{
 			{Field: field.EtherType, Ranges: one(0x86dd)}, {Field: field.Proto, Ranges: one(17)},
 			{Field: field.SrcPort, Ranges: one(547)}, {Field: field.DstPort, Ranges: one(546)},
 		},
+		{ // no RFC says from which port a server answers: the link does
+			{Field: field.EtherType, Ranges: one(0x86dd)}, {Field: field.Proto, Ranges: one(17)},
+			{Field: field.SrcAddr, Prefixes: prefixes("fe80::/10")},
+			{Field: field.DstAddr, Prefixes: prefixes("fe80::/10")},
+			{Field: field.DstPort, Ranges: one(546)},
+		},
 	},
 	{ // mld: RFC 3810 section 5.1 (link-local source, hop limit 1; the code is ignored)
 		{

@@ -26,8 +26,10 @@ const (
 	open                      // TCP: the other side has acknowledged what has left
 	closing                   // TCP: FIN both ways
 	reset                     // TCP: a RST has left
-	oneWay                    // UDP: nothing has come back
-	twoWay                    // UDP
+	oneWay                    // UDP: this side began, and nothing has come back
+	twoWay                    // UDP: this side began
+	stranger                  // UDP: the other side began
+	group                     // UDP: a port has asked a group, or a group has been asked
 	echo                      // an ICMP echo request has left
 )
 
@@ -37,7 +39,8 @@ var leases = map[state]time.Duration{
 	opening: 241 * time.Second, answered: 241 * time.Second, older: 241 * time.Second,
 	open:    7441 * time.Second,
 	closing: 241 * time.Second, reset: 241 * time.Second, oneWay: 121 * time.Second,
-	twoWay: 301 * time.Second, echo: 61 * time.Second,
+	twoWay: 301 * time.Second, stranger: 121 * time.Second, group: 11 * time.Second,
+	echo: 61 * time.Second,
 }
 
 // connectionKey names a connection by the side that the policy is for and the other side. Of an
@@ -74,7 +77,6 @@ func (e *Evaluator) Leave(frame []byte) {
 	}
 	k := connectionKey{proto: pkt.Proto, local: pkt.Src, remote: pkt.Dst,
 		localPort: pkt.SrcPort, remotePort: pkt.DstPort}
-	now := e.now()
 	next := connection{}
 	switch {
 	case pkt.Transport == packet.TCPTransport:
@@ -82,7 +84,8 @@ func (e *Evaluator) Leave(frame []byte) {
 		if next, ok = leaving(e.connection(k), &pkt, frame); !ok {
 			return
 		}
-	case pkt.Proto == packet.ProtoUDP && pkt.Transport == packet.PortTransport:
+	case isUDP(&pkt):
+		e.asks(&pkt)
 		next.state = oneWay
 		if c := e.connection(k); c != nil {
 			next.state = c.state
@@ -94,12 +97,66 @@ func (e *Evaluator) Leave(frame []byte) {
 	default:
 		return
 	}
+	e.note(k, next)
+}
+
+// note has a connection be next.
+func (e *Evaluator) note(k connectionKey, next connection) {
 	c := e.connection(k)
 	if c == nil {
 		c = &connection{}
 		e.flows[k] = c
 	}
-	c.become(next, now)
+	c.become(next, e.now())
+}
+
+// groupKey is what answers to a group that a port has asked are known by.
+func groupKey(local netip.Addr, port uint16) connectionKey {
+	return connectionKey{proto: packet.ProtoUDP, local: local, localPort: port}
+}
+
+// asks notes that a port has asked a group. Where both ports are the same, answers go to the group
+// as well, if routers let no others in.
+func (e *Evaluator) asks(pkt *packet.Packet) {
+	if !pkt.Dst.IsMulticast() && (pkt.Link == packet.L3 || pkt.DstMAC>>40&1 == 0) {
+		return
+	}
+	e.note(groupKey(pkt.Src, pkt.SrcPort), connection{state: group})
+	if pkt.Dst.IsLinkLocalMulticast() && pkt.SrcPort == pkt.DstPort {
+		e.note(groupKey(pkt.Dst, pkt.DstPort), connection{state: group})
+	}
+}
+
+// answersGroup says whether a packet answers what a group has been asked.
+func (e *Evaluator) answersGroup(pkt *packet.Packet) bool {
+	return (pkt.Dst.IsMulticast() || onLink(pkt.Dst, pkt.Src)) &&
+		e.connection(groupKey(pkt.Dst, pkt.DstPort)) != nil
+}
+
+// onLink says whether a source may be of the link of an address, by docs/language.md.
+func onLink(local, source netip.Addr) bool {
+	bits := 24
+	switch {
+	case local.Is6():
+		bits = 64
+		if source.IsLinkLocalUnicast() {
+			return true
+		}
+	case local.IsPrivate(), local.IsLinkLocalUnicast():
+		bits = 16
+	}
+	network, err := local.Prefix(bits)
+	return err == nil && network.Contains(source)
+}
+
+// met notes that the other side began, where a packet over UDP passes that belongs to nothing
+// known.
+func (e *Evaluator) met(pkt *packet.Packet) {
+	k := connectionKey{proto: pkt.Proto, local: pkt.Dst, remote: pkt.Src,
+		localPort: pkt.DstPort, remotePort: pkt.SrcPort}
+	if c := e.connection(k); c == nil || c.state == stranger {
+		e.note(k, connection{state: stranger})
+	}
 }
 
 // leaving is what a TCP segment that leaves makes of a connection, nil if none is known; it is not
@@ -200,12 +257,13 @@ func (e *Evaluator) established(pkt *packet.Packet, frame []byte) bool {
 			e.cookies.proven[pkt.Src] = e.now().Add(provenFor)
 		}
 		return known
-	case pkt.Proto == packet.ProtoUDP && pkt.Transport == packet.PortTransport:
+	case isUDP(pkt):
 		c := e.connection(k)
-		if c != nil {
-			c.begin(twoWay, e.now())
+		if c == nil || c.state == stranger {
+			return e.answersGroup(pkt)
 		}
-		return c != nil
+		c.begin(twoWay, e.now())
+		return true
 	case pkt.Transport == packet.ICMPTransport && pkt.Type == 0,
 		pkt.Transport == packet.ICMP6Transport && pkt.Type == 129:
 		k.localPort = binary.BigEndian.Uint16(frame[pkt.TransportOffset+4:])
@@ -264,5 +322,5 @@ func (c *connection) arrives(flags uint8, ack uint32, now time.Time) bool {
 func tracked(pkt *packet.Packet) bool {
 	return pkt.Transport == packet.TCPTransport || pkt.Transport == packet.ICMPTransport ||
 		pkt.Transport == packet.ICMP6Transport ||
-		pkt.Transport == packet.PortTransport && pkt.Proto == packet.ProtoUDP
+		isUDP(pkt)
 }

@@ -161,17 +161,23 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 			pkt.Malformed = in.Malformed
 		}
 	}
-	res := e.decide(pkt, frame, watch)
+	known := e.tracks && pkt.Malformed == packet.WellFormed && e.established(pkt, frame)
+	res := e.decide(pkt, frame, known, watch)
 	if e.frags != nil && res.Malformed == packet.WellFormed && pkt.Fragment &&
 		!pkt.LaterFragment {
 		e.noteFirst(pkt, &res)
+	}
+	if e.tracks && !known && pkt.Malformed == packet.WellFormed && isUDP(pkt) &&
+		res.Action == action.Pass {
+		e.met(pkt)
 	}
 	return res
 }
 
 // decide walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
 // is told of each rule.
-func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, watch func(tried)) Result {
+func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
+	watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}
 	if pkt.Malformed != packet.WellFormed {
 		e.judgeMalformed(pkt, &res, watch)
@@ -179,7 +185,7 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, watch func(tried)) 
 	}
 	var vs values
 	vs.read(pkt)
-	if e.tracks && e.established(pkt, frame) {
+	if known {
 		vs[field.Flow].lo = 1
 	}
 	if e.now().Before(e.cookies.proven[pkt.Src]) { // by this very packet, too
@@ -307,7 +313,8 @@ var essential = [len(policy.Essential)]func(*packet.Packet) bool{
 			return false
 		}
 		return p.Family == packet.IPv4 && p.SrcPort == 67 && p.DstPort == 68 ||
-			p.Family == packet.IPv6 && p.SrcPort == 547 && p.DstPort == 546
+			p.Family == packet.IPv6 && p.DstPort == 546 && (p.SrcPort == 547 ||
+				p.Src.IsLinkLocalUnicast() && p.Dst.IsLinkLocalUnicast())
 	},
 	func(p *packet.Packet) bool { // RFC 3810 section 5.1: a query of multicast listeners
 		return p.Transport == packet.ICMP6Transport && p.Type == 130 && p.TTL == 1 &&

@@ -55,7 +55,8 @@ func (e *Evaluator) quotesKnown(pkt *packet.Packet, quote []byte) bool {
 	default:
 		return false
 	}
-	return e.connection(k) != nil
+	c := e.connection(k)
+	return c != nil && c.state != stranger
 }
 
 // quotedIPv4 reads the header of a quoted packet, of which lengths mean nothing: it has been cut.

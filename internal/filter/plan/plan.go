@@ -132,8 +132,8 @@ func (p *planner) count() (functions, size int) {
 		size += f.bound
 	}
 	if p.Tracks() {
-		functions += 3
-		size += flow.MaxInstructions
+		functions += 5
+		size += flow.MaxInstructions + flow.MaxStrangeInstructions
 		if !p.Target.Plain {
 			functions += 2
 			size += flow.MaxQuoteInstructions

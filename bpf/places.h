@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// How connections find their places, and keep them.
+#ifndef LEVEE_PLACES_H
+#define LEVEE_PLACES_H
+
+#include "flow.h"
+
+// rank orders what may lose its place to a new connection; 0 goes first, KEEPS never. Each state
+// has four bits of RANKS: what is looked up leaves verifiers fewer ways than a switch.
+#define KEEPS 6
+#define RANKED(state, rank) ((__u64)(rank) << 4 * (state))
+#define RANKS                                                                                      \
+	(RANKED(FLOW_CLOSING, 1) | RANKED(FLOW_RESET, 1) | RANKED(FLOW_ANSWERED, 2) |              \
+	 RANKED(FLOW_OLDER, 2) | RANKED(FLOW_STRANGER, 2) | RANKED(FLOW_OPENING, 3) |             \
+	 RANKED(FLOW_ONE_WAY, 3) | RANKED(FLOW_ECHO, 3) | RANKED(FLOW_GROUP, 3) |                  \
+	 RANKED(FLOW_TWO_WAY, 4) | RANKED(FLOW_OPEN, KEEPS))
+
+static __always_inline int rank(const struct flow_head *h, const struct flow *f, __u32 now)
+{
+	__u64 word = f->word;
+	__u32 state = word & FLOW_STATE;
+	__u32 left = f->expires - now;
+
+	if (left - 1 >= h->lease[state])
+		return 0;
+	if (word & FLOW_RST_IN)
+		state = FLOW_RESET;
+	else if (state == FLOW_OPEN && h->lease[state] - left >= h->idle)
+		return 5;
+	return RANKS >> 4 * state & 0xf;
+}
+
+// find_place gives the place in its bucket of a connection, and FLOW_BUCKET more if it is known;
+// else the place that a new one takes, or -1 if there is none.
+static __always_inline int find_place(struct flows *m, __u64 hash, __u32 now)
+{
+	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
+	struct flow *bucket = m->places[hash >> (64 - FLOW_LOW)];
+	__u64 least = (__u64)KEEPS << 32;
+	int at = -1;
+
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		__u64 word = bucket[i].word;
+
+		if (word >> FLOW_LOW == tag && word & FLOW_STATE &&
+		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE])
+			return FLOW_BUCKET + i;
+	}
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		__u64 r = rank(&m->head, &bucket[i], now);
+		__u64 worth = r ? r << 32 | (bucket[i].expires - now) : 0;
+
+		if (worth < least) {
+			least = worth;
+			at = i;
+		}
+	}
+	return at;
+}
+
+// put writes a place. A lease is renewed once a second at most.
+static __always_inline void put(struct flows *m, struct flow *f, __u64 tag, __u32 state,
+				__u32 proof, __u32 now)
+{
+	__u32 lease = m->head.lease[state & FLOW_STATE] - m->head.second;
+	__u64 word = tag << FLOW_LOW | state;
+
+	if (f->word == word && f->proof == proof && lease - (f->expires - now) < m->head.second)
+		return;
+	f->proof = proof;
+	f->expires = now + lease;
+	f->word = word;
+}
+
+// show makes the place of a tag visible. A bit that another CPU has lost meanwhile is set again by
+// the next packet.
+static __always_inline void show(struct flows *m, __u32 bucket, __u64 tag)
+{
+	__u8 bit = 1 << (tag & 7), all = bit;
+
+	if (m->present[bucket] & bit)
+		return;
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		__u64 word = m->places[bucket][i].word;
+
+		if (word & FLOW_STATE)
+			all |= 1 << (word >> FLOW_LOW & 7);
+	}
+	m->present[bucket] = all;
+}
+
+// open_up tells of a connection that is opening, or takes back what was told of one in whose place
+// another is now.
+static __always_inline void open_up(struct flows *m, __u32 bucket, int opening)
+{
+	__u64 *word = &m->opening[bucket / 64], bit = 1ULL << bucket % 64;
+
+	if (!(*word & bit)) {
+		if (opening)
+			__sync_fetch_and_or(word, bit);
+		return;
+	}
+	for (int i = 0; i < FLOW_BUCKET; i++)
+		opening |= (m->places[bucket][i].word & FLOW_STATE) == FLOW_OPENING;
+	if (!opening)
+		__sync_fetch_and_and(word, ~bit);
+}
+
+// place puts a connection where find_place has said.
+static __always_inline void place(struct flows *m, __u64 hash, int at, __u32 is, __u32 proof,
+				  __u32 now)
+{
+	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
+	__u32 bucket = hash >> (64 - FLOW_LOW);
+	int opening = (is & FLOW_STATE) == FLOW_OPENING;
+
+	if (at < 0) {
+		__sync_fetch_and_add(&m->head.refused, 1);
+		return;
+	}
+	struct flow *f = &m->places[bucket][at & (FLOW_BUCKET - 1)];
+
+	if (at < FLOW_BUCKET && rank(&m->head, f, now))
+		__sync_fetch_and_add(&m->head.taken, 1);
+	put(m, f, tag, is, proof, now);
+	show(m, bucket, tag);
+	if (at < FLOW_BUCKET || opening)
+		open_up(m, bucket, opening);
+}
+
+#endif

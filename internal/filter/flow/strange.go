@@ -1,0 +1,50 @@
+package flow
+
+import (
+	"fmt"
+	"sync"
+
+	"levee/internal/filter/assembler"
+)
+
+// Functions about UDP of no connection that is known. NoteStranger is given the hash of a packet
+// that passes. AnswersGroup is given the address that a packet came to, in two words, the upper of
+// its source, the port that it came to, and 1 for IPv6: it returns Known if it answers what a group
+// has been asked, else Unknown.
+const (
+	NoteStranger = "flow_stranger"
+	AnswersGroup = "flow_group"
+)
+
+// MaxStrangeInstructions is how many instructions these functions have, at most.
+const MaxStrangeInstructions = 1_000
+
+var loadStrangers = sync.OnceValues(loadStrange)
+
+// EmitStrange emits those of the functions that are called.
+func EmitStrange(b *assembler.Builder) error {
+	all, err := loadStrangers()
+	if err != nil {
+		return fmt.Errorf("read the functions about who has begun: %w", err)
+	}
+	number := assembler.Number
+	for _, f := range []struct {
+		label, name string
+		params      []assembler.Param
+	}{
+		{NoteStranger, "note_stranger", []assembler.Param{number("hash")}},
+		{AnswersGroup, "answers_group", []assembler.Param{number("hi"), number("lo"),
+			number("src_hi"), number("port"), number("six")}},
+	} {
+		if !b.Referenced(f.label) {
+			continue
+		}
+		body, err := assembler.Take(all.Programs["entry"].Instructions, f.name)
+		if err != nil {
+			return err
+		}
+		b.Global(f.label, f.params...)
+		b.Emit(body...)
+	}
+	return nil
+}
