@@ -33,8 +33,8 @@ func NewCounter(n int, within time.Duration) *Counter {
 func (c *Counter) is(n int, within time.Duration) bool { return c.n == n && c.within == within }
 
 // Add counts an event of an address, which happened at a time and was read now, and tells whether
-// it
-// is one of n within the time. An event that is said to come from the future is of now.
+// it is one of n within the time. An event that is said to come from the future is of now; so are
+// those that were counted before the clock was set back, which else would be the last for so long.
 func (c *Counter) Add(a netip.Addr, at, now time.Time) bool {
 	if at.After(now) {
 		at = now
@@ -43,7 +43,7 @@ func (c *Counter) Add(a netip.Addr, at, now time.Time) bool {
 	seen, known := c.seen[a]
 	if full := len(c.seen) >= maxAddresses || c.times >= maxTimes; full && (!known ||
 		len(seen) < c.n) {
-		if now.Sub(c.swept) >= c.within/sweepShare {
+		if now.Sub(c.swept).Abs() >= c.within/sweepShare {
 			c.sweep(now)
 			seen, known = c.seen[a]
 		}
@@ -52,9 +52,12 @@ func (c *Counter) Add(a netip.Addr, at, now time.Time) bool {
 			return false
 		}
 	}
-	if len(c.seen) > fewAddresses && now.Sub(c.swept) >= c.within {
+	if len(c.seen) > fewAddresses && now.Sub(c.swept).Abs() >= c.within {
 		c.sweep(now)
 		seen = c.seen[a]
+	}
+	for i := len(seen) - 1; i >= 0 && seen[i] > now.UnixMilli(); i-- {
+		seen[i] = now.UnixMilli()
 	}
 	// in the order of time: lines of several threads differ a little
 	i := len(seen)

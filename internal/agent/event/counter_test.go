@@ -43,6 +43,23 @@ func TestEventsAreCountedByTheirTime(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsSetBackHidesNobody: events of an hour that had not been yet were the last for
+// that hour, and those that came were too old to be counted with them.
+func TestAClockThatIsSetBackHidesNobody(t *testing.T) {
+	k := NewCounter(3, time.Minute)
+	begin := time.Unix(1_700_000_000, 0)
+	for i, c := range []struct {
+		at   time.Duration
+		want bool
+	}{{time.Hour, false}, {time.Hour + time.Second, false}, {0, true}, {time.Second, true},
+		{50 * time.Second, true}, {2 * time.Minute, false}, {121 * time.Second, false},
+		{122 * time.Second, true}} {
+		if at := begin.Add(c.at); k.Add(addr(1), at, at) != c.want {
+			t.Errorf("event %d, at %v: not %v", i, c.at, c.want)
+		}
+	}
+}
+
 // TestNobodyIsForgottenBeforeHisTime: an attacker with many addresses cannot push his first one
 // out,
 // and takes no more memory than there is.
