@@ -24,7 +24,7 @@ other: --chain raw/PREROUTING --chain INPUT.
 
 What a policy cannot say is left out, and stands as a comment at its place. What it says in other
 words has a comment beside it. Both are said on standard error too, once each kind, with lines,
-reasons and what to do instead. Rules about connections are told by headers, and limits are left
+reasons and what to do instead. States of connections become the term established. Limits are left
 out: such rules pass more than the source does. --strict refuses to print a policy that does.`
 
 const importNFTLong = `Print a policy that judges packets as a ruleset of nftables does. FILE
@@ -34,7 +34,7 @@ TABLE/CHAIN or CHAIN.
 
 What a policy cannot say is left out, and stands as a comment at its place. What it says in other
 words has a comment beside it. Both are said on standard error too, once each kind, with handles,
-reasons and what to do instead. Rules about connections are told by headers, and limits are left
+reasons and what to do instead. States of connections become the term established. Limits are left
 out: such rules pass more than the source does. --strict refuses to print a policy that does.`
 
 // rulesetFlags are what the imports of netfilter have, and that of pf but for chains.
@@ -53,6 +53,8 @@ func (f *rulesetFlags) add(cmd *cobra.Command) {
 func (f *rulesetFlags) addCommon(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Device, "dev", "",
 		"the interface that the policy is for: rules about others are left out")
+	cmd.Flags().BoolVar(&f.Stateless, "stateless", false,
+		"tell states of connections by headers, instead of keeping connections")
 	cmd.Flags().BoolVar(&f.Strict, "strict", false,
 		"print no policy, and fail, if it would pass packets that the source drops")
 	cmd.Flags().BoolVar(&f.json, "json", false,

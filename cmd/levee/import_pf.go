@@ -15,7 +15,7 @@ quick rules come first, and the others stand in the opposite order.
 
 What a policy cannot say is left out, and stands as a comment at its place. What it says in other
 words has a comment beside it. Both are said on standard error too, once each kind, with lines,
-reasons and what to do instead. Packets of connections are told by headers, and limits are left
+reasons and what to do instead. States become the term established. Limits are left
 out: such rules pass more than the source does. --strict refuses to print a policy that does.`
 
 func newImportPF(e *env) *cobra.Command {

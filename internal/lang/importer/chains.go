@@ -178,7 +178,7 @@ func (fl *flattener) prepare() {
 	}
 	for _, c := range order {
 		for _, r := range c.rules {
-			r.carryStates(&fl.out.written)
+			r.carryStates(&fl.out.written, fl.out.stateless)
 			r.carryLimit()
 			r.carryFilled()
 		}

@@ -56,7 +56,7 @@ func passes(t *testing.T, text string, frame []byte) bool {
 // TestNewAcceptIsNoLockOut: `--state NEW --dport 22 ACCEPT` was left out, and the policy ended in
 // `drop ipv4`.
 func TestNewAcceptIsNoLockOut(t *testing.T) {
-	text, _ := iptables(t, importer.Rulesets{}, save("DROP",
+	text, _ := iptables(t, importer.Rulesets{Stateless: true}, save("DROP",
 		"-m state --state RELATED,ESTABLISHED -j ACCEPT",
 		"-p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT"))
 	for _, flags := range []uint8{packet.SYN, packet.ACK, packet.ACK | packet.FIN, packet.RST} {

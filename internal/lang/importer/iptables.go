@@ -19,7 +19,9 @@ type Rulesets struct {
 	// NAME or TABLE/NAME, one behind the other; none: what judges packets to this machine
 	Chains []string
 	Device string // the interface that the policy is for, or ""
-	Strict bool   // write nothing if the policy would pass what the source drops
+	// read connection states off headers, instead of keeping connections
+	Stateless bool
+	Strict    bool // write nothing if the policy would pass what the source drops
 }
 
 // maxRuleLine is the longest line of iptables-save: 64 KiB hold all options of a rule, a comment of
@@ -32,8 +34,7 @@ const maxRuleLine = 64 << 10
 //
 // It returns *Errors when lines cannot be read, and has then written nothing.
 func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
-	out := newOutput(sourceNames(in), "iptables")
-	out.device = opts.Device
+	out := newOutput(sourceNames(in), "iptables", opts)
 	t := &ipTables{opts: opts, out: out,
 		sets: ipSets{byName: map[string]*ipSet{}, out: out}}
 	for _, s := range in {

@@ -37,7 +37,7 @@ const (
 
 // remarkOnFragments says that netfilter may see packets whole that levee sees in fragments.
 func remarkOnFragments(o *output, bases []*chain) {
-	if usesTransport(bases) {
+	if !o.keeps && usesTransport(bases) {
 		o.rep.add(Remark{File: bases[0].file, Kind: Changed,
 			Text: "netfilter reassembles IPv4 fragments before INPUT, and everywhere once " +
 				"connections are tracked; levee judges each fragment, and one that is not the " +

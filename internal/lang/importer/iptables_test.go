@@ -283,10 +283,53 @@ func TestIPTablesDevice(t *testing.T) {
 	remarksHave(t, rep, `note|-i lo`)
 }
 
-// TestStatesCarry shows what headers say of connections: what a rule about states passes is told by
-// flags, ports and types, and each kind is said once, beside its first rule.
+// TestStatesCarry: a rule about states was told by headers, so that whoever set ACK passed and the
+// answers of most services over UDP did not.
 func TestStatesCarry(t *testing.T) {
 	text, rep := iptables(t, importer.Rulesets{},
+		save("DROP", "-m conntrack --ctstate INVALID -j DROP",
+			"-p tcp -m state --state ESTABLISHED -m tcp --dport 8443 -j ACCEPT",
+			"-p icmp -m state --state RELATED -j ACCEPT",
+			"-p udp -m state --state NEW -m udp --dport 123 -j ACCEPT",
+			"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", ":c - [0:0]",
+			"-p tcp -m conntrack --ctstate NEW -j c", "-A c -p tcp -m tcp --dport 22 -j ACCEPT",
+			"-p tcp -m state --state NEW -m tcp --dport 80 -j ACCEPT",
+			"-p udp -m state --state NEW -m udp --dport 53 -j ACCEPT",
+			"-p tcp -m state --state NEW,ESTABLISHED -m tcp --dport 443 -j ACCEPT",
+			"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m state --state NEW -j DROP",
+			"-p gre -m state --state NEW -j ACCEPT",
+			"-m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP"))
+	want := "fragments track\n" +
+		"drop ipv4 tcp not syn not flags ack/fin,syn,rst,ack not established\n" +
+		"drop not icmp type { 3/4, 8, 13, 15, 17 } not established\n" +
+		"pass ipv4 tcp port 8443 established\n" +
+		"pass icmp type { 3, 11-12 } established\n" +
+		"pass ipv4 udp port 123 not established\n" +
+		"pass ipv4 established\n" +
+		"pass ipv4 tcp syn port 22\n" +
+		"pass ipv4 tcp flags ack/fin,syn,rst,ack port 22\n" +
+		"pass ipv4 tcp syn port 80\n" +
+		"pass ipv4 udp port 53\n" +
+		"pass ipv4 tcp port 443 established\npass ipv4 tcp syn port 443\n" +
+		"drop ipv4 tcp not syn flags ack/fin,syn,rst,ack\n" +
+		"pass ipv4 gre\n" +
+		"drop ipv4 not established\ndrop ipv4 not proto { icmp, tcp, udp, icmp6 }\n" +
+		"drop ipv4\ndefault pass"
+	if d := cmp.Diff(want, rulesOf(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	remarksHave(t, rep, "changed: |INVALID|does not look at checksums")
+	remarksHave(t, rep, "changed: |RELATED,ESTABLISHED|answers, as of GRE")
+	remarksHave(t, rep, "changed: |-p gre|all their packets are new")
+	if f := rep.Fates; f.Given != 13 || f.Changed != 4 || f.LeftOut != 0 || f.Widened != 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestStatelessStates shows what headers say of connections: what a rule about states passes is
+// told by flags, ports and types, and each kind is said once, beside its first rule.
+func TestStatelessStates(t *testing.T) {
+	text, rep := iptables(t, importer.Rulesets{Stateless: true},
 		save("DROP", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 			"-m conntrack --ctstate INVALID -j DROP", ":c - [0:0]",
 			"-p tcp -m conntrack --ctstate NEW -j c", "-A c -p tcp -m tcp --dport 22 -j ACCEPT",
@@ -344,7 +387,8 @@ func TestStrictRefusesWhatWidens(t *testing.T) {
 		{"-p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT", false},
 		{"-p tcp -m tcp --dport 113 -j REJECT", false},
 		{"-m mark --mark 0x1 -j ACCEPT", false},
-		{"-m state --state ESTABLISHED -j ACCEPT", true},
+		{"-m state --state ESTABLISHED -j ACCEPT", false},
+		{"-m state --state INVALID -j DROP", false},
 		{"-p icmp -m limit --limit 5/sec -j ACCEPT", true},
 		{"-m mark --mark 0x1 -j DROP", true},
 		{"-j NFQUEUE --queue-num 1", true},

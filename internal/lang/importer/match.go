@@ -19,6 +19,7 @@ const (
 	fTTL
 	fDSCP
 	fFragment // whole, first or later fragment; see below
+	fKnown    // 1: of a connection that levee knows
 	numFields
 )
 
@@ -26,6 +27,7 @@ var fieldTop = [numFields]uint64{
 	fEther: 0xffff, fVLAN: 4095, fEtherFrom: 1<<48 - 1, fEtherTo: 1<<48 - 1, fProto: 255,
 	fICMP: 0xffff, fICMP6: 0xffff,
 	fFromPort: 0xffff, fPort: 0xffff, fLen: 65575, fTTL: 255, fDSCP: 63, fFragment: later,
+	fKnown: 1,
 }
 
 // Values of fFragment. A policy tells fragments from whole packets; netfilter tells later
@@ -261,6 +263,10 @@ func (m match) butNot(o *match) (match, bool) {
 			if !isIP {
 				return m, false
 			}
+		case fKnown:
+			if !m.hasTransport() || !m.f[fProto].within(noTracked) {
+				return m, false
+			}
 		case fFromPort, fPort:
 			if !m.hasTransport() {
 				return m, false
@@ -318,6 +324,9 @@ func (m match) settle() match {
 	if m.f[fICMP6] != nil {
 		m = m.with(fProto, just(58)).with(fEther, only6)
 	}
+	if m.f[fKnown] != nil {
+		m = m.with(fProto, noTracked)
+	}
 	if m.hasTransport() {
 		m = m.with(fFragment, between(whole, first))
 	}
@@ -333,7 +342,8 @@ func (m match) settle() match {
 // hasTransport tells whether the match asks for a field of the transport header.
 func (m *match) hasTransport() bool {
 	return m.f[fFromPort] != nil || m.f[fPort] != nil || m.f[fICMP] != nil || m.f[fICMP6] != nil ||
-		m.flags != nil || len(m.notFlags) > 0 || m.fromDyn.ports() || m.toDyn.ports()
+		m.flags != nil || len(m.notFlags) > 0 || m.fromDyn.ports() || m.toDyn.ports() ||
+		m.f[fKnown] != nil
 }
 
 // ports tells whether only packets with ports can match.

@@ -33,6 +33,12 @@ func (m *match) text() string {
 			writeNumbers(&b, n.word, n.f, m.f[n.f])
 		}
 	}
+	if k := m.f[fKnown]; k != nil {
+		if k[0].Lo == 0 {
+			b.WriteString(" not")
+		}
+		b.WriteString(" established")
+	}
 	switch f := m.f[fFragment]; {
 	case f == nil || slices.Equal(f, between(whole, first)) ||
 		slices.Equal(f, between(whole, later)):
@@ -49,7 +55,7 @@ func (m *match) writeEther(b *strings.Builder) {
 	e := m.f[fEther]
 	four, six := true, true
 	isIP := m.f[fProto] != nil || m.f[fTTL] != nil || m.f[fDSCP] != nil || m.f[fFragment] != nil
-	isIP = isIP || m.fromDyn != nil || m.toDyn != nil
+	isIP = isIP || m.f[fKnown] != nil || m.fromDyn != nil || m.toDyn != nil
 	for _, a := range [...]addrMatch{m.from, m.to} {
 		isIP = isIP || a.pos != nil || len(a.neg) > 0
 		if a.pos != nil && !a.pos.dynamic {
@@ -87,6 +93,8 @@ func (m *match) writeProto(b *strings.Builder) {
 	p := m.f[fProto]
 	switch {
 	case p == nil, m.f[fICMP] != nil, m.f[fICMP6] != nil:
+		return
+	case slices.Equal(p, noTracked) && m.f[fKnown] != nil:
 		return
 	case slices.Equal(p, withPorts) && (m.f[fFromPort] != nil || m.f[fPort] != nil):
 		return

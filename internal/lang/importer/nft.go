@@ -19,8 +19,7 @@ import (
 //
 // It returns *Errors when the input is no ruleset, and has then written nothing.
 func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
-	out := newOutput(sourceNames([]Source{in}), "nftables")
-	out.device = opts.Device
+	out := newOutput(sourceNames([]Source{in}), "nftables", opts)
 	n := &nftables{opts: opts, out: out, name: heading(in.Name),
 		tables: map[string]*nftTable{}}
 	if n.name == "" {

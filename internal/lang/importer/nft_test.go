@@ -93,14 +93,24 @@ var nftRules = []struct{ name, expr, want, remark string }{
 	{"nothing at all", ``, "", "decides nothing"},
 	{"continue", `{"continue": null}`, "", ""},
 	{"a map of states",
-		`{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["invalid", {"drop": null}], ["new", {"jump": {"target": "c"}}]]}}}`, "pass tcp flags ack/syn,rst,ack\npass tcp flags syn,ack/fin,syn,rst,ack\n" +
-			"pass tcp flags rst/fin,syn,rst\npass udp from port { 53, 123 } port 1024-65535\n" +
-			"pass icmp type { 0, 14, 16, 18 }\npass icmp6 type 129\n" +
-			"drop tcp flags none/fin,syn,rst,ack\ndrop tcp flags fin/fin,ack\n" +
-			"drop tcp flags fin,syn\ndrop tcp flags syn,rst\ndrop tcp flags fin,rst\n" +
-			"pass tcp syn\npass udp\npass icmp type { 8, 13, 15, 17 }\n" +
-			"pass icmp6 type 128\npass not proto { icmp, tcp, udp, icmp6 }",
-		"changed, widens|established"},
+		`{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["invalid", {"drop": null}], ["new", {"jump": {"target": "c"}}]]}}}`, "fragments track\n" +
+			"pass tcp established\npass udp established\n" +
+			"pass not icmp type { 3, 8, 11-13, 15, 17 } established\n" +
+			"pass not icmp6 type { 1-4, 128, 130-137, 139, 143 } established\n" +
+			"drop tcp not syn not flags ack/fin,syn,rst,ack not established\n" +
+			"drop not icmp type { 3/4, 8, 13, 15, 17 } not established\n" +
+			"drop not icmp6 type { 2, 128, 130-137, 139, 143 } not established\n" +
+			"pass tcp syn\npass tcp flags ack/fin,syn,rst,ack not established\n" +
+			"pass udp not established\npass icmp type { 8, 13, 15, 17 }\n" +
+			"pass icmp6 type { 128, 139 }\npass not proto { icmp, tcp, udp, icmp6 }",
+		"changed: |does not look at checksums"},
+	{"a map of the usual states",
+		`{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["related", {"accept": null}], ["invalid", {"drop": null}]]}}}`,
+		"fragments track\npass established\n" +
+			"drop tcp not syn not flags ack/fin,syn,rst,ack\n" +
+			"drop not icmp type { 3/4, 8, 13, 15, 17 }\n" +
+			"drop not icmp6 type { 2, 128, 130-137, 139, 143 }", ""},
+
 	{"a set that limits a rate", `{"set": {"op": "add", "elem": ` + payload("ip",
 		"saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5, "per": "second", "inv": true}}]}}` + dropped, "# left out", `left out, widens|limit for each element`},
 	{"a set that counts connections",

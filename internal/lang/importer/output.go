@@ -30,8 +30,12 @@ type output struct {
 	names   string // of the inputs
 	tool    string // that printed them
 	clashes map[*chainRule]bool
-	written int // ranges of addresses that rules have in lists while they are read, see narrow
-	dhcp    dhcpFate
+	// states are told by headers (--stateless)
+	stateless bool
+	decided   []match // what is known of these is decided
+	keeps     bool    // a rule asks whether a connection is known
+	written   int     // ranges of addresses in lists of rules that are read, see narrow
+	dhcp      dhcpFate
 }
 
 // namedSet is one set statement.
@@ -41,8 +45,9 @@ type namedSet struct {
 	comments []string // lines above it
 }
 
-func newOutput(names, tool string) *output {
-	return &output{rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
+func newOutput(names, tool string, opts Rulesets) *output {
+	return &output{device: opts.Device, stateless: opts.Stateless,
+		rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
 		clashes: map[*chainRule]bool{}, said: map[string]bool{}, taken: map[string]bool{}}
 }
 
@@ -131,6 +136,10 @@ func (o *output) write(w io.Writer) error {
 	}
 	if o.rep.Sets > 0 {
 		b.WriteByte('\n')
+	}
+	if o.keeps { // conntrack has datagrams put together; answers of DNS are fragments at times
+		b.WriteString("fragments track as \"fragments\"\n")
+		o.rules++
 	}
 	b.Write(o.body.Bytes())
 	b.WriteString(ending)

@@ -13,8 +13,7 @@ import (
 //
 // It returns *Errors when the input is no pf.conf, and has then written nothing.
 func PF(in Source, w io.Writer, opts Rulesets) (Imported, error) {
-	out := newOutput(sourceNames([]Source{in}), "pf")
-	out.device = opts.Device
+	out := newOutput(sourceNames([]Source{in}), "pf", opts)
 	p := &pf{opts: opts, out: out, tables: map[string]*pfTable{},
 		reader: pfReader{name: heading(in.Name), macros: map[string][]pfToken{}}}
 	if p.reader.name == "" {

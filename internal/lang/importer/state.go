@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// An imported policy keeps no connections: the state of a packet is read off its headers. What
-// follows is the state that conntrack of the kernel may give to a packet (nf_conntrack_proto_tcp.c
-// and its neighbours): a rule that passes is written for all packets that may have the state, and
-// one that drops for those that cannot have another one.
+// A policy that keeps no connections (--stateless) reads the state of a packet off its headers.
+// What follows is the state that conntrack of the kernel may give to a packet
+// (nf_conntrack_proto_tcp.c and its neighbours): a rule that passes is written for all packets that
+// may have the state, and one that drops for those that cannot have another one.
 
 // States as conntrack names them.
 const (
@@ -159,7 +159,7 @@ const (
 
 // carryStates narrows the rule to packets whose headers may be of the states it asks for: where it
 // drops, to those that cannot be of another. It is called once the verb is known.
-func (r *chainRule) carryStates(written *int) {
+func (r *chainRule) carryStates(written *int, stateless bool) {
 	states := r.states
 	if states == nil || r.verb == doNothing {
 		return
@@ -183,6 +183,10 @@ func (r *chainRule) carryStates(written *int) {
 			return known
 		}
 		return out
+	}
+	if !stateless {
+		r.carryKnown(restrict)
+		return
 	}
 	if r.verb == doDrop {
 		r.carryDropped(restrict)

@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -22,8 +23,28 @@ const minRun = 8
 
 // rule adds a rule; named says that its label must stay.
 func (o *output) rule(action string, m *match, label string, named bool) {
-	o.dhcp.meet(action, m)
-	o.pending = append(o.pending, statement{action: action, m: *m, label: label, named: named})
+	at := o.plain(*m)
+	o.dhcp.meet(action, &at)
+	o.pending = append(o.pending, statement{action: action, m: at, label: label, named: named})
+	if o.keeps = o.keeps || at.f[fKnown] != nil; action != "count" && slices.ContainsFunc(
+		[]match{{}, match{}.with(fEther, only4), match{}.with(fEther, only6)},
+		func(of match) bool { of = of.and(&known); return of.equal(&at) }) {
+		o.decided = append(o.decided, at)
+	}
+}
+
+// plain is m without the condition that the packet belongs to no connection, where those that do
+// are decided before.
+func (o *output) plain(m match) match {
+	if k := m.f[fKnown]; k == nil || k[0].Lo != 0 || slices.Equal(m.f[fProto], noTracked) {
+		return m
+	}
+	rest := m
+	rest.f[fKnown] = nil
+	if is := rest.with(fKnown, just(1)); slices.ContainsFunc(o.decided, is.within) {
+		return rest
+	}
+	return m
 }
 
 // near writes a rule as a comment.
