@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
-	agent-proof soak gen-proof kernels kernels-long packages packages-test boot-test release \
+	agent-proof soak gen-proof kernels kernels-long packages packages-test boot-test life-test release \
 	release-files release-test dashboard-proof
 
 help:
@@ -33,7 +33,8 @@ help:
 	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
 	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13, rpm (root; four minutes)'
-	@echo 'make release KEY=FINGERPRINT  both, then packages, image and apt repository, signed, in bin/release (root)'
+	@echo 'make life-test   install to purge in Debian 12 and 13 under systemd in qemu, in three orders (root; fifteen minutes)'
+	@echo 'make release KEY=FINGERPRINT  all three, then packages, image and apt repository, signed, in bin/release (root)'
 	@echo 'make release-files KEY=FINGERPRINT  the same without the tests; make release-test tries it with a key of its own'
 	@echo 'make boot-test   boot Debian 13 twice with systemd in qemu: no gap, and entries kept (root; five minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
@@ -119,8 +120,13 @@ boot-test:
 	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
 	scripts/boot-test
 
+life-test:
+	@scripts/deps packages boot
+	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
+	scripts/life-test
+
 # What is offered is what was tested. APT names a repository that was made before, whose packages stay.
-release: packages-test boot-test
+release: packages-test boot-test life-test
 	@$(MAKE) --no-print-directory release-files
 
 release-files:
