@@ -59,6 +59,7 @@ type Figures struct {
 	Rank       int          `json:"rank,omitempty"`
 	RankShared bool         `json:"rank_shared,omitempty"`
 	ToXDPDrop  *flood.Ratio `json:"to_xdp_drop"`
+	ToXDPRead  *flood.Ratio `json:"to_xdp_read"`
 	ToLevee    *flood.Ratio `json:"to_levee"`
 }
 
@@ -141,9 +142,10 @@ func (r *Report) summarise() {
 		for i, family := range families {
 			f := g.of(family)
 			f.ToXDPDrop = f.over(r.Rung(contender.XDPDrop().Name()).of(family))
+			f.ToXDPRead = f.over(r.Rung(contender.XDPRead().Name()).of(family))
 			f.ToLevee = f.over(r.Rung("levee").of(family))
 			if i == 0 {
-				g.ToXDPDrop, g.ToLevee = f.ToXDPDrop, f.ToLevee
+				g.ToXDPDrop, g.ToXDPRead, g.ToLevee = f.ToXDPDrop, f.ToXDPRead, f.ToLevee
 				g.Rank, g.RankShared = f.Rank, f.RankShared
 			}
 		}

@@ -23,6 +23,7 @@ func (o *Options) known() []*Rung {
 	return []*Rung{
 		rung(contender.XDPDrop(), groupPlace, false),
 		rung(contender.Levee(o.PolicyName, o.Policy), groupRules, false),
+		rung(contender.XDPRead(), groupPlace, false),
 		rung(contender.XDPFilter(), groupRules, false),
 		rung(contender.TCDrop(), groupPlace, false),
 		rung(contender.XDPGenericDrop(), groupPlace, false),

@@ -58,7 +58,7 @@ func (r *Report) table(t *bench.Text, family string) {
 	}
 	t.Table(0, func(w io.Writer) {
 		fmt.Fprintln(w, "\trung\tMpps\t95 % interval\tns\tof xdp drop\t95 % interval\tby "+
-			"medians\tlevee does\tcycles\tCPU\tapplication")
+			"medians\tof xdp read\tlevee does\tcycles\tCPU\tapplication")
 		for _, g := range r.sorted(family) {
 			f := g.of(family)
 			fmt.Fprintln(w, f.place()+"\t"+g.Name+"\t"+f.row())
@@ -103,7 +103,7 @@ func (f *Figures) row() string {
 		atLeast = ">="
 	}
 	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-",
-		"-", "-", "-", "-", "-", "-"}
+		"-", "-", "-", "-", "-", "-", "-"}
 	if f.Interval != nil {
 		cells[1] = mpps(f.Interval[0]) + "-" + mpps(f.Interval[1])
 	}
@@ -113,17 +113,20 @@ func (f *Figures) row() string {
 			cells[4] = fmt.Sprintf("%.3f-%.3f", i[0], i[1])
 		}
 	}
+	if x := f.ToXDPRead; x != nil {
+		cells[6] = fmt.Sprintf("%.3f", x.Least)
+	}
 	if l := f.ToLevee; l != nil {
-		cells[6] = fmt.Sprintf("%.2f x", 1/l.Least)
+		cells[7] = fmt.Sprintf("%.2f x", 1/l.Least)
 	}
 	if f.CyclesPerPacket != nil {
-		cells[7] = fmt.Sprintf("%.0f", *f.CyclesPerPacket)
+		cells[8] = fmt.Sprintf("%.0f", *f.CyclesPerPacket)
 	}
 	if f.ReceivingCPU != nil && f.ApplicationCPU != nil {
-		cells[8] = fmt.Sprintf("%.0f+%.0f %%", 100**f.ReceivingCPU, 100**f.ApplicationCPU)
+		cells[9] = fmt.Sprintf("%.0f+%.0f %%", 100**f.ReceivingCPU, 100**f.ApplicationCPU)
 	}
 	if f.ReachedPPS != nil {
-		cells[9] = mpps(*f.ReachedPPS)
+		cells[10] = mpps(*f.ReachedPPS)
 	}
 	return strings.Join(cells, "\t")
 }

@@ -1,11 +1,15 @@
 package contender
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
 	"levee/examples"
 	"levee/internal/lab"
@@ -45,7 +49,7 @@ func install(t *testing.T, d Defence, s Site) {
 
 func defences() []Defence {
 	return []Defence{
-		XDPDrop(), Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
+		XDPDrop(), XDPRead(), Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
 		NFTStateful(), IPTablesStateful(), TCDrop(), XDPGenericDrop(), NFTOneRule(testPort),
 		IPTablesRaw(testPort),
 		IPTablesInput(testPort), SocketFilter(),
@@ -74,6 +78,32 @@ func TestEachDefenceIsInstalledTwiceAndLeavesNothing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The rung beside which a filter's own cost is seen was missing: an empty program reads nothing.
+func TestTheReadingProgramDropsEveryPacketAndReadsItsWords(t *testing.T) {
+	body := reading()
+	loads := 0
+	for _, ins := range body {
+		if ins.OpCode.Class() == asm.LdXClass && ins.OpCode.Size() == asm.DWord {
+			loads++
+		}
+	}
+	if loads != readBytes/8 {
+		t.Errorf("%d loads of 8 bytes for %d", loads, readBytes)
+	}
+	labtest.NeedRoot(t)
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: body,
+		License: "GPL"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, n := range []int{14, 15, 60, 63, 64, 65, 1500} {
+		if got, _, err := p.Test(bytes.Repeat([]byte{0xff}, n)); err != nil || got != xdpDropped {
+			t.Errorf("%d bytes: %d, %v", n, got, err)
+		}
 	}
 }
 

@@ -13,29 +13,66 @@ import (
 )
 
 // XDPDrop is an XDP program that does nothing but drop: what nobody can beat on the same path.
-func XDPDrop() Defence { return &xdpDrop{} }
+func XDPDrop() Defence {
+	return &xdpDrop{name: "xdp drop",
+		what: "an empty XDP program that drops, in the driver; counted by the driver",
+		body: asm.Instructions{asm.Mov.Imm(asm.R0, xdpDropped), asm.Return()}}
+}
+
+// XDPRead is an XDP program that reads the first 64 bytes of a packet and drops it: what nobody can
+// beat who looks at packets. The bytes come to its core as the sender's core has left them.
+func XDPRead() Defence {
+	return &xdpDrop{name: "xdp read",
+		what: "an XDP program that reads the first 64 bytes, or what a shorter packet has in whole " +
+			"words, and drops, in the driver; counted by the driver",
+		body: reading()}
+}
+
+// reading is XDPRead's program: words as long as the packet has them, whose sum goes into the
+// verdict and is taken out of it again.
+func reading() asm.Instructions {
+	const word, block = 8, 5 // bytes, and instructions for each
+	body := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // data of struct xdp_md
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
+		asm.Mov.Imm(asm.R0, 0),
+	}
+	for at := int16(0); at < readBytes; at += word {
+		toEnd := (readBytes-at)/word*block - 3
+		body = append(body,
+			asm.Mov.Reg(asm.R4, asm.R2),
+			asm.Add.Imm(asm.R4, int32(at)+word),
+			asm.Instruction{OpCode: asm.JGT.Op(asm.RegSource), Dst: asm.R4, Src: asm.R3,
+				Offset: toEnd},
+			asm.LoadMem(asm.R5, asm.R2, at, asm.DWord),
+			asm.Or.Reg(asm.R0, asm.R5))
+	}
+	return append(body, asm.And.Imm(asm.R0, 0), asm.Or.Imm(asm.R0, xdpDropped), asm.Return())
+}
+
+const readBytes = 64
 
 type xdpDrop struct {
 	counted
-	link link.Link
+	name, what string
+	body       asm.Instructions
+	link       link.Link
 }
 
-func (*xdpDrop) Name() string  { return "xdp drop" }
-func (*xdpDrop) Hook() Hook    { return XDP }
-func (*xdpDrop) Rules() string { return "" }
-func (*xdpDrop) Describe() string {
-	return "an empty XDP program that drops, in the driver; counted by the driver"
-}
+func (x *xdpDrop) Name() string     { return x.name }
+func (*xdpDrop) Hook() Hook         { return XDP }
+func (*xdpDrop) Rules() string      { return "" }
+func (x *xdpDrop) Describe() string { return x.what }
 
 func (x *xdpDrop) Install(_ context.Context, s Site) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "levee_drop",
 		Type:         ebpf.XDP,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpDropped), asm.Return()},
+		Instructions: x.body,
 		License:      "GPL",
 	})
 	if err != nil {
-		return kernel.LoadError("load the empty program", err)
+		return kernel.LoadError("load the program of "+x.name, err)
 	}
 	defer p.Close()
 	if x.link, err = attachXDP(p, s, link.XDPDriverMode); err != nil {
