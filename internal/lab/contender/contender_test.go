@@ -49,7 +49,8 @@ func install(t *testing.T, d Defence, s Site) {
 
 func defences() []Defence {
 	return []Defence{
-		XDPDrop(), XDPRead(), Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
+		XDPDrop(), XDPRead(),
+		Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
 		NFTStateful(), IPTablesStateful(), TCDrop(), XDPGenericDrop(), NFTOneRule(testPort),
 		IPTablesRaw(testPort),
 		IPTablesInput(testPort), SocketFilter(),

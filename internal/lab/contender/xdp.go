@@ -23,8 +23,8 @@ func XDPDrop() Defence {
 // beat who looks at packets. The bytes come to its core as the sender's core has left them.
 func XDPRead() Defence {
 	return &xdpDrop{name: "xdp read",
-		what: "an XDP program that reads the first 64 bytes, or what a shorter packet has in whole " +
-			"words, and drops, in the driver; counted by the driver",
+		what: "an XDP program that reads the first 64 bytes, or what a shorter packet has in " +
+			"whole words, and drops, in the driver; counted by the driver",
 		body: reading()}
 }
 

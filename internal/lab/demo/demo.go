@@ -10,9 +10,7 @@ import (
 
 	"levee/examples"
 	"levee/internal/kernel"
-	"levee/internal/lab"
 	"levee/internal/lab/contender"
-	"levee/internal/lab/gen"
 	"levee/internal/packet"
 )
 
@@ -24,39 +22,43 @@ type Options struct {
 	// Policy is nil for that of examples/service.levee, or where the kernel has no program at
 	// egress, of examples/service.levee. The nftables rules are for the same service.
 	Policy  []byte
-	Name    string        // its file name
-	Capture string        // a SYN flood to replay; empty: the default one, if it is there
-	Rate    float64       // of the flood in packets a second, 0 for 2.5 million
-	Act     time.Duration // how long an act counts, 0 for 10 s
+	Name    string  // its file name
+	Capture string  // a SYN flood to replay in place of packets of all kinds, if any
+	Rate    float64 // the highest rate of the flood to try, packets a second; 0 for what goes
 	Seed    uint64
 	Picture string // file to write the final screen to as SVG, if any
+
+	pace pace // of tests
 }
 
-// What a demo has if nothing else is said.
+// What a service gets if nothing else is said.
 const (
 	ServicePort = 80
 	UDPPort     = 443   // where it answers datagrams
 	PerSecond   = 200   // requests by all visitors together
-	DefaultRate = 2.5e6 // of the flood, in packets a second
+	DefaultRate = 2.5e6 // of a flood that has one rate, in packets a second
 )
 
-const (
-	quietTime   = 3 * time.Second
-	settleTime  = time.Second // between acts, so that none pays for the one before it
-	defaultAct  = 10 * time.Second
-	redrawEvery = 250 * time.Millisecond
+// rank is what a process of the demo goes before.
+type rank struct {
+	first uint32 // its real-time priority; 0: none, nice counts
+	nice  int    // also where a control group has no budget for real time
+}
 
-	// Visitors, and what receives for them, come before the flood, with which they share the
-	// world's core: in the world they have machines of their own. All are above what else runs on
-	// this machine.
-	visitorsNice, floodNice, serviceNice = -15, -10, -15
+// Visitors, and what receives for them, come before the flood, with which they share the world's
+// core: in the world they have machines of their own. Nothing else that runs on this machine takes
+// time from them. The service has a core as other servers have, with all that they run, and
+// receiving goes before it.
+const receivingFirst, floodNice = 3, -10
+
+var (
+	visitorsRank = rank{2, -15}
+	floodRank    = rank{1, floodNice}
+	serviceRank  = rank{0, -15}
 )
 
-// ErrNotHeld says that the service was not held with levee: the answer of the demo is no.
-var ErrNotHeld = errors.New("the service was not held with levee")
-
-// Run plays the demo. It needs root. It returns ErrNotHeld after the table if levee did not hold
-// the service, and an error of ctx, having removed everything, if it was interrupted.
+// Run plays the demo. It needs root. It returns an error of ctx, having removed everything, if it
+// was interrupted.
 func Run(ctx context.Context, o Options) (err error) {
 	if os.Geteuid() != 0 {
 		return kernel.Refuse(os.ErrPermission,
@@ -83,11 +85,8 @@ func (o *Options) complete() {
 	if o.Policy == nil {
 		o.Policy, o.Name = examples.Service, examples.ServiceName
 	}
-	if o.Rate == 0 {
-		o.Rate = DefaultRate
-	}
-	if o.Act == 0 {
-		o.Act = defaultAct
+	if o.pace == (pace{}) {
+		o.pace = usualPace
 	}
 }
 
@@ -95,168 +94,116 @@ func (o *Options) complete() {
 type play struct {
 	Options
 	*Stage
-	screen *screen
-	waves  []wave
+	screen   *screen
+	outcomes outcomes
+	flood    *flood
+	bound    time.Duration // within which a request has to be answered
 }
 
-// run starts service and visitors, plays the acts and judges.
-func (s *play) run(ctx context.Context) (err error) {
-	replay, err := capture(s.Capture, s.Service(packet.IPv4))
-	if err != nil {
+// run starts service, visitors and the flood, measures the machine, plays the acts and tells what
+// each held.
+func (p *play) run(ctx context.Context) error {
+	p.screen = newScreen(p.Out, p.Terminal, p.intro())
+	err := p.Populated(ctx, packet.IPv4, PerSecond, p.outcomes.add, func() (err error) {
+		if p.flood, err = p.startFlood(ctx, p.Seed, p.Capture); err != nil {
+			return err
+		}
+		err = p.acts(ctx)
+		if ended := p.flood.stop(); ctx.Err() == nil {
+			err = errors.Join(err, ended) // what was interrupted did not end well
+		}
 		return err
-	}
-	s.waves = waves(s.World, s.Rate, s.Seed, replay)
-	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
-	s.screen.load = loadAverage()
-	err = s.Populated(ctx, packet.IPv4, PerSecond, s.screen.request,
-		func() error { return s.acts(ctx) })
+	})
 	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	if err != nil {
 		return err
 	}
-	return s.end()
+	return p.screen.end(p.Picture)
 }
 
-// acts plays the quiet beginning and the three acts.
-func (s *play) acts(ctx context.Context) error {
-	stop := s.screen.refresh()
-	defer stop()
-	nft := contender.NFTStateful()
-	all := []struct {
+// acts measures the machine and plays the three acts.
+func (p *play) acts(ctx context.Context) error {
+	p.screen.now("the service without a flood")
+	quiet, bound, err := p.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	p.bound = bound
+	p.screen.now("the machine alone")
+	most, err := p.carried(ctx)
+	if err != nil {
+		return err
+	}
+	p.screen.machine(quiet, bound, most)
+	for _, a := range []struct {
 		title   string
 		defence contender.Defence
-		flood   bool
 	}{
-		{"quiet", contender.Nothing(), false},
-		{"no defence", contender.Nothing(), true},
-		{"nftables", nft, true},
-		{"levee", contender.Levee(s.Name, s.Policy), true},
-	}
-	for _, a := range all {
-		if err := s.act(ctx, s.screen.column(a.title), a.defence, a.flood); err != nil {
+		{"no defence", contender.Nothing()},
+		{"nftables", contender.NFTStateful()},
+		{"levee", contender.Levee(p.Name, p.Policy)},
+	} {
+		if err := p.act(ctx, a.title, a.defence); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// act plays one act: defence up, flood on, count, flood off, defence down.
-func (s *play) act(ctx context.Context, c *column, d contender.Defence, flood bool) (err error) {
-	site := contender.Site{Host: s.Server, Device: s.Server.Devices[0].Name}
+// act plays one act: defence up, floods, defence down.
+func (p *play) act(ctx context.Context, title string, d contender.Defence) (err error) {
+	a := p.screen.act(title, newSearch(p.top()))
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
-	if err := d.Install(ctx, site); err != nil {
+	if err := d.Install(ctx, p.site()); err != nil {
 		if errors.Is(err, contender.ErrMissing) {
-			s.screen.missing(c, err)
+			p.screen.missing(a, err)
 			return nil
 		}
 		return err
 	}
-	m := &meter{play: s, column: c, defence: d}
-	if err := m.begin(ctx); err != nil {
-		return err
-	}
-	// A request counts if its visitor's Patience ends before the flood does.
-	counted := s.Act
-	if !flood {
-		counted = min(quietTime, s.Act)
-	}
-	now := int64(kernel.Monotonic())
-	s.screen.count(c, now, now+counted.Nanoseconds())
-	meterDone := make(chan error, 1)
-	meterCtx, stopMeter := context.WithCancel(ctx)
-	go func() { meterDone <- m.run(meterCtx) }()
-	if flood {
-		err = sendAll(ctx, s.waves, counted+Patience, func(what string) { s.screen.wave(what) })
-	} else {
-		err = lab.Sleep(ctx, counted+Patience)
-	}
-	stopMeter()
-	err = errors.Join(err, <-meterDone)
-	if err != nil {
-		return err
-	}
-	s.screen.close(c)
-	return lab.Sleep(ctx, settleTime)
-}
-
-// meter follows the counters of one act.
-type meter struct {
-	*play
-	column  *column
-	defence contender.Defence
-	first   counts
-	last    counts
-}
-
-// counts are read now and then.
-type counts struct {
-	at                         int64
-	received, refused, dropped uint64
-}
-
-func (m *meter) begin(ctx context.Context) (err error) {
-	m.first, err = m.read(ctx)
-	m.last = m.first
-	return err
-}
-
-// run reads the counters about once a second until ctx ends; for nftables that starts a program,
-// which costs the machine something.
-func (m *meter) run(ctx context.Context) error {
-	for lab.Sleep(ctx, time.Second) == nil {
-		now, err := m.read(ctx)
-		if ctx.Err() != nil {
-			break
-		}
+	for step, all, more := a.search.next(); more; step, all, more = a.search.next() {
+		p.screen.now(fmt.Sprintf("%s, %s packets/s", title, SI(rateOf(step))))
+		t, err := p.try(ctx, d, step, all)
 		if err != nil {
 			return err
 		}
-		m.screen.rates(m.column, m.last, now)
-		m.last = now
+		p.screen.tried(a, t)
 	}
 	return nil
 }
 
-func (m *meter) read(ctx context.Context) (c counts, err error) {
-	err = m.Server.Do(func() error {
-		v, err := lab.Counters(m.Server.Devices[0].Name)
-		c.received = v[contender.Received]
-		return err
-	})
-	if err != nil {
-		return c, err
+// top is the highest step to try.
+func (p *play) top() int {
+	if p.Rate == 0 {
+		return lastStep
 	}
-	err = m.World.Do(func() error {
-		c.refused, err = lab.SentButDropped(m.World.Devices[0].Name)
-		return err
-	})
-	if err != nil {
-		return c, err
-	}
-	c.at = int64(kernel.Monotonic())
-	c.dropped, err = m.defence.Dropped(ctx)
-	return c, err
+	return stepBelow(p.Rate)
+}
+
+// site is where the defences stand.
+func (p *play) site() contender.Site {
+	return contender.Site{Host: p.Server, Device: p.Server.Devices[0].Name}
 }
 
 // intro is what is said before the table.
-func (s *play) intro(replay *gen.Replay) []string {
-	in, out := s.Server.Devices[0], s.World.Devices[0]
-	lines := []string{
-		fmt.Sprintf("A web service at %s, %d requests a second by %d visitors, each waits %v "+
-			"at most.", in.IPv4.Addr(), PerSecond, len(out.Clients4), Patience),
-		"Each page is rendered anew, about 0.7 ms of work; lighter pages survive without a " +
-			"defence, more slowly.",
-		fmt.Sprintf("The flood comes in by the same device, %s packets a second from 268 million "+
-			"forged sources:", SI(s.Rate)),
+func (p *play) intro() []string {
+	in, out := p.Server.Devices[0], p.World.Devices[0]
+	flood := "UDP, SYN, ACK, RST, FIN, echo and fragments, 268 million forged sources"
+	if p.Capture != "" {
+		flood = p.Capture + ", replayed"
 	}
-	for _, w := range s.waves {
-		lines = append(lines, "  "+w.name)
+	return []string{
+		fmt.Sprintf("A web service at %s, %d requests a second by %d visitors. Each page is "+
+			"rendered anew,", in.IPv4.Addr(), PerSecond, len(out.Clients4)),
+		"about 0.7 ms of work; lighter pages survive without a defence, more slowly.",
+		"The flood comes in by the same device: " + flood + ".",
+		fmt.Sprintf("The service is held while %.0f %% of the requests are answered within %d ms "+
+			"of the p99 without it.", heldShare*100, heldExtra.Milliseconds()),
+		fmt.Sprintf("Core %d is the server's: receiving, which comes first, and the service. "+
+			"Core %d is the world's.", Core(in), Core(out)),
+		"nftables: synproxy, conntrack, and what needs no state at netdev ingress.",
+		fmt.Sprintf("levee: %s, XDP in the driver.", p.Name),
 	}
-	const nft = "synproxy, conntrack, and what needs no state at netdev ingress"
-	return append(lines,
-		fmt.Sprintf("Core %d is the server's: receiving, which comes first as soft interrupts "+
-			"do, and the service. Core %d is the world's.", Core(in), Core(out)),
-		fmt.Sprintf("nftables: %s. levee: %s, XDP in the driver.", nft, s.Name))
 }

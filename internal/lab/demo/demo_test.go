@@ -45,8 +45,23 @@ func testOptions(out io.Writer) Options {
 	if err != nil {
 		panic(err)
 	}
-	return Options{Self: []string{self, "role"}, Out: out, Act: 300 * time.Millisecond,
-		Rate: 50_000}
+	return Options{Self: []string{self, "role"}, Out: out, Rate: LowestRate,
+		pace: pace{100 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}}
+}
+
+// That the demo ran is all that its exit status says: on a busy machine it failed.
+func TestDemoRunsWhateverIsHeld(t *testing.T) {
+	labtest.NeedRoot(t)
+	var out bytes.Buffer
+	if err := Run(t.Context(), testOptions(&out)); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{"Without a flood: p50 ", "held up to, packets/s ",
+		"Held up to packets/s: levee ", ", no defence "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
 }
 
 // watcher is an output that closes seen once it holds a text.
@@ -111,7 +126,7 @@ func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
 	labtest.NeedRoot(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out := watch("no defence")
+	out := watch("no defence ")
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, testOptions(out)) }()
 	select {
@@ -141,7 +156,7 @@ func TestWhatAKilledDemoLeftIsSweptByTheNextLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := watch("no defence")
+	out := watch("no defence ")
 	cmd := exec.Command(self, "demo")
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

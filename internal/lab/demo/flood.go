@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
 	"os"
 	"runtime"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/lab"
 	"levee/internal/lab/gen"
 	"levee/internal/packet"
 )
@@ -54,16 +51,6 @@ var (
 	}
 )
 
-// wave is one kind of flood and its share of an act.
-type wave struct {
-	name  string
-	share float64
-	gen.Config
-}
-
-// defaultCapture is looked for when no capture is named.
-const defaultCapture = "../shared/data/pcap/synflood-spoofed.pcap"
-
 // Spoofed aims a flood at an address, from 268 million sources or more and all ports that clients
 // have.
 func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
@@ -72,56 +59,6 @@ func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
 		f.FromPorts = gen.PortRange(1024, 65535)
 	}
 	return f
-}
-
-// waves is what an act sends, one after the other: the generator has one core. replay is nil where
-// no capture is at hand.
-func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wave {
-	d := world.Devices[0]
-	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate,
-		Seed: seed}
-	var w []wave
-	for _, k := range Kinds {
-		share := 1.0
-		switch k.Name {
-		case "udp", "syn", "syn-options", "ack", "udp-open", "icmp":
-		case "mixture":
-			share = 2
-		default:
-			continue // in the mixture
-		}
-		c := base
-		for _, f := range k.Floods {
-			c.Floods = append(c.Floods, Spoofed(f, d.Peer.IPv4))
-		}
-		w = append(w, wave{k.What, share, c})
-	}
-	if replay != nil {
-		c := base
-		c.Replay, c.Rate = replay, 0
-		w = append(w, wave{"a captured SYN flood, replayed as fast as it goes", 0.5, c})
-	}
-	return w
-}
-
-// sendAll sends the waves for a time in all.
-func sendAll(ctx context.Context, ws []wave, total time.Duration, tell func(string)) error {
-	var shares float64
-	for _, w := range ws {
-		shares += w.share
-	}
-	var errs []error
-	for _, w := range ws {
-		if ctx.Err() != nil {
-			break
-		}
-		tell(w.name)
-		w.Duration = time.Duration(float64(total) * w.share / shares)
-		_, err := Send(ctx, w.Config)
-		errs = append(errs, err)
-	}
-	tell("")
-	return errors.Join(errs...)
 }
 
 // Send sends a flood, after the visitors, with whom it shares the world's core.
@@ -142,16 +79,9 @@ func Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
 const maxCapture = 64 << 20
 
 // capture reads a capture of IPv4 TCP and aims it at the service; everything else about the packets
-// stays as it was recorded. A capture that nobody named need not be there.
+// stays as it was recorded.
 func capture(path string, to netip.AddrPort) (*gen.Replay, error) {
-	named := path != ""
-	if !named {
-		path = defaultCapture
-	}
 	f, err := os.Open(path)
-	if !named && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the capture: %w", err)
 	}

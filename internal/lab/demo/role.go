@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,7 @@ const (
 	roleVisitors = "visitors" // ADDRESS REQUESTS-A-SECOND SOURCE...
 	roleHost     = "host"     // ADDRESS RESOLVER...
 	roleCrowd    = "crowd"    // ADDRESS SOURCE...
+	roleFlood    = "flood"    // DEVICE CORE ADDRESS SEED CAPTURE
 )
 
 // Role is what such a process does. It ends when stdin does, which is when its parent has ended,
@@ -34,6 +36,9 @@ const (
 func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) < 2 {
 		return errors.New("a role of the demo is started by `levee lab demo`, not by hand")
+	}
+	if args[0] == roleFlood {
+		return flooder(ctx, args[1:], stdin, stdout)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,19 +94,22 @@ func addresses(words []string) (list []netip.Addr, err error) {
 type child struct {
 	role   string
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	stdout *bufio.Scanner
 	stderr *strings.Builder
 }
 
-// start starts a role on a host of the lab, on one core, with a niceness.
-func start(ctx context.Context, self []string, h *lab.Host, cpu, nice int, role ...string) (*child,
-	error) {
+// start starts a role on a host of the lab, on one core, with a rank.
+func start(ctx context.Context, self []string, h *lab.Host, cpu int, r rank, role ...string) (
+	*child, error) {
 	args := append(append([]string(nil), self[1:]...), role...)
 	c := &child{role: role[0], cmd: h.Command(ctx, self[0], args...), stderr: new(strings.Builder)}
 	// One core each: more threads would only take turns.
 	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	c.cmd.Stderr = c.stderr
+	// A session of its own is also a group of its own for the scheduler (sched(7), autogroup): what
+	// a process of another session takes is weighed against the group, whatever its threads' nice.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -111,23 +119,29 @@ func start(ctx context.Context, self []string, h *lab.Host, cpu, nice int, role 
 		return nil, err
 	}
 	c.stdin, c.stdout = stdin, bufio.NewScanner(stdout)
-	if err := onCore(cpu, nice, c.cmd.Start); err != nil {
+	if err := onCore(cpu, r, c.cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting the %s: %w", c.role, err)
 	}
+	// Not there in kernels without these groups.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", c.cmd.Process.Pid),
+		strconv.AppendInt(nil, int64(r.nice), 10), 0)
 	return c, nil
 }
 
-// onCore runs f on one core with a niceness; processes that f starts inherit both.
-func onCore(cpu, nice int, f func() error) error {
+// onCore runs f on one core with a rank; processes that f starts inherit both.
+func onCore(cpu int, r rank, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends, and its niceness with it
+		runtime.LockOSThread() // never unlocked: the thread ends, and its rank with it
 		err := kernel.RunOn(cpu)
 		if err == nil {
-			err = unix.Setpriority(unix.PRIO_PROCESS, 0, nice) // of this thread alone
+			err = unix.Setpriority(unix.PRIO_PROCESS, 0, r.nice) // of this thread alone
+		}
+		if err == nil && r.first > 0 {
+			_ = kernel.GoFirst(0, r.first) // a group may have no budget: then nice has to do
 		}
 		if err != nil {
-			done <- fmt.Errorf("running with niceness %d: %w", nice, err)
+			done <- fmt.Errorf("running with niceness %d: %w", r.nice, err)
 			return
 		}
 		done <- f()

@@ -3,310 +3,203 @@ package demo
 import (
 	"fmt"
 	"io"
-	"slices"
+	"os"
 	"strings"
-	"sync"
 	"time"
+
+	"levee/internal/report"
 )
 
-// screen is the table: a column for each act, redrawn in place on a terminal, a line now and then
-// in a pipe. Its methods may be called from several goroutines.
+// screen is the table: a column for each act, redrawn in place on a terminal, a line for each flood
+// in a pipe.
 type screen struct {
 	out      io.Writer
 	terminal bool
 	intro    []string
-	mu       sync.Mutex
-	columns  []*column
 	doing    string
-	load     float64 // of the machine before the demo
-	drawn    int     // lines of the table on the terminal
+	columns  []*column
+	drawn    int // lines of the table on the terminal
 }
 
 // column is one act.
 type column struct {
-	title    string
-	missing  string
-	from, to int64     // requests due from..to count, ns of the monotonic clock
-	latency  []float64 // of the answered ones, ms
-	failed   int
-	bySlice  [][2]int  // answered and all, each sliceTime of the act
-	offered  []float64 // packets a second, each reading
-	refused  []float64
-	dropped  []float64
-	open     bool
+	title   string
+	missing string
+	search  *search
+	trials  []trial
 }
-
-// sliceTime is the width of one bar.
-const sliceTime = 500 * time.Millisecond
 
 func newScreen(out io.Writer, terminal bool, intro []string) *screen {
 	s := &screen{out: out, terminal: terminal, intro: intro}
-	fmt.Fprintln(out, strings.Join(intro, "\n")+"\n")
+	fmt.Fprintln(out, strings.Join(intro, "\n"))
 	return s
 }
 
-func (s *screen) column(title string) *column {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := &column{title: title}
+// machine takes what was measured of the machine.
+func (s *screen) machine(quiet served, bound time.Duration, most float64) {
+	p50, _ := quiet.percentile(50)
+	line := fmt.Sprintf("Without a flood: p50 %s, p99 %s. A program of XDP that drops all takes "+
+		"%s packets/s here.", ms(p50), ms(bound-heldExtra), SI(most))
+	s.erase()
+	s.intro = append(s.intro, line)
+	fmt.Fprintln(s.out, line+"\n")
+}
+
+func (s *screen) act(title string, find *search) *column {
+	c := &column{title: title, search: find}
 	s.columns = append(s.columns, c)
 	return c
 }
 
 func (s *screen) missing(c *column, why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	c.missing = why.Error()
-}
-
-// count opens a column for requests that are due within from..to.
-func (s *screen) count(c *column, from, to int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.from, c.to, c.open = from, to, true
-	c.bySlice = make([][2]int, (to-from+int64(sliceTime)-1)/int64(sliceTime))
-	s.doing = ""
-}
-
-func (s *screen) close(c *column) {
-	s.mu.Lock()
-	c.open = false
-	s.mu.Unlock()
 	if !s.terminal {
-		s.plain()
+		fmt.Fprintf(s.out, "%-10s  %s\n", c.title, c.missing)
 	}
 }
 
-func (s *screen) wave(what string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// now says what is being done.
+func (s *screen) now(what string) {
 	s.doing = what
-}
-
-// request takes the outcome of one request into the column that was open when it was due.
-func (s *screen) request(r Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.columns {
-		if r.Due < c.from || r.Due >= c.to {
-			continue
-		}
-		i := (r.Due - c.from) / int64(sliceTime)
-		c.bySlice[i][1]++
-		if r.NS == 0 {
-			c.failed++
-			return
-		}
-		c.bySlice[i][0]++
-		c.latency = append(c.latency, float64(r.NS)/1e6)
-		return
+	if s.terminal {
+		s.draw()
 	}
 }
 
-// rates takes two readings of the counters.
-func (s *screen) rates(c *column, before, now counts) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seconds := float64(now.at-before.at) / 1e9
-	if seconds <= 0 {
-		return
+// tried takes a flood into its act.
+func (s *screen) tried(c *column, t trial) {
+	c.trials = append(c.trials, t)
+	c.search.add(t.step, t.held, t.less)
+	if s.terminal {
+		return // drawn with what comes next
 	}
-	per := func(a, b uint64) float64 { return float64(a-b) / seconds }
-	c.refused = append(c.refused, per(now.refused, before.refused))
-	c.offered = append(c.offered, per(now.received, before.received)+per(now.refused,
-		before.refused))
-	c.dropped = append(c.dropped, per(now.dropped, before.dropped))
-}
-
-// refresh redraws until stop is called.
-func (s *screen) refresh() (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	every := redrawEvery
-	if !s.terminal {
-		every = time.Second
+	verdict := "held"
+	if !t.held {
+		verdict = "not held"
 	}
-	go func() {
-		defer close(done)
-		t := time.NewTicker(every)
-		defer t.Stop()
-		for {
-			select {
-			case <-quit:
-				return
-			case <-t.C:
-				if s.terminal {
-					s.draw()
-				} else {
-					s.plain()
-				}
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
+	fmt.Fprintf(s.out, "%-10s  %8s packets/s: %s of the requests in time, %s\n", c.title,
+		SI(t.rate), percent(t.share), verdict)
 }
 
 // draw puts the table where the last one was.
 func (s *screen) draw() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lines := s.table()
 	var b strings.Builder
+	s.eraser(&b)
+	lines := append(s.table(), "", "now: "+s.doing)
 	b.WriteString("\x1b[?7l") // a line that is too long for the terminal is cut, not wrapped
-	if s.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
-	}
-	for _, l := range lines {
-		b.WriteString(l + "\x1b[K\n")
-	}
+	b.WriteString(strings.Join(lines, "\n") + "\n")
 	b.WriteString("\x1b[?7h")
 	s.drawn = len(lines)
 	io.WriteString(s.out, b.String()) // a terminal that is gone is no reason to stop
 }
 
-// plain prints one line about the column that is open.
-func (s *screen) plain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.columns {
-		if c.open {
-			fmt.Fprintf(s.out, "%-10s  answered %s, p99 %s, offered %s/s, dropped by rules %s/s, "+
-				"lost before them %s/s\n",
-				c.title, c.answered(), c.p(99), last(c.offered), last(c.dropped), last(c.refused))
-		}
+// erase takes the table from the terminal.
+func (s *screen) erase() {
+	var b strings.Builder
+	s.eraser(&b)
+	io.WriteString(s.out, b.String())
+}
+
+func (s *screen) eraser(b *strings.Builder) {
+	if s.drawn > 0 {
+		fmt.Fprintf(b, "\x1b[%dA\x1b[J", s.drawn)
+		s.drawn = 0
 	}
 }
 
-// table is the screen as lines.
+// end prints the table for the last time, the sentences, and the picture, if it has a path.
+func (s *screen) end(picture string) error {
+	s.erase()
+	lines := append(s.table(), "")
+	lines = append(lines, verdict(s.columns)...)
+	if !s.terminal {
+		fmt.Fprintln(s.out)
+	}
+	if _, err := fmt.Fprintln(s.out, strings.Join(lines, "\n")); err != nil {
+		return err
+	}
+	if picture == "" {
+		return nil
+	}
+	all := append([]string{"$ sudo make demo"}, s.intro...)
+	all = append(append(all, ""), lines...)
+	if err := os.WriteFile(picture, report.Terminal(all), 0o644); err != nil {
+		return fmt.Errorf("writing the picture: %w", err)
+	}
+	return nil
+}
+
+const firstWidth, width = 26, 18
+
+// table is the screen as lines: what each act held, and its curve.
 func (s *screen) table() []string {
-	rows := []struct {
+	var lines []string
+	for _, r := range []struct {
 		name string
 		cell func(*column) string
 	}{
 		{"", func(c *column) string { return c.title }},
-		{"requests answered", (*column).answered},
-		{"  a second", (*column).goodput},
-		{"latency p50", func(c *column) string { return c.p(50) }},
-		{"latency p99", func(c *column) string { return c.p(99) }},
-		{"flood offered, packets/s", func(c *column) string { return c.flood(c.offered) }},
-		{"  dropped by the rules", func(c *column) string { return c.flood(c.dropped) }},
-		{"  lost before any rule", func(c *column) string { return c.flood(c.refused) }},
-		{"answered, by time", (*column).bars},
-	}
-	const first, width = 24, 18
-	var lines []string
-	for _, r := range rows {
-		l := pad(r.name, first)
+		{"held up to, packets/s", (*column).limit},
+		{"there: requests in time", atBest(func(t trial) string { return percent(t.share) })},
+		{"  latency p50", atBest(func(t trial) string { return t.p(50) })},
+		{"  latency p99", atBest(func(t trial) string { return t.p(99) })},
+		{"  dropped by the rules", atBest(func(t trial) string { return percent(t.dropped) })},
+		{"  lost before any rule", atBest(func(t trial) string { return percent(t.lost) })},
+	} {
+		l := pad(r.name, firstWidth)
 		for _, c := range s.columns {
 			cell := r.cell(c)
 			l += strings.Repeat(" ", max(width-runes(cell), 1)) + cell
 		}
 		lines = append(lines, strings.TrimRight(l, " "))
 	}
-	now := ""
-	if s.doing != "" {
-		now = "now: " + s.doing
+	return append(append(lines, ""), curves(s.columns)...)
+}
+
+// best is the flood that the highest rate was held at.
+func (c *column) best() (best trial, ok bool) {
+	for _, t := range c.trials {
+		if t.held && t.step == c.search.held {
+			best, ok = t, true
+		}
 	}
-	return append(lines, "", now)
+	return best, ok
+}
+
+// limit is the highest rate that was held, so far.
+func (c *column) limit() string {
+	if c.missing != "" {
+		return "not installed"
+	}
+	t, ok := c.best()
+	switch _, _, more := c.search.next(); {
+	case ok && c.search.open() && !more:
+		return "≥ " + SI(t.rate)
+	case ok:
+		return SI(t.rate)
+	case more:
+		return "-"
+	}
+	return "none"
+}
+
+// atBest is a figure of the best flood of an act.
+func atBest(cell func(trial) string) func(*column) string {
+	return func(c *column) string {
+		if t, ok := c.best(); ok {
+			return cell(t)
+		}
+		return "-"
+	}
+}
+
+// p is a percentile of the latency.
+func (s *served) p(p float64) string {
+	if d, ok := s.percentile(p); ok {
+		return ms(d)
+	}
+	return fmt.Sprintf("> %d ms", Patience.Milliseconds())
 }
 
 func pad(s string, n int) string { return s + strings.Repeat(" ", max(n-runes(s), 0)) }
 func runes(s string) int         { return len([]rune(s)) }
-
-// share is the part of the requests that was answered; ok is false before the first outcome.
-func (c *column) share() (v float64, ok bool) {
-	n := len(c.latency) + c.failed
-	return float64(len(c.latency)) / float64(max(n, 1)), n > 0
-}
-
-func (c *column) answered() string {
-	v, ok := c.share()
-	switch {
-	case c.missing != "":
-		return "not installed"
-	case !ok:
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", v*100)
-}
-
-func (c *column) goodput() string {
-	v, ok := c.share()
-	if !ok {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f", v*PerSecond)
-}
-
-// percentile is of all requests: those that were not answered took longer than any that was. failed
-// says that it is one of these.
-func (c *column) percentile(p float64) (ms float64, failed, ok bool) {
-	n := len(c.latency) + c.failed
-	if n == 0 {
-		return 0, false, false
-	}
-	i := int(float64(n) * p / 100)
-	if i >= len(c.latency) {
-		return 0, true, true
-	}
-	return slices.Sorted(slices.Values(c.latency))[i], false, true
-}
-
-func (c *column) p(p float64) string {
-	ms, failed, ok := c.percentile(p)
-	switch {
-	case !ok:
-		return "-"
-	case failed:
-		return fmt.Sprintf("> %d ms", Patience.Milliseconds())
-	case ms < 10:
-		return fmt.Sprintf("%.1f ms", ms)
-	}
-	return fmt.Sprintf("%.0f ms", ms)
-}
-
-// flood is the last reading while the act is played, then the mean.
-func (c *column) flood(v []float64) string {
-	if c.open {
-		return last(v)
-	}
-	if len(v) == 0 {
-		return "-"
-	}
-	var sum float64
-	for _, x := range v {
-		sum += x
-	}
-	return SI(sum / float64(len(v)))
-}
-
-func last(v []float64) string {
-	if len(v) == 0 {
-		return "-"
-	}
-	return SI(v[len(v)-1])
-}
-
-// bars shows the share of answered requests over the time of the act.
-func (c *column) bars() string {
-	const marks = "_▁▂▃▄▅▆▇█"
-	var b strings.Builder
-	for _, s := range c.bySlice {
-		if s[1] > 0 {
-			b.WriteRune([]rune(marks)[s[0]*8/s[1]])
-		}
-	}
-	return b.String()
-}
-
-// SI is a number with three digits and k, M or G.
-func SI(v float64) string {
-	for _, u := range []struct {
-		unit string
-		size float64
-	}{{" G", 1e9}, {" M", 1e6}, {" k", 1e3}} {
-		if v >= u.size {
-			return fmt.Sprintf("%.2f%s", v/u.size, u.unit)
-		}
-	}
-	return fmt.Sprintf("%.0f", v)
-}

@@ -2,93 +2,182 @@ package demo
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// played makes a column of n requests: failed of them without an answer, the others after ms.
-func played(s *screen, title string, n, failed int, ms float64) *column {
-	c := s.column(title)
-	from := int64(len(s.columns)) * int64(time.Minute)
-	s.count(c, from, from+int64(time.Second))
+// requests are n of them within a second from a time on: failed without an answer, the others
+// answered after so long.
+func requests(from int64, n, failed int, after time.Duration) (list []Request) {
 	for i := range n {
-		r := Request{Due: from + int64(i)*int64(time.Second)/int64(n), NS: int64(ms * 1e6)}
+		r := Request{Due: from + int64(i)*int64(time.Second)/int64(n), NS: after.Nanoseconds()}
 		if i < failed {
 			r.NS = 0
 		}
-		s.request(r)
+		list = append(list, r)
 	}
-	return c
+	return list
 }
 
-func TestServiceIsHeldByShareAndLatency(t *testing.T) {
+func TestShareIsOfAllRequestsThatWereDue(t *testing.T) {
+	const bound = 204 * time.Millisecond
+	second := int64(time.Second)
 	for _, c := range []struct {
-		name      string
-		quiet, ms float64
-		failed    int // of 1000
-		want      bool
+		name string
+		list []Request
+		want float64
 	}{
-		{"all answered, as fast as without a flood", 2, 2, 0, true},
-		{"slower, within the bound", 2, 201, 0, true},
-		{"slower than the bound", 2, 203, 0, false},
-		{"nine in a thousand failed", 2, 2, 9, true},
-		{"four in a hundred failed", 2, 2, 40, true},
-		{"six in a hundred failed", 2, 2, 60, false},
+		{"all in time", requests(0, 200, 0, 2*time.Millisecond), 1},
+		{"at the bound", requests(0, 200, 0, bound), 1},
+		{"later than the bound", requests(0, 200, 0, bound+1), 0},
+		{"some without an answer", requests(0, 200, 20, 2*time.Millisecond), 0.9},
+		{"some of which nothing was heard", requests(0, 150, 0, 2*time.Millisecond), 0.75},
+		{"due before", requests(-second, 200, 0, 2*time.Millisecond), 0},
+		{"due after", requests(second, 200, 0, 2*time.Millisecond), 0},
 	} {
-		s := newScreen(new(bytes.Buffer), false, nil)
-		played(s, "quiet", 1000, 0, c.quiet)
-		played(s, "no defence", 1000, 990, 900)
-		played(s, "levee", 1000, c.failed, c.ms)
-		if got, sentence := s.held(); got != c.want {
-			t.Errorf("%s: held %v, want %v: %s", c.name, got, c.want, sentence)
+		s := servedOf(c.list, 0, second)
+		if got := s.within(bound); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
-	}
-}
-
-func TestABusyMachineIsNoSuccess(t *testing.T) {
-	s := newScreen(new(bytes.Buffer), false, nil)
-	played(s, "quiet", 1000, 100, 2)
-	played(s, "levee", 1000, 0, 2)
-	if held, sentence := s.held(); held || !strings.Contains(sentence, "too busy") {
-		t.Errorf("held %v: %s", held, sentence)
 	}
 }
 
 func TestFailuresAreTheSlowestRequests(t *testing.T) {
-	s := newScreen(new(bytes.Buffer), false, nil)
-	c := played(s, "act", 100, 30, 5)
-	if got := c.p(50); got != "5.0 ms" {
+	s := servedOf(requests(0, 200, 60, 5*time.Millisecond), 0, int64(time.Second))
+	if got := s.p(50); got != "5.0 ms" {
 		t.Errorf("p50 %s", got)
 	}
-	if got := c.p(99); got != "> 1000 ms" {
+	if got := s.p(99); got != "> 1000 ms" {
 		t.Errorf("p99 %s", got)
-	}
-	if got := c.answered(); got != "70.0 %" {
-		t.Errorf("answered %s", got)
 	}
 }
 
-func TestRequestsCountForTheActInWhichTheyWereDue(t *testing.T) {
-	s := newScreen(new(bytes.Buffer), false, nil)
-	c := s.column("act")
-	s.count(c, 100, 200)
-	for _, due := range []int64{99, 100, 199, 200} {
-		s.request(Request{Due: due, NS: 1e6})
+func TestCalmIsAfterTheFlood(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		list []Request
+		want bool
+	}{
+		{"none yet", nil, false},
+		{"due before its end", requests(0, 200, 0, time.Millisecond), false},
+		{"too few", requests(int64(time.Second), calmRequests-1, 0, time.Millisecond), false},
+		{"slow", requests(int64(time.Second), 20, 0, calmWithin+1), false},
+		{"failed", requests(int64(time.Second), 20, 20, 0), false},
+		{"answered", requests(int64(time.Second), 20, 5, time.Millisecond), true},
+	} {
+		o := outcomes{list: c.list}
+		if got := o.calm(int64(time.Second)); got != c.want {
+			t.Errorf("%s: calm %v", c.name, got)
+		}
 	}
-	if len(c.latency) != 2 {
-		t.Errorf("%d requests counted, want 2", len(c.latency))
+}
+
+// Drops were shown as more than what was offered: a mean of some readings beside one of others.
+func TestPartsOfTheFloodAreOfTheSamePackets(t *testing.T) {
+	c := counts{received: 960, refused: 40, dropped: 950}
+	if dropped, lost := c.share(c.dropped), c.share(c.refused); dropped != 0.95 || lost != 0.04 ||
+		percent(dropped) != "95.0 %" {
+		t.Errorf("dropped %v, lost %v", dropped, lost)
+	}
+	if got := (&counts{}).share(0); got != 0 {
+		t.Errorf("of nothing %v", got)
+	}
+}
+
+func TestFiguresAreRounded(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 7: "7", 999.4: "999", 999.6: "1.00 k",
+		39_640: "39.6 k", 226_274: "226 k", 999_600: "1.00 M", 4_886_000: "4.89 M",
+		20_480_000: "20.5 M", 3e9: "3.00 G"} {
+		if got := SI(v); got != want {
+			t.Errorf("SI(%v) = %q, want %q", v, got, want)
+		}
+	}
+	// What is not all is not shown as all, and what is below 95 % not as 95 %.
+	for v, want := range map[float64]string{1: "100.0 %", 0.9996: "99.9 %", 0.9499: "94.9 %",
+		0.95: "95.0 %", 0: "0.0 %"} {
+		if got := percent(v); got != want {
+			t.Errorf("percent(%v) = %q, want %q", v, got, want)
+		}
+	}
+	// A ratio is that of the figures beside it.
+	for _, c := range []struct {
+		a, b float64
+		want string
+	}{{4_886_000, 534_400, "9.2"}, {4_886_000, 410_400, "12"}, {9.96, 1, "10"}} {
+		if got := ratio(c.a, c.b); got != c.want {
+			t.Errorf("ratio(%v, %v) = %q, want %q", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// played is an act that holds up to a step.
+func played(s *screen, title string, edge, most int) *column {
+	c := s.act(title, newSearch(lastStep))
+	for step, _, more := c.search.next(); more; step, _, more = c.search.next() {
+		t := trial{step: step, rate: rateOf(min(step, most)), share: 1, held: true,
+			less: step > most, served: served{[]time.Duration{time.Millisecond}, 1}}
+		if step > edge {
+			t.share, t.held = 0.5, false
+		}
+		s.tried(c, t)
+	}
+	return c
+}
+
+func TestDemoTellsWhatEachActHeld(t *testing.T) {
+	var out bytes.Buffer
+	s := newScreen(&out, false, []string{"intro"})
+	played(s, "no defence", 16, lastStep)
+	c := s.act("nftables", newSearch(lastStep))
+	s.missing(c, os.ErrNotExist)
+	played(s, "levee", lastStep, 64)
+	picture := filepath.Join(t.TempDir(), "demo.svg")
+	if err := s.end(picture); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"no defence    40.0 k packets/s: 100.0 % of the requests in time, held\n",
+		"no defence    80.0 k packets/s: 50.0 % of the requests in time, not held\n",
+		"held up to, packets/s                 40.0 k     not installed          ≥ 2.56 M\n",
+		"requests in time, by flood  40.0 k  80.0 k  160 k   320 k   640 k   1.28 M  2.56 M\n",
+		"  no defence                █▄▄▄▄▄▄▄▄\n",
+		"  levee                     " + strings.Repeat("█", 49) + "\n",
+		"levee ≥ 2.56 M, no defence 40.0 k (levee 64 times).\n" +
+			"≥: the flood went no faster.\nnftables: file does not exist\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if b, err := os.ReadFile(picture); err != nil || !bytes.Contains(b, []byte("2.56 M")) {
+		t.Errorf("the picture: %v", err)
+	}
+}
+
+func TestAnActMayHoldNothing(t *testing.T) {
+	var out bytes.Buffer
+	s := newScreen(&out, false, nil)
+	played(s, "no defence", -1, lastStep)
+	played(s, "levee", -1, lastStep)
+	if err := s.end(""); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "levee at no rate, no defence at no rate.") {
+		t.Error(out.String())
 	}
 }
 
 func TestTableOnATerminalIsRedrawnInPlace(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out, true, []string{"intro"})
-	played(s, "quiet", 10, 0, 1)
-	s.draw()
+	played(s, "levee", 20, lastStep)
+	s.now("levee")
 	n := s.drawn
 	out.Reset()
-	s.draw()
+	s.now("levee")
 	if got := strings.Count(out.String(), "\n"); got != n ||
 		!strings.HasPrefix(out.String(), "\x1b[") {
 		t.Errorf("%d lines redrawn of %d: %q", got, n, out.String())

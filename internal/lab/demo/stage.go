@@ -92,14 +92,14 @@ func (s *Stage) populated(ctx context.Context, serving, visiting []string, tell 
 		return err
 	}
 	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
-	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, serving...)
+	server, err := start(ctx, s.self, s.Server, Core(in), serviceRank, serving...)
 	if err != nil {
 		return err
 	}
 	if err := server.ready(); err != nil {
 		return err
 	}
-	visitors, err := start(ctx, s.self, s.World, Core(out), visitorsNice, visiting...)
+	visitors, err := start(ctx, s.self, s.World, Core(out), visitorsRank, visiting...)
 	if err != nil {
 		return errors.Join(err, server.stop())
 	}
@@ -127,10 +127,10 @@ func (s *Stage) priorities(server, world int) error {
 		return kernel.Refuse(
 			nil, "this kernel does not say which threads receive (needs Linux 6.8)")
 	}
-	if err := kernel.GoFirst(server, 1); err != nil {
+	if err := kernel.GoFirst(server, receivingFirst); err != nil {
 		return fmt.Errorf("raising the priority of the server's receiving thread: %w", err)
 	}
-	if err := kernel.GoFirst(world, 1); err != nil {
+	if err := kernel.GoFirst(world, receivingFirst); err != nil {
 		return fmt.Errorf("raising the priority of the world's receiving thread: %w", err)
 	}
 	return nil

@@ -2,102 +2,148 @@ package demo
 
 import (
 	"fmt"
-	"os"
-	"strconv"
+	"math"
 	"strings"
-
-	"levee/internal/report"
+	"time"
 )
 
-// The service is held if this share of the requests was answered within a time that is this much
-// above the p99 of the quiet beginning: a page that takes longer feels slow.
-const (
-	heldShare   = 0.95
-	heldExtraMS = 200
-)
+// bars are shares of eighths.
+const bars = "_▁▂▃▄▅▆▇█"
 
-// busyLoad is the load average from which other programs take so much of two cores that a failure
-// says little.
-const busyLoad = 1.0
+// curves draws the share of the requests in time over the rate of the flood, a line for each act
+// and a mark for each step. What was not tried is not above the next lower rate that was, and has
+// the bar of the next higher one.
+func curves(columns []*column) []string {
+	low, high := lastStep, 0
+	for _, c := range columns {
+		for _, t := range c.trials {
+			low, high = min(low, t.at()), max(high, t.at())
+		}
+	}
+	if low > high {
+		return nil
+	}
+	low -= low % perOctave // a label at each octave
+	axis := ""
+	for step := low; step <= high; step += perOctave {
+		axis += pad(SI(rateOf(step)), perOctave)
+	}
+	lines := []string{pad("requests in time, by flood", firstWidth+2) +
+		strings.TrimRight(axis, " ")}
+	for _, c := range columns {
+		if len(c.trials) > 0 {
+			lines = append(lines, pad("  "+c.title, firstWidth+2)+curve(c.trials, low))
+		}
+	}
+	return lines
+}
 
-// loadAverage is the machine's, of the last minute; 0 where it does not tell (proc_loadavg(5)).
-func loadAverage() float64 {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
+// at is the step of what was sent, which may be less than was asked for.
+func (t *trial) at() int {
+	if t.less {
+		return stepBelow(t.rate)
+	}
+	return t.step
+}
+
+// curve is the line of an act from a step on.
+func curve(trials []trial, low int) string {
+	share, last := make([]float64, lastStep+1), -1
+	for _, t := range trials {
+		last = max(last, t.at())
+	}
+	for step := range share {
+		share[step] = -1
+	}
+	for _, t := range trials {
+		share[t.at()] = t.share // the last one of a step
+	}
+	var marks []rune
+	next := 0.0
+	for step := last; step >= low; step-- {
+		if share[step] >= 0 {
+			next = share[step]
+		}
+		marks = append([]rune{[]rune(bars)[int(next*8)]}, marks...)
+	}
+	return string(marks)
+}
+
+// verdict compares what the acts held, in sentences.
+func verdict(columns []*column) []string {
+	var said []string
+	levee := columns[len(columns)-1]
+	most, ok := levee.best()
+	for i := len(columns) - 1; i >= 0; i-- {
+		c := columns[i]
+		switch t, held := c.best(); {
+		case c.missing != "":
+		case !held:
+			said = append(said, c.title+" at no rate")
+		default:
+			text := c.title + " " + c.limit()
+			if ok && c != levee {
+				text += fmt.Sprintf(" (levee %s times)", ratio(most.rate, t.rate))
+			}
+			said = append(said, text)
+		}
+	}
+	lines := []string{"Held up to packets/s: " + strings.Join(said, ", ") + "."}
+	if ok && levee.search.open() {
+		lines = append(lines, "≥: the flood went no faster.")
+	}
+	for _, c := range columns {
+		if c.missing != "" {
+			lines = append(lines, c.title+": "+c.missing)
+		}
+	}
+	return lines
+}
+
+// ratio is that of two rates as they are printed.
+func ratio(a, b float64) string {
+	r := shown(a) / shown(b)
+	if r < 9.95 {
+		return fmt.Sprintf("%.1f", r)
+	}
+	return fmt.Sprintf("%.0f", r)
+}
+
+// shown is a number of three digits.
+func shown(v float64) float64 {
+	if v <= 0 {
 		return 0
 	}
-	first, _, _ := strings.Cut(string(text), " ")
-	v, _ := strconv.ParseFloat(first, 64)
-	return v
+	unit := math.Pow10(int(math.Floor(math.Log10(v))) - 2)
+	return math.Round(v/unit) * unit
 }
 
-// held judges the last column against the first, and says so in a sentence.
-func (s *screen) held() (bool, string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	quiet, levee := s.columns[0], s.columns[len(s.columns)-1]
-	base, failed, ok := quiet.percentile(99)
-	if !ok || failed {
-		return false, "Even without a flood the service did not answer 99 % of the requests in " +
-			"time: this machine is too busy for the demo."
-	}
-	bound := base + heldExtraMS
-	within := levee.within(bound)
-	verb := "held"
-	if within < heldShare {
-		verb = "did not hold"
-	}
-	sentence := fmt.Sprintf("levee %s the service: %.1f %% of the requests were answered within "+
-		"%.0f ms (asked for: %.0f %%, %d ms above the quiet p99).",
-		verb, within*100, bound, heldShare*100, heldExtraMS)
-	if within < heldShare && s.load >= busyLoad {
-		sentence += fmt.Sprintf(" But other programs kept this machine busy from the start (load "+
-			"%.1f), and the demo wants both cores: try again when it is idle.", s.load)
-	}
-	return within >= heldShare, sentence
+// percent is a share, rounded down: all is all, and what is below a bound is not shown as it.
+func percent(share float64) string {
+	return fmt.Sprintf("%.1f %%", math.Floor(share*1000+1e-9)/10)
 }
 
-// within is the share of the requests that were answered within so many milliseconds.
-func (c *column) within(ms float64) float64 {
-	n := 0
-	for _, l := range c.latency {
-		if l <= ms {
-			n++
-		}
+// ms is a latency.
+func ms(d time.Duration) string {
+	v := float64(d) / float64(time.Millisecond)
+	if v < 10 {
+		return fmt.Sprintf("%.1f ms", v)
 	}
-	return float64(n) / float64(max(len(c.latency)+c.failed, 1))
+	return fmt.Sprintf("%.0f ms", v)
 }
 
-// end prints the table for the last time, the sentence, and the picture.
-func (s *play) end() error {
-	held, sentence := s.screen.held()
-	s.screen.mu.Lock()
-	lines := s.screen.table()
-	s.screen.mu.Unlock()
-	lines = append(lines[:len(lines)-1], sentence)
-	var b strings.Builder
-	if s.screen.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", s.screen.drawn)
-	} else {
-		b.WriteString("\n")
-	}
-	if _, err := fmt.Fprint(s.Out, b.String(), strings.Join(lines, "\n"), "\n"); err != nil {
-		return err
-	}
-	for _, c := range s.screen.columns {
-		if c.missing != "" {
-			fmt.Fprintf(s.Out, "%s: %s\n", c.title, c.missing)
+// SI is a number with three digits and k, M or G.
+func SI(v float64) string {
+	v = shown(v)
+	for _, u := range []struct {
+		unit string
+		size float64
+	}{{" G", 1e9}, {" M", 1e6}, {" k", 1e3}} {
+		if v >= u.size {
+			v /= u.size
+			digits := 2 - int(math.Floor(math.Log10(v)+1e-9))
+			return fmt.Sprintf("%.*f%s", max(digits, 0), v, u.unit)
 		}
 	}
-	if s.Picture != "" {
-		all := append([]string{"$ sudo make demo"}, s.screen.intro...)
-		all = append(append(all, ""), lines...)
-		if err := os.WriteFile(s.Picture, report.Terminal(all), 0o644); err != nil {
-			return fmt.Errorf("writing the picture: %w", err)
-		}
-	}
-	if !held {
-		return ErrNotHeld
-	}
-	return nil
+	return fmt.Sprintf("%.0f", v)
 }

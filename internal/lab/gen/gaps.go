@@ -14,8 +14,8 @@ import (
 // as possible reads it before every 64th only, as reading it costs more than writing a packet.
 // Packets says what a gap spans.
 type Gaps struct {
-	// Packets sent between two readings: 1 in paced floods, 64 in others, 0 (as many as were due)
-	// from user space.
+	// Packets sent between two readings: a burst in paced floods, 64 in others, 0 (as many as were
+	// due) from user space.
 	Packets int
 	Log2    [40]uint64 // Log2[i] counts gaps of 2^i up to 2^(i+1) ns
 	Max     time.Duration

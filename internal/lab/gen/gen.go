@@ -60,6 +60,9 @@ type Config struct {
 	Count uint64
 	// Rate in packets a second, 0 for as fast as possible (a replay: at the capture's own times).
 	Rate float64
+	// Burst is how many packets of a paced run of live frames go at once, as a network card hands
+	// them over: a power of two up to 64; 0 is one. The clock is read once for each burst.
+	Burst int
 	// Duration after which to stop, 0 for DefaultDuration if there is no Count either (a replay
 	// that is not repeated ends with its capture).
 	Duration time.Duration
@@ -202,6 +205,8 @@ func (c *Config) check() error {
 		return usage.Wrongf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
 		return usage.Wrongf("rate %g: the lowest is 0.001 packets a second", c.Rate)
+	case c.Burst < 0 || c.Burst > gapBatch || c.Burst&(c.Burst-1) != 0:
+		return usage.Wrongf("burst %d: must be a power of two up to %d", c.Burst, gapBatch)
 	case c.CPU < -1:
 		return usage.Wrongf("core %d: 0 and up, or -1 for any", c.CPU)
 	case c.Duration < 0 || c.Duration > noDeadline:

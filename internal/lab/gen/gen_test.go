@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 	l := labtest.New(t)
 	v4 := Flood{To: server4, Sources: prefixes("10.0.0.0/8")}
 	v6 := Flood{To: server6, Sources: prefixes("2001:db8:5::/48")}
+	bursts := map[string]int{"paced, in bursts": 32}
 	for _, c := range []struct {
 		name  string
 		flood Flood
@@ -57,12 +59,14 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 		{"one", v4, UDP, 1, 0, 23, 17},
 		{"paced", v4, UDP, 50000, 200000, 23, 17},
 		{"paced asleep", v4, UDP, 100, 1000, 23, 17},
+		{"paced, in bursts", v4, UDP, 50000, 200000, 23, 17},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rx := receive(t, l, c.at, c.proto, 26, 0)
 			c.flood.Kind = c.kind
 			r, err := Run(t.Context(), into(l,
-				Config{Floods: []Flood{c.flood}, Count: c.count, Rate: c.rate, Seed: 1}))
+				Config{Floods: []Flood{c.flood}, Count: c.count, Rate: c.rate, Seed: 1,
+					Burst: bursts[c.name]}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,8 +77,8 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 				t.Errorf("sent %d, refused %d, received %d", r.Sent, r.Refused, got)
 			}
 			if c.rate > 0 {
-				least := time.Duration(float64(c.count-1) / c.rate * 1e9)
-				if r.Duration < least || r.Achieved > c.rate*1.005 {
+				last := float64((c.count - 1) / uint64(r.Gaps.Packets) * uint64(r.Gaps.Packets))
+				if r.Duration < time.Duration(last/c.rate*1e9) || r.Achieved > c.rate*1.005 {
 					t.Errorf("%d packets took %s (%.0f/s), faster than %.0f/s", c.count, r.Duration,
 						r.Achieved, c.rate)
 				}
@@ -88,6 +92,15 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 				t.Errorf("%d gaps of %d packets, want %d", gaps, r.Gaps.Packets, want)
 			}
 		})
+	}
+}
+
+func TestBurstsArePowersOfTwo(t *testing.T) {
+	for _, n := range []int{-1, 3, 128} {
+		c := Config{Device: "eth0", Floods: []Flood{{}}, Burst: n}
+		if err := c.check(); err == nil || !strings.Contains(err.Error(), "a power of two") {
+			t.Errorf("burst %d: %v", n, err)
+		}
 	}
 }
 

@@ -16,10 +16,11 @@ import (
 type livePace struct {
 	_        structs.HostLayout
 	Ifindex  uint32
-	Reserved uint32
+	Burst    uint32
 	Interval uint64
 	Smooth   uint64
 	Patience uint64
+	Readings uint64
 }
 
 type liveRun struct {
