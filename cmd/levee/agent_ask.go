@@ -177,6 +177,10 @@ func (e *env) printAgent(s *agent.Status) {
 			plural(s.Compare.Leases, "lease"),
 			ago(s.Compare.At), s.Compare.Seconds, s.Compare.Repaired)
 	}
+	if s.Compare.Waiting > 0 {
+		fmt.Fprintf(out, "          %s the ledger could not take yet\n",
+			entryCount(s.Compare.Waiting))
+	}
 	printParts(out, s.Parts)
 	for _, src := range s.Sources {
 		fmt.Fprintf(out, "source    %s: %d events, %d matched, %d malformed, %d too long; lag %d "+

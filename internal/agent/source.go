@@ -338,8 +338,10 @@ func (a *Agent) flush(ctx context.Context) {
 		}
 	}
 	if err != nil { // positions and batch stay, and are tried again
+		a.status.Compare.Waiting = len(a.batch)
 		return
 	}
+	a.status.Compare.Waiting = 0
 	a.tellLeased(leases)
 	clear(a.batch)
 	a.settled()

@@ -35,6 +35,7 @@ type CompareStatus struct {
 	Entries  int       `json:"entries"`
 	Held     int       `json:"held"`     // by the kernel, once it was repaired
 	Repaired uint64    `json:"repaired"` // since the agent began
+	Waiting  int       `json:"waiting"`  // entries that the ledger could not take yet
 }
 
 // SourceStatus is one source since the agent began.
@@ -145,8 +146,8 @@ func (a *Agent) current() Status {
 	switch {
 	case s.Compare.At.IsZero():
 		s.Enforced = 0 // nobody knows
-	case s.Compare.Entries > 0:
-		s.Enforced = 100 * float64(s.Compare.Held) / float64(s.Compare.Entries)
+	case s.Compare.Entries+s.Compare.Waiting > 0:
+		s.Enforced = 100 * float64(s.Compare.Held) / float64(s.Compare.Entries+s.Compare.Waiting)
 	default:
 		s.Enforced = 100
 	}
