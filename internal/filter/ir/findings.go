@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -235,33 +236,21 @@ func (t *reach) deadMalformed() []Finding {
 	return out
 }
 
-// fragments warns once of rules with ports in a policy that says nothing about fragments: a
-// non-first fragment has no ports, so it slips past a drop or a limit, or is cut off a service. The
-// match of a limit has what its keys ask for.
+// fragments warns once of rules with ports, or that ask for connections, in a policy that says
+// nothing about fragments: a non-first fragment has no ports, and so belongs to no connection. It
+// slips past a drop or a limit, or is cut off a service or an answer. The match of a limit has
+// what its keys ask for.
 func fragments(p *policy.Policy) []Finding {
 	var drops, passes *policy.Rule
 	for _, r := range p.Rules {
-		ports := false
-		udp := true
-		for i := range r.Match {
-			t := &r.Match[i]
-			switch {
-			case t.Field == field.Fragment:
-				return nil
-			case t.Field.Info().Header == field.InPorts:
-				ports = true
-			case isEndpoint(t.Field):
-				ports = ports || asksPorts(t)
-				udp = udp && mayBeUDP(t)
-			case t.Field == field.Proto:
-				udp = udp && contains(t.Ranges, 17) != t.Not
-			}
-		}
-		if ports && (r.Action == action.Drop || r.Action == action.Limit) && drops == nil {
-			drops = r
-		}
-		if ports && udp && r.Action == action.Pass && passes == nil {
-			passes = r
+		switch a := whatFragmentsMeet(r); {
+		case a.said, a.all && r.Action == action.Pass && p.Default.Action == action.Drop:
+			return nil
+		case a.lack == "":
+		case r.Action == action.Drop || r.Action == action.Limit:
+			drops = cmp.Or(drops, r)
+		case r.Action == action.Pass && a.udp:
+			passes = cmp.Or(passes, r)
 		}
 	}
 	switch {
@@ -271,18 +260,52 @@ func fragments(p *policy.Policy) []Finding {
 			what = "limit does not count"
 		}
 		return []Finding{{drops.Pos,
-			"fragments slip by: a non-first fragment has no ports, so this " + what +
-				" it and it reaches `default pass`",
+			"fragments slip by: a non-first fragment " + whatFragmentsMeet(drops).lack +
+				", so this " + what + " it and it reaches `default pass`",
 			"add `fragments track`, which passes only those whose first has passed, or `pass " +
 				"fragments` to say that this is meant"}}
 	case p.Default.Action == action.Drop && passes != nil:
 		return []Finding{{passes.Pos,
-			"large datagrams break: a non-first fragment has no ports, so this rule does not " +
-				"match it and it reaches `default drop`",
+			"large datagrams break: a non-first fragment " + whatFragmentsMeet(passes).lack +
+				", so this rule does not match it and it reaches `default drop`",
 			"add `fragments track`, which passes those whose first has passed, or `drop " +
 				"fragments` to say that this is meant"}}
 	}
 	return nil
+}
+
+// meeting is what a rule is to non-first fragments.
+type meeting struct {
+	said bool   // it speaks of them
+	lack string // what it asks for and they lack, if anything
+	udp  bool   // it may be about UDP
+	all  bool   // it is about all of UDP
+}
+
+func whatFragmentsMeet(r *policy.Rule) meeting {
+	m := meeting{udp: true, all: true}
+	for i := range r.Match {
+		t := &r.Match[i]
+		switch {
+		case t.Field == field.Fragment:
+			return meeting{said: true}
+		case t.Field == field.Proto:
+			m.udp = m.udp && contains(t.Ranges, 17) != t.Not
+			continue
+		case t.Field == field.Flow:
+			m.lack = cmp.Or(m.lack, "belongs to no connection that is known")
+		case t.Field.Info().Header == field.InPorts:
+			m.lack = "has no ports"
+		case isEndpoint(t.Field):
+			if asksPorts(t) {
+				m.lack = "has no ports"
+			}
+			m.udp = m.udp && mayBeUDP(t)
+		}
+		m.all = false
+	}
+	m.all = m.all && m.udp
+	return m
 }
 
 // alone warns once of an element that names a protocol with ports alone, such as `192.0.2.1 udp` in
