@@ -155,18 +155,35 @@ static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 
 		k->len = k->len - left + segment;
 }
 
+// on_wire gives a merged packet the bytes of all that it stands for: each has all headers, which
+// end hlen bytes behind off.
+static __always_inline void on_wire(const struct frame *f, struct key *k, __u32 off, __u32 left,
+				    __u32 hlen, int hook)
+{
+	__u32 size = merged(f, hook);
+
+	if (INSIDE || !size || hlen + size >= left)
+		return;
+	__u32 segments = ((struct __sk_buff *)f->ctx)->gso_segs;
+
+	if (!segments) // who made it may not have counted, such as a virtual machine
+		segments = (left - hlen + size - 1) / size;
+	k->bytes += (segments - 1) * (off + hlen);
+}
+
 // parse_transport decodes the header of proto in the left bytes at off and sets the class.
 static __always_inline int parse_transport(const struct frame *f, struct key *k, __u32 off,
 					   __u32 left, int family, int fragment, int hook)
 {
 	__u8 b[16];
+	__u32 hlen = 0;
 	int transport;
 
 	switch (k->proto) {
-	case 6: {
+	case 6:
 		if (left < 20 || pull(f, off, b, 16, hook))
 			return TRUNCATED_L4;
-		__u32 hlen = (b[12] >> 4) * 4;
+		hlen = (b[12] >> 4) * 4;
 		if (hlen < 20 || hlen > left)
 			return L4_LENGTH;
 		k->tcp_flags = b[13];
@@ -175,14 +192,14 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 		as_sent(f, k, left, hlen, hook);
 		transport = TCP;
 		break;
-	}
 	case 17: {
 		if (left < 8 || pull(f, off, b, 8, hook))
 			return TRUNCATED_L4;
 		__u32 ulen = b[4] << 8 | b[5];
 		if (ulen < 8 || (!fragment && !cut(f) && ulen > left))
 			return L4_LENGTH;
-		as_sent(f, k, left, 8, hook);
+		hlen = 8;
+		as_sent(f, k, left, hlen, hook);
 		transport = UDP;
 		break;
 	}
@@ -203,6 +220,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 		break;
 	default:
 		if (k->proto != (family ? 58 : 1)) {
+			on_wire(f, k, off, left, hlen, hook);
 			k->class = CLASS(family, OTHER, fragment);
 			return WELL_FORMED;
 		}
@@ -216,6 +234,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 	k->src_port = b[0] << 8 | b[1];
 	k->dst_port = b[2] << 8 | b[3];
 	k->class = CLASS(family, transport, fragment);
+	on_wire(f, k, off, left, hlen, hook);
 	return WELL_FORMED;
 }
 

@@ -145,6 +145,34 @@ func TestMergedPacketsAreJudgedAsTheyWereSent(t *testing.T) {
 	})
 }
 
+// TestALimitHoldsForBulkTransfers: at tc 58 MB came through a limit of 200/s.
+func TestALimitHoldsForBulkTransfers(t *testing.T) {
+	n := newTestNet(t)
+	ip(t, "addr add 10.77.0.1/24 dev lv0")
+	n.inPeer(t, func() { ip(t, "addr add 10.77.0.2/24 dev lv1") })
+	for _, mode := range tcModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			const policy = "limit tcp rate 200/s burst 200\ndefault pass\n"
+			if err := bringPolicyAt(t, "lv0", mode, policy, 0); err != nil {
+				t.Fatal(err)
+			}
+			defer Down(t.Context(), "lv0")
+			begin := time.Now()
+			got := n.received(t, "10.77.0.1:7007", 20<<20, 500*time.Millisecond)
+			l, err := netlink.LinkByName("lv0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			// of the burst, what the rate gives, and a tick
+			packets := 200 + 200*(time.Since(begin)+10*time.Millisecond).Seconds()
+			if most := int(packets * float64(l.Attrs().MTU)); got == 0 || got > most {
+				t.Errorf("%d bytes came in %.0f packets of %d at most", got, packets,
+					l.Attrs().MTU)
+			}
+		})
+	}
+}
+
 // TestGenericXDPRefusesLengthsOfMergedPackets: it cannot know those on the wire.
 func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 	newTestNet(t)

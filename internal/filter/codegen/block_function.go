@@ -10,7 +10,7 @@ import (
 
 func (c *compiler) callFunction(f *plan.Function) {
 	c.giveEnv()
-	if c.extension.looks(f.Rules) {
+	if c.givesContext(f.Rules) {
 		c.context(asm.R2)
 	}
 	c.Emit(asm.Call.Label(functionLabel(f)))
@@ -22,7 +22,7 @@ func (c *compiler) callFunction(f *plan.Function) {
 func (c *compiler) emitFunction(f *plan.Function) {
 	c.inFunction = true
 	defer func() { c.inFunction = false }()
-	c.beginFunction(functionLabel(f), c.extension.looks(f.Rules))
+	c.beginFunction(functionLabel(f), c.givesContext(f.Rules))
 	c.beginCounts(f.Rules)
 	c.loadRegs(&f.Asks)
 	in := &scope{f.Family, f.Within, f.Asks}

@@ -8,6 +8,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -38,12 +39,41 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 		}
 		args++
 	}
-	if l.Rate.Bits {
+	switch {
+	case l.Rate.Bits:
 		c.field(args, keyBytes, asm.Word)
+	case c.target.Hook == TCX:
+		c.segments(args)
 	}
 	c.Emit(asm.Call.Label(limitLabel(l)), asm.JEq.Imm(asm.R0, 0, within))
 	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
 	c.Label(within)
+}
+
+// segments leaves in a register, which is neither R0 nor R5, how many packets there were on the
+// wire of one that may be merged. Who made it may not have counted them, such as a virtual machine:
+// with the headers there may be one too many then, and never one too few.
+func (c *compiler) segments(to asm.Register) {
+	one := c.Fresh("one")
+	c.context(asm.R0)
+	c.Emit(
+		asm.LoadMem(asm.R5, asm.R0, skbGSOSize, asm.Word),
+		asm.Mov.Imm(to, 1),
+		asm.JEq.Imm(asm.R5, 0, one),
+		asm.LoadMem(to, asm.R0, skbGSOSegs, asm.Word),
+		asm.JNE.Imm(to, 0, one),
+		asm.LoadMem(to, asm.R0, skbLen, asm.Word),
+		asm.Add.Reg(to, asm.R5),
+		asm.Sub.Imm(to, 1),
+		asm.Div.Reg(to, asm.R5),
+	)
+	c.Label(one)
+}
+
+// givesContext reports whether what rules are emitted as asks for the context.
+func (c *compiler) givesContext(rules []ir.Rule) bool {
+	return c.extension.looks(rules) || c.target.Hook == TCX && c.extension.anyEffect(rules,
+		func(e *effect) bool { return e == effectsOf[action.Limit] })
 }
 
 // pieces are what a key is hashed of, 32 bits each, which the functions load into R1.
@@ -106,7 +136,7 @@ func (c *compiler) emitLimits() {
 	for i := range c.plan.Limits {
 		l := &c.plan.Limits[i]
 		f := limit.Function{Builder: c.Builder, Limit: l.Limit, Map: l.Map, HZ: c.target.Rate(),
-			Alone: c.plan.CPUs == 1}
+			Alone: c.plan.CPUs == 1, Merged: c.target.Hook == TCX}
 		f.Emit(limitLabel(l))
 	}
 }

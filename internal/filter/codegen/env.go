@@ -192,5 +192,6 @@ const (
 	skbVLANPresent = 20
 	skbData        = 76
 	skbDataEnd     = 80
+	skbGSOSegs     = 164
 	skbGSOSize     = 176
 )

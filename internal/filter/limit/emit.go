@@ -12,14 +12,16 @@ import (
 )
 
 // Function is the function of a limit, which is called with the hash of each key, and behind them
-// the bytes of the packet where bits are limited. It charges all budgets and returns 0, or none
-// and returns 1.
+// the bytes of the packet where bits are limited, or how many packets there were where it may be
+// merged. It charges all budgets and returns 0, or none and returns 1.
 type Function struct {
 	*assembler.Builder
 	Limit *policy.Limit
 	Map   string // with the memory
 	HZ    uint64 // jiffies a second
 	Alone bool   // no other CPU changes the memory
+	// Merged says that a packet may stand for several.
+	Merged bool
 }
 
 // MaxInstructions is how many instructions the function of a limit has, at most.
@@ -30,10 +32,10 @@ const attempts = 8
 
 // Stack bytes of the function, below R10; of each key 32 bytes from stackKeys down.
 const (
-	stackHash  = -8 // one a key
-	stackBytes = -32
-	stackPlace = -37 // of the slot in its line
-	stackKeys  = -48
+	stackHash   = -8 // one a key
+	stackAmount = -32
+	stackPlace  = -37 // of the slot in its line
+	stackKeys   = -48
 	// of a key, above each other
 	ofSlot  = 0   // address
 	ofOld   = -8  // word that was read
@@ -56,15 +58,15 @@ func (f *Function) Emit(name string) {
 	for i := range keys {
 		params = append(params, assembler.Number(fmt.Sprintf("hash%d", i)))
 	}
-	if f.Limit.Rate.Bits {
-		params = append(params, assembler.Number("bytes"))
+	if f.counted() {
+		params = append(params, assembler.Number("amount"))
 	}
 	f.Global(name, params...)
 	for i := range keys {
 		f.add(asm.StoreMem(asm.R10, stackHash-8*int16(i), asm.R1+asm.Register(i), asm.DWord))
 	}
-	if f.Limit.Rate.Bits {
-		f.add(asm.StoreMem(asm.R10, stackBytes, asm.R1+asm.Register(keys), asm.DWord))
+	if f.counted() {
+		f.add(asm.StoreMem(asm.R10, stackAmount, asm.R1+asm.Register(keys), asm.DWord))
 	}
 	f.now()
 	f.add(asm.LoadImm(regDepth, int64(f.Limit.Depth()), asm.DWord))
@@ -80,6 +82,9 @@ func (f *Function) Emit(name string) {
 	f.Label(over)
 	f.add(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }
+
+// counted says whether the function is told how much the packet is.
+func (f *Function) counted() bool { return f.Limit.Rate.Bits || f.Merged }
 
 // add adds instructions.
 func (f *Function) add(ins ...asm.Instruction) { f.Builder.Emit(ins...) }
@@ -207,6 +212,12 @@ func (f *Function) price(key int) {
 	}
 	if !l.Rate.Bits {
 		f.add(asm.LoadImm(asm.R2, int64(l.Price(key, 0)), asm.DWord))
+		if f.Merged {
+			f.add(
+				asm.LoadMem(asm.R1, asm.R10, stackAmount, asm.DWord),
+				asm.Mul.Reg(asm.R2, asm.R1),
+			)
+		}
 		return
 	}
 	amount := l.Rate.Amount
@@ -215,7 +226,7 @@ func (f *Function) price(key int) {
 	}
 	some := f.Fresh("some")
 	f.add(
-		asm.LoadMem(asm.R2, asm.R10, stackBytes, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, stackAmount, asm.DWord),
 		asm.LoadImm(asm.R1, int64(8*time.Second), asm.DWord),
 		asm.Mul.Reg(asm.R2, asm.R1),
 		asm.LoadImm(asm.R1, int64(amount), asm.DWord),
