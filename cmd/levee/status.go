@@ -131,6 +131,8 @@ type statusInterface struct {
 	Shadow *statusShadow `json:"shadow,omitempty"`
 	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
 	Told time.Time `json:"told,omitzero"`
+	// the interface that tells of the memories that this one shares with it
+	SharedWith string `json:"shared_with,omitempty"`
 }
 
 // statusJudging is whether the packets of an interface come to its policy.
@@ -381,7 +383,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
 		Changed: changedSince(a), Program: a.Program, Judging: newStatusJudging(a.Judging),
 		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
-		Told: a.Told,
+		Told: a.Told, SharedWith: a.SharedWith,
 	}
 	if rb := a.RolledBack; rb != nil {
 		s.RolledBack = &statusBack{shown(rb.Policy), rb.Generation, rb.Deadline}
@@ -466,6 +468,9 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 			"looked\n", max(0, e.now().Sub(s.Told)).Round(time.Second))
 	}
 	s.Judging.print(w, s.Dev)
+	if s.SharedWith != "" {
+		fmt.Fprintf(w, "  shared   limits and what else remembers: see %s\n", s.SharedWith)
+	}
 	if c := s.Connections; c != nil {
 		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
 			"their place\n", plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)

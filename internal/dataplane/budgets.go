@@ -28,8 +28,8 @@ func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
 	limits := describeLimits(p)
 	for i := range limits {
 		to := &limits[i]
-		if k.maps[to.Map] != nil {
-			continue // it stays the map that it is
+		if k.maps[to.Map] != nil || k.copies[to.Map] != nil {
+			continue // it stays the map that it is, or begins as a copy of that
 		}
 		for _, g := range u.continued() {
 			from := g.limitLike(to, limits)

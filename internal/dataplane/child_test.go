@@ -25,6 +25,7 @@ const childEnv = "LEVEE_TEST_CHILD"
 type order struct {
 	Do      string // up, wait (up and wait for its confirmation), confirm, status, read, save, down
 	Dev     string
+	Devs    []string // not nil: that get a policy of a text as one
 	Mode    Mode
 	File    string
 	Label   string
@@ -41,6 +42,11 @@ func (o order) run() error {
 	ctx := context.Background()
 	switch o.Do {
 	case "up":
+		if o.Devs != nil {
+			_, err := UpAll(ctx, o.Devs, UpOptions{Names: o.Devs, Confirm: o.Confirm,
+				PolicyPath: o.File, Source: []byte(o.Text)}, compileText(o.Text))
+			return err
+		}
 		compile := compileHand(named(o.File, o.Label))
 		if o.Pair != "" {
 			compile = compilePair(o.File, o.Pair)

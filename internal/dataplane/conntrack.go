@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -102,7 +103,8 @@ func (u *up) older(do func(flow.Older)) error {
 	})
 }
 
-// leads reports whether packets to an address leave by the device.
+// leads reports whether packets to an address leave by the device, or another one that gets the
+// policy as one with it: what comes by one may be answered by the other.
 func (u *up) leads(h *netlink.Handle, a netip.Addr) bool {
 	const enough = 1 << 20 // addresses, some 60 MB
 	leads, ok := u.routes[a]
@@ -113,7 +115,7 @@ func (u *up) leads(h *netlink.Handle, a netip.Addr) bool {
 		u.routes = map[netip.Addr]bool{}
 	}
 	found, err := h.RouteGet(a.AsSlice())
-	leads = err == nil && len(found) == 1 && found[0].LinkIndex == u.dev.index
+	leads = err == nil && len(found) == 1 && slices.Contains(u.indexes(), found[0].LinkIndex)
 	u.routes[a] = leads
 	return leads
 }

@@ -17,6 +17,8 @@ type keptMaps struct {
 	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
 	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does
 	copied   map[*policy.Set]place
+	copies   map[string]*ebpf.Map // by name in the new program: it begins with what is in them
+	adopted  bool                 // older connections are in its memory, of all interfaces
 	idle     []codegen.MapUse     // of the interface, and not of the new program
 	opened   map[string]*ebpf.Map // maps of the generation in force
 }
@@ -39,6 +41,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	k := &keptMaps{
 		maps: map[string]*ebpf.Map{}, memories: map[string]*ebpf.Map{},
 		copied: map[*policy.Set]place{}, opened: map[string]*ebpf.Map{},
+		copies: map[string]*ebpf.Map{},
 	}
 	defer k.Close()
 	if err := u.keepMaps(k, p); err != nil {
@@ -61,6 +64,9 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 		return nil, unable(err)
 	}
 	if err := l.hold(k); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	if err := errors.Join(l.copyMemories(k), u.begin(k, l)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if err := u.carryBudgets(k, p, l); err != nil {
@@ -88,6 +94,9 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 // keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of
 // the interface that it does not use.
 func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
+	if err := u.joinMaps(k, p, u.ahead); err != nil {
+		return err
+	}
 	for _, g := range u.continued() {
 		if err := u.keepMapsOf(k, p, g); err != nil {
 			return err
@@ -96,7 +105,7 @@ func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
 	if u.beside != nil {
 		return u.shareSources(k, p)
 	}
-	return nil
+	return u.joinMaps(k, p, u.inForce())
 }
 
 // shareSources has a shadow look for sources that have proven themselves where the policy in force
@@ -139,6 +148,7 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *description) error {
 		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
 		switch {
 		case old.Holds.What == codegen.DynamicSet: // see keepSet
+		case u.leaves && old.Holds.What == codegen.Trap: // whose sockets come to the new one
 		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0:
 			m, err := u.openOld(k, g, old.Name)
 			if err != nil {
@@ -147,12 +157,18 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *description) error {
 			if m != nil {
 				k.idle = append(k.idle, old)
 			}
-		case i >= 0 && p.Maps[i].Lifetime.Continues() && k.maps[p.Maps[i].Name] == nil:
+		case i >= 0 && p.Maps[i].Lifetime.Continues() && k.maps[p.Maps[i].Name] == nil &&
+			k.copies[p.Maps[i].Name] == nil:
 			m, err := u.openOld(k, g, old.Name)
 			if err != nil {
 				return err
 			}
-			if m != nil && p.Spec.Maps[p.Maps[i].Name].Compatible(m) == nil {
+			if m == nil || p.Spec.Maps[p.Maps[i].Name].Compatible(m) != nil {
+				continue
+			}
+			if u.leaves && isShared(old) {
+				k.copies[p.Maps[i].Name] = m
+			} else {
 				k.maps[p.Maps[i].Name] = m
 			}
 		}

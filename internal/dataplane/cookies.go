@@ -87,8 +87,8 @@ type CookieState struct {
 }
 
 // tellCookies reads the memory of cookies, nil if the policy has none.
-func (s *store) tellCookies(a *attachment) (*CookieState, error) {
-	return tellOne(s, a, codegen.Cookies, func(memory []byte, now uint64) CookieState {
+func (s *store) tellCookies(a *attachment, t *Attachment) (*CookieState, error) {
+	return tellOne(s, a, t, codegen.Cookies, func(memory []byte, now uint64) CookieState {
 		state := CookieState{cookie.Read(memory, now), []string{}}
 		for _, k := range a.current().Cookies {
 			if k.Always || cookie.Answering(memory, k.Meter, now) {

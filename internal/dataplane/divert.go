@@ -41,8 +41,8 @@ type DivertState struct {
 }
 
 // tellDiverted reads the memory of what is diverted, nil if the policy diverts nothing.
-func (s *store) tellDiverted(a *attachment) (*DivertState, error) {
-	stats, err := tellOne(s, a, codegen.Diverted, divert.Read)
+func (s *store) tellDiverted(a *attachment, t *Attachment) (*DivertState, error) {
+	stats, err := tellOne(s, a, t, codegen.Diverted, divert.Read)
 	if err != nil || stats == nil {
 		return nil, err
 	}

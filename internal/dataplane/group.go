@@ -126,7 +126,9 @@ func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 		if err != nil {
 			return err
 		}
+		last := all[len(all)-1].swapped // until then budgets of the policy before were charged
 		for _, u := range all {
+			u.swapped = last
 			err = errors.Join(err, u.finish())
 			u.Close()
 			if u.report.Fallback == nil && u.Confirm == 0 {
@@ -164,14 +166,17 @@ func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause 
 // not take it, those before it go back.
 func (s *store) putAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc,
 	cause error) (all []*up, err error) {
+	var ahead []*staged
 	for _, dev := range devs {
 		o.Dev = dev
-		u := &up{store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0}
+		u := &up{store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0,
+			devs: devs}
+		u.follow(ahead)
 		if err = u.put(ctx); err != nil {
 			u.Close()
 			break
 		}
-		all = append(all, u)
+		all, ahead = append(all, u), append(ahead, u.staged)
 	}
 	if err == nil {
 		return all, nil
@@ -219,31 +224,4 @@ func (u *up) undo() error {
 		return kernel.Refuse(err, "go back to the policy before")
 	}
 	return u.unstage(u.staged)
-}
-
-// sibling is an interface that has the policy of these names already, from which a new one takes
-// the entries of dynamic sets; nil if there is none.
-func (u *up) findSibling() (*attachment, error) {
-	own := together(u.dev.netns, u.Names)
-	if own == "" {
-		return nil, nil
-	}
-	keys, err := u.keys()
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		if key == u.key {
-			continue
-		}
-		a, err := u.open(key)
-		if err != nil {
-			continue // not this command's business
-		}
-		if a.ifindex != 0 && a.together() == own {
-			return a, nil
-		}
-		a.Close()
-	}
-	return nil, nil
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -85,7 +86,7 @@ type LimitState struct {
 }
 
 // tellLimits reads the memories of limits.
-func (s *store) tellLimits(a *attachment) (out []LimitState, err error) {
+func (s *store) tellLimits(a *attachment, t *Attachment) (out []LimitState, err error) {
 	g := a.current()
 	if len(g.Limits) == 0 {
 		return nil, nil
@@ -98,6 +99,14 @@ func (s *store) tellLimits(a *attachment) (out []LimitState, err error) {
 		m, err := s.openPinned(a.key, g.Generation, info.Map)
 		if err != nil || m == nil {
 			return nil, err
+		}
+		first, err := s.teller(a, m)
+		if err != nil || first != "" {
+			t.SharedWith = max(t.SharedWith, first)
+			if err := errors.Join(err, m.Close()); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		err = s.withMemory(m, func(memory []byte) {
 			out = append(out, LimitState{info.ID, len(memory),
@@ -120,17 +129,18 @@ func (s *store) jiffies() (*kernel.Clock, error) {
 }
 
 // tellFlows reads the memory of connections, nil if the policy asks for none.
-func (s *store) tellFlows(a *attachment) (stats *flow.Stats, err error) {
-	return tellOne(s, a, codegen.Flows, flow.Read)
+func (s *store) tellFlows(a *attachment, t *Attachment) (stats *flow.Stats, err error) {
+	return tellOne(s, a, t, codegen.Flows, flow.Read)
 }
 
 // tellFragments reads the memory of fragments, nil if the policy does not follow them.
-func (s *store) tellFragments(a *attachment) (stats *fragment.Stats, err error) {
-	return tellOne(s, a, codegen.Fragments, fragment.Read)
+func (s *store) tellFragments(a *attachment, t *Attachment) (stats *fragment.Stats, err error) {
+	return tellOne(s, a, t, codegen.Fragments, fragment.Read)
 }
 
-// tellOne reads a memory of which a policy has one, nil if it has none.
-func tellOne[Stats any](s *store, a *attachment, what codegen.Contents,
+// tellOne reads a memory of which a policy has one, nil if it has none, or another interface tells
+// of it.
+func tellOne[Stats any](s *store, a *attachment, t *Attachment, what codegen.Contents,
 	read func(memory []byte, jiffies uint64) Stats) (*Stats, error) {
 	g := a.current()
 	name, ok := codegen.MapOf(g.Maps, what)
@@ -146,6 +156,11 @@ func tellOne[Stats any](s *store, a *attachment, what codegen.Contents,
 		return nil, err
 	}
 	defer m.Close()
+	first, err := s.teller(a, m)
+	if err != nil || first != "" {
+		t.SharedWith = max(t.SharedWith, first)
+		return nil, err
+	}
 	var stats Stats
 	err = s.withMemory(m, func(memory []byte) { stats = read(memory, clock.Now()) })
 	return &stats, err

@@ -21,6 +21,7 @@ type memoryCounts struct {
 	Flows      *flow.Stats     `json:"flows,omitempty"`
 	Fragments  *fragment.Stats `json:"fragments,omitempty"`
 	Diverted   *DivertState    `json:"diverted,omitempty"`
+	SharedWith string          `json:"shared_with,omitempty"`
 	Shadow     *ShadowState    `json:"shadow,omitempty"` // without flows, which are of somebody
 }
 
@@ -60,19 +61,19 @@ func (s *store) tellMemories(a *attachment, t *Attachment) error {
 		return err
 	}
 	t.Program.Frags = g.Frags
-	if t.Cookies, err = s.tellCookies(a); err != nil {
+	if t.Cookies, err = s.tellCookies(a, t); err != nil {
 		return err
 	}
-	if t.Limits, err = s.tellLimits(a); err != nil {
+	if t.Limits, err = s.tellLimits(a, t); err != nil {
 		return err
 	}
-	if t.Flows, err = s.tellFlows(a); err != nil {
+	if t.Flows, err = s.tellFlows(a, t); err != nil {
 		return err
 	}
-	if t.Fragments, err = s.tellFragments(a); err != nil {
+	if t.Fragments, err = s.tellFragments(a, t); err != nil {
 		return err
 	}
-	if t.Diverted, err = s.tellDiverted(a); err != nil {
+	if t.Diverted, err = s.tellDiverted(a, t); err != nil {
 		return err
 	}
 	if t.Shadow, err = s.tellShadow(a); err != nil {
@@ -86,7 +87,7 @@ func (s *store) tellMemories(a *attachment, t *Attachment) error {
 // here.
 func (s *store) leaveRemembered(a *attachment, t *Attachment) {
 	if readers.id() < 0 || t.Cookies == nil && t.Limits == nil && t.Flows == nil &&
-		t.Fragments == nil && t.Diverted == nil && t.Shadow == nil {
+		t.Fragments == nil && t.Diverted == nil && t.Shadow == nil && t.SharedWith == "" {
 		return
 	}
 	path := s.rememberedFile(a.key)
@@ -97,7 +98,7 @@ func (s *store) leaveRemembered(a *attachment, t *Attachment) {
 		return
 	}
 	out := memoryCounts{Generation: t.Generation, At: now, Limits: t.Limits, Cookies: t.Cookies,
-		Flows: t.Flows, Fragments: t.Fragments, Diverted: t.Diverted}
+		Flows: t.Flows, Fragments: t.Fragments, Diverted: t.Diverted, SharedWith: t.SharedWith}
 	if t.Shadow != nil {
 		shadow := *t.Shadow
 		shadow.Flows = nil
@@ -124,5 +125,6 @@ func (s *store) readRemembered(a *attachment, t *Attachment) error {
 	}
 	t.Told, t.Limits, t.Cookies, t.Flows = is.At, is.Limits, is.Cookies, is.Flows
 	t.Fragments, t.Diverted, t.Shadow = is.Fragments, is.Diverted, is.Shadow
+	t.SharedWith = is.SharedWith
 	return nil
 }

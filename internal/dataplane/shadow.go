@@ -95,6 +95,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 	reps []*ShadowReport, err error) {
 	err = transact(ctx, func(s *store) error {
 		var all []*up
+		var ahead []*staged
 		defer func() {
 			for _, u := range all {
 				if u.staged != nil {
@@ -105,12 +106,14 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 		}()
 		for _, dev := range devs {
 			o.Dev = dev
-			u := &up{store: s, UpOptions: o, compile: Compiler(p)}
+			u := &up{store: s, UpOptions: o, compile: Compiler(p), devs: devs}
+			u.follow(ahead)
 			all = append(all, u)
 			if err = u.stageFirstShadow(); err != nil {
 				err = fmt.Errorf("%s: %w", dev, err)
 				break
 			}
+			ahead = append(ahead, u.staged)
 		}
 		for _, u := range all {
 			if err == nil {
@@ -303,7 +306,8 @@ func (u *up) followWithShadow(st *staged, t try) error {
 	if sh == nil {
 		return nil
 	}
-	f := &up{store: u.store, dev: u.dev, key: u.key, at: u.at}
+	f := &up{store: u.store, dev: u.dev, key: u.key, at: u.at, devs: u.devs, leaves: u.leaves,
+		ahead: u.aheadShadows}
 	f.Dev, f.Names, f.PolicyPath, f.Source = u.Dev, u.Names, sh.Policy, sh.Source
 	err := readJSON(u.files(u.key, sh.Generation), &f.Files)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -46,7 +46,9 @@ type Attachment struct {
 	// nil if the policy follows no fragments
 	Fragments *fragment.Stats `json:"fragments"`
 	Diverted  *DivertState    `json:"diverted"` // nil if the policy diverts nothing
-	Shadow    *ShadowState    `json:"-"`        // nil if there is none
+	// the interface that tells of those of them that this one shares with it, "" if it shares none
+	SharedWith string       `json:"shared_with,omitempty"`
+	Shadow     *ShadowState `json:"-"` // nil if there is none
 	// rules that the agent has added, nil if there are none
 	Live    *LiveRules `json:"live,omitempty"`
 	Judging *Judging   `json:"-"` // whether packets come to it

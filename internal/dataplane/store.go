@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
@@ -47,6 +48,8 @@ type store struct {
 
 	readOnly bool          // nothing is locked or changed (see read.go)
 	clock    *kernel.Clock // of a reader; nil: this process's own
+
+	tellers map[string]map[ebpf.MapID]*attachment // see teller
 }
 
 // transact runs fn with the runtime directory locked, in the host's mount namespace, and removes

@@ -121,16 +121,25 @@ type up struct {
 	later   bool  // the policy has been put on others already
 	joined  bool  // the dispatcher of libxdp is to call it
 	dev     *device
-	key     string          // under which all of this interface is kept
-	at      *attachment     // nil: first policy on this interface
-	sibling *attachment     // an interface whose entries of dynamic sets a first policy takes
-	staged  *staged         // what is in force, once report is set
-	beside  *beside         // a shadow is staged; nil: a policy that is to be in force
-	report  *Report         // set once the new policy is in force
-	began   reading         // before anything was staged
-	before  reading         // when it came
-	deaf    bool            // the driver takes native programs and does not ask them
-	asks    []netlink.Neigh // who may be asked for a packet
+	key     string      // under which all of this interface is kept
+	at      *attachment // nil: first policy on this interface
+	sibling *attachment // of siblings: the one whose entries of dynamic sets a first policy takes
+	// those that have the policy of these names already
+	siblings []*attachment
+	staged   *staged         // what is in force, once report is set
+	beside   *beside         // a shadow is staged; nil: a policy that is to be in force
+	report   *Report         // set once the new policy is in force
+	began    reading         // before anything was staged
+	before   reading         // when it came
+	deaf     bool            // the driver takes native programs and does not ask them
+	asks     []netlink.Neigh // who may be asked for a packet
+
+	devs   []string // that the same command puts the policy on
+	group  []int    // see indexes
+	leaves bool     // others behind, which have been together with this one and stay so
+	// what the same command has put on other interfaces, and shadows beside that
+	ahead, aheadShadows []placed
+
 	// whether packets to an address leave by dev, of those that were asked for
 	routes map[netip.Addr]bool
 	// of limits whose memory has another shape now
@@ -140,10 +149,11 @@ type up struct {
 
 func (u *up) Close() {
 	_ = u.dropBudgets() // of mappings that there are
-	for _, a := range []*attachment{u.at, u.sibling} {
-		if a != nil {
-			a.Close()
-		}
+	for _, a := range u.siblings {
+		a.Close()
+	}
+	if u.at != nil {
+		u.at.Close()
 	}
 }
 
@@ -179,10 +189,12 @@ func (u *up) put(ctx context.Context) error {
 	if l, err := netlink.LinkByIndex(u.dev.index); err == nil {
 		u.asks = neighbours(l)
 	}
-	if u.at == nil {
-		if u.sibling, err = u.findSibling(); err != nil {
-			return err
-		}
+	if err := u.meet(); err != nil {
+		return err
+	}
+	here := func(a *attachment) bool { return a.ifindex != 0 }
+	if i := slices.IndexFunc(u.siblings, here); u.at == nil && i >= 0 {
+		u.sibling = u.siblings[i]
 	}
 	ways, err := u.ways()
 	if err != nil {

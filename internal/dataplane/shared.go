@@ -1,0 +1,260 @@
+package dataplane
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+)
+
+// What a policy remembers belongs to the policy, not to an interface: interfaces that have it as
+// one have one memory of connections, of fragments, of who is proven, of what is diverted, and one
+// budget of each limit. Each pins the maps for itself, so that they go with the last that has them.
+// See docs/decisions/0104-uplinks.md.
+var sharedContents = append([]codegen.Contents{codegen.Trap}, seeded...)
+
+func isShared(use codegen.MapUse) bool { return slices.Contains(sharedContents, use.Holds.What) }
+
+// placed is a generation on an interface.
+type placed struct {
+	key string
+	g   *description
+	// it has had the older connections of all interfaces read
+	adopted bool
+}
+
+func (st *staged) placed() placed { return placed{st.key, st.desc, st.plain.began != nil} }
+
+// follow has the policy share what the same command has put, or staged, on other interfaces.
+func (u *up) follow(ahead []*staged) {
+	for _, st := range ahead {
+		u.ahead = append(u.ahead, st.placed())
+		if st.shadow != nil {
+			u.aheadShadows = append(u.aheadShadows, st.shadow.placed())
+		}
+	}
+}
+
+// together is what interfaces have in common that will have this policy as one.
+func (u *up) together() string { return together(u.dev.netns, u.Names) }
+
+// indexes are those of the interfaces that the same command puts the policy on, as one.
+func (u *up) indexes() []int {
+	if u.group == nil {
+		u.group = []int{u.dev.index}
+		for _, dev := range u.devs {
+			if d, err := findDevice(dev); err == nil && u.together() != "" {
+				u.group = append(u.group, d.index)
+			}
+		}
+	}
+	return u.group
+}
+
+// meet finds the interfaces that have the policy of these names already, and whether the policy
+// leaves others behind, which stay together.
+func (u *up) meet() (err error) {
+	own := u.together()
+	if u.siblings, err = u.having(own, u.key); err != nil || u.at == nil {
+		return err
+	}
+	before := u.at.together()
+	if before == own {
+		return nil
+	}
+	left, err := u.having(before, u.key)
+	for _, a := range left {
+		u.leaves = u.leaves || !slices.Contains(u.indexes(), a.ifindex)
+		a.Close()
+	}
+	return err
+}
+
+// having lists the attachments but one that have their policy together.
+func (s *store) having(together, except string) (out []*attachment, err error) {
+	if together == "" {
+		return nil, nil
+	}
+	keys, err := s.keys()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if key == except {
+			continue
+		}
+		a, err := s.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		if a.together() == together {
+			out = append(out, a)
+		} else {
+			a.Close()
+		}
+	}
+	return out, nil
+}
+
+// joinMaps has the program share the memories of generations on other interfaces.
+func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
+	if u.together() == "" {
+		return nil
+	}
+	for _, other := range with {
+		for _, use := range p.Maps {
+			i := slices.IndexFunc(other.g.Maps,
+				func(m codegen.MapUse) bool { return m.Holds == use.Holds })
+			if i < 0 || !isShared(use) || k.maps[use.Name] != nil || k.copies[use.Name] != nil {
+				continue
+			}
+			m, err := u.openPinned(other.key, other.g.Generation, other.g.Maps[i].Name)
+			if err != nil {
+				return err
+			}
+			if m == nil {
+				continue
+			}
+			k.opened[other.key+"/"+use.Name] = m
+			if p.Spec.Maps[use.Name].Compatible(m) == nil {
+				k.maps[use.Name] = m
+				k.adopted = k.adopted || use.Holds.What == codegen.Flows && other.adopted
+			}
+		}
+	}
+	return nil
+}
+
+// inForce are the siblings' generations.
+func (u *up) inForce() (out []placed) {
+	for _, a := range u.siblings {
+		out = append(out, placed{key: a.key, g: a.current()})
+	}
+	return out
+}
+
+// begin decides whose older connections have to be read: those of a memory that is new, and those
+// of an interface that comes to the memory of others.
+func (u *up) begin(k *keptMaps, l *loaded) error {
+	name, tracks := codegen.MapOf(l.ledger, codegen.Flows)
+	switch {
+	case !tracks || k.maps[name] == nil && k.copies[name] == nil:
+		return nil
+	case k.copies[name] != nil || k.adopted:
+		l.began = nil
+		return nil
+	}
+	id, err := mapID(l.maps[name])
+	if err != nil {
+		return err
+	}
+	for _, g := range u.continued() {
+		old, tracked := codegen.MapOf(g.Maps, codegen.Flows)
+		if !tracked {
+			continue
+		}
+		m, err := u.openOld(k, g, old)
+		if err != nil || m == nil {
+			return err
+		}
+		if same, err := hasID(m, uint32(id)); same || err != nil {
+			return err
+		}
+	}
+	l.began = l.maps[name]
+	return nil
+}
+
+// copyMemories gives a program that leaves others behind what is in the memories that they keep. A
+// word is read and written whole, as by any program beside the one that changes it.
+func (l *loaded) copyMemories(k *keptMaps) error {
+	for name, old := range k.copies {
+		n := int(old.ValueSize())
+		from, err := mapMemory(old, n)
+		if err != nil {
+			return err
+		}
+		to, err := mapMemory(l.maps[name], n)
+		if err != nil {
+			return errors.Join(err, unix.Munmap(from))
+		}
+		for at := 0; at+8 <= n; at += 8 {
+			word := atomic.LoadUint64((*uint64)(unsafe.Pointer(&from[at])))
+			*(*uint64)(unsafe.Pointer(&to[at])) = word
+		}
+		if err := errors.Join(unix.Munmap(from), unix.Munmap(to)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// teller is the name of the interface that tells of a memory which an attachment shares with it, ""
+// if that tells of its own.
+func (s *store) teller(a *attachment, m *ebpf.Map) (string, error) {
+	own := a.together()
+	if own == "" {
+		return "", nil
+	}
+	if s.tellers == nil {
+		s.tellers = map[string]map[ebpf.MapID]*attachment{}
+	}
+	if s.tellers[own] == nil {
+		first, err := s.firstOf(own)
+		if err != nil {
+			return "", err
+		}
+		s.tellers[own] = first
+	}
+	id, err := mapID(m)
+	if err != nil {
+		return "", err
+	}
+	first := s.tellers[own][id]
+	if first == nil || first.key == a.key {
+		return "", nil
+	}
+	return first.current().Dev, nil
+}
+
+// firstOf finds the first of the attachments that have their policy together, by the memories that
+// they have.
+func (s *store) firstOf(together string) (map[ebpf.MapID]*attachment, error) {
+	all, err := s.having(together, "")
+	if err != nil {
+		return nil, err
+	}
+	out := map[ebpf.MapID]*attachment{}
+	for _, a := range all {
+		a.Close() // what it is made of stays
+		if a.ifindex == 0 {
+			continue // nobody tells of what waits
+		}
+		g := a.current()
+		for _, use := range g.Maps {
+			if !isShared(use) {
+				continue
+			}
+			m, err := s.openPinned(a.key, g.Generation, use.Name)
+			if err != nil {
+				return nil, err
+			}
+			if m == nil {
+				continue
+			}
+			id, err := mapID(m)
+			if err := errors.Join(err, m.Close()); err != nil {
+				return nil, err
+			}
+			if out[id] == nil {
+				out[id] = a
+			}
+		}
+	}
+	return out, nil
+}

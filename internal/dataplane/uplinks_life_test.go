@@ -1,0 +1,419 @@
+package dataplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+// memoriesOf are the ids of the memories of one kind, by interface.
+func memoriesOf(t testing.TB, what codegen.Contents) map[string]uint32 {
+	t.Helper()
+	out := map[string]uint32{}
+	err := transact(context.Background(), func(s *store) error {
+		return s.sweep("", func(a *attachment) error {
+			g := a.current()
+			name, ok := codegen.MapOf(g.Maps, what)
+			if !ok {
+				return nil
+			}
+			m, err := s.openPinned(a.key, g.Generation, name)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			id, err := mapID(m)
+			out[g.Dev] = uint32(id)
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// shared is an error if interfaces have more than one memory of a kind, or not all have it.
+func shared(t testing.TB, what codegen.Contents, devs ...string) error {
+	t.Helper()
+	ids := memoriesOf(t, what)
+	for _, dev := range devs {
+		if ids[dev] == 0 || ids[dev] != ids[devs[0]] {
+			return fmt.Errorf("%s: %v", what, ids)
+		}
+	}
+	return nil
+}
+
+// session opens one to here by lv0, whose answers leave by up0.
+func (n *twoUplinks) session(t testing.TB) ends {
+	t.Helper()
+	l := in(t, n.here, func() (net.Listener, error) { return net.Listen("tcp", uplinkHere+":22") })
+	defer l.Close()
+	far := in(t, n.peer, func() (net.Conn, error) {
+		d := net.Dialer{Timeout: 3 * time.Second,
+			LocalAddr: &net.TCPAddr{IP: net.ParseIP(uplinkFar)}}
+		return d.Dial("tcp", uplinkHere+":22")
+	})
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close(); near.Close() })
+	return ends{"asymmetric", far, near}
+}
+
+// rollBack ends the trial on an interface.
+func rollBack(t testing.TB, dev string) error {
+	for _, a := range must(Status(t.Context(), false)) {
+		if a.Dev == dev {
+			_, err := RollBack(t.Context(), dev, a.Generation)
+			return err
+		}
+	}
+	return fmt.Errorf("no policy on %s", dev)
+}
+
+const everyMemory = `set attackers = dynamic(max 100, lease 10m)
+fragments track
+cookie tcp port 80
+divert tcp port 9000 from attackers
+pass established as "known"
+limit udp rate 1/s
+pass tcp syn port 22
+default drop
+`
+
+// TestEachUplinkHasMemoriesOfItsOwn: whatever a policy remembers is there once, after each command.
+func TestEachUplinkHasMemoriesOfItsOwn(t *testing.T) {
+	n := newTwoUplinks(t)
+	addVeth(t, "up2", "up3", n.peer)
+	before := kernelObjects(t)
+	three := append(slices.Clone(n.devs), "up2")
+	group := func(devs ...string) func() error {
+		return func() error { return n.bringOn(devs, devs, everyMemory, 0) }
+	}
+	each := func(do func(dev string) error) func() error {
+		return func() error { return errors.Join(do("lv0"), do("up0")) }
+	}
+	var open *ends
+	for _, step := range []struct {
+		name string
+		do   func() error
+		devs []string // that share then
+	}{
+		{"up", group("lv0", "up0"), n.devs},
+		{"replace", group("lv0", "up0"), n.devs},
+		{"replace in another order", group("up0", "lv0"), n.devs},
+		{"add", group("up2", "lv0", "up0"), three},
+		{"remove", group("lv0", "up0"), n.devs},
+		{"trial", func() error { return n.bring(t, everyMemory, time.Hour) }, n.devs},
+		{"confirm", each(func(dev string) error {
+			_, err := Confirm(context.Background(), dev)
+			return err
+		}), n.devs},
+		{"trial again", func() error { return n.bring(t, everyMemory, time.Hour) }, n.devs},
+		{"roll back", each(func(dev string) error {
+			return rollBack(t, dev)
+		}), n.devs},
+		{"down", func() error { _, err := Down(context.Background(), "up2"); return err }, n.devs},
+		{"come later", func() error { // by --keep
+			return n.bringOn([]string{"up2"}, n.devs, everyMemory, 0)
+		}, three},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		for _, what := range sharedContents {
+			if err := shared(t, what, step.devs...); err != nil {
+				t.Errorf("%s: %v", step.name, err)
+			}
+		}
+		if ids := memoriesOf(t, codegen.Flows); step.name == "remove" && ids["up2"] == ids["lv0"] {
+			t.Errorf("who is left behind shares with who has left: %v", ids)
+		}
+		if open == nil {
+			s := n.session(t)
+			open = &s
+		}
+		if err := open.says(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		n.session(t)
+	}
+	for _, dev := range three {
+		if _, err := Down(context.Background(), dev); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, func() error { return nothingAdded(t, before) })
+	runDirIsGone(t)
+}
+
+// TestAPolicyForOneOfTwoUplinksEndsSessions: an interface that gets another policy takes a copy of
+// what is remembered along. Who stays keeps the memory, and neither sees what the other notes.
+func TestAPolicyForOneOfTwoUplinksEndsSessions(t *testing.T) {
+	n := newTwoUplinks(t)
+	if err := n.bring(t, everyMemory, 0); err != nil {
+		t.Fatal(err)
+	}
+	open := n.session(t)
+	was := memoriesOf(t, codegen.Flows)["up0"]
+	if err := n.bringOn([]string{"lv0"}, []string{"lv0"}, everyMemory+"#\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range sharedContents {
+		ids := memoriesOf(t, what)
+		if ids["lv0"] == ids["up0"] {
+			t.Errorf("%s: %v", what, ids)
+		}
+	}
+	if is := memoriesOf(t, codegen.Flows)["up0"]; is != was {
+		t.Errorf("who stays has memory %d, had %d", is, was)
+	}
+	if err := open.says(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestACopiedMemoryHoldsWhatItsOriginalDoes, to the byte.
+func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
+	n := newTwoUplinks(t)
+	if err := n.bring(t, everyMemory, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.session(t)
+	read := func(dev string) (out []byte) {
+		t.Helper()
+		err := transactOn(t.Context(), dev, func(s *store, a *attachment) error {
+			g := a.current()
+			name, _ := codegen.MapOf(g.Maps, codegen.Flows)
+			m, err := s.openPinned(a.key, g.Generation, name)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return s.withMemory(m, func(memory []byte) { out = bytes.Clone(memory) })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if err := n.bringOn([]string{"lv0"}, []string{"lv0"}, everyMemory, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(read("lv0"), read("up0")) {
+		t.Error("they differ")
+	}
+}
+
+// TestTwoPoliciesThatBecomeOneKeepTheirSessions: the sockets of this machine are asked for.
+func TestTwoPoliciesThatBecomeOneKeepTheirSessions(t *testing.T) {
+	n := newTwoUplinks(t)
+	open := n.session(t)
+	for _, dev := range n.devs {
+		if err := n.bringOn([]string{dev}, []string{dev}, uplinkPolicy, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, devs := range [][]string{n.devs, {"up0", "lv0"}} {
+		if err := n.bringOn(devs, devs, uplinkPolicy, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(shared(t, codegen.Flows, devs...), open.says()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDeathWhileUplinksGetAPolicyEndsSessions: killed at any step, a command leaves sessions that
+// go on, and the next one finds one memory.
+func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
+	n := newTwoUplinks(t)
+	do := order{Do: "up", Devs: n.devs, File: "a.levee", Text: uplinkPolicy}
+	open := n.session(t)
+	down := func() {
+		_, _, _ = Status(t.Context(), true) // cleans up
+		for _, dev := range n.devs {
+			_, _ = Down(t.Context(), dev)
+		}
+	}
+	for _, replace := range []bool{false, true} {
+		down()
+		if replace {
+			if err := do.run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		steps := record(t, do)
+		// Before these, nothing is there that another interface could share.
+		from := slices.Index(steps, map[bool]string{false: "link", true: "swap"}[replace])
+		for i, step := range steps {
+			if i < from {
+				continue
+			}
+			if !replace {
+				down()
+			}
+			inject(t, do, i, true)
+			what := fmt.Sprintf("replace %v, killed at step %d (%s)", replace, i, step)
+			if err := open.says(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if err := do.run(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if err := errors.Join(open.says(), shared(t, codegen.Flows, n.devs...)); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
+// TestSharedStateIsCountedTwice: one of the interfaces tells of it, also when another has gone.
+func TestSharedStateIsCountedTwice(t *testing.T) {
+	n := newTwoUplinks(t)
+	if err := n.bring(t, everyMemory, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.session(t)
+	told := func() (open, limits int, with []string) {
+		for _, a := range must(Status(t.Context(), false)) {
+			if a.Flows != nil {
+				open += a.Flows.Open
+			}
+			limits += len(a.Limits)
+			with = append(with, a.SharedWith)
+		}
+		return open, limits, with
+	}
+	first := must(Status(t.Context(), false))[0].Dev
+	if open, limits, with := told(); open != 1 || limits != 1 || !slices.Equal(with,
+		[]string{"", first}) {
+		t.Errorf("%d connections, %d limits, told by %q", open, limits, with)
+	}
+	if _, err := Down(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if open, limits, with := told(); open != 1 || limits != 1 || with[0] != "" {
+		t.Errorf("%d connections, %d limits, told by %q", open, limits, with)
+	}
+}
+
+// TestAShadowOfTwoUplinksSeesHalfOfASession: shadows on interfaces remember together, too, also
+// when they follow a policy.
+func TestAShadowOfTwoUplinksSeesHalfOfASession(t *testing.T) {
+	n := newTwoUplinks(t)
+	if err := n.bring(t, "default pass\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	p, ds := policy.Parse("shadow.levee", []byte(uplinkPolicy), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	if _, err := UpShadow(t.Context(), n.devs, UpOptions{Names: n.devs, PolicyPath: "shadow.levee",
+		Source: []byte(uplinkPolicy)}, p); err != nil {
+		t.Fatal(err)
+	}
+	dropped := func() (n uint64) {
+		for _, a := range must(Status(t.Context(), false)) {
+			for i := range a.Shadow.Pairs {
+				if w := &a.Shadow.Pairs[i]; w.Differs() && w.Would.Rule == "shadow.levee:3" {
+					n += w.Packets
+				}
+			}
+		}
+		return n
+	}
+	for _, what := range []string{"first", "following"} {
+		s := n.session(t)
+		if err := s.says(); err != nil {
+			t.Fatal(err)
+		}
+		if got := dropped(); got != 0 {
+			t.Errorf("%s: would drop %d packets of a session", what, got)
+		}
+		if err := n.bring(t, "default pass\n#\n", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAClientProvenByOneUplinkHasToProveItselfByTheOther: an answer of one is proven by the other,
+// and who is proven is so to both.
+func TestAClientProvenByOneUplinkHasToProveItselfByTheOther(t *testing.T) {
+	n := newTwoUplinks(t)
+	echoServer(t, n.here, uplinkHere+":22")
+	if err := n.bring(t, "pass established\ncookie tcp port 22 as \"asked\"\n"+
+		"pass tcp syn port 22 as \"proven\"\ndefault drop\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	// What proves, a RST, takes the other way.
+	run(t, n.peer, "table ip ways { chain out { type route hook output priority 0; "+
+		"tcp flags & rst == rst meta mark set 1; }; }", "nft", "-f", "-")
+	run(t, n.peer, "", "ip", "rule", "add", "fwmark", "1", "table", "100")
+	run(t, n.peer, "", "ip", "route", "add", "table", "100", "default", "via", "203.0.113.1")
+	if err := reaches(t, n.peer, uplinkFar, uplinkHere+":22"); err != nil {
+		t.Fatal(err)
+	}
+	asked, proven := total(t, "asked"), total(t, "proven")
+	if asked == 0 || proven == 0 {
+		t.Fatalf("asked %d times, proven %d", asked, proven)
+	}
+	run(t, n.peer, "", "ip", "route", "change", "198.51.100.0/24", "via", "203.0.113.1", "src",
+		uplinkFar)
+	if err := reaches(t, n.peer, uplinkFar, uplinkHere+":22"); err != nil {
+		t.Fatal(err)
+	}
+	if again := total(t, "asked"); again != asked {
+		t.Errorf("asked %d times more", again-asked)
+	}
+}
+
+// TestCommandsInAnyOrderPartMemories: interfaces share exactly when they have their policy as one.
+func TestCommandsInAnyOrderPartMemories(t *testing.T) {
+	n := newTwoUplinks(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	all := []string{"lv0", "up0"}
+	for i := range 20 {
+		devs := [][]string{all, {"up0", "lv0"}, {"lv0"}, {"up0"}}[r.IntN(4)]
+		var what string
+		var err error
+		switch r.IntN(5) {
+		case 0:
+			what = "down"
+			_, _ = Down(t.Context(), devs[0])
+		case 1:
+			what = "trial and back"
+			err = n.bringOn(devs, devs, uplinkPolicy, time.Hour)
+			for _, dev := range devs {
+				err = errors.Join(err, rollBack(t, dev))
+			}
+		default:
+			what = "up"
+			err = n.bringOn(devs, devs, uplinkPolicy, 0)
+		}
+		if err != nil {
+			t.Fatalf("%d: %s of %v: %v", i, what, devs, err)
+		}
+		running := must(Status(t.Context(), false))
+		ids := memoriesOf(t, codegen.Flows)
+		if len(running) < 2 {
+			continue
+		}
+		one := running[0].Together != "" && running[0].Together == running[1].Together
+		if (ids["lv0"] == ids["up0"]) != one {
+			t.Errorf("%d: %s of %v: as one %v, memories %v", i, what, devs, one, ids)
+		}
+	}
+}
