@@ -68,4 +68,4 @@ func (s *search) add(step int, held, less bool) {
 }
 
 // open tells that a higher rate may have been held: none was tried that was not.
-func (s *search) open() bool { return s.held >= 0 && (s.capped || s.lost > s.top) }
+func (s *search) open() bool { return s.held >= 0 && s.lost > s.top }
