@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -249,10 +250,8 @@ func (s *store) tidy() error {
 	if records, err := s.records(); err != nil || len(records) > 0 {
 		return err
 	}
-	if s.mounted() {
-		if err := unix.Unmount(s.bpf(), 0); err != nil {
-			return nil
-		}
+	if s.mounted() && !s.unmount() {
+		return nil
 	}
 	for _, path := range []string{s.state(clockFile), s.bpf(), s.state(),
 		filepath.Join(s.dir, rememberedDir), filepath.Join(s.dir, judgingDir),
@@ -263,6 +262,18 @@ func (s *store) tidy() error {
 	}
 	_ = os.Remove(s.dir) // fails if somebody else keeps something there
 	return nil
+}
+
+// unmount waits a moment for whoever reads the directory, or is between fork and exec with what it
+// had open.
+func (s *store) unmount() bool {
+	for range 10 {
+		if err := unix.Unmount(s.bpf(), 0); err == nil || !errors.Is(err, unix.EBUSY) {
+			return err == nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
 }
 
 // writeJSON replaces a file in one step. Readers may read it.
