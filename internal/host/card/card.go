@@ -156,14 +156,15 @@ func readVirtio(sysfs, bus string) *Virtio {
 	return parseVirtio(string(b))
 }
 
-// parseVirtio reads "1100...", the first feature first.
+// parseVirtio reads "1100...", the first feature first. Older kernels show 64 of them, newer ones
+// 128 (VIRTIO_FEATURES_BITS), of which the upper ones decide nothing here.
 func parseVirtio(s string) *Virtio {
 	v := &Virtio{}
 	for i, c := range strings.TrimSpace(s) {
 		switch {
-		case i >= 64 || c != '0' && c != '1':
+		case c != '0' && c != '1':
 			return nil
-		case c == '1':
+		case c == '1' && i < 64:
 			v.Features |= 1 << i
 		}
 	}

@@ -48,6 +48,7 @@ func TestVirtioWithoutMergeableBuffersIsNotTakenNative(t *testing.T) {
 		{"no virtio", &Card{Driver: "e1000e"}, ""},
 		{"large MTU", virtio(t, largeMTU), "an MTU of up to"},
 		{"TSO and USO", virtio(t, merging), "guest_tso"},
+		{"128 features", virtio(t, merging+strings.Repeat("01", 32)), "guest_tso"},
 		{"TSO with mergeable buffers", virtio(t, unchangeable), ""},
 		{"nothing but small frames", only(), ""},
 		{"an MTU of the host's that is not large", only(hostMTU), ""},
@@ -140,7 +141,7 @@ func TestFeaturesAreReadByTheBus(t *testing.T) {
 			t.Errorf("%q: read %+v", bus, v)
 		}
 	}
-	for _, text := range []string{"2", "0 1", strings.Repeat("0", 65)} {
+	for _, text := range []string{"2", "0 1", "11\n1"} {
 		if v := parseVirtio(text); v != nil {
 			t.Errorf("%q: read %+v", text, v)
 		}
