@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
-	agent-proof soak gen-proof kernels kernels-long packages packages-test boot-test life-test release \
+	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test release \
 	release-files release-test dashboard-proof
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
 	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
 	@echo 'make kernels     boot Debian kernels in qemu and check each, writes docs/kernels.md; ARGS="-kernels 6.1" for some'
+	@echo 'make drivers     a policy on cards that qemu emulates, with their drivers of Debian kernels'
 	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
 	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13, rpm (root; four minutes)'
@@ -96,6 +97,10 @@ soak:
 kernels:
 	@scripts/deps kernels
 	GO=$(GO) $(GO) run ./scripts/kernels $(if $(DATA),-data $(DATA)) $(or $(ARGS),-page docs/kernels.md)
+
+drivers:
+	@scripts/deps kernels
+	GO=$(GO) $(GO) run ./scripts/kernels -drivers $(ARGS)
 
 kernels-long:
 	@scripts/deps kernels

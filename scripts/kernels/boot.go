@@ -72,7 +72,13 @@ func boot(g guest, k clock, r *result, stopped *stops) error {
 	args = append(args, "-m", "4096", "-smp", "1", "-nographic",
 		"-no-reboot", "-nic", "none", "-kernel", g.image, "-initrd", g.initrd(k), "-append",
 		e.kernel)
-	cmd := exec.Command(e.command[0], args...)
+	command := append([]string{e.command[0]}, args...)
+	if g.emulator != nil {
+		devices, script := cardArgs()
+		command = slices.Concat(g.emulator, []string{"-machine", "q35"}, args, devices)
+		command = inOwnNetwork(script, command)
+	}
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	runtime.LockOSThread() // qemu ends with the thread that began it: also when we are killed
 	defer runtime.UnlockOSThread()

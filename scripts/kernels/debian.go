@@ -31,7 +31,7 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 // programs are what the guest runs besides levee and its tests.
 var programs = []string{"dash", "coreutils", "util-linux", "mount", "iproute2", "kmod", "ethtool",
-	"jq", "grep", "sed", "findutils", "procps", "nftables", "xdp-tools"}
+	"jq", "grep", "sed", "findutils", "procps", "nftables", "xdp-tools", "iputils-ping"}
 
 // debian is an apt of its own, for one architecture.
 type debian struct{ dir, arch string }
@@ -71,19 +71,19 @@ func (d debian) run(command string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// kernel gives the directory of the newest cloud kernel of a version such as "6.1", or of all if
-// that is "newest".
-func (d debian) kernel(version string) (dir string, err error) {
+// kernel gives the directory of the newest kernel of a version such as "6.1", or of all if that is
+// "newest". The flavour is "cloud-", or "" for the one with drivers of cards.
+func (d debian) kernel(version, flavour string) (dir string, err error) {
 	names, err := d.run("apt-cache", "pkgnames", "linux-")
 	if err != nil {
 		return "", err
 	}
-	images := regexp.MustCompile(`(?m)^linux-image-((\d+\.\d+)\.[^-\n]*(-\d+)?-cloud-`+d.arch+
+	images := regexp.MustCompile(`(?m)^linux-image-((\d+\.\d+)\.[^-\n]*(-\d+)?-`+flavour+d.arch+
 		`)$`).FindAllStringSubmatch(names, -1)
 	images = slices.DeleteFunc(images,
 		func(p []string) bool { return version != "newest" && p[2] != version })
 	if len(images) == 0 {
-		return "", fmt.Errorf("the registry has no cloud kernel %s for %s", version, d.arch)
+		return "", fmt.Errorf("the registry has no %skernel %s for %s", flavour, version, d.arch)
 	}
 	name := slices.MaxFunc(images, func(a,
 		b []string) int {

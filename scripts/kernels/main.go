@@ -6,7 +6,7 @@
 // apart.
 //
 //	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE] [-jobs N] [-long] [-v]
-//	        [-fetch|-kept]
+//	        [-drivers] [-fetch|-kept]
 //
 // It exits 0 only if every check passed on every kernel.
 package main
@@ -66,6 +66,8 @@ func main() {
 	// On two cores a third guest costs all a sixth more, and a guest waits for a twentieth.
 	flag.IntVar(&o.jobs, "jobs", 2, "guests at a time; each takes a core and up to 4 GiB of memory")
 	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
+	flag.BoolVar(&o.drivers, "drivers", false,
+		"on cards of drivers that qemu emulates, with kernels that have these drivers")
 	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
 	flag.BoolVar(&o.fetch, "fetch", false, "download what is missing, and boot nothing")
 	flag.BoolVar(&o.kept, "kept", false, "boot what was downloaded before, and ask no registry")
@@ -83,12 +85,14 @@ func main() {
 type options struct {
 	only, run, data, page      string
 	fetch, kept, long, verbose bool
+	drivers                    bool
 	jobs                       int
 }
 
 func kernels(o options) (ok bool, err error) {
-	if o.page != "" && (o.run != "" || o.long) {
-		return false, errors.New("a page is of whole runs: -page goes with neither -run nor -long")
+	if o.page != "" && (o.run != "" || o.long || o.drivers) {
+		return false, errors.New("a page is of whole runs: -page goes with none of -run, -long " +
+			"and -drivers")
 	}
 	named, err := regexp.Compile(o.run)
 	if err != nil {
@@ -98,7 +102,11 @@ func kernels(o options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(checks),
+	all := slices.Clone(checks)
+	if o.drivers {
+		all = driverChecks()
+	}
+	chosen := slices.DeleteFunc(all,
 		func(c check) bool { return !named.MatchString(c.name) || c.long && !o.long })
 	guests, err := fetch(o, dir)
 	if err != nil || o.fetch {
@@ -214,6 +222,7 @@ type guest struct {
 	debian       debian
 	kernel, root string
 	image        string
+	emulator     []string         // with -drivers
 	checks       []check          // those that are for its kernel
 	parts        map[clock][]part // of what it boots
 }
@@ -243,6 +252,9 @@ func fetch(o options, dir string) ([]guest, error) {
 			func(s string) bool { return s == m.kernel || s == m.String() }) {
 			continue
 		}
+		if o.drivers && (m.arch != "amd64" || m.kernel == "5.10") {
+			continue
+		}
 		d, err := newDebian(dir, m.arch)
 		if err == nil && !o.kept && !asked[m.arch] {
 			err = d.update()
@@ -250,7 +262,10 @@ func fetch(o options, dir string) ([]guest, error) {
 		asked[m.arch] = true
 		g := guest{machine: m, debian: d}
 		if err == nil {
-			g.kernel, err = d.kernel(m.kernel)
+			g.kernel, err = d.kernel(m.kernel, map[bool]string{false: "cloud-"}[o.drivers])
+		}
+		if err == nil && o.drivers {
+			g.emulator, err = d.emulator()
 		}
 		if err == nil {
 			g.root, err = d.root()
@@ -291,6 +306,13 @@ func prepare(g *guest, handed string, all []check) error {
 	modules, err := indexed(g.kernel)
 	if err != nil {
 		return err
+	}
+	if g.emulator != nil {
+		to := filepath.Join(mine, "modules")
+		if err := driverTree(modules, to); err != nil {
+			return err
+		}
+		modules = to
 	}
 	g.parts = map[clock][]part{}
 	for _, k := range clocks {

@@ -73,3 +73,141 @@ sometests() {
 
 # stories PATTERN: those of test/script.
 stories() { tests cmd/levee "^TestScripts(ThatMeasure)?\$/$1"; }
+
+# cards MODULE...: the drivers of the cards, and a namespace for their other ends.
+cards() {
+	for module in "$@"; do modprobe "$module" || true; done # 6.1 has no module of that name, or it is built in
+	for i in $(seq 50); do ls /sys/class/net/*/device/net >/dev/null 2>&1 && break; sleep 0.1; done
+	cat >/tmp/plain.levee <<-'P'
+		pass icmp as "ping"
+		drop udp port 9009 as "discard"
+		default pass
+	P
+	cat >/tmp/tags.levee <<-'P'
+		drop vlan 7 as "discard"
+		drop untagged udp port 9009 as "untagged"
+		default pass
+	P
+}
+
+# end N: the name of the interface with the MAC address that ends so.
+end() { grep -l "^52:54:00:0a:$1" /sys/class/net/*/address | cut -d/ -f5 | head -1; }
+
+# carrier: until the card has a link, and its other end has had an answer.
+carrier() {
+	for i in $(seq 80); do [ "$(cat "/sys/class/net/$dut/carrier" 2>/dev/null)" = 1 ] && break; sleep 0.1; done
+	for i in $(seq 20); do ip netns exec peer ping -c 1 -W 1 10.9.0.2 >/dev/null && return; done
+	echo "$dut has no link"
+	return 1
+}
+
+# count: packets that the rule has had.
+count() { levee status --dev "$dut" --json | jq '[.interfaces[0].rules[] | select(.label == "discard").packets] | add'; }
+
+# judged WHEN [FLAG...]: 20 packets of the other end come to the rule.
+judged() {
+	when=$1
+	shift
+	carrier
+	before=$(count)
+	ip netns exec peer levee gen --dev "$peer" --own-network --to 10.9.0.2 --to-mac 52:54:00:0a:"$nr":01 --kind udp \
+		--port 9009 --from 10.9.0.1/32 --count 20 --path packet "$@" >/tmp/gen
+	for i in $(seq 10); do
+		after=$(count)
+		[ $((after - before)) -lt 20 ] || break
+		sleep 0.1
+	done
+	[ $((after - before)) = 20 ] || { echo "$when: $((after - before)) of 20 judged"; return 1; }
+	echo "$when: 20 of 20 judged"
+}
+
+# hook WANT: the policy is there; tc is what the kernel has at that place.
+hook() {
+	got=$(levee status --dev "$dut" --json | jq -r '.interfaces[0].hook')
+	case $got in tcx | clsact) got=tc ;; esac
+	echo "hook $got"
+	[ "$got" = "$1" ]
+}
+
+# network N HOOK: a policy on card N takes the hook, and judges each packet after whatever happens to the card.
+network() {
+	nr=$1 dut=$(end "$1:01") peer=$(end "$1:02")
+	trap unplug EXIT
+	ip netns add peer
+	ip link set "$peer" netns peer
+	ip -n peer addr add 10.9.0.1/24 dev "$peer"
+	ip -n peer link set "$peer" up
+	if [ -n "${bonded-}" ]; then
+		ip link add bond7 type bond mode active-backup miimon 100
+		ip link set "$dut" down
+		ip link set "$dut" master bond7
+		dut=bond7
+	fi
+	ip link set "$dut" up
+	ip addr add 10.9.0.2/24 dev "$dut"
+	ip link add link "$dut" name tagged7 type vlan id 7 # cards drop tags that nobody asks for
+	ip link set tagged7 up
+	carrier
+	levee up /tmp/plain.levee --dev "$dut"
+	hook "$2"
+	judged up
+	ip link set "$dut" down
+	ip link set "$dut" up
+	judged 'link down, up'
+	for event in "ip link set $dut mtu 1400" "ip link set $dut mtu 1500" "ethtool -G $dut rx 128" \
+		"ethtool -L $dut combined 1" "ethtool -K $dut gro off"; do
+		$event || continue # not every driver does all
+		judged "$event"
+	done
+	levee up /tmp/tags.levee --dev "$dut"
+	judged 'tag' --vlan 7
+	ethtool -K "$dut" rxvlan off || true
+	judged 'tag, rxvlan off' --vlan 7
+	levee down --dev "$dut"
+}
+
+# unasked: whoever asks for the hook at which the driver asks nobody is told.
+unasked() { says 3 'mrg_rxbuf' levee up /tmp/plain.levee --dev "$dut" --mode xdp-native; }
+
+# locked: the driver's own reason is said, and generic XDP, where the kernel would warn, is refused.
+locked() {
+	levee up /tmp/plain.levee --dev "$dut" | grep -F 'host is implementing'
+	levee down --dev "$dut"
+	says 3 'merges packets' levee up /tmp/plain.levee --dev "$dut" --mode xdp-generic
+	! dmesg | grep 'failed to disable GRO_HW'
+}
+
+# forgotten: the driver asks no more once the link was down; a keeper moves the policy, which judges again.
+forgotten() {
+	levee up /tmp/plain.levee --dev "$dut" --mode xdp-native --keep >/tmp/keep 2>&1 &
+	keeper=$!
+	for i in $(seq 100); do levee status --dev "$dut" >/tmp/status 2>&1 && break; sleep 0.1; done
+	case $(uname -r) in 6.[1-5].*) wait $keeper || true; grep -F 'XDP' /tmp/keep; return ;; esac
+	judged 'asked for native'
+	hook xdp-native
+	ip link set "$dut" down
+	ip link set "$dut" up
+	carrier
+	for i in $(seq 100); do
+		ip netns exec peer ping -c 2 -i 0.2 -W 1 10.9.0.2 >/tmp/ping || true
+		[ "$(levee status --dev "$dut" --json | jq -r '.interfaces[0].hook')" = xdp-native ] || break
+	done
+	cat /tmp/keep
+	hook tc
+	judged 'moved'
+	kill -TERM $keeper
+	wait $keeper || true
+	levee down --dev "$dut" || true
+}
+
+# left: nothing of levee is.
+left() { [ ! -e /run/levee ] || { find /run/levee; return 1; }; }
+
+# unplug leaves the machine as it was, for the next card.
+unplug() {
+	levee down --dev "$dut" >/dev/null 2>&1 || true
+	ip netns del peer
+	ip link del tagged7
+	ip addr flush dev "$dut"
+	ip link set "$dut" down
+}

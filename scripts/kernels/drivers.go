@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// With -drivers, guests have cards of drivers that qemu emulates, and a policy on each is judged
+// anew after what may happen to a card. Each card stands on a hub with a virtio card, which is its
+// other end; no network of the host is needed.
+
+// network is one card under test. What prelude.sh asks of its hook is that each packet is judged.
+type network struct {
+	name   string
+	device string // for qemu
+	// tap has host and guest agree on packets larger than a frame, which hubs refuse. The bridge
+	// lies in a network namespace of qemu's own.
+	tap bool
+	// hook is the one that `levee up` takes; tc is TCX or, before 6.6, clsact.
+	hook string
+	more string // further calls of the check
+}
+
+var networks = []network{
+	{name: "virtio_net", device: "virtio-net-pci", hook: "xdp-native"},
+	{name: "virtio_net without mergeable buffers, large MTU",
+		device: "virtio-net-pci,mrg_rxbuf=off,host_mtu=9000", hook: "tc"},
+	{name: "virtio_net without mergeable buffers, guest TSO",
+		device: "virtio-net-pci,mrg_rxbuf=off", tap: true, hook: "tc", more: "unasked"},
+	{name: "virtio_net without ctrl_guest_offloads",
+		device: "virtio-net-pci,ctrl_guest_offloads=off", tap: true, hook: "tc", more: "locked"},
+	{name: "vmxnet3", device: "vmxnet3", hook: "tc", more: "forgotten"},
+	{name: "igb", device: "igb", hook: "xdp-native"},
+	{name: "e1000e", device: "e1000e", hook: "tc"},
+	{name: "8139cp", device: "rtl8139", hook: "tc"},
+	{name: "bond of igb", device: "igb", hook: "xdp-native"},
+}
+
+// driverModules are what the guest loads, and what the network stack loads by itself.
+var driverModules = []string{"virtio_pci", "virtio_net", "vmxnet3", "igb", "e1000e", "8139cp",
+	"bonding", "8021q", "sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag",
+	"udp_diag"}
+
+// driverChecks are one for each card.
+func driverChecks() (all []check) {
+	for i, n := range networks {
+		all = append(all, check{name: n.name, clock: host, script: fmt.Sprintf(
+			"cards %s\nnetwork %02x %s\n%s\nleft", strings.Join(driverModules, " "), i+1, n.hook,
+			n.more)})
+		if strings.HasPrefix(n.name, "bond") {
+			all[i].script = strings.Replace(all[i].script, "network", "bonded=yes network", 1)
+		}
+	}
+	return all
+}
+
+// cardArgs are qemu's options for the cards, and a script that makes what they lead to.
+func cardArgs() (args []string, script string) {
+	for i, n := range networks {
+		id := i + 1
+		end := func(side string) string {
+			if n.tap {
+				return fmt.Sprintf("tap,ifname=%s%d,script=no,downscript=no,vnet_hdr=on", side, id)
+			}
+			return fmt.Sprintf("hubport,hubid=%d", id)
+		}
+		args = append(args,
+			"-netdev", fmt.Sprintf("%s,id=a%d", end("a"), id),
+			"-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%[1]d,slot=%[1]d", id),
+			"-device", fmt.Sprintf("%s,romfile=,bus=rp%d,netdev=a%[2]d,mac=52:54:00:0a:%02[2]x:01",
+				n.device, id),
+			"-netdev", fmt.Sprintf("%s,id=b%d", end("b"), id),
+			"-device", fmt.Sprintf("virtio-net-pci,romfile=,netdev=b%d,mac=52:54:00:0a:%02[1]x:02",
+				id))
+		if n.tap {
+			script += fmt.Sprintf("ip link add br%d type bridge mcast_snooping 0\n"+
+				"ip link set br%[1]d up\n", id)
+			for _, side := range []string{"a", "b"} {
+				script += fmt.Sprintf("ip tuntap add mode tap vnet_hdr name %s%d\n"+
+					"ip link set %[1]s%[2]d up master br%[2]d\n", side, id)
+			}
+		}
+	}
+	return args, script
+}
+
+// driverTree copies what the guest loads, and what that needs, to where the guest has modules.
+func driverTree(base, to string) error {
+	found, err := one(base + "/lib/modules/*")
+	if err != nil {
+		return err
+	}
+	version := filepath.Base(found)
+	list := `mkdir -p "$3/lib/modules/$2"; cp "$1/lib/modules/$2"/modules.* "$3/lib/modules/$2"
+cd "$1"; for m in $4; do modprobe -d "$1" -S "$2" --show-depends $m || true; done |
+	sed -n "s|^insmod $1/||p" | cut -d" " -f1 | sort -u | cpio -p -d --quiet "$3"`
+	_, err = output(exec.Command("sh", "-euc", list, "sh", base, version, to,
+		strings.Join(driverModules, " ")))
+	return err
+}
+
+// emulator is the command for qemu with all cards: the host's if it is 8 or newer, which has igb,
+// else trixie's, which is unpacked and not installed.
+func (d debian) emulator() ([]string, error) {
+	const command = "qemu-system-x86_64"
+	if out, err := exec.Command(command, "-device", "help").Output(); err == nil &&
+		strings.Contains(string(out), `name "igb"`) {
+		return []string{command}, nil
+	}
+	root := filepath.Join(d.dir, "qemu")
+	if _, err := os.Stat(root); err != nil {
+		cache := root + "-cache"
+		if err := os.MkdirAll(cache+"/archives/partial", 0o755); err != nil {
+			return nil, err
+		}
+		if _, err := d.run("apt-get", "install", "-y", "--no-install-recommends",
+			"--download-only", "-t", "trixie", "-o", "Dir::Cache="+cache,
+			"qemu-system-x86"); err != nil {
+			return nil, err
+		}
+		if err := d.extract(root, cache+"/archives/*.deb"); err != nil {
+			return nil, err
+		}
+	}
+	usr := filepath.Join(root, "usr")
+	return []string{"env", "QEMU_MODULE_DIR=" + usr + "/lib/x86_64-linux-gnu/qemu",
+		usr + "/lib64/ld-linux-x86-64.so.2", "--library-path", usr + "/lib/x86_64-linux-gnu",
+		usr + "/bin/" + command, "-L", usr + "/share/qemu", "-L", usr + "/share/seabios"}, nil
+}
+
+// inOwnNetwork is a command that runs in a network namespace after a script.
+func inOwnNetwork(script string, command []string) []string {
+	run := "ip link set lo up\n" + script + `exec "$@"`
+	return append([]string{"unshare", "--map-root-user", "--net", "sh", "-euc", run, "sh"},
+		command...)
+}
