@@ -65,7 +65,7 @@ func difference(keep *enforce.Keep, r *feed.Result, live map[netip.Prefix]time.T
 	return h
 }
 
-// What may always come or go, but not all, and what never comes without being looked at.
+// What may always come or go, but not all of a list, and what waits in any case.
 const (
 	smallChange = 10       // entries
 	smallSpace  = 10 << 8  // IPv4 addresses: ten /24

@@ -6,7 +6,7 @@ import "time"
 // program is attached says nothing. So what an interface has received is compared with what its
 // policy has judged (docs/decisions/0094-seen.md). Nothing of it costs a packet anything.
 
-// JudgingState is what the comparison has come to.
+// JudgingState is the outcome of the comparison.
 type JudgingState string
 
 const (

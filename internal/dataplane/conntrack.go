@@ -69,7 +69,7 @@ func (u *up) adoptAgain() error {
 	return u.adopt(m)
 }
 
-// begun says from when on what leaves over UDP answers only what the policy has looked at.
+// begun notes the time since when the policy has seen all that is answered over UDP.
 func (u *up) begun(m *ebpf.Map) error {
 	clock, err := u.jiffies()
 	if err != nil {

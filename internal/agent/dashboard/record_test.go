@@ -7,8 +7,7 @@ import (
 	"levee/internal/agent/history"
 )
 
-// TestWhatHasPassedIsToldByInterface: what was dropped, and what has no verdict of a rule, is not
-// counted in.
+// TestWhatHasPassedIsToldByInterface: it has neither what was dropped nor what no rule has judged.
 func TestWhatHasPassedIsToldByInterface(t *testing.T) {
 	rule := func(dev, id, verdict string, n uint64) history.Amount {
 		return history.Amount{Packets: n, Series: history.Series{Verdict: verdict,

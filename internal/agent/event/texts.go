@@ -23,7 +23,7 @@ type texts struct {
 	list       *list
 }
 
-// newTexts prepares a condition on texts, whose expression the policy has compiled before.
+// newTexts prepares a condition on texts. The parser of policies has compiled its expression once.
 func newTexts(c *policy.Condition) *texts {
 	t := &texts{how: c.How, anyCase: c.AnyCase}
 	switch c.How {

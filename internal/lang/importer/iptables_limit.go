@@ -1,6 +1,9 @@
 package importer
 
-const limitHint = "`limit` does that in a policy of levee's own"
+const (
+	limitHint = "`limit` does that in a policy of levee's own"
+	countHint = "a policy has no word for that: `limit` is about rates"
+)
 
 // useLimit notes the condition of a module that counts, before its options say more.
 func (p *ipRule) useLimit() {
@@ -8,7 +11,7 @@ func (p *ipRule) useLimit() {
 	case "limit":
 		p.limited(upTo, "-m limit limits a rate", limitHint)
 	case "quota":
-		p.limited(upTo, "-m quota counts down bytes", limitHint)
+		p.limited(upTo, "-m quota counts down bytes", countHint)
 	}
 }
 
@@ -30,11 +33,11 @@ func (p *ipRule) limits(o string) (bool, error) {
 		if p.not {
 			l = upTo + above - l
 		}
-		what := "-m hashlimit limits a rate by address"
+		what, hint := "-m hashlimit limits a rate by address", limitHint
 		if p.module == "connlimit" {
-			what = "-m connlimit counts connections"
+			what, hint = "-m connlimit counts connections", countHint
 		}
-		p.limited(l, what, limitHint)
+		p.limited(l, what, hint)
 		return true, nil
 	case "--hashlimit-burst", "--hashlimit-mode", "--hashlimit-name", "--hashlimit-htable-size",
 		"--hashlimit-htable-max", "--hashlimit-htable-expire", "--hashlimit-htable-gcinterval",

@@ -97,12 +97,12 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "counter":
 		p.counts = true
 	case "limit", "quota", "ct count", "connlimit":
-		p.limit(key, inner)
+		p.limit(key, key, inner)
 	case "meter":
 		var m struct{ Key, Stmt json.RawMessage }
 		_ = json.Unmarshal(inner, &m)
 		key, inner := object(m.Stmt)
-		p.limit("meter with "+key, inner)
+		p.limit(key, "meter with "+key, inner)
 		p.has(m.Key, "counts")
 	case "set", "map":
 		p.quietly(key)
@@ -130,12 +130,16 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	return nil
 }
 
-// limit is a statement that goes on up to a number of packets, or above it.
-func (p *nftRule) limit(what string, inner json.RawMessage) {
+// limit is a statement of a kind that goes on up to a number of packets, or above it.
+func (p *nftRule) limit(kind, what string, inner json.RawMessage) {
 	var l struct{ Inv bool }
 	_ = json.Unmarshal(inner, &l)
+	hint := countHint
+	if kind == "limit" {
+		hint = limitHint
+	}
 	p.limited(map[bool]limit{false: upTo, true: above}[l.Inv], "has the statement "+what+
-		", which counts packets or connections", limitHint)
+		", which counts packets or connections", hint)
 }
 
 // verdict gives r what key says.

@@ -273,6 +273,6 @@ func (r *pfRule) stateOptions() {
 	r.parens()
 	if counts {
 		(&ruleReader{r.p.out, r.r}).limited(upTo, "counts connections or states (max, overload)",
-			limitHint)
+			countHint)
 	}
 }
