@@ -29,7 +29,8 @@ in turn.
 
 --path is how they reach the device: live (an XDP program writes them, millions a second),
 afxdp, packet (a packet socket past the qdisc) or sendmmsg (a UDP socket). auto takes live where
-a program can write these packets, packet otherwise, and says why.
+a program can write these packets and the device takes frames of programs, packet otherwise, and
+says why. Live frames count as sent when the device has taken them.
 
 It transmits only on a device of a lab (levee lab up), and for at most --duration, by default 10
 s. On a network that is your own, --own-network sends from any device; never use it on one that

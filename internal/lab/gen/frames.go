@@ -175,7 +175,7 @@ func runFrames(ctx context.Context, c Config, dev device) (Report, error) {
 	}
 	defer objs.Close()
 	return counted(dev, objs.Programs["trace"],
-		func() (Report, error) { return f.run(ctx, c, objs) })
+		func(meter) (Report, error) { return f.run(ctx, c, objs) })
 }
 
 // run copies the frames to the device until the count or the time is reached.

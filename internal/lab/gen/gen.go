@@ -90,8 +90,8 @@ type Progress struct {
 type Report struct {
 	Sent    uint64 // packets handed to the device
 	Bytes   uint64 // of their frames, without FCS
-	Refused uint64 // of Sent, those for which the receiver had no room; known for veth
-	// packets that the device cannot send (its peer takes no XDP frames, too long); not in Sent
+	Refused uint64 // of Sent, those for which the receiver or the driver had no room
+	// packets that the device cannot send (it takes no XDP frames, too long); not in Sent
 	Errors   uint64
 	TooShort uint64 // of Errors: a frame of a capture that is shorter than an Ethernet header
 	TooLong  uint64 // of Errors: longer than the device's MTU allows
@@ -118,7 +118,7 @@ func (r *Report) Unsent() []string {
 		{r.TooShort, "shorter than an Ethernet header"},
 		{r.TooLong, "longer than the MTU of the device allows"},
 		{r.Errors - r.TooShort - r.TooLong,
-			"not taken by the device: not a frame for it, or its peer does not receive by NAPI"},
+			"not taken by the device: not a frame for it, or it takes none of XDP programs"},
 	} {
 		if w.n > 0 {
 			why = append(why, fmt.Sprintf("%d %s", w.n, w.text))

@@ -2,7 +2,6 @@ package gen
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/kernel"
-	"levee/internal/lab"
 	"levee/internal/packet/template"
 )
 
@@ -54,7 +52,7 @@ func nextRuns(runs uint64, took time.Duration) uint64 {
 	return min(max(uint64(min(fitting, 2*float64(runs))), pacedBatch), mostRuns)
 }
 
-// refusal is why the kernel sends no live frames. None has been sent then.
+// refusal is why the kernel or the device sends no live frames. None has been sent then.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
@@ -91,33 +89,39 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 		return Report{}, &refusal{err}
 	}
 	defer l.objs.Close()
-	return counted(dev, l.objs.Gen, func() (Report, error) {
-		err := l.run(ctx, c, dev)
-		return l.report(), err
+	return counted(dev, l.objs.Gen, func(m meter) (Report, error) {
+		if err := l.run(ctx, c, dev, m); err != nil {
+			return Report{}, err
+		}
+		return l.report(), nil
 	})
 }
 
-// counted runs a program that redirects to a device, and takes what the device says about it into
-// the report.
-func counted(dev device, prog *ebpf.Program, run func() (Report, error)) (Report, error) {
+// counted runs a program that redirects to a device, and takes what the device took into the
+// report.
+func counted(dev device, prog *ebpf.Program, run func(meter) (Report, error)) (Report, error) {
 	release, err := kernel.KeepDispatched(prog)
 	if err != nil {
 		return Report{}, &refusal{fmt.Errorf("keeping the generator program ready: %w", err)}
 	}
 	defer release()
-	before, err := lab.Counters(dev.name)
+	m, err := newMeter(dev)
 	if err != nil {
-		return Report{}, err
+		return Report{}, &refusal{err}
 	}
-	r, err := run()
-	if err != nil {
-		return r, err
-	}
-	after, err := lab.Counters(dev.name)
+	defer m.close()
+	r, err := run(m)
 	if err != nil {
 		return r, err
 	}
-	return r, account(&r, before, after)
+	if counts := m.counts(); counts != "" {
+		r.How += "; " + counts
+	}
+	t, err := m.read()
+	if err != nil {
+		return r, err
+	}
+	return r, t.into(&r)
 }
 
 // load puts the generator program into the kernel, with the body that writes the packets.
@@ -156,7 +160,7 @@ func (l *live) load(into func(*ebpf.CollectionSpec, *liveObjects) error) error {
 }
 
 // run sends until the program says that it is done.
-func (l *live) run(ctx context.Context, c Config, dev device) error {
+func (l *live) run(ctx context.Context, c Config, dev device, m meter) error {
 	start := monotonic()
 	st := &l.state
 	st.Limit = c.Count
@@ -167,6 +171,7 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 	}
 	shown := time.Now()
 	some := uint64(firstRuns)
+	seen := false // that the device takes frames, or may
 	for ctx.Err() == nil {
 		if st.Done != 0 || st.Sent >= st.Limit || monotonic() >= st.Deadline {
 			return nil
@@ -210,6 +215,16 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 		if st.Errors > 0 {
 			return fmt.Errorf("the generator program could not write %d frames", st.Errors)
 		}
+		if !seen && st.Sent > 0 {
+			seen = true
+			t, err := m.read()
+			if err != nil {
+				return err
+			}
+			if t.frames+t.refused == 0 {
+				return &refusal{t.none()}
+			}
+		}
 		if time.Since(shown) < 100*time.Millisecond {
 			continue
 		}
@@ -241,26 +256,6 @@ func (l *live) report() Report {
 	}
 	r.Achieved = achieved(st.Sent, span, paced)
 	return r
-}
-
-// account takes what the device says about redirected frames into a report.
-func account(r *Report, before, after map[string]uint64) error {
-	// Of drivers/net/veth.c; other drivers count elsewhere, and then nothing is known.
-	const sent, refused = "tx_queue_0_xdp_xmit", "tx_queue_0_xdp_xmit_errors"
-	if _, ok := after[sent]; !ok {
-		return nil
-	}
-	r.Refused = after[refused] - before[refused]
-	taken := after[sent] - before[sent]
-	if lost := int64(r.Sent) - int64(taken+r.Refused); lost > 0 {
-		r.Errors = uint64(lost)
-		r.Sent -= r.Errors
-	}
-	if r.Sent == 0 && r.Errors > 0 {
-		return errors.New("the device took no frame: its peer must receive by NAPI (`ethtool -K " +
-			"PEER gro on`, or an XDP program on it)")
-	}
-	return nil
 }
 
 // monotonic is the clock that the program reads, in ns.
