@@ -184,9 +184,3 @@ func TestAMachineWithoutAnythingIsNoError(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
-
-func FuzzSocketLines(f *testing.F) {
-	f.Add(strings.TrimPrefix(server["proc/net/tcp6"], socketHead))
-	f.Add("0: 00:0 00:0 01 a b c d e f g")
-	f.Fuzz(func(_ *testing.T, line string) { parseSock("tcp", line) })
-}

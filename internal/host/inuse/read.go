@@ -10,7 +10,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -19,6 +18,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"levee/internal/host/procnet"
 )
 
 // Machine is what was found.
@@ -166,17 +167,18 @@ func (r reader) addresses() (out []netip.Addr) {
 	return out
 }
 
-// States of sockets in /proc/net (include/net/tcp_states.h). A UDP socket that is not connected has
-// that of a closed one.
+// States of sockets (include/net/tcp_states.h). A UDP socket that is not connected has that of a
+// closed one.
 const (
-	established = "01"
-	closed      = "07"
-	listening   = "0A"
+	established = 1
+	closed      = 7
+	listening   = 10
 )
 
+// sock is a socket of a protocol.
 type sock struct {
-	proto, state, inode string
-	local, remote       netip.AddrPort
+	proto string
+	procnet.Socket
 }
 
 func (r reader) sockets(m *Machine) {
@@ -185,26 +187,26 @@ func (r reader) sockets(m *Machine) {
 	var socks []sock
 	for _, proto := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		for _, l := range r.lines("proc/net/" + proto) {
-			if s, ok := parseSock(strings.TrimSuffix(proto, "6"), l); ok {
-				socks = append(socks, s)
+			if s, ok := procnet.Parse(l); ok {
+				socks = append(socks, sock{strings.TrimSuffix(proto, "6"), s})
 			}
 		}
 	}
 	for _, s := range socks {
-		l := Listener{s.proto, s.local.Addr(), s.local.Port(), owners[s.inode]}
-		if s.inode == "0" && s.proto == "udp" {
+		l := Listener{s.proto, s.Local.Addr(), s.Local.Port(), owners[s.Inode]}
+		if s.Inode == 0 && s.proto == "udp" {
 			l.Owner = "kernel"
 		}
 		high := l.Port >= m.Ephemeral[0] && l.Port <= m.Ephemeral[1]
 		switch {
 		case l.Address.IsLoopback() || l.Port == 0:
-		case s.proto == "tcp" && s.state == listening:
+		case s.proto == "tcp" && s.State == listening:
 			m.listens(&m.Listeners, l)
 			if sshServers[l.Owner] || l.Port == 22 {
 				m.ssh(l.Port)
 			}
 		// DHCP is essential
-		case s.proto == "udp" && s.state == closed && l.Port != 68 && l.Port != 546:
+		case s.proto == "udp" && s.State == closed && l.Port != 68 && l.Port != 546:
 			if high && l.Owner != "kernel" {
 				m.listens(&m.Transient, l)
 			} else {
@@ -213,11 +215,11 @@ func (r reader) sockets(m *Machine) {
 		}
 	}
 	for _, s := range socks {
-		a, port := s.remote.Addr(), s.local.Port()
-		if s.proto != "tcp" || s.state != established || a.IsLoopback() {
+		a, port := s.Remote.Addr(), s.Local.Port()
+		if s.proto != "tcp" || s.State != established || a.IsLoopback() {
 			continue
 		}
-		if sshServers[owners[s.inode]] && m.listensAt(port) { // systemd may listen for it
+		if sshServers[owners[s.Inode]] && m.listensAt(port) { // systemd may listen for it
 			m.ssh(port)
 		}
 		if slices.Contains(m.SSHPorts, port) && !slices.Contains(m.SSH, a) {
@@ -227,8 +229,8 @@ func (r reader) sockets(m *Machine) {
 	slices.SortFunc(m.SSH, netip.Addr.Compare)
 	for _, file := range []string{"proc/net/raw", "proc/net/raw6"} {
 		for _, l := range r.lines(file) {
-			if s, ok := parseSock("raw", l); ok {
-				m.takes(s.local.Port(), owners[s.inode])
+			if s, ok := procnet.Parse(l); ok {
+				m.takes(s.Local.Port(), owners[s.Inode])
 			}
 		}
 	}
@@ -283,35 +285,9 @@ func (m *Machine) listens(to *[]Listener, l Listener) {
 	*to = append(*to, l)
 }
 
-// parseSock reads a line of /proc/net/tcp and its like: addresses are words of the machine's byte
-// order.
-func parseSock(proto, line string) (sock, bool) {
-	f := strings.Fields(line)
-	if len(f) < 10 || !strings.HasSuffix(f[0], ":") {
-		return sock{}, false
-	}
-	local, ok1 := addrPort(f[1])
-	remote, ok2 := addrPort(f[2])
-	return sock{proto: proto, state: f[3], inode: f[9], local: local, remote: remote}, ok1 && ok2
-}
-
-func addrPort(s string) (netip.AddrPort, bool) {
-	host, port, _ := strings.Cut(s, ":")
-	b, err := hex.DecodeString(host)
-	n, err2 := strconv.ParseUint(port, 16, 16)
-	if err != nil || err2 != nil || len(b) != 4 && len(b) != 16 {
-		return netip.AddrPort{}, false
-	}
-	for i := 0; i < len(b); i += 4 {
-		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return netip.AddrPortFrom(a.Unmap(), uint16(n)), true
-}
-
 // owners maps inodes of sockets to the names of processes. all is false if some are not told.
-func (r reader) owners() (_ map[string]string, all bool) {
-	owners, all := map[string]string{}, true
+func (r reader) owners() (_ map[uint32]string, all bool) {
+	owners, all := map[uint32]string{}, true
 	procs, _ := filepath.Glob(filepath.Join(r.root, "proc/[0-9]*"))
 	for _, dir := range procs {
 		fds, err := os.ReadDir(dir + "/fd")
@@ -319,9 +295,11 @@ func (r reader) owners() (_ map[string]string, all bool) {
 		for _, fd := range fds {
 			target, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
 			all = all && !os.IsPermission(err)
-			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+			number, _ := strings.CutPrefix(target, "socket:[")
+			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 32)
+			if err == nil {
 				comm, _ := os.ReadFile(dir + "/comm")
-				owners[strings.TrimSuffix(inode, "]")] = string(bytes.TrimSpace(comm))
+				owners[uint32(inode)] = string(bytes.TrimSpace(comm))
 			}
 		}
 	}

@@ -16,14 +16,13 @@ var proven = map[uint8]bool{
 // Peers are the addresses, beyond this machine, with which this network namespace has a TCP
 // connection whose handshake is done, or has ended one within a minute. One address may come again.
 func Peers() ([]netip.Addr, error) {
-	socks, err := tcpSockets(nil)
+	socks, err := tcpSockets(ownProc)
 	if err != nil {
 		return nil, err
 	}
 	var out []netip.Addr
 	for _, s := range socks {
-		peer := addrPort(s.ID.Destination, s.ID.DestinationPort).Addr()
-		if proven[s.State] && peer.IsValid() && !peer.IsLoopback() {
+		if peer := s.Remote.Addr(); proven[s.State] && !peer.IsLoopback() {
 			out = append(out, peer)
 		}
 	}

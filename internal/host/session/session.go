@@ -1,23 +1,22 @@
 // Package session lists the established TCP connections of this machine over which somebody works
 // on it: SSH sessions, and the connection that this process is being run over.
 //
-// It reads sockets, addresses, routes, neighbours and interfaces by netlink, and the owners of
-// sockets from /proc. It changes nothing.
+// It reads sockets, addresses, routes, neighbours and interfaces by netlink, the owners of sockets
+// from /proc, and the sockets too where the kernel has no tcp_diag. It changes nothing.
 package session
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
+	"levee/internal/host/procnet"
 )
 
 // Session is one established TCP connection of this machine.
@@ -61,19 +60,17 @@ const (
 func sessions() (here, elsewhere []Session, err error) { return sessionsOf(socketOwners()) }
 
 func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
-	socks, err := tcpSockets(nil)
+	socks, err := tcpSockets(ownProc)
 	if err != nil {
 		return nil, nil, err
 	}
 	here = established(socks, owners)
-	for _, path := range otherNamespaces(owners) {
-		ns, err := netns.GetFromPath(path)
-		if err != nil {
-			continue // its last process has ended, or it takes more rights
+	for _, proc := range otherNamespaces(owners) {
+		socks, err := tcpSockets(proc)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its last process has ended
 		}
-		socks, err := tcpSockets(&ns)
-		_ = ns.Close()
-		if errors.Is(err, unix.EPERM) {
+		if errors.Is(err, fs.ErrPermission) {
 			continue // it takes CAP_SYS_ADMIN
 		}
 		if err != nil {
@@ -85,24 +82,22 @@ func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 }
 
 // established picks the sessions out of the sockets of a network namespace.
-func established(socks []*netlink.Socket, owners owners) (out []Session) {
+func established(socks []procnet.Socket, owners owners) (out []Session) {
 	ports := listening(socks)
 	for _, s := range socks {
-		local, remote := addrPort(s.ID.Source, s.ID.SourcePort),
-			addrPort(s.ID.Destination, s.ID.DestinationPort)
-		if s.State != tcpEstablished || !local.IsValid() || !remote.IsValid() ||
-			remote.Addr().IsLoopback() {
+		if s.State != tcpEstablished || s.Remote.Addr().IsLoopback() {
 			continue
 		}
 		what := ""
 		switch {
-		case owners.own[s.INode], isConnection(os.Getenv("SSH_CONNECTION"), local, remote):
+		case owners.own[s.Inode], isConnection(os.Getenv("SSH_CONNECTION"), s.Local, s.Remote):
 			what = thisConnection
 		case ports.ssh(s):
-			what = owners.what(s.INode, local.Port())
+			what = owners.what(s.Inode, s.Local.Port())
 		}
 		if what != "" {
-			out = append(out, Session{Local: local, Remote: remote, What: what, inode: s.INode})
+			out = append(out, Session{Local: s.Local, Remote: s.Remote, What: what,
+				inode: s.Inode})
 		}
 	}
 	return out
@@ -111,11 +106,11 @@ func established(socks []*netlink.Socket, owners owners) (out []Session) {
 // listeners are the ports at which somebody listens; true: root does.
 type listeners map[uint16]bool
 
-func listening(socks []*netlink.Socket) listeners {
+func listening(socks []procnet.Socket) listeners {
 	out := listeners{}
 	for _, s := range socks {
 		if s.State == tcpListen {
-			out[s.ID.SourcePort] = out[s.ID.SourcePort] || s.UID == 0
+			out[s.Local.Port()] = out[s.Local.Port()] || s.UID == 0
 		}
 	}
 	return out
@@ -125,10 +120,10 @@ func listening(socks []*netlink.Socket) listeners {
 // inode from then on, and the user of whoever called accept), at a port where root listens. At port
 // 22 a server may have been told to listen elsewhere since. What an SSH server forwards is at no
 // port where it listens.
-func (l listeners) ssh(s *netlink.Socket) bool {
-	rooted, somebody := l[s.ID.SourcePort]
-	return s.INode != 0 && s.UID == 0 &&
-		(rooted || !somebody && s.ID.SourcePort == sshPort)
+func (l listeners) ssh(s procnet.Socket) bool {
+	rooted, somebody := l[s.Local.Port()]
+	return s.Inode != 0 && s.UID == 0 &&
+		(rooted || !somebody && s.Local.Port() == sshPort)
 }
 
 // isConnection says whether SSH_CONNECTION, as sshd(8) sets it, is about a connection.
@@ -139,49 +134,18 @@ func isConnection(env string, local, remote netip.AddrPort) bool {
 		words[2] == local.Addr().String() && words[3] == strconv.Itoa(int(local.Port()))
 }
 
-// tcpSockets lists the TCP sockets of a network namespace, of this one if ns is nil.
-func tcpSockets(ns *netns.NsHandle) ([]*netlink.Socket, error) {
-	list := netlink.SocketDiagTCP
-	if ns != nil {
-		h, err := netlink.NewHandleAt(*ns, unix.NETLINK_INET_DIAG)
-		if err != nil {
-			return nil, fmt.Errorf("open another network namespace: %w", err)
-		}
-		defer h.Close()
-		list = h.SocketDiagTCP
-	}
-	var all []*netlink.Socket
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		socks, err := list(family)
-		if errors.Is(err, unix.ENOENT) && family == unix.AF_INET6 {
-			continue // a kernel without IPv6
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list TCP sockets: %w", err)
-		}
-		all = append(all, socks...)
-	}
-	return all, nil
-}
-
-// otherNamespaces are the files of the network namespaces, besides this one, in which a process is
-// that may hold a session.
-func otherNamespaces(owners owners) (paths []string) {
-	own, _ := os.Readlink("/proc/thread-self/ns/net")
+// otherNamespaces are processes in the network namespaces, besides this one, in which a process is
+// that may hold a session: one each, by its directory below /proc.
+func otherNamespaces(owners owners) (procs []string) {
+	own, _ := os.Readlink(ownProc + "/ns/net")
 	seen := map[string]bool{own: true}
 	for _, dir := range owners.procs {
-		path := dir + "/ns/net"
-		if ns, err := os.Readlink(path); err == nil && !seen[ns] {
+		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && !seen[ns] {
 			seen[ns] = true
-			paths = append(paths, path)
+			procs = append(procs, dir)
 		}
 	}
-	return paths
-}
-
-func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	addr, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(addr.Unmap(), port)
+	return procs
 }
 
 func commOf(procDir string) string {
