@@ -17,12 +17,11 @@ export const summary = () => [open() ? `${open()} going on` : none(), proposed()
 
 const step = (title, when, ...what) => el("li", {}, el("span", { class: "step" }, title), when ? el("time", { datetime: when }, moment(unix(when), 1)) : null, " ", ...what);
 const rates = (o) => `${number(o.packets_per_second, "packets/s")}, ${number(o.bits_per_second, "bit/s")}`;
-const kinds = { syn: "SYNs", udp: "UDP", reflection: "reflected UDP", icmp: "ICMP", fragments: "fragments", tcp: "TCP", other: "other protocols", packets: "packets", bits: "bits" };
 
 const story = (i) => {
   const out = [], s = i.seen || {}, c = i.collateral;
   if (i.before) out.push(step("Before", null, rates(i.before)));
-  out.push(step("Seen", i.detected || i.began, `${rates(s)} of ${plain(kinds[s.kind] || s.kind || "")}`, s.destination ? [" to ", said(s.destination)] : null,
+  out.push(step("Seen", i.detected || i.began, `${rates(s)} of ${plain(s.words || s.kind || "")}`, s.destination ? [" to ", said(s.destination)] : null,
     s.threshold ? `, where ${number(s.threshold, "/s")} is ${s.learned ? "the most that is usual" : "the threshold"}` : "",
     s.sources ? `; ${whole(s.sources)} sources${s.forged_sources ? ", which are forged" : ""}` : "",
     s.peak_packets_per_second ? `; at most ${number(s.peak_packets_per_second, "packets/s")}` : "", "."));

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
@@ -119,18 +120,16 @@ func fits(base, with *policy.Policy) bool {
 	return base.Default.Action == action.Pass && len(ir.Build(&q).Findings) <= before
 }
 
-// limitFor is a limit by the pattern of a kind, where no drop is clean.
-func limitFor(kind, to string, rate float64) string {
-	what := map[string]string{"syn": "tcp syn", "udp": "udp", "icmp": "icmp",
-		"fragments": "fragments", "reflection": "udp from port { 19, 53, 111, 123, 137, 161, " +
-			"389, 1900, 3702, 5353, 11211 }"}[kind]
+// limitFor is a limit by the pattern of a kind, where no drop is clean; "" for a kind that has none.
+func limitFor(of *kind.Row, to string, rate float64) string {
+	what := of.Limit
+	if strings.Contains(to, ":") {
+		what = of.Limit6
+	}
 	if what == "" {
 		return ""
 	}
 	if to != "" {
-		if kind == "icmp" && strings.Contains(to, ":") {
-			what = "icmp6"
-		}
 		what += " to " + to
 	}
 	return fmt.Sprintf("limit %s rate %d/s", what, int(math.Ceil(max(1, rate))))

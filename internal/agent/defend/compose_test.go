@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
 	"levee/internal/filter/oracle"
@@ -106,14 +107,15 @@ func TestRulesAreLoosenedAndTightened(t *testing.T) {
 
 // TestEachPatternIsARule: limits by pattern are in the words of the language.
 func TestEachPatternIsARule(t *testing.T) {
-	for _, kind := range []string{"syn", "udp", "icmp", "fragments", "reflection"} {
+	for _, row := range kind.Rows {
 		for _, to := range []string{"", "192.0.2.1", "2001:db8::1"} {
-			if text, ok := valid(limitFor(kind, to, 100.5)); !ok {
-				t.Errorf("%s to %s: %q", kind, to, text)
+			text := limitFor(&row, to, 100.5)
+			if _, ok := valid(text); !ok && row.Limit != "" {
+				t.Errorf("%s to %s: %q", row.Name, to, text)
 			}
 		}
 	}
-	if limitFor("packets", "192.0.2.1", 1) != "" {
+	if limitFor(&kind.Rows[kind.Packets], "192.0.2.1", 1) != "" {
 		t.Error("all packets are limited")
 	}
 }
@@ -196,7 +198,7 @@ func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	there := netip.MustParseAddr("198.51.100.1")
 	j := &job{Watcher: &Watcher{Options: Options{Peers: NewPeers(
 		func() ([]netip.Addr, error) { return []netip.Addr{there, there}, nil })}},
-		id: "7", round: 1, ports: []string{"80"}, alarm: detect.Alarm{Kind: detect.SYN},
+		id: "7", round: 1, ports: []string{"80"}, alarm: detect.Alarm{Kind: kind.SYN},
 		unit: &unit{Detect: &policy.Detect{}}, good: s}
 	if _, ok := j.cookie(0); !ok || !slices.Equal(j.proven, []netip.Addr{there}) {
 		t.Errorf("%v are known", j.proven)
@@ -262,7 +264,7 @@ func TestPeersAreOfTheLastHourAndBounded(t *testing.T) {
 // leave nothing.
 func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
-		alarm: detect.Alarm{Kind: detect.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
+		alarm: detect.Alarm{Kind: kind.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
 		good: signature.NewSample(packet.Ethernet, nil, 10)}
 	drops := []*incident.Rule{{Rule: "drop tcp syn"}}
 	for _, c := range []struct {
@@ -352,7 +354,7 @@ func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 // TestWhereNobodyHearsACookieDropsStay: and a limit takes what they leave.
 func TestWhereNobodyHearsACookieDropsStay(t *testing.T) {
 	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
-		alarm: detect.Alarm{Kind: detect.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
+		alarm: detect.Alarm{Kind: kind.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
 		base: parsed(t, "default pass\n"), good: signature.NewSample(packet.Ethernet, nil, 10),
 		flood: signature.NewSample(packet.Ethernet, nil, 10), kinds: 1,
 		unheard: errors.New("a veth device")}
@@ -381,7 +383,7 @@ func TestFewPacketsShowNoCollateral(t *testing.T) {
 	for alike, want := range map[int]bool{3: true, 6: true, 9: true, 30: false} {
 		j := &job{Watcher: &Watcher{}, id: "7", round: 1, beyond: 1, kinds: 2000,
 			base:  parsed(t, "default pass\n"),
-			alarm: detect.Alarm{Kind: detect.ICMP, All: 1e6},
+			alarm: detect.Alarm{Kind: kind.ICMP, All: 1e6},
 			unit:  &unit{Detect: &policy.Detect{Collateral: 1e-3}},
 			good:  signature.NewSample(packet.Ethernet, nil, 6000),
 			flood: signature.NewSample(packet.Ethernet, nil, 3000)}

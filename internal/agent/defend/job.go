@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/detect"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
@@ -82,7 +83,7 @@ func (w *Watcher) job(u *unit, f *flood, frames []frame, now time.Time) *job {
 	for i := range frames {
 		frames[i].add(j.flood, &buf)
 		w.decode(&frames[i])
-		if f.alarm.Kind.Is(&w.packet) {
+		if detect.Is(f.alarm.Kind, &w.packet) {
 			j.kinds++
 			seen[w.packet.Src] = true
 			ports[w.packet.DstPort]++
@@ -155,7 +156,7 @@ func (j *job) run(ctx context.Context) result {
 	if j.round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
-	if j.alarm.Kind == detect.SYN {
+	if j.alarm.Kind.Row().Cookie {
 		if j.unheard = dataplane.Unheard(ctx, j.dev); j.unheard != nil {
 			r.notes = append(r.notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
@@ -275,13 +276,13 @@ func predicted(rules []*incident.Rule) (sum float64) {
 }
 
 // asks says whether a cookie can be had against it, which costs clients less than a drop.
-func (j *job) asks() bool { return j.alarm.Kind == detect.SYN && j.unheard == nil }
+func (j *job) asks() bool { return j.alarm.Kind.Row().Cookie && j.unheard == nil }
 
 // complete is what is done, with rules that drop a share of the sample. Of SYNs a cookie leaves
 // clients what drops leave of the flood; drops that leave much of it only cost good packets then.
 // Of other kinds a limit is tried where drops leave too much.
 func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule {
-	if j.alarm.Kind == detect.SYN {
+	if j.alarm.Kind.Row().Cookie {
 		if dropped >= whole*j.beyond {
 			return rules
 		}
@@ -348,7 +349,7 @@ func strangers(good *signature.Sample, known map[netip.Addr]bool) (n int) {
 	good.Each(func(b []byte) {
 		p = packet.Packet{}
 		good.Link().Decode(b, &p)
-		if detect.SYN.Is(&p) && !known[p.Src] {
+		if detect.Is(kind.SYN, &p) && !known[p.Src] {
 			syns[p.Src]++
 		}
 	})
@@ -382,7 +383,7 @@ func portsOf(counts map[uint16]int) (out []string) {
 func (j *job) limit() (*incident.Rule, bool) {
 	label := j.label(0)
 	rate := max(2*j.alarm.UsualAll, j.alarm.Threshold/10)
-	text := limitFor(j.alarm.Kind.String(), hostText(j.alarm.To), rate)
+	text := limitFor(j.alarm.Kind.Row(), hostText(j.alarm.To), rate)
 	if text == "" {
 		return nil, false
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/agent/kind"
 	"levee/internal/packet"
 )
 
@@ -21,7 +22,7 @@ type Options struct {
 
 // Alarm is what is too much, at a moment.
 type Alarm struct {
-	Kind Kind
+	Kind kind.Kind
 	// To is where it goes, From the network that it comes from; neither is valid for everything
 	// that is watched.
 	To, From        netip.Prefix
@@ -55,8 +56,8 @@ type Kinds uint16
 
 // Is says whether a packet is of one of the kinds.
 func (s Kinds) Is(p *packet.Packet) bool {
-	for k := range numKinds {
-		if s>>k&1 == 1 && k.Is(p) {
+	for k := range kind.Num {
+		if s>>k&1 == 1 && Is(k, p) {
 			return true
 		}
 	}
@@ -113,7 +114,7 @@ type node struct {
 	sum   raw
 	seen  time.Time
 	prof  profile
-	since [numKinds]time.Time // that too much has come
+	since [kind.Num]time.Time // that too much has come
 	begun time.Time           // the window holds nothing before
 }
 
@@ -215,7 +216,7 @@ func (d *Detector) Tick(now time.Time) []Alarm {
 	}
 	var none raw
 	for w, n := range d.nodes {
-		if d.parts[w] == nil && n.sum[rawSamples] > 0 {
+		if d.parts[w] == nil && n.sum[kind.CountSamples] > 0 {
 			n.push(now, long, &none)
 		}
 	}
@@ -238,16 +239,16 @@ func (d *Detector) clear() {
 // worth says whether a place that was new in a bin is followed: for several samples that stand for
 // a quarter of the least flood.
 func (d *Detector) worth(r *raw, long time.Duration) bool {
-	if r[rawSamples] < 3 {
+	if r[kind.CountSamples] < 3 {
 		return false
 	}
 	each := max(1, float64(time.Second)/float64(long))
 	if d.fixed() {
-		return r[rawPackets]*each > d.Packets/10 && d.Packets > 0 ||
-			r[rawBits]*each > d.Bits/10 && d.Bits > 0
+		return r[kind.CountPackets]*each > d.Packets/10 && d.Packets > 0 ||
+			r[kind.CountBits]*each > d.Bits/10 && d.Bits > 0
 	}
 	for k, v := range r.kinds(d.usual) {
-		if f := floors[k]; f > 0 && v*each > f/4 {
+		if f := kind.Rows[k].Floor; f > 0 && v*each > f/4 {
 			return true
 		}
 	}
@@ -288,7 +289,7 @@ func (n *node) push(now time.Time, long time.Duration, r *raw) {
 
 // began is when a kind rose, within the window: the beginning of the first bin with more than a
 // quarter of a rate.
-func (n *node) began(now time.Time, k Kind, rate float64, whole bool) time.Time {
+func (n *node) began(now time.Time, k kind.Kind, rate float64, whole bool) time.Time {
 	out := now
 	for i := range n.ring {
 		if now.Sub(n.times[i]) > time.Second || n.long[i] == 0 {
@@ -296,7 +297,7 @@ func (n *node) began(now time.Time, k Kind, rate float64, whole bool) time.Time 
 		}
 		each := float64(time.Second) / float64(n.long[i])
 		at := n.times[i].Add(-n.long[i])
-		if k.of(&n.ring[i], whole)*each > rate/4 && at.Before(out) {
+		if n.ring[i].of(k, whole)*each > rate/4 && at.Before(out) {
 			out = at
 		}
 	}
@@ -314,7 +315,7 @@ func (d *Detector) judge(now time.Time) (out []Alarm) {
 		out = append(out, a)
 	}
 	for w, n := range d.nodes {
-		if n.sum[rawSamples] == 0 {
+		if n.sum[kind.CountSamples] == 0 {
 			continue
 		}
 		if a, ok := d.over(n, w, now, false, excuses); ok {
@@ -338,7 +339,7 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 	// Of a place without a history nobody knows how much of flows that go on is usual.
 	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
 	sum := n.sum
-	sum[rawTCP] = min(sum[rawTCP], excuses)
+	sum[kind.CountTCP] = min(sum[kind.CountTCP], excuses)
 	have := sum.kinds(d.usual)
 	if whole {
 		have = sum.all(d.usual)
@@ -349,37 +350,37 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 		times = strict
 	}
 	for k, rate := range have {
-		kind := Kind(k)
-		limit := d.fixedOf(kind)
-		if !d.fixed() && floors[k] > 0 && rate > times*floors[k] {
+		of := kind.Kind(k)
+		limit := d.fixedOf(of)
+		if !d.fixed() && kind.Rows[k].Floor > 0 && rate > times*kind.Rows[k].Floor {
 			if !known {
 				usual, known = n.prof.usual(now), true
 			}
-			limit = n.limit(kind, times, &usual, whole)
+			limit = n.limit(of, times, &usual, whole)
 		}
 		if limit == 0 || rate <= limit {
 			n.since[k] = time.Time{}
 			continue
 		}
 		if n.since[k].IsZero() {
-			n.since[k] = n.began(now, kind, rate, whole)
+			n.since[k] = n.began(now, of, rate, whole)
 		}
-		out.Kinds |= 1 << kind
+		out.Kinds |= 1 << of
 		if rate/limit > out.Rate/max(1, out.Threshold) {
-			out, ok = Alarm{Kinds: out.Kinds, Share: n.share(kind, &usual, now, whole),
-				Kind: kind, Rate: rate, Threshold: limit, Usual: kind.usually(&usual, whole),
-				UsualAll: kind.usually(&usual, true),
-				Packets:  n.sum[rawPackets], Bits: n.sum[rawBits], Since: n.since[k],
+			out, ok = Alarm{Kinds: out.Kinds, Share: n.share(of, &usual, now, whole),
+				Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
+				UsualAll: usual.usually(of, true),
+				Packets:  n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
 				Learned: !d.fixed()}, true
 		}
 	}
 	if ok {
 		for k, rate := range sum.all(d.usual) {
-			if kind := Kind(k); !d.fixed() && floors[k] > 0 &&
-				rate > n.limit(kind, strict, &usual, true) {
-				out.Kinds |= 1 << kind
+			if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
+				rate > n.limit(of, strict, &usual, true) {
+				out.Kinds |= 1 << of
 			}
-			if out.Kinds>>k&1 == 1 && Kind(k) != Bits {
+			if out.Kinds>>k&1 == 1 && kind.Kind(k) != kind.Bits {
 				out.All += rate
 			}
 		}
@@ -395,7 +396,7 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 // excuses is how many packets of connections may stand for SYNs: those of the greatest crowd. More
 // are made up, for which one forged flow suffices.
 func (d *Detector) excuses(now time.Time) float64 {
-	if d.root.sum[rawSYN] > strict*floors[SYN] {
+	if d.root.sum[kind.CountSYN] > strict*kind.Rows[kind.SYN].Floor {
 		if usual := d.root.prof.usual(now); usual[rateTCP] > 0 {
 			return mostCrowd * float64(usual[rateTCP])
 		}
@@ -404,22 +405,22 @@ func (d *Detector) excuses(now time.Time) float64 {
 }
 
 // limit is above what a kind is too much: several times of what is usual, and a floor.
-func (n *node) limit(k Kind, times float64, usual *rates, whole bool) float64 {
-	limit := max(times*floors[k], max(2, times*factor)*k.usually(usual, whole))
-	if k == UDP || k == Reflection || k == ICMP {
+func (n *node) limit(k kind.Kind, times float64, usual *rates, whole bool) float64 {
+	limit := max(times*kind.Rows[k].Floor, max(2, times*factor)*usual.usually(k, whole))
+	if k.Row().Crowd {
 		limit *= n.crowd(usual)
 	}
 	return limit
 }
 
 // share is how much of what a kind has now is more than usual.
-func (n *node) share(k Kind, usual *rates, now time.Time, whole bool) float64 {
-	have, was := k.of(&n.sum, whole), k.usually(usual, whole)
+func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float64 {
+	have, was := n.sum.of(k, whole), usual.usually(k, whole)
 	switch k {
-	case SYN:
+	case kind.SYN:
 		was = float64(usual[rateSYN])
-	case TCP:
-		have, was = n.sum[rawTCP], float64(usual[rateTCP])
+	case kind.TCP:
+		have, was = n.sum[kind.CountTCP], float64(usual[rateTCP])
 	}
 	if long := now.Sub(n.begun); !n.begun.IsZero() && long < time.Second {
 		was *= long.Seconds()
@@ -431,11 +432,11 @@ func (n *node) share(k Kind, usual *rates, now time.Time, whole bool) float64 {
 // to be found. Packets of flows that go on count like others then: a flood of few sources repeats.
 func (d *Detector) Strict(until time.Time) { d.strict = until }
 
-func (d *Detector) fixedOf(k Kind) float64 {
+func (d *Detector) fixedOf(k kind.Kind) float64 {
 	switch k {
-	case Packets:
+	case kind.Packets:
 		return d.Packets
-	case Bits:
+	case kind.Bits:
 		return d.Bits
 	}
 	return 0
@@ -470,7 +471,7 @@ func (d *Detector) learn(now time.Time, alarm bool) {
 			delete(d.nodes, w)
 			continue
 		}
-		if n.sum[rawSamples] > 0 {
+		if n.sum[kind.CountSamples] > 0 {
 			n.prof.second(now, n.rates(d.usual))
 		}
 	}
@@ -480,9 +481,9 @@ func (n *node) rates(u ratios) (out rates) {
 	for k, v := range n.sum.kinds(u) {
 		out[k] = float32(v)
 	}
-	out[rateSYN], out[rateTCP] = float32(n.sum[rawSYN]), float32(n.sum[rawTCP])
-	for i := rawAllUDP; i < rawPackets; i++ {
-		out[rateAll+i-rawAllUDP] = float32(n.sum[i])
+	out[rateSYN], out[rateTCP] = float32(n.sum[kind.CountSYN]), float32(n.sum[kind.CountTCP])
+	for i := kind.CountAllUDP; i < kind.CountPackets; i++ {
+		out[rateAll+int(i-kind.CountAllUDP)] = float32(n.sum[i])
 	}
 	return out
 }
@@ -494,7 +495,7 @@ func (n *node) crowd(usual *rates) float64 {
 	if syn < 10 || tcp < 100 {
 		return 1
 	}
-	return max(1, min(mostCrowd, n.sum[rawSYN]/syn, n.sum[rawTCP]/tcp))
+	return max(1, min(mostCrowd, n.sum[kind.CountSYN]/syn, n.sum[kind.CountTCP]/tcp))
 }
 
 // relate learns how packets of connections relate. Twice as many SYNs as usual, and four times as
@@ -502,17 +503,17 @@ func (n *node) crowd(usual *rates) float64 {
 func (d *Detector) relate() {
 	const speed = 1.0 / 300
 	s := &d.root.sum
-	if s[rawTCP] > 100 && s[rawSYN] > 0 {
-		syn := min(1, max(0.05, 2*s[rawSYN]/s[rawTCP]))
+	if s[kind.CountTCP] > 100 && s[kind.CountSYN] > 0 {
+		syn := min(1, max(0.05, 2*s[kind.CountSYN]/s[kind.CountTCP]))
 		d.usual.Syn += speed * (syn - d.usual.Syn)
-		fresh := min(200, max(5, 4*s[rawFresh]/s[rawSYN]))
+		fresh := min(200, max(5, 4*s[kind.CountFresh]/s[kind.CountSYN]))
 		d.usual.Fresh += speed * (fresh - d.usual.Fresh)
 	}
 }
 
 // Rates are what comes in now, of all kinds, a second.
 func (d *Detector) Rates() (packets, bits float64) {
-	return d.root.sum[rawPackets], d.root.sum[rawBits]
+	return d.root.sum[kind.CountPackets], d.root.sum[kind.CountBits]
 }
 
 // Raised says whether the last second is not like those before: what it had may be the beginning of
@@ -525,9 +526,9 @@ func (d *Detector) Raised(now time.Time) bool {
 		return false
 	}
 	usual := d.root.prof.usual(now)
-	all := float64(usual[Packets])
+	all := float64(usual[kind.Packets])
 	for k, v := range d.root.sum.kinds(d.usual) {
-		if Kind(k) != Packets && Kind(k) != Bits && v > 2*float64(usual[k])+0.05*all+100 {
+		if kind.Kind(k) != kind.Packets && kind.Kind(k) != kind.Bits && v > 2*float64(usual[k])+0.05*all+100 {
 			return true
 		}
 	}
@@ -539,11 +540,11 @@ func (d *Detector) Rising() bool {
 	last := &d.root.ring[(d.root.at+bins-1)%bins]
 	each := 1 / max(0.001, d.root.long[(d.root.at+bins-1)%bins].Seconds())
 	if d.fixed() {
-		return last[rawPackets]*each > d.Packets/2 && d.Packets > 0 ||
-			last[rawBits]*each > d.Bits/2 && d.Bits > 0
+		return last[kind.CountPackets]*each > d.Packets/2 && d.Packets > 0 ||
+			last[kind.CountBits]*each > d.Bits/2 && d.Bits > 0
 	}
 	for k, v := range last.kinds(d.usual) {
-		if floors[k] > 0 && v*each > floors[k]/2 {
+		if kind.Rows[k].Floor > 0 && v*each > kind.Rows[k].Floor/2 {
 			return true
 		}
 	}
@@ -553,7 +554,7 @@ func (d *Detector) Rising() bool {
 // Usual are the packets and bits a second that everything which is watched usually has.
 func (d *Detector) Usual(now time.Time) (packets, bits float64) {
 	u := d.root.prof.usual(now)
-	return float64(u[Packets]), float64(u[Bits])
+	return float64(u[kind.Packets]), float64(u[kind.Bits])
 }
 
 // Reset forgets the last second: what was too much in it is dropped now.
@@ -568,5 +569,5 @@ func (d *Detector) Reset(now time.Time) {
 
 func (n *node) reset(now time.Time) {
 	n.ring, n.sum, n.begun = [bins]raw{}, raw{}, now
-	n.since = [numKinds]time.Time{}
+	n.since = [kind.Num]time.Time{}
 }

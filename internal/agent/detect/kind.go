@@ -1,56 +1,12 @@
 package detect
 
 import (
+	"levee/internal/agent/kind"
 	"levee/internal/packet"
 )
 
-// Kind is a kind of flood.
-type Kind uint8
-
-const (
-	SYN        Kind = iota // connections that nobody completes
-	UDP                    // of flows not seen before
-	Reflection             // UDP from ports of services that answer with more than they are asked
-	ICMP
-	Fragments
-	TCP     // packets of connections that nobody began
-	Other   // any other protocol, and TCP with flags that no connection has
-	Packets // all; only with a fixed threshold
-	Bits    // a second; only with a fixed threshold
-	numKinds
-)
-
-func (k Kind) String() string {
-	return [...]string{"syn", "udp", "reflection", "icmp", "fragments", "tcp", "other", "packets",
-		"bits"}[k]
-}
-
-// floors are rates, in packets a second, below which nothing is a flood that was learned: a
-// machine that can serve anybody takes them.
-var floors = [numKinds]float64{SYN: 5000, UDP: 10_000, Reflection: 3000, ICMP: 3000,
-	Fragments: 3000, TCP: 10_000, Other: 10_000}
-
 // raw are the counters behind the kinds.
-type raw [numRaw]float64
-
-const (
-	rawSYN   = iota // SYN without ACK
-	rawTCP          // TCP of connections: all other usual flags
-	rawFresh        // of these, of flows that were not seen before
-	rawUDP
-	rawReflection
-	rawICMP
-	rawFragments
-	rawOther
-	rawAllUDP // these count all packets alike, whether their flow was seen before or not
-	rawAllICMP
-	rawAllFragments
-	rawAllOther
-	rawPackets
-	rawBits
-	rawSamples
-	numRaw
-)
+type raw [kind.NumCounters]float64
 
 // repeated is what a packet of a flow counts that was seen before: a backup, a tunnel and a test of
 // a line are few flows with many packets.
@@ -70,43 +26,43 @@ var reflectors = func() (out [1 << 16]bool) {
 
 // tally counts a packet that stands for some.
 func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
-	r[rawPackets] += weight
-	r[rawBits] += weight * 8 * float64(bytes)
+	r[kind.CountPackets] += weight
+	r[kind.CountBits] += weight * 8 * float64(bytes)
 	novel := weight
-	r[rawSamples]++
+	r[kind.CountSamples]++
 	if !fresh {
 		novel *= repeated
 	}
 	switch {
 	case !p.IsIP():
 	case p.Fragment:
-		r[rawFragments] += novel
-		r[rawAllFragments] += weight
+		r[kind.CountFragments] += novel
+		r[kind.CountAllFragments] += weight
 	case p.Transport == packet.TCPTransport:
 		const all = packet.SYN | packet.ACK | packet.RST | packet.FIN
 		switch f := p.Flags & all; {
 		case f == packet.SYN:
-			r[rawSYN] += weight
+			r[kind.CountSYN] += weight
 		case f&packet.SYN != 0 && f != packet.SYN|packet.ACK, f == 0, f == packet.FIN:
-			r[rawOther] += novel
-			r[rawAllOther] += weight
+			r[kind.CountOther] += novel
+			r[kind.CountAllOther] += weight
 		default:
-			r[rawTCP] += weight
+			r[kind.CountTCP] += weight
 			if fresh {
-				r[rawFresh] += weight
+				r[kind.CountFresh] += weight
 			}
 		}
 	case p.Proto == packet.ProtoUDP && reflectors[p.SrcPort]:
-		r[rawReflection] += weight
+		r[kind.CountReflection] += weight
 	case p.Proto == packet.ProtoUDP:
-		r[rawUDP] += novel
-		r[rawAllUDP] += weight
+		r[kind.CountUDP] += novel
+		r[kind.CountAllUDP] += weight
 	case p.Transport == packet.ICMPTransport, p.Transport == packet.ICMP6Transport:
-		r[rawICMP] += novel
-		r[rawAllICMP] += weight
+		r[kind.CountICMP] += novel
+		r[kind.CountAllICMP] += weight
 	default:
-		r[rawOther] += novel
-		r[rawAllOther] += weight
+		r[kind.CountOther] += novel
+		r[kind.CountAllOther] += weight
 	}
 }
 
@@ -123,56 +79,50 @@ type ratios struct {
 }
 
 // kinds are the rates of all kinds.
-func (r *raw) kinds(u ratios) (out [numKinds]float64) {
-	out[SYN] = max(0, r[rawSYN]-u.Syn*r[rawTCP])
-	out[TCP] = max(0, r[rawFresh]-u.Fresh*r[rawSYN])
-	out[UDP], out[Reflection], out[ICMP] = r[rawUDP], r[rawReflection], r[rawICMP]
-	out[Fragments], out[Other] = r[rawFragments], r[rawOther]
-	out[Packets], out[Bits] = r[rawPackets], r[rawBits]
-	return out
+func (r *raw) kinds(u ratios) (out [kind.Num]float64) {
+	for k := range out {
+		out[k] = r[kind.Rows[k].Counter]
+	}
+	return u.relate(r, out)
 }
 
 // all are the rates of all kinds, of which each packet counts as one.
-func (r *raw) all(u ratios) (out [numKinds]float64) {
-	out = r.kinds(u)
+func (r *raw) all(u ratios) (out [kind.Num]float64) {
 	for k := range out {
-		if at := alike[k]; at > 0 {
-			out[k] = r[at]
-		}
+		out[k] = r[kind.Rows[k].All]
 	}
+	return u.relate(r, out)
+}
+
+// relate takes what is usual between packets of connections from kinds that such packets are of.
+func (u ratios) relate(r *raw, out [kind.Num]float64) [kind.Num]float64 {
+	out[kind.SYN] = max(0, r[kind.CountSYN]-u.Syn*r[kind.CountTCP])
+	out[kind.TCP] = max(0, r[kind.CountFresh]-u.Fresh*r[kind.CountSYN])
 	return out
 }
 
-// counted are the counters of the kinds, alike those of all packets where repeated ones count less.
-var (
-	counted = [numKinds]int{rawSYN, rawUDP, rawReflection, rawICMP, rawFragments, rawFresh,
-		rawOther, rawPackets, rawBits}
-	alike = [numKinds]int{UDP: rawAllUDP, ICMP: rawAllICMP, Fragments: rawAllFragments,
-		Other: rawAllOther}
-)
-
 // of is the counter of a kind; whole, of all its packets.
-func (k Kind) of(r *raw, whole bool) float64 {
-	if whole && alike[k] > 0 {
-		return r[alike[k]]
+func (r *raw) of(k kind.Kind, whole bool) float64 {
+	if whole {
+		return r[k.Row().All]
 	}
-	return r[counted[k]]
+	return r[k.Row().Counter]
 }
 
 // usually is what is usual of a kind; whole, of all its packets.
-func (k Kind) usually(r *rates, whole bool) float64 {
-	if whole && alike[k] > 0 {
-		return float64(r[rateAll+alike[k]-rawAllUDP])
+func (r *rates) usually(k kind.Kind, whole bool) float64 {
+	if row := k.Row(); whole && row.All != row.Counter {
+		return float64(r[rateAll+int(row.All-kind.CountAllUDP)])
 	}
 	return float64(r[k])
 }
 
 // Is says whether a packet is of a kind.
-func (k Kind) Is(p *packet.Packet) bool {
-	if k == Packets || k == Bits {
+func Is(k kind.Kind, p *packet.Packet) bool {
+	if k == kind.Packets || k == kind.Bits {
 		return true
 	}
 	var r raw
 	r.tally(p, 1, 0, true)
-	return k.of(&r, true) > 0
+	return r.of(k, true) > 0
 }

@@ -3,6 +3,8 @@ package detect
 import (
 	"slices"
 	"time"
+
+	"levee/internal/agent/kind"
 )
 
 // Times of learning.
@@ -32,10 +34,10 @@ type profile struct {
 type rates [numRates]float32
 
 const (
-	rateSYN  = int(numKinds) + iota // connections that are begun
+	rateSYN  = int(kind.Num) + iota // connections that are begun
 	rateTCP                         // packets of connections
-	rateAll                         // and behind it, those of rawAllUDP and on
-	numRates = rateAll + rawPackets - rawAllUDP
+	rateAll                         // and behind it, those of kind.CountAllUDP and on
+	numRates = rateAll + int(kind.CountPackets-kind.CountAllUDP)
 )
 
 // second learns a second.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/agent/kind"
 	"levee/internal/packet"
 )
 
@@ -156,27 +157,27 @@ func TestTenWeeksOfNormalTraffic(t *testing.T) {
 	syn := func() packet.Packet {
 		return tcp(v4(w.r.Uint32()), server, uint16(w.r.IntN(65536)), 443, packet.SYN)
 	}
-	w.floods(t, "after ten weeks", 20_000, 50_000, SYN, syn, 300*time.Millisecond)
+	w.floods(t, "after ten weeks", 20_000, 50_000, kind.SYN, syn, 300*time.Millisecond)
 }
 
 // floods has a flood begin on top of normal traffic and says whether it is seen in time.
-func (w *world) floods(t *testing.T, name string, normal, rate float64, kind Kind,
+func (w *world) floods(t *testing.T, name string, normal, rate float64, of kind.Kind,
 	make func() packet.Packet, within time.Duration) {
 	t.Helper()
 	began := w.now
 	for w.now.Sub(began) < within {
 		parts := append(w.web(normal, 20_000), part{rate, 100, make})
 		for _, a := range w.tenth(parts, 200) {
-			if a.Kind == kind && (a.Since.Before(began.Add(-time.Second/5)) ||
+			if a.Kind == of && (a.Since.Before(began.Add(-time.Second/5)) ||
 				a.Since.After(began.Add(time.Second/5))) {
 				t.Errorf("%s began at %v, not %v", name, a.Since.Sub(began), 0)
 			}
-			if a.Kind == kind {
+			if a.Kind == of {
 				return
 			}
 		}
 	}
-	t.Errorf("%s: no alarm for %v within %v", name, kind, within)
+	t.Errorf("%s: no alarm for %v within %v", name, of, within)
 }
 
 // calm runs normal traffic for seconds, without an alarm.
@@ -195,26 +196,26 @@ func TestFloodsAreSeen(t *testing.T) {
 	any := func() netip.Addr { return v4(w.r.Uint32()) }
 	port := func() uint16 { return uint16(w.r.IntN(65536)) }
 	for _, tt := range []struct {
-		kind Kind
+		kind kind.Kind
 		rate float64
 		make func() packet.Packet
 	}{
-		{SYN, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.SYN) }},
-		{TCP, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.ACK) }},
-		{UDP, 200_000, func() packet.Packet { return udp(any(), server, port(), port()|1<<14) }},
-		{UDP, 500_000, func() packet.Packet { return udp(v4(9), server, 40000, 40000) }},
-		{Reflection, 200_000, func() packet.Packet {
+		{kind.SYN, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.SYN) }},
+		{kind.TCP, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.ACK) }},
+		{kind.UDP, 200_000, func() packet.Packet { return udp(any(), server, port(), port()|1<<14) }},
+		{kind.UDP, 500_000, func() packet.Packet { return udp(v4(9), server, 40000, 40000) }},
+		{kind.Reflection, 200_000, func() packet.Packet {
 			return udp(w.client(2000), server, 53, 4000)
 		}},
-		{ICMP, 200_000, func() packet.Packet {
+		{kind.ICMP, 200_000, func() packet.Packet {
 			return packet.Packet{Family: packet.IPv4, Src: any(), Dst: server,
 				Proto: packet.ProtoICMP, Transport: packet.ICMPTransport, Type: 8}
 		}},
-		{Fragments, 200_000, func() packet.Packet {
+		{kind.Fragments, 200_000, func() packet.Packet {
 			return packet.Packet{Family: packet.IPv4, Src: any(), Dst: server,
 				Proto: packet.ProtoUDP, Fragment: true, LaterFragment: true}
 		}},
-		{Other, 200_000, func() packet.Packet {
+		{kind.Other, 200_000, func() packet.Packet {
 			return packet.Packet{Family: packet.IPv4, Src: any(), Dst: server, Proto: 47}
 		}},
 	} {
@@ -239,7 +240,7 @@ func TestOneForgedFlowHidesNoSYNs(t *testing.T) {
 				return tcp(v4(9), server, 40000, 443, packet.ACK)
 			}})
 		for _, a := range w.tenth(parts, 500) {
-			if a.Kind == SYN {
+			if a.Kind == kind.SYN {
 				return
 			}
 		}
@@ -281,7 +282,7 @@ func TestFixedThresholds(t *testing.T) {
 	for range 9 {
 		a = w.tenth(append(w.web(20_000, 20_000), part{60_000, 500, fast}), 200)
 	}
-	if len(a) != 1 || a[0].Kind != Packets || a[0].To != netip.PrefixFrom(backups, 32) ||
+	if len(a) != 1 || a[0].Kind != kind.Packets || a[0].To != netip.PrefixFrom(backups, 32) ||
 		a[0].Learned {
 		t.Errorf("alarms %+v", a)
 	}
@@ -290,7 +291,7 @@ func TestFixedThresholds(t *testing.T) {
 	for range 10 {
 		a = w.tenth([]part{{100_000, 1500, fast}}, 200)
 	}
-	if len(a) != 1 || a[0].Kind != Bits {
+	if len(a) != 1 || a[0].Kind != kind.Bits {
 		t.Errorf("alarms %+v", a)
 	}
 }
@@ -357,7 +358,7 @@ func TestAnAlarmNamesWhatComesWithIt(t *testing.T) {
 			last = all[0]
 		}
 	}
-	if want := Kinds(1<<Fragments | 1<<Reflection); last.Kind != Fragments || last.Kinds != want ||
+	if want := Kinds(1<<kind.Fragments | 1<<kind.Reflection); last.Kind != kind.Fragments || last.Kinds != want ||
 		last.All < 150_000 || last.All > 250_000 {
 		t.Errorf("%+v, want the kinds %b", last, want)
 	}

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"levee/internal/agent/kind"
 )
 
 // States of an incident.
@@ -77,6 +79,7 @@ type Rate struct {
 // Seen is what was too much.
 type Seen struct {
 	Kind        string  `json:"kind"`
+	Words       string  `json:"words,omitempty"`       // what the kind is made of
 	Destination string  `json:"destination,omitempty"` // a prefix; none: everything that is watched
 	Source      string  `json:"source,omitempty"`      // a prefix, where that stands out
 	Packets     float64 `json:"packets_per_second"`    // when it was detected
@@ -131,21 +134,13 @@ func (i *Incident) IsOver() bool {
 	return i.State == Ended || i.State == Undone || i.State == Observed && i.Ended != nil
 }
 
-// names of kinds in a sentence.
-var names = map[string]string{"syn": "a SYN flood", "udp": "a UDP flood",
-	"reflection": "a reflection flood", "icmp": "an ICMP flood",
-	"fragments": "a flood of fragments",
-	"tcp":       "a flood of TCP packets without connections", "other": "a flood",
-	"packets": "a flood", "bits": "a flood"}
-
 // Tell writes the sentence.
 func (i *Incident) Tell() {
 	var b strings.Builder
 	s := &i.Seen
-	name := names[s.Kind]
-	if name == "" { // of a later version
-		name = "a flood"
-	}
+	row := kind.Named(s.Kind)
+	s.Words = row.Words
+	name := row.Phrase
 	fmt.Fprintf(&b, "%s%s", strings.ToUpper(name[:1]), name[1:])
 	if s.Destination != "" {
 		fmt.Fprintf(&b, " to %s", host(s.Destination))
@@ -156,16 +151,12 @@ func (i *Incident) Tell() {
 	case s.Forged:
 		b.WriteString(" from forged sources")
 	}
-	unit := "packets/s"
-	if s.Kind == "bits" {
-		unit = "bit/s"
-	}
 	fmt.Fprintf(&b, ": %s %s, where %s were usual and more than %s are too much", number(s.Rate),
-		unit, number(s.Usual), number(s.Threshold))
+		row.Unit, number(s.Usual), number(s.Threshold))
 	if !s.Learned {
 		b.Reset()
 		fmt.Fprintf(&b, "%s%s to %s: %s %s, more than the %s that the policy allows",
-			strings.ToUpper(name[:1]), name[1:], host(s.Destination), number(s.Rate), unit,
+			strings.ToUpper(name[:1]), name[1:], host(s.Destination), number(s.Rate), row.Unit,
 			number(s.Threshold))
 	}
 	i.tellDone(&b)

@@ -10,6 +10,7 @@
 package detect
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -400,10 +401,11 @@ func (row *Row) send(ctx context.Context, o *Options, s *demo.Stage, waves []wav
 		if err := lab.Sleep(ctx, begin+v.at-kernel.Monotonic()); err != nil {
 			return err
 		}
-		wave := &Wave{What: v.what, Rate: v.share * o.Rate}
+		wave := &Wave{What: v.what, Rate: cmp.Or(v.rate, v.share*o.Rate)}
 		sent, err := demo.Send(ctx, gen.Config{
 			Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: wave.Rate,
-			Seed: o.Seed + uint64(i), Floods: v.floods, Replay: v.replay, Duration: v.lasts,
+			Seed: o.Seed + uint64(i), Floods: v.floods, Replay: v.replay, Template: v.packets,
+			Duration: v.lasts,
 			Progress: func(p gen.Progress) {
 				if wave.from == 0 {
 					wave.from = kernel.Monotonic() - p.Elapsed

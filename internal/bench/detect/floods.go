@@ -4,24 +4,30 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"levee/internal/bench"
 	"levee/internal/lab/demo"
 	"levee/internal/lab/gen"
+	"levee/internal/lang/policy"
+	"levee/internal/packet/template"
 )
 
 // wave is what a flood sends for a time.
 type wave struct {
-	what   string
-	at     time.Duration // from the flood's beginning, at the earliest
-	lasts  time.Duration
-	share  float64 // of the rate of the measurement; 0: as fast as it goes
-	floods []gen.Flood
-	replay *gen.Replay
+	what    string
+	at      time.Duration // from the flood's beginning, at the earliest
+	lasts   time.Duration
+	share   float64 // of the rate of the measurement; 0: as fast as it goes
+	rate    float64 // packets a second instead, where the flood is about its rate
+	floods  []gen.Flood
+	replay  *gen.Replay
+	packets []policy.Packet
 }
 
 // kind is a flood: one row of the table.
@@ -77,6 +83,41 @@ var kinds = []kind{
 		waves: func(o *Options, to netip.Addr) ([]wave, error) {
 			return []wave{{what: "UDP", lasts: o.During, floods: forged("udp", to)}}, nil
 		}},
+	words("gre", "GRE from all over", 0, "ipv4 proto 47 from 16.0.0.0/4 random to TO len 90"),
+	words("esp", "ESP from all over", 0, "ipv4 proto 50 from 16.0.0.0/4 random to TO len 90"),
+	words("syn-ack", "SYN-ACKs of servers that forged SYNs asked", 0,
+		"ipv4 tcp flags syn,ack from 16.0.0.0/4 random to TO from port 443 "+
+			"port 1024-65535 random seq random"),
+	words("fat", "UDP of 1,024 flows from 64 sources", 60_000, "ipv4 udp from 16.1.0.1-16.1.0.64 "+
+		"counting to TO ttl 50 from port 2000-2015 counting every 64 port 27015 len 1400"),
+	words("fat-fragments", "fragments of 64 reflectors", 60_000, "ipv4 udp from "+
+		"16.1.0.1-16.1.0.64 counting to TO ttl 50 frag-offset 185 len 1400"),
+	words("counting-udp", "UDP whose source ports count", 12_000, "ipv4 udp from 16.0.0.0/4 random "+
+		"to TO from port 1024-65535 counting port 27015 len 60"),
+	words("counting-syn", "SYNs whose source ports count", 8000, "ipv4 tcp syn from 16.0.0.0/4 "+
+		"random to TO from port 1024-65535 counting port 80 seq random"),
+	words("syn-clients", "SYNs in the names of clients", 20_000, "ipv4 tcp syn from "+
+		"198.18.0.2-198.18.0.17 counting to TO from port 1024-65535 random port 80 seq random"),
+	{name: "rise", what: "UDP that rises for 30 s and stays", ramp: true, waves: rise},
+	{name: "below", what: "8 minutes below what is too much, then UDP", waves: below},
+	{name: "hold", what: "UDP for 4 s, and a fiftieth of it for a minute", waves: hold},
+}
+
+// words is a flood of packets in the words of the language, TO for the service.
+func words(name, what string, rate float64, text string) kind {
+	return kind{name: name, what: what, waves: func(o *Options, to netip.Addr) ([]wave, error) {
+		w, err := wordy(text, to)
+		w.what, w.lasts, w.share, w.rate = what, o.During, 1, rate
+		return []wave{w}, err
+	}}
+}
+
+func wordy(text string, to netip.Addr) (wave, error) {
+	packets, ds := template.Parse("flood", []byte(strings.ReplaceAll(text, "TO", to.String())+"\n"))
+	if ds.HasErrors() {
+		return wave{}, fmt.Errorf("the flood %q: %v", text, ds)
+	}
+	return wave{packets: packets}, nil
 }
 
 // CaptureName is the capture within the directory that Options.Data names.
@@ -185,3 +226,41 @@ func nameOf(k kind) string { return k.name }
 
 // FloodNames are the names of the floods.
 func FloodNames() []string { return bench.Names(kinds, nameOf) }
+
+// steering is UDP to one port that nothing but its TTL tells from a client's.
+const steering = "ipv4 udp from 16.0.0.0/4 random to TO ttl 50 from port 1024-65535 random " +
+	"port 27015 len 60"
+
+// steered are waves of steering, each of its time and rate, one behind the other.
+func steered(to netip.Addr, of ...wave) ([]wave, error) {
+	at := time.Duration(0)
+	for i := range of {
+		w, err := wordy(steering, to)
+		if err != nil {
+			return nil, err
+		}
+		w.what, w.at, w.lasts, w.rate = of[i].what, at, of[i].lasts, of[i].rate
+		of[i], at = w, at+w.lasts
+	}
+	return of, nil
+}
+
+// rise multiplies by 60 in half a minute, by less in each moment than what is too much.
+func rise(o *Options, to netip.Addr) ([]wave, error) {
+	var w []wave
+	for k := range 15 {
+		w = append(w, wave{what: fmt.Sprintf("step %d", k+1), lasts: 2 * time.Second,
+			rate: 1000 * math.Pow(60, float64(k)/14)})
+	}
+	return steered(to, append(w, wave{what: "all of it", lasts: o.During, rate: 60_000})...)
+}
+
+func below(o *Options, to netip.Addr) ([]wave, error) {
+	return steered(to, wave{what: "below", lasts: 8 * time.Minute, rate: 9000},
+		wave{what: "above", lasts: o.During, rate: 60_000})
+}
+
+func hold(_ *Options, to netip.Addr) ([]wave, error) {
+	return steered(to, wave{what: "flood", lasts: 4 * time.Second, rate: 30_000},
+		wave{what: "held", lasts: time.Minute, rate: 600})
+}

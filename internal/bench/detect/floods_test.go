@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"io"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	floodkind "levee/internal/agent/kind"
 	"levee/internal/packet"
 )
 
@@ -27,10 +29,19 @@ func TestEachFloodHasWaves(t *testing.T) {
 		}
 		end := time.Duration(0)
 		for _, v := range waves {
-			if (v.floods == nil) == (v.replay == nil) || v.lasts < time.Second || v.at < end {
+			if (v.floods == nil) == (v.replay == nil && v.packets == nil) || v.lasts < time.Second || v.at < end {
 				t.Errorf("%s: %+v", k.name, v)
 			}
 			end = v.at + v.lasts
+		}
+	}
+}
+
+// TestEachKindOfFloodIsSent: a row of the table of kinds names the flood that measures it.
+func TestEachKindOfFloodIsSent(t *testing.T) {
+	for _, r := range floodkind.Rows {
+		if r.Floor > 0 && !slices.Contains(FloodNames(), r.Bench) {
+			t.Errorf("no flood %q for the kind %s", r.Bench, r.Name)
 		}
 	}
 }

@@ -1,0 +1,127 @@
+// Package kind is the table of the kinds of floods: what each is counted by, from where on it is
+// too much, what may be done about it, and its words.
+//
+// Everything about floods asks this table: what detects them, the rules against them, incidents,
+// the page and the bench. A name that is not in it, of a file that a later version wrote, has a row
+// too. The package must never look at a packet.
+package kind
+
+import "slices"
+
+// Kind is a kind of flood.
+type Kind uint8
+
+// Kinds of floods.
+const (
+	SYN        Kind = iota // connections that nobody completes
+	UDP                    // of flows not seen before
+	Reflection             // UDP from ports of services that answer with more than they are asked
+	ICMP
+	Fragments
+	TCP     // packets of connections that nobody began
+	Other   // any other protocol, and TCP with flags that no connection has
+	Packets // all; only with a fixed threshold
+	Bits    // a second; only with a fixed threshold
+	Num
+)
+
+// Counter is a number of packets by which kinds are known.
+type Counter uint8
+
+// Counters. Those from AllUDP to AllOther count all packets alike, whether their flow was seen
+// before or not.
+const (
+	CountSYN   Counter = iota // SYN without ACK
+	CountTCP                  // TCP of connections: all other usual flags
+	CountFresh                // of these, of flows that were not seen before
+	CountUDP
+	CountReflection
+	CountICMP
+	CountFragments
+	CountOther
+	CountAllUDP
+	CountAllICMP
+	CountAllFragments
+	CountAllOther
+	CountPackets
+	CountBits
+	CountSamples
+	NumCounters
+)
+
+// Row is what is true of a kind.
+type Row struct {
+	Name   string // in files and in the API
+	Phrase string // in a sentence
+	Words  string // what it is made of
+	Unit   string // of its rate
+	// Floor is the rate, in packets a second, below which nothing is a flood that was learned: a
+	// machine that can serve anybody takes it. 0: the kind needs a fixed threshold.
+	Floor float64
+	// Counter counts it, and All does so where packets of flows that go on count less in Counter;
+	// otherwise both are the same.
+	Counter, All Counter
+	Crowd        bool // a crowd of clients brings more of it
+	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
+	Limit, Limit6 string
+	Cookie        bool   // senders can be asked to prove that they are there
+	Bench         string // flood of `levee bench detect` that is of this kind; "" is none
+}
+
+const reflected = "udp from port { 19, 53, 111, 123, 137, 161, 389, 1900, 3702, 5353, 11211 }"
+
+// Rows are the kinds.
+var Rows = [Num]Row{
+	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Counter: CountSYN,
+		All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn", Cookie: true, Bench: "syn"},
+	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Counter: CountUDP,
+		All: CountAllUDP, Crowd: true, Limit: "udp", Limit6: "udp", Bench: "udp"},
+	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
+		Floor: 3000, Counter: CountReflection, All: CountReflection, Crowd: true,
+		Limit: reflected, Limit6: reflected, Bench: "reflection"},
+	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Counter: CountICMP,
+		All: CountAllICMP, Crowd: true, Limit: "icmp", Limit6: "icmp6", Bench: "icmp"},
+	Fragments: {Name: "fragments", Phrase: "a flood of fragments", Words: "fragments", Floor: 3000,
+		Counter: CountFragments, All: CountAllFragments, Limit: "fragments", Limit6: "fragments",
+		Bench: "fragment"},
+	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
+		Floor: 10_000, Counter: CountFresh, All: CountFresh, Bench: "ack"},
+	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
+		Counter: CountOther, All: CountAllOther,
+		Bench: "gre"},
+	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
+		All: CountPackets},
+	Bits: {Name: "bits", Phrase: "a flood", Words: "bits", Unit: "bit/s", Counter: CountBits,
+		All: CountBits},
+}
+
+func init() {
+	for k := range Rows {
+		if Rows[k].Unit == "" {
+			Rows[k].Unit = "packets/s"
+		}
+	}
+}
+
+func (k Kind) String() string { return k.Row().Name }
+
+// Row is the row of a kind, that of an unknown one for any number that is none.
+func (k Kind) Row() *Row {
+	if k >= Num {
+		return &unknown
+	}
+	return &Rows[k]
+}
+
+var unknown = Row{Phrase: "a flood", Unit: "packets/s"}
+
+// Named is the row of a name. One of a later version has its name for words.
+func Named(name string) Row {
+	at := slices.IndexFunc(Rows[:], func(r Row) bool { return r.Name == name })
+	if at >= 0 {
+		return Rows[at]
+	}
+	out := unknown
+	out.Name, out.Words = name, name
+	return out
+}
