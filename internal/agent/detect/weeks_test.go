@@ -202,7 +202,9 @@ func TestFloodsAreSeen(t *testing.T) {
 	}{
 		{kind.SYN, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.SYN) }},
 		{kind.TCP, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.ACK) }},
-		{kind.UDP, 200_000, func() packet.Packet { return udp(any(), server, port(), port()|1<<14) }},
+		{kind.UDP, 200_000, func() packet.Packet {
+			return udp(any(), server, port(), port()|1<<14)
+		}},
 		{kind.UDP, 500_000, func() packet.Packet { return udp(v4(9), server, 40000, 40000) }},
 		{kind.Reflection, 200_000, func() packet.Packet {
 			return udp(w.client(2000), server, 53, 4000)
@@ -358,8 +360,8 @@ func TestAnAlarmNamesWhatComesWithIt(t *testing.T) {
 			last = all[0]
 		}
 	}
-	if want := Kinds(1<<kind.Fragments | 1<<kind.Reflection); last.Kind != kind.Fragments || last.Kinds != want ||
-		last.All < 150_000 || last.All > 250_000 {
+	want := Kinds(1<<kind.Fragments | 1<<kind.Reflection)
+	if last.Kind != kind.Fragments || last.Kinds != want || last.All < 150_000 || last.All > 250_000 {
 		t.Errorf("%+v, want the kinds %b", last, want)
 	}
 }

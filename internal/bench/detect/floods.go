@@ -92,8 +92,8 @@ var kinds = []kind{
 		"counting to TO ttl 50 from port 2000-2015 counting every 64 port 27015 len 1400"),
 	words("fat-fragments", "fragments of 64 reflectors", 60_000, "ipv4 udp from "+
 		"16.1.0.1-16.1.0.64 counting to TO ttl 50 frag-offset 185 len 1400"),
-	words("counting-udp", "UDP whose source ports count", 12_000, "ipv4 udp from 16.0.0.0/4 random "+
-		"to TO from port 1024-65535 counting port 27015 len 60"),
+	words("counting-udp", "UDP whose source ports count", 12_000, "ipv4 udp from 16.0.0.0/4 "+
+		"random to TO from port 1024-65535 counting port 27015 len 60"),
 	words("counting-syn", "SYNs whose source ports count", 8000, "ipv4 tcp syn from 16.0.0.0/4 "+
 		"random to TO from port 1024-65535 counting port 80 seq random"),
 	words("syn-clients", "SYNs in the names of clients", 20_000, "ipv4 tcp syn from "+

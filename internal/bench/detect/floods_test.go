@@ -29,7 +29,8 @@ func TestEachFloodHasWaves(t *testing.T) {
 		}
 		end := time.Duration(0)
 		for _, v := range waves {
-			if (v.floods == nil) == (v.replay == nil && v.packets == nil) || v.lasts < time.Second || v.at < end {
+			if (v.floods == nil) == (v.replay == nil && v.packets == nil) ||
+				v.lasts < time.Second || v.at < end {
 				t.Errorf("%s: %+v", k.name, v)
 			}
 			end = v.at + v.lasts
