@@ -201,7 +201,9 @@ func TestFloodsAreSeen(t *testing.T) {
 		make func() packet.Packet
 	}{
 		{kind.SYN, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.SYN) }},
-		{kind.TCP, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.ACK) }},
+		{kind.TCP, 200_000, func() packet.Packet {
+			return tcp(any(), server, port(), 443, packet.ACK)
+		}},
 		{kind.UDP, 200_000, func() packet.Packet {
 			return udp(any(), server, port(), port()|1<<14)
 		}},
@@ -361,7 +363,8 @@ func TestAnAlarmNamesWhatComesWithIt(t *testing.T) {
 		}
 	}
 	want := Kinds(1<<kind.Fragments | 1<<kind.Reflection)
-	if last.Kind != kind.Fragments || last.Kinds != want || last.All < 150_000 || last.All > 250_000 {
+	if last.Kind != kind.Fragments || last.Kinds != want || last.All < 150_000 ||
+		last.All > 250_000 {
 		t.Errorf("%+v, want the kinds %b", last, want)
 	}
 }
