@@ -120,7 +120,7 @@ func fits(base, with *policy.Policy) bool {
 	return base.Default.Action == action.Pass && len(ir.Build(&q).Findings) <= before
 }
 
-// limitFor is a limit by the pattern of a kind, where no drop is clean; "" for a kind that has none.
+// limitFor is a limit by the pattern of a kind, where no drop is clean; "" for one without.
 func limitFor(of *kind.Row, to string, rate float64) string {
 	what := of.Limit
 	if strings.Contains(to, ":") {

@@ -528,7 +528,7 @@ func (d *Detector) Raised(now time.Time) bool {
 	usual := d.root.prof.usual(now)
 	all := float64(usual[kind.Packets])
 	for k, v := range d.root.sum.kinds(d.usual) {
-		if kind.Kind(k) != kind.Packets && kind.Kind(k) != kind.Bits && v > 2*float64(usual[k])+0.05*all+100 {
+		if kind.Rows[k].Floor > 0 && v > 2*float64(usual[k])+0.05*all+100 {
 			return true
 		}
 	}

@@ -200,7 +200,9 @@ func TestFloodsAreSeen(t *testing.T) {
 		rate float64
 		make func() packet.Packet
 	}{
-		{kind.SYN, 200_000, func() packet.Packet { return tcp(any(), server, port(), 443, packet.SYN) }},
+		{kind.SYN, 200_000, func() packet.Packet {
+			return tcp(any(), server, port(), 443, packet.SYN)
+		}},
 		{kind.TCP, 200_000, func() packet.Packet {
 			return tcp(any(), server, port(), 443, packet.ACK)
 		}},
