@@ -28,6 +28,9 @@ var originals = []struct {
 -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 -A INPUT -p tcp -m state --state NEW -m tcp --dport 9000 -j ACCEPT
 -A INPUT -p udp -m state --state NEW -m udp --dport 9000 -j ACCEPT
+-A INPUT -p udp -m udp --dport 9002 -m hashlimit --hashlimit-above 5/hour --hashlimit-burst 7 --hashlimit-mode srcip --hashlimit-name x -j DROP
+-A INPUT -p udp -m udp --dport 9002 -j ACCEPT
+-A INPUT -p udp -m udp --dport 9003 -m limit --limit 5/hour --limit-burst 7 -j ACCEPT
 COMMIT
 `, "iptables-restore", "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n",
 		[]string{"iptables-save"}, func(s importer.Source, out *bytes.Buffer) error {
@@ -39,6 +42,9 @@ COMMIT
 		type filter hook input priority 0; policy drop;
 		ct state vmap { established : accept, related : accept, invalid : drop }
 		meta l4proto { tcp, udp } th dport 9000 ct state new accept
+		udp dport 9002 limit rate over 5/hour burst 7 packets drop
+		udp dport 9002 accept
+		udp dport 9003 limit rate 5/hour burst 7 packets accept
 	}
 }
 `, "nft -f -", "flush ruleset", strings.Fields("nft -j list ruleset"),
@@ -126,6 +132,9 @@ func (n *testNet) servedOf(t *testing.T, older []net.Conn) (out []served) {
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			text = "refused"
 		}
+		if errors.Is(err, errCame) {
+			text = err.Error()
+		}
 		out = append(out, served{what, text})
 	}
 	from := map[bool]string{true: "here", false: "the peer"}
@@ -156,9 +165,33 @@ func (n *testNet) servedOf(t *testing.T, older []net.Conn) (out []served) {
 	ask("udp", false, "198.51.100.1:9001", 5, short)
 	ask("tcp", true, "198.51.100.2:7000", 5, long)
 	ask("udp", true, "198.51.100.2:7000", 4000, long)
-	ask("udp", true, "198.51.100.2:7009", 5, long) // an error of ICMP says that nobody is there
+	ask("udp", true, "198.51.100.2:7009", 5, long)  // an error of ICMP says that nobody is there
+	for _, port := range []string{"9002", "9003"} { // of 20 datagrams a limit lets 7 in
+		try("20 datagrams to port "+port, n.burst(t, "198.51.100.1:"+port))
+	}
 	return out
 }
+
+// burst sends 20 datagrams and says how many came, as an error.
+func (n *testNet) burst(t *testing.T, to string) error {
+	l := in(t, n.here, func() (net.PacketConn, error) { return net.ListenPacket("udp", to) })
+	defer l.Close()
+	c := in(t, n.peer, func() (net.Conn, error) { return net.Dial("udp", to) })
+	defer c.Close()
+	for range 20 {
+		if _, err := c.Write([]byte("hello")); err != nil {
+			return err
+		}
+	}
+	for came := 0; ; came++ {
+		_ = l.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // all have come by now
+		if _, _, err := l.ReadFrom(make([]byte, 9)); err != nil {
+			return fmt.Errorf("%w: %d", errCame, came)
+		}
+	}
+}
+
+var errCame = errors.New("came")
 
 // echoes says whether so much comes back.
 func echoes(c net.Conn, size int, within time.Duration) error {

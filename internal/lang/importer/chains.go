@@ -44,6 +44,8 @@ type chainRule struct {
 	states  []string // connection states that are asked for, nil for any
 	limit   limit
 	limits  []reason // what the limits are
+	rate    *rate    // what they are as a limit of a policy, if that is known
+	rated   bool     // it becomes one
 	filled  []filled // sets that change while the source runs
 	passes  []match  // packets that the policy may pass because of remarks that widen
 	named   bool     // label is one of the source, not made from the chain
@@ -153,6 +155,7 @@ func (fl *flattener) run() error {
 	for _, tell := range fl.later {
 		tell()
 	}
+	fl.settle()
 	fl.tellUnused()
 	fl.count()
 	return fl.err
@@ -179,6 +182,11 @@ func (fl *flattener) prepare() {
 	for _, c := range order {
 		for _, r := range c.rules {
 			r.carryStates(&fl.out.written, fl.out.stateless)
+		}
+	}
+	for _, c := range order {
+		for n, r := range c.rules {
+			r.rated = r.carriesRate(c, n)
 			r.carryLimit()
 			r.carryFilled()
 		}
@@ -321,8 +329,17 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 				return true
 			}
 			fl.beside(r)
+			if r.rated {
+				fl.out.limit(r, m)
+				if r.verb == doDrop { // what is below goes on
+					continue
+				}
+			}
 			if r.verb == doReturn {
 				if m.equal(&c) { // as the end of the chain does
+					if r.rated { // the drop behind it is in the limit
+						return false
+					}
 					fl.tellEnd(r, &r.alts[i], ch, n)
 					return false
 				}

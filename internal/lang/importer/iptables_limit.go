@@ -1,9 +1,38 @@
 package importer
 
+import "strings"
+
 const (
 	limitHint = "`limit` does that in a policy of levee's own"
-	countHint = "a policy has no word for that: `limit` is about rates"
+	countHint = "a policy has no word for that: `limit` counts packets in a time"
 )
+
+// ipLimit is what options say of a limit.
+type ipLimit struct {
+	rate, burst string
+	by          []string
+	masks       []string // src24
+	odd         bool     // a policy does not say the rest
+}
+
+// finishLimit makes a limit of a policy of what the options said, where there is one.
+func (p *ipRule) finishLimit() {
+	if p.rate == "" || p.odd || p.r.rate != nil {
+		return
+	}
+	r := newRate(p.rate, p.burst)
+	if r == nil {
+		return
+	}
+	r.by = p.by
+	for _, m := range p.masks {
+		if len(p.by) != 1 || !strings.HasPrefix(p.by[0], m[:3]) {
+			return
+		}
+		r.mask = m[3:]
+	}
+	p.r.rate = r
+}
 
 // useLimit notes the condition of a module that counts, before its options say more.
 func (p *ipRule) useLimit() {
@@ -11,7 +40,7 @@ func (p *ipRule) useLimit() {
 	case "limit":
 		p.limited(upTo, "-m limit limits a rate", limitHint)
 	case "quota":
-		p.limited(upTo, "-m quota counts down bytes", countHint)
+		p.limited(upTo, "-m quota counts down bytes", limitHint)
 	}
 }
 
@@ -20,7 +49,13 @@ func (p *ipRule) limits(o string) (bool, error) {
 	l := upTo
 	switch o {
 	case "--limit", "--limit-burst", "--quota":
-		p.value()
+		v := p.value()
+		switch o {
+		case "--limit":
+			p.rate = v
+		case "--limit-burst":
+			p.burst = v
+		}
 		if p.not { // of what is above
 			p.r.limit = above
 		}
@@ -29,23 +64,40 @@ func (p *ipRule) limits(o string) (bool, error) {
 		l = above
 		fallthrough
 	case "--hashlimit", "--hashlimit-upto", "--connlimit-upto":
-		p.value()
+		v := p.value()
 		if p.not {
 			l = upTo + above - l
 		}
-		what, hint := "-m hashlimit limits a rate by address", limitHint
+		what := "-m hashlimit limits a rate by address"
 		if p.module == "connlimit" {
-			what, hint = "-m connlimit counts connections", countHint
+			p.limited(l, "-m connlimit counts connections that are open", countHint)
+		} else {
+			p.rate = v
+			p.limited(l, what, limitHint)
 		}
-		p.limited(l, what, hint)
 		return true, nil
-	case "--hashlimit-burst", "--hashlimit-mode", "--hashlimit-name", "--hashlimit-htable-size",
+	case "--hashlimit-burst":
+		p.burst = p.value()
+		return true, nil
+	case "--hashlimit-mode":
+		p.by = strings.Split(p.value(), ",")
+		return true, nil
+	case "--hashlimit-srcmask", "--hashlimit-dstmask":
+		p.masks = append(p.masks, o[len("--hashlimit-"):][:3]+p.value())
+		return true, nil
+	case "--hashlimit-rate-interval":
+		p.value()
+		p.odd = true
+		return true, nil
+	case "--hashlimit-name", "--hashlimit-htable-size",
 		"--hashlimit-htable-max", "--hashlimit-htable-expire", "--hashlimit-htable-gcinterval",
-		"--hashlimit-srcmask", "--hashlimit-dstmask", "--hashlimit-rate-interval",
 		"--connlimit-mask":
 		p.value()
 		return true, nil
-	case "--hashlimit-rate-match", "--connlimit-saddr", "--connlimit-daddr":
+	case "--hashlimit-rate-match":
+		p.odd = true
+		return true, nil
+	case "--connlimit-saddr", "--connlimit-daddr":
 		return true, nil
 	}
 	return p.recent(o)

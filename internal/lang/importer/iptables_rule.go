@@ -18,6 +18,7 @@ type ipRule struct {
 	goes   bool // target is behind -g
 	badAll bool
 	seen   seenLately
+	ipLimit
 }
 
 // rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy
@@ -249,6 +250,7 @@ func (p *ipRule) fragment() { p.number(fFragment, just(later)) }
 func (p *ipRule) finish() error {
 	r := p.r
 	p.finishRecent()
+	p.finishLimit()
 	switch p.target {
 	case "ACCEPT":
 		r.verb = doAccept

@@ -326,6 +326,84 @@ func TestStatesCarry(t *testing.T) {
 	}
 }
 
+// TestLimitsCarry: of rules with a limit those that drop were left out, and the others stood
+// without it, though levee has limits.
+func TestLimitsCarry(t *testing.T) {
+	const syn = "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN "
+	const above = "-m hashlimit --hashlimit-above 20/sec --hashlimit-burst 40 " +
+		"--hashlimit-name x --hashlimit-mode "
+	for _, c := range []struct {
+		name, policy string
+		rules        []string
+		want         string
+		widened      int
+	}{
+		{"a chain that returns and drops", "ACCEPT", []string{":flood - [0:0]", syn + "-j flood",
+			"-A flood -m limit --limit 25/sec --limit-burst 50 -j RETURN", "-A flood -j DROP"},
+			"limit ipv4 tcp syn rate 25/s burst 50\ndefault pass", 0},
+		{"an accept in front of its drop", "ACCEPT", []string{
+			syn + "-m limit --limit 10/min -j ACCEPT", syn + "-j DROP"},
+			"limit ipv4 tcp syn rate 10/m burst 5\npass ipv4 tcp syn\ndrop ipv4 tcp syn\n" +
+				"default pass", 0},
+		{"an accept in front of the policy", "DROP", []string{
+			"-p icmp -m icmp --icmp-type 8 -m limit --limit 1/sec -j ACCEPT",
+			"-m state --state RELATED,ESTABLISHED -j ACCEPT"},
+			"fragments track\nlimit icmp type 8 rate 1/s burst 5\npass icmp type 8\n" +
+				"pass ipv4 established\ndrop ipv4\ndefault pass", 0},
+		{"an accept in front of another", "DROP", []string{
+			"-p udp -m udp --dport 53 -m limit --limit 9/hour -j ACCEPT",
+			"-s 10.0.0.0/8 -p udp -j ACCEPT"},
+			"pass ipv4 udp port 53\npass udp from 10.0.0.0/8\ndrop ipv4\ndefault pass", 1},
+		{"a drop above, by source", "ACCEPT",
+			[]string{syn + above + "srcip -j DROP"},
+			"limit ipv4 tcp syn rate 20/s burst 40 by source\ndefault pass", 0},
+		{"a drop above, by networks", "ACCEPT",
+			[]string{syn + above + "srcip --hashlimit-srcmask 24 -j DROP"},
+			"limit ipv4 tcp syn rate 20/s burst 40 by source/24\ndefault pass", 0},
+		{"a drop above, by source and the one port", "ACCEPT",
+			[]string{"-p tcp -m tcp --dport 80 " + above + "srcip,dstport -j DROP"},
+			"limit ipv4 tcp port 80 rate 20/s burst 40 by source\ndefault pass", 0},
+		{"a drop above, by source and each port", "ACCEPT",
+			[]string{"-p udp " + above + "srcip,dstport -j DROP"},
+			"# left out: -A INPUT -p udp " + above + "srcip,dstport -j DROP\ndefault pass", 1},
+		{"bytes", "ACCEPT", []string{"-p udp -m hashlimit --hashlimit-above 512kb/s " +
+			"--hashlimit-mode srcip --hashlimit-name x -j DROP"},
+			"# left out: -A INPUT -p udp -m hashlimit --hashlimit-above 512kb/s " +
+				"--hashlimit-mode srcip --hashlimit-name x -j DROP\ndefault pass", 1},
+	} {
+		text, rep := iptables(t, importer.Rulesets{}, save(c.policy, c.rules...))
+		if d := cmp.Diff(c.want, rulesOf(text)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+		if rep.Fates.Widened != c.widened {
+			t.Errorf("%s: %+v", c.name, rep.Fates)
+		}
+	}
+	_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", syn+
+		"-m connlimit --connlimit-above 9 --connlimit-mask 32 --connlimit-saddr -j DROP"))
+	remarksHave(t, rep, "left out, widens|counts connections that are open|no word for that")
+}
+
+// TestLimitsOfNFTCarry is TestLimitsCarry for nft.
+func TestLimitsOfNFTCarry(t *testing.T) {
+	const over = `{"limit": {"rate": 5, "burst": 9, "per": "minute", "inv": true}}`
+	by := `"elem": ` + payload("ip", "saddr") + `, "set": "@s", "stmt": [` + over + `]`
+	for expr, want := range map[string]string{
+		match("==", payload("udp", "dport"), "53") + "," + over + dropped: "limit udp port 53 " +
+			"rate 5/m burst 9\ndefault pass",
+		`{"set": {"op": "add", ` + by + `}}` + dropped: "limit ipv4 rate 5/m burst 9 by source\n" +
+			"default pass",
+		`{"meter": {"key": ` + payload("ip6", "saddr") + `, "stmt": ` + over +
+			`, "size": 9, "name": "m"}}` + dropped: "limit ipv6 rate 5/m burst 9 by source\n" +
+			"default pass",
+	} {
+		text, rep := nftImport(t, nftInput(expr), importer.Rulesets{})
+		if d := cmp.Diff(want, rulesOf(text)); d != "" || rep.Fates.Widened != 0 {
+			t.Errorf("%s (-want +got):\n%s", expr, d)
+		}
+	}
+}
+
 // TestStatelessStates shows what headers say of connections: what a rule about states passes is
 // told by flags, ports and types, and each kind is said once, beside its first rule.
 func TestStatelessStates(t *testing.T) {
@@ -389,7 +467,8 @@ func TestStrictRefusesWhatWidens(t *testing.T) {
 		{"-m mark --mark 0x1 -j ACCEPT", false},
 		{"-m state --state ESTABLISHED -j ACCEPT", false},
 		{"-m state --state INVALID -j DROP", false},
-		{"-p icmp -m limit --limit 5/sec -j ACCEPT", true},
+		{"-p icmp -m limit --limit 5/sec -j ACCEPT", false},
+		{"-p udp -m quota --quota 500 -j ACCEPT", true},
 		{"-m mark --mark 0x1 -j DROP", true},
 		{"-j NFQUEUE --queue-num 1", true},
 	} {

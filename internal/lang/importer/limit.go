@@ -1,8 +1,8 @@
 package importer
 
-// limit is a condition on how many packets came before. A policy has none: it judges as the source
-// does while the traffic stays below all limits. So what holds up to a limit holds always, and what
-// holds above one never does.
+// limit is a condition on how many packets came before. Where a limit of a policy says the same, it
+// becomes one (carriesRate). Else the policy judges as the source does while the traffic stays
+// below all limits. So what holds up to a limit holds always, and what holds above one never does.
 type limit uint8
 
 const (
@@ -24,17 +24,19 @@ func (p *ruleReader) limited(l limit, what, instead string) {
 	p.r.limits = append(p.r.limits, reason{what, instead})
 }
 
+const withoutLimit = "; the rule stands without the limit, for any number of packets"
+
 // carryLimit decides what becomes of a rule with a limit, once its verb and target are known. No
 // limit becomes a drop: a rule that drops, or leads to one, is left out with its limit.
 func (r *chainRule) carryLimit() {
-	if r.limit == noLimit || r.verb == doNothing {
+	if r.limit == noLimit || r.verb == doNothing || r.rated {
 		return
 	}
 	goesOn := r.limit == upTo && (r.verb == doAccept || r.verb == doReturn ||
 		(r.verb == doJump || r.verb == doGoto) && !drops(r.target, map[*chain]bool{}))
 	for _, l := range r.limits {
 		if goesOn {
-			r.widen(l.what+"; the rule stands without the limit, for any number of packets",
+			r.widen(l.what+withoutLimit,
 				l.instead, r.alts)
 		} else {
 			r.unknown = append(r.unknown, l)

@@ -97,12 +97,12 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "counter":
 		p.counts = true
 	case "limit", "quota", "ct count", "connlimit":
-		p.limit(key, key, inner)
+		p.limit(key, inner, nil)
 	case "meter":
 		var m struct{ Key, Stmt json.RawMessage }
 		_ = json.Unmarshal(inner, &m)
 		key, inner := object(m.Stmt)
-		p.limit(key, "meter with "+key, inner)
+		p.limit("meter with "+key, inner, m.Key)
 		p.has(m.Key, "counts")
 	case "set", "map":
 		p.quietly(key)
@@ -130,13 +130,49 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	return nil
 }
 
-// limit is a statement of a kind that goes on up to a number of packets, or above it.
-func (p *nftRule) limit(kind, what string, inner json.RawMessage) {
-	var l struct{ Inv bool }
+// limitKey is the field by which elements of a set have limits of their own, as hashlimit names it;
+// none for a limit of all packets.
+func limitKey(key json.RawMessage) (by []string, ok bool) {
+	if len(key) == 0 {
+		return nil, true
+	}
+	var wrapped struct{ Elem struct{ Val json.RawMessage } }
+	if json.Unmarshal(key, &wrapped) == nil && len(wrapped.Elem.Val) > 0 {
+		key = wrapped.Elem.Val
+	}
+	var k struct {
+		Payload struct{ Protocol, Field string }
+	}
+	if json.Unmarshal(key, &k) != nil {
+		return nil, false
+	}
+	name := map[string]string{"saddr": "srcip", "daddr": "dstip", "sport": "srcport",
+		"dport": "dstport"}[k.Payload.Field]
+	return []string{name}, name != "" && k.Payload.Protocol != "ether"
+}
+
+// limit is a statement that goes on up to a number of packets, or above it.
+func (p *nftRule) limit(what string, inner, key json.RawMessage) {
+	var l struct {
+		Inv         bool
+		Rate, Burst uint64
+		Per         string
+		Unit        string `json:"rate_unit"`
+	}
 	_ = json.Unmarshal(inner, &l)
-	hint := countHint
-	if kind == "limit" {
-		hint = limitHint
+	by, ok := limitKey(key)
+	if ok && l.Rate > 0 && (l.Unit == "" || l.Unit == "packets") {
+		if l.Burst == 0 {
+			l.Burst = 5
+		}
+		p.r.rate = newRate(fmt.Sprintf("%d/%s", l.Rate, l.Per), fmt.Sprint(l.Burst))
+		if p.r.rate != nil {
+			p.r.rate.by = by
+		}
+	}
+	hint := limitHint
+	if strings.Contains(what, "ct count") {
+		hint = countHint
 	}
 	p.limited(map[bool]limit{false: upTo, true: above}[l.Inv], "has the statement "+what+
 		", which counts packets or connections", hint)

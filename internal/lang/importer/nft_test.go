@@ -112,7 +112,8 @@ var nftRules = []struct{ name, expr, want, remark string }{
 			"drop not icmp6 type { 2, 128, 130-137, 139, 143 }", ""},
 
 	{"a set that limits a rate", `{"set": {"op": "add", "elem": ` + payload("ip",
-		"saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5, "per": "second", "inv": true}}]}}` + dropped, "# left out", `left out, widens|limit for each element`},
+		"saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5, "per": "second", "inv": true}}]}}` + dropped,
+		"limit ipv4 rate 5/s burst 5 by source", ""},
 	{"a set that counts connections",
 		`{"set": {"op": "update", "elem": {"elem": {"val": ` + payload("ip6",
 			"saddr") + `, "timeout": 60}}, "set": "@s", "stmt": [{"counter": null}, {"ct count": {"val": 9, "inv": true}}]}}` + dropped, "# left out", `left out, widens|ct count for each element`},

@@ -113,13 +113,18 @@ func filledIn(text string) string {
 func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	t.Helper()
 	sets := text
-	if at := regexp.MustCompile(`(?m)^(pass|drop|count|default) `).FindStringIndex(text); at != nil {
+	if at := regexp.MustCompile(`(?m)^(fragments|limit|pass|drop|count|default) `).FindStringIndex(text); at != nil {
 		sets = text[:at[0]]
 	}
 	var b strings.Builder
 	b.WriteString(sets + "\n")
 	for i, m := range rep.Passes {
 		fmt.Fprintf(&b, "pass%s as \"%d\"\n", m, i)
+	}
+	// what is above a limit depends on the time
+	for _, m := range regexp.MustCompile(`(?m)^limit (.*) rate .* as (".*")$`).FindAllStringSubmatch(
+		text, -1) {
+		fmt.Fprintf(&b, "pass %s as %s\n", m[1], m[2])
 	}
 	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"),
 		nil)

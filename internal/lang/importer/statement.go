@@ -13,8 +13,10 @@ type statement struct {
 	action string // "" for a comment
 	m      match
 	label  string
-	named  bool   // the label is the source's own
-	text   string // of a comment
+	named  bool       // the label is the source's own
+	text   string     // of a comment
+	rate   string     // of a limit
+	of     *chainRule // that the limit is made of
 }
 
 // minRun is how many rules in a row, which differ in an address only, become a rule about a set.
@@ -108,7 +110,7 @@ func (o *output) flush() {
 		}
 		n := o.run(i)
 		if n < minRun {
-			o.write1(s.action, &s.m, s.label)
+			o.write1(s.action, &s.m, s.rate, s.label)
 			i++
 			continue
 		}
@@ -118,9 +120,9 @@ func (o *output) flush() {
 	o.pending = nil
 }
 
-func (o *output) write1(action string, m *match, label string) {
+func (o *output) write1(action string, m *match, rate, label string) {
 	o.rules++
-	fmt.Fprintf(&o.body, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
+	fmt.Fprintf(&o.body, "%s%s%s as \"%s\"\n", action, m.text(), rate, o.label(label))
 }
 
 // run is the number of rules from i on that differ in their source, or in their destination, only.
@@ -191,5 +193,5 @@ func (o *output) writeRun(run []statement) {
 	} else {
 		m.to.pos = set
 	}
-	o.write1(first.action, &m, fmt.Sprintf("%s and %d more", first.label, len(run)-1))
+	o.write1(first.action, &m, "", fmt.Sprintf("%s and %d more", first.label, len(run)-1))
 }

@@ -1,0 +1,203 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rate is a limit as a policy says it: what one budget is worth, and by which fields packets have
+// budgets of their own, as hashlimit names them.
+type rate struct {
+	n, burst uint64
+	per      byte // s, m, h or d
+	by       []string
+	mask     string // of srcip or dstip, or ""
+}
+
+// maxLimits is how many limits a policy has at most.
+const maxLimits = 32
+
+// newRate reads what iptables prints: 25/sec. It is nil for what a policy does not say, as bytes.
+func newRate(text, burst string) *rate {
+	n, unit, ok := strings.Cut(text, "/")
+	k, err := strconv.ParseUint(n, 10, 32)
+	if !ok || unit == "" || err != nil || k == 0 || !strings.ContainsRune("smhd", rune(unit[0])) {
+		return nil
+	}
+	b := uint64(5)
+	if burst != "" {
+		if b, err = strconv.ParseUint(burst, 10, 32); err != nil {
+			return nil
+		}
+	}
+	return &rate{n: k, burst: b, per: unit[0]}
+}
+
+// text is the rate for packets of m, or "" if a policy does not say it.
+func (l *rate) text(m *match) string {
+	burst := max(l.burst, 1)
+	if l.per == 's' { // what the rate gives in 10 ms, which a policy asks for
+		burst = max(burst, (l.n+99)/100)
+	}
+	out := fmt.Sprintf(" rate %d/%c burst %d", l.n, l.per, burst)
+	one := func(s spans) bool { return len(s) == 1 && s[0].Lo == s[0].Hi }
+	var by []string
+	for _, k := range l.by { // what is the same for all packets makes no difference
+		if k == "dstport" && one(m.f[fPort]) || k == "srcport" && one(m.f[fFromPort]) {
+			continue
+		}
+		by = append(by, k)
+	}
+	isIP := m.f[fEther] != nil && m.f[fEther].within(bothIP)
+	mask := ""
+	if l.mask != "" {
+		if mask = "/" + l.mask; slices.Equal(m.f[fEther], only6) {
+			mask = "/32," + l.mask
+		}
+	}
+	switch {
+	case m.text() == "":
+		return ""
+	case len(by) == 0:
+		return out
+	case len(by) > 1 || !isIP:
+		return ""
+	case by[0] == "srcip":
+		return out + " by source" + mask
+	case by[0] == "dstip":
+		return out + " by destination" + mask
+	}
+	return ""
+}
+
+// carriesRate tells whether the rule, the nth of the chain, may become a limit: one that drops
+// above it, and one that passes or returns up to it where what is above is dropped.
+func (r *chainRule) carriesRate(ch *chain, n int) bool {
+	if r.rate == nil || len(r.limits) != 1 || len(r.alts) != 1 || len(r.unknown) > 0 {
+		return false
+	}
+	switch {
+	case r.limit == above:
+		return r.verb == doDrop
+	case r.verb == doAccept:
+		return true // see settle
+	}
+	return r.verb == doReturn && dropsNext(ch, n+1, &r.alts[0])
+}
+
+// dropsNext tells whether the rules of the chain from n on drop all packets of m.
+func dropsNext(ch *chain, n int, m *match) bool {
+	for _, r := range ch.rules[n:] {
+		switch {
+		case r.verb == doNothing && len(r.unknown) == 0 || r.verb == doCount:
+		case r.verb == doDrop:
+			return len(r.unknown) == 0 && r.limit == noLimit && len(r.filled) == 0 &&
+				len(r.alts) == 1 && m.compatible(&r.alts[0]) && m.within(r.alts[0])
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// limit writes a limit for the packets of m, if there is one; see settle.
+func (o *output) limit(r *chainRule, m match) {
+	at := o.plain(m)
+	o.keeps = o.keeps || at.f[fKnown] != nil
+	o.pending = append(o.pending, statement{action: "limit", m: at, label: r.label, named: true,
+		rate: r.rate.text(&at), of: r})
+}
+
+// settle looks whether the limits that were written mean what the source does: each rule has one
+// budget, and what a rule passes up to a rate is dropped above it. Others are taken back.
+func (fl *flattener) settle() {
+	places := map[*chainRule][]int{}
+	var order []*chainRule
+	for i := range fl.out.pending {
+		if r := fl.out.pending[i].of; r != nil {
+			if places[r] == nil {
+				order = append(order, r)
+			}
+			places[r] = append(places[r], i)
+		}
+	}
+	left := maxLimits
+	for _, r := range order {
+		at := places[r]
+		m := fl.out.pending[at[0]].m
+		if len(at) == 1 && left > 0 && fl.out.pending[at[0]].rate != "" &&
+			(r.verb != doAccept || fl.droppedBehind(at[0]+2, &m)) {
+			left--
+			continue
+		}
+		fl.takeBack(r, at)
+	}
+}
+
+// droppedBehind tells whether statement i and those behind it drop all packets of m.
+func (fl *flattener) droppedBehind(i int, m *match) bool {
+	for _, s := range fl.out.pending[min(i, len(fl.out.pending)):] {
+		if s.action != "pass" && s.action != "drop" {
+			continue
+		}
+		if !m.compatible(&s.m) {
+			return false
+		}
+		if both := m.and(&s.m); both.never || opens(m) && len(s.m.f[fKnown]) > 0 &&
+			s.m.f[fKnown][0].Lo == 1 {
+			continue
+		}
+		if s.action == "pass" {
+			return false
+		}
+		if m.within(s.m) {
+			return true
+		}
+	}
+	met := false
+	for _, c := range fl.out.closed {
+		if both := m.and(&c.family); !both.never {
+			if !c.drop {
+				return false
+			}
+			met = met || m.within(c.family)
+		}
+	}
+	return met
+}
+
+// opens tells whether packets of m begin connections or exchanges, so that they are of none.
+func opens(m *match) bool {
+	return m.flags != nil && *m.flags == flagMatch{flagsFSRA, 0x02} ||
+		m.f[fICMP] != nil && m.f[fICMP].within(requests) ||
+		m.f[fICMP6] != nil && m.f[fICMP6].within(requests6)
+}
+
+// takeBack makes of the limits of a rule what it is without one.
+func (fl *flattener) takeBack(r *chainRule, at []int) {
+	l := r.limits[0]
+	for _, i := range at {
+		s := &fl.out.pending[i]
+		fl.out.rep.pass(&s.m)
+		*s = statement{}
+	}
+	if r.verb == doDrop {
+		m := r.remark(LeftOut, l.what+": what it drops is judged by the rules behind it and the "+
+			"policy of the chain, and passed where these pass", l.instead)
+		m.Widens, r.widens, fl.gone[r] = true, true, true
+		fl.out.rep.add(m)
+		fl.out.pending[at[0]].text = "# left out: " + printable(r.text, 400) + "\n"
+		return
+	}
+	r.widen(l.what+withoutLimit, l.instead, nil)
+	m := r.remarks[len(r.remarks)-1]
+	fl.out.rep.add(m)
+	n := len(fl.out.pending)
+	fl.out.beside(m)
+	for _, s := range slices.Clone(fl.out.pending[n:]) { // it belongs above the rule
+		fl.out.pending[at[0]].text += s.text
+	}
+	fl.out.pending = fl.out.pending[:n]
+}
