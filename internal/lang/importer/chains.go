@@ -254,21 +254,33 @@ func (fl *flattener) goesOn(i int, c match) bool {
 
 // accept is what happens to packets that base chain i accepts by rule r (nil: by its policy).
 func (fl *flattener) accept(i int, c match, r *chainRule, top bool) {
+	left := c // what no chain behind it has seen yet: the next one hands it on itself
 	for j := i + 1; j < len(fl.bases); j++ {
-		m := c.and(&fl.bases[j].family)
+		m := left.and(&fl.bases[j].family)
 		if m.never {
 			continue
 		}
 		fl.base(j, m, top && r == nil && m.equal(&fl.bases[j].family))
-		if m.equal(&c) {
+		if m.equal(&left) {
 			return
 		}
+		left = left.unseen(fl.bases[j])
 	}
 	if r != nil {
 		fl.out.rule("pass", &c, r.label, r.named)
 	} else {
 		fl.closing(i, c, top)
 	}
+}
+
+// unseen is m without the frames that base chain b sees.
+func (m match) unseen(b *chain) match {
+	if b.family.f[fEther] == nil {
+		m.never = true
+		return m
+	}
+	others := match{}.with(fEther, b.family.f[fEther].not(0xffff))
+	return m.and(&others)
 }
 
 // closing is the policy of base chain i for the packets of c.

@@ -4,7 +4,7 @@ import "strings"
 
 const (
 	limitHint = "`limit` does that in a policy of levee's own"
-	countHint = "a policy has no word for that: `limit` counts packets in a time"
+	countHint = "a policy has no word for that: `limit` is about rates"
 )
 
 // ipLimit is what options say of a limit.

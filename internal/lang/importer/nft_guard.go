@@ -35,7 +35,7 @@ func (p *nftRule) update(key string, inner json.RawMessage) {
 		case "counter", "last":
 		case "limit", "quota", "ct count":
 			_, inner := object(s)
-			p.limit(k+" for each element of "+quote(u.Set+u.Map), inner, u.Elem)
+			p.limit(k, k+" for each element of "+quote(u.Set+u.Map), inner, u.Elem)
 		default:
 			p.guard("goes on for each element of " + quote(u.Set+u.Map) + " by its own " +
 				quote(k) + ", which lets packets through up to a number")

@@ -97,12 +97,12 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "counter":
 		p.counts = true
 	case "limit", "quota", "ct count", "connlimit":
-		p.limit(key, inner, nil)
+		p.limit(key, key, inner, nil)
 	case "meter":
 		var m struct{ Key, Stmt json.RawMessage }
 		_ = json.Unmarshal(inner, &m)
 		key, inner := object(m.Stmt)
-		p.limit("meter with "+key, inner, m.Key)
+		p.limit(key, "meter with "+key, inner, m.Key)
 		p.has(m.Key, "counts")
 	case "set", "map":
 		p.quietly(key)
@@ -151,8 +151,8 @@ func limitKey(key json.RawMessage) (by []string, ok bool) {
 	return []string{name}, name != "" && k.Payload.Protocol != "ether"
 }
 
-// limit is a statement that goes on up to a number of packets, or above it.
-func (p *nftRule) limit(what string, inner, key json.RawMessage) {
+// limit is a statement of a kind that goes on up to a number of packets, or above it.
+func (p *nftRule) limit(kind, what string, inner, key json.RawMessage) {
 	var l struct {
 		Inv         bool
 		Rate, Burst uint64
@@ -171,7 +171,7 @@ func (p *nftRule) limit(what string, inner, key json.RawMessage) {
 		}
 	}
 	hint := limitHint
-	if strings.Contains(what, "ct count") {
+	if kind != "limit" {
 		hint = countHint
 	}
 	p.limited(map[bool]limit{false: upTo, true: above}[l.Inv], "has the statement "+what+

@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -286,4 +287,32 @@ func TestNFTCommandsThatAdd(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	remarksHave(t, rep, `note|a:2|an object "novelty"`)
+}
+
+// TestChainsInARowAreWalkedOnce: with a chain of all families in front of two of IPv4, the rules of
+// the last stood in the policy twice, once for each chain that hands packets on to it.
+func TestChainsInARowAreWalkedOnce(t *testing.T) {
+	base := func(family, table, name, policy string) string {
+		return fmt.Sprintf(`{"chain": {"family": %q, "table": %q, "name": %q, "type": "filter", `+
+			`"hook": "input", "prio": 0, "policy": %q}},`, family, table, name, policy)
+	}
+	text, _ := nftImport(t, `{"nftables": [{"table": {"family": "inet", "name": "track"}},`+
+		`{"table": {"family": "ip", "name": "filter"}},`+base("inet", "track", "in", "accept")+
+		base("ip", "filter", "INPUT", "accept")+base("ip", "filter", "input", "drop")+
+		`{"rule": {"family": "ip", "table": "filter", "chain": "input", "expr": [`+
+		match("==", `{"payload": {"protocol": "udp", "field": "dport"}}`, "9002")+
+		`, {"limit": {"rate": 5, "burst": 7, "per": "hour", "inv": true}}, {"drop": null}]}},`+
+		`{"rule": {"family": "ip", "table": "filter", "chain": "input", "expr": [`+
+		match("==", `{"payload": {"protocol": "udp", "field": "dport"}}`, "9002")+
+		`, {"accept": null}]}},{"rule": {"family": "ip", "table": "filter", "chain": "input", `+
+		`"expr": [`+match("==", `{"payload": {"protocol": "udp", "field": "dport"}}`, "9003")+
+		`, {"limit": {"rate": 5, "burst": 7, "per": "hour"}}, {"accept": null}]}}]}`, importer.Rulesets{})
+	if n := strings.Count(text, "port 9002"); n != 2 {
+		t.Errorf("%d statements of two rules:\n%s", n, text)
+	}
+	for _, port := range []string{"9002", "9003"} { // what is above the second goes on to the end
+		if !strings.Contains(text, "\nlimit ipv4 udp port "+port+" rate 5/h burst 7 as ") {
+			t.Errorf("no limit of port %s:\n%s", port, text)
+		}
+	}
 }

@@ -156,16 +156,19 @@ func (fl *flattener) droppedBehind(i int, m *match) bool {
 			return true
 		}
 	}
-	met := false
-	for _, c := range fl.out.closed {
-		if both := m.and(&c.family); !both.never {
-			if !c.drop {
-				return false
-			}
-			met = met || m.within(c.family)
+	left := *m
+	for _, c := range fl.out.closed { // the policies stand behind them, in this order
+		if both := left.and(&c.family); both.never {
+			continue
+		}
+		if !c.drop {
+			return false
+		}
+		if left = left.unseen(c); left.never {
+			return true
 		}
 	}
-	return met
+	return false
 }
 
 // opens tells whether packets of m begin connections or exchanges, so that they are of none.
