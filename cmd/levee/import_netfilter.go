@@ -24,8 +24,9 @@ other: --chain raw/PREROUTING --chain INPUT.
 
 What a policy cannot say is left out, and stands as a comment at its place. What it says in other
 words has a comment beside it. Both are said on standard error too, once each kind, with lines,
-reasons and what to do instead. States of connections become the term established. Limits are left
-out: such rules pass more than the source does. --strict refuses to print a policy that does.`
+reasons and what to do instead. States of connections become the term established, rates of packets
+limits where that means the same. Other limits are left out: such rules pass more than the source
+does. --strict refuses to print a policy that does.`
 
 const importNFTLong = `Print a policy that judges packets as a ruleset of nftables does. FILE
 holds what "nft -j list ruleset" prints; - is standard input. All filter chains at the hook
@@ -34,8 +35,9 @@ TABLE/CHAIN or CHAIN.
 
 What a policy cannot say is left out, and stands as a comment at its place. What it says in other
 words has a comment beside it. Both are said on standard error too, once each kind, with handles,
-reasons and what to do instead. States of connections become the term established. Limits are left
-out: such rules pass more than the source does. --strict refuses to print a policy that does.`
+reasons and what to do instead. States of connections become the term established, rates of packets
+limits where that means the same. Other limits are left out: such rules pass more than the source
+does. --strict refuses to print a policy that does.`
 
 // rulesetFlags are what the imports of netfilter have, and that of pf but for chains.
 type rulesetFlags struct {

@@ -98,7 +98,7 @@ func count(file string) (figures, error) {
 		return figures{sets: 1, refused: 1}, nil
 	}
 	f := rep.Fates
-	rules := f.Given - f.Elsewhere
+	rules := f.Given - f.Elsewhere - f.Loopback
 	return figures{sets: 1, rules: rules, carried: rules - f.LeftOut, changed: f.Changed,
 		widened: f.Widened}, nil
 }

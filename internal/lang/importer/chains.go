@@ -35,23 +35,25 @@ func (o origin) remark(k Kind, text, instead string) Remark {
 // chainRule is one rule of a netfilter chain, of any front end.
 type chainRule struct {
 	origin
-	label   string
-	alts    []match // it holds where one of them does; none: for no packet
-	verb    verb
-	target  *chain   // of doJump and doGoto
-	unknown []reason // conditions, or an action, that no policy has: the rule is left out
-	remarks []Remark // what else is to be said when the rule is met
-	states  []string // connection states that are asked for, nil for any
-	limit   limit
-	limits  []reason // what the limits are
-	rate    *rate    // what they are as a limit of a policy, if that is known
-	rated   bool     // it becomes one
-	filled  []filled // sets that change while the source runs
-	passes  []match  // packets that the policy may pass because of remarks that widen
-	named   bool     // label is one of the source, not made from the chain
-	absent  bool     // nothing is lost with it: about another interface
-	implied bool     // no line of the source says it
-	widens  bool     // left out, and packets pass that it would have dropped
+	label    string
+	alts     []match // it holds where one of them does; none: for no packet
+	verb     verb
+	target   *chain   // of doJump and doGoto
+	unknown  []reason // conditions, or an action, that no policy has: the rule is left out
+	remarks  []Remark // what else is to be said when the rule is met
+	states   []string // connection states that are asked for, nil for any
+	limit    limit
+	limits   []reason // what the limits are
+	rate     *rate    // what they are as a limit of a policy, if that is known
+	rated    bool     // it becomes one
+	budget   string   // the name of what it is counted in, which other rules may share
+	filled   []filled // sets that change while the source runs
+	passes   []match  // packets that the policy may pass because of remarks that widen
+	named    bool     // label is one of the source, not made from the chain
+	absent   bool     // nothing is lost with it: about another interface
+	loopback bool     // absent, as it is about the machine's packets to itself
+	implied  bool     // no line of the source says it
+	widens   bool     // left out, and packets pass that it would have dropped
 }
 
 // reason is why a rule is left out, and what to do instead.
@@ -186,7 +188,9 @@ func (fl *flattener) prepare() {
 	}
 	for _, c := range order {
 		for n, r := range c.rules {
-			r.rated = r.carriesRate(c, n)
+			if r.rated = r.carriesRate(c, n, fl.out.budgets); r.rated {
+				r.tellRate()
+			}
 			r.carryLimit()
 			r.carryFilled()
 		}
@@ -211,6 +215,9 @@ func (fl *flattener) count() {
 		}
 		f.Given++
 		switch {
+		case r.loopback:
+			f.Loopback++
+			continue
 		case r.absent:
 			f.Elsewhere++
 			continue

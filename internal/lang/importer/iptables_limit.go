@@ -1,6 +1,9 @@
 package importer
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 const (
 	limitHint = "`limit` does that in a policy of levee's own"
@@ -13,6 +16,7 @@ type ipLimit struct {
 	by          []string
 	masks       []string // src24
 	odd         bool     // a policy does not say the rest
+	early       bool     // other conditions stand behind it
 }
 
 // finishLimit makes a limit of a policy of what the options said, where there is one.
@@ -24,7 +28,7 @@ func (p *ipRule) finishLimit() {
 	if r == nil {
 		return
 	}
-	r.by = p.by
+	r.by, r.early = p.by, p.early
 	for _, m := range p.masks {
 		if len(p.by) != 1 || !strings.HasPrefix(p.by[0], m[:3]) {
 			return
@@ -89,7 +93,10 @@ func (p *ipRule) limits(o string) (bool, error) {
 		p.value()
 		p.odd = true
 		return true, nil
-	case "--hashlimit-name", "--hashlimit-htable-size",
+	case "--hashlimit-name": // each family has its own
+		p.countsIn(fmt.Sprintf("%s, IPv6 %t", p.value(), p.tab.six))
+		return true, nil
+	case "--hashlimit-htable-size",
 		"--hashlimit-htable-max", "--hashlimit-htable-expire", "--hashlimit-htable-gcinterval",
 		"--connlimit-mask":
 		p.value()

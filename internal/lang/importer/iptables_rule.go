@@ -76,11 +76,12 @@ func (p *ipRule) option() error {
 	if p.not = o == "!"; p.not {
 		o = p.next()
 	}
-	for _, group := range [...]func(*ipRule, string) (bool, error){
+	for i, group := range [...]func(*ipRule, string) (bool, error){
 		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
 		(*ipRule).limits,
 	} {
 		if known, err := group(p, o); known || err != nil {
+			p.early = p.early || p.rate != "" && 0 < i && i < 4
 			return err
 		}
 	}
@@ -223,9 +224,8 @@ func (p *ipRule) in(name string) {
 			p.r.alts = nil
 		}
 	case name == "lo" && !p.not && dev != "lo":
-		p.r.alts, p.r.absent = nil, true
-		p.remark(Noticed, "is about the loopback interface: packets of the machine to itself "+
-			"never reach levee, so nothing is lost", "")
+		p.r.alts = nil
+		p.r.aboutLoopback()
 	case name == "lo" && dev == "":
 	case !p.not && vlanOf(name, dev) != nil:
 		p.both(match{}.with(fVLAN, vlanOf(name, dev)))

@@ -366,6 +366,20 @@ func TestLimitsCarry(t *testing.T) {
 		{"a drop above, by source and each port", "ACCEPT",
 			[]string{"-p udp " + above + "srcip,dstport -j DROP"},
 			"# left out: -A INPUT -p udp " + above + "srcip,dstport -j DROP\ndefault pass", 1},
+		{"two drops that count in one table", "ACCEPT",
+			[]string{"-p tcp " + above + "srcip -j DROP", "-p udp " + above + "srcip -j DROP"},
+			"# left out: -A INPUT -p tcp " + above + "srcip -j DROP\n# left out: -A INPUT -p udp " +
+				above + "srcip -j DROP\ndefault pass", 2},
+		{"a limit that other packets use up", "ACCEPT", []string{
+			"-p tcp -m limit --limit 5/sec -m tcp --dport 80 -j ACCEPT", "-p tcp -j DROP"},
+			"limit ipv4 tcp port 80 rate 5/s burst 5\npass ipv4 tcp port 80\ndrop ipv4 tcp\n" +
+				"default pass", 1},
+		{"a burst that is less than what comes in 10 ms", "ACCEPT", []string{
+			"-p udp -m limit --limit 1000/sec -j ACCEPT", "-p udp -j DROP"},
+			"limit ipv4 udp rate 1000/s burst 10\npass ipv4 udp\ndrop ipv4 udp\ndefault pass", 1},
+		{"a burst that takes more than 30 days to come back", "ACCEPT", []string{
+			"-p udp -m limit --limit 1/day --limit-burst 31 -j ACCEPT", "-p udp -j DROP"},
+			"pass ipv4 udp\ndrop ipv4 udp\ndefault pass", 1},
 		{"bytes", "ACCEPT", []string{"-p udp -m hashlimit --hashlimit-above 512kb/s " +
 			"--hashlimit-mode srcip --hashlimit-name x -j DROP"},
 			"# left out: -A INPUT -p udp -m hashlimit --hashlimit-above 512kb/s " +
@@ -681,6 +695,23 @@ func TestInsertedRules(t *testing.T) {
 			importer.Rulesets{})
 		if err == nil || !strings.Contains(err.Error(), why) || out.Len() > 0 {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestLoopbackIsNoOtherInterface: rules about lo, by which nothing arrives, were counted among
+// those about other interfaces.
+func TestLoopbackIsNoOtherInterface(t *testing.T) {
+	for _, dev := range []string{"", "eth0"} {
+		_, rep := iptables(t, importer.Rulesets{Device: dev}, save("DROP", "-i lo -j ACCEPT",
+			"! -i lo -d 127.0.0.0/8 -j DROP"))
+		want := importer.Fates{Given: 2, Same: 1, Loopback: 1}
+		if d := cmp.Diff(want, rep.Fates); d != "" {
+			t.Errorf("%q (-want +got):\n%s", dev, d)
+		}
+		if s := rep.Fates.String(); !strings.Contains(s, "0 are about other interfaces, 1 about "+
+			"loopback;") {
+			t.Error(s)
 		}
 	}
 }

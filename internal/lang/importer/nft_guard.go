@@ -30,6 +30,9 @@ func (p *nftRule) update(key string, inner json.RawMessage) {
 		p.guard("has a statement " + key + " that levee does not know")
 		return
 	}
+	if len(u.Stmt) > 0 {
+		p.countsIn(p.c.table.family + " " + p.c.table.name + " " + u.Set + u.Map)
+	}
 	for _, s := range u.Stmt {
 		switch k, _ := object(s); k {
 		case "counter", "last":

@@ -24,10 +24,7 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 	list := printable(strings.Join(names, ", "), 60)
 	switch {
 	case onlyLo && !not && dev != "lo":
-		r.absent = true
-		r.remarks = append(r.remarks, r.remark(Noticed,
-			"is about the loopback interface: packets of the machine to itself never reach "+
-				"levee, so nothing is lost", ""))
+		r.aboutLoopback()
 	case dev == "" && !onlyLo:
 		r.unknown = append(r.unknown, reason{"asks for interface " + quote(list) +
 			", and a policy protects one interface", "choose one with --dev"})

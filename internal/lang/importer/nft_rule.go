@@ -87,12 +87,14 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		if json.Unmarshal(inner, &m) != nil || len(m.Left) == 0 || len(m.Right) == 0 {
 			return fmt.Errorf("%s is not a match", quote(string(inner)))
 		}
+		p.moreBehind()
 		return p.match(m.Op, m.Left, m.Right)
 	case "accept", "drop", "return", "continue", "jump", "goto", "reject":
 		p.done = true
 		return p.verdict(p.r, key, inner)
 	case "vmap":
 		p.done = true
+		p.moreBehind()
 		return p.vmap(inner)
 	case "counter":
 		p.counts = true
@@ -149,6 +151,13 @@ func limitKey(key json.RawMessage) (by []string, ok bool) {
 	name := map[string]string{"saddr": "srcip", "daddr": "dstip", "sport": "srcport",
 		"dport": "dstport"}[k.Payload.Field]
 	return []string{name}, name != "" && k.Payload.Protocol != "ether"
+}
+
+// moreBehind notes that conditions stand behind a limit.
+func (p *nftRule) moreBehind() {
+	if p.r.rate != nil {
+		p.r.rate.early = true
+	}
 }
 
 // limit is a statement of a kind that goes on up to a number of packets, or above it.

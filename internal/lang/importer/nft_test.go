@@ -289,6 +289,21 @@ func TestNFTCommandsThatAdd(t *testing.T) {
 	remarksHave(t, rep, `note|a:2|an object "novelty"`)
 }
 
+// TestSetsThatLimitsShareAreNoLimits: the second rule that puts addresses into a set counts in the
+// limits of the first.
+func TestSetsThatLimitsShareAreNoLimits(t *testing.T) {
+	rule := func(dport string) string {
+		return match("==", payload("udp", "dport"), dport) + `, {"set": {"op": "add", "elem": ` +
+			payload("ip", "saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5, "burst": 9, ` +
+			`"per": "minute", "inv": true}}]}}` + dropped
+	}
+	text, rep := nftImport(t, nftInput(rule("53")+`]}}, {"rule": {"family": "inet", "table": "f", `+
+		`"chain": "input", "expr": [`+rule("54")), importer.Rulesets{})
+	if strings.Contains(text, "\nlimit ") || rep.Fates.Widened != 2 {
+		t.Errorf("%+v\n%s", rep.Fates, text)
+	}
+}
+
 // TestChainsInARowAreWalkedOnce: with a chain of all families in front of two of IPv4, the rules of
 // the last stood in the policy twice, once for each chain that hands packets on to it.
 func TestChainsInARowAreWalkedOnce(t *testing.T) {

@@ -36,6 +36,7 @@ type output struct {
 	keeps     bool    // a rule asks whether a connection is known
 	written   int     // ranges of addresses in lists of rules that are read, see narrow
 	dhcp      dhcpFate
+	budgets   map[string]int // how many rules count in what has a name
 }
 
 // namedSet is one set statement.
@@ -48,7 +49,8 @@ type namedSet struct {
 func newOutput(names, tool string, opts Rulesets) *output {
 	return &output{device: opts.Device, stateless: opts.Stateless,
 		rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
-		clashes: map[*chainRule]bool{}, said: map[string]bool{}, taken: map[string]bool{}}
+		budgets: map[string]int{}, clashes: map[*chainRule]bool{},
+		said: map[string]bool{}, taken: map[string]bool{}}
 }
 
 // tellClash says that a rule would ask for two dynamic sets at once.

@@ -35,9 +35,8 @@ func (r *pfRule) on() {
 	switch {
 	case onlyLo && !strings.HasPrefix(dev, "lo"):
 		if !not {
-			r.r.alts, r.r.absent = nil, true
-			r.remark(Noticed, "is about the loopback interface: packets of the machine to itself "+
-				"never reach levee, so nothing is lost", "")
+			r.r.alts = nil
+			r.r.aboutLoopback()
 		}
 	case dev == "" && !hit:
 		r.unknown("asks for interface "+quote(list)+", and a policy protects one interface",

@@ -12,36 +12,48 @@ import (
 type rate struct {
 	n, burst uint64
 	per      byte // s, m, h or d
+	raised   bool // the burst is what a policy asks for at least, and more than the source's
+	early    bool // packets pay that other conditions of the rule are not for
 	by       []string
 	mask     string // of srcip or dstip, or ""
 }
+
+// seconds is how long the units are that rates are counted in.
+var seconds = map[byte]uint64{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 
 // maxLimits is how many limits a policy has at most.
 const maxLimits = 32
 
 // newRate reads what iptables prints: 25/sec. It is nil for what a policy does not say, as bytes.
 func newRate(text, burst string) *rate {
+	const (
+		most    = 1_000_000_000 // a second
+		longest = 30 * 86400    // that a budget takes to be full again, in seconds
+	)
 	n, unit, ok := strings.Cut(text, "/")
 	k, err := strconv.ParseUint(n, 10, 32)
-	if !ok || unit == "" || err != nil || k == 0 || !strings.ContainsRune("smhd", rune(unit[0])) {
+	if !ok || unit == "" || err != nil || k == 0 || seconds[unit[0]] == 0 {
 		return nil
 	}
-	b := uint64(5)
+	l := &rate{n: k, burst: 5, per: unit[0]}
 	if burst != "" {
-		if b, err = strconv.ParseUint(burst, 10, 32); err != nil {
+		if l.burst, err = strconv.ParseUint(burst, 10, 32); err != nil {
 			return nil
 		}
 	}
-	return &rate{n: k, burst: b, per: unit[0]}
+	per := seconds[l.per]
+	if least := max(1, (k+100*per-1)/(100*per)); l.burst < least { // what comes in 10 ms
+		l.burst, l.raised = least, true
+	}
+	if k/per > most || l.burst*per/k >= longest {
+		return nil
+	}
+	return l
 }
 
 // text is the rate for packets of m, or "" if a policy does not say it.
 func (l *rate) text(m *match) string {
-	burst := max(l.burst, 1)
-	if l.per == 's' { // what the rate gives in 10 ms, which a policy asks for
-		burst = max(burst, (l.n+99)/100)
-	}
-	out := fmt.Sprintf(" rate %d/%c burst %d", l.n, l.per, burst)
+	out := fmt.Sprintf(" rate %d/%c burst %d", l.n, l.per, l.burst)
 	one := func(s spans) bool { return len(s) == 1 && s[0].Lo == s[0].Hi }
 	var by []string
 	for _, k := range l.by { // what is the same for all packets makes no difference
@@ -74,8 +86,9 @@ func (l *rate) text(m *match) string {
 
 // carriesRate tells whether the rule, the nth of the chain, may become a limit: one that drops
 // above it, and one that passes or returns up to it where what is above is dropped.
-func (r *chainRule) carriesRate(ch *chain, n int) bool {
-	if r.rate == nil || len(r.limits) != 1 || len(r.alts) != 1 || len(r.unknown) > 0 {
+func (r *chainRule) carriesRate(ch *chain, n int, budgets map[string]int) bool {
+	if r.rate == nil || len(r.limits) != 1 || len(r.alts) != 1 || len(r.unknown) > 0 ||
+		budgets[r.budget] > 1 {
 		return false
 	}
 	switch {
@@ -85,6 +98,19 @@ func (r *chainRule) carriesRate(ch *chain, n int) bool {
 		return true // see settle
 	}
 	return r.verb == doReturn && dropsNext(ch, n+1, &r.alts[0])
+}
+
+// tellRate says where a limit is not quite that of the source.
+func (r *chainRule) tellRate() {
+	if r.rate.early {
+		r.widen("the limit stands before other conditions of the rule, so that packets which "+
+			"these are not for use it up too; a limit of a policy is for the packets of its rule",
+			"", r.alts)
+	}
+	if r.rate.raised {
+		r.widen(fmt.Sprintf("a limit of this rate lets at least %d packets in at once, which is "+
+			"what comes in 10 ms", r.rate.burst), "", r.alts)
+	}
 }
 
 // dropsNext tells whether the rules of the chain from n on drop all packets of m.

@@ -65,6 +65,7 @@ type Fates struct {
 	Changed   int `json:"changed"`   // carry, and mean not quite the same
 	LeftOut   int `json:"leftOut"`   // are not in the policy
 	Elsewhere int `json:"elsewhere"` // are about other interfaces
+	Loopback  int `json:"loopback"`  // are about packets of the machine to itself
 	Widened   int `json:"widened"`   // changed or left out so that more packets may pass
 	// the states that rules keep are told by headers, so that more packets may pass
 	States bool `json:"states,omitempty"`
@@ -76,9 +77,13 @@ func (f Fates) String() string {
 	if f.States {
 		also = ", and with the states that they keep,"
 	}
+	loopback := ""
+	if f.Loopback > 0 {
+		loopback = fmt.Sprintf(", %d about loopback", f.Loopback)
+	}
 	return fmt.Sprintf("of %d rules that decide, %d carry as they are, %d changed, %d are left "+
-		"out, %d are about other interfaces; with %d of them%s the policy may pass more",
-		f.Given, f.Same, f.Changed, f.LeftOut, f.Elsewhere, f.Widened, also)
+		"out, %d are about other interfaces%s; with %d of them%s the policy may pass more",
+		f.Given, f.Same, f.Changed, f.LeftOut, f.Elsewhere, loopback, f.Widened, also)
 }
 
 // Imported is what an import of a whole ruleset did.

@@ -22,6 +22,19 @@ func (p *ruleReader) remark(k Kind, text, instead string) {
 	p.r.remarks = append(p.r.remarks, p.r.origin.remark(k, text, instead))
 }
 
+// aboutLoopback says that the rule is about what never comes here.
+func (r *chainRule) aboutLoopback() {
+	r.absent, r.loopback = true, true
+	r.remarks = append(r.remarks, r.remark(Noticed, "is about the loopback interface: packets of "+
+		"the machine to itself never reach levee, so nothing is lost", ""))
+}
+
+// countsIn remembers in what the limit of the rule is counted.
+func (p *ruleReader) countsIn(budget string) {
+	p.r.budget = budget
+	p.out.budgets[budget]++
+}
+
 // both narrows the rule by alternatives of which one must hold.
 func (p *ruleReader) both(alts ...match) {
 	out, err := narrow(p.r.alts, alts, &p.out.written)

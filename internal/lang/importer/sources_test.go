@@ -108,12 +108,18 @@ func filledIn(text string) string {
 	return text
 }
 
+// What begins the rules of a policy, and its limits.
+var (
+	statements = regexp.MustCompile(`(?m)^(fragments|limit|pass|drop|count|default) `)
+	limits     = regexp.MustCompile(`(?m)^limit (.*) rate .* as (".*")$`)
+)
+
 // excused is a policy that passes the packets of which an import says that they may pass though
 // the source drops them.
 func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	t.Helper()
 	sets := text
-	if at := regexp.MustCompile(`(?m)^(fragments|limit|pass|drop|count|default) `).FindStringIndex(text); at != nil {
+	if at := statements.FindStringIndex(text); at != nil {
 		sets = text[:at[0]]
 	}
 	var b strings.Builder
@@ -122,8 +128,7 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 		fmt.Fprintf(&b, "pass%s as \"%d\"\n", m, i)
 	}
 	// what is above a limit depends on the time
-	for _, m := range regexp.MustCompile(`(?m)^limit (.*) rate .* as (".*")$`).FindAllStringSubmatch(
-		text, -1) {
+	for _, m := range limits.FindAllStringSubmatch(text, -1) {
 		fmt.Fprintf(&b, "pass %s as %s\n", m[1], m[2])
 	}
 	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"),
