@@ -272,37 +272,35 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 		last.Netns != d.netns {
 		return false, nil
 	}
-	g := a.current()
-	if t := a.trial(); t != nil {
-		g = a.gens[t.Fallback]
-	}
+	g := a.lasting()
 	if g == nil || g.Link != d.link || g.Mode == Clsact || g.Joined {
-		return false, s.remove(a.key)
+		return false, nil
 	}
-	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pinProg))
+	pin := filepath.Join(s.pins(a.key, g.Generation), pinProg)
+	prog, err := s.openProgram(pin)
+	if errors.Is(err, fs.ErrNotExist) { // see below
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
 	defer prog.Close()
 	if !g.Mode.AtTC() {
-		joins, err := refuseForeign(d)
-		if err != nil {
+		if joins, err := refuseForeign(d); err != nil || joins {
 			return false, err
-		}
-		if joins {
-			return false, s.remove(a.key)
 		}
 	}
 	if left, err := s.leaveAgain(a.key, d, g); err != nil || !left {
-		return false, errors.Join(err, s.remove(a.key))
+		return false, err
 	}
 	l, err := s.attachAgain(a.key, d, g, prog)
 	if err != nil {
-		// Another way may do, with a program for it. A device that has gone again may come back.
+		// A device that has gone again may come back.
 		if now, gone := findDevice(d.name); gone != nil || now.index != d.index {
 			return false, nil
 		}
-		return false, s.remove(a.key)
+		// Another way may do, with a program for it. What this one has at egress goes first.
+		return false, errors.Join(s.unlink(a.key, nil), os.Remove(pin))
 	}
 	defer l.Close() // without a pin, this detaches
 	if err := s.repin(a.key, l); err != nil {
@@ -320,6 +318,37 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 		after.Close()
 	}
 	return true, err
+}
+
+// succeed finds what an interface without a policy goes on from: the entries of one that has the
+// policy with it, or all that is kept for the one before of its name, which has vanished. Whether
+// the program itself could be adopted does not matter: a card of another driver has another one.
+func (u *up) succeed() error {
+	if u.at != nil {
+		return nil
+	}
+	keys, err := u.keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		a, err := u.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		last := a.last()
+		if g := a.lasting(); g != nil && u.waits(a) && last.Dev == u.dev.name &&
+			last.Netns == u.dev.netns {
+			u.waiting, u.from = a, placed{key: key, g: g}
+			return nil
+		}
+		a.Close()
+	}
+	here := func(a *attachment) bool { return a.ifindex != 0 }
+	if i := slices.IndexFunc(u.siblings, here); i >= 0 {
+		u.from = placed{key: u.siblings[i].key, g: u.siblings[i].current()}
+	}
+	return nil
 }
 
 func (s *store) attachAgain(key string, d *device, g *description, p *ebpf.Program) (hold, error) {

@@ -94,8 +94,10 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 // keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of
 // the interface that it does not use.
 func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
-	if err := u.joinMaps(k, p, u.ahead); err != nil {
-		return err
+	if u.together() != "" {
+		if err := u.joinMaps(k, p, u.ahead); err != nil {
+			return err
+		}
 	}
 	for _, g := range u.continued() {
 		if err := u.keepMapsOf(k, p, g); err != nil {
@@ -211,8 +213,8 @@ func (l *loaded) hold(k *keptMaps) error {
 
 // keepSet finds the set of the policy in force that a new one continues, and decides how.
 func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
-	if u.at == nil && u.sibling != nil && u.sibling.current().hasSet(ps) {
-		from, err := u.openPlace(u.sibling.key, u.sibling.current(), ps.Name)
+	if u.from.g != nil && u.from.g.hasSet(ps) {
+		from, err := u.openPlace(u.from.key, u.from.g, ps.Name)
 		if err != nil || from.outer == nil {
 			return err
 		}

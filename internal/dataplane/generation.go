@@ -213,6 +213,18 @@ func (a *attachment) trial() *description {
 	return nil
 }
 
+// lasting is the generation that was confirmed last, also where the interface has vanished; nil:
+// there is none.
+func (a *attachment) lasting() *description {
+	if t := a.trial(); t != nil {
+		return a.gens[t.Fallback]
+	}
+	if a.program == 0 { // a filter of tc has gone with its interface: the newest
+		return a.last()
+	}
+	return a.current()
+}
+
 // judges lists the generations that may judge packets, the current one first.
 func (a *attachment) judges() []int {
 	g := a.current()

@@ -103,9 +103,6 @@ func (s *store) having(together, except string) (out []*attachment, err error) {
 
 // joinMaps has the program share the memories of generations on other interfaces.
 func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
-	if u.together() == "" {
-		return nil
-	}
 	for _, other := range with {
 		for _, use := range p.Maps {
 			i := slices.IndexFunc(other.g.Maps,
@@ -130,8 +127,11 @@ func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
 	return nil
 }
 
-// inForce are the siblings' generations.
+// inForce are the siblings' generations, and that of the interface before of the name.
 func (u *up) inForce() (out []placed) {
+	if u.waiting != nil {
+		out = append(out, u.from)
+	}
 	for _, a := range u.siblings {
 		out = append(out, placed{key: a.key, g: a.current()})
 	}

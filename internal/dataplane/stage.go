@@ -86,8 +86,8 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if st.writers, err = u.exclude(st.key, len(plain.Dynamic) > 0); err != nil {
 		return nil, err
 	}
-	if u.sibling != nil {
-		if st.others, err = u.exclude(u.sibling.key, false); err != nil {
+	if u.from.g != nil {
+		if st.others, err = u.exclude(u.from.key, false); err != nil {
 			return nil, err
 		}
 	}

@@ -123,7 +123,11 @@ type up struct {
 	dev     *device
 	key     string      // under which all of this interface is kept
 	at      *attachment // nil: first policy on this interface
-	sibling *attachment // of siblings: the one whose entries of dynamic sets a first policy takes
+	// of siblings, or of the one before of the name: whose entries of dynamic sets a first policy
+	// takes
+	from placed
+	// what is kept for an interface that has vanished, whose name this one has: it goes on here
+	waiting *attachment
 	// those that have the policy of these names already
 	siblings []*attachment
 	staged   *staged         // what is in force, once report is set
@@ -151,6 +155,9 @@ func (u *up) Close() {
 	_ = u.dropBudgets() // of mappings that there are
 	for _, a := range u.siblings {
 		a.Close()
+	}
+	if u.waiting != nil {
+		u.waiting.Close()
 	}
 	if u.at != nil {
 		u.at.Close()
@@ -192,9 +199,8 @@ func (u *up) put(ctx context.Context) error {
 	if err := u.meet(); err != nil {
 		return err
 	}
-	here := func(a *attachment) bool { return a.ifindex != 0 }
-	if i := slices.IndexFunc(u.siblings, here); u.at == nil && i >= 0 {
-		u.sibling = u.siblings[i]
+	if err := u.succeed(); err != nil {
+		return err
 	}
 	ways, err := u.ways()
 	if err != nil {
@@ -452,6 +458,12 @@ func (u *up) finish() error {
 	if err := u.adoptAgain(); err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but connections that are older may "+
 			"end: %w", u.Dev, err)
+	}
+	if u.waiting != nil {
+		if err := u.remove(u.waiting.key); err != nil {
+			return fmt.Errorf("the policy is in force on %s, but what was kept for the interface "+
+				"of that name before is not removed: %w", u.Dev, err)
+		}
 	}
 	at, err := u.settle(u.key)
 	if err != nil {

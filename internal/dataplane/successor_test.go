@@ -1,0 +1,97 @@
+package dataplane
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+// TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore: a card of another driver came under the name
+// of a policy that is kept, could not have the program of the one before at its hook, and got the
+// policy anew, with empty sets. Neither fits what the other ran at.
+func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
+	n := newTestNet(t)
+	for _, mode := range []Mode{Auto, Clsact} {
+		n.run(t, string(mode), func(t *testing.T) {
+			p, ds := policy.Parse("kept.levee", []byte("set bad = dynamic(max 100)\n"+
+				"set slow = dynamic(max 8, lease 1h)\ndrop from bad\ndrop from slow\n"+
+				"pass established\ndefault drop\n"), nil)
+			if ds.HasErrors() {
+				t.Fatal(ds.Err())
+			}
+			if mode == Clsact {
+				addVeth(t, "lv0", "lv1", n.peer)
+			}
+			stop, ended := n.keeping(t, UpOptions{Names: []string{"lv0"}, Mode: mode,
+				PolicyPath: "/etc/kept.levee"}, Compiler(p))
+			first, flows := status(t), flowsOf(t)
+			for set, prefix := range map[string]netip.Prefix{
+				"bad":  netip.MustParsePrefix("192.0.2.7/32"),
+				"slow": netip.MustParsePrefix("192.0.2.0/24"),
+			} {
+				if _, err := SetAdd(t.Context(), "lv0", set,
+					[]SetEntry{{Prefix: prefix, Lease: Forever}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+				t.Fatal(err)
+			}
+			addIfb(t, "lv0")
+			end := time.Now().Add(10 * time.Second)
+			for len(must(Status(t.Context(), false))) == 0 {
+				if time.Now().After(end) {
+					t.Fatal("it has no policy")
+				}
+			}
+			a := status(t)
+			if now := flowsOf(t); now != flows {
+				t.Errorf("the memory of connections is map %d, before %d", now, flows)
+			}
+			if mode == Auto && (first.Mode != XDPNative || a.Mode == XDPNative) {
+				t.Errorf("at %s, before at %s", a.Mode, first.Mode)
+			}
+			for _, s := range a.Sets {
+				if s.Entries != 1 {
+					t.Errorf("set %s has %d entries, before 1", s.Name, s.Entries)
+				}
+			}
+			stop()
+			<-ended
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Error(err)
+			}
+			runDirIsGone(t)
+			if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// flowsOf is the map of connections of the only attachment.
+func flowsOf(t *testing.T) (id ebpf.MapID) {
+	t.Helper()
+	err := transact(t.Context(), func(s *store) error {
+		return s.sweep("", func(a *attachment) error {
+			name, _ := codegen.MapOf(a.current().Maps, codegen.Flows)
+			m, err := s.openPinned(a.key, a.current().Generation, name)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			id, err = mapID(m)
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
