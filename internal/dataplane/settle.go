@@ -231,12 +231,12 @@ func (s *store) detach(a *attachment) error {
 // remove deletes all that is kept under a key; the link goes first, since it decides what the rest
 // means.
 func (s *store) remove(key string) error {
-	for i, path := range []string{s.bpf(key, pinLink), s.state(key), s.bpf(key),
-		s.rememberedFile(key), s.judgingFile(key)} {
+	for i, path := range []string{s.bpf(key, pinLink), s.rememberedFile(key), s.judgingFile(key),
+		s.state(key), s.bpf(key)} { // the last two tell of the key
 		if err := step(fmt.Sprint("remove ", i)); err != nil {
 			return err
 		}
-		if i == 1 { // before what tells of them
+		if i == 3 { // before what tells of them
 			if err := s.unlink(key, nil); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,8 +22,9 @@ const (
 )
 
 // sendWhole sends an IP packet of TCP or UDP, untagged and without options, that is to be cut into
-// segments of a size later: a virtual machine hands on such ones.
-func (n *testNet) sendWhole(t testing.TB, f []byte, size uint16) {
+// segments of a size later: a virtual machine hands on such ones. It is false for UDP where the
+// kernel knows of no such packets (before 6.2).
+func (n *testNet) sendWhole(t testing.TB, f []byte, size uint16) bool {
 	t.Helper()
 	const tcp4, tcp6, udp = 1, 4, 5
 	var s int
@@ -51,10 +53,15 @@ func (n *testNet) sendWhole(t testing.TB, f []byte, size uint16) {
 	}
 	f = slices.Clone(f)
 	copy(f[p.TransportOffset+sum:], pseudoSum(&p, len(f)-p.TransportOffset))
-	if err := unix.Sendto(s, append(h, f...), 0,
-		&unix.SockaddrLinklayer{Ifindex: n.txIndex, Protocol: be16(p.EtherType)}); err != nil {
+	err := unix.Sendto(s, append(h, f...), 0,
+		&unix.SockaddrLinklayer{Ifindex: n.txIndex, Protocol: be16(p.EtherType)})
+	if kind == udp && errors.Is(err, unix.EINVAL) {
+		return false
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+	return true
 }
 
 // be16 is a number as a field in network order holds it.
@@ -120,18 +127,18 @@ func TestNoPacketIsJudgedByTheTunnelOfAnEarlierOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			tunnels, ends, dropped := uint64(0), uint64(0), uint64(0)
-			follow := func(what string, send func()) {
+			follow := func(what string, send func() bool) {
 				t.Helper()
 				n.sendFrame(t, build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)),
 					ToPort:  new(uint16(packet.PortVXLAN)),
 					Payload: slices.Concat([]byte{8, 0, 0, 0, 0, 0, 1, 0}, within)}))
 				tunnels++
-				send()
+				came := send()
 				n.send(t, 1, 0)
 				ends++
 				wantPackets(t, "end", ends)
 				a := status(t)
-				if a.packets("default") == dropped {
+				if came && a.packets("default") == dropped {
 					t.Errorf("%s never came", what)
 				}
 				dropped = a.packets("default")
@@ -143,11 +150,11 @@ func TestNoPacketIsJudgedByTheTunnelOfAnEarlierOne(t *testing.T) {
 				of := func(s packet.Spec) packet.Spec { s.Family = family; return s }
 				for _, name := range slices.Sorted(maps.Keys(kinds)) {
 					follow(fmt.Sprint(name, ", ", family),
-						func() { n.sendFrame(t, build(kinds[name](of(udp)))) })
+						func() bool { n.sendFrame(t, build(kinds[name](of(udp)))); return true })
 				}
 				for _, name := range slices.Sorted(maps.Keys(whole)) {
 					follow(fmt.Sprint(name, ", ", family),
-						func() { n.sendWhole(t, build(of(whole[name])), 1000) })
+						func() bool { return n.sendWhole(t, build(of(whole[name])), 1000) })
 				}
 			}
 		})
