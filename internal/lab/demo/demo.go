@@ -136,7 +136,11 @@ func (p *play) acts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.screen.machine(quiet, bound, most)
+	line, err := p.apart()
+	if err != nil {
+		return err
+	}
+	p.screen.machine(quiet, bound, most, line)
 	for _, a := range []struct {
 		title   string
 		defence contender.Defence

@@ -36,13 +36,18 @@ func newScreen(out io.Writer, terminal bool, intro []string) *screen {
 }
 
 // machine takes what was measured of the machine.
-func (s *screen) machine(quiet served, bound time.Duration, most float64) {
+func (s *screen) machine(quiet served, bound time.Duration, most, apart float64) {
 	p50, _ := quiet.percentile(50)
 	line := fmt.Sprintf("Without a flood: p50 %s, p99 %s. A program of XDP that drops all takes "+
 		"%s packets/s here.", ms(p50), ms(bound-heldExtra), SI(most))
+	lines := []string{line}
+	if apart > 0 {
+		lines = append(lines, fmt.Sprintf(
+			"A cache line takes %s from one core to the other and back.", ns(apart)))
+	}
 	s.erase()
-	s.intro = append(s.intro, line)
-	fmt.Fprintln(s.out, line+"\n")
+	s.intro = append(s.intro, lines...)
+	fmt.Fprintln(s.out, strings.Join(lines, "\n")+"\n")
 }
 
 func (s *screen) act(title string, find *search) *column {
@@ -145,6 +150,7 @@ func (s *screen) table() []string {
 		{"  latency p99", atBest(func(t trial) string { return t.p(99) })},
 		{"  dropped by the rules", atBest(func(t trial) string { return percent(t.dropped) })},
 		{"  lost before any rule", atBest(func(t trial) string { return percent(t.lost) })},
+		{"  cache line, both ways", atBest(func(t trial) string { return ns(t.line) })},
 	} {
 		l := pad(r.name, firstWidth)
 		for _, c := range s.columns {

@@ -157,6 +157,33 @@ func TestDemoTellsWhatEachActHeld(t *testing.T) {
 	}
 }
 
+func TestDemoTellsThatTheCoresHaveMoved(t *testing.T) {
+	const says = "the hypervisor has moved the cores"
+	for _, c := range []struct {
+		lines [2]float64
+		moved bool
+	}{{[2]float64{60, 80}, false}, {[2]float64{0, 400}, false}, {[2]float64{60, 400}, true},
+		{[2]float64{400, 60}, true}} {
+		var out bytes.Buffer
+		s := newScreen(&out, false, nil)
+		s.machine(served{}, heldExtra, 7e6, c.lines[0])
+		for i, line := range c.lines {
+			a := played(s, "act", 20*(i+1), lastStep)
+			for i := range a.trials {
+				a.trials[i].line = line
+			}
+		}
+		if err := s.end(""); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), says) != c.moved ||
+			strings.Contains(out.String(), "A cache line takes 60 ns") != (c.lines[0] == 60) ||
+			!strings.Contains(out.String(), "cache line, both ways") {
+			t.Errorf("%v:\n%s", c.lines, out.String())
+		}
+	}
+}
+
 func TestAnActMayHoldNothing(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out, false, nil)

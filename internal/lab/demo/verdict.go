@@ -92,12 +92,32 @@ func verdict(columns []*column) []string {
 	if ok && levee.search.open() {
 		lines = append(lines, "≥: the flood went no faster.")
 	}
+	if moved(columns) {
+		lines = append(lines, "A cache line took longer in one act than in another: "+
+			"the hypervisor has moved the cores.",
+			"Ratios of such a run say little; run the demo again.")
+	}
 	for _, c := range columns {
 		if c.missing != "" {
 			lines = append(lines, c.title+": "+c.missing)
 		}
 	}
 	return lines
+}
+
+// movedApart is the quotient of two distances between which the cores have moved. Readings in one
+// place differ by a third.
+const movedApart = 2
+
+// moved tells that the cores were not equally far from each other in the best floods of all acts.
+func moved(columns []*column) bool {
+	low, high := math.Inf(1), 0.0
+	for _, c := range columns {
+		if t, ok := c.best(); ok && t.line > 0 {
+			low, high = min(low, t.line), max(high, t.line)
+		}
+	}
+	return high > movedApart*low
 }
 
 // ratio is that of two rates as they are printed.
@@ -130,6 +150,14 @@ func ms(d time.Duration) string {
 		return fmt.Sprintf("%.1f ms", v)
 	}
 	return fmt.Sprintf("%.0f ms", v)
+}
+
+// ns is a time of that many ns, 0 for one that is not known.
+func ns(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f ns", v)
 }
 
 // SI is a number with three digits and k, M or G.
