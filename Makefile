@@ -163,6 +163,7 @@ agent-proof:
 	$(GO) test -timeout 30m -count 1 -v ./cmd/levee -run 'LeasesOfFiveOrigins|DecisionsAreApplied|ARealLocalAPI' \
 		-mass-leases 1000000 -mass-decisions 100000
 	$(GO) test -timeout 60m -count 1 -v ./internal/agent/detect -run 'TenWeeks|Seasons' -season-days 70
+	$(GO) test -count 1 -v ./internal/agent/episode -schedules 10000
 	$(GO) test -count 1 -v ./internal/agent/trap
 	@$(MAKE) --no-print-directory dashboard-proof
 

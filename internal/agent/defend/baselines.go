@@ -122,7 +122,7 @@ func (w *Watcher) keepBaselines(now time.Time) {
 	if w.Baselines == nil {
 		return
 	}
-	for _, u := range w.units {
+	for _, u := range w.eyes {
 		if err := w.Baselines.put(w.Dev, u.Name, u.Text, u.detector.Baseline(now)); err != nil {
 			w.Log("%s: %v", w.Dev, err)
 		}
@@ -130,7 +130,7 @@ func (w *Watcher) keepBaselines(now time.Time) {
 }
 
 // restore has a new detector go on with what one of before has learned.
-func (w *Watcher) restore(u *unit, now time.Time) {
+func (w *Watcher) restore(u *eye, now time.Time) {
 	if w.Baselines == nil {
 		return
 	}

@@ -77,12 +77,12 @@ func TestAnAgentThatEndsKeepsBaselines(t *testing.T) {
 	}}
 	statement := &policy.Detect{Name: "floods", Text: `detect "floods" enforce`}
 	w := New(o)
-	w.units = []*unit{{Detect: statement, detector: detect.New(detect.Options{})}}
+	w.eyes = []*eye{{Detect: statement, detector: detect.New(detect.Options{})}}
 	w.keepBaselines(time.Now())
 	m := NewManager(ManagerOptions{Baselines: b, Log: o.Log})
 	m.save()
 	o.Baselines = OpenBaselines(path)
-	u := &unit{Detect: statement, detector: detect.New(detect.Options{})}
+	u := &eye{Detect: statement, detector: detect.New(detect.Options{})}
 	New(o).restore(u, time.Now())
 	if len(said) != 1 {
 		t.Errorf("said %q", said)

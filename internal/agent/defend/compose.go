@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
@@ -50,40 +51,19 @@ func written(text string, d *policy.Detect, label string) string {
 	return body + ` as "` + label + `"`
 }
 
-// loosened is a limit in the place of a drop, and tightened the drop again.
-func loosened(text string, rate float64) string {
-	body, label, _ := strings.Cut(text, ` as "`)
-	return fmt.Sprintf(`limit%s rate %d/s as "%s`, strings.TrimPrefix(body, "drop"),
-		int(max(1, rate)), label)
-}
-
-func tightened(text string) string {
-	body, label, _ := strings.Cut(text, ` as "`)
-	if at := strings.LastIndex(body, " rate "); at >= 0 {
-		body = body[:at]
-	}
-	return "drop" + strings.TrimPrefix(body, "limit") + ` as "` + label
-}
-
-// live is a rule that is to be in force, with the detector that it is of.
-type live struct {
-	rule *incident.Rule
-	of   *policy.Detect
-}
-
 // compose is a policy with live rules in it, each where it should stand.
-func compose(p *policy.Policy, rules []live) (*policy.Policy, error) {
+func compose(p *policy.Policy, rules []episode.Live) (*policy.Policy, error) {
 	q := *p
 	q.Rules = slices.Clone(p.Rules)
 	for _, l := range rules {
-		rule, err := resolve(l.rule, l.of)
+		rule, err := resolve(&l.Rule, l.Of)
 		if err != nil {
 			return nil, err
 		}
 		at := len(q.Rules)
-		if l.rule.Before != "" {
+		if l.Rule.Before != "" {
 			at = max(0, slices.IndexFunc(q.Rules, func(o *policy.Rule) bool {
-				return o.Text == l.rule.Before
+				return o.Text == l.Rule.Before
 			}))
 		}
 		q.Rules = slices.Insert(q.Rules, at, rule)

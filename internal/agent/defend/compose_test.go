@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"levee/internal/agent/detect"
+	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
@@ -58,7 +59,7 @@ detect "list" enforce keep { 203.0.113.7, 203.0.113.9 }
 	for at, d := range p.Detects {
 		r := incident.Rule{Rule: written(`drop udp port 53 as "flood"`, d, "flood-1-1"),
 			Label: "flood-1-1", Before: "pass udp"}
-		with, err := compose(p, []live{{&r, d}})
+		with, err := compose(p, []episode.Live{{Rule: r, Of: d}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,16 +94,22 @@ func TestRulesAreLoosenedAndTightened(t *testing.T) {
 	for _, text := range []string{`drop udp from port 53 len > 468 as "flood-1-1"`,
 		`drop tcp flags syn/syn,ack ttl 64 not from 192.0.2.0/24 as "flood-2-1"`,
 		`drop as "flood-3-1"`} {
-		loose := loosened(text, 250)
+		loose := episode.Loosened(text, 250)
 		for _, s := range []string{text, loose} {
 			if _, err := resolve(&incident.Rule{Rule: s}, d); err != nil {
 				t.Errorf("%s: %v", s, err)
 			}
 		}
-		if got := tightened(loose); got != text {
+		if got := episode.Tightened(loose); got != text {
 			t.Errorf("%q became %q and then %q", text, loose, got)
 		}
 	}
+}
+
+// searching is a search against a flood.
+func searching(a detect.Alarm) *job {
+	return &job{Search: episode.Search{ID: "7", Round: 1, Alarm: a, Of: &policy.Detect{}},
+		ports: []string{"80"}}
 }
 
 // TestEachPatternIsARule: limits by pattern are in the words of the language.
@@ -196,12 +203,12 @@ func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	tcp(t, s, "198.51.100.3", packet.ACK, 9)
 	tcp(t, s, "198.51.100.4", packet.SYN, 5) // forged, or refused
 	there := netip.MustParseAddr("198.51.100.1")
-	j := &job{Watcher: &Watcher{Options: Options{Peers: NewPeers(
-		func() ([]netip.Addr, error) { return []netip.Addr{there, there}, nil })}},
-		id: "7", round: 1, ports: []string{"80"}, alarm: detect.Alarm{Kind: kind.SYN},
-		unit: &unit{Detect: &policy.Detect{}}, good: s}
-	if _, ok := j.cookie(0); !ok || !slices.Equal(j.proven, []netip.Addr{there}) {
-		t.Errorf("%v are known", j.proven)
+	j := searching(detect.Alarm{Kind: kind.SYN})
+	j.peers, j.good = NewPeers(func() ([]netip.Addr, error) {
+		return []netip.Addr{there, there}, nil
+	}), s
+	if r, ok := j.cookie(0); !ok || r.Predicted != 2/float64(s.Len()) {
+		t.Errorf("of clients of which one is known a cookie costs %v", r.Predicted)
 	}
 	if n := strangers(s, map[netip.Addr]bool{there: true}); n != 1 {
 		t.Errorf("%d strangers", n)
@@ -222,18 +229,19 @@ func TestWhatLiveRulesAreAgainstIsNotGood(t *testing.T) {
 	if n := pass(); n != 1 {
 		t.Errorf("%d good packets without a rule", n)
 	}
-	w.live, w.loaded = []live{{&incident.Rule{Rule: "drop udp", State: incident.Live},
-		&policy.Detect{}}}, "drop udp"
+	enforced := incident.Incident{ID: "1", Detector: "floods", State: incident.Open,
+		Rules: []incident.Rule{{Rule: "drop udp", State: incident.Live}}}
+	w.step(t.Context(), episode.Event{Policy: &episode.Policy{
+		Detects: []*policy.Detect{{Name: "floods"}}}})
+	w.step(t.Context(), episode.Event{Adopt: &episode.Adopt{InKernel: true,
+		Texts: []string{"drop udp"}, Incidents: []incident.Incident{enforced}}})
 	w.followed = now.Add(2 * goodCalm)
 	if now = now.Add(goodCalm); pass() != 2 {
 		t.Errorf("what passes a rule in force is not good")
 	}
-	w.lost()
+	w.lost(t.Context())
 	if n := pass(); n != 1 {
 		t.Errorf("%d good packets where a rule is not in force any more", n)
-	}
-	if w.loaded = "drop udp"; pass() != 2 {
-		t.Errorf("what passes a rule that is in force again is not good")
 	}
 }
 
@@ -263,10 +271,10 @@ func TestPeersAreOfTheLastHourAndBounded(t *testing.T) {
 // TestACookieTakesWhatDropsLeaveOfSYNs: alone where they leave much, and not at all where they
 // leave nothing.
 func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
-	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
-		alarm: detect.Alarm{Kind: kind.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
-		good: signature.NewSample(packet.Ethernet, nil, 10)}
-	drops := []*incident.Rule{{Rule: "drop tcp syn"}}
+	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN}).Search, ports: []string{"80"},
+		beyond: 1,
+		good:   signature.NewSample(packet.Ethernet, nil, 10)}
+	drops := []incident.Rule{{Rule: "drop tcp syn"}}
 	for _, c := range []struct {
 		dropped float64
 		want    string
@@ -319,22 +327,6 @@ func TestPacketsOfKnownSourcesAreNoFlood(t *testing.T) {
 	}
 }
 
-// TestAFloodThatHasJustBegunComesFirst: the kernel is asked about policies afterwards.
-func TestAFloodThatHasJustBegunComesFirst(t *testing.T) {
-	now := time.Now()
-	f := &flood{on: true, since: now.Add(-time.Second)}
-	w := &Watcher{units: []*unit{{}, {flood: f}}}
-	if !w.hurried(now) {
-		t.Error("a second after it began")
-	}
-	if w.hurried(now.Add(hurry)) {
-		t.Error("it is for ever")
-	}
-	if f.on = false; w.hurried(now) {
-		t.Error("it does not pass any more")
-	}
-}
-
 // TestWhatIsLeftOfAFloodMayCostLess: of a tenth or more as much as of all of it.
 func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 	good := signature.NewSample(packet.Ethernet, nil, 4000)
@@ -343,8 +335,8 @@ func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 	}
 	for _, c := range []struct{ all, want float64 }{{1e6, 1e-3}, {2e5, 1e-3}, {1e4, 1e-4},
 		{1e3, 1e-5}} {
-		j := &job{good: good, unit: &unit{Detect: &policy.Detect{Collateral: 1e-3}}, peak: 1e6,
-			alarm: detect.Alarm{All: c.all}}
+		j := searching(detect.Alarm{All: c.all})
+		j.good, j.Peak, j.Of.Collateral = good, 1e6, 1e-3
 		if got := j.allowance(); got < c.want*0.999 || got > c.want*1.001 {
 			t.Errorf("of %v packets a second %v of the good ones, want %v", c.all, got, c.want)
 		}
@@ -353,14 +345,14 @@ func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 
 // TestWhereNobodyHearsACookieDropsStay: and a limit takes what they leave.
 func TestWhereNobodyHearsACookieDropsStay(t *testing.T) {
-	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
-		alarm: detect.Alarm{Kind: kind.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
-		base: parsed(t, "default pass\n"), good: signature.NewSample(packet.Ethernet, nil, 10),
+	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN}).Search, ports: []string{"80"},
+		beyond: 1,
+		base:   parsed(t, "default pass\n"), good: signature.NewSample(packet.Ethernet, nil, 10),
 		flood: signature.NewSample(packet.Ethernet, nil, 10), kinds: 1,
 		unheard: errors.New("a veth device")}
 	tcp(t, j.flood, "198.51.100.1", packet.SYN, 1)
-	drops := []*incident.Rule{{Rule: "drop tcp syn", Action: "drop"}}
-	if got := j.complete(drops, 0.6); len(got) != 1 || got[0] != drops[0] {
+	drops := []incident.Rule{{Rule: "drop tcp syn", Action: "drop"}}
+	if got := j.complete(drops, 0.6); len(got) != 1 || got[0].Rule != drops[0].Rule {
 		t.Errorf("%+v", got)
 	}
 	if got := j.complete(nil, 0); len(got) != 1 || got[0].Action != "limit" {
@@ -381,10 +373,8 @@ func TestFewPacketsShowNoCollateral(t *testing.T) {
 		return b
 	}
 	for alike, want := range map[int]bool{3: true, 6: true, 9: true, 30: false} {
-		j := &job{Watcher: &Watcher{}, id: "7", round: 1, beyond: 1, kinds: 2000,
-			base:  parsed(t, "default pass\n"),
-			alarm: detect.Alarm{Kind: kind.ICMP, All: 1e6},
-			unit:  &unit{Detect: &policy.Detect{Collateral: 1e-3}},
+		j := &job{Search: searching(detect.Alarm{Kind: kind.ICMP, All: 1e6}).Search,
+			beyond: 1, kinds: 2000, base: parsed(t, "default pass\n"),
 			good:  signature.NewSample(packet.Ethernet, nil, 6000),
 			flood: signature.NewSample(packet.Ethernet, nil, 3000)}
 		for i := range 5200 {
@@ -401,13 +391,17 @@ func TestFewPacketsShowNoCollateral(t *testing.T) {
 			from := netip.AddrFrom4([4]byte{byte(1 + i%200), byte(i * 7), byte(i * 131), byte(i)})
 			j.flood.Add(ping(from.String(), 0), 0)
 		}
-		r := j.run(t.Context())
-		if r.err != nil || len(r.rules) > 0 != want {
-			t.Errorf("%d alike: %d rules, error %v, %q", alike, len(r.rules), r.err, r.notes)
+		j.Of.Collateral = 1e-3
+		r, err := j.run(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		said := strings.Contains(strings.Join(r.notes, " "), "by chance")
+		if len(r.Rules) > 0 != want {
+			t.Errorf("%d alike: %d rules, %q", alike, len(r.Rules), r.Notes)
+		}
+		said := strings.Contains(strings.Join(r.Notes, " "), "by chance")
 		if said != (want && alike > 5) {
-			t.Errorf("%d alike: %q", alike, r.notes)
+			t.Errorf("%d alike: %q", alike, r.Notes)
 		}
 	}
 }

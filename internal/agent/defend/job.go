@@ -7,83 +7,60 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"levee/internal/agent/detect"
+	"levee/internal/agent/episode"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
+	"levee/internal/agent/part"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
-// job is the search for rules, and the way into the kernel. It has copies of all that it reads.
+// job is the search for rules. It has copies of all that it reads.
 type job struct {
-	*Watcher
-	dev     string
-	unit    *unit
-	alarm   detect.Alarm
-	id      string
-	round   int
-	base    *policy.Policy
-	state   dataplane.PolicyState
-	sampled packet.Link
-	live    []live
-	acts    bool
-	flood   *signature.Sample
-	good    *signature.Sample
-	beyond  float64 // share of its flood that is more than usual
-	peak    float64 // packets a second that passed of the flood, at most
-	kinds   int     // packets of the kind in the sample
-	sources int
-	ports   []string     // that SYNs go to, if they are few
-	proven  []netip.Addr // clients that a cookie lets through
-	steps   []incident.Step
-	unheard error // why a cookie would be
+	episode.Search
+	dev      string
+	base     *policy.Policy
+	link     packet.Link
+	peers    *Peers
+	evidence *evidence.Store
+	file     *part.Part // that evidence is kept in
+	flood    *signature.Sample
+	good     *signature.Sample
+	beyond   float64 // share of its flood that is more than usual
+	kinds    int     // packets of the kind in the sample
+	sources  int
+	ports    []string // that SYNs go to, if they are few
+	steps    []incident.Step
+	unheard  error // why a cookie would be
 }
 
-// result is what came of it.
-type result struct {
-	unit    *unit // nil: live rules were changed
-	id      string
-	rules   []*incident.Rule
-	good    int
-	sources int
-	forged  bool
-	notes   []string
-	applied bool
-	live    []live // that are in force then
-	loaded  string // their texts
-	at      time.Time
-	steps   []incident.Step // of a first search
-	err     error
-}
-
-func (w *Watcher) job(u *unit, f *flood, frames []frame, now time.Time) *job {
-	j := &job{Watcher: w, dev: w.Dev, unit: u, alarm: f.alarm, id: f.ID, round: f.rounds + 1,
-		base: w.base, state: w.state, sampled: w.link, live: slices.Clone(w.live), acts: f.acts,
-		peak: f.Seen.Peak}
-	with, err := compose(w.base, w.live)
+func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
+	j := &job{Search: *s, dev: w.Dev, base: w.base, link: w.link, peers: w.Peers,
+		evidence: w.Evidence, file: w.files.evidence}
+	with, err := compose(w.base, s.Live)
 	if err != nil {
 		with = w.base
 	}
 	j.good = w.good.sample(now, w.link, with)
 	all := len(frames)
-	frames = w.strange(frames, sourcesOf(j.good), f.alarm.Share)
-	j.beyond = min(1, f.alarm.Share*float64(all)/float64(max(1, len(frames))))
+	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)
+	j.beyond = min(1, s.Alarm.Share*float64(all)/float64(max(1, len(frames))))
 	j.flood = signature.NewSample(w.link, with, len(frames)+1)
 	seen, ports := map[netip.Addr]bool{}, map[uint16]int{}
 	var buf []byte
 	for i := range frames {
 		frames[i].add(j.flood, &buf)
 		w.decode(&frames[i])
-		if detect.Is(f.alarm.Kind, &w.packet) {
+		if detect.Is(s.Alarm.Kind, &w.packet) {
 			j.kinds++
 			seen[w.packet.Src] = true
 			ports[w.packet.DstPort]++
@@ -128,7 +105,7 @@ func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond floa
 
 // keep keeps the sample of the first search: those after it lack what rules drop by then.
 func (j *job) keep(frames []frame) {
-	if j.Evidence == nil || j.round > 1 {
+	if j.evidence == nil || j.Round > 1 {
 		return
 	}
 	all := make([]evidence.Packet, len(frames))
@@ -136,79 +113,80 @@ func (j *job) keep(frames []frame) {
 		f := &frames[i]
 		all[i] = evidence.Packet{At: f.at, Data: f.head[:f.n], Length: f.length}
 	}
-	wrote(j.files.evidence, j.Evidence.Path(), j.Evidence.Put(j.id, j.dev, j.sampled, all))
+	wrote(j.file, j.evidence.Path(), j.evidence.Put(j.ID, j.dev, j.link, all))
 }
 
-// run finds rules and puts them into force.
-func (j *job) run(ctx context.Context) result {
-	r := result{unit: j.unit, id: j.id, good: j.good.Len(), sources: j.sources}
-	with, err := compose(j.base, j.live)
+// Searching.
+const (
+	mostPorts = 8    // of a cookie
+	first     = 0.8  // share of a flood with which the first rules go into force
+	looked    = 4000 // packets of each sample that a search looks at
+	least     = 0.5  // share of what is too much that rules have to drop
+	leastRule = 0.1  // share of what those before leave of it that each of them has to,
+	leastRate = 750  // with so many packets a second
+	leastPart = 0.01 // and of the sample
+	whole     = 0.99 // of it, with which a flood of SYNs needs no cookie
+	most      = 0.9  // of it, with which drops stand beside a cookie
+	leastGood = 200
+)
+
+// run finds rules.
+func (j *job) run(ctx context.Context) (*episode.Found, error) {
+	r := &episode.Found{Good: j.good.Len(), Sources: j.sources}
+	with, err := compose(j.base, j.Live)
 	if err != nil {
-		r.err = err
-		return r
+		return nil, err
 	}
 	if j.good.Len() < leastGood {
-		r.notes = append(r.notes, fmt.Sprintf("only %d packets of good traffic are known: what "+
+		r.Notes = append(r.Notes, fmt.Sprintf("only %d packets of good traffic are known: what "+
 			"rules cost is uncertain", j.good.Len()))
 	}
-	limits := signature.Limits{Collateral: j.allowance(), Rules: eachRound, Policy: with,
+	limits := signature.Limits{Collateral: j.allowance(), Rules: episode.EachRound, Policy: with,
 		Label: "flood", Least: leastPart, Searched: looked}
-	if j.round == 1 { // what these leave the next search finds, while they drop
+	if j.Round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
-	if j.alarm.Kind.Row().Cookie {
+	if j.Alarm.Kind.Row().Cookie {
 		if j.unheard = dataplane.Unheard(ctx, j.dev); j.unheard != nil {
-			r.notes = append(r.notes, fmt.Sprintf("no cookie: %v", j.unheard))
+			r.Notes = append(r.Notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
 	}
-	dropped, p, err := j.search(limits, &r)
+	dropped, p, err := j.search(limits, r)
 	if most := byChance(limits.Collateral, j.good); err == nil && dropped < j.least() &&
 		!j.asks() && most > limits.Collateral {
 		limits.Collateral = most
-		dropped, p, err = j.search(limits, &r)
+		dropped, p, err = j.search(limits, r)
 	}
 	if err != nil {
-		r.err = err
-		return r
+		return nil, err
 	}
 	j.step("rules found")
-	r.rules = j.complete(r.rules, dropped)
-	if len(r.rules) == 0 {
-		r.notes = append(r.notes, "no rule was found that drops it and spares good traffic: "+
+	r.Rules, r.Steps = j.complete(r.Rules, dropped), j.steps
+	if len(r.Rules) == 0 {
+		r.Notes = append(r.Notes, "no rule was found that drops it and spares good traffic: "+
 			p.Sentence)
-		return r
+		return r, nil
 	}
-	if sum := predicted(r.rules); sum > j.allowance() && !j.asks() {
-		r.notes = append(r.notes, fmt.Sprintf("%.2g %% of %d good packets is more than may be "+
+	if sum := predicted(r.Rules); sum > j.allowance() && !j.asks() {
+		r.Notes = append(r.Notes, fmt.Sprintf("%.2g %% of %d good packets is more than may be "+
 			"dropped, but so few may be alike by chance", 100*sum, j.good.Len()))
 	}
-	if !j.acts {
-		return r
-	}
-	for i := range r.rules {
-		j.live = append(j.live, live{r.rules[i], j.unit.Detect})
-	}
-	r.live = j.live
-	r.loaded, r.err = j.put(ctx, j.base, j.state, j.live, j.proven, j.step)
-	j.step("in force")
-	r.at, r.steps = time.Now(), j.steps
-	r.applied = r.err == nil
-	return r
+	return r, nil
 }
 
 // search finds drops that are worth their place, and the share of the sample that they drop.
-func (j *job) search(l signature.Limits, r *result) (dropped float64, p *signature.Proposal,
+func (j *job) search(l signature.Limits, r *episode.Found) (dropped float64, p *signature.Proposal,
 	err error) {
 	if p, err = signature.Propose(j.flood, j.good, l); err != nil {
 		return 0, nil, err
 	}
-	r.rules, r.forged = nil, false
+	r.Rules, r.Forged = nil, false
 	for i := range p.Rules {
 		rule := j.rule(&p.Rules[i], p, i)
 		if rule.Coverage >= leastRule || rule.Coverage >= leastRule*(j.beyond-dropped) &&
-			rule.Coverage*j.alarm.All >= leastRate {
-			r.forged = r.forged || p.Rules[i].Forged
-			r.rules = append(r.rules, rule)
+			rule.Coverage*j.Alarm.All >= leastRate {
+			r.Forged = r.Forged || p.Rules[i].Forged
+			r.Rules = append(r.Rules, rule)
 			dropped += rule.Coverage
 		}
 	}
@@ -219,9 +197,7 @@ func (j *job) search(l signature.Limits, r *result) (dropped float64, p *signatu
 func (j *job) least() float64 { return max(leastRule, least*j.beyond) }
 
 // step ends a part of the way to a rule in force.
-func (j *job) step(what string) {
-	j.steps = append(j.steps, incident.Step{What: what, At: time.Now(), Core: coreTime()})
-}
+func (j *job) step(what string) { j.steps = append(j.steps, stepNow(what)) }
 
 // coreTime is the processor time of this process, in seconds.
 func coreTime() float64 {
@@ -233,9 +209,9 @@ func coreTime() float64 {
 }
 
 // rule is a rule of a proposal.
-func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) *incident.Rule {
-	label := j.label(n)
-	out := &incident.Rule{Rule: written(r.Text, j.unit.Detect, label), Label: label,
+func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) incident.Rule {
+	label := episode.Label(j.ID, j.Round, n)
+	out := incident.Rule{Rule: written(r.Text, j.Of, label), Label: label,
 		Action: "drop", State: incident.Waiting}
 	if r.Before != nil {
 		out.Before = r.Before.Text
@@ -249,9 +225,9 @@ func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) *incident.Ru
 // allowance is the share of good packets that rules may drop. What little is left of a flood may
 // cost as little.
 func (j *job) allowance() float64 {
-	c := j.unit.Collateral
-	if j.alarm.All < j.peak/10 {
-		c *= 10 * j.alarm.All / j.peak
+	c := j.Of.Collateral
+	if j.Alarm.All < j.Peak/10 {
+		c *= 10 * j.Alarm.All / j.Peak
 	}
 	return c
 }
@@ -268,7 +244,7 @@ func byChance(share float64, of *signature.Sample) float64 {
 }
 
 // predicted is the share of good packets that rules drop together, at most.
-func predicted(rules []*incident.Rule) (sum float64) {
+func predicted(rules []incident.Rule) (sum float64) {
 	for _, r := range rules {
 		sum += r.Predicted
 	}
@@ -276,13 +252,13 @@ func predicted(rules []*incident.Rule) (sum float64) {
 }
 
 // asks says whether a cookie can be had against it, which costs clients less than a drop.
-func (j *job) asks() bool { return j.alarm.Kind.Row().Cookie && j.unheard == nil }
+func (j *job) asks() bool { return j.Alarm.Kind.Row().Cookie && j.unheard == nil }
 
 // complete is what is done, with rules that drop a share of the sample. Of SYNs a cookie leaves
 // clients what drops leave of the flood; drops that leave much of it only cost good packets then.
 // Of other kinds a limit is tried where drops leave too much.
-func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule {
-	if j.alarm.Kind.Row().Cookie {
+func (j *job) complete(rules []incident.Rule, dropped float64) []incident.Rule {
+	if j.Alarm.Kind.Row().Cookie {
 		if dropped >= whole*j.beyond {
 			return rules
 		}
@@ -298,29 +274,18 @@ func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule
 		return rules
 	}
 	if rule, ok := j.limit(); ok {
-		return []*incident.Rule{rule}
+		return []incident.Rule{rule}
 	}
 	return nil
 }
 
-// label is that of the n-th rule of this search.
-func (j *job) label(n int) string {
-	return fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*(eachRound+1)+n+1)
-}
-
-// roundOf is the search that a label is of, 0 for none.
-func roundOf(label string) int {
-	n, _ := strconv.Atoi(label[strings.LastIndex(label, "-")+1:]) // 0
-	return (n + eachRound) / (eachRound + 1)
-}
-
 // cookie has clients prove that they are there, at the ports that SYNs go to.
-func (j *job) cookie(n int) (*incident.Rule, bool) {
+func (j *job) cookie(n int) (incident.Rule, bool) {
 	if !j.asks() {
-		return nil, false
+		return incident.Rule{}, false
 	}
 	text := "cookie tcp"
-	if to := hostText(j.alarm.To); to != "" {
+	if to := hostText(j.Alarm.To); to != "" {
 		text += " to " + to
 	}
 	if len(j.ports) > 0 {
@@ -328,14 +293,13 @@ func (j *job) cookie(n int) (*incident.Rule, bool) {
 	}
 	text, ok := valid(text)
 	if !ok {
-		return nil, false
+		return incident.Rule{}, false
 	}
-	label := j.label(n)
-	known := j.Peers.known()
-	j.proven = slices.Collect(maps.Keys(known))
+	label := episode.Label(j.ID, j.Round, n)
+	known := j.peers.known()
 	// a SYN of each, and the RST that proves it
 	one := signature.Judged{Packets: j.good.Len(), Dropped: 2 * strangers(j.good, known)}
-	return &incident.Rule{Rule: written(text, j.unit.Detect, label), Label: label,
+	return incident.Rule{Rule: written(text, j.Of, label), Label: label,
 		Action: "cookie", State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
 		AtMost: one.Highest(),
 		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
@@ -380,28 +344,28 @@ func portsOf(counts map[uint16]int) (out []string) {
 }
 
 // limit is a limit by pattern, of what the kind usually has and as much again.
-func (j *job) limit() (*incident.Rule, bool) {
-	label := j.label(0)
-	rate := max(2*j.alarm.UsualAll, j.alarm.Threshold/10)
-	text := limitFor(j.alarm.Kind.Row(), hostText(j.alarm.To), rate)
+func (j *job) limit() (incident.Rule, bool) {
+	label := episode.Label(j.ID, j.Round, 0)
+	rate := max(2*j.Alarm.UsualAll, j.Alarm.Threshold/10)
+	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
 	if text == "" {
-		return nil, false
+		return incident.Rule{}, false
 	}
 	text, ok := valid(text)
 	if !ok {
-		return nil, false
+		return incident.Rule{}, false
 	}
-	out := &incident.Rule{Rule: written(text, j.unit.Detect, label), Label: label, Action: "limit",
+	out := incident.Rule{Rule: written(text, j.Of, label), Label: label, Action: "limit",
 		State: incident.Waiting}
-	drop := *out
-	drop.Rule = tightened(out.Rule)
-	p, err := compose(j.base, []live{{&drop, j.unit.Detect}})
+	drop := out
+	drop.Rule = episode.Tightened(out.Rule)
+	p, err := compose(j.base, []episode.Live{{Rule: drop, Of: j.Of}})
 	if err != nil {
 		return out, false
 	}
 	// Of the good packets that it is about, a limit drops as many as of the others.
 	share := harm(p, label, j.good)
-	n := int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.alarm.All)))
+	n := int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.Alarm.All)))
 	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))

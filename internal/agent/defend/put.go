@@ -3,68 +3,74 @@ package defend
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
+	"levee/internal/agent/episode"
+	"levee/internal/agent/incident"
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
 
-// put has the kernel judge by the operator's policy with live rules in it. Cookies among them let
-// proven sources through.
-func (w *Watcher) put(ctx context.Context, base *policy.Policy, over dataplane.PolicyState,
-	rules []live, proven []netip.Addr, step func(what string)) (loaded string, err error) {
-	if len(rules) == 0 {
-		err := dataplane.LiveDown(ctx, w.Dev)
+// changer has the kernel judge by the operator's policy with live rules in it. Cookies among them
+// let proven sources through.
+type changer struct {
+	dev     string
+	base    *policy.Policy
+	over    dataplane.PolicyState
+	rules   []episode.Live
+	proven  map[netip.Addr]bool
+	allowed func(context.Context, *policy.Policy) error
+	steps   []incident.Step
+}
+
+func (c *changer) put(ctx context.Context) error {
+	if len(c.rules) == 0 {
+		err := dataplane.LiveDown(ctx, c.dev)
 		if errors.Is(err, dataplane.ErrNotLive) {
 			err = nil
 		}
-		return "", err
+		return err
 	}
-	p, err := compose(base, rules)
+	p, err := compose(c.base, c.rules)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if !fits(base, p) {
-		return "", fmt.Errorf("the rules do not fit the policy: some could never match, or take " +
+	if !fits(c.base, p) {
+		return errors.New("the rules do not fit the policy: some could never match, or take " +
 			"what is essential")
 	}
-	if err := w.Allowed(ctx, p); err != nil {
-		return "", err
+	if err := c.allowed(ctx, p); err != nil {
+		return err
 	}
-	step("checked")
+	c.step("checked")
 	var texts []string
-	lease := time.Duration(0)
-	for _, l := range rules {
-		texts = append(texts, l.rule.Rule)
-		lease = max(lease, l.of.Lease)
+	for _, l := range c.rules {
+		texts = append(texts, l.Rule.Rule)
 	}
-	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: w.Dev, Over: over, Rules: texts,
-		Lease: lease, Proven: proven}, compiler(p, step))
-	return strings.Join(texts, "\n"), err
+	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: texts,
+		Lease: episode.LeaseOf(c.rules), Proven: slices.Collect(maps.Keys(c.proven))},
+		c.compiler(p))
+	c.step("in force")
+	return err
 }
 
 // compiler says when it has compiled.
-func compiler(p *policy.Policy, step func(string)) dataplane.CompileFunc {
+func (c *changer) compiler(p *policy.Policy) dataplane.CompileFunc {
 	compile := dataplane.Compiler(p)
 	return func(t codegen.Target) (*codegen.Program, error) {
 		out, err := compile(t)
-		step("compiled")
+		c.step("compiled")
 		return out, err
 	}
 }
 
-// noSteps is for changes whose way nobody asks for.
-func noSteps(string) {}
+// step ends a part of the way to a rule in force.
+func (c *changer) step(what string) { c.steps = append(c.steps, stepNow(what)) }
 
-// textsOf are the texts of rules, as put gives them.
-func textsOf(rules []live) string {
-	var texts []string
-	for _, l := range rules {
-		texts = append(texts, l.rule.Rule)
-	}
-	return strings.Join(texts, "\n")
+func stepNow(what string) incident.Step {
+	return incident.Step{What: what, At: time.Now(), Core: coreTime()}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/agent/detect"
+	"levee/internal/agent/episode"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
@@ -59,7 +60,8 @@ type Watcher struct {
 	base    *policy.Policy // of the operator's
 	state   dataplane.PolicyState
 	program uint32 // that samples are of
-	units   []*unit
+	floods  *episode.Machine
+	eyes    []*eye
 	good    *good
 	recent  recent
 	packet  packet.Packet
@@ -75,57 +77,26 @@ type Watcher struct {
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
 	sight      seen
-	followed   time.Time // when it was last as known
-	renewed    time.Time
+	followed   time.Time       // when it was last as known
 	passed     float64         // packets in this second
 	cpus       map[int]float64 // packets of each since the last tick
-	results    chan result
+	answers    chan answer
 	ops        chan func()
 	done       chan struct{}
-	working    bool // in the kernel
-	live       []live
-	loaded     string // texts of live rules that are in force
-	undone     []suppressed
-	waits      time.Time // for another try to change what is in force
 }
 
-// unit is a detector with the flood that it sees.
-type unit struct {
+// eye is a detector of the policy in force.
+type eye struct {
 	*policy.Detect
 	detector *detect.Detector
-	flood    *flood
-	over     []*flood // whose rules are in force still
 }
-
-// floods are those that have not ended with all their rules.
-func (u *unit) floods() []*flood {
-	if u.flood == nil {
-		return u.over
-	}
-	return append(slices.Clip(u.over), u.flood)
-}
-
-// forget lets go of a flood.
-func (u *unit) forget(f *flood) {
-	if u.flood == f {
-		u.flood = nil
-	}
-	u.over = slices.DeleteFunc(u.over, func(o *flood) bool { return o == f })
-}
-
-// suppressed is what somebody has taken back, and that nothing is done about for a time.
-type suppressed struct {
-	detector, kind, to string
-	until              time.Time
-}
-
-// undoLasts is how long what was undone stays undone.
-const undoLasts = time.Hour
 
 // New is a watcher that has not begun.
 func New(o Options) *Watcher {
-	return &Watcher{Options: o, good: newGood(), results: make(chan result, 1),
+	w := &Watcher{Options: o, good: newGood(), answers: make(chan answer, 1),
 		ops: make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
+	w.floods = episode.New(o.Dev, func() string { return o.Incidents.Next() })
+	return w
 }
 
 // Run watches until ctx ends, or there is no policy any more. Live rules stay for their lease.
@@ -147,8 +118,8 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	w.nextTick, w.nextSecond, w.nextKeep = now, now.Add(secondEvery), now.Add(keepEvery)
 	defer func() { w.keepBaselines(time.Now()) }()
 	defer func() {
-		if w.working {
-			w.finish(context.WithoutCancel(ctx), <-w.results)
+		if w.floods.Working() {
+			w.finish(context.WithoutCancel(ctx), <-w.answers)
 		}
 	}()
 	timer := time.NewTimer(calmWait)
@@ -164,8 +135,8 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		// it is back, which takes more than all samples of an hour without a flood.
 		select {
 		case <-timer.C:
-		case r := <-w.results:
-			then = func() { w.finish(ctx, r) }
+		case a := <-w.answers:
+			then = func() { w.finish(ctx, a) }
 		case then = <-w.ops:
 		case <-ctx.Done():
 		}
@@ -201,36 +172,26 @@ func (w *Watcher) read(ctx context.Context) error {
 	w.base, w.state, w.link = p, state, w.sampler.Link()
 	w.parts.set(p.Detects)
 	w.nextReady = time.Time{}
-	var next []*unit
+	old := w.eyes
+	w.eyes = nil
 	for _, d := range p.Detects {
-		u := &unit{Detect: d}
-		for _, old := range w.units {
-			if old.Name == d.Name {
-				u.flood, u.over = old.flood, old.over
-				if old.Text == d.Text {
-					u.detector = old.detector
-				}
-			}
-		}
-		if u.detector == nil {
+		e := &eye{Detect: d}
+		at := slices.IndexFunc(old, func(o *eye) bool {
+			return o.Name == d.Name && o.Text == d.Text
+		})
+		if at >= 0 {
+			e.detector = old[at].detector
+		} else {
 			o := detect.Options{Packets: float64(d.Packets), Bits: float64(d.Bits)}
 			if d.To != nil {
 				o.Watched = newPrefixes(d.To).has
 			}
-			u.detector = detect.New(o)
-			w.restore(u, time.Now())
+			e.detector = detect.New(o)
+			w.restore(e, time.Now())
 		}
-		next = append(next, u)
+		w.eyes = append(w.eyes, e)
 	}
-	for _, old := range w.units {
-		if slices.ContainsFunc(next, func(u *unit) bool { return u.Name == old.Name }) {
-			continue
-		}
-		for _, f := range old.floods() {
-			w.end(old, f, time.Now(), incident.Ended, "its detector is gone from the policy")
-		}
-	}
-	w.units = next
+	w.step(ctx, episode.Event{Policy: &episode.Policy{Detects: p.Detects}})
 	return nil
 }
 
@@ -246,20 +207,19 @@ func (w *Watcher) sample(s dataplane.Sampled) {
 	w.passed += float64(s.Weight)
 	f := w.recent.add(s.At, s.Packet, s.Bytes)
 	w.decode(f)
-	for _, u := range w.units {
-		u.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
+	for _, e := range w.eyes {
+		e.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
 	}
-	// Where live rules are to come (back), what they are against passes meanwhile.
-	if !w.inFlood() && (len(w.live) == 0 || w.loaded != "") {
+	if w.floods.Clean() {
 		w.good.add(f)
 	}
 }
 
 // lost notes that live rules are not in force any more. What has passed since they were is not
 // known to be good.
-func (w *Watcher) lost() {
-	w.loaded = ""
-	if len(w.live) > 0 {
+func (w *Watcher) lost(ctx context.Context) {
+	w.step(ctx, episode.Event{Lost: &episode.Lost{}})
+	if len(w.floods.Live()) > 0 {
 		w.good.forget(w.followed)
 	}
 }
@@ -275,37 +235,20 @@ func (w *Watcher) decode(f *frame) {
 	w.link.Decode(whole, &w.packet)
 }
 
-func (w *Watcher) inFlood() bool {
-	return slices.ContainsFunc(w.units, func(u *unit) bool {
-		return u.flood != nil && u.flood.on
-	})
-}
-
-// busy says whether a flood has not ended with all its rules.
-func (w *Watcher) busy() bool {
-	return slices.ContainsFunc(w.units, func(u *unit) bool { return len(u.floods()) > 0 })
-}
-
-// hurried says whether a flood has just begun to pass: asking the kernel about policies can take as
-// long as all that is to be done about it, on processors that are busy with its packets.
-func (w *Watcher) hurried(now time.Time) bool {
-	return slices.ContainsFunc(w.units, func(u *unit) bool {
-		return u.flood != nil && u.flood.on && now.Sub(u.flood.since) < hurry
-	})
-}
-
 // tick ends a bin.
 func (w *Watcher) tick(ctx context.Context, now time.Time) {
 	rising := false
-	for _, u := range w.units {
-		alarms := u.detector.Tick(now)
+	t := &episode.Tick{}
+	for _, e := range w.eyes {
+		alarms := e.detector.Tick(now)
 		if len(alarms) > 0 {
-			w.alarm(u, now, alarms[0])
-		} else if u.flood != nil {
-			u.flood.on = false
+			a := episode.Alarm{Detector: e.Name, Alarm: alarms[0]}
+			a.Before.Packets, a.Before.Bits = e.detector.Usual(now)
+			t.Alarms = append(t.Alarms, a)
 		}
-		rising = rising || len(alarms) > 0 || u.detector.Rising()
+		rising = rising || len(alarms) > 0 || e.detector.Rising()
 	}
+	w.step(ctx, episode.Event{Tick: t})
 	w.aside()
 	each := calmRate
 	if rising {
@@ -320,17 +263,12 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) {
 		}
 		w.rate = each
 	}
-	for _, u := range w.units {
-		if u.flood != nil && !w.working {
-			w.act(ctx, u, now)
-		}
-	}
 }
 
 // aside keeps off the CPUs that a flood comes in on while it passes.
 func (w *Watcher) aside() {
 	var busy unix.CPUSet
-	if w.inFlood() {
+	if w.floods.Passing() {
 		busy = busyOf(w.cpus, runtime.NumCPU())
 	}
 	clear(w.cpus)
@@ -339,9 +277,9 @@ func (w *Watcher) aside() {
 
 // second does what is to be done each second.
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
-	raised := w.inFlood()
-	for _, u := range w.units {
-		raised = raised || u.detector.Raised(now)
+	raised := w.floods.Passing()
+	for _, e := range w.eyes {
+		raised = raised || e.detector.Raised(now)
 	}
 	w.good.tidy(now, raised)
 	if w.Sampled != nil {
@@ -354,19 +292,19 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		w.keepBaselines(now)
 		w.nextKeep = now.Add(keepEvery)
 	}
-	if w.working || w.hurried(now) {
+	if w.floods.Working() || w.floods.Hurried(now) {
 		return nil
 	}
-	if w.busy() || !now.Before(w.nextFollow) {
+	if w.floods.Busy() || !now.Before(w.nextFollow) {
 		if err := w.follow(ctx); err != nil {
 			return err
 		}
 		w.nextFollow = now.Add(followEvery)
 	}
-	w.count(ctx, now)
+	w.count(ctx)
 	w.passed = 0
-	w.change(ctx, now)
-	if !w.working && !w.busy() && !now.Before(w.nextReady) {
+	w.step(ctx, episode.Event{Second: &episode.Second{}})
+	if !w.floods.Working() && !w.floods.Busy() && !now.Before(w.nextReady) {
 		w.ready(ctx, now)
 	}
 	return nil
@@ -406,11 +344,11 @@ func (w *Watcher) follow(ctx context.Context) error {
 		w.followed = now
 		return nil
 	}
-	w.lost()
+	w.lost(ctx)
 	if err := w.read(ctx); err != nil {
 		return err
 	}
-	w.refit()
+	w.refit(ctx)
 	return nil
 }
 

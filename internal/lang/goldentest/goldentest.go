@@ -11,6 +11,9 @@ import (
 
 var update = flag.Bool("update", false, "write goldens anew instead of comparing with them")
 
+// Updating says whether files are written instead of compared.
+func Updating() bool { return *update }
+
 // Compare fails the test unless a file has what was got.
 func Compare(t *testing.T, path string, got []byte) {
 	t.Helper()

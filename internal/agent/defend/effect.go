@@ -1,0 +1,238 @@
+package defend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"levee/internal/agent/episode"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/part"
+	"levee/internal/dataplane"
+)
+
+// answer is what came of an effect that takes longer.
+type answer struct {
+	event episode.Event
+	rules int // in force, where that has changed
+	err   error
+}
+
+// step tells of an event, and does what it asks for.
+func (w *Watcher) step(ctx context.Context, e episode.Event) {
+	now := time.Now()
+	for _, f := range w.floods.Step(now, e) {
+		w.effect(ctx, now, &f)
+	}
+}
+
+func (w *Watcher) effect(ctx context.Context, now time.Time, f *episode.Effect) {
+	switch {
+	case f.Search != nil:
+		w.search(ctx, now, f.Search)
+	case f.Put != nil:
+		w.change(ctx, f.Put)
+	case f.Renew != nil:
+		w.renew(ctx, f.Renew.Lease)
+	case f.Save != nil:
+		wrote(w.files.incidents, w.Incidents.Path(), w.Incidents.Put(*f.Save))
+	case f.Log != "":
+		w.Log("%s: %s", w.Dev, f.Log)
+	case f.Strict != nil:
+		for _, e := range w.eyes {
+			if e.Name == f.Strict.Detector {
+				e.detector.Strict(f.Strict.Until)
+			}
+		}
+	case f.Reset:
+		for _, e := range w.eyes {
+			e.detector.Reset(now)
+		}
+	case f.Forget != nil:
+		w.good.forget(*f.Forget)
+	}
+}
+
+// Packets of a search.
+const (
+	enough   = 1500 // packets of a flood are enough
+	patience = 150 * time.Millisecond
+	fewest   = 60
+)
+
+// search looks for rules, when enough of a flood was seen.
+func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) {
+	a := s.Alarm
+	frames := w.recent.since(s.Since, func(fr *frame) bool {
+		w.decode(fr)
+		return a.Kinds.Is(&w.packet) && (!a.To.IsValid() || a.To.Contains(w.packet.Dst)) &&
+			(!a.From.IsValid() || a.From.Contains(w.packet.Src))
+	})
+	if len(frames) < enough && (now.Sub(s.Since) < patience || len(frames) < fewest) {
+		w.step(ctx, episode.Event{Few: &episode.Few{}})
+		return
+	}
+	j := w.job(s, frames, now)
+	j.step("samples taken")
+	go func() {
+		var found *episode.Found
+		err := part.Try(func() (err error) { found, err = j.run(ctx); return err })
+		if err != nil {
+			found = &episode.Found{Err: err.Error()}
+		}
+		w.answers <- answer{episode.Event{Found: found}, 0, err}
+		j.keep(frames)
+	}()
+}
+
+// change has the kernel judge by other live rules.
+func (w *Watcher) change(ctx context.Context, p *episode.Put) {
+	c := &changer{dev: w.Dev, base: w.base, over: w.state, rules: p.Rules, allowed: w.Allowed,
+		steps: p.Steps}
+	peers := w.Peers
+	go func() {
+		err := part.Try(func() error {
+			if p.Cookie {
+				c.proven = peers.known()
+			}
+			return c.put(ctx)
+		})
+		a := &episode.Applied{Steps: c.steps}
+		if err != nil {
+			a.Err = err.Error()
+		}
+		w.answers <- answer{episode.Event{Applied: a}, len(p.Rules), err}
+	}()
+}
+
+// finish takes what came of a search or of a change.
+func (w *Watcher) finish(ctx context.Context, a answer) {
+	if err := w.sampler.Follow(ctx); err != nil {
+		w.Log("%s: %v", w.Dev, err)
+	}
+	if a.err != nil {
+		w.nextReady = time.Now().Add(readyEvery)
+		w.Log("%s: live rules: %v", w.Dev, a.err)
+	}
+	if a.err != nil || a.event.Applied != nil {
+		w.parts.put(a.err, a.rules)
+	}
+	w.step(ctx, a.event)
+}
+
+// settle waits for what goes on in the kernel, and says what came of it.
+func (w *Watcher) settle(ctx context.Context) error {
+	if !w.floods.Working() {
+		return nil
+	}
+	a := <-w.answers
+	w.finish(ctx, a)
+	return errors.Join(a.err, w.settle(ctx))
+}
+
+// renew keeps live rules for a lease from now on.
+func (w *Watcher) renew(ctx context.Context, lease time.Duration) {
+	err := dataplane.LiveRenew(ctx, w.Dev, lease)
+	if errors.Is(err, dataplane.ErrNotLive) {
+		w.lost(ctx)
+		return
+	}
+	r := &episode.Renewed{}
+	if err != nil {
+		r.Err = err.Error()
+		w.parts.put(fmt.Errorf("renew them: %w", err), 0)
+	}
+	w.step(ctx, episode.Event{Renewed: r})
+}
+
+// count reads what live rules have dropped.
+func (w *Watcher) count(ctx context.Context) {
+	if len(w.floods.Live()) == 0 {
+		return
+	}
+	rules, counts, err := dataplane.LiveOf(ctx, w.Dev)
+	switch {
+	case err != nil:
+		w.Log("%s: count what live rules drop: %v", w.Dev, err)
+	case rules == nil: // somebody else has ended them, or a policy has taken their place
+		w.lost(ctx)
+	default:
+		c := &episode.Counted{Rules: map[string]episode.Count{}, Passed: w.passed}
+		for label, n := range counts {
+			c.Rules[label] = episode.Count{Packets: n.Packets, Bytes: n.Bytes}
+		}
+		w.step(ctx, episode.Event{Counted: c})
+	}
+}
+
+// refit looks whether live rules fit a policy that has come into force. Those that do not are gone.
+func (w *Watcher) refit(ctx context.Context) {
+	now := time.Now()
+	x := &episode.Unfit{Why: map[string]string{}}
+	for _, l := range w.floods.Live() {
+		if l.Rule.State == incident.Loosened {
+			l.Rule.Rule = episode.Tightened(l.Rule.Rule)
+		}
+		p, err := compose(w.base, []episode.Live{l})
+		if err == nil && !fits(w.base, p) {
+			err = errors.New("it does not fit the policy that came into force")
+		}
+		if err == nil {
+			good := w.good.sample(now, w.link, p)
+			if share := harm(p, l.Rule.Label, good); share > byChance(l.Of.Collateral, good) {
+				err = fmt.Errorf("it would drop %.3g %% of good traffic by the policy that "+
+					"came into force", 100*share)
+			}
+		}
+		if err != nil {
+			x.Why[l.Rule.Label] = err.Error()
+		}
+	}
+	w.step(ctx, episode.Event{Unfit: x})
+}
+
+// adopt goes on with what an agent before this one has left.
+func (w *Watcher) adopt(ctx context.Context) {
+	there, _, err := dataplane.LiveOf(ctx, w.Dev)
+	if err != nil {
+		w.Log("%s: look for live rules: %v", w.Dev, err)
+	}
+	a := &episode.Adopt{InKernel: there != nil}
+	if there != nil {
+		a.Texts = there.Rules
+	}
+	for _, i := range w.Incidents.List() {
+		if i.Dev == w.Dev {
+			a.Incidents = append(a.Incidents, i)
+		}
+	}
+	w.step(ctx, episode.Event{Adopt: a})
+	if there == nil {
+		w.refit(ctx)
+	}
+}
+
+// undo takes back what was done about an incident that is not over. It stays undone for an hour.
+func (w *Watcher) undo(ctx context.Context, id string) (bool, error) {
+	_ = w.settle(ctx) // what was wrong with that is told elsewhere
+	if !w.floods.Has(id) {
+		return false, nil
+	}
+	w.step(ctx, episode.Event{Undo: &episode.Command{ID: id}})
+	_ = w.settle(ctx)
+	return true, nil
+}
+
+// apply puts the rules that were proposed for an incident into force.
+func (w *Watcher) apply(ctx context.Context, id string) (bool, error) {
+	_ = w.settle(ctx)
+	if !w.floods.Has(id) {
+		return false, nil
+	}
+	if !w.floods.Waiting(id) {
+		return true, fmt.Errorf("incident %s has no rules that wait to be applied", id)
+	}
+	w.step(ctx, episode.Event{Apply: &episode.Command{ID: id}})
+	return true, w.settle(ctx)
+}

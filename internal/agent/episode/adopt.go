@@ -1,0 +1,95 @@
+package episode
+
+import (
+	"slices"
+	"time"
+
+	"levee/internal/agent/incident"
+	"levee/internal/lang/policy"
+)
+
+const noDetector = "its detector is gone from the policy"
+
+// policy goes on with the detectors of a policy that came into force.
+func (m *Machine) policy(now time.Time, p *Policy) {
+	old := m.units
+	m.units = nil
+	for _, d := range p.Detects {
+		u := &unit{Detect: d}
+		for _, o := range old {
+			if o.Name == d.Name {
+				u.flood, u.over = o.flood, o.over
+			}
+		}
+		m.units = append(m.units, u)
+	}
+	for _, o := range old {
+		if m.unit(o.Name) == nil {
+			for _, f := range slices.Clone(o.floods()) {
+				m.end(o, f, now, noDetector)
+			}
+		}
+	}
+}
+
+// unfit takes back rules that do not fit the policy in force.
+func (m *Machine) unfit(now time.Time, x *Unfit) {
+	m.each(func(_ *unit, f *flood) {
+		for _, r := range f.rules {
+			if why, ok := x.Why[r.Label]; ok && r.IsLive() {
+				f.turn(r, incident.Gone, now, why)
+			}
+		}
+	})
+}
+
+// adopt goes on with what an agent before this one has left: rules that are in force, and those
+// whose lease goes on, though a policy has taken their place since.
+func (m *Machine) adopt(now time.Time, a *Adopt) {
+	for _, i := range a.Incidents {
+		if i.State == incident.Undone {
+			until := now.Add(UndoLasts)
+			if i.Closed != nil {
+				until = i.Closed.Add(UndoLasts)
+			}
+			m.undone = append(m.undone,
+				suppressed{i.Detector, i.Seen.Kind, i.Seen.Destination, until})
+		}
+		if i.Closed == nil {
+			m.goOn(now, i, a)
+		}
+	}
+	if a.InKernel {
+		m.loaded = unknown // what is in force is compared with what should be
+	}
+}
+
+// goOn goes on with an incident.
+func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
+	u := m.unit(i.Detector)
+	f := &flood{Incident: i, last: now,
+		acts: i.Acted != nil || u != nil && u.Mode == policy.Enforce}
+	for k := range i.Rules {
+		r := &rule{Rule: i.Rules[k], detector: i.Detector, active: now}
+		f.rules = append(f.rules, r)
+		f.rounds = max(f.rounds, roundOf(r.Label))
+		here := slices.Contains(a.Texts, r.Rule.Rule) || r.Until != nil && now.Before(*r.Until)
+		switch {
+		case r.IsLive() && here && u != nil:
+			if r.State == incident.Loosened {
+				r.loosened = now
+			}
+			m.live = append(m.live, r)
+		case r.IsLive():
+			f.turn(r, incident.Gone, now, "the agent did not run")
+		}
+	}
+	switch {
+	case u == nil:
+		m.end(&unit{}, f, now, noDetector)
+	case u.flood == nil:
+		u.flood = f
+	default:
+		u.over = append(u.over, f)
+	}
+}

@@ -1,0 +1,212 @@
+package episode
+
+import (
+	"slices"
+	"time"
+
+	"levee/internal/agent/incident"
+)
+
+// found takes what came of a search.
+func (m *Machine) found(now time.Time, r Found) {
+	p := m.pending
+	if p == nil || p.flood == nil {
+		return
+	}
+	m.pending = nil
+	f := p.flood
+	if !m.Has(f.ID) {
+		return
+	}
+	for i := range r.Rules {
+		p.rules = append(p.rules, &rule{Rule: r.Rules[i], detector: f.Detector})
+	}
+	if r.Err == "" && len(p.rules) > 0 && f.acts && f.State == incident.Open {
+		p.found, p.live = &r, append(slices.Clone(m.live), p.rules...)
+		m.put(p, r.Steps)
+		m.save(f) // nobody sees a rule in the kernel without its incident
+		return
+	}
+	m.searched(f, now, &r, r.Err)
+	if len(p.rules) > 0 && f.State == incident.Open {
+		f.rules = append(f.rules, p.rules...)
+		f.become(incident.Proposed)
+		m.save(f)
+		m.do(Effect{Log: "incident " + f.ID + ": " + f.Sentence + "; levee agent apply " + f.ID +
+			" puts them into force"})
+	}
+}
+
+// searched notes that a search is over.
+func (m *Machine) searched(f *flood, now time.Time, r *Found, failed string) {
+	f.rounds++
+	f.Searches, f.Failed, f.dirty = f.Searches+1, failed, true
+	f.retry = now.Add(min(RetryAfter, retrySoon<<f.failed))
+	f.failed = min(f.failed+1, 8)
+	f.Seen.Sources = max(f.Seen.Sources, r.Sources)
+	f.Seen.Forged = f.Seen.Forged || r.Forged
+	for _, n := range r.Notes {
+		f.note("%s", n)
+	}
+	if failed != "" {
+		f.note("%s", failed)
+	}
+	if f.Collateral.Packets == 0 {
+		f.Collateral.Packets = r.Good
+	}
+}
+
+// put asks for a change in the kernel.
+func (m *Machine) put(p *pending, steps []incident.Step) {
+	rules := m.copies(p.live)
+	p.texts = Texts(rules)
+	m.pending = p
+	m.do(Effect{Put: &Put{Rules: rules, Steps: steps,
+		Cookie: slices.ContainsFunc(p.rules, func(r *rule) bool { return r.Action == "cookie" })}})
+}
+
+// applied takes what became of a change.
+func (m *Machine) applied(now time.Time, a *Applied) {
+	p := m.pending
+	if p == nil {
+		return
+	}
+	m.pending = nil
+	if a.Err != "" {
+		m.waits = now.Add(RetryAfter)
+	} else {
+		m.live, m.loaded = p.live, p.texts
+		m.leased(now)
+	}
+	if p.flood == nil {
+		return
+	}
+	u, f := m.find(p.flood.ID)
+	if f == nil { // it ended meanwhile: the next change takes its rules back
+		for _, r := range p.rules {
+			p.flood.turn(r, incident.Gone, now, "the flood is over")
+		}
+		return
+	}
+	if p.found != nil {
+		m.searched(f, now, p.found, a.Err)
+		f.rules = append(f.rules, p.rules...)
+	}
+	if a.Err != "" {
+		if p.found != nil { // they were never in force
+			f.rules = f.rules[:len(f.rules)-len(p.rules)]
+		}
+		return
+	}
+	for _, r := range p.rules {
+		if f.State == incident.Undone {
+			f.turn(r, incident.Gone, now, byCommand)
+		} else {
+			f.turn(r, incident.Live, now, "")
+		}
+	}
+	m.leased(now)
+	if f.Acted == nil {
+		at := now
+		f.Acted = &at
+		if p.found != nil {
+			f.Steps = a.Steps
+		}
+	}
+	f.on, f.retry, f.since, f.failed = false, time.Time{}, now, 0
+	if p.found != nil {
+		m.do(Effect{Strict: &Strict{u.Name, now.Add(u.Quiet)}})
+	} else {
+		f.become(incident.Open)
+		f.acts = true
+	}
+	m.do(Effect{Reset: true})
+	m.save(f)
+	m.log(f)
+}
+
+// leased notes that the kernel keeps live rules for their lease from now on.
+func (m *Machine) leased(now time.Time) {
+	m.renewed = now
+	until := now.Add(LeaseOf(m.copies(m.live)))
+	m.each(func(_ *unit, f *flood) {
+		for _, r := range f.rules {
+			if r.IsLive() {
+				r.Until, f.dirty = &until, true
+			}
+		}
+	})
+}
+
+// kept takes what became of a renewal.
+func (m *Machine) kept(now time.Time, r *Renewed) {
+	switch {
+	case r.Lost:
+		m.loaded = ""
+	case r.Err == "":
+		m.leased(now)
+	}
+	m.saveDirty()
+}
+
+// second loosens, tightens and removes rules, closes incidents, and renews what is in force.
+func (m *Machine) second(now time.Time) {
+	m.each(func(u *unit, f *flood) { m.age(u, f, now) })
+	m.change(now)
+	m.saveDirty()
+}
+
+// change has the kernel judge by the rules that are to be in force.
+func (m *Machine) change(now time.Time) {
+	m.live = slices.DeleteFunc(m.live, func(r *rule) bool {
+		return !r.IsLive() || m.unit(r.detector) == nil
+	})
+	if m.pending != nil {
+		return
+	}
+	rules := m.copies(m.live)
+	lease := LeaseOf(rules)
+	switch {
+	case Texts(rules) != m.loaded && !now.Before(m.waits):
+		m.put(&pending{live: slices.Clone(m.live)}, nil)
+	case len(rules) > 0 && m.loaded != "" && now.Sub(m.renewed) > lease/4:
+		m.do(Effect{Renew: &Renew{lease}})
+	}
+}
+
+const byCommand = "taken back by a command"
+
+// undo takes back what was done about an incident that is not over. It stays undone for an hour.
+func (m *Machine) undo(now time.Time, id string) {
+	u, f := m.find(id)
+	if f == nil {
+		return
+	}
+	f.become(incident.Undone)
+	f.goes(now, byCommand)
+	for _, kind := range []string{f.Seen.Kind, f.alarm.Kind.String()} {
+		for _, to := range []string{f.Seen.Destination, prefixText(f.alarm.To)} {
+			m.undone = append(m.undone, suppressed{u.Name, kind, to, now.Add(UndoLasts)})
+		}
+	}
+	m.waits = time.Time{}
+	m.change(now)
+	m.save(f)
+}
+
+// apply puts the rules that were proposed for an incident into force.
+func (m *Machine) apply(id string) {
+	_, f := m.find(id)
+	if f == nil || m.pending != nil {
+		return
+	}
+	p := &pending{flood: f, live: slices.Clone(m.live)}
+	for _, r := range f.rules {
+		if r.State == incident.Waiting {
+			p.rules, p.live = append(p.rules, r), append(p.live, r)
+		}
+	}
+	if len(p.rules) > 0 {
+		m.put(p, nil)
+	}
+}

@@ -1,0 +1,143 @@
+package episode
+
+import (
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/lang/policy"
+)
+
+// Event is something that has happened. Exactly one member is set.
+type Event struct {
+	Policy  *Policy  `json:"policy,omitempty"`
+	Unfit   *Unfit   `json:"unfit,omitempty"`
+	Adopt   *Adopt   `json:"adopt,omitempty"`
+	Tick    *Tick    `json:"tick,omitempty"`
+	Few     *Few     `json:"few,omitempty"`
+	Found   *Found   `json:"found,omitempty"`
+	Applied *Applied `json:"applied,omitempty"`
+	Counted *Counted `json:"counted,omitempty"`
+	Second  *Second  `json:"second,omitempty"`
+	Lost    *Lost    `json:"lost,omitempty"`
+	Renewed *Renewed `json:"renewed,omitempty"`
+	Undo    *Command `json:"undo,omitempty"`
+	Apply   *Command `json:"apply,omitempty"`
+}
+
+// Policy is that these detectors are in force.
+type Policy struct{ Detects []*policy.Detect }
+
+// Unfit says why rules do not fit the policy in force, by their labels.
+type Unfit struct{ Why map[string]string }
+
+// Adopt is what an agent before this one has left: incidents of the interface, the newest first,
+// and the texts of live rules in the kernel. Without any in the kernel, InKernel is false.
+type Adopt struct {
+	Incidents []incident.Incident
+	InKernel  bool
+	Texts     []string
+}
+
+// Tick ends a bin of the detectors.
+type Tick struct{ Alarms []Alarm }
+
+// Alarm is that of a detector. Those that a tick does not name see nothing.
+type Alarm struct {
+	Detector string
+	detect.Alarm
+	Before incident.Rate // what is usual of everything
+}
+
+// Few is that a search has too few packets to begin.
+type Few struct{}
+
+// Found is what came of a search.
+type Found struct {
+	Rules   []incident.Rule
+	Good    int // packets of good traffic that the rules were measured on
+	Sources int
+	Forged  bool
+	Notes   []string
+	Steps   []incident.Step
+	Err     string
+}
+
+// Applied is what came of a change in the kernel.
+type Applied struct {
+	Steps []incident.Step // with those that the change was given
+	Err   string
+}
+
+// Counted are the packets and bytes that each live rule has decided, by its label.
+type Counted struct {
+	Rules  map[string]Count
+	Passed float64 // packets that passed the policy since the count before
+}
+
+// Count is of a rule.
+type Count struct{ Packets, Bytes uint64 }
+
+// Second is that a second has passed.
+type Second struct{}
+
+// Lost is that live rules are not in force any more.
+type Lost struct{}
+
+// Renewed is what came of renewing them.
+type Renewed struct {
+	Lost bool
+	Err  string
+}
+
+// Command is one about an incident.
+type Command struct{ ID string }
+
+// Effect is something to do. Exactly one member is set.
+type Effect struct {
+	Search *Search            `json:"search,omitempty"`
+	Put    *Put               `json:"put,omitempty"`
+	Renew  *Renew             `json:"renew,omitempty"`
+	Save   *incident.Incident `json:"save,omitempty"`
+	Log    string             `json:"log,omitempty"`
+	Strict *Strict            `json:"strict,omitempty"`
+	Reset  bool               `json:"reset,omitempty"`
+	Forget *time.Time         `json:"forget,omitempty"`
+}
+
+// Search is to look for rules against a flood, in the packets since a time. Found or Few answers.
+type Search struct {
+	ID    string
+	Of    *policy.Detect
+	Alarm detect.Alarm
+	Since time.Time
+	Round int
+	Acts  bool    // what is found comes into force
+	Peak  float64 // packets a second that passed of it, at most
+	Live  []Live  // rules in force
+	// Tried are actions in force that have not stopped it, the first of Answers first.
+	Tried []string
+}
+
+// Put is to have the kernel judge by the policy with these rules in it, and no others. Applied
+// answers.
+type Put struct {
+	Rules  []Live
+	Cookie bool            // one of them is a new cookie: who is known need not be asked
+	Steps  []incident.Step // of the search
+}
+
+// Renew is to keep live rules for a lease from now on. Renewed answers.
+type Renew struct{ Lease time.Duration }
+
+// Strict is that a detector takes less for too much until a time.
+type Strict struct {
+	Detector string
+	Until    time.Time
+}
+
+// Live is a rule that is to be in force, with the detector that it is of. It is a copy.
+type Live struct {
+	Rule incident.Rule
+	Of   *policy.Detect
+}

@@ -1,0 +1,174 @@
+package episode
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+)
+
+// flood is an incident that goes on.
+type flood struct {
+	incident.Incident
+	rules  []*rule      // those of the incident
+	alarm  detect.Alarm // the last
+	last   time.Time    // it was seen
+	on     bool         // it passes, at this moment
+	rounds int          // of searches
+	failed int          // times that nothing was found, since a rule was
+	retry  time.Time    // nothing is searched before
+	since  time.Time    // packets before have been looked at
+	dirty  bool         // the file lacks something
+	acts   bool         // rules are put into force: by its mode, or by a command
+}
+
+// rule is one of a flood, with what is known of it besides what its incident says.
+type rule struct {
+	incident.Rule
+	detector string
+	last     Count
+	peak     float64   // packets a second
+	active   time.Time // it dropped what a flood is
+	loosened time.Time
+	dropped  float64 // packets while it was quiet, not loosened
+	all      float64 // and all that came then
+}
+
+// become is the one place where a flood's state changes.
+func (f *flood) become(state string) { f.State, f.dirty = state, true }
+
+// turn is the one place where the state of a rule changes.
+func (f *flood) turn(r *rule, state string, now time.Time, why string) {
+	at := now
+	switch state {
+	case incident.Live:
+		if r.State == incident.Loosened {
+			r.Rule.Rule, r.Loosened = Tightened(r.Rule.Rule), nil
+		} else {
+			r.Since, r.active = &at, now
+		}
+	case incident.Loosened:
+		r.Rule.Rule, r.loosened, r.Loosened = Loosened(r.Rule.Rule, f.harmless()), now, &at
+	case incident.Gone:
+		r.Gone, r.Why, r.Until = &at, why, nil
+	}
+	r.State, f.dirty = state, true
+}
+
+// goes takes all rules back that are in force, or wait to be.
+func (f *flood) goes(now time.Time, why string) {
+	for _, r := range f.rules {
+		if r.IsLive() || r.State == incident.Waiting && f.State == incident.Undone {
+			f.turn(r, incident.Gone, now, why)
+		}
+	}
+}
+
+// live is how many rules of a flood are in force.
+func (f *flood) live() (n int) {
+	for _, r := range f.rules {
+		if r.IsLive() {
+			n++
+		}
+	}
+	return n
+}
+
+// tried are the actions of rules in force.
+func (f *flood) tried() (out []string) {
+	for _, r := range f.rules {
+		if r.IsLive() && !slices.Contains(out, r.Action) {
+			out = append(out, r.Action)
+		}
+	}
+	return out
+}
+
+// another says whether an alarm is of another flood.
+func (f *flood) another(a *detect.Alarm) bool {
+	return f.Ended != nil && f.Seen.Kind != a.Kind.String()
+}
+
+func (f *flood) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(f.Notes, text) {
+		f.Notes = append(f.Notes, text)
+		f.dirty = true
+	}
+}
+
+// save has the incident kept as it is now.
+func (m *Machine) save(f *flood) {
+	f.dirty = false
+	f.Incident.Rules = []incident.Rule{}
+	c := incident.Collateral{Packets: f.Collateral.Packets}
+	measured := false
+	var sum float64
+	for _, r := range f.rules {
+		f.Incident.Rules = append(f.Incident.Rules, r.Rule)
+		c.Predicted += r.Predicted
+		c.AtMost = max(c.AtMost, r.AtMost)
+		if r.Measured != nil {
+			measured, sum = true, sum+*r.Measured
+		}
+	}
+	if c.AtMost = max(c.AtMost, c.Predicted); measured {
+		c.Measured = &sum
+	}
+	f.Collateral = c
+	f.Tell()
+	kept := f.Incident
+	kept.Notes, kept.Steps = slices.Clone(f.Notes), slices.Clone(f.Steps)
+	m.do(Effect{Save: &kept})
+}
+
+func (m *Machine) saveDirty() {
+	m.each(func(_ *unit, f *flood) {
+		if f.dirty {
+			m.save(f)
+		}
+	})
+}
+
+// end closes an incident.
+func (m *Machine) end(u *unit, f *flood, now time.Time, why string) {
+	f.goes(now, why)
+	if f.State == incident.Open || f.State == incident.Proposed {
+		f.become(incident.Ended)
+	}
+	at := now
+	f.Closed = &at
+	if f.Ended == nil {
+		last := f.last
+		f.Ended = &last
+	}
+	m.save(f)
+	m.log(f)
+	u.forget(f)
+}
+
+// Label is that of the n-th rule that a search of an incident finds.
+func Label(id string, round, n int) string {
+	return fmt.Sprintf("flood-%s-%d", id, (round-1)*(EachRound+1)+n+1)
+}
+
+// EachRound is how many rules a search finds, without one that takes their place.
+const EachRound = 4
+
+// roundOf is the search that a label is of, 0 for none.
+func roundOf(label string) int {
+	n, _ := strconv.Atoi(label[strings.LastIndex(label, "-")+1:]) // 0
+	return (n + EachRound) / (EachRound + 1)
+}
+
+func prefixText(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return p.String()
+}

@@ -1,0 +1,299 @@
+package episode
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
+	"levee/internal/lang/policy"
+)
+
+// Machine is the floods of one interface. It is for one goroutine.
+type Machine struct {
+	dev     string
+	next    func() string // the ID of a new incident
+	units   []*unit
+	live    []*rule  // that are to be in force, in the order of the policy
+	loaded  string   // texts of those in the kernel; "?": others
+	pending *pending // what was asked for, and is not answered
+	undone  []suppressed
+	waits   time.Time // for another try to change what is in force
+	renewed time.Time
+	out     []Effect
+}
+
+// unit is a detector with the floods that it sees.
+type unit struct {
+	*policy.Detect
+	flood *flood
+	over  []*flood // whose rules are in force still
+}
+
+// pending is what the machine waits for.
+type pending struct {
+	flood *flood // nil: rules were changed
+	found *Found // nil: it is a search, or no rules are new
+	rules []*rule
+	live  []*rule // when it is in force
+	texts string
+}
+
+// suppressed is what somebody has taken back, and that nothing is done about for a time.
+type suppressed struct {
+	detector, kind, to string
+	until              time.Time
+}
+
+// Times of floods.
+const (
+	UndoLasts  = time.Hour // what was undone stays undone
+	RetryAfter = 2 * time.Second
+	retrySoon  = 250 * time.Millisecond // the first time
+	hurry      = 2 * time.Second
+	mostLive   = 16 // rules of a flood
+	unknown    = "?"
+)
+
+// New is a machine that knows of nothing. next gives the ID of a new incident.
+func New(dev string, next func() string) *Machine { return &Machine{dev: dev, next: next} }
+
+// Step takes an event, and says what is to be done now. The machine keeps nothing of the event.
+func (m *Machine) Step(now time.Time, e Event) []Effect {
+	m.out = nil
+	switch {
+	case e.Policy != nil:
+		m.policy(now, e.Policy)
+	case e.Unfit != nil:
+		m.unfit(now, e.Unfit)
+	case e.Adopt != nil:
+		m.adopt(now, e.Adopt)
+	case e.Tick != nil:
+		m.tick(now, e.Tick)
+	case e.Few != nil:
+		m.pending = nil
+	case e.Found != nil:
+		m.found(now, *e.Found)
+	case e.Applied != nil:
+		m.applied(now, e.Applied)
+	case e.Counted != nil:
+		m.count(now, e.Counted)
+	case e.Second != nil:
+		m.second(now)
+	case e.Lost != nil:
+		m.loaded = ""
+	case e.Renewed != nil:
+		m.kept(now, e.Renewed)
+	case e.Undo != nil:
+		m.undo(now, e.Undo.ID)
+	case e.Apply != nil:
+		m.apply(e.Apply.ID)
+	}
+	return m.out
+}
+
+func (m *Machine) do(e Effect) { m.out = append(m.out, e) }
+
+func (m *Machine) log(f *flood) {
+	m.do(Effect{Log: fmt.Sprintf("incident %s: %s", f.ID, f.Sentence)})
+}
+
+// floods are those of a unit that have not ended with all their rules.
+func (u *unit) floods() []*flood {
+	if u.flood == nil {
+		return u.over
+	}
+	return append(slices.Clip(u.over), u.flood)
+}
+
+// forget lets go of a flood.
+func (u *unit) forget(f *flood) {
+	if u.flood == f {
+		u.flood = nil
+	}
+	u.over = slices.DeleteFunc(u.over, func(o *flood) bool { return o == f })
+}
+
+// each calls a function for all floods. It may end them.
+func (m *Machine) each(do func(*unit, *flood)) {
+	for _, u := range m.units {
+		for _, f := range slices.Clone(u.floods()) {
+			do(u, f)
+		}
+	}
+}
+
+func (m *Machine) unit(name string) *unit {
+	for _, u := range m.units {
+		if u.Name == name {
+			return u
+		}
+	}
+	return nil
+}
+
+// find is the flood of an incident that has not ended with all its rules.
+func (m *Machine) find(id string) (*unit, *flood) {
+	for _, u := range m.units {
+		for _, f := range u.floods() {
+			if f.ID == id {
+				return u, f
+			}
+		}
+	}
+	return nil, nil
+}
+
+// Has says whether an incident is not over.
+func (m *Machine) Has(id string) bool {
+	_, f := m.find(id)
+	return f != nil
+}
+
+// Waiting says whether an incident has rules that wait to be applied.
+func (m *Machine) Waiting(id string) bool {
+	_, f := m.find(id)
+	return f != nil && slices.ContainsFunc(f.rules, func(r *rule) bool {
+		return r.State == incident.Waiting
+	})
+}
+
+// Working says whether an effect is not answered.
+func (m *Machine) Working() bool { return m.pending != nil }
+
+// Busy says whether a flood has not ended with all its rules.
+func (m *Machine) Busy() bool {
+	return slices.ContainsFunc(m.units, func(u *unit) bool { return len(u.floods()) > 0 })
+}
+
+// Passing says whether a flood passes, at this moment.
+func (m *Machine) Passing() bool {
+	return slices.ContainsFunc(m.units, func(u *unit) bool { return u.flood != nil && u.flood.on })
+}
+
+// Hurried says whether a flood has just begun to pass: asking the kernel about policies can take as
+// long as all that is to be done about it, on processors that are busy with its packets.
+func (m *Machine) Hurried(now time.Time) bool {
+	return slices.ContainsFunc(m.units, func(u *unit) bool {
+		return u.flood != nil && u.flood.on && now.Sub(u.flood.since) < hurry
+	})
+}
+
+// Clean says whether what passes may be good: no flood does, and where live rules are to come
+// (back), what they are against passes meanwhile.
+func (m *Machine) Clean() bool {
+	return !m.Passing() && (len(m.live) == 0 || m.loaded != "")
+}
+
+// Live are the rules that are to be in force.
+func (m *Machine) Live() []Live { return m.copies(m.live) }
+
+// copies are rules with their detectors. A detector that is gone has none.
+func (m *Machine) copies(rules []*rule) (out []Live) {
+	for _, r := range rules {
+		if u := m.unit(r.detector); u != nil && r.IsLive() || u != nil && r.State == incident.Waiting {
+			out = append(out, Live{r.Rule, u.Detect})
+		}
+	}
+	return out
+}
+
+// tick takes the alarms of a bin, and begins a search.
+func (m *Machine) tick(now time.Time, t *Tick) {
+	for _, u := range m.units {
+		at := slices.IndexFunc(t.Alarms, func(a Alarm) bool { return a.Detector == u.Name })
+		if at >= 0 {
+			m.alarm(u, now, &t.Alarms[at])
+		} else if u.flood != nil {
+			u.flood.on = false
+		}
+	}
+	for _, u := range m.units {
+		if u.flood != nil && m.pending == nil {
+			m.act(u, now)
+		}
+	}
+}
+
+// alarm is told of what is too much.
+func (m *Machine) alarm(u *unit, now time.Time, a *Alarm) {
+	f := u.flood
+	if f != nil && f.another(&a.Alarm) {
+		u.over, f = append(u.over, f), nil
+	}
+	if f == nil {
+		f = m.begin(u, now, a)
+	}
+	if f.failed > 0 && f.alarm.Kind != a.Kind { // it is another pattern
+		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
+	}
+	f.alarm, f.last = a.Alarm, now
+	if !f.on {
+		f.on, f.since = true, a.Since
+		since := a.Since
+		m.do(Effect{Forget: &since})
+	}
+	f.Ended = nil
+	f.Seen.Peak = max(f.Seen.Peak, a.Packets)
+	f.dirty = true
+}
+
+// begin opens an incident.
+func (m *Machine) begin(u *unit, now time.Time, a *Alarm) *flood {
+	f := &flood{acts: u.Mode == policy.Enforce}
+	f.Incident = incident.Incident{ID: m.next(), Detector: u.Name, Dev: m.dev,
+		Mode: u.Mode.String(), Began: a.Since, Detected: now, Before: a.Before,
+		Seen: incident.Seen{Kind: a.Kind.String(), Destination: prefixText(a.To),
+			Source: prefixText(a.From), Packets: a.Packets, Bits: a.Bits, Peak: a.Packets,
+			Rate: a.Rate, Threshold: a.Threshold, Usual: a.Usual, Learned: a.Learned}}
+	f.become(incident.Open)
+	if u.Mode == policy.Observe {
+		f.become(incident.Observed)
+	}
+	u.flood = f
+	return f
+}
+
+// act begins a search for rules against a flood that passes.
+func (m *Machine) act(u *unit, now time.Time) {
+	f := u.flood
+	if !f.on || now.Before(f.retry) || u.Mode == policy.Observe || f.State == incident.Undone ||
+		f.State == incident.Proposed {
+		return
+	}
+	if m.isUndone(u, f.alarm, now) {
+		f.become(incident.Undone)
+		f.note("what was taken back for this kind of flood stays so until %s",
+			m.undoneUntil(u, f.alarm).Format(time.TimeOnly))
+		return
+	}
+	if f.live() >= mostLive {
+		f.retry = now.Add(RetryAfter)
+		f.note("%d rules are in force, and more of it passes", mostLive)
+		return
+	}
+	m.pending = &pending{flood: f}
+	m.do(Effect{Search: &Search{ID: f.ID, Of: u.Detect, Alarm: f.alarm, Since: f.since,
+		Round: f.rounds + 1, Acts: f.acts, Peak: f.Seen.Peak, Live: m.copies(m.live),
+		Tried: f.tried()}})
+}
+
+// isUndone says whether somebody has taken back what was done about such a flood.
+func (m *Machine) isUndone(u *unit, a detect.Alarm, now time.Time) bool {
+	m.undone = slices.DeleteFunc(m.undone, func(s suppressed) bool { return now.After(s.until) })
+	return !m.undoneUntil(u, a).IsZero()
+}
+
+func (m *Machine) undoneUntil(u *unit, a detect.Alarm) (until time.Time) {
+	for _, s := range m.undone {
+		if s.detector == u.Name && s.kind == a.Kind.String() && s.to == prefixText(a.To) {
+			until = s.until
+		}
+	}
+	return until
+}
+
+// isBits says whether a flood is of bits.
+func (f *flood) isBits() bool { return f.Seen.Kind == kind.Bits.String() }

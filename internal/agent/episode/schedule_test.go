@@ -1,0 +1,301 @@
+package episode
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
+	"levee/internal/lang/policy"
+)
+
+var schedules = flag.Int("schedules", 2000, "random schedules of floods")
+
+// world is all that a machine has to do with, at random.
+type world struct {
+	*rand.Rand
+	m       *Machine
+	last    int                          // ID that was given last
+	store   map[string]incident.Incident // the file
+	kernel  []Live                       // rules in force
+	until   time.Time                    // of their lease
+	counts  map[string]Count
+	answers []answer
+	detects []*policy.Detect
+	rate    float64 // packets of the flood in a second
+	kind    kind.Kind
+	calm    bool                 // nothing goes wrong any more
+	undone  map[string]time.Time // by incident
+	gone    map[string]bool      // rules, by their label
+	told    func(Event)
+	wrong   []string
+}
+
+type answer struct {
+	at    time.Time
+	event Event
+}
+
+func newWorld(seed uint64, told func(Event)) *world {
+	w := &world{Rand: rand.New(rand.NewPCG(seed, 38)), store: map[string]incident.Incident{},
+		counts: map[string]Count{}, undone: map[string]time.Time{}, gone: map[string]bool{},
+		told: told}
+	w.begin()
+	return w
+}
+
+// statement is a detector.
+func statement(name string, mode policy.DetectMode) *policy.Detect {
+	return &policy.Detect{Name: name, Mode: mode, Collateral: 1e-3, Lease: 10 * time.Second,
+		Quiet: 6 * time.Second}
+}
+
+// begin is an agent that begins: with what is in the file and in the kernel.
+func (w *world) begin() {
+	w.answers = nil
+	w.told(Event{})
+	w.m = New("eth0", func() string { w.last++; return strconv.Itoa(w.last) })
+	w.policies()
+	a := &Adopt{InKernel: len(w.kernel) > 0}
+	for _, l := range w.kernel {
+		a.Texts = append(a.Texts, l.Rule.Rule)
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.store)) {
+		a.Incidents = append(a.Incidents, w.store[id])
+	}
+	w.step(Event{Adopt: a})
+}
+
+// policies puts a policy in the place of the one in force.
+func (w *world) policies() {
+	modes := []policy.DetectMode{policy.Enforce, policy.Enforce, policy.Propose, policy.Observe}
+	w.detects = []*policy.Detect{statement("a", modes[w.IntN(4)])}
+	if w.IntN(2) == 0 {
+		w.detects = append(w.detects, statement("b", policy.Enforce))
+	}
+	w.step(Event{Policy: &Policy{w.detects}})
+}
+
+func (w *world) step(e Event) {
+	w.told(e)
+	for _, f := range w.m.Step(time.Now(), e) {
+		w.effect(&f)
+	}
+	w.check()
+}
+
+func (w *world) later(most time.Duration, e Event) {
+	w.answers = append(w.answers, answer{time.Now().Add(time.Duration(w.Int64N(int64(most)))), e})
+}
+
+func (w *world) fails() bool { return !w.calm && w.IntN(8) == 0 }
+
+func (w *world) effect(f *Effect) {
+	switch {
+	case f.Search != nil:
+		w.search(f.Search)
+	case f.Put != nil:
+		if w.fails() {
+			w.later(time.Second, Event{Applied: &Applied{Err: "the kernel refused"}})
+			return
+		}
+		w.kernel, w.until = f.Put.Rules, time.Now().Add(LeaseOf(f.Put.Rules))
+		w.later(time.Second, Event{Applied: &Applied{}})
+	case f.Renew != nil:
+		switch {
+		case w.fails():
+			w.step(Event{Renewed: &Renewed{Err: "the kernel refused"}})
+		case len(w.kernel) == 0:
+			w.step(Event{Renewed: &Renewed{Lost: true}})
+		default:
+			w.until = time.Now().Add(f.Renew.Lease)
+			w.step(Event{Renewed: &Renewed{}})
+		}
+	case f.Save != nil:
+		w.save(f.Save)
+	}
+}
+
+func (w *world) search(s *Search) {
+	for id, at := range w.undone {
+		i := w.store[id]
+		if i.Detector == s.Of.Name && i.Seen.Kind == s.Alarm.Kind.String() &&
+			time.Since(at) < UndoLasts {
+			w.wrongf("a search against what was undone as %s", id)
+		}
+	}
+	r := &Found{Good: 1000, Sources: 7}
+	switch w.IntN(6) {
+	case 0:
+		w.step(Event{Few: &Few{}})
+		return
+	case 1:
+		r.Err = "no memory"
+	case 2:
+	default:
+		for n := range 1 + w.IntN(EachRound) {
+			label := Label(s.ID, s.Round, n)
+			r.Rules = append(r.Rules, incident.Rule{Rule: `drop udp as "` + label + `"`,
+				Label: label, Action: "drop", State: incident.Waiting})
+		}
+	}
+	w.later(time.Second, Event{Found: r})
+}
+
+func (w *world) save(i *incident.Incident) {
+	for _, r := range i.Rules {
+		if w.gone[r.Label] && r.IsLive() {
+			w.wrongf("rule %s is back", r.Label)
+		}
+		w.gone[r.Label] = r.State == incident.Gone
+	}
+	w.store[i.ID] = *i
+}
+
+func (w *world) wrongf(format string, args ...any) {
+	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+}
+
+// check holds what must be so at each moment.
+func (w *world) check() {
+	for _, l := range w.kernel {
+		id := strings.Split(l.Rule.Label, "-")[1]
+		i, ok := w.store[id]
+		if !ok {
+			w.wrongf("rule %s is in force without an incident", l.Rule.Label)
+		}
+		if i.Mode == policy.Observe.String() {
+			w.wrongf("rule %s is in force where one observes", l.Rule.Label)
+		}
+		if at, ok := w.undone[id]; ok && w.calm && time.Since(at) > 15*time.Second {
+			w.wrongf("rule %s is in force, and was undone", l.Rule.Label)
+		}
+	}
+}
+
+// bin is a quarter of a second.
+func (w *world) bin(n int) {
+	time.Sleep(time.Second / 4)
+	now := time.Now()
+	if now.After(w.until) {
+		w.kernel = nil // the lease
+	}
+	for i := 0; i < len(w.answers); i++ {
+		if a := w.answers[i]; !a.at.After(now) {
+			w.answers = slices.Delete(w.answers, i, i+1)
+			w.step(a.event)
+			i = -1
+		}
+	}
+	t := &Tick{}
+	if w.rate > 0 && (len(w.kernel) == 0 || w.IntN(4) == 0) {
+		for _, d := range w.detects {
+			t.Alarms = append(t.Alarms, Alarm{Detector: d.Name, Alarm: detect.Alarm{Kind: w.kind,
+				Rate: w.rate, Threshold: 10_000, Packets: w.rate, Since: now, Learned: true}})
+		}
+	}
+	w.step(Event{Tick: t})
+	if n%4 > 0 {
+		return
+	}
+	if len(w.m.Live()) > 0 {
+		w.count()
+	}
+	w.step(Event{Second: &Second{}})
+}
+
+func (w *world) count() {
+	if len(w.kernel) == 0 {
+		w.step(Event{Lost: &Lost{}})
+		return
+	}
+	c := &Counted{Rules: map[string]Count{}, Passed: 100}
+	for _, l := range w.kernel {
+		n := w.counts[l.Rule.Label]
+		n.Packets += uint64(w.rate)
+		w.counts[l.Rule.Label], c.Rules[l.Rule.Label] = n, n
+	}
+	w.step(Event{Counted: c})
+}
+
+// happens is something at random.
+func (w *world) happens() {
+	switch w.IntN(40) {
+	case 0, 1:
+		w.rate = 0
+	case 2, 3, 4:
+		w.rate, w.kind = 1e5, []kind.Kind{kind.UDP, kind.SYN}[w.IntN(2)]
+	case 5: // another policy, which takes the place of live rules
+		w.kernel = nil
+		w.step(Event{Lost: &Lost{}})
+		w.policies()
+		x := &Unfit{Why: map[string]string{}}
+		for _, l := range w.m.Live() {
+			if w.IntN(2) == 0 {
+				x.Why[l.Rule.Label] = "it could never match"
+			}
+		}
+		w.step(Event{Unfit: x})
+	case 6:
+		w.begin()
+	case 7, 8:
+		for _, id := range slices.Sorted(maps.Keys(w.store)) {
+			if w.m.Has(id) && !w.m.Working() && w.undone[id].IsZero() {
+				w.undone[id] = time.Now()
+				w.step(Event{Undo: &Command{id}})
+				return
+			}
+		}
+	case 9, 10:
+		for _, id := range slices.Sorted(maps.Keys(w.store)) {
+			if w.m.Waiting(id) {
+				w.step(Event{Apply: &Command{id}})
+			}
+		}
+	case 11:
+		w.kernel = nil // somebody took them down
+	}
+}
+
+// run is half a minute at random, and a time of quiet.
+func (w *world) run() {
+	for n := range 4 * 30 {
+		w.bin(n)
+		w.happens()
+	}
+	w.rate, w.calm = 0, true
+	for n := range 4 * 30 {
+		w.bin(n)
+	}
+	if len(w.kernel) > 0 {
+		w.wrongf("%d rules are in force after a time of quiet", len(w.kernel))
+	}
+	for id, i := range w.store {
+		if i.Closed == nil {
+			w.wrongf("incident %s is open after a time of quiet: %+v", id, i)
+		}
+	}
+}
+
+// TestAnyScheduleOfFloodsKeepsThePromises: no rule without an incident, all gone after a time of
+// quiet, what was undone stays undone, and what is gone never comes back, whatever the kernel
+// refuses, when agents begin and policies change.
+func TestAnyScheduleOfFloodsKeepsThePromises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(*schedules) {
+			w := newWorld(seed, func(Event) {})
+			if w.run(); len(w.wrong) > 0 {
+				t.Fatalf("schedule %d: %s", seed, w.wrong[0])
+			}
+		}
+	})
+}

@@ -1,0 +1,40 @@
+package episode
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Loosened is a limit in the place of a drop, and Tightened the drop again.
+func Loosened(text string, rate float64) string {
+	body, label, _ := strings.Cut(text, ` as "`)
+	return fmt.Sprintf(`limit%s rate %d/s as "%s`, strings.TrimPrefix(body, "drop"),
+		int(max(1, rate)), label)
+}
+
+// Tightened is the drop that Loosened made a limit of.
+func Tightened(text string) string {
+	body, label, _ := strings.Cut(text, ` as "`)
+	if at := strings.LastIndex(body, " rate "); at >= 0 {
+		body = body[:at]
+	}
+	return "drop" + strings.TrimPrefix(body, "limit") + ` as "` + label
+}
+
+// Texts are the texts of rules, a line each.
+func Texts(rules []Live) string {
+	var texts []string
+	for _, l := range rules {
+		texts = append(texts, l.Rule.Rule)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// LeaseOf is the longest lease of rules.
+func LeaseOf(rules []Live) (lease time.Duration) {
+	for _, l := range rules {
+		lease = max(lease, l.Of.Lease)
+	}
+	return lease
+}
