@@ -7,7 +7,6 @@ import (
 
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
-	"levee/internal/agent/kind"
 	"levee/internal/lang/policy"
 )
 
@@ -294,6 +293,3 @@ func (m *Machine) undoneUntil(u *unit, a detect.Alarm) (until time.Time) {
 	}
 	return until
 }
-
-// isBits says whether a flood is of bits.
-func (f *flood) isBits() bool { return f.Seen.Kind == kind.Bits.String() }
