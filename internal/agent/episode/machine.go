@@ -192,7 +192,8 @@ func (m *Machine) Live() []Live { return m.copies(m.live) }
 // copies are rules with their detectors. A detector that is gone has none.
 func (m *Machine) copies(rules []*rule) (out []Live) {
 	for _, r := range rules {
-		if u := m.unit(r.detector); u != nil && r.IsLive() || u != nil && r.State == incident.Waiting {
+		u := m.unit(r.detector)
+		if u != nil && (r.IsLive() || r.State == incident.Waiting) {
 			out = append(out, Live{r.Rule, u.Detect})
 		}
 	}
