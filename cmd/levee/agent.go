@@ -23,6 +23,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 	"levee/internal/host/access"
+	"levee/internal/host/local"
 	"levee/internal/host/session"
 	"levee/internal/lang/policy"
 )
@@ -247,16 +248,18 @@ func insteadOn(ctx context.Context, dev string) error {
 	return part.Do(err, "mend what it says, then levee up "+shown.Path+" --dev "+dev)
 }
 
-// others are the addresses of this machine, and those from which somebody has logged in.
-func (p *agentPolicies) others(context.Context) (map[netip.Addr]string, error) {
-	out := map[netip.Addr]string{}
-	self, err := dataplane.SelfAddresses()
-	for _, a := range self {
-		out[a] = "an address of this machine"
+// others are the destinations of this machine, and the addresses from which somebody has logged in.
+func (p *agentPolicies) others(context.Context) (map[netip.Prefix]string, error) {
+	out := map[netip.Prefix]string{}
+	self, err := local.Prefixes()
+	for _, to := range self {
+		if to.Bits() > 0 { // a route for everybody, as of a proxy, keeps nobody
+			out[to] = "an address of this machine"
+		}
 	}
 	in, lerr := session.LoggedIn()
 	for a, what := range in {
-		out[a] = what + " comes from there"
+		out[netip.PrefixFrom(a, a.BitLen())] = what + " comes from there"
 	}
 	return out, errors.Join(err, lerr)
 }

@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
+	"levee/internal/host/local"
 	"levee/internal/host/session"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -104,13 +104,12 @@ func (e *env) entries(dev string, p *policy.Policy) (guard.Entries, error) {
 			continue
 		}
 		if s.Self {
-			self, err := dataplane.SelfAddresses()
+			self, err := local.Prefixes()
 			if err != nil {
 				return out, err
 			}
-			for _, a := range self {
-				out[s.Name] = append(out[s.Name],
-					policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())})
+			for _, p := range self {
+				out[s.Name] = append(out[s.Name], policy.Element{Prefix: p})
 			}
 			continue
 		}

@@ -32,7 +32,7 @@ func (e *env) keep(b *bringing) error {
 			e.sayf("%s has come and does not have the policy: %v", dev, err)
 		},
 		Unlike: func(dev string, err error) {
-			e.sayf("the addresses of this machine are not those of `self` on %s: %v", dev, err)
+			e.sayf("what is delivered to this machine is not what `self` on %s holds: %v", dev, err)
 		},
 		Past: func(j dataplane.Judged, now *dataplane.Report, err error) {
 			e.tellPast(j, now, err)

@@ -47,8 +47,8 @@ type Options struct {
 	// Instead, if there is one, is an error while something else is in force on an interface than
 	// the policy that should be; it knows once Policies has been asked.
 	Instead func() error
-	// Others are addresses besides those of protect rules that are kept, with the reason.
-	Others   func(context.Context) (map[netip.Addr]string, error)
+	// Others are kept besides what protect rules keep, with the reason.
+	Others   func(context.Context) (map[netip.Prefix]string, error)
 	Kernel   Kernel
 	Ledger   string           // path
 	Listen   []Listen         // for commands, pages and programs
@@ -348,8 +348,8 @@ func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
 	}
 	others, err := a.opts.Others(ctx)
 	_ = a.keepPart.Did(errors.Join(failed, err))
-	for addr, why := range others {
-		k.Add(netip.PrefixFrom(addr, addr.BitLen()), why)
+	for prefix, why := range others {
+		k.Add(prefix, why)
 	}
 	a.keep, a.kept = k, time.Now()
 	return k

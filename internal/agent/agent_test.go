@@ -136,8 +136,10 @@ func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 			return []*policy.Policy{p}, nil
 		},
 		InForce: func(context.Context) (string, error) { return "", nil },
-		Others:  func(context.Context) (map[netip.Addr]string, error) { return nil, nil },
-		Notify:  func(string) error { return nil }, Log: t.Logf})
+		Others: func(context.Context) (map[netip.Prefix]string, error) {
+			return nil, nil
+		},
+		Notify: func(string) error { return nil }, Log: t.Logf})
 	a.ledger = l
 	if err := a.load(t.Context()); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func TestLeasesEndInTheKernelWhenTheyEndInTheLedger(t *testing.T) {
 	dir := t.TempDir()
 	k := &ends{at: map[netip.Prefix]time.Time{}}
 	a := start(t, dir, k, one)
-	a.opts.Others = func(context.Context) (map[netip.Addr]string, error) {
+	a.opts.Others = func(context.Context) (map[netip.Prefix]string, error) {
 		time.Sleep(600 * time.Millisecond) // as a disk may
 		return nil, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -30,7 +31,7 @@ type KeepEvents struct {
 	Came func(dev string, after time.Duration)
 	// Failed says that one could not get it.
 	Failed func(dev string, err error)
-	// Unlike says that `self` of the policy on one is not what the addresses of the machine are.
+	// Unlike says that `self` of the policy on one is not what the kernel delivers to the machine.
 	Unlike func(dev string, err error)
 	// Past says that packets of one come past its policy, or are judged otherwise than it says, and
 	// where the policy is now, or why it is where it was. Judges says that it does so no more.
@@ -71,8 +72,9 @@ type keeper struct {
 	tell    KeepEvents
 	record  keepRecord
 	seen    map[int]string // interfaces that have been looked at: their names
-	// interfaces by name where `self` of the policy may not be what the addresses are
+	// interfaces by name where `self` of the policy may not be what the kernel delivers
 	unlike  map[string]bool
+	self    []netip.Prefix // what it delivered when that was looked at last
 	watcher Watcher
 	// interfaces by name whose packets come past, and when that was told
 	past map[string]time.Time
@@ -131,9 +133,11 @@ func (k *keeper) watch(ctx context.Context) error {
 	if err := netlink.LinkSubscribe(events, done); err != nil { // before the first look
 		return kernel.Refuse(err, "watch the interfaces of this network namespace")
 	}
-	addresses := make(chan netlink.AddrUpdate, 1024)
-	if err := netlink.AddrSubscribe(addresses, done); err != nil {
-		return kernel.Refuse(err, "watch the addresses of this network namespace")
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	self, err := local.Watch(watching)
+	if err != nil {
+		return err
 	}
 	if err := k.first(ctx); err != nil {
 		return err
@@ -142,6 +146,8 @@ func (k *keeper) watch(ctx context.Context) error {
 	defer look.Stop()
 	compare := time.NewTicker(compareLook)
 	defer compare.Stop()
+	again := time.NewTicker(selfLook)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -162,18 +168,19 @@ func (k *keeper) watch(ctx context.Context) error {
 			if err := k.event(ctx, e); err != nil {
 				return err
 			}
-		case e, ok := <-addresses:
-			if !ok {
+		case _, ok := <-self:
+			if !ok && ctx.Err() == nil {
 				return k.watch(ctx)
 			}
-			gone := leaves(nil, e)
-			for len(addresses) > 0 { // one look for all that have changed at once
-				gone = leaves(gone, <-addresses)
-			}
-			k.follow(ctx, gone)
+			k.follow(ctx)
+		case <-again.C: // what is not told
+			k.follow(ctx)
 		}
 	}
 }
+
+// selfLook is how often a keeper looks at what the kernel delivers although nothing was told.
+const selfLook = time.Minute
 
 // compareLook is how often what interfaces receive is compared with what is judged, and compareSoon
 // how long after something has happened to one.
@@ -212,30 +219,32 @@ func (k *keeper) compare(ctx context.Context) {
 	}
 }
 
-// leaves adds the address of a message to those that have left, if it has.
-func leaves(gone []netip.Addr, e netlink.AddrUpdate) []netip.Addr {
-	if a, ok := netip.AddrFromSlice(e.LinkAddress.IP); ok && !e.NewAddr {
-		gone = append(gone, a.Unmap())
+// follow tells `self` of the policies what the kernel delivers, and what it delivers no more: a
+// policy may be in force before the machine has any address.
+func (k *keeper) follow(ctx context.Context) {
+	there, err := local.Prefixes()
+	var gone []netip.Prefix
+	for _, p := range k.self {
+		if !among(there, p) {
+			gone = append(gone, p)
+		}
 	}
-	return gone
-}
-
-// follow tells `self` of the policies of which addresses have left and which there are: a policy
-// may be in force before the machine has any.
-func (k *keeper) follow(ctx context.Context, gone []netip.Addr) {
-	there, err := SelfAddresses()
-	has := func(a netip.Addr) bool { return slices.Contains(there, a) } // by another interface
-	gone = slices.DeleteFunc(gone, has)
+	same := slices.Equal(there, k.self)
 	for _, dev := range k.seen {
 		failed := err
 		switch {
 		case failed != nil:
+		case same && !k.unlike[dev]:
+			continue
 		case k.unlike[dev]:
 			failed = resetSelf(ctx, dev, there)
 		default:
 			failed = followSelf(ctx, dev, gone, there)
 		}
 		k.told(ctx, dev, failed)
+	}
+	if err == nil {
+		k.self = there
 	}
 }
 
@@ -263,6 +272,10 @@ func (k *keeper) first(ctx context.Context) error {
 				func(s *store) error { return s.forgetKept(&k.record) }))
 		}
 	}
+	for _, dev := range k.seen {
+		k.unlike[dev] = true // something may have come or gone since the policy was put in force
+	}
+	k.follow(ctx)
 	if k.tell.Ready != nil {
 		k.tell.Ready(reps)
 	}
@@ -343,11 +356,8 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		if k.tell.Came != nil {
 			k.tell.Came(a.Name, time.Since(began))
 		}
-		there, err := SelfAddresses() // others may have left while it was away
-		if err == nil {
-			err = resetSelf(ctx, a.Name, there)
-		}
-		k.told(ctx, a.Name, err)
+		k.unlike[a.Name] = true // others may have left while it was away
+		k.follow(ctx)
 	}
 	return nil
 }

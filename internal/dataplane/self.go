@@ -9,26 +9,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
-
-// SelfAddresses are the addresses of this network namespace, of all its interfaces, but for those
-// of loopback: what `self` holds when a policy is put in force.
-func SelfAddresses() ([]netip.Addr, error) {
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, kernel.Refuse(err, "list the addresses of this machine")
-	}
-	var out []netip.Addr
-	for _, a := range addrs {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		if ip = ip.Unmap(); ok && !ip.IsLoopback() && !slices.Contains(out, ip) {
-			out = append(out, ip)
-		}
-	}
-	return out, nil
-}
 
 // Endpoint is where packets of one machine arrive. What it does not have is zero.
 type Endpoint struct {
@@ -73,36 +57,56 @@ func Destination(dev string) (*Endpoint, error) {
 	return e, nil
 }
 
-// fillSelf makes `self` hold the addresses that this machine has now. A policy in force that shares
-// the set sees the same: it means the same by it. A shadow changes nothing that is in force. The
-// caller keeps other writers out.
+// fillSelf makes `self` hold what the kernel delivers to this machine now. A policy in force that
+// shares the set sees the same: it means the same by it. A shadow changes nothing that is in force.
+// The caller keeps other writers out.
 func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 	for _, ps := range p.Dynamic {
 		if !ps.Self || u.beside != nil && u.at.current().hasSet(ps) {
 			continue
 		}
-		addrs, err := SelfAddresses()
+		there, err := local.Prefixes()
 		if err != nil {
 			return err
 		}
-		ofALink := func(a netip.Addr) bool { return a.IsLinkLocalUnicast() }
-		if len(slices.DeleteFunc(slices.Clone(addrs), ofALink)) == 0 {
+		if !slices.ContainsFunc(there, reachable) {
 			u.note("this machine has no address yet: nothing is `to self` before `levee up " +
 				"--keep` or another `levee up` sees one")
 		}
-		if len(addrs) > ps.Max {
-			return fmt.Errorf("this machine has %d addresses, and %q holds %d at most: define a "+
-				"set of them instead",
-				len(addrs), ps.Name, ps.Max)
+		if err := roomFor(ps.Name, ps.Max, there); err != nil {
+			return err
 		}
-		if err := fillWith(l.place(p, ps.Name), ps, addrs); err != nil {
+		if err := fillWith(l.place(p, ps.Name), ps, there); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func fillWith(at place, ps *policy.Set, addrs []netip.Addr) error {
+// among tells whether a prefix is one of some, which are in order.
+func among(all []netip.Prefix, p netip.Prefix) bool {
+	_, found := slices.BinarySearchFunc(all, p, netip.Prefix.Compare)
+	return found
+}
+
+// reachable tells destinations that others than neighbours can ask for.
+func reachable(p netip.Prefix) bool {
+	a := p.Addr()
+	return !a.IsLoopback() && !a.IsLinkLocalUnicast() && a != limitedBroadcast
+}
+
+var limitedBroadcast = netip.MustParseAddr("255.255.255.255")
+
+// roomFor is an error where a set of this machine's destinations has no room for them.
+func roomFor(name string, room int, there []netip.Prefix) error {
+	if len(there) <= room {
+		return nil
+	}
+	return fmt.Errorf("this machine has %d addresses and local routes, and %q holds %d at most: "+
+		"define a set of them instead", len(there), name, room)
+}
+
+func fillWith(at place, ps *policy.Set, there []netip.Prefix) error {
 	s, err := openSet(at, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -110,7 +114,7 @@ func fillWith(at place, ps *policy.Set, addrs []netip.Addr) error {
 	defer s.Close()
 	s.Mend()
 	has := map[policy.Element]bool{}
-	for _, e := range selfElements(addrs) {
+	for _, e := range selfElements(there) {
 		has[e] = true
 	}
 	var gone []policy.Element
@@ -131,10 +135,10 @@ func fillWith(at place, ps *policy.Set, addrs []netip.Addr) error {
 }
 
 // followSelf tells `self` of the policy on an interface, and on those that have it as one, of
-// addresses that have left this machine and of those that it has. What somebody else has put there
-// stays. It does nothing where the policy has no such set.
-func followSelf(ctx context.Context, dev string, gone, there []netip.Addr) error {
-	name, err := selfOn(ctx, dev)
+// destinations that have left this machine and of those that it has. What somebody else has put
+// there stays. It does nothing where the policy has no such set.
+func followSelf(ctx context.Context, dev string, gone, there []netip.Prefix) error {
+	name, err := selfOn(ctx, dev, there)
 	if err != nil || name == "" {
 		return err
 	}
@@ -145,9 +149,9 @@ func followSelf(ctx context.Context, dev string, gone, there []netip.Addr) error
 	return err
 }
 
-// resetSelf makes `self` of the policy on an interface, on no other, hold these addresses alone.
-func resetSelf(ctx context.Context, dev string, there []netip.Addr) error {
-	name, err := selfOn(ctx, dev)
+// resetSelf makes `self` of the policy on an interface, on no other, hold these destinations alone.
+func resetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
+	name, err := selfOn(ctx, dev, there)
 	if err != nil || name == "" {
 		return err
 	}
@@ -158,7 +162,7 @@ func resetSelf(ctx context.Context, dev string, there []netip.Addr) error {
 			}
 			var gone []policy.Element
 			for _, e := range s.maps[0].entries() {
-				if p := e.Prefix; !p.IsSingleIP() || !slices.Contains(there, p.Addr()) {
+				if !among(there, e.Prefix) {
 					gone = append(gone, e.Element())
 				}
 			}
@@ -170,9 +174,9 @@ func resetSelf(ctx context.Context, dev string, there []netip.Addr) error {
 	return err
 }
 
-// selfOn is the name of the set of the machine's addresses that the policy on an interface has, ""
-// if it has none: a policy may define another set of its name.
-func selfOn(ctx context.Context, dev string) (name string, err error) {
+// selfOn is the name of the set of the machine's destinations that the policy on an interface has,
+// "" if it has none: a policy may define another set of its name. It has room for these.
+func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string, err error) {
 	err = transact(ctx, func(s *store) error {
 		a, err := s.find(dev)
 		if err != nil {
@@ -182,6 +186,7 @@ func selfOn(ctx context.Context, dev string) (name string, err error) {
 		for _, info := range a.current().Sets {
 			if info.Self {
 				name = info.Name
+				return roomFor(name, info.Max, there)
 			}
 		}
 		return nil
@@ -189,16 +194,16 @@ func selfOn(ctx context.Context, dev string) (name string, err error) {
 	return name, err
 }
 
-func selfEntries(addrs []netip.Addr) (out []SetEntry) {
-	for _, e := range selfElements(addrs) {
-		out = append(out, SetEntry{Prefix: e.Prefix, Lease: Forever})
+func selfEntries(there []netip.Prefix) (out []SetEntry) {
+	for _, p := range there {
+		out = append(out, SetEntry{Prefix: p, Lease: Forever})
 	}
 	return out
 }
 
-func selfElements(addrs []netip.Addr) (out []policy.Element) {
-	for _, a := range addrs {
-		out = append(out, policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())})
+func selfElements(there []netip.Prefix) (out []policy.Element) {
+	for _, p := range there {
+		out = append(out, policy.Element{Prefix: p})
 	}
 	return out
 }

@@ -87,7 +87,7 @@ type SetInfo struct {
 	Lease  time.Duration `json:"lease"` // default; 0: until deleted
 	RollUp bool          `json:"rollup,omitempty"`
 	Keep   bool          `json:"keep,omitempty"` // entries outlive a reboot
-	Self   bool          `json:"self,omitempty"` // holds the addresses of the machine
+	Self   bool          `json:"self,omitempty"` // holds what is delivered to the machine
 	// of the entries: "services" or "endpoints"; addresses where it is not there
 	Type    string `json:"type,omitempty"`
 	Entries int    `json:"entries"`

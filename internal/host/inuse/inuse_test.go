@@ -1,6 +1,7 @@
 package inuse
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -120,7 +121,8 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 	for _, want := range []string{
 		"interface ens5\n",
 		"set sessions = { 203.0.113.7 }\nprotect tcp from sessions port 22 as \"session\"\n",
-		"pass not to self as \"forwarded\"\n",
+		"drop to { 224.0.0.0/4, ff00::/8 } as \"multicast\"\n",
+		"pass not to self as \"forwarded\"\n\ndefault drop\n",
 		"    packet tcp syn from 203.0.113.7 to 192.0.2.9 port 443 expect pass\n",
 		"pass proto 41 as \"sit1-proto-41\"\n",
 		"pass proto 112 ttl 255 as \"keepalived-proto-112\"\n",
@@ -163,6 +165,16 @@ func TestWhatNoListenerTellsIsFound(t *testing.T) {
 	}
 	if !slices.Equal(m.Raw, []Protocol{{50, "charon"}, {51, "charon"}}) {
 		t.Errorf("protocols %v", m.Raw)
+	}
+}
+
+// TestWhoRoutesMulticastKeepsIt: it is not for programs of the machine alone.
+func TestWhoRoutesMulticastKeepsIt(t *testing.T) {
+	files := maps.Clone(server)
+	files["proc/net/ip_mr_vif"] = "Interface BytesIn\n 0 ens5 0\n"
+	m, err := Read(tree(t, files), "")
+	if err != nil || !m.RoutesMulticast || strings.Contains(m.Policy(), "224.0.0.0/4") {
+		t.Errorf("%v:\n%s", err, m.Policy())
 	}
 }
 

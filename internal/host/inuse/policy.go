@@ -19,12 +19,12 @@ func (m *Machine) Policy() string {
 	w.line("")
 	w.line("interface %s", m.Dev)
 	m.sessions(w)
-	m.forwarding(w)
 	w.part("Errors and echoes. Losing the first makes connections hang.")
 	w.line(`pass icmp type { 3, 11, 12, echo-request, echo-reply } as "icmp"`)
 	w.line(`pass icmp6 type { 1, 2, 3, 4, echo-request, echo-reply } as "icmp6"`)
 	m.services(w)
 	m.answers(w)
+	m.forwarding(w)
 	w.line("")
 	w.line("default drop")
 	m.tests(w)
@@ -60,7 +60,13 @@ func (m *Machine) forwarding(w *draft) {
 			"seen here.",
 			strings.Join(m.Docker, ", "))
 	}
-	w.line("# self is the addresses that it has: levee@%s keeps them as they are.", m.Dev)
+	if m.RoutesMulticast {
+		w.line("# It routes multicast: groups that its own programs have joined are open too.")
+	} else {
+		w.line("# Multicast is not forwarded: it would be for programs here.")
+		w.line(`drop to { 224.0.0.0/4, ff00::/8 } as "multicast"`)
+	}
+	w.line("# self is its addresses and local routes: levee@%s keeps them as they are.", m.Dev)
 	w.line(`pass not to self as "forwarded"`)
 }
 

@@ -24,20 +24,22 @@ import (
 
 // Machine is what was found.
 type Machine struct {
-	Dev        string // with the default route, or asked for
-	Addresses  []netip.Addr
-	Listeners  []Listener
-	SSH        []netip.Addr // that have a session now
-	SSHPorts   []uint16
-	Resolvers  []netip.Addr
-	DHCP       []string // files of leases
-	WireGuard  []string // interfaces
-	Docker     []string // bridges of containers
-	Raw        []Protocol
-	Forwards   bool
-	Ephemeral  [2]uint16  // ports that questions go out from
-	Transient  []Listener // UDP sockets at such ports: most wait for an answer
-	Unreadable bool       // some sockets' owners are not told to this process
+	Dev       string // with the default route, or asked for
+	Addresses []netip.Addr
+	Listeners []Listener
+	SSH       []netip.Addr // that have a session now
+	SSHPorts  []uint16
+	Resolvers []netip.Addr
+	DHCP      []string // files of leases
+	WireGuard []string // interfaces
+	Docker    []string // bridges of containers
+	Raw       []Protocol
+	Forwards  bool
+	// RoutesMulticast is said of one that forwards, and whose interfaces forward multicast.
+	RoutesMulticast bool
+	Ephemeral       [2]uint16  // ports that questions go out from
+	Transient       []Listener // UDP sockets at such ports: most wait for an answer
+	Unreadable      bool       // some sockets' owners are not told to this process
 }
 
 // Listener is a socket that takes what comes from outside.
@@ -69,6 +71,9 @@ func Read(root, dev string) (*Machine, error) {
 	m.Addresses = r.addresses()
 	m.Forwards = r.word("proc/sys/net/ipv4/ip_forward") == "1" ||
 		r.word("proc/sys/net/ipv6/conf/all/forwarding") == "1"
+	for _, file := range []string{"proc/net/ip_mr_vif", "proc/net/ip6_mr_vif"} {
+		m.RoutesMulticast = m.RoutesMulticast || len(r.lines(file)) > 1 // behind its head
+	}
 	r.sockets(m)
 	m.Resolvers = r.resolvers()
 	for _, glob := range []string{"run/systemd/netif/leases/*", "var/lib/dhcp/*.leases",

@@ -173,7 +173,7 @@ type Set struct {
 	Path      string        // File: as written
 	Max       int           // Dynamic: entries over both families; a block of ports is one
 	Lease     time.Duration // Dynamic: default lease; 0 means until deleted
-	Self      bool          // Dynamic: `self`, which holds the addresses of the machine
+	Self      bool          // Dynamic: `self`, which holds what is delivered to the machine
 	RollUp    bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
 	Keep      bool          // Dynamic: its entries outlive a reboot
 	Names     []string      // Dynamic: of DNS, whose addresses the agent puts into it

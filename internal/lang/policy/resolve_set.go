@@ -150,7 +150,7 @@ func (r *resolver) lookup(e *syntax.Elem) *setDef {
 // selfName is the set of the machine's own addresses, unless the policy defines one of that name.
 const selfName = "self"
 
-// maxSelf is how many addresses a machine may have where a policy asks for them.
+// maxSelf is how many addresses and local routes a machine may have where a policy asks for them.
 const maxSelf = 4096
 
 // named is the set of a name, nil if there is none.
