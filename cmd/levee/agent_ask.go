@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -325,13 +326,18 @@ works whether an agent runs or not. The next event leases an entry again.`,
 			}, func(l *ledger.Ledger) (err error) {
 				k := &enforce.Kernel{}
 				defer k.Close()
-				done.Withdrawn, err = agent.Withdraw(context.Background(), l, k, filter.Match)
+				done.Withdrawn, err = agent.Withdraw(context.Background(), l, k,
+					filter.Noting(&done))
 				return err
 			})
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(e.stdout, "%s withdrawn\n", plural(done.Withdrawn, "lease"))
+			if len(done.Wider) > 0 {
+				fmt.Fprintf(e.stdout, "a wider one holds it, and stays: levee agent withdraw %s\n",
+					strings.Join(done.Wider, " "))
+			}
 			return nil
 		},
 	}

@@ -319,7 +319,7 @@ func (a *Agent) load(ctx context.Context) error {
 			}
 		}
 	}
-	a.follow(want)
+	a.follow(ctx, want)
 	a.readLists(ctx, lists)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,7 +122,8 @@ func TestALeaseOfACommandEndsNoSoonerInTheLedger(t *testing.T) {
 func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 	t.Helper()
 	text := "set s = dynamic(max 10000000)\nset no-such = dynamic(max 10)\n" +
-		"protect from 192.0.2.0/24\ndrop from s\ndrop from no-such\ndefault pass\n" + more
+		"protect from { 192.0.2.0/24, 3fff::7 }\ndrop from s\ndrop from no-such\n" +
+		"default pass\n" + more
 	p, ds := policy.Parse("e.levee", []byte(strings.ReplaceAll(text, "DIR", dir)), nil)
 	if p == nil {
 		t.Fatal(ds)
@@ -187,6 +189,41 @@ func TestWhatTheKernelLacksIsPutBack(t *testing.T) {
 	}
 	if _, there := k.sets["s"][other]; !there || len(k.sets["s"]) != 1 {
 		t.Errorf("in the kernel %v", k.sets)
+	}
+}
+
+// TestANetworkOfOnesOwnIsNotLeasedForANeighbour: of IPv6 a /64 is leased, unless it holds whom no
+// entry may hold; then it is the address alone. Whoever withdraws an address is told of the
+// network.
+func TestANetworkOfOnesOwnIsNotLeasedForANeighbour(t *testing.T) {
+	dir := t.TempDir()
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, dir, k, one)
+	own := netip.MustParsePrefix("2001:db8:1::1/128")
+	a.opts.Others = func(context.Context) (map[netip.Prefix]string, error) {
+		return map[netip.Prefix]string{own: "an address of this machine"}, nil
+	}
+	a.keep = nil
+	write(t, dir+"/eve.json", "2001:db8::1", "2001:db8::2", "2001:db8:1::2", "2001:db8:1::1",
+		"3fff::9") // start protects 3fff::7
+	for a.poll(t.Context()) {
+	}
+	for _, p := range []string{"2001:db8::/64", "2001:db8:1::2/128", "3fff::9/128"} {
+		if _, there := k.sets["s"][netip.MustParsePrefix(p)]; !there {
+			t.Errorf("%s is not in the kernel: %v", p, k.sets["s"])
+		}
+	}
+	if len(k.sets["s"]) != 3 || a.current().Refused != 1 {
+		t.Errorf("in the kernel %v, %+v", k.sets["s"], a.current().Refusals)
+	}
+	f, err := newFilter("", "", []string{"2001:db8::2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done Withdrawn
+	n, err := a.withdraw(t.Context(), f.Noting(&done))
+	if n != 0 || err != nil || !slices.Equal(done.Wider, []string{"2001:db8::/64"}) {
+		t.Errorf("%d withdrawn, %+v, %v", n, done, err)
 	}
 }
 

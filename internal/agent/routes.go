@@ -72,7 +72,8 @@ type WithdrawInput struct {
 
 // Withdrawn is how many leases were withdrawn.
 type Withdrawn struct {
-	Withdrawn int `json:"withdrawn"`
+	Withdrawn int      `json:"withdrawn"`
+	Wider     []string `json:"wider,omitempty" doc:"Leased prefixes that stay and hold an entry that was named; at most 8."`
 }
 
 // routes are those of the agent itself.
@@ -162,7 +163,7 @@ func (a *Agent) withdrawChosen(ctx context.Context, in *WithdrawInput) (*Withdra
 	}
 	out := &Withdrawn{}
 	err = a.do(ctx, func() (err error) {
-		if out.Withdrawn, err = a.withdrawOrOwe(ctx, f.Match); err == nil {
+		if out.Withdrawn, err = a.withdrawOrOwe(ctx, f.Noting(out)); err == nil {
 			a.tellWithdrawn(ctx, out.Withdrawn, f.Origin, f.Set)
 		}
 		return err

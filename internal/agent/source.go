@@ -70,7 +70,7 @@ func closeUnless(sources, others []*source) {
 }
 
 // follow goes on with the sources of policies.
-func (a *Agent) follow(want []*policy.Source) {
+func (a *Agent) follow(ctx context.Context, want []*policy.Source) {
 	old := a.sources
 	a.sources = nil
 	for _, w := range want {
@@ -90,7 +90,9 @@ func (a *Agent) follow(want []*policy.Source) {
 		}); at >= 0 {
 			s.inlet = old[at].inlet // under another name
 		}
-		s.match = event.New(w, match)
+		s.match = event.New(w, match, func(p netip.Prefix) bool {
+			return a.keeper(ctx).Refuses(p) != ""
+		})
 		a.sources = append(a.sources, s)
 	}
 	closeUnless(old, a.sources)
@@ -276,7 +278,7 @@ func eventCount(n uint64) string {
 // event judges one line.
 func (a *Agent) event(s *source, line []byte, now time.Time) {
 	s.status.Events++
-	addr, result, err := s.match.Match(line, now)
+	prefix, result, err := s.match.Match(line, now)
 	switch {
 	case err != nil:
 		s.status.Malformed++
@@ -288,8 +290,7 @@ func (a *Agent) event(s *source, line []byte, now time.Time) {
 		s.status.Counted++
 	case result == event.Matched:
 		s.status.Matched++
-		a.batch[batchKey{s.Set.Name, s.Name, netip.PrefixFrom(addr, addr.BitLen())}] =
-			batchLease{s.Lease}
+		a.batch[batchKey{s.Set.Name, s.Name, prefix}] = batchLease{s.Lease}
 	}
 }
 

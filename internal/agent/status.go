@@ -108,6 +108,27 @@ func (f *Filter) Match(l ledger.Lease) bool {
 		(len(f.Entries) == 0 || slices.Contains(f.Entries, l.Prefix))
 }
 
+// maxWider is how many wider leases are named.
+const maxWider = 8
+
+// Noting is Match, which notes in w the leases that are not chosen and hold an entry that is:
+// whoever names an address may mean the network that was leased for it.
+func (f *Filter) Noting(w *Withdrawn) func(ledger.Lease) bool {
+	return func(l ledger.Lease) bool {
+		if f.Match(l) {
+			return true
+		}
+		if (f.Set == "" || f.Set == l.Set) && (f.Origin == "" || f.Origin == l.Origin) &&
+			len(w.Wider) < maxWider && !slices.Contains(w.Wider, l.Prefix.String()) &&
+			slices.ContainsFunc(f.Entries, func(e netip.Prefix) bool {
+				return l.Prefix.Bits() < e.Bits() && l.Prefix.Contains(e.Addr())
+			}) {
+			w.Wider = append(w.Wider, l.Prefix.String())
+		}
+		return false
+	}
+}
+
 // Listed is one lease as it is listed.
 type Listed struct {
 	Set    string    `json:"set"`

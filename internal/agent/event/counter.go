@@ -7,54 +7,54 @@ import (
 
 // Bounds of a counter.
 const (
-	maxAddresses = 1 << 17 // that are counted
-	maxTimes     = 1 << 20 // of events that are remembered, of all addresses
-	fewAddresses = 1 << 10 // that need no sweep
-	sweepShare   = 16      // a sweep comes at most that often within the time of the counter
+	maxPrefixes = 1 << 17 // that are counted
+	maxTimes    = 1 << 20 // of events that are remembered, of all prefixes
+	fewPrefixes = 1 << 10 // that need no sweep
+	sweepShare  = 16      // a sweep comes at most that often within the time of the counter
 )
 
-// Counter tells which addresses have had so many events within a time. It remembers the last events
+// Counter tells which prefixes have had so many events within a time. It remembers the last events
 // of each, so that it is exact. Nobody is forgotten before his time is over, whatever others send;
 // who finds no place is refused, and counted.
 type Counter struct {
 	n       int
 	within  time.Duration
-	seen    map[netip.Addr][]int64 // ms since 1970, the last n
-	times   int                    // in seen
+	seen    map[netip.Prefix][]int64 // ms since 1970, the last n
+	times   int                      // in seen
 	swept   time.Time
 	refused uint64
 }
 
 // NewCounter makes a counter of n events within a time.
 func NewCounter(n int, within time.Duration) *Counter {
-	return &Counter{n: n, within: within, seen: map[netip.Addr][]int64{}}
+	return &Counter{n: n, within: within, seen: map[netip.Prefix][]int64{}}
 }
 
 func (c *Counter) is(n int, within time.Duration) bool { return c.n == n && c.within == within }
 
-// Add counts an event of an address, which happened at a time and was read now, and tells whether
+// Add counts an event of a prefix, which happened at a time and was read now, and tells whether
 // it is one of n within the time. An event that is said to come from the future is of now; so are
 // those that were counted before the clock was set back, which else would be the last for so long.
-func (c *Counter) Add(a netip.Addr, at, now time.Time) bool {
+func (c *Counter) Add(p netip.Prefix, at, now time.Time) bool {
 	if at.After(now) {
 		at = now
 	}
 	t, within := at.UnixMilli(), c.within.Milliseconds()
-	seen, known := c.seen[a]
-	if full := len(c.seen) >= maxAddresses || c.times >= maxTimes; full && (!known ||
+	seen, known := c.seen[p]
+	if full := len(c.seen) >= maxPrefixes || c.times >= maxTimes; full && (!known ||
 		len(seen) < c.n) {
 		if now.Sub(c.swept).Abs() >= c.within/sweepShare {
 			c.sweep(now)
-			seen, known = c.seen[a]
+			seen, known = c.seen[p]
 		}
-		if !known && len(c.seen) >= maxAddresses || c.times >= maxTimes {
+		if !known && len(c.seen) >= maxPrefixes || c.times >= maxTimes {
 			c.refused++
 			return false
 		}
 	}
-	if len(c.seen) > fewAddresses && now.Sub(c.swept).Abs() >= c.within {
+	if len(c.seen) > fewPrefixes && now.Sub(c.swept).Abs() >= c.within {
 		c.sweep(now)
-		seen = c.seen[a]
+		seen = c.seen[p]
 	}
 	for i := len(seen) - 1; i >= 0 && seen[i] > now.UnixMilli(); i-- {
 		seen[i] = now.UnixMilli()
@@ -74,7 +74,7 @@ func (c *Counter) Add(a netip.Addr, at, now time.Time) bool {
 		seen[i-1] = t
 	}
 	c.times += len(seen)
-	c.seen[a] = seen
+	c.seen[p] = seen
 	last := seen[len(seen)-1]
 	return len(seen) == c.n && last-seen[0] < within && t > last-within
 }
@@ -83,10 +83,10 @@ func (c *Counter) Add(a netip.Addr, at, now time.Time) bool {
 func (c *Counter) sweep(now time.Time) {
 	c.swept = now
 	end := now.Add(-c.within).UnixMilli()
-	for a, seen := range c.seen {
+	for p, seen := range c.seen {
 		if seen[len(seen)-1] <= end {
 			c.times -= len(seen)
-			delete(c.seen, a)
+			delete(c.seen, p)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-func addr(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+func addr(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 }
 
 func TestEventsAreCountedByTheirTime(t *testing.T) {
@@ -68,10 +68,10 @@ func TestNobodyIsForgottenBeforeHisTime(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c.Add(addr(0), now, now)
 	c.Add(addr(0), now, now)
-	for i := range 2 * maxAddresses {
+	for i := range 2 * maxPrefixes {
 		c.Add(addr(1+i), now, now)
 	}
-	if len(c.seen) != maxAddresses || c.refused != maxAddresses+1 {
+	if len(c.seen) != maxPrefixes || c.refused != maxPrefixes+1 {
 		t.Errorf("%d addresses, %d refused", len(c.seen), c.refused)
 	}
 	if !c.Add(addr(0), now, now) {

@@ -1,7 +1,7 @@
 // Package event judges records, JSON objects or lines of text, by the conditions and patterns of
-// sources, and counts them by address.
+// sources, and counts them by the prefix of their address.
 //
-// In goes a source of a policy and the bytes of one record, out comes the address to lease, or
+// In goes a source of a policy and the bytes of one record, out comes the prefix to lease, or
 // that the record is not meant. A record is hostile: work is linear in its size, nesting is
 // bounded, and nothing is kept of it but when an address was seen. It opens no files.
 package event
@@ -49,13 +49,16 @@ type Matcher struct {
 		// Trouble is why a list that conditions ask could not be read, nil if none could not.
 		Trouble() error
 	}
+	source  *policy.Source
+	keeps   func(netip.Prefix) bool
 	counter *Counter // nil: each record counts
 }
 
 // New prepares the conditions and patterns of a source. old is the matcher of the source before it
-// was changed, or nil: what was counted stays.
-func New(s *policy.Source, old *Matcher) *Matcher {
-	m := &Matcher{}
+// was changed, or nil: what was counted stays. keeps tells of a prefix that holds whom no entry may
+// hold: of such an address alone is counted and leased. nil keeps nobody.
+func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher {
+	m := &Matcher{source: s, keeps: keeps}
 	if s.Format == policy.Lines {
 		m.judge = newLines(s)
 	} else {
@@ -72,18 +75,30 @@ func New(s *policy.Source, old *Matcher) *Matcher {
 }
 
 // Match judges one record that was read now.
-func (m *Matcher) Match(record []byte, now time.Time) (netip.Addr, Result, error) {
+func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, error) {
 	a, r, err := m.judge.Match(record, now)
-	if r != Matched || m.counter == nil {
-		return a, r, err
+	if r != Matched {
+		return netip.Prefix{}, r, err
+	}
+	p := m.prefix(a)
+	if m.counter == nil {
+		return p, r, err
 	}
 	r = Counted
 	for range min(m.judge.Times(), m.counter.n) {
-		if m.counter.Add(a, m.judge.When(now), now) {
+		if m.counter.Add(p, m.judge.When(now), now) {
 			r = Matched
 		}
 	}
-	return a, r, err
+	return p, r, err
+}
+
+// prefix is what an event of an address counts for and leases.
+func (m *Matcher) prefix(a netip.Addr) netip.Prefix {
+	if p := m.source.Prefix(a); p.IsSingleIP() || m.keeps == nil || !m.keeps(p) {
+		return p
+	}
+	return netip.PrefixFrom(a, a.BitLen())
 }
 
 // Trouble is what keeps conditions from being judged as they should: a list that could not be read.

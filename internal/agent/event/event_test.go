@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,11 +47,11 @@ func TestConditions(t *testing.T) {
 		`where alert.gid != 1`:                              Other, // there is none
 		`where alert.signature = "a b"`:                     Other,
 	} {
-		a, got, err := New(source(t, where), nil).Match([]byte(alert), time.Now())
+		a, got, err := New(source(t, where), nil, nil).Match([]byte(alert), time.Now())
 		if got != want || err != nil {
 			t.Errorf("%q: %d, want %d (%v)", where, got, want, err)
 		}
-		if want == Matched && a.String() != "192.0.2.1" {
+		if want == Matched && a.String() != "192.0.2.1/32" {
 			t.Errorf("%q: %s", where, a)
 		}
 	}
@@ -64,7 +65,7 @@ func TestConditions(t *testing.T) {
 }
 
 func TestRecordsThatAreNone(t *testing.T) {
-	m := New(source(t, ""), nil)
+	m := New(source(t, ""), nil, nil)
 	for _, text := range []string{"", "x", "[]", `{"src_ip"}`, `{"src_ip":"192.0.2.1"`,
 		`{"src_ip":"192.0.2.1"}}`, `{"a":01}`, `{"a":"` + "\x01" + `"}`, `{"a":"\u12"}`,
 		`{"a":1,}`, strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat("}", 1000)} {
@@ -73,9 +74,9 @@ func TestRecordsThatAreNone(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`{"src_ip":"::ffff:192.0.2.1"}`:                          "192.0.2.1",
-		`{"src_ip":"192.0.2.1","src_ip":"2001:db8::1"}`:          "2001:db8::1",
-		` {"src_ip" : "192.0.2.1" , "b":[{"src_ip":"x"},null] }`: "192.0.2.1",
+		`{"src_ip":"::ffff:192.0.2.1"}`:                          "192.0.2.1/32",
+		`{"src_ip":"192.0.2.1","src_ip":"2001:db8::1"}`:          "2001:db8::/64",
+		` {"src_ip" : "192.0.2.1" , "b":[{"src_ip":"x"},null] }`: "192.0.2.1/32",
 	} {
 		a, got, err := m.Match([]byte(text), time.Now())
 		if got != Matched || a.String() != want || err != nil {
@@ -106,10 +107,10 @@ func TestJSONOfAnyProgram(t *testing.T) {
 		`"headers":{"User-Agent":["x"]}},"status":401,"ok":false,"peer":"[2001:db8::1]:443",` +
 		`"list":["y","192.0.2.7"]}`
 	for text, want := range map[string]string{
-		`where status { 401, 403 } add request.remote_ip`:              "192.0.2.1",
-		`where status >= 400 and ok = false add peer`:                  "2001:db8::1",
-		`where ok != true add list`:                                    "192.0.2.7",
-		`where request.headers.User-Agent = "x" add request.remote_ip`: "192.0.2.1",
+		`where status { 401, 403 } add request.remote_ip`:              "192.0.2.1/32",
+		`where status >= 400 and ok = false add peer`:                  "2001:db8::/64",
+		`where ok != true add list`:                                    "192.0.2.7/32",
+		`where request.headers.User-Agent = "x" add request.remote_ip`: "192.0.2.1/32",
 		`where status = "401" add request.remote_ip`:                   "",
 		`where ok = true add request.remote_ip`:                        "",
 		`where not ok { true, false } add request.remote_ip`:           "",
@@ -118,13 +119,13 @@ func TestJSONOfAnyProgram(t *testing.T) {
 		`add request.remote_port`:                                      "",
 		`after 2 within 1s add request.remote_ip`:                      "",
 	} {
-		m := New(parse(t, `source "a" json file "/a" `+text+" to s"), nil)
+		m := New(parse(t, `source "a" json file "/a" `+text+" to s"), nil, nil)
 		a, r, err := m.Match([]byte(record), time.Now())
 		if err != nil || (r == Matched) != (want != "") || want != "" && a.String() != want {
 			t.Errorf("%s: %s %d %v", text, a, r, err)
 		}
 	}
-	m := New(parse(t, `source "a" json file "/a" after 2 within 1s add request.remote_ip to s`), nil)
+	m := New(parse(t, `source "a" json file "/a" after 2 within 1s add request.remote_ip to s`), nil, nil)
 	for i, want := range []Result{Counted, Matched, Counted} {
 		later := strings.Replace(record, "1700000000.5", []string{"1700000000.5",
 			`"2023-11-14T22:13:21.4Z"`, "1700000009000"}[i], 1)
@@ -146,19 +147,19 @@ func TestLinesOfPrograms(t *testing.T) {
 		`where program = "su" match "Failed <text> from <addr> port <text>"`:   Other,
 		`match sshd-failed after 2 within 1m`:                                  Counted,
 	} {
-		m := New(parse(t, `source "a" lines file "/a" `+text+" add addr to s"), nil)
+		m := New(parse(t, `source "a" lines file "/a" `+text+" add addr to s"), nil, nil)
 		if a, r, err := m.Match([]byte(line), time.Now()); r != want || err != nil ||
-			r == Matched && a.String() != "192.0.2.1" {
+			r == Matched && a.String() != "192.0.2.1/32" {
 			t.Errorf("%s: %s %d %v", text, a, r, err)
 		}
 	}
 	m := New(parse(t, `source "a" lines file "/a" match "a <text> of <addr> b <text>" `+
-		`add addr to s`), nil)
+		`add addr to s`), nil, nil)
 	if _, r, _ := m.Match([]byte("a x of 192.0.2.1 b of 192.0.2.2 b "),
 		time.Now()); r != Ambiguous {
 		t.Errorf("a line that can mean two: %d", r)
 	}
-	if _, r, _ := New(parse(t, `source "a" lines file "/a" match sshd-failed add addr to s`), nil).
+	if _, r, _ := New(parse(t, `source "a" lines file "/a" match sshd-failed add addr to s`), nil, nil).
 		Match([]byte("Failed password for root from 192.0.2.1 port 22 ssh2"),
 			time.Now()); r != Other {
 		t.Error("a line of no program is taken for one of sshd's")
@@ -186,7 +187,7 @@ func TestRealRecords(t *testing.T) {
 	for _, r := range list {
 		records = append(records, r)
 	}
-	m := New(source(t, `where event_type = "alert" and alert.severity <= 2`), nil)
+	m := New(source(t, `where event_type = "alert" and alert.severity <= 2`), nil, nil)
 	matched := 0
 	for _, r := range records {
 		if compareRecord(t, m, r) == Matched {
@@ -243,7 +244,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add([]byte(`{"a\u0062":[1,{"b":-1.5e3}],"alert":{"severity":2},"alert":null}`))
 	f.Add([]byte(`{"event_type":"\ud800"`))
 	f.Fuzz(func(t *testing.T, r []byte) {
-		m := New(source(t, `where event_type = "alert" and alert.severity <= 2`), nil)
+		m := New(source(t, `where event_type = "alert" and alert.severity <= 2`), nil, nil)
 		_, _, err := m.Match(r, time.Now())
 		if err == nil && !json.Valid(r) && bytes.IndexFunc(r, func(c rune) bool {
 			return c == '�'
@@ -260,7 +261,7 @@ func BenchmarkMatch(b *testing.B) {
 		ids[i] = fmt.Sprint(2000000 + i)
 	}
 	m := New(source(b, `where event_type = "alert" and alert.signature_id { `+
-		strings.Join(ids, ", ")+" }"), nil)
+		strings.Join(ids, ", ")+" }"), nil, nil)
 	record := []byte(`{"timestamp":"2022-07-12T06:22:33.415742+0000","flow_id":1398609176796675,` +
 		`"event_type":"alert","src_ip":"192.0.2.4","src_port":33270,"dest_ip":"192.0.2.5",` +
 		`"alert":{"action":"allowed","gid":1,"signature_id":2010125,"rev":4,"severity":1},` +
@@ -270,6 +271,56 @@ func BenchmarkMatch(b *testing.B) {
 	for b.Loop() {
 		if _, got, _ := m.Match(record, time.Now()); got != Matched {
 			b.Fatal(got)
+		}
+	}
+}
+
+// TestTriesFromManyAddressesOfANetworkAreOnes: 16 tries from eight addresses of a /64 went
+// unnoticed where five from one address are an attack.
+func TestTriesFromManyAddressesOfANetworkAreOnes(t *testing.T) {
+	const tail = ` match "no <addr>" after 5 within 10m add addr`
+	const five = "2001:db8::1 2001:db8::2 2001:db8::3 2001:db8::4 2001:db8::5"
+	const five4 = "192.0.2.1 192.0.2.2 192.0.2.3 192.0.2.4 192.0.2.5"
+	for _, c := range []struct {
+		bits, addrs, want string
+		lone              string // a prefix that holds whom no entry may hold
+	}{
+		{"", five, "2001:db8::/64", ""},
+		{"", strings.ReplaceAll(five, "::4", ":0:0:ffff::4"), "2001:db8::/64", ""},
+		{"", strings.ReplaceAll(five, "::4", ":0:1::4"), "", ""},
+		{"", five4, "", ""},
+		{"", "::ffff:192.0.2.1 192.0.2.1 192.0.2.1 192.0.2.1 192.0.2.1", "192.0.2.1/32", ""},
+		{"/32,64", five, "2001:db8::/64", ""},
+		{"/32,56", strings.ReplaceAll(five, "::4", ":0:1::4"), "2001:db8::/56", ""},
+		{"/24", five4, "192.0.2.0/24", ""},
+		{"/32,128", five, "", ""},
+		// NAT64 and Teredo put strangers side by side.
+		{"", strings.ReplaceAll(five, "2001:db8", "64:ff9b"), "", ""},
+		{"", "64:ff9b::1 64:ff9b::1 64:ff9b::1 64:ff9b::1 64:ff9b::1", "64:ff9b::1/128", ""},
+		{"", strings.ReplaceAll(five, "2001:db8", "2001:0:1:2"), "", ""},
+		// Neighbours of one's own are counted and leased alone.
+		{"", five, "", "2001:db8::9/128"},
+		{"", strings.ReplaceAll(five, "::4", "::1"), "", "2001:db8::9/128"},
+		{"", "2001:db8::1 2001:db8::1 2001:db8::1 2001:db8::1 2001:db8::1", "2001:db8::1/128",
+			"2001:db8::9/128"},
+	} {
+		keeps := func(p netip.Prefix) bool {
+			return c.lone != "" && p.Overlaps(netip.MustParsePrefix(c.lone))
+		}
+		m := New(parse(t, `source "a" lines file "/a"`+tail+c.bits+" to s"), nil,
+			keeps)
+		got := ""
+		for a := range strings.FieldsSeq(c.addrs) {
+			p, r, err := m.Match([]byte("no "+a), time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r == Matched {
+				got += p.String()
+			}
+		}
+		if got != c.want {
+			t.Errorf("add addr%s: %s: leased %q, want %q", c.bits, c.addrs, got, c.want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestTextsInConditions(t *testing.T) {
 		version + `contains "libssh" and proto = "TCP"`:        true,
 		version + `contains "libssh" and not proto begins "T"`: false,
 	} {
-		_, r, err := New(source(t, "where "+where), nil).Match([]byte(record), time.Now())
+		_, r, err := New(source(t, "where "+where), nil, nil).Match([]byte(record), time.Now())
 		if err != nil || (r == Matched) != want {
 			t.Errorf("%s: %d, want %v, %v", where, r, want, err)
 		}
@@ -60,7 +60,7 @@ func TestTextsInConditions(t *testing.T) {
 		`program != "Postfix/SMTPD" any case`: false,
 	} {
 		m := New(parse(t, `source "a" lines file "/a" where `+where+
-			` match "x from <addr>" add addr to s`), nil)
+			` match "x from <addr>" add addr to s`), nil, nil)
 		if _, r, err := m.Match(line, time.Now()); err != nil || (r == Matched) != want {
 			t.Errorf("%s: %d, want %v, %v", where, r, want, err)
 		}
@@ -72,7 +72,7 @@ func TestTextsInConditions(t *testing.T) {
 func TestListOfACondition(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "list")
-	m := New(source(t, fmt.Sprintf("where tls.sni in file(%q) any case", path)), nil)
+	m := New(source(t, fmt.Sprintf("where tls.sni in file(%q) any case", path)), nil, nil)
 	asked := func(name string) bool {
 		t.Helper()
 		m.judge.(*objects).conds[0].texts.list.looked = time.Time{}

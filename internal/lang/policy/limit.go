@@ -469,8 +469,10 @@ func (r *resolver) key(k *syntax.Key, before []syntax.Key) (out Key, ok bool) {
 			"%q has no prefix length", k.Name.Text)
 		return out, false
 	}
-	if k.Bits != nil && !r.keyBits(k.Bits, &out) {
-		return out, false
+	if k.Bits != nil {
+		if out.Bits4, out.Bits6, ok = r.prefixBits(k.Bits, k.Name.Text); !ok {
+			return out, false
+		}
 	}
 	if k.Times != nil {
 		n, err := strconv.ParseUint(k.Times.Text[1:], 10, 20)
@@ -503,26 +505,25 @@ func keyHint(word string) string {
 	return "keys are source, destination, source/24,56, from port, port and flow."
 }
 
-// keyBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
-// host, 32.
-func (r *resolver) keyBits(w *syntax.Word, k *Key) bool {
+// prefixBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
+// host, 32. what is a word that they can stand behind.
+func (r *resolver) prefixBits(w *syntax.Word, what string) (bits4, bits6 int, ok bool) {
 	four, six, both := strings.Cut(w.Text, ",")
-	const example = "write source/24 or source/24,56: bits of IPv4, then of IPv6 addresses."
+	example := "write " + what + "/24 or " + what + "/24,56: bits of IPv4, then of IPv6 addresses."
 	n, err := strconv.ParseUint(four, 10, 8)
 	if err != nil || n < 1 || n > 32 {
 		r.c.Errorf(w.Pos, example, "%q is not a prefix length from 1 to 32", short(four))
-		return false
+		return 0, 0, false
 	}
-	k.Bits4, k.Bits6 = int(n), int(n)+32
+	bits4, bits6 = int(n), int(n)+32
 	if !both {
-		return true
+		return bits4, bits6, true
 	}
 	if n, err = strconv.ParseUint(six, 10, 8); err != nil || n < 1 || n > 128 {
 		r.c.Errorf(w.Pos, example, "%q is not a prefix length from 1 to 128", short(six))
-		return false
+		return 0, 0, false
 	}
-	k.Bits6 = int(n)
-	return true
+	return bits4, int(n), true
 }
 
 // everyAddress is what an address term has that only asks for there being one.

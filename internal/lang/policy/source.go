@@ -2,7 +2,9 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -35,6 +37,8 @@ type Source struct {
 	After    int           // that many events of an address,
 	Within   time.Duration // within that time, lease it; 0: each does
 	Add      string        // the field of the address
+	Bits4    int           // of the prefix of it that is counted and leased, of IPv4
+	Bits6    int           // and of IPv6
 	Set      *Set
 	Lease    time.Duration // 0: until withdrawn
 	Text     string        // canonical
@@ -143,6 +147,7 @@ func (r *resolver) source(s *syntax.Source) {
 				f.Type)
 		}
 	}
+	r.sourceBits(s, out)
 	r.sourceSet(s, out)
 	if len(r.pol.Sources) == maxSources {
 		r.c.Errorf(s.Pos, "", "a policy has at most %d sources", maxSources)
@@ -319,6 +324,55 @@ func (r *resolver) sourceAfter(s *syntax.Source, out *Source) {
 			int(maxWithin.Hours()))
 	}
 	out.After, out.Within = n, d
+}
+
+// What an event leases, without prefix lengths behind its field: all addresses of IPv6 that one
+// host can choose from are one (RFC 4291, 2.5.4: 64 bits are the interface's). Nothing that was
+// seen once says a thing about a shorter prefix than the last two.
+const (
+	sourceBits4     = 32
+	sourceBits6     = 64
+	sourceShortest4 = 16
+	sourceShortest6 = 32
+)
+
+// sourceBits checks how much of an address is counted and leased.
+func (r *resolver) sourceBits(s *syntax.Source, out *Source) {
+	out.Bits4, out.Bits6 = sourceBits4, sourceBits6
+	if s.Bits == nil {
+		return
+	}
+	var ok bool
+	if out.Bits4, out.Bits6, ok = r.prefixBits(s.Bits, short(s.Add.Text)); !ok {
+		return
+	}
+	if out.Bits4 < sourceShortest4 || out.Bits6 < sourceShortest6 {
+		r.c.Errorf(s.Bits.Pos, fmt.Sprintf("write longer ones: /%d,%d is the shortest.",
+			sourceShortest4, sourceShortest6), "the events of one address say nothing about so "+
+			"many others")
+	}
+}
+
+// translated are prefixes in which an address stands for one of IPv4 (RFC 6052): their neighbours
+// have nothing to do with each other. Of a well-known one it is the last 32 bits.
+var (
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b:1::/48"), // RFC 8215
+		netip.MustParsePrefix("2001::/32")} // Teredo: a /64 is all clients of one server (RFC 4380)
+)
+
+// Prefix is what an event of an address counts for and leases.
+func (s *Source) Prefix(a netip.Addr) netip.Prefix {
+	bits := s.Bits6
+	switch within := func(p netip.Prefix) bool { return p.Contains(a) }; {
+	case a.Is4():
+		bits = s.Bits4
+	case nat64.Contains(a):
+		bits = nat64.Bits() + s.Bits4
+	case slices.ContainsFunc(translated, within):
+		bits = a.BitLen()
+	}
+	return netip.PrefixFrom(a, bits).Masked()
 }
 
 // sourceName checks the name of a source, which is that of an origin.

@@ -1,6 +1,10 @@
 package syntax
 
-import "levee/internal/lang/action"
+import (
+	"strings"
+
+	"levee/internal/lang/action"
+)
 
 // Limit is what stands behind the match of a rule that begins with limit: `rate RATE [burst N]
 // [by KEY, ...] [memory SIZE]`.
@@ -94,7 +98,7 @@ func (p *parser) keys(l *Limit) bool {
 			k.Name.Pos = k.Name.Pos.to(p.tok.pos)
 			p.advance()
 		}
-		p.keyBits(&k)
+		k.Bits = p.bits(&k.Name)
 		if p.tok.kind == tWord && len(p.tok.text) > 1 && p.tok.text[0] == 'x' &&
 			isDigits(p.tok.text[1:]) {
 			w := p.word()
@@ -108,22 +112,21 @@ func (p *parser) keys(l *Limit) bool {
 	}
 }
 
-// keyBits parts a key from its prefix lengths; the second, for IPv6, stands behind a comma.
-func (p *parser) keyBits(k *Key) {
-	for i := range k.Name.Text {
-		if k.Name.Text[i] == '/' {
-			k.Bits = &Word{Text: k.Name.Text[i+1:], Pos: k.Name.Pos}
-			k.Name.Text = k.Name.Text[:i]
-			break
-		}
+// bits parts a word from the prefix lengths behind it, nil if it has none; the second, for IPv6,
+// stands behind a comma.
+func (p *parser) bits(name *Word) (bits *Word) {
+	word, length, has := strings.Cut(name.Text, "/")
+	if !has {
+		return nil
 	}
-	if k.Bits == nil || p.tok.kind != tComma || !isDigits(p.ahead().text) {
-		return
+	name.Text, bits = word, &Word{Text: length, Pos: name.Pos}
+	if p.tok.kind == tComma && isDigits(p.ahead().text) {
+		p.advance()
+		bits.Text += "," + p.tok.text
+		bits.Pos = bits.Pos.to(p.tok.pos)
+		p.advance()
 	}
-	p.advance()
-	k.Bits.Text += "," + p.tok.text
-	k.Bits.Pos = k.Bits.Pos.to(p.tok.pos)
-	p.advance()
+	return bits
 }
 
 func (p *printer) limit(l *Limit) {

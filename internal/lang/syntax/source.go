@@ -3,7 +3,7 @@ package syntax
 import "strings"
 
 // Source is `source "NAME" FORMAT INPUT [where CONDITION and ...] [match PATTERN]
-// [after N within DURATION] add FIELD to SET [lease DURATION]`.
+// [after N within DURATION] add FIELD[/BITS,BITS] to SET [lease DURATION]`.
 type Source struct {
 	stmt
 	Name     Word
@@ -19,6 +19,7 @@ type Source struct {
 	After    *Word
 	Within   *Word
 	Add      Word
+	Bits     *Word // `32,64`
 	Set      Word
 	Lease    *Word
 }
@@ -91,7 +92,7 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 		}
 		return nil, p.fail(hint, "expected \"add\"")
 	}
-	if s.Add, ok = p.eventField(); !ok {
+	if !p.added(s) {
 		return nil, false
 	}
 	if !p.accept("to") {
@@ -110,6 +111,19 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 		s.Lease = &w
 	}
 	return s, true
+}
+
+// added parses the field behind `add`, and the prefix lengths of its address.
+func (p *parser) added(s *Source) (ok bool) {
+	if p.tok.kind == tWord {
+		if field, _, has := strings.Cut(p.tok.text, "/"); has && isEventField(field) {
+			s.Add = p.word()
+			s.Bits = p.bits(&s.Add)
+			return true
+		}
+	}
+	s.Add, ok = p.eventField()
+	return ok
 }
 
 // oneOfWords parses one of some words.
@@ -418,7 +432,11 @@ func (p *printer) source(s *Source) {
 	if s.After != nil {
 		p.words("after", s.After.Text, "within", s.Within.Text)
 	}
-	p.words("add", s.Add.Text, "to", s.Set.Text)
+	p.words("add", s.Add.Text)
+	if s.Bits != nil {
+		p.b = append(append(p.b, '/'), s.Bits.Text...)
+	}
+	p.words("to", s.Set.Text)
 	if s.Lease != nil {
 		p.words("lease", s.Lease.Text)
 	}
