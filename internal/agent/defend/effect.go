@@ -15,7 +15,7 @@ import (
 // answer is what came of an effect that takes longer.
 type answer struct {
 	event episode.Event
-	rules int // in force, where that has changed
+	rules []episode.Live // in force, where that has changed
 	err   error
 }
 
@@ -51,6 +51,8 @@ func (w *Watcher) effect(ctx context.Context, now time.Time, f *episode.Effect) 
 		}
 	case f.Forget != nil:
 		w.good.forget(*f.Forget)
+	case f.Spare:
+		w.good.spare(w.regulars.spare())
 	}
 }
 
@@ -81,7 +83,7 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 		if err != nil {
 			found = &episode.Found{Err: err.Error()}
 		}
-		w.answers <- answer{episode.Event{Found: found}, 0, err}
+		w.answers <- answer{episode.Event{Found: found}, nil, err}
 		j.keep(frames)
 	}()
 }
@@ -102,7 +104,7 @@ func (w *Watcher) change(ctx context.Context, p *episode.Put) {
 		if err != nil {
 			a.Err = err.Error()
 		}
-		w.answers <- answer{episode.Event{Applied: a}, len(p.Rules), err}
+		w.answers <- answer{episode.Event{Applied: a}, p.Rules, err}
 	}()
 }
 
@@ -116,9 +118,30 @@ func (w *Watcher) finish(ctx context.Context, a answer) {
 		w.Log("%s: live rules: %v", w.Dev, a.err)
 	}
 	if a.err != nil || a.event.Applied != nil {
-		w.parts.put(a.err, a.rules)
+		w.parts.put(a.err, len(a.rules))
+	}
+	if a.event.Applied != nil && a.err == nil {
+		w.regulars.rules(w.slots(a.rules))
 	}
 	w.step(ctx, a.event)
+}
+
+// slots are the labels of live rules by their slot in the program in force, without cookies: who
+// is asked for one comes again.
+func (w *Watcher) slots(rules []episode.Live) map[int]string {
+	out := map[int]string{}
+	p, err := compose(w.base, rules)
+	if err != nil {
+		return out // the kernel has refused them, too
+	}
+	for i, r := range p.Rules {
+		for _, l := range rules {
+			if r.Label == l.Rule.Label && l.Rule.Action != "cookie" {
+				out[p.RuleSlot(i)] = r.Label
+			}
+		}
+	}
+	return out
 }
 
 // settle waits for what goes on in the kernel, and says what came of it.
@@ -158,7 +181,7 @@ func (w *Watcher) count(ctx context.Context) {
 	case rules == nil: // somebody else has ended them, or a policy has taken their place
 		w.lost(ctx)
 	default:
-		c := &episode.Counted{Rules: map[string]episode.Count{}, Passed: w.passed}
+		c := &episode.Counted{Rules: map[string]episode.Count{}, Costs: w.costs}
 		for label, n := range counts {
 			c.Rules[label] = episode.Count{Packets: n.Packets, Bytes: n.Bytes}
 		}
@@ -208,6 +231,7 @@ func (w *Watcher) adopt(ctx context.Context) {
 		}
 	}
 	w.step(ctx, episode.Event{Adopt: a})
+	w.regulars.rules(w.slots(w.floods.Live()))
 	if there == nil {
 		w.refit(ctx)
 	}

@@ -68,6 +68,7 @@ const (
 	goodRaised = 5 * time.Minute // the same for traffic that was unlike that before
 	ofSecond   = 2000
 	mostGood   = 20_000
+	mostSpared = 2000
 )
 
 // good is recent good traffic: packets of the last hour, evenly drawn from each ten seconds, but
@@ -76,6 +77,7 @@ type good struct {
 	rnd    *rand.Rand
 	chunks []*chunk
 	total  int
+	spared []frame // that rules should not have dropped
 }
 
 // chunk is the good traffic of a second or, once it is old, of ten.
@@ -163,6 +165,12 @@ func (g *good) thin(frames []frame, n int) []frame {
 	return slices.Clone(frames[:n])
 }
 
+// spare takes packets that rules have dropped, and should not have.
+func (g *good) spare(frames []frame) {
+	g.spared = append(g.spared, frames...)
+	g.spared = g.spared[max(0, len(g.spared)-mostSpared):]
+}
+
 // forget lets go of what came since a time, and of what was not like the traffic before.
 func (g *good) forget(since time.Time) {
 	g.chunks = slices.DeleteFunc(g.chunks, func(c *chunk) bool {
@@ -181,6 +189,11 @@ func (g *good) sample(now time.Time, link packet.Link, p *policy.Policy) *signat
 		}
 		for i := range c.frames {
 			c.frames[i].add(s, &buf)
+		}
+	}
+	for i := range g.spared {
+		if f := &g.spared[i]; now.Sub(f.at) < goodAge {
+			f.add(s, &buf)
 		}
 	}
 	return s

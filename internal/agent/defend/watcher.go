@@ -55,17 +55,18 @@ const (
 // Watcher watches one interface.
 type Watcher struct {
 	Options
-	sampler *dataplane.Sampler
-	link    packet.Link
-	base    *policy.Policy // of the operator's
-	state   dataplane.PolicyState
-	program uint32 // that samples are of
-	floods  *episode.Machine
-	eyes    []*eye
-	good    *good
-	recent  recent
-	packet  packet.Packet
-	whole   []byte
+	sampler  *dataplane.Sampler
+	link     packet.Link
+	base     *policy.Policy // of the operator's
+	state    dataplane.PolicyState
+	program  uint32 // that samples are of
+	floods   *episode.Machine
+	eyes     []*eye
+	good     *good
+	regulars *regulars
+	recent   recent
+	packet   packet.Packet
+	whole    []byte
 
 	fast       time.Time // samples come fast until then
 	rate       int       // of samples
@@ -77,9 +78,9 @@ type Watcher struct {
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
 	sight      seen
-	followed   time.Time       // when it was last as known
-	passed     float64         // packets in this second
-	cpus       map[int]float64 // packets of each since the last tick
+	followed   time.Time          // when it was last as known
+	costs      map[string]float64 // shares of good packets that live rules drop
+	cpus       map[int]float64    // packets of each since the last tick
 	answers    chan answer
 	ops        chan func()
 	done       chan struct{}
@@ -93,8 +94,9 @@ type eye struct {
 
 // New is a watcher that has not begun.
 func New(o Options) *Watcher {
-	w := &Watcher{Options: o, good: newGood(), answers: make(chan answer, 1),
-		ops: make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
+	w := &Watcher{Options: o, good: newGood(), regulars: newRegulars(),
+		answers: make(chan answer, 1),
+		ops:     make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
 	w.floods = episode.New(o.Dev, func() string { return o.Incidents.Next() })
 	return w
 }
@@ -202,11 +204,12 @@ func (w *Watcher) sample(s dataplane.Sampled) {
 	w.sampled = s.At
 	w.seen += float64(s.Weight)
 	if !s.Passed {
+		w.dropped(&s)
 		return
 	}
-	w.passed += float64(s.Weight)
 	f := w.recent.add(s.At, s.Packet, s.Bytes)
 	w.decode(f)
+	w.regulars.pass(s.At, w.packet.Src, float64(s.Weight), w.floods.Clean())
 	for _, e := range w.eyes {
 		e.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
 	}
@@ -215,10 +218,23 @@ func (w *Watcher) sample(s dataplane.Sampled) {
 	}
 }
 
+// dropped takes a sample of a packet that was dropped.
+func (w *Watcher) dropped(s *dataplane.Sampled) {
+	label := w.regulars.known[s.Slot]
+	if label == "" {
+		return
+	}
+	f := frame{at: s.At, length: s.Bytes}
+	f.n = uint8(copy(f.head[:], s.Packet))
+	w.decode(&f)
+	w.regulars.drop(label, w.packet.Src, float64(s.Weight), &f)
+}
+
 // lost notes that live rules are not in force any more. What has passed since they were is not
 // known to be good.
 func (w *Watcher) lost(ctx context.Context) {
 	w.step(ctx, episode.Event{Lost: &episode.Lost{}})
+	w.regulars.rules(nil)
 	if len(w.floods.Live()) > 0 {
 		w.good.forget(w.followed)
 	}
@@ -282,6 +298,7 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		raised = raised || e.detector.Raised(now)
 	}
 	w.good.tidy(now, raised)
+	w.costs = w.regulars.second(now, !raised && len(w.floods.Live()) == 0)
 	if w.Sampled != nil {
 		w.Sampled.Observe(w.Dev)
 	}
@@ -302,7 +319,6 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		w.nextFollow = now.Add(followEvery)
 	}
 	w.count(ctx)
-	w.passed = 0
 	w.step(ctx, episode.Event{Second: &episode.Second{}})
 	if !w.floods.Working() && !w.floods.Busy() && !now.Before(w.nextReady) {
 		w.ready(ctx, now)

@@ -1,56 +1,92 @@
 package episode
 
 import (
+	"fmt"
 	"time"
 
 	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
 )
 
-// Rates of rules.
+// Rates and times of rules.
 const (
 	activeRate  = 20   // packets a second that a rule drops while a flood goes on, at least
 	activeShare = 0.01 // and this share of its peak
-	bounds      = 1000 // packets that a measured share is of, at least
-	settles     = 2 * time.Second
-	endsAfter   = 3 * time.Second
+	// harmless is the share of what is too much that is no flood, also shortly after one: the
+	// detectors take more for one that goes on.
+	harmless   = 0.25
+	loosenedIn = 3 * time.Second // a drop is a limit so long after the flood, at the latest
+	endsAfter  = 3 * time.Second
 )
 
-// count takes what live rules have dropped.
+// count takes what live rules have dropped, and what that costs.
 func (m *Machine) count(now time.Time, c *Counted) {
-	m.each(func(_ *unit, f *flood) {
+	m.each(func(u *unit, f *flood) {
+		all := 0.0
 		for _, r := range f.rules {
 			if r.IsLive() {
-				f.count(r, c.Rules[r.Label], c.Passed, now)
+				f.count(r, c.Rules[r.Label])
+				all += r.now
+			}
+		}
+		for _, r := range f.rules {
+			if r.IsLive() && f.keeps(r, all) {
+				r.active, f.last, f.Ended = now, now, nil
+			}
+			if share, ok := c.Costs[r.Label]; ok && r.IsLive() {
+				m.cost(u, f, r, share, now)
 			}
 		}
 	})
 }
 
-func (f *flood) count(r *rule, c Count, passed float64, now time.Time) {
+func (f *flood) count(r *rule, c Count) {
 	if c.Packets < r.last.Packets {
 		r.last = Count{}
 	}
-	n := float64(c.Packets - r.last.Packets)
+	r.now = float64(c.Packets - r.last.Packets)
 	r.Packets += c.Packets - r.last.Packets
 	r.Bytes += c.Bytes - min(c.Bytes, r.last.Bytes)
 	r.last = c
-	f.dirty = f.dirty || n > 0
-	r.peak = max(r.peak, n)
-	if n > max(activeRate, activeShare*r.peak) {
-		r.active, f.last, f.Ended = now, now, nil
-		return
-	}
-	if r.State == incident.Live && r.Action != "cookie" && now.Sub(r.active) > settles && !f.on {
-		r.dropped += n
-		if r.all += n + passed; r.all >= bounds {
-			share := r.dropped / r.all
-			r.Measured = &share
-		}
-	}
+	r.peak = max(r.peak, r.now)
+	f.dirty = f.dirty || r.now > 0
 }
 
-// harmless is the rate that a flood may have without being one.
-func (f *flood) harmless() float64 { return max(100, f.Seen.Threshold/20) }
+// keeps says whether what a rule drops keeps it in force, where all rules of the flood together
+// drop so much. A flood has to be one still: a trickle of its packets would hold the rule, and
+// whoever looks like them, for as long as somebody likes.
+func (f *flood) keeps(r *rule, all float64) bool {
+	switch {
+	case r.now <= max(activeRate, activeShare*r.peak):
+		return false
+	case r.State == incident.Loosened: // it is more than is harmless
+		return true
+	}
+	return f.on || all > f.harmless()
+}
+
+// cost takes a rule back that costs more than its detector allows.
+func (m *Machine) cost(u *unit, f *flood, r *rule, share float64, now time.Time) {
+	if r.Measured == nil || *r.Measured < share {
+		r.Measured, f.dirty = &share, true
+	}
+	if share <= max(u.Collateral, r.Predicted) {
+		return
+	}
+	f.turn(r, incident.Gone, now, fmt.Sprintf("it dropped %.2g %% of the good packets", 100*share))
+	f.note("%s was taken back: it dropped %.2g %% of the good packets, and %.2g %% is allowed",
+		r.Label, 100*share, 100*u.Collateral)
+	m.do(Effect{Spare: true})
+}
+
+// harmless is the rate that a flood may have without being one, in packets a second.
+func (f *flood) harmless() float64 {
+	rate := harmless * f.Seen.Threshold
+	if f.Seen.Kind == kind.Bits.String() && f.Seen.Bits > 0 {
+		rate *= f.Seen.Packets / f.Seen.Bits
+	}
+	return max(100, rate)
+}
 
 // age changes the rules of a flood by how long they were quiet, and closes it. What is changed
 // comes into force afterwards.
@@ -63,7 +99,7 @@ func (m *Machine) age(u *unit, f *flood, now time.Time) {
 		switch {
 		case quiet >= u.Quiet:
 			f.turn(r, incident.Gone, now, "the flood is over")
-		case r.State == incident.Live && r.Action == "drop" && quiet >= u.Quiet/3:
+		case r.State == incident.Live && r.Action == "drop" && quiet >= min(loosenedIn, u.Quiet/3):
 			f.turn(r, incident.Loosened, now, "")
 		case r.State == incident.Loosened && r.active.After(r.loosened):
 			f.turn(r, incident.Live, now, "")

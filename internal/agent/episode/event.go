@@ -71,8 +71,10 @@ type Applied struct {
 
 // Counted are the packets and bytes that each live rule has decided, by its label.
 type Counted struct {
-	Rules  map[string]Count
-	Passed float64 // packets that passed the policy since the count before
+	Rules map[string]Count
+	// Costs are the shares of good packets that rules drop of late, as samples of what they drop
+	// show. Rules without a cost drop none that is known.
+	Costs map[string]float64
 }
 
 // Count is of a rule.
@@ -103,6 +105,7 @@ type Effect struct {
 	Strict *Strict            `json:"strict,omitempty"`
 	Reset  bool               `json:"reset,omitempty"`
 	Forget *time.Time         `json:"forget,omitempty"`
+	Spare  bool               `json:"spare,omitempty"` // what was dropped of good sources is good
 }
 
 // Search is to look for rules against a flood, in the packets since a time. Found or Few answers.

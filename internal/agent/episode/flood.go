@@ -34,9 +34,8 @@ type rule struct {
 	last     Count
 	peak     float64   // packets a second
 	active   time.Time // it dropped what a flood is
+	now      float64   // packets in the last second
 	loosened time.Time
-	dropped  float64 // packets while it was quiet, not loosened
-	all      float64 // and all that came then
 }
 
 // become is the one place where a flood's state changes.

@@ -35,6 +35,7 @@ type world struct {
 	kind    kind.Kind
 	calm    bool                 // nothing goes wrong any more
 	undone  map[string]time.Time // by incident
+	costly  map[string]time.Time // rules that dropped more than is allowed
 	gone    map[string]bool      // rules, by their label
 	told    func(Event)
 	wrong   []string
@@ -47,7 +48,8 @@ type answer struct {
 
 func newWorld(seed uint64, told func(Event)) *world {
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 38)), store: map[string]incident.Incident{},
-		counts: map[string]Count{}, undone: map[string]time.Time{}, gone: map[string]bool{},
+		counts: map[string]Count{}, undone: map[string]time.Time{},
+		costly: map[string]time.Time{}, gone: map[string]bool{},
 		told: told}
 	w.begin()
 	return w
@@ -176,6 +178,9 @@ func (w *world) check() {
 		if i.Mode == policy.Observe.String() {
 			w.wrongf("rule %s is in force where one observes", l.Rule.Label)
 		}
+		if at, ok := w.costly[l.Rule.Label]; ok && w.calm && time.Since(at) > 15*time.Second {
+			w.wrongf("rule %s is in force, and cost too much", l.Rule.Label)
+		}
 		if at, ok := w.undone[id]; ok && w.calm && time.Since(at) > 15*time.Second {
 			w.wrongf("rule %s is in force, and was undone", l.Rule.Label)
 		}
@@ -218,11 +223,22 @@ func (w *world) count() {
 		w.step(Event{Lost: &Lost{}})
 		return
 	}
-	c := &Counted{Rules: map[string]Count{}, Passed: 100}
+	c := &Counted{Rules: map[string]Count{}, Costs: map[string]float64{}}
 	for _, l := range w.kernel {
 		n := w.counts[l.Rule.Label]
 		n.Packets += uint64(w.rate)
 		w.counts[l.Rule.Label], c.Rules[l.Rule.Label] = n, n
+		switch w.IntN(8) {
+		case 0:
+			c.Costs[l.Rule.Label] = 1e-4
+		case 1:
+			c.Costs[l.Rule.Label] = 0.5
+			if slices.ContainsFunc(w.m.Live(), func(o Live) bool {
+				return o.Rule.Label == l.Rule.Label && o.Rule.IsLive()
+			}) {
+				w.costly[l.Rule.Label] = time.Now()
+			}
+		}
 	}
 	w.step(Event{Counted: c})
 }
@@ -286,9 +302,9 @@ func (w *world) run() {
 	}
 }
 
-// TestAnyScheduleOfFloodsKeepsThePromises: no rule without an incident, all gone after a time of
-// quiet, what was undone stays undone, and what is gone never comes back, whatever the kernel
-// refuses, when agents begin and policies change.
+// TestAnyScheduleOfFloodsKeepsThePromises: no rule without an incident, none that costs more than
+// it may, all gone after a time of quiet, what was undone stays undone, and what is gone never
+// comes back, whatever the kernel refuses, when agents begin and policies change.
 func TestAnyScheduleOfFloodsKeepsThePromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(*schedules) {

@@ -112,7 +112,8 @@ type Rule struct {
 	// Coverage is the share of the flood's sample that it drops.
 	Coverage float64 `json:"coverage"`
 	// Predicted, and AtMost with 95 % confidence, are shares of good packets that it drops;
-	// Measured is that after the flood, while the rule was in force still.
+	// Measured is the greatest share that it dropped for seconds while it was in force, of what
+	// usually comes from known sources.
 	Predicted float64  `json:"collateral"`
 	AtMost    float64  `json:"collateral_at_most"`
 	Measured  *float64 `json:"collateral_measured,omitempty"`

@@ -1,0 +1,81 @@
+package defend
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// crowd is 100 regulars of 10 packets a second, after ten seconds.
+func crowd() (g *regulars, now time.Time) {
+	g, now = newRegulars(), time.Unix(1e9, 0)
+	for range 10 {
+		now = now.Add(time.Second)
+		for i := range byte(100) {
+			g.pass(now, client(i), 10, true)
+		}
+		g.second(now, true)
+	}
+	return g, now
+}
+
+func client(i byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, i}) }
+
+// TestARuleCostsWhatRegularsMiss: what a rule drops of them, and what comes of them in spite of it,
+// say how much of the good packets it takes.
+func TestARuleCostsWhatRegularsMiss(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		loses    byte    // regulars that the rule drops
+		forged   float64 // packets in the name of each regular, which it drops too
+		least    float64
+		atMost   float64
+		stranger bool
+	}{
+		{what: "it drops nobody", atMost: 0},
+		{what: "it drops a fifth of them", loses: 20, least: 0.15, atMost: 0.2},
+		{what: "it drops packets that are forged in their names", forged: 1000, atMost: 0},
+		{what: "it drops who was never seen", stranger: true, atMost: 0},
+	} {
+		g, now := crowd()
+		var costs map[string]float64
+		for range 3 {
+			now = now.Add(time.Second)
+			for i := range byte(100) {
+				if i < c.loses {
+					g.drop("flood-1-1", client(i), 10, &frame{})
+				} else {
+					g.pass(now, client(i), 10, false)
+				}
+				if c.forged > 0 {
+					g.drop("flood-1-1", client(i), c.forged, &frame{})
+				}
+				if c.stranger {
+					g.drop("flood-1-1", netip.AddrFrom4([4]byte{198, 51, 100, i}), 10, &frame{})
+				}
+			}
+			costs = g.second(now, false)
+		}
+		if got := costs["flood-1-1"]; got < c.least || got > c.atMost {
+			t.Errorf("%s: %v of the good packets, want %v to %v", c.what, got, c.least, c.atMost)
+		}
+		if n := len(g.spare()); n > 0 != (c.loses > 0 || c.forged > 0) || n > mostDropped {
+			t.Errorf("%s: %d packets are kept", c.what, n)
+		}
+	}
+}
+
+// TestRegularsAreBounded, and strangers of a flood never become some.
+func TestRegularsAreBounded(t *testing.T) {
+	g, now := newRegulars(), time.Unix(1e9, 0)
+	for i := range 2 * mostRegulars {
+		g.pass(now, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1, true)
+	}
+	g.pass(now, client(1), 1, false)
+	if len(g.of) != mostRegulars {
+		t.Errorf("%d regulars", len(g.of))
+	}
+	if g.second(now.Add(2*goodAge), true); len(g.of) > 0 {
+		t.Errorf("%d regulars after an hour", len(g.of))
+	}
+}

@@ -1,0 +1,100 @@
+package episode
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
+)
+
+const dropLabel = "flood-1-1"
+
+// enforced is a flood of 30,000 packets a second that a rule drops.
+func enforced(t *testing.T) (*Machine, time.Time) {
+	t.Helper()
+	m, now := machine(t)
+	m.Step(now, tickOf(now, kind.UDP))
+	m.Step(now, Event{Found: &Found{Rules: []incident.Rule{{Rule: `drop udp as "flood-1-1"`,
+		Label: dropLabel, Action: "drop"}}}})
+	m.Step(now, Event{Applied: &Applied{}})
+	m.Step(now, Event{Tick: &Tick{}})
+	return m, now
+}
+
+// pass is a second in which the rule drops so many packets, of which some are good.
+func pass(m *Machine, now *time.Time, all *uint64, n uint64, costs float64) (out []Effect) {
+	*now, *all = now.Add(time.Second), *all+n
+	c := &Counted{Rules: map[string]Count{dropLabel: {Packets: *all}},
+		Costs: map[string]float64{dropLabel: costs}}
+	out = m.Step(*now, Event{Counted: c})
+	out = append(out, m.Step(*now, Event{Second: &Second{}})...)
+	for _, f := range out {
+		if f.Put != nil {
+			out = append(out, m.Step(*now, Event{Applied: &Applied{}})...)
+		}
+	}
+	return out
+}
+
+// TestATrickleHoldsNoRule: 4 s of a flood, and a fiftieth of it from then on, kept a drop in force
+// for as long as somebody liked, and all clients that look like it out.
+func TestATrickleHoldsNoRule(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	for range 4 {
+		pass(m, &now, &all, 30_000, 0)
+	}
+	for range 2 {
+		pass(m, &now, &all, 600, 0)
+	}
+	live := m.Live()
+	if len(live) != 1 || live[0].Rule.State != incident.Loosened ||
+		!strings.Contains(live[0].Rule.Rule, "limit udp rate 2500/s") {
+		t.Fatalf("after 2 s of a trickle: %+v", live)
+	}
+	for range 6 { // the limit drops nothing of it
+		pass(m, &now, &all, 0, 0)
+	}
+	if live := m.Live(); len(live) > 0 {
+		t.Errorf("after 9 s: %+v", live)
+	}
+}
+
+// TestAFloodThatComesBackIsDroppedAgain.
+func TestAFloodThatComesBackIsDroppedAgain(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	pass(m, &now, &all, 30_000, 0)
+	for range 4 {
+		pass(m, &now, &all, 0, 0)
+	}
+	if s := m.Live()[0].Rule.State; s != incident.Loosened {
+		t.Fatalf("the rule is %s", s)
+	}
+	pass(m, &now, &all, 27_500, 0)
+	if r := m.Live()[0].Rule; r.State != incident.Live || r.Rule != `drop udp as "flood-1-1"` {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestARuleThatCostsTooMuchIsTakenBack while the flood goes on: what it costs was said of traffic
+// before the flood only.
+func TestARuleThatCostsTooMuchIsTakenBack(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	if pass(m, &now, &all, 30_000, 0.0005); len(m.Live()) != 1 {
+		t.Fatal("a rule that costs less than is allowed is gone")
+	}
+	spared, note := false, ""
+	for _, f := range pass(m, &now, &all, 30_000, 0.2) {
+		spared = spared || f.Spare
+		if f.Save != nil {
+			note = strings.Join(f.Save.Notes, " ")
+		}
+	}
+	if len(m.Live()) > 0 || !spared || !strings.Contains(note, "dropped 20 % of the good packets") {
+		t.Errorf("live %+v, spared %v, notes %q", m.Live(), spared, note)
+	}
+}
