@@ -17,12 +17,12 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack \
+.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
 	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test release \
 	release-files release-test dashboard-proof
 
 help:
-	@echo 'make build       bin/levee and bin/levee-lab, static binaries (needs only Go)'
+	@echo 'make build       bin/levee, a static binary (needs only Go)'
 	@echo 'make toolchain   the Go that this needs, into bin/go, where the system has none or an older one'
 	@echo 'make demo        a service under flood, without and with levee (root; under a minute once built)'
 	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
@@ -42,7 +42,6 @@ help:
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
-	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
 	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
@@ -50,7 +49,7 @@ toolchain:
 	scripts/toolchain
 
 build:
-	$(GO) build -buildvcs=$(VCS) -ldflags '-s -w' -o bin/ ./cmd/levee ./cmd/levee-lab
+	$(GO) build -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
 	@[ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" bin # built for who asked
 
 demo:
@@ -183,12 +182,6 @@ state-proof:
 		-new-rate 5000000
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run TestCookieClients -idle 3m
 	$(GO) test -timeout 30m -run '^$$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
-
-# Forged packets of 96 kinds against what a policy remembers, beside sessions that have to live. It knows levee by its
-# commands alone. With ARGS: -count, -hooks, -only.
-state-attack: build
-	@scripts/deps test
-	$(GO) run ./scripts/attack $(ARGS)
 
 bench:
 	@scripts/deps bench

@@ -21,7 +21,6 @@ import (
 	agentlive "levee/internal/agent/live"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
-	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/access"
 	"levee/internal/host/local"
@@ -34,7 +33,7 @@ statements of a policy say, and floods into rules, as "detect" statements say, a
 the kernel holds them. Without a command below it runs, as "levee agent run" does.`
 
 func newAgent(e *env) *cobra.Command {
-	cmd := cli.Noun("agent COMMAND", "Turn events into entries of dynamic sets", agentLong,
+	cmd := noun("agent COMMAND", "Turn events into entries of dynamic sets", agentLong,
 		`  sudo levee agent run
   sudo levee agent status
   sudo levee agent withdraw --origin ids 203.0.113.9`,
@@ -46,7 +45,7 @@ func newAgent(e *env) *cobra.Command {
 		if len(args) == 0 {
 			return e.agent(nil, &agentFlags{interval: "10s"})
 		}
-		return cli.GroupRun(cmd, args)
+		return groupRun(cmd, args)
 	}
 	return cmd
 }
@@ -75,8 +74,8 @@ another policy in force. systemd is told when it has started.`,
   sudo levee agent run /etc/levee/eth0.levee --from-start`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := cli.ParseDuration(f.interval); err != nil {
-				return cli.Usagef(cmd, "--interval: %v", err)
+			if _, err := parseDuration(f.interval); err != nil {
+				return usagef(cmd, "--interval: %v", err)
 			}
 			if err := f.listen.check(cmd); err != nil {
 				return err
@@ -105,10 +104,10 @@ func agentFile(name string) string {
 }
 
 func (e *env) agent(files []string, f *agentFlags) error {
-	if err := e.Privileged(); err != nil {
+	if err := e.privileged(); err != nil {
 		return err
 	}
-	interval, err := cli.ParseDuration(f.interval)
+	interval, err := parseDuration(f.interval)
 	if err != nil {
 		return err
 	}
@@ -137,13 +136,13 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		}
 	}()
 	events := &agentlive.Hub{}
-	parts := agent.NewParts(events, e.Sayf)
+	parts := agent.NewParts(events, e.sayf)
 	alarms := make(chan string, 64)
 	alarm := func(text string) {
 		select {
 		case alarms <- text:
 		default:
-			e.Sayf("alarm: %s", text)
+			e.sayf("alarm: %s", text)
 		}
 	}
 	auditFile := agentFile("api-audit.jsonl")
@@ -161,12 +160,12 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
 		Kernel: &enforce.Kernel{},
-		Ledger: agentLedger(), Listen: listen, Tokens: tokens, Audit: audit, Version: cli.Version,
+		Ledger: agentLedger(), Listen: listen, Tokens: tokens, Audit: audit, Version: version,
 		Routes:   append(agentRoutes(floods), kept.routes()...),
 		Notifier: notify.New(notifyFile(), parts),
 		Metrics:  agentMetrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
 		FromStart: f.fromStart, Interval: interval,
-		Notify: notifySystemd, Watchdog: watchdog(), Log: e.Sayf,
+		Notify: notifySystemd, Watchdog: watchdog(), Log: e.sayf,
 	}, reload)
 }
 
@@ -204,15 +203,15 @@ func (p *agentPolicies) inForce(ctx context.Context) (string, error) {
 // are an error beside the others.
 func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err error) {
 	for _, file := range p.files {
-		pr, failed := p.Parse(file)
+		pr, failed := p.parse(file)
 		switch {
 		case failed != nil:
 			err = errors.Join(err, failed)
-		case pr.Policy == nil:
+		case pr.policy == nil:
 			err = errors.Join(err, part.Do(fmt.Errorf("%s has mistakes, the first is: %s", file,
-				pr.Diags[0].Message), "levee check "+file))
+				pr.diags[0].Message), "levee check "+file))
 		default:
-			out = append(out, pr.Policy)
+			out = append(out, pr.policy)
 		}
 	}
 	p.instead = nil

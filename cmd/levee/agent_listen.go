@@ -11,7 +11,6 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/api"
 	"levee/internal/agent/part"
-	"levee/internal/cli"
 )
 
 // listenFlags are where the agent's API is, besides its socket.
@@ -33,13 +32,13 @@ func (f *listenFlags) add(cmd *cobra.Command) {
 func (f *listenFlags) check(cmd *cobra.Command) error {
 	switch {
 	case len(f.addresses) == 0 && (f.cert != "" || f.key != "" || len(f.hosts) > 0):
-		return cli.Usagef(cmd, "--tls-cert, --tls-key and --host are for --listen")
+		return usagef(cmd, "--tls-cert, --tls-key and --host are for --listen")
 	case (f.cert == "") != (f.key == ""):
-		return cli.Usagef(cmd, "--tls-cert and --tls-key go together")
+		return usagef(cmd, "--tls-cert and --tls-key go together")
 	}
 	for _, a := range f.addresses {
 		if _, err := netip.ParseAddrPort(a); err != nil {
-			return cli.Usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as 127.0.0.1:7443 or "+
+			return usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as 127.0.0.1:7443 or "+
 				"[::1]:7443",
 				a)
 		}
@@ -80,8 +79,8 @@ func (e *env) listenAt(address string, f *listenFlags, tokens *api.Tokens) (*api
 				"levee agent token add NAME --role viewer")
 			return nil, errors.Join(err, l.Close())
 		}
-		e.Sayf("there is no token yet: levee agent token add NAME --role viewer makes one")
+		e.sayf("there is no token yet: levee agent token add NAME --role viewer makes one")
 	}
-	e.Sayf("answering at %s", l.URL())
+	e.sayf("answering at %s", l.URL())
 	return l, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent"
-	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 )
 
@@ -56,24 +55,24 @@ holds. The exit status is 1 if no change waits.`,
 				return err
 			}
 			if asJSON {
-				if err := e.PrintJSON(r); err != nil {
+				if err := e.printJSON(r); err != nil {
 					return err
 				}
 			} else {
 				e.printHeld(r.Held)
 			}
 			if len(r.Held) == 0 {
-				return cli.ErrNo
+				return errNo
 			}
 			return nil
 		},
 	}
-	cli.JsonFlag(cmd, &asJSON)
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 func (e *env) printHeld(all []agent.Held) {
-	out := e.Stdout.Buffered()
+	out := e.stdout.buffered()
 	defer out.Flush()
 	for _, h := range all {
 		fmt.Fprintf(out, "# %s, set %s: %s, %d more, %d less; since %s\n", h.Source, h.Set,
@@ -94,7 +93,7 @@ func newAgentAccept(e *env) *cobra.Command {
 		Long: `Take the change of a list that "levee agent diff" shows. Entries that came with it are
 leased, those that went are withdrawn for this source.`,
 		Example: "  sudo levee agent accept drop",
-		Args:    cli.WantArgs("SOURCE"),
+		Args:    wantArgs("SOURCE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var in agent.AcceptInput
 			in.Body.Source = args[0]
@@ -103,7 +102,7 @@ leased, those that went are withdrawn for this source.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.Stdout, "%s: %d added, %d removed, %d refused\n", done.Source, done.Added,
+			fmt.Fprintf(e.stdout, "%s: %d added, %d removed, %d refused\n", done.Source, done.Added,
 				done.Removed, done.Refused)
 			return nil
 		},

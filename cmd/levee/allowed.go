@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/local"
@@ -15,22 +14,22 @@ import (
 
 // allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what
 // may be put in force instead.
-func (e *env) allowed(pr *cli.Parsed, devs []string, force bool, opts *dataplane.UpOptions) error {
+func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpOptions) error {
 	var all []guarded
 	for _, dev := range devs {
 		if _, err := e.linkFor(pr, dev); err != nil {
 			return err
 		}
-		g, err := e.guarded(pr.Policy, dev, force)
+		g, err := e.guarded(pr.policy, dev, force)
 		if err != nil {
 			return err
 		}
-		if err := guard.Check(pr.Policy, g.link, g.sessions, g.entries); err != nil {
+		if err := guard.Check(pr.policy, g.link, g.sessions, g.entries); err != nil {
 			return fmt.Errorf("refused: %w, or use --force", err)
 		}
 		all = append(all, g)
 	}
-	opts.Fallbacks = e.fallbacks(pr.Policy, all)
+	opts.Fallbacks = e.fallbacks(pr.policy, all)
 	return nil
 }
 
@@ -46,11 +45,11 @@ func (e *env) guarded(p *policy.Policy, dev string, force bool) (g guarded, err 
 		return g, err
 	}
 	if g.sessions, err = e.sessions(dev); err != nil {
-		e.Sayf("cannot look for SSH sessions that the policy might cut: %v", err)
+		e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 	}
 	if g.sessions = e.alive(dev, g.link, g.sessions); len(g.sessions) > 0 {
 		if g.entries, err = e.entries(dev, p); err != nil {
-			e.Sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
+			e.sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
 				err)
 		}
 	}
@@ -79,7 +78,7 @@ func (e *env) fallbacks(p *policy.Policy, devs []guarded) (all []dataplane.Fallb
 	for _, g := range devs {
 		fallbacks, err := guard.Fallbacks(p, g.link, g.sessions, g.entries)
 		if err != nil { // said at once, while somebody is there to read it
-			e.Sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
+			e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
 			return nil
 		}
 		all = nil
@@ -97,7 +96,7 @@ func (e *env) fallbacks(p *policy.Policy, devs []guarded) (all []dataplane.Fallb
 // entries are what the dynamic sets of a policy will hold on dev: what is in those of the policy in
 // force there that have their names.
 func (e *env) entries(dev string, p *policy.Policy) (guard.Entries, error) {
-	ctx, stop := e.Signals()
+	ctx, stop := e.signals()
 	defer stop()
 	out := guard.Entries{}
 	for _, s := range p.Sets {

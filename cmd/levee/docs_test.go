@@ -13,8 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	lab "levee/cmd/levee-lab/commands"
-	"levee/internal/cli/clitest"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
@@ -154,28 +152,13 @@ func TestDecisionsAreRecords(t *testing.T) {
 	}
 }
 
-// wholeTree is all commands that users know: those of levee, and those for which it starts
-// levee-lab, in the place of its own.
-func wholeTree(e *env) *cobra.Command {
-	root := newRoot(e)
-	for _, cmd := range lab.Root(e.Env).Commands() {
-		for _, own := range root.Commands() {
-			if own.Name() == cmd.Name() {
-				root.RemoveCommand(own)
-			}
-		}
-		root.AddCommand(cmd)
-	}
-	return root
-}
-
 // TestCommandsInDocsExist looks up each command that pages and help texts show, with its flags: in
 // blocks, and in words set like them.
 func TestCommandsInDocsExist(t *testing.T) {
 	e, _, _, _ := testEnv(false)
-	root := wholeTree(e)
+	root := newRoot(e)
 	texts := pages(t)
-	for _, cmd := range clitest.Leaves(root) {
+	for _, cmd := range leaves(root) {
 		texts[cmd.CommandPath()+" --help"] = cmd.Example
 	}
 	shown := regexp.MustCompile("(?m)(?:`|^ *(?:\\$ )?|\\| |exec [\\w$-]+ )(?:sudo )?levee " +
@@ -276,7 +259,7 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 func TestExamplesOfStreamsWork(t *testing.T) {
 	e, _, _, _ := testEnv(false)
 	texts := pages(t)
-	for _, cmd := range clitest.Leaves(wholeTree(e)) {
+	for _, cmd := range leaves(newRoot(e)) {
 		texts[cmd.CommandPath()+" --help"] = cmd.Example
 	}
 	wrong := regexp.MustCompile(`(tail -\w*[fF].*|(curl|wget) .*)\| *(sudo )?levee .*--from -`)

@@ -8,7 +8,6 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"levee/internal/cli"
 	"levee/internal/host/atomicfile"
 	"levee/internal/lang/syntax"
 )
@@ -33,15 +32,15 @@ func newFmt(e *env) *cobra.Command {
 		Short:   "Print policies in canonical layout, or rewrite them so",
 		Long:    fmtLong,
 		Example: fmtExample,
-		Args:    cli.WantSome("FILE"),
+		Args:    wantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.write && f.check {
-				return cli.Usagef(cmd, "-w and --check exclude each other")
+				return usagef(cmd, "-w and --check exclude each other")
 			}
-			if f.write && slices.Contains(args, cli.StdinName) {
-				return cli.Usagef(cmd, "-w needs files, not standard input")
+			if f.write && slices.Contains(args, stdinName) {
+				return usagef(cmd, "-w needs files, not standard input")
 			}
-			return e.EachFile(args, func(file string) error { return e.fmtOne(file, f) })
+			return e.eachFile(args, func(file string) error { return e.fmtOne(file, f) })
 		},
 	}
 	cmd.Flags().BoolVarP(&f.write, "write", "w", false,
@@ -53,30 +52,30 @@ func newFmt(e *env) *cobra.Command {
 }
 
 func (e *env) fmtOne(file string, f fmtFlags) error {
-	src, err := e.ReadSource(file)
+	src, err := e.readSource(file)
 	if err != nil {
 		return err
 	}
-	tree, ds := syntax.Parse(src.Title(), src.Text)
+	tree, ds := syntax.Parse(src.title(), src.text)
 	if ds.HasErrors() {
-		e.PrintDiagnostics(ds)
-		return cli.ErrNo
+		e.printDiagnostics(ds)
+		return errNo
 	}
 	text := syntax.Format(tree)
-	changed := !bytes.Equal(text, src.Text)
+	changed := !bytes.Equal(text, src.text)
 	if f.diff && changed {
-		e.Stdout.Write(diff.Diff(src.Title()+".orig", src.Text, src.Title(), text))
+		e.stdout.Write(diff.Diff(src.title()+".orig", src.text, src.title(), text))
 	}
 	switch {
 	case f.check && changed:
 		if !f.diff {
-			fmt.Fprintln(e.Stdout, src.Title())
+			fmt.Fprintln(e.stdout, src.title())
 		}
-		return cli.ErrNo
+		return errNo
 	case f.write && changed:
 		return atomicfile.Write(file, text, 0o644)
 	case !f.write && !f.check && !f.diff:
-		e.Stdout.Write(text)
+		e.stdout.Write(text)
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/cli"
 	"levee/internal/dataplane/guard"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
@@ -72,7 +71,7 @@ func newImportIPTables(e *env) *cobra.Command {
 		Long:  importIPTablesLong,
 		Example: "  iptables-save > v4; ip6tables-save > v6; ipset save > sets\n  levee import " +
 			"iptables v4 v6 sets --dev eth0 > edge.levee",
-		Args: cli.WantSome("FILE"),
+		Args: wantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.importRuleset(cmd, args, &f, importer.IPTables)
 		},
@@ -89,7 +88,7 @@ func newImportNFT(e *env) *cobra.Command {
 		Long:  importNFTLong,
 		Example: "  nft -j list ruleset > rules.json\n  levee import nft rules.json --dev eth0 > " +
 			"edge.levee",
-		Args: cli.WantArgs("FILE"),
+		Args: wantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.importRuleset(cmd, args, &f,
 				func(in []importer.Source, w io.Writer, o importer.Rulesets) (importer.Imported,
@@ -108,19 +107,19 @@ type rulesetImporter func([]importer.Source, io.Writer, importer.Rulesets) (impo
 func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	run rulesetImporter) error {
 	if strings.ContainsAny(f.Device, "\" \t\r\n#{}(),") || len(f.Device) > 15 {
-		return cli.Usagef(cmd, "--dev: %q is not the name of an interface", f.Device)
+		return usagef(cmd, "--dev: %q is not the name of an interface", f.Device)
 	}
 	var in []importer.Source
 	stdin := false
 	for _, path := range files {
 		name := syntax.Quoted(filepath.Base(path))
-		if path == cli.StdinName {
+		if path == stdinName {
 			if stdin {
-				return cli.Usagef(cmd, "standard input can be read once")
+				return usagef(cmd, "standard input can be read once")
 			}
-			stdin, name = true, cli.StdinTitle
+			stdin, name = true, stdinTitle
 		}
-		r, err := e.Open(path)
+		r, err := e.open(path)
 		if err != nil {
 			return err
 		}
@@ -132,8 +131,8 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	var bad *importer.Errors
 	switch {
 	case errors.As(err, &bad):
-		fmt.Fprintln(e.Stderr, bad.Error())
-		return cli.ErrNo
+		fmt.Fprintln(e.stderr, bad.Error())
+		return errNo
 	case errors.Is(err, importer.ErrWidens):
 		return e.tooWide(rep, f.json)
 	case err != nil:
@@ -143,7 +142,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	if cut != nil && f.Strict {
 		return fmt.Errorf("refused by --strict: %w", cut)
 	}
-	out := e.Stdout.Buffered()
+	out := e.stdout.buffered()
 	if _, err := text.WriteTo(out); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
@@ -154,7 +153,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 		return err
 	}
 	if cut != nil {
-		e.Sayf("LOCK-OUT: %v; `levee up` will refuse the policy", cut)
+		e.sayf("LOCK-OUT: %v; `levee up` will refuse the policy", cut)
 	}
 	return nil
 }
@@ -192,7 +191,7 @@ func (e *env) tooWide(rep importer.Imported, asJSON bool) error {
 
 // printRemarks says on standard error what was not carried over, once each kind.
 func (e *env) printRemarks(rep importer.Imported, asJSON bool) error {
-	w := e.Stderr.Buffered()
+	w := e.stderr.buffered()
 	defer w.Flush()
 	if asJSON {
 		return importer.WriteRemarks(w, rep)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/inuse"
+	"levee/internal/host/nat"
 )
 
 const initLong = `Look at what this machine uses its network for, write a policy that keeps it and
@@ -20,8 +20,8 @@ as it was before. The policy is a draft with the reason for each rule beside it,
 and to tighten. levee init never puts anything in force for good.
 
 It looks at addresses and routes, sockets that listen, SSH sessions, resolvers, leases of DHCP,
-WireGuard, containers, and whether packets are forwarded. What is silent at the moment it cannot
-see.
+WireGuard, rules of NAT (nftables, iptables), and whether packets are forwarded, and filtered then.
+What is silent at the moment it cannot see.
 
 FILE is /etc/levee/INTERFACE.levee where none is given; one that is there is never changed. With "-"
 the draft goes to standard output, and nothing is put on trial.`
@@ -44,17 +44,17 @@ func newInit(e *env) *cobra.Command {
 			file := ""
 			switch {
 			case len(args) > 1:
-				return cli.Usagef(cmd, "%q is one argument too many", args[1])
+				return usagef(cmd, "%q is one argument too many", args[1])
 			case len(args) == 1:
 				file = args[0]
 			}
 			if f.confirm == "" {
-				return cli.Usagef(cmd, "--confirm: a draft is never put in force without a trial")
+				return usagef(cmd, "--confirm: a draft is never put in force without a trial")
 			}
 			return e.init(cmd, file, dev, &f)
 		},
 	}
-	cli.DevFlag(cmd, &dev, "the interface (default: that of the default route)")
+	devFlag(cmd, &dev, "the interface (default: that of the default route)")
 	cmd.Flags().StringVar(&f.confirm, "confirm", initConfirm,
 		"how long the trial lasts, 100ms to 7d")
 	return cmd
@@ -68,11 +68,17 @@ func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
 	if err := dataplane.Exists(m.Dev); err != nil {
 		return err
 	}
-	if file == cli.StdinName {
-		_, err := fmt.Fprint(e.Stdout, m.Policy())
+	ctx, stop := e.signals()
+	m.NAT = *nat.Read(ctx, m.Above)
+	stop()
+	for _, note := range m.Notes() {
+		e.sayf("%s", note)
+	}
+	if file == stdinName {
+		_, err := fmt.Fprint(e.stdout, m.Policy())
 		return err
 	}
-	if err := e.Privileged(); err != nil {
+	if err := e.privileged(); err != nil {
 		return fmt.Errorf("%w; `levee init -` prints the draft without", err)
 	}
 	if file == "" {
@@ -81,7 +87,7 @@ func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
 	if err := writeNew(file, m.Policy()); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Stdout, "%s is a draft; read it before you keep it\n", file)
+	fmt.Fprintf(e.stdout, "%s is a draft; read it before you keep it\n", file)
 	f.mode, f.devs = string(dataplane.Auto), []string{m.Dev}
 	return e.up(cmd, file, f)
 }

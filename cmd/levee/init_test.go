@@ -2,10 +2,12 @@ package main
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/host/inuse"
+	"levee/internal/host/nat"
 	"levee/internal/lang/policy"
 )
 
@@ -19,6 +21,7 @@ func TestDraftsPassTheirOwnTests(t *testing.T) {
 		Listeners: []inuse.Listener{
 			{Proto: "tcp", Address: any4, Port: 22, Owner: "sshd"},
 			{Proto: "udp", Address: any4, Port: 123},
+			{Proto: "udp", Address: netip.MustParseAddr("192.0.2.9"), Port: 123},
 			{Proto: "udp", Address: netip.MustParseAddr("224.0.0.251"), Port: 5353,
 				Owner: "avahi\"\n"},
 			{Proto: "tcp", Address: netip.MustParseAddr("192.0.2.9"), Port: 8080,
@@ -29,9 +32,19 @@ func TestDraftsPassTheirOwnTests(t *testing.T) {
 		Ephemeral: [2]uint16{32768, 60999},
 	}
 	router := busy
-	router.Forwards, router.Docker = true, []string{"docker0"}
+	router.Forwards, router.Behind = true, []string{"docker0"}
+	router.NAT = nat.Rules{Forwards: []nat.Forward{
+		{Proto: 6, Ports: nat.Range{Low: 8080, High: 8080}, Rule: "-A DOCKER\n"},
+		{Proto: 17, Ports: nat.Range{High: 7}, From: netip.MustParsePrefix("203.0.113.0/24")},
+		{Ports: nat.Range{Low: 53, High: 53}}, {}, {Proto: 47}, {Proto: 1},
+		{To: netip.MustParsePrefix("192.0.2.9/32"), Rule: strings.Repeat("long ", 50)},
+		{To: netip.MustParsePrefix("10.96.0.1/32"), Proto: 6},
+	}}
+	unread := router
+	unread.NAT.Unread = []string{"nft: no\nrights"}
 	for name, m := range map[string]inuse.Machine{
-		"busy": busy, "router": router, "idle": {Dev: "eth0", Ephemeral: [2]uint16{1024, 65535}},
+		"busy": busy, "router": router, "unread": unread,
+		"idle": {Dev: "eth0", Ephemeral: [2]uint16{1024, 65535}},
 	} {
 		p, ds := policy.Parse("draft.levee", []byte(m.Policy()), nil)
 		if len(ds) > 0 {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/cli"
 	"levee/internal/lang/lsp"
 )
 
@@ -20,11 +19,11 @@ func newLSP(e *env) *cobra.Command {
 		Short:   "Help an editor with policies (Language Server Protocol)",
 		Long:    lspLong,
 		Example: "  vim.lsp.config('levee', { cmd = { 'levee', 'lsp' }, filetypes = { 'levee' } })",
-		Args:    cli.WantArgs(),
+		Args:    wantArgs(),
 		RunE: func(*cobra.Command, []string) error {
-			ctx, stop := e.Signals()
+			ctx, stop := e.signals()
 			defer stop()
-			return lsp.Serve(ctx, e.Stdin, keepOpen{e.Stdout})
+			return lsp.Serve(ctx, e.stdin, keepOpen{e.stdout})
 		},
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/past"
 	"levee/internal/lang/policy"
@@ -52,13 +51,13 @@ func newRollback(e *env) *cobra.Command {
 			return e.rollback(cmd, args, &f)
 		},
 	}
-	cli.DevFlag(cmd, &f.dev, "the interface")
+	devFlag(cmd, &f.dev, "the interface")
 	cmd.Flags().BoolVar(&f.list, "list", false, "show the policies that were in force")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.force, "force", false,
 		"also if the policy drops an SSH session of this machine")
-	cli.JsonFlag(cmd, &f.json)
+	jsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -68,7 +67,7 @@ func (e *env) rollback(cmd *cobra.Command, args []string, f *rollbackFlags) erro
 		return err
 	}
 	if f.list && (len(args) > 0 || trial > 0 || f.force) {
-		return cli.Usagef(cmd, "--list takes no NUMBER, --confirm or --force")
+		return usagef(cmd, "--list takes no NUMBER, --confirm or --force")
 	}
 	at, err := e.pastOf(cmd, f.dev)
 	if err != nil {
@@ -94,7 +93,7 @@ func (e *env) rollback(cmd *cobra.Command, args []string, f *rollbackFlags) erro
 	}
 	path := syntax.Unquoted(was.Path)
 	if text, err := os.ReadFile(path); err == nil && !bytes.Equal(text, was.Source) {
-		e.Sayf("%s still holds another policy, which the next boot or reload reads; to write this "+
+		e.sayf("%s still holds another policy, which the next boot or reload reads; to write this "+
 			"one there: levee show --dev %s > FILE", was.Path, at.devs[0])
 	}
 	return nil
@@ -105,13 +104,13 @@ func trialTime(cmd *cobra.Command, confirm string) (time.Duration, error) {
 	if confirm == "" {
 		return 0, nil
 	}
-	trial, err := cli.ParseDuration(confirm)
+	trial, err := parseDuration(confirm)
 	if err != nil {
-		return 0, cli.Usagef(cmd, "--confirm: %v", err)
+		return 0, usagef(cmd, "--confirm: %v", err)
 	}
 	if trial < dataplane.MinTrial || trial > dataplane.MaxTrial {
-		return 0, cli.Usagef(cmd, "--confirm %s: a trial lasts %s to %s", confirm,
-			cli.FormatLease(dataplane.MinTrial), cli.FormatLease(dataplane.MaxTrial))
+		return 0, usagef(cmd, "--confirm %s: a trial lasts %s to %s", confirm,
+			formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
 	}
 	return trial, nil
 }
@@ -127,7 +126,7 @@ type pastPolicies struct {
 // pastOf reads the policies that were in force on dev or, if it is "", on the one interface of this
 // network namespace that has a policy.
 func (e *env) pastOf(cmd *cobra.Command, dev string) (*pastPolicies, error) {
-	if err := e.Privileged(); err != nil {
+	if err := e.privileged(); err != nil {
 		return nil, err
 	}
 	ctx := context.Background()
@@ -173,7 +172,7 @@ func (at *pastPolicies) choose(cmd *cobra.Command, args []string) (*past.Policy,
 	if len(args) > 0 {
 		var err error
 		if number, err = strconv.Atoi(args[0]); err != nil || number < 1 {
-			return nil, cli.Usagef(cmd, "%q is no number of --list", args[0])
+			return nil, usagef(cmd, "%q is no number of --list", args[0])
 		}
 	}
 	for i := range at.all {
@@ -191,14 +190,14 @@ func (at *pastPolicies) choose(cmd *cobra.Command, args []string) (*past.Policy,
 
 // again is a policy that was in force on its way to be so again.
 func (e *env) again(was *past.Policy, f *upFlags) (*bringing, error) {
-	src := &cli.Source{Path: was.Name(), Text: was.Source}
-	pr := &cli.Parsed{Src: src}
-	tree, ds := syntax.Parse(src.Title(), src.Text)
+	src := &source{path: was.Name(), text: was.Source}
+	pr := &parsed{src: src}
+	tree, ds := syntax.Parse(src.title(), src.text)
 	p, more := policy.Consume(tree, policy.Recorded(was.Files))
-	pr.Tree, pr.Policy, pr.Diags = tree, p, syntax.Merge(ds, more)
-	if pr.Diags.HasErrors() {
-		e.PrintDiagnostics(pr.Diags)
-		return nil, cli.ErrNo
+	pr.tree, pr.policy, pr.diags = tree, p, syntax.Merge(ds, more)
+	if pr.diags.HasErrors() {
+		e.printDiagnostics(pr.diags)
+		return nil, errNo
 	}
 	return &bringing{file: was.Path, flags: f, parsed: pr, opts: dataplane.UpOptions{
 		PolicyPath: was.Path, Source: was.Source, Files: was.Files}}, nil
@@ -213,7 +212,7 @@ type pastReport struct {
 type pastRow struct {
 	Number  int       `json:"number"`
 	Since   time.Time `json:"since"` // when it came into force
-	Policy  cli.Shown `json:"policy"`
+	Policy  shown     `json:"policy"`
 	InForce bool      `json:"in_force"`
 	// what is otherwise than in the one before it; none of the oldest
 	Change *past.Change `json:"change,omitempty"`
@@ -221,15 +220,14 @@ type pastRow struct {
 
 func (e *env) listPast(at *pastPolicies, asJSON bool) error {
 	rep := pastReport{Dev: at.devs[0]}
-	changes := cli.NewTable("NUMBER SINCE POLICY STATE CHANGE", ">", "<", "<", "<", "<")
+	changes := newTable("NUMBER SINCE POLICY STATE CHANGE", ">", "<", "<", "<", "<")
 	var now *policy.Policy
 	for i := range at.all {
 		p := &at.all[i]
 		if i == 0 {
 			now = e.parsePast(p)
 		}
-		row := pastRow{Number: p.Number, Since: p.Since, Policy: cli.Shown(p.Path),
-			InForce: at.is(p)}
+		row := pastRow{Number: p.Number, Since: p.Since, Policy: shown(p.Path), InForce: at.is(p)}
 		var before *policy.Policy
 		change := ""
 		if i+1 < len(at.all) {
@@ -247,12 +245,12 @@ func (e *env) listPast(at *pastPolicies, asJSON bool) error {
 			state = "in force"
 		}
 		rep.Policies = append(rep.Policies, row)
-		changes.Row(p.Number, p.Since.Format(time.DateTime), p.Path, state, change)
+		changes.row(p.Number, p.Since.Format(time.DateTime), p.Path, state, change)
 	}
 	if asJSON {
-		return e.PrintJSON(rep)
+		return e.printJSON(rep)
 	}
-	changes.Print(e.Stdout, "")
+	changes.print(e.stdout, "")
 	return nil
 }
 
@@ -260,7 +258,7 @@ func (e *env) listPast(at *pastPolicies, asJSON bool) error {
 func (e *env) parsePast(p *past.Policy) *policy.Policy {
 	parsed, err := p.Parse()
 	if err != nil {
-		e.Sayf("%v", err)
+		e.sayf("%v", err)
 	}
 	return parsed
 }
@@ -279,6 +277,6 @@ func (e *env) showPast(cmd *cobra.Command, dev string, number int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Stdout, "%s", text)
+	fmt.Fprintf(e.stdout, "%s", text)
 	return nil
 }

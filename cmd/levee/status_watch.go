@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"levee/internal/cli"
 )
 
 // watchStatus shows the status again and again, with rates, until a signal ends it.
@@ -17,17 +15,17 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := e.Signals()
+	ctx, stop := e.signals()
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	before := map[ruleKey]reading{}
-	for e.Stdout.Err == nil {
+	for e.stdout.err == nil {
 		rep, err := e.readStatus(f)
 		if err != nil {
 			return err
 		}
-		before = rep.rates(before, e.Now())
+		before = rep.rates(before, e.now())
 		if err := e.redrawStatus(rep, f); err != nil {
 			return err
 		}
@@ -42,12 +40,12 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 
 // every is the time between two readings.
 func (f *statusFlags) every(cmd *cobra.Command) (time.Duration, error) {
-	every, err := cli.ParseDuration(f.interval)
+	every, err := parseDuration(f.interval)
 	if err != nil {
-		return 0, cli.Usagef(cmd, "--interval: %v", err)
+		return 0, usagef(cmd, "--interval: %v", err)
 	}
 	if every < 100*time.Millisecond || every > time.Hour {
-		return 0, cli.Usagef(cmd, "--interval %s: from 100ms to 1h", f.interval)
+		return 0, usagef(cmd, "--interval %s: from 100ms to 1h", f.interval)
 	}
 	return every, nil
 }
@@ -64,15 +62,15 @@ func (e *env) redrawStatus(rep *statusReport, f *statusFlags) error {
 			return err
 		}
 	default:
-		if e.Stdout.Terminal {
+		if e.stdout.terminal {
 			b.WriteString("\x1b[H\x1b[J") // to the corner, and empty from there
 		}
 		e.printStatuses(&b, rep, f)
-		if !e.Stdout.Terminal {
+		if !e.stdout.terminal {
 			b.WriteByte('\n')
 		}
 	}
-	_, err := e.Stdout.Write(b.Bytes())
+	_, err := e.stdout.Write(b.Bytes())
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -41,7 +40,7 @@ func newTest(e *env) *cobra.Command {
 		Short:   "Run a policy's own tests",
 		Long:    testLong,
 		Example: testExample,
-		Args:    cli.WantSome("FILE"),
+		Args:    wantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.test(cmd, args, &f)
 		},
@@ -51,7 +50,7 @@ func newTest(e *env) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.beside, "tests", nil,
 		"also run the tests of this file; may be repeated")
 	linkFlag(cmd, &f.link)
-	cli.JsonFlag(cmd, &f.json)
+	jsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -64,7 +63,7 @@ type testReport struct {
 }
 
 type testResult struct {
-	File    cli.Shown    `json:"file"`
+	File    shown        `json:"file"`
 	Line    int          `json:"line"`
 	Name    string       `json:"name"`
 	Passed  bool         `json:"passed"`
@@ -90,7 +89,7 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 		return err
 	}
 	rep := &testReport{Tests: []testResult{}}
-	err = e.EachFile(files, func(file string) error {
+	err = e.eachFile(files, func(file string) error {
 		suites, err := e.testSuites(file, choice.Link, f.beside)
 		if err != nil {
 			return err
@@ -104,14 +103,14 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 	})
 	rep.Engine = string(choice.Engine)
 	if f.json {
-		if jerr := e.PrintJSON(rep); jerr != nil {
+		if jerr := e.printJSON(rep); jerr != nil {
 			return jerr
 		}
 	} else {
-		fmt.Fprintf(e.Stdout, "%d passed, %d failed (%s)\n", rep.Passed, rep.Failed, &choice)
+		fmt.Fprintf(e.stdout, "%d passed, %d failed (%s)\n", rep.Passed, rep.Failed, &choice)
 	}
 	if err == nil && rep.Failed > 0 {
-		return cli.ErrNo
+		return errNo
 	}
 	return err
 }
@@ -124,29 +123,29 @@ type suite struct {
 
 // testSuites reads a policy with its own tests, and those of the files beside it.
 func (e *env) testSuites(file string, link packet.Link, beside []string) ([]suite, error) {
-	pr, err := e.Parse(file)
+	pr, err := e.parse(file)
 	if err != nil {
 		return nil, err
 	}
-	if pr.Policy == nil {
-		e.PrintDiagnostics(pr.Diags)
-		return nil, cli.ErrNo
+	if pr.policy == nil {
+		e.printDiagnostics(pr.diags)
+		return nil, errNo
 	}
 	if err := e.forLink(pr, link, withoutEthernet); err != nil {
 		return nil, err
 	}
 	var all []suite
 	for _, path := range beside {
-		p, err := e.TestsBeside(pr, path)
+		p, err := e.testsBeside(pr, path)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, suite{syntax.Quoted(filepath.Base(path)), p})
 	}
-	if len(pr.Policy.Tests) > 0 {
-		all = append([]suite{{pr.Policy.File, pr.Policy}}, all...)
+	if len(pr.policy.Tests) > 0 {
+		all = append([]suite{{pr.policy.File, pr.policy}}, all...)
 	} else if len(beside) == 0 {
-		e.Sayf("%s has no tests", pr.Policy.File)
+		e.sayf("%s has no tests", pr.policy.File)
 	}
 	return all, nil
 }
@@ -170,7 +169,7 @@ func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) 
 			rep.Failed++
 		}
 		rep.Tests = append(rep.Tests, *res)
-		if !f.json && (e.Verbose || !res.Passed) {
+		if !f.json && (e.verbose || !res.Passed) {
 			e.printTest(res)
 		}
 	}
@@ -179,7 +178,7 @@ func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) 
 
 func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
 	res := &testResult{
-		File: cli.Shown(s.file), Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
+		File: shown(s.file), Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
 		Packets: []testPacket{},
 	}
 	for i, p := range r.Packets {
@@ -197,13 +196,13 @@ func (e *env) printTest(res *testResult) {
 	if !res.Passed {
 		mark = "FAIL"
 	}
-	fmt.Fprintf(e.Stdout, "%s %s:%d %q\n", mark, res.File, res.Line, res.Name)
+	fmt.Fprintf(e.stdout, "%s %s:%d %q\n", mark, res.File, res.Line, res.Name)
 	for _, p := range res.Packets {
 		if p.Fault == "" {
 			continue
 		}
-		fmt.Fprintf(e.Stdout, "     %s:%d %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
-		printTrace(e.Stdout, p.trace, "       ")
-		fmt.Fprintln(e.Stdout)
+		fmt.Fprintf(e.stdout, "     %s:%d %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
+		printTrace(e.stdout, p.trace, "       ")
+		fmt.Fprintln(e.stdout)
 	}
 }

@@ -15,39 +15,36 @@ func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial 
 	for _, r := range reps[1:] {
 		devs += ", " + r.Dev
 	}
-	e.Sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
-	end := e.Now().Add(rep.Trial)
-	progress := e.Progress()
-	defer progress.Clear()
+	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
+	end := e.now().Add(rep.Trial)
+	progress := e.progress()
+	defer progress.clear()
 	past := false
 	for {
-		progress.Printf("%s left to confirm", max(0, end.Sub(e.Now())).Round(time.Second))
+		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
 		if was := past; rep.Judging.Why() != "" && !was {
 			past = true
-			e.Sayf("packets come past the policy on trial: `levee status --dev %s` tells", rep.Dev)
+			e.sayf("packets come past the policy on trial: `levee status --dev %s` tells", rep.Dev)
 		}
 		look, cancel := context.WithTimeout(ctx, confirmLook)
 		how, err := dataplane.WaitTrial(look, rep, confirmLook/4)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			progress.Clear()
+			progress.clear()
 			return e.rollBack(reps, devs)
 		case errors.Is(err, context.DeadlineExceeded):
 			continue
 		case err != nil:
 			return err
 		}
-		progress.Clear()
+		progress.clear()
 		switch how {
 		case dataplane.Confirmed:
-			e.Sayf("confirmed, the policy stays on %s", devs)
+			e.sayf("confirmed, the policy stays on %s", devs)
 			return nil
 		case dataplane.Replaced:
 			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", devs)
-		case dataplane.Vanished:
-			return fmt.Errorf("not confirmed: an interface of %s has vanished, and its policy "+
-				"with it", devs)
 		case dataplane.TakenDown:
 			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", devs)
 		}

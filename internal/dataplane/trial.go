@@ -2,12 +2,9 @@ package dataplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
 )
@@ -74,8 +71,7 @@ const (
 	NotConfirmed TrialEnd = iota // in time: what was before the policy is back
 	Confirmed
 	Replaced  // by a later policy
-	TakenDown // before the deadline, by Down
-	Vanished  // with its interface
+	TakenDown // before the deadline, by Down or with its interface
 )
 
 // WaitTrial waits until the trial that Up reported ends, looking every interval. After the
@@ -90,15 +86,10 @@ func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd
 		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == r.Dev })
 		switch {
 		case i < 0 || all[i].Generation < r.Generation:
-			left, err := timeLeft(r.deadline)
-			_, gone := netlink.LinkByIndex(r.Ifindex)
-			switch {
-			case err != nil || left == 0:
-				return NotConfirmed, err
-			case errors.As(gone, new(netlink.LinkNotFoundError)):
-				return Vanished, nil
+			if left, err := timeLeft(r.deadline); err != nil || left > 0 {
+				return TakenDown, err
 			}
-			return TakenDown, nil
+			return NotConfirmed, nil
 		case all[i].Generation > r.Generation:
 			return Replaced, nil
 		case all[i].Trial == 0:

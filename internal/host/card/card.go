@@ -24,9 +24,8 @@ const (
 
 // Offload is whether the device does it.
 type Offload struct {
-	On     bool
-	Wanted bool // somebody, or the driver, has asked for it
-	Fixed  bool // ethtool cannot change it
+	On    bool
+	Fixed bool // ethtool cannot change it
 }
 
 // Card is what an interface tells of itself.
@@ -61,8 +60,7 @@ func (c *Card) read(e *ethtool.Ethtool) {
 	if states, err := e.FeaturesWithState(c.Name); err == nil {
 		c.Offloads = map[string]Offload{}
 		for name, s := range states {
-			c.Offloads[name] = Offload{On: s.Active, Wanted: s.Requested,
-				Fixed: !s.Available || s.NeverChanged}
+			c.Offloads[name] = Offload{On: s.Active, Fixed: !s.Available || s.NeverChanged}
 		}
 	}
 	if c.Driver == virtioNet {
@@ -242,29 +240,6 @@ func (c *Card) LargestMTU(usual int) (int, bool) {
 	return least, least > 0
 }
 
-// RaisedMTU is up to which MTU the driver lets the card have while a native program without
-// fragments is attached; usual is where that is not known. It is false where LargestMTU is.
-func (c *Card) RaisedMTU(usual int) (int, bool) {
-	least, ok := c.LargestMTU(usual)
-	for _, p := range c.each() {
-		if d, _ := Known(p.Driver); p.MTU <= d.SmallMTU {
-			least = min(least, d.SmallMTU)
-		}
-	}
-	return least, ok
-}
-
-// Bounces says what a running card does when its first native program comes, or the last one goes,
-// if the link goes down meanwhile; "" if it does not, or nothing is known of that.
-func (c *Card) Bounces() string {
-	for _, p := range c.each() {
-		if d, _ := Known(p.Driver); d.Bounces {
-			return fmt.Sprintf("%s (driver %s): %s", p.Name, p.Driver, d.Attach)
-		}
-	}
-	return ""
-}
-
 // Merges says which packets the stack gets merged whatever is asked for, "" if that can be ended.
 func (c *Card) Merges() string {
 	for _, p := range c.each() {
@@ -276,31 +251,6 @@ func (c *Card) Merges() string {
 		}
 	}
 	return ""
-}
-
-// Ended lists which of the offloads that merge packets were on, or asked for, and are no more.
-func (c *Card) Ended(now *Card) (ended []string) {
-	for _, o := range []string{GROHW, LRO} {
-		was, is := c.Offloads[o], now.Offloads[o]
-		if !was.Fixed && (was.On && !is.On || was.Wanted && !is.Wanted) {
-			ended = append(ended, o)
-		}
-	}
-	return ended
-}
-
-// TurnOn asks for offloads of an interface of the calling thread's network namespace.
-func TurnOn(name string, offloads []string) error {
-	e, err := ethtool.NewEthtool()
-	if err != nil {
-		return err
-	}
-	defer e.Close()
-	on := map[string]bool{}
-	for _, o := range offloads {
-		on[o] = true
-	}
-	return e.Change(name, on)
 }
 
 // Stacked reports whether frames come to the interface through another one's, with their outermost

@@ -75,14 +75,21 @@ var server = map[string]string{
 	"etc/resolv.conf":                       "# by systemd\nnameserver 127.0.0.53\n",
 	"run/systemd/resolve/resolv.conf": "nameserver 169.254.169.253\nnameserver " +
 		"2001:db8:53::53%ens5\n",
-	"run/systemd/netif/leases/2":   "ADDRESS=192.0.2.9\n",
-	"sys/class/net/wg0/uevent":     "DEVTYPE=wireguard\nINTERFACE=wg0\n",
-	"sys/class/net/docker0/uevent": "DEVTYPE=bridge\nINTERFACE=docker0\n",
-	"sys/class/net/ens5/uevent":    "INTERFACE=ens5\n",
-	"sys/class/net/sit1/type":      "776\n",
-	"sys/class/net/sit1/flags":     "0x91\n",
-	"sys/class/net/gre0/type":      "778\n", // there as long as the module, and down
-	"sys/class/net/gre0/flags":     "0x80\n",
+	"run/systemd/netif/leases/2":      "ADDRESS=192.0.2.9\n",
+	"sys/class/net/wg0/uevent":        "DEVTYPE=wireguard\nINTERFACE=wg0\n",
+	"sys/class/net/docker0/uevent":    "DEVTYPE=bridge\nINTERFACE=docker0\n",
+	"sys/class/net/docker0/flags":     "0x1003\n",
+	"sys/class/net/veth1/flags":       "0x1003\n",
+	"sys/class/net/veth1/master":      "-> ../docker0",
+	"sys/class/net/lo/flags":          "0x9\n",
+	"sys/class/net/ens5/uevent":       "INTERFACE=ens5\n",
+	"sys/class/net/ens5/flags":        "0x1003\n",
+	"sys/class/net/ens5.7/flags":      "0x1003\n",
+	"sys/class/net/ens5.7/lower_ens5": "-> ../ens5",
+	"sys/class/net/sit1/type":         "776\n",
+	"sys/class/net/sit1/flags":        "0x91\n",
+	"sys/class/net/gre0/type":         "778\n", // there as long as the module, and down
+	"sys/class/net/gre0/flags":        "0x80\n",
 	"proc/net/raw": socketHead +
 		"   1: 00000000:0001 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
 		" 0 18 2 0 0\n" +
@@ -113,7 +120,8 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 	if m.Dev != "ens5" || !slices.Equal(m.SSH, []netip.Addr{netip.MustParseAddr("203.0.113.7")}) ||
 		!m.Forwards ||
 		len(m.Addresses) != 2 || len(m.Resolvers) != 2 || len(m.DHCP) != 1 ||
-		len(m.WireGuard) != 1 || len(m.Docker) != 1 ||
+		len(m.WireGuard) != 1 || !slices.Equal(m.Above, []string{"ens5", "ens5.7"}) ||
+		!slices.Equal(m.Behind, []string{"docker0", "sit1"}) ||
 		!slices.Equal(m.Raw, []Protocol{{41, "sit1"}, {112, "keepalived"}}) {
 		t.Errorf("%+v", m)
 	}

@@ -10,7 +10,7 @@ import (
 
 // Policy is a policy that keeps what was found, with the reason for each rule beside it.
 func (m *Machine) Policy() string {
-	w := &draft{}
+	w := &draft{labels: map[string]int{}}
 	w.line("# A draft of `levee init`: it keeps what this machine was seen to use, and drops the " +
 		"rest.")
 	w.line("# Read it, take out what strangers need not reach, and put what remains on trial " +
@@ -23,6 +23,7 @@ func (m *Machine) Policy() string {
 	w.line(`pass icmp type { 3, 11, 12, echo-request, echo-reply } as "icmp"`)
 	w.line(`pass icmp6 type { 1, 2, 3, 4, echo-request, echo-reply } as "icmp6"`)
 	m.services(w)
+	m.translated(w)
 	m.answers(w)
 	m.forwarding(w)
 	w.line("")
@@ -31,7 +32,18 @@ func (m *Machine) Policy() string {
 	return w.String()
 }
 
-type draft struct{ strings.Builder }
+type draft struct {
+	strings.Builder
+	labels map[string]int // how often each was asked for
+}
+
+// unique is a label, with a number behind it where another rule has it.
+func (w *draft) unique(label string) string {
+	if w.labels[label]++; w.labels[label] > 1 {
+		return fmt.Sprintf("%s-again-%d", label, w.labels[label])
+	}
+	return label
+}
 
 func (w *draft) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
@@ -50,26 +62,6 @@ func (m *Machine) sessions(w *draft) {
 	w.line(`protect tcp from sessions port %s as "session"`, ports(m.SSHPorts))
 }
 
-func (m *Machine) forwarding(w *draft) {
-	if !m.Forwards {
-		return
-	}
-	w.part("This machine forwards packets. What is not for itself is left to the filters behind.")
-	if len(m.Docker) > 0 {
-		w.line("# Containers behind %s: ports that are published without docker-proxy are not "+
-			"seen here.",
-			strings.Join(m.Docker, ", "))
-	}
-	if m.RoutesMulticast {
-		w.line("# It routes multicast: groups that its own programs have joined are open too.")
-	} else {
-		w.line("# Multicast is not forwarded: it would be for programs here.")
-		w.line(`drop to { 224.0.0.0/4, ff00::/8 } as "multicast"`)
-	}
-	w.line("# self is its addresses and local routes: levee@%s keeps them as they are.", m.Dev)
-	w.line(`pass not to self as "forwarded"`)
-}
-
 func (m *Machine) services(w *draft) {
 	w.part("What listens here, and is not on loopback alone.")
 	if m.Unreadable {
@@ -82,7 +74,7 @@ func (m *Machine) services(w *draft) {
 		return cmp.Or(strings.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	for _, l := range m.Listeners {
-		w.line("%s", m.service(l))
+		w.line("%s", w.service(l))
 	}
 	if len(m.Raw) > 0 {
 		w.line("# Protocols without ports. Who sends them may be let in alone: from { PEERS }.")
@@ -106,14 +98,14 @@ func (m *Machine) services(w *draft) {
 	}
 }
 
-func (m *Machine) service(l Listener) string {
+func (w *draft) service(l Listener) string {
 	to := ""
 	switch a := l.Address; {
 	case a.IsMulticast(), a.IsUnspecified():
 	default:
 		to = fmt.Sprintf("to %s ", a)
 	}
-	return fmt.Sprintf("pass %s %sport %d as %q", l.Proto, to, l.Port, label(l))
+	return fmt.Sprintf("pass %s %sport %d as %q", l.Proto, to, l.Port, w.unique(label(l)))
 }
 
 // of is the owner of a socket, in a sentence.
@@ -173,6 +165,12 @@ func (m *Machine) tests(w *draft) {
 	for _, a := range m.SSH {
 		for _, p := range m.SSHPorts {
 			w.line(`    packet tcp syn from %s port %d expect pass by "session"`, a, p)
+		}
+	}
+	for _, f := range m.published() {
+		if !f.From.IsValid() && !f.To.IsValid() && (f.Proto == protoTCP || f.Proto == protoUDP) {
+			w.line("    packet %s from 203.0.113.7%s port %d expect pass", protocol(f.Proto),
+				m.own(netip.IPv4Unspecified()), max(f.Ports.Low, 1))
 		}
 	}
 	for _, l := range m.Listeners {

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/host/nat"
 	"levee/internal/host/procnet"
 )
 
@@ -32,14 +33,17 @@ type Machine struct {
 	Resolvers []netip.Addr
 	DHCP      []string // files of leases
 	WireGuard []string // interfaces
-	Docker    []string // bridges of containers
 	Raw       []Protocol
 	Forwards  bool
 	// RoutesMulticast is said of one that forwards, and whose interfaces forward multicast.
 	RoutesMulticast bool
-	Ephemeral       [2]uint16  // ports that questions go out from
-	Transient       []Listener // UDP sockets at such ports: most wait for an answer
-	Unreadable      bool       // some sockets' owners are not told to this process
+	Above           []string // Dev, and interfaces that are built on it
+	Behind          []string // the others by which it may forward what comes by Dev
+	// NAT is what rules translate and filter. Read does not fill it: these are in no file.
+	NAT        nat.Rules
+	Ephemeral  [2]uint16  // ports that questions go out from
+	Transient  []Listener // UDP sockets at such ports: most wait for an answer
+	Unreadable bool       // some sockets' owners are not told to this process
 }
 
 // Listener is a socket that takes what comes from outside.
@@ -252,13 +256,14 @@ func (m *Machine) listensAt(port uint16) bool {
 
 // Numbers of protocols (IANA).
 const (
-	protoIPv4, protoIPv6, protoGRE, protoESP, protoAH, protoVRRP = 4, 41, 47, 50, 51, 112
+	protoICMP, protoIPv4, protoTCP, protoUDP, protoIPv6 = 1, 4, 6, 17, 41
+	protoGRE, protoESP, protoAH, protoICMP6, protoVRRP  = 47, 50, 51, 58, 112
 )
 
 // takes adds a protocol once. Those that have rules of their own are none, and neither is what is
 // only sent (255).
 func (m *Machine) takes(number uint16, owner string) {
-	own := []uint16{1, 6, 17, 58}
+	own := []uint16{protoICMP, protoTCP, protoUDP, protoICMP6}
 	if number > 254 || slices.Contains(own, number) {
 		return
 	}
@@ -334,7 +339,7 @@ func (r reader) resolvers() (out []netip.Addr) {
 var tunnels = map[string][]uint16{"768": {protoIPv4}, "769": {protoIPv4, protoIPv6},
 	"776": {protoIPv6}, "778": {protoGRE}, "823": {protoGRE}}
 
-// links finds tunnels and bridges of containers among the interfaces.
+// links finds tunnels among the interfaces, what is above Dev, and what is beside it.
 func (r reader) links(m *Machine) {
 	dirs, _ := filepath.Glob(filepath.Join(r.root, "sys/class/net/*"))
 	for _, dir := range dirs {
@@ -346,12 +351,30 @@ func (r reader) links(m *Machine) {
 				m.takes(n, name)
 			}
 		}
-		switch {
-		case strings.Contains(string(b), "DEVTYPE=wireguard"):
+		if strings.Contains(string(b), "DEVTYPE=wireguard") {
 			m.WireGuard = append(m.WireGuard, name)
-		case name == "docker0",
-			strings.Contains(string(b), "DEVTYPE=bridge") && strings.HasPrefix(name, "br-"):
-			m.Docker = append(m.Docker, name)
+		}
+	}
+	m.Above = []string{m.Dev}
+	for i := 0; i < len(m.Above); i++ { // an interface has a link lower_NAME to each that it is on
+		on, _ := filepath.Glob(filepath.Join(r.root, "sys/class/net/*/lower_"+m.Above[i]))
+		for _, path := range on {
+			if name := filepath.Base(filepath.Dir(path)); !slices.Contains(m.Above, name) {
+				m.Above = append(m.Above, name)
+			}
+		}
+	}
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		_, port := os.Lstat(dir + "/master") // of a bridge or a bond, which is what forwards
+		_, below := os.Lstat(filepath.Join(r.root, "sys/class/net", m.Dev, "lower_"+name))
+		up, _ := strconv.ParseUint(r.word("sys/class/net/"+name+"/flags"), 0, 32)
+		if up&1 != 0 && up&loopbackFlag == 0 && port != nil && below != nil &&
+			!slices.Contains(m.Above, name) {
+			m.Behind = append(m.Behind, name)
 		}
 	}
 }
+
+// loopbackFlag is IFF_LOOPBACK of include/uapi/linux/if.h.
+const loopbackFlag = 8

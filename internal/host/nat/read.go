@@ -1,0 +1,107 @@
+package nat
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// conntrack is there where the kernel can translate at all: to ask one that cannot would load it.
+const conntrack = "/proc/sys/net/netfilter/nf_conntrack_count"
+
+// legacyTables lists the tables of iptables that use no nftables, each a line. Only root reads it.
+var legacyTables = []string{"/proc/thread-self/net/ip_tables_names",
+	"/proc/thread-self/net/ip6_tables_names"}
+
+// patience is how long a program has to print its rules.
+const patience = 20 * time.Second
+
+// Read reads the rules of this network namespace, for packets that come by one of some interfaces.
+func Read(ctx context.Context, devs []string) *Rules {
+	out := &Rules{}
+	if _, err := os.Stat(conntrack); err != nil {
+		return out
+	}
+	ctx, end := context.WithTimeout(ctx, patience)
+	defer end()
+	text, err := printed(ctx, "nft", "-n", "-j", "list", "ruleset")
+	opaque := errors.Is(err, exec.ErrNotFound) // then iptables alone may have made rules
+	switch {
+	case opaque:
+	case err != nil:
+		out.Unread = append(out.Unread, err.Error())
+	default:
+		var r *ruleset
+		if r, opaque, err = parseNft(text); err != nil {
+			out.Unread = append(out.Unread, err.Error())
+			break
+		}
+		out.add(r, devs)
+	}
+	if opaque {
+		for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save"} {
+			out.saved(ctx, devs, program)
+		}
+	}
+	for i, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
+		if b, _ := os.ReadFile(legacyTables[i]); len(b) > 0 {
+			out.saved(ctx, devs, program)
+		}
+	}
+	slices.Sort(out.Unread)
+	out.Unread = slices.Compact(out.Unread)
+	return out
+}
+
+// saved adds the rules that a program prints. One of the plain name stands in for it, where there
+// is but one kind of iptables.
+func (r *Rules) saved(ctx context.Context, devs []string, program string) {
+	text, err := printed(ctx, program)
+	if errors.Is(err, exec.ErrNotFound) {
+		family, _, _ := strings.Cut(program, "-")
+		text, err = printed(ctx, family+"-save")
+	}
+	if err != nil {
+		r.Unread = append(r.Unread, err.Error())
+		return
+	}
+	r.add(parseSave(string(text)), devs)
+}
+
+func (r *Rules) add(rules *ruleset, devs []string) {
+	forwards, all := rules.forwards(devs)
+	if !all {
+		r.Unread = append(r.Unread, fmt.Sprintf("there are too many rules of NAT to follow all; "+
+			"the first %d forwards are here", len(forwards)))
+	}
+	for _, f := range forwards {
+		same := func(g Forward) bool {
+			g.Rule = f.Rule
+			return g == f
+		}
+		if !slices.ContainsFunc(r.Forwards, same) {
+			r.Forwards = append(r.Forwards, f)
+		}
+	}
+	r.Filters = r.Filters || rules.filters()
+}
+
+// printed is what a program prints.
+func printed(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		return nil, fmt.Errorf("%s cannot be asked for its rules: %w: %s", name, err, first)
+	}
+	return out, nil
+}
