@@ -45,7 +45,9 @@ type chainRule struct {
 	limit    limit
 	limits   []reason // what the limits are
 	rate     *rate    // what they are as a limit of a policy, if that is known
+	seen     *seenLately
 	rated    bool     // it becomes one
+	opens    []match  // of a limit: those of alts that begin something
 	budget   string   // the name of what it is counted in, which other rules may share
 	filled   []filled // sets that change while the source runs
 	passes   []match  // packets that the policy may pass because of remarks that widen
@@ -188,13 +190,68 @@ func (fl *flattener) prepare() {
 	}
 	for _, c := range order {
 		for n, r := range c.rules {
+			fl.foldLimit(c, n)
 			if r.rated = r.carriesRate(c, n, fl.out.budgets); r.rated {
-				r.tellRate()
+				for _, l := range r.rate.more {
+					r.widen(l.what, l.instead, r.alts)
+				}
 			}
 			r.carryLimit()
 			r.carryFilled()
 		}
 	}
+}
+
+// foldLimit makes plain what the limit of rule n of the chain does: a chain that it leads to may
+// drop all, or nothing that it keeps from packets may decide.
+func (fl *flattener) foldLimit(c *chain, n int) {
+	r := c.rules[n]
+	if r.limit == noLimit || len(r.unknown) > 0 {
+		return
+	}
+	if r.verb == doReturn && idle(c.rules[n+1:]) ||
+		(r.verb == doJump || r.verb == doGoto && idle(c.rules[n+1:])) && idle(r.target.rules) {
+		r.limit = noLimit
+		return
+	}
+	if r.limit != above {
+		return
+	}
+	if (r.verb == doJump || r.verb == doGoto) && r.target.dropsAll() {
+		for _, in := range r.target.rules { // they are in the limit
+			fl.list(in)
+			fl.used[in] = true
+			fl.tell(in)
+		}
+		r.verb, r.target.met = doDrop, true
+	}
+	if r.verb == doDrop && r.seen != nil {
+		r.rate = r.seen.rate(c, n)
+	}
+}
+
+// idle tells whether the rule decides nothing.
+func (r *chainRule) idle() bool {
+	return r.verb == doNothing && len(r.unknown) == 0 || r.verb == doCount
+}
+
+// idle tells whether a packet that comes to these rules leaves them as at their end.
+func idle(rules []*chainRule) bool {
+	return !slices.ContainsFunc(rules, func(r *chainRule) bool {
+		return !r.idle() && (r.verb != doReturn || len(r.unknown) > 0)
+	})
+}
+
+// dropsAll tells whether the chain drops each packet that comes to it.
+func (c *chain) dropsAll() bool {
+	for _, r := range c.rules {
+		if !r.idle() {
+			return r.verb == doDrop && len(r.unknown) == 0 && r.limit == noLimit &&
+				len(r.filled) == 0 && r.states == nil && len(r.alts) == 1 &&
+				r.alts[0].equal(&match{})
+		}
+	}
+	return false
 }
 
 // count counts what became of the rules.

@@ -92,7 +92,7 @@ func (fl *flattener) mayWiden(r *chainRule, ch *chain, n int) bool {
 		return drops(r.target, map[*chain]bool{})
 	case doReturn:
 		return slices.ContainsFunc(ch.rules[n+1:],
-			func(r *chainRule) bool { return r.verb != doDrop && r.verb != doCount })
+			func(r *chainRule) bool { return r.verb != doDrop && !idle([]*chainRule{r}) })
 	}
 	return true
 }

@@ -35,7 +35,7 @@ const maxRuleLine = 64 << 10
 // It returns *Errors when lines cannot be read, and has then written nothing.
 func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames(in), "iptables", opts)
-	t := &ipTables{opts: opts, out: out,
+	t := &ipTables{opts: opts, out: out, recent: map[string][]*chainRule{},
 		sets: ipSets{byName: map[string]*ipSet{}, out: out}}
 	for _, s := range in {
 		if err := t.read(s); err != nil {
@@ -89,6 +89,7 @@ type ipTables struct {
 	sets   ipSets
 	tables []*ipTable
 	rules  int
+	recent map[string][]*chainRule // by the names of lists of -m recent
 }
 
 // ipTable is one table of one family.

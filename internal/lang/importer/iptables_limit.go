@@ -1,7 +1,12 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,7 +33,10 @@ func (p *ipRule) finishLimit() {
 	if r == nil {
 		return
 	}
-	r.by, r.early = p.by, p.early
+	r.by = p.by
+	if p.early {
+		r.standsEarly()
+	}
 	for _, m := range p.masks {
 		if len(p.by) != 1 || !strings.HasPrefix(p.by[0], m[:3]) {
 			return
@@ -112,8 +120,47 @@ func (p *ipRule) limits(o string) (bool, error) {
 
 // seenLately is what a rule asks of -m recent.
 type seenLately struct {
-	used          bool
-	asks, not, of bool // asks for an address; for one that is not there; of: how often
+	sets, asks, not bool // puts an address there; asks for one; for one that is not there
+	hits, seconds   uint64
+	by, mask        string
+	odd             bool   // a limit does not say the rest
+	name            string // with its family
+	rules           map[string][]*chainRule
+}
+
+// rate is what comes nearest to rule n of a chain, which drops from some packets in a time on: the
+// one other rule that knows the name puts all of its packets there.
+func (s *seenLately) rate(c *chain, n int) *rate {
+	of := s.rules[s.name]
+	if s.odd || s.hits < 2 || len(of) != 2 {
+		return nil
+	}
+	set := of[0]
+	if set == c.rules[n] {
+		set = of[1]
+	}
+	same := func(a, b []match) bool {
+		return slices.EqualFunc(a, b, func(a, b match) bool { return a.equal(&b) })
+	}
+	at := slices.Index(c.rules, set)
+	if at < 0 || !set.seen.sets || set.seen.odd || set.seen.mask != s.mask ||
+		set.seen.by != s.by || set.limit != noLimit || len(set.unknown) > 0 ||
+		!same(set.alts, c.rules[n].alts) && !same(set.alts, c.rules[n].opens) ||
+		slices.ContainsFunc(c.rules[min(at, n)+1:max(at, n)], func(r *chainRule) bool {
+			return !r.idle()
+		}) {
+		return nil
+	}
+	pass := s.hits
+	if at < n { // the packet itself is among those that came
+		pass--
+	}
+	l := windowRate(pass, s.seconds)
+	if l == nil {
+		return nil
+	}
+	l.by, l.mask = []string{s.by}, s.mask
+	return l
 }
 
 // recent reads options of -m recent. To put an address there holds for every packet; what is there
@@ -125,21 +172,35 @@ func (p *ipRule) recent(o string) (bool, error) {
 		if p.module != "recent" {
 			return false, nil
 		}
-		s.used = true
+		s.sets = true
 		if p.not {
 			p.r.alts = nil
 		}
 	case "--rcheck", "--update", "--remove":
-		s.used, s.asks, s.not = true, true, p.not
+		s.asks, s.not, s.odd = true, p.not, s.odd || o == "--remove"
 	case "--seconds", "--hitcount", "--name", "--mask":
 		if p.module != "recent" {
 			return false, nil
 		}
-		p.value()
-		s.of = s.of || o == "--hitcount"
+		v := p.value()
+		n, _ := strconv.ParseUint(v, 10, 32)
+		switch o {
+		case "--seconds":
+			s.seconds = n
+		case "--hitcount":
+			s.hits = n
+		case "--name":
+			s.name = v
+		case "--mask":
+			s.mask = v
+		}
 	case "--reap", "--rttl", "--rsource", "--rdest":
 		if p.module != "recent" {
 			return false, nil
+		}
+		s.odd = s.odd || o == "--rttl"
+		if o == "--rdest" {
+			s.by = "dstip"
 		}
 	default:
 		return false, nil
@@ -150,12 +211,40 @@ func (p *ipRule) recent(o string) (bool, error) {
 // finishRecent says what is asked of -m recent.
 func (p *ipRule) finishRecent() {
 	const hint = "fill a dynamic set with `levee set add`, which has leases"
-	switch s := p.seen; {
-	case s.asks && s.of && s.not:
+	s := &p.seen
+	if s.asks || s.sets {
+		s.name = fmt.Sprintf("%s, IPv6 %t", s.name, p.tab.six)
+		s.mask = prefixOf(s.mask)
+		s.odd = s.odd || s.mask == "odd"
+		s.by = cmp.Or(s.by, "srcip")
+		s.rules = p.t.recent
+		s.rules[s.name] = append(s.rules[s.name], p.r)
+		p.r.seen = s
+	}
+	switch {
+	case s.asks && s.hits > 0 && s.not:
 		p.limited(upTo, "-m recent counts packets by address", hint)
-	case s.asks && s.of:
+	case s.asks && s.hits > 0:
 		p.limited(above, "-m recent counts packets by address", hint)
 	case s.asks:
 		p.unknown("-m recent asks for addresses seen lately", hint)
 	}
+}
+
+// prefixOf is the length of a mask, "" if it is of whole addresses, "odd" if it is no prefix.
+func prefixOf(mask string) string {
+	if mask == "" {
+		return ""
+	}
+	a, err := netip.ParseAddr(mask)
+	if err != nil {
+		return "odd"
+	}
+	switch ones, all := net.IPMask(a.AsSlice()).Size(); {
+	case all == 0:
+		return "odd"
+	case ones < all:
+		return strconv.Itoa(ones)
+	}
+	return ""
 }

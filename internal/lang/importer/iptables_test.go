@@ -326,6 +326,61 @@ func TestStatesCarry(t *testing.T) {
 	}
 }
 
+// TestRecentIsALimit: drops of addresses that came too often were left out, and what hands them to
+// a chain that logs and rejects too.
+func TestRecentIsALimit(t *testing.T) {
+	const of = "-p tcp -m tcp --dport 22 -m state --state NEW -m recent "
+	const set, hit = of + "--set --name s --mask 255.255.255.255 --rsource",
+		of + "--update --seconds 60 --hitcount 4 --name s --mask 255.255.255.255 --rsource"
+	const syns = "ipv4 tcp syn port 22"
+	for _, c := range []struct {
+		name  string
+		rules []string
+		want  string
+	}{
+		{"counted before", []string{set, hit + " -j DROP"},
+			"count " + syns + "\nlimit " + syns + " rate 3/m burst 3 by source\ndefault pass"},
+		{"counted behind", []string{hit + " -j DROP", set + " -j ACCEPT"},
+			"limit " + syns + " rate 4/m burst 4 by source\npass " + syns + "\ndefault pass"},
+		{"a chain that rejects", []string{":no - [0:0]", set, hit + " -j no",
+			"-A no -m limit --limit 3/min -j LOG", "-A no -j REJECT"},
+			"count " + syns + "\nlimit " + syns + " rate 3/m burst 3 by source\ndefault pass"},
+		{"networks", []string{strings.ReplaceAll(set, "255.255.255.255", "255.255.255.0"),
+			strings.ReplaceAll(hit, "255.255.255.255", "255.255.255.0") + " -j DROP"},
+			"count " + syns + "\nlimit " + syns + " rate 3/m burst 3 by source/24\ndefault pass"},
+		{"an odd time", []string{strings.ReplaceAll(set, "60", "7"),
+			strings.ReplaceAll(hit, "60", "7") + " -j DROP"},
+			"count " + syns + "\nlimit " + syns + " rate 37029/d burst 3 by source\ndefault pass"},
+		{"other packets are counted", []string{strings.ReplaceAll(set, "22", "23"), hit + " -j DROP"},
+			"count ipv4 tcp syn port 23\n# left out"},
+		{"two that count", []string{set, set, hit + " -j DROP"},
+			"count " + syns + "\ncount " + syns + "\n# left out"},
+	} {
+		text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", c.rules...))
+		got := rulesOf(text)
+		if i := strings.Index(got, "# left out"); i >= 0 {
+			got = got[:i+len("# left out")]
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+		if rep.Fates.Widened != 1 {
+			t.Errorf("%s: %+v", c.name, rep.Fates)
+		}
+	}
+}
+
+// TestLimitsOfLogsWidenNothing: a limit that keeps packets from a log alone was said to widen.
+func TestLimitsOfLogsWidenNothing(t *testing.T) {
+	_, rep := iptables(t, importer.Rulesets{}, save("DROP", ":deny - [0:0]",
+		"-m limit --limit 3/min -j deny", "-j DROP",
+		"-A deny -m conntrack --ctstate INVALID -m limit --limit 3/min -j RETURN",
+		"-A deny -m limit --limit 3/min -j LOG --log-prefix \"x \""))
+	if rep.Fates.Widened != 0 {
+		t.Errorf("%+v\n%v", rep.Fates, rep.Remarks)
+	}
+}
+
 // TestLimitsCarry: of rules with a limit those that drop were left out, and the others stood
 // without it, though levee has limits.
 func TestLimitsCarry(t *testing.T) {

@@ -129,6 +129,9 @@ func (r *chainRule) carryKnown(restrict func([]match, bool) []match) {
 	s := newStateSet(r.states)
 	asked := r.alts
 	r.alts = restrict(s.packets(r.verb))
+	if s.fresh && r.limit == above {
+		r.opens = restrict(s.packets(doAccept))
+	}
 	if s.invalid && !s.fresh && r.verb == doDrop {
 		r.remarks = append(r.remarks, r.remark(Changed, invalidText, ""))
 		r.passes = restrict(settled([]match{match{}.with(fICMP, tooBig),

@@ -156,7 +156,7 @@ func limitKey(key json.RawMessage) (by []string, ok bool) {
 // moreBehind notes that conditions stand behind a limit.
 func (p *nftRule) moreBehind() {
 	if p.r.rate != nil {
-		p.r.rate.early = true
+		p.r.rate.standsEarly()
 	}
 }
 

@@ -258,21 +258,39 @@ func (r *pfRule) rewritten(word string) {
 		"rewrite them", "keep the rewriting in nft")
 }
 
-// stateOptions reads (max-src-conn 10, overload <bad>): numbers, which a policy does not keep.
+// stateOptions reads (max-src-conn 10, max-src-conn-rate 5/60, overload <bad>): how many
+// connections there are no policy counts, how many come in a time is a limit.
 func (r *pfRule) stateOptions() {
 	if !r.peek("(") {
 		return
 	}
-	counts := false
-	for _, t := range r.t {
+	var counts []string
+	for i, t := range r.t {
 		if t.is(")") {
 			break
 		}
-		counts = counts || strings.HasPrefix(t.text, "max") || t.is("overload")
+		if t.is("max-src-conn-rate") && i+1 < len(r.t) {
+			n, in, _ := strings.Cut(r.t[i+1].text, "/")
+			conns, _ := strconv.ParseUint(n, 10, 32)
+			secs, _ := strconv.ParseUint(in, 10, 32)
+			if conns > 0 {
+				r.r.rate = windowRate(conns, secs)
+			}
+		} else if strings.HasPrefix(t.text, "max") || t.is("overload") {
+			counts = append(counts, t.text)
+		}
 	}
 	r.parens()
-	if counts {
-		(&ruleReader{r.p.out, r.r}).limited(upTo, "counts connections or states (max, overload)",
+	rest := strings.Join(counts, ", ")
+	if l := r.r.rate; l != nil {
+		l.by, l.syns, l.ends = []string{"srcip"}, true, true
+		if rest != "" {
+			l.more = append(l.more, reason{"counts connections or states (" + rest + ")", countHint})
+		}
+		(&ruleReader{r.p.out, r.r}).limited(upTo, "max-src-conn-rate limits a rate by address",
+			limitHint)
+	} else if rest != "" {
+		(&ruleReader{r.p.out, r.r}).limited(upTo, "counts connections or states ("+rest+")",
 			countHint)
 	}
 }

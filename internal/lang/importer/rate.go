@@ -12,10 +12,11 @@ import (
 type rate struct {
 	n, burst uint64
 	per      byte // s, m, h or d
-	raised   bool // the burst is what a policy asks for at least, and more than the source's
-	early    bool // packets pay that other conditions of the rule are not for
 	by       []string
-	mask     string // of srcip or dstip, or ""
+	mask     string   // of srcip or dstip, or ""
+	more     []reason // why more may pass than the source lets through
+	syns     bool     // it is of SYNs, whatever the rule is about
+	ends     bool     // what is above it is dropped, also where the rule passes
 }
 
 // seconds is how long the units are that rates are counted in.
@@ -43,7 +44,9 @@ func newRate(text, burst string) *rate {
 	}
 	per := seconds[l.per]
 	if least := max(1, (k+100*per-1)/(100*per)); l.burst < least { // what comes in 10 ms
-		l.burst, l.raised = least, true
+		l.burst = least
+		l.more = []reason{{fmt.Sprintf("a limit of this rate lets at least %d packets in at once, "+
+			"which is what comes in 10 ms", least), ""}}
 	}
 	if k/per > most || l.burst*per/k >= longest {
 		return nil
@@ -87,37 +90,61 @@ func (l *rate) text(m *match) string {
 // carriesRate tells whether the rule, the nth of the chain, may become a limit: one that drops
 // above it, and one that passes or returns up to it where what is above is dropped.
 func (r *chainRule) carriesRate(ch *chain, n int, budgets map[string]int) bool {
-	if r.rate == nil || len(r.limits) != 1 || len(r.alts) != 1 || len(r.unknown) > 0 ||
-		budgets[r.budget] > 1 {
+	if r.rate == nil || len(r.limits) != 1 || len(r.unknown) > 0 || budgets[r.budget] > 1 {
+		return false
+	}
+	if len(r.alts) == 2 && len(r.opens) == 1 && r.limit == above && r.verb == doDrop {
+		r.rate.more = append(r.rate.more, reason{"new connections of TCP are limited by their " +
+			"SYNs alone; conntrack counts what seems to be in the middle of one too", ""})
+		r.alts = r.opens
+	}
+	if len(r.alts) != 1 {
 		return false
 	}
 	switch {
 	case r.limit == above:
 		return r.verb == doDrop
-	case r.verb == doAccept:
-		return true // see settle
+	case r.verb == doAccept: // see settle
+		return true
 	}
 	return r.verb == doReturn && dropsNext(ch, n+1, &r.alts[0])
 }
 
-// tellRate says where a limit is not quite that of the source.
-func (r *chainRule) tellRate() {
-	if r.rate.early {
-		r.widen("the limit stands before other conditions of the rule, so that packets which "+
-			"these are not for use it up too; a limit of a policy is for the packets of its rule",
-			"", r.alts)
+// standsEarly says that conditions stand behind a limit.
+func (l *rate) standsEarly() {
+	const text = "the limit stands before other conditions of the rule, so that packets which " +
+		"these are not for use it up too; a limit of a policy is for the packets of its rule"
+	if n := len(l.more); n == 0 || l.more[n-1].what != text {
+		l.more = append(l.more, reason{text, ""})
 	}
-	if r.rate.raised {
-		r.widen(fmt.Sprintf("a limit of this rate lets at least %d packets in at once, which is "+
-			"what comes in 10 ms", r.rate.burst), "", r.alts)
+}
+
+// windowRate is n packets in so many seconds, all of which may come at once.
+func windowRate(n, in uint64) *rate {
+	if in == 0 || n > 1<<20 || in > 1<<20 {
+		return nil
 	}
+	per, k := "d", (n*seconds['d']+in-1)/in
+	for _, u := range []string{"s", "m", "h"} {
+		if n*seconds[u[0]]%in == 0 {
+			per, k = u, n*seconds[u[0]]/in
+			break
+		}
+	}
+	l := newRate(fmt.Sprintf("%d/%s", k, per), fmt.Sprint(n))
+	if l != nil {
+		l.more = append(l.more, reason{fmt.Sprintf("counts what came in the last %d seconds; a "+
+			"limit gives back evenly, so that at most twice as many pass within that time", in),
+			""})
+	}
+	return l
 }
 
 // dropsNext tells whether the rules of the chain from n on drop all packets of m.
 func dropsNext(ch *chain, n int, m *match) bool {
 	for _, r := range ch.rules[n:] {
 		switch {
-		case r.verb == doNothing && len(r.unknown) == 0 || r.verb == doCount:
+		case r.idle():
 		case r.verb == doDrop:
 			return len(r.unknown) == 0 && r.limit == noLimit && len(r.filled) == 0 &&
 				len(r.alts) == 1 && m.compatible(&r.alts[0]) && m.within(r.alts[0])
@@ -130,6 +157,11 @@ func dropsNext(ch *chain, n int, m *match) bool {
 
 // limit writes a limit for the packets of m, if there is one; see settle.
 func (o *output) limit(r *chainRule, m match) {
+	if r.rate.syns {
+		if m = m.and(&tcpSyn); m.never {
+			return
+		}
+	}
 	at := o.plain(m)
 	o.keeps = o.keeps || at.f[fKnown] != nil
 	o.pending = append(o.pending, statement{action: "limit", m: at, label: r.label, named: true,
@@ -154,7 +186,7 @@ func (fl *flattener) settle() {
 		at := places[r]
 		m := fl.out.pending[at[0]].m
 		if len(at) == 1 && left > 0 && fl.out.pending[at[0]].rate != "" &&
-			(r.verb != doAccept || fl.droppedBehind(at[0]+2, &m)) {
+			(r.verb != doAccept || r.rate.ends || fl.droppedBehind(at[0]+2, &m)) {
 			left--
 			continue
 		}
