@@ -11,12 +11,16 @@ type verb uint8
 const (
 	doNothing verb = iota // goes on; the rule is left out
 	doCount
+	doLog
 	doAccept
 	doDrop
 	doJump
 	doGoto
 	doReturn
 )
+
+// watches tells whether a rule looks at packets and decides nothing.
+func (v verb) watches() bool { return v == doCount || v == doLog }
 
 // origin is where a rule stands in its source.
 type origin struct {
@@ -45,6 +49,7 @@ type chainRule struct {
 	limit    limit
 	limits   []reason // what the limits are
 	rate     *rate    // what they are as a limit of a policy, if that is known
+	logs     string   // the label of a log in front of it, "" if it has none
 	seen     *seenLately
 	rated    bool     // it becomes one
 	opens    []match  // of a limit: those of alts that begin something
@@ -232,7 +237,7 @@ func (fl *flattener) foldLimit(c *chain, n int) {
 
 // idle tells whether the rule decides nothing.
 func (r *chainRule) idle() bool {
-	return r.verb == doNothing && len(r.unknown) == 0 || r.verb == doCount
+	return r.verb == doNothing && len(r.unknown) == 0 || r.verb.watches()
 }
 
 // idle tells whether a packet that comes to these rules leaves them as at their end.
@@ -269,6 +274,8 @@ func (fl *flattener) count() {
 			continue
 		case r.verb == doNothing && len(r.unknown) == 0 && !r.absent:
 			continue // decides nothing
+		case r.verb == doLog:
+			continue
 		}
 		f.Given++
 		switch {
@@ -405,6 +412,9 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 				return true
 			}
 			fl.beside(r)
+			if r.logs != "" && (r.verb == doLog || r.limit == noLimit) {
+				fl.out.log(r, m)
+			}
 			if r.rated {
 				fl.out.limit(r, m)
 				if r.verb == doDrop { // what is below goes on
@@ -471,6 +481,8 @@ func (ch *chain) allOrNone(n int, c, m *match) bool {
 // apply does what r says with the packets of m, and tells whether they are all decided.
 func (fl *flattener) apply(r *chainRule, ch *chain, n int, m match, up *frame, base int) bool {
 	switch r.verb {
+	case doLog: // it is written
+		return false
 	case doCount:
 		fl.out.rule("count", &m, r.label, r.named)
 		return false

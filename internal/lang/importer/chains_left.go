@@ -86,7 +86,7 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 // mayWiden tells whether a policy without rule n of the chain may pass what the source drops.
 func (fl *flattener) mayWiden(r *chainRule, ch *chain, n int) bool {
 	switch r.verb {
-	case doAccept, doCount:
+	case doAccept, doCount, doLog:
 		return false
 	case doJump, doGoto:
 		return drops(r.target, map[*chain]bool{})

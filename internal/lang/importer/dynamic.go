@@ -78,10 +78,10 @@ const fillHint = "the commands above the set put its entries back; whoever fills
 // carryFilled says what becomes of the sets of a rule that change while the source runs.
 func (r *chainRule) carryFilled() {
 	for _, f := range r.filled {
-		switch drops := r.verb != doAccept && r.verb != doCount; {
+		switch drops := r.verb != doAccept && !r.verb.watches(); {
 		case f.empty:
 			r.remarks = append(r.remarks, r.remark(Noticed, f.text, "fill it with `levee set add`"))
-		case drops == f.begins && r.verb != doCount:
+		case drops == f.begins && !r.verb.watches():
 			r.widen(f.text, f.instead, r.alts)
 		default:
 			r.remarks = append(r.remarks, r.remark(Changed, f.text, f.instead))

@@ -146,7 +146,9 @@ func (p *ipRule) ofTarget() {
 		return
 	}
 	for len(p.w) > 0 && !p.w[0].ofRule() {
-		p.next()
+		if o := p.next(); o == "--log-prefix" || o == "--nflog-prefix" || o == "--ulog-prefix" {
+			p.r.logs = p.next()
+		}
 	}
 }
 
@@ -298,10 +300,6 @@ func (r *chainRule) checkFragment() {
 
 // quiet are targets that decide nothing.
 var quiet = map[string]reason{
-	"LOG": {"LOG writes to the kernel's log",
-		"use `as` labels and counters, and `levee eval`; `log` shows packets to `levee watch`"},
-	"NFLOG":    {"NFLOG copies the packet to a program", "`log` shows packets to `levee watch`"},
-	"ULOG":     {"ULOG copies the packet to a program", ""},
 	"TRACE":    {"TRACE is for debugging", "use `levee explain`"},
 	"AUDIT":    {"AUDIT writes a record", ""},
 	"MARK":     {"MARK sets a mark", "rules that ask for the mark are left out"},
@@ -333,6 +331,10 @@ func (p *ipRule) extraTarget() error {
 			return fmt.Errorf("jump to %s, which is no chain of one's own", quote(p.target))
 		}
 		p.checkFragment()
+		return nil
+	}
+	if p.target == "LOG" || p.target == "NFLOG" || p.target == "ULOG" {
+		p.isLog(p.target)
 		return nil
 	}
 	if q, ok := quiet[p.target]; ok {

@@ -182,7 +182,7 @@ func TestIPTablesMatches(t *testing.T) {
 				"ipv4 tcp"},
 		{"-p tcp -m tcp --dport 22", "count ipv4 tcp port 22"},
 		{"-s 192.0.2.1/32 -j REJECT --reject-with icmp-port-unreachable", "drop from 192.0.2.1"},
-		{"-j LOG --log-prefix \"a -j DROP\" --log-level 4", ""},
+		{"-j LOG --log-prefix \"a -j DROP\" --log-level 4", "log ipv4"},
 		{"-j NFQUEUE --queue-num 1", "# left out: -A INPUT -j NFQUEUE --queue-num 1"},
 		{"-j MARK --set-xmark 0x1/0xffffffff", ""},
 	} {
@@ -351,7 +351,8 @@ func TestRecentIsALimit(t *testing.T) {
 		{"an odd time", []string{strings.ReplaceAll(set, "60", "7"),
 			strings.ReplaceAll(hit, "60", "7") + " -j DROP"},
 			"count " + syns + "\nlimit " + syns + " rate 37029/d burst 3 by source\ndefault pass"},
-		{"other packets are counted", []string{strings.ReplaceAll(set, "22", "23"), hit + " -j DROP"},
+		{"other packets are counted",
+			[]string{strings.ReplaceAll(set, "22", "23"), hit + " -j DROP"},
 			"count ipv4 tcp syn port 23\n# left out"},
 		{"two that count", []string{set, set, hit + " -j DROP"},
 			"count " + syns + "\ncount " + syns + "\n# left out"},
@@ -368,6 +369,39 @@ func TestRecentIsALimit(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, rep.Fates)
 		}
 	}
+}
+
+// TestLogsAreCarried: what LOG, NFLOG, and log of nft and pf show was left out, though a policy has
+// logs.
+func TestLogsAreCarried(t *testing.T) {
+	text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT",
+		"-p udp -m limit --limit 3/min -j LOG --log-prefix \"odd \" --log-level 4",
+		"-p udp -m conntrack --ctstate INVALID -j NFLOG", "-p tcp -m owner --uid-owner 1 -j LOG"))
+	for _, want := range []string{"\nlog ipv4 udp as \"odd\"\n", "# Of 0 rules that decide"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	remarksHave(t, rep, "LOG becomes `log`")
+	remarksHave(t, rep, "LOG decides nothing, and asks for what")
+	text, _ = nftImport(t, nftInput(match("==", payload("udp", "dport"), "53")+
+		`, {"log": {"prefix": "dns "}}`+dropped), importer.Rulesets{})
+	if want := "log udp port 53\ndrop udp port 53\ndefault pass"; rulesOf(text) != want {
+		t.Errorf("got\n%s", text)
+	}
+	text, _ = pf(t, "block in log proto udp to port 53\n", importer.Rulesets{})
+	if want := "log udp port 53\ndrop udp port 53"; text != want {
+		t.Errorf("got\n%s", text)
+	}
+	var many []string
+	for i := range 70 {
+		many = append(many, fmt.Sprintf("-p udp -m udp --dport %d -j LOG", 2*i+1))
+	}
+	text, rep = iptables(t, importer.Rulesets{}, save("ACCEPT", many...))
+	if n := strings.Count(text, "\nlog "); n != 64 {
+		t.Errorf("%d logs", n)
+	}
+	remarksHave(t, rep, "64 logs are written")
 }
 
 // TestLimitsOfLogsWidenNothing: a limit that keeps packets from a log alone was said to widen.

@@ -105,7 +105,7 @@ func (s stateSet) tcp(v verb) (out []match) {
 		out = append(out, tcpOnly.with(fKnown, just(0)))
 	case s.fresh:
 		out = append(out, tcpSyn)
-		if v != doAccept && v != doCount {
+		if v != doAccept && !v.watches() {
 			out = append(out, tcpBare.with(fKnown, just(0)))
 		}
 	case s.invalid:

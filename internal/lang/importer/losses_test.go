@@ -42,7 +42,7 @@ func TestNoConditionIsLost(t *testing.T) {
 		{"-s host.example -j ACCEPT", "# left out: -A INPUT -s host.example -j ACCEPT\n#   " +
 			"nearest: pass ipv4"},
 		{"-m comment --comment ipv6-icmp -s 192.0.2.1/32 -j DROP", "drop from 192.0.2.1"},
-		{`-j LOG --log-prefix "-m "`, ""},
+		{`-j LOG --log-prefix "-m "`, "log ipv4"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", c.rule), sets)

@@ -17,6 +17,7 @@ type nftRule struct {
 	c       *nftChain
 	done    bool // a verdict was read
 	counts  bool
+	logs    bool
 	quiet   []reason // statements that decide nothing
 	guards  []reason // what statements that decide nothing ask of a packet before the rule goes on
 	split   []*chainRule
@@ -115,7 +116,11 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "flow":
 		p.quietly(key)
 		p.guard("goes on behind the statement flow, which ends the rule for most packets")
-	case "log", "notrack", "dup", "last", "ct helper", "ct timeout", "ct expectation", "secmark":
+	case "log":
+		var l struct{ Prefix string }
+		_ = json.Unmarshal(inner, &l)
+		p.logs, p.r.logs = true, l.Prefix
+	case "notrack", "dup", "last", "ct helper", "ct timeout", "ct expectation", "secmark":
 		p.quietly(key)
 	case "xt":
 		p.unknown("holds a match or target of iptables that nft cannot show",
@@ -232,8 +237,13 @@ func (p *nftRule) finish() {
 		r.unknown = append(r.unknown, p.guards...)
 	}
 	switch {
+	case r.verb != doNothing && p.logs && len(r.unknown) == 0:
+		p.logged("log")
 	case r.verb != doNothing:
 	case p.done || p.unknownVerdict():
+	case p.logs:
+		r.unknown = append(r.unknown, p.guards...)
+		p.isLog("log")
 	case p.counts:
 		r.verb = doCount
 	default:

@@ -36,6 +36,7 @@ type output struct {
 	keeps     bool    // a rule asks whether a connection is known
 	written   int     // ranges of addresses in lists of rules that are read, see narrow
 	dhcp      dhcpFate
+	logs      int            // written
 	budgets   map[string]int // how many rules count in what has a name
 }
 

@@ -321,6 +321,9 @@ func (p *pf) add(r *pfRule) {
 	if r.label != "" {
 		r.r.label, r.r.named = r.label, true
 	}
+	if r.logs && len(r.r.unknown) == 0 {
+		(&ruleReader{p.out, r.r}).logged("log")
+	}
 	if r.quick {
 		p.first = append(p.first, r.r)
 	} else {

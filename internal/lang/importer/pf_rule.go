@@ -14,6 +14,7 @@ type pfRule struct {
 	t     []pfToken // not read yet
 	out   bool      // of packets that leave only
 	quick bool
+	logs  bool
 	label string
 	// what decides which packets of TCP a rule that keeps state is about
 	flagged, stateless bool
@@ -170,6 +171,7 @@ func (r *pfRule) read() {
 			}
 		case "log", "log-all":
 			r.parens()
+			r.logs = true
 		case "quick":
 			r.quick = true
 		case "on":
@@ -285,7 +287,8 @@ func (r *pfRule) stateOptions() {
 	if l := r.r.rate; l != nil {
 		l.by, l.syns, l.ends = []string{"srcip"}, true, true
 		if rest != "" {
-			l.more = append(l.more, reason{"counts connections or states (" + rest + ")", countHint})
+			l.more = append(l.more,
+				reason{"counts connections or states (" + rest + ")", countHint})
 		}
 		(&ruleReader{r.p.out, r.r}).limited(upTo, "max-src-conn-rate limits a rate by address",
 			limitHint)

@@ -55,8 +55,8 @@ func TestPF(t *testing.T) {
 		{"icmp", "block in inet proto icmp icmp-type { echoreq, unreach code needfrag, 11 }\n" +
 			"block in proto icmp6 icmp6-type { neighbrsol 1 code 4 }\n",
 			"drop icmp6 type { 1/4, 135 }\ndrop icmp type { 3/4, 8, 11 }"},
-		{"rates of connections", "pass in proto tcp to port 22 keep state (max-src-conn-rate 5/60, " +
-			"overload <bad>)\n", "limit tcp syn port 22 rate 5/m burst 5 by source\n" +
+		{"rates of connections", "pass in proto tcp to port 22 keep state (max-src-conn-rate " +
+			"5/60, overload <bad>)\n", "limit tcp syn port 22 rate 5/m burst 5 by source\n" +
 			"pass tcp flags syn/syn,ack port 22"},
 		{"a rule over lines", "block in \\\n proto tcp \\\n to port 23 # telnet\n",
 			"drop tcp port 23"},

@@ -1,6 +1,9 @@
 package importer
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // ruleReader is what reading a rule takes, whichever tool has printed it.
 type ruleReader struct {
@@ -33,6 +36,27 @@ func (r *chainRule) aboutLoopback() {
 func (p *ruleReader) countsIn(budget string) {
 	p.r.budget = budget
 	p.out.budgets[budget]++
+}
+
+// isLog makes a log of a rule that does nothing else, as its source says it.
+func (p *ruleReader) isLog(what string) {
+	r := p.r
+	if r.verb = doLog; len(r.unknown) > 0 {
+		r.verb, r.unknown = doNothing, nil
+		r.remarks = []Remark{r.remark(LeftOut, what+" decides nothing, and asks for what a policy "+
+			"has no word for", "")}
+		return
+	}
+	p.logged(what)
+}
+
+// logged has a log stand in front of the rule.
+func (p *ruleReader) logged(what string) {
+	if p.r.logs = strings.TrimSpace(p.r.logs); p.r.logs == "" {
+		p.r.logs = "log " + p.r.label
+	}
+	p.remark(Noticed, what+" becomes `log`, which shows packets to who runs `levee watch`: at "+
+		"most 10,000 a second on each CPU, whatever limit the source has", "")
 }
 
 // both narrows the rule by alternatives of which one must hold.

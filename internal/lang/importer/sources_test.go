@@ -110,7 +110,7 @@ func filledIn(text string) string {
 
 // What begins the rules of a policy, and its limits.
 var (
-	statements = regexp.MustCompile(`(?m)^(fragments|limit|pass|drop|count|default) `)
+	statements = regexp.MustCompile(`(?m)^(fragments|limit|log|pass|drop|count|default) `)
 	limits     = regexp.MustCompile(`(?m)^limit (.*) rate .* as (".*")$`)
 )
 

@@ -195,7 +195,7 @@ func (r *chainRule) carryStates(written *int, stateless bool) {
 	r.alts = restrict(mayHave(states))
 	has := func(s string) bool { return slices.Contains(states, s) }
 	switch {
-	case r.verb == doCount:
+	case r.verb.watches():
 		r.remarks = append(r.remarks, r.remark(Changed, partText, ""))
 	case r.verb != doAccept: // what it leads to may drop
 		r.widen(partText, "", append(restrict(couldHave(states)), r.alts...))

@@ -35,6 +35,23 @@ func (o *output) rule(action string, m *match, label string, named bool) {
 	}
 }
 
+// maxLogs is how many logs a policy has at most.
+const maxLogs = 64
+
+// log writes a log of the packets of m in front of rule r.
+func (o *output) log(r *chainRule, m match) {
+	if o.logs++; o.logs > maxLogs {
+		if o.logs == maxLogs+1 {
+			o.rep.add(r.remark(Noticed, itoa(maxLogs)+" logs are written, more a policy has not: "+
+				"this one and those behind it are not in it", "log what is alike with one rule"))
+		}
+		return
+	}
+	m = o.plain(m)
+	o.keeps = o.keeps || m.f[fKnown] != nil
+	o.pending = append(o.pending, statement{action: "log", m: m, label: r.logs, named: true})
+}
+
 // plain is m without the condition that the packet belongs to no connection, where those that do
 // are decided before.
 func (o *output) plain(m match) match {
