@@ -24,7 +24,7 @@ func in(t *testing.T, commands string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	if b, err := exec.Command("sh", "-ec", commands).CombinedOutput(); err != nil {
+	if b, err := exec.Command("/bin/sh", "-ec", commands).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, b)
 	}
 }
@@ -143,12 +143,18 @@ func TestWhoCannotReadTheRulesIsTold(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", dir)
-	if _, err := os.Stat(conntrack); err != nil {
-		t.Skip("this kernel tracks no connections")
+	in(t, "") // no table of the old iptables
+	if !hasTables() {
+		t.Skip("this kernel has no nf_tables")
 	}
 	r := Read(t.Context(), []string{"eth0"})
 	if len(r.Unread) != 1 || !strings.Contains(r.Unread[0], "no rights") {
 		t.Errorf("%q", r.Unread)
+	}
+	t.Setenv("PATH", t.TempDir())
+	r = Read(t.Context(), []string{"eth0"})
+	if len(r.Unread) != 2 || !strings.Contains(r.Unread[0], "not found") {
+		t.Errorf("without programs: %q", r.Unread)
 	}
 }
 

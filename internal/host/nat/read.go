@@ -12,8 +12,14 @@ import (
 	"time"
 )
 
-// conntrack is there where the kernel can translate at all: to ask one that cannot would load it.
-const conntrack = "/proc/sys/net/netfilter/nf_conntrack_count"
+// symbols names what the kernel and its modules have, a line each.
+const symbols = "/proc/kallsyms"
+
+// hasTables tells whether the kernel has nf_tables now: to ask one that has not would load it.
+func hasTables() bool {
+	b, err := os.ReadFile(symbols)
+	return err != nil || bytes.Contains(b, []byte(" nft_do_chain"))
+}
 
 // legacyTables lists the tables of iptables that use no nftables, each a line. Only root reads it.
 var legacyTables = []string{"/proc/thread-self/net/ip_tables_names",
@@ -25,29 +31,10 @@ const patience = 20 * time.Second
 // Read reads the rules of this network namespace, for packets that come by one of some interfaces.
 func Read(ctx context.Context, devs []string) *Rules {
 	out := &Rules{}
-	if _, err := os.Stat(conntrack); err != nil {
-		return out
-	}
 	ctx, end := context.WithTimeout(ctx, patience)
 	defer end()
-	text, err := printed(ctx, "nft", "-n", "-j", "list", "ruleset")
-	opaque := errors.Is(err, exec.ErrNotFound) // then iptables alone may have made rules
-	switch {
-	case opaque:
-	case err != nil:
-		out.Unread = append(out.Unread, err.Error())
-	default:
-		var r *ruleset
-		if r, opaque, err = parseNft(text); err != nil {
-			out.Unread = append(out.Unread, err.Error())
-			break
-		}
-		out.add(r, devs)
-	}
-	if opaque {
-		for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save"} {
-			out.saved(ctx, devs, program)
-		}
+	if hasTables() {
+		out.tables(ctx, devs)
 	}
 	for i, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		if b, _ := os.ReadFile(legacyTables[i]); len(b) > 0 {
@@ -57,6 +44,28 @@ func Read(ctx context.Context, devs []string) *Rules {
 	slices.Sort(out.Unread)
 	out.Unread = slices.Compact(out.Unread)
 	return out
+}
+
+// tables reads the rules of nf_tables: those of nft, and those that iptables has there.
+func (r *Rules) tables(ctx context.Context, devs []string) {
+	text, err := printed(ctx, "nft", "-n", "-j", "list", "ruleset")
+	opaque := errors.Is(err, exec.ErrNotFound) // then iptables alone may have made rules
+	if !opaque {
+		var rules *ruleset
+		if err == nil {
+			rules, opaque, err = parseNft(text)
+		}
+		if err != nil {
+			r.Unread = append(r.Unread, err.Error())
+			return
+		}
+		r.add(rules, devs)
+	}
+	if opaque {
+		for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save"} {
+			r.saved(ctx, devs, program)
+		}
+	}
 }
 
 // saved adds the rules that a program prints. One of the plain name stands in for it, where there
@@ -92,7 +101,7 @@ func (r *Rules) add(rules *ruleset, devs []string) {
 	r.Filters = r.Filters || rules.filters()
 }
 
-// printed is what a program prints.
+// printed is what a program prints. The error matches exec.ErrNotFound where it is not installed.
 func printed(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -101,7 +110,10 @@ func printed(ctx context.Context, name string, args ...string) ([]byte, error) {
 	out, err := cmd.Output()
 	if err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
-		return nil, fmt.Errorf("%s cannot be asked for its rules: %w: %s", name, err, first)
+		if first != "" {
+			err = fmt.Errorf("%w: %s", err, first)
+		}
+		return nil, fmt.Errorf("%s cannot be asked for its rules: %w", name, err)
 	}
 	return out, nil
 }
