@@ -191,6 +191,7 @@ func (e *env) printAgent(s *agent.Status) {
 			n    int64
 			what string
 		}{{int64(src.Counted), "events counted before there were enough"},
+			{int64(src.Again), "events that were judged before, in a file that was written anew"},
 			{int64(src.Ambiguous), "lines that could mean several addresses"},
 			{int64(src.Uncounted), "events that found no room to be counted"},
 			{src.LagLines, "lines wait"}, {int64(src.Peers), "programs are connected"}} {

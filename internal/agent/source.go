@@ -150,6 +150,10 @@ func (a *Agent) open(s *source) {
 		return
 	}
 	s.failures, s.moved = 0, true
+	var newest time.Time
+	if newest.UnmarshalText(a.ledger.Position(newestName(s.Source))) == nil {
+		s.match.Resume(newest)
+	}
 }
 
 // adviseSource adds what to do about a source that cannot be read.
@@ -195,6 +199,10 @@ func samePlace(a, b *policy.Source) bool {
 
 // positionName is what the ledger calls the position of a source: another path begins anew.
 func positionName(s *policy.Source) string { return s.Name + " " + s.Path }
+
+// newestName is what the ledger calls the time of the newest event of a source, after which what is
+// read again is new.
+func newestName(s *policy.Source) string { return "newest " + positionName(s) }
 
 // poll reads what has come, and leases what it means; more says that there are other events.
 func (a *Agent) poll(ctx context.Context) (more bool) {
@@ -278,6 +286,7 @@ func eventCount(n uint64) string {
 // event judges one line.
 func (a *Agent) event(s *source, line []byte, now time.Time) {
 	s.status.Events++
+	s.match.Begin(s.inlet.Renewal())
 	prefix, result, err := s.match.Match(line, now)
 	switch {
 	case err != nil:
@@ -286,6 +295,8 @@ func (a *Agent) event(s *source, line []byte, now time.Time) {
 		s.status.NoAddress++
 	case result == event.Ambiguous:
 		s.status.Ambiguous++
+	case result == event.Again:
+		s.status.Again++
 	case result == event.Counted:
 		s.status.Counted++
 	case result == event.Matched:
@@ -303,6 +314,9 @@ func (a *Agent) flush(ctx context.Context) {
 		}
 		if p := s.inlet.Position(); s.moved && p != nil {
 			positions[positionName(s.Source)] = p
+			if b, err := s.match.Newest().MarshalText(); err == nil && !s.match.Newest().IsZero() {
+				positions[newestName(s.Source)] = b
+			}
 		}
 	}
 	if len(a.batch) == 0 && len(positions) == 0 {

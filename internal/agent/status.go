@@ -47,6 +47,7 @@ type SourceStatus struct {
 	NoAddress  uint64  `json:"no_address"` // matched, without an address
 	Counted    uint64  `json:"counted"`    // matched, and not yet as many as the source asks for
 	Ambiguous  uint64  `json:"ambiguous"`  // could mean several addresses
+	Again      uint64  `json:"again"`      // were judged before
 	Uncounted  uint64  `json:"uncounted"`  // found no room to be counted
 	Malformed  uint64  `json:"malformed"`
 	TooLong    uint64  `json:"too_long"`

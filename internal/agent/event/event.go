@@ -37,6 +37,7 @@ const (
 	NoAddress               // all conditions hold, and there is no address
 	Ambiguous               // several addresses can be meant
 	Counted                 // it is one of several that the source asks for
+	Again                   // it was judged before
 	Matched
 )
 
@@ -44,13 +45,15 @@ const (
 type Matcher struct {
 	judge interface {
 		Match(record []byte, now time.Time) (netip.Addr, Result, error)
-		When(now time.Time) time.Time // of the record that was matched
-		Times() int                   // that it stands for
+		When() time.Time // of the record that was matched; zero: it does not say
+		Times() int      // that it stands for
 		// Trouble is why a list that conditions ask could not be read, nil if none could not.
 		Trouble() error
 	}
 	source  *policy.Source
 	keeps   func(netip.Prefix) bool
+	again   *again
+	renewal uint64
 	counter *Counter // nil: each record counts
 }
 
@@ -58,7 +61,10 @@ type Matcher struct {
 // was changed, or nil: what was counted stays. keeps tells of a prefix that holds whom no entry may
 // hold: of such an address alone is counted and leased. nil keeps nobody.
 func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher {
-	m := &Matcher{source: s, keeps: keeps}
+	m := &Matcher{source: s, keeps: keeps, again: newAgain()}
+	if old != nil {
+		m.again, m.renewal = old.again, old.renewal
+	}
 	if s.Format == policy.Lines {
 		m.judge = newLines(s)
 	} else {
@@ -80,17 +86,40 @@ func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, err
 	if r != Matched {
 		return netip.Prefix{}, r, err
 	}
-	p := m.prefix(a)
+	p, at := m.prefix(a), m.judge.When()
+	if at.IsZero() {
+		at = now
+	} else if m.again.is(record, m.renewal, at, now) {
+		return p, Again, err
+	}
 	if m.counter == nil {
 		return p, r, err
 	}
 	r = Counted
 	for range min(m.judge.Times(), m.counter.n) {
-		if m.counter.Add(p, m.judge.When(now), now) {
+		if m.counter.Add(p, at, now) {
 			r = Matched
 		}
 	}
 	return p, r, err
+}
+
+// Begin says which renewal of its place the next record is of: 0, and from then on more where the
+// place may hold again what was judged before.
+func (m *Matcher) Begin(renewal uint64) {
+	m.renewal = renewal
+	m.again.begin(renewal)
+}
+
+// Newest is the time of the newest event that was judged and says when it was.
+func (m *Matcher) Newest() time.Time { return m.again.newest }
+
+// Resume goes on behind an event that another process has judged as its newest: a renewal that
+// comes has nothing new up to that time.
+func (m *Matcher) Resume(newest time.Time) {
+	if newest.After(m.again.newest) {
+		m.again.newest, m.again.records = newest, nil
+	}
 }
 
 // prefix is what an event of an address counts for and leases.
@@ -192,14 +221,12 @@ func newObjects(s *policy.Source) *objects {
 		m.conds = append(m.conds, out)
 	}
 	m.add = field(s.Add)
-	if s.After > 0 {
-		names := []string{"timestamp"}
-		if s.Format == policy.JSON {
-			names = []string{"timestamp", "@timestamp", "time", "ts", "__REALTIME_TIMESTAMP"}
-		}
-		for _, name := range names {
-			m.times = append(m.times, field(name))
-		}
+	names := []string{"timestamp"}
+	if s.Format == policy.JSON {
+		names = []string{"timestamp", "@timestamp", "time", "ts", "__REALTIME_TIMESTAMP"}
+	}
+	for _, name := range names {
+		m.times = append(m.times, field(name))
 	}
 	return m
 }
@@ -220,7 +247,7 @@ func (m *objects) Times() int { return 1 }
 
 // When is when the record was made, as far as it says so in a way that is known: a time of RFC 3339
 // or Suricata's, or a number of seconds, milliseconds or microseconds since 1970.
-func (m *objects) When(now time.Time) time.Time {
+func (m *objects) When() time.Time {
 	for _, i := range m.times {
 		for _, v := range m.values[i] {
 			text := string(m.unescape(v))
@@ -237,7 +264,7 @@ func (m *objects) When(now time.Time) time.Time {
 			}
 		}
 	}
-	return now
+	return time.Time{}
 }
 
 // Match judges one record. Of a name that occurs twice in an object the last counts, as for

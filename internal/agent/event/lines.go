@@ -90,9 +90,4 @@ func (l *lines) Trouble() error {
 func (l *lines) Times() int { return l.header.Times }
 
 // When is when the line was written, as far as it says so.
-func (l *lines) When(now time.Time) time.Time {
-	if l.header.Time.IsZero() {
-		return now
-	}
-	return l.header.Time
-}
+func (l *lines) When() time.Time { return l.header.Time }

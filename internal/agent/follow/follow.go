@@ -44,7 +44,8 @@ type file struct {
 	skip    bool // the line at off is too long, and is skipped
 	rotated bool
 	grown   time.Time
-	holes   int // that were skipped
+	holes   int    // that were skipped
+	renewal uint64 // it is the n-th that begins anew; 0: it was there first
 }
 
 // Follower follows one path.
@@ -53,6 +54,9 @@ type Follower struct {
 	files []*file // the oldest first; the last is at the path unless it is rotated
 	known map[id][]byte
 	buf   []byte
+
+	renewals uint64
+	reading  uint64 // the renewal of the file whose line is handed on
 
 	Rotations uint64
 	TooLong   uint64   // lines
@@ -178,6 +182,9 @@ func (w *Follower) resume(p *position) {
 			break
 		}
 		if found == nil {
+			found = w.copied(&saved)
+		}
+		if found == nil {
 			w.note("%s: a file that was read up to byte %d is gone; what came behind is lost",
 				w.path, saved.Offset)
 			continue
@@ -194,6 +201,22 @@ func (w *Follower) resume(p *position) {
 		}
 		return 1
 	})
+}
+
+// copied opens the file at the path, where that is a copy of one that is gone: it begins with the
+// same bytes, and reaches as far.
+func (w *Follower) copied(saved *savedFile) *file {
+	f, err := open(w.path)
+	if err != nil {
+		return nil
+	}
+	if st, err := f.f.Stat(); err == nil && len(saved.Head) == headBytes &&
+		bytes.Equal(f.head, saved.Head) && st.Size() >= saved.Offset &&
+		!slices.ContainsFunc(w.files, func(o *file) bool { return o.id == f.id }) {
+		return f
+	}
+	f.f.Close()
+	return nil
 }
 
 func (w *Follower) note(format string, args ...any) {
@@ -297,8 +320,51 @@ func (w *Follower) look() error {
 		w.files = slices.Delete(w.files, at, at+1)
 	}
 	between := w.strangers(f.id)
+	for _, o := range between {
+		w.renew(o)
+	}
+	if at < 0 {
+		w.renew(f)
+		if cur != nil && len(between) == 0 {
+			f.goOn(cur)
+		}
+	}
 	w.files = append(append(w.files, between...), f)
 	return nil
+}
+
+// renew notes that a file begins anew.
+func (w *Follower) renew(f *file) {
+	w.renewals++
+	f.renewal = w.renewals
+}
+
+// Renewal is which of the files that began anew the line is of that is handed on, 0 of the first.
+// Such a file may hold what was read before: an editor, and sed -i, put another one in its place.
+func (w *Follower) Renewal() uint64 { return w.reading }
+
+// tailBytes are compared of two files behind their heads.
+const tailBytes = 4 << 10
+
+// goOn reads on in a copy of a file that was put in its place, where that one was read up to. What
+// was written to the old one since it was copied stands in that alone.
+func (f *file) goOn(old *file) {
+	st, err := f.f.Stat()
+	was, oldErr := old.f.Stat()
+	if err != nil || oldErr != nil || old.off == 0 || st.Size() < old.off ||
+		!bytes.HasPrefix(f.head, old.head) {
+		return
+	}
+	from := max(0, old.off-tailBytes)
+	b, c := make([]byte, old.off-from), make([]byte, old.off-from)
+	if _, err := f.f.ReadAt(b, from); err != nil {
+		return
+	}
+	if _, err := old.f.ReadAt(c, from); err != nil || !bytes.Equal(b, c) {
+		return
+	}
+	f.off, f.skip, f.renewal = old.off, old.skip, old.renewal
+	old.off = min(st.Size(), was.Size())
 }
 
 // truncated begins a file anew, after what was copied of it before.
@@ -309,17 +375,20 @@ func (w *Follower) truncated(cur *file) {
 	for _, f := range w.strangers(cur.id) {
 		if st, err := f.f.Stat(); !copied && err == nil && len(cur.head) > 0 &&
 			bytes.HasPrefix(f.head, cur.head) && st.Size() >= cur.off {
-			f.off, f.skip, copied = cur.off, cur.skip, true
+			f.off, f.skip, f.renewal, copied = cur.off, cur.skip, cur.renewal, true
+		} else {
+			w.renew(f)
 		}
 		w.files = append(w.files, f)
 	}
 	cur.off, cur.size, cur.skip, cur.head = 0, -1, false, cur.readHead()
+	w.renew(cur)
 	w.files = append(w.files, cur)
 }
 
 // read hands on what has come in one file.
 func (w *Follower) read(f *file, most int64, line func([]byte)) (total int64, err error) {
-	for {
+	for w.reading = f.renewal; ; {
 		st, err := f.f.Stat()
 		if err != nil {
 			return total, err
@@ -405,6 +474,7 @@ func (w *Follower) retire(line func([]byte)) {
 		if rest := f.size - f.off; rest > 0 && rest <= int64(len(w.buf)) && !f.skip {
 			n, _ := f.f.ReadAt(w.buf[:rest], f.off)
 			if text := written(w.buf[:n]); len(text) > 0 {
+				w.reading = f.renewal
 				line(text)
 			}
 		}

@@ -17,6 +17,9 @@ type Inlet interface {
 	// Poll hands on lines that have come, until about most bytes; more says that there are others.
 	// A line is valid until line returns.
 	Poll(most int64, line func([]byte)) (more bool, err error)
+	// Renewal is which place the line is of that is handed on, counted from 0, where such may hold
+	// again what was read before.
+	Renewal() uint64
 	// Position is up to where lines were handed on, nil where nothing can be had again.
 	Position() []byte
 	// Kept says that what was handed on is on the disk, with the position.

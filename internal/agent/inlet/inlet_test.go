@@ -206,6 +206,57 @@ func TestThePlaceOfASocket(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsSetBackOverABootSilencesNoJournal: to journalctl the entries of the new boot were
+// older than the cursor, and a source read nothing until the clock was where it had been.
+func TestAClockThatIsSetBackOverABootSilencesNoJournal(t *testing.T) {
+	dir := t.TempDir()
+	here := thisBoot()
+	entry := func(boot, text string) string {
+		return `'{"__CURSOR":"s=1;i=2;b=` + boot + `;m=3;t=4;x=5","__REALTIME_TIMESTAMP":"1",` +
+			`"MESSAGE":"` + text + `","SYSLOG_IDENTIFIER":"sshd"}'`
+	}
+	script := `#!/bin/sh
+case "$*" in
+*--follow*--boot*)
+	printf '%s\n' ` + entry(here, "first") + ` ` + entry(here, "second") + `
+	exec sleep 60;;
+*--follow*--after-cursor=*b=` + here + `*)
+	printf '%s\n' ` + entry(here, "third") + `
+	exec sleep 60;;
+*--follow*--since=@*)
+	at="$*"; at="${at##*--since=@}"
+	[ "${at%% *}" -gt 9000000000 ] || printf '%s\n' ` + entry(here, "now") + `
+	exec sleep 60;;
+*--follow*) exec sleep 60;; # older than the cursor
+*--after-cursor=*b=ended*)
+	printf '%s\n' ` + entry("ended", "left") + ` ` + entry(here, "first") + `;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s := source(t, dir, `lines journal "ssh.service"`)
+	for cursor, want := range map[string]string{
+		"s=1;i=1;b=ended;m=3;t=4;x=5":        "left first second",
+		"s=1;i=1;b=" + here + ";m=3;t=4;x=5": "third",
+		"@9999999999":                        "now",
+	} {
+		in := open(t, s, Options{Position: []byte(cursor)})
+		var got []string
+		await(t, in, &got, func() bool { return len(got) == len(strings.Fields(want)) })
+		for i, text := range strings.Fields(want) {
+			if !strings.HasSuffix(got[i], ": "+text) {
+				t.Errorf("behind %s: %q, want %s", cursor, got, want)
+			}
+		}
+		if p := string(in.Position()); bootOf(p) != here {
+			t.Errorf("goes on at %q", p)
+		}
+		in.Close()
+	}
+}
+
 // TestTheJournalIsReadOnFromItsCursor has a journalctl of its own, which answers as the real one.
 func TestTheJournalIsReadOnFromItsCursor(t *testing.T) {
 	dir := t.TempDir()

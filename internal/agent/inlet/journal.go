@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +27,7 @@ type journal struct {
 	*queue
 	source *policy.Source
 	cursor []byte // of the last entry that was handed on
+	boot   string // this one
 	stop   chan struct{}
 	ended  chan struct{}
 }
@@ -36,7 +39,7 @@ func newJournal(s *policy.Source, cursor []byte) *journal {
 		cursor = fmt.Appendf(nil, "@%d", time.Now().Unix())
 	}
 	j := &journal{queue: newQueue(), source: s, cursor: cursor, stop: make(chan struct{}),
-		ended: make(chan struct{})}
+		ended: make(chan struct{}), boot: thisBoot()}
 	go j.run(string(cursor))
 	return j
 }
@@ -81,15 +84,50 @@ func (j *journal) run(cursor string) {
 	}
 }
 
-// session runs journalctl until it ends.
+// session runs journalctl until it ends. The entries of another boot than the cursor's have no
+// place before or behind it where the clock was set back in between: journalctl takes them for
+// older, and would be silent until the clock is where it was. So what is left of boots that have
+// ended is read by itself, and then this boot from its beginning.
 func (j *journal) session(cursor *string) error {
-	args := []string{"--follow", "--quiet", "--no-pager", "--all", "--output=json",
-		"--unit=" + j.source.Path}
-	if strings.HasPrefix(*cursor, "@") {
-		args = append(args, "--no-tail", "--since="+*cursor)
-	} else {
-		args = append(args, "--no-tail", "--after-cursor="+*cursor)
+	at, since := strings.CutPrefix(*cursor, "@")
+	switch boot := bootOf(*cursor); {
+	case since:
+		if n, err := strconv.ParseInt(at, 10, 64); err == nil { // not in the future of this clock
+			at = strconv.FormatInt(min(n, time.Now().Unix()), 10)
+		}
+		return j.journalctl(cursor, "", "--follow", "--no-tail", "--since=@"+at)
+	case boot == "" || boot == j.boot:
+		return j.journalctl(cursor, "", "--follow", "--no-tail", "--after-cursor="+*cursor)
 	}
+	if err := j.journalctl(cursor, j.boot, "--after-cursor="+*cursor); err != nil {
+		return err
+	}
+	return j.journalctl(cursor, "", "--follow", "--no-tail", "--boot")
+}
+
+// bootOf is the boot of a cursor, "" if it names none.
+func bootOf(cursor string) string {
+	for field := range strings.SplitSeq(cursor, ";") {
+		if boot, is := strings.CutPrefix(field, "b="); is {
+			return boot
+		}
+	}
+	return ""
+}
+
+// thisBoot is how cursors name this boot, "" if nobody knows.
+func thisBoot() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.ReplaceAll(strings.TrimSpace(string(b)), "-", "")
+}
+
+// journalctl runs journalctl until it ends, and leaves out the entries of a boot.
+func (j *journal) journalctl(cursor *string, but string, which ...string) error {
+	args := append([]string{"--quiet", "--no-pager", "--all", "--output=json",
+		"--unit=" + j.source.Path}, which...)
 	if j.source.Format == policy.Lines {
 		args = append(args, "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_COMM")
 	}
@@ -112,7 +150,7 @@ func (j *journal) session(cursor *string) error {
 		}
 		_ = cmd.Process.Kill()
 	}()
-	err = j.entries(out, cursor)
+	err = j.entries(out, cursor, but)
 	close(gone)
 	if wait := cmd.Wait(); err == nil {
 		err = wait
@@ -132,13 +170,16 @@ type entry struct {
 	Command string          `json:"_COMM"`
 }
 
-// entries reads what journalctl writes, one object a line.
-func (j *journal) entries(from io.Reader, cursor *string) error {
+// entries reads what journalctl writes, one object a line, and leaves out a boot.
+func (j *journal) entries(from io.Reader, cursor *string, but string) error {
 	tooLong := func() { j.change(func(s *State) { s.TooLong++ }) }
 	return readLines(from, tooLong, func(line []byte) bool {
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil || e.Cursor == "" {
 			tooLong()
+			return true
+		}
+		if but != "" && bootOf(e.Cursor) == but {
 			return true
 		}
 		j.fail(nil)
@@ -153,8 +194,7 @@ func (j *journal) entries(from io.Reader, cursor *string) error {
 }
 
 // line is an entry as a line of a log, with its time and its program. A message with an end of a
-// line
-// in it is not one line, and is cut there.
+// line in it is not one line, and is cut there.
 func (e *entry) line() []byte {
 	var text string
 	if json.Unmarshal(e.Message, &text) != nil {

@@ -105,6 +105,9 @@ func (q *queue) poll(most int64, line func([]byte)) (position []byte, more bool,
 // Position is that of an inlet that can have nothing again.
 func (q *queue) Position() []byte { return nil }
 
+// Renewal is 0: nothing comes twice.
+func (q *queue) Renewal() uint64 { return 0 }
+
 // Kept has nothing to do.
 func (q *queue) Kept() {}
 
