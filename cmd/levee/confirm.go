@@ -126,7 +126,7 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 		}
 	}
 	for _, dev := range devs {
-		notes, err := dataplane.Down(ctx, dev, devs...)
+		notes, err := dataplane.DownAfter(ctx, dev, e.interrupts(""), devs...)
 		e.notes(notes)
 		if err != nil {
 			return err

@@ -141,13 +141,15 @@ type statusJudging struct {
 	Seconds  *float64 `json:"seen_seconds,omitempty"` // since a packet was last seen to be judged
 	Unjudged uint64   `json:"unjudged"`               // packets that came while it stands still
 	Amiss    []string `json:"amiss"`                  // settings by which it judges wrongly
-	why      string   // "" if nothing is wrong
-	doubt    bool
+	// the largest MTU that the driver takes while the program is attached, where one is known
+	LargestMTU int    `json:"largest_mtu,omitempty"`
+	why        string // "" if nothing is wrong
+	doubt      bool
 }
 
 func newStatusJudging(j *dataplane.Judging) statusJudging {
 	s := statusJudging{State: string(j.State), Unjudged: j.Past, Amiss: []string{},
-		why: j.Why(), doubt: j.Doubt}
+		LargestMTU: j.LargestMTU, why: j.Why(), doubt: j.Doubt}
 	if j.State != dataplane.NotYet {
 		ago := j.Ago.Seconds()
 		s.Seconds = &ago
@@ -167,6 +169,10 @@ func (s *statusJudging) print(w io.Writer, dev string) {
 	default:
 		ago := time.Duration(*s.Seconds * float64(time.Second))
 		fmt.Fprintf(w, "  judging  seen %s ago\n", ago.Round(time.Second))
+	}
+	if s.LargestMTU > 0 {
+		fmt.Fprintf(w, "  mtu      up to about %d while the policy is attached; levee down before a "+
+			"larger one\n", s.LargestMTU)
 	}
 }
 

@@ -150,10 +150,20 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err := e.prepare(b, devs); err != nil {
 		return err
 	}
+	then := ""
+	if trial > 0 {
+		then = "; the time to confirm begins when it is back"
+	}
+	b.opts.Before = e.interrupts(then)
 	if f.keep {
 		return e.keep(b)
 	}
 	return e.bringUp(b, devs)
+}
+
+// interrupts says what an interface does, before it does it, and what is to be known of that.
+func (e *env) interrupts(then string) func(what string) {
+	return func(what string) { e.sayf("%s%s", what, then) }
 }
 
 // bringing is a policy on its way to be in force.

@@ -17,6 +17,13 @@ import (
 // interface has vanished, or whose trial had ended with nothing before it, is such a case. with are
 // interfaces that it is taken off in the same go.
 func Down(ctx context.Context, dev string, with ...string) (notes []string, err error) {
+	return DownAfter(ctx, dev, nil, with...)
+}
+
+// DownAfter is Down that tells before what the interface does when its program goes, where that
+// interrupts it.
+func DownAfter(ctx context.Context, dev string, before func(what string), with ...string) (
+	notes []string, err error) {
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()
 		d, err := findDevice(dev)
@@ -49,6 +56,11 @@ func Down(ctx context.Context, dev string, with ...string) (notes []string, err 
 		defer a.Close()
 		if _, err := s.save(a, dev, ""); err != nil {
 			s.note("%v", err)
+		}
+		if g := a.current(); before != nil && g != nil && g.Mode == XDPNative && !g.Joined {
+			if what := d.card().Bounces(); what != "" {
+				before(what)
+			}
 		}
 		return s.detach(a)
 	})

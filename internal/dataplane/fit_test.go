@@ -93,6 +93,37 @@ func TestWhatACardTellsDecidesTheHook(t *testing.T) {
 	}
 }
 
+// TestALargerMTUThanTheProgramTakesIsTold: with a program without fragments `ping -s 4000` lost
+// everything, and status and doctor said that all was well.
+func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
+	at := func(driver string, mtu int) *card.Card {
+		return &card.Card{Name: "eth0", Driver: driver, MTU: mtu, Physical: true}
+	}
+	bond := &card.Card{Name: "bond0", Bond: true, MTU: 4000, Ports: []*card.Card{
+		at("virtio_net", 4000), at("novel", 4000)}}
+	for _, c := range []struct {
+		name string
+		card *card.Card
+		mode Mode
+		frag bool
+		want string // "": all is well
+	}{
+		{"virtio_net", at("virtio_net", 4000), XDPNative, false, "the MTU is 4000, and the program " +
+			"takes packets of up to about 3502"},
+		{"at what it takes", at("virtio_net", 3502), XDPNative, false, ""},
+		{"a driver that is not known", at("novel", 4000), XDPNative, false, "about 3498"},
+		{"a program with fragments", at("virtio_net", 4000), XDPNative, true, ""},
+		{"at tc", at("virtio_net", 4000), TCX, false, ""},
+		{"a bond", bond, XDPNative, false, "about 3498"},
+	} {
+		got := strings.Join(amiss(&netlink.Dummy{}, c.card, &description{Mode: c.mode,
+			Frags: c.frag}), "; ")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 // The driver has a reason, and `up` made up another: "has no native XDP" for a card that has it,
 // "numerical result out of range" for an MTU.
 func TestTheDriversOwnReasonIsSaid(t *testing.T) {

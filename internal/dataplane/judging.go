@@ -30,6 +30,9 @@ type Judging struct {
 	// Amiss says, a sentence each, why the program judges otherwise than the policy says, by what
 	// was set since it came.
 	Amiss []string
+	// LargestMTU is up to which MTU the driver lets the interface have while the program is
+	// attached, as far as is known; 0: any, or nothing is known.
+	LargestMTU int
 	// Doubt: packets may have come past it since the last look; Compare tells.
 	Doubt bool
 }
@@ -152,7 +155,11 @@ func (s *store) tellJudging(a *attachment, l netlink.Link) (*Judging, error) {
 	}
 	j := c.tell(driver(l.Attrs().Name), g.Mode)
 	j.Doubt = doubt
-	j.Amiss = amiss(l, card.Read(l.Attrs().Name), g)
+	is := card.Read(l.Attrs().Name)
+	j.Amiss = amiss(l, is, g)
+	if limit, ok := is.RaisedMTU(linearMTU); ok && g.Mode == XDPNative && !g.Frags {
+		j.LargestMTU = limit
+	}
 	return j, nil
 }
 

@@ -2,9 +2,12 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
 )
@@ -71,7 +74,8 @@ const (
 	NotConfirmed TrialEnd = iota // in time: what was before the policy is back
 	Confirmed
 	Replaced  // by a later policy
-	TakenDown // before the deadline, by Down or with its interface
+	TakenDown // before the deadline, by Down
+	Vanished  // with its interface
 )
 
 // WaitTrial waits until the trial that Up reported ends, looking every interval. After the
@@ -86,10 +90,15 @@ func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd
 		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == r.Dev })
 		switch {
 		case i < 0 || all[i].Generation < r.Generation:
-			if left, err := timeLeft(r.deadline); err != nil || left > 0 {
-				return TakenDown, err
+			left, err := timeLeft(r.deadline)
+			_, gone := netlink.LinkByIndex(r.Ifindex)
+			switch {
+			case err != nil || left == 0:
+				return NotConfirmed, err
+			case errors.As(gone, new(netlink.LinkNotFoundError)):
+				return Vanished, nil
 			}
-			return NotConfirmed, nil
+			return TakenDown, nil
 		case all[i].Generation > r.Generation:
 			return Replaced, nil
 		case all[i].Trial == 0:

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -211,6 +213,22 @@ func TestWaitTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(TakenDown)
+}
+
+// A card that was unplugged during a trial was "taken off meanwhile".
+func TestATrialWhoseInterfaceVanishesSaysSo(t *testing.T) {
+	n := newTestNet(t)
+	r := bringOnTrial(t, named("a.levee", "one"), time.Minute)
+	if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+		t.Fatal(err)
+	}
+	if end, err := WaitTrial(t.Context(), r, 50*time.Millisecond); end != Vanished || err != nil {
+		t.Errorf("%v %v, want %v", end, err, Vanished)
+	}
+	addVeth(t, "lv0", "lv1", n.peer) // another one of the name
+	if end, err := WaitTrial(t.Context(), r, 50*time.Millisecond); end != Vanished || err != nil {
+		t.Errorf("%v %v, want %v", end, err, Vanished)
+	}
 }
 
 // The real compiler's programs, large enough to be split into functions, hand over to one another

@@ -34,6 +34,9 @@ type UpOptions struct {
 	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or
 	// attach the policy (ErrUnable).
 	Fallbacks []Fallback
+	// Before, if there is one, is told what an interface does when its first program comes, where
+	// that interrupts it, before it does.
+	Before func(what string)
 	// Else, if there is one, is asked then for what comes before them.
 	Else func() []Fallback
 
@@ -431,6 +434,11 @@ func (u *up) swap(st *staged) error {
 	}
 	if u.at != nil && u.at.current().Mode == st.desc.Mode {
 		return u.at.link.Update(prog) // traffic changes here
+	}
+	if u.Before != nil && st.desc.Mode == XDPNative && !u.joined {
+		if what := u.dev.card().Bounces(); what != "" {
+			u.Before(what)
+		}
 	}
 	l, err := u.attach(st.key, u.dev, st.desc, prog)
 	if err != nil {

@@ -240,6 +240,29 @@ func (c *Card) LargestMTU(usual int) (int, bool) {
 	return least, least > 0
 }
 
+// RaisedMTU is up to which MTU the driver lets the card have while a native program without
+// fragments is attached; usual is where that is not known. It is false where LargestMTU is.
+func (c *Card) RaisedMTU(usual int) (int, bool) {
+	least, ok := c.LargestMTU(usual)
+	for _, p := range c.each() {
+		if d, _ := Known(p.Driver); p.MTU <= d.SmallMTU {
+			least = min(least, d.SmallMTU)
+		}
+	}
+	return least, ok
+}
+
+// Bounces says what a running card does when its first native program comes, or the last one goes,
+// if the link goes down meanwhile; "" if it does not, or nothing is known of that.
+func (c *Card) Bounces() string {
+	for _, p := range c.each() {
+		if d, _ := Known(p.Driver); d.Bounces {
+			return fmt.Sprintf("%s (driver %s): %s", p.Name, p.Driver, d.Attach)
+		}
+	}
+	return ""
+}
+
 // Merges says which packets the stack gets merged whatever is asked for, "" if that can be ended.
 func (c *Card) Merges() string {
 	for _, p := range c.each() {

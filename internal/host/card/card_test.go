@@ -147,3 +147,41 @@ func TestFeaturesAreReadByTheBus(t *testing.T) {
 		}
 	}
 }
+
+func TestUnderAProgramAnMTUHasALimit(t *testing.T) {
+	at := func(driver string, mtu int) *Card {
+		return &Card{Name: "eth0", Driver: driver, MTU: mtu, Physical: true}
+	}
+	bond := func(ports ...*Card) *Card { return &Card{Name: "bond0", Bond: true, Ports: ports} }
+	for _, c := range []struct {
+		card *Card
+		want int
+	}{
+		{at("igb", 1500), 1510}, {at("igb", 1510), 1510}, {at("igb", 1511), 3046},
+		{at("virtio_net", 1500), 3502}, {at("novel", 1500), 3498},
+		{bond(at("virtio_net", 1500), at("igb", 1500)), 1510},
+		{&Card{Driver: "veth", MTU: 1500}, 0}, {bond(), 0},
+	} {
+		if got, ok := c.card.RaisedMTU(3498); got != c.want || ok != (c.want > 0) {
+			t.Errorf("%+v: %d, %v, want %d", c.card, got, ok, c.want)
+		}
+	}
+}
+
+// igb takes the link down for 2 s, and `up` said so afterwards, or never.
+func TestCardsWhoseLinkGoesDownAreKnown(t *testing.T) {
+	igb := &Card{Name: "eth0", Driver: "igb"}
+	bond := &Card{Name: "bond0", Driver: "bonding", Bond: true,
+		Ports: []*Card{{Name: "eth1", Driver: "virtio_net"}, igb}}
+	for _, c := range []*Card{igb, bond} {
+		if why := c.Bounces(); !strings.HasPrefix(why, "eth0 (driver igb): ") ||
+			!strings.Contains(why, "the link goes down") {
+			t.Errorf("%s: %q", c.Name, why)
+		}
+	}
+	for _, driver := range []string{"virtio_net", "veth", "novel"} {
+		if why := (&Card{Driver: driver}).Bounces(); why != "" {
+			t.Errorf("%s: %q", driver, why)
+		}
+	}
+}

@@ -10,6 +10,9 @@ type Driver struct {
 	// MTU is the largest one of a program that takes no fragments, where pages have 4096 bytes; 0:
 	// not known.
 	MTU int
+	// SmallMTU is the largest one of the smaller buffers that a device has whose MTU is no larger.
+	// The driver keeps their size while a native program is attached; 0: there is one size.
+	SmallMTU int
 	// Forgets says when packets go past a native program that is attached; empty if never.
 	Forgets string
 	// Freezes are settings that the driver refuses to change while a native program is attached, as
@@ -45,7 +48,7 @@ var drivers = map[string]Driver{
 		Source: "drivers/net/ethernet/intel/i40e/i40e_main.c, i40e_xdp_setup"},
 	"ice": {Attach: reopened, Bounces: true, MTU: 3046,
 		Source: "drivers/net/ethernet/intel/ice/ice_main.c, ice_xdp_setup_prog"},
-	"igb": {Attach: reopened, Bounces: true, MTU: 3046,
+	"igb": {Attach: reopened, Bounces: true, MTU: 3046, SmallMTU: 1510,
 		Source: "drivers/net/ethernet/intel/igb/igb_main.c, igb_xdp_setup, igb_change_mtu"},
 	"igc": {Attach: reopened, Bounces: true,
 		Source: "drivers/net/ethernet/intel/igc/igc_xdp.c, igc_xdp_set_prog"},

@@ -184,9 +184,15 @@ func (d *Device) mtu(h *Host) Finding {
 		limit, about = known.MTU, ""
 		f.Where = card.MTUSource
 	}
-	if p := d.Program; p != nil && !p.Generic && (d.XDP == nil || !d.XDP.Fragments) {
-		f.Value += "; a larger one may be refused under a native program, with no more than " +
-			"\"Invalid argument\": `levee down` first"
+	if p := d.Program; p != nil && !p.Generic && d.Card != nil && d.Card.Physical {
+		raised, _ := d.Card.RaisedMTU(limit)
+		f.State, f.Sure = Note, Documents
+		f.Cost = fmt.Sprintf("above %s%d the driver refuses a larger one while the program is "+
+			"attached, with no more than \"Invalid argument\", or packets are lost, unless the "+
+			"program takes fragments", about, raised)
+		f.Mend = fmt.Sprintf("levee down --dev %s; ip link set dev %[1]s mtu MTU; "+
+			"levee up FILE --dev %[1]s", d.Name)
+		return f
 	}
 	if d.MTU <= limit || d.toTC() || d.XDP != nil && d.XDP.Fragments {
 		return f
