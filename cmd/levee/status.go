@@ -171,8 +171,8 @@ func (s *statusJudging) print(w io.Writer, dev string) {
 		fmt.Fprintf(w, "  judging  seen %s ago\n", ago.Round(time.Second))
 	}
 	if s.LargestMTU > 0 {
-		fmt.Fprintf(w, "  mtu      up to about %d while the policy is attached; levee down before a "+
-			"larger one\n", s.LargestMTU)
+		fmt.Fprintf(w, "  mtu      up to about %d while the policy is attached; levee down before "+
+			"a larger one\n", s.LargestMTU)
 	}
 }
 

@@ -46,8 +46,8 @@ func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial 
 		case dataplane.Replaced:
 			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", devs)
 		case dataplane.Vanished:
-			return fmt.Errorf("not confirmed: an interface of %s has vanished, and its policy with "+
-				"it", devs)
+			return fmt.Errorf("not confirmed: an interface of %s has vanished, and its policy "+
+				"with it", devs)
 		case dataplane.TakenDown:
 			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", devs)
 		}

@@ -108,8 +108,8 @@ func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
 		frag bool
 		want string // "": all is well
 	}{
-		{"virtio_net", at("virtio_net", 4000), XDPNative, false, "the MTU is 4000, and the program " +
-			"takes packets of up to about 3502"},
+		{"virtio_net", at("virtio_net", 4000), XDPNative, false,
+			"the MTU is 4000, and the program takes packets of up to about 3502"},
 		{"at what it takes", at("virtio_net", 3502), XDPNative, false, ""},
 		{"a driver that is not known", at("novel", 4000), XDPNative, false, "about 3498"},
 		{"a program with fragments", at("virtio_net", 4000), XDPNative, true, ""},

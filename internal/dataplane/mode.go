@@ -128,12 +128,17 @@ func (s *store) attach(key string, d *device, g *description, p *ebpf.Program) (
 	if g.Mode == XDPGeneric {
 		flags = link.XDPGenericMode
 	}
-	// traffic changes here
-	l, err := link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
-	if err != nil && notThisWay(err) {
-		err = d.said(err, p, int(flags))
-	}
-	return l, err
+	return s.endingOffloads(key, d, func() (hold, error) {
+		// traffic changes here
+		l, err := link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
+		if err != nil {
+			if notThisWay(err) {
+				err = d.said(err, p, int(flags))
+			}
+			return nil, err
+		}
+		return l, nil
+	})
 }
 
 // saidError is a refusal of the kernel in its own words.

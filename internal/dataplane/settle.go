@@ -240,6 +240,7 @@ func (s *store) remove(key string) error {
 			if err := s.unlink(key, nil); err != nil {
 				return err
 			}
+			s.beginOffloads(key)
 		}
 		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "remove what was kept for attachment %s", key)

@@ -24,8 +24,9 @@ const (
 
 // Offload is whether the device does it.
 type Offload struct {
-	On    bool
-	Fixed bool // ethtool cannot change it
+	On     bool
+	Wanted bool // somebody, or the driver, has asked for it
+	Fixed  bool // ethtool cannot change it
 }
 
 // Card is what an interface tells of itself.
@@ -60,7 +61,8 @@ func (c *Card) read(e *ethtool.Ethtool) {
 	if states, err := e.FeaturesWithState(c.Name); err == nil {
 		c.Offloads = map[string]Offload{}
 		for name, s := range states {
-			c.Offloads[name] = Offload{On: s.Active, Fixed: !s.Available || s.NeverChanged}
+			c.Offloads[name] = Offload{On: s.Active, Wanted: s.Requested,
+				Fixed: !s.Available || s.NeverChanged}
 		}
 	}
 	if c.Driver == virtioNet {
@@ -274,6 +276,31 @@ func (c *Card) Merges() string {
 		}
 	}
 	return ""
+}
+
+// Ended lists which of the offloads that merge packets were on, or asked for, and are no more.
+func (c *Card) Ended(now *Card) (ended []string) {
+	for _, o := range []string{GROHW, LRO} {
+		was, is := c.Offloads[o], now.Offloads[o]
+		if !was.Fixed && (was.On && !is.On || was.Wanted && !is.Wanted) {
+			ended = append(ended, o)
+		}
+	}
+	return ended
+}
+
+// TurnOn asks for offloads of an interface of the calling thread's network namespace.
+func TurnOn(name string, offloads []string) error {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	on := map[string]bool{}
+	for _, o := range offloads {
+		on[o] = true
+	}
+	return e.Change(name, on)
 }
 
 // Stacked reports whether frames come to the interface through another one's, with their outermost

@@ -132,9 +132,9 @@ func TestEachSettingIsJudged(t *testing.T) {
 		{"an MTU that cannot be raised", Host{Page: 4096},
 			Device{Name: "e", Driver: "igb", MTU: 1500, XDP: native,
 				Program: &Program{ID: 7, Policy: "/etc/edge.levee"},
-				Card:    &card.Card{Name: "e", Driver: "igb", MTU: 1500, Physical: true}}, "mtu", Note,
-			"above 1510 the driver refuses a larger one while the program is attached, with no " +
-				"more than \"Invalid argument\""},
+				Card:    &card.Card{Name: "e", Driver: "igb", MTU: 1500, Physical: true}},
+			"mtu", Note, "above 1510 the driver refuses a larger one while the program is " +
+				"attached, with no more than \"Invalid argument\""},
 		{"queues that a program freezes", Host{CPUs: 8},
 			Device{Name: "e", Driver: "virtio_net", Program: &Program{ID: 7},
 				Channels: &Channels{Combined: 1, MaxCombined: 8}}, "queues", Costs,
