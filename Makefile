@@ -22,7 +22,7 @@ VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 	release-files release-test dashboard-proof
 
 help:
-	@echo 'make build       bin/levee, a static binary (needs only Go)'
+	@echo 'make build       bin/levee and bin/levee-lab, static binaries (needs only Go)'
 	@echo 'make toolchain   the Go that this needs, into bin/go, where the system has none or an older one'
 	@echo 'make demo        a service under flood, without and with levee (root; under a minute once built)'
 	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
@@ -49,7 +49,7 @@ toolchain:
 	scripts/toolchain
 
 build:
-	$(GO) build -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
+	$(GO) build -buildvcs=$(VCS) -ldflags '-s -w' -o bin/ ./cmd/levee ./cmd/levee-lab
 	@[ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" bin # built for who asked
 
 demo:

@@ -21,6 +21,7 @@ import (
 	agentlive "levee/internal/agent/live"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/access"
 	"levee/internal/host/local"
@@ -33,7 +34,7 @@ statements of a policy say, and floods into rules, as "detect" statements say, a
 the kernel holds them. Without a command below it runs, as "levee agent run" does.`
 
 func newAgent(e *env) *cobra.Command {
-	cmd := noun("agent COMMAND", "Turn events into entries of dynamic sets", agentLong,
+	cmd := cli.Noun("agent COMMAND", "Turn events into entries of dynamic sets", agentLong,
 		`  sudo levee agent run
   sudo levee agent status
   sudo levee agent withdraw --origin ids 203.0.113.9`,
@@ -45,7 +46,7 @@ func newAgent(e *env) *cobra.Command {
 		if len(args) == 0 {
 			return e.agent(nil, &agentFlags{interval: "10s"})
 		}
-		return groupRun(cmd, args)
+		return cli.GroupRun(cmd, args)
 	}
 	return cmd
 }
@@ -74,8 +75,8 @@ another policy in force. systemd is told when it has started.`,
   sudo levee agent run /etc/levee/eth0.levee --from-start`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := parseDuration(f.interval); err != nil {
-				return usagef(cmd, "--interval: %v", err)
+			if _, err := cli.ParseDuration(f.interval); err != nil {
+				return cli.Usagef(cmd, "--interval: %v", err)
 			}
 			if err := f.listen.check(cmd); err != nil {
 				return err
@@ -104,10 +105,10 @@ func agentFile(name string) string {
 }
 
 func (e *env) agent(files []string, f *agentFlags) error {
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return err
 	}
-	interval, err := parseDuration(f.interval)
+	interval, err := cli.ParseDuration(f.interval)
 	if err != nil {
 		return err
 	}
@@ -136,13 +137,13 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		}
 	}()
 	events := &agentlive.Hub{}
-	parts := agent.NewParts(events, e.sayf)
+	parts := agent.NewParts(events, e.Sayf)
 	alarms := make(chan string, 64)
 	alarm := func(text string) {
 		select {
 		case alarms <- text:
 		default:
-			e.sayf("alarm: %s", text)
+			e.Sayf("alarm: %s", text)
 		}
 	}
 	auditFile := agentFile("api-audit.jsonl")
@@ -160,12 +161,12 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
 		Kernel: &enforce.Kernel{},
-		Ledger: agentLedger(), Listen: listen, Tokens: tokens, Audit: audit, Version: version,
+		Ledger: agentLedger(), Listen: listen, Tokens: tokens, Audit: audit, Version: cli.Version,
 		Routes:   append(agentRoutes(floods), kept.routes()...),
 		Notifier: notify.New(notifyFile(), parts),
 		Metrics:  agentMetrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
 		FromStart: f.fromStart, Interval: interval,
-		Notify: notifySystemd, Watchdog: watchdog(), Log: e.sayf,
+		Notify: notifySystemd, Watchdog: watchdog(), Log: e.Sayf,
 	}, reload)
 }
 
@@ -203,15 +204,15 @@ func (p *agentPolicies) inForce(ctx context.Context) (string, error) {
 // are an error beside the others.
 func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err error) {
 	for _, file := range p.files {
-		pr, failed := p.parse(file)
+		pr, failed := p.Parse(file)
 		switch {
 		case failed != nil:
 			err = errors.Join(err, failed)
-		case pr.policy == nil:
+		case pr.Policy == nil:
 			err = errors.Join(err, part.Do(fmt.Errorf("%s has mistakes, the first is: %s", file,
-				pr.diags[0].Message), "levee check "+file))
+				pr.Diags[0].Message), "levee check "+file))
 		default:
-			out = append(out, pr.policy)
+			out = append(out, pr.Policy)
 		}
 	}
 	p.instead = nil

@@ -23,6 +23,7 @@ import (
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
+	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 )
 
@@ -52,8 +53,9 @@ func askAgent(method, path string, body, out any) error {
 		return errNoAgent
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return refusedf("only root may ask the agent at %s: run it as root (sudo); others ask its "+
-			"API with a token (levee help agent)", agentSocket())
+		return cli.Refusedf(
+			"only root may ask the agent at %s: run it as root (sudo); others ask its "+
+				"API with a token (levee help agent)", agentSocket())
 	}
 	if err != nil {
 		return fmt.Errorf("ask the agent: %w", err)
@@ -116,7 +118,7 @@ func agentOrLedger(ask func() error, do func(*ledger.Ledger) error) error {
 func withLedger(do func(*ledger.Ledger) error) error {
 	_, err := os.Stat(agentLedger())
 	if errors.Is(err, fs.ErrPermission) {
-		return refusedf("%w, and only root may read %s: run it as root (sudo)", errNoAgent,
+		return cli.Refusedf("%w, and only root may read %s: run it as root (sudo)", errNoAgent,
 			agentLedger())
 	}
 	if err != nil {
@@ -144,38 +146,38 @@ when it works and what it saw last, or why it does not and what to do; how far b
 is; what was refused and why; and alarms. The exit status is 1 if no agent runs, if a part does not
 work, or if the kernel does not hold all entries.`,
 		Example: "  sudo levee agent status --json | jq .enforced_percent",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			var s agent.Status
 			if err := askAgent(http.MethodGet, "status", nil, &s); err != nil {
 				return err
 			}
 			if asJSON {
-				if err := e.printJSON(s); err != nil {
+				if err := e.PrintJSON(s); err != nil {
 					return err
 				}
 			} else {
 				e.printAgent(&s)
 			}
 			if s.Compare.Held < s.Compare.Entries || len(part.Failing(s.Parts)) > 0 {
-				return errNo
+				return cli.ErrNo
 			}
 			return nil
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 func (e *env) printAgent(s *agent.Status) {
-	out := e.stdout.buffered()
+	out := e.Stdout.Buffered()
 	defer out.Flush()
 	if s.Compare.At.IsZero() {
 		fmt.Fprintln(out, "enforced  not known: nothing has been compared with the kernel yet")
 	} else {
 		fmt.Fprintf(out, "enforced  %.4g %%: %d of %s, %s; compared %s ago in %.3f s, "+
 			"%d repaired\n", s.Enforced, s.Compare.Held, entryCount(s.Compare.Entries),
-			plural(s.Compare.Leases, "lease"),
+			cli.Plural(s.Compare.Leases, "lease"),
 			ago(s.Compare.At), s.Compare.Seconds, s.Compare.Repaired)
 	}
 	if s.Compare.Waiting > 0 {
@@ -209,7 +211,7 @@ func (e *env) printAgent(s *agent.Status) {
 		}
 	}
 	fmt.Fprintf(out, "ledger    %s: %s, %d bytes\n", syntax.Quoted(s.Ledger.Path),
-		plural(s.Ledger.Leases, "lease"), s.Ledger.Bytes)
+		cli.Plural(s.Ledger.Leases, "lease"), s.Ledger.Bytes)
 	for _, r := range s.Refusals {
 		fmt.Fprintf(out, "refused   %s of %s for %s, %d times: %s\n", r.Entry, r.Origin, r.Set,
 			r.Count, syntax.Quoted(r.Why))
@@ -242,7 +244,7 @@ func (f *leaseFlags) filter(cmd *cobra.Command, args []string) (*agent.Filter, e
 	for _, word := range args {
 		p, err := agent.ParseEntry(word)
 		if err != nil {
-			return nil, usagef(cmd, "%v", err)
+			return nil, cli.Usagef(cmd, "%v", err)
 		}
 		out.Entries = append(out.Entries, p)
 	}
@@ -274,13 +276,14 @@ several origins has a line for each. It works whether an agent runs or not.`,
 				return err
 			}
 			if f.json {
-				return e.printJSON(leaseReport{all})
+				return e.PrintJSON(leaseReport{all})
 			}
-			out := e.stdout.buffered()
+			out := e.Stdout.Buffered()
 			for _, l := range all {
 				left := "until withdrawn"
 				if l.LeaseSeconds > 0 {
-					left = formatLease(time.Duration(l.LeaseSeconds*float64(time.Second))) + " left"
+					left = cli.FormatLease(time.Duration(l.LeaseSeconds*float64(time.Second))) +
+						" left"
 				}
 				fmt.Fprintf(out, "%-16s  %-39s  %-16s  %s\n", l.Set, l.Entry, l.Origin, left)
 			}
@@ -288,7 +291,7 @@ several origins has a line for each. It works whether an agent runs or not.`,
 		},
 	}
 	f.add(cmd)
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -314,7 +317,7 @@ works whether an agent runs or not. The next event leases an entry again.`,
 				return err
 			}
 			if none := len(args) == 0 && f.origin == "" && f.set == ""; none != every {
-				return usagef(cmd, "say which: --origin, --set, ENTRY, or --all alone")
+				return cli.Usagef(cmd, "say which: --origin, --set, ENTRY, or --all alone")
 			}
 			var in agent.WithdrawInput
 			in.Body.Set, in.Body.Origin, in.Body.All = filter.Set, filter.Origin, every
@@ -334,9 +337,9 @@ works whether an agent runs or not. The next event leases an entry again.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "%s withdrawn\n", plural(done.Withdrawn, "lease"))
+			fmt.Fprintf(e.Stdout, "%s withdrawn\n", cli.Plural(done.Withdrawn, "lease"))
 			if len(done.Wider) > 0 {
-				fmt.Fprintf(e.stdout, "a wider one holds it, and stays: levee agent withdraw %s\n",
+				fmt.Fprintf(e.Stdout, "a wider one holds it, and stays: levee agent withdraw %s\n",
 					strings.Join(done.Wider, " "))
 			}
 			return nil

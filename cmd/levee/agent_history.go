@@ -47,7 +47,7 @@ func (e *env) openHistory(parts *part.Register, sight *defend.Sight,
 			defer func() {
 				h.set(nil, errors.New("it was closed"))
 				if err := store.Close(); err != nil {
-					e.sayf("close the history: %v", err)
+					e.Sayf("close the history: %v", err)
 				}
 			}()
 			p.Works()

@@ -17,6 +17,7 @@ import (
 	"levee/internal/agent/incident"
 	agentlive "levee/internal/agent/live"
 	"levee/internal/agent/part"
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/session"
@@ -50,7 +51,7 @@ func (e *env) defender(sampled *history.Sampled, sight *defend.Sight, events *ag
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
 		Sight: sight, Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
 		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
-		Log: e.sayf, Policy: e.policyOn, Allowed: e.allowedLive})
+		Log: e.Sayf, Policy: e.policyOn, Allowed: e.allowedLive})
 }
 
 // defend looks for floods until it is told to end. Live rules stay in force for their lease.
@@ -126,7 +127,7 @@ or not.`,
 				}
 			}
 			if asJSON {
-				return e.printJSON(r)
+				return e.PrintJSON(r)
 			}
 			for i := range r.Incidents {
 				e.printIncident(&r.Incidents[i], len(args) == 1)
@@ -134,14 +135,14 @@ or not.`,
 			switch {
 			case len(args) == 1:
 			case alone:
-				fmt.Fprintf(e.stdout, "nobody looks for floods: %v\n", errNoAgent)
+				fmt.Fprintf(e.Stdout, "nobody looks for floods: %v\n", errNoAgent)
 			default:
-				printWatched(e.stdout, r.Watched, len(r.Incidents) > 0)
+				printWatched(e.Stdout, r.Watched, len(r.Incidents) > 0)
 			}
 			return nil
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -168,22 +169,22 @@ func onlyIncident(all []incident.Incident, id string) []incident.Incident {
 
 // printIncident prints one, with its rules and times where it is asked for alone.
 func (e *env) printIncident(i *incident.Incident, whole bool) {
-	fmt.Fprintf(e.stdout, "%-4s  %s  %-8s  %s: %s\n", i.ID, i.Began.Local().Format(time.DateTime),
+	fmt.Fprintf(e.Stdout, "%-4s  %s  %-8s  %s: %s\n", i.ID, i.Began.Local().Format(time.DateTime),
 		i.State, syntax.Quoted(i.Dev), i.Sentence)
 	if !whole {
 		return
 	}
 	at := func(name string, t *time.Time) {
 		if t != nil {
-			fmt.Fprintf(e.stdout, "  %-9s %s, %s after it began\n", name,
+			fmt.Fprintf(e.Stdout, "  %-9s %s, %s after it began\n", name,
 				t.Local().Format("15:04:05.000"), t.Sub(i.Began).Round(time.Millisecond))
 		}
 	}
-	fmt.Fprintf(e.stdout, "  before    %.0f packets/s, %.0f bit/s\n", i.Before.Packets,
+	fmt.Fprintf(e.Stdout, "  before    %.0f packets/s, %.0f bit/s\n", i.Before.Packets,
 		i.Before.Bits)
 	at("detected", &i.Detected)
 	for _, s := range i.Steps {
-		fmt.Fprintf(e.stdout, "            %s, %s after it began; %.0f ms of a core\n", s.What,
+		fmt.Fprintf(e.Stdout, "            %s, %s after it began; %.0f ms of a core\n", s.What,
 			s.At.Sub(i.Began).Round(time.Millisecond), 1e3*(s.Core-i.Steps[0].Core))
 	}
 	at("acted", i.Acted)
@@ -191,21 +192,21 @@ func (e *env) printIncident(i *incident.Incident, whole bool) {
 	at("closed", i.Closed)
 	for k := range i.Rules {
 		r := &i.Rules[k]
-		fmt.Fprintf(e.stdout, "  %-9s %s\n", r.State, r.Rule)
-		fmt.Fprintf(e.stdout, "            dropped %d packets; coverage %.4g %%; collateral "+
+		fmt.Fprintf(e.Stdout, "  %-9s %s\n", r.State, r.Rule)
+		fmt.Fprintf(e.Stdout, "            dropped %d packets; coverage %.4g %%; collateral "+
 			"%.3g %%, at most %.3g %% by 95 %% confidence", r.Packets, 100*r.Coverage,
 			100*r.Predicted,
 			100*r.AtMost)
 		if r.Measured != nil {
-			fmt.Fprintf(e.stdout, "; measured %.3g %%", 100**r.Measured)
+			fmt.Fprintf(e.Stdout, "; measured %.3g %%", 100**r.Measured)
 		}
-		fmt.Fprintln(e.stdout)
+		fmt.Fprintln(e.Stdout)
 		if r.Why != "" {
-			fmt.Fprintf(e.stdout, "            %s\n", syntax.Escaped(r.Why))
+			fmt.Fprintf(e.Stdout, "            %s\n", syntax.Escaped(r.Why))
 		}
 	}
 	for _, n := range i.Notes {
-		fmt.Fprintf(e.stdout, "  note      %s\n", syntax.Escaped(n))
+		fmt.Fprintf(e.Stdout, "  note      %s\n", syntax.Escaped(n))
 	}
 }
 
@@ -218,7 +219,7 @@ func newAgentUndo(e *env) *cobra.Command {
 done about such a flood to the same destination for an hour. It works whether an agent runs or not;
 without one all live rules of the interface are taken back.`,
 		Example: "  sudo levee agent undo 7",
-		Args:    wantArgs("ID"),
+		Args:    cli.WantArgs("ID"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var i incident.Incident
 			err := askAgent(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/undo",
@@ -229,19 +230,19 @@ without one all live rules of the interface are taken back.`,
 			return e.printDone(i, err, asJSON)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 func (e *env) undoAlone(id string) (incident.Incident, error) {
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return incident.Incident{}, err
 	}
 	store := incident.OpenStore(agentIncidents())
 	if store.Damaged != nil {
 		return incident.Incident{}, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	return defend.UndoAlone(ctx, store, id)
 }
@@ -254,7 +255,7 @@ func newAgentApply(e *env) *cobra.Command {
 		Long: `Put the rules of an incident that a detector with the mode propose has found into force, while the
 flood goes on. They are taken back as those of the mode enforce are.`,
 		Example: "  sudo levee agent apply 7",
-		Args:    wantArgs("ID"),
+		Args:    cli.WantArgs("ID"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var i incident.Incident
 			err := askAgent(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/apply",
@@ -262,7 +263,7 @@ flood goes on. They are taken back as those of the mode enforce are.`,
 			return e.printDone(i, err, asJSON)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -272,7 +273,7 @@ func (e *env) printDone(i incident.Incident, err error, asJSON bool) error {
 	case err != nil:
 		return err
 	case asJSON:
-		return e.printJSON(i)
+		return e.PrintJSON(i)
 	}
 	e.printIncident(&i, true)
 	return nil

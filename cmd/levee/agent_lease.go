@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
+	"levee/internal/cli"
 )
 
 func newAgentLease(e *env) *cobra.Command {
@@ -26,9 +27,9 @@ whether an agent runs or not.`,
   sudo levee agent withdraw --origin fail2ban --set abusers 203.0.113.9`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || in.Body.Set == "" {
-				return usagef(cmd, "say what and where: --set SET ENTRY...")
+				return cli.Usagef(cmd, "say what and where: --set SET ENTRY...")
 			}
-			if err := e.privileged(); err != nil {
+			if err := e.Privileged(); err != nil {
 				return err
 			}
 			in.Body.Entries = args
@@ -47,7 +48,7 @@ whether an agent runs or not.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "%s leased\n", entryCount(done.Leased))
+			fmt.Fprintf(e.Stdout, "%s leased\n", entryCount(done.Leased))
 			return nil
 		},
 	}
@@ -60,7 +61,7 @@ whether an agent runs or not.`,
 
 // leaseOnce leases entries where no agent runs.
 func (e *env) leaseOnce(in *agent.AddInput) (n int, err error) {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	l, err := ledger.Open(agentLedger(), 100*time.Millisecond)
 	if err != nil {
@@ -70,6 +71,6 @@ func (e *env) leaseOnce(in *agent.AddInput) (n int, err error) {
 	defer k.Close()
 	p := &agentPolicies{env: e}
 	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
-		Others: p.others, Kernel: k, Log: e.sayf}, in)
+		Others: p.others, Kernel: k, Log: e.Sayf}, in)
 	return n, errors.Join(err, l.Close())
 }

@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/api"
 	"levee/internal/agent/part"
+	"levee/internal/cli"
 )
 
 // listenFlags are where the agent's API is, besides its socket.
@@ -32,13 +33,13 @@ func (f *listenFlags) add(cmd *cobra.Command) {
 func (f *listenFlags) check(cmd *cobra.Command) error {
 	switch {
 	case len(f.addresses) == 0 && (f.cert != "" || f.key != "" || len(f.hosts) > 0):
-		return usagef(cmd, "--tls-cert, --tls-key and --host are for --listen")
+		return cli.Usagef(cmd, "--tls-cert, --tls-key and --host are for --listen")
 	case (f.cert == "") != (f.key == ""):
-		return usagef(cmd, "--tls-cert and --tls-key go together")
+		return cli.Usagef(cmd, "--tls-cert and --tls-key go together")
 	}
 	for _, a := range f.addresses {
 		if _, err := netip.ParseAddrPort(a); err != nil {
-			return usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as 127.0.0.1:7443 or "+
+			return cli.Usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as 127.0.0.1:7443 or "+
 				"[::1]:7443",
 				a)
 		}
@@ -79,8 +80,8 @@ func (e *env) listenAt(address string, f *listenFlags, tokens *api.Tokens) (*api
 				"levee agent token add NAME --role viewer")
 			return nil, errors.Join(err, l.Close())
 		}
-		e.sayf("there is no token yet: levee agent token add NAME --role viewer makes one")
+		e.Sayf("there is no token yet: levee agent token add NAME --role viewer makes one")
 	}
-	e.sayf("answering at %s", l.URL())
+	e.Sayf("answering at %s", l.URL())
 	return l, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent"
+	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 )
 
@@ -55,24 +56,24 @@ holds. The exit status is 1 if no change waits.`,
 				return err
 			}
 			if asJSON {
-				if err := e.printJSON(r); err != nil {
+				if err := e.PrintJSON(r); err != nil {
 					return err
 				}
 			} else {
 				e.printHeld(r.Held)
 			}
 			if len(r.Held) == 0 {
-				return errNo
+				return cli.ErrNo
 			}
 			return nil
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 func (e *env) printHeld(all []agent.Held) {
-	out := e.stdout.buffered()
+	out := e.Stdout.Buffered()
 	defer out.Flush()
 	for _, h := range all {
 		fmt.Fprintf(out, "# %s, set %s: %s, %d more, %d less; since %s\n", h.Source, h.Set,
@@ -93,7 +94,7 @@ func newAgentAccept(e *env) *cobra.Command {
 		Long: `Take the change of a list that "levee agent diff" shows. Entries that came with it are
 leased, those that went are withdrawn for this source.`,
 		Example: "  sudo levee agent accept drop",
-		Args:    wantArgs("SOURCE"),
+		Args:    cli.WantArgs("SOURCE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var in agent.AcceptInput
 			in.Body.Source = args[0]
@@ -102,7 +103,7 @@ leased, those that went are withdrawn for this source.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "%s: %d added, %d removed, %d refused\n", done.Source, done.Added,
+			fmt.Fprintf(e.Stdout, "%s: %d added, %d removed, %d refused\n", done.Source, done.Added,
 				done.Removed, done.Refused)
 			return nil
 		},

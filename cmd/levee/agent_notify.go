@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/notify"
+	"levee/internal/cli"
 )
 
 const notifyLong = `Have the agent tell people or programs of what happens: by a webhook, by mail, or by a command.
@@ -19,7 +20,7 @@ Targets are in /var/lib/levee/notify.json, which root alone can read, as URLs an
 A running agent takes changes within seconds.`
 
 func newAgentNotify(e *env) *cobra.Command {
-	return noun("notify COMMAND", "Tell people and programs of what happens", notifyLong,
+	return cli.Noun("notify COMMAND", "Tell people and programs of what happens", notifyLong,
 		`  sudo levee agent notify add ops --webhook https://hooks.example/levee --on incident,alarm
   sudo levee agent notify test ops
   sudo levee agent notify list`,
@@ -44,7 +45,7 @@ be) and withdrawn.`,
 		Example: `  sudo levee agent notify add ops --webhook https://hooks.example/levee --limit 10/h
   sudo levee agent notify add night --mail ops@example.net --smtp 127.0.0.1:25 --on incident
   sudo levee agent notify add pager --command /usr/local/sbin/page`,
-		Args: wantArgs("NAME"),
+		Args: cli.WantArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			t.Name = args[0]
 			for way, to := range map[notify.Way]string{notify.Webhook: webhook, notify.Mail: mail,
@@ -53,33 +54,33 @@ be) and withdrawn.`,
 					continue
 				}
 				if t.Way != "" {
-					return usagef(cmd, "say one of --webhook, --mail and --command")
+					return cli.Usagef(cmd, "say one of --webhook, --mail and --command")
 				}
 				t.Way, t.To = way, to
 			}
 			if t.Way != notify.Mail && (t.Server != "" || t.From != "") {
-				return usagef(cmd, "--smtp and --sender are for --mail")
+				return cli.Usagef(cmd, "--smtp and --sender are for --mail")
 			}
 			if t.On, err = notify.ParseKinds(on); err != nil {
-				return usagef(cmd, "--on: %v", err)
+				return cli.Usagef(cmd, "--on: %v", err)
 			}
 			if t.Limit, err = notify.ParseLimit(limit); err != nil {
-				return usagef(cmd, "--limit: %v", err)
+				return cli.Usagef(cmd, "--limit: %v", err)
 			}
 			if t.Way == notify.Webhook {
 				t.Secret = notify.NewSecret()
 			}
 			if err := t.Check(); err != nil {
-				return usagef(cmd, "%v", err)
+				return cli.Usagef(cmd, "%v", err)
 			}
-			if err := e.privileged(); err != nil {
+			if err := e.Privileged(); err != nil {
 				return err
 			}
 			if err := notify.Put(notifyFile(), t); err != nil {
 				return err
 			}
 			if t.Secret != "" {
-				fmt.Fprintln(e.stdout, t.Secret)
+				fmt.Fprintln(e.Stdout, t.Secret)
 			}
 			return nil
 		},
@@ -107,37 +108,37 @@ func newNotifyList(e *env) *cobra.Command {
 		Long: `List targets with what became of their messages since the agent began; without an agent all
 counts are 0. Secrets, and paths of URLs, are not shown.`,
 		Example: "  sudo levee agent notify list --json",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			rep, err := e.notifications()
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return e.printJSON(rep)
+				return e.PrintJSON(rep)
 			}
-			table := newTable("NAME WAY TO ON LIMIT SENT FAILED HELD LOST", "<", "<", "<", "<", "<",
-				">", ">", ">", ">")
+			table := cli.NewTable("NAME WAY TO ON LIMIT SENT FAILED HELD LOST", "<", "<", "<", "<",
+				"<", ">", ">", ">", ">")
 			for _, s := range rep.Targets {
-				table.row(s.Name, string(s.Way), s.To, strings.Join(s.On, ","), s.Limit, s.Sent,
+				table.Row(s.Name, string(s.Way), s.To, strings.Join(s.On, ","), s.Limit, s.Sent,
 					s.Failed, s.Held, s.Lost)
 			}
-			table.print(e.stdout, "")
+			table.Print(e.Stdout, "")
 			for _, s := range rep.Targets {
 				if s.Error != "" {
-					fmt.Fprintf(e.stdout, "%s: %s\n", s.Name, s.Error)
+					fmt.Fprintf(e.Stdout, "%s: %s\n", s.Name, s.Error)
 				}
 			}
 			return nil
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 // notifications are the targets, of the agent that runs or of the file.
 func (e *env) notifications() (*notifyReport, error) {
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return nil, err
 	}
 	all, err := notify.Read(notifyFile())
@@ -162,9 +163,9 @@ func newNotifyTest(e *env) *cobra.Command {
 		Long: "Send one message to a target at once, whether an agent runs or not. Limits do " +
 			"not count it.",
 		Example: "  sudo levee agent notify test ops",
-		Args:    wantArgs("NAME"),
+		Args:    cli.WantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := e.privileged(); err != nil {
+			if err := e.Privileged(); err != nil {
 				return err
 			}
 			all, err := notify.Read(notifyFile())
@@ -178,7 +179,7 @@ func newNotifyTest(e *env) *cobra.Command {
 			if err := all[at].Send(context.Background(), notify.NewTest()); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "%s was told\n", all[at].Name)
+			fmt.Fprintf(e.Stdout, "%s was told\n", all[at].Name)
 			return nil
 		},
 	}
@@ -190,9 +191,9 @@ func newNotifyRemove(e *env) *cobra.Command {
 		Short:   "Remove a target",
 		Long:    "Remove a target. What its limit held back is not told any more.",
 		Example: "  sudo levee agent notify remove ops",
-		Args:    wantArgs("NAME"),
+		Args:    cli.WantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := e.privileged(); err != nil {
+			if err := e.Privileged(); err != nil {
 				return err
 			}
 			return notify.Remove(notifyFile(), args[0])

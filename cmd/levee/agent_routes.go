@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/incident"
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
@@ -52,7 +53,7 @@ type policiesReport struct {
 
 type policyInForce struct {
 	Devs   []string      `json:"devs" doc:"The interfaces that have it, as one where there are several."`
-	Policy shown         `json:"policy" doc:"Name of its file."`
+	Policy cli.Shown     `json:"policy" doc:"Name of its file."`
 	Hash   string        `json:"hash" doc:"SHA-256 of its text."`
 	Hook   string        `json:"hook"`
 	Since  time.Time     `json:"since"`

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/api"
+	"levee/internal/cli"
 	"levee/internal/lang/policy"
 )
 
@@ -18,7 +19,7 @@ Only a hash of a token is stored, in /var/lib/levee/api-tokens.json: its text is
 running agent takes changes at once.`
 
 func newAgentToken(e *env) *cobra.Command {
-	return noun("token COMMAND", "Make and revoke tokens of the agent's API", tokenLong,
+	return cli.Noun("token COMMAND", "Make and revoke tokens of the agent's API", tokenLong,
 		`  sudo levee agent token add grafana --role viewer --expires 30d
   sudo levee agent token list
   sudo levee agent token remove grafana`,
@@ -27,7 +28,7 @@ func newAgentToken(e *env) *cobra.Command {
 
 // tokens are the tokens of the agent's API.
 func (e *env) tokens() (*api.Tokens, error) {
-	return api.OpenTokens(agentFile("api-tokens.json")), e.privileged()
+	return api.OpenTokens(agentFile("api-tokens.json")), e.Privileged()
 }
 
 func newTokenAdd(e *env) *cobra.Command {
@@ -38,22 +39,23 @@ func newTokenAdd(e *env) *cobra.Command {
 		Long: `Make a token with a role: viewer, operator or admin. It is printed, and is nowhere else. It
 ends after --expires, at most 520w; "never" has no end.`,
 		Example: "  sudo levee agent token add grafana --role viewer --expires 30d",
-		Args:    wantArgs("NAME"),
+		Args:    cli.WantArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if role == "" {
-				return usagef(cmd, "--role is missing: viewer, operator or admin")
+				return cli.Usagef(cmd, "--role is missing: viewer, operator or admin")
 			}
 			r, err := api.ParseRole(role)
 			if err != nil {
-				return usagef(cmd, "--role: %v", err)
+				return cli.Usagef(cmd, "--role: %v", err)
 			}
 			var lasts time.Duration
 			if expires != "never" {
-				if lasts, err = parseDuration(expires); err != nil {
-					return usagef(cmd, "--expires: %v", err)
+				if lasts, err = cli.ParseDuration(expires); err != nil {
+					return cli.Usagef(cmd, "--expires: %v", err)
 				}
 				if lasts > policy.MaxLease {
-					return usagef(cmd, "--expires %s: at most %s, or never", expires, longest)
+					return cli.Usagef(cmd, "--expires %s: at most %s, or never", expires,
+						cli.Longest)
 				}
 			}
 			all, err := e.tokens()
@@ -64,7 +66,7 @@ ends after --expires, at most 520w; "never" has no end.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(e.stdout, text)
+			fmt.Fprintln(e.Stdout, text)
 			return nil
 		},
 	}
@@ -93,7 +95,7 @@ func newTokenList(e *env) *cobra.Command {
 		Short:   "List tokens with their roles",
 		Long:    "List the names of tokens with their roles and ends. What they are is not stored.",
 		Example: "  sudo levee agent token list --json",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			all, err := e.tokens()
 			if err != nil {
@@ -107,14 +109,14 @@ func newTokenList(e *env) *cobra.Command {
 			for _, t := range list {
 				one := tokenListed{Name: t.Name, Role: t.Role.String(), Made: t.Made}
 				if !t.Expires.IsZero() {
-					one.Expires, one.Ended = &t.Expires, !e.now().Before(t.Expires)
+					one.Expires, one.Ended = &t.Expires, !e.Now().Before(t.Expires)
 				}
 				rep.Tokens = append(rep.Tokens, one)
 			}
 			if asJSON {
-				return e.printJSON(rep)
+				return e.PrintJSON(rep)
 			}
-			table := newTable("NAME ROLE MADE EXPIRES", "<", "<", "<", "<")
+			table := cli.NewTable("NAME ROLE MADE EXPIRES", "<", "<", "<", "<")
 			for _, t := range rep.Tokens {
 				end := "never"
 				if t.Expires != nil {
@@ -123,13 +125,13 @@ func newTokenList(e *env) *cobra.Command {
 				if t.Ended {
 					end += ", has ended"
 				}
-				table.row(t.Name, t.Role, t.Made.Format(time.DateOnly), end)
+				table.Row(t.Name, t.Role, t.Made.Format(time.DateOnly), end)
 			}
-			table.print(e.stdout, "")
+			table.Print(e.Stdout, "")
 			return nil
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -139,7 +141,7 @@ func newTokenRemove(e *env) *cobra.Command {
 		Short:   "Revoke a token",
 		Long:    "Revoke a token. Sessions of browsers that logged in with it end at once.",
 		Example: "  sudo levee agent token remove grafana",
-		Args:    wantArgs("NAME"),
+		Args:    cli.WantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := e.tokens()
 			if err != nil {

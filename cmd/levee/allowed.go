@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/local"
@@ -14,22 +15,22 @@ import (
 
 // allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what
 // may be put in force instead.
-func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpOptions) error {
+func (e *env) allowed(pr *cli.Parsed, devs []string, force bool, opts *dataplane.UpOptions) error {
 	var all []guarded
 	for _, dev := range devs {
 		if _, err := e.linkFor(pr, dev); err != nil {
 			return err
 		}
-		g, err := e.guarded(pr.policy, dev, force)
+		g, err := e.guarded(pr.Policy, dev, force)
 		if err != nil {
 			return err
 		}
-		if err := guard.Check(pr.policy, g.link, g.sessions, g.entries); err != nil {
+		if err := guard.Check(pr.Policy, g.link, g.sessions, g.entries); err != nil {
 			return fmt.Errorf("refused: %w, or use --force", err)
 		}
 		all = append(all, g)
 	}
-	opts.Fallbacks = e.fallbacks(pr.policy, all)
+	opts.Fallbacks = e.fallbacks(pr.Policy, all)
 	return nil
 }
 
@@ -45,11 +46,11 @@ func (e *env) guarded(p *policy.Policy, dev string, force bool) (g guarded, err 
 		return g, err
 	}
 	if g.sessions, err = e.sessions(dev); err != nil {
-		e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
+		e.Sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 	}
 	if g.sessions = e.alive(dev, g.link, g.sessions); len(g.sessions) > 0 {
 		if g.entries, err = e.entries(dev, p); err != nil {
-			e.sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
+			e.Sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
 				err)
 		}
 	}
@@ -78,7 +79,7 @@ func (e *env) fallbacks(p *policy.Policy, devs []guarded) (all []dataplane.Fallb
 	for _, g := range devs {
 		fallbacks, err := guard.Fallbacks(p, g.link, g.sessions, g.entries)
 		if err != nil { // said at once, while somebody is there to read it
-			e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
+			e.Sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
 			return nil
 		}
 		all = nil
@@ -96,7 +97,7 @@ func (e *env) fallbacks(p *policy.Policy, devs []guarded) (all []dataplane.Fallb
 // entries are what the dynamic sets of a policy will hold on dev: what is in those of the policy in
 // force there that have their names.
 func (e *env) entries(dev string, p *policy.Policy) (guard.Entries, error) {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	out := guard.Entries{}
 	for _, s := range p.Sets {

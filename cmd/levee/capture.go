@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"levee/internal/cli"
 	"levee/internal/packet"
 )
 
@@ -24,13 +25,13 @@ type capture struct {
 
 // openCapture opens a capture, "-" being standard input.
 func (e *env) openCapture(path string) (*capture, error) {
-	f, err := e.open(path)
+	f, err := e.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	c := &capture{file: f, input: bufio.NewReaderSize(f, 64<<10), title: path}
-	if path == stdinName {
-		c.title = stdinTitle
+	if path == cli.StdinName {
+		c.title = cli.StdinTitle
 	}
 	if c.Reader, err = packet.NewReader(c.input); err != nil {
 		f.Close()
@@ -73,7 +74,8 @@ func (e *env) nthFrame(path string, n int) ([]byte, error) {
 		frame, _, err := c.next()
 		switch {
 		case err == io.EOF:
-			return nil, fmt.Errorf("%s has only %s, no packet %d", c.title, plural(i-1, "packet"),
+			return nil, fmt.Errorf("%s has only %s, no packet %d", c.title,
+				cli.Plural(i-1, "packet"),
 				n)
 		case err != nil:
 			return nil, err

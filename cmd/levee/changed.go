@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -18,8 +19,8 @@ import (
 
 // changedSince lists the files of a policy in force, its own and its set files, that hold something
 // else now, or are gone. What this process may not read is not among them.
-func changedSince(a *dataplane.Attachment) []shown {
-	changed := []shown{}
+func changedSince(a *dataplane.Attachment) []cli.Shown {
+	changed := []cli.Shown{}
 	path := syntax.Unquoted(a.Policy)
 	if !filepath.IsAbs(path) { // standard input
 		return changed
@@ -27,12 +28,12 @@ func changedSince(a *dataplane.Attachment) []shown {
 	dir := filepath.Dir(path)
 	open := func(string) (io.ReadCloser, error) { return os.Open(path) }
 	if differs(path, path, a.Hash, a.Since, open) {
-		changed = append(changed, shown(a.Policy))
+		changed = append(changed, cli.Shown(a.Policy))
 	}
 	for _, f := range a.SetFiles {
 		there := policy.OnDisk(dir, f.Path)
 		if differs(there, f.Path, f.Sum, a.Since, policy.Files(dir)) {
-			changed = append(changed, shown(syntax.Quoted(there)))
+			changed = append(changed, cli.Shown(syntax.Quoted(there)))
 		}
 	}
 	return changed

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/divert"
@@ -19,7 +20,7 @@ import (
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
-	document "levee/internal/report"
+	"levee/internal/quantity"
 )
 
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once,
@@ -48,7 +49,7 @@ func newCheck(e *env) *cobra.Command {
 		Short:   "Parse, resolve and type-check a policy; warn of rules that can never match",
 		Long:    checkLong,
 		Example: checkExample,
-		Args:    wantSome("FILE"),
+		Args:    cli.WantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			link, err := parseLink(cmd, onLink)
 			if err != nil {
@@ -60,7 +61,7 @@ func newCheck(e *env) *cobra.Command {
 	cmd.Flags().BoolVar(&explain, "explain-compile", false,
 		"print what the compiler chose, and why")
 	linkFlag(cmd, &onLink)
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -95,10 +96,10 @@ type checkedNames struct {
 
 // checkedLimit is the memory of a limit, and what it is enough for.
 type checkedLimit struct {
-	Rule  shown  `json:"rule"`
-	Label string `json:"label"`
-	Slots int    `json:"slots"` // budgets that there is room for
-	Bytes int    `json:"bytes"`
+	Rule  cli.Shown `json:"rule"`
+	Label string    `json:"label"`
+	Slots int       `json:"slots"` // budgets that there is room for
+	Bytes int       `json:"bytes"`
 	// up to how many sources that send once may come within HoldSeconds, for it to be exact for all
 	// others; 0: any number
 	ExactCrowd  float64 `json:"exact_crowd"`
@@ -132,7 +133,7 @@ type compiledTable struct {
 
 func (e *env) check(files []string, link packet.Link, asJSON, explain bool) error {
 	all := []checked{}
-	err := e.eachFile(files, func(file string) error {
+	err := e.EachFile(files, func(file string) error {
 		c, err := e.checkOne(file, link, explain)
 		if err != nil {
 			return err
@@ -146,12 +147,12 @@ func (e *env) check(files []string, link packet.Link, asJSON, explain bool) erro
 			return err
 		}
 		if !c.OK {
-			return errNo
+			return cli.ErrNo
 		}
 		return nil
 	})
 	if asJSON {
-		if jerr := e.printJSON(map[string]any{"files": all}); jerr != nil {
+		if jerr := e.PrintJSON(map[string]any{"files": all}); jerr != nil {
 			return jerr
 		}
 	}
@@ -159,18 +160,18 @@ func (e *env) check(files []string, link packet.Link, asJSON, explain bool) erro
 }
 
 func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, error) {
-	pr, err := e.parse(file)
+	pr, err := e.Parse(file)
 	if err != nil {
 		return nil, err
 	}
-	if pr.policy != nil {
-		pr.diags = syntax.Merge(pr.diags, pr.lacks(link, withoutEthernet))
+	if pr.Policy != nil {
+		pr.Diags = syntax.Merge(pr.Diags, lacks(pr, link, withoutEthernet))
 	}
-	c := &checked{File: pr.src.name(), OK: !pr.diags.HasErrors(), Diagnostics: pr.diags}
-	if p := pr.policy; p != nil && c.OK {
+	c := &checked{File: pr.Src.Name(), OK: !pr.Diags.HasErrors(), Diagnostics: pr.Diags}
+	if p := pr.Policy; p != nil && c.OK {
 		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
-		c.Diagnostics = append(c.Diagnostics, ir.Diagnostics(pr.tree, lowered.Findings)...)
+		c.Diagnostics = append(c.Diagnostics, ir.Diagnostics(pr.Tree, lowered.Findings)...)
 		made, err := plan.New(lowered, plan.Target{Link: link})
 		if err != nil {
 			return nil, err
@@ -215,7 +216,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 func checkLimit(made *plan.Plan, l *plan.Limit) checkedLimit {
 	slot := made.Slots[l.Slot]
 	out := checkedLimit{
-		Rule: shown(made.Program.Policy.Where(slot)), Label: made.Program.Policy.LabelOf(slot),
+		Rule: cli.Shown(made.Program.Policy.Where(slot)), Label: made.Program.Policy.LabelOf(slot),
 		Slots: 1, Bytes: limit.Size(l.Limit), ExactBelow: math.Floor(l.Bound()),
 		ExactCrowd: math.Floor(l.Crowd()), HoldSeconds: l.Hold().Seconds(),
 	}
@@ -237,9 +238,9 @@ func (l *checkedLimit) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact while at most %.0f sources that "+
 		"send once come within %s (%s where they do not come in bursts)\n", name, l.Slots,
-		document.Print(float64(l.Bytes), "bytes"),
+		quantity.Print(float64(l.Bytes), "bytes"),
 		l.ExactCrowd, time.Duration(l.HoldSeconds*float64(time.Second)).Round(time.Millisecond),
-		document.Print(l.ExactBelow, "packets/s"))
+		quantity.Print(l.ExactBelow, "packets/s"))
 }
 
 func describe(prog *codegen.Program, made *plan.Plan) *compiled {
@@ -255,50 +256,50 @@ func describe(prog *codegen.Program, made *plan.Plan) *compiled {
 }
 
 func (e *env) printChecked(c *checked) error {
-	e.printDiagnostics(c.Diagnostics)
+	e.PrintDiagnostics(c.Diagnostics)
 	if !c.OK {
 		return nil
 	}
 	warnings := ""
 	if n := len(c.Diagnostics); n > 0 {
-		warnings = ", " + plural(n, "warning")
+		warnings = ", " + cli.Plural(n, "warning")
 	}
-	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", syntax.Quoted(c.File), plural(c.Rules, "rule"),
-		plural(c.Sets, "set"), warnings)
+	fmt.Fprintf(e.Stdout, "%s: ok, %s, %s%s\n", syntax.Quoted(c.File), cli.Plural(c.Rules, "rule"),
+		cli.Plural(c.Sets, "set"), warnings)
 	for i := range c.Limits {
-		c.Limits[i].print(e.stdout)
+		c.Limits[i].print(e.Stdout)
 	}
 	if f := c.Connections; f != nil {
-		fmt.Fprintf(e.stdout, "  connections: room for %d in %s\n", f.Room,
-			document.Print(float64(f.Bytes), "bytes"))
+		fmt.Fprintf(e.Stdout, "  connections: room for %d in %s\n", f.Room,
+			quantity.Print(float64(f.Bytes), "bytes"))
 	}
 	if k := c.Cookies; k != nil {
-		fmt.Fprintf(e.stdout, "  cookies: room for %d proven clients in %s\n", k.Room,
-			document.Print(float64(k.Bytes), "bytes"))
+		fmt.Fprintf(e.Stdout, "  cookies: room for %d proven clients in %s\n", k.Room,
+			quantity.Print(float64(k.Bytes), "bytes"))
 	}
 	if f := c.Fragments; f != nil {
-		fmt.Fprintf(e.stdout, "  fragments: room for %d datagrams in %s\n", f.Room,
-			document.Print(float64(f.Bytes), "bytes"))
+		fmt.Fprintf(e.Stdout, "  fragments: room for %d datagrams in %s\n", f.Room,
+			quantity.Print(float64(f.Bytes), "bytes"))
 	}
 	if d := c.Diverted; d != nil {
-		fmt.Fprintf(e.stdout, "  diverted: room for %d connections in %s\n", d.Room,
-			document.Print(float64(d.Bytes), "bytes"))
+		fmt.Fprintf(e.Stdout, "  diverted: room for %d connections in %s\n", d.Room,
+			quantity.Print(float64(d.Bytes), "bytes"))
 	}
 	for _, n := range c.Names {
-		fmt.Fprintf(e.stdout, "  set %s: empty until `levee agent` looks up %s; room for %d "+
-			"addresses\n", n.Set, plural(len(n.Names), "name"), n.Room)
+		fmt.Fprintf(e.Stdout, "  set %s: empty until `levee agent` looks up %s; room for %d "+
+			"addresses\n", n.Set, cli.Plural(len(n.Names), "name"), n.Room)
 	}
 	if c.Program == nil {
 		return nil
 	}
-	fmt.Fprintf(e.stdout, "program: %s; tables: %s\n",
-		plural(c.Program.Instructions, "instruction"), plural(c.Program.TableBytes, "byte"))
-	t := newTable("FOR KIND BYTES WHY", "<", "<", ">", "<")
+	fmt.Fprintf(e.Stdout, "program: %s; tables: %s\n",
+		cli.Plural(c.Program.Instructions, "instruction"), cli.Plural(c.Program.TableBytes, "byte"))
+	t := cli.NewTable("FOR KIND BYTES WHY", "<", "<", ">", "<")
 	for _, row := range c.Program.Tables {
-		t.row(row.For, row.Kind, row.Bytes, row.Why)
+		t.Row(row.For, row.Kind, row.Bytes, row.Why)
 	}
 	if len(c.Program.Tables) > 0 {
-		t.print(e.stdout, "  ")
+		t.Print(e.Stdout, "  ")
 	}
-	return c.Program.plan.Print(e.stdout)
+	return c.Program.plan.Print(e.Stdout)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 )
 
@@ -19,12 +20,12 @@ func newConfirm(e *env) *cobra.Command {
 		Long: `Keep the policy that is on trial on an interface, and on those that have it together
 with it. Without --dev it is the only one of this network namespace.`,
 		Example: "  sudo levee confirm --dev eth0",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return e.confirm(cmd, dev)
 		},
 	}
-	devFlag(cmd, &dev, "the interface")
+	cli.DevFlag(cmd, &dev, "the interface")
 	return cmd
 }
 
@@ -42,19 +43,15 @@ func (e *env) confirm(cmd *cobra.Command, dev string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(e.stdout, "confirmed: the policy stays on %s\n", strings.Join(devs, ", "))
+	fmt.Fprintf(e.Stdout, "confirmed: the policy stays on %s\n", strings.Join(devs, ", "))
 	return nil
-}
-
-func devFlag(cmd *cobra.Command, v *string, usage string) {
-	cmd.Flags().StringVar(v, "dev", "", usage)
 }
 
 // devsOf are the interfaces that have one policy as one: those of dev or, if it is "", of the one
 // policy of this network namespace for which want holds; what names what it has.
 func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
 	want func(*dataplane.Attachment) bool) ([]string, error) {
-	if err := e.privileged(); err != nil { // whoever may only read would come no further
+	if err := e.Privileged(); err != nil { // whoever may only read would come no further
 		return nil, err
 	}
 	all, notes, err := dataplane.Status(ctx, false)
@@ -77,8 +74,8 @@ func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
 	case len(devs) == 0:
 		return nil, fmt.Errorf("no interface of this network namespace has %s", what)
 	case len(devs) > 1 && !slices.Equal(devs, together):
-		return nil, usagef(cmd, "several interfaces have %s: choose one with --dev, of %s", what,
-			strings.Join(devs, ", "))
+		return nil, cli.Usagef(cmd, "several interfaces have %s: choose one with --dev, of %s",
+			what, strings.Join(devs, ", "))
 	}
 	return devs, nil
 }
@@ -95,7 +92,7 @@ that has a policy, or all that have one together.
 
 With --shadow only the shadow goes, and the policy in force stays.`,
 		Example: "  sudo levee down --dev eth0\n  sudo levee down --shadow",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if shadow {
 				return e.downShadow(cmd, dev)
@@ -103,7 +100,7 @@ With --shadow only the shadow goes, and the policy in force stays.`,
 			return e.down(cmd, dev)
 		},
 	}
-	devFlag(cmd, &dev, "the interface")
+	cli.DevFlag(cmd, &dev, "the interface")
 	cmd.Flags().BoolVar(&shadow, "shadow", false, "only the shadow")
 	return cmd
 }
@@ -117,7 +114,7 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 			return err
 		}
 		if len(kept) > 0 {
-			fmt.Fprintf(e.stdout, "%s: no policy is kept any more\n", strings.Join(kept, ", "))
+			fmt.Fprintf(e.Stdout, "%s: no policy is kept any more\n", strings.Join(kept, ", "))
 			return nil
 		}
 		if devs, err = e.devsOf(ctx, cmd, "", "a policy",
@@ -131,7 +128,7 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.stdout, "%s: no policy any more\n", dev)
+		fmt.Fprintf(e.Stdout, "%s: no policy any more\n", dev)
 	}
 	return nil
 }
@@ -139,6 +136,6 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 // notes tells what a command found and mended on its way.
 func (e *env) notes(notes []string) {
 	for _, n := range notes {
-		e.sayf("%s", n)
+		e.Sayf("%s", n)
 	}
 }

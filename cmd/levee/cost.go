@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane/cost"
 	"levee/internal/lang/policy"
 )
@@ -36,20 +37,20 @@ func newCost(e *env) *cobra.Command {
 		Short:   "Measure the nanoseconds that a packet costs, by the rule it reaches",
 		Long:    costLong,
 		Example: costExample,
-		Args:    wantArgs("FILE"),
+		Args:    cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.repeat < 1 || f.repeat > 10_000_000:
-				return usagef(cmd, "--repeat %d: use 1 to 10,000,000", f.repeat)
+				return cli.Usagef(cmd, "--repeat %d: use 1 to 10,000,000", f.repeat)
 			case f.rules < 1:
-				return usagef(cmd, "--rules %d: at least one rule is measured", f.rules)
+				return cli.Usagef(cmd, "--rules %d: at least one rule is measured", f.rules)
 			}
 			return e.cost(args[0], &f)
 		},
 	}
 	cmd.Flags().IntVar(&f.repeat, "repeat", 100_000, "packets in one run of the kernel")
 	cmd.Flags().IntVar(&f.rules, "rules", 50, "measure at most so many rules")
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -59,45 +60,45 @@ type costReport struct {
 	NsPerPacket float64 `json:"ns_per_packet"`
 	NsEmpty     float64 `json:"ns_empty"` // the empty program with the kernel's test loop
 	// half the distance between the quartiles of ns_per_packet
-	Spread      float64    `json:"spread"`
-	Rules       []costRule `json:"rules"`
-	NotReached  []shown    `json:"not_reached"` // rules that no packet was found for
-	NotMeasured int        `json:"not_measured"`
+	Spread      float64     `json:"spread"`
+	Rules       []costRule  `json:"rules"`
+	NotReached  []cli.Shown `json:"not_reached"` // rules that no packet was found for
+	NotMeasured int         `json:"not_measured"`
 	// one rule in so many was looked at; not there: all were
 	SampleEvery int `json:"sample_every,omitempty"`
 	Repeat      int `json:"repeat"`
 }
 
 type costRule struct {
-	Rule        shown   `json:"rule"`
-	Label       string  `json:"label"`
-	Verdict     string  `json:"verdict"`
-	NsPerPacket float64 `json:"ns_per_packet"`
-	Spread      float64 `json:"spread"`
-	Packet      string  `json:"packet"` // in hexadecimal
-	Text        string  `json:"text"`
+	Rule        cli.Shown `json:"rule"`
+	Label       string    `json:"label"`
+	Verdict     string    `json:"verdict"`
+	NsPerPacket float64   `json:"ns_per_packet"`
+	Spread      float64   `json:"spread"`
+	Packet      string    `json:"packet"` // in hexadecimal
+	Text        string    `json:"text"`
 }
 
 func (e *env) cost(file string, f *costFlags) error {
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return err
 	}
-	p, err := e.loadPolicy(file)
+	p, err := e.LoadPolicy(file)
 	if err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	shown := e.costProgress()
 	rep, err := cost.Measure(ctx, p, cost.Options{Repeat: f.repeat, Rules: f.rules,
 		Progress: shown.report})
-	shown.clear()
+	shown.Clear()
 	if err != nil {
 		return err
 	}
 	out := newCostReport(p, rep, f.repeat)
 	if f.json {
-		return e.printJSON(out)
+		return e.PrintJSON(out)
 	}
 	e.printCost(p, out)
 	return nil
@@ -106,7 +107,7 @@ func (e *env) cost(file string, f *costFlags) error {
 func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 	rep := &costReport{
 		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []costRule{},
-		NotReached:  []shown{},
+		NotReached:  []cli.Shown{},
 		NotMeasured: m.NotMeasured, Repeat: repeat,
 	}
 	if m.Every > 1 {
@@ -114,7 +115,8 @@ func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 	}
 	for _, r := range m.Rules {
 		rule := costRule{
-			Rule: shown(p.Where(r.Slot)), Label: p.LabelOf(r.Slot), Verdict: r.Slot.Action.String(),
+			Rule: cli.Shown(p.Where(r.Slot)), Label: p.LabelOf(r.Slot),
+			Verdict:     r.Slot.Action.String(),
 			NsPerPacket: r.Ns, Spread: r.Spread, Packet: fmt.Sprintf("%x", r.Frame),
 		}
 		if r.Slot.Rule != nil {
@@ -123,31 +125,32 @@ func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 		rep.Rules = append(rep.Rules, rule)
 	}
 	for _, s := range m.NotReached {
-		rep.NotReached = append(rep.NotReached, shown(p.Where(s)))
+		rep.NotReached = append(rep.NotReached, cli.Shown(p.Where(s)))
 	}
 	return rep
 }
 
 // costProgress shows how far a measurement is, and how long the rest may take.
 type costProgress struct {
-	*progress
+	*cli.Progress
+	now       func() time.Time
 	measuring bool
 	begin     time.Time // of what is being done
 }
 
 func (e *env) costProgress() *costProgress {
-	return &costProgress{progress: e.progress(), begin: e.now()}
+	return &costProgress{Progress: e.Progress(), now: e.Now, begin: e.Now()}
 }
 
 func (c *costProgress) report(p cost.Progress) {
 	if measuring := p.Measuring != ""; measuring && !c.measuring {
-		c.measuring, c.begin = true, c.e.now()
+		c.measuring, c.begin = true, c.now()
 	}
-	rest := left(c.e.now().Sub(c.begin), p.Done, p.All)
+	rest := left(c.now().Sub(c.begin), p.Done, p.All)
 	if p.Measuring == "" {
-		c.printf("finding packets: rule %d of %d%s", p.Done, p.All, rest)
+		c.Printf("finding packets: rule %d of %d%s", p.Done, p.All, rest)
 	} else {
-		c.printf("measuring %s, %d of %d%s", p.Measuring, p.Done+1, p.All, rest)
+		c.Printf("measuring %s, %d of %d%s", p.Measuring, p.Done+1, p.All, rest)
 	}
 }
 
@@ -161,25 +164,25 @@ func left(took time.Duration, done, all int) string {
 }
 
 func (e *env) printCost(p *policy.Policy, rep *costReport) {
-	t := newTable("NS ± VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
+	t := cli.NewTable("NS ± VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
 	for _, r := range rep.Rules {
-		t.row(fmt.Sprintf("%.1f", r.NsPerPacket), fmt.Sprintf("%.1f", r.Spread), r.Verdict, r.Rule,
+		t.Row(fmt.Sprintf("%.1f", r.NsPerPacket), fmt.Sprintf("%.1f", r.Spread), r.Verdict, r.Rule,
 			r.Label, r.Text)
 	}
-	t.print(e.stdout, "")
-	fmt.Fprintf(e.stdout, "\n%s: %.1f ns a packet above an empty program (± %.1f; the empty one "+
+	t.Print(e.Stdout, "")
+	fmt.Fprintf(e.Stdout, "\n%s: %.1f ns a packet above an empty program (± %.1f; the empty one "+
 		"takes %.1f), mean over the packets above\n",
 		p.File, rep.NsPerPacket, rep.Spread, rep.NsEmpty)
 	if rep.SampleEvery > 1 {
-		fmt.Fprintf(e.stdout, "a sample: one rule in %d was looked at; --rules looks at more\n",
+		fmt.Fprintf(e.Stdout, "a sample: one rule in %d was looked at; --rules looks at more\n",
 			rep.SampleEvery)
 	}
 	if len(rep.NotReached) > 0 {
-		fmt.Fprintf(e.stdout, "no packet was found for %s: %s\n",
-			plural(len(rep.NotReached), "rule"), abridged(rep.NotReached))
+		fmt.Fprintf(e.Stdout, "no packet was found for %s: %s\n",
+			cli.Plural(len(rep.NotReached), "rule"), cli.Abridged(rep.NotReached))
 	}
 	if rep.NotMeasured > 0 {
-		fmt.Fprintf(e.stdout, "not measured: %s more; --rules measures them\n",
-			plural(rep.NotMeasured, "rule"))
+		fmt.Fprintf(e.Stdout, "not measured: %s more; --rules measures them\n",
+			cli.Plural(rep.NotMeasured, "rule"))
 	}
 }

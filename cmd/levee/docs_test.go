@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	lab "levee/cmd/levee-lab/commands"
+	"levee/internal/cli/clitest"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
@@ -152,13 +154,28 @@ func TestDecisionsAreRecords(t *testing.T) {
 	}
 }
 
+// wholeTree is all commands that users know: those of levee, and those for which it starts
+// levee-lab, in the place of its own.
+func wholeTree(e *env) *cobra.Command {
+	root := newRoot(e)
+	for _, cmd := range lab.Root(e.Env).Commands() {
+		for _, own := range root.Commands() {
+			if own.Name() == cmd.Name() {
+				root.RemoveCommand(own)
+			}
+		}
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
 // TestCommandsInDocsExist looks up each command that pages and help texts show, with its flags: in
 // blocks, and in words set like them.
 func TestCommandsInDocsExist(t *testing.T) {
 	e, _, _, _ := testEnv(false)
-	root := newRoot(e)
+	root := wholeTree(e)
 	texts := pages(t)
-	for _, cmd := range leaves(root) {
+	for _, cmd := range clitest.Leaves(root) {
 		texts[cmd.CommandPath()+" --help"] = cmd.Example
 	}
 	shown := regexp.MustCompile("(?m)(?:`|^ *(?:\\$ )?|\\| |exec [\\w$-]+ )(?:sudo )?levee " +
@@ -259,7 +276,7 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 func TestExamplesOfStreamsWork(t *testing.T) {
 	e, _, _, _ := testEnv(false)
 	texts := pages(t)
-	for _, cmd := range leaves(newRoot(e)) {
+	for _, cmd := range clitest.Leaves(wholeTree(e)) {
 		texts[cmd.CommandPath()+" --help"] = cmd.Example
 	}
 	wrong := regexp.MustCompile(`(tail -\w*[fF].*|(curl|wget) .*)\| *(sudo )?levee .*--from -`)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/doctor"
 	"levee/internal/kernel"
@@ -44,20 +45,20 @@ func newDoctor(e *env) *cobra.Command {
 		Short:   "Say what in this machine costs packets, and the command that mends it",
 		Long:    doctorLong,
 		Example: doctorExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sample, err := time.ParseDuration(f.sample)
 			if err != nil || sample < 0 || sample > maxSample {
-				return usagef(cmd, "--sample %s: a time from 0s to %v, such as 1s", f.sample,
+				return cli.Usagef(cmd, "--sample %s: a time from 0s to %v, such as 1s", f.sample,
 					maxSample)
 			}
 			return e.doctor(&f, sample)
 		},
 	}
-	devFlag(cmd, &f.dev, "this interface, too")
+	cli.DevFlag(cmd, &f.dev, "this interface, too")
 	cmd.Flags().StringVar(&f.sample, "sample", "1s", "how long to watch for steal")
 	cmd.Flags().BoolVar(&f.all, "all", false, "what is ok, too")
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -68,14 +69,14 @@ type doctorReport struct {
 }
 
 func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	var dev *doctor.Device
 	if f.dev != "" {
 		var err error
 		if dev, err = doctor.ReadDevice(f.dev); err != nil {
 			if errors.Is(err, doctor.ErrNoDevice) {
-				return refusedf("%w; `ip link` lists them", err)
+				return cli.Refusedf("%w; `ip link` lists them", err)
 			}
 			return err
 		}
@@ -98,14 +99,14 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 	}
 	findings := doctor.Examine(host, dev)
 	if f.json {
-		if err := e.printJSON(doctorReport{f.dev, findings}); err != nil {
+		if err := e.PrintJSON(doctorReport{f.dev, findings}); err != nil {
 			return err
 		}
 	} else {
 		e.printFindings(findings, f.all)
 	}
 	if doctor.Worst(findings) == doctor.Breaks {
-		return errNo
+		return cli.ErrNo
 	}
 	return nil
 }
@@ -141,23 +142,23 @@ func (e *env) printFindings(findings []doctor.Finding, all bool) {
 		}
 		if f.About != about {
 			about = f.About
-			fmt.Fprintln(e.stdout, about)
+			fmt.Fprintln(e.Stdout, about)
 		}
-		fmt.Fprintf(e.stdout, "  %-8s %-15s %s\n", f.State, f.Name, f.Value)
+		fmt.Fprintf(e.Stdout, "  %-8s %-15s %s\n", f.State, f.Name, f.Value)
 		if f.Cost != "" {
 			sure := ""
 			if f.Sure != "" {
 				sure = " (" + string(f.Sure) + ")"
 			}
-			for _, line := range wrap(f.Cost+sure, 90) {
-				fmt.Fprintf(e.stdout, "%27s%s\n", "", line)
+			for _, line := range cli.Wrap(f.Cost+sure, 90) {
+				fmt.Fprintf(e.Stdout, "%27s%s\n", "", line)
 			}
 		}
 		if f.Mend != "" {
-			fmt.Fprintf(e.stdout, "%25s$ %s\n", "", f.Mend)
+			fmt.Fprintf(e.Stdout, "%25s$ %s\n", "", f.Mend)
 		}
 	}
 	if hidden > 0 {
-		fmt.Fprintf(e.stdout, "%s ok (--all shows them)\n", plural(hidden, "check"))
+		fmt.Fprintf(e.Stdout, "%s ok (--all shows them)\n", cli.Plural(hidden, "check"))
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -19,19 +20,19 @@ func entryFlag(cmd *cobra.Command, v *[]string) {
 // policyWith reads a policy, and the entries that its dynamic sets hold while packets are judged.
 func (e *env) policyWith(cmd *cobra.Command, file string, link packet.Link,
 	values []string) (*policy.Policy, []judge.Entry, error) {
-	pr, err := e.parse(file)
+	pr, err := e.Parse(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	if pr.policy == nil {
-		e.printDiagnostics(pr.diags)
-		return nil, nil, errNo
+	if pr.Policy == nil {
+		e.PrintDiagnostics(pr.Diags)
+		return nil, nil, cli.ErrNo
 	}
 	if err := e.forLink(pr, link, withoutEthernet); err != nil {
 		return nil, nil, err
 	}
-	entries, err := parseEntries(cmd, pr.policy, values)
-	return pr.policy, entries, err
+	entries, err := parseEntries(cmd, pr.Policy, values)
+	return pr.Policy, entries, err
 }
 
 // parseEntries checks the values of --entry, each SET=ENTRY, against the policy.
@@ -40,18 +41,18 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judg
 	for _, v := range values {
 		name, addr, ok := strings.Cut(v, "=")
 		if !ok {
-			return nil, usagef(cmd, "--entry %q: write SET=ADDRESS", v)
+			return nil, cli.Usagef(cmd, "--entry %q: write SET=ADDRESS", v)
 		}
 		set := dynamicSet(p, name)
 		if set == nil {
-			return nil, usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
+			return nil, cli.Usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
 		}
 		elements, err := policy.ParseElements(addr)
 		if err == nil {
 			err = elements[0].Check(set.Type)
 		}
 		if err != nil {
-			return nil, usagef(cmd, "--entry %q: %v", v, err)
+			return nil, cli.Usagef(cmd, "--entry %q: %v", v, err)
 		}
 		for _, el := range elements {
 			all = append(all, judge.Entry{Set: set, Element: el})

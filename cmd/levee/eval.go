@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
@@ -54,7 +55,7 @@ func newEval(e *env) *cobra.Command {
 		Short:   "Judge each packet of a capture",
 		Long:    evalLong,
 		Example: evalExample,
-		Args:    wantArgs("FILE"),
+		Args:    cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.eval(cmd, args[0], &f)
 		},
@@ -66,7 +67,7 @@ func newEval(e *env) *cobra.Command {
 		"print packets and bytes by rule instead of a line for each packet")
 	entryFlag(cmd, &f.entries)
 	linkFlag(cmd, &f.link)
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -76,26 +77,27 @@ func (e *env) chooseEngine(cmd *cobra.Command, want string) (judge.Choice, error
 	case judge.Oracle:
 		return judge.Choice{Engine: engine}, nil
 	case judge.Compiled, judge.Both:
-		if err := e.privileged(); err != nil {
-			return judge.Choice{}, refusedf("the compiled program cannot be run here: %w; or use "+
-				"--engine oracle", err)
+		if err := e.Privileged(); err != nil {
+			return judge.Choice{},
+				cli.Refusedf("the compiled program cannot be run here: %w; or use "+
+					"--engine oracle", err)
 		}
 		return judge.Choice{Engine: engine}, nil
 	case "":
-		if err := e.privileged(); err != nil {
+		if err := e.Privileged(); err != nil {
 			return judge.Choice{Engine: judge.Oracle, Auto: true, Why: err.Error()}, nil
 		}
 		return judge.Choice{Engine: judge.Both, Auto: true}, nil
 	}
-	return judge.Choice{}, usagef(cmd, "--engine %q: use oracle, bpf or both", want)
+	return judge.Choice{}, cli.Usagef(cmd, "--engine %q: use oracle, bpf or both", want)
 }
 
 func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if f.pcap == "" {
-		return usagef(cmd, "--pcap is missing")
+		return cli.Usagef(cmd, "--pcap is missing")
 	}
-	if file == stdinName && f.pcap == stdinName {
-		return usagef(cmd, "only one of FILE and --pcap can be standard input")
+	if file == cli.StdinName && f.pcap == cli.StdinName {
+		return cli.Usagef(cmd, "only one of FILE and --pcap can be standard input")
 	}
 	choice, err := e.chooseEngine(cmd, f.engine)
 	if err != nil {
@@ -122,7 +124,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 		return err
 	}
 	if choice.Why != "" {
-		e.sayf("judged by the oracle alone: %s", choice.Why)
+		e.Sayf("judged by the oracle alone: %s", choice.Why)
 	}
 	run := &evalRun{e: e, p: p, j: j, c: c, link: choice.Link, json: f.json, brief: f.summary,
 		count: make([]tally, len(j.Slots()))}
@@ -131,7 +133,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 		return err
 	}
 	if f.json {
-		return errors.Join(e.printJSON(run.summary()), err)
+		return errors.Join(e.PrintJSON(run.summary()), err)
 	}
 	run.printSummary()
 	return err
@@ -162,11 +164,11 @@ type tally struct{ packets, bytes uint64 }
 const maxStories = 10
 
 func (r *evalRun) all() error {
-	r.out = r.e.stdout.buffered()
+	r.out = r.e.Stdout.Buffered()
 	enc := json.NewEncoder(r.out)
 	enc.SetEscapeHTML(false)
-	progress := r.e.progress()
-	for r.e.stdout.err == nil {
+	progress := r.e.Progress()
+	for r.e.Stdout.Err == nil {
 		frame, cut, err := r.c.next()
 		if err == io.EOF {
 			break
@@ -182,34 +184,36 @@ func (r *evalRun) all() error {
 			err = r.one(enc, frame, cut)
 		}
 		if err != nil {
-			progress.clear()
+			progress.Clear()
 			r.out.Flush()
 			return err
 		}
 		if r.c.idle() {
 			r.out.Flush()
 		}
-		if !r.e.stdout.terminal {
-			progress.printf("%d packets", r.n)
+		if !r.e.Stdout.Terminal {
+			progress.Printf("%d packets", r.n)
 		}
 	}
-	progress.clear()
+	progress.Clear()
 	r.out.Flush()
 	if r.cut > 0 {
-		r.e.sayf("%s cut by the capture, judged at the length on the wire", plural(r.cut, "packet"))
+		r.e.Sayf("%s cut by the capture, judged at the length on the wire",
+			cli.Plural(r.cut, "packet"))
 	}
 	if r.other > 0 {
-		r.e.sayf("%s left out: %v", plural(r.other, "packet"), packet.ErrNotL3)
+		r.e.Sayf("%s left out: %v", cli.Plural(r.other, "packet"), packet.ErrNotL3)
 	}
 	if r.long > 0 {
-		r.e.sayf("%s of more than %d bytes, judged by the oracle alone: the kernel runs no "+
+		r.e.Sayf("%s of more than %d bytes, judged by the oracle alone: the kernel runs no "+
 			"program "+
-			"on frames from memory that are longer", plural(r.long, "packet"), dataplane.MaxFrame)
+			"on frames from memory that are longer", cli.Plural(r.long, "packet"),
+			dataplane.MaxFrame)
 	}
 	if r.diffs > 0 {
 		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: "+
 			"please report it with the policy and the packets",
-			r.diffs, plural(r.n, "packet"))
+			r.diffs, cli.Plural(r.n, "packet"))
 	}
 	return nil
 }
@@ -235,7 +239,7 @@ func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
 	switch {
 	case r.brief:
 	case r.json:
-		if err := enc.Encode(line); err != nil && r.e.stdout.err == nil {
+		if err := enc.Encode(line); err != nil && r.e.Stdout.Err == nil {
 			return fmt.Errorf("packet %d: make JSON: %w", r.n, err)
 		}
 	default:
@@ -257,7 +261,7 @@ func (r *evalRun) verdict(d judge.Decision, by judge.Engine) verdict {
 // difference shows a packet that the engines judge differently.
 func (r *evalRun) difference(frame []byte, v judge.Verdict) {
 	r.out.Flush()
-	w := r.e.stderr
+	w := r.e.Stderr
 	want, got := r.verdict(v.Decision, judge.Oracle), r.verdict(v.Compiled, judge.Compiled)
 	fmt.Fprintf(w, "packet %d is judged differently:\n  oracle            %s %s%s\n  compiled "+
 		"program  %s %s%s\n",
@@ -276,12 +280,12 @@ type evalSummary struct {
 }
 
 type evalRule struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"` // of whole frames without FCS
-	Verdict string `json:"verdict"`
-	Rule    shown  `json:"rule"`
-	Label   string `json:"label"`
-	Reason  string `json:"reason"`
+	Packets uint64    `json:"packets"`
+	Bytes   uint64    `json:"bytes"` // of whole frames without FCS
+	Verdict string    `json:"verdict"`
+	Rule    cli.Shown `json:"rule"`
+	Label   string    `json:"label"`
+	Reason  string    `json:"reason"`
 }
 
 func (r *evalRun) summary() evalSummary {
@@ -292,17 +296,17 @@ func (r *evalRun) summary() evalSummary {
 		}
 		s := r.j.Slots()[i]
 		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(),
-			shown(r.p.Where(s)), r.p.LabelOf(s), s.Reason.String()})
+			cli.Shown(r.p.Where(s)), r.p.LabelOf(s), s.Reason.String()})
 	}
 	return sum
 }
 
 // printSummary prints what each rule decided.
 func (r *evalRun) printSummary() {
-	t := newTable("packets bytes verdict rule label", ">", ">", "<", "<", "<")
+	t := cli.NewTable("packets bytes verdict rule label", ">", ">", "<", "<", "<")
 	for _, d := range r.summary().Rules {
-		t.row(d.Packets, d.Bytes, d.Verdict, d.Rule, d.Label)
+		t.Row(d.Packets, d.Bytes, d.Verdict, d.Rule, d.Label)
 	}
-	t.print(r.e.stdout, "")
-	fmt.Fprintf(r.e.stdout, "%s (%s)\n", plural(r.n, "packet"), r.j.Engine())
+	t.Print(r.e.Stdout, "")
+	fmt.Fprintf(r.e.Stdout, "%s (%s)\n", cli.Plural(r.n, "packet"), r.j.Engine())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
@@ -63,7 +64,7 @@ func newExplain(e *env) *cobra.Command {
 			return e.explain(cmd, &f)
 		},
 	}
-	devFlag(cmd, &f.dev, "judge by the policy in force on this interface")
+	cli.DevFlag(cmd, &f.dev, "judge by the policy in force on this interface")
 	cmd.Flags().StringVar(&f.packet, "packet", "",
 		"the frame in hexadecimal, or - for standard input")
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "a capture, or - for standard input")
@@ -72,7 +73,7 @@ func newExplain(e *env) *cobra.Command {
 	cmd.Flags().BoolVar(&f.live, "live", false, "packets that log rules tell of, as they come")
 	entryFlag(cmd, &f.entries)
 	linkFlag(cmd, &f.link)
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -87,26 +88,26 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(args) > 0:
-		return usagef(cmd,
+		return cli.Usagef(cmd,
 			"%q is one argument too many; a packet in words stands in quotes, as one "+
 				"argument", args[0])
 	case inWords && f.words == "":
-		return usagef(cmd, "PACKET, --packet or --pcap is missing")
+		return cli.Usagef(cmd, "PACKET, --packet or --pcap is missing")
 	case f.packet != "" && f.pcap != "":
-		return usagef(cmd, "--packet and --pcap exclude each other")
+		return cli.Usagef(cmd, "--packet and --pcap exclude each other")
 	case f.live && (f.packet != "" || f.pcap != ""):
-		return usagef(cmd, "--live and --packet or --pcap exclude each other")
+		return cli.Usagef(cmd, "--live and --packet or --pcap exclude each other")
 	case f.live && f.file != "":
-		return usagef(cmd, "--live is of the policy in force: FILE is one argument too many")
+		return cli.Usagef(cmd, "--live is of the policy in force: FILE is one argument too many")
 	case f.file != "" && f.dev != "":
-		return usagef(cmd, "FILE and --dev exclude each other")
+		return cli.Usagef(cmd, "FILE and --dev exclude each other")
 	case f.file == "" && cmd.Flags().Changed("link"):
-		return usagef(cmd,
+		return cli.Usagef(cmd,
 			"--link is for FILE: an interface says itself what its packets begin with")
 	case f.n < 1:
-		return usagef(cmd, "--n %d: packets are counted from 1", f.n)
-	case (f.file == stdinName) && (f.packet == stdinName || f.pcap == stdinName):
-		return usagef(cmd, "only one of FILE and packet can be standard input")
+		return cli.Usagef(cmd, "--n %d: packets are counted from 1", f.n)
+	case (f.file == cli.StdinName) && (f.packet == cli.StdinName || f.pcap == cli.StdinName):
+		return cli.Usagef(cmd, "only one of FILE and packet can be standard input")
 	}
 	return nil
 }
@@ -149,9 +150,9 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 func (e *env) tell(p *policy.Policy, j *judge.Judge, frame []byte, n int, asJSON bool) error {
 	tr := j.Explain(frame)
 	if asJSON {
-		return e.printJSON(newStory(p, &tr, n))
+		return e.PrintJSON(newStory(p, &tr, n))
 	}
-	printTrace(e.stdout, &tr, "")
+	printTrace(e.Stdout, &tr, "")
 	return nil
 }
 
@@ -162,7 +163,7 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 	if err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	told := 0
 	var failed error
@@ -172,7 +173,7 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 		}
 		told++
 		if told > 1 && !f.json {
-			fmt.Fprintln(e.stdout)
+			fmt.Fprintln(e.Stdout)
 		}
 		frame := append(ev.Packet, make([]byte, max(0, ev.Bytes-len(ev.Packet)))...)
 		failed = e.tell(p, j, frame, told, f.json)
@@ -237,7 +238,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	}
 	p, ds := in.Parse()
 	if p == nil {
-		e.printDiagnostics(ds)
+		e.PrintDiagnostics(ds)
 		return nil, fmt.Errorf("the policy in force on %s cannot be read again by this levee: "+
 			"levee up puts it in force anew", dev)
 	}
@@ -256,11 +257,12 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*policy.Packet, error) {
 	p, ds := template.One("packet", f.words)
 	if p == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE
-		return nil, usagef(cmd, "PACKET, --packet or --pcap is missing: %q is no packet", f.words)
+		return nil, cli.Usagef(cmd, "PACKET, --packet or --pcap is missing: %q is no packet",
+			f.words)
 	}
 	if p == nil {
-		e.printDiagnostics(ds)
-		return nil, usagef(cmd, "%q is no packet", f.words)
+		e.PrintDiagnostics(ds)
+		return nil, cli.Usagef(cmd, "%q is no packet", f.words)
 	}
 	return p, nil
 }
@@ -277,8 +279,8 @@ func (e *env) explainFrame(cmd *cobra.Command, link packet.Link,
 		return frame, err
 	}
 	text := f.packet
-	if text == stdinName {
-		b, err := io.ReadAll(io.LimitReader(e.stdin, maxHex+1))
+	if text == cli.StdinName {
+		b, err := io.ReadAll(io.LimitReader(e.Stdin, maxHex+1))
 		if err != nil {
 			return nil, fmt.Errorf("read the packet from standard input: %w", err)
 		}
@@ -290,7 +292,7 @@ func (e *env) explainFrame(cmd *cobra.Command, link packet.Link,
 	}
 	frame, err := packet.ParseHex(text)
 	if err != nil {
-		return nil, usagef(cmd, "--packet: %v", err)
+		return nil, cli.Usagef(cmd, "--packet: %v", err)
 	}
 	return frame, nil
 }

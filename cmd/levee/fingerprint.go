@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/agent"
 	"levee/internal/agent/fingerprint"
+	"levee/internal/cli"
 	"levee/internal/packet"
 )
 
@@ -28,20 +29,20 @@ than a twentieth of the packets nothing is said: it came along. --each is how ma
 behind each that was captured, where these are samples.`,
 		Example: `  levee fingerprint --pcap attack.pcap > fingerprint.json
   levee fingerprint --pcap samples.pcapng --target 192.0.2.1 --each 1000`,
-		Args: wantArgs(),
+		Args: cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usagef(cmd, "--pcap is missing")
+				return cli.Usagef(cmd, "--pcap is missing")
 			}
 			if target != "" {
 				p, err := agent.ParseEntry(target)
 				if err != nil {
-					return usagef(cmd, "--target: %v", err)
+					return cli.Usagef(cmd, "--target: %v", err)
 				}
 				o.Target = p
 			}
 			if o.Each < 1 || o.Each > 1e9 {
-				return usagef(cmd, "--each is 1 to 1000000000")
+				return cli.Usagef(cmd, "--each is 1 to 1000000000")
 			}
 			return e.fingerprint(file, o)
 		},
@@ -54,7 +55,7 @@ behind each that was captured, where these are samples.`,
 }
 
 func (e *env) fingerprint(file string, o fingerprint.Options) error {
-	f, err := e.open(file)
+	f, err := e.Open(file)
 	if err != nil {
 		return err
 	}
@@ -78,5 +79,5 @@ func (e *env) fingerprint(file string, o fingerprint.Options) error {
 	if err != nil {
 		return err
 	}
-	return e.printJSON(out)
+	return e.PrintJSON(out)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/host/atomicfile"
 	"levee/internal/lang/syntax"
 )
@@ -32,15 +33,15 @@ func newFmt(e *env) *cobra.Command {
 		Short:   "Print policies in canonical layout, or rewrite them so",
 		Long:    fmtLong,
 		Example: fmtExample,
-		Args:    wantSome("FILE"),
+		Args:    cli.WantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.write && f.check {
-				return usagef(cmd, "-w and --check exclude each other")
+				return cli.Usagef(cmd, "-w and --check exclude each other")
 			}
-			if f.write && slices.Contains(args, stdinName) {
-				return usagef(cmd, "-w needs files, not standard input")
+			if f.write && slices.Contains(args, cli.StdinName) {
+				return cli.Usagef(cmd, "-w needs files, not standard input")
 			}
-			return e.eachFile(args, func(file string) error { return e.fmtOne(file, f) })
+			return e.EachFile(args, func(file string) error { return e.fmtOne(file, f) })
 		},
 	}
 	cmd.Flags().BoolVarP(&f.write, "write", "w", false,
@@ -52,30 +53,30 @@ func newFmt(e *env) *cobra.Command {
 }
 
 func (e *env) fmtOne(file string, f fmtFlags) error {
-	src, err := e.readSource(file)
+	src, err := e.ReadSource(file)
 	if err != nil {
 		return err
 	}
-	tree, ds := syntax.Parse(src.title(), src.text)
+	tree, ds := syntax.Parse(src.Title(), src.Text)
 	if ds.HasErrors() {
-		e.printDiagnostics(ds)
-		return errNo
+		e.PrintDiagnostics(ds)
+		return cli.ErrNo
 	}
 	text := syntax.Format(tree)
-	changed := !bytes.Equal(text, src.text)
+	changed := !bytes.Equal(text, src.Text)
 	if f.diff && changed {
-		e.stdout.Write(diff.Diff(src.title()+".orig", src.text, src.title(), text))
+		e.Stdout.Write(diff.Diff(src.Title()+".orig", src.Text, src.Title(), text))
 	}
 	switch {
 	case f.check && changed:
 		if !f.diff {
-			fmt.Fprintln(e.stdout, src.title())
+			fmt.Fprintln(e.Stdout, src.Title())
 		}
-		return errNo
+		return cli.ErrNo
 	case f.write && changed:
 		return atomicfile.Write(file, text, 0o644)
 	case !f.write && !f.check && !f.diff:
-		e.stdout.Write(text)
+		e.Stdout.Write(text)
 	}
 	return nil
 }

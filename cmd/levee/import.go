@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/syntax"
 )
@@ -20,7 +21,7 @@ const importExample = `  levee import iptables rules.v4 rules.v6 > edge.levee
   levee import classbench acl1_1k > acl1.levee`
 
 func newImport(e *env) *cobra.Command {
-	return noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong,
+	return cli.Noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong,
 		importExample,
 		newImportClassBench(e), newImportIPTables(e), newImportNFT(e), newImportPF(e))
 }
@@ -36,11 +37,11 @@ func newImportClassBench(e *env) *cobra.Command {
 		Short:   "Turn a ClassBench filter set into a policy",
 		Long:    classBenchLong,
 		Example: "  levee import classbench acl1_1k --action alternate > acl1.levee",
-		Args:    wantArgs("FILE"),
+		Args:    cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := importer.ParseAction(action)
 			if err != nil {
-				return usagef(cmd, "--action: %v", err)
+				return cli.Usagef(cmd, "--action: %v", err)
 			}
 			return e.importClassBench(args[0], a)
 		},
@@ -50,25 +51,25 @@ func newImportClassBench(e *env) *cobra.Command {
 }
 
 func (e *env) importClassBench(path string, action importer.Action) error {
-	f, err := e.open(path)
+	f, err := e.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	name := stdinTitle
-	if path != stdinName {
+	name := cli.StdinTitle
+	if path != cli.StdinName {
 		name = syntax.Quoted(filepath.Base(path))
 	}
-	out := e.stdout.buffered()
+	out := e.Stdout.Buffered()
 	rep, err := importer.ClassBench(bufio.NewReader(f), out,
 		importer.Options{Action: action, Name: name})
 	var bad *importer.Errors
 	if errors.As(err, &bad) {
 		for line := range strings.Lines(bad.Error()) {
-			fmt.Fprint(e.stderr, line)
+			fmt.Fprint(e.Stderr, line)
 		}
-		fmt.Fprintln(e.stderr)
-		return errNo
+		fmt.Fprintln(e.Stderr)
+		return cli.ErrNo
 	}
 	if err != nil {
 		return fmt.Errorf("import: %w", err)
@@ -76,9 +77,9 @@ func (e *env) importClassBench(path string, action importer.Action) error {
 	out.Flush()
 	for _, n := range rep.Notes {
 		if n.Line > 0 {
-			fmt.Fprintf(e.stderr, "%s:%d: %s\n", name, n.Line, n.Text)
+			fmt.Fprintf(e.Stderr, "%s:%d: %s\n", name, n.Line, n.Text)
 		} else {
-			fmt.Fprintf(e.stderr, "%s: %s\n", name, n.Text)
+			fmt.Fprintf(e.Stderr, "%s: %s\n", name, n.Text)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane/guard"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
@@ -71,7 +72,7 @@ func newImportIPTables(e *env) *cobra.Command {
 		Long:  importIPTablesLong,
 		Example: "  iptables-save > v4; ip6tables-save > v6; ipset save > sets\n  levee import " +
 			"iptables v4 v6 sets --dev eth0 > edge.levee",
-		Args: wantSome("FILE"),
+		Args: cli.WantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.importRuleset(cmd, args, &f, importer.IPTables)
 		},
@@ -88,7 +89,7 @@ func newImportNFT(e *env) *cobra.Command {
 		Long:  importNFTLong,
 		Example: "  nft -j list ruleset > rules.json\n  levee import nft rules.json --dev eth0 > " +
 			"edge.levee",
-		Args: wantArgs("FILE"),
+		Args: cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.importRuleset(cmd, args, &f,
 				func(in []importer.Source, w io.Writer, o importer.Rulesets) (importer.Imported,
@@ -107,19 +108,19 @@ type rulesetImporter func([]importer.Source, io.Writer, importer.Rulesets) (impo
 func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	run rulesetImporter) error {
 	if strings.ContainsAny(f.Device, "\" \t\r\n#{}(),") || len(f.Device) > 15 {
-		return usagef(cmd, "--dev: %q is not the name of an interface", f.Device)
+		return cli.Usagef(cmd, "--dev: %q is not the name of an interface", f.Device)
 	}
 	var in []importer.Source
 	stdin := false
 	for _, path := range files {
 		name := syntax.Quoted(filepath.Base(path))
-		if path == stdinName {
+		if path == cli.StdinName {
 			if stdin {
-				return usagef(cmd, "standard input can be read once")
+				return cli.Usagef(cmd, "standard input can be read once")
 			}
-			stdin, name = true, stdinTitle
+			stdin, name = true, cli.StdinTitle
 		}
-		r, err := e.open(path)
+		r, err := e.Open(path)
 		if err != nil {
 			return err
 		}
@@ -131,8 +132,8 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	var bad *importer.Errors
 	switch {
 	case errors.As(err, &bad):
-		fmt.Fprintln(e.stderr, bad.Error())
-		return errNo
+		fmt.Fprintln(e.Stderr, bad.Error())
+		return cli.ErrNo
 	case errors.Is(err, importer.ErrWidens):
 		return e.tooWide(rep, f.json)
 	case err != nil:
@@ -142,7 +143,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	if cut != nil && f.Strict {
 		return fmt.Errorf("refused by --strict: %w", cut)
 	}
-	out := e.stdout.buffered()
+	out := e.Stdout.Buffered()
 	if _, err := text.WriteTo(out); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
@@ -153,7 +154,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 		return err
 	}
 	if cut != nil {
-		e.sayf("LOCK-OUT: %v; `levee up` will refuse the policy", cut)
+		e.Sayf("LOCK-OUT: %v; `levee up` will refuse the policy", cut)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (e *env) tooWide(rep importer.Imported, asJSON bool) error {
 
 // printRemarks says on standard error what was not carried over, once each kind.
 func (e *env) printRemarks(rep importer.Imported, asJSON bool) error {
-	w := e.stderr.buffered()
+	w := e.Stderr.Buffered()
 	defer w.Flush()
 	if asJSON {
 		return importer.WriteRemarks(w, rep)

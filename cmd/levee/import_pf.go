@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/lang/importer"
 )
 
@@ -25,7 +26,7 @@ func newImportPF(e *env) *cobra.Command {
 		Short:   "Turn a pf.conf into a policy",
 		Long:    importPFLong,
 		Example: "  levee import pf pf.conf --dev em0 > edge.levee",
-		Args:    wantArgs("FILE"),
+		Args:    cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.importRuleset(cmd, args, &f,
 				func(in []importer.Source, w io.Writer, o importer.Rulesets) (importer.Imported,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/inuse"
 	"levee/internal/host/nat"
@@ -44,17 +45,17 @@ func newInit(e *env) *cobra.Command {
 			file := ""
 			switch {
 			case len(args) > 1:
-				return usagef(cmd, "%q is one argument too many", args[1])
+				return cli.Usagef(cmd, "%q is one argument too many", args[1])
 			case len(args) == 1:
 				file = args[0]
 			}
 			if f.confirm == "" {
-				return usagef(cmd, "--confirm: a draft is never put in force without a trial")
+				return cli.Usagef(cmd, "--confirm: a draft is never put in force without a trial")
 			}
 			return e.init(cmd, file, dev, &f)
 		},
 	}
-	devFlag(cmd, &dev, "the interface (default: that of the default route)")
+	cli.DevFlag(cmd, &dev, "the interface (default: that of the default route)")
 	cmd.Flags().StringVar(&f.confirm, "confirm", initConfirm,
 		"how long the trial lasts, 100ms to 7d")
 	return cmd
@@ -68,17 +69,17 @@ func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
 	if err := dataplane.Exists(m.Dev); err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	m.NAT = *nat.Read(ctx, m.Above)
 	stop()
 	for _, note := range m.Notes() {
-		e.sayf("%s", note)
+		e.Sayf("%s", note)
 	}
-	if file == stdinName {
-		_, err := fmt.Fprint(e.stdout, m.Policy())
+	if file == cli.StdinName {
+		_, err := fmt.Fprint(e.Stdout, m.Policy())
 		return err
 	}
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return fmt.Errorf("%w; `levee init -` prints the draft without", err)
 	}
 	if file == "" {
@@ -87,7 +88,7 @@ func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
 	if err := writeNew(file, m.Policy()); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s is a draft; read it before you keep it\n", file)
+	fmt.Fprintf(e.Stdout, "%s is a draft; read it before you keep it\n", file)
 	f.mode, f.devs = string(dataplane.Auto), []string{m.Dev}
 	return e.up(cmd, file, f)
 }

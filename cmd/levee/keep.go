@@ -13,7 +13,7 @@ import (
 
 // keep binds a policy to names until somebody ends it.
 func (e *env) keep(b *bringing) error {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	names := strings.Join(b.opts.Names, ", ")
 	err := dataplane.Keep(ctx, b.opts, b.compiler(), dataplane.KeepEvents{
@@ -22,17 +22,17 @@ func (e *env) keep(b *bringing) error {
 		},
 		Ready: func(reps []*dataplane.Report) { e.keeping(b, names, reps) },
 		Came: func(dev string, after time.Duration) {
-			e.sayf("%s has come, and has the policy after %s", dev,
+			e.Sayf("%s has come, and has the policy after %s", dev,
 				after.Round(10*time.Microsecond))
 		},
 		Old: func(dev string, err error) {
-			e.sayf("%s has come, and gets the policy as it was read before: %v", dev, err)
+			e.Sayf("%s has come, and gets the policy as it was read before: %v", dev, err)
 		},
 		Failed: func(dev string, err error) {
-			e.sayf("%s has come and does not have the policy: %v", dev, err)
+			e.Sayf("%s has come and does not have the policy: %v", dev, err)
 		},
 		Unlike: func(dev string, err error) {
-			e.sayf("what is delivered to this machine is not what `self` on %s holds: %v", dev, err)
+			e.Sayf("what is delivered to this machine is not what `self` on %s holds: %v", dev, err)
 		},
 		Past: func(j dataplane.Judged, now *dataplane.Report, err error) {
 			e.tellPast(j, now, err)
@@ -43,10 +43,10 @@ func (e *env) keep(b *bringing) error {
 	})
 	switch {
 	case errors.Is(err, dataplane.ErrUnkept):
-		e.sayf("the policy is not kept for %s any more", names)
+		e.Sayf("the policy is not kept for %s any more", names)
 		return nil
 	case err == nil:
-		e.sayf("the policy stays in force, and is not kept for %s any more", names)
+		e.Sayf("the policy stays in force, and is not kept for %s any more", names)
 	}
 	return err
 }
@@ -61,15 +61,15 @@ func (e *env) keeping(b *bringing, names string, reps []*dataplane.Report) {
 			continue
 		}
 		why := b.standIn(rep, []string{rep.Dev}).Error()
-		e.sayf("%s", why)
+		e.Sayf("%s", why)
 		state = why
 	}
 	if b.flags.json && len(reps) > 0 {
 		_ = e.printUpJSON(b.name(), reps) // the stream remembers a failed write
 	}
-	e.sayf("kept for %s", names)
+	e.Sayf("kept for %s", names)
 	if err := notifySystemd("READY=1\nSTATUS=" + strings.ReplaceAll(state, "\n", " ")); err != nil {
-		e.sayf("cannot tell systemd: %v", err)
+		e.Sayf("cannot tell systemd: %v", err)
 	}
 }
 
@@ -87,9 +87,9 @@ func (e *env) tellPast(j dataplane.Judged, now *dataplane.Report, err error) {
 // statusf says what systemd is to show of this unit, too.
 func (e *env) statusf(format string, args ...any) {
 	said := fmt.Sprintf(format, args...)
-	e.sayf("%s", said)
+	e.Sayf("%s", said)
 	if err := notifySystemd("STATUS=" + strings.ReplaceAll(said, "\n", " ")); err != nil {
-		e.sayf("cannot tell systemd: %v", err)
+		e.Sayf("cannot tell systemd: %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -17,33 +18,33 @@ func linkFlag(cmd *cobra.Command, v *string) {
 func parseLink(cmd *cobra.Command, v string) (packet.Link, error) {
 	link, err := packet.ParseLink(v)
 	if err != nil {
-		return 0, usagef(cmd, "--link: %v", err)
+		return 0, cli.Usagef(cmd, "--link: %v", err)
 	}
 	return link, nil
 }
 
 // lacks are errors for what a policy asks of packets of a link layer that these lack; where says
 // which packets these are.
-func (pr *parsed) lacks(link packet.Link, where string) syntax.Diagnostics {
+func lacks(pr *cli.Parsed, link packet.Link, where string) syntax.Diagnostics {
 	if link == packet.Ethernet {
 		return nil
 	}
-	return pr.policy.WithoutEthernet(pr.tree, where)
+	return pr.Policy.WithoutEthernet(pr.Tree, where)
 }
 
 // forLink is an error, which is printed, for a policy that asks packets of the link layer for what
 // they lack.
-func (e *env) forLink(pr *parsed, link packet.Link, where string) error {
-	ds := pr.lacks(link, where)
-	e.printDiagnostics(ds)
+func (e *env) forLink(pr *cli.Parsed, link packet.Link, where string) error {
+	ds := lacks(pr, link, where)
+	e.PrintDiagnostics(ds)
 	if ds.HasErrors() {
-		return errNo
+		return cli.ErrNo
 	}
 	return nil
 }
 
 // linkFor is the link layer of an interface that is to have a policy: see forLink.
-func (e *env) linkFor(pr *parsed, dev string) (packet.Link, error) {
+func (e *env) linkFor(pr *cli.Parsed, dev string) (packet.Link, error) {
 	link, err := e.link(dev)
 	if err != nil {
 		return link, err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/net/bpf"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/tcpdump"
@@ -59,7 +60,7 @@ func newCapture(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.expr = strings.Join(args, " ")
-			if err := durationFlag(cmd, "duration", lasts, &o.lasts); err != nil {
+			if err := cli.DurationFlag(cmd, "duration", lasts, &o.lasts); err != nil {
 				return err
 			}
 			if err := o.check(); err != nil {
@@ -72,7 +73,7 @@ func newCapture(e *env) *cobra.Command {
 			return e.capture(&o)
 		},
 	}
-	devFlag(cmd, &o.Dev, "capture from this interface")
+	cli.DevFlag(cmd, &o.Dev, "capture from this interface")
 	fl := cmd.Flags()
 	fl.StringVar(&o.write, "write", "", "write a capture to `FILE`, \"-\" being standard output")
 	fl.StringVar(&o.Verdict, "verdict", "", "only packets with this `VERDICT`: pass or drop")
@@ -100,7 +101,7 @@ func (o *captureOptions) check() error {
 
 // capture hands on packets until a signal, the end of the time, or the last of the count.
 func (e *env) capture(o *captureOptions) error {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	if o.lasts > 0 {
 		var cancel context.CancelFunc
@@ -116,11 +117,11 @@ func (e *env) capture(o *captureOptions) error {
 			return tcpdump.Compile(ctx, link, o.expr)
 		}
 	}
-	if o.write == stdinName && e.stdout.terminal {
+	if o.write == cli.StdinName && e.Stdout.Terminal {
 		return usage.Wrongf("a capture is no text for a terminal: give --write a file, or leave " +
 			"it out for lines")
 	}
-	to := &captureTo{dev: o.Dev, out: e.stdout, o: o, links: map[packet.Link]int{}}
+	to := &captureTo{dev: o.Dev, out: e.Stdout, o: o, links: map[packet.Link]int{}}
 	n := 0
 	lost, err := dataplane.Capture(ctx, o.Capturing, func(p dataplane.Captured) bool {
 		if err := to.packet(p); err != nil {
@@ -136,8 +137,8 @@ func (e *env) capture(o *captureOptions) error {
 		return err
 	}
 	if o.write != "" || lost.Above+lost.Kernel > 0 {
-		e.sayf("%s captured; lost: %d above the rate, %d that this command was too slow for",
-			plural(n, "packet"), lost.Above, lost.Kernel)
+		e.Sayf("%s captured; lost: %d above the rate, %d that this command was too slow for",
+			cli.Plural(n, "packet"), lost.Above, lost.Kernel)
 	}
 	return nil
 }
@@ -145,7 +146,7 @@ func (e *env) capture(o *captureOptions) error {
 // captureTo is where captured packets go.
 type captureTo struct {
 	dev    string
-	out    *output // lines, or the capture that is written to standard output
+	out    *cli.Output // lines, or the capture that is written to standard output
 	file   *os.File
 	buffer *bufio.Writer       // of the file; who reads standard output may be reading along
 	writer *packet.NGWriter    // nil until there is something to write
@@ -157,7 +158,7 @@ type captureTo struct {
 // open opens what is written: not before there is something to write, so that a capture which
 // fails leaves an older file as it is.
 func (t *captureTo) open() (io.Writer, error) {
-	if t.o.write == stdinName {
+	if t.o.write == cli.StdinName {
 		return t.out, nil
 	}
 	var err error
@@ -172,7 +173,7 @@ func (t *captureTo) packet(p dataplane.Captured) error {
 	case t.err != nil:
 	case t.o.write == "":
 		t.line(p)
-		t.err = t.out.err
+		t.err = t.out.Err
 	default:
 		t.err = t.block(p)
 	}
@@ -207,7 +208,7 @@ func (t *captureTo) interfaceOf(l packet.Link) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if t.writer, err = packet.NewNGWriter(to, versionLine(), runtime.GOARCH); err != nil {
+		if t.writer, err = packet.NewNGWriter(to, cli.VersionLine(), runtime.GOARCH); err != nil {
 			return 0, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/session"
 	"levee/internal/packet"
@@ -23,8 +24,8 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 	}
 	e, _, out, _ := testEnv(false, append([]string{"up", file, "--dev", "nosuchdevice"},
 		args...)...)
-	e.privileged = func() error { return nil }
-	e.signals = func() (context.Context,
+	e.Privileged = func() error { return nil }
+	e.Signals = func() (context.Context,
 		context.CancelFunc) {
 		return context.WithCancel(t.Context())
 	}
@@ -49,7 +50,7 @@ func TestUpRefusesToCutASession(t *testing.T) {
 	want := "levee: refused: an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be " +
 		"dropped by the default (edge.levee:1); " +
 		"let it pass (`protect from 192.0.2.7 tcp port 22`), or use --force\n"
-	if got := run(e); got != exitNo || errs() != want {
+	if got := run(e); got != cli.ExitNo || errs() != want {
 		t.Errorf("exit status %d, %q\nwant %q", got, errs(), want)
 	}
 }

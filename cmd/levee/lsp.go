@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/lang/lsp"
 )
 
@@ -19,11 +20,11 @@ func newLSP(e *env) *cobra.Command {
 		Short:   "Help an editor with policies (Language Server Protocol)",
 		Long:    lspLong,
 		Example: "  vim.lsp.config('levee', { cmd = { 'levee', 'lsp' }, filetypes = { 'levee' } })",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(*cobra.Command, []string) error {
-			ctx, stop := e.signals()
+			ctx, stop := e.Signals()
 			defer stop()
-			return lsp.Serve(ctx, e.stdin, keepOpen{e.stdout})
+			return lsp.Serve(ctx, e.Stdin, keepOpen{e.Stdout})
 		},
 	}
 }

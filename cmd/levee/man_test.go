@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"levee/internal/cli"
+	"levee/internal/cli/clitest"
 )
 
 // TestManPageHasEveryCommandAndFlag compares the synopsis of the manual page with the commands.
@@ -29,7 +31,7 @@ func TestManPageHasEveryCommandAndFlag(t *testing.T) {
 		return regexp.MustCompile(`Fl ` + regexp.QuoteMeta(flag) + `(\s|$)`).MatchString(where)
 	}
 	e, _, _, _ := testEnv(false)
-	for _, cmd := range leaves(newRoot(e)) {
+	for _, cmd := range clitest.Leaves(wholeTree(e)) {
 		name := strings.TrimPrefix(cmd.CommandPath(), "levee ")
 		block, ok := usage[name]
 		if !ok {
@@ -60,32 +62,18 @@ func TestManPageHasEveryCommandAndFlag(t *testing.T) {
 // TestHelpNamesValues wants a name of its own for each flag's value: pflag shows types of Go.
 func TestHelpNamesValues(t *testing.T) {
 	e, _, _, _ := testEnv(false)
-	for _, cmd := range leaves(newRoot(e)) {
+	for _, cmd := range clitest.Leaves(wholeTree(e)) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			v, named := f.Value.(namedValue)
+			v, named := f.Value.(cli.NamedValue)
 			switch {
 			case f.Value.Type() == "bool":
 			case !named:
 				t.Errorf("%s --%s has a value without a name", cmd.CommandPath(), f.Name)
-			case argNames[f.Name] == "" && strings.HasPrefix(typeOf(v), "string"):
+			case cli.ArgNames[f.Name] == "" && strings.HasPrefix(cli.TypeOf(v), "string"):
 				t.Errorf("%s --%s is no number, and has no other name", cmd.CommandPath(), f.Name)
 			case f.DefValue == "[]":
 				t.Errorf("%s --%s shows an empty default", cmd.CommandPath(), f.Name)
 			}
 		})
 	}
-}
-
-// leaves are the commands that do something, as `levee help` lists them.
-func leaves(cmd *cobra.Command) []*cobra.Command {
-	if !cmd.HasSubCommands() {
-		return []*cobra.Command{cmd}
-	}
-	var out []*cobra.Command
-	for _, sub := range cmd.Commands() {
-		if !sub.Hidden {
-			out = append(out, leaves(sub)...)
-		}
-	}
-	return out
 }

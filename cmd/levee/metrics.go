@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/atomicfile"
 	"levee/internal/openmetrics"
@@ -48,17 +49,17 @@ func newMetrics(e *env) *cobra.Command {
 		Short:   "Print or serve what Prometheus reads, by rule and set",
 		Long:    metricsLong,
 		Example: metricsExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case f.write != "" && f.listen != "":
-				return usagef(cmd, "--write and --listen exclude each other")
+				return cli.Usagef(cmd, "--write and --listen exclude each other")
 			case f.status.all && f.status.dev != "":
-				return usagef(cmd, "--all and --dev exclude each other")
+				return cli.Usagef(cmd, "--all and --dev exclude each other")
 			case f.listen != "":
 				network, address, err := listenAddress(f.listen)
 				if err != nil {
-					return usagef(cmd, "--listen: %v", err)
+					return cli.Usagef(cmd, "--listen: %v", err)
 				}
 				return e.serveMetrics(&f, network, address)
 			case f.write != "":
@@ -72,11 +73,11 @@ func newMetrics(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = e.stdout.Write(text)
+			_, err = e.Stdout.Write(text)
 			return err
 		},
 	}
-	devFlag(cmd, &f.status.dev, "only this interface")
+	cli.DevFlag(cmd, &f.status.dev, "only this interface")
 	cmd.Flags().BoolVar(&f.status.all, "all", false, "of all network namespaces")
 	cmd.Flags().StringVar(&f.write, "write", "", "into this file, for node_exporter")
 	cmd.Flags().StringVar(&f.listen, "listen", "",
@@ -327,7 +328,7 @@ func (e *env) serveMetrics(f *metricsFlags, network, address string) error {
 	if _, err := e.readStatus(&f.status); err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	l, err := listen(network, address)
 	if err != nil {
@@ -341,7 +342,7 @@ func (e *env) serveMetrics(f *metricsFlags, network, address string) error {
 	if network == "tcp" {
 		address = "http://" + address + "/metrics"
 	}
-	e.sayf("serving %s, until Ctrl-C", address)
+	e.Sayf("serving %s, until Ctrl-C", address)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	select {

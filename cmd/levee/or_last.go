@@ -19,8 +19,8 @@ func (e *env) orLast(b *bringing, devs []string) {
 	if b.policy() != nil || b.parsed == nil {
 		return
 	}
-	src := b.parsed.src
-	right := policy.Salvage(src.title(), src.text, policy.Files(src.dir()))
+	src := b.parsed.Src
+	right := policy.Salvage(src.Title(), src.Text, policy.Files(src.Dir()))
 	if right == nil {
 		return
 	}
@@ -49,13 +49,13 @@ func (e *env) standIns(b *bringing, devs []string) (all []dataplane.Fallback) {
 		policies, notes, err := dataplane.Past(context.Background(), name)
 		e.notes(notes)
 		if err != nil {
-			e.sayf("cannot read which policies were in force on %s: %v", name, err)
+			e.Sayf("cannot read which policies were in force on %s: %v", name, err)
 		}
 		for i := range policies {
 			was := &policies[i]
 			p, err := was.Parse()
 			if err != nil {
-				e.sayf("%v", err)
+				e.Sayf("%v", err)
 				continue
 			}
 			f := dataplane.Fallback{Compile: dataplane.Compiler(p), Past: was}

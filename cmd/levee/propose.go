@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/signature"
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/host/atomicfile"
 	"levee/internal/lang/policy"
@@ -59,14 +60,14 @@ func newPropose(e *env) *cobra.Command {
 		Short:   "Propose rules against a flood, with what they cost good traffic",
 		Long:    proposeLong,
 		Example: proposeExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := durationFlag(cmd, "for", lasts, &o.lasts); err != nil {
+			if err := cli.DurationFlag(cmd, "for", lasts, &o.lasts); err != nil {
 				return err
 			}
-			share, err := parsePercent(collateral)
+			share, err := cli.ParsePercent(collateral)
 			if err != nil {
-				return usagef(cmd, "--collateral: %v", err)
+				return cli.Usagef(cmd, "--collateral: %v", err)
 			}
 			o.collateral = share / 100
 			if o.link, err = parseLink(cmd, link); err != nil {
@@ -81,14 +82,14 @@ func newPropose(e *env) *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVar(&o.flood, "flood", "", "the capture `file` of the flood, or - for standard input")
 	fl.StringVar(&o.good, "good", "", "a capture of good traffic")
-	devFlag(cmd, &o.dev, "look at what passes this interface, in the place of --flood")
+	cli.DevFlag(cmd, &o.dev, "look at what passes this interface, in the place of --flood")
 	fl.StringVar(&lasts, "for", "10s", "how long to look at --dev")
 	fl.StringVar(&o.policy, "policy", "", "the policy that the rules are for")
 	fl.StringVar(&collateral, "collateral", "0.1%", "share of good packets that may be dropped")
 	fl.IntVar(&o.rules, "rules", 8, "at most so many rules")
 	fl.StringVar(&o.write, "write", "", "write a policy with the rules in it")
 	linkFlag(cmd, &link)
-	jsonFlag(cmd, &o.json)
+	cli.JsonFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -104,8 +105,8 @@ func (o *proposeOptions) check(lasts bool) error {
 		return usage.Wrongf("--collateral takes 0 to 50 percent")
 	case o.rules < 1 || o.rules > 32:
 		return usage.Wrongf("--rules takes 1 to 32")
-	case o.flood == stdinName && (o.good == stdinName || o.policy == stdinName),
-		o.good == stdinName && o.policy == stdinName:
+	case o.flood == cli.StdinName && (o.good == cli.StdinName || o.policy == cli.StdinName),
+		o.good == cli.StdinName && o.policy == cli.StdinName:
 		return usage.Wrongf("only one of --flood, --good and --policy can be standard input")
 	}
 	return nil
@@ -144,17 +145,17 @@ type proposedSample struct {
 
 func (e *env) propose(o *proposeOptions) error {
 	limits := signature.Limits{Collateral: o.collateral, Rules: o.rules}
-	var src *parsed
+	var src *cli.Parsed
 	if o.policy != "" {
 		var err error
-		if src, err = e.parse(o.policy); err != nil {
+		if src, err = e.Parse(o.policy); err != nil {
 			return err
 		}
-		if src.policy == nil {
-			e.printDiagnostics(src.diags)
-			return errNo
+		if src.Policy == nil {
+			e.PrintDiagnostics(src.Diags)
+			return cli.ErrNo
 		}
-		limits.Policy = src.policy
+		limits.Policy = src.Policy
 	}
 	flood, err := e.floodSample(o, limits.Policy)
 	if err != nil {
@@ -212,7 +213,7 @@ func (e *env) sampleOf(path string, link packet.Link, p *policy.Policy) (*signat
 		s.Add(frame, c.missing)
 	}
 	if other > 0 {
-		e.sayf("%s: %s left out: %v", c.title, plural(other, "packet"), packet.ErrNotL3)
+		e.Sayf("%s: %s left out: %v", c.title, cli.Plural(other, "packet"), packet.ErrNotL3)
 	}
 	if s.Seen() == 0 {
 		return nil, fmt.Errorf("%s: the capture has no packets", syntax.Quoted(c.title))
@@ -222,7 +223,7 @@ func (e *env) sampleOf(path string, link packet.Link, p *policy.Policy) (*signat
 
 // passing is a sample of what passes an interface from now on.
 func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, error) {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.lasts)
 	defer cancel()
@@ -252,32 +253,32 @@ func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, e
 	case s.Seen() == 0:
 		return nil, fmt.Errorf("%s: nothing passed for %v", syntax.Quoted(o.dev), o.lasts)
 	}
-	e.sayf("%s of those that passed %s looked at; lost: %d above 10000 a second and CPU, %d that "+
-		"this command was too slow for", plural(s.Seen(), "packet"), syntax.Quoted(o.dev),
+	e.Sayf("%s of those that passed %s looked at; lost: %d above 10000 a second and CPU, %d that "+
+		"this command was too slow for", cli.Plural(s.Seen(), "packet"), syntax.Quoted(o.dev),
 		lost.Above, lost.Kernel)
 	return s, nil
 }
 
 // printProposal prints what was found, and writes the policy with it.
-func (e *env) printProposal(o *proposeOptions, p *signature.Proposal, src *parsed) error {
+func (e *env) printProposal(o *proposeOptions, p *signature.Proposal, src *cli.Parsed) error {
 	if o.json {
-		if err := e.printJSON(newProposed(p)); err != nil {
+		if err := e.PrintJSON(newProposed(p)); err != nil {
 			return err
 		}
 	} else if src == nil && len(p.Rules) > 0 {
-		fmt.Fprintf(e.stdout, "%s", p.Policy())
+		fmt.Fprintf(e.Stdout, "%s", p.Policy())
 	} else {
 		e.printRules(p)
 	}
 	if len(p.Rules) == 0 {
-		return errNo
+		return cli.ErrNo
 	}
 	if o.write == "" {
 		return nil
 	}
 	text := p.Policy()
 	if src != nil {
-		tree, _ := syntax.Parse(src.src.title(), src.src.text)
+		tree, _ := syntax.Parse(src.Src.Title(), src.Src.Text)
 		text = p.Into(tree)
 	}
 	return atomicfile.Write(o.write, text, 0o644)
@@ -285,9 +286,9 @@ func (e *env) printProposal(o *proposeOptions, p *signature.Proposal, src *parse
 
 // printRules prints rules for a policy that there is.
 func (e *env) printRules(p *signature.Proposal) {
-	fmt.Fprintf(e.stdout, "# %s\n", p.Sentence)
+	fmt.Fprintf(e.Stdout, "# %s\n", p.Sentence)
 	for _, n := range p.Notes {
-		fmt.Fprintf(e.stdout, "# %s\n", n)
+		fmt.Fprintf(e.Stdout, "# %s\n", n)
 	}
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -295,10 +296,10 @@ func (e *env) printRules(p *signature.Proposal) {
 		if r.Before != nil {
 			where = fmt.Sprintf("in front of line %d: %s", r.Before.Pos.Line, r.Before.Text)
 		}
-		fmt.Fprintf(e.stdout, "# %s\n# %s\n%s\n", p.Figures(r), syntax.Escaped(where), r.Text)
+		fmt.Fprintf(e.Stdout, "# %s\n# %s\n%s\n", p.Figures(r), syntax.Escaped(where), r.Text)
 	}
 	if p.Tail != "" {
-		fmt.Fprintf(e.stdout, "# in front of the default, to say that it is meant\n%s\n", p.Tail)
+		fmt.Fprintf(e.Stdout, "# in front of the default, to say that it is meant\n%s\n", p.Tail)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/past"
 	"levee/internal/lang/policy"
@@ -51,13 +52,13 @@ func newRollback(e *env) *cobra.Command {
 			return e.rollback(cmd, args, &f)
 		},
 	}
-	devFlag(cmd, &f.dev, "the interface")
+	cli.DevFlag(cmd, &f.dev, "the interface")
 	cmd.Flags().BoolVar(&f.list, "list", false, "show the policies that were in force")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.force, "force", false,
 		"also if the policy drops an SSH session of this machine")
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -67,7 +68,7 @@ func (e *env) rollback(cmd *cobra.Command, args []string, f *rollbackFlags) erro
 		return err
 	}
 	if f.list && (len(args) > 0 || trial > 0 || f.force) {
-		return usagef(cmd, "--list takes no NUMBER, --confirm or --force")
+		return cli.Usagef(cmd, "--list takes no NUMBER, --confirm or --force")
 	}
 	at, err := e.pastOf(cmd, f.dev)
 	if err != nil {
@@ -93,7 +94,7 @@ func (e *env) rollback(cmd *cobra.Command, args []string, f *rollbackFlags) erro
 	}
 	path := syntax.Unquoted(was.Path)
 	if text, err := os.ReadFile(path); err == nil && !bytes.Equal(text, was.Source) {
-		e.sayf("%s still holds another policy, which the next boot or reload reads; to write this "+
+		e.Sayf("%s still holds another policy, which the next boot or reload reads; to write this "+
 			"one there: levee show --dev %s > FILE", was.Path, at.devs[0])
 	}
 	return nil
@@ -104,13 +105,13 @@ func trialTime(cmd *cobra.Command, confirm string) (time.Duration, error) {
 	if confirm == "" {
 		return 0, nil
 	}
-	trial, err := parseDuration(confirm)
+	trial, err := cli.ParseDuration(confirm)
 	if err != nil {
-		return 0, usagef(cmd, "--confirm: %v", err)
+		return 0, cli.Usagef(cmd, "--confirm: %v", err)
 	}
 	if trial < dataplane.MinTrial || trial > dataplane.MaxTrial {
-		return 0, usagef(cmd, "--confirm %s: a trial lasts %s to %s", confirm,
-			formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
+		return 0, cli.Usagef(cmd, "--confirm %s: a trial lasts %s to %s", confirm,
+			cli.FormatLease(dataplane.MinTrial), cli.FormatLease(dataplane.MaxTrial))
 	}
 	return trial, nil
 }
@@ -126,7 +127,7 @@ type pastPolicies struct {
 // pastOf reads the policies that were in force on dev or, if it is "", on the one interface of this
 // network namespace that has a policy.
 func (e *env) pastOf(cmd *cobra.Command, dev string) (*pastPolicies, error) {
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return nil, err
 	}
 	ctx := context.Background()
@@ -172,7 +173,7 @@ func (at *pastPolicies) choose(cmd *cobra.Command, args []string) (*past.Policy,
 	if len(args) > 0 {
 		var err error
 		if number, err = strconv.Atoi(args[0]); err != nil || number < 1 {
-			return nil, usagef(cmd, "%q is no number of --list", args[0])
+			return nil, cli.Usagef(cmd, "%q is no number of --list", args[0])
 		}
 	}
 	for i := range at.all {
@@ -190,14 +191,14 @@ func (at *pastPolicies) choose(cmd *cobra.Command, args []string) (*past.Policy,
 
 // again is a policy that was in force on its way to be so again.
 func (e *env) again(was *past.Policy, f *upFlags) (*bringing, error) {
-	src := &source{path: was.Name(), text: was.Source}
-	pr := &parsed{src: src}
-	tree, ds := syntax.Parse(src.title(), src.text)
+	src := &cli.Source{Path: was.Name(), Text: was.Source}
+	pr := &cli.Parsed{Src: src}
+	tree, ds := syntax.Parse(src.Title(), src.Text)
 	p, more := policy.Consume(tree, policy.Recorded(was.Files))
-	pr.tree, pr.policy, pr.diags = tree, p, syntax.Merge(ds, more)
-	if pr.diags.HasErrors() {
-		e.printDiagnostics(pr.diags)
-		return nil, errNo
+	pr.Tree, pr.Policy, pr.Diags = tree, p, syntax.Merge(ds, more)
+	if pr.Diags.HasErrors() {
+		e.PrintDiagnostics(pr.Diags)
+		return nil, cli.ErrNo
 	}
 	return &bringing{file: was.Path, flags: f, parsed: pr, opts: dataplane.UpOptions{
 		PolicyPath: was.Path, Source: was.Source, Files: was.Files}}, nil
@@ -212,7 +213,7 @@ type pastReport struct {
 type pastRow struct {
 	Number  int       `json:"number"`
 	Since   time.Time `json:"since"` // when it came into force
-	Policy  shown     `json:"policy"`
+	Policy  cli.Shown `json:"policy"`
 	InForce bool      `json:"in_force"`
 	// what is otherwise than in the one before it; none of the oldest
 	Change *past.Change `json:"change,omitempty"`
@@ -220,14 +221,15 @@ type pastRow struct {
 
 func (e *env) listPast(at *pastPolicies, asJSON bool) error {
 	rep := pastReport{Dev: at.devs[0]}
-	changes := newTable("NUMBER SINCE POLICY STATE CHANGE", ">", "<", "<", "<", "<")
+	changes := cli.NewTable("NUMBER SINCE POLICY STATE CHANGE", ">", "<", "<", "<", "<")
 	var now *policy.Policy
 	for i := range at.all {
 		p := &at.all[i]
 		if i == 0 {
 			now = e.parsePast(p)
 		}
-		row := pastRow{Number: p.Number, Since: p.Since, Policy: shown(p.Path), InForce: at.is(p)}
+		row := pastRow{Number: p.Number, Since: p.Since, Policy: cli.Shown(p.Path),
+			InForce: at.is(p)}
 		var before *policy.Policy
 		change := ""
 		if i+1 < len(at.all) {
@@ -245,12 +247,12 @@ func (e *env) listPast(at *pastPolicies, asJSON bool) error {
 			state = "in force"
 		}
 		rep.Policies = append(rep.Policies, row)
-		changes.row(p.Number, p.Since.Format(time.DateTime), p.Path, state, change)
+		changes.Row(p.Number, p.Since.Format(time.DateTime), p.Path, state, change)
 	}
 	if asJSON {
-		return e.printJSON(rep)
+		return e.PrintJSON(rep)
 	}
-	changes.print(e.stdout, "")
+	changes.Print(e.Stdout, "")
 	return nil
 }
 
@@ -258,7 +260,7 @@ func (e *env) listPast(at *pastPolicies, asJSON bool) error {
 func (e *env) parsePast(p *past.Policy) *policy.Policy {
 	parsed, err := p.Parse()
 	if err != nil {
-		e.sayf("%v", err)
+		e.Sayf("%v", err)
 	}
 	return parsed
 }
@@ -277,6 +279,6 @@ func (e *env) showPast(cmd *cobra.Command, dev string, number int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s", text)
+	fmt.Fprintf(e.Stdout, "%s", text)
 	return nil
 }

@@ -21,13 +21,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	lab "levee/cmd/levee-lab/commands"
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
 // programs are what this binary is in stories, by name.
-var programs = map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd,
+var programs = map[string]func(){"levee": leveeWithRights,
+	labProgram: func() { os.Exit(lab.Main()) }, "probe": probe, "sshd": sshd,
 	"over": over, "api": askAPI}
 
 func TestMain(m *testing.M) { testscript.Main(m, programs) }
@@ -351,8 +354,8 @@ func cmdPcap(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: pcap FILE POLICY")
 	}
-	e := &env{stderr: &output{w: ts.Stderr()}}
-	p, err := e.loadPolicy(ts.MkAbs(args[1]))
+	e := &env{Env: &cli.Env{Stderr: &cli.Output{W: ts.Stderr()}}}
+	p, err := e.LoadPolicy(ts.MkAbs(args[1]))
 	ts.Check(err)
 	var b bytes.Buffer
 	w, err := packet.NewWriter(&b)

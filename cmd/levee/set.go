@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -23,7 +24,7 @@ const setExample = `  sudo levee set add abusers 203.0.113.9 --lease 1h
   sudo levee set list abusers`
 
 func newSet(e *env) *cobra.Command {
-	return noun("set COMMAND", "Change and show entries of dynamic sets", setLong, setExample,
+	return cli.Noun("set COMMAND", "Change and show entries of dynamic sets", setLong, setExample,
 		newSetAdd(e), newSetReplace(e), newSetDel(e), newSetFind(e), newSetList(e), newSetSave(e))
 }
 
@@ -38,12 +39,12 @@ func changing(cmd *cobra.Command, lease bool,
 	change func(cmd *cobra.Command, name string, words []string,
 		f *setFlags) error) *cobra.Command {
 	var f setFlags
-	cmd.Args = wantSome("NAME")
+	cmd.Args = cli.WantSome("NAME")
 	cmd.RunE = func(cmd *cobra.Command,
 		args []string) error {
 		return change(cmd, args[0], args[1:], &f)
 	}
-	devFlag(cmd, &f.dev, "only the policy on this interface")
+	cli.DevFlag(cmd, &f.dev, "only the policy on this interface")
 	cmd.Flags().StringVar(&f.from, "from", "",
 		"also the entries of this file, one a line, or - for standard input")
 	if cmd.Name() == replaceName {
@@ -64,8 +65,8 @@ type listFlags struct {
 }
 
 func (f *listFlags) add(cmd *cobra.Command) {
-	devFlag(cmd, &f.dev, "only the policy on this interface")
-	jsonFlag(cmd, &f.json)
+	cli.DevFlag(cmd, &f.dev, "only the policy on this interface")
+	cli.JsonFlag(cmd, &f.json)
 }
 
 func newSetAdd(e *env) *cobra.Command {
@@ -124,10 +125,10 @@ left of its lease.`,
 		Example: `  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'
   sudo levee set list abusers --export > abusers.txt
   sudo levee set replace abusers --from abusers.txt`,
-		Args: wantArgs("NAME"),
+		Args: cli.WantArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.export && f.json {
-				return usagef(cmd, "--export and --json exclude each other")
+				return cli.Usagef(cmd, "--export and --json exclude each other")
 			}
 			return e.setList(args[0], &f, nil)
 		},
@@ -151,19 +152,19 @@ left of their leases. "levee down" does it by itself. A power cut leaves what wa
 			name := ""
 			switch {
 			case len(args) > 1:
-				return usagef(cmd, "%q is one argument too many", args[1])
+				return cli.Usagef(cmd, "%q is one argument too many", args[1])
 			case len(args) == 1:
 				name = args[0]
 			}
 			saved, err := dataplane.SetSave(context.Background(), dev, name)
 			for _, s := range saved {
-				fmt.Fprintf(e.stdout, "%s on %s: %s saved in %s\n", s.Name, s.Dev,
+				fmt.Fprintf(e.Stdout, "%s on %s: %s saved in %s\n", s.Name, s.Dev,
 					entryCount(s.Entries), s.File)
 			}
 			return err
 		},
 	}
-	devFlag(cmd, &dev, "only the policy on this interface")
+	cli.DevFlag(cmd, &dev, "only the policy on this interface")
 	return cmd
 }
 
@@ -176,11 +177,12 @@ func newSetFind(e *env) *cobra.Command {
 with the time they have left. The address is in the set as long as any of them is. When none
 holds it, a line says so and the exit status is 1.`,
 		Example: "  sudo levee set find abusers 203.0.113.9",
-		Args:    wantArgs("NAME", "ADDRESS"),
+		Args:    cli.WantArgs("NAME", "ADDRESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := netip.ParseAddr(args[1])
 			if err != nil || a.Zone() != "" {
-				return usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1", args[1])
+				return cli.Usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1",
+					args[1])
 			}
 			return e.setList(
 				args[0], &f, func(
@@ -214,7 +216,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	for _, w := range endpointWords(words) {
 		elements, err := policy.ParseElements(w)
 		if err != nil {
-			return nil, usagef(cmd, "%q: %v", w, err)
+			return nil, cli.Usagef(cmd, "%q: %v", w, err)
 		}
 		for _, el := range elements {
 			all = append(all, of(el, 0))
@@ -222,25 +224,25 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	}
 	if from == "" {
 		if len(all) == 0 && !empty {
-			return nil, usagef(cmd, "ENTRY or --from is missing")
+			return nil, cli.Usagef(cmd, "ENTRY or --from is missing")
 		}
 		return all, nil
 	}
-	r, err := e.open(from)
+	r, err := e.Open(from)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	name := from
-	if from == stdinName {
-		name = stdinTitle
+	if from == cli.StdinName {
+		name = cli.StdinTitle
 	}
-	shown := e.progress()
-	defer shown.clear()
-	more, ds := policy.ReadEntries(&progressReader{r: r, name: name, progress: shown}, name, of)
+	shown := e.Progress()
+	defer shown.Clear()
+	more, ds := policy.ReadEntries(&cli.ProgressReader{R: r, Name: name, Progress: shown}, name, of)
 	if ds.HasErrors() {
-		e.printDiagnostics(ds)
-		return nil, errNo
+		e.PrintDiagnostics(ds)
+		return nil, cli.ErrNo
 	}
 	if len(all) == 0 { // nothing to copy a million entries for
 		return more, nil
@@ -261,13 +263,12 @@ func (e *env) setChange(done string,
 			lease = dataplane.Forever
 		default:
 			var err error
-			if lease, err = parseDuration(f.lease); err != nil {
-				return usagef(cmd, "--lease: %v", err)
+			if lease, err = cli.ParseDuration(f.lease); err != nil {
+				return cli.Usagef(cmd, "--lease: %v", err)
 			}
 			if lease > policy.MaxLease {
-				return usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none",
-					f.lease,
-					longest)
+				return cli.Usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none",
+					f.lease, cli.Longest)
 			}
 		}
 		entries, err := setEntries(e, cmd, words, f.from, f.empty,
@@ -283,20 +284,20 @@ func (e *env) setChange(done string,
 		switch {
 		case cmd.Name() != replaceName || len(entries) > 0 == !f.empty:
 		case f.empty:
-			return usagef(cmd, "--empty, but there are entries: %d", len(entries))
+			return cli.Usagef(cmd, "--empty, but there are entries: %d", len(entries))
 		default:
-			return usagef(cmd,
+			return cli.Usagef(cmd,
 				"%s has no entries, so that %s would be empty; say --empty if this is meant",
 				f.from, name)
 		}
-		shown := e.progress()
-		shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
+		shown := e.Progress()
+		shown.Printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
 		devs, err := change(context.Background(), f.dev, name, entries)
-		shown.clear()
+		shown.Clear()
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done,
+		fmt.Fprintf(e.Stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done,
 			strings.Join(devs, ", "))
 		return nil
 	}
@@ -312,11 +313,11 @@ func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlag
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s: %s deleted on %s\n", name, entryCount(n), strings.Join(devs, ", "))
+	fmt.Fprintf(e.Stdout, "%s: %s deleted on %s\n", name, entryCount(n), strings.Join(devs, ", "))
 	return nil
 }
 
-func entryCount(n int) string { return plural(n, "entry") }
+func entryCount(n int) string { return cli.Plural(n, "entry") }
 
 // setReport is the object of `levee set list --json`.
 type setReport struct {
@@ -356,7 +357,7 @@ func (e *env) setExport(name string, sets []dataplane.SetContents) error {
 	if len(sets) > 1 {
 		return fmt.Errorf("several interfaces have a set %s, say which with --dev", name)
 	}
-	out := e.stdout.buffered()
+	out := e.Stdout.Buffered()
 	for _, en := range sets[0].Entries {
 		lease := "forever"
 		if en.Lease != dataplane.Forever {
@@ -377,7 +378,7 @@ func (e *env) setList(name string, f *listFlags,
 	}
 	var none error
 	if find != nil {
-		none = errNo
+		none = cli.ErrNo
 		for i := range sets {
 			if sets[i].Type == policy.Services {
 				return fmt.Errorf("the set %s holds services, which have no address: levee set "+
@@ -397,12 +398,12 @@ func (e *env) setList(name string, f *listFlags,
 			}
 			rep.Sets = append(rep.Sets, c)
 		}
-		return errors.Join(e.printJSON(rep), none)
+		return errors.Join(e.PrintJSON(rep), none)
 	}
 	if f.export {
 		return e.setExport(name, sets)
 	}
-	out := e.stdout.buffered()
+	out := e.Stdout.Buffered()
 	for _, s := range sets {
 		if len(sets) > 1 {
 			fmt.Fprintf(out, "%s on %s: %s\n", name, s.Dev, entryCount(len(s.Entries)))
@@ -410,7 +411,7 @@ func (e *env) setList(name string, f *listFlags,
 		for _, en := range s.Entries {
 			left := "until deleted"
 			if en.Lease != dataplane.Forever {
-				left = formatLease(en.Lease) + " left"
+				left = cli.FormatLease(en.Lease) + " left"
 			}
 			fmt.Fprintf(out, "%-43s  %s\n", en.Element(), left)
 		}

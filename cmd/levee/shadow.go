@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/shadow"
@@ -18,62 +19,62 @@ import (
 
 // shadowReport is the object of `levee up --shadow --json`, for each interface.
 type shadowReport struct {
-	Dev       string  `json:"dev"`
-	Shadow    shown   `json:"shadow"`
-	Policy    shown   `json:"policy"` // in force
-	Hook      string  `json:"hook"`
-	Program   uint32  `json:"program"`            // id of the shadow's
-	Replaced  shown   `json:"replaced,omitempty"` // the shadow before
-	Unasked   []shown `json:"unasked"`            // cookies of the shadow, which answer nobody
-	Answering []shown `json:"answering"`          // cookies in force, whose SYNs it does not see
+	Dev       string      `json:"dev"`
+	Shadow    cli.Shown   `json:"shadow"`
+	Policy    cli.Shown   `json:"policy"` // in force
+	Hook      string      `json:"hook"`
+	Program   uint32      `json:"program"`            // id of the shadow's
+	Replaced  cli.Shown   `json:"replaced,omitempty"` // the shadow before
+	Unasked   []cli.Shown `json:"unasked"`            // cookies of the shadow, which answer nobody
+	Answering []cli.Shown `json:"answering"`          // cookies in force, whose SYNs it does not see
 }
 
 // upShadow has a policy judge packets beside the one in force.
-func (e *env) upShadow(pr *parsed, devs []string, o dataplane.UpOptions, f *upFlags) error {
+func (e *env) upShadow(pr *cli.Parsed, devs []string, o dataplane.UpOptions, f *upFlags) error {
 	for _, dev := range devs {
 		if _, err := e.linkFor(pr, dev); err != nil {
 			return err
 		}
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
-	reps, err := dataplane.UpShadow(ctx, devs, o, pr.policy)
+	reps, err := dataplane.UpShadow(ctx, devs, o, pr.Policy)
 	if err != nil {
 		return err
 	}
 	e.notes(reps[0].Notes)
 	all := []shadowReport{}
 	for _, r := range reps {
-		all = append(all, shadowReport{r.Dev, shown(pr.policy.File), shown(r.Policy),
-			string(r.Mode), r.Program, shown(r.Replaced), shownAll(r.Unasked),
+		all = append(all, shadowReport{r.Dev, cli.Shown(pr.Policy.File), cli.Shown(r.Policy),
+			string(r.Mode), r.Program, cli.Shown(r.Replaced), shownAll(r.Unasked),
 			shownAll(r.Answering)})
 	}
 	if f.json {
-		return e.printJSON(map[string]any{"shadows": all})
+		return e.PrintJSON(map[string]any{"shadows": all})
 	}
 	for i, r := range all {
-		fmt.Fprintf(e.stdout, "%s judges beside %s on %s, and drops nothing\n", r.Shadow,
+		fmt.Fprintf(e.Stdout, "%s judges beside %s on %s, and drops nothing\n", r.Shadow,
 			syntax.Base(string(r.Policy)), r.Dev)
 		if r.Replaced != "" {
-			fmt.Fprintf(e.stdout, "  replaced  the shadow %s, whose counts are gone\n", r.Replaced)
+			fmt.Fprintf(e.Stdout, "  replaced  the shadow %s, whose counts are gone\n", r.Replaced)
 		}
 		if len(r.Unasked) > 0 {
-			fmt.Fprintf(e.stdout, "  cookies   of %s answer nobody: SYNs go on as those of proven "+
+			fmt.Fprintf(e.Stdout, "  cookies   of %s answer nobody: SYNs go on as those of proven "+
 				"clients do\n", strings.Join(reps[i].Unasked, ", "))
 		}
 		if len(r.Answering) > 0 {
-			fmt.Fprintf(e.stdout, "  cookies   in force (%s) answer SYNs before the shadow sees "+
+			fmt.Fprintf(e.Stdout, "  cookies   in force (%s) answer SYNs before the shadow sees "+
 				"them: these are counted as not judged\n", strings.Join(reps[i].Answering, ", "))
 		}
-		fmt.Fprintf(e.stdout, "  compare   levee status --diff --dev %s\n", r.Dev)
+		fmt.Fprintf(e.Stdout, "  compare   levee status --diff --dev %s\n", r.Dev)
 	}
 	return nil
 }
 
-func shownAll(in []string) []shown {
-	out := []shown{}
+func shownAll(in []string) []cli.Shown {
+	out := []cli.Shown{}
 	for _, s := range in {
-		out = append(out, shown(s))
+		out = append(out, cli.Shown(s))
 	}
 	return out
 }
@@ -92,14 +93,14 @@ func (e *env) downShadow(cmd *cobra.Command, dev string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.stdout, "%s: the shadow %s judges no more\n", dev, syntax.Base(was))
+		fmt.Fprintf(e.Stdout, "%s: the shadow %s judges no more\n", dev, syntax.Base(was))
 	}
 	return nil
 }
 
 // statusShadow is the policy that judges beside the one in force.
 type statusShadow struct {
-	Policy  shown     `json:"policy"`
+	Policy  cli.Shown `json:"policy"`
 	Hash    string    `json:"hash"` // SHA-256 of its text
 	Since   time.Time `json:"since"`
 	Program uint32    `json:"program"` // id
@@ -111,7 +112,7 @@ func newStatusShadow(s *dataplane.ShadowState) *statusShadow {
 	if s == nil {
 		return nil
 	}
-	out := &statusShadow{Policy: shown(s.Policy), Hash: s.Hash, Since: s.Since,
+	out := &statusShadow{Policy: cli.Shown(s.Policy), Hash: s.Hash, Since: s.Since,
 		Program: s.Program, Packets: s.Untold.Packets}
 	for i := range s.Pairs {
 		out.Packets += s.Pairs[i].Packets
@@ -129,25 +130,25 @@ type diffReport struct {
 
 type diffInterface struct {
 	Dev    string       `json:"dev"`
-	Policy shown        `json:"policy"` // in force
+	Policy cli.Shown    `json:"policy"` // in force
 	Shadow statusShadow `json:"shadow"`
 	// pairs of rules that packets came to; those whose verdicts differ first
 	Pairs []diffPair `json:"pairs"`
 	// newest flows of the pairs that differ
 	Flows []diffFlow `json:"flows"`
 	// packets that a cookie in force had answered, so that the shadow could not judge them
-	Unjudged uint64     `json:"unjudged"`
-	Untold   uint64     `json:"untold"`  // packets of pairs above what is told apart
-	Unasked  []shown    `json:"unasked"` // cookies of the shadow, which answer nobody
-	Rules    []diffRule `json:"rules"`   // what the shadow has counted
+	Unjudged uint64      `json:"unjudged"`
+	Untold   uint64      `json:"untold"`  // packets of pairs above what is told apart
+	Unasked  []cli.Shown `json:"unasked"` // cookies of the shadow, which answer nobody
+	Rules    []diffRule  `json:"rules"`   // what the shadow has counted
 }
 
 type diffDecision struct {
-	Verdict string `json:"verdict"` // pass or drop
-	Rule    shown  `json:"rule"`
-	Line    int    `json:"line"`
-	Label   string `json:"label"`
-	Text    string `json:"text"`
+	Verdict string    `json:"verdict"` // pass or drop
+	Rule    cli.Shown `json:"rule"`
+	Line    int       `json:"line"`
+	Label   string    `json:"label"`
+	Text    string    `json:"text"`
 }
 
 type diffPair struct {
@@ -168,16 +169,16 @@ type diffFlow struct {
 }
 
 type diffRule struct {
-	Rule    shown  `json:"rule"`
-	Line    int    `json:"line"`
-	Label   string `json:"label"`
-	Verdict string `json:"verdict"`
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
+	Rule    cli.Shown `json:"rule"`
+	Line    int       `json:"line"`
+	Label   string    `json:"label"`
+	Verdict string    `json:"verdict"`
+	Packets uint64    `json:"packets"`
+	Bytes   uint64    `json:"bytes"`
 }
 
 func newDecision(c dataplane.SlotCounter, v shadow.Verdict) diffDecision {
-	return diffDecision{v.String(), shown(c.Rule), c.Line, c.Label, c.Text}
+	return diffDecision{v.String(), cli.Shown(c.Rule), c.Line, c.Label, c.Text}
 }
 
 // statusDiff shows what shadows would do otherwise.
@@ -201,20 +202,20 @@ func (e *env) statusDiff(f *statusFlags) error {
 		return fmt.Errorf("no shadow judges on %s: levee up --shadow FILE puts one there", where)
 	}
 	if f.json {
-		return e.printJSON(rep)
+		return e.PrintJSON(rep)
 	}
 	for i := range rep.Interfaces {
 		if i > 0 {
-			fmt.Fprintln(e.stdout)
+			fmt.Fprintln(e.Stdout)
 		}
-		printDiff(e.stdout, &rep.Interfaces[i])
+		printDiff(e.Stdout, &rep.Interfaces[i])
 	}
 	return nil
 }
 
 func newDiff(a *dataplane.Attachment) diffInterface {
 	s := a.Shadow
-	out := diffInterface{Dev: a.Dev, Policy: shown(a.Policy), Shadow: *newStatusShadow(s),
+	out := diffInterface{Dev: a.Dev, Policy: cli.Shown(a.Policy), Shadow: *newStatusShadow(s),
 		Pairs: []diffPair{}, Flows: []diffFlow{}, Rules: []diffRule{}, Unjudged: s.Unjudged,
 		Untold: s.Untold.Packets, Unasked: shownAll(s.Unasked)}
 	for i := range s.Pairs {
@@ -229,7 +230,7 @@ func newDiff(a *dataplane.Attachment) diffInterface {
 			newDecision(p.Would, p.WouldVerdict)})
 	}
 	for _, c := range s.Rules {
-		out.Rules = append(out.Rules, diffRule{shown(c.Rule), c.Line, c.Label, c.Action,
+		out.Rules = append(out.Rules, diffRule{cli.Shown(c.Rule), c.Line, c.Label, c.Action,
 			c.Packets, c.Bytes})
 	}
 	return out
@@ -243,30 +244,30 @@ func printDiff(w io.Writer, d *diffInterface) {
 		syntax.Base(string(d.Policy)), syntax.Base(string(d.Shadow.Policy)),
 		d.Shadow.Since.Format(time.DateTime))
 	fmt.Fprintf(w, "  %s judged by both, %d of them otherwise\n",
-		plural(int(d.Shadow.Packets), "packet"), d.Shadow.Differ)
+		cli.Plural(int(d.Shadow.Packets), "packet"), d.Shadow.Differ)
 	if d.Unjudged > 0 {
 		fmt.Fprintf(w, "  %s answered by a cookie in force, which the shadow could not judge\n",
-			plural(int(d.Unjudged), "packet"))
+			cli.Plural(int(d.Unjudged), "packet"))
 	}
 	if d.Untold > 0 {
 		fmt.Fprintf(w, "  %s of more pairs of rules than are told apart\n",
-			plural(int(d.Untold), "packet"))
+			cli.Plural(int(d.Untold), "packet"))
 	}
 	if len(d.Unasked) > 0 {
 		fmt.Fprintf(w, "  cookies of the shadow answer nobody\n")
 	}
 	fmt.Fprintln(w)
-	t := newTable("PACKETS BYTES IN-FORCE RULE SHADOW RULE LABEL", ">", ">", "<", "<", "<", "<",
+	t := cli.NewTable("PACKETS BYTES IN-FORCE RULE SHADOW RULE LABEL", ">", ">", "<", "<", "<", "<",
 		"<")
 	for _, p := range d.Pairs {
 		mark := p.Shadow.Verdict
 		if p.Differs {
 			mark = "-> " + mark
 		}
-		t.row(p.Packets, p.Bytes, p.InForce.Verdict, p.InForce.Rule, mark, p.Shadow.Rule,
+		t.Row(p.Packets, p.Bytes, p.InForce.Verdict, p.InForce.Rule, mark, p.Shadow.Rule,
 			p.Shadow.Label)
 	}
-	t.print(w, "  ")
+	t.Print(w, "  ")
 	if len(d.Flows) == 0 {
 		return
 	}
@@ -281,7 +282,7 @@ func printDiff(w io.Writer, d *diffInterface) {
 			n++
 			fmt.Fprintf(w, "  %s %s -> %s by %s, %s: %s\n", f.At.Format("15:04:05"),
 				f.InForce.Verdict, f.Shadow.Verdict, f.Shadow.name(),
-				plural(int(f.Packets), "packet"), f.Headers)
+				cli.Plural(int(f.Packets), "packet"), f.Headers)
 		}
 	}
 	if slices.ContainsFunc(d.Pairs, func(p diffPair) bool { return p.Differs }) {

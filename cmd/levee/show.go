@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 )
@@ -26,7 +27,7 @@ func newShow(e *env) *cobra.Command {
 		Short:   "Print the policy in force",
 		Long:    showLong,
 		Example: showExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("past") {
 				return e.showPast(cmd, dev, number)
@@ -36,7 +37,7 @@ func newShow(e *env) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&number, "past", 0,
 		"the policy of this number of levee rollback --list, which was in force before")
-	devFlag(cmd, &dev, "the interface")
+	cli.DevFlag(cmd, &dev, "the interface")
 	return cmd
 }
 
@@ -50,9 +51,9 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 		return err
 	}
 	if p.Trial {
-		e.sayf("this policy is on trial; to keep it: levee confirm --dev %s", dev)
+		e.Sayf("this policy is on trial; to keep it: levee confirm --dev %s", dev)
 	}
-	fmt.Fprintf(e.stdout, "%s", text)
+	fmt.Fprintf(e.Stdout, "%s", text)
 	return nil
 }
 
@@ -74,11 +75,11 @@ func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForc
 		return "", nil, err
 	}
 	if p.Instead != "" {
-		e.sayf("this policy was in force on %s before, and stands in for another that cannot be: "+
+		e.Sayf("this policy was in force on %s before, and stands in for another that cannot be: "+
 			"%s", dev, p.Instead)
 	}
 	if p.OnError != "" {
-		e.sayf("of this policy only its protect rules, the essential rules and what \"on error\" "+
+		e.Sayf("of this policy only its protect rules, the essential rules and what \"on error\" "+
 			"says are in force on %s: %s", dev, p.OnError)
 	}
 	return dev, p, nil

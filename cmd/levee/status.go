@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/lang/syntax"
 )
@@ -48,13 +49,13 @@ func newStatus(e *env) *cobra.Command {
 		Short:   "Show what runs where, with packets and bytes by rule",
 		Long:    statusLong,
 		Example: statusExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.all && f.dev != "" {
-				return usagef(cmd, "--all and --dev exclude each other")
+				return cli.Usagef(cmd, "--all and --dev exclude each other")
 			}
 			if f.diff && f.watch {
-				return usagef(cmd, "--diff and --watch exclude each other")
+				return cli.Usagef(cmd, "--diff and --watch exclude each other")
 			}
 			if f.diff {
 				return e.statusDiff(&f)
@@ -63,14 +64,14 @@ func newStatus(e *env) *cobra.Command {
 				return e.watchStatus(cmd, &f)
 			}
 			if cmd.Flags().Changed("interval") {
-				return usagef(cmd, "--interval is for --watch")
+				return cli.Usagef(cmd, "--interval is for --watch")
 			}
 			return e.status(&f)
 		},
 	}
-	devFlag(cmd, &f.dev, "only this interface")
+	cli.DevFlag(cmd, &f.dev, "only this interface")
 	cmd.Flags().BoolVar(&f.all, "all", false, "of all network namespaces")
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	cmd.Flags().BoolVar(&f.diff, "diff", false, "what the shadow would do otherwise")
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "again and again, with rates, until Ctrl-C")
 	cmd.Flags().StringVar(&f.interval, "interval", "1s", "of --watch, 100ms to 1h")
@@ -85,11 +86,11 @@ type statusReport struct {
 
 // statusKept is a policy that is bound to names.
 type statusKept struct {
-	Names   []string `json:"names"`
-	Policy  shown    `json:"policy"`
-	Pid     int      `json:"pid"`     // of the process that keeps it
-	Running bool     `json:"running"` // that process lives
-	Waiting []string `json:"waiting"` // names that no interface has
+	Names   []string  `json:"names"`
+	Policy  cli.Shown `json:"policy"`
+	Pid     int       `json:"pid"`     // of the process that keeps it
+	Running bool      `json:"running"` // that process lives
+	Waiting []string  `json:"waiting"` // names that no interface has
 }
 
 type statusInterface struct {
@@ -98,7 +99,7 @@ type statusInterface struct {
 	// the interfaces that have the policy together with it, and itself; [] for one alone
 	Together     []string      `json:"together"`
 	Netns        uint64        `json:"netns"` // cookie of the network namespace
-	Policy       shown         `json:"policy"`
+	Policy       cli.Shown     `json:"policy"`
 	Hash         string        `json:"hash"` // SHA-256 of its text
 	Hook         string        `json:"hook"`
 	Reason       string        `json:"reason"` // why this hook
@@ -114,7 +115,7 @@ type statusInterface struct {
 	// why this policy, which was in force before, is so again in place of another
 	Instead string `json:"instead,omitempty"`
 	// files of the policy that hold something else than when it was put in force, or are gone
-	Changed []shown               `json:"changed"`
+	Changed []cli.Shown           `json:"changed"`
 	Program dataplane.ProgramInfo `json:"program"`
 	Rules   []statusRule          `json:"rules"`
 	Sets    []statusSet           `json:"sets"`
@@ -203,17 +204,17 @@ type statusDiverted struct {
 
 // statusCookies are the clients that have proven themselves to cookies.
 type statusCookies struct {
-	Proven    int     `json:"proven"`
-	Room      int     `json:"room"`
-	Proofs    uint64  `json:"proofs"`
-	Forged    uint64  `json:"forged"`    // RSTs that proved nothing
-	Evicted   uint64  `json:"evicted"`   // that lost their place to others
-	Answering []shown `json:"answering"` // rules that answer SYNs now
+	Proven    int         `json:"proven"`
+	Room      int         `json:"room"`
+	Proofs    uint64      `json:"proofs"`
+	Forged    uint64      `json:"forged"`    // RSTs that proved nothing
+	Evicted   uint64      `json:"evicted"`   // that lost their place to others
+	Answering []cli.Shown `json:"answering"` // rules that answer SYNs now
 }
 
 // statusBack is a policy that was not confirmed in time.
 type statusBack struct {
-	Policy     shown     `json:"policy"`
+	Policy     cli.Shown `json:"policy"`
 	Generation int       `json:"generation"`
 	Deadline   time.Time `json:"deadline"`
 }
@@ -226,7 +227,7 @@ type statusRule struct {
 	Bytes   uint64      `json:"bytes"`
 	Verdict string      `json:"verdict"` // pass, drop or count
 	Reason  string      `json:"reason"`
-	Rule    shown       `json:"rule"`
+	Rule    cli.Shown   `json:"rule"`
 	Text    string      `json:"text"`
 	CPUs    []statusCPU `json:"cpus"` // by CPU, up to the last that counted anything
 	// since the time before, with --watch; none the first time that the rule is seen
@@ -254,11 +255,11 @@ type statusSet struct {
 
 // statusLimit is how full the memory of a limit is.
 type statusLimit struct {
-	Rule  shown  `json:"rule"`
-	Label string `json:"label"`
-	Bytes int    `json:"bytes"`
-	Slots int    `json:"slots"` // budgets that there is room for
-	Live  int    `json:"live"`  // budgets in debt
+	Rule  cli.Shown `json:"rule"`
+	Label string    `json:"label"`
+	Bytes int       `json:"bytes"`
+	Slots int       `json:"slots"` // budgets that there is room for
+	Live  int       `json:"live"`  // budgets in debt
 	// budgets in debt that another key has taken, since the memory was made, and their debts
 	Evicted          uint64  `json:"evicted"`
 	InheritedSeconds float64 `json:"inherited_seconds"`
@@ -295,12 +296,12 @@ func (e *env) status(f *statusFlags) error {
 		s.Judging = newStatusJudging(looked)
 	}
 	if f.json {
-		err = e.printJSON(rep)
+		err = e.PrintJSON(rep)
 	} else {
-		e.printStatuses(e.stdout, rep, f)
+		e.printStatuses(e.Stdout, rep, f)
 	}
 	if err == nil && rep.failing() {
-		err = errNo
+		err = cli.ErrNo
 	}
 	return err
 }
@@ -324,7 +325,7 @@ func lookAtStatus(f *statusFlags) (*statusReport, []string, error) {
 	}
 	rep := &statusReport{Interfaces: []statusInterface{}, Kept: []statusKept{}}
 	for _, k := range kept {
-		s := statusKept{k.Names, shown(k.Policy), k.Pid, k.Running, k.Waiting}
+		s := statusKept{k.Names, cli.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
 		if s.Waiting == nil {
 			s.Waiting = []string{}
 		}
@@ -384,7 +385,7 @@ func (r *statusReport) waits(dev string) bool {
 
 func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	s := statusInterface{
-		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: shown(a.Policy), Hash: a.Hash,
+		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: cli.Shown(a.Policy), Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
 		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
 		Changed: changedSince(a), Program: a.Program, Judging: newStatusJudging(a.Judging),
@@ -392,12 +393,12 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		Told: a.Told, SharedWith: a.SharedWith,
 	}
 	if rb := a.RolledBack; rb != nil {
-		s.RolledBack = &statusBack{shown(rb.Policy), rb.Generation, rb.Deadline}
+		s.RolledBack = &statusBack{cli.Shown(rb.Policy), rb.Generation, rb.Deadline}
 	}
 	for _, c := range a.Counters {
 		r := statusRule{
 			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
-			Verdict: c.Action, Reason: c.Reason, Rule: shown(c.Rule), Text: c.Text,
+			Verdict: c.Action, Reason: c.Reason, Rule: cli.Shown(c.Rule), Text: c.Text,
 			CPUs: []statusCPU{},
 			id:   c.ID,
 		}
@@ -410,7 +411,8 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		s.Connections = &statusConnections{c.Live, c.Open, c.Places, c.Refused, c.Taken}
 	}
 	if c := a.Cookies; c != nil {
-		s.Cookies = &statusCookies{c.Sources, c.Places, c.Proven, c.Forged, c.Evicted, []shown{}}
+		s.Cookies = &statusCookies{c.Sources, c.Places, c.Proven, c.Forged, c.Evicted,
+			[]cli.Shown{}}
 		for _, r := range s.Rules {
 			if slices.Contains(c.Answering, r.id) {
 				s.Cookies.Answering = append(s.Cookies.Answering, r.Rule)
@@ -443,7 +445,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	return s
 }
 
-func answering(rules []shown) string {
+func answering(rules []cli.Shown) string {
 	if len(rules) == 0 {
 		return "answering nobody"
 	}
@@ -461,17 +463,17 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	}
 	// the clock may have been set back
 	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, syntax.Base(string(s.Policy)), s.Hook,
-		max(0, e.now().Sub(s.Since)).Round(time.Second))
+		max(0, e.Now().Sub(s.Since)).Round(time.Second))
 	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 	fmt.Fprintf(w, "  hook     %s\n", s.Reason)
 	if len(s.Together) > 0 {
 		fmt.Fprintf(w, "  together %s\n", strings.Join(s.Together, ", "))
 	}
 	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID,
-		plural(s.Program.JitedLen, "byte"))
+		cli.Plural(s.Program.JitedLen, "byte"))
 	if !s.Told.IsZero() {
 		fmt.Fprintf(w, "  told     limits and what else remembers are of %s ago, when root last "+
-			"looked\n", max(0, e.now().Sub(s.Told)).Round(time.Second))
+			"looked\n", max(0, e.Now().Sub(s.Told)).Round(time.Second))
 	}
 	s.Judging.print(w, s.Dev)
 	if s.SharedWith != "" {
@@ -479,15 +481,15 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	}
 	if c := s.Connections; c != nil {
 		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
-			"their place\n", plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)
+			"their place\n", cli.Plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)
 	}
 	if c := s.Cookies; c != nil {
 		fmt.Fprintf(w, "  cookies  %s proven; room for %d; %d proofs, %d forged; %s\n",
-			plural(c.Proven, "client"), c.Room, c.Proofs, c.Forged, answering(c.Answering))
+			cli.Plural(c.Proven, "client"), c.Room, c.Proofs, c.Forged, answering(c.Answering))
 	}
 	if f := s.Fragments; f != nil {
 		fmt.Fprintf(w, "  frags    of %s expected; room for %d; %d came ahead, %d refused; %d "+
-			"lost their place\n", plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
+			"lost their place\n", cli.Plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
 			f.Evicted)
 	}
 	if d := s.Diverted; d != nil {
@@ -496,17 +498,19 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 			trap = "no trap is there: levee trap ssh --divert " + s.Dev
 		}
 		fmt.Fprintf(w, "  diverted %s noted; room for %d; %d given to a trap, %d refused, %d "+
-			"dropped; %s\n", plural(d.Noted, "connection"), d.Room, d.Given, d.Refused, d.Dropped,
+			"dropped; %s\n", cli.Plural(d.Noted, "connection"), d.Room, d.Given, d.Refused,
+			d.Dropped,
 			trap)
 	}
 	if sh := s.Shadow; sh != nil {
 		fmt.Fprintf(w, "  shadow   %s, since %s: %s judged otherwise, of %d; see levee status "+
-			"--diff\n", sh.Policy, sh.Since.Format(time.DateTime), plural(int(sh.Differ), "packet"),
+			"--diff\n", sh.Policy, sh.Since.Format(time.DateTime),
+			cli.Plural(int(sh.Differ), "packet"),
 			sh.Packets)
 	}
 	if s.Live != nil {
 		fmt.Fprintf(w, "  live     %s of the agent, for %s unless it renews them; levee agent "+
-			"incidents tells why\n", plural(len(s.Live.Rules), "rule"),
+			"incidents tells why\n", cli.Plural(len(s.Live.Rules), "rule"),
 			time.Duration(s.Live.LeaseSeconds*float64(time.Second)).Round(time.Second))
 	}
 	if s.TrialSeconds > 0 {
@@ -533,37 +537,36 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		fmt.Fprintf(w, "  changed  %s, since it was put in force\n", strings.Join(files, ", "))
 	}
 	fmt.Fprintln(w)
-	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
+	rules := cli.NewTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
 	if f.watch {
-		rules = newTable("PACKETS BYTES PACKETS/S BIT/S VERDICT RULE LABEL MATCH", ">", ">", ">",
-			">",
-			"<", "<", "<", "<")
+		rules = cli.NewTable("PACKETS BYTES PACKETS/S BIT/S VERDICT RULE LABEL MATCH", ">", ">",
+			">", ">", "<", "<", "<", "<")
 	}
 	for _, r := range s.Rules {
 		switch {
 		case r.Line == 0 && r.Packets == 0 && r.Reason != "default":
 		case f.watch:
-			rules.row(r.Packets, r.Bytes, shortRate(r.PacketsPerSecond), shortRate(r.BitsPerSecond),
+			rules.Row(r.Packets, r.Bytes, shortRate(r.PacketsPerSecond), shortRate(r.BitsPerSecond),
 				r.Verdict, r.Rule, r.Label, r.Text)
 		default:
-			rules.row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Text)
+			rules.Row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Text)
 		}
 	}
-	rules.print(w, "  ")
+	rules.Print(w, "  ")
 	printLimits(w, s.Limits)
 	if len(s.Sets) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	sets := newTable("SET ENTRIES MAX REFUSED LEASE", "<", ">", ">", ">", ">")
+	sets := cli.NewTable("SET ENTRIES MAX REFUSED LEASE", "<", ">", ">", ">", ">")
 	for _, set := range s.Sets {
 		lease := "until deleted"
 		if set.LeaseSeconds > 0 {
-			lease = formatLease(time.Duration(set.LeaseSeconds * float64(time.Second)))
+			lease = cli.FormatLease(time.Duration(set.LeaseSeconds * float64(time.Second)))
 		}
-		sets.row(set.Name, set.Entries, set.Max, set.Refused, lease)
+		sets.Row(set.Name, set.Entries, set.Max, set.Refused, lease)
 	}
-	sets.print(w, "  ")
+	sets.Print(w, "  ")
 }
 
 // printLimits prints how full the memories of limits are.
@@ -572,11 +575,11 @@ func printLimits(w io.Writer, limits []statusLimit) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := newTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
+	t := cli.NewTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
 		"<", "<", ">", ">", ">", ">", ">")
 	for _, l := range limits {
 		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
-		t.row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
+		t.Row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
 	}
-	t.print(w, "  ")
+	t.Print(w, "  ")
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"levee/internal/cli"
 )
 
 // watchStatus shows the status again and again, with rates, until a signal ends it.
@@ -15,17 +17,17 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	before := map[ruleKey]reading{}
-	for e.stdout.err == nil {
+	for e.Stdout.Err == nil {
 		rep, err := e.readStatus(f)
 		if err != nil {
 			return err
 		}
-		before = rep.rates(before, e.now())
+		before = rep.rates(before, e.Now())
 		if err := e.redrawStatus(rep, f); err != nil {
 			return err
 		}
@@ -40,12 +42,12 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 
 // every is the time between two readings.
 func (f *statusFlags) every(cmd *cobra.Command) (time.Duration, error) {
-	every, err := parseDuration(f.interval)
+	every, err := cli.ParseDuration(f.interval)
 	if err != nil {
-		return 0, usagef(cmd, "--interval: %v", err)
+		return 0, cli.Usagef(cmd, "--interval: %v", err)
 	}
 	if every < 100*time.Millisecond || every > time.Hour {
-		return 0, usagef(cmd, "--interval %s: from 100ms to 1h", f.interval)
+		return 0, cli.Usagef(cmd, "--interval %s: from 100ms to 1h", f.interval)
 	}
 	return every, nil
 }
@@ -62,15 +64,15 @@ func (e *env) redrawStatus(rep *statusReport, f *statusFlags) error {
 			return err
 		}
 	default:
-		if e.stdout.terminal {
+		if e.Stdout.Terminal {
 			b.WriteString("\x1b[H\x1b[J") // to the corner, and empty from there
 		}
 		e.printStatuses(&b, rep, f)
-		if !e.stdout.terminal {
+		if !e.Stdout.Terminal {
 			b.WriteByte('\n')
 		}
 	}
-	_, err := e.stdout.Write(b.Bytes())
+	_, err := e.Stdout.Write(b.Bytes())
 	return err
 }
 

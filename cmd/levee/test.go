@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -40,7 +41,7 @@ func newTest(e *env) *cobra.Command {
 		Short:   "Run a policy's own tests",
 		Long:    testLong,
 		Example: testExample,
-		Args:    wantSome("FILE"),
+		Args:    cli.WantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.test(cmd, args, &f)
 		},
@@ -50,7 +51,7 @@ func newTest(e *env) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.beside, "tests", nil,
 		"also run the tests of this file; may be repeated")
 	linkFlag(cmd, &f.link)
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
@@ -63,7 +64,7 @@ type testReport struct {
 }
 
 type testResult struct {
-	File    shown        `json:"file"`
+	File    cli.Shown    `json:"file"`
 	Line    int          `json:"line"`
 	Name    string       `json:"name"`
 	Passed  bool         `json:"passed"`
@@ -89,7 +90,7 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 		return err
 	}
 	rep := &testReport{Tests: []testResult{}}
-	err = e.eachFile(files, func(file string) error {
+	err = e.EachFile(files, func(file string) error {
 		suites, err := e.testSuites(file, choice.Link, f.beside)
 		if err != nil {
 			return err
@@ -103,14 +104,14 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 	})
 	rep.Engine = string(choice.Engine)
 	if f.json {
-		if jerr := e.printJSON(rep); jerr != nil {
+		if jerr := e.PrintJSON(rep); jerr != nil {
 			return jerr
 		}
 	} else {
-		fmt.Fprintf(e.stdout, "%d passed, %d failed (%s)\n", rep.Passed, rep.Failed, &choice)
+		fmt.Fprintf(e.Stdout, "%d passed, %d failed (%s)\n", rep.Passed, rep.Failed, &choice)
 	}
 	if err == nil && rep.Failed > 0 {
-		return errNo
+		return cli.ErrNo
 	}
 	return err
 }
@@ -123,29 +124,29 @@ type suite struct {
 
 // testSuites reads a policy with its own tests, and those of the files beside it.
 func (e *env) testSuites(file string, link packet.Link, beside []string) ([]suite, error) {
-	pr, err := e.parse(file)
+	pr, err := e.Parse(file)
 	if err != nil {
 		return nil, err
 	}
-	if pr.policy == nil {
-		e.printDiagnostics(pr.diags)
-		return nil, errNo
+	if pr.Policy == nil {
+		e.PrintDiagnostics(pr.Diags)
+		return nil, cli.ErrNo
 	}
 	if err := e.forLink(pr, link, withoutEthernet); err != nil {
 		return nil, err
 	}
 	var all []suite
 	for _, path := range beside {
-		p, err := e.testsBeside(pr, path)
+		p, err := e.TestsBeside(pr, path)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, suite{syntax.Quoted(filepath.Base(path)), p})
 	}
-	if len(pr.policy.Tests) > 0 {
-		all = append([]suite{{pr.policy.File, pr.policy}}, all...)
+	if len(pr.Policy.Tests) > 0 {
+		all = append([]suite{{pr.Policy.File, pr.Policy}}, all...)
 	} else if len(beside) == 0 {
-		e.sayf("%s has no tests", pr.policy.File)
+		e.Sayf("%s has no tests", pr.Policy.File)
 	}
 	return all, nil
 }
@@ -169,7 +170,7 @@ func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) 
 			rep.Failed++
 		}
 		rep.Tests = append(rep.Tests, *res)
-		if !f.json && (e.verbose || !res.Passed) {
+		if !f.json && (e.Verbose || !res.Passed) {
 			e.printTest(res)
 		}
 	}
@@ -178,7 +179,7 @@ func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) 
 
 func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
 	res := &testResult{
-		File: shown(s.file), Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
+		File: cli.Shown(s.file), Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
 		Packets: []testPacket{},
 	}
 	for i, p := range r.Packets {
@@ -196,13 +197,13 @@ func (e *env) printTest(res *testResult) {
 	if !res.Passed {
 		mark = "FAIL"
 	}
-	fmt.Fprintf(e.stdout, "%s %s:%d %q\n", mark, res.File, res.Line, res.Name)
+	fmt.Fprintf(e.Stdout, "%s %s:%d %q\n", mark, res.File, res.Line, res.Name)
 	for _, p := range res.Packets {
 		if p.Fault == "" {
 			continue
 		}
-		fmt.Fprintf(e.stdout, "     %s:%d %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
-		printTrace(e.stdout, p.trace, "       ")
-		fmt.Fprintln(e.stdout)
+		fmt.Fprintf(e.Stdout, "     %s:%d %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
+		printTrace(e.Stdout, p.trace, "       ")
+		fmt.Fprintln(e.Stdout)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 	"levee/internal/top"
 )
@@ -26,23 +27,23 @@ func newTop(e *env) *cobra.Command {
 		Short:   "Show rules by packets a second, on the whole terminal",
 		Long:    topLong,
 		Example: "  sudo levee top\n  sudo levee top --dev eth0 --interval 250ms",
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			every, err := f.every(cmd)
 			if err != nil {
 				return err
 			}
-			out, isFile := e.stdout.w.(*os.File)
-			if !e.stdout.terminal || !isFile {
-				return usagef(cmd, "standard output is no terminal; use levee status --watch")
+			out, isFile := e.Stdout.W.(*os.File)
+			if !e.Stdout.Terminal || !isFile {
+				return cli.Usagef(cmd, "standard output is no terminal; use levee status --watch")
 			}
-			ctx, stop := e.signals()
+			ctx, stop := e.Signals()
 			defer stop()
 			return top.Run(ctx, func() (top.Snapshot, error) { return e.snapshot(&f) }, every,
-				e.stdin, out)
+				e.Stdin, out)
 		},
 	}
-	devFlag(cmd, &f.dev, "only this interface")
+	cli.DevFlag(cmd, &f.dev, "only this interface")
 	cmd.Flags().BoolVar(&f.all, "all", false, "of all network namespaces")
 	cmd.Flags().StringVar(&f.interval, "interval", "1s", "between readings, 100ms to 1h")
 	return cmd
@@ -54,13 +55,13 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 	if err != nil {
 		return top.Snapshot{}, err
 	}
-	now := top.Snapshot{At: e.now()}
+	now := top.Snapshot{At: e.Now()}
 	for i := range rep.Interfaces {
 		s := &rep.Interfaces[i]
 		shown := top.Interface{
 			Name: s.Dev, Memory: memories(s),
 			Title: fmt.Sprintf("%s, %s, for %s", syntax.Base(string(s.Policy)), s.Hook,
-				max(0, e.now().Sub(s.Since)).Round(time.Second)),
+				max(0, e.Now().Sub(s.Since)).Round(time.Second)),
 		}
 		for _, r := range s.Rules {
 			shown.Rules = append(shown.Rules, top.Rule{ID: r.id, Verdict: r.Verdict,
@@ -81,16 +82,16 @@ func memories(s *statusInterface) (out []top.Memory) {
 		add("flows", c.Live, "%d known of %d, %d of TCP open", c.Live, c.Room, c.Open)
 	}
 	if c := s.Cookies; c != nil {
-		add("cookies", c.Proven, "%s proven, %s", plural(c.Proven, "client"),
+		add("cookies", c.Proven, "%s proven, %s", cli.Plural(c.Proven, "client"),
 			answering(c.Answering))
 	}
 	if f := s.Fragments; f != nil {
 		add("fragments", f.Datagrams, "of %s expected, %d refused",
-			plural(f.Datagrams, "datagram"), f.Refused)
+			cli.Plural(f.Datagrams, "datagram"), f.Refused)
 	}
 	if d := s.Diverted; d != nil {
 		add("diverted", d.Noted, "%s noted, %d given to a trap, %d refused",
-			plural(d.Noted, "connection"), d.Given, d.Refused)
+			cli.Plural(d.Noted, "connection"), d.Given, d.Refused)
 	}
 	for _, l := range s.Limits {
 		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)

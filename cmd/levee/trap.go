@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/trap"
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 )
 
@@ -65,7 +66,7 @@ func loopback() []string {
 }
 
 func newTrap(e *env) *cobra.Command {
-	return noun("trap COMMAND", "Servers that let nobody in and record who tries",
+	return cli.Noun("trap COMMAND", "Servers that let nobody in and record who tries",
 		"Servers that let nobody in and record who tries.", "  levee trap ssh", newTrapSSH(e))
 }
 
@@ -77,26 +78,26 @@ func newTrapSSH(e *env) *cobra.Command {
 		Short:   "Be an SSH server that lets nobody in, and record who tries",
 		Long:    trapSSHLong,
 		Example: trapSSHExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case f.connections < 1 || f.sources < 1:
-				return usagef(cmd, "--connections and --per-source need a number above 0")
+				return cli.Usagef(cmd, "--connections and --per-source need a number above 0")
 			case f.logSize < 1:
-				return usagef(cmd, "--log-size needs a number of MB above 0")
+				return cli.Usagef(cmd, "--log-size needs a number of MB above 0")
 			case f.log == "" && cmd.Flags().Changed("log-size"):
-				return usagef(cmd, "--log-size is for --log")
+				return cli.Usagef(cmd, "--log-size is for --log")
 			}
 			for _, address := range f.listen {
 				if _, _, err := net.SplitHostPort(address); err != nil {
-					return usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as "+
+					return cli.Usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as "+
 						"192.0.2.1:2222 or [2001:db8::1]:2222", address)
 				}
 			}
 			if err := trap.CheckVersion(f.version); err != nil {
-				return usagef(cmd, "--version: %v", err)
+				return cli.Usagef(cmd, "--version: %v", err)
 			}
-			if err := durationFlag(cmd, "timeout", lasts, &f.timeout); err != nil {
+			if err := cli.DurationFlag(cmd, "timeout", lasts, &f.timeout); err != nil {
 				return err
 			}
 			if len(f.divert) > 0 && !cmd.Flags().Changed("listen") {
@@ -126,13 +127,13 @@ func newTrapSSH(e *env) *cobra.Command {
 func (e *env) trapSSH(f trapFlags) error {
 	keys, err := trap.HostKeys(f.hostKey)
 	if err != nil {
-		return refusedf("%w", err)
+		return cli.Refusedf("%w", err)
 	}
-	var out io.Writer = e.stdout
+	var out io.Writer = e.Stdout
 	if f.log != "" {
 		file, err := trap.OpenFile(f.log, int64(f.logSize)<<20)
 		if err != nil {
-			return refusedf("%w", err)
+			return cli.Refusedf("%w", err)
 		}
 		defer file.Close()
 		out = file
@@ -144,7 +145,7 @@ func (e *env) trapSSH(f trapFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -167,8 +168,8 @@ func (e *env) trapSSH(f trapFlags) error {
 	diverted()
 	log.Close()
 	c := t.Counts()
-	e.sayf("%s, %d refused as there were too many of their source, %d ended to make room",
-		plural64(c.Accepted, "connection"), c.Refused, c.Ended)
+	e.Sayf("%s, %d refused as there were too many of their source, %d ended to make room",
+		cli.Plural64(c.Accepted, "connection"), c.Refused, c.Ended)
 	return err
 }
 
@@ -181,10 +182,10 @@ func (e *env) trapListeners(ctx context.Context, addresses []string) ([]net.List
 		l, err := lc.Listen(ctx, "tcp", address)
 		if err != nil {
 			closeAll(listeners)
-			return nil, refusedf("%w", err)
+			return nil, cli.Refusedf("%w", err)
 		}
 		listeners = append(listeners, l)
-		e.sayf("at %s, until Ctrl-C", l.Addr())
+		e.Sayf("at %s, until Ctrl-C", l.Addr())
 	}
 	return listeners, nil
 }
@@ -203,7 +204,7 @@ const lookAgain = time.Second
 func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Listener) (
 	wait func(), err error) {
 	if len(devs) > 0 {
-		if err := e.privileged(); err != nil {
+		if err := e.Privileged(); err != nil {
 			return nil, err
 		}
 	}
@@ -211,11 +212,11 @@ func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Lis
 	for i, dev := range devs {
 		t, err := dataplane.NewTrap(dev, listeners)
 		if err != nil {
-			return nil, refusedf("%w", err)
+			return nil, cli.Refusedf("%w", err)
 		}
 		all[i] = &diversion{env: e, dev: dev, trap: t}
 		if _, err := t.Join(ctx); err != nil {
-			return nil, refusedf("%w", err)
+			return nil, cli.Refusedf("%w", err)
 		}
 		all[i].look(ctx)
 	}
@@ -262,6 +263,6 @@ func (d *diversion) look(ctx context.Context) {
 	}
 	if say != d.said {
 		d.said = say
-		d.env.sayf("%s", say)
+		d.env.Sayf("%s", say)
 	}
 }

@@ -15,33 +15,33 @@ func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial 
 	for _, r := range reps[1:] {
 		devs += ", " + r.Dev
 	}
-	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
-	end := e.now().Add(rep.Trial)
-	progress := e.progress()
-	defer progress.clear()
+	e.Sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
+	end := e.Now().Add(rep.Trial)
+	progress := e.Progress()
+	defer progress.Clear()
 	past := false
 	for {
-		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
+		progress.Printf("%s left to confirm", max(0, end.Sub(e.Now())).Round(time.Second))
 		if was := past; rep.Judging.Why() != "" && !was {
 			past = true
-			e.sayf("packets come past the policy on trial: `levee status --dev %s` tells", rep.Dev)
+			e.Sayf("packets come past the policy on trial: `levee status --dev %s` tells", rep.Dev)
 		}
 		look, cancel := context.WithTimeout(ctx, confirmLook)
 		how, err := dataplane.WaitTrial(look, rep, confirmLook/4)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			progress.clear()
+			progress.Clear()
 			return e.rollBack(reps, devs)
 		case errors.Is(err, context.DeadlineExceeded):
 			continue
 		case err != nil:
 			return err
 		}
-		progress.clear()
+		progress.Clear()
 		switch how {
 		case dataplane.Confirmed:
-			e.sayf("confirmed, the policy stays on %s", devs)
+			e.Sayf("confirmed, the policy stays on %s", devs)
 			return nil
 		case dataplane.Replaced:
 			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", devs)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -79,7 +80,7 @@ func newUp(e *env) *cobra.Command {
 		Short:   "Put a policy into force on an interface, or replace the one there",
 		Long:    upLong,
 		Example: upExample,
-		Args:    wantArgs("FILE"),
+		Args:    cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.up(cmd, args[0], &f)
 		},
@@ -98,29 +99,31 @@ func newUp(e *env) *cobra.Command {
 		"also if the policy drops an SSH session of this machine")
 	cmd.Flags().BoolVar(&f.shadow, "shadow", false,
 		"judge packets beside the policy in force, without any effect, and count what differs")
-	jsonFlag(cmd, &f.json)
+	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
 
 func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	mode, err := dataplane.ParseMode(f.mode)
 	if err != nil {
-		return usagef(cmd, "--mode: %v", err)
+		return cli.Usagef(cmd, "--mode: %v", err)
 	}
 	trial, err := trialTime(cmd, f.confirm)
 	if err != nil {
 		return err
 	}
 	if f.shadow && (f.keep || f.force || f.orLast || trial > 0 || mode != dataplane.Auto) {
-		return usagef(cmd, "--shadow takes no --keep, --or-last, --confirm, --mode or --force: it "+
-			"runs where the policy in force does, and drops nothing")
+		return cli.Usagef(cmd,
+			"--shadow takes no --keep, --or-last, --confirm, --mode or --force: it "+
+				"runs where the policy in force does, and drops nothing")
 	}
 	if f.orLast && trial > 0 {
-		return usagef(cmd, "--or-last and --confirm exclude each other: what comes back after a "+
-			"trial is the policy before it")
+		return cli.Usagef(cmd,
+			"--or-last and --confirm exclude each other: what comes back after a "+
+				"trial is the policy before it")
 	}
 	if f.keep && trial > 0 {
-		return usagef(cmd, "--keep and --confirm exclude each other: confirm first, then keep")
+		return cli.Usagef(cmd, "--keep and --confirm exclude each other: confirm first, then keep")
 	}
 	b := &bringing{file: file, flags: f, opts: dataplane.UpOptions{Mode: mode, Confirm: trial}}
 	if err := e.read(b); err != nil {
@@ -131,9 +134,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		names = b.policy().Interfaces
 	}
 	if len(names) == 0 {
-		return usagef(cmd, "no interface: use --dev, or `interface NAME` in the policy")
+		return cli.Usagef(cmd, "no interface: use --dev, or `interface NAME` in the policy")
 	}
-	if err := e.privileged(); err != nil {
+	if err := e.Privileged(); err != nil {
 		return err
 	}
 	for i, name := range names {
@@ -163,7 +166,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 
 // interrupts says what an interface does, before it does it, and what is to be known of that.
 func (e *env) interrupts(then string) func(what string) {
-	return func(what string) { e.sayf("%s%s", what, then) }
+	return func(what string) { e.Sayf("%s%s", what, then) }
 }
 
 // bringing is a policy on its way to be in force.
@@ -171,7 +174,7 @@ type bringing struct {
 	file   string
 	flags  *upFlags
 	opts   dataplane.UpOptions
-	parsed *parsed // nil: the file cannot be read
+	parsed *cli.Parsed // nil: the file cannot be read
 	// why it cannot be in force, and something else is to be (--or-last)
 	unusable error
 }
@@ -181,7 +184,7 @@ func (b *bringing) policy() *policy.Policy {
 	if b.parsed == nil {
 		return nil
 	}
-	return b.parsed.policy
+	return b.parsed.Policy
 }
 
 // name is the policy as messages call it.
@@ -204,15 +207,15 @@ func (b *bringing) compiler() dataplane.CompileFunc {
 // is to be in force then.
 func (e *env) read(b *bringing) error {
 	var files policy.Recording
-	b.opts.PolicyPath = absolute(&source{path: b.file})
-	pr, err := e.parseThrough(b.file, &files)
+	b.opts.PolicyPath = absolute(&cli.Source{Path: b.file})
+	pr, err := e.ParseThrough(b.file, &files)
 	if err != nil {
 		b.unusable = err
 	} else {
-		e.printDiagnostics(pr.diags)
-		b.parsed, b.opts.Source, b.opts.Files = pr, pr.src.text, files.Files()
-		if pr.policy == nil {
-			err, b.unusable = errNo, pr.diags.Err()
+		e.PrintDiagnostics(pr.Diags)
+		b.parsed, b.opts.Source, b.opts.Files = pr, pr.Src.Text, files.Files()
+		if pr.Policy == nil {
+			err, b.unusable = cli.ErrNo, pr.Diags.Err()
 		}
 	}
 	if b.flags.orLast {
@@ -229,7 +232,7 @@ func (e *env) prepare(b *bringing, devs []string) error {
 		if err != nil && !b.flags.orLast {
 			return err
 		}
-		if b.unusable = err; errors.Is(err, errNo) { // which has been printed
+		if b.unusable = err; errors.Is(err, cli.ErrNo) { // which has been printed
 			b.unusable = errors.New("it asks packets of the interface for what they lack")
 		}
 	}
@@ -242,14 +245,14 @@ func (e *env) prepare(b *bringing, devs []string) error {
 // readAnew reads the policy of a keeper again, for an interface that has come.
 func (e *env) readAnew(b *bringing, dev string) (dataplane.UpOptions, dataplane.CompileFunc,
 	error) {
-	if b.file == stdinName {
+	if b.file == cli.StdinName {
 		return b.opts, nil, errors.New("standard input has been read already")
 	}
 	again := *b
 	again.unusable = nil
 	err := e.read(&again)
-	if errors.Is(err, errNo) {
-		err = fmt.Errorf("%s has errors", again.parsed.src.title())
+	if errors.Is(err, cli.ErrNo) {
+		err = fmt.Errorf("%s has errors", again.parsed.Src.Title())
 	}
 	if err != nil {
 		return b.opts, nil, err
@@ -259,17 +262,17 @@ func (e *env) readAnew(b *bringing, dev string) (dataplane.UpOptions, dataplane.
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
-func absolute(s *source) string {
-	if s.path != stdinName {
-		if abs, err := filepath.Abs(s.path); err == nil {
+func absolute(s *cli.Source) string {
+	if s.Path != cli.StdinName {
+		if abs, err := filepath.Abs(s.Path); err == nil {
 			return syntax.Quoted(abs)
 		}
 	}
-	return s.title()
+	return s.Title()
 }
 
 func (e *env) bringUp(b *bringing, devs []string) error {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	reps, err := dataplane.UpAll(ctx, devs, b.opts, b.compiler())
 	if len(reps) == 0 {
@@ -280,7 +283,7 @@ func (e *env) bringUp(b *bringing, devs []string) error {
 	}
 	e.notes(reps[0].Notes)
 	if err != nil {
-		e.sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it",
+		e.Sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it",
 			err)
 	}
 	if b.flags.json {
@@ -296,10 +299,10 @@ func (e *env) bringUp(b *bringing, devs []string) error {
 	if rep := reps[0]; rep.Fallback != nil {
 		why := b.standIn(rep, devs)
 		if b.flags.orLast {
-			e.sayf("%v", why)
+			e.Sayf("%v", why)
 			return nil
 		}
-		return refusedf("%w", why)
+		return cli.Refusedf("%w", why)
 	}
 	if reps[0].Trial == 0 {
 		return nil
@@ -319,15 +322,15 @@ func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 			ends := strings.Join(append(mend, fmt.Sprintf("or `levee down --dev %s`, and "+
 				"`levee up` "+
 				"without --mode takes tc", rep.Dev)), "; ")
-			e.sayf("%s vlan, inner-vlan and untagged do not see them either: %s", takes, ends)
+			e.Sayf("%s vlan, inner-vlan and untagged do not see them either: %s", takes, ends)
 		}
 		if p.Has(action.Cookie) {
-			e.sayf("%s a cookie answers a tagged SYN without its tag, and who sent it never "+
+			e.Sayf("%s a cookie answers a tagged SYN without its tag, and who sent it never "+
 				"connects: %s", takes, strings.Join(mend, "; "))
 		}
 	}
 	if rep.Unheard != nil {
-		e.sayf("%v; if that has none, clients that are answered never connect: `levee "+
+		e.Sayf("%v; if that has none, clients that are answered never connect: `levee "+
 			"down --dev %s`, and the next `levee up` takes tc", rep.Unheard, rep.Dev)
 	}
 }
@@ -335,29 +338,29 @@ func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 // printUpJSON prints the object of one interface, or a list of those of several.
 func (e *env) printUpJSON(name string, reps []*dataplane.Report) error {
 	if len(reps) == 1 {
-		return e.printJSON(newUpReport(name, reps[0]))
+		return e.PrintJSON(newUpReport(name, reps[0]))
 	}
 	all := make([]upReport, len(reps))
 	for i, rep := range reps {
 		all[i] = newUpReport(name, rep)
 	}
-	return e.printJSON(map[string]any{"interfaces": all})
+	return e.PrintJSON(map[string]any{"interfaces": all})
 }
 
 // upReport is the object of `levee up --json`. It is printed when the policy is in force, before a
 // trial's end is waited for; the exit status tells how that ended.
 type upReport struct {
-	Dev     string `json:"dev"`
-	Ifindex int    `json:"ifindex"`
-	Policy  shown  `json:"policy"`
-	Hook    string `json:"hook"`
-	Reason  string `json:"reason"` // why this hook
+	Dev     string    `json:"dev"`
+	Ifindex int       `json:"ifindex"`
+	Policy  cli.Shown `json:"policy"`
+	Hook    string    `json:"hook"`
+	Reason  string    `json:"reason"` // why this hook
 	// 1 for the first since the interface was attached
-	Generation   int     `json:"generation"`
-	Replaced     shown   `json:"replaced,omitempty"` // the policy before
-	Program      uint32  `json:"program"`            // id
-	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
-	Judging      string  `json:"judging"`            // as status has it: seen, not yet
+	Generation   int       `json:"generation"`
+	Replaced     cli.Shown `json:"replaced,omitempty"` // the policy before
+	Program      uint32    `json:"program"`            // id
+	TrialSeconds float64   `json:"trial_seconds"`      // 0: in force at once
+	Judging      string    `json:"judging"`            // as status has it: seen, not yet
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why the policy is in force in place of the one that was given: it was so before
@@ -366,13 +369,14 @@ type upReport struct {
 
 func newUpReport(name string, r *dataplane.Report) upReport {
 	u := upReport{
-		Dev: r.Dev, Ifindex: r.Ifindex, Policy: shown(name), Hook: string(r.Mode), Reason: r.Reason,
-		Generation: r.Generation, Replaced: shown(r.Replaced), Program: r.Program,
+		Dev: r.Dev, Ifindex: r.Ifindex, Policy: cli.Shown(name), Hook: string(r.Mode),
+		Reason:     r.Reason,
+		Generation: r.Generation, Replaced: cli.Shown(r.Replaced), Program: r.Program,
 		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State),
 	}
 	switch {
 	case r.Past != nil:
-		u.Policy, u.Instead = shown(r.Past.Name()), r.Fallback.Error()
+		u.Policy, u.Instead = cli.Shown(r.Past.Name()), r.Fallback.Error()
 	case r.Fallback != nil:
 		u.OnError = r.Fallback.Error()
 	}
@@ -385,18 +389,18 @@ func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 	if rep.Trial > 0 {
 		state = "on trial for " + trial
 	}
-	fmt.Fprintf(e.stdout, "%s is %s on %s\n", name, state, rep.Dev)
-	fmt.Fprintf(e.stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
+	fmt.Fprintf(e.Stdout, "%s is %s on %s\n", name, state, rep.Dev)
+	fmt.Fprintf(e.Stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
 	if rep.Replaced != "" {
-		fmt.Fprintf(e.stdout, "  replaced  %s, in one step\n", rep.Replaced)
+		fmt.Fprintf(e.Stdout, "  replaced  %s, in one step\n", rep.Replaced)
 	}
 	switch {
 	case rep.Judging.Why() != "":
-		e.sayf("packets come past the policy on %s: `levee status --dev %[1]s` tells", rep.Dev)
+		e.Sayf("packets come past the policy on %s: `levee status --dev %[1]s` tells", rep.Dev)
 	case rep.Judging.State == dataplane.NotYet:
-		fmt.Fprintf(e.stdout, "  judging   not yet seen: no packet has come\n")
+		fmt.Fprintf(e.Stdout, "  judging   not yet seen: no packet has come\n")
 	default:
-		fmt.Fprintf(e.stdout, "  judging   seen\n")
+		fmt.Fprintf(e.Stdout, "  judging   seen\n")
 	}
-	fmt.Fprintf(e.stdout, "  counters  levee status --dev %s\n", rep.Dev)
+	fmt.Fprintf(e.Stdout, "  counters  levee status --dev %s\n", rep.Dev)
 }

@@ -5,63 +5,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"levee/internal/cli"
 )
 
 // TestWrongValuesAreWrongUsage gives flags values that they do not take: the exit status is 2,
 // before anything is measured, with or without privileges, and the text is for people.
 func TestWrongValuesAreWrongUsage(t *testing.T) {
-	benches := "ladder sets rules mix latency profile route hash service gen"
-	numbers := []string{"x", "-1", "1.5", "99999999999999999999", ""}
-	for _, c := range []struct {
-		benches, flag string
-		values        []string
-	}{
-		{benches, "seed", numbers},
-		{benches, "json", []string{"3"}},
-		{benches, "against", []string{"mine.json"}},
-		{"ladder sets rules mix latency profile route hash gen", "quick", []string{"maybe"}},
-		{"ladder sets rules mix latency profile route hash gen", "rounds",
-			append(numbers, "0", "1000000")},
-		{"ladder sets rules mix latency profile route hash", "rounds", []string{"1", "5"}},
-		{"ladder sets rules mix latency profile gen", "window",
-			[]string{"0", "x", "1", "-1s", "1ns", "100h", ""}},
-		{"sets rules route", "sizes", append(numbers, "0", "1,2x", "99999999")},
-		{"sets rules route hash gen", "only", []string{"nosuch"}},
-		{"ladder mix latency profile", "rung", []string{"nosuch"}},
-		{"ladder sets route", "family", []string{"5"}},
-		{"ladder", "traffic", []string{"nosuch"}},
-		{"sets", "entries", []string{"nosuch"}},
-		{"rules", "shape", []string{"nosuch"}},
-		{"route", "table", []string{"nosuch"}},
-		{"hash", "bytes", append(numbers, "0", "5")},
-		{"mix", "share", []string{"x", "3", "101", "-5", "NaN", "inf"}},
-		{"mix", "rate", []string{"x", "0", "5", "1e30", "NaN"}},
-		{"latency", "load", []string{"x", "-5", "5", "900M", "NaN"}},
-		{"latency", "probes", []string{"x", "0", "1e9", "NaN"}},
-		{"profile", "frequency", append(numbers, "0", "49", "1000000")},
-		{"service", "flood", []string{"nosuch"}},
-		{"service", "defence", []string{"nosuch"}},
-		{"service", "before", []string{"x", "0", "1h"}},
-		{"service", "rate", []string{"x", "0", "5", "1e30"}},
-		{"service", "requests", []string{"x", "0", "1e9", "NaN"}},
-		{"gen", "rates", []string{"x", "0", "1", "1e30"}},
-	} {
-		for name := range strings.FieldsSeq(c.benches) {
-			for _, v := range c.values {
-				wantUsage(t, "bench", name, "--"+c.flag+"="+v)
-			}
-		}
-	}
 	for _, args := range []string{
-		"bench rules --skip-lab --only-lab", "bench route --data x --table 48s",
-		"bench ladder extra", "bench compare - -",
-		"calc 10G 64 --ghz x", "calc 10G 64 --ghz inf", "calc 10G 64 --cores 0", "calc NaN 64",
 		"cost f --repeat x", "cost f --repeat 0", "cost f --rules 0", "explain f --pcap p --n x",
-		"gen --dev d --to 192.0.2.1 --ttl 300", "gen --dev d --to 192.0.2.1 --len x",
-		"gen --dev d --to 192.0.2.1 --vlan 5000",
-		"gen --dev d --to 192.0.2.1 --cpu x", "gen --dev d --to 192.0.2.1 --count -1",
-		"gen --dev d --to 192.0.2.1 --port 70000",
-		"gen --dev d --to nowhere", "gen --dev d --to 192.0.2.1 --from x",
 	} {
 		wantUsage(t, strings.Fields(args)...)
 	}
@@ -75,13 +27,13 @@ func wantUsage(t *testing.T, args ...string) {
 	t.Helper()
 	e, out, errs, _ := testEnv(false, args...)
 	// What is taken for right ends before it has begun.
-	e.signals = func() (context.Context, context.CancelFunc) {
+	e.Signals = func() (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		return ctx, cancel
 	}
-	if got := run(e); got != exitUsage || out.Len() > 0 {
-		t.Errorf("%q: exit status %d, want %d: %s%s", args, got, exitUsage, out, errs)
+	if got := run(e); got != cli.ExitUsage || out.Len() > 0 {
+		t.Errorf("%q: exit status %d, want %d: %s%s", args, got, cli.ExitUsage, out, errs)
 	}
 	if bad := notForPeople.FindString(errs.String()); bad != "" ||
 		!strings.Contains(errs.String(), "--help`)") {

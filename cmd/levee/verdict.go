@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
@@ -13,17 +14,17 @@ import (
 
 // verdict is one judged packet: the object of `levee eval --json`.
 type verdict struct {
-	N       int    `json:"n"` // from 1
-	Verdict string `json:"verdict"`
-	Rule    shown  `json:"rule"`
-	Label   string `json:"label"`
-	Reason  string `json:"reason"`
-	Engine  string `json:"engine"`
+	N       int       `json:"n"` // from 1
+	Verdict string    `json:"verdict"`
+	Rule    cli.Shown `json:"rule"`
+	Label   string    `json:"label"`
+	Reason  string    `json:"reason"`
+	Engine  string    `json:"engine"`
 }
 
 // newVerdict puts the decision of a slot into words.
 func newVerdict(p *policy.Policy, s policy.Slot, a action.Action, n int, by judge.Engine) verdict {
-	return verdict{N: n, Verdict: a.String(), Rule: shown(p.Where(s)), Label: p.LabelOf(s),
+	return verdict{N: n, Verdict: a.String(), Rule: cli.Shown(p.Where(s)), Label: p.LabelOf(s),
 		Reason: s.Reason.String(), Engine: string(by)}
 }
 
@@ -62,12 +63,12 @@ type storyLayer struct {
 }
 
 type storyRule struct {
-	Rule    shown  `json:"rule"`
-	Text    string `json:"text"`
-	Matched bool   `json:"matched"`
-	Term    string `json:"term,omitempty"`   // the first term that does not hold
-	Got     string `json:"got,omitempty"`    // what the packet has in its place
-	Effect  string `json:"effect,omitempty"` // what a rule does that matches and lets it on
+	Rule    cli.Shown `json:"rule"`
+	Text    string    `json:"text"`
+	Matched bool      `json:"matched"`
+	Term    string    `json:"term,omitempty"`   // the first term that does not hold
+	Got     string    `json:"got,omitempty"`    // what the packet has in its place
+	Effect  string    `json:"effect,omitempty"` // what a rule does that matches and lets it on
 }
 
 func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
@@ -85,7 +86,7 @@ func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
 		s.Layers = append(s.Layers, storyLayer{l.Name, l.Offset, l.Length, fields})
 	}
 	for _, t := range tr.Tried {
-		s.Tried = append(s.Tried, storyRule{shown(t.Where), t.Text, t.Matched, t.Term, t.Got,
+		s.Tried = append(s.Tried, storyRule{cli.Shown(t.Where), t.Text, t.Matched, t.Term, t.Got,
 			t.Effect})
 	}
 	return s
@@ -94,18 +95,18 @@ func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
 // printTrace tells the story of one packet, each line behind indent: headers, rules that were
 // looked at, the decision.
 func printTrace(w io.Writer, tr *oracle.Trace, indent string) {
-	headers := newTable("", "<", "<", "<")
+	headers := cli.NewTable("", "<", "<", "<")
 	for _, l := range tr.Layers {
 		var fields []string
 		for _, f := range l.Fields {
 			fields = append(fields, f.Name+" "+f.Value)
 		}
-		headers.row(l.Name, fmt.Sprintf("at %d, %s", l.Offset, plural(l.Length, "byte")),
+		headers.Row(l.Name, fmt.Sprintf("at %d, %s", l.Offset, cli.Plural(l.Length, "byte")),
 			strings.Join(fields, ", "))
 	}
-	headers.print(w, indent)
+	headers.Print(w, indent)
 	fmt.Fprintln(w)
-	rules := newTable("", "<", "<", "<")
+	rules := cli.NewTable("", "<", "<", "<")
 	for _, t := range tr.Tried {
 		outcome := "matches"
 		if t.Effect != "" {
@@ -117,10 +118,10 @@ func printTrace(w io.Writer, tr *oracle.Trace, indent string) {
 				outcome += fmt.Sprintf(", the rule asks for `%s`", t.Term)
 			}
 		}
-		rules.row(t.Where, t.Text, outcome)
+		rules.Row(t.Where, t.Text, outcome)
 	}
 	if len(tr.Tried) > 0 {
-		rules.print(w, indent)
+		rules.Print(w, indent)
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "%s%s\n", indent, tr.Why)

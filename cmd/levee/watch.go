@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
@@ -55,7 +56,7 @@ func newWatch(e *env) *cobra.Command {
 		Short:   "Show packets that are dropped or passed, or that log rules tell of",
 		Long:    watchLong,
 		Example: watchExample,
-		Args:    wantArgs(),
+		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			decisions := o.Verdict != "" || o.Rule != "" || len(o.Reasons) > 0
 			if err := checkWatch(&o, decisions, cmd.Flags().Changed("rate")); err != nil {
@@ -71,14 +72,14 @@ func newWatch(e *env) *cobra.Command {
 			return e.watch(o.Dev, asJSON)
 		},
 	}
-	devFlag(cmd, &o.Dev, "watch this interface")
+	cli.DevFlag(cmd, &o.Dev, "watch this interface")
 	fl := cmd.Flags()
 	fl.StringVar(&o.Verdict, "verdict", "", "packets with this verdict: pass or drop")
 	fl.StringSliceVar(&o.Reasons, "reason", nil, "packets that were decided for this reason: "+
 		words(watchReasons))
 	fl.StringVar(&o.Rule, "rule", "", "packets that this rule decided: its label or line")
 	fl.IntVar(&o.Rate, "rate", 1000, "at most n decisions a second and CPU")
-	jsonFlag(cmd, &asJSON)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -117,7 +118,7 @@ func checkWatch(o *dataplane.Deciding, decisions, rated bool) error {
 type watched struct {
 	Time  time.Time `json:"time"`
 	Dev   string    `json:"dev"`
-	Rule  shown     `json:"rule"` // empty if it is gone
+	Rule  cli.Shown `json:"rule"` // empty if it is gone
 	Label string    `json:"label"`
 	// of decisions
 	Verdict string       `json:"verdict,omitempty"`
@@ -147,7 +148,7 @@ type watchPrinter struct {
 }
 
 func (e *env) newWatchPrinter(dev string, asJSON bool) *watchPrinter {
-	p := &watchPrinter{e: e, dev: dev, asJSON: asJSON, enc: json.NewEncoder(e.stdout)}
+	p := &watchPrinter{e: e, dev: dev, asJSON: asJSON, enc: json.NewEncoder(e.Stdout)}
 	p.enc.SetEscapeHTML(false)
 	return p
 }
@@ -155,11 +156,11 @@ func (e *env) newWatchPrinter(dev string, asJSON bool) *watchPrinter {
 // show prints one, and says whether there is still somebody who reads.
 func (p *watchPrinter) show(w *watched, line string) bool {
 	if !p.asJSON {
-		fmt.Fprintln(p.e.stdout, line)
-	} else if err := p.enc.Encode(w); err != nil && p.e.stdout.err == nil {
-		p.e.sayf("make JSON: %v", err)
+		fmt.Fprintln(p.e.Stdout, line)
+	} else if err := p.enc.Encode(w); err != nil && p.e.Stdout.Err == nil {
+		p.e.Sayf("make JSON: %v", err)
 	}
-	return p.e.stdout.err == nil
+	return p.e.Stdout.Err == nil
 }
 
 // watchTime is when something was told of, in lines.
@@ -170,7 +171,7 @@ func (p *watchPrinter) packet(w *watched, rule dataplane.SlotCounter, frame []by
 	link packet.Link) bool {
 	var d packet.Packet
 	link.Decode(frame, &d)
-	w.Dev, w.Rule, w.Label = p.dev, shown(rule.Rule), rule.Label
+	w.Dev, w.Rule, w.Label = p.dev, cli.Shown(rule.Rule), rule.Label
 	w.Packet, w.Text = hex.EncodeToString(frame), oracle.Headers(frame, link)
 	if d.IsIP() && d.Src.IsValid() {
 		w.From, w.To = d.Src.String(), d.Dst.String()
@@ -185,8 +186,8 @@ func (p *watchPrinter) packet(w *watched, rule dataplane.SlotCounter, frame []by
 
 // lost prints losses; bound says in words what they are above.
 func (p *watchPrinter) lost(l dataplane.Losses, bound string) {
-	at := p.e.now()
-	w := &watched{Time: at, Dev: p.dev, Rule: shown(l.Rule.Rule), Label: l.Rule.Label,
+	at := p.e.Now()
+	w := &watched{Time: at, Dev: p.dev, Rule: cli.Shown(l.Rule.Rule), Label: l.Rule.Label,
 		Lost: &watchedLost{l.Bound, l.Ring, l.Reader}}
 	p.show(w, fmt.Sprintf("%s %s %s lost: %s", at.Format(watchTime), p.dev, nameOfRule(l.Rule),
 		lossesInWords(l, bound)))
@@ -203,7 +204,7 @@ func lossesInWords(l dataplane.Losses, bound string) string {
 		{l.Reader, "as this command ended"},
 	} {
 		if part.n > 0 {
-			parts = append(parts, plural64(part.n, "packet")+" "+part.what)
+			parts = append(parts, cli.Plural64(part.n, "packet")+" "+part.what)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -211,7 +212,7 @@ func lossesInWords(l dataplane.Losses, bound string) string {
 
 // watch shows what logs tell of.
 func (e *env) watch(dev string, asJSON bool) error {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	p := e.newWatchPrinter(dev, asJSON)
 	return dataplane.Watch(ctx, dev, func(ev dataplane.Event) {
@@ -226,7 +227,7 @@ func (e *env) watch(dev string, asJSON bool) error {
 
 // watchDecisions shows what the policy decides.
 func (e *env) watchDecisions(o dataplane.Deciding, asJSON bool) error {
-	ctx, stop := e.signals()
+	ctx, stop := e.Signals()
 	defer stop()
 	p := e.newWatchPrinter(o.Dev, asJSON)
 	bound := fmt.Sprintf("the rate of %d a second and CPU", o.Rate)
@@ -235,10 +236,10 @@ func (e *env) watchDecisions(o dataplane.Deciding, asJSON bool) error {
 			Reason: c.Rule.Reason}, c.Rule, c.Packet, c.Link)
 	}, func(l dataplane.Losses) { p.lost(l, bound) })
 	if total.Bound+total.Ring+total.Reader > 0 {
-		e.sayf("%d shown; lost: %s", total.Shown, lossesInWords(total.Losses, bound))
+		e.Sayf("%d shown; lost: %s", total.Shown, lossesInWords(total.Losses, bound))
 	}
 	if total.Lapsed {
-		e.sayf("the watch stood still for more than three seconds: of packets in that time it " +
+		e.Sayf("the watch stood still for more than three seconds: of packets in that time it " +
 			"knows nothing")
 	}
 	return err
@@ -250,7 +251,7 @@ func nameOfRule(c dataplane.SlotCounter) string {
 	case c.Rule == "":
 		return "-"
 	case c.Label != "":
-		return fmt.Sprintf("%s %q", shown(c.Rule), c.Label)
+		return fmt.Sprintf("%s %q", cli.Shown(c.Rule), c.Label)
 	}
-	return string(shown(c.Rule))
+	return string(cli.Shown(c.Rule))
 }

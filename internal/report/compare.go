@@ -14,6 +14,7 @@ import (
 	"golang.org/x/perf/benchmath"
 
 	"levee/internal/host"
+	"levee/internal/quantity"
 )
 
 // Options of Compare. The zero value is what `levee bench compare` does.
@@ -495,7 +496,7 @@ func (c *Comparison) Text() string {
 }
 
 func (f *Figure) text(unit string) string {
-	return strings.TrimSpace(f.Bound + " " + Print(f.Median, printable(unit)))
+	return strings.TrimSpace(f.Bound + " " + quantity.Print(f.Median, printable(unit)))
 }
 
 func (d *Difference) evidence() string {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"levee/internal/quantity"
+
 	xfont "golang.org/x/image/font"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
@@ -131,12 +133,12 @@ func span(values []float64, log bool) (low, high float64) {
 // name gives an axis its title and its ticks: round values with their unit's prefix.
 func (a *axis) name(named Axis, log bool) {
 	a.log, a.title = log, printable(named.Label)
-	if _, isTime := secondsOf[named.Unit]; !isTime && named.Unit != "" && named.Unit != "bytes" {
+	if named.Unit != "" && !quantity.Scales(named.Unit) {
 		a.title += " (" + printable(named.Unit) + ")"
 	}
 	if !log {
 		for _, v := range roundSteps(a.low, a.high) {
-			a.ticks = append(a.ticks, tick{v, short(v, named.Unit)})
+			a.ticks = append(a.ticks, tick{v, quantity.Short(v, named.Unit)})
 		}
 		return
 	}
@@ -146,7 +148,7 @@ func (a *axis) name(named Axis, log bool) {
 		for _, m := range []float64{1, 2, 5} {
 			v := m * math.Pow(10, e)
 			if v >= a.low && v <= a.high && (m == 1 && math.Mod(e, every) == 0 || decades < 2) {
-				a.ticks = append(a.ticks, tick{v, short(v, named.Unit)})
+				a.ticks = append(a.ticks, tick{v, quantity.Short(v, named.Unit)})
 			}
 		}
 	}
@@ -416,6 +418,6 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 	sign := map[string]string{"at least": "≥ ", "at most": "≤ ", "unknown": "~ "}[p.bound()]
 	style := textStyle(9, inkColour)
 	style.Font.Weight = xfont.WeightBold
-	value := sign + short(round(*p.Y, 3), g.Y.Unit)
+	value := sign + quantity.Short(quantity.Round(*p.Y, 3), g.Y.Unit)
 	c.FillText(style, vg.Point{X: min(end+5, c.Max.X-style.Width(value)), Y: middle - 3}, value)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"levee/internal/quantity"
 )
 
 // maxHeadlines is how many series of bars get a sentence of their own.
@@ -97,7 +99,8 @@ func (c *Chart) races() []race {
 	if len(best) < 2 {
 		return nil
 	}
-	where := strings.TrimSpace(printable(c.X.Label) + " " + Print(best[0].X, printable(c.X.Unit)))
+	where := strings.TrimSpace(printable(c.X.Label) + " " +
+		quantity.Print(best[0].X, printable(c.X.Unit)))
 	return []race{{where, best}}
 }
 
@@ -172,10 +175,11 @@ func names(list []string) string {
 // text is the figure of a rival with its interval.
 func (r *rival) text(c *Chart) string {
 	unit := printable(c.Y.Unit)
-	out := strings.TrimSpace(r.bound() + " " + Print(round(*r.Y, 3), unit))
+	out := strings.TrimSpace(r.bound() + " " + quantity.Print(quantity.Round(*r.Y, 3), unit))
 	if r.Low != nil {
-		out += fmt.Sprintf(" (95 %% interval %s to %s)", Print(round(*r.Low, 3), unit),
-			Print(round(*r.High, 3), unit))
+		out += fmt.Sprintf(" (95 %% interval %s to %s)",
+			quantity.Print(quantity.Round(*r.Low, 3), unit),
+			quantity.Print(quantity.Round(*r.High, 3), unit))
 	}
 	return out
 }
@@ -187,7 +191,8 @@ func (c *Chart) by(first, other rival) string {
 		high, low, before, after = other, first, "That of "+other.name+" is ", " times as high"
 	}
 	if *low.Y <= 0 {
-		return "That of " + other.name + " is " + Print(round(*other.Y, 3), printable(c.Y.Unit))
+		return "That of " + other.name + " is " + quantity.Print(quantity.Round(*other.Y, 3),
+			printable(c.Y.Unit))
 	}
 	ratio := fmt.Sprintf("%.3g", *high.Y / *low.Y)
 	if first.bound() != "" || other.bound() != "" {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"levee/internal/host"
+	"levee/internal/quantity"
 	"levee/web"
 )
 
@@ -140,10 +141,11 @@ func (c *Chart) page() pageChart {
 			p := &s.Points[i]
 			row := pagePoint{Series: s.Name, X: p.place(c), Y: "no figure", Remarks: p.remarks()}
 			if p.Y != nil {
-				row.Y = strings.TrimSpace(p.bound() + " " + Print(*p.Y, c.Y.Unit))
+				row.Y = strings.TrimSpace(p.bound() + " " + quantity.Print(*p.Y, c.Y.Unit))
 			}
 			if p.Low != nil {
-				row.Interval = Print(*p.Low, c.Y.Unit) + " to " + Print(*p.High, c.Y.Unit)
+				row.Interval = quantity.Print(*p.Low, c.Y.Unit) + " to " +
+					quantity.Print(*p.High, c.Y.Unit)
 			}
 			out.Points = append(out.Points, row)
 		}
@@ -174,9 +176,9 @@ func (p *Point) place(c *Chart) string {
 	if c.Kind == Bar {
 		return p.Label
 	}
-	x := Print(p.X, c.X.Unit)
+	x := quantity.Print(p.X, c.X.Unit)
 	if p.XTo != nil {
-		x += " to " + Print(*p.XTo, c.X.Unit)
+		x += " to " + quantity.Print(*p.XTo, c.X.Unit)
 	}
 	if p.Label != "" {
 		x += ", " + p.Label

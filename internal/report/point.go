@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"levee/internal/quantity"
 )
 
 // Value is a single figure without an interval.
@@ -48,7 +50,7 @@ func Number(v float64) Cell {
 	if !finite(v) {
 		return Text("-")
 	}
-	return Cell{strconv.FormatFloat(round(v, 4), 'f', -1, 64), &v}
+	return Cell{strconv.FormatFloat(quantity.Round(v, 4), 'f', -1, 64), &v}
 }
 
 // Quantity is a number that is printed in a way of the caller's own; it is sorted by v.
@@ -57,16 +59,3 @@ func Quantity(v float64, format string, args ...any) Cell {
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
-// round keeps so many significant digits: the number nearest to the decimal, so that printing it
-// gives no more.
-func round(v float64, digits int) float64 {
-	if v == 0 || !finite(v) {
-		return v
-	}
-	out, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', digits-1, 64), 64)
-	if err != nil { // rounded up out of the range
-		return v
-	}
-	return out
-}

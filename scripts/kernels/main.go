@@ -446,8 +446,8 @@ func build(repo, arch string, long bool, all []check) error {
 		_, err := output(cmd)
 		return err
 	}
-	if err := goTool("build", "-ldflags", "-s -w", "-o", filepath.Join(repo, "bin/levee"),
-		"./cmd/levee"); err != nil {
+	if err := goTool("build", "-ldflags", "-s -w", "-o", filepath.Join(repo, "bin")+"/",
+		"./cmd/levee", "./cmd/levee-lab"); err != nil {
 		return err
 	}
 	for p := range packages(all) {

@@ -1,7 +1,7 @@
 // Command sbom reads what `go version -m -json` says of a binary, and prints a bill of materials in
 // the form of CycloneDX 1.6: the modules that are linked into it, with their versions.
 //
-//	go version -m -json levee | go run ./scripts/sbom VERSION
+//	go version -m -json levee | go run ./scripts/sbom levee VERSION
 package main
 
 import (
@@ -32,23 +32,23 @@ type metadata struct {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go version -m -json BINARY | sbom VERSION")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: go version -m -json BINARY | sbom NAME VERSION")
 		os.Exit(2)
 	}
-	if err := run(os.Stdin, os.Stdout, os.Args[1]); err != nil {
+	if err := run(os.Stdin, os.Stdout, os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
 }
 
-func run(in io.Reader, out io.Writer, version string) error {
+func run(in io.Reader, out io.Writer, name, version string) error {
 	var info debug.BuildInfo
 	if err := json.NewDecoder(in).Decode(&info); err != nil {
 		return fmt.Errorf("read what go version says: %w", err)
 	}
 	b := bom{Format: "CycloneDX", Spec: "1.6", Version: 1,
-		Metadata: metadata{component{Type: "application", Name: "levee", Version: version}}}
+		Metadata: metadata{component{Type: "application", Name: name, Version: version}}}
 	b.Components = append(b.Components, component{Type: "library", Name: "std",
 		Version: info.GoVersion, PURL: "pkg:golang/std@" + info.GoVersion[len("go"):]})
 	for _, m := range info.Deps {

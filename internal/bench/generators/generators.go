@@ -12,7 +12,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
-	"levee/internal/report"
+	"levee/internal/quantity"
 	"levee/internal/usage"
 )
 
@@ -125,7 +125,7 @@ func (c *comparison) rounds(ctx context.Context, chosen []generator, r *Report) 
 			p := pairs[i]
 			doing := p.g.name + ", as fast as it goes"
 			if p.rate > 0 {
-				doing = fmt.Sprintf("%s, %s", p.g.name, report.Print(p.rate, "packets/s"))
+				doing = fmt.Sprintf("%s, %s", p.g.name, quantity.Print(p.rate, "packets/s"))
 			}
 			c.Tell(doing, round*len(pairs)+n, c.Rounds*len(pairs))
 			w, err := c.window(ctx, p.g, p.rate)

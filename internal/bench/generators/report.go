@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/bench"
 	"levee/internal/lab/gen"
+	"levee/internal/quantity"
 	"levee/internal/report"
 )
 
@@ -274,7 +275,7 @@ func (r *Rate) histogram(d *report.Document, name string) {
 	c := d.Chart(report.Chart{
 		ID:    fmt.Sprintf("gen-gaps-%s-%.0f", strings.ReplaceAll(name, " ", "-"), r.Asked),
 		Kind:  report.Histogram,
-		Title: fmt.Sprintf("%s: gaps at %s", name, report.Print(r.Asked, "packets/s")),
+		Title: fmt.Sprintf("%s: gaps at %s", name, quantity.Print(r.Asked, "packets/s")),
 		X:     report.Axis{Label: "gap", Unit: "ns", Log: true}, Y: report.Axis{Label: "packets"},
 	})
 	for i, n := range r.hist.Log2 {

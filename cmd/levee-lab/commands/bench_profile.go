@@ -1,0 +1,59 @@
+package commands
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/bench/profile"
+	"levee/internal/cli"
+	"levee/internal/host/atomicfile"
+)
+
+const benchProfileLong = `Find out what the receiving core spends its time on while a flood
+meets a place to drop it: driver, eBPF program, helpers, netfilter, kernel, user space, idle,
+other tasks, unknown; and the functions that take most. --flame writes a flame graph, one SVG
+that opens offline: shares on hover, a click zooms. Samples are taken with perf_event_open, by
+CPU cycles where the machine counts them and by a timer else; nothing needs to be installed.
+
+The flood and its windows are those of bench ladder, and keep its rules. About half a minute.
+Exit status 1 means that no window did.`
+
+func newBenchProfile(e *env) *cobra.Command {
+	var o profile.Options
+	var policy, flame string
+	cmd := newMeasurement(e, benchCommand{
+		use:   "profile",
+		short: "What the receiving core does under a flood, with a flame graph",
+		long:  benchProfileLong, example: "  sudo levee bench profile --rung levee --flame " +
+			"levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
+		options: &o.Options,
+		rounds:  "rounds (default 6, the fewest that give an interval)",
+		window:  "length of a window (default 1s)",
+		seed:    "seed of the floods", quick: shortWindows,
+	}, func(cmd *cobra.Command) error {
+		if cmd.Flags().Changed("frequency") && o.Frequency < 1 {
+			return cli.Usagef(cmd, "--frequency %d: a number above 0", o.Frequency)
+		}
+		if flame != "" {
+			if err := isFile("flame", flame); err != nil {
+				return err
+			}
+		}
+		return e.policyFlag(policy, &o.Policy, &o.PolicyName)
+	}, func(ctx context.Context) (*profile.Report, error) {
+		r, err := profile.Run(ctx, o)
+		if r != nil && flame != "" {
+			err = errors.Join(err, atomicfile.Write(flame, r.Flame(), 0o644))
+		}
+		return r, err
+	})
+	cmd.Flags().StringVar(&o.Rung, "rung", "levee",
+		"the place, by its name in bench ladder or the beginning of it")
+	cmd.Flags().StringVar(&policy, "policy", "",
+		"a policy of your own for levee (default: the demo policy)")
+	cmd.Flags().StringVar(&flame, "flame", "", "write a flame graph into this SVG file")
+	cmd.Flags().IntVar(&o.Frequency, "frequency", 0, "samples a second (default 997)")
+	return cmd
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"levee/internal/cli"
+	"levee/internal/dataplane"
+	"levee/internal/host/session"
+	"levee/internal/packet"
+)
+
+// env is the environment of levee's commands: that of every program here, and what the machine says
+// of its interfaces.
+type env struct {
+	*cli.Env
+	// interfaces are those that names and patterns fit, which may be some only, or have to be all.
+	interfaces func(names []string, some bool) ([]string, error)
+	// link is what packets of an interface begin with.
+	link func(dev string) (packet.Link, error)
+	// sessions are those whose packets arrive on an interface.
+	sessions func(dev string) ([]session.Session, error)
+}
+
+// systemEnv is the environment of a real process.
+func systemEnv() *env {
+	return &env{
+		Env:        cli.System(),
+		interfaces: dataplane.Interfaces,
+		link:       dataplane.Link,
+		sessions:   session.On,
+	}
+}

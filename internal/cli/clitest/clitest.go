@@ -1,0 +1,47 @@
+// Package clitest makes environments for tests of commands: no process goes in, what a command
+// wrote and the clock come out. It must not be imported but by tests.
+package clitest
+
+import (
+	"bytes"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/cli"
+	"levee/internal/kernel"
+)
+
+// New is an environment without a world: what is written to it can be read, its clock is set by
+// hand.
+func New(terminal bool, args ...string) (e *cli.Env, out, errs *bytes.Buffer, clock *time.Time) {
+	out, errs = new(bytes.Buffer), new(bytes.Buffer)
+	now := time.Unix(1_000_000_000, 0)
+	return &cli.Env{
+		Args: args, Stdin: strings.NewReader(""),
+		Stdout: &cli.Output{W: out, Terminal: terminal},
+		Stderr: &cli.Output{W: errs, Terminal: terminal},
+		Now:    func() time.Time { return now },
+		Privileged: func() error {
+			return kernel.Refuse(syscall.EPERM,
+				"no privileges in this test")
+		},
+		Executable: func() (string, error) { return "/usr/bin/levee", nil },
+	}, out, errs, &now
+}
+
+// Leaves are the commands that do something, as `levee help` lists them.
+func Leaves(cmd *cobra.Command) []*cobra.Command {
+	if !cmd.HasSubCommands() {
+		return []*cobra.Command{cmd}
+	}
+	var out []*cobra.Command
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			out = append(out, Leaves(sub)...)
+		}
+	}
+	return out
+}

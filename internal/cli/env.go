@@ -1,0 +1,86 @@
+// Package cli is what the commands of every program here share. In go the arguments and streams of
+// a process, out come exit statuses, help, manual pages, completions and errors of one line. It
+// must never know what a command does.
+package cli
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// Env is all that a command knows of the world outside the packages of internal/. A test makes one
+// without a process.
+type Env struct {
+	Args    []string // without the program's name
+	Stdin   io.Reader
+	Stdout  *Output
+	Stderr  *Output
+	NoColor bool // https://no-color.org
+	Verbose bool // --verbose
+	Now     func() time.Time
+	// Signals returns a context that is cancelled by SIGINT, SIGTERM and SIGHUP. A command that has
+	// something to undo asks for it; the others die of the signal as programs do.
+	Signals func() (context.Context, context.CancelFunc)
+	// Privileged is nil when the process may load eBPF programs, else says in one line what it
+	// lacks.
+	Privileged func() error
+	Root       bool                   // the process is that of the superuser
+	Executable func() (string, error) // the file of this program
+}
+
+// Output is a stream that knows whether a person looks at it and that remembers its first error,
+// so that nobody has to check every Fprintf.
+type Output struct {
+	W        io.Writer
+	Terminal bool
+	Err      error
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	if o.Err != nil {
+		return 0, o.Err
+	}
+	n, err := o.W.Write(p)
+	if err != nil {
+		o.Err = err
+	}
+	return n, err
+}
+
+// Buffered returns a writer for much output; the caller flushes it.
+func (o *Output) Buffered() *bufio.Writer { return bufio.NewWriterSize(o, 1<<16) }
+
+// System is the environment of a real process.
+func System() *Env {
+	return &Env{
+		Args:    os.Args[1:],
+		Stdin:   os.Stdin,
+		Stdout:  &Output{W: os.Stdout, Terminal: isTerminal(os.Stdout)},
+		Stderr:  &Output{W: os.Stderr, Terminal: isTerminal(os.Stderr)},
+		NoColor: os.Getenv("NO_COLOR") != "",
+		Now:     time.Now,
+		Signals: func() (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
+				syscall.SIGHUP)
+		},
+		Privileged: kernel.Privileged,
+		Root:       os.Geteuid() == 0,
+		Executable: os.Executable,
+	}
+}
+
+// isTerminal reports whether a file is a terminal: only these have settings of a line
+// (tcgetattr(3)).
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// Parsed is a policy with what was said about it.
+type Parsed struct {
+	Src    *Source
+	Tree   *syntax.File   // without its statements, for diagnostics
+	Policy *policy.Policy // nil when there are errors
+	Diags  syntax.Diagnostics
+}
+
+// Parse reads and resolves a policy. The error is about reading; what is wrong with the policy is
+// in diags.
+func (e *Env) Parse(path string) (*Parsed, error) {
+	return e.ParseThrough(path, nil)
+}
+
+// ParseThrough is parse with what the set files hold kept in a recording, if there is one.
+func (e *Env) ParseThrough(path string, rec *policy.Recording) (*Parsed, error) {
+	src, err := e.ReadSource(path)
+	if err != nil {
+		return nil, err
+	}
+	pr := &Parsed{Src: src}
+	tree, ds := syntax.Parse(src.Title(), src.Text)
+	open := policy.Files(src.Dir())
+	if rec != nil {
+		open = rec.Through(open)
+	}
+	p, more := policy.Consume(tree, open)
+	pr.Tree, pr.Diags = tree, syntax.Merge(ds, more)
+	if !pr.Diags.HasErrors() {
+		pr.Policy = p
+	}
+	return pr, nil
+}
+
+// TestsBeside gives the tests of another file the policy that they are about: the policy of pr with
+// those tests in the place of its own.
+func (e *Env) TestsBeside(pr *Parsed, path string) (*policy.Policy, error) {
+	src, err := e.ReadSource(path)
+	if err != nil {
+		return nil, err
+	}
+	tests, ds := syntax.Parse(src.Title(), src.Text)
+	tree, _ := syntax.Parse(pr.Src.Title(), pr.Src.Text)
+	p, more := policy.ConsumeTests(tree, tests, policy.Files(pr.Src.Dir()))
+	ds = syntax.Merge(ds, more)
+	if ds.HasErrors() {
+		e.PrintDiagnostics(ds)
+		return nil, ErrNo
+	}
+	return p, nil
+}
+
+// LoadPolicy is parse for commands that need a policy without errors: it prints the errors, and
+// leaves warnings to `levee check`.
+func (e *Env) LoadPolicy(path string) (*policy.Policy, error) {
+	pr, err := e.Parse(path)
+	if err != nil {
+		return nil, err
+	}
+	if pr.Policy == nil {
+		e.PrintDiagnostics(pr.Diags)
+		return nil, ErrNo
+	}
+	return pr.Policy, nil
+}
+
+// PrintDiagnostics shows diagnostics to a person.
+func (e *Env) PrintDiagnostics(ds syntax.Diagnostics) {
+	// The stream remembers a failed write.
+	_ = ds.Render(e.Stderr, e.Stderr.Terminal && !e.NoColor)
+}

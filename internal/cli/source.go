@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"levee/internal/lang/syntax"
+)
+
+// StdinName is the FILE that means standard input, and stdinTitle is what diagnostics call it.
+const (
+	StdinName  = "-"
+	StdinTitle = "stdin"
+)
+
+// Source is the text of one FILE argument.
+type Source struct {
+	Path string // as given; "-" for standard input
+	Text []byte
+}
+
+// Title is the file as diagnostics and verdicts name it.
+func (s *Source) Title() string {
+	if s.Path == StdinName {
+		return StdinTitle
+	}
+	return syntax.Quoted(s.Path)
+}
+
+// Name is the file as JSON has it, which escapes by itself.
+func (s *Source) Name() string {
+	if s.Path == StdinName {
+		return StdinTitle
+	}
+	return s.Path
+}
+
+// Dir is what file("...") in the policy is relative to.
+func (s *Source) Dir() string {
+	if s.Path == StdinName {
+		return "."
+	}
+	return filepath.Dir(s.Path)
+}
+
+// ReadSource reads a FILE argument.
+func (e *Env) ReadSource(path string) (*Source, error) {
+	r, err := e.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// One byte more than is allowed, so that the parser sees, and says, that it is too much.
+	text, err := io.ReadAll(io.LimitReader(r, syntax.MaxSource+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return &Source{Path: path, Text: text}, nil
+}
+
+// EachFile runs fn for each FILE argument, reports an error at once and goes on with the next; the
+// worst exit status is returned.
+func (e *Env) EachFile(files []string, fn func(file string) error) error {
+	worst := ExitDone
+	for _, file := range files {
+		if err := fn(file); err != nil {
+			worst = max(worst, Report(e, err))
+		}
+	}
+	if worst != ExitDone {
+		return &ExitError{Code: worst}
+	}
+	return nil
+}
+
+// Open opens a file for reading, "-" being standard input, and refuses what cannot be read with a
+// sentence.
+func (e *Env) Open(path string) (io.ReadCloser, error) {
+	if path == StdinName {
+		return io.NopCloser(e.Stdin), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, openError(err)
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		f.Close()
+		return nil, fmt.Errorf("%s is a directory, a file is needed", syntax.Quoted(path))
+	}
+	return f, nil
+}
+
+func openError(err error) error {
+	var pe *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &pe):
+		return fmt.Errorf("%s: no such file", syntax.Quoted(pe.Path))
+	case errors.Is(err, fs.ErrPermission) && errors.As(err, &pe):
+		return Refusedf("%s: not allowed to read it; run as its owner or as root",
+			syntax.Quoted(pe.Path))
+	}
+	return err
+}
