@@ -17,7 +17,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
+.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack \
 	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test release \
 	release-files release-test dashboard-proof
 
@@ -42,6 +42,7 @@ help:
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
+	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
 	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
@@ -182,6 +183,12 @@ state-proof:
 		-new-rate 5000000
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run TestCookieClients -idle 3m
 	$(GO) test -timeout 30m -run '^$$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
+
+# Forged packets of 96 kinds against what a policy remembers, beside sessions that have to live. It knows levee by its
+# commands alone. With ARGS: -count, -hooks, -only.
+state-attack: build
+	@scripts/deps test
+	$(GO) run ./scripts/attack $(ARGS)
 
 bench:
 	@scripts/deps bench

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// kind is one kind of forged packets.
+type kind struct {
+	name   string
+	packet string // as `levee help templates` has it
+	part   int    // of the packets that are asked for one in so many is sent
+	judge  func(before, after counts, sent int, span time.Duration) []string
+}
+
+// kinds are all, over both families. world and server are the local ports of the sessions that each
+// has begun.
+func kinds(world, server map[string]int) []kind {
+	var all []kind
+	for _, ip := range []struct{ family, here, there, anybody, victim string }{
+		{"ipv4", "192.0.2.1", "192.0.2.2", "16.0.0.0/4", "203.0.113.7"},
+		{"ipv6", "2001:db8::1", "2001:db8::2", "2a00::/12", "2a01:db8::7"},
+	} {
+		add := func(name string, part int, judge func(counts, counts, int, time.Duration) []string,
+			format string, args ...any) {
+			packet := fmt.Sprintf(ip.family+" "+format+" to "+ip.here+" ether to "+mac, args...)
+			all = append(all, kind{ip.family + " " + name, packet, part, judge})
+		}
+		from := "from " + ip.anybody + " random"
+		wild := from + " from port 1024-65535 random"
+		numbers := "seq random ack-number random"
+		for _, flags := range []string{"syn,fin", "syn,rst", "syn,ack", "ack", "rst", "rst,ack",
+			"fin,ack", "fin,psh,urg", "syn,fin,ack"} {
+			add(flags+" to the cookie", 1, nothing, "tcp flags %s %s port 80 %s", flags, wild,
+				numbers)
+			add(flags+" to any port", 1, nothing, "tcp flags %s %s port random %s", flags, wild,
+				numbers)
+		}
+		add("syn to the cookie", 1, nothing, "tcp syn %s port 80 seq random", wild)
+		add("syn, tagged", 1, nothing, "tcp syn vlan 7 %s port 9 seq random", wild)
+		add("ack, tagged", 1, nothing, "tcp flags ack vlan 7 %s port 80 %s", wild, numbers)
+		add("half-open connections", 5, opened, "tcp syn %s port 2222 seq random", wild)
+		add("ack to half-open connections", 1, nothing, "tcp flags ack %s port 2222 %s", wild,
+			numbers)
+		add("later fragments of udp", 1, nothing, "udp frag 185 id random %s len 100", from)
+		add("later fragments of tcp", 1, nothing, "tcp frag 1 id random %s len 100", from)
+		add("answers that nobody asked for", 1, nothing,
+			"udp from %s from port 53 port 1024-65535 random len 300", ip.victim)
+		add("answers from anybody", 1, nothing,
+			"udp %s from port 53 port 1024-65535 random len 300", from)
+		add("queries in a victim's name", 1, limited,
+			"udp from %s from port 1024-65535 random port 53", ip.victim)
+		add("queries from one port of a victim", 1, limited, "udp from %s from port 4000 port 53",
+			ip.victim)
+		errors := "icmp type 3/4"
+		if ip.family == "ipv6" {
+			errors = "icmp6 type 1/4"
+		}
+		add("errors about nothing known", 1, nothing, "%s %s payload counting len 76", errors, from)
+		// These have the addresses and ports of a session, in both of its directions.
+		for _, s := range []struct {
+			name     string
+			from, to int
+		}{
+			{"a client's session", world[ip.family+" 2222"], 2222},
+			{"a session behind the cookie", world[ip.family+" 80"], 80},
+			{"the server's own session", 7777, server[ip.family+" 7777"]},
+		} {
+			for _, flags := range []string{"rst", "rst,ack", "syn", "syn,ack", "fin,ack", "ack"} {
+				add(flags+" into "+s.name, 20, anything,
+					"tcp flags %s from %s from port %d port %d %s", flags, ip.there, s.from, s.to,
+					numbers)
+			}
+		}
+	}
+	return all
+}
+
+// nothing passes, and nobody is proven.
+func nothing(before, after counts, _ int, _ time.Duration) (told []string) {
+	for _, label := range []string{"known", "new", "dns", "proven"} {
+		if n := after[label] - before[label]; n > 0 {
+			told = append(told, fmt.Sprintf("%d %s", n, label))
+		}
+	}
+	return told
+}
+
+// opened is for what a rule passes that is meant to: it makes nothing established.
+func opened(before, after counts, _ int, _ time.Duration) (told []string) {
+	if n := after["known"] - before["known"]; n > 0 {
+		told = append(told, fmt.Sprintf("%d known", n))
+	}
+	return told
+}
+
+// limited is 50 a second and as many at once, whatever the server has answered.
+func limited(before, after counts, sent int, span time.Duration) (told []string) {
+	told = opened(before, after, sent, span)
+	if n, most := after["dns"]-before["dns"], int(50*span.Seconds())+51; n > most {
+		told = append(told, fmt.Sprintf("%d passed a limit, %d may", n, most))
+	}
+	return told
+}
+
+// anything may pass: only the sessions say whether a promise was broken.
+func anything(counts, counts, int, time.Duration) []string { return nil }

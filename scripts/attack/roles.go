@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// patience is how long a session may take to answer, and a host to begin.
+const patience = 15 * time.Second
+
+// Keep-alives of sessions would count as established during a flood.
+var (
+	quiet = net.ListenConfig{KeepAlive: -1}
+	dial  = net.Dialer{Timeout: patience, KeepAlive: -1}
+)
+
+// peer is the process of a host.
+type peer struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	ports map[string]int // the local ports of its sessions, by family and the other's port
+}
+
+// newPeer starts the role of a host in its namespace.
+func newPeer(ctx context.Context, netns, role string) (*peer, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{cmd: exec.CommandContext(ctx, "ip", "netns", "exec", netns, self, "role", role)}
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewScanner(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if !p.out.Scan() || p.out.Text() != "ready" {
+		return p, fmt.Errorf("the %s did not begin: %s", role, p.out.Text())
+	}
+	return p, nil
+}
+
+// check has each session of the host carry a line there and back. The first one opens them.
+func (p *peer) check() error {
+	fmt.Fprintln(p.in, "check")
+	if !p.out.Scan() {
+		return errors.New("a host ended")
+	}
+	if why, bad := strings.CutPrefix(p.out.Text(), "bad "); bad {
+		return errors.New(why)
+	}
+	return json.Unmarshal(p.out.Bytes(), &p.ports)
+}
+
+func (p *peer) stop() {
+	p.in.Close()
+	_ = p.cmd.Wait() // it ends with its input
+}
+
+// role is the process of a host: it serves, and checks its sessions for each line of its input.
+func role(name string) error {
+	serve, to, other := []int{2222, 80}, []int{7777}, []string{"192.0.2.2", "2001:db8::2"}
+	if name == "world" {
+		serve, to, other = []int{7777}, []int{2222, 80}, []string{"192.0.2.1", "2001:db8::1"}
+	}
+	for _, port := range serve {
+		l, err := quiet.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			return err
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					io.Copy(c, c)
+				}()
+			}
+		}()
+	}
+	if name == "server" {
+		u, err := net.ListenPacket("udp", ":53")
+		if err != nil {
+			return err
+		}
+		go func() {
+			b := make([]byte, 2048)
+			for {
+				_, from, err := u.ReadFrom(b)
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if err == nil {
+					u.WriteTo([]byte("answer"), from)
+				}
+			}
+		}()
+	}
+	fmt.Println("ready")
+	open, ports := map[string]net.Conn{}, map[string]int{}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := talk(open, ports, other, to); err != nil {
+			fmt.Println("bad", err)
+			continue
+		}
+		text, err := json.Marshal(ports)
+		if err != nil {
+			return err
+		}
+		fmt.Println(string(text))
+	}
+	return nil
+}
+
+// talk has each session carry a line there and back, and opens those that are not.
+func talk(open map[string]net.Conn, ports map[string]int, other []string, to []int) error {
+	for i, family := range []string{"ipv4", "ipv6"} {
+		for _, port := range to {
+			name := fmt.Sprint(family, " ", port)
+			c := open[name]
+			if c == nil {
+				var err error
+				host := net.JoinHostPort(other[i], fmt.Sprint(port))
+				if c, err = dial.Dial("tcp", host); err != nil {
+					return err
+				}
+				open[name], ports[name] = c, c.LocalAddr().(*net.TCPAddr).Port
+			}
+			c.SetDeadline(time.Now().Add(patience))
+			if _, err := io.WriteString(c, "line\n"); err == nil {
+				_, err = io.ReadFull(c, make([]byte, 5))
+				if err == nil {
+					continue
+				}
+			}
+			delete(open, name)
+			return fmt.Errorf("session %s carried nothing", name)
+		}
+	}
+	return nil
+}
