@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -285,7 +286,11 @@ several origins has a line for each. It works whether an agent runs or not.`,
 					left = cli.FormatLease(time.Duration(l.LeaseSeconds*float64(time.Second))) +
 						" left"
 				}
-				fmt.Fprintf(out, "%-16s  %-39s  %-16s  %s\n", l.Set, l.Entry, l.Origin, left)
+				origin := l.Origin
+				if strings.Contains(origin, " ") {
+					origin = strconv.Quote(origin)
+				}
+				fmt.Fprintf(out, "%-16s  %-39s  %-16s  %s\n", l.Set, l.Entry, origin, left)
 			}
 			return out.Flush()
 		},

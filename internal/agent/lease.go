@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
@@ -123,7 +125,7 @@ type AddInput struct {
 		Set     string   `json:"set" minLength:"1" maxLength:"255" doc:"A dynamic set of addresses."`
 		Entries []string `json:"entries" minItems:"1" maxItems:"10000" doc:"Addresses or prefixes."`
 		Lease   string   `json:"lease,omitempty" maxLength:"32" doc:"10m, 12h, 7d, or forever; without it the set's own."`
-		Origin  string   `json:"origin,omitempty" maxLength:"32" doc:"Whose leases they are. Only at the agent's socket."`
+		Origin  string   `json:"origin,omitempty" maxLength:"128" doc:"Whose leases they are. Only at the agent's socket."`
 	}
 }
 
@@ -148,13 +150,17 @@ func (a *Agent) add(ctx context.Context, in *AddInput) (*Added, error) {
 	return a.addAs(ctx, in.Body.Set, in.Body.Entries, in.Body.Lease, origin)
 }
 
-// originName is what an origin may be called that a command names: as sources are.
-var originName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,32}$`)
+// maxOrigin is how many bytes the origin of another program may have: a jail of fail2ban, say.
+const maxOrigin = 128
 
+// checkOrigin refuses what no program may be called: names with a colon are levee's own.
 func checkOrigin(name string) error {
-	if !originName.MatchString(name) {
+	if name == "" || len(name) > maxOrigin || !utf8.ValidString(name) ||
+		strings.TrimSpace(name) != name || strings.ContainsFunc(name, func(c rune) bool {
+		return c == ':' || !unicode.IsPrint(c)
+	}) {
 		return api.Refuse(http.StatusUnprocessableEntity, "%.40q is no name of an origin: it has "+
-			"1 to 32 letters, digits, -, _ and .", name)
+			"1 to %d bytes that can be printed, no colon, and no blank at an end", name, maxOrigin)
 	}
 	return nil
 }
