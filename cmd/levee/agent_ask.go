@@ -1,140 +1,23 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"net"
 	"net/http"
-	"net/url"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent"
-	"levee/internal/agent/api"
+	"levee/internal/agent/client"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 )
-
-// errNoAgent is that no agent answers.
-var errNoAgent = errors.New("no agent runs: levee agent run, or systemctl start levee-agent")
-
-// askAgent sends a request to the agent that runs; body is nil for one that only looks.
-func askAgent(method, path string, body, out any) error {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", agentSocket())
-	}
-	client := &http.Client{Transport: &http.Transport{DialContext: dial}}
-	defer client.CloseIdleConnections()
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return err
-		}
-	}
-	req, err := http.NewRequest(method, "http://agent/api/v1/"+path, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	res, err := client.Do(req)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return errNoAgent
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		return cli.Refusedf(
-			"only root may ask the agent at %s: run it as root (sudo); others ask its "+
-				"API with a token (levee help agent)", agentSocket())
-	}
-	if err != nil {
-		return fmt.Errorf("ask the agent: %w", err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		var p api.Problem
-		if err := json.NewDecoder(io.LimitReader(res.Body, 1<<16)).Decode(&p); err != nil {
-			return fmt.Errorf("the agent answers %s", res.Status)
-		}
-		return fmt.Errorf("the agent: %s", p.Detail)
-	}
-	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-		return fmt.Errorf("read the agent's answer: %w", err)
-	}
-	return nil
-}
-
-// askLeases are the leases that a filter chooses, of the agent that runs.
-func askLeases(f *agent.Filter) (all []agent.Listed, err error) {
-	all = []agent.Listed{}
-	q := url.Values{"limit": {"10000"}}
-	for name, v := range map[string]string{"set": f.Set, "origin": f.Origin} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
-	for _, p := range f.Entries {
-		q.Add("entry", p.String())
-	}
-	for {
-		var page agent.LeasePage
-		if err := askAgent(http.MethodGet, "leases?"+q.Encode(), nil, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Leases...)
-		if page.Next == "" {
-			return all, nil
-		}
-		q.Set("after", page.Next)
-	}
-}
-
-// agentOrLedger asks the agent that runs, or opens the ledger where none does. An agent that begins
-// to run in between has the ledger, and is asked.
-func agentOrLedger(ask func() error, do func(*ledger.Ledger) error) error {
-	for deadline := time.Now().Add(ledger.Wait); ; {
-		err := ask()
-		if !errors.Is(err, errNoAgent) {
-			return err
-		}
-		err = withLedger(do)
-		if !errors.Is(err, ledger.ErrBusy) || time.Now().After(deadline) {
-			return err
-		}
-	}
-}
-
-// withLedger opens the ledger where no agent runs.
-func withLedger(do func(*ledger.Ledger) error) error {
-	_, err := os.Stat(agentLedger())
-	if errors.Is(err, fs.ErrPermission) {
-		return cli.Refusedf("%w, and only root may read %s: run it as root (sudo)", errNoAgent,
-			agentLedger())
-	}
-	if err != nil {
-		return fmt.Errorf("%w, and there are no leases: %w", errNoAgent, err)
-	}
-	l, err := ledger.Open(agentLedger(), 100*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	if l.Damaged != "" {
-		return errors.Join(fmt.Errorf("the ledger was damaged (%w) and lies in %s now", l.Reason,
-			l.Damaged), l.Close())
-	}
-	return errors.Join(do(l), l.Close())
-}
 
 func newAgentStatus(e *env) *cobra.Command {
 	var asJSON bool
@@ -150,7 +33,7 @@ work, or if the kernel does not hold all entries.`,
 		Args:    cli.WantArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			var s agent.Status
-			if err := askAgent(http.MethodGet, "status", nil, &s); err != nil {
+			if err := client.Ask(http.MethodGet, "status", nil, &s); err != nil {
 				return err
 			}
 			if asJSON {
@@ -266,8 +149,8 @@ several origins has a line for each. It works whether an agent runs or not.`,
 				return err
 			}
 			var all []agent.Listed
-			err = agentOrLedger(func() (err error) {
-				all, err = askLeases(filter)
+			err = client.OrLedger(func() (err error) {
+				all, err = client.Leases(filter)
 				return err
 			}, func(l *ledger.Ledger) (err error) {
 				all, err = agent.List(l, filter)
@@ -330,8 +213,8 @@ works whether an agent runs or not. The next event leases an entry again.`,
 				in.Body.Entries = append(in.Body.Entries, p.String())
 			}
 			var done agent.Withdrawn
-			err = agentOrLedger(func() error {
-				return askAgent(http.MethodPost, "leases/withdraw", in.Body, &done)
+			err = client.OrLedger(func() error {
+				return client.Ask(http.MethodPost, "leases/withdraw", in.Body, &done)
 			}, func(l *ledger.Ledger) (err error) {
 				k := &enforce.Kernel{}
 				defer k.Close()

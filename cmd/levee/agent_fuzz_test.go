@@ -16,6 +16,8 @@ import (
 
 	"levee/internal/agent"
 	"levee/internal/agent/api/apitest"
+	"levee/internal/agent/daemon"
+	"levee/internal/agent/dashboard"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/history"
 	"levee/internal/lang/goldentest"
@@ -32,17 +34,18 @@ func TestTheAPIsPageIsMadeFromItsDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
+	page := dashboard.Routes(func() (*history.Store, error) { return store, nil },
+		new(dashboard.Reader).Read)
 	text, err := agent.Document(append(
-		agentRoutes(defend.NewManager(defend.ManagerOptions{})),
-		(&agentHistory{store: store}).routes()...))
+		daemon.Routes(defend.NewManager(defend.ManagerOptions{}), page), agentRoutes()...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := apitest.Page(text)
+	made, err := apitest.Page(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	goldentest.Compare(t, "../../docs/api.md", []byte(page))
+	goldentest.Compare(t, "../../docs/api.md", []byte(made))
 }
 
 // passing are numbers that change by themselves.

@@ -1,99 +1,21 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/client"
 	"levee/internal/agent/defend"
-	"levee/internal/agent/evidence"
-	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
-	agentlive "levee/internal/agent/live"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
-	"levee/internal/dataplane"
-	"levee/internal/dataplane/guard"
-	"levee/internal/host/session"
-	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
-
-// agentIncidents is the file of incidents.
-func agentIncidents() string { return agentFile("incidents.json") }
-
-// agentBaselines is the file of what detectors have learned.
-func agentBaselines() string { return agentFile("baselines.json") }
-
-// defender looks for floods as the policies in force say, and tells of them. Its samples are told
-// to sampled, and what was damaged to alarm.
-func (e *env) defender(sampled *history.Sampled, sight *defend.Sight, events *agentlive.Hub,
-	parts *part.Register, alarm func(string)) *defend.Manager {
-	store := incident.OpenStore(agentIncidents())
-	if store.Damaged != nil {
-		alarm(fmt.Sprintf("the incidents before are lost: %s was damaged (%v), and is put aside "+
-			"as %s", store.Path(), store.Damaged, store.Aside()))
-	}
-	store.Changed = func(i incident.Incident) {
-		events.Publish(agentlive.Event{Kind: agentlive.Incident, Incident: i.ID, Text: i.Sentence})
-	}
-	baselines := defend.OpenBaselines(agentBaselines())
-	if baselines.Damaged != nil {
-		alarm(fmt.Sprintf("what is usual has to be learned again: %s was damaged (%v), and is put "+
-			"aside as %s", baselines.Path(), baselines.Damaged, baselines.Aside()))
-	}
-	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
-		Sight: sight, Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
-		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
-		Log: e.Sayf, Policy: e.policyOn, Allowed: e.allowedLive})
-}
-
-// defend looks for floods until it is told to end. Live rules stay in force for their lease.
-func (e *env) defend(ctx context.Context, stop func(), floods *defend.Manager) (end func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		floods.Run(ctx)
-	}()
-	return func() { stop(); <-done }
-}
-
-// policyOn is the operator's policy in force on an interface.
-func (e *env) policyOn(ctx context.Context, dev string) (*policy.Policy, error) {
-	shown, _, err := dataplane.Show(ctx, dev)
-	if err != nil {
-		return nil, err
-	}
-	p, ds := shown.Parse()
-	if p == nil {
-		return nil, fmt.Errorf("the policy on %s cannot be read again: %s", dev, ds[0].Message)
-	}
-	return p, nil
-}
-
-// allowedLive refuses live rules that would cut a session of this machine.
-func (e *env) allowedLive(_ context.Context, dev string, p *policy.Policy) error {
-	sessions, err := e.sessions(dev)
-	if err != nil || len(sessions) == 0 {
-		return err
-	}
-	link, err := e.link(dev)
-	if err != nil {
-		return err
-	}
-	sessions = e.alive(dev, link, sessions)
-	entries, err := e.entries(dev, p)
-	if err != nil {
-		return err
-	}
-	return guard.Check(p, link, sessions, entries)
-}
 
 func newAgentIncidents(e *env) *cobra.Command {
 	var asJSON bool
@@ -110,11 +32,11 @@ or not.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r defend.Report
-			err := askAgent(http.MethodGet, "incidents", nil, &r)
-			alone := errors.Is(err, errNoAgent)
+			err := client.Ask(http.MethodGet, "incidents", nil, &r)
+			alone := errors.Is(err, client.ErrNone)
 			if alone {
 				r.Watched = []part.Status{}
-				r.Incidents, err = incidentsAlone()
+				r.Incidents, err = client.Incidents()
 			}
 			if err != nil {
 				return err
@@ -135,7 +57,7 @@ or not.`,
 			switch {
 			case len(args) == 1:
 			case alone:
-				fmt.Fprintf(e.Stdout, "nobody looks for floods: %v\n", errNoAgent)
+				fmt.Fprintf(e.Stdout, "nobody looks for floods: %v\n", client.ErrNone)
 			default:
 				printWatched(e.Stdout, r.Watched, len(r.Incidents) > 0)
 			}
@@ -144,18 +66,6 @@ or not.`,
 	}
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
-}
-
-// incidentsAlone reads incidents where no agent runs.
-func incidentsAlone() ([]incident.Incident, error) {
-	if _, err := os.Stat(agentIncidents()); err != nil {
-		return []incident.Incident{}, nil
-	}
-	store := incident.OpenStore(agentIncidents())
-	if store.Damaged != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
-	}
-	return store.List(), nil
 }
 
 func onlyIncident(all []incident.Incident, id string) []incident.Incident {
@@ -222,9 +132,9 @@ without one all live rules of the interface are taken back.`,
 		Args:    cli.WantArgs("ID"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var i incident.Incident
-			err := askAgent(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/undo",
+			err := client.Ask(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/undo",
 				struct{}{}, &i)
-			if errors.Is(err, errNoAgent) {
+			if errors.Is(err, client.ErrNone) {
 				i, err = e.undoAlone(args[0])
 			}
 			return e.printDone(i, err, asJSON)
@@ -238,7 +148,7 @@ func (e *env) undoAlone(id string) (incident.Incident, error) {
 	if err := e.Privileged(); err != nil {
 		return incident.Incident{}, err
 	}
-	store := incident.OpenStore(agentIncidents())
+	store := incident.OpenStore(client.IncidentsFile())
 	if store.Damaged != nil {
 		return incident.Incident{}, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
 	}
@@ -258,7 +168,7 @@ flood goes on. They are taken back as those of the mode enforce are.`,
 		Args:    cli.WantArgs("ID"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var i incident.Incident
-			err := askAgent(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/apply",
+			err := client.Ask(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/apply",
 				struct{}{}, &i)
 			return e.printDone(i, err, asJSON)
 		},

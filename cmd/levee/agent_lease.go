@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent"
-	"levee/internal/agent/enforce"
+	"levee/internal/agent/client"
+	"levee/internal/agent/daemon"
 	"levee/internal/agent/ledger"
 	"levee/internal/cli"
 )
@@ -36,8 +37,8 @@ whether an agent runs or not.`,
 			done := agent.Added{}
 			var err error
 			for end := time.Now().Add(ledger.Wait); ; {
-				err = askAgent(http.MethodPost, "leases", in.Body, &done)
-				if !errors.Is(err, errNoAgent) {
+				err = client.Ask(http.MethodPost, "leases", in.Body, &done)
+				if !errors.Is(err, client.ErrNone) {
 					break
 				}
 				done.Leased, err = e.leaseOnce(&in)
@@ -60,17 +61,8 @@ whether an agent runs or not.`,
 }
 
 // leaseOnce leases entries where no agent runs.
-func (e *env) leaseOnce(in *agent.AddInput) (n int, err error) {
+func (e *env) leaseOnce(in *agent.AddInput) (int, error) {
 	ctx, stop := e.Signals()
 	defer stop()
-	l, err := ledger.Open(agentLedger(), 100*time.Millisecond)
-	if err != nil {
-		return 0, err
-	}
-	k := &enforce.Kernel{}
-	defer k.Close()
-	p := &agentPolicies{env: e}
-	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
-		Others: p.others, Kernel: k, Log: e.Sayf}, in)
-	return n, errors.Join(err, l.Close())
+	return daemon.LeaseOnce(ctx, in, e.Sayf)
 }

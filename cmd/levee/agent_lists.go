@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent"
+	"levee/internal/agent/client"
 	"levee/internal/cli"
 	"levee/internal/lang/syntax"
 )
@@ -52,7 +53,7 @@ holds. The exit status is 1 if no change waits.`,
 				q.Set("source", args[0])
 			}
 			var r agent.HeldReport
-			if err := askAgent(http.MethodGet, "lists/held?"+q.Encode(), nil, &r); err != nil {
+			if err := client.Ask(http.MethodGet, "lists/held?"+q.Encode(), nil, &r); err != nil {
 				return err
 			}
 			if asJSON {
@@ -99,7 +100,7 @@ leased, those that went are withdrawn for this source.`,
 			var in agent.AcceptInput
 			in.Body.Source = args[0]
 			var done agent.Accepted
-			err := askAgent(http.MethodPost, "lists/accept", &in.Body, &done)
+			err := client.Ask(http.MethodPost, "lists/accept", &in.Body, &done)
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/client"
 	"levee/internal/agent/notify"
 	"levee/internal/cli"
 )
@@ -26,8 +27,6 @@ func newAgentNotify(e *env) *cobra.Command {
   sudo levee agent notify list`,
 		newNotifyAdd(e), newNotifyList(e), newNotifyTest(e), newNotifyRemove(e))
 }
-
-func notifyFile() string { return agentFile("notify.json") }
 
 func newNotifyAdd(e *env) *cobra.Command {
 	var webhook, mail, command, on, limit string
@@ -76,7 +75,7 @@ be) and withdrawn.`,
 			if err := e.Privileged(); err != nil {
 				return err
 			}
-			if err := notify.Put(notifyFile(), t); err != nil {
+			if err := notify.Put(client.Notifications(), t); err != nil {
 				return err
 			}
 			if t.Secret != "" {
@@ -141,12 +140,12 @@ func (e *env) notifications() (*notifyReport, error) {
 	if err := e.Privileged(); err != nil {
 		return nil, err
 	}
-	all, err := notify.Read(notifyFile())
+	all, err := notify.Read(client.Notifications())
 	if err != nil {
 		return nil, err
 	}
 	rep := &notifyReport{Targets: []notify.Status{}}
-	if askAgent("GET", "notifications", nil, rep) == nil && len(rep.Targets) == len(all) {
+	if client.Ask("GET", "notifications", nil, rep) == nil && len(rep.Targets) == len(all) {
 		return rep, nil
 	}
 	rep.Targets = rep.Targets[:0]
@@ -168,7 +167,7 @@ func newNotifyTest(e *env) *cobra.Command {
 			if err := e.Privileged(); err != nil {
 				return err
 			}
-			all, err := notify.Read(notifyFile())
+			all, err := notify.Read(client.Notifications())
 			if err != nil {
 				return err
 			}
@@ -196,7 +195,7 @@ func newNotifyRemove(e *env) *cobra.Command {
 			if err := e.Privileged(); err != nil {
 				return err
 			}
-			return notify.Remove(notifyFile(), args[0])
+			return notify.Remove(client.Notifications(), args[0])
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/api"
+	"levee/internal/agent/client"
 	"levee/internal/cli"
 	"levee/internal/lang/policy"
 )
@@ -28,7 +29,7 @@ func newAgentToken(e *env) *cobra.Command {
 
 // tokens are the tokens of the agent's API.
 func (e *env) tokens() (*api.Tokens, error) {
-	return api.OpenTokens(agentFile("api-tokens.json")), e.Privileged()
+	return api.OpenTokens(client.Tokens()), e.Privileged()
 }
 
 func newTokenAdd(e *env) *cobra.Command {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane/guard"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -166,18 +165,7 @@ func (e *env) wouldCut(text []byte, dev string) error {
 	if diags.HasErrors() {
 		return diags.Err()
 	}
-	sessions, err := e.sessions(dev)
-	if err != nil || len(sessions) == 0 {
-		return nil // no right to look: levee up looks again
-	}
-	link, err := e.link(dev)
-	if err != nil {
-		return nil // no device of that name: no policy is put there
-	}
-	if err := guard.Check(p, link, sessions, nil); err != nil {
-		return err
-	}
-	return guard.CheckNew(p, link, sessions)
+	return e.gate().Imported(p, dev)
 }
 
 // tooWide says what --strict refuses.

@@ -3,12 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strings"
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/host/systemd"
 )
 
 // keep binds a policy to names until somebody ends it.
@@ -68,7 +67,8 @@ func (e *env) keeping(b *bringing, names string, reps []*dataplane.Report) {
 		_ = e.printUpJSON(b.name(), reps) // the stream remembers a failed write
 	}
 	e.Sayf("kept for %s", names)
-	if err := notifySystemd("READY=1\nSTATUS=" + strings.ReplaceAll(state, "\n", " ")); err != nil {
+	state = strings.ReplaceAll(state, "\n", " ")
+	if err := systemd.Notify("READY=1\nSTATUS=" + state); err != nil {
 		e.Sayf("cannot tell systemd: %v", err)
 	}
 }
@@ -88,25 +88,7 @@ func (e *env) tellPast(j dataplane.Judged, now *dataplane.Report, err error) {
 func (e *env) statusf(format string, args ...any) {
 	said := fmt.Sprintf(format, args...)
 	e.Sayf("%s", said)
-	if err := notifySystemd("STATUS=" + strings.ReplaceAll(said, "\n", " ")); err != nil {
+	if err := systemd.Notify("STATUS=" + strings.ReplaceAll(said, "\n", " ")); err != nil {
 		e.Sayf("cannot tell systemd: %v", err)
 	}
-}
-
-// notifySystemd tells the service manager of a process that it has started, if it waits for that
-// (sd_notify(3)).
-func notifySystemd(state string) error {
-	socket := os.Getenv("NOTIFY_SOCKET")
-	if socket == "" {
-		return nil
-	}
-	if socket[0] == '@' { // of the abstract namespace
-		socket = "\x00" + socket[1:]
-	}
-	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	_, err = c.Write([]byte(state))
-	return errors.Join(err, c.Close())
 }

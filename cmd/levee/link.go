@@ -43,13 +43,13 @@ func (e *env) forLink(pr *cli.Parsed, link packet.Link, where string) error {
 	return nil
 }
 
-// linkFor is the link layer of an interface that is to have a policy: see forLink.
-func (e *env) linkFor(pr *cli.Parsed, dev string) (packet.Link, error) {
+// linkFor is forLink for the link layer of an interface that is to have a policy.
+func (e *env) linkFor(pr *cli.Parsed, dev string) error {
 	link, err := e.link(dev)
 	if err != nil {
-		return link, err
+		return err
 	}
-	return link, e.forLink(pr, link, "packets of "+dev)
+	return e.forLink(pr, link, "packets of "+dev)
 }
 
 // withoutEthernet is where packets are without an Ethernet header by --link.

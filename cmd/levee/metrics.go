@@ -1,18 +1,10 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"os"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +12,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/host/atomicfile"
 	"levee/internal/openmetrics"
+	"levee/internal/openmetrics/exporter"
 )
 
 const metricsLong = `Print what monitoring reads, as OpenMetrics: packets and bytes by rule,
@@ -57,7 +50,7 @@ func newMetrics(e *env) *cobra.Command {
 			case f.status.all && f.status.dev != "":
 				return cli.Usagef(cmd, "--all and --dev exclude each other")
 			case f.listen != "":
-				network, address, err := listenAddress(f.listen)
+				network, address, err := exporter.Address(f.listen)
 				if err != nil {
 					return cli.Usagef(cmd, "--listen: %v", err)
 				}
@@ -276,53 +269,6 @@ func shortIdentity(id string) string {
 	return fmt.Sprintf("%s...%.8x", strings.ToValidUTF8(id[:most], ""), sha256.Sum256([]byte(id)))
 }
 
-// listenAddress reads --listen. Where no address stands before the port, it is the loopback's.
-func listenAddress(v string) (network, address string, err error) {
-	if path, ok := strings.CutPrefix(v, "unix:"); ok {
-		if path == "" {
-			return "", "", errors.New("behind \"unix:\" a path is missing")
-		}
-		return "unix", path, nil
-	}
-	if !strings.Contains(v, ":") {
-		v = ":" + v
-	}
-	host, port, err := net.SplitHostPort(v)
-	if err != nil {
-		return "", "", fmt.Errorf("%q is no PORT, ADDRESS:PORT or unix:PATH", v)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", "", fmt.Errorf("%q is no port, 1 to 65535", port)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	if net.ParseIP(host) == nil {
-		return "", "", fmt.Errorf("%q is no address, such as 127.0.0.1 or [::1]", host)
-	}
-	return "tcp", net.JoinHostPort(host, port), nil
-}
-
-// listen is a listener. The socket of a process that is gone is taken over; one that answers stays.
-func listen(network, address string) (net.Listener, error) {
-	l, err := net.Listen(network, address)
-	if network != "unix" || !errors.Is(err, syscall.EADDRINUSE) {
-		return l, err
-	}
-	c, dialled := net.DialTimeout(network, address, time.Second)
-	if dialled == nil {
-		c.Close()
-		return nil, err
-	}
-	if !errors.Is(dialled, syscall.ECONNREFUSED) {
-		return nil, err
-	}
-	if err := os.Remove(address); err != nil {
-		return nil, err
-	}
-	return net.Listen(network, address)
-}
-
 // serveMetrics answers over HTTP until a signal.
 func (e *env) serveMetrics(f *metricsFlags, network, address string) error {
 	if _, err := e.readStatus(&f.status); err != nil {
@@ -330,52 +276,15 @@ func (e *env) serveMetrics(f *metricsFlags, network, address string) error {
 	}
 	ctx, stop := e.Signals()
 	defer stop()
-	l, err := listen(network, address)
+	l, err := exporter.Listen(network, address)
 	if err != nil {
 		return err
-	}
-	server := &http.Server{
-		Handler:           e.metricsHandler(f),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 	if network == "tcp" {
 		address = "http://" + address + "/metrics"
 	}
 	e.Sayf("serving %s, until Ctrl-C", address)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	end, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := server.Shutdown(end); err != nil {
-		return server.Close() // somebody reads too slowly
-	}
-	return nil
-}
-
-// metricsHandler answers one request at a time: to ask is cheap, to read all counters is not.
-func (e *env) metricsHandler(f *metricsFlags) http.Handler {
-	var one sync.Mutex
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		format := openmetrics.Text
-		if strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text") {
-			format = openmetrics.OpenMetrics
-		}
-		one.Lock()
-		text, err := e.metrics(f, format)
-		one.Unlock()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", format.ContentType())
-		_, _ = w.Write(text) // who asked may be gone
+	return exporter.Serve(ctx, l, func(format openmetrics.Format) ([]byte, error) {
+		return e.metrics(f, format)
 	})
-	return mux
 }

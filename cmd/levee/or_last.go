@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
-	"levee/internal/dataplane/guard"
+	"levee/internal/dataplane/lockout"
 	"levee/internal/lang/policy"
 )
 
@@ -24,23 +24,27 @@ func (e *env) orLast(b *bringing, devs []string) {
 	if right == nil {
 		return
 	}
-	var all []guarded
+	ctx, stop := e.Signals()
+	defer stop()
+	var all []lockout.AtRisk
 	for _, dev := range devs {
-		g, err := e.guarded(right, dev, b.flags.force)
+		r, err := e.gate().Look(ctx, right, dev, b.flags.force)
 		if err != nil {
 			continue // it is not there yet
 		}
-		all = append(all, g)
+		all = append(all, r)
 	}
 	if len(all) == 0 {
-		all = []guarded{{}}
+		all = []lockout.AtRisk{{}}
 	}
-	b.opts.Fallbacks = e.fallbacks(right, all)
+	b.opts.Fallbacks = e.gate().Fallbacks(right, all)
 }
 
 // standIns are the policies that were in force on the interfaces, the newest first. Those that
 // would cut a session come behind the others: nothing else may be left.
 func (e *env) standIns(b *bringing, devs []string) (all []dataplane.Fallback) {
+	ctx, stop := e.Signals()
+	defer stop()
 	var cutting []dataplane.Fallback
 	for _, name := range slices.Concat(devs, b.opts.Names) {
 		if policy.IsPattern(name) || len(all)+len(cutting) > 0 {
@@ -60,8 +64,8 @@ func (e *env) standIns(b *bringing, devs []string) (all []dataplane.Fallback) {
 			}
 			f := dataplane.Fallback{Compile: dataplane.Compiler(p), Past: was}
 			cuts := func(dev string) bool {
-				g, err := e.guarded(p, dev, b.flags.force)
-				return err == nil && guard.Check(p, g.link, g.sessions, g.entries) != nil
+				r, err := e.gate().Look(ctx, p, dev, b.flags.force)
+				return err == nil && r.Check(p) != nil
 			}
 			if slices.ContainsFunc(devs, cuts) {
 				cutting = append(cutting, f)

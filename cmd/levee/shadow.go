@@ -32,7 +32,7 @@ type shadowReport struct {
 // upShadow has a policy judge packets beside the one in force.
 func (e *env) upShadow(pr *cli.Parsed, devs []string, o dataplane.UpOptions, f *upFlags) error {
 	for _, dev := range devs {
-		if _, err := e.linkFor(pr, dev); err != nil {
+		if err := e.linkFor(pr, dev); err != nil {
 			return err
 		}
 	}

@@ -228,7 +228,7 @@ func (e *env) read(b *bringing) error {
 // something else is to be in force then.
 func (e *env) prepare(b *bringing, devs []string) error {
 	if b.unusable == nil {
-		err := e.allowed(b.parsed, devs, b.flags.force, &b.opts)
+		err := e.allowed(b, devs)
 		if err != nil && !b.flags.orLast {
 			return err
 		}
@@ -240,6 +240,20 @@ func (e *env) prepare(b *bringing, devs []string) error {
 		e.orLast(b, devs)
 	}
 	return nil
+}
+
+// allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what
+// may be put in force instead.
+func (e *env) allowed(b *bringing, devs []string) (err error) {
+	for _, dev := range devs {
+		if err := e.linkFor(b.parsed, dev); err != nil {
+			return err
+		}
+	}
+	ctx, stop := e.Signals()
+	defer stop()
+	b.opts.Fallbacks, err = e.gate().Allowed(ctx, b.policy(), devs, b.flags.force)
+	return err
 }
 
 // readAnew reads the policy of a keeper again, for an interface that has come.

@@ -3,6 +3,7 @@ package main
 import (
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/lockout"
 	"levee/internal/host/session"
 	"levee/internal/packet"
 )
@@ -27,4 +28,9 @@ func systemEnv() *env {
 		link:       dataplane.Link,
 		sessions:   session.On,
 	}
+}
+
+// gate keeps policies out of force that would cut somebody off.
+func (e *env) gate() *lockout.Gate {
+	return &lockout.Gate{Link: e.link, Sessions: e.sessions, Say: e.Sayf}
 }

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"levee/internal/agent/api"
+	"levee/internal/agent/client"
 	"levee/internal/agent/dashboard"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/history"
@@ -13,8 +14,8 @@ import (
 	"levee/internal/host/access"
 )
 
-// agentHistory is the history that an agent keeps, and its page.
-type agentHistory struct {
+// keptHistory is the history that an agent keeps, and its page.
+type keptHistory struct {
 	sampled *history.Sampled // by who samples packets
 	stop    func()
 
@@ -25,10 +26,10 @@ type agentHistory struct {
 
 // openHistory goes on with the history of this machine until stop is called. One that cannot be
 // opened is tried again. sight hears what policies pass.
-func (e *env) openHistory(parts *part.Register, sight *defend.Sight,
-	alarm func(string)) *agentHistory {
-	h := &agentHistory{sampled: &history.Sampled{}, why: errors.New("it is not open yet")}
-	dir := agentFile("history")
+func openHistory(parts *part.Register, sight *defend.Sight,
+	alarm func(string), say func(format string, args ...any)) *keptHistory {
+	h := &keptHistory{sampled: &history.Sampled{}, why: errors.New("it is not open yet")}
+	dir := client.File("history")
 	p := parts.Begin(part.File, dir, "")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -47,7 +48,7 @@ func (e *env) openHistory(parts *part.Register, sight *defend.Sight,
 			defer func() {
 				h.set(nil, errors.New("it was closed"))
 				if err := store.Close(); err != nil {
-					e.Sayf("close the history: %v", err)
+					say("close the history: %v", err)
 				}
 			}()
 			p.Works()
@@ -61,18 +62,18 @@ func (e *env) openHistory(parts *part.Register, sight *defend.Sight,
 	return h
 }
 
-func (h *agentHistory) set(store *history.Store, why error) {
+func (h *keptHistory) set(store *history.Store, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.store, h.why = store, why
 }
 
-func (h *agentHistory) get() (*history.Store, error) {
+func (h *keptHistory) get() (*history.Store, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.store, h.why
 }
 
-func (h *agentHistory) routes() []api.Route {
+func (h *keptHistory) routes() []api.Route {
 	return dashboard.Routes(h.get, new(dashboard.Reader).Read)
 }

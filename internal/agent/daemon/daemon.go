@@ -1,0 +1,104 @@
+// Package daemon puts the agent together: sources and lists, the search for floods, the history,
+// the API with its page, notifications, and what each of them keeps on the disk. In go files of
+// policies, places to listen at and ways to the machine, out comes an agent that runs until its
+// context ends. It must never decide what a part decides, and one part that fails must not end the
+// others.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"levee/internal/agent"
+	"levee/internal/agent/api"
+	"levee/internal/agent/client"
+	"levee/internal/agent/defend"
+	"levee/internal/agent/enforce"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/live"
+	"levee/internal/agent/notify"
+	"levee/internal/agent/part"
+	"levee/internal/dataplane/lockout"
+	"levee/internal/host/access"
+	"levee/internal/lang/policy"
+	"levee/internal/openmetrics"
+)
+
+// Options are an agent that is to run.
+type Options struct {
+	// Files are policies whose sources are followed instead of those in force; Read reads one.
+	Files []string
+	Read  func(file string) (*policy.Policy, error)
+	// Gate keeps live rules out of force that would cut somebody off.
+	Gate      *lockout.Gate
+	Listen    Listen
+	FromStart bool          // a file that is followed for the first time is read from its beginning
+	Interval  time.Duration // between two comparisons of the kernel with the ledger
+	Routes    []api.Route   // of the API, besides those of the agent's parts
+	// Metrics are those of the data plane.
+	Metrics  func(context.Context) ([]openmetrics.Family, error)
+	Version  string
+	Notify   func(state string) error // tells the service manager
+	Watchdog time.Duration            // how often that one wants to hear; 0: never
+	Say      func(format string, args ...any)
+}
+
+// Run is an agent, until ctx ends. What comes by reload has it read the policies anew.
+func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	tokens := api.OpenTokens(client.Tokens())
+	listen, err := o.listens(tokens)
+	if err != nil {
+		return err
+	}
+	// Before anything else: of agents that start at once, one goes on.
+	if err := listen[0].Try(); errors.Is(err, api.ErrRunning) {
+		return err
+	}
+	events := &live.Hub{}
+	parts := agent.NewParts(events, o.Say)
+	alarms := make(chan string, 64)
+	alarm := func(text string) {
+		select {
+		case alarms <- text:
+		default:
+			o.Say("alarm: %s", text)
+		}
+	}
+	auditFile := client.File("api-audit.jsonl")
+	audited := parts.Begin(part.File, auditFile, "")
+	audit := api.OpenAudit(auditFile, func(err error) {
+		_ = audited.Did(part.Do(err, access.Write(auditFile, err)))
+	})
+	defer audit.Close()
+	sight := &defend.Sight{}
+	kept := openHistory(parts, sight, alarm, o.Say)
+	defer kept.stop()
+	p := &policies{files: o.Files, readFile: o.Read}
+	floods := o.defender(kept.sampled, sight, events, parts, alarm)
+	defer look(ctx, stop, floods)()
+	return agent.Run(ctx, agent.Options{
+		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
+		Kernel: &enforce.Kernel{},
+		Ledger: client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
+		Routes:   append(Routes(floods, kept.routes()), o.Routes...),
+		Notifier: notify.New(client.Notifications(), parts),
+		Metrics:  o.metrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
+		FromStart: o.FromStart, Interval: o.Interval,
+		Notify: o.Notify, Watchdog: o.Watchdog, Log: o.Say,
+	}, reload)
+}
+
+// metrics are those of the data plane and of incidents.
+func (o *Options) metrics(floods *incident.Store) func(context.Context) ([]openmetrics.Family,
+	error) {
+	return func(ctx context.Context) ([]openmetrics.Family, error) {
+		all, err := o.Metrics(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return append(all, incident.Metrics(floods.List())...), nil
+	}
+}

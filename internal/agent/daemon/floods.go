@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"levee/internal/agent/client"
+	"levee/internal/agent/defend"
+	"levee/internal/agent/evidence"
+	"levee/internal/agent/history"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/live"
+	"levee/internal/agent/part"
+	"levee/internal/dataplane/lockout"
+	"levee/internal/host/session"
+)
+
+// defender looks for floods as the policies in force say, and tells of them. Its samples are told
+// to sampled, and what was damaged to alarm.
+func (o *Options) defender(sampled *history.Sampled, sight *defend.Sight, events *live.Hub,
+	parts *part.Register, alarm func(string)) *defend.Manager {
+	store := incident.OpenStore(client.IncidentsFile())
+	if store.Damaged != nil {
+		alarm(fmt.Sprintf("the incidents before are lost: %s was damaged (%v), and is put aside "+
+			"as %s", store.Path(), store.Damaged, store.Aside()))
+	}
+	store.Changed = func(i incident.Incident) {
+		events.Publish(live.Event{Kind: live.Incident, Incident: i.ID, Text: i.Sentence})
+	}
+	baselines := defend.OpenBaselines(client.File("baselines.json"))
+	if baselines.Damaged != nil {
+		alarm(fmt.Sprintf("what is usual has to be learned again: %s was damaged (%v), and is put "+
+			"aside as %s", baselines.Path(), baselines.Damaged, baselines.Aside()))
+	}
+	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
+		Sight: sight, Evidence: evidence.Open(client.File("packets")), Baselines: baselines,
+		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
+		Log: o.Say, Policy: lockout.InForce, Allowed: o.Gate.Live})
+}
+
+// look looks for floods until it is told to end. Live rules stay in force for their lease.
+func look(ctx context.Context, stop func(), floods *defend.Manager) (end func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		floods.Run(ctx)
+	}()
+	return func() { stop(); <-done }
+}

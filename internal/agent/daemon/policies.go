@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"levee/internal/agent"
+	"levee/internal/agent/client"
+	"levee/internal/agent/enforce"
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/part"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/lockout"
+	"levee/internal/host/local"
+	"levee/internal/host/session"
+	"levee/internal/lang/policy"
+)
+
+// policies are what an agent follows and whom it keeps.
+type policies struct {
+	files    []string
+	readFile func(string) (*policy.Policy, error)
+	devs     []string
+	// why something else is in force on some interfaces than the policy that should be
+	instead error
+}
+
+func (p *policies) isInstead() error { return p.instead }
+
+// inForce tells one state of what is in force from another.
+func (p *policies) inForce(ctx context.Context) (string, error) {
+	all, err := dataplane.InForceHere(ctx)
+	p.devs = nil
+	for _, s := range all {
+		p.devs = append(p.devs, s.Dev)
+	}
+	return fmt.Sprint(all), err
+}
+
+// read reads the policies of files and of interfaces. Those that cannot be read are left out, and
+// are an error beside the others.
+func (p *policies) read(ctx context.Context) (out []*policy.Policy, err error) {
+	for _, file := range p.files {
+		pol, failed := p.readFile(file)
+		if failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		out = append(out, pol)
+	}
+	p.instead = nil
+	for _, dev := range p.devs { // also beside files: whom they protect is kept
+		p.instead = errors.Join(p.instead, insteadOn(ctx, dev))
+		pol, failed := lockout.InForce(ctx, dev)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", dev, failed))
+			continue
+		}
+		if len(p.files) > 0 {
+			pol.Sources, pol.Lists = nil, nil
+		}
+		out = append(out, pol)
+	}
+	return out, err
+}
+
+// insteadOn is an error where something else is in force on an interface than the policy that
+// should be.
+func insteadOn(ctx context.Context, dev string) error {
+	shown, _, err := dataplane.Show(ctx, dev)
+	switch {
+	case err != nil: // which is told when the policy is read
+		return nil
+	case shown.OnError != "":
+		err = fmt.Errorf("on %s only what \"on error\" says is in force: %s", dev, shown.OnError)
+	case shown.Instead != "":
+		err = fmt.Errorf("on %s a policy that was in force before stands in for another: %s", dev,
+			shown.Instead)
+	default:
+		return nil
+	}
+	return part.Do(err, "mend what it says, then levee up "+shown.Path+" --dev "+dev)
+}
+
+// others are the destinations of this machine, and the addresses from which somebody has logged in.
+func (p *policies) others(context.Context) (map[netip.Prefix]string, error) {
+	out := map[netip.Prefix]string{}
+	self, err := local.Prefixes()
+	for _, to := range self {
+		if to.Bits() > 0 { // a route for everybody, as of a proxy, keeps nobody
+			out[to] = "an address of this machine"
+		}
+	}
+	in, lerr := session.LoggedIn()
+	for a, what := range in {
+		out[netip.PrefixFrom(a, a.BitLen())] = what + " comes from there"
+	}
+	return out, errors.Join(err, lerr)
+}
+
+// LeaseOnce leases entries where no agent runs, by the policies in force.
+func LeaseOnce(ctx context.Context, in *agent.AddInput,
+	say func(format string, args ...any)) (n int, err error) {
+	l, err := ledger.Open(client.Ledger(), 100*time.Millisecond)
+	if err != nil {
+		return 0, err
+	}
+	k := &enforce.Kernel{}
+	defer k.Close()
+	p := &policies{}
+	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
+		Others: p.others, Kernel: k, Log: say}, in)
+	return n, errors.Join(err, l.Close())
+}

@@ -1,0 +1,189 @@
+// Package lockout keeps a policy out of force that would cut whoever administers the machine off.
+// In go a policy, interfaces and the sessions whose packets arrive there. Out come a refusal that
+// says what to write, or what may be put into force in the policy's place. It must never change
+// anything, nor take a session that it could not look for as one that is safe without saying so.
+package lockout
+
+import (
+	"context"
+	"fmt"
+
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/guard"
+	"levee/internal/host/local"
+	"levee/internal/host/session"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Gate looks at the machine for who may be cut off.
+type Gate struct {
+	// Link is what packets of an interface begin with.
+	Link func(dev string) (packet.Link, error)
+	// Sessions are those whose packets arrive on an interface.
+	Sessions func(dev string) ([]session.Session, error)
+	// Say is told what could not be looked for.
+	Say func(format string, args ...any)
+}
+
+// AtRisk is what a policy may do harm to on an interface.
+type AtRisk struct {
+	link     packet.Link
+	sessions []session.Session
+	entries  guard.Entries // of the policy's dynamic sets
+}
+
+// Check is an error for a policy that would do harm.
+func (r *AtRisk) Check(p *policy.Policy) error {
+	return guard.Check(p, r.link, r.sessions, r.entries)
+}
+
+// Allowed is an error for a policy that one of the interfaces may not have, unless it is forced. It
+// returns what may be put into force instead.
+func (g *Gate) Allowed(ctx context.Context, p *policy.Policy, devs []string,
+	force bool) ([]dataplane.Fallback, error) {
+	var all []AtRisk
+	for _, dev := range devs {
+		r, err := g.Look(ctx, p, dev, force)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.Check(p); err != nil {
+			return nil, fmt.Errorf("refused: %w, or use --force", err)
+		}
+		all = append(all, r)
+	}
+	return g.Fallbacks(p, all), nil
+}
+
+// Look is what a policy may do harm to on an interface: nothing where it is forced.
+func (g *Gate) Look(ctx context.Context, p *policy.Policy, dev string,
+	force bool) (r AtRisk, err error) {
+	if r.link, err = g.Link(dev); err != nil || force {
+		return r, err
+	}
+	if r.sessions, err = g.Sessions(dev); err != nil {
+		g.Say("cannot look for SSH sessions that the policy might cut: %v", err)
+	}
+	if r.sessions = alive(ctx, dev, r.link, r.sessions); len(r.sessions) > 0 {
+		if r.entries, err = entries(ctx, dev, p); err != nil {
+			g.Say("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
+				err)
+		}
+	}
+	return r, nil
+}
+
+// Live is an error for a policy with live rules that would cut a session of this machine.
+func (g *Gate) Live(ctx context.Context, dev string, p *policy.Policy) error {
+	sessions, err := g.Sessions(dev)
+	if err != nil || len(sessions) == 0 {
+		return err
+	}
+	link, err := g.Link(dev)
+	if err != nil {
+		return err
+	}
+	r := AtRisk{link: link, sessions: alive(ctx, dev, link, sessions)}
+	if r.entries, err = entries(ctx, dev, p); err != nil {
+		return err
+	}
+	return r.Check(p)
+}
+
+// Imported is an error for a policy that would end a session of this machine, or under which it
+// could not be begun again. On another machine than the rules are of there is none to find.
+func (g *Gate) Imported(p *policy.Policy, dev string) error {
+	sessions, err := g.Sessions(dev)
+	if err != nil || len(sessions) == 0 {
+		return nil // no right to look: levee up looks again
+	}
+	link, err := g.Link(dev)
+	if err != nil {
+		return nil // no device of that name: no policy is put there
+	}
+	if err := guard.Check(p, link, sessions, nil); err != nil {
+		return err
+	}
+	return guard.CheckNew(p, link, sessions)
+}
+
+// Fallbacks are what `on error` of a policy asks for.
+func (g *Gate) Fallbacks(p *policy.Policy, at []AtRisk) (all []dataplane.Fallback) {
+	plain := true
+	for _, r := range at {
+		fallbacks, err := guard.Fallbacks(p, r.link, r.sessions, r.entries)
+		if err != nil { // said at once, while somebody is there to read it
+			g.Say("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
+			return nil
+		}
+		all = nil
+		for _, fallback := range fallbacks {
+			all = append(all, dataplane.Fallback{Compile: dataplane.Compiler(fallback)})
+		}
+		plain = plain && guard.Plain(p, r.sessions)
+	}
+	if n := len(all); n > 0 && plain {
+		all = append(all, dataplane.Fallback{Compile: dataplane.Plainly(all[n-1].Compile)})
+	}
+	return all
+}
+
+// alive are the sessions that the policy in force on an interface lets live, if there is one.
+func alive(ctx context.Context, dev string, link packet.Link,
+	sessions []session.Session) []session.Session {
+	if len(sessions) == 0 {
+		return nil
+	}
+	p, err := InForce(ctx, dev)
+	if err != nil {
+		return sessions // none is in force, or it cannot be told what it does
+	}
+	held, err := entries(ctx, dev, p)
+	if err != nil {
+		return sessions
+	}
+	return guard.Alive(p, link, sessions, held)
+}
+
+// InForce is the operator's policy in force on an interface.
+func InForce(ctx context.Context, dev string) (*policy.Policy, error) {
+	shown, _, err := dataplane.Show(ctx, dev)
+	if err != nil {
+		return nil, err
+	}
+	p, ds := shown.Parse()
+	if p == nil {
+		return nil, fmt.Errorf("the policy on %s cannot be read again: %s", dev, ds[0].Message)
+	}
+	return p, nil
+}
+
+// entries are what the dynamic sets of a policy will hold on dev: what is in those of the policy in
+// force there that have their names.
+func entries(ctx context.Context, dev string, p *policy.Policy) (guard.Entries, error) {
+	out := guard.Entries{}
+	for _, s := range p.Sets {
+		if s.Kind != policy.Dynamic {
+			continue
+		}
+		if s.Self {
+			self, err := local.Prefixes()
+			if err != nil {
+				return out, err
+			}
+			for _, p := range self {
+				out[s.Name] = append(out[s.Name], policy.Element{Prefix: p})
+			}
+			continue
+		}
+		all, err := dataplane.SetEntries(ctx, dev, s.Name)
+		if err != nil {
+			return out, err
+		}
+		for i := range all {
+			out[s.Name] = append(out[s.Name], all[i].Element())
+		}
+	}
+	return out, nil
+}
