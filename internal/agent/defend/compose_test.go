@@ -163,6 +163,36 @@ func TestGoodTrafficKeepsIncidentsOut(t *testing.T) {
 	}
 }
 
+// TestTheBeginningOfASlowFloodIsNotGood: half a minute in which it rose spoke for it, as only its
+// last second was marked.
+func TestTheBeginningOfASlowFloodIsNotGood(t *testing.T) {
+	g := newGood()
+	now := time.Unix(1e9, 0)
+	second := func(seconds, length int, raised bool) {
+		for range seconds {
+			for range 30 {
+				g.add(&frame{at: now, length: length, n: 60})
+			}
+			now = now.Add(time.Second)
+			g.tidy(now, raised)
+		}
+	}
+	second(120, 60, false)
+	second(3, 1000, false) // too few yet to be unlike what was before
+	second(8*60, 1000, true)
+	g.forget(now)
+	if n := g.sample(now, packet.Ethernet, nil).Len(); n < 1000 {
+		t.Errorf("%d good packets", n)
+	}
+	for _, c := range g.chunks {
+		for i := range c.frames {
+			if c.frames[i].length == 1000 && c.isGood(now) {
+				t.Fatalf("a packet of the rise is good, %v after it", now.Sub(c.from))
+			}
+		}
+	}
+}
+
 // TestPortsOfACookieAreFew, or there is no cookie.
 func TestPortsOfACookieAreFew(t *testing.T) {
 	if got := portsOf(map[uint16]int{80: 900, 443: 90, 22: 1}); !slices.Equal(got,

@@ -64,8 +64,13 @@ func (r *recent) since(at time.Time, want func(*frame) bool) (out []frame) {
 const (
 	chunkTime  = 10 * time.Second
 	goodAge    = time.Hour
-	goodCalm   = 3 * time.Second // traffic is good when no alarm came for so long
-	goodRaised = 5 * time.Minute // the same for traffic that was unlike that before
+	goodCalm   = 3 * time.Second  // traffic is good when no alarm came for so long
+	goodRaised = 20 * time.Minute // the same for traffic that was unlike that before
+	// Where so many packets are older than goodKnown, the others are not asked: a flood that rises
+	// slowly begins among them.
+	goodKnown  = time.Minute
+	raisedFrom = 5 * time.Second // before a second that is unlike the others
+	knownGood  = 1000
 	ofSecond   = 2000
 	mostGood   = 20_000
 	mostSpared = 2000
@@ -113,8 +118,8 @@ func (g *good) current(at time.Time) *chunk {
 
 // tidy joins seconds to tens, and lets go of what is old or too much. raised is of the last second.
 func (g *good) tidy(now time.Time, raised bool) {
-	if n := len(g.chunks); n > 0 && raised && now.Sub(g.chunks[n-1].from) < 2*time.Second {
-		g.chunks[n-1].raised = true
+	for i := len(g.chunks) - 1; i >= 0 && raised && now.Sub(g.chunks[i].from) < raisedFrom; i-- {
+		g.chunks[i].raised = true
 	}
 	var out []*chunk
 	for _, c := range g.chunks {
@@ -178,13 +183,27 @@ func (g *good) forget(since time.Time) {
 	})
 }
 
+// isGood says whether no alarm came for so long behind it that it is good.
+func (c *chunk) isGood(now time.Time) bool {
+	age := now.Sub(c.from)
+	return age >= goodCalm && (!c.raised || age >= goodRaised)
+}
+
 // sample is what is good at a time.
 func (g *good) sample(now time.Time, link packet.Link, p *policy.Policy) *signature.Sample {
 	s := signature.NewSample(link, p, mostGood)
 	var buf []byte
+	youngest, known := goodCalm, 0
 	for _, c := range g.chunks {
-		age := now.Sub(c.from)
-		if age < goodCalm || c.raised && age < goodRaised {
+		if now.Sub(c.from) >= goodKnown && c.isGood(now) {
+			known += len(c.frames)
+		}
+	}
+	if known >= knownGood {
+		youngest = goodKnown
+	}
+	for _, c := range g.chunks {
+		if now.Sub(c.from) < youngest || !c.isGood(now) {
 			continue
 		}
 		for i := range c.frames {

@@ -101,6 +101,7 @@ func (p *profile) restore(l *Learned, now time.Time) {
 		p.close(l.At)
 		p.hour, p.last, p.at = nil, nil, time.Time{}
 	}
+	p.bound, p.first, p.grown = p.lately(), now.Add(-opening), now
 }
 
 // knows says whether something is usual at this hour, or was lately.

@@ -78,6 +78,7 @@ type Detector struct {
 	Options
 	seed  maphash.Seed
 	flows []flow
+	last  [256]uint64 // flow of the last packet of each protocol
 
 	bin    raw             // of everything
 	parts  map[where]*raw  // of the bin
@@ -131,8 +132,8 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if p.IsIP() && d.Watched != nil && !d.Watched(p.Dst) {
 		return
 	}
-	fresh := d.fresh(now, p)
-	d.bin.tally(p, weight, bytes, fresh)
+	fresh, same := d.fresh(now, p)
+	d.bin.tally(p, weight, bytes, fresh, same)
 	if !p.IsIP() {
 		return
 	}
@@ -140,18 +141,18 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if host == 128 {
 		net = 48
 	}
-	d.part(p.Dst, host, false, p, weight, bytes, fresh)
+	d.part(p.Dst, host, false, p, weight, bytes, fresh, same)
 	if d.fixed() {
 		return
 	}
-	d.part(p.Dst, net, false, p, weight, bytes, fresh)
-	d.part(p.Src, net, true, p, weight, bytes, fresh)
+	d.part(p.Dst, net, false, p, weight, bytes, fresh, same)
+	d.part(p.Src, net, true, p, weight, bytes, fresh, same)
 }
 
 func (d *Detector) fixed() bool { return d.Packets > 0 || d.Bits > 0 }
 
 func (d *Detector) part(a netip.Addr, bits int, source bool, p *packet.Packet, weight float64,
-	bytes int, fresh bool) {
+	bytes int, fresh, same bool) {
 	prefix, err := a.Prefix(bits)
 	if err != nil {
 		return
@@ -169,11 +170,12 @@ func (d *Detector) part(a netip.Addr, bits int, source bool, p *packet.Packet, w
 		}
 		d.parts[w] = r
 	}
-	r.tally(p, weight, bytes, fresh)
+	r.tally(p, weight, bytes, fresh, same)
 }
 
-// fresh says whether the flow of a packet was not seen of late, and remembers it.
-func (d *Detector) fresh(now time.Time, p *packet.Packet) bool {
+// fresh says whether the flow of a packet was not seen of late, and whether the packet before of
+// its protocol was of that flow, too, and remembers it.
+func (d *Detector) fresh(now time.Time, p *packet.Packet) (fresh, same bool) {
 	var h maphash.Hash
 	h.SetSeed(d.seed)
 	for _, a := range [2]netip.Addr{p.Src, p.Dst} {
@@ -187,7 +189,10 @@ func (d *Detector) fresh(now time.Time, p *packet.Packet) bool {
 	mark, at := uint32(sum>>32), uint32(now.Unix())
 	known := f.mark == mark && f.at != 0 && at-f.at <= uint32(flowTime/time.Second)
 	f.mark, f.at = mark, at
-	return !known
+	last := &d.last[p.Proto]
+	same = *last == sum
+	*last = sum
+	return !known, same
 }
 
 // Tick ends a bin, which lasted since the tick before, and says what is too much now. A bin is a
@@ -352,11 +357,17 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 	for k, rate := range have {
 		of := kind.Kind(k)
 		limit := d.fixedOf(of)
-		if !d.fixed() && kind.Rows[k].Floor > 0 && rate > times*kind.Rows[k].Floor {
-			if !known {
-				usual, known = n.prof.usual(now), true
+		whole := whole
+		if !d.fixed() && kind.Rows[k].Floor > 0 {
+			if !whole && n.fat(of) && (n == d.root || !n.prof.empty()) {
+				rate, whole = sum.of(of, true), true
 			}
-			limit = n.limit(of, times, &usual, whole)
+			if rate > times*kind.Rows[k].Floor {
+				if !known {
+					usual, known = n.prof.usual(now), true
+				}
+				limit = n.limit(of, times, &usual, whole)
+			}
 		}
 		if limit == 0 || rate <= limit {
 			n.since[k] = time.Time{}
@@ -391,6 +402,20 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 		out.To = w.prefix
 	}
 	return out, ok
+}
+
+// A flood of few flows that go on has more of them than a tunnel or a test of a line, and several
+// times of what is too much of others.
+const (
+	fatFlows = 32
+	fatTimes = 3
+)
+
+// fat says whether more packets of a kind are of flows that go on than a tunnel explains.
+func (n *node) fat(k kind.Kind) bool {
+	row := k.Row()
+	return row.Same > 0 && n.sum[row.Same]*fatFlows <= n.sum[row.All] &&
+		n.sum[row.All] > fatTimes*max(row.Floor, n.sum[row.Counter])
 }
 
 // excuses is how many packets of connections may stand for SYNs: those of the greatest crowd. More
@@ -544,7 +569,11 @@ func (d *Detector) Rising() bool {
 			last[kind.CountBits]*each > d.Bits/2 && d.Bits > 0
 	}
 	for k, v := range last.kinds(d.usual) {
-		if kind.Rows[k].Floor > 0 && v*each > kind.Rows[k].Floor/2 {
+		row := &kind.Rows[k]
+		if row.Same > 0 && last[row.Same]*fatFlows <= last[row.All] {
+			v = max(v, last[row.All]/fatTimes)
+		}
+		if row.Floor > 0 && v*each > row.Floor/2 {
 			return true
 		}
 	}

@@ -24,8 +24,9 @@ var reflectors = func() (out [1 << 16]bool) {
 	return out
 }()
 
-// tally counts a packet that stands for some.
-func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
+// tally counts a packet that stands for some. It is fresh if its flow was not seen of late, and the
+// same if the packet before, of its protocol, was of that flow.
+func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh, same bool) {
 	r[kind.CountPackets] += weight
 	r[kind.CountBits] += weight * 8 * float64(bytes)
 	novel := weight
@@ -33,9 +34,14 @@ func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
 	if !fresh {
 		novel *= repeated
 	}
+	again := 0.0
+	if same {
+		again = weight
+	}
 	switch {
 	case !p.IsIP():
 	case p.Fragment:
+		r[kind.CountSameFragments] += again
 		r[kind.CountFragments] += novel
 		r[kind.CountAllFragments] += weight
 	case p.Transport == packet.TCPTransport:
@@ -44,6 +50,7 @@ func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
 		case f == packet.SYN:
 			r[kind.CountSYN] += weight
 		case f&packet.SYN != 0 && f != packet.SYN|packet.ACK, f == 0, f == packet.FIN:
+			r[kind.CountSameOther] += again
 			r[kind.CountOther] += novel
 			r[kind.CountAllOther] += weight
 		default:
@@ -55,12 +62,15 @@ func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
 	case p.Proto == packet.ProtoUDP && reflectors[p.SrcPort]:
 		r[kind.CountReflection] += weight
 	case p.Proto == packet.ProtoUDP:
+		r[kind.CountSameUDP] += again
 		r[kind.CountUDP] += novel
 		r[kind.CountAllUDP] += weight
 	case p.Transport == packet.ICMPTransport, p.Transport == packet.ICMP6Transport:
+		r[kind.CountSameICMP] += again
 		r[kind.CountICMP] += novel
 		r[kind.CountAllICMP] += weight
 	default:
+		r[kind.CountSameOther] += again
 		r[kind.CountOther] += novel
 		r[kind.CountAllOther] += weight
 	}
@@ -123,6 +133,6 @@ func Is(k kind.Kind, p *packet.Packet) bool {
 		return true
 	}
 	var r raw
-	r.tally(p, 1, 0, true)
+	r.tally(p, 1, 0, true, false)
 	return r.of(k, true) > 0
 }

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -9,11 +10,13 @@ import (
 
 // Times of learning.
 const (
-	warmUp   = 6 * time.Second // without alarms, at the beginning
-	lag      = 3               // seconds are held back so long, as an alarm may come
-	minutes  = 5               // and minutes
-	cool     = 2 * time.Minute // after an alarm nothing is learned
-	ofMinute = 3               // the third highest second of a minute stands for it
+	warmUp   = 6 * time.Second  // without alarms, at the beginning
+	lag      = 3                // seconds are held back so long, as an alarm may come
+	minutes  = 5                // and minutes
+	cool     = 2 * time.Minute  // after an alarm nothing is learned
+	ofMinute = 3                // the third highest second of a minute stands for it
+	opening  = 10 * time.Second // what comes in it is usual, whatever it is
+	doubling = 10 * time.Minute // what is usual lately doubles in so long, at most
 )
 
 // profile is what rates of the kinds are usual. All of it holds rates in packets a second.
@@ -28,7 +31,24 @@ type profile struct {
 	hour    []rates   // minutes of this hour
 	last    []rates   // of the hour before
 	at      time.Time // the minute
+
+	// bound is what may be usual where nothing is known of the hour: lately it was so much, and
+	// has grown slowly. What rises faster does not make itself usual.
+	bound rates
+	first time.Time // second that was learned
+	grown time.Time
 }
+
+// floorOf are the floors of the kinds by their rates; 0 is of rates that no alarm is about.
+var floorOf = func() (out [numRates]float32) {
+	for k, r := range kind.Rows {
+		out[k] = float32(r.Floor)
+		if r.All != r.Counter {
+			out[rateAll+int(r.All-kind.CountAllUDP)] = float32(r.Floor)
+		}
+	}
+	return out
+}()
 
 // rates are those of the kinds, and of what a crowd of clients is known by.
 type rates [numRates]float32
@@ -46,7 +66,27 @@ func (p *profile) second(now time.Time, r rates) {
 	p.seconds = append(p.seconds, r)
 	if len(p.seconds) > lag {
 		p.minute = append(p.minute, p.seconds[0])
+		p.allow(now, &p.seconds[0])
 		p.seconds = slices.Delete(p.seconds, 0, 1)
+	}
+}
+
+// allow raises the bound of what may be usual by what came in a second: to twice as much in
+// doubling, and from nothing to a quarter of what is too much at least.
+func (p *profile) allow(now time.Time, r *rates) {
+	if p.first.IsZero() {
+		p.first, p.grown = now, now
+	}
+	long := now.Sub(p.grown)
+	p.grown = now
+	part := min(1, long.Seconds()/doubling.Seconds())
+	times := float32(math.Exp2(part))
+	for k, v := range r {
+		most := p.bound[k]*times + floorOf[k]*float32(strict*part)
+		if now.Sub(p.first) < opening {
+			most = v
+		}
+		p.bound[k] = max(p.bound[k], min(v, most))
 	}
 }
 
@@ -126,8 +166,11 @@ func (p *profile) usual(now time.Time) (out rates) {
 		if w := int(now.Weekday())*24 + h; p.weekly {
 			past = max(past, p.Week[w][k], p.Week[(w+1)%168][k], p.Week[(w+167)%168][k])
 		}
-		if out[k] = lately[k]; past > 0 {
+		switch out[k] = lately[k]; {
+		case past > 0:
 			out[k] = max(past, min(lately[k], 2*past))
+		case floorOf[k] > 0:
+			out[k] = min(lately[k], p.bound[k])
 		}
 	}
 	return out

@@ -46,6 +46,10 @@ const (
 	CountPackets
 	CountBits
 	CountSamples
+	CountSameUDP // packets of the flow that the one before was of
+	CountSameICMP
+	CountSameFragments
+	CountSameOther
 	NumCounters
 )
 
@@ -61,7 +65,10 @@ type Row struct {
 	// Counter counts it, and All does so where packets of flows that go on count less in Counter;
 	// otherwise both are the same.
 	Counter, All Counter
-	Crowd        bool // a crowd of clients brings more of it
+	// Same counts the packets of All that are of the same flow as the one before, where both
+	// counters differ: one of so many as there are flows.
+	Same  Counter
+	Crowd bool // a crowd of clients brings more of it
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
 	Cookie        bool   // senders can be asked to prove that they are there
@@ -75,19 +82,22 @@ var Rows = [Num]Row{
 	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Counter: CountSYN,
 		All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn", Cookie: true, Bench: "syn"},
 	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Counter: CountUDP,
-		All: CountAllUDP, Crowd: true, Limit: "udp", Limit6: "udp", Bench: "udp"},
+		All: CountAllUDP, Same: CountSameUDP, Crowd: true, Limit: "udp", Limit6: "udp",
+		Bench: "udp"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
 		Floor: 3000, Counter: CountReflection, All: CountReflection, Crowd: true,
 		Limit: reflected, Limit6: reflected, Bench: "reflection"},
 	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Counter: CountICMP,
-		All: CountAllICMP, Crowd: true, Limit: "icmp", Limit6: "icmp6", Bench: "icmp"},
+		All: CountAllICMP, Same: CountSameICMP, Crowd: true, Limit: "icmp", Limit6: "icmp6",
+		Bench: "icmp"},
 	Fragments: {Name: "fragments", Phrase: "a flood of fragments", Words: "fragments", Floor: 3000,
-		Counter: CountFragments, All: CountAllFragments, Limit: "fragments", Limit6: "fragments",
+		Counter: CountFragments, All: CountAllFragments, Same: CountSameFragments,
+		Limit: "fragments", Limit6: "fragments",
 		Bench: "fragment"},
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
 		Floor: 10_000, Counter: CountFresh, All: CountFresh, Bench: "ack"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
-		Counter: CountOther, All: CountAllOther,
+		Counter: CountOther, All: CountAllOther, Same: CountSameOther,
 		Bench: "gre"},
 	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
 		All: CountPackets},

@@ -15,6 +15,9 @@ func TestEachKindIsOneRow(t *testing.T) {
 		if r.All != r.Counter && (r.All < CountAllUDP || r.All > CountAllOther) {
 			t.Errorf("%s: counter %d counts no packets of flows that go on", r.Name, r.All)
 		}
+		if (r.All != r.Counter) != (r.Same > 0) {
+			t.Errorf("%s: its flows are told by %d", r.Name, r.Same)
+		}
 		if (r.Limit == "") != (r.Limit6 == "") {
 			t.Errorf("%s: limited by %q, and for IPv6 by %q", r.Name, r.Limit, r.Limit6)
 		}

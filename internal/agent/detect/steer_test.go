@@ -1,0 +1,112 @@
+package detect
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+
+	"levee/internal/packet"
+)
+
+// steering is a flood of UDP to one port.
+func (w *world) steering(rate float64) part {
+	return part{rate, 60, func() packet.Packet {
+		return udp(v4(0x10000000+w.r.Uint32N(1<<28)), server, uint16(1024+w.r.IntN(60000)), 27015)
+	}}
+}
+
+// alarmed runs tenths of a second until there is an alarm, and says after how many.
+func (w *world) alarmed(tenths int, parts ...part) (int, bool) {
+	for n := range tenths {
+		if len(w.tenth(parts, 200)) > 0 {
+			return n + 1, true
+		}
+	}
+	return tenths, false
+}
+
+// TestASlowRiseIsAFlood: UDP that grew by less than four times in what was just learned, from 1,000
+// to 60,000 packets a second in half a minute, made itself usual.
+func TestASlowRiseIsAFlood(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	for k := range 15 {
+		rate := 1000 * math.Pow(60, float64(k)/14)
+		if _, ok := w.alarmed(20, append(w.web(2000, 20_000), w.steering(rate))...); ok {
+			if rate > 15_000 {
+				t.Errorf("an alarm at %.0f packets/s", rate)
+			}
+			return
+		}
+		if !w.d.Raised(w.now) && k > 0 {
+			t.Errorf("%.0f packets/s are nothing that is unlike what was before", rate)
+		}
+	}
+	t.Error("no alarm")
+}
+
+// TestWhatStaysBelowDoesNotMakeItselfUsual: eight minutes just below what is too much were learned,
+// and more than six times as much was no flood then.
+func TestWhatStaysBelowDoesNotMakeItselfUsual(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	if n, ok := w.alarmed(8*600, append(w.web(2000, 20_000), w.steering(9000))...); ok {
+		t.Fatalf("an alarm below what is too much, after %d tenths of a second", n)
+	}
+	if !w.d.Raised(w.now) {
+		t.Error("nothing is unlike what was before")
+	}
+	if _, ok := w.alarmed(5, append(w.web(2000, 20_000), w.steering(60_000))...); !ok {
+		t.Error("no alarm within half a second")
+	}
+}
+
+// TestFewFatFlowsAreAFlood: packets of flows that go on counted a tenth, however many flows there
+// are, and flows that had begun slowly were none. One tunnel, or a test of the line with 16
+// streams, is none.
+func TestFewFatFlowsAreAFlood(t *testing.T) {
+	source := func(w *world, n uint32) netip.Addr { return v4(0x10010001 + w.r.Uint32N(n)) }
+	for _, c := range []struct {
+		what string
+		want bool
+		make func(w *world) packet.Packet
+	}{
+		{"1,024 flows of 64 sources", true, func(w *world) packet.Packet {
+			return udp(source(w, 64), server, uint16(2000+w.r.IntN(16)), 27015)
+		}},
+		{"fragments of 53 reflectors", true, func(w *world) packet.Packet {
+			return packet.Packet{Family: packet.IPv4, Src: source(w, 53), Dst: server,
+				Proto: packet.ProtoUDP, Fragment: true, LaterFragment: true}
+		}},
+		{"a tunnel", false, func(*world) packet.Packet {
+			return udp(v4(9), server, 51820, 51820)
+		}},
+		{"a test of the line", false, func(w *world) packet.Packet {
+			return udp(v4(9), server, uint16(5000+w.r.IntN(16)), 5201)
+		}},
+	} {
+		w := newWorld(Options{})
+		w.calm(t, 2000, 15)
+		of := func() packet.Packet { return c.make(w) }
+		w.alarmed(60, append(w.web(2000, 20_000), part{2000, 1400, of})...) // the flows are known
+		_, ok := w.alarmed(50, append(w.web(2000, 20_000), part{60_000, 1400, of})...)
+		if ok != c.want {
+			t.Errorf("%s: an alarm %v, want %v", c.what, ok, c.want)
+		}
+	}
+}
+
+// TestTrafficThatGrowsIsUsual: twice as much in ten minutes, as of a service that is new.
+func TestTrafficThatGrowsIsUsual(t *testing.T) {
+	w := newWorld(Options{})
+	rate := 20_000.0
+	for w.now.Sub(monday) < 20*time.Minute {
+		if a := w.tenth(append(w.web(2000, 20_000), part{rate, 300, func() packet.Packet {
+			return udp(w.client(20_000), server, uint16(1024+w.r.IntN(60000)), 443)
+		}}), 200); len(a) > 0 {
+			t.Fatalf("%v after %v", a, w.now.Sub(monday))
+		}
+		rate *= math.Pow(2, 1.0/6000)
+	}
+}
