@@ -17,6 +17,9 @@ const (
 	harmless   = 0.25
 	loosenedIn = 3 * time.Second // a drop is a limit so long after the flood, at the latest
 	endsAfter  = 3 * time.Second
+	// A rule that drops less than fallen of its peak, while the flood passes, is of a pattern that
+	// the flood has left.
+	fallen = 0.1
 )
 
 // count takes what live rules have dropped, and what that costs.
@@ -35,6 +38,9 @@ func (m *Machine) count(now time.Time, c *Counted) {
 			}
 			if share, ok := c.Costs[r.Label]; ok && r.IsLive() {
 				m.cost(u, f, r, share, now)
+			}
+			if r.State == incident.Live && r.Action == "drop" && f.on && r.now < fallen*r.peak {
+				f.turn(r, incident.Gone, now, "the flood passes it by")
 			}
 		}
 	})

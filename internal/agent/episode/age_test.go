@@ -98,3 +98,20 @@ func TestARuleThatCostsTooMuchIsTakenBack(t *testing.T) {
 		t.Errorf("live %+v, spared %v, notes %q", m.Live(), spared, note)
 	}
 }
+
+// TestARuleThatAFloodHasLeftIsGone at once: rules for the patterns of a moment added up to sixteen.
+func TestARuleThatAFloodHasLeftIsGone(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	pass(m, &now, &all, 30_000, 0)
+	m.Step(now, tickOf(now, kind.UDP))
+	m.Step(now, Event{Found: &Found{}})
+	if pass(m, &now, &all, 29_000, 0); len(m.Live()) != 1 {
+		t.Fatal("a rule that drops most of it is gone")
+	}
+	m.Step(now, tickOf(now, kind.UDP))
+	m.Step(now, Event{Found: &Found{}})
+	if pass(m, &now, &all, 100, 0); len(m.Live()) > 0 {
+		t.Errorf("%+v", m.Live())
+	}
+}

@@ -26,11 +26,23 @@ func (g *group) ranges(ph *field.Phrase, info *field.Info) {
 	space := float64(info.Max) + 1
 	g.exact(ph, counts, n, space)
 	goodCounts, goodN := histogram(g.good, g.inGood, ph.Field)
-	g.intervals(ph, counts, n, goodCounts, goodN, space)
+	if !slides(valuesOf(g.flood, g.inFlood, ph.Field)) {
+		g.intervals(ph, counts, n, goodCounts, goodN, space)
+	}
 	if goodN == 0 {
 		goodCounts, goodN = histogram(g.good, g.good.allPlaces(), ph.Field)
 	}
 	g.others(ph, counts, n, goodCounts, goodN)
+}
+
+// valuesOf are the values of a field, in the order of the packets.
+func valuesOf(v *view, places []int, f field.Field) (out []uint64) {
+	for _, at := range places {
+		if num := v.numbers[f][at]; num.has {
+			out = append(out, num.v)
+		}
+	}
+	return out
 }
 
 func (v *view) allPlaces() []int {

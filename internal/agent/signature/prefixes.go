@@ -2,6 +2,7 @@ package signature
 
 import (
 	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ func (g *group) shared(ph *field.Phrase, addrs []netip.Addr, lengths []int) {
 		n int
 	}
 	var kept []counted
+	walking := slides(ordered(addrs))
 	for i, bits := range lengths {
 		counts := map[netip.Prefix]int{}
 		for _, a := range addrs {
@@ -53,6 +55,9 @@ func (g *group) shared(ph *field.Phrase, addrs []netip.Addr, lengths []int) {
 		})
 		if i == 0 {
 			g.addresses(ph, addrs)
+			if walking {
+				return
+			}
 		}
 		for _, c := range most[:min(3, len(most))] {
 			longer := slices.ContainsFunc(kept, func(k counted) bool {
@@ -70,6 +75,19 @@ func (g *group) shared(ph *field.Phrase, addrs []netip.Addr, lengths []int) {
 				text)
 		}
 	}
+}
+
+// ordered are numbers in the order of addresses.
+func ordered(addrs []netip.Addr) (out []uint64) {
+	for _, a := range addrs {
+		b := a.As16()
+		at := 8 // of IPv4 the last four bytes say all
+		if a.Is6() {
+			at = 0
+		}
+		out = append(out, binary.BigEndian.Uint64(b[at:]))
+	}
+	return out
 }
 
 // addresses makes the list of the fewest addresses that most of the group has.
