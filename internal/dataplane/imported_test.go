@@ -20,7 +20,11 @@ var originals = []struct {
 	list                     []string
 	read                     func(importer.Source, *bytes.Buffer) error
 }{
-	{"iptables", `*filter
+	{"iptables", `*nat
+-A PREROUTING -p tcp -m tcp --dport 9010 -j REDIRECT --to-ports 9000
+-A PREROUTING -p udp -m udp --dport 9011 -j REDIRECT --to-ports 9001
+COMMIT
+*filter
 :INPUT DROP [0:0]
 :FORWARD DROP [0:0]
 :OUTPUT ACCEPT [0:0]
@@ -37,7 +41,14 @@ COMMIT
 			_, err := importer.IPTables([]importer.Source{s}, out, importer.Rulesets{Device: "lv0"})
 			return err
 		}},
-	{"nft", `table ip filter {
+	{"nft", `table ip redirected {
+	chain pre {
+		type nat hook prerouting priority -100;
+		tcp dport 9010 redirect to :9000
+		udp dport 9011 redirect to :9001
+	}
+}
+table ip filter {
 	chain input {
 		type filter hook input priority 0; policy drop;
 		ct state vmap { established : accept, related : accept, invalid : drop }
@@ -47,7 +58,7 @@ COMMIT
 		udp dport 9003 limit rate 5/hour burst 7 packets accept
 	}
 }
-`, "nft -f -", "flush ruleset", strings.Fields("nft -j list ruleset"),
+`, "nft -f -", "delete table ip filter", strings.Fields("nft -j list ruleset"),
 		func(s importer.Source, out *bytes.Buffer) error {
 			_, err := importer.NFT(s, out, importer.Rulesets{Device: "lv0"})
 			return err
@@ -77,7 +88,8 @@ func TestImportedConnectionsLive(t *testing.T) {
 			t.Skipf("needs %s", words[0])
 		}
 		n.run(t, o.name, func(t *testing.T) {
-			run(t, n.here, tracks, "nft", "-f", "-") // as on a host whose rules are replaced
+			// as on a host whose rules are replaced
+			run(t, n.here, "flush ruleset\n"+tracks, "nft", "-f", "-")
 			older := n.older(t)
 			if is := echoes(older[0], 5, 5*time.Second); is != nil {
 				t.Fatal(is)
@@ -163,6 +175,8 @@ func (n *testNet) servedOf(t *testing.T, older []net.Conn) (out []served) {
 	ask("udp", false, "198.51.100.1:9000", 4000, long)
 	ask("tcp", false, "198.51.100.1:9001", 5, short)
 	ask("udp", false, "198.51.100.1:9001", 5, short)
+	ask("tcp", false, "198.51.100.1:9010", 5, long) // redirected to 9000, which is open
+	ask("udp", false, "198.51.100.1:9011", 5, short)
 	ask("tcp", true, "198.51.100.2:7000", 5, long)
 	ask("udp", true, "198.51.100.2:7000", 4000, long)
 	ask("udp", true, "198.51.100.2:7009", 5, long)  // an error of ICMP says that nobody is there

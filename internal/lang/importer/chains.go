@@ -50,6 +50,7 @@ type chainRule struct {
 	limits   []reason // what the limits are
 	rate     *rate    // what they are as a limit of a policy, if that is known
 	logs     string   // the label of a log in front of it, "" if it has none
+	nat      *natTo   // of a nat chain
 	seen     *seenLately
 	rated    bool     // it becomes one
 	opens    []match  // of a limit: those of alts that begin something
@@ -165,6 +166,7 @@ func (fl *flattener) run() error {
 		tell()
 	}
 	fl.settle()
+	fl.readNat(fl.out.nats)
 	fl.tellUnused()
 	fl.count()
 	return fl.err

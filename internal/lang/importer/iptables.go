@@ -46,6 +46,11 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if err != nil {
 		return Imported{}, err
 	}
+	for _, tab := range t.tables {
+		if c := tab.byName["PREROUTING"]; tab.name == "nat" && c != nil && t.onlyInput() {
+			out.nats = append(out.nats, c)
+		}
+	}
 	return out.policy(w, bases, t.rules, opts, t.remarkOnRest)
 }
 

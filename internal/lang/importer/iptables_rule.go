@@ -15,7 +15,8 @@ type ipRule struct {
 	not    bool   // a ! stands before the option
 	module string // the last -m
 	target string
-	goes   bool // target is behind -g
+	goes   bool   // target is behind -g
+	to     string // of DNAT and REDIRECT
 	badAll bool
 	seen   seenLately
 	ipLimit
@@ -146,8 +147,11 @@ func (p *ipRule) ofTarget() {
 		return
 	}
 	for len(p.w) > 0 && !p.w[0].ofRule() {
-		if o := p.next(); o == "--log-prefix" || o == "--nflog-prefix" || o == "--ulog-prefix" {
+		switch o := p.next(); o {
+		case "--log-prefix", "--nflog-prefix", "--ulog-prefix":
 			p.r.logs = p.next()
+		case "--to-destination", "--to-ports":
+			p.to = p.next()
 		}
 	}
 }
@@ -349,7 +353,10 @@ func (p *ipRule) extraTarget() error {
 	case "SYNPROXY":
 		p.unknown("SYNPROXY answers SYNs itself",
 			"`cookie` answers them in a policy of levee's own")
-	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
+	case "DNAT", "REDIRECT":
+		p.natTo()
+		fallthrough
+	case "SNAT", "MASQUERADE", "NETMAP", "TPROXY":
 		p.unknown(p.target+" rewrites addresses or ports, which levee does not do",
 			"keep it in the nat table")
 	default:

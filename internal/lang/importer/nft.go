@@ -33,6 +33,7 @@ func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 		return Imported{}, err
 	}
 	n.parseRules()
+	out.nats = n.nats(bases)
 	return out.policy(w, bases, n.rules, opts, n.remarkOnRest)
 }
 
@@ -310,6 +311,17 @@ func (n *nftables) baseNames() string {
 func (n *nftables) onlyInput(bases []*chain) bool {
 	return !slices.ContainsFunc(n.chains,
 		func(c *nftChain) bool { return c.hook != "input" && slices.Contains(bases, &c.chain) })
+}
+
+// nats are the chains that rewrite what comes to the base chains.
+func (n *nftables) nats(bases []*chain) (out []*chain) {
+	for _, c := range n.chains {
+		if c.base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
+			n.onlyInput(bases) {
+			out = append(out, &c.chain)
+		}
+	}
+	return out
 }
 
 // remarkOnRest says which chains were not imported.

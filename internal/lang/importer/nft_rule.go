@@ -128,7 +128,11 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "queue":
 		p.unknown("queue lets a program decide", "")
 		p.done = true
-	case "fwd", "snat", "dnat", "masquerade", "redirect", "tproxy", "synproxy":
+	case "dnat", "redirect":
+		p.natTo(key, inner)
+		p.unknown(key+" does what levee does not", "keep it in nft")
+		p.done = true
+	case "fwd", "snat", "masquerade", "tproxy", "synproxy":
 		p.unknown(key+" does what levee does not", "keep it in nft")
 		p.done = true
 	default:

@@ -37,6 +37,7 @@ type output struct {
 	written   int     // ranges of addresses in lists of rules that are read, see narrow
 	dhcp      dhcpFate
 	logs      int            // written
+	nats      []*chain       // that rewrite what comes to the base chains
 	budgets   map[string]int // how many rules count in what has a name
 }
 

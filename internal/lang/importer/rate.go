@@ -203,8 +203,7 @@ func (fl *flattener) droppedBehind(i int, m *match) bool {
 		if !m.compatible(&s.m) {
 			return false
 		}
-		if both := m.and(&s.m); both.never || opens(m) && len(s.m.f[fKnown]) > 0 &&
-			s.m.f[fKnown][0].Lo == 1 {
+		if both := m.and(&s.m); both.never || beginsNone(m, &s.m) {
 			continue
 		}
 		if s.action == "pass" {
@@ -234,6 +233,11 @@ func opens(m *match) bool {
 	return m.flags != nil && *m.flags == flagMatch{flagsFSRA, 0x02} ||
 		m.f[fICMP] != nil && m.f[fICMP].within(requests) ||
 		m.f[fICMP6] != nil && m.f[fICMP6].within(requests6)
+}
+
+// beginsNone tells whether s is about connections that are known, of which no packet of m is.
+func beginsNone(m, s *match) bool {
+	return opens(m) && len(s.f[fKnown]) > 0 && s.f[fKnown][0].Lo == 1
 }
 
 // takeBack makes of the limits of a rule what it is without one.

@@ -1,0 +1,75 @@
+package importer_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/lang/importer"
+)
+
+// TestRedirectedPortsStayReachable: ports that nat sends to other ports of this machine, or to
+// containers, were dropped, as the chains behind nat never name them.
+func TestRedirectedPortsStayReachable(t *testing.T) {
+	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUT - [0:0]\n"
+	rules := save("DROP", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+		"-s 192.0.2.0/24 -j DROP",
+		"-p tcp -m tcp --dport 8080 -m conntrack --ctstate NEW -j ACCEPT",
+		"-p udp -m udp --dport 5353 -j ACCEPT")
+	const end = "pass ipv4 established\ndrop from 192.0.2.0/24\npass ipv4 tcp syn port 8080\n" +
+		"pass ipv4 udp port 5353\ndrop ipv4\ndefault pass"
+	for _, c := range []struct{ name, nat, want string }{
+		{"to a port that is open",
+			"-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080",
+			"pass ipv4 tcp port 80 established\ndrop tcp syn from 192.0.2.0/24 port 80\n" +
+				"pass ipv4 tcp syn port 80\n"},
+		{"to a port that is not", "-A PREROUTING -p tcp -m tcp --dport 81 -j REDIRECT --to-ports 9",
+			"pass ipv4 tcp port 81 established\ndrop tcp syn from 192.0.2.0/24 port 81\n" +
+				"drop ipv4 tcp syn port 81\n"},
+		{"to an address of loopback", "-A PREROUTING -p udp -m udp --dport 53 -j DNAT " +
+			"--to-destination 127.0.0.1:5353", "pass ipv4 udp port 53 established\n" +
+			"drop udp from 192.0.2.0/24 port 53\npass ipv4 udp port 53\n"},
+		{"to a container, but for some",
+			"-A PREROUTING -s 10.0.0.0/8 -j RETURN\n-A PREROUTING -j OUT\n-A OUT ! -i docker0 " +
+				"-p tcp -m tcp --dport 82 -j DNAT --to-destination 172.17.0.2:80",
+			"pass ipv4 tcp not from 10.0.0.0/8 port 82 established\n" +
+				"pass ipv4 tcp syn not from 10.0.0.0/8 port 82\n"},
+		{"by what a policy does not know", "-A PREROUTING -m statistic --mode random " +
+			"--probability 0.5 -j OUT\n-A OUT -p tcp -m tcp --dport 82 -j DNAT " +
+			"--to-destination 172.17.0.2:80", ""},
+	} {
+		text, rep := iptables(t, importer.Rulesets{Device: "eth0"}, nat+c.nat+"\nCOMMIT\n"+rules)
+		got := strings.TrimPrefix(rulesOf(text), "interface eth0\n")
+		if d := cmp.Diff("fragments track\n"+c.want+end, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+		if c.want == "" {
+			remarksHave(t, rep, "changed|rewrites destinations before")
+		}
+	}
+}
+
+// TestRedirectsOfNFTStayReachable is the same for nft.
+func TestRedirectsOfNFTStayReachable(t *testing.T) {
+	dport := func(n string) string { return match("==", payload("tcp", "dport"), n) }
+	rule := func(chain, expr string) string {
+		return `{"rule": {"family": "ip", "table": "n", "chain": "` + chain + `", "expr": [` +
+			expr + `]}},`
+	}
+	text, _ := nftImport(t, `{"nftables": [{"table": {"family": "ip", "name": "n"}},`+
+		`{"chain": {"family": "ip", "table": "n", "name": "pre", "type": "nat", "hook": `+
+		`"prerouting", "prio": -100, "policy": "accept"}},`+
+		rule("pre", dport("80")+`, {"redirect": {"port": 8080}}`)+
+		rule("pre", dport("82")+`, {"dnat": {"addr": "172.17.0.2", "port": 80}}`)+
+		`{"chain": {"family": "ip", "table": "n", "name": "in", "type": "filter", "hook": `+
+		`"input", "prio": 0, "policy": "drop"}},`+
+		strings.TrimSuffix(rule("in", dport("8080")+`, {"accept": null}`), ",")+`]}`,
+		importer.Rulesets{})
+	want := "fragments track\npass ipv4 tcp port 80 established\npass ipv4 tcp syn port 80\n" +
+		"pass ipv4 tcp port 82 established\npass ipv4 tcp syn port 82\npass ipv4 tcp port 8080\n" +
+		"drop ipv4\ndefault pass"
+	if d := cmp.Diff(want, rulesOf(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
