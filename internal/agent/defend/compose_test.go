@@ -112,6 +112,11 @@ func searching(a detect.Alarm) *job {
 		ports: []string{"80"}}
 }
 
+func completed(j *job, rules []incident.Rule, dropped float64) []incident.Rule {
+	out, _ := j.complete(rules, dropped)
+	return out
+}
+
 // TestEachPatternIsARule: limits by pattern are in the words of the language.
 func TestEachPatternIsARule(t *testing.T) {
 	for _, row := range kind.Rows {
@@ -311,7 +316,7 @@ func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 	}{{1, "drop tcp syn"}, {0.95, `drop tcp syn, cookie tcp port { 80 } as "flood-7-2"`},
 		{0.6, `cookie tcp port { 80 } as "flood-7-1"`}, {0, `cookie tcp port { 80 } as "flood-7-1"`}} {
 		var got []string
-		for _, r := range j.complete(slices.Clone(drops), c.dropped) {
+		for _, r := range completed(j, slices.Clone(drops), c.dropped) {
 			got = append(got, r.Rule)
 		}
 		if all := strings.Join(got, ", "); all != c.want {
@@ -319,7 +324,7 @@ func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 		}
 	}
 	j.ports = nil
-	if got := j.complete(nil, 0); len(got) != 1 || got[0].Rule != `cookie tcp as "flood-7-1"` {
+	if got, _ := j.complete(nil, 0); len(got) != 1 || got[0].Rule != `cookie tcp as "flood-7-1"` {
 		t.Errorf("of SYNs to many ports: %v", got)
 	}
 }
@@ -382,10 +387,10 @@ func TestWhereNobodyHearsACookieDropsStay(t *testing.T) {
 		unheard: errors.New("a veth device")}
 	tcp(t, j.flood, "198.51.100.1", packet.SYN, 1)
 	drops := []incident.Rule{{Rule: "drop tcp syn", Action: "drop"}}
-	if got := j.complete(drops, 0.6); len(got) != 1 || got[0].Rule != drops[0].Rule {
+	if got, _ := j.complete(drops, 0.6); len(got) != 1 || got[0].Rule != drops[0].Rule {
 		t.Errorf("%+v", got)
 	}
-	if got := j.complete(nil, 0); len(got) != 1 || got[0].Action != "limit" {
+	if got, _ := j.complete(nil, 0); len(got) != 1 || got[0].Action != "limit" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -433,5 +438,46 @@ func TestFewPacketsShowNoCollateral(t *testing.T) {
 		if said != (want && alike > 5) {
 			t.Errorf("%d alike: %q", alike, r.Notes)
 		}
+	}
+}
+
+// TestAnAnswerThatDoesNotHelpIsFollowedByTheNext: a cookie, whose senders were known, was put into
+// force again and again. Each is given once, and the incident says which failed.
+func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
+	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN, All: 20_000, Threshold: 5000}).Search,
+		ports: []string{"80"}, beyond: 1, base: parsed(t, "default pass\n"), kinds: 800,
+		good:  signature.NewSample(packet.Ethernet, nil, 10_000),
+		flood: signature.NewSample(packet.Ethernet, nil, 1000)}
+	j.Of.Collateral = 1e-3
+	for i := range 4000 {
+		j.good.Add(udpFrom(t, fmt.Sprintf("198.51.100.%d", i%100)), 0)
+	}
+	for i := range 16 { // hosts that are strangers
+		tcp(t, j.flood, fmt.Sprintf("203.0.113.%d", i), packet.SYN, 50)
+	}
+	for _, c := range []struct{ tried, want string }{
+		{"", `cookie tcp port { 80 } as "flood-7-1"`},
+		{episode.Cookie, `limit tcp syn rate 20/s by source as "flood-7-1"`},
+		{episode.LimitBySource, `limit tcp syn rate 500/s as "flood-7-1"`},
+		{episode.Limit, ""},
+	} {
+		if c.tried != "" {
+			j.Tried = append(j.Tried, c.tried)
+		}
+		rules, why := j.complete(nil, 0)
+		got := ""
+		if len(rules) == 1 {
+			got = rules[0].Rule
+		}
+		if got != c.want || len(why) != len(j.Tried) {
+			t.Errorf("with %q: %q, want %q; %q", j.Tried, got, c.want, why)
+		}
+	}
+	j.Tried = []string{episode.Cookie}
+	for i := range 16 { // clients, in whose names the SYNs come
+		tcp(t, j.good, fmt.Sprintf("203.0.113.%d", i), packet.SYN, 50)
+	}
+	if rules, why := j.complete(nil, 0); len(rules) > 0 || len(why) != 3 {
+		t.Errorf("clients are cut: %+v, %q", rules, why)
 	}
 }

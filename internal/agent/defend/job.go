@@ -161,7 +161,9 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 		return nil, err
 	}
 	j.step("rules found")
-	r.Rules, r.Steps = j.complete(r.Rules, dropped), j.steps
+	var why []string
+	r.Rules, why = j.complete(r.Rules, dropped)
+	r.Steps, r.Notes = j.steps, append(r.Notes, why...)
 	if len(r.Rules) == 0 {
 		r.Notes = append(r.Notes, "no rule was found that drops it and spares good traffic: "+
 			p.Sentence)
@@ -252,31 +254,49 @@ func predicted(rules []incident.Rule) (sum float64) {
 }
 
 // asks says whether a cookie can be had against it, which costs clients less than a drop.
-func (j *job) asks() bool { return j.Alarm.Kind.Row().Cookie && j.unheard == nil }
+func (j *job) asks() bool {
+	return j.Alarm.Kind.Row().Cookie && j.unheard == nil && !j.tried(episode.Cookie)
+}
 
-// complete is what is done, with rules that drop a share of the sample. Of SYNs a cookie leaves
-// clients what drops leave of the flood; drops that leave much of it only cost good packets then.
-// Of other kinds a limit is tried where drops leave too much.
-func (j *job) complete(rules []incident.Rule, dropped float64) []incident.Rule {
+// tried says whether an answer was in force, and has not stopped it.
+func (j *job) tried(answer string) bool { return slices.Contains(j.Tried, answer) }
+
+// complete is what is done, with rules that drop a share of the sample, and why other answers are
+// not given. Of SYNs a cookie leaves clients what drops leave of the flood; drops that leave much
+// of it only cost good packets then. Limits are tried where drops leave too much. Each answer is
+// given once.
+func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rule, why []string) {
 	if j.Alarm.Kind.Row().Cookie {
 		if dropped >= whole*j.beyond {
-			return rules
+			return rules, nil
 		}
 		beside := rules
 		if dropped < most*j.beyond {
 			beside = nil
 		}
 		if rule, ok := j.cookie(len(beside)); ok {
-			return append(beside, rule)
+			return append(beside, rule), nil
+		}
+		if j.tried(episode.Cookie) {
+			why = append(why, "a cookie does not stop it: its senders are known, or have proven "+
+				"that they are there")
 		}
 	}
 	if dropped >= j.least() {
-		return rules
+		return rules, why
 	}
-	if rule, ok := j.limit(); ok {
-		return []incident.Rule{rule}
+	for _, answer := range []string{episode.LimitBySource, episode.Limit} {
+		if j.tried(answer) {
+			why = append(why, "a "+answer+" does not stop it")
+			continue
+		}
+		rule, fault := j.limit(answer)
+		if fault == "" {
+			return []incident.Rule{rule}, why
+		}
+		why = append(why, "no "+answer+": "+fault)
 	}
-	return nil
+	return nil, why
 }
 
 // cookie has clients prove that they are there, at the ports that SYNs go to.
@@ -300,7 +320,7 @@ func (j *job) cookie(n int) (incident.Rule, bool) {
 	// a SYN of each, and the RST that proves it
 	one := signature.Judged{Packets: j.good.Len(), Dropped: 2 * strangers(j.good, known)}
 	return incident.Rule{Rule: written(text, j.Of, label), Label: label,
-		Action: "cookie", State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
+		Action: episode.Cookie, State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
 		AtMost: one.Highest(),
 		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
 }
@@ -343,33 +363,93 @@ func portsOf(counts map[uint16]int) (out []string) {
 	return out
 }
 
-// limit is a limit by pattern, of what the kind usually has and as much again.
-func (j *job) limit() (incident.Rule, bool) {
+// limit is a limit on the kind of the flood, of what it usually has and as much again: of each
+// source, or of all together. Where it is not worth its cost, fault says why.
+func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	label := episode.Label(j.ID, j.Round, 0)
 	rate := max(2*j.Alarm.UsualAll, j.Alarm.Threshold/10)
+	by := ""
+	if answer == episode.LimitBySource {
+		rate, by = j.rateOfSource(), " by source"
+	}
 	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
-	if text == "" {
-		return incident.Rule{}, false
-	}
-	text, ok := valid(text)
+	text, ok := valid(text + by)
 	if !ok {
-		return incident.Rule{}, false
+		return out, "the language has none for this kind"
 	}
-	out := incident.Rule{Rule: written(text, j.Of, label), Label: label, Action: "limit",
+	out = incident.Rule{Rule: written(text, j.Of, label), Label: label, Action: episode.Limit,
 		State: incident.Waiting}
-	drop := out
-	drop.Rule = episode.Tightened(out.Rule)
-	p, err := compose(j.base, []episode.Live{{Rule: drop, Of: j.Of}})
-	if err != nil {
-		return out, false
+	var n int
+	if by != "" {
+		out.Coverage, n = j.bySource(rate)
+	} else {
+		drop := out
+		drop.Rule = episode.Tightened(out.Rule)
+		p, err := compose(j.base, []episode.Live{{Rule: drop, Of: j.Of}})
+		if err != nil {
+			return out, err.Error()
+		}
+		// Of the good packets that it is about, a limit drops as many as of the others.
+		share := harm(p, label, j.good)
+		n = int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.Alarm.All)))
+		out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))
 	}
-	// Of the good packets that it is about, a limit drops as many as of the others.
-	share := harm(p, label, j.good)
-	n := int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.Alarm.All)))
 	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
-	out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))
-	return out, out.Predicted <= byChance(j.allowance(), j.good) && out.Coverage > least*j.beyond
+	switch {
+	case out.Coverage <= least*j.beyond:
+		fault = fmt.Sprintf("it would drop %.0f %% of the flood", 100*out.Coverage)
+	case out.Predicted > byChance(j.allowance(), j.good):
+		fault = fmt.Sprintf("it would drop %.2g %% of %d good packets", 100*out.Predicted,
+			j.good.Len())
+	}
+	return out, fault
+}
+
+// leastOfSource is a rate that any client may have, in packets a second. Fewer packets of a source
+// than fewOfSource show no rate: forged ones have one each.
+const (
+	leastOfSource = 20
+	fewOfSource   = 4
+)
+
+// rateOfSource is four times what the busiest source of good packets has of the kind.
+func (j *job) rateOfSource() float64 {
+	counts, all := sourcesOfKind(j.good, j.Alarm.Kind)
+	busiest := 0
+	for _, n := range counts {
+		busiest = max(busiest, n)
+	}
+	return max(leastOfSource, 4*j.Alarm.UsualAll*float64(busiest)/float64(max(1, all)))
+}
+
+// bySource is what a limit of a rate for each source takes: a share of the flood, and of good
+// packets those of sources that are above it now.
+func (j *job) bySource(rate float64) (coverage float64, good int) {
+	counts, all := sourcesOfKind(j.flood, j.Alarm.Kind)
+	usual, _ := sourcesOfKind(j.good, j.Alarm.Kind)
+	for from, n := range counts {
+		have := j.Alarm.All * float64(n) / float64(max(1, all))
+		if n >= fewOfSource && have > rate {
+			coverage += float64(n) * (1 - rate/have)
+			good += int(math.Ceil(float64(usual[from]) * (1 - rate/have)))
+		}
+	}
+	return coverage / float64(max(1, j.flood.Len())), good
+}
+
+// sourcesOfKind counts the packets of a kind, by their sources.
+func sourcesOfKind(s *signature.Sample, k kind.Kind) (counts map[netip.Addr]int, all int) {
+	counts = map[netip.Addr]int{}
+	var p packet.Packet
+	s.Each(func(b []byte) {
+		p = packet.Packet{}
+		if s.Link().Decode(b, &p); detect.Is(k, &p) {
+			counts[p.Src]++
+			all++
+		}
+	})
+	return counts, all
 }
 
 func hostText(p netip.Prefix) string {

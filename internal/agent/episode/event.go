@@ -118,7 +118,7 @@ type Search struct {
 	Acts  bool    // what is found comes into force
 	Peak  float64 // packets a second that passed of it, at most
 	Live  []Live  // rules in force
-	// Tried are actions in force that have not stopped it, the first of Answers first.
+	// Tried are answers that have not stopped it: drops, Cookie, LimitBySource, Limit.
 	Tried []string
 }
 

@@ -78,11 +78,11 @@ func (f *flood) live() (n int) {
 	return n
 }
 
-// tried are the actions of rules in force.
+// tried are the answers that were in force: each is given once.
 func (f *flood) tried() (out []string) {
 	for _, r := range f.rules {
-		if r.IsLive() && !slices.Contains(out, r.Action) {
-			out = append(out, r.Action)
+		if a := answerOf(&r.Rule); r.Since != nil && !slices.Contains(out, a) {
+			out = append(out, a)
 		}
 	}
 	return out

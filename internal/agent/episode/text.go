@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"levee/internal/agent/incident"
 )
 
 // Loosened is a limit in the place of a drop, and Tightened the drop again.
@@ -20,6 +22,21 @@ func Tightened(text string) string {
 		body = body[:at]
 	}
 	return "drop" + strings.TrimPrefix(body, "limit") + ` as "` + label
+}
+
+// Answers to a flood besides drops, in the order in which they are tried.
+const (
+	Cookie        = "cookie"
+	LimitBySource = "limit by source"
+	Limit         = "limit"
+)
+
+// answerOf is which answer a rule is.
+func answerOf(r *incident.Rule) string {
+	if r.Action == Limit && strings.Contains(r.Rule, " by source") {
+		return LimitBySource
+	}
+	return r.Action
 }
 
 // Texts are the texts of rules, a line each.
