@@ -12,7 +12,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
-	"levee/internal/filter/codegen"
+	"levee/internal/filter/logging"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -37,7 +37,7 @@ One watch of logs goes beside one of decisions.
 What is not shown is counted by rule, and told once a second in a line of its own: packets above
 the rate, packets that found the ring full as this command was too slow, and those that lay in a
 ring when it ended. Without --dev it is the one interface of this network namespace that has a
-policy.`, codegen.EventPacket, codegen.EventsPerSecond)
+policy.`, logging.EventPacket, logging.EventsPerSecond)
 
 const watchExample = `  sudo levee watch --verdict drop
   sudo levee watch --reason default,malformed
@@ -49,7 +49,7 @@ var watchReasons = []policy.Reason{policy.ByMalformed, policy.ByProtect, policy.
 	policy.ByEssential, policy.ByDefault}
 
 func newWatch(e *env) *cobra.Command {
-	o := dataplane.Deciding{Snap: codegen.EventPacket}
+	o := dataplane.Deciding{Snap: logging.EventPacket}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "watch",
@@ -221,7 +221,7 @@ func (e *env) watch(dev string, asJSON bool) error {
 			stop()
 		}
 	}, func(l dataplane.Losses) {
-		p.lost(l, fmt.Sprintf("%d a second and CPU", codegen.EventsPerSecond))
+		p.lost(l, fmt.Sprintf("%d a second and CPU", logging.EventsPerSecond))
 	})
 }
 

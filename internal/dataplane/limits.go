@@ -2,57 +2,39 @@ package dataplane
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
-// seeded are the memories that begin with a key or the times that programs go by.
-var seeded = []codegen.Contents{codegen.Limit, codegen.Flows, codegen.Cookies, codegen.Fragments,
-	codegen.Diverted}
-
-// seedState draws what hashes depend on for the memories that are new.
+// seedState writes the heads of the memories that are new.
 func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	for _, use := range l.ledger {
-		is := use.Holds.What
-		if !slices.Contains(seeded, is) ||
-			replaced[use.Name] != nil {
+		row := state.Of(use.Holds.What)
+		if row == nil || row.Seed == nil || replaced[use.Name] != nil {
 			continue
 		}
-		memory, err := mapMemory(l.maps[use.Name],
-			max(limit.Head, flow.HeadBytes, cookie.HeadBytes, fragment.HeadBytes,
-				divert.HeadBytes))
+		memory, err := mapMemory(l.maps[use.Name], row.Head)
 		if err != nil {
 			return err
 		}
 		now, hz, err := kernel.Jiffies()
 		if err != nil {
-			return err
+			return errors.Join(err, unix.Munmap(memory))
 		}
-		switch is {
-		case codegen.Limit:
-			limit.Seed(memory)
-		case codegen.Flows:
-			flow.Seed(memory, hz)
+		row.Seed(memory, hz)
+		if use.Holds.What == codegen.Flows {
 			// Until then the policy is in force, and has said so (up.begun).
 			flow.Settle(memory, now+hz*uint64(2*adoptFor/time.Second))
 			l.began = l.maps[use.Name]
-		case codegen.Fragments:
-			fragment.Seed(memory, hz)
-		case codegen.Diverted:
-			divert.Seed(memory, hz)
-		default:
-			cookie.Seed(memory, hz)
 		}
 		if err := unix.Munmap(memory); err != nil {
 			return err

@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 )
 
 // What a policy remembers belongs to the policy, not to an interface: interfaces that have it as
 // one have one memory of connections, of fragments, of who is proven, of what is diverted, and one
 // budget of each limit. Each pins the maps for itself, so that they go with the last that has them.
 // See docs/decisions/0104-uplinks.md.
-var sharedContents = append([]codegen.Contents{codegen.Trap}, seeded...)
+var sharedContents = state.Shared()
 
 func isShared(use codegen.MapUse) bool { return slices.Contains(sharedContents, use.Holds.What) }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/perf"
 
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/plan"
+	"levee/internal/filter/logging"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
@@ -24,7 +24,7 @@ type Event struct {
 	CPU    int
 	Rule   SlotCounter // without counts; of a rule that is gone only its zero value
 	Bytes  int         // of the whole frame
-	Packet []byte      // the first of them, up to codegen.EventPacket
+	Packet []byte      // the first of them, up to logging.EventPacket
 	Link   packet.Link // what they begin with
 }
 
@@ -151,14 +151,14 @@ func (w *watch) open(ctx context.Context) error {
 
 // tell hands one event on.
 func (w *watch) tell(r perf.Record, event func(Event)) {
-	if len(r.RawSample) < codegen.EventBytes {
+	if len(r.RawSample) < logging.EventBytes {
 		return
 	}
 	e := Event{At: time.Now(), CPU: r.CPU, Link: w.link,
 		Rule:   w.rules[binary.NativeEndian.Uint32(r.RawSample)],
 		Bytes:  int(binary.NativeEndian.Uint32(r.RawSample[4:])),
-		Packet: r.RawSample[codegen.EventBytes:]}
-	e.Packet = e.Packet[:min(len(e.Packet), e.Bytes, codegen.EventPacket)]
+		Packet: r.RawSample[logging.EventBytes:]}
+	e.Packet = e.Packet[:min(len(e.Packet), e.Bytes, logging.EventPacket)]
 	event(e)
 }
 
@@ -197,7 +197,7 @@ func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
 	if err != nil {
 		return nil, err
 	}
-	row := plan.LogRow(len(g.Logs))
+	row := logging.Row(len(g.Logs))
 	for i, id := range g.Logs {
 		var now [2]uint64
 		for at := 0; at+row <= len(memory); at += row {
@@ -206,7 +206,7 @@ func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
 			}
 		}
 		c := g.counterOf(id)
-		w.rules[plan.LogNumber(id)] = c
+		w.rules[logging.Number(id)] = c
 		key := fmt.Sprint(g.Generation, " ", id)
 		was := w.before[key] // none of a policy that has come since
 		w.before[key] = now

@@ -13,7 +13,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"levee/internal/filter/codegen"
+	"levee/internal/filter/logging"
 	"levee/internal/packet"
 )
 
@@ -95,8 +95,8 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 				return nil
 			})
 			mu.Lock()
-			if last.Bytes != len(frame) || len(last.Packet) != codegen.EventPacket ||
-				!bytes.Equal(last.Packet, frame[:codegen.EventPacket]) {
+			if last.Bytes != len(frame) || len(last.Packet) != logging.EventPacket ||
+				!bytes.Equal(last.Packet, frame[:logging.EventPacket]) {
 				t.Errorf("told of %d bytes, %x", last.Bytes, last.Packet)
 			}
 			mu.Unlock()
@@ -115,7 +115,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			sent := int(now.packets("dns") - was.packets("dns"))
 			got := count("dns") - first
 			// The sender may have changed its CPU.
-			if most := int(codegen.EventsPerSecond * (took.Seconds() + 0.1) *
+			if most := int(logging.EventsPerSecond * (took.Seconds() + 0.1) *
 				float64(runtime.NumCPU())); got > most {
 				t.Errorf("told of %d packets in %v, at most %d", got, took, most)
 			}

@@ -9,11 +9,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
-	"levee/internal/filter/divert"
-	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
-	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -133,17 +131,13 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Logs:     p.Logs,
 		Cookies:  p.Cookies,
 	}
-	if p.Tracks() {
-		if out.Spec.Programs[flow.Program], err = flow.Spec(c.target.Link); err != nil {
-			return nil, err
+	for _, row := range p.State.In() {
+		if b := row.Beside; b != nil {
+			if out.Spec.Programs[b.Name], err = b.Spec(p.State); err != nil {
+				return nil, err
+			}
+			out.Links = append(out.Links, Link{b.Name, b.At})
 		}
-		out.Links = append(out.Links, Link{flow.Program, Egress})
-	}
-	if p.Diverts > 0 {
-		if out.Spec.Programs[divert.Program], err = divert.Spec(); err != nil {
-			return nil, err
-		}
-		out.Links = append(out.Links, Link{divert.Program, SocketLookup})
 	}
 	c.dynamicSets(out)
 	out.Maps = c.ledger
@@ -183,17 +177,6 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 // xdpHasFrags is BPF_F_XDP_HAS_FRAGS of include/uapi/linux/bpf.h.
 const xdpHasFrags = 1 << 5
 
-// mmapable is BPF_F_MMAPABLE: user space reads and writes the value without a system call.
-const mmapable = 1 << 10
-
-// memory is a map that is one piece of zeroed memory, addressed directly by the program.
-func memory(name string, size int) *ebpf.MapSpec {
-	return &ebpf.MapSpec{
-		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1,
-		Flags: mmapable,
-	}
-}
-
 // generate emits the whole program: decoding, then the rules of each class, then the verdict, then
 // functions, and the careful decoder.
 func (c *compiler) generate() error {
@@ -232,28 +215,14 @@ func (c *compiler) generate() error {
 	for _, f := range c.plan.Functions {
 		c.measured(f, func() { c.emitFunction(f) })
 	}
-	if err := c.emitFlows(); err != nil {
-		return err
-	}
-	c.emitLimits()
-	c.emitLogs()
-	if err := c.emitCookies(); err != nil {
-		return err
-	}
-	if err := c.emitFragments(); err != nil {
-		return err
-	}
-	if err := divert.Emit(c.Builder); err != nil {
-		return err
+	for _, row := range c.plan.State.In() {
+		if err := row.Emit(&state.Emission{Builder: c.Builder, Use: c.plan.State,
+			Context: c.contextParam(), Key: assembler.Memory("key", int(keySize))}); err != nil {
+			return err
+		}
 	}
 	if err := c.emitInside(); err != nil {
 		return err
-	}
-	if c.target.IsShadow() {
-		if err := shadow.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX,
-			c.target.Link); err != nil {
-			return err
-		}
 	}
 	c.emitSetFunctions()
 	c.emitTableFunctions()

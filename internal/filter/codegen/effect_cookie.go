@@ -51,17 +51,3 @@ func (c *compiler) callSource(six bool, label string) {
 	}
 	c.Emit(asm.Mov.Imm(asm.R3, cookie.Class(six)), asm.Call.Label(label))
 }
-
-// emitCookies emits the functions of all cookies, and those that know sources.
-func (c *compiler) emitCookies() error {
-	if len(c.plan.Cookies) > 0 {
-		if err := cookie.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags,
-			c.target.Link); err != nil {
-			return err
-		}
-	}
-	if !c.plan.KeepsSources() {
-		return nil
-	}
-	return cookie.EmitSources(c.Builder)
-}

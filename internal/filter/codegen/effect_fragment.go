@@ -3,7 +3,6 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
-	"levee/internal/filter/assembler"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -79,12 +78,4 @@ func (c *compiler) noteFragment() {
 		asm.Mov.Imm32(asm.R7, c.dropCode()),
 	)
 	c.Label(noted)
-}
-
-// emitFragments emits the functions that follow fragments.
-func (c *compiler) emitFragments() error {
-	if !c.plan.Fragments {
-		return nil
-	}
-	return fragment.Emit(c.Builder, assembler.Memory("key", int(keySize)))
 }

@@ -45,7 +45,7 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 	case c.target.Hook == TCX:
 		c.segments(args)
 	}
-	c.Emit(asm.Call.Label(limitLabel(l)), asm.JEq.Imm(asm.R0, 0, within))
+	c.Emit(asm.Call.Label(limit.Label(l.Map)), asm.JEq.Imm(asm.R0, 0, within))
 	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
 	c.Label(within)
 }
@@ -131,16 +131,6 @@ func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out [
 	return out
 }
 
-// emitLimits emits the functions of limits.
-func (c *compiler) emitLimits() {
-	for i := range c.plan.Limits {
-		l := &c.plan.Limits[i]
-		f := limit.Function{Builder: c.Builder, Limit: l.Limit, Map: l.Map, HZ: c.target.Rate(),
-			Alone: c.plan.CPUs == 1, Merged: c.target.Hook == TCX}
-		f.Emit(limitLabel(l))
-	}
-}
-
 func (c *compiler) limitOf(of *policy.Limit) *plan.Limit {
 	for i := range c.plan.Limits {
 		if c.plan.Limits[i].Limit == of {
@@ -149,5 +139,3 @@ func (c *compiler) limitOf(of *policy.Limit) *plan.Limit {
 	}
 	panic(fmt.Sprintf("limit of %s is not in the plan", of.Rate.Text))
 }
-
-func limitLabel(l *plan.Limit) string { return l.Map + "_charge" }

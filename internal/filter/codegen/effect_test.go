@@ -22,6 +22,7 @@ import (
 	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -39,7 +40,7 @@ const (
 var notes = extension{
 	effects: map[action.Action]*effect{note: {leaves: true, size: 13,
 		emit: func(c *compiler, _ *scope, _ *ir.Rule, e ir.Effect) {
-			c.addMap(memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
+			c.addMap(state.Memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
 			c.effects(asm.R4)
 			c.Emit(
 				asm.LoadMem(asm.R2, asm.R4, 0, asm.DWord),

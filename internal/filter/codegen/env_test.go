@@ -19,6 +19,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -152,7 +153,7 @@ func peek(at int16, value byte) extra {
 const seenMap = "seen"
 
 func keepEffects(c *compiler) {
-	c.addMap(memory(seenMap, 8), Identity{What: "effects"}, Private)
+	c.addMap(state.Memory(seenMap, 8), Identity{What: "effects"}, Private)
 	c.effects(asm.R1)
 	c.Emit(
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),

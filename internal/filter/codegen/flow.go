@@ -272,18 +272,3 @@ func (c *compiler) flowPieces(class ir.Class) map[int]func() {
 	}
 	return out
 }
-
-// emitFlows emits the functions that look connections up, of the transports that packets may have.
-func (c *compiler) emitFlows() error {
-	emitted := map[string]bool{}
-	for _, ch := range c.plan.Chains {
-		if label := flow.Label(ch.Classes[0].Proto()); ch.Tracked && !emitted[label] {
-			emitted[label] = true
-			flow.Emit(c.Builder, ch.Classes[0].Proto(), c.plan.ProvesSources())
-		}
-	}
-	if err := flow.EmitStrange(c.Builder); err != nil {
-		return err
-	}
-	return flow.EmitQuotes(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags)
-}

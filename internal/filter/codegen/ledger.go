@@ -5,10 +5,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
 	"levee/internal/filter/plan"
-	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 )
 
 // MapUse is a map of a program: what it holds, and how long that lives. The loader takes what it
@@ -19,39 +17,44 @@ type MapUse struct {
 	Lifetime Lifetime `json:"lifetime"`
 }
 
-// What maps hold, and how long they live, says the plan's ledger.
+// What maps hold, how long they live, and where programs meet packets, says package state.
 type (
-	Identity = plan.Identity
-	Contents = plan.Contents
-	Lifetime = plan.Lifetime
+	Identity = state.Identity
+	Contents = state.Contents
+	Lifetime = state.Lifetime
+	Point    = state.Point
 )
 
 const (
-	Tables      = plan.HoldsTables
-	Counters    = plan.HoldsCounters
-	LastSlot    = plan.HoldsLastSlot
-	Deadline    = plan.HoldsDeadline
-	Previous    = plan.HoldsPrevious
-	Capture     = plan.HoldsCapture
-	Clock       = plan.HoldsClock
-	Flows       = plan.HoldsFlows
-	Cookies     = plan.HoldsCookies
-	Fragments   = plan.HoldsFragments
-	Diverted    = plan.HoldsDiverted
-	Trap        = plan.HoldsTrap
-	Work        = plan.HoldsWork
-	Events      = plan.HoldsEvents
-	Losses      = plan.HoldsLosses
-	Limit       = plan.HoldsLimit
-	Pairs       = plan.HoldsPairs
-	Judged      = plan.HoldsJudged
-	DynamicSet  = plan.HoldsDynamicSet
-	DynamicSets = plan.HoldsDynamicSets
+	Tables      = state.HoldsTables
+	Counters    = state.HoldsCounters
+	LastSlot    = state.HoldsLastSlot
+	Deadline    = state.HoldsDeadline
+	Previous    = state.HoldsPrevious
+	Capture     = state.HoldsCapture
+	Clock       = state.HoldsClock
+	Flows       = state.HoldsFlows
+	Cookies     = state.HoldsCookies
+	Fragments   = state.HoldsFragments
+	Diverted    = state.HoldsDiverted
+	Trap        = state.HoldsTrap
+	Work        = state.HoldsWork
+	Events      = state.HoldsEvents
+	Losses      = state.HoldsLosses
+	Limit       = state.HoldsLimit
+	Pairs       = state.HoldsPairs
+	Judged      = state.HoldsJudged
+	DynamicSet  = state.HoldsDynamicSet
+	DynamicSets = state.HoldsDynamicSets
 
-	Private  = plan.Private
-	Pinned   = plan.Pinned
-	Carried  = plan.Carried
-	Attached = plan.Attached
+	Private  = state.Private
+	Pinned   = state.Pinned
+	Carried  = state.Carried
+	Attached = state.Attached
+
+	Ingress      = state.Ingress
+	Egress       = state.Egress
+	SocketLookup = state.SocketLookup
 )
 
 // MapOf gives the name of the map that holds something of which a program has one.
@@ -83,28 +86,20 @@ func (c *compiler) addMaps() error {
 		case Tables:
 			continue
 		case Previous, Capture: // the kernel empties it when no user holds it
-			spec = memory(m.Name, 4)
+			spec = state.Memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
 			if m.Holds.What == Capture {
 				spec.MaxEntries = plan.CaptureEntries
 			}
-		case Pairs:
-			spec = memory(m.Name, shadow.CPUBytes)
-			spec.MaxEntries = uint32(c.plan.CPUs)
-		case Trap:
-			spec = divert.TrapSpec()
-		case Work:
-			spec = memory(m.Name, cookie.WorkBytes)
-			spec.Type, spec.Flags = ebpf.PerCPUArray, 0
-		case Events:
-			spec = &ebpf.MapSpec{Name: m.Name, Type: ebpf.PerfEventArray, KeySize: 4, ValueSize: 4}
 		case DynamicSet, DynamicSets:
 			var err error
 			if spec, err = m.Sets.Spec(m.Name); err != nil {
 				return c.errorf("map %s: %w", m.Name, err)
 			}
 		default:
-			spec = memory(m.Name, m.Bytes)
+			if spec = m.Spec; spec == nil {
+				spec = state.Memory(m.Name, m.Bytes)
+			}
 		}
 		c.addMap(spec, m.Holds, m.Lifetime)
 	}

@@ -20,6 +20,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+
 	"levee/internal/filter/assembler"
 	"levee/internal/packet"
 )
@@ -109,6 +111,12 @@ func names(tcx, frags bool, link packet.Link) (function, entry string) {
 		return "cookie_xdp_ip", answerProgEntryXdpIp
 	}
 	return "cookie_xdp", answerProgEntryXdp
+}
+
+// WorkSpec describes the map that the function works on.
+func WorkSpec() *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: WorkMap, Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: uint32(WorkBytes), MaxEntries: 1}
 }
 
 // Emit emits the function, for programs at tc or at XDP, for packets in one buffer or several.

@@ -51,6 +51,10 @@ const (
 	regSlot  = asm.R9
 )
 
+// Label is the function of the limit whose memory is a map. It is given the hash of each key, and
+// the amount where it counts one; it returns 0 where the packet is within the limit.
+func Label(memory string) string { return memory + "_charge" }
+
 // Emit emits the function.
 func (f *Function) Emit(name string) {
 	keys := max(1, len(f.Limit.Keys))

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/logging"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -41,7 +42,7 @@ func (p *planner) findCookies() {
 		if !reached[slot] {
 			continue
 		}
-		meter := int(LogNumber(r.ID) % uint32(cookie.Meters))
+		meter := int(logging.Number(r.ID) % uint32(cookie.Meters))
 		for taken[meter] {
 			meter = (meter + 1) % cookie.Meters
 		}

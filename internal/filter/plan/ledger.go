@@ -3,14 +3,9 @@ package plan
 import (
 	"github.com/cilium/ebpf"
 
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
 	"levee/internal/filter/endpoint"
-	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
-	"levee/internal/filter/limit"
 	"levee/internal/filter/prefix"
-	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
 )
 
@@ -23,12 +18,8 @@ type Ledger struct {
 
 // Map is memory of a program.
 type Map struct {
-	Name     string
-	Bytes    int // at most, where bytecode is in it
-	For      string
-	Holds    Identity
-	Lifetime Lifetime
-	Sets     *SetMap // of dynamic sets, else nil
+	state.Map         // Bytes at most, where bytecode is in it
+	Sets      *SetMap // of dynamic sets, else nil
 }
 
 // SetMap says how the memory of dynamic sets is laid out.
@@ -59,8 +50,6 @@ const (
 	PreviousMap = "previous"
 	CaptureMap  = "capture"
 	ClockMap    = "clock"
-	EventsMap   = "events"
-	LossesMap   = "losses"
 	TablesMap   = "tables" // more than one map if it is too much for one
 )
 
@@ -69,65 +58,35 @@ func (p *planner) enter() error {
 	l := &p.Ledger
 	l.Functions, l.Instructions = p.count()
 	p.Cost.Instructions = l.Instructions
-	add := func(name string, bytes int, what string, holds Identity, life Lifetime) {
-		m := Map{Name: name, Bytes: bytes, For: what, Holds: holds, Lifetime: life}
-		l.Maps = append(l.Maps, m)
+	add := func(name string, bytes int, what string, holds state.Contents, life state.Lifetime) {
+		l.Maps = append(l.Maps, Map{Map: state.Map{Name: name, Bytes: bytes, For: what,
+			Holds: state.Identity{What: holds}, Lifetime: life}})
 	}
 	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
-		Identity{What: HoldsCounters}, Pinned)
+		state.HoldsCounters, state.Pinned)
 	if !p.Target.Plain {
-		add(CaptureMap, 4*CaptureEntries, "the programs that capture", Identity{What: HoldsCapture},
-			Pinned)
-	}
-	if p.Target.IsShadow() {
-		add(shadow.Map, p.CPUs*shadow.CPUBytes, "pairs of rules, and flows that differ",
-			Identity{What: HoldsPairs}, Pinned)
-		add(shadow.JudgedMap, p.CPUs*p.Target.Shadow.RowBytes,
-			"counters of the policy in force", Identity{What: HoldsJudged}, Private)
+		add(CaptureMap, 4*CaptureEntries, "the programs that capture", state.HoldsCapture,
+			state.Pinned)
 	}
 	if p.Target.Trace {
-		add(TraceMap, 8, "the slot that decided last", Identity{What: HoldsLastSlot}, Private)
+		add(TraceMap, 8, "the slot that decided last", state.HoldsLastSlot, state.Private)
 	}
 	if p.Target.Trial {
-		add(TrialMap, 8, "until when the policy is on trial",
-			Identity{What: HoldsDeadline}, Pinned)
-		add(PreviousMap, 4, "the program that judges then", Identity{What: HoldsPrevious}, Pinned)
+		add(TrialMap, 8, "until when the policy is on trial", state.HoldsDeadline, state.Pinned)
+		add(PreviousMap, 4, "the program that judges then", state.HoldsPrevious, state.Pinned)
 	}
 	if p.Target.Clock {
-		add(ClockMap, 8, "the time", Identity{What: HoldsClock}, Private)
+		add(ClockMap, 8, "the time", state.HoldsClock, state.Private)
 	}
-	if n := len(p.Logs); n > 0 {
-		add(EventsMap, 4, "who watches", Identity{What: HoldsEvents}, Carried)
-		add(LossesMap, p.CPUs*LogRow(n), "events that nobody was told of",
-			Identity{What: HoldsLosses}, Pinned)
-	}
-	if p.Tracks() {
-		add(flow.Map, flow.Size, "connections", Identity{What: HoldsFlows}, Carried)
-	}
-	if p.KeepsSources() {
-		add(cookie.Map, cookie.Size, "sources that have proven themselves",
-			Identity{What: HoldsCookies}, Carried)
-	}
-	if len(p.Cookies) > 0 {
-		add(cookie.WorkMap, cookie.WorkBytes, "what cookies work on, for each CPU",
-			Identity{What: HoldsWork}, Private)
-	}
-	if p.Fragments {
-		add(fragment.Map, fragment.Size, "datagrams that come in fragments",
-			Identity{What: HoldsFragments}, Carried)
-	}
-	if p.Diverts > 0 {
-		add(divert.Map, divert.Size, "packets that are diverted", Identity{What: HoldsDiverted},
-			Carried)
-		add(divert.TrapMap, divert.SocketBytes, "sockets of the trap",
-			Identity{What: HoldsTrap}, Attached)
-	}
-	for _, l := range p.Limits {
-		add(l.Map, limit.Size(l.Limit), "budgets of "+p.nameOf(l.Slot), l.holds(), Carried)
+	for _, row := range p.State.In() {
+		for _, m := range row.Maps(p.State) {
+			l.Maps = append(l.Maps, Map{Map: m})
+		}
 	}
 	if n := p.tableBytes(); n > 0 {
-		add(TablesMap, n, "tables that programs only read",
-			Identity{What: HoldsTables, Name: TablesMap}, Private)
+		l.Maps = append(l.Maps, Map{Map: state.Map{Name: TablesMap, Bytes: n,
+			For:   "tables that programs only read",
+			Holds: state.Identity{What: state.HoldsTables, Name: TablesMap}}})
 	}
 	if err := p.enterSets(); err != nil {
 		return err
@@ -152,14 +111,17 @@ func (p *planner) enterSets() error {
 		if !known {
 			i = len(l.Maps)
 			at[place.Map] = i
-			m := Map{Name: place.Map, For: p.WhyPlace(place)}
+			m := Map{Map: state.Map{Name: place.Map, For: p.WhyPlace(place)}}
 			m.Sets = &SetMap{Type: s.Type, Room: place.Room}
 			if p.Shared() {
 				// The next program may have other sets, at other numbers: what it continues is each
 				// set.
-				m.Holds, m.Lifetime = Identity{What: HoldsDynamicSets, Name: place.Map}, Pinned
+				m.Holds = state.Identity{What: state.HoldsDynamicSets, Name: place.Map}
+				m.Lifetime = state.Pinned
 			} else {
-				m.Holds, m.Lifetime = Identity{HoldsDynamicSet, s.Name, s.Type.String()}, Carried
+				m.Holds = state.Identity{What: state.HoldsDynamicSet, Name: s.Name,
+					Kind: s.Type.String()}
+				m.Lifetime = state.Carried
 			}
 			l.Maps = append(l.Maps, m)
 		}

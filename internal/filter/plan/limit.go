@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"levee/internal/filter/ir"
-	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
 )
 
@@ -14,13 +13,6 @@ type Limit struct {
 	Rule *policy.Rule
 	Slot int    // of the rule
 	Map  string // with its memory
-}
-
-// holds is what the memory of a limit holds: programs of another geometry, unit of time, burst or
-// price read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
-func (l *Limit) holds() Identity {
-	return Identity{What: HoldsLimit, Name: l.Rule.ID,
-		Kind: fmt.Sprintf("%d lines, %s%s", l.Lines(), limit.ShapeOf(l.Limit), l.ByKeys())}
 }
 
 // findLimits lists the limits that packets may come to.

@@ -1,8 +1,7 @@
 package plan
 
 import (
-	"hash/fnv"
-
+	"levee/internal/filter/logging"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -15,19 +14,7 @@ type Log struct {
 
 // Number names the rule in events. It goes with the identity of the rule, so that who watches knows
 // it also after a replace.
-func (l *Log) Number() uint32 { return LogNumber(l.Rule.ID) }
-
-// LogNumber is the number of a rule by its identity.
-func LogNumber(id string) uint32 {
-	h := fnv.New32a()
-	h.Write([]byte(id)) // which does not fail
-	return h.Sum32()
-}
-
-// LogRow is the size of one CPU's row of losses for so many logs, a multiple of 64: how many events
-// the CPU has sent in the present jiffy, and for each log, u64, those above the bound and those
-// that found nobody, or no place.
-func LogRow(logs int) int { return (8 + 16*logs + 63) &^ 63 }
+func (l *Log) Number() uint32 { return logging.Number(l.Rule.ID) }
 
 // findLogs lists the logs that packets may come to.
 func (p *planner) findLogs() {

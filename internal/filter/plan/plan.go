@@ -5,14 +5,9 @@ import (
 	"math/bits"
 	"slices"
 
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
-	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
-	"levee/internal/filter/limit"
 	"levee/internal/filter/prefix"
-	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -48,6 +43,7 @@ type Plan struct {
 	Logs          []Log                    // likewise
 	Fragments     bool                     // a rule follows them
 	Diverts       int                      // families with packets that rules may divert
+	State         *state.Use               // what it remembers
 
 	tracks, asksProven bool // a rule asks for connections, for sources that are proven
 }
@@ -87,6 +83,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
 	p.Diverts = p.diverts()
 	p.shareChains()
+	p.State = p.uses()
 	if err := p.shape(); err != nil {
 		return nil, err
 	}
@@ -131,43 +128,8 @@ func (p *planner) count() (functions, size int) {
 		functions++
 		size += f.bound
 	}
-	if p.Tracks() {
-		functions += 5
-		size += flow.MaxInstructions + flow.MaxStrangeInstructions
-		if !p.Target.Plain {
-			functions += 2
-			size += flow.MaxQuoteInstructions
-		}
-	}
-	if len(p.Cookies) > 0 {
-		functions++
-		size += cookie.MaxInstructions
-	}
-	if p.ProvesSources() {
-		functions++
-	}
-	if p.asksProven {
-		functions++
-		size += cookie.MaxSourceInstructions
-	}
-	if p.Fragments {
-		functions += p.fragmentFunctions()
-		size += fragment.MaxInstructions
-	}
-	if p.Diverts > 0 {
-		functions += p.Diverts
-		size += divert.MaxInstructions
-	}
-	if p.Target.IsShadow() {
-		functions++
-		size += shadow.MaxInstructions
-	}
-	functions += len(p.Logs)
-	size += sizeLogFunction * len(p.Logs)
-	functions += len(p.Limits)
-	for _, l := range p.Limits {
-		size += limit.MaxInstructions(l.Limit)
-	}
+	kept := p.State.Bound()
+	functions, size = functions+kept.Functions, size+kept.Instructions
 	functions += 2 * len(p.SetFunctions)
 	for _, f := range p.SetFunctions {
 		size += sizeLookup

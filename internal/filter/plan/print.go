@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"levee/internal/filter/state"
 )
 
 // Print writes the plan as a tree, a line each block: what it costs a packet in no order and at
@@ -23,7 +25,7 @@ func (p *Plan) Print(w io.Writer) error {
 		maxFunctions, thousands(l.Instructions), thousands(maxInstructions))
 	for _, m := range l.Maps {
 		life := string(m.Lifetime)
-		if m.Lifetime == Private {
+		if m.Lifetime == state.Private {
 			life = "private"
 		}
 		fmt.Fprintf(t, "map %s: %s, %s, %s\n", m.Name, count(m.Bytes, "byte"), life, m.For)

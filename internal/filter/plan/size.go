@@ -10,24 +10,23 @@ import (
 // Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
 // is two. TestProgramsAreWhatPlansState holds them against programs.
 const (
-	sizeValue       = 3   // a number of the packet into a register
-	sizeAddress     = 5   // both halves of an address
-	sizeVerdict     = 2   // a response, and the way to where it is acted on
-	sizeCount       = 10  // the effect that counts
-	sizeLimit       = 200 // a limit, but for its function: three hashes, of flows
-	sizeFlow        = 160 // looking a connection up, but for its functions
-	sizeProven      = 6   // asking whether the source is proven, but for the function
-	sizeLog         = 8   // a log, but for its function
-	sizeForeign     = 64  // an effect that nothing is known of
-	sizeRow         = 7   // finding this CPU's row of counters
-	sizeCookie      = 16  // a cookie, but for its function
-	sizeTrack       = 20  // following fragments, but for the functions
-	sizeDivert      = 16  // noting a packet that is diverted, but for the functions
-	sizeBytes       = 44  // comparing bytes of the packet
-	sizeInner       = 10  // whether a match on a packet within a tunnel holds
-	sizeNote        = 6   // noting that
-	sizeLookInside  = 160 // finding tunnels, but for the function
-	sizeLogFunction = 80
+	sizeValue      = 3   // a number of the packet into a register
+	sizeAddress    = 5   // both halves of an address
+	sizeVerdict    = 2   // a response, and the way to where it is acted on
+	sizeCount      = 10  // the effect that counts
+	sizeLimit      = 200 // a limit, but for its function: three hashes, of flows
+	sizeFlow       = 160 // looking a connection up, but for its functions
+	sizeProven     = 6   // asking whether the source is proven, but for the function
+	sizeLog        = 8   // a log, but for its function
+	sizeForeign    = 64  // an effect that nothing is known of
+	sizeRow        = 7   // finding this CPU's row of counters
+	sizeCookie     = 16  // a cookie, but for its function
+	sizeTrack      = 20  // following fragments, but for the functions
+	sizeDivert     = 16  // noting a packet that is diverted, but for the functions
+	sizeBytes      = 44  // comparing bytes of the packet
+	sizeInner      = 10  // whether a match on a packet within a tunnel holds
+	sizeNote       = 6   // noting that
+	sizeLookInside = 160 // finding tunnels, but for the function
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6
 	sizeFunction = 32  // of rules: its begin and end, registers

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
@@ -38,6 +39,15 @@ const (
 	Pairs = len(noteShadowCpu{}.Cells)
 	Flows = len(noteShadowCpu{}.Samples) * len(noteShadowCpu{}.Samples[0])
 )
+
+// Spec describes the map, of an entry for each of so many CPUs.
+func Spec(cpus int) *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: Map, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(CPUBytes),
+		MaxEntries: uint32(cpus), Flags: mmapable}
+}
+
+// mmapable is BPF_F_MMAPABLE of include/uapi/linux/bpf.h.
+const mmapable = 1 << 10
 
 // MaxInstructions is how many instructions the function and its call have, at most.
 const MaxInstructions = 1_000

@@ -1,4 +1,4 @@
-package plan
+package state
 
 // Identity says what a map holds. Maps of two programs with the same identity hold the same thing.
 type Identity struct {
@@ -17,17 +17,18 @@ const (
 	// two][RowBytes].
 	HoldsCounters Contents = "counters"
 	// HoldsLastSlot is an array of 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision
-	// (Target.Trace).
+	// (Trace of plan.Target).
 	HoldsLastSlot Contents = "last slot"
-	// HoldsDeadline is an array of 1 entry, BPF_F_MMAPABLE: u64 in jiffies (Target.Trial).
+	// HoldsDeadline is an array of 1 entry, BPF_F_MMAPABLE: u64 in jiffies (Trial of plan.Target).
 	HoldsDeadline Contents = "deadline"
 	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline;
-	// packets pass if it is empty (Target.Trial).
+	// packets pass if it is empty (Trial of plan.Target).
 	HoldsPrevious Contents = "previous program"
-	// HoldsCapture is a program array of CaptureEntries: the programs that packets go to once they
-	// have been judged, while somebody captures or takes samples.
+	// HoldsCapture is a program array of plan.CaptureEntries: the programs that packets go to once
+	// they have been judged, while somebody captures or takes samples.
 	HoldsCapture Contents = "capture"
-	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Target.Clock).
+	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Clock of
+	// plan.Target).
 	HoldsClock Contents = "clock"
 	// HoldsLimit is an array of 1 entry, BPF_F_MMAPABLE: the memory of a limit, package limit. The
 	// name is the identity of its rule.
@@ -49,7 +50,7 @@ const (
 	HoldsWork Contents = "work"
 	// HoldsEvents is a perf event array: what logs tell goes to who has put events of his into it.
 	HoldsEvents Contents = "events"
-	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of LogRow for each CPU.
+	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of logging.Row for each CPU.
 	HoldsLosses Contents = "losses"
 	// HoldsPairs is an array of an entry for each CPU, BPF_F_MMAPABLE: package shadow.
 	HoldsPairs Contents = "pairs"
@@ -57,7 +58,8 @@ const (
 	HoldsJudged Contents = "judged"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
-	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Plan.Places.
+	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Places of
+	// plan.Plan.
 	HoldsDynamicSets Contents = "dynamic sets"
 )
 

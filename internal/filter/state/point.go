@@ -1,0 +1,17 @@
+package state
+
+// Point is where a program meets packets of the interface.
+type Point string
+
+const (
+	// Ingress is the target's hook. Its program judges what arrives; every policy has one.
+	Ingress Point = "ingress"
+	// Egress is TCX egress, or a filter of tc there. Its program sees what leaves and lets it go
+	// on. It writes down what the one that judges asks for. It may see a packet beside that of
+	// another policy, so writing twice must be the same as writing once.
+	Egress Point = "egress"
+	// SocketLookup is where the kernel looks for the socket of a segment that belongs to no
+	// connection, in the network namespace of the interface. Its program gives those to the trap
+	// that the one that judges has noted. It may be asked beside that of another policy.
+	SocketLookup Point = "socket lookup"
+)

@@ -1,0 +1,89 @@
+package state
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/lang/policy"
+)
+
+// all is a use of everything that a program may remember.
+func all() *Use {
+	return &Use{CPUs: 2, HZ: 250, Tracks: true, Protocols: []uint8{6, 17},
+		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
+		Cookies: 1, AsksProven: true, Fragments: 2, Diverts: 1, JudgedBytes: 64}
+}
+
+// A row that lacks something would be a memory that some stage forgets.
+func TestARowSaysAllOfItsMemory(t *testing.T) {
+	u, maps := all(), map[string]string{}
+	if got := len(u.In()); got != len(Table) {
+		t.Fatalf("of %d rows %d are used", len(Table), got)
+	}
+	for i := range Table {
+		r := &Table[i]
+		if Of(r.What) != r {
+			t.Errorf("%s: another row holds %s too", r.Name, r.What)
+		}
+		if r.Used(&Use{}) {
+			t.Errorf("%s: a program that asks for nothing has it", r.Name)
+		}
+		if r.Emit == nil {
+			t.Errorf("%s: nothing says what works on it", r.Name)
+		}
+		if b := r.Bound(u); b.Functions == 0 || b.Instructions == 0 {
+			t.Errorf("%s: its functions have no bound: %+v", r.Name, b)
+		}
+		if (r.Seed == nil) != (r.Head == 0) {
+			t.Errorf("%s: %d bytes of a head, and who writes them", r.Name, r.Head)
+		}
+		shared := slices.Clone(r.Shared)
+		for j, m := range r.Maps(u) {
+			shared = slices.DeleteFunc(shared, func(c Contents) bool { return c == m.Holds.What })
+			if m.Lifetime.Continues() && r.Seed != nil && !slices.Contains(r.Shared, m.Holds.What) {
+				t.Errorf("%s: interfaces with one policy have a map %s each", r.Name, m.Name)
+			}
+			if j == 0 && m.Holds.What != r.What {
+				t.Errorf("%s: its first map holds %s", r.Name, m.Holds.What)
+			}
+			if of := maps[m.Name]; of != "" {
+				t.Errorf("%s: %s has a map %s too", r.Name, of, m.Name)
+			}
+			maps[m.Name] = r.Name
+			if m.Bytes < r.Head && j == 0 || m.Bytes == 0 || m.For == "" {
+				t.Errorf("%s: the map %s has %d bytes for %q", r.Name, m.Name, m.Bytes, m.For)
+			}
+			if m.Spec != nil && m.Spec.Name != m.Name {
+				t.Errorf("%s: the map %s is described as %s", r.Name, m.Name, m.Spec.Name)
+			}
+		}
+		if len(shared) > 0 {
+			t.Errorf("%s: it shares %v, which none of its maps holds", r.Name, shared)
+		}
+		if b := r.Beside; b != nil {
+			spec, err := b.Spec(u)
+			if err != nil || spec.Name != b.Name || b.At == Ingress ||
+				spec.Type == ebpf.UnspecifiedProgram {
+				t.Errorf("%s: its program %+v at %s: %v", r.Name, spec, b.At, err)
+			}
+		}
+	}
+}
+
+// Keys of hashes are drawn for each memory by itself: one that two share is known to both.
+func TestAHeadIsDrawnAnew(t *testing.T) {
+	for i := range Table {
+		r := &Table[i]
+		if r.Seed == nil {
+			continue
+		}
+		a, b := make([]byte, r.Head), make([]byte, r.Head)
+		r.Seed(a, 250)
+		r.Seed(b, 250)
+		if string(a) == string(b) {
+			t.Errorf("%s: two heads are the same", r.Name)
+		}
+	}
+}
