@@ -24,6 +24,7 @@ import (
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
 	"levee/internal/openmetrics"
 )
@@ -48,7 +49,11 @@ type Options struct {
 	// the policy that should be; it knows once Policies has been asked.
 	Instead func() error
 	// Others are kept besides what protect rules keep, with the reason.
-	Others   func(context.Context) (map[netip.Prefix]string, error)
+	Others func(context.Context) (map[netip.Prefix]string, error)
+	// Upstream are those on whom the machine depends; nil: nobody.
+	Upstream func() (*upstream.Servers, error)
+	// Lookup is how names of servers are looked up; nil: as the machine does.
+	Lookup   func(ctx context.Context, network, name string) ([]netip.Addr, error)
 	Kernel   Kernel
 	Ledger   string           // path
 	Listen   []Listen         // for commands, pages and programs
@@ -100,6 +105,12 @@ type Agent struct {
 	batch    map[batchKey]batchLease
 	lists    []*lister
 	reading  sync.WaitGroup // goroutines of lists
+	relied   map[netip.Addr]relied
+
+	upstream     *upstream.Servers
+	upstreamErr  error
+	upstreamRead time.Time
+
 	// ends of the leases whose withdrawal the kernel did not take
 	owed map[batchKey]time.Time
 
@@ -170,6 +181,7 @@ func Run(ctx context.Context, opts Options, reload <-chan struct{}) error {
 		told.Go(func() { a.opts.Notifier.Run(ctx, a.live.Watch) })
 		defer told.Wait()
 	}
+	a.reading.Go(func() { a.rely(ctx) })
 	a.notify("READY=1")
 	defer a.notify("STOPPING=1")
 	a.loop(ctx, reload)
@@ -347,10 +359,17 @@ func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
 		}
 	}
 	others, err := a.opts.Others(ctx)
-	_ = a.keepPart.Did(errors.Join(failed, err))
 	for prefix, why := range others {
 		k.Add(prefix, why)
 	}
+	servers, serversErr := a.servers()
+	for addr, why := range servers.Addresses {
+		k.Add(netip.PrefixFrom(addr, addr.BitLen()), why)
+	}
+	for addr, r := range a.relied {
+		k.Add(netip.PrefixFrom(addr, addr.BitLen()), r.what)
+	}
+	_ = a.keepPart.Did(errors.Join(failed, err, serversErr))
 	a.keep, a.kept = k, time.Now()
 	return k
 }

@@ -21,6 +21,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/access"
+	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
 	"levee/internal/openmetrics"
 )
@@ -81,8 +82,9 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	defer look(ctx, stop, floods)()
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
-		Kernel: &enforce.Kernel{},
-		Ledger: client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
+		Upstream: upstream.Read,
+		Kernel:   &enforce.Kernel{},
+		Ledger:   client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
 		Routes:   append(Routes(floods, kept.routes()), o.Routes...),
 		Notifier: notify.New(client.Notifications(), parts),
 		Metrics:  o.metrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,

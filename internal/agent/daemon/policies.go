@@ -16,6 +16,7 @@ import (
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/local"
 	"levee/internal/host/session"
+	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
 )
 
@@ -112,6 +113,6 @@ func LeaseOnce(ctx context.Context, in *agent.AddInput,
 	defer k.Close()
 	p := &policies{}
 	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
-		Others: p.others, Kernel: k, Log: say}, in)
+		Others: p.others, Upstream: upstream.Read, Kernel: k, Log: say}, in)
 	return n, errors.Join(err, l.Close())
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"net/url"
 	"os"
 	"reflect"
 	"slices"
@@ -156,6 +158,21 @@ func (n *Notifier) Status() []Status {
 	out := []Status{}
 	for _, w := range n.workers {
 		out = append(out, w.status())
+	}
+	return out
+}
+
+// Hosts are the servers of the targets, by name.
+func (n *Notifier) Hosts() map[string]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := map[string]string{}
+	for _, w := range n.workers {
+		if u, err := url.Parse(w.target.To); err == nil && w.target.Way == Webhook {
+			out[w.target.Name] = u.Hostname()
+		} else if host, _, err := net.SplitHostPort(w.target.Server); err == nil {
+			out[w.target.Name] = host
+		}
 	}
 	return out
 }
