@@ -75,8 +75,9 @@ type Reader struct {
 	start  int64 // of the record or block being read
 	n      int   // records returned
 	order  binary.ByteOrder
-	buf    []byte // of a record, behind room for an Ethernet header
-	begun  bool   // the file's header has been read
+	buf    []byte   // of a record, behind room for an Ethernet header
+	fixed  [24]byte // of a header, until the next is read
+	begun  bool     // the file's header has been read
 	scan   func() (Record, error)
 	failed error // what Next returns from now on
 
@@ -171,10 +172,16 @@ func (c *Reader) read(b []byte, what string) error {
 	return err
 }
 
+// head is read for the n bytes of a header, at most 24; they stay until the next is read.
+func (c *Reader) head(n uint32, what string) ([]byte, error) {
+	b := c.fixed[:n]
+	return b, c.read(b, what)
+}
+
 // skip discards n bytes.
 func (c *Reader) skip(n int64, what string) error {
-	done, err := io.CopyN(io.Discard, c.r, n)
-	c.offset += done
+	done, err := c.r.Discard(int(n))
+	c.offset += int64(done)
 	if err == io.EOF {
 		return c.fail(early("the file ends after %d of %d bytes of %s", done, n, what))
 	}
@@ -212,8 +219,8 @@ func (c *Reader) record(link uint16, captured, original uint32, at time.Time) (R
 }
 
 func (c *Reader) classicHeader() error {
-	var h [24]byte
-	if err := c.read(h[:], "the file header"); err != nil {
+	h, err := c.head(24, "the file header")
+	if err != nil {
 		return err
 	}
 	if major := c.order.Uint16(h[4:]); major != 2 {
@@ -240,8 +247,8 @@ func (c *Reader) nextClassic() (Record, error) {
 		}
 		return Record{}, err
 	}
-	var h [16]byte
-	if err := c.read(h[:], "the record header"); err != nil {
+	h, err := c.head(16, "the record header")
+	if err != nil {
 		return Record{}, err
 	}
 	at := time.Unix(int64(c.order.Uint32(h[:])), int64(c.order.Uint32(h[4:]))*int64(c.fraction))

@@ -37,8 +37,8 @@ type captureInterface struct {
 // section reads a Section Header Block from its first byte.
 func (c *Reader) section() error {
 	c.start = c.offset
-	var h [16]byte
-	if err := c.read(h[:], "the section header"); err != nil {
+	h, err := c.head(16, "the section header")
+	if err != nil {
 		return err
 	}
 	switch uint32(byteOrderMagic) {
@@ -75,8 +75,8 @@ func (c *Reader) finishBlock(length, used uint32) error {
 	if err := c.skip(int64(length-used-4), "a block"); err != nil {
 		return err
 	}
-	var b [4]byte
-	if err := c.read(b[:], "the length behind a block"); err != nil {
+	b, err := c.head(4, "the length behind a block")
+	if err != nil {
 		return err
 	}
 	if again := c.order.Uint32(b[:]); again != length {
@@ -102,15 +102,14 @@ func (c *Reader) nextNG() (Record, error) {
 			}
 			continue
 		}
-		var h [8]byte
-		if err := c.read(h[:], "a block header"); err != nil {
+		h, err := c.head(8, "a block header")
+		if err != nil {
 			return Record{}, err
 		}
 		typ, length := c.order.Uint32(h[:]), c.order.Uint32(h[4:])
 		if err := c.checkLength(length, 12); err != nil {
 			return Record{}, err
 		}
-		var err error
 		switch typ {
 		case blockEnhanced, blockPacketOld, blockSimple:
 			return c.packetBlock(typ, length)
@@ -133,15 +132,15 @@ func (c *Reader) interfaceBlock(length uint32) error {
 	if len(c.interfaces) == maxInterfaces {
 		return c.fail(fmt.Errorf("more than %d interfaces in a section", maxInterfaces))
 	}
-	var h [8]byte
-	if err := c.read(h[:], "an interface description"); err != nil {
+	h, err := c.head(8, "an interface description")
+	if err != nil {
 		return err
 	}
 	in := captureInterface{link: c.order.Uint16(h[:]), snaplen: c.order.Uint32(h[4:]), resol: 6}
 	used := uint32(16)
 	for length-4-used >= 4 {
-		var o [4]byte
-		if err := c.read(o[:], "an option"); err != nil {
+		o, err := c.head(4, "an option")
+		if err != nil {
 			return err
 		}
 		used += 4
@@ -196,8 +195,8 @@ func (c *Reader) packetBlock(typ, length uint32) (Record, error) {
 	if err := c.checkLength(length, 12+fixed); err != nil {
 		return Record{}, err
 	}
-	var h [20]byte
-	if err := c.read(h[:fixed], "a packet block"); err != nil {
+	h, err := c.head(fixed, "a packet block")
+	if err != nil {
 		return Record{}, err
 	}
 	var id, captured, original uint32
