@@ -5,9 +5,10 @@ import (
 	"math/bits"
 
 	"github.com/dchest/siphash"
-	"github.com/dgryski/go-sip13"
 	"github.com/twmb/murmur3"
 	"github.com/zeebo/xxh3"
+
+	"levee/internal/bench/hash/sip13"
 )
 
 // Secret is the key of keyed functions; the others take the first word, or its lower half, as their
