@@ -478,7 +478,7 @@ func TestStreamsEndWithTheirCallersAndAreBounded(t *testing.T) {
 		return res
 	}
 	var all []*http.Response
-	for range maxStreams {
+	for range maxOwnStreams {
 		res := open()
 		defer res.Body.Close()
 		all = append(all, res)
@@ -500,9 +500,64 @@ func TestStreamsEndWithTheirCallersAndAreBounded(t *testing.T) {
 	}
 }
 
+// TestOneViewerTakesNotAllStreams: 32 streams of one token kept everybody else out.
+func TestOneViewerTakesNotAllStreams(t *testing.T) {
+	s := &streams{own: map[string]int{}}
+	begin := func(name string, role Role) bool {
+		return s.begin(&Caller{Name: name, Role: role}) == 0
+	}
+	for i := range 2 * maxOwnStreams {
+		if got := begin("wall", Viewer); got != (i < maxOwnStreams) {
+			t.Errorf("stream %d of one viewer: %v", i, got)
+		}
+	}
+	for i := range 2 * maxStreams {
+		begin(fmt.Sprint("viewer", i), Viewer)
+	}
+	if s.all != maxStreams || begin("late", Viewer) {
+		t.Errorf("viewers have %d streams", s.all)
+	}
+	if !begin("root", Admin) {
+		t.Error("viewers keep an admin out")
+	}
+	s.end(&Caller{Name: "wall", Role: Viewer})
+	if !begin("late", Viewer) {
+		t.Error("a stream that has ended is counted")
+	}
+}
+
+// TestALogoutEndsTheCookie: whoever had copied it went on as before.
+func TestALogoutEndsTheCookie(t *testing.T) {
+	_, url, _, tokens, _ := start(t)
+	token := add(t, tokens, "page", Viewer)
+	var cookies []string
+	for range 2 {
+		res, text := ask(t, "POST", url+"/api/v1/login", `{"token":"`+token+`"}`)
+		if res.StatusCode != 200 || len(res.Cookies()) != 1 {
+			t.Fatal(res.Status, text)
+		}
+		cookies = append(cookies, res.Cookies()[0].Name+"="+res.Cookies()[0].Value)
+	}
+	if res, text := ask(t, "POST", url+"/api/v1/logout", "{}", "Cookie",
+		cookies[0]); res.StatusCode != 200 {
+		t.Fatal(res.Status, text)
+	}
+	for _, when := range []string{"now", "after a restart"} {
+		_, old := ask(t, "GET", url+"/api/v1/me", "", "Cookie", cookies[0])
+		_, other := ask(t, "GET", url+"/api/v1/me", "", "Cookie", cookies[1])
+		if !strings.Contains(old, "anybody") || !strings.Contains(other, "viewer") {
+			t.Errorf("%s: of the one who logged out %s; of another session %s", when, old, other)
+		}
+		tokens.mu.Lock()
+		tokens.over, tokens.stamp = nil, nil // what is on the disk is left
+		tokens.mu.Unlock()
+	}
+}
+
+// TestSlowCallersHoldUpNobody: 200 halves of requests kept an admin out for five seconds.
 func TestSlowCallersHoldUpNobody(t *testing.T) {
 	_, url, _, _, _ := start(t)
-	for range maxConnections - 1 {
+	for range maxConnections + 72 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
 			t.Fatal(err)

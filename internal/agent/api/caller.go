@@ -105,6 +105,12 @@ func (s *Server) logout(ctx context.Context, _ *struct{}) (*cookieOutput, error)
 	if r == nil {
 		return nil, errors.New("log out of nothing")
 	}
+	if had, err := r.Cookie(cookieOf(r)); err == nil && s.opts.Tokens != nil {
+		if err := s.opts.Tokens.end(had.Value); err != nil {
+			s.opts.Log("the session of %s has ended until the agent is started anew: %v",
+				r.RemoteAddr, err)
+		}
+	}
 	c := cookie(r, "")
 	c.MaxAge = -1
 	return &cookieOutput{c, Caller{Role: Anybody, From: r.RemoteAddr}}, nil

@@ -79,7 +79,7 @@ func (l *Listener) URL() string {
 
 // listener accepts a bounded number of connections, over TLS where there is a certificate.
 func (l *Listener) listener() net.Listener {
-	var out net.Listener = &bounded{Listener: l.Listener, free: make(chan struct{}, maxConnections)}
+	var out net.Listener = &bounded{Listener: l.Listener}
 	if l.tls == nil {
 		return out
 	}
@@ -153,35 +153,63 @@ func (c *certificate) has(name string) bool {
 	return err == nil && pair.Leaf != nil && pair.Leaf.VerifyHostname(name) == nil
 }
 
-// bounded is a listener with so many connections at a time; others wait for their turn.
+// bounded is a listener with so many connections at a time. One more lets the oldest go that asks
+// nothing: requests of which only a half has come keep nobody out.
 type bounded struct {
 	net.Listener
-	free chan struct{}
+	mu   sync.Mutex
+	open []*conn // in the order in which they came
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
-	b.free <- struct{}{}
 	c, err := b.Listener.Accept()
 	if err != nil {
-		<-b.free
 		return nil, err
 	}
-	return &conn{Conn: c, free: b.free}, nil
+	own := &conn{Conn: c, of: b}
+	b.mu.Lock()
+	b.open = append(b.open, own)
+	var gone *conn
+	if len(b.open) > maxConnections { // the newest at the latest: it asks nothing yet
+		gone = b.open[slices.IndexFunc(b.open, func(o *conn) bool { return !o.asks })]
+	}
+	b.mu.Unlock()
+	if gone != nil {
+		gone.Close()
+	}
+	return own, nil
 }
 
 type conn struct {
 	net.Conn
 	once sync.Once
-	free chan struct{}
+	of   *bounded
+	asks bool // a request is being answered; of.mu guards it
 }
 
 func (c *conn) Close() error {
-	c.once.Do(func() { <-c.free })
+	c.once.Do(func() {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		if i := slices.Index(c.of.open, c); i >= 0 {
+			c.of.open = slices.Delete(c.of.open, i, i+1)
+		}
+	})
 	return c.Conn.Close()
 }
 
-// peer is who is at the other end of a unix socket.
+// answering notes whether a request is being answered.
+func (c *conn) answering(is bool) {
+	if c != nil {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.asks = is
+	}
+}
+
+// peer is who is at the other end of a unix socket, and the connection.
 type peer struct {
+	conn  *conn
 	local bool
 	uid   uint32
 	pid   int32
@@ -189,18 +217,18 @@ type peer struct {
 
 type peerKey struct{}
 
-func peerOf(c net.Conn) peer {
+func peerOf(c net.Conn) (p peer) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
 	if own, ok := c.(*conn); ok {
-		c = own.Conn
+		p.conn, c = own, own.Conn
 	}
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return peer{}
+		return p
 	}
-	p := peer{local: true, uid: ^uint32(0)}
+	p.local, p.uid = true, ^uint32(0)
 	raw, err := u.SyscallConn()
 	if err != nil {
 		return p

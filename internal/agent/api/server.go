@@ -292,6 +292,9 @@ func (s *Server) handler(via *Listener) http.Handler {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			ctx = context.WithoutCancel(ctx) // what has begun is done, also if the caller is gone
 		}
+		at, _ := ctx.Value(peerKey{}).(peer)
+		at.conn.answering(true)
+		defer at.conn.answering(false)
 		s.mux.ServeHTTP(a, r.WithContext(ctx))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,11 +56,14 @@ type Tokens struct {
 	mu    sync.Mutex
 	file  tokenFile
 	stamp fs.FileInfo
+	over  map[string]int64 // sessions that have ended before their time, as in the file
 }
 
 type tokenFile struct {
 	Key    []byte  `json:"key"` // of cookies
 	Tokens []Token `json:"tokens"`
+	// Over are sessions that have ended before their time: until when, by the end of their cookie.
+	Over map[string]int64 `json:"over,omitempty"`
 }
 
 // OpenTokens are the tokens of a file, which need not be there yet.
@@ -219,14 +223,18 @@ func (t *Tokens) find(text string) (*Token, error) {
 	return found, nil
 }
 
-// cookie stands for a token until a time, and says nothing of it: NAME.UNTIL.MAC. It outlives a
-// restart of the agent, and ends with the token.
+// nonceBytes tell two sessions of a token apart.
+const nonceBytes = 9
+
+// cookie stands for a token until a time, and says nothing of it: NAME.UNTIL-NONCE.MAC. It outlives
+// a restart of the agent, and ends with the token, or when somebody logs out.
 func (t *Tokens) cookie(of *Token, until time.Time) (string, error) {
 	f, err := t.read()
 	if err != nil {
 		return "", err
 	}
-	text := of.Name + "." + strconv.FormatInt(until.Unix(), 36)
+	text := of.Name + "." + strconv.FormatInt(until.Unix(), 36) + "-" +
+		base64.RawURLEncoding.EncodeToString(random()[:nonceBytes])
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac(f.Key, text, of.Hash)), nil
 }
 
@@ -248,13 +256,17 @@ func (t *Tokens) session(cookie string) (*Token, error) {
 	if err != nil || at < 0 {
 		return nil, errCookie
 	}
-	until, err := strconv.ParseInt(text[at+1:], 36, 64)
+	end, _, _ := strings.Cut(text[at+1:], "-")
+	until, err := strconv.ParseInt(end, 36, 64)
 	if err != nil || time.Now().Unix() >= until {
 		return nil, errCookie
 	}
 	f, err := t.read()
 	if err != nil {
 		return nil, err
+	}
+	if _, over := f.Over[sum]; over || t.isOver(sum) {
+		return nil, errCookie
 	}
 	for i := range f.Tokens {
 		if o := &f.Tokens[i]; o.Name == text[:at] && !o.ended(time.Now()) &&
@@ -263,4 +275,49 @@ func (t *Tokens) session(cookie string) (*Token, error) {
 		}
 	}
 	return nil, errCookie
+}
+
+// maxOver is how many sessions may have ended before their time. More than that end with the
+// agent's next start only: one who logs in and out without an end is not to fill the disk.
+const maxOver = 1024
+
+func (t *Tokens) isOver(sum string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, over := t.over[sum]
+	return over
+}
+
+// end makes a cookie worth nothing. What is not on the disk ends at least until the next start.
+func (t *Tokens) end(cookie string) error {
+	if _, err := t.session(cookie); err != nil {
+		return nil // it is worth nothing
+	}
+	at := strings.LastIndexByte(cookie, '.')
+	text, sum := cookie[:at], cookie[at+1:]
+	word, _, _ := strings.Cut(text[strings.LastIndexByte(text, '.')+1:], "-")
+	until, err := strconv.ParseInt(word, 36, 64)
+	if err != nil {
+		return err
+	}
+	ended := func(_ string, end int64) bool { return time.Now().Unix() >= end }
+	t.mu.Lock()
+	if t.over == nil {
+		t.over = map[string]int64{}
+	}
+	maps.DeleteFunc(t.over, ended)
+	t.over[sum] = until
+	t.mu.Unlock()
+	return t.change(func(f *tokenFile) error {
+		f.Over = maps.Clone(f.Over)
+		maps.DeleteFunc(f.Over, ended)
+		if len(f.Over) >= maxOver {
+			return fmt.Errorf("%d sessions have ended before their time", len(f.Over))
+		}
+		if f.Over == nil {
+			f.Over = map[string]int64{}
+		}
+		f.Over[sum] = until
+		return nil
+	})
 }
