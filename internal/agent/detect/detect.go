@@ -39,6 +39,7 @@ type Alarm struct {
 	Packets, Bits float64 // of all kinds, a second
 	Since         time.Time
 	Learned       bool
+	Unknown       bool // nothing was learned that could be usual
 }
 
 // factor is how many times of what was usual is too much. While something is done about a flood, a
@@ -54,10 +55,13 @@ const mostCrowd = 20
 // Kinds is a set of kinds.
 type Kinds uint16
 
+// Has says whether a kind is among them.
+func (s Kinds) Has(k kind.Kind) bool { return s>>k&1 == 1 }
+
 // Is says whether a packet is of one of the kinds.
 func (s Kinds) Is(p *packet.Packet) bool {
 	for k := range kind.Num {
-		if s>>k&1 == 1 && Is(k, p) {
+		if s.Has(k) && Is(k, p) {
 			return true
 		}
 	}
@@ -382,7 +386,7 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 				Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
 				UsualAll: usual.usually(of, true),
 				Packets:  n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
-				Learned: !d.fixed()}, true
+				Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}, true
 		}
 	}
 	if ok {

@@ -32,6 +32,8 @@ func (m *Machine) count(now time.Time, c *Counted) {
 				all += r.now
 			}
 		}
+		f.drops = all
+		f.Seen.Peak = max(f.Seen.Peak, all)
 		for _, r := range f.rules {
 			if r.IsLive() && f.keeps(r, all) {
 				r.active, f.last, f.Ended = now, now, nil

@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
+	"levee/internal/lang/policy"
 )
 
 const dropLabel = "flood-1-1"
@@ -113,5 +114,30 @@ func TestARuleThatAFloodHasLeftIsGone(t *testing.T) {
 	m.Step(now, Event{Found: &Found{}})
 	if pass(m, &now, &all, 100, 0); len(m.Live()) > 0 {
 		t.Errorf("%+v", m.Live())
+	}
+}
+
+// TestTwoFloodsAreTwoIncidents: SYNs that came while UDP was dropped were told of as UDP.
+func TestTwoFloodsAreTwoIncidents(t *testing.T) {
+	ids := 0
+	m := New("eth0", func() string { ids++; return string(rune('0' + ids)) })
+	now := time.Unix(1e9, 0)
+	m.Step(now, Event{Policy: &Policy{[]*policy.Detect{statement("floods", policy.Enforce)}}})
+	for _, k := range []kind.Kind{kind.UDP, kind.SYN, kind.UDP, kind.UDP} {
+		now = now.Add(time.Second / 10)
+		m.Step(now, tickOf(now, k))
+		m.Step(now, Event{Few: &Few{}})
+	}
+	if ids != 2 || !m.Has("1") || !m.Has("2") {
+		t.Errorf("%d incidents", ids)
+	}
+	kinds := map[string]string{}
+	for _, f := range m.Step(now, Event{Second: &Second{}}) {
+		if f.Save != nil {
+			kinds[f.Save.ID] = f.Save.Seen.Kind
+		}
+	}
+	if kinds["1"] != "udp" || kinds["2"] != "syn" {
+		t.Error(kinds)
 	}
 }

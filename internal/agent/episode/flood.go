@@ -17,8 +17,10 @@ type flood struct {
 	incident.Incident
 	rules  []*rule      // those of the incident
 	alarm  detect.Alarm // the last
+	kinds  detect.Kinds // of all alarms
 	last   time.Time    // it was seen
 	on     bool         // it passes, at this moment
+	drops  float64      // packets that its rules dropped in the last second
 	rounds int          // of searches
 	failed int          // times that nothing was found, since a rule was
 	retry  time.Time    // nothing is searched before
@@ -88,9 +90,10 @@ func (f *flood) tried() (out []string) {
 	return out
 }
 
-// another says whether an alarm is of another flood.
+// another says whether an alarm is of another flood: of a kind that this one never had, or of which
+// it has had none for a time.
 func (f *flood) another(a *detect.Alarm) bool {
-	return f.Ended != nil && f.Seen.Kind != a.Kind.String()
+	return f.Seen.Kind != a.Kind.String() && (f.Ended != nil || !f.kinds.Has(a.Kind))
 }
 
 func (f *flood) note(format string, args ...any) {

@@ -221,7 +221,9 @@ func (m *Machine) tick(now time.Time, t *Tick) {
 func (m *Machine) alarm(u *unit, now time.Time, a *Alarm) {
 	f := u.flood
 	if f != nil && f.another(&a.Alarm) {
-		u.over, f = append(u.over, f), nil
+		f.on = false
+		u.over, u.flood = append(u.over, f), nil
+		f = u.again(&a.Alarm)
 	}
 	if f == nil {
 		f = m.begin(u, now, a)
@@ -229,15 +231,32 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm) {
 	if f.failed > 0 && f.alarm.Kind != a.Kind { // it is another pattern
 		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
 	}
-	f.alarm, f.last = a.Alarm, now
+	from := f.last
+	if !f.on {
+		from = a.Since
+	}
+	f.Seen.Passed += a.All * a.Share * min(now.Sub(from), time.Second).Seconds()
+	f.alarm, f.last, f.kinds = a.Alarm, now, f.kinds|a.Kinds|1<<a.Kind
 	if !f.on {
 		f.on, f.since = true, a.Since
 		since := a.Since
 		m.do(Effect{Forget: &since})
 	}
 	f.Ended = nil
-	f.Seen.Peak = max(f.Seen.Peak, a.Packets)
+	f.Seen.Peak = max(f.Seen.Peak, a.Packets+f.drops)
 	f.dirty = true
+}
+
+// again goes on with the flood that an alarm is of, if there was one.
+func (u *unit) again(a *detect.Alarm) *flood {
+	for _, f := range u.over {
+		if f.Seen.Kind == a.Kind.String() {
+			u.over = slices.DeleteFunc(u.over, func(o *flood) bool { return o == f })
+			u.flood = f
+			return f
+		}
+	}
+	return nil
 }
 
 // begin opens an incident.
@@ -247,7 +266,8 @@ func (m *Machine) begin(u *unit, now time.Time, a *Alarm) *flood {
 		Mode: u.Mode.String(), Began: a.Since, Detected: now, Before: a.Before,
 		Seen: incident.Seen{Kind: a.Kind.String(), Destination: prefixText(a.To),
 			Source: prefixText(a.From), Packets: a.Packets, Bits: a.Bits, Peak: a.Packets,
-			Rate: a.Rate, Threshold: a.Threshold, Usual: a.Usual, Learned: a.Learned}}
+			Rate: a.Rate, Threshold: a.Threshold, Usual: a.Usual, Learned: a.Learned,
+			Unknown: a.Unknown}}
 	f.become(incident.Open)
 	if u.Mode == policy.Observe {
 		f.become(incident.Observed)

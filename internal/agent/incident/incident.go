@@ -88,9 +88,12 @@ type Seen struct {
 	Rate        float64 `json:"rate"` // of the kind, a second
 	Threshold   float64 `json:"threshold"`
 	Usual       float64 `json:"usual"` // of the kind, before
-	Learned     bool    `json:"learned"`
-	Sources     int     `json:"sources"` // different ones, in the sample
-	Forged      bool    `json:"forged_sources"`
+	// Unknown says that nothing was learned yet: that none is usual means nothing then.
+	Unknown bool    `json:"nothing_learned,omitempty"`
+	Passed  float64 `json:"passed_packets"` // of it, that no rule dropped, by samples
+	Learned bool    `json:"learned"`
+	Sources int     `json:"sources"` // different ones, in the sample
+	Forged  bool    `json:"forged_sources"`
 }
 
 // Rule is a rule against it.
@@ -152,13 +155,20 @@ func (i *Incident) Tell() {
 	case s.Forged:
 		b.WriteString(" from forged sources")
 	}
-	fmt.Fprintf(&b, ": %s %s, where %s were usual and more than %s are too much", number(s.Rate),
-		row.Unit, number(s.Usual), number(s.Threshold))
+	usual := number(s.Usual) + " were usual"
+	if s.Unknown {
+		usual = "nothing was learned yet"
+	}
+	fmt.Fprintf(&b, ": %s %s, where %s and more than %s are too much", number(s.Rate), row.Unit,
+		usual, number(s.Threshold))
 	if !s.Learned {
 		b.Reset()
 		fmt.Fprintf(&b, "%s%s to %s: %s %s, more than the %s that the policy allows",
 			strings.ToUpper(name[:1]), name[1:], host(s.Destination), number(s.Rate), row.Unit,
 			number(s.Threshold))
+	}
+	if s.Peak > 1.5*s.Packets {
+		fmt.Fprintf(&b, "; at most %s packets/s of all kinds", number(s.Peak))
 	}
 	i.tellDone(&b)
 	i.Sentence = b.String()
@@ -188,12 +198,13 @@ func (i *Incident) tellDone(b *strings.Builder) {
 	case i.Acted == nil:
 		b.WriteString("; nothing was done")
 	default:
-		fmt.Fprintf(b, "; %s in force %.1f s after its first packets dropped %s packets, at "+
-			"%.2g %% of the good ones", count(len(i.Rules)), i.Acted.Sub(i.Began).Seconds(),
-			number(float64(packets)), 100*i.Collateral.Predicted)
-	}
-	if i.Collateral.Measured != nil {
-		fmt.Fprintf(b, " (measured then: %.2g %%)", 100**i.Collateral.Measured)
+		fmt.Fprintf(b, "; %s in force %.1f s after its first packets dropped %s",
+			count(len(i.Rules)), i.Acted.Sub(i.Began).Seconds(), number(float64(packets)))
+		if i.Seen.Passed > 0 {
+			fmt.Fprintf(b, " of %s", number(float64(packets)+i.Seen.Passed))
+		}
+		b.WriteString(" packets, ")
+		i.tellCost(b)
 	}
 	if i.Ended != nil {
 		fmt.Fprintf(b, "; it ended after %s", round(i.Ended.Sub(i.Began)))
@@ -205,6 +216,19 @@ func (i *Incident) tellDone(b *strings.Builder) {
 		b.WriteString(", and its rules were taken back")
 	case live > 0 && i.Ended != nil:
 		fmt.Fprintf(b, ", and %s still in force", count(live))
+	}
+}
+
+// tellCost says what rules cost, and on how many packets that is known.
+func (i *Incident) tellCost(b *strings.Builder) {
+	c := &i.Collateral
+	if c.Packets == 0 {
+		b.WriteString("at a cost that is not known: no good packets were seen before")
+	} else {
+		fmt.Fprintf(b, "at %.2g %% of %s good packets", 100*c.Predicted, number(float64(c.Packets)))
+	}
+	if c.Measured != nil {
+		fmt.Fprintf(b, " (measured: %.2g %%)", 100**c.Measured)
 	}
 }
 

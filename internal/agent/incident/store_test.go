@@ -69,13 +69,19 @@ func TestASentenceTellsWhatWasSeenAndDone(t *testing.T) {
 	}{
 		{"A SYN flood to 192.0.2.1 from forged sources: 812 k packets/s, where 1200 were usual " +
 			"and more than 5000 are too much; 1 rule in force 0.6 s after its first packets " +
-			"dropped 2.3 M packets, at 0.05 % of the good ones (measured then: 0.04 %); it ended " +
-			"after 9s, and its rules were taken back", Incident{State: Ended, Began: began,
+			"dropped 2.3 M of 2.4 M packets, at 0.05 % of 41 good packets (measured: 0.04 %); it " +
+			"ended after 9s, and its rules were taken back", Incident{State: Ended, Began: began,
 			Acted: at(600 * time.Millisecond), Ended: at(9 * time.Second), Closed: at(time.Minute),
 			Seen: Seen{Kind: "syn", Destination: "192.0.2.1/32", Rate: 812e3, Usual: 1200,
-				Threshold: 5000, Learned: true, Forged: true},
+				Threshold: 5000, Learned: true, Forged: true, Passed: 1e5},
 			Rules:      []Rule{{State: Gone, Packets: 2_300_000}},
-			Collateral: Collateral{Predicted: 0.0005, Measured: &measured}}},
+			Collateral: Collateral{Predicted: 0.0005, Measured: &measured, Packets: 41}}},
+		{"A SYN flood: 9000 packets/s, where nothing was learned yet and more than 5000 are too " +
+			"much; at most 40 k packets/s of all kinds; 1 rule in force 2.0 s after its first " +
+			"packets dropped 9 packets, at a cost that is not known: no good packets were seen " +
+			"before", Incident{State: Open, Began: began, Acted: at(2 * time.Second),
+			Seen: Seen{Kind: "syn", Rate: 9000, Packets: 9100, Peak: 40_000, Threshold: 5000,
+				Learned: true, Unknown: true}, Rules: []Rule{{State: Live, Packets: 9}}}},
 		{"A flood to 2001:db8::1: 2.1 G bit/s, more than the 1.0 G that the policy allows; 2 " +
 			"rules proposed", Incident{State: Proposed, Seen: Seen{Kind: "bits",
 			Destination: "2001:db8::1/128", Rate: 2.1e9, Threshold: 1e9},
