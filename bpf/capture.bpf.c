@@ -5,7 +5,8 @@
 // return that. Package capture gives them a filter.
 #include "judged.h"
 
-#define CAPTURE_LOOKS 256 // bytes that a filter sees
+#define CAPTURE_LOOKS 256	// bytes that a filter sees
+#define CAPTURE_MOST (16 << 10) // and that can be handed on
 
 struct capture_cpu {
 	__u64 window; // a jiffy above, how many events in it below
@@ -14,6 +15,7 @@ struct capture_cpu {
 	__u64 lost;   // the kernel had no place for them
 	struct capture_event event;
 	__u8 packet[CAPTURE_LOOKS];
+	__u8 rest[CAPTURE_MOST - CAPTURE_LOOKS];
 };
 
 struct {
@@ -53,7 +55,7 @@ static __always_inline int look(struct capture_cpu *c, const struct capture_note
 	}
 	c->window++;
 	c->event.time = bpf_ktime_get_ns();
-	c->event.id = c->taken;
+	c->event.id = (__u64)bpf_get_smp_processor_id() << EVENT_COUNT | c->taken;
 	c->event.slot = n->slot;
 	c->event.verdict = n->verdict;
 	c->event.bytes = bytes;
@@ -77,6 +79,14 @@ static __always_inline __u32 looks_at(__u32 bytes)
 	return (bytes & (CAPTURE_LOOKS - 1)) + 1;
 }
 
+// tell hands an event on, with so many bytes of the packet; failed is whether they could not be
+// read.
+static __always_inline void tell(struct capture_cpu *c, long failed, __u32 have)
+{
+	if (failed || bpf_ringbuf_output(&events, &c->event, sizeof(c->event) + have, waking()))
+		c->lost++;
+}
+
 static __always_inline void tell_xdp(struct xdp_md *ctx, const struct capture_note *n)
 {
 	__u32 zero = 0, bytes = bpf_xdp_get_buff_len(ctx), have = looks_at(bytes);
@@ -85,8 +95,8 @@ static __always_inline void tell_xdp(struct xdp_md *ctx, const struct capture_no
 	if (!c || bpf_xdp_load_bytes(ctx, 0, c->packet, have) || !look(c, n, have, bytes))
 		return;
 	c->event.queue = ctx->rx_queue_index;
-	if (bpf_perf_event_output(ctx, &events, flags(bytes), &c->event, sizeof(c->event)))
-		c->lost++;
+	have = handed(bytes, CAPTURE_MOST);
+	tell(c, have > CAPTURE_LOOKS ? bpf_xdp_load_bytes(ctx, 0, c->packet, have) : 0, have);
 }
 
 SEC("xdp")
@@ -109,8 +119,8 @@ static __always_inline void tell_tc(struct __sk_buff *ctx, const struct capture_
 	if (!c || bpf_skb_load_bytes(ctx, 0, c->packet, have) || !look(c, n, have, bytes))
 		return;
 	c->event.queue = queue_of(ctx);
-	if (bpf_perf_event_output(ctx, &events, flags(bytes), &c->event, sizeof(c->event)))
-		c->lost++;
+	have = handed(bytes, CAPTURE_MOST);
+	tell(c, have > CAPTURE_LOOKS ? bpf_skb_load_bytes(ctx, 0, c->packet, have) : 0, have);
 }
 
 SEC("tc")

@@ -11,12 +11,15 @@
 
 struct capture_event {
 	__u64 time; // CLOCK_MONOTONIC, ns
-	__u64 id;   // counts the CPU's packets that are wanted: those that are lost have one too
+	__u64 id;   // the CPU, and EVENT_COUNT bits that count its packets that are wanted: those that
+		    // are lost have one too
 	__u32 slot;
 	__u32 verdict; // the code
 	__u32 bytes;   // of the whole frame
 	__u32 queue;
 };
+
+#define EVENT_COUNT 40
 
 // Who gets packets: bits of a note's first word, which is the place in levee's array of programs to
 // which it goes. A program that takes samples hands on to the other by itself.
@@ -35,11 +38,21 @@ struct capture_note {
 };
 
 #if ROLE == ON_LOOKS
+// Events that wait for the reader; the loader fills in the size.
 struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__type(key, __u32);
-	__type(value, __u32);
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
 } events SEC(".maps");
+
+const volatile __u64 wake_at = 0; // bytes
+
+// waking says whether the reader is woken for an event. That costs the CPU more than the event: he
+// is when much lies there, and looks by himself before.
+static __always_inline __u64 waking(void)
+{
+	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_at ? BPF_RB_FORCE_WAKEUP
+									 : BPF_RB_NO_WAKEUP;
+}
 #endif
 
 // Those of levee's program, whose size the loader fills in.
@@ -96,9 +109,15 @@ static __always_inline __u32 queue_of(const struct __sk_buff *ctx)
 	return ctx->queue_mapping ? ctx->queue_mapping - 1 : 0;
 }
 
-static __always_inline __u64 flags(__u32 bytes)
+// handed is how much of a packet is handed on, in a way that shows the verifier a number from 1 to
+// most, a power of two.
+static __always_inline __u32 handed(__u32 bytes, __u32 most)
 {
-	return BPF_F_CURRENT_CPU | (__u64)(bytes < snap ? bytes : snap) << 32;
+	bytes = (bytes < snap ? bytes : snap) - 1;
+	if (bytes >= most)
+		bytes = most - 1;
+	asm volatile("" : "+r"(bytes));
+	return (bytes & (most - 1)) + 1;
 }
 
 #endif

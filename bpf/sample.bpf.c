@@ -124,17 +124,6 @@ static __always_inline struct sample_room *fill(const struct capture_note *n, __
 	return r;
 }
 
-// have is how much of a packet is handed on, in a way that shows the verifier a number from 1 to
-// SAMPLE_SNAP.
-static __always_inline __u32 have(__u32 bytes)
-{
-	bytes = (bytes < snap ? bytes : snap) - 1;
-	if (bytes >= SAMPLE_SNAP)
-		bytes = SAMPLE_SNAP - 1;
-	asm volatile("" : "+r"(bytes));
-	return (bytes & (SAMPLE_SNAP - 1)) + 1;
-}
-
 // tell hands a sample on; failed is whether the packet could not be read. Nobody is woken: who
 // reads looks by himself.
 static __always_inline void tell(struct sample_kind *k, struct sample_room *r, long failed,
@@ -160,7 +149,7 @@ int sample_xdp(struct xdp_md *ctx)
 	struct sample_kind *k = wanted(n, cpu);
 
 	if (k) {
-		__u32 bytes = bpf_xdp_get_buff_len(ctx), some = have(bytes);
+		__u32 bytes = bpf_xdp_get_buff_len(ctx), some = handed(bytes, SAMPLE_SNAP);
 		struct sample_room *r = fill(n, cpu, k, bytes, ctx->rx_queue_index);
 
 		if (r)
@@ -183,7 +172,7 @@ int sample_tc(struct __sk_buff *ctx)
 	struct sample_kind *k = wanted(n, cpu);
 
 	if (k) {
-		__u32 bytes = ctx->len, some = have(bytes);
+		__u32 bytes = ctx->len, some = handed(bytes, SAMPLE_SNAP);
 		struct sample_room *r = fill(n, cpu, k, bytes, queue_of(ctx));
 
 		if (r)

@@ -31,6 +31,13 @@ struct {
 
 #define UNIT_BITS 20 // a unit is a jiffy >> UNIT_BITS
 
+#define WATCH_SNAP 128u
+
+struct watch_event {
+	struct capture_event of;
+	__u8 packet[WATCH_SNAP];
+};
+
 const volatile __u32 slots = 0;
 const volatile __u64 cpu_step = 1;  // units between two events of a CPU, on average
 const volatile __u64 slot_step = 1; // the same for one slot
@@ -49,8 +56,7 @@ static __always_inline void charge(__u64 *next, __u64 now, __u64 step)
 
 // wanted finds the slot of a packet that is to be told of. Its place in the ring is not reserved
 // before its token is taken here: a full ring is dearer than the whole program.
-static __always_inline struct watch_slot *wanted(struct capture_note *n, __u32 cpu,
-						 struct capture_event *e)
+static __always_inline struct watch_slot *wanted(struct capture_note *n, __u32 cpu, __u64 *id)
 {
 	__u64 jiffies = bpf_jiffies64(), now = jiffies << UNIT_BITS;
 	__u32 slot = n->slot;
@@ -73,19 +79,39 @@ static __always_inline struct watch_slot *wanted(struct capture_note *n, __u32 c
 	}
 	charge(&s->next, now, slot_step);
 	charge(&row->next, now, cpu_step);
-	e->time = bpf_ktime_get_ns();
-	e->id = ++row->id;
-	e->slot = slot;
-	e->verdict = n->verdict;
+	*id = (__u64)cpu << EVENT_COUNT | ++row->id;
 	return s;
 }
 
-static __always_inline void tell(void *ctx, struct watch_slot *s, struct capture_event *e)
+// place takes the event a place in the ring, and fills it but for the packet.
+static __always_inline struct watch_event *place(const struct capture_note *n, struct watch_slot *s,
+						 __u64 id, __u32 bytes, __u32 queue)
 {
-	if (bpf_perf_event_output(ctx, &events, flags(e->bytes), e, sizeof(*e)))
+	struct watch_event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+
+	if (!e) {
 		s->full++;
-	else
-		s->told++;
+		return 0;
+	}
+	e->of.time = bpf_ktime_get_ns();
+	e->of.id = id;
+	e->of.slot = n->slot;
+	e->of.verdict = n->verdict;
+	e->of.bytes = bytes;
+	e->of.queue = queue;
+	return e;
+}
+
+// tell hands an event on; failed is whether the packet could not be read.
+static __always_inline void tell(struct watch_slot *s, struct watch_event *e, long failed)
+{
+	if (failed) {
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		s->full++;
+		return;
+	}
+	s->told++;
+	bpf_ringbuf_submit(e, waking());
 }
 
 SEC("xdp")
@@ -93,17 +119,19 @@ int watch_xdp(struct xdp_md *ctx)
 {
 	__u32 cpu = this_cpu();
 	struct capture_note *n = note(cpu);
-	struct capture_event e;
+	__u64 id;
 
 	if (!n)
 		return XDP_ABORTED;
 
-	struct watch_slot *s = wanted(n, cpu, &e);
+	struct watch_slot *s = wanted(n, cpu, &id);
 
 	if (s) {
-		e.bytes = bpf_xdp_get_buff_len(ctx);
-		e.queue = ctx->rx_queue_index;
-		tell(ctx, s, &e);
+		__u32 bytes = bpf_xdp_get_buff_len(ctx);
+		struct watch_event *e = place(n, s, id, bytes, ctx->rx_queue_index);
+
+		if (e)
+			tell(s, e, bpf_xdp_load_bytes(ctx, 0, e->packet, handed(bytes, WATCH_SNAP)));
 	}
 	return n->verdict;
 }
@@ -113,17 +141,19 @@ int watch_tc(struct __sk_buff *ctx)
 {
 	__u32 cpu = this_cpu();
 	struct capture_note *n = note(cpu);
-	struct capture_event e;
+	__u64 id;
 
 	if (!n)
 		return 2; // TC_ACT_SHOT
 
-	struct watch_slot *s = wanted(n, cpu, &e);
+	struct watch_slot *s = wanted(n, cpu, &id);
 
 	if (s) {
-		e.bytes = ctx->len;
-		e.queue = queue_of(ctx);
-		tell(ctx, s, &e);
+		__u32 bytes = ctx->len;
+		struct watch_event *e = place(n, s, id, bytes, queue_of(ctx));
+
+		if (e)
+			tell(s, e, bpf_skb_load_bytes(ctx, 0, e->packet, handed(bytes, WATCH_SNAP)));
 	}
 	return n->verdict;
 }
@@ -131,5 +161,6 @@ int watch_tc(struct __sk_buff *ctx)
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 // Exported to Go by bpf2go, which only sees types that are used.
+const struct watch_event *unused_watch_event __attribute__((unused));
 const struct watch_slot *unused_watch_slot __attribute__((unused));
 const struct watch_cpu *unused_watch_cpu __attribute__((unused));

@@ -135,7 +135,7 @@ type watched struct {
 // watchedLost are packets that were not told of, and where they were lost.
 type watchedLost struct {
 	Bound  uint64 `json:"bound"`  // above what a CPU tells a second
-	Ring   uint64 `json:"ring"`   // no place in a CPU's ring, as this command was too slow
+	Ring   uint64 `json:"ring"`   // no place in the ring, as this command was too slow
 	Reader uint64 `json:"reader"` // this command ended before it had shown them
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/perf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/capture"
@@ -188,8 +188,9 @@ type captureHook struct {
 	behind   *description // g, or its shadow: whose program hands the packets on
 	role     uint32
 	coll     *ebpf.Collection
-	name     string // of the program in it
-	reader   *perf.Reader
+	name     string          // of the program in it
+	reader   *ringbuf.Reader // nil: of samples, which have a ring of their own
+	record   ringbuf.Record
 	clock    *kernel.Clock
 	until    uint64    // jiffies, when the lease ends
 	programs *ebpf.Map // from which the policy's program takes it
@@ -257,19 +258,17 @@ func (h *captureHook) has() bool {
 }
 
 // id is the number of a packet.
-func (h *captureHook) id(cpu int, n uint64) uint64 {
-	return uint64(h.g.Generation)<<56 | uint64(uint16(cpu))<<40 | n&(1<<40-1)
-}
+func (h *captureHook) id(n uint64) uint64 { return uint64(h.g.Generation)<<56 | n&(1<<56-1) }
 
-// packet is what an event says, and the slot that decided.
-func (h *captureHook) packet(r perf.Record, snap int) (Captured, int, error) {
-	e, frame, err := capture.Parse(r.RawSample, snap)
+// packet is what the event says that was read last, and the slot that decided.
+func (h *captureHook) packet(snap int) (Captured, int, error) {
+	e, frame, err := capture.Parse(h.record.RawSample, snap)
 	if err != nil {
 		return Captured{}, 0, err
 	}
-	p := Captured{At: h.epoch.Add(e.Time), ID: h.id(r.CPU, e.ID), CPU: r.CPU, Queue: e.Queue,
-		Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict, AtTC: h.g.Mode.AtTC(),
-		Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
+	p := Captured{At: h.epoch.Add(e.Time), ID: h.id(e.ID), CPU: int(e.ID >> capture.CountBits),
+		Queue: e.Queue, Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict,
+		AtTC: h.g.Mode.AtTC(), Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
 	if e.Slot < len(h.g.Slots) {
 		p.Rule = h.g.Slots[e.Slot].counter()
 	}
@@ -289,12 +288,9 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 	if err != nil {
 		return kernel.Refuse(err, "load the program behind the policy's")
 	}
-	// Waking the reader costs the CPU more than the event: he is woken when a quarter of a ring is
-	// full, and looks by himself before. Samples have a ring of their own.
 	if events := h.coll.Maps[capture.EventsMap]; events != nil {
-		if h.reader, err = perf.NewReaderWithOptions(events, captureRing,
-			perf.ReaderOptions{Watermark: captureRing / 4}); err != nil {
-			return refusePerf(err, "read judged packets")
+		if h.reader, err = ringbuf.NewReader(events); err != nil {
+			return kernel.Refuse(err, "read judged packets")
 		}
 	}
 	var now unix.Timespec
@@ -313,15 +309,6 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 	return h.renew(f.lease)
 }
 
-// refusePerf is the error where the kernel gives no rings for perf events.
-func refusePerf(err error, what string) error {
-	if errors.Is(err, unix.EACCES) {
-		what += " (where kernel.perf_event_paranoid is above 2, as Debian and Ubuntu have it, " +
-			"this takes CAP_SYS_ADMIN)"
-	}
-	return kernel.Refuse(err, "%s", what)
-}
-
 // captureLease is how long a program is there when nobody renews it.
 const captureLease = 3 * time.Second
 
@@ -334,6 +321,3 @@ func (h *captureHook) renew(lease time.Duration) error {
 	h.turn(true)
 	return nil
 }
-
-// captureRing is the memory of a CPU's events that wait for the reader, in bytes.
-const captureRing = 1 << 20

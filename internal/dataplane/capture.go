@@ -31,7 +31,7 @@ type Capturing struct {
 }
 
 // MostSnap is how many bytes of a packet can be captured.
-const MostSnap = 16 << 10
+const MostSnap = capture.MostCaptured
 
 // Captured is a packet after it was judged.
 type Captured struct {
@@ -114,16 +114,14 @@ func (c *capturing) read(tell func(Captured) bool) (going bool, err error) {
 	}
 	c.hook.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
 	for {
-		record, err := c.hook.reader.Read()
+		err := c.hook.reader.ReadInto(&c.hook.record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("read captured packets: %w", err)
-		case record.LostSamples > 0:
-			continue // the program has counted them
 		}
-		p, _, err := c.hook.packet(record, c.Snap)
+		p, _, err := c.hook.packet(c.Snap)
 		if err != nil {
 			return false, err
 		}

@@ -135,6 +135,47 @@ func TestCaptureTakesWhatWasAskedFor(t *testing.T) {
 	})
 }
 
+// TestCapturesTakeMoreThanAFilterSees: the rest of a long packet comes with what the filter saw.
+func TestCapturesTakeMoreThanAFilterSees(t *testing.T) {
+	n := newTestNet(t)
+	long := make([]byte, 1400)
+	for i := range long {
+		long[i] = byte(i / 3)
+	}
+	copy(long, markedFrame(5)[:14])
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			if err := bringPolicyAt(t, "lv0", mode, capturePolicy, 0); err != nil {
+				t.Fatal(err)
+			}
+			c := newCapturing(Capturing{Dev: "lv0", Snap: 1000, Rate: MostDecisions, Rule: "marked"})
+			defer c.close()
+			if err := c.follow(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n.sendFrame(t, long)
+			n.send(t, 1, 9)
+			var got [][]byte
+			eventually(t, func() error {
+				_, err := c.read(func(p Captured) bool {
+					got = append(got, bytes.Clone(p.Packet))
+					return len(got) < 2
+				})
+				if err == nil && len(got) < 2 {
+					err = fmt.Errorf("captured %d packets", len(got))
+				}
+				return err
+			})
+			if !bytes.Equal(got[0], long[:1000]) || len(got[1]) > 64 {
+				t.Errorf("captured %d bytes of the first, %d of the second", len(got[0]), len(got[1]))
+			}
+			if _, err := Down(context.Background(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // TestACaptureThatDiesIsForgotten: whoever captured and is gone leaves nothing in the way.
 func TestACaptureThatDiesIsForgotten(t *testing.T) {
 	n := newTestNet(t)

@@ -131,6 +131,25 @@ func (o order) run() error {
 			s.Close()
 		}
 		return err
+	case "capture":
+		c := newCapturing(Capturing{Dev: o.Dev, Snap: 64, Rate: 1000})
+		defer c.close()
+		if err := c.follow(ctx); err != nil {
+			return err
+		}
+		_, err := c.read(func(Captured) bool { return true })
+		return err
+	case "watch":
+		d := newDeciding(Deciding{Dev: o.Dev, Rate: 100, Snap: 64})
+		defer d.close()
+		if err := d.begin(ctx); err != nil {
+			return err
+		}
+		return d.read()
+	case "logs":
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return Watch(ctx, o.Dev, func(Event) {}, func(Losses) {})
 	case "save":
 		_, err := SetSave(ctx, o.Dev, "")
 		return err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/perf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/capture"
@@ -27,7 +26,7 @@ type Deciding struct {
 	// Rule takes packets that this one decided: a label, or a line of the policy. "" takes all.
 	Rule string
 	Rate int // events a second and CPU, at most MostDecisions; half of them of one rule
-	Snap int // bytes of each packet
+	Snap int // bytes of each packet, at most capture.MostToldOf
 	// Begun is called when packets are told of from now on; nil is nobody.
 	Begun func()
 }
@@ -153,26 +152,25 @@ func (d *deciding) read() error {
 		return err
 	}
 	d.hook.reader.SetDeadline(time.Now().Add(100 * time.Millisecond))
-	var r perf.Record
 	for d.going && time.Since(d.looked) <= time.Second {
-		err := d.hook.reader.ReadInto(&r)
+		err := d.hook.reader.ReadInto(&d.hook.record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read decisions: %w", err)
 		}
-		d.tell(r)
+		d.tell()
 	}
 	return nil
 }
 
-// tell tells of one event. What the kernel says it has lost is counted by rule.
-func (d *deciding) tell(r perf.Record) {
-	if r.LostSamples > 0 || !d.going {
+// tell tells of the event that was read last.
+func (d *deciding) tell() {
+	if !d.going {
 		return
 	}
-	p, slot, err := d.hook.packet(r, d.Snap)
+	p, slot, err := d.hook.packet(d.Snap)
 	if err != nil || slot >= len(d.hook.g.Slots) {
 		return // it counts as lost by the reader
 	}
@@ -181,7 +179,7 @@ func (d *deciding) tell(r perf.Record) {
 	d.total.Shown++
 }
 
-// look tells of losses since it was called last. At the end those are lost, too, which lay in a
+// look tells of losses since it was called last. At the end those are lost, too, which lay in the
 // ring and were not told of.
 func (d *deciding) look(end bool) {
 	for i, now := range capture.ReadTold(d.rows, len(d.shown)) {
@@ -207,8 +205,8 @@ func (d *deciding) finish() {
 		return
 	}
 	d.hook.detach()
-	// An error leaves events in the rings, which count as lost by the reader.
-	_ = drain(d.hook.reader, d.tell)
+	// An error leaves events in the ring, which count as lost by the reader.
+	_ = drain(d.hook.reader, &d.hook.record, d.tell)
 	d.look(true)
 	_ = unix.Munmap(d.mapped)
 	d.mapped, d.rows, d.shown, d.before = nil, nil, nil, nil

@@ -60,15 +60,17 @@ func TestCommandsAndUnitsShareTheRunDirectory(t *testing.T) {
 	}
 }
 
-// TestSamplesTakeNoPerfEvents, which kernels of Debian and Ubuntu give to CAP_SYS_ADMIN alone: the
-// agent as a service saw no flood.
-func TestSamplesTakeNoPerfEvents(t *testing.T) {
+// TestNoReaderTakesPerfEvents, which kernels of Debian and Ubuntu give to CAP_SYS_ADMIN alone: the
+// agent as a service saw no flood, and captures and watches were refused.
+func TestNoReaderTakesPerfEvents(t *testing.T) {
 	newTestNet(t)
-	if err := bringPolicy(t, "lv0", "default pass\n", 0); err != nil {
+	if err := bringPolicy(t, "lv0", "log sample 1/2\ndefault pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := inChild(t, order{Do: "sample", Dev: "lv0", Unit: true}); out != "" {
-		t.Error(out)
+	for _, reader := range []string{"sample", "capture", "watch", "logs"} {
+		if out, _ := inChild(t, order{Do: reader, Dev: "lv0", Unit: true}); out != "" {
+			t.Errorf("%s: %s", reader, out)
+		}
 	}
 }
 

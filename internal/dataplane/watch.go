@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/perf"
+	"github.com/cilium/ebpf/ringbuf"
 
+	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/logging"
 	"levee/internal/kernel"
@@ -33,12 +34,15 @@ type Event struct {
 type Losses struct {
 	Rule   SlotCounter // without counts
 	Bound  uint64      // above what a CPU tells a second
-	Ring   uint64      // no place in a CPU's ring: the reader was too slow
-	Reader uint64      // they were in a ring when the reader ended
+	Ring   uint64      // no place in the ring: the reader was too slow
+	Reader uint64      // they were in the ring when the reader ended
 }
 
-// ringBytes is the memory of events of one CPU that wait for the reader.
-const ringBytes = 256 << 10
+// Sizes of the ring of events that wait for the reader: for each CPU, and at most.
+const (
+	logRing     = 256 << 10
+	mostLogRing = 16 << 20
+)
 
 // Watch tells of events of an interface's logs, and once a second of losses, until ctx ends or the
 // interface has no policy any more. Only one may watch an interface.
@@ -50,14 +54,13 @@ func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)
 	}
 	for ctx.Err() == nil {
 		w.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
-		record, err := w.reader.Read()
+		err := w.reader.ReadInto(&w.record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 		case err != nil:
 			return fmt.Errorf("read events: %w", err)
-		case record.LostSamples > 0: // the program has counted them, by rule
 		default:
-			w.tell(record, event)
+			w.tell(event)
 		}
 		if time.Since(w.looked) > time.Second {
 			there, err := w.look(ctx, lost)
@@ -67,32 +70,27 @@ func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)
 		}
 	}
 	// From here on the program counts what it has nobody for.
-	if err := w.reader.Pause(); err != nil {
-		return fmt.Errorf("end the reading of events: %w", err)
+	if err := w.leave(); err != nil {
+		return err
 	}
-	if err := drain(w.reader, func(r perf.Record) { w.tell(r, event) }); err != nil {
+	if err := drain(w.reader, &w.record, func() { w.tell(event) }); err != nil {
 		return err
 	}
 	_, err := w.look(context.WithoutCancel(ctx), lost)
 	return err
 }
 
-// drain reads what lies in the rings, and no more than that.
-func drain(r *perf.Reader, tell func(perf.Record)) error {
-	r.SetDeadline(time.Time{})
-	if err := r.Flush(); err != nil {
-		return fmt.Errorf("read the last events: %w", err)
-	}
+// drain reads what lies in a ring, and no more than that.
+func drain(r *ringbuf.Reader, record *ringbuf.Record, tell func()) error {
+	r.SetDeadline(time.Now())
 	for {
-		record, err := r.Read()
-		switch {
-		case errors.Is(err, perf.ErrFlushed):
+		switch err := r.ReadInto(record); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the last events: %w", err)
-		case record.LostSamples == 0:
-			tell(record)
 		}
+		tell()
 	}
 }
 
@@ -101,15 +99,34 @@ type watch struct {
 	dev    string
 	link   packet.Link
 	only   sole
-	reader *perf.Reader
+	ring   *ebpf.Map
+	events *ebpf.Map // where programs find it
+	reader *ringbuf.Reader
+	record ringbuf.Record
 	rules  map[uint32]SlotCounter // of logs, by number
 	before map[string][2]uint64   // losses by generation and identity, as they were last
 	looked time.Time
 }
 
+// leave takes the ring away. No program uses it any more when this returns.
+func (w *watch) leave() error {
+	if w.events == nil {
+		return nil
+	}
+	err := errors.Join(w.events.Delete(uint32(0)), w.events.Close())
+	if w.events = nil; err != nil {
+		return fmt.Errorf("end the reading of events: %w", err)
+	}
+	return nil
+}
+
 func (w *watch) close() {
+	_ = w.leave() // what stays there is replaced by the next watch
 	if w.reader != nil {
 		w.reader.Close()
+	}
+	if w.ring != nil {
+		w.ring.Close()
 	}
 	w.only.release()
 }
@@ -120,7 +137,11 @@ func (w *watch) open(ctx context.Context) error {
 	return transactOn(ctx, w.dev, func(s *store, a *attachment) error {
 		g := a.current()
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
-		if !ok {
+		switch {
+		case !ok && len(g.Logs) > 0:
+			return fmt.Errorf("the policy on %s was loaded by an older levee, whose logs go to perf "+
+				"events: load it again with `levee up`", w.dev)
+		case !ok:
 			return fmt.Errorf("the policy on %s has no log: write one, such as `log tcp syn "+
 				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.dev)
 		}
@@ -139,9 +160,8 @@ func (w *watch) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer events.Close()
-		if w.reader, err = perf.NewReader(events, ringBytes); err != nil {
-			return refusePerf(err, "read events")
+		if err := w.listen(events); err != nil {
+			return err
 		}
 		w.looked = time.Now()
 		_, err = w.readLosses(s, a)
@@ -149,15 +169,36 @@ func (w *watch) open(ctx context.Context) error {
 	})
 }
 
+// listen has events come to a new ring. Whoever watched before and was killed has left his.
+func (w *watch) listen(events *ebpf.Map) (err error) {
+	defer func() {
+		if w.events == nil {
+			events.Close()
+		}
+	}()
+	size := capture.RingFor(ebpf.MustPossibleCPU(), logRing, mostLogRing)
+	if w.ring, err = ebpf.NewMap(logging.RingSpec(size)); err != nil {
+		return kernel.LoadError("make the ring of events", err)
+	}
+	if w.reader, err = ringbuf.NewReader(w.ring); err != nil {
+		return kernel.Refuse(err, "read events")
+	}
+	if err := events.Put(uint32(0), w.ring); err != nil {
+		return kernel.Refuse(err, "have events come here")
+	}
+	w.events = events
+	return nil
+}
+
 // tell hands one event on.
-func (w *watch) tell(r perf.Record, event func(Event)) {
-	if len(r.RawSample) < logging.EventBytes {
+func (w *watch) tell(event func(Event)) {
+	raw := w.record.RawSample
+	if len(raw) < logging.EventBytes {
 		return
 	}
-	e := Event{At: time.Now(), CPU: r.CPU, Link: w.link,
-		Rule:   w.rules[binary.NativeEndian.Uint32(r.RawSample)],
-		Bytes:  int(binary.NativeEndian.Uint32(r.RawSample[4:])),
-		Packet: r.RawSample[logging.EventBytes:]}
+	word := func(at int) uint32 { return binary.NativeEndian.Uint32(raw[at:]) }
+	e := Event{At: time.Now(), Rule: w.rules[word(0)], Bytes: int(word(4)), CPU: int(word(8)),
+		Link: w.link, Packet: raw[logging.EventBytes:]}
 	e.Packet = e.Packet[:min(len(e.Packet), e.Bytes, logging.EventPacket)]
 	event(e)
 }

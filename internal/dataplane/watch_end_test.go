@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"runtime"
 	"testing"
 )
 
@@ -46,4 +47,50 @@ func TestLossesOfTheLastLookAreTold(t *testing.T) {
 	if lost == 0 {
 		t.Error("no losses of 20,000 packets were told")
 	}
+}
+
+// TestAWatchFollowsOneThatWasKilled: what is killed leaves its ring where logs find it.
+func TestAWatchFollowsOneThatWasKilled(t *testing.T) {
+	n := newTestNet(t)
+	if err := bringPolicy(t, "lv0", "log ether 0x88b5\ndrop\ndefault drop\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *watch {
+		w := &watch{dev: "lv0", rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+		if err := w.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	killed := begin()
+	killed.events.Close()
+	killed.reader.Close()
+	killed.ring.Close()
+	killed.only.release()
+	n.send(t, 5, 1)
+
+	w := begin()
+	n.send(t, 7, 2)
+	told := 0
+	if err := w.leave(); err != nil {
+		t.Fatal(err)
+	}
+	n.send(t, 3, 3)
+	if err := drain(w.reader, &w.record, func() {
+		w.tell(func(e Event) {
+			if told++; e.Packet[14] != 2 || e.CPU >= runtime.NumCPU() || e.Bytes < 60 {
+				t.Errorf("told of %+v", e)
+			}
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	lost := uint64(0)
+	if _, err := w.look(t.Context(), func(l Losses) { lost += l.Ring }); err != nil {
+		t.Fatal(err)
+	}
+	if told != 7 || lost != 3 {
+		t.Errorf("told of %d packets of 7, and lost %d of 3 that nobody watched", told, lost)
+	}
+	w.close()
 }

@@ -21,13 +21,16 @@ import (
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type capture_event -type capture_cpu hook ../../../bpf/capture.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type watch_slot -type watch_cpu teller ../../../bpf/watch.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type watch_event -type watch_slot -type watch_cpu teller ../../../bpf/watch.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type sample_event -type sample_kind sampler ../../../bpf/sample.bpf.c
 
 // Looks is how many bytes of a packet a filter sees.
 const Looks = len(hookCaptureCpu{}.Packet)
 
-// Names of the maps of the programs: the counters are those of levee's program.
+// MostCaptured is how much of a packet an event can have, CAPTURE_MOST in bpf/capture.bpf.c.
+const MostCaptured = Looks + len(hookCaptureCpu{}.Rest)
+
+// Names of the maps of the programs: the counters are those of levee's program, the events a ring.
 const (
 	CountersMap = "counters"
 	EventsMap   = "events"
@@ -61,6 +64,10 @@ func Spec(o Options) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the programs that capture: %w", err)
 	}
+	if o.Snap > MostCaptured {
+		return nil, nil, fmt.Errorf("an event has at most %d bytes of a packet, not %d",
+			MostCaptured, o.Snap)
+	}
 	p := o.choose(spec, "capture")
 	if o.Filter != nil {
 		body, err := translate(o.Filter)
@@ -72,8 +79,31 @@ func Spec(o Options) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 		}
 	}
 	return spec, p, o.set(spec, map[string]any{"snap": uint32(o.Snap), "bound": uint32(o.Bound),
-		"verdicts": bits(o.Verdicts), "slots_from": uint32(o.Slots[0]),
+		"wake_at": o.size(spec), "verdicts": bits(o.Verdicts), "slots_from": uint32(o.Slots[0]),
 		"slots_to": uint32(o.Slots[1])})
+}
+
+// Sizes of the ring of events: for each CPU, and at most.
+const (
+	eventRing     = 1 << 20
+	mostEventRing = 64 << 20
+)
+
+// size sizes the ring of events, and says from how many bytes in it the reader is woken.
+func (j *Judge) size(spec *ebpf.CollectionSpec) (wake uint64) {
+	size := RingFor(j.Rows, eventRing, mostEventRing)
+	spec.Maps[EventsMap].MaxEntries = size
+	return uint64(size) / 4
+}
+
+// RingFor is the size of a ring with so many bytes for each CPU, and at most so many. The kernel
+// takes powers of two alone, and there may be any number of CPUs.
+func RingFor(cpus, each, most int) uint32 {
+	size := each
+	for size < cpus*each && size < most {
+		size *= 2
+	}
+	return uint32(size)
 }
 
 // choose leaves the program for the hook of levee's in spec.
@@ -124,12 +154,15 @@ func bits(codes []int) (out uint32) {
 // Event is what the programs say of a packet; its bytes follow EventBytes.
 type Event struct {
 	Time    time.Duration // of CLOCK_MONOTONIC
-	ID      uint64        // counts the packets of a CPU that are wanted, also those lost
+	ID      uint64        // a CPU, and CountBits that count its packets, also those lost
 	Slot    int
 	Verdict int // the code that the program returned
 	Bytes   int // of the whole frame
 	Queue   int
 }
+
+// CountBits is EVENT_COUNT of bpf/judged.h.
+const CountBits = 40
 
 // EventBytes is the size of an event in front of the packet.
 const EventBytes = int(unsafe.Sizeof(hookCaptureEvent{}))
@@ -152,7 +185,7 @@ func Parse(raw []byte, snap int) (Event, []byte, error) {
 type Losses struct {
 	Taken  uint64 // in all
 	Above  uint64 // the bound
-	Kernel uint64 // no place in a CPU's ring
+	Kernel uint64 // no place in the ring
 }
 
 // Sum adds what the CPUs say to l. values are those of the map CPUsMap.

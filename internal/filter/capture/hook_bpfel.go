@@ -21,6 +21,7 @@ type hookCaptureCpu struct {
 	Lost   uint64
 	Event  hookCaptureEvent
 	Packet [256]uint8
+	Rest   [16128]uint8
 }
 
 type hookCaptureEvent struct {
@@ -53,6 +54,7 @@ const (
 	hookVarUnusedCaptureCpu   = "unused_capture_cpu"
 	hookVarUnusedCaptureEvent = "unused_capture_event"
 	hookVarVerdicts           = "verdicts"
+	hookVarWakeAt             = "wake_at"
 )
 
 // loadHook returns the embedded CollectionSpec for hook.
@@ -125,6 +127,7 @@ type hookVariableSpecs struct {
 	UnusedCaptureCpu   *ebpf.VariableSpec `ebpf:"unused_capture_cpu"`
 	UnusedCaptureEvent *ebpf.VariableSpec `ebpf:"unused_capture_event"`
 	Verdicts           *ebpf.VariableSpec `ebpf:"verdicts"`
+	WakeAt             *ebpf.VariableSpec `ebpf:"wake_at"`
 }
 
 // hookObjects contains all objects after they have been loaded into the kernel.
@@ -175,6 +178,7 @@ type hookVariables struct {
 	UnusedCaptureCpu   *ebpf.Variable `ebpf:"unused_capture_cpu"`
 	UnusedCaptureEvent *ebpf.Variable `ebpf:"unused_capture_event"`
 	Verdicts           *ebpf.Variable `ebpf:"verdicts"`
+	WakeAt             *ebpf.Variable `ebpf:"wake_at"`
 }
 
 // hookPrograms contains all programs after they have been loaded into the kernel.

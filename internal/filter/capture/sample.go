@@ -19,8 +19,8 @@ const (
 
 // Sizes of the ring: for each CPU, and at most.
 const (
-	sampleRing = 256 << 10
-	mostRing   = 16 << 20
+	sampleRing     = 256 << 10
+	mostSampleRing = 16 << 20
 )
 
 // MostSnap is how much of a packet a sample can have, SAMPLE_SNAP in bpf/sample.bpf.c.
@@ -46,18 +46,9 @@ func SampleSpec(s Sample) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	p := s.choose(spec, "sample")
 	spec.Maps[SampledMap].MaxEntries = uint32(s.Rows)
 	spec.Maps["rooms"].MaxEntries = uint32(s.Rows)
-	spec.Maps[SamplesMap].MaxEntries = ringFor(s.Rows)
+	spec.Maps[SamplesMap].MaxEntries = RingFor(s.Rows, sampleRing, mostSampleRing)
 	return spec, p, s.set(spec, map[string]any{"snap": uint32(s.Snap), "verdicts": bits(s.Passes),
 		"bound": uint64(1)})
-}
-
-// ringFor is the size of the ring. The kernel takes powers of two alone, and any number of CPUs.
-func ringFor(cpus int) uint32 {
-	size := sampleRing
-	for size < cpus*sampleRing && size < mostRing {
-		size *= 2
-	}
-	return uint32(size)
 }
 
 // SampleBytes is the size of what a sample says, in front of the packet.

@@ -20,6 +20,20 @@ type tellerWatchCpu struct {
 	Unused [6]uint64
 }
 
+type tellerWatchEvent struct {
+	_  structs.HostLayout
+	Of struct {
+		_       structs.HostLayout
+		Time    uint64
+		Id      uint64
+		Slot    uint32
+		Verdict uint32
+		Bytes   uint32
+		Queue   uint32
+	}
+	Packet [128]uint8
+}
+
 type tellerWatchSlot struct {
 	_     structs.HostLayout
 	Next  uint64
@@ -32,23 +46,25 @@ type tellerWatchSlot struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	tellerMapCounters        = "counters"
-	tellerMapEvents          = "events"
-	tellerMapWatched         = "watched"
-	tellerProgWatchTc        = "watch_tc"
-	tellerProgWatchXdp       = "watch_xdp"
-	tellerVarBurst           = "burst"
-	tellerVarCpuStep         = "cpu_step"
-	tellerVarNoteAt          = "note_at"
-	tellerVarRowBytes        = "row_bytes"
-	tellerVarRowMask         = "row_mask"
-	tellerVarSlotStep        = "slot_step"
-	tellerVarSlots           = "slots"
-	tellerVarSnap            = "snap"
-	tellerVarUntil           = "until"
-	tellerVarUnusedWatchCpu  = "unused_watch_cpu"
-	tellerVarUnusedWatchSlot = "unused_watch_slot"
-	tellerVarVerdicts        = "verdicts"
+	tellerMapCounters         = "counters"
+	tellerMapEvents           = "events"
+	tellerMapWatched          = "watched"
+	tellerProgWatchTc         = "watch_tc"
+	tellerProgWatchXdp        = "watch_xdp"
+	tellerVarBurst            = "burst"
+	tellerVarCpuStep          = "cpu_step"
+	tellerVarNoteAt           = "note_at"
+	tellerVarRowBytes         = "row_bytes"
+	tellerVarRowMask          = "row_mask"
+	tellerVarSlotStep         = "slot_step"
+	tellerVarSlots            = "slots"
+	tellerVarSnap             = "snap"
+	tellerVarUntil            = "until"
+	tellerVarUnusedWatchCpu   = "unused_watch_cpu"
+	tellerVarUnusedWatchEvent = "unused_watch_event"
+	tellerVarUnusedWatchSlot  = "unused_watch_slot"
+	tellerVarVerdicts         = "verdicts"
+	tellerVarWakeAt           = "wake_at"
 )
 
 // loadTeller returns the embedded CollectionSpec for teller.
@@ -110,18 +126,20 @@ type tellerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tellerVariableSpecs struct {
-	Burst           *ebpf.VariableSpec `ebpf:"burst"`
-	CpuStep         *ebpf.VariableSpec `ebpf:"cpu_step"`
-	NoteAt          *ebpf.VariableSpec `ebpf:"note_at"`
-	RowBytes        *ebpf.VariableSpec `ebpf:"row_bytes"`
-	RowMask         *ebpf.VariableSpec `ebpf:"row_mask"`
-	SlotStep        *ebpf.VariableSpec `ebpf:"slot_step"`
-	Slots           *ebpf.VariableSpec `ebpf:"slots"`
-	Snap            *ebpf.VariableSpec `ebpf:"snap"`
-	Until           *ebpf.VariableSpec `ebpf:"until"`
-	UnusedWatchCpu  *ebpf.VariableSpec `ebpf:"unused_watch_cpu"`
-	UnusedWatchSlot *ebpf.VariableSpec `ebpf:"unused_watch_slot"`
-	Verdicts        *ebpf.VariableSpec `ebpf:"verdicts"`
+	Burst            *ebpf.VariableSpec `ebpf:"burst"`
+	CpuStep          *ebpf.VariableSpec `ebpf:"cpu_step"`
+	NoteAt           *ebpf.VariableSpec `ebpf:"note_at"`
+	RowBytes         *ebpf.VariableSpec `ebpf:"row_bytes"`
+	RowMask          *ebpf.VariableSpec `ebpf:"row_mask"`
+	SlotStep         *ebpf.VariableSpec `ebpf:"slot_step"`
+	Slots            *ebpf.VariableSpec `ebpf:"slots"`
+	Snap             *ebpf.VariableSpec `ebpf:"snap"`
+	Until            *ebpf.VariableSpec `ebpf:"until"`
+	UnusedWatchCpu   *ebpf.VariableSpec `ebpf:"unused_watch_cpu"`
+	UnusedWatchEvent *ebpf.VariableSpec `ebpf:"unused_watch_event"`
+	UnusedWatchSlot  *ebpf.VariableSpec `ebpf:"unused_watch_slot"`
+	Verdicts         *ebpf.VariableSpec `ebpf:"verdicts"`
+	WakeAt           *ebpf.VariableSpec `ebpf:"wake_at"`
 }
 
 // tellerObjects contains all objects after they have been loaded into the kernel.
@@ -161,18 +179,20 @@ func (m *tellerMaps) Close() error {
 //
 // It can be passed to loadTellerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tellerVariables struct {
-	Burst           *ebpf.Variable `ebpf:"burst"`
-	CpuStep         *ebpf.Variable `ebpf:"cpu_step"`
-	NoteAt          *ebpf.Variable `ebpf:"note_at"`
-	RowBytes        *ebpf.Variable `ebpf:"row_bytes"`
-	RowMask         *ebpf.Variable `ebpf:"row_mask"`
-	SlotStep        *ebpf.Variable `ebpf:"slot_step"`
-	Slots           *ebpf.Variable `ebpf:"slots"`
-	Snap            *ebpf.Variable `ebpf:"snap"`
-	Until           *ebpf.Variable `ebpf:"until"`
-	UnusedWatchCpu  *ebpf.Variable `ebpf:"unused_watch_cpu"`
-	UnusedWatchSlot *ebpf.Variable `ebpf:"unused_watch_slot"`
-	Verdicts        *ebpf.Variable `ebpf:"verdicts"`
+	Burst            *ebpf.Variable `ebpf:"burst"`
+	CpuStep          *ebpf.Variable `ebpf:"cpu_step"`
+	NoteAt           *ebpf.Variable `ebpf:"note_at"`
+	RowBytes         *ebpf.Variable `ebpf:"row_bytes"`
+	RowMask          *ebpf.Variable `ebpf:"row_mask"`
+	SlotStep         *ebpf.Variable `ebpf:"slot_step"`
+	Slots            *ebpf.Variable `ebpf:"slots"`
+	Snap             *ebpf.Variable `ebpf:"snap"`
+	Until            *ebpf.Variable `ebpf:"until"`
+	UnusedWatchCpu   *ebpf.Variable `ebpf:"unused_watch_cpu"`
+	UnusedWatchEvent *ebpf.Variable `ebpf:"unused_watch_event"`
+	UnusedWatchSlot  *ebpf.Variable `ebpf:"unused_watch_slot"`
+	Verdicts         *ebpf.Variable `ebpf:"verdicts"`
+	WakeAt           *ebpf.Variable `ebpf:"wake_at"`
 }
 
 // tellerPrograms contains all programs after they have been loaded into the kernel.

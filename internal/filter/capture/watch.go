@@ -29,6 +29,9 @@ const burstShare = 32
 // MostWatched is how many events a second and CPU can be asked for.
 const MostWatched = 1_000_000
 
+// MostToldOf is how much of a packet an event can have, WATCH_SNAP in bpf/watch.bpf.c.
+const MostToldOf = len(tellerWatchEvent{}.Packet)
+
 // Watch says which decisions are told of.
 type Watch struct {
 	Judge
@@ -47,6 +50,10 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	spec, err := loadTeller()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the programs that tell of decisions: %w", err)
+	}
+	if w.Snap > MostToldOf {
+		return nil, nil, fmt.Errorf("an event has at most %d bytes of a packet, not %d", MostToldOf,
+			w.Snap)
 	}
 	p := w.choose(spec, "watch")
 	second := w.HZ << unitBits
@@ -69,7 +76,7 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	}
 	return spec, p, w.set(spec, map[string]any{"snap": uint32(w.Snap),
 		"verdicts": bits(w.Verdicts), "slots": uint32(w.NumSlots), "cpu_step": step,
-		"slot_step": each, "burst": second / burstShare})
+		"wake_at": w.size(spec), "slot_step": each, "burst": second / burstShare})
 }
 
 // WatchRow is the size of a CPU's row for so many slots.
@@ -79,7 +86,7 @@ func WatchRow(slots int) int { return watchHead + slots*watchSlot }
 type Told struct {
 	Events uint64 // that the kernel took
 	Above  uint64 // the rate
-	Full   uint64 // no place in a CPU's ring
+	Full   uint64 // no place in the ring
 }
 
 // ReadTold adds the rows of a map WatchedMap, by slot.

@@ -48,7 +48,6 @@ type need struct {
 var helpers = map[int32]need{
 	1:   {"bpf_map_lookup_elem", version{3, 19}},
 	7:   {"bpf_get_prandom_u32", version{4, 1}},
-	25:  {"bpf_perf_event_output", version{4, 18}},
 	8:   {"bpf_get_smp_processor_id", version{4, 1}},
 	9:   {"bpf_skb_store_bytes", version{4, 1}},
 	11:  {"bpf_l4_csum_replace", version{4, 1}},
@@ -66,6 +65,9 @@ var helpers = map[int32]need{
 	99:  {"bpf_skc_lookup_tcp", version{5, 2}},
 	118: {"bpf_jiffies64", version{5, 6}},
 	124: {"bpf_sk_assign", version{5, 9}}, // of programs that are asked for sockets
+	131: {"bpf_ringbuf_reserve", version{5, 8}},
+	132: {"bpf_ringbuf_submit", version{5, 8}},
+	133: {"bpf_ringbuf_discard", version{5, 8}},
 	181: {"bpf_loop", version{5, 17}},
 	188: {"bpf_xdp_get_buff_len", version{5, 18}},
 	189: {"bpf_xdp_load_bytes", version{5, 18}},
@@ -74,7 +76,7 @@ var helpers = map[int32]need{
 // mapTypes, with flags of maps and programs: include/uapi/linux/bpf.h.
 var (
 	mapTypes = map[ebpf.MapType]version{
-		ebpf.Array: {3, 19}, ebpf.PerfEventArray: {4, 3}, ebpf.ProgramArray: {4, 2},
+		ebpf.Array: {3, 19}, ebpf.RingBuf: {5, 8}, ebpf.ProgramArray: {4, 2},
 		ebpf.ArrayOfMaps: {4, 12}, ebpf.PerCPUArray: {4, 6},
 		ebpf.SockMap: {5, 8}, // that programs look into
 	}

@@ -359,13 +359,12 @@ var memories = map[asm.BuiltinFunc][]struct {
 	size   asm.Register
 	writes bool
 }{
-	asm.FnMapLookupElem:   {{arg: asm.R2, bytes: 4}},
-	asm.FnSkbStoreBytes:   {{arg: asm.R3, size: asm.R4}},
-	asm.FnSkbLoadBytes:    {{arg: asm.R3, size: asm.R4, writes: true}},
-	asm.FnXdpLoadBytes:    {{arg: asm.R3, size: asm.R4, writes: true}},
-	asm.FnPerfEventOutput: {{arg: asm.R4, size: asm.R5}},
-	asm.FnSkcLookupTcp:    {{arg: asm.R2, size: asm.R3}},
-	asm.FnSkLookupUdp:     {{arg: asm.R2, size: asm.R3}},
+	asm.FnMapLookupElem: {{arg: asm.R2, bytes: 4}},
+	asm.FnSkbStoreBytes: {{arg: asm.R3, size: asm.R4}},
+	asm.FnSkbLoadBytes:  {{arg: asm.R3, size: asm.R4, writes: true}},
+	asm.FnXdpLoadBytes:  {{arg: asm.R3, size: asm.R4, writes: true}},
+	asm.FnSkcLookupTcp:  {{arg: asm.R2, size: asm.R3}},
+	asm.FnSkLookupUdp:   {{arg: asm.R2, size: asm.R3}},
 }
 
 // call does what a call does.

@@ -15,15 +15,15 @@ import (
 
 // Maps of a program with logs.
 const (
-	EventsMap = "events" // a perf event array: it has an entry for each who watches
+	EventsMap = "events" // an array of one ring: that of who watches
 	LossesMap = "losses" // a row for each CPU
 )
 
-// An event is EventBytes, and the packet behind it: which rule, and the bytes of the whole frame,
-// u32 each in the order of the machine. Of the packet there are up to EventPacket bytes, and then
-// perhaps more, up to a multiple of 8.
+// An event is EventBytes, and the packet behind it: which rule, the bytes of the whole frame, and
+// the CPU, u32 each in the order of the machine. Of the packet there are up to EventPacket bytes;
+// what is behind those of a shorter one means nothing.
 const (
-	EventBytes  = 8
+	EventBytes  = 12
 	EventPacket = 128
 )
 
@@ -46,9 +46,15 @@ func Number(id string) uint32 {
 // that found nobody, or no place.
 func Row(logs int) int { return (8 + 16*logs + 63) &^ 63 }
 
-// EventsSpec describes the map of those who watch.
+// EventsSpec describes the map into which who watches puts his ring.
 func EventsSpec() *ebpf.MapSpec {
-	return &ebpf.MapSpec{Name: EventsMap, Type: ebpf.PerfEventArray, KeySize: 4, ValueSize: 4}
+	return &ebpf.MapSpec{Name: EventsMap, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
+		MaxEntries: 1, InnerMap: RingSpec(64 << 10)}
+}
+
+// RingSpec describes a ring of so many bytes, a power of two.
+func RingSpec(bytes uint32) *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: "event_ring", Type: ebpf.RingBuf, MaxEntries: bytes}
 }
 
 // Label is the function of a log, which is given the context and the bytes of the frame.
@@ -66,12 +72,10 @@ type Functions struct {
 
 // The function's stack, and a field of struct __sk_buff.
 const (
-	eventAt = -8
-	skbLen  = 0
+	keyAt  = -4 // names the ring
+	cpuAt  = -8
+	skbLen = 0
 )
-
-// currentCPU is BPF_F_CURRENT_CPU of include/uapi/linux/bpf.h.
-const currentCPU = 0xffffffff
 
 // EmitAll emits them.
 func (f *Functions) EmitAll() {
@@ -84,14 +88,15 @@ func (f *Functions) EmitAll() {
 func (f *Functions) one(i int) {
 	row := Row(len(f.Numbers))
 	lost := int16(8 + 16*i)
-	same, short, over, unread, end := f.Fresh("same"), f.Fresh("short"), f.Fresh("over"),
-		f.Fresh("unread"), f.Fresh("end")
+	same, short, some, over, unread, discard, end := f.Fresh("same"), f.Fresh("short"),
+		f.Fresh("some"), f.Fresh("over"), f.Fresh("unread"), f.Fresh("discard"), f.Fresh("end")
 	f.Global(Label(i), f.Context, assembler.Number("bytes"))
 	f.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.Mov.Reg(asm.R7, asm.R2),
 		asm.FnGetSmpProcessorId.Call(),
 		asm.And.Imm(asm.R0, int32(f.CPUs-1)),
+		asm.StoreMem(asm.R10, cpuAt, asm.R0, asm.Word),
 		asm.Mul.Imm(asm.R0, int32(row)),
 		asm.LoadMapValue(asm.R9, 0, 0).WithReference(LossesMap),
 		asm.Add.Reg(asm.R9, asm.R0),
@@ -112,31 +117,54 @@ func (f *Functions) one(i int) {
 		asm.JGE.Imm(asm.R2, int32(max(1, EventsPerSecond/f.HZ)), over),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, 0, asm.R1, asm.DWord),
-		asm.StoreImm(asm.R10, eventAt, int64(int32(f.Numbers[i])), asm.Word),
-		asm.StoreMem(asm.R10, eventAt+4, asm.R7, asm.Word),
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.LoadMapPtr(asm.R2, 0).WithReference(EventsMap),
+		asm.StoreImm(asm.R10, keyAt, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(EventsMap),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, keyAt),
+		asm.FnMapLookupElem.Call(), // the ring of who watches
+		asm.JEq.Imm(asm.R0, 0, unread),
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.Mov.Imm(asm.R2, EventBytes+EventPacket),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnRingbufReserve.Call(),
+		asm.JEq.Imm(asm.R0, 0, unread),
+		asm.Mov.Reg(asm.R8, asm.R0),
+		asm.StoreImm(asm.R8, 0, int64(int32(f.Numbers[i])), asm.Word),
+		asm.StoreMem(asm.R8, 4, asm.R7, asm.Word),
+		asm.LoadMem(asm.R1, asm.R10, cpuAt, asm.Word),
+		asm.StoreMem(asm.R8, 8, asm.R1, asm.Word),
 	)
+	load := asm.FnXdpLoadBytes
 	if f.TCX { // which counts a tag that the stack has taken off
+		load = asm.FnSkbLoadBytes
 		f.Emit(asm.LoadMem(asm.R7, asm.R6, skbLen, asm.Word))
 	}
+	// A frame has 14 bytes at least, which the verifier cannot know.
 	f.Emit(
 		asm.JLE.Imm(asm.R7, EventPacket, short),
 		asm.Mov.Imm(asm.R7, EventPacket),
 	)
 	f.Label(short)
 	f.Emit(
-		asm.Mov.Reg(asm.R3, asm.R7),
-		asm.LSh.Imm(asm.R3, 32), // BPF_F_CTXLEN_MASK
-		asm.LoadImm(asm.R4, currentCPU, asm.DWord),
-		asm.Or.Reg(asm.R3, asm.R4),
-		asm.Mov.Reg(asm.R4, asm.R10),
-		asm.Add.Imm(asm.R4, eventAt),
-		asm.Mov.Imm(asm.R5, EventBytes),
-		asm.FnPerfEventOutput.Call(),
-		asm.JNE.Imm(asm.R0, 0, unread),
+		asm.JGE.Imm(asm.R7, 1, some),
+		asm.Mov.Imm(asm.R7, 1),
+	)
+	f.Label(some)
+	f.Emit(
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R3, asm.R8),
+		asm.Add.Imm(asm.R3, EventBytes),
+		asm.Mov.Reg(asm.R4, asm.R7),
+		load.Call(),
+		asm.Mov.Reg(asm.R1, asm.R8),
+		asm.Mov.Imm(asm.R2, 0), // the reader is woken if he has read all else
+		asm.JNE.Imm(asm.R0, 0, discard),
+		asm.FnRingbufSubmit.Call(),
 		asm.Ja.Label(end),
 	)
+	f.Label(discard)
+	f.Emit(asm.FnRingbufDiscard.Call())
 	for _, l := range []struct {
 		label string
 		at    int16

@@ -48,8 +48,8 @@ const (
 	HoldsTrap Contents = "trap"
 	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
 	HoldsWork Contents = "work"
-	// HoldsEvents is a perf event array: what logs tell goes to who has put events of his into it.
-	HoldsEvents Contents = "events"
+	// HoldsEvents is an array of 1 ring: what logs tell goes to who has put his ring into it.
+	HoldsEvents Contents = "event ring"
 	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of logging.Row for each CPU.
 	HoldsLosses Contents = "losses"
 	// HoldsPairs is an array of an entry for each CPU, BPF_F_MMAPABLE: package shadow.
