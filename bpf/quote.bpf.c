@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
 // Whether the packet that an ICMP error quotes has left on a connection that is known (RFC 792, RFC
-// 4443 section 2.4 (c)). Package flow takes the quote_* functions out of this object. They only
-// read: an error is as easily forged as any packet (RFC 5927).
+// 4443 section 2.4 (c)). Package flow takes the quote4_* and quote6_* functions out of this object.
+// They are global: of static ones the compiler would assume that they get what the entry programs
+// hand them. They only read: an error is as easily forged as any packet (RFC 5927).
 #include "flow.h"
 
 // What stands in front of the quoted packet: type, code, checksum, and four bytes more.
@@ -103,14 +104,14 @@ static __always_inline int quote6(const struct frame *f, __u32 off, __u32 left, 
 // One instance for each family and kind of frame, and entry programs only so that the object holds
 // whole programs.
 #define QUOTE(section, name, context, hook)                                                        \
-	static __noinline int quote4_##name(struct context *ctx, __u32 off, __u32 left, __u32 dst) \
+	__noinline int quote4_##name(struct context *ctx, __u32 off, __u32 left, __u32 dst)        \
 	{                                                                                          \
 		struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};   \
                                                                                                    \
 		return quote4(&f, off, left, dst, hook);                                           \
 	}                                                                                          \
-	static __noinline int quote6_##name(struct context *ctx, __u32 off, __u32 left,           \
-					    __u64 dst_hi, __u64 dst_lo)                            \
+	__noinline int quote6_##name(struct context *ctx, __u32 off, __u32 left, __u64 dst_hi,     \
+				     __u64 dst_lo)                                                 \
 	{                                                                                          \
 		struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};   \
                                                                                                    \

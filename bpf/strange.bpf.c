@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
 // What comes in over UDP of no connection that is known: who began, and whether it answers what a
-// group has been asked. Package flow takes the functions out of this object. They are not static,
-// or the compiler would reckon with what entry calls them with.
+// group has been asked. Package flow takes the functions out of this object. They are global: of
+// static ones the compiler would assume that they get what the entry program hands them.
 #include "places.h"
 
 // note_stranger notes that the other side began, of which a packet has passed: so what this side

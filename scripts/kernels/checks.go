@@ -146,7 +146,7 @@ var checks = []check{
 		# What a death at any step leaves is files and links, on any kernel: -long has it.
 		tests internal/dataplane 'TestShadow($|On|Shares)|TestAShadow|CaptureBeside'`},
 	{name: "decisions and logs watched",
-		script: `tests internal/dataplane 'Decision|AFloodLeaves|WhoWatches|TestWatch'`},
+		script: `tests internal/dataplane 'Decision|AFloodLeaves|WhoWatches|TestWatch|TestAWatch'`},
 	{name: "large sets: followed, changed", clock: host,
 		script: `tests internal/filter/prefix 'Bulk|AnEndedEntry'`},
 	{name: "large sets are merged", script: `tests internal/dataplane LargeSetsAreMerged`},
