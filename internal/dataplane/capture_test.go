@@ -148,7 +148,8 @@ func TestCapturesTakeMoreThanAFilterSees(t *testing.T) {
 			if err := bringPolicyAt(t, "lv0", mode, capturePolicy, 0); err != nil {
 				t.Fatal(err)
 			}
-			c := newCapturing(Capturing{Dev: "lv0", Snap: 1000, Rate: MostDecisions, Rule: "marked"})
+			c := newCapturing(Capturing{Dev: "lv0", Snap: 1000, Rate: MostDecisions,
+				Rule: "marked"})
 			defer c.close()
 			if err := c.follow(t.Context()); err != nil {
 				t.Fatal(err)

@@ -139,8 +139,8 @@ func (w *watch) open(ctx context.Context) error {
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		switch {
 		case !ok && len(g.Logs) > 0:
-			return fmt.Errorf("the policy on %s was loaded by an older levee, whose logs go to perf "+
-				"events: load it again with `levee up`", w.dev)
+			return fmt.Errorf("the policy on %s was loaded by an older levee, whose logs go to "+
+				"perf events: load it again with `levee up`", w.dev)
 		case !ok:
 			return fmt.Errorf("the policy on %s has no log: write one, such as `log tcp syn "+
 				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.dev)
