@@ -168,7 +168,8 @@ func TestCapturesTakeMoreThanAFilterSees(t *testing.T) {
 				return err
 			})
 			if !bytes.Equal(got[0], long[:1000]) || len(got[1]) > 64 {
-				t.Errorf("captured %d bytes of the first, %d of the second", len(got[0]), len(got[1]))
+				t.Errorf("captured %d bytes of the first, %d of the second", len(got[0]),
+					len(got[1]))
 			}
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Fatal(err)
