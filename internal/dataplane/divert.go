@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -177,7 +179,8 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 				continue
 			}
 			if err := putSocket(m, uint32(i), l); err != nil {
-				return fmt.Errorf("take what the policy on %s diverts: %w", t.dev, err)
+				return fmt.Errorf("take what the policy on %s diverts: %w", t.dev,
+					s.ofAll(a, err))
 			}
 		}
 		t.joined = true
@@ -191,6 +194,28 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 	}
 	t.stamp = stamp
 	return t.joined, nil
+}
+
+// errTrapThere is of a place that the socket of another trap has.
+var errTrapThere = errors.New("another trap has it: end that one first")
+
+// ofAll says, where another trap is in the way, that the interface has its trap with others.
+func (s *store) ofAll(a *attachment, err error) error {
+	if !errors.Is(err, errTrapThere) {
+		return err
+	}
+	all, herr := s.having(a.together(), "")
+	if herr != nil || len(all) < 2 {
+		return err
+	}
+	var names []string
+	for _, other := range all {
+		names = append(names, "--divert "+other.current().Dev)
+		other.Close()
+	}
+	slices.Sort(names)
+	return fmt.Errorf("%w. Interfaces of one policy have one trap: %s of one command is for them",
+		err, strings.Join(names, " "))
 }
 
 // putSocket puts a socket in its place, if it is not there.
@@ -207,7 +232,7 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 		case there == own:
 			return nil
 		case there != 0:
-			return errors.New("another trap has it: end that one first")
+			return errTrapThere
 		}
 		if err := m.Update(place, uint64(fd), ebpf.UpdateNoExist); err != nil {
 			return kernel.Refuse(err, "put the socket into the map of the trap")

@@ -60,13 +60,13 @@ func noInterface(name string) error {
 		"there is no interface %q in this network namespace; `ip link` lists what there is", name)
 }
 
-// together is what interfaces have in common that have one policy as one; "" for one that has its
-// own.
+// together is what interfaces have in common that have one policy as one, in whatever order they
+// are named; "" for one that has its own.
 func together(netns uint64, names []string) string {
 	if len(names) == 0 || len(names) == 1 && !policy.IsPattern(names[0]) {
 		return ""
 	}
-	return fmt.Sprint(netns, " ", strings.Join(names, " "))
+	return fmt.Sprint(netns, " ", strings.Join(slices.Sorted(slices.Values(names)), " "))
 }
 
 // together is "" for a policy of one interface.

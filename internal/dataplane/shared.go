@@ -7,10 +7,12 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
+	"levee/internal/host/session"
 )
 
 // What a policy remembers belongs to the policy, not to an interface: interfaces that have it as
@@ -120,12 +122,60 @@ func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
 			}
 			k.opened[other.key+"/"+use.Name] = m
 			if p.Spec.Maps[use.Name].Compatible(m) == nil {
+				if err := u.leave(use, m, other); err != nil {
+					return err
+				}
 				k.maps[use.Name] = m
 				k.adopted = k.adopted || use.Holds.What == codegen.Flows && other.adopted
 			}
 		}
 	}
 	return nil
+}
+
+// leave notes that an interface leaves connections that it remembered alone for those that others
+// share: a memory holds keyed hashes, which are of no use in one with another key.
+func (u *up) leave(use codegen.MapUse, next *ebpf.Map, other placed) error {
+	if u.at == nil || u.beside != nil || use.Holds.What != codegen.Flows {
+		return nil
+	}
+	g := u.at.current()
+	name, had := codegen.MapOf(g.Maps, codegen.Flows)
+	if !had {
+		return nil
+	}
+	old, err := u.openPinned(u.key, g.Generation, name)
+	if old == nil || err != nil {
+		return err
+	}
+	defer old.Close()
+	id, err := mapID(next)
+	if err != nil {
+		return err
+	}
+	if same, err := hasID(old, uint32(id)); same || err != nil {
+		return err
+	}
+	u.note("%s remembers with %s from now on: of connections that it alone knew, those go on that "+
+		"this machine has a socket or conntrack an entry for", u.Dev, other.g.Dev)
+	return nil
+}
+
+// noteAbove notes interfaces of the policy that are built on this one: they see its packets again.
+func (u *up) noteAbove() {
+	if len(u.indexes()) < 2 {
+		return
+	}
+	above, err := session.Above(u.Dev)
+	if err != nil {
+		return // an interface has gone meanwhile, which others tell
+	}
+	for _, index := range above {
+		if l, err := netlink.LinkByIndex(index); err == nil && slices.Contains(u.indexes(), index) {
+			u.note("what comes by %s came by %s before, and is judged, counted and charged to "+
+				"limits on both: leave one of them out", l.Attrs().Name, u.Dev)
+		}
+	}
 }
 
 // inForce are the siblings' generations, and that of the interface before of the name.

@@ -199,6 +199,7 @@ func (u *up) put(ctx context.Context) error {
 	if l, err := netlink.LinkByIndex(u.dev.index); err == nil {
 		u.asks = neighbours(l)
 	}
+	u.noteAbove()
 	if err := u.meet(); err != nil {
 		return err
 	}

@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,66 +97,96 @@ pass tcp syn port 22
 default drop
 `
 
+// quickMemories is a policy with memories whose programs are loaded in no time.
+const quickMemories = `set attackers = dynamic(max 100, lease 10m)
+fragments track
+divert tcp port 9000 from attackers
+limit udp rate 1/s
+pass arp
+pass tcp
+default drop
+`
+
+var quickContents = []codegen.Contents{codegen.Trap, codegen.Limit, codegen.Fragments,
+	codegen.Diverted}
+
 // TestEachUplinkHasMemoriesOfItsOwn: whatever a policy remembers is there once, after each command.
+// Programs that know connections and proofs take long to load: with these, the steps are fewer.
 func TestEachUplinkHasMemoriesOfItsOwn(t *testing.T) {
 	n := newTwoUplinks(t)
 	addVeth(t, "up2", "up3", n.peer)
 	before := kernelObjects(t)
 	three := append(slices.Clone(n.devs), "up2")
-	group := func(devs ...string) func() error {
-		return func() error { return n.bringOn(devs, devs, everyMemory, 0) }
-	}
-	each := func(do func(dev string) error) func() error {
-		return func() error { return errors.Join(do("lv0"), do("up0")) }
-	}
-	var open *ends
-	for _, step := range []struct {
-		name string
-		do   func() error
-		devs []string // that share then
+	for _, c := range []struct {
+		text  string
+		what  []codegen.Contents
+		steps []string // nil: all
 	}{
-		{"up", group("lv0", "up0"), n.devs},
-		{"replace", group("lv0", "up0"), n.devs},
-		{"replace in another order", group("up0", "lv0"), n.devs},
-		{"add", group("up2", "lv0", "up0"), three},
-		{"remove", group("lv0", "up0"), n.devs},
-		{"trial", func() error { return n.bring(t, everyMemory, time.Hour) }, n.devs},
-		{"confirm", each(func(dev string) error {
-			_, err := Confirm(context.Background(), dev)
-			return err
-		}), n.devs},
-		{"trial again", func() error { return n.bring(t, everyMemory, time.Hour) }, n.devs},
-		{"roll back", each(func(dev string) error {
-			return rollBack(t, dev)
-		}), n.devs},
-		{"down", func() error { _, err := Down(context.Background(), "up2"); return err }, n.devs},
-		{"come later", func() error { // by --keep
-			return n.bringOn([]string{"up2"}, n.devs, everyMemory, 0)
-		}, three},
+		{quickMemories, quickContents, nil},
+		{everyMemory, sharedContents, []string{"up", "replace in another order", "trial",
+			"roll back", "come later"}},
 	} {
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
+		group := func(devs ...string) func() error {
+			return func() error { return n.bringOn(devs, devs, c.text, 0) }
 		}
-		for _, what := range sharedContents {
-			if err := shared(t, what, step.devs...); err != nil {
+		trial := func() error { return n.bring(t, c.text, time.Hour) }
+		each := func(do func(dev string) error) func() error {
+			return func() error { return errors.Join(do("lv0"), do("up0")) }
+		}
+		var open *ends
+		for _, step := range []struct {
+			name string
+			do   func() error
+			devs []string // that share then
+		}{
+			{"up", group("lv0", "up0"), n.devs},
+			{"replace", group("lv0", "up0"), n.devs},
+			{"replace in another order", group("up0", "lv0"), n.devs},
+			{"add", group("up2", "lv0", "up0"), three},
+			{"remove", group("lv0", "up0"), n.devs},
+			{"first trial", trial, n.devs},
+			{"confirm", each(func(dev string) error {
+				_, err := Confirm(context.Background(), dev)
+				return err
+			}), n.devs},
+			{"trial", trial, n.devs},
+			{"roll back", each(func(dev string) error { return rollBack(t, dev) }), n.devs},
+			{"down", func() error {
+				_, err := Down(context.Background(), "up2")
+				return err
+			}, n.devs},
+			{"come later", func() error { // by --keep
+				return n.bringOn([]string{"up2"}, n.devs, c.text, 0)
+			}, three},
+		} {
+			if c.steps != nil && !slices.Contains(c.steps, step.name) {
+				continue
+			}
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+			for _, what := range c.what {
+				if err := shared(t, what, step.devs...); err != nil {
+					t.Errorf("%s: %v", step.name, err)
+				}
+				ids := memoriesOf(t, what)
+				if step.name == "remove" && ids["up2"] == ids["lv0"] {
+					t.Errorf("who is left behind shares with who has left: %v", ids)
+				}
+			}
+			if open == nil {
+				s := n.session(t)
+				open = &s
+			}
+			if err := open.says(); err != nil {
 				t.Errorf("%s: %v", step.name, err)
 			}
+			n.session(t)
 		}
-		if ids := memoriesOf(t, codegen.Flows); step.name == "remove" && ids["up2"] == ids["lv0"] {
-			t.Errorf("who is left behind shares with who has left: %v", ids)
-		}
-		if open == nil {
-			s := n.session(t)
-			open = &s
-		}
-		if err := open.says(); err != nil {
-			t.Errorf("%s: %v", step.name, err)
-		}
-		n.session(t)
-	}
-	for _, dev := range three {
-		if _, err := Down(context.Background(), dev); err != nil {
-			t.Error(err)
+		for _, dev := range three {
+			if _, err := Down(context.Background(), dev); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	eventually(t, func() error { return nothingAdded(t, before) })
@@ -226,9 +260,15 @@ func TestTwoPoliciesThatBecomeOneKeepTheirSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, devs := range [][]string{n.devs, {"up0", "lv0"}} {
-		if err := n.bringOn(devs, devs, uplinkPolicy, 0); err != nil {
+	for i, devs := range [][]string{n.devs, {"up0", "lv0"}} {
+		reps, err := UpAll(t.Context(), devs, UpOptions{Names: devs, PolicyPath: "/etc/test.levee",
+			Source: []byte(uplinkPolicy)}, compileText(uplinkPolicy))
+		if err != nil {
 			t.Fatal(err)
+		}
+		if notes := reps[0].Notes; i == 0 != (len(notes) == 1 &&
+			strings.HasPrefix(notes[0], "up0 remembers with lv0 from now on")) {
+			t.Errorf("said %q", notes)
 		}
 		if err := errors.Join(shared(t, codegen.Flows, devs...), open.says()); err != nil {
 			t.Error(err)
@@ -237,10 +277,10 @@ func TestTwoPoliciesThatBecomeOneKeepTheirSessions(t *testing.T) {
 }
 
 // TestDeathWhileUplinksGetAPolicyEndsSessions: killed at any step, a command leaves sessions that
-// go on, and the next one finds one memory.
+// go on, and the next one finds one memory. Programs that know connections take long to load: with
+// these, it is killed where programs change hands, and with others at each step.
 func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
 	n := newTwoUplinks(t)
-	do := order{Do: "up", Devs: n.devs, File: "a.levee", Text: uplinkPolicy}
 	open := n.session(t)
 	down := func() {
 		_, _, _ = Status(t.Context(), true) // cleans up
@@ -248,36 +288,85 @@ func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
 			_, _ = Down(t.Context(), dev)
 		}
 	}
-	for _, replace := range []bool{false, true} {
+	hands := []string{"link", "swap", "adopt"}
+	for _, c := range []struct {
+		text    string
+		what    codegen.Contents
+		replace bool
+		each    bool
+	}{
+		{limitPolicy, codegen.Limit, false, true},
+		{limitPolicy, codegen.Limit, true, true},
+		{uplinkPolicy, codegen.Flows, false, false},
+		{uplinkPolicy, codegen.Flows, true, false},
+	} {
+		do := order{Do: "up", Devs: n.devs, File: "a.levee", Text: c.text}
 		down()
-		if replace {
+		if c.replace {
 			if err := do.run(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		steps := record(t, do)
-		// Before these, nothing is there that another interface could share.
-		from := slices.Index(steps, map[bool]string{false: "link", true: "swap"}[replace])
+		steps, leaves := recordLeft(t, do)
+		// Before this, nothing is there that another interface could share.
+		from := slices.Index(steps, "describe")
 		for i, step := range steps {
-			if i < from {
+			behind := i > 0 && slices.Contains(hands, steps[i-1])
+			switch {
+			case i < from, !c.each && !behind:
 				continue
+			case i > from && leaves[i] == leaves[i-1] && !behind:
+				continue // to die before the step between is the same
 			}
-			if !replace {
+			if !c.replace {
 				down()
 			}
 			inject(t, do, i, true)
-			what := fmt.Sprintf("replace %v, killed at step %d (%s)", replace, i, step)
+			what := fmt.Sprintf("%s, replace %v, killed at step %d (%s)", c.what, c.replace, i,
+				step)
 			if err := open.says(); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 			if err := do.run(); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			if err := errors.Join(open.says(), shared(t, codegen.Flows, n.devs...)); err != nil {
+			if err := errors.Join(open.says(), shared(t, c.what, n.devs...)); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
 	}
+}
+
+const limitPolicy = `limit udp rate 1/h
+pass arp
+pass tcp
+default drop
+`
+
+// recordLeft runs an order and lists its steps, and what lies in the runtime directory before each.
+func recordLeft(t *testing.T, o order) (steps, leaves []string) {
+	t.Helper()
+	testHook = func(step string) error {
+		var left strings.Builder
+		note := func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				fmt.Fprintln(&left, path, info.ModTime().UnixNano(), info.Size())
+			}
+			return err
+		}
+		err := filepath.WalkDir(os.Getenv(RunEnv), note)
+		steps, leaves = append(steps, step), append(leaves, left.String())
+		return err
+	}
+	defer func() { testHook = nil }()
+	if err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	return steps, leaves
 }
 
 // TestSharedStateIsCountedTwice: one of the interfaces tells of it, also when another has gone.
@@ -395,19 +484,19 @@ func TestCommandsInAnyOrderPartMemories(t *testing.T) {
 			_, _ = Down(t.Context(), devs[0])
 		case 1:
 			what = "trial and back"
-			err = n.bringOn(devs, devs, uplinkPolicy, time.Hour)
+			err = n.bringOn(devs, devs, limitPolicy, time.Hour)
 			for _, dev := range devs {
 				err = errors.Join(err, rollBack(t, dev))
 			}
 		default:
 			what = "up"
-			err = n.bringOn(devs, devs, uplinkPolicy, 0)
+			err = n.bringOn(devs, devs, limitPolicy, 0)
 		}
 		if err != nil {
 			t.Fatalf("%d: %s of %v: %v", i, what, devs, err)
 		}
 		running := must(Status(t.Context(), false))
-		ids := memoriesOf(t, codegen.Flows)
+		ids := memoriesOf(t, codegen.Limit)
 		if len(running) < 2 {
 			continue
 		}

@@ -133,6 +133,18 @@ type upper struct {
 	tags []uint16 // VLAN ids that its packets carry below
 }
 
+// Above are the indexes of the interfaces that are built on dev (VLAN, bridge, bond, macvlan): what
+// arrives on one of them arrived on dev.
+func Above(dev string) (indexes []int, err error) {
+	above, err := interfacesAbove(dev)
+	for index, u := range above {
+		if u.link.Attrs().Name != dev {
+			indexes = append(indexes, index)
+		}
+	}
+	return indexes, err
+}
+
 // interfacesAbove maps the indices of dev and of what is built on it to what they are.
 func interfacesAbove(dev string) (map[int]upper, error) {
 	l, err := netlink.LinkByName(dev)
