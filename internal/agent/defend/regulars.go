@@ -45,7 +45,7 @@ func newRegulars() *regulars { return &regulars{of: map[netip.Addr]*regular{}} }
 func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bool) {
 	r := g.of[from]
 	if r == nil {
-		if !clean || len(g.of) >= mostRegulars {
+		if !clean || !from.IsValid() || len(g.of) >= mostRegulars {
 			return
 		}
 		r = &regular{dropped: map[string]float64{}}
