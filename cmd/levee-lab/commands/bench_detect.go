@@ -49,7 +49,9 @@ func newBenchDetect(e *env) *cobra.Command {
 		if o.Self, err = e.demoSelf(); err != nil {
 			return err
 		}
-		o.Levee = o.Self[0]
+		if o.Levee, err = findLevee(o.Self[0]); err != nil {
+			return err
+		}
 		return e.policyFlag(policy, &o.Policy, new(string))
 	}, func(ctx context.Context) (*detect.Report, error) { return detect.Run(ctx, o) })
 	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil,
