@@ -436,10 +436,8 @@ func (u *up) swap(st *staged) error {
 	if u.at != nil && u.at.current().Mode == st.desc.Mode {
 		return u.at.link.Update(prog) // traffic changes here
 	}
-	if u.Before != nil && st.desc.Mode == XDPNative && !u.joined {
-		if what := u.dev.card().Bounces(); what != "" {
-			u.Before(what)
-		}
+	if st.desc.Mode == XDPNative && !u.joined {
+		u.warn()
 	}
 	l, err := u.attach(st.key, u.dev, st.desc, prog)
 	if err != nil {
@@ -456,6 +454,16 @@ func (u *up) swap(st *staged) error {
 		return kernel.Refuse(err, "pin the link of %s", u.Dev)
 	}
 	return nil
+}
+
+// warn says what the interface does when the program comes, once.
+func (u *up) warn() {
+	what := u.dev.card().Bounces()
+	if u.Before == nil || what == "" {
+		return
+	}
+	u.Before(what)
+	u.Before = nil
 }
 
 // finish ends what began before the policy was in force, and removes what it replaced.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -12,55 +14,78 @@ import (
 // anew after what may happen to a card. Each card stands on a hub with a virtio card, which is its
 // other end; no network of the host is needed.
 
-// network is one card under test. What prelude.sh asks of its hook is that each packet is judged.
+// network is one card under test, or what is stacked on one. What prelude.sh asks of its hook is
+// that each packet is judged.
 type network struct {
 	name   string
-	device string // for qemu
-	// tap has host and guest agree on packets larger than a frame, which hubs refuse. The bridge
-	// lies in a network namespace of qemu's own.
+	device string // for qemu; "" is the one of another network
+	of     string // the network of that device
+	stack  string // what stack of prelude.sh makes of it
+	// tap has host and guest agree on packets larger than a frame, which hubs refuse, and fills up
+	// short frames, which old cards do not take. The bridge lies in a network namespace of qemu's
+	// own.
 	tap bool
-	// hook is the one that `levee up` takes; tc is TCX or, before 6.6, clsact.
-	hook string
-	more string // further calls of the check
+	// hook is the one that `levee up` takes; tc is TCX or, before 6.6, clsact. tags is that of a
+	// policy that asks for them, if it is another.
+	hook, tags string
+	more       string // further calls of the check
 }
 
+const native, tc = "xdp-native", "tc"
+
 var networks = []network{
-	{name: "virtio_net", device: "virtio-net-pci", hook: "xdp-native"},
+	{name: "virtio_net", device: "virtio-net-pci", hook: native, more: "raised\ngenerates xdp"},
 	{name: "virtio_net without mergeable buffers, large MTU",
-		device: "virtio-net-pci,mrg_rxbuf=off,host_mtu=9000", hook: "tc"},
+		device: "virtio-net-pci,mrg_rxbuf=off,host_mtu=9000", hook: tc},
 	{name: "virtio_net without mergeable buffers, guest TSO",
-		device: "virtio-net-pci,mrg_rxbuf=off", tap: true, hook: "tc", more: "unasked"},
+		device: "virtio-net-pci,mrg_rxbuf=off", tap: true, hook: tc, more: "unasked"},
 	{name: "virtio_net without ctrl_guest_offloads",
-		device: "virtio-net-pci,ctrl_guest_offloads=off", tap: true, hook: "tc", more: "locked"},
-	{name: "vmxnet3", device: "vmxnet3", hook: "tc", more: "forgotten"},
-	{name: "igb", device: "igb", hook: "xdp-native"},
-	{name: "e1000e", device: "e1000e", hook: "tc"},
-	{name: "8139cp", device: "rtl8139", hook: "tc"},
-	{name: "bond of igb", device: "igb", hook: "xdp-native"},
+		device: "virtio-net-pci,ctrl_guest_offloads=off", tap: true, hook: tc, more: "locked"},
+	{name: "vmxnet3", device: "vmxnet3", hook: tc, more: "forgotten\nmerging"},
+	{name: "igb", device: "igb", hook: native, tags: tc, more: "bounces\ngenerates xdp"},
+	{name: "igbvf", of: "igb", stack: "vf", hook: tc},
+	{name: "e1000e", device: "e1000e", hook: tc, more: "generates"},
+	{name: "8139cp", device: "rtl8139", hook: tc},
+	{name: "tulip", device: "tulip", hook: tc},
+	{name: "ne2k-pci", device: "ne2k_pci", tap: true, hook: tc},
+	{name: "pcnet32", device: "pcnet", tap: true, hook: tc},
+	{name: "e100", device: "i82557b", hook: tc},
+	{name: "bond of igb", of: "igb", stack: "bond", hook: native, tags: tc, more: "told yes"},
+	{name: "bond of virtio_net", of: "virtio_net", stack: "bond", hook: native, more: "told"},
+	{name: "bond of e1000e", of: "e1000e", stack: "bond", hook: tc},
+	{name: "bridge of e1000e", of: "e1000e", stack: "bridge", hook: tc},
+	{name: "macvlan of e1000e", of: "e1000e", stack: "macvlan", hook: tc},
 }
 
 // driverModules are what the guest loads, and what the network stack loads by itself.
-var driverModules = []string{"virtio_pci", "virtio_net", "vmxnet3", "igb", "e1000e", "8139cp",
-	"bonding", "8021q", "sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag",
-	"udp_diag"}
+var driverModules = []string{"virtio_pci", "virtio_net", "vmxnet3", "igb", "igbvf", "e1000e",
+	"8139cp", "tulip", "ne2k-pci", "pcnet32", "e100", "bonding", "bridge", "macvlan", "8021q",
+	"sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag", "udp_diag"}
+
+// id is the number of the card of a network, from 1.
+func (n *network) id() int {
+	return 1 + slices.IndexFunc(networks, func(o network) bool {
+		return o.name == cmp.Or(n.of, n.name)
+	})
+}
 
 // driverChecks are one for each card.
 func driverChecks() (all []check) {
-	for i, n := range networks {
+	for _, n := range networks {
 		all = append(all, check{name: n.name, clock: host, script: fmt.Sprintf(
-			"cards %s\nnetwork %02x %s\n%s\nleft", strings.Join(driverModules, " "), i+1, n.hook,
-			n.more)})
-		if strings.HasPrefix(n.name, "bond") {
-			all[i].script = strings.Replace(all[i].script, "network", "bonded=yes network", 1)
-		}
+			"cards %s\nnetwork %02x %s %s %s\n%s\nleft", strings.Join(driverModules, " "), n.id(),
+			n.hook, cmp.Or(n.tags, n.hook), n.stack, n.more)})
 	}
 	return all
 }
 
 // cardArgs are qemu's options for the cards, and a script that makes what they lead to.
 func cardArgs() (args []string, script string) {
-	for i, n := range networks {
-		id := i + 1
+	for _, n := range networks {
+		if n.of != "" {
+			continue
+		}
+		id := n.id()
 		end := func(side string) string {
 			if n.tap {
 				return fmt.Sprintf("tap,ifname=%s%d,script=no,downscript=no,vnet_hdr=on", side, id)

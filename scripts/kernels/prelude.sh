@@ -110,8 +110,8 @@ judged() {
 	shift
 	carrier
 	before=$(count)
-	ip netns exec peer levee gen --dev "$peer" --own-network --to 10.9.0.2 --to-mac 52:54:00:0a:"$nr":01 --kind udp \
-		--port 9009 --from 10.9.0.1/32 --count 20 --path packet "$@" >/tmp/gen
+	ip netns exec peer levee gen --dev "$peer" --own-network --to 10.9.0.2 --to-mac 52:54:00:0a:"$nr:$mac" --kind udp \
+		--port 9009 --from 10.9.0.1/32 --count 20 --rate 100 --path packet "$@" >/tmp/gen
 	for i in $(seq 10); do
 		after=$(count)
 		[ $((after - before)) -lt 20 ] || break
@@ -129,24 +129,52 @@ hook() {
 	[ "$got" = "$1" ]
 }
 
-# network N HOOK: a policy on card N takes the hook, and judges each packet after whatever happens to the card.
+# stack KIND: what lies on the card, or in it, is under test in its place.
+stack() {
+	case $1 in
+	bond)
+		ip link add over7 type bond mode active-backup miimon 100
+		ip link set "$card" down
+		ip link set "$card" master over7
+		dut=over7
+		;;
+	bridge)
+		ip link add over7 type bridge mcast_snooping 0
+		ip link set "$card" up master over7
+		dut=over7
+		;;
+	macvlan)
+		mac=03
+		ip link set "$card" up
+		ip link add over7 link "$card" address 52:54:00:0a:"$nr:$mac" type macvlan
+		dut=over7
+		;;
+	vf)
+		mac=03
+		ip link set "$card" up
+		echo 1 >"/sys/class/net/$card/device/sriov_numvfs"
+		for i in $(seq 50); do dut=$(ls "/sys/class/net/$card/device/virtfn0/net" 2>/dev/null) && break; sleep 0.1; done
+		ip link set "$dut" address 52:54:00:0a:"$nr:$mac"
+		;;
+	esac
+}
+
+# network N HOOK TAGHOOK [KIND]: a policy on card N, or on what is stacked on it, takes the hook, and judges each packet after
+# whatever happens to the card. One that asks for tags takes the other, where the card has VLANs.
 network() {
-	nr=$1 dut=$(end "$1:01") peer=$(end "$1:02")
+	nr=$1 card=$(end "$1:01") peer=$(end "$1:02") mac=01
+	dut=$card
 	trap unplug EXIT
 	ip netns add peer
 	ip link set "$peer" netns peer
 	ip -n peer addr add 10.9.0.1/24 dev "$peer"
 	ip -n peer link set "$peer" up
-	if [ -n "${bonded-}" ]; then
-		ip link add bond7 type bond mode active-backup miimon 100
-		ip link set "$dut" down
-		ip link set "$dut" master bond7
-		dut=bond7
-	fi
+	stack "${4-}"
 	ip link set "$dut" up
 	ip addr add 10.9.0.2/24 dev "$dut"
-	ip link add link "$dut" name tagged7 type vlan id 7 # cards drop tags that nobody asks for
-	ip link set tagged7 up
+	tagged=yes
+	ip link add link "$dut" name tagged7 type vlan id 7 || tagged= # cards drop tags that nobody asks for; e100 has none
+	[ -z "$tagged" ] || ip link set tagged7 up
 	carrier
 	levee up /tmp/plain.levee --dev "$dut"
 	hook "$2"
@@ -159,11 +187,122 @@ network() {
 		$event || continue # not every driver does all
 		judged "$event"
 	done
-	levee up /tmp/tags.levee --dev "$dut"
-	judged 'tag' --vlan 7
-	ethtool -K "$dut" rxvlan off || true
-	judged 'tag, rxvlan off' --vlan 7
+	[ -z "$tagged" ] || tags "$3"
 	levee down --dev "$dut"
+}
+
+# tags HOOK: a policy that asks for them takes the hook, and what status prints of tags is true.
+tags() {
+	levee up /tmp/tags.levee --dev "$dut"
+	hook "$1"
+	judged 'tag' --vlan 7
+	ethtool -K "$card" rxvlan off || true
+	judged 'tag, rxvlan off' --vlan 7
+	ethtool -K "$card" rxvlan on || true
+}
+
+# told [yes]: whoever asks for native XDP for a policy about tags is told what makes it right there, where it is not: on the port.
+told() {
+	levee up /tmp/tags.levee --dev "$dut" --mode xdp-native >/tmp/out 2>&1
+	cat /tmp/out
+	if [ -n "${1-}" ]; then
+		grep -F "ethtool -K $card rxvlan off" /tmp/out
+		ethtool -K "$card" rxvlan off
+	else
+		! grep -F rxvlan /tmp/out
+	fi
+	judged 'tag, as told' --vlan 7
+	! levee status --dev "$dut" | grep -F rxvlan
+	ethtool -K "$card" rxvlan on || true
+	levee down --dev "$dut"
+}
+
+# merging: LRO, which the driver or the kernel ends for a program, is back when it has gone.
+merging() {
+	for mode in xdp-generic xdp-native; do
+		ethtool -K "$dut" lro on
+		ethtool -k "$dut" | grep -x 'large-receive-offload: on'
+		levee up /tmp/plain.levee --dev "$dut" --mode $mode || continue # 6.1 has no native XDP there
+		ethtool -k "$dut" | grep 'large-receive-offload: off'
+		levee down --dev "$dut"
+		ethtool -k "$dut" | grep -x 'large-receive-offload: on'
+	done
+}
+
+# bounces: `up` and `down` say before that the link goes down. Up to which MTU the driver goes is as `status` says.
+bounces() {
+	levee up /tmp/plain.levee --dev "$dut" --confirm 3s >/tmp/out 2>/tmp/err || true
+	cat /tmp/err
+	grep -F 'the link goes down for some seconds; the time to confirm begins when it is back' /tmp/err
+	grep -F 'goes down' /tmp/err | wc -l | grep -x 1
+	mtus 1500 1510
+	mtus 1511 3046
+	ip link set "$dut" mtu 3047
+	! levee up /tmp/plain.levee --dev "$dut" --mode xdp-native 2>/tmp/err
+	grep -F 'refuses native XDP' /tmp/err
+	ip link set "$dut" mtu 1500
+}
+
+# mtus MTU LARGEST: with the MTU at up, the driver takes the largest and no more, and that is what status says.
+mtus() {
+	ip link set "$dut" mtu "$1"
+	levee up /tmp/plain.levee --dev "$dut" --mode xdp-native
+	[ "$(levee status --dev "$dut" --json | jq '.interfaces[0].judging.largest_mtu')" = "$2" ]
+	levee doctor --dev "$dut" | grep -F "above $2 the driver refuses"
+	! ip link set "$dut" mtu $(($2 + 1))
+	ip link set "$dut" mtu "$2"
+	levee down --dev "$dut" 2>/tmp/err
+	grep -F 'goes down' /tmp/err
+}
+
+# raised: with a larger MTU than the program takes, packets are lost, as status and doctor say; another `up` takes them.
+raised() {
+	levee up /tmp/plain.levee --dev "$dut"
+	ip link set "$dut" mtu 4000
+	ip -n peer link set "$peer" mtu 4000
+	carrier
+	! ip netns exec peer ping -M "do" -c 1 -W 1 -s 3900 10.9.0.2
+	! levee status --dev "$dut" >/tmp/out
+	grep -F 'the MTU is 4000' /tmp/out
+	levee doctor --dev "$dut" | grep -F 'the MTU is 4000'
+	levee up /tmp/plain.levee --dev "$dut"
+	carrier
+	ip netns exec peer ping -M "do" -c 1 -W 5 -s 3900 10.9.0.2
+	levee down --dev "$dut"
+	ip link set "$dut" mtu 1500
+	ip -n peer link set "$peer" mtu 1500
+}
+
+# generates: live frames count as sent when the driver takes them, which it does with an XDP program, or never; auto sends by
+# another path then.
+generates() {
+	sends live 1 0
+	sends auto 0 packet
+	[ "${1-}" = xdp ] || return 0
+	levee up /tmp/plain.levee --dev "$dut" --mode xdp-native
+	carrier
+	sends live 0 live
+	levee down --dev "$dut"
+}
+
+# sends PATH STATUS TAKEN: what the report says to be sent has come to the other end.
+sends() {
+	carrier
+	before=$(ip netns exec peer cat "/sys/class/net/$peer/statistics/rx_packets") got=0
+	levee gen --dev "$dut" --own-network --to 10.9.0.1 --to-mac 52:54:00:0a:"$nr":02 --kind udp --port 9009 --from 10.9.0.2/32 \
+		--count 500 --rate 2000 --path "$1" --json >/tmp/gen 2>/tmp/err || got=$?
+	cat /tmp/err
+	[ "$got" = "$2" ] || { echo "exit status $got, want $2"; return 1; }
+	[ "$got" = 0 ] || { grep -F 'takes no frames of XDP programs' /tmp/err; return; }
+	jq -c '[.sent, .refused, .errors, .path]' /tmp/gen
+	[ "$(jq -r .path /tmp/gen)" = "$3" ]
+	sent=$(jq '.sent - .refused' /tmp/gen)
+	for i in $(seq 20); do
+		came=$(($(ip netns exec peer cat "/sys/class/net/$peer/statistics/rx_packets") - before))
+		[ "$came" -lt "$sent" ] || break
+		sleep 0.1
+	done
+	[ "$sent" -gt 0 ] && [ "$came" -ge "$sent" ] && [ "$came" -lt $((sent + 20)) ] || { echo "sent $sent, came $came"; return 1; }
 }
 
 # unasked: whoever asks for the hook at which the driver asks nobody is told.
@@ -207,7 +346,9 @@ left() { [ ! -e /run/levee ] || { find /run/levee; return 1; }; }
 unplug() {
 	levee down --dev "$dut" >/dev/null 2>&1 || true
 	ip netns del peer
-	ip link del tagged7
+	[ -z "${tagged-}" ] || ip link del tagged7
 	ip addr flush dev "$dut"
-	ip link set "$dut" down
+	[ "$dut" != over7 ] || ip link del over7
+	[ ! -e "/sys/class/net/$card/device/virtfn0" ] || echo 0 >"/sys/class/net/$card/device/sriov_numvfs"
+	ip link set "$card" down
 }

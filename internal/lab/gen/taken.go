@@ -121,8 +121,8 @@ func (m *driverMeter) read() (taken, error) {
 	if err := m.objs.Taken.Get(&t); err != nil {
 		return taken{}, fmt.Errorf("reading what the driver took: %w", err)
 	}
-	// Without that function of the driver, the kernel hands it nothing.
-	why := "its driver cannot"
+	// The kernel hands nothing to a driver that says that it takes none.
+	why := "its driver has no XDP, or only while an XDP program is on the card"
 	if t.None > 0 {
 		why = unix.Errno(-t.Why).Error() + ": some drivers take them only while an XDP program " +
 			"is on the card"
