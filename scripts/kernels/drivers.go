@@ -59,8 +59,8 @@ var networks = []network{
 
 // driverModules are what the guest loads, and what the network stack loads by itself.
 var driverModules = []string{"virtio_pci", "virtio_net", "vmxnet3", "igb", "igbvf", "e1000e",
-	"8139cp", "tulip", "ne2k-pci", "pcnet32", "e100", "bonding", "bridge", "macvlan", "8021q",
-	"sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag", "udp_diag"}
+	"8139cp", "tulip", "ne2k-pci", "pcnet32", "e100", "bonding", "bridge", "macvlan", "veth",
+	"8021q", "sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag", "udp_diag"}
 
 // id is the number of the card of a network, from 1.
 func (n *network) id() int {
