@@ -53,7 +53,21 @@ func (u *up) unfit(t try, p *codegen.Program) error {
 	if err != nil {
 		return nil // said by who attaches
 	}
-	return misfit(l, u.dev.card(), t.mode, needsOf(p), asked)
+	c := u.dev.card()
+	if why := tooLarge(c, t.frags); why != "" && t.mode == XDPNative && !c.Fragments() {
+		return unfit("%s", why)
+	}
+	return misfit(l, c, t.mode, needsOf(p), asked)
+}
+
+// tooLarge says that packets may be larger than a native program takes, "" if they are not.
+func tooLarge(c *card.Card, frags bool) string {
+	limit, ok := c.LargestMTU(linearMTU)
+	if !ok || c.MTU <= limit || frags && c.Fragments() {
+		return ""
+	}
+	return fmt.Sprintf("the MTU is %d, and the program takes packets of up to about %d: the "+
+		"driver drops larger ones before it", c.MTU, limit)
 }
 
 // misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if
@@ -85,11 +99,8 @@ func amiss(l netlink.Link, c *card.Card, g *description) (all []string) {
 	if err := misfit(l, c, g.Mode, g.Needs, g.Asked); err != nil {
 		all = append(all, err.Error())
 	}
-	limit, ok := c.LargestMTU(linearMTU)
-	if g.Mode == XDPNative && !g.Frags && ok && c.MTU > limit {
-		all = append(all, fmt.Sprintf("the MTU is %d, and the program takes packets of up to "+
-			"about "+
-			"%d: the driver drops larger ones before it", c.MTU, limit))
+	if why := tooLarge(c, g.Frags); why != "" && g.Mode == XDPNative {
+		all = append(all, why)
 	}
 	return all
 }

@@ -99,6 +99,8 @@ func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
 	at := func(driver string, mtu int) *card.Card {
 		return &card.Card{Name: "eth0", Driver: driver, MTU: mtu, Physical: true}
 	}
+	none := at("virtio_net", 4000) // Linux 6.1
+	none.NoFragments = true
 	bond := &card.Card{Name: "bond0", Bond: true, MTU: 4000, Ports: []*card.Card{
 		at("virtio_net", 4000), at("novel", 4000)}}
 	for _, c := range []struct {
@@ -113,6 +115,7 @@ func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
 		{"at what it takes", at("virtio_net", 3502), XDPNative, false, ""},
 		{"a driver that is not known", at("novel", 4000), XDPNative, false, "about 3498"},
 		{"a program with fragments", at("virtio_net", 4000), XDPNative, true, ""},
+		{"one that gets none", none, XDPNative, true, "about 3502"},
 		{"at tc", at("virtio_net", 4000), TCX, false, ""},
 		{"a bond", bond, XDPNative, false, "about 3498"},
 	} {

@@ -157,7 +157,8 @@ func (s *store) tellJudging(a *attachment, l netlink.Link) (*Judging, error) {
 	j.Doubt = doubt
 	is := card.Read(l.Attrs().Name)
 	j.Amiss = amiss(l, is, g)
-	if limit, ok := is.RaisedMTU(linearMTU); ok && g.Mode == XDPNative && !g.Frags {
+	bounded := g.Mode == XDPNative && (!g.Frags || !is.Fragments())
+	if limit, ok := is.RaisedMTU(linearMTU); ok && bounded {
 		j.LargestMTU = limit
 	}
 	return j, nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/safchain/ethtool"
@@ -36,8 +37,10 @@ type Card struct {
 	Offloads     map[string]Offload // nil where the driver does not tell
 	Virtio       *Virtio            // nil for all others
 	Physical     bool               // it is no device that the kernel makes
-	Bond         bool
-	Ports        []*Card // of a bond: they run its native program, each its own
+	// NoFragments: the driver takes programs that want fragments, and hands them none
+	NoFragments bool
+	Bond        bool
+	Ports       []*Card // of a bond: they run its native program, each its own
 }
 
 // Read reads an interface of the calling thread's network namespace. What cannot be read is left
@@ -67,6 +70,10 @@ func (c *Card) read(e *ethtool.Ethtool) {
 	}
 	if c.Driver == virtioNet {
 		c.Virtio = readVirtio("/sys", info.BusInfo)
+	}
+	if d, _ := Known(c.Driver); d.Fragments63 {
+		_, err := netlink.GenlFamilyGet("netdev")
+		c.NoFragments = err != nil
 	}
 	l, err := netlink.LinkByName(c.Name)
 	if err != nil {
@@ -240,6 +247,11 @@ func (c *Card) LargestMTU(usual int) (int, bool) {
 		}
 	}
 	return least, least > 0
+}
+
+// Fragments reports whether a program that wants fragments gets them, as far as is known.
+func (c *Card) Fragments() bool {
+	return !slices.ContainsFunc(c.each(), func(p *Card) bool { return p.NoFragments })
 }
 
 // RaisedMTU is up to which MTU the driver lets the card have while a native program without

@@ -13,6 +13,9 @@ type Driver struct {
 	// SmallMTU is the largest one of the smaller buffers that a device has whose MTU is no larger.
 	// The driver keeps their size while a native program is attached; 0: there is one size.
 	SmallMTU int
+	// Fragments63: the driver hands programs fragments from the kernel on that tells what drivers
+	// do by XDP (Linux 6.3, the netlink family "netdev"), and takes such that want them before.
+	Fragments63 bool
 	// Forgets says when packets go past a native program that is attached; empty if never.
 	Forgets string
 	// Freezes are settings that the driver refuses to change while a native program is attached, as
@@ -62,8 +65,8 @@ var drivers = map[string]Driver{
 	"tun":   {MTU: 1500},
 	"veth":  {Source: "drivers/net/veth.c, veth_xdp_set", MTU: 3520},
 	"virtio_net": {Attach: "receiving pauses for a moment, the link stays up", MTU: 3502,
-		Freezes: "ethtool -L",
-		Source:  "drivers/net/virtio_net.c, virtnet_xdp_set, virtnet_set_channels"},
+		Freezes: "ethtool -L", Fragments63: true,
+		Source: "drivers/net/virtio_net.c, virtnet_xdp_set, virtnet_set_channels"},
 	"vmxnet3": {MTU: 3494,
 		Forgets: "a native program gets no packet any more once the link was down, or the MTU or " +
 			"a ring was changed",
