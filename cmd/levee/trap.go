@@ -11,7 +11,7 @@ import (
 
 	"levee/internal/agent/trap"
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/diverted"
 )
 
 const trapSSHLong = `Be an SSH server that lets nobody in, and record who tries: a JSON object a line
@@ -149,13 +149,13 @@ func (e *env) trapSSH(f trapFlags) error {
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	listeners, err := e.trapListeners(ctx, f.listen)
+	listeners, err := diverted.Listen(ctx, f.listen, e.Sayf)
 	if err != nil {
 		return err
 	}
-	diverted, err := e.diversions(ctx, f.divert, listeners)
+	wait, err := e.diversions(ctx, f.divert, listeners)
 	if err != nil {
-		closeAll(listeners)
+		diverted.Close(listeners)
 		return err
 	}
 	go func() {
@@ -165,7 +165,7 @@ func (e *env) trapSSH(f trapFlags) error {
 	}()
 	err = t.Serve(ctx, listeners...)
 	cancel(nil)
-	diverted()
+	wait()
 	log.Close()
 	c := t.Counts()
 	e.Sayf("%s, %d refused as there were too many of their source, %d ended to make room",
@@ -173,34 +173,7 @@ func (e *env) trapSSH(f trapFlags) error {
 	return err
 }
 
-// trapListeners listens at addresses. A socket of multipath TCP could not be diverted to.
-func (e *env) trapListeners(ctx context.Context, addresses []string) ([]net.Listener, error) {
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
-	listeners := make([]net.Listener, 0, len(addresses))
-	for _, address := range addresses {
-		l, err := lc.Listen(ctx, "tcp", address)
-		if err != nil {
-			closeAll(listeners)
-			return nil, cli.Refusedf("%w", err)
-		}
-		listeners = append(listeners, l)
-		e.Sayf("at %s, until Ctrl-C", l.Addr())
-	}
-	return listeners, nil
-}
-
-func closeAll(listeners []net.Listener) {
-	for _, l := range listeners {
-		l.Close()
-	}
-}
-
-// lookAgain is how often a trap looks for policies that have come.
-const lookAgain = time.Second
-
-// diversions has what the policies on interfaces divert reach listeners, until ctx ends. It has
-// looked at each interface once when it returns.
+// diversions has what the policies on interfaces divert reach listeners, until ctx ends.
 func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Listener) (
 	wait func(), err error) {
 	if len(devs) > 0 {
@@ -208,61 +181,5 @@ func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Lis
 			return nil, err
 		}
 	}
-	all := make([]*diversion, len(devs))
-	for i, dev := range devs {
-		t, err := dataplane.NewTrap(dev, listeners)
-		if err != nil {
-			return nil, cli.Refusedf("%w", err)
-		}
-		all[i] = &diversion{env: e, dev: dev, trap: t}
-		if _, err := t.Join(ctx); err != nil {
-			return nil, cli.Refusedf("%w", err)
-		}
-		all[i].look(ctx)
-	}
-	if len(all) == 0 {
-		return func() {}, nil
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(lookAgain)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			for _, d := range all {
-				d.look(ctx)
-			}
-		}
-	}()
-	return func() { <-ended }, nil
-}
-
-// diversion is a trap for one interface.
-type diversion struct {
-	env  *env
-	dev  string
-	trap *dataplane.Trap
-	said string
-}
-
-// look joins a policy that has come, and tells of what has changed.
-func (d *diversion) look(ctx context.Context) {
-	say := "no policy on " + d.dev + " diverts connections: waiting for one"
-	switch joined, err := d.trap.Join(ctx); {
-	case ctx.Err() != nil:
-		return
-	case err != nil:
-		say = err.Error()
-	case joined:
-		say = "what the policy on " + d.dev + " diverts comes here" + d.trap.Lacks()
-	}
-	if say != d.said {
-		d.said = say
-		d.env.Sayf("%s", say)
-	}
+	return diverted.Join(ctx, devs, listeners, e.Sayf)
 }
