@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/captured"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/tcpdump"
 	"levee/internal/lang/syntax"
@@ -121,7 +121,13 @@ func (e *env) capture(o *captureOptions) error {
 		return usage.Wrongf("a capture is no text for a terminal: give --write a file, or leave " +
 			"it out for lines")
 	}
-	to := &captureTo{dev: o.Dev, out: e.Stdout, o: o, links: map[packet.Link]int{}}
+	to := &captureTo{dev: o.Dev, out: e.Stdout}
+	if o.write != "" {
+		to.file = &captured.File{Dev: o.Dev, Filter: o.expr, Snap: int(o.Snap),
+			Program: cli.VersionLine(), Open: func() (io.WriteCloser, error) {
+				return e.captureFile(o.write)
+			}}
+	}
 	n := 0
 	lost, err := dataplane.Capture(ctx, o.Capturing, func(p dataplane.Captured) bool {
 		if err := to.packet(p); err != nil {
@@ -130,8 +136,8 @@ func (e *env) capture(o *captureOptions) error {
 		n++
 		return n != o.count
 	})
-	if errors.Join(err, to.err) == nil {
-		err = to.end(lost)
+	if errors.Join(err, to.err) == nil && to.file != nil {
+		err = to.file.End(lost)
 	}
 	if err = errors.Join(err, to.err); err != nil {
 		return err
@@ -145,37 +151,21 @@ func (e *env) capture(o *captureOptions) error {
 
 // captureTo is where captured packets go.
 type captureTo struct {
-	dev    string
-	out    *cli.Output // lines, or the capture that is written to standard output
-	file   *os.File
-	buffer *bufio.Writer       // of the file; who reads standard output may be reading along
-	writer *packet.NGWriter    // nil until there is something to write
-	links  map[packet.Link]int // interfaces of the capture
-	o      *captureOptions
-	err    error
-}
-
-// open opens what is written: not before there is something to write, so that a capture which
-// fails leaves an older file as it is.
-func (t *captureTo) open() (io.Writer, error) {
-	if t.o.write == cli.StdinName {
-		return t.out, nil
-	}
-	var err error
-	t.file, err = os.OpenFile(t.o.write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	t.buffer = bufio.NewWriter(t.file)
-	return t.buffer, err
+	dev  string
+	out  *cli.Output    // lines
+	file *captured.File // nil: lines
+	err  error
 }
 
 // packet hands on one packet.
 func (t *captureTo) packet(p dataplane.Captured) error {
 	switch {
 	case t.err != nil:
-	case t.o.write == "":
+	case t.file == nil:
 		t.line(p)
 		t.err = t.out.Err
 	default:
-		t.err = t.block(p)
+		t.err = t.file.Packet(&p, nameOfRule(p.Rule))
 	}
 	return t.err
 }
@@ -185,55 +175,27 @@ func (t *captureTo) line(p dataplane.Captured) {
 		p.Verdict, nameOfRule(p.Rule), p.Bytes, oracle.Headers(p.Packet, p.Link))
 }
 
-// block writes a packet into the capture.
-func (t *captureTo) block(p dataplane.Captured) error {
-	at, err := t.interfaceOf(p.Link)
-	if err != nil {
-		return err
+// captureFile opens what --write names.
+func (e *env) captureFile(path string) (io.WriteCloser, error) {
+	if path == cli.StdinName {
+		return unbuffered{e.Stdout}, nil
 	}
-	return t.writer.Packet(&packet.NGPacket{Interface: at, At: p.At, Data: p.Packet,
-		Length: p.Bytes,
-		Judged: &packet.NGJudged{Comment: p.Verdict + " by " + nameOfRule(p.Rule), ID: p.ID,
-			Queue: uint32(p.Queue), AtTC: p.AtTC, Code: int(p.Code)}})
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &bufferedFile{bufio.NewWriter(f), f}, nil
 }
 
-// interfaceOf is the number of the interface for packets of a link layer. The capture begins with
-// the first.
-func (t *captureTo) interfaceOf(l packet.Link) (int, error) {
-	if at, ok := t.links[l]; ok {
-		return at, nil
-	}
-	if t.writer == nil {
-		to, err := t.open()
-		if err != nil {
-			return 0, err
-		}
-		if t.writer, err = packet.NewNGWriter(to, cli.VersionLine(), runtime.GOARCH); err != nil {
-			return 0, err
-		}
-	}
-	at, err := t.writer.Interface(packet.NGInterface{Name: t.dev, Filter: t.o.expr, Link: l,
-		Snap: int(t.o.Snap)})
-	if err != nil {
-		return 0, err
-	}
-	t.links[l] = at
-	return at, nil
+// unbuffered is standard output: who reads it may be reading along.
+type unbuffered struct{ io.Writer }
+
+func (unbuffered) Close() error { return nil }
+
+// bufferedFile is a file that is written in large pieces.
+type bufferedFile struct {
+	*bufio.Writer
+	file *os.File
 }
 
-// end ends a capture that is written with what was lost.
-func (t *captureTo) end(l dataplane.CaptureLosses) error {
-	if t.o.write == "" {
-		return nil
-	}
-	if t.writer == nil {
-		if _, err := t.interfaceOf(packet.Ethernet); err != nil { // without packets, it is one
-			return err
-		}
-	}
-	err := t.writer.Statistics(0, time.Now(), l.Taken, l.Above+l.Kernel)
-	if t.file != nil {
-		err = errors.Join(err, t.buffer.Flush(), t.file.Close())
-	}
-	return err
-}
+func (b *bufferedFile) Close() error { return errors.Join(b.Flush(), b.file.Close()) }

@@ -1,6 +1,6 @@
 // Package diverted brings connections that policies divert to who listens for them. In go addresses
-// and interfaces, out come listeners, and what has changed in words. It must never take a connection
-// itself, nor end because a policy goes: another may come.
+// and interfaces, out come listeners, and what has changed in words. It must never take a
+// connection itself, nor end because a policy goes: another may come.
 package diverted
 
 import (
@@ -40,8 +40,8 @@ func Close(listeners []net.Listener) {
 // lookAgain is how often a trap looks for policies that have come.
 const lookAgain = time.Second
 
-// Join has what the policies on interfaces divert reach listeners, until ctx ends. It has
-// looked at each interface once when it returns; wait waits for its end.
+// Join has what the policies on interfaces divert reach listeners, until ctx ends. It has looked at
+// each interface once when it returns; wait waits for its end.
 func Join(ctx context.Context, devs []string, listeners []net.Listener,
 	say func(format string, args ...any)) (wait func(), err error) {
 	all := make([]*diversion, len(devs))
