@@ -131,7 +131,7 @@ func jsonFields(out map[string]string, path string, typ reflect.Type, optional b
 			switch {
 			case name == "-", name == "" && !f.Anonymous:
 			case f.Anonymous && name == "":
-				jsonFields(out, path, f.Type, false)
+				jsonFields(out, path, f.Type, optional)
 			default:
 				jsonFields(out, strings.TrimPrefix(path+"."+name, "."), f.Type,
 					strings.Contains(opts, "omit"))

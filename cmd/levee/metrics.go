@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/filter/state"
 	"levee/internal/host/atomicfile"
 	"levee/internal/openmetrics"
 	"levee/internal/openmetrics/exporter"
@@ -104,22 +105,6 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		entries
 		most
 		refused
-		live
-		slots
-		evicted
-		contended
-		known
-		open
-		unknown
-		taken
-		proven
-		forged
-		answers
-		datagrams
-		alone
-		trapped
-		untrapped
-		undiverted
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -148,41 +133,16 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			Help: "Entries that the dynamic set has room for."},
 		refused: {Name: "levee_set_refused_entries", Unit: "entries", Type: openmetrics.Counter,
 			Help: "Entries that were not taken, because the dynamic set was full."},
-		live: {Name: "levee_limit_live_budgets", Unit: "budgets",
-			Help: "Budgets of the limit that are in debt."},
-		slots: {Name: "levee_limit_max_budgets", Unit: "budgets",
-			Help: "Budgets that the limit has room for."},
-		evicted: {Name: "levee_limit_evicted_budgets", Unit: "budgets", Type: openmetrics.Counter,
-			Help: "Budgets in debt that another key has taken over, as their line was full."},
-		contended: {Name: "levee_limit_contended_packets", Unit: "packets",
-			Type: openmetrics.Counter,
-			Help: "Packets dropped because other CPUs changed their budget again and again."},
-		known: {Name: "levee_connections", Unit: "connections",
-			Help: "Connections that are known."},
-		open: {Name: "levee_open_connections", Unit: "connections",
-			Help: "TCP connections among them whose handshake is proven."},
-		unknown: {Name: "levee_refused_connections", Unit: "connections",
-			Type: openmetrics.Counter,
-			Help: "Connections that found no place, since all of their bucket are open."},
-		proven: {Name: "levee_proven_clients", Unit: "clients",
-			Help: "Clients that have proven themselves to cookies."},
-		forged: {Name: "levee_forged_proofs", Unit: "proofs", Type: openmetrics.Counter,
-			Help: "Resets that answer no answer of a cookie."},
-		answers: {Name: "levee_answering_cookies", Unit: "cookies",
-			Help: "Cookies that answer SYNs now."},
-		datagrams: {Name: "levee_fragmented_datagrams", Unit: "datagrams",
-			Help: "Datagrams of which more fragments may come."},
-		alone: {Name: "levee_refused_fragments", Unit: "fragments", Type: openmetrics.Counter,
-			Help: "Fragments that came before their first, above the rate for these."},
-		trapped: {Name: "levee_trapped_segments", Unit: "segments", Type: openmetrics.Counter,
-			Help: "Segments that a trap got to begin a diverted connection."},
-		untrapped: {Name: "levee_refused_diverted_segments", Unit: "segments",
-			Type: openmetrics.Counter, Help: "Such segments that were refused, without a trap."},
-		undiverted: {Name: "levee_dropped_diverted_packets", Unit: "packets",
-			Type: openmetrics.Counter, Help: "Packets to divert that found no room."},
-		taken: {Name: "levee_evicted_connections", Unit: "connections",
-			Type: openmetrics.Counter,
-			Help: "Connections that lost their place to a new one."},
+	}
+	// Those of memories follow, in the order of the table.
+	memories := len(all)
+	values := state.Values()
+	for _, v := range values {
+		f := openmetrics.Family{Name: v.Metric, Unit: v.Unit, Help: v.Help}
+		if v.Counter {
+			f.Type = openmetrics.Counter
+		}
+		all = append(all, f)
 	}
 	add := func(family int, v float64, labels []openmetrics.Label) {
 		f := &all[family]
@@ -220,33 +180,15 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			add(most, float64(set.Max), labels)
 			add(refused, float64(set.Refused), labels)
 		}
-		if c := s.Connections; c != nil {
-			add(known, float64(c.Live), at)
-			add(open, float64(c.Open), at)
-			add(unknown, float64(c.Refused), at)
-			add(taken, float64(c.Taken), at)
-		}
-		if c := s.Cookies; c != nil {
-			add(proven, float64(c.Proven), at)
-			add(forged, float64(c.Forged), at)
-			add(answers, float64(len(c.Answering)), at)
-		}
-		if f := s.Fragments; f != nil {
-			add(datagrams, float64(f.Datagrams), at)
-			add(alone, float64(f.Refused), at)
-		}
-		if d := s.Diverted; d != nil {
-			add(trapped, float64(d.Given), at)
-			add(untrapped, float64(d.Refused), at)
-			add(undiverted, float64(d.Dropped), at)
-		}
-		for _, l := range s.Limits {
-			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.id)},
-				openmetrics.Label{Name: "label", Value: l.Label})
-			add(live, float64(l.Live), labels)
-			add(slots, float64(l.Slots), labels)
-			add(evicted, float64(l.Evicted), labels)
-			add(contended, float64(l.Contended), labels)
+		for j, v := range values {
+			for _, sample := range v.Of(&s.Memories) {
+				labels := at
+				if l := sample.Limit; l != nil {
+					labels = append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.ID)},
+						openmetrics.Label{Name: "label", Value: l.Label})
+				}
+				add(memories+j, sample.V, labels)
+			}
 		}
 	}
 	return all

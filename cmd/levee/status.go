@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/filter/state"
 	"levee/internal/lang/syntax"
 )
 
@@ -119,15 +120,7 @@ type statusInterface struct {
 	Program dataplane.ProgramInfo `json:"program"`
 	Rules   []statusRule          `json:"rules"`
 	Sets    []statusSet           `json:"sets"`
-	Limits  []statusLimit         `json:"limits"`
-	// of a policy that asks for them
-	Connections *statusConnections `json:"connections,omitempty"`
-	// of a policy that has them
-	Cookies *statusCookies `json:"cookies,omitempty"`
-	// of a policy that follows them
-	Fragments *statusFragments `json:"fragments,omitempty"`
-	// of a policy that diverts connections
-	Diverted *statusDiverted `json:"diverted,omitempty"`
+	state.Memories
 	// the policy beside it, where there is one
 	Shadow *statusShadow `json:"shadow,omitempty"`
 	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
@@ -183,35 +176,6 @@ func (r *statusReport) failing() bool {
 		func(s statusInterface) bool { return s.Judging.why != "" })
 }
 
-// statusFragments are the datagrams that come in fragments.
-type statusFragments struct {
-	Datagrams int    `json:"datagrams"` // of which fragments may follow
-	Room      int    `json:"room"`
-	Ahead     uint64 `json:"ahead"`   // fragments that passed before the first
-	Refused   uint64 `json:"refused"` // that would have: above the rate, or of too many parts
-	Evicted   uint64 `json:"evicted"` // datagrams that lost their place to others
-}
-
-// statusDiverted are the connections that rules divert.
-type statusDiverted struct {
-	Trap    bool   `json:"trap"`  // there is one
-	Noted   int    `json:"noted"` // connections, for 10 seconds
-	Room    int    `json:"room"`
-	Given   uint64 `json:"given"`   // segments that the trap got to begin a connection
-	Refused uint64 `json:"refused"` // that were refused, as there was no trap
-	Dropped uint64 `json:"dropped"` // packets that found no room
-}
-
-// statusCookies are the clients that have proven themselves to cookies.
-type statusCookies struct {
-	Proven    int         `json:"proven"`
-	Room      int         `json:"room"`
-	Proofs    uint64      `json:"proofs"`
-	Forged    uint64      `json:"forged"`    // RSTs that proved nothing
-	Evicted   uint64      `json:"evicted"`   // that lost their place to others
-	Answering []cli.Shown `json:"answering"` // rules that answer SYNs now
-}
-
 // statusBack is a policy that was not confirmed in time.
 type statusBack struct {
 	Policy     cli.Shown `json:"policy"`
@@ -251,31 +215,6 @@ type statusSet struct {
 	RollUp       bool    `json:"rollup"`
 	Keep         bool    `json:"keep"` // entries outlive a reboot
 	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
-}
-
-// statusLimit is how full the memory of a limit is.
-type statusLimit struct {
-	Rule  cli.Shown `json:"rule"`
-	Label string    `json:"label"`
-	Bytes int       `json:"bytes"`
-	Slots int       `json:"slots"` // budgets that there is room for
-	Live  int       `json:"live"`  // budgets in debt
-	// budgets in debt that another key has taken, since the memory was made, and their debts
-	Evicted          uint64  `json:"evicted"`
-	InheritedSeconds float64 `json:"inherited_seconds"`
-	// packets dropped because other CPUs changed their budget again and again
-	Contended uint64 `json:"contended"`
-
-	id string // across replaces
-}
-
-// statusConnections is how full the memory of connections is.
-type statusConnections struct {
-	Live    int    `json:"live"`    // known now
-	Open    int    `json:"open"`    // of TCP, with a proven handshake
-	Room    int    `json:"room"`    // for so many
-	Refused uint64 `json:"refused"` // found no place
-	Taken   uint64 `json:"taken"`   // lost their place to a new one
 }
 
 func (e *env) status(f *statusFlags) error {
@@ -389,7 +328,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
 		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
 		Changed: changedSince(a), Program: a.Program, Judging: newStatusJudging(a.Judging),
-		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
+		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Memories: a.Memories,
 		Told: a.Told, SharedWith: a.SharedWith,
 	}
 	if rb := a.RolledBack; rb != nil {
@@ -407,53 +346,15 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		}
 		s.Rules = append(s.Rules, r)
 	}
-	if c := a.Flows; c != nil {
-		s.Connections = &statusConnections{c.Live, c.Open, c.Places, c.Refused, c.Taken}
-	}
-	if c := a.Cookies; c != nil {
-		s.Cookies = &statusCookies{c.Sources, c.Places, c.Proven, c.Forged, c.Evicted,
-			[]cli.Shown{}}
-		for _, r := range s.Rules {
-			if slices.Contains(c.Answering, r.id) {
-				s.Cookies.Answering = append(s.Cookies.Answering, r.Rule)
-			}
-		}
-	}
-	if f := a.Fragments; f != nil {
-		s.Fragments = &statusFragments{f.Datagrams, f.Places, f.Ahead, f.Refused, f.Evicted}
-	}
-	if d := a.Diverted; d != nil {
-		s.Diverted = &statusDiverted{d.Trap, d.Noted, d.Places, d.Given, d.Alone, d.Full}
+	if s.Limits == nil {
+		s.Limits = []state.Budgets{}
 	}
 	s.Shadow = newStatusShadow(a.Shadow)
-	for _, l := range a.Limits {
-		one := statusLimit{
-			Bytes: l.Bytes, Slots: l.Slots, Live: l.Live, Evicted: l.Evicted,
-			InheritedSeconds: l.Inherited.Seconds(), Contended: l.Contended, id: l.ID,
-		}
-		for _, r := range s.Rules {
-			if r.id == l.ID {
-				one.Rule, one.Label = r.Rule, r.Label
-			}
-		}
-		s.Limits = append(s.Limits, one)
-	}
 	for _, set := range a.Sets {
 		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(),
 			set.Refused, set.RollUp, set.Keep, set.EntryType().String()})
 	}
 	return s
-}
-
-func answering(rules []cli.Shown) string {
-	if len(rules) == 0 {
-		return "answering nobody"
-	}
-	var names []string
-	for _, r := range rules {
-		names = append(names, string(r))
-	}
-	return "answering for " + strings.Join(names, ", ")
 }
 
 func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
@@ -479,28 +380,10 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	if s.SharedWith != "" {
 		fmt.Fprintf(w, "  shared   limits and what else remembers: see %s\n", s.SharedWith)
 	}
-	if c := s.Connections; c != nil {
-		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
-			"their place\n", cli.Plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)
-	}
-	if c := s.Cookies; c != nil {
-		fmt.Fprintf(w, "  cookies  %s proven; room for %d; %d proofs, %d forged; %s\n",
-			cli.Plural(c.Proven, "client"), c.Room, c.Proofs, c.Forged, answering(c.Answering))
-	}
-	if f := s.Fragments; f != nil {
-		fmt.Fprintf(w, "  frags    of %s expected; room for %d; %d came ahead, %d refused; %d "+
-			"lost their place\n", cli.Plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
-			f.Evicted)
-	}
-	if d := s.Diverted; d != nil {
-		trap := "a trap is there"
-		if !d.Trap {
-			trap = "no trap is there: levee trap ssh --divert " + s.Dev
+	for _, l := range s.Words(s.Dev) {
+		if l.Key != "" {
+			fmt.Fprintf(w, "  %-8s %s\n", l.Key, l.Status)
 		}
-		fmt.Fprintf(w, "  diverted %s noted; room for %d; %d given to a trap, %d refused, %d "+
-			"dropped; %s\n", cli.Plural(d.Noted, "connection"), d.Room, d.Given, d.Refused,
-			d.Dropped,
-			trap)
 	}
 	if sh := s.Shadow; sh != nil {
 		fmt.Fprintf(w, "  shadow   %s, since %s: %s judged otherwise, of %d; see levee status "+
@@ -570,7 +453,7 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 }
 
 // printLimits prints how full the memories of limits are.
-func printLimits(w io.Writer, limits []statusLimit) {
+func printLimits(w io.Writer, limits []state.Budgets) {
 	if len(limits) == 0 {
 		return
 	}
@@ -578,7 +461,7 @@ func printLimits(w io.Writer, limits []statusLimit) {
 	t := cli.NewTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
 		"<", "<", ">", ">", ">", ">", ">")
 	for _, l := range limits {
-		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
+		debt := l.Inherited()
 		t.Row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
 	}
 	t.Print(w, "  ")

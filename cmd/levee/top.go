@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,25 +77,8 @@ func memories(s *statusInterface) (out []top.Memory) {
 		out = append(out, top.Memory{Name: name, Live: uint64(max(0, live)),
 			Text: fmt.Sprintf(format, args...)})
 	}
-	if c := s.Connections; c != nil {
-		add("flows", c.Live, "%d known of %d, %d of TCP open", c.Live, c.Room, c.Open)
-	}
-	if c := s.Cookies; c != nil {
-		add("cookies", c.Proven, "%s proven, %s", cli.Plural(c.Proven, "client"),
-			answering(c.Answering))
-	}
-	if f := s.Fragments; f != nil {
-		add("fragments", f.Datagrams, "of %s expected, %d refused",
-			cli.Plural(f.Datagrams, "datagram"), f.Refused)
-	}
-	if d := s.Diverted; d != nil {
-		add("diverted", d.Noted, "%s noted, %d given to a trap, %d refused",
-			cli.Plural(d.Noted, "connection"), d.Given, d.Refused)
-	}
-	for _, l := range s.Limits {
-		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
-		add(strings.TrimSpace(fmt.Sprintf("limit %s %s", l.Rule, l.Label)), l.Live,
-			"%d of %d budgets live, %d evicted with a debt of %s", l.Live, l.Slots, l.Evicted, debt)
+	for _, l := range s.Words(s.Dev) {
+		add(l.Name, l.Live, "%s", l.Now)
 	}
 	for _, set := range s.Sets {
 		add("set "+set.Name, set.Entries, "%d of %d entries, %d refused", set.Entries, set.Max,

@@ -3,24 +3,33 @@ package main
 import (
 	"fmt"
 	"testing"
+
+	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
+	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
+	"levee/internal/filter/limit"
+	"levee/internal/filter/state"
 )
 
 func TestTopShowsWhatAPolicyRemembers(t *testing.T) {
 	s := &statusInterface{
-		Connections: &statusConnections{Live: 7, Open: 5, Room: 100},
-		Cookies:     &statusCookies{Proven: 1},
-		Fragments:   &statusFragments{Datagrams: 2, Refused: 3},
-		Diverted:    &statusDiverted{Noted: 8, Given: 42, Refused: 3},
-		Limits: []statusLimit{{Rule: "edge.levee:4", Label: "dns", Slots: 64, Live: 9, Evicted: 2,
-			InheritedSeconds: 1.5}},
+		Memories: state.Memories{
+			Connections: &flow.Stats{Live: 7, Open: 5, Places: 100},
+			Cookies:     &state.Proofs{Stats: cookie.Stats{Sources: 1}},
+			Fragments:   &fragment.Stats{Datagrams: 2, Refused: 3},
+			Diverted:    &state.Diversions{Stats: divert.Stats{Noted: 8, Given: 42, Alone: 3}},
+			Limits: []state.Budgets{{Rule: "edge.levee:4", Label: "dns", Stats: limit.Stats{
+				Slots: 64, Live: 9, Evicted: 2, InheritedSeconds: 1.5}}},
+		},
 		Sets: []statusSet{{Name: "abusers", Entries: 4, Max: 50, Refused: 6}},
 	}
 	want := []string{
 		"7 flows: 7 known of 100, 5 of TCP open",
-		"1 cookies: 1 client proven, " + answering(nil),
+		"9 limit edge.levee:4 dns: 9 of 64 budgets live, 2 evicted with a debt of 1.5s",
+		"1 cookies: 1 client proven, answering nobody",
 		"2 fragments: of 2 datagrams expected, 3 refused",
 		"8 diverted: 8 connections noted, 42 given to a trap, 3 refused",
-		"9 limit edge.levee:4 dns: 9 of 64 budgets live, 2 evicted with a debt of 1.5s",
 		"4 set abusers: 4 of 50 entries, 6 refused",
 	}
 	got := memories(s)

@@ -7,12 +7,8 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Shown is a name, or a place in a file, as a line of text has it (syntax.Quoted). JSON, which
-// escapes by itself, has it as it is.
-type Shown string
-
-// MarshalText implements encoding.TextMarshaler.
-func (s Shown) MarshalText() ([]byte, error) { return []byte(syntax.Unquoted(string(s))), nil }
+// Shown is a name, or a place in a file, as a line of text has it.
+type Shown = syntax.Shown
 
 // PrintJSON prints one document, indented: it is read by people as often as by jq.
 func (e *Env) PrintJSON(v any) error {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"levee/internal/quantity"
 )
 
 // table prints columns that line up, two blanks apart.
@@ -58,15 +60,7 @@ func (t *table) Print(w io.Writer, indent string) {
 }
 
 // Plural is "1 rule", "12 rules".
-func Plural(n int, noun string) string {
-	switch {
-	case n == 1:
-		return "1 " + noun
-	case strings.HasSuffix(noun, "y"):
-		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+func Plural(n int, noun string) string { return quantity.Plural(n, noun) }
 
 // Abridged lists the first few of many words.
 func Abridged[T ~string](words []T) string {

@@ -120,7 +120,7 @@ func (o order) run() error {
 	case "memories": // what members of the group are told of memories
 		all, _, err := Status(ctx, false)
 		for _, a := range all {
-			fmt.Println(a.Limits, a.Flows.Open, a.Cookies != nil, a.Fragments != nil,
+			fmt.Println(a.Limits, a.Connections.Open, a.Cookies != nil, a.Fragments != nil,
 				a.Program.JitedLen > 0, !a.Told.IsZero())
 		}
 		return err

@@ -229,7 +229,7 @@ func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
 					continue
 				}
 				n.ask(t, 5000+i)
-				if got := status(t).Flows.Live; got != i+1 {
+				if got := status(t).Connections.Live; got != i+1 {
 					t.Errorf("%d connections known, want %d", got, i+1)
 				}
 			}

@@ -236,7 +236,7 @@ func TestForgedHandshakesAreNotOlder(t *testing.T) {
 				}
 				return nil
 			})
-			if f := status(t).Flows; f.Open != 0 {
+			if f := status(t).Connections; f.Open != 0 {
 				t.Errorf("%d connections are open", f.Open)
 			}
 			if _, err := Down(t.Context(), "wr0"); err != nil {

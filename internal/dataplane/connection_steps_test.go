@@ -62,7 +62,7 @@ func TestFailureOrDeathAtAnyStepEndsNoConnection(t *testing.T) {
 							t.Fatalf("%s: connection %d: %v", what, j, err)
 						}
 					}
-					if f := status(t).Flows; f == nil || f.Open < len(all) {
+					if f := status(t).Connections; f == nil || f.Open < len(all) {
 						t.Fatalf("%s: connections %+v", what, f)
 					}
 				}

@@ -177,7 +177,7 @@ func TestConnections(t *testing.T) {
 			}
 			up(connectionPolicy+"# a third\n", 0)
 			living("after a replace")
-			if f := status(t).Flows; f == nil || f.Open < 3 || f.Refused != 0 {
+			if f := status(t).Connections; f == nil || f.Open < 3 || f.Refused != 0 {
 				t.Errorf("connections: %+v", f)
 			}
 			if _, err := Down(context.Background(), "lv0"); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
 
@@ -253,7 +254,7 @@ func TestACookieWithoutARateIsToldToAnswer(t *testing.T) {
 	st := status(t)
 	var labels []string
 	for _, c := range st.Counters {
-		if slices.Contains(st.Cookies.Answering, c.ID) {
+		if slices.Contains(st.Cookies.Answering, syntax.Shown(c.Rule)) {
 			labels = append(labels, c.Label)
 		}
 	}

@@ -79,22 +79,3 @@ func describeCookies(p *codegen.Program) (out []cookieInfo) {
 	}
 	return out
 }
-
-// CookieState is what the cookies of a policy know.
-type CookieState struct {
-	cookie.Stats
-	Answering []string `json:"answering"` // identities of the rules that answer SYNs now
-}
-
-// tellCookies reads the memory of cookies, nil if the policy has none.
-func (s *store) tellCookies(a *attachment, t *Attachment) (*CookieState, error) {
-	return tellOne(s, a, t, codegen.Cookies, func(memory []byte, now uint64) CookieState {
-		state := CookieState{cookie.Read(memory, now), []string{}}
-		for _, k := range a.current().Cookies {
-			if k.Always || cookie.Answering(memory, k.Meter, now) {
-				state.Answering = append(state.Answering, k.ID)
-			}
-		}
-		return state
-	})
-}

@@ -36,32 +36,19 @@ func attachLookup(p *ebpf.Program) (hold, error) {
 	return lk, nil
 }
 
-// DivertState is what the rules of a policy divert.
-type DivertState struct {
-	divert.Stats
-	Trap bool `json:"trap"` // there is one
-}
-
-// tellDiverted reads the memory of what is diverted, nil if the policy diverts nothing.
-func (s *store) tellDiverted(a *attachment, t *Attachment) (*DivertState, error) {
-	stats, err := tellOne(s, a, t, codegen.Diverted, divert.Read)
-	if err != nil || stats == nil {
-		return nil, err
-	}
+// hasTrap reports whether a trap waits for what the policy diverts.
+func (s *store) hasTrap(a *attachment) (bool, error) {
 	m, err := s.openTrap(a)
 	if err != nil || m == nil {
-		return nil, err
+		return false, err
 	}
 	defer m.Close()
-	out := &DivertState{Stats: *stats}
 	for i := range divert.Sockets {
-		socket, err := socketIn(m, i)
-		if err != nil {
-			return nil, err
+		if socket, err := socketIn(m, i); err != nil || socket != 0 {
+			return err == nil, err
 		}
-		out.Trap = out.Trap || socket != 0
 	}
-	return out, nil
+	return false, nil
 }
 
 // openTrap opens the map of the trap's sockets, nil if there is none.

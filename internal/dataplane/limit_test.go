@@ -340,7 +340,7 @@ func TestAFullLimitLetsThroughLess(t *testing.T) {
 		}
 	}
 	s := l.stats()
-	if passed == should || s.Evicted == 0 || s.Inherited == 0 || s.Live == 0 {
+	if passed == should || s.Evicted == 0 || s.InheritedSeconds == 0 || s.Live == 0 {
 		t.Errorf("%d of %d passed, %+v: the memory was not full", passed, should, s)
 	}
 }

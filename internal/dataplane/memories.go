@@ -4,25 +4,23 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"time"
 
-	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
+	"levee/internal/lang/syntax"
 )
 
 // memoryCounts are what memories with secrets in them hold, in counts, for readers. Whoever looks
 // with the rights leaves them behind: the agent each second, `levee status`.
 type memoryCounts struct {
-	Generation int             `json:"generation"`
-	At         time.Time       `json:"at"`
-	Limits     []LimitState    `json:"limits,omitempty"`
-	Cookies    *CookieState    `json:"cookies,omitempty"`
-	Flows      *flow.Stats     `json:"flows,omitempty"`
-	Fragments  *fragment.Stats `json:"fragments,omitempty"`
-	Diverted   *DivertState    `json:"diverted,omitempty"`
-	SharedWith string          `json:"shared_with,omitempty"`
-	Shadow     *ShadowState    `json:"shadow,omitempty"` // without flows, which are of somebody
+	Generation int       `json:"generation"`
+	At         time.Time `json:"at"`
+	state.Memories
+	IDs        []string     `json:"ids"` // of Limits
+	SharedWith string       `json:"shared_with,omitempty"`
+	Shadow     *ShadowState `json:"shadow,omitempty"` // without flows, which are of somebody
 }
 
 // rememberAgain is how old it may be before it is written anew.
@@ -61,19 +59,7 @@ func (s *store) tellMemories(a *attachment, t *Attachment) error {
 		return err
 	}
 	t.Program.Frags = g.Frags
-	if t.Cookies, err = s.tellCookies(a, t); err != nil {
-		return err
-	}
-	if t.Limits, err = s.tellLimits(a, t); err != nil {
-		return err
-	}
-	if t.Flows, err = s.tellFlows(a, t); err != nil {
-		return err
-	}
-	if t.Fragments, err = s.tellFragments(a, t); err != nil {
-		return err
-	}
-	if t.Diverted, err = s.tellDiverted(a, t); err != nil {
+	if err := s.readMemories(a, t); err != nil {
 		return err
 	}
 	if t.Shadow, err = s.tellShadow(a); err != nil {
@@ -83,11 +69,88 @@ func (s *store) tellMemories(a *attachment, t *Attachment) error {
 	return nil
 }
 
+// readMemories reads each memory of what is in force, but for those of which another interface
+// tells.
+func (s *store) readMemories(a *attachment, t *Attachment) error {
+	g := a.current()
+	for i := range state.Table {
+		row := &state.Table[i]
+		if row.Tell == nil {
+			continue
+		}
+		for _, use := range g.Maps {
+			if use.Holds.What != row.What {
+				continue
+			}
+			if err := s.readMemory(a, t, row, use.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if t.Diverted == nil {
+		return nil
+	}
+	var err error
+	t.Diverted.Trap, err = s.hasTrap(a)
+	return err
+}
+
+// readMemory reads one map of a row.
+func (s *store) readMemory(a *attachment, t *Attachment, row *state.Row, name string) error {
+	g := a.current()
+	clock, err := s.jiffies()
+	if err != nil {
+		return err
+	}
+	m, err := s.openPinned(a.key, g.Generation, name)
+	if err != nil || m == nil {
+		return err
+	}
+	defer m.Close()
+	first, err := s.teller(a, m)
+	if err != nil || first != "" {
+		t.SharedWith = max(t.SharedWith, first)
+		return err
+	}
+	r := g.reading(name)
+	r.Now, r.HZ = clock.Now(), clock.HZ()
+	return s.withMemory(m, func(memory []byte) {
+		r.Memory = memory
+		row.Tell(&r, &t.Memories)
+	})
+}
+
+// reading is what a description says of the memory in a map.
+func (d *description) reading(name string) (r state.Reading) {
+	for _, l := range d.Limits {
+		if l.Map == name {
+			r.Shape = l.Shape
+			r.Limit.ID = l.ID
+			r.Limit.Rule, r.Limit.Label = d.ruleOf(l.ID)
+		}
+	}
+	for _, k := range d.Cookies {
+		rule, _ := d.ruleOf(k.ID)
+		r.Cookies = append(r.Cookies, state.Answering{Rule: rule, Meter: k.Meter, Always: k.Always})
+	}
+	return r
+}
+
+// ruleOf is where the rule of an identity stands, and its label.
+func (d *description) ruleOf(id string) (where syntax.Shown, label string) {
+	for i := range d.Slots {
+		if d.Slots[i].ID == id {
+			return syntax.Shown(d.Slots[i].Where), d.Slots[i].Label
+		}
+	}
+	return "", ""
+}
+
 // leaveRemembered writes what readers get. That it cannot be written is no reason not to tell it
 // here.
 func (s *store) leaveRemembered(a *attachment, t *Attachment) {
-	if readers.id() < 0 || t.Cookies == nil && t.Limits == nil && t.Flows == nil &&
-		t.Fragments == nil && t.Diverted == nil && t.Shadow == nil && t.SharedWith == "" {
+	if readers.id() < 0 || reflect.ValueOf(t.Memories).IsZero() && t.Shadow == nil &&
+		t.SharedWith == "" {
 		return
 	}
 	path := s.rememberedFile(a.key)
@@ -97,8 +160,11 @@ func (s *store) leaveRemembered(a *attachment, t *Attachment) {
 		now.Sub(before.At).Abs() < rememberAgain {
 		return
 	}
-	out := memoryCounts{Generation: t.Generation, At: now, Limits: t.Limits, Cookies: t.Cookies,
-		Flows: t.Flows, Fragments: t.Fragments, Diverted: t.Diverted, SharedWith: t.SharedWith}
+	out := memoryCounts{Generation: t.Generation, At: now, Memories: t.Memories,
+		SharedWith: t.SharedWith}
+	for _, l := range t.Limits {
+		out.IDs = append(out.IDs, l.ID)
+	}
 	if t.Shadow != nil {
 		shadow := *t.Shadow
 		shadow.Flows = nil
@@ -123,8 +189,9 @@ func (s *store) readRemembered(a *attachment, t *Attachment) error {
 	if err != nil {
 		return kernel.Refuse(err, "read what memories hold")
 	}
-	t.Told, t.Limits, t.Cookies, t.Flows = is.At, is.Limits, is.Cookies, is.Flows
-	t.Fragments, t.Diverted, t.Shadow = is.Fragments, is.Diverted, is.Shadow
-	t.SharedWith = is.SharedWith
+	for i := range min(len(is.IDs), len(is.Limits)) {
+		is.Limits[i].ID = is.IDs[i]
+	}
+	t.Told, t.Memories, t.Shadow, t.SharedWith = is.At, is.Memories, is.Shadow, is.SharedWith
 	return nil
 }

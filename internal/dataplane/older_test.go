@@ -151,7 +151,7 @@ func TestConnectionsBehindAreOlder(t *testing.T) {
 			if err := bringPolicyAt(t, "lv0", mode, policy, 0); err != nil {
 				t.Fatal(err)
 			}
-			if f := status(t).Flows; f.Live != len(all) || f.Open != 3 {
+			if f := status(t).Connections; f.Live != len(all) || f.Open != 3 {
 				t.Errorf("connections: %+v", f)
 			}
 			for i := range all {
@@ -503,7 +503,7 @@ func TestManyOlderConnections(t *testing.T) {
 	}
 	took := up()
 	testHook = nil
-	f := status(t).Flows
+	f := status(t).Connections
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
+	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -50,7 +51,7 @@ var states = []stateful{
 		judges(udpTo(1007), udpTo(1008)), budgets},
 	{"log", `log udp port 1009 sample 1/2 as "NAME"`, codegen.Events, judges(udpTo(1009)), counter},
 	{"connection", `pass established as "NAME"`, codegen.Flows, (*stateTest).connect,
-		func(a *Attachment, _ string) string { return told(a.Flows) }},
+		func(a *Attachment, _ string) string { return told(a.Connections) }},
 	{"cookie", `cookie tcp port 443 as "NAME"`, codegen.Cookies, (*stateTest).prove,
 		func(a *Attachment, _ string) string {
 			if a.Cookies == nil {
@@ -103,7 +104,7 @@ func countOf(all []SlotCounter, label string) string {
 }
 
 func budgets(a *Attachment, label string) string {
-	i := slices.IndexFunc(a.Limits, func(l LimitState) bool { return l.ID == "label:"+label })
+	i := slices.IndexFunc(a.Limits, func(l state.Budgets) bool { return l.ID == "label:"+label })
 	if i < 0 {
 		return ""
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -40,20 +39,14 @@ type Attachment struct {
 	Program  ProgramInfo   `json:"program"`
 	Counters []SlotCounter `json:"counters"`
 	Sets     []SetInfo     `json:"sets"`
-	Limits   []LimitState  `json:"limits"`
-	Cookies  *CookieState  `json:"cookies"` // nil if the policy has none
-	Flows    *flow.Stats   `json:"flows"`   // nil if the policy asks for no connections
-	// nil if the policy follows no fragments
-	Fragments *fragment.Stats `json:"fragments"`
-	Diverted  *DivertState    `json:"diverted"` // nil if the policy diverts nothing
+	state.Memories
 	// the interface that tells of those of them that this one shares with it, "" if it shares none
 	SharedWith string       `json:"shared_with,omitempty"`
 	Shadow     *ShadowState `json:"-"` // nil if there is none
 	// rules that the agent has added, nil if there are none
 	Live    *LiveRules `json:"live,omitempty"`
 	Judging *Judging   `json:"-"` // whether packets come to it
-	// Told is when Limits, Cookies, Flows, Fragments, Diverted and Shadow were read, where that was
-	// not now: for members of the group.
+	// Told is when Memories and Shadow were read, where that was not now: for members of the group.
 	Told time.Time `json:"told,omitzero"`
 }
 

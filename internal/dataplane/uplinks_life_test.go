@@ -378,8 +378,8 @@ func TestSharedStateIsCountedTwice(t *testing.T) {
 	n.session(t)
 	told := func() (open, limits int, with []string) {
 		for _, a := range must(Status(t.Context(), false)) {
-			if a.Flows != nil {
-				open += a.Flows.Open
+			if a.Connections != nil {
+				open += a.Connections.Open
 			}
 			limits += len(a.Limits)
 			with = append(with, a.SharedWith)

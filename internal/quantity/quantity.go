@@ -3,8 +3,10 @@
 package quantity
 
 import (
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // step is a unit and where it begins.
@@ -76,4 +78,15 @@ func Round(v float64, digits int) float64 {
 		return v
 	}
 	return out
+}
+
+// Plural is "1 rule", "12 rules".
+func Plural(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "y"):
+		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

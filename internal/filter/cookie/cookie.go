@@ -183,11 +183,11 @@ func SetClock(memory []byte, jiffies uint64) {
 
 // Stats are what a memory tells.
 type Stats struct {
-	Places  int    // in all
-	Sources int    // that have proven themselves
-	Proven  uint64 // RSTs that proved their source
-	Forged  uint64 // RSTs that proved nothing
-	Evicted uint64 // sources that lost their place to others before their time
+	Sources int    `json:"proven"`  // that have proven themselves
+	Places  int    `json:"room"`    // in all
+	Proven  uint64 `json:"proofs"`  // RSTs that proved their source
+	Forged  uint64 `json:"forged"`  // RSTs that proved nothing
+	Evicted uint64 `json:"evicted"` // sources that lost their place to others before their time
 }
 
 // Read counts what is in a memory at a time in jiffies.

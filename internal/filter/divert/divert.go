@@ -146,11 +146,12 @@ func SetClock(memory []byte, jiffies uint64) {
 
 // Stats are what a memory tells.
 type Stats struct {
-	Places int    // in all
-	Noted  int    // that are taken
-	Full   uint64 // packets that found none, and were dropped
-	Given  uint64 // segments that were given to the trap: two or more of a connection now and then
-	Alone  uint64 // segments that were refused, as there was no trap
+	Noted  int `json:"noted"` // that are taken
+	Places int `json:"room"`  // in all
+	// Given are segments that the trap got: two or more of a connection now and then.
+	Given uint64 `json:"given"`
+	Alone uint64 `json:"refused"` // segments that were refused, as there was no trap
+	Full  uint64 `json:"dropped"` // packets that found no place
 }
 
 // Read counts what is in a memory at a time in jiffies.

@@ -159,11 +159,11 @@ func SetClock(memory []byte, jiffies uint64) {
 
 // Stats are what a memory tells.
 type Stats struct {
-	Places  int    // in all
-	Live    int    // whose lease has not ended
-	Open    int    // TCP connections among them whose handshake is proven
-	Refused uint64 // connections that found no place
-	Taken   uint64 // places taken from connections whose lease had not ended
+	Live    int    `json:"live"`    // whose lease has not ended
+	Open    int    `json:"open"`    // TCP connections among them whose handshake is proven
+	Places  int    `json:"room"`    // in all
+	Refused uint64 `json:"refused"` // connections that found no place
+	Taken   uint64 `json:"taken"`   // places taken from connections whose lease had not ended
 }
 
 // Read counts what is in a memory at a time in jiffies.

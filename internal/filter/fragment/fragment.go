@@ -144,11 +144,11 @@ func SetClock(memory []byte, jiffies uint64) {
 
 // Stats are what a memory tells.
 type Stats struct {
-	Places    int    // in all
-	Datagrams int    // of which fragments may follow
-	Ahead     uint64 // fragments that passed before the first of their datagram
-	Refused   uint64 // that would have, beyond the budget or of too many parts
-	Evicted   uint64 // datagrams that lost their place to others before their time
+	Datagrams int    `json:"datagrams"` // of which fragments may follow
+	Places    int    `json:"room"`      // in all
+	Ahead     uint64 `json:"ahead"`     // fragments that passed before the first of their datagram
+	Refused   uint64 `json:"refused"`   // that would have, beyond the budget or of too many parts
+	Evicted   uint64 `json:"evicted"`   // datagrams that lost their place before their time
 }
 
 // Read counts what is in a memory at a time in jiffies.

@@ -108,19 +108,21 @@ func (s Shape) String() string {
 
 // Stats are what a memory tells.
 type Stats struct {
-	Slots     int           // in all
-	Live      int           // in debt
-	Evicted   uint64        // slots in debt that another key has taken, with the debt
-	Inherited time.Duration // these debts
-	Contended uint64        // packets dropped as other CPUs changed their slot again and again
+	Slots            int     `json:"slots"`             // in all
+	Live             int     `json:"live"`              // in debt
+	Evicted          uint64  `json:"evicted"`           // in debt, and another key took slot and debt
+	InheritedSeconds float64 `json:"inherited_seconds"` // these debts
+	// Contended are packets dropped as other CPUs changed their slot again and again.
+	Contended uint64 `json:"contended"`
 }
 
 // Read counts what is in the memory of a limit at a time in jiffies.
 func Read(memory []byte, l Shape, jiffies, hz uint64) Stats {
 	word := func(at int) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
 	s := Stats{
-		Slots: 1, Evicted: word(atEvicted), Inherited: time.Duration(word(atInherited) << l.Shift),
-		Contended: word(atContended),
+		Slots: 1, Evicted: word(atEvicted),
+		InheritedSeconds: time.Duration(word(atInherited) << l.Shift).Seconds(),
+		Contended:        word(atContended),
 	}
 	if l.Keyed {
 		s.Slots = (len(memory) - Head) / 8

@@ -95,6 +95,21 @@ type Row struct {
 	// that programs go by. A memory without Seed begins with zeroes.
 	Head int
 	Seed func(head []byte, hz uint64)
+	// Tell reads the memory of one map into what all tell, nil where that is told another way:
+	// then Elsewhere says by whom.
+	Tell      func(r *Reading, to *Memories)
+	Values    []Value
+	Lines     func(of *Memories, dev string) []Line
+	Elsewhere string
+}
+
+// Line is a memory in words.
+type Line struct {
+	Name   string // in levee top
+	Live   int    // what is in it now
+	Now    string // in levee top
+	Key    string // in levee status, "" where a table shows it
+	Status string
 }
 
 // Program is a program beside the one that judges.
@@ -118,6 +133,24 @@ func Of(what Contents) *Row {
 func Shared() (all []Contents) {
 	for i := range Table {
 		all = append(all, Table[i].Shared...)
+	}
+	return all
+}
+
+// Values are the numbers that all rows tell.
+func Values() (all []Value) {
+	for i := range Table {
+		all = append(all, Table[i].Values...)
+	}
+	return all
+}
+
+// Words are the lines of all rows, on an interface.
+func (m *Memories) Words(dev string) (all []Line) {
+	for i := range Table {
+		if row := &Table[i]; row.Lines != nil {
+			all = append(all, row.Lines(m, dev)...)
+		}
 	}
 	return all
 }

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -85,5 +87,45 @@ func TestAHeadIsDrawnAnew(t *testing.T) {
 		if string(a) == string(b) {
 			t.Errorf("%s: two heads are the same", r.Name)
 		}
+	}
+}
+
+// A memory of which nothing is told is one that fills up unseen.
+func TestEachMemoryTells(t *testing.T) {
+	names := map[string]bool{}
+	for i := range Table {
+		r := &Table[i]
+		if r.Tell == nil {
+			if r.Elsewhere == "" || len(r.Values) > 0 || r.Lines != nil {
+				t.Errorf("%s: nobody tells of it, or two do", r.Name)
+			}
+			continue
+		}
+		u, m := all(), &Memories{}
+		if len(r.Values) == 0 || r.Lines == nil || r.Elsewhere != "" || len(r.Lines(m, "eth0")) > 0 {
+			t.Fatalf("%s: it has no metric, or no words, or is told where it is not", r.Name)
+		}
+		for _, v := range r.Values {
+			if samples := v.Of(m); len(samples) > 0 {
+				t.Errorf("%s: %s is %v where there is none", r.Name, v.Metric, samples)
+			}
+		}
+		r.Tell(&Reading{Memory: make([]byte, r.Maps(u)[0].Bytes), Now: 1 << 20, HZ: 250,
+			Limit: Budgets{ID: "label:a", Rule: "a.levee:1"}}, m)
+		if l := r.Lines(m, "eth0"); len(l) != 1 || l[0].Live != 0 || l[0].Now == "" {
+			t.Errorf("%s: of an empty memory it says %+v", r.Name, l)
+		}
+		for _, v := range r.Values {
+			if samples := v.Of(m); len(samples) != 1 {
+				t.Errorf("%s: %s has %d samples", r.Name, v.Metric, len(samples))
+			}
+			if names[v.Metric] || !strings.HasSuffix(v.Metric, v.Unit) || v.Help == "" {
+				t.Errorf("%s: the metric %s, of %s: %q", r.Name, v.Metric, v.Unit, v.Help)
+			}
+			names[v.Metric] = true
+		}
+	}
+	if n := reflect.TypeFor[Memories]().NumField(); n > len(Table) {
+		t.Errorf("%d memories tell, of %d", n, len(Table))
 	}
 }

@@ -125,6 +125,13 @@ func printable(s string) string {
 	}, s)
 }
 
+// Shown is a name, or a place in a file, as a line of text has it (Quoted). JSON, which escapes by
+// itself, has it as it is.
+type Shown string
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Shown) MarshalText() ([]byte, error) { return []byte(Unquoted(string(s))), nil }
+
 // Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in
 // double quotes with Go's escapes. Names of files and devices may hold what a terminal takes for a
 // command. A name that begins with a double quote is quoted too, so that Unquoted finds each name.

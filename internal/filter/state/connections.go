@@ -1,0 +1,71 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/flow"
+	"levee/internal/quantity"
+)
+
+var connections = Row{
+	Name: "connections",
+	What: HoldsFlows,
+	Used: func(u *Use) bool { return u.Tracks },
+	Maps: func(*Use) []Map {
+		return []Map{{Name: flow.Map, Bytes: flow.Size, For: "connections",
+			Holds: Identity{What: HoldsFlows}, Lifetime: Carried}}
+	},
+	Bound: func(u *Use) Bound {
+		b := Bound{5, flow.MaxInstructions + flow.MaxStrangeInstructions}
+		if !u.Plain {
+			b.Add(Bound{2, flow.MaxQuoteInstructions})
+		}
+		return b
+	},
+	Emit: func(e *Emission) error {
+		emitted := map[string]bool{}
+		for _, proto := range e.Protocols {
+			if label := flow.Label(proto); !emitted[label] {
+				emitted[label] = true
+				flow.Emit(e.Builder, proto, e.Proves)
+			}
+		}
+		if err := flow.EmitStrange(e.Builder); err != nil {
+			return err
+		}
+		return flow.EmitQuotes(e.Builder, e.Context, e.TCX, e.Frags)
+	},
+	Beside: &Program{flow.Program, Egress,
+		func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link) }},
+	Shared: []Contents{HoldsFlows},
+	Head:   flow.HeadBytes,
+	Seed:   flow.Seed,
+	Tell:   func(r *Reading, to *Memories) { to.Connections = new(flow.Read(r.Memory, r.Now)) },
+	Values: []Value{
+		gauge("levee_connections", "connections", "Connections that are known.", ofFlows,
+			func(s *flow.Stats) int { return s.Live }),
+		gauge("levee_open_connections", "connections",
+			"TCP connections among them whose handshake is proven.", ofFlows,
+			func(s *flow.Stats) int { return s.Open }),
+		counter("levee_refused_connections", "connections",
+			"Connections that found no place, since all of their bucket are open.", ofFlows,
+			func(s *flow.Stats) uint64 { return s.Refused }),
+		counter("levee_evicted_connections", "connections",
+			"Connections that lost their place to a new one.", ofFlows,
+			func(s *flow.Stats) uint64 { return s.Taken }),
+	},
+	Lines: func(of *Memories, _ string) []Line {
+		c := of.Connections
+		if c == nil {
+			return nil
+		}
+		return []Line{{"flows", c.Live,
+			fmt.Sprintf("%d known of %d, %d of TCP open", c.Live, c.Places, c.Open), "flows",
+			fmt.Sprintf("%s known, %d of TCP open; room for %d; %d refused, %d lost their place",
+				quantity.Plural(c.Live, "connection"), c.Open, c.Places, c.Refused, c.Taken)}}
+	},
+}
+
+func ofFlows(m *Memories) *flow.Stats { return m.Connections }

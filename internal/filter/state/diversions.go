@@ -1,0 +1,61 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/divert"
+	"levee/internal/quantity"
+)
+
+var diversions = Row{
+	Name: "diversions",
+	What: HoldsDiverted,
+	Used: func(u *Use) bool { return u.Diverts > 0 },
+	Maps: func(*Use) []Map {
+		return []Map{
+			{Name: divert.Map, Bytes: divert.Size, For: "packets that are diverted",
+				Holds: Identity{What: HoldsDiverted}, Lifetime: Carried},
+			{divert.TrapMap, divert.SocketBytes, "sockets of the trap", Identity{What: HoldsTrap},
+				Attached, divert.TrapSpec()},
+		}
+	},
+	Bound: func(u *Use) Bound { return Bound{u.Diverts, divert.MaxInstructions} },
+	Emit:  func(e *Emission) error { return divert.Emit(e.Builder) },
+	Beside: &Program{divert.Program, SocketLookup,
+		func(*Use) (*ebpf.ProgramSpec, error) { return divert.Spec() }},
+	Shared: []Contents{HoldsDiverted, HoldsTrap},
+	Head:   divert.HeadBytes,
+	Seed:   divert.Seed,
+	Tell: func(r *Reading, to *Memories) {
+		to.Diverted = &Diversions{Stats: divert.Read(r.Memory, r.Now)}
+	},
+	Values: []Value{
+		counter("levee_trapped_segments", "segments",
+			"Segments that a trap got to begin a diverted connection.", ofDiversions,
+			func(d *Diversions) uint64 { return d.Given }),
+		counter("levee_refused_diverted_segments", "segments",
+			"Such segments that were refused, without a trap.", ofDiversions,
+			func(d *Diversions) uint64 { return d.Alone }),
+		counter("levee_dropped_diverted_packets", "packets",
+			"Packets to divert that found no room.", ofDiversions,
+			func(d *Diversions) uint64 { return d.Full }),
+	},
+	Lines: func(of *Memories, dev string) []Line {
+		d := of.Diverted
+		if d == nil {
+			return nil
+		}
+		noted, trap := quantity.Plural(d.Noted, "connection")+" noted", "a trap is there"
+		if !d.Trap {
+			trap = "no trap is there: levee trap ssh --divert " + dev
+		}
+		return []Line{{"diverted", d.Noted,
+			fmt.Sprintf("%s, %d given to a trap, %d refused", noted, d.Given, d.Alone), "diverted",
+			fmt.Sprintf("%s; room for %d; %d given to a trap, %d refused, %d dropped; %s", noted,
+				d.Places, d.Given, d.Alone, d.Full, trap)}}
+	},
+}
+
+func ofDiversions(m *Memories) *Diversions { return m.Diverted }

@@ -1,0 +1,75 @@
+package state
+
+import (
+	"fmt"
+	"strings"
+
+	"levee/internal/filter/limit"
+)
+
+var limits = Row{
+	Name: "limits",
+	What: HoldsLimit,
+	Used: func(u *Use) bool { return len(u.Limits) > 0 },
+	Maps: func(u *Use) (maps []Map) {
+		for i := range u.Limits {
+			l := &u.Limits[i]
+			maps = append(maps, Map{Name: l.Map, Bytes: limit.Size(l.Limit),
+				For: "budgets of " + l.Name, Holds: l.holds(), Lifetime: Carried})
+		}
+		return maps
+	},
+	Bound: func(u *Use) (b Bound) {
+		for _, l := range u.Limits {
+			b.Add(Bound{1, limit.MaxInstructions(l.Limit)})
+		}
+		return b
+	},
+	Emit: func(e *Emission) error {
+		for i := range e.Limits {
+			f := limit.Function{Builder: e.Builder, Limit: e.Limits[i].Limit, Map: e.Limits[i].Map,
+				HZ: e.HZ, Alone: e.CPUs == 1, Merged: e.TCX}
+			f.Emit(limit.Label(f.Map))
+		}
+		return nil
+	},
+	Shared: []Contents{HoldsLimit},
+	Head:   limit.Head,
+	Seed:   func(head []byte, _ uint64) { limit.Seed(head) },
+	Tell: func(r *Reading, to *Memories) {
+		l := r.Limit
+		l.Bytes, l.Stats = len(r.Memory), limit.Read(r.Memory, r.Shape, r.Now, r.HZ)
+		to.Limits = append(to.Limits, l)
+	},
+	Values: []Value{
+		ofLimits("levee_limit_live_budgets", "budgets", false,
+			"Budgets of the limit that are in debt.", func(l *Budgets) int { return l.Live }),
+		ofLimits("levee_limit_max_budgets", "budgets", false,
+			"Budgets that the limit has room for.", func(l *Budgets) int { return l.Slots }),
+		ofLimits("levee_limit_evicted_budgets", "budgets", true,
+			"Budgets in debt that another key has taken over, as their line was full.",
+			func(l *Budgets) uint64 { return l.Evicted }),
+		ofLimits("levee_limit_contended_packets", "packets", true,
+			"Packets dropped because other CPUs changed their budget again and again.",
+			func(l *Budgets) uint64 { return l.Contended }),
+	},
+	Lines: func(of *Memories, _ string) (lines []Line) {
+		for i := range of.Limits {
+			l := &of.Limits[i]
+			lines = append(lines, Line{
+				Name: strings.TrimSpace(fmt.Sprintf("limit %s %s", l.Rule, l.Label)),
+				Live: l.Live,
+				Now: fmt.Sprintf("%d of %d budgets live, %d evicted with a debt of %s", l.Live,
+					l.Slots, l.Evicted, l.Inherited()),
+			})
+		}
+		return lines
+	},
+}
+
+// holds is what the memory of a limit holds: programs of another geometry, unit of time, burst or
+// price read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
+func (l *Limit) holds() Identity {
+	return Identity{What: HoldsLimit, Name: l.ID,
+		Kind: fmt.Sprintf("%d lines, %s%s", l.Lines(), limit.ShapeOf(l.Limit), l.ByKeys())}
+}

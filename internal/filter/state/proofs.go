@@ -1,0 +1,79 @@
+package state
+
+import (
+	"fmt"
+
+	"levee/internal/filter/cookie"
+	"levee/internal/lang/syntax"
+	"levee/internal/quantity"
+)
+
+var proofs = Row{
+	Name: "cookies",
+	What: HoldsCookies,
+	Used: func(u *Use) bool { return u.Cookies > 0 || u.AsksProven },
+	Maps: func(u *Use) []Map {
+		maps := []Map{{Name: cookie.Map, Bytes: cookie.Size,
+			For: "sources that have proven themselves", Holds: Identity{What: HoldsCookies},
+			Lifetime: Carried}}
+		if u.Cookies > 0 {
+			maps = append(maps, Map{cookie.WorkMap, cookie.WorkBytes,
+				"what cookies work on, for each CPU", Identity{What: HoldsWork}, Private,
+				cookie.WorkSpec()})
+		}
+		return maps
+	},
+	Bound: func(u *Use) (b Bound) {
+		if u.Cookies > 0 {
+			b.Add(Bound{1, cookie.MaxInstructions})
+		}
+		if u.Proves {
+			b.Add(Bound{1, 0})
+		}
+		if u.AsksProven {
+			b.Add(Bound{1, cookie.MaxSourceInstructions})
+		}
+		return b
+	},
+	Emit: func(e *Emission) error {
+		if e.Cookies > 0 {
+			if err := cookie.Emit(e.Builder, e.Context, e.TCX, e.Frags, e.Link); err != nil {
+				return err
+			}
+		}
+		return cookie.EmitSources(e.Builder)
+	},
+	Shared: []Contents{HoldsCookies},
+	Head:   cookie.HeadBytes,
+	Seed:   cookie.Seed,
+	Tell: func(r *Reading, to *Memories) {
+		p := &Proofs{cookie.Read(r.Memory, r.Now), []syntax.Shown{}}
+		for _, k := range r.Cookies {
+			if k.Always || cookie.Answering(r.Memory, k.Meter, r.Now) {
+				p.Answering = append(p.Answering, k.Rule)
+			}
+		}
+		to.Cookies = p
+	},
+	Values: []Value{
+		gauge("levee_proven_clients", "clients",
+			"Clients that have proven themselves to cookies.", ofProofs,
+			func(p *Proofs) int { return p.Sources }),
+		counter("levee_forged_proofs", "proofs", "Resets that answer no answer of a cookie.",
+			ofProofs, func(p *Proofs) uint64 { return p.Forged }),
+		gauge("levee_answering_cookies", "cookies", "Cookies that answer SYNs now.", ofProofs,
+			func(p *Proofs) int { return len(p.Answering) }),
+	},
+	Lines: func(of *Memories, _ string) []Line {
+		p := of.Cookies
+		if p == nil {
+			return nil
+		}
+		clients := quantity.Plural(p.Sources, "client")
+		return []Line{{"cookies", p.Sources, clients + " proven, " + p.answering(), "cookies",
+			fmt.Sprintf("%s proven; room for %d; %d proofs, %d forged; %s", clients, p.Places,
+				p.Proven, p.Forged, p.answering())}}
+	},
+}
+
+func ofProofs(m *Memories) *Proofs { return m.Cookies }
