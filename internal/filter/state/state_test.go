@@ -102,7 +102,8 @@ func TestEachMemoryTells(t *testing.T) {
 			continue
 		}
 		u, m := all(), &Memories{}
-		if len(r.Values) == 0 || r.Lines == nil || r.Elsewhere != "" || len(r.Lines(m, "eth0")) > 0 {
+		if len(r.Values) == 0 || r.Lines == nil || r.Elsewhere != "" ||
+			len(r.Lines(m, "eth0")) > 0 {
 			t.Fatalf("%s: it has no metric, or no words, or is told where it is not", r.Name)
 		}
 		for _, v := range r.Values {
