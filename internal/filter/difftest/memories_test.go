@@ -8,8 +8,8 @@ import (
 	"levee/internal/filter/state"
 )
 
-// TestEachMemoryIsDrawn: what no generated policy remembers is compared with the oracle nowhere. One
-// that is drawn, and that the oracle does not model, makes comparisons fail.
+// TestEachMemoryIsDrawn: what no generated policy remembers is compared with the oracle nowhere.
+// One that is drawn, and that the oracle does not model, makes comparisons fail.
 func TestEachMemoryIsDrawn(t *testing.T) {
 	drawn := map[string]int{}
 	for seed := range uint64(300) {
