@@ -108,7 +108,7 @@ func budgets(a *Attachment, label string) string {
 	if i < 0 {
 		return ""
 	}
-	return told(&a.Limits[i])
+	return told(&a.Limits[i].Stats)
 }
 
 // entries are those of a set, with how many hours their leases have left.
