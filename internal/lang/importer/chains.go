@@ -49,6 +49,7 @@ type chainRule struct {
 	limit    limit
 	limits   []reason // what the limits are
 	rate     *rate    // what they are as a limit of a policy, if that is known
+	cookie   bool     // SYNs are answered, and those of clients that are there pass
 	logs     string   // the label of a log in front of it, "" if it has none
 	nat      *natTo   // of a nat chain
 	seen     *seenLately
@@ -204,7 +205,7 @@ func (fl *flattener) prepare() {
 				}
 			}
 			r.carryLimit()
-			r.carryFilled()
+			r.carryFilled(fl.out.fills)
 		}
 	}
 }
@@ -489,6 +490,9 @@ func (fl *flattener) apply(r *chainRule, ch *chain, n int, m match, up *frame, b
 		fl.out.rule("count", &m, r.label, r.named)
 		return false
 	case doAccept:
+		if r.cookie {
+			fl.out.cookie(r, m)
+		}
 		fl.accept(base, m, r, false)
 		return true
 	case doDrop:

@@ -88,6 +88,8 @@ func (fl *flattener) mayWiden(r *chainRule, ch *chain, n int) bool {
 	switch r.verb {
 	case doAccept, doCount, doLog:
 		return false
+	case doDrop: // the next one may drop them, or the policy
+		return slices.ContainsFunc(r.alts, func(m match) bool { return !dropsNext(ch, n+1, &m) })
 	case doJump, doGoto:
 		return drops(r.target, map[*chain]bool{})
 	case doReturn:

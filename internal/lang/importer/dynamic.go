@@ -70,14 +70,18 @@ type filled struct {
 	instead string
 	begins  bool // the policy's begins empty; else it stays as it is
 	empty   bool // it is empty in the source too
+	set     string
 }
 
 const fillHint = "the commands above the set put its entries back; whoever fills it has to call " +
 	"`levee set add`"
 
 // carryFilled says what becomes of the sets of a rule that change while the source runs.
-func (r *chainRule) carryFilled() {
+func (r *chainRule) carryFilled(fills map[string]bool) {
 	for _, f := range r.filled {
+		if f.empty && fills[f.set] {
+			f.empty, f.text = false, f.text+", and rules of the source fill it"
+		}
 		switch drops := r.verb != doAccept && !r.verb.watches(); {
 		case f.empty:
 			r.remarks = append(r.remarks, r.remark(Noticed, f.text, "fill it with `levee set add`"))

@@ -292,13 +292,13 @@ func begins(set, name string, held int) filled {
 		text = fmt.Sprintf("set %s, with entries that leave by themselves, becomes the dynamic "+
 			"set %s, which begins empty", set, name)
 	}
-	return filled{text, fillHint, true, held == 0}
+	return filled{text, fillHint, true, held == 0, set}
 }
 
 // stays says that what was in a set stays in the policy.
 func stays(what string) filled {
-	return filled{what + " have timeouts, which are not carried over: what is in it now stays",
-		"change the policy when they end", false, false}
+	return filled{text: what + " have timeouts, which are not carried over: what is in it now " +
+		"stays", instead: "change the policy when they end"}
 }
 
 // endpoints is the dynamic set of endpoints for a set of addresses and ports of one side, where

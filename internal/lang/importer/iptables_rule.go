@@ -152,6 +152,8 @@ func (p *ipRule) ofTarget() {
 			p.r.logs = p.next()
 		case "--to-destination", "--to-ports":
 			p.to = p.next()
+		case "--add-set":
+			p.out.fills[quote(p.next())] = true
 		}
 	}
 }
@@ -346,17 +348,20 @@ func (p *ipRule) extraTarget() error {
 		r.remarks = []Remark{r.origin.remark(LeftOut, q.what+", and decides nothing", q.instead)}
 		return nil
 	}
+	if p.target == "SYNPROXY" {
+		p.answersSYNs("SYNPROXY")
+		return nil
+	}
 	r.verb = doNothing
 	switch p.target {
 	case "QUEUE", "NFQUEUE":
 		p.unknown(p.target+" lets a program decide", "")
-	case "SYNPROXY":
-		p.unknown("SYNPROXY answers SYNs itself",
-			"`cookie` answers them in a policy of levee's own")
 	case "DNAT", "REDIRECT":
 		p.natTo()
 		fallthrough
-	case "SNAT", "MASQUERADE", "NETMAP", "TPROXY":
+	case "TPROXY":
+		p.unknown("TPROXY hands connections to a program", tproxyHint)
+	case "SNAT", "MASQUERADE", "NETMAP":
 		p.unknown(p.target+" rewrites addresses or ports, which levee does not do",
 			"keep it in the nat table")
 	default:

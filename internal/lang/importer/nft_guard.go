@@ -1,6 +1,9 @@
 package importer
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Statements that change something and decide nothing may still end a rule: nftables leaves a rule
 // whose statement cannot be carried out (NFT_BREAK of nf_tables_core.c in the kernel), and a
@@ -32,6 +35,9 @@ func (p *nftRule) update(key string, inner json.RawMessage) {
 	}
 	if len(u.Stmt) > 0 {
 		p.countsIn(p.c.table.family + " " + p.c.table.name + " " + u.Set + u.Map)
+	}
+	if set, ok := strings.CutPrefix(u.Set, "@"); ok {
+		p.out.fills[quote(set)] = true
 	}
 	for _, s := range u.Stmt {
 		switch k, _ := object(s); k {

@@ -132,7 +132,13 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		p.natTo(key, inner)
 		p.unknown(key+" does what levee does not", "keep it in nft")
 		p.done = true
-	case "fwd", "snat", "masquerade", "tproxy", "synproxy":
+	case "synproxy":
+		p.answersSYNs(key)
+		p.done = true
+	case "tproxy":
+		p.unknown("tproxy hands connections to a program", tproxyHint)
+		p.done = true
+	case "fwd", "snat", "masquerade":
 		p.unknown(key+" does what levee does not", "keep it in nft")
 		p.done = true
 	default:

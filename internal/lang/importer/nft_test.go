@@ -331,3 +331,22 @@ func TestChainsInARowAreWalkedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestSetsThatRulesFillWiden: a drop of what a set holds was said to be as in the source, though
+// the set was empty when it was listed and rules of the source fill it.
+func TestSetsThatRulesFillWiden(t *testing.T) {
+	drop := match("==", payload("ip", "saddr"), `"@s"`) + dropped
+	empty := strings.Replace(nftInput(drop), `"elem": ["192.0.2.1", `+
+		`{"elem": {"val": "192.0.2.2", "comment": "x"}}]`, `"elem": []`, 1)
+	if _, rep := nftImport(t, empty, importer.Rulesets{}); rep.Fates.Widened != 0 {
+		t.Errorf("nothing fills it: %+v", rep.Fates)
+	}
+	fills := strings.TrimSuffix(empty, "\n]}") + `, {"rule": {"family": "inet", "table": "f", ` +
+		`"chain": "input", "expr": [{"set": {"op": "add", "elem": ` + payload("ip", "saddr") +
+		`, "set": "@s"}}, {"accept": null}]}}]}`
+	_, rep := nftImport(t, fills, importer.Rulesets{})
+	if rep.Fates.Widened != 1 {
+		t.Errorf("%+v", rep.Fates)
+	}
+	remarksHave(t, rep, "changed, widens|and rules of the source fill it")
+}

@@ -36,9 +36,11 @@ type output struct {
 	keeps     bool    // a rule asks whether a connection is known
 	written   int     // ranges of addresses in lists of rules that are read, see narrow
 	dhcp      dhcpFate
-	logs      int            // written
-	nats      []*chain       // that rewrite what comes to the base chains
-	budgets   map[string]int // how many rules count in what has a name
+	fills     map[string]bool // sets that rules put addresses into
+	cookies   int             // written
+	logs      int             // written
+	nats      []*chain        // that rewrite what comes to the base chains
+	budgets   map[string]int  // how many rules count in what has a name
 }
 
 // namedSet is one set statement.
@@ -51,7 +53,7 @@ type namedSet struct {
 func newOutput(names, tool string, opts Rulesets) *output {
 	return &output{device: opts.Device, stateless: opts.Stateless,
 		rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
-		budgets: map[string]int{}, clashes: map[*chainRule]bool{},
+		budgets: map[string]int{}, fills: map[string]bool{}, clashes: map[*chainRule]bool{},
 		said: map[string]bool{}, taken: map[string]bool{}}
 }
 

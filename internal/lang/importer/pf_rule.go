@@ -206,6 +206,7 @@ func (r *pfRule) option(t pfToken) {
 		if r.took("state"); t.text == "no" {
 			r.stateless = true
 		}
+		r.r.cookie = r.r.cookie || t.text == "synproxy"
 		r.stateOptions()
 	case "state":
 		r.stateOptions()

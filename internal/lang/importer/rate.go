@@ -140,7 +140,7 @@ func windowRate(n, in uint64) *rate {
 	return l
 }
 
-// dropsNext tells whether the rules of the chain from n on drop all packets of m.
+// dropsNext tells whether the rules of the chain from n on, and its policy, drop all packets of m.
 func dropsNext(ch *chain, n int, m *match) bool {
 	for _, r := range ch.rules[n:] {
 		switch {
@@ -152,7 +152,7 @@ func dropsNext(ch *chain, n int, m *match) bool {
 			return false
 		}
 	}
-	return false
+	return ch.base && ch.drop
 }
 
 // limit writes a limit for the packets of m, if there is one; see settle.

@@ -38,6 +38,17 @@ func (p *ruleReader) countsIn(budget string) {
 	p.out.budgets[budget]++
 }
 
+const tproxyHint = "keep it in netfilter, and pass these packets; `divert` hands connections to " +
+	"this machine to a trap, and refuses them without one"
+
+// answersSYNs makes a cookie of a rule that answers SYNs. Its state is that of what conntrack was
+// told to leave alone: the SYNs.
+func (p *ruleReader) answersSYNs(what string) {
+	p.r.verb, p.r.cookie, p.r.states = doAccept, true, nil
+	p.both(tcpSyn)
+	p.remark(Noticed, what+" becomes `cookie`, and the SYNs of clients that are there pass", "")
+}
+
 // isLog makes a log of a rule that does nothing else, as its source says it.
 func (p *ruleReader) isLog(what string) {
 	r := p.r

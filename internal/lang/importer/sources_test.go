@@ -17,6 +17,7 @@ import (
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // importFile imports a rule set in the format that its name says.
@@ -160,8 +161,12 @@ func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imp
 		pass := res.Action == action.Pass
 		switch {
 		case slots[res.Slot].Reason == policy.ByEssential:
-		case ok && !pass:
+		case ok && !pass && (trackedOtherwise(frames[i]) || rep.Fates.LeftOut > 0 ||
+			excuse.Eval(frames[i]).Action == action.Pass): // a limit, in no time here
 			narrow++
+		case ok && !pass:
+			k.t.Fatalf("packet %d %x: the kernel passes it, the policy drops it by line %d "+
+				"(%s)\n%s", i, frames[i], slots[res.Slot].Line, slots[res.Slot].Name, text)
 		case ok:
 		case !pass:
 			dropped++
@@ -180,9 +185,29 @@ func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imp
 	}
 }
 
+// trackedOtherwise tells whether conntrack may take a frame for one of a connection where levee
+// does not, as the documentation says: TCP that goes on with what was begun elsewhere, and requests
+// of ICMP that came before.
+func trackedOtherwise(frame []byte) bool {
+	ip := frame[14:]
+	proto, at := ip[9], int(ip[0]&15)*4
+	if ip[0]>>4 == 6 {
+		proto, at = ip[6], 40
+	}
+	switch above := ip[at:]; {
+	case proto == 6 && len(above) > 13:
+		return above[13]&0x17 != packet.SYN
+	case proto == 1 && len(above) > 0:
+		return slices.Contains([]byte{8, 13, 15, 17}, above[0])
+	case proto == 58 && len(above) > 0:
+		return above[0] == 128
+	}
+	return false
+}
+
 // TestNothingPassesThatTheSourceDrops loads the rule sets into the kernel, and compares its
 // verdicts with those of the imported policies, for 1,000 packets each: none passes that the source
-// drops, but for those of which the import says so.
+// drops, and none is dropped that it passes, but for those of which the import says so.
 func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 	const seed = 20261123
 	t.Logf("seed %d", seed)

@@ -52,6 +52,32 @@ func (o *output) log(r *chainRule, m match) {
 	o.pending = append(o.pending, statement{action: "log", m: m, label: r.logs, named: true})
 }
 
+// maxCookies is how many cookies a policy has at most.
+const maxCookies = 16
+
+// cookie has SYNs of m answered in front of rule r, which passes those of clients that are there.
+func (o *output) cookie(r *chainRule, m match) {
+	if m = m.and(&tcpSyn); m.never {
+		return
+	}
+	m.flags, m.notFlags = nil, nil // a cookie finds SYNs by itself
+	m.f[fFragment] = nil
+	odd := slices.ContainsFunc([]numField{fEtherFrom, fEtherTo, fLen, fTTL, fDSCP, fKnown},
+		func(f numField) bool { return m.f[f] != nil })
+	if o.cookies++; odd || o.cookies > maxCookies {
+		w := r.remark(Changed, "SYNs are answered by `cookie` for addresses, ports and tags "+
+			"alone, and at most "+itoa(maxCookies)+" times: these pass as they come", "")
+		w.Widens = true
+		r.remarks = append(r.remarks, w)
+		o.rep.add(w)
+		o.beside(w)
+		o.rep.pass(&m)
+		return
+	}
+	o.pending = append(o.pending, statement{action: "cookie", m: m, label: "cookie " + r.label,
+		named: true})
+}
+
 // plain is m without the condition that the packet belongs to no connection, where those that do
 // are decided before.
 func (o *output) plain(m match) match {
