@@ -10,7 +10,7 @@ import (
 func TestFiguresOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a.save": "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -i enp1s0 " +
+		"a.save": "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -i enp1s0 " +
 			"-p tcp --dport 22 -j ACCEPT\n-A INPUT -i eth9 -j ACCEPT\n" +
 			"-A INPUT -p udp -m u32 --u32 \"0=1\" -j DROP\nCOMMIT\n",
 		"b.save": "no rules\n",

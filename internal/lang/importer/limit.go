@@ -29,7 +29,8 @@ const withoutLimit = "; the rule stands without the limit, for any number of pac
 // carryLimit decides what becomes of a rule with a limit, once its verb and target are known. No
 // limit becomes a drop: a rule that drops, or leads to one, is left out with its limit.
 func (r *chainRule) carryLimit() {
-	if r.limit == noLimit || r.verb == doNothing || r.verb == doLog || r.rated {
+	if r.limit == noLimit || r.verb == doNothing || r.verb == doLog || r.rated ||
+		len(r.alts) == 0 { // no packet has it
 		return
 	}
 	goesOn := r.limit == upTo && (r.verb == doAccept || r.verb == doReturn ||

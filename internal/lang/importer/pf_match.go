@@ -178,7 +178,8 @@ func (r *pfRule) fills(table, set string) {
 	f := begins(quote(table), set, 0)
 	if r.p.tables[table].file != "" {
 		f = filled{"table " + quote(table) + " is read from a file: it becomes the dynamic set " +
-			set + ", which begins empty", "the command above the set reads the file", true, false, ""}
+			set + ", which begins empty", "the command above the set reads the file", true, false,
+			""}
 	}
 	r.r.filled = append(r.r.filled, f)
 }
