@@ -306,6 +306,12 @@ func (t *Tokens) end(cookie string) error {
 		t.over = map[string]int64{}
 	}
 	maps.DeleteFunc(t.over, ended)
+	for other := range t.over { // any: whoever ends so many sessions has them himself
+		if len(t.over) < 16*maxOver {
+			break
+		}
+		delete(t.over, other)
+	}
 	t.over[sum] = until
 	t.mu.Unlock()
 	return t.change(func(f *tokenFile) error {
