@@ -73,7 +73,7 @@ another policy in force. systemd is told when it has started.`,
 	}
 	listenFlags(cmd, &f.listen)
 	cmd.Flags().StringVar(&f.interval, "interval", "10s",
-		"how often the kernel is compared with the ledger; seldomer where that takes long")
+		"how often the kernel is compared with the ledger; less often where that takes long")
 	cmd.Flags().BoolVar(&f.fromStart, "from-start", false,
 		"read a file that is followed for the first time from its beginning")
 	return cmd

@@ -117,18 +117,25 @@ printed.`,
 func newSetList(e *env) *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use:   "list NAME",
-		Short: "List the entries of a dynamic set with the time they have left",
-		Long: `List the entries of a dynamic set with the time they have left. --export prints
-them as "levee set add" and "levee set replace" read them with --from: an entry a line with what is
+		Use:   "list [NAME]",
+		Short: "List the dynamic sets, or the entries of one with the time they have left",
+		Long: `List the entries of a dynamic set with the time they have left; without a name the sets
+that policies in force have, and how full they are. --export prints entries
+as "levee set add" and "levee set replace" read them with --from: an entry a line with what is
 left of its lease.`,
 		Example: `  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'
   sudo levee set list abusers --export > abusers.txt
   sudo levee set replace abusers --from abusers.txt`,
-		Args: cli.WantArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.export && f.json {
+			switch {
+			case len(args) > 1:
+				return cli.Usagef(cmd, "%q is one argument too many", args[1])
+			case f.export && f.json:
 				return cli.Usagef(cmd, "--export and --json exclude each other")
+			case f.export && len(args) == 0:
+				return cli.Usagef(cmd, "--export is about one set: levee set list lists them")
+			case len(args) == 0:
+				return e.listSets(&f)
 			}
 			return e.setList(args[0], &f, nil)
 		},
@@ -137,6 +144,46 @@ left of its lease.`,
 	cmd.Flags().BoolVar(&f.export, "export", false,
 		"print what --from of set add and set replace reads, with leases")
 	return cmd
+}
+
+// listSets lists the sets in force, as JSON with their entries.
+func (e *env) listSets(f *listFlags) error {
+	all, _, err := dataplane.Status(context.Background(), false)
+	if err != nil {
+		return err
+	}
+	rep := setReport{Sets: []setContents{}}
+	t := cli.NewTable("SET INTERFACE HOLDS ENTRIES MAX LEASE", "<", "<", "<", ">", ">", ">")
+	seen := map[string]bool{}
+	for _, at := range all {
+		for _, s := range at.Sets {
+			if f.dev != "" && f.dev != at.Dev {
+				continue
+			}
+			lease := "-"
+			if s.Lease > 0 {
+				lease = cli.FormatLease(s.Lease)
+			}
+			t.Row(s.Name, at.Dev, s.EntryType(), s.Entries, s.Max, lease)
+			if f.json && !seen[s.Name] {
+				sets, err := dataplane.SetList(context.Background(), f.dev, s.Name)
+				if err != nil {
+					return err
+				}
+				rep.Sets = append(rep.Sets, contentsOf(s.Name, sets)...)
+			}
+			seen[s.Name] = true
+		}
+	}
+	if f.json {
+		return e.PrintJSON(rep)
+	}
+	if len(seen) == 0 {
+		fmt.Fprintln(e.Stdout, "no policy in force has a dynamic set")
+		return nil
+	}
+	t.Print(e.Stdout, "")
+	return nil
 }
 
 func newSetSave(e *env) *cobra.Command {
@@ -330,6 +377,18 @@ type setContents struct {
 	Entries []setMember `json:"entries"`
 }
 
+func contentsOf(name string, sets []dataplane.SetContents) []setContents {
+	out := []setContents{}
+	for _, s := range sets {
+		c := setContents{Name: name, Dev: s.Dev, Entries: make([]setMember, len(s.Entries))}
+		for i, en := range s.Entries {
+			c.Entries[i] = newSetMember(en)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
 type setMember struct {
 	Prefix *netip.Prefix `json:"prefix,omitempty"` // of an address or an endpoint
 	// of a service or an endpoint: "tcp/443", "gre"
@@ -390,15 +449,7 @@ func (e *env) setList(name string, f *listFlags,
 		}
 	}
 	if f.json {
-		rep := setReport{Sets: []setContents{}}
-		for _, s := range sets {
-			c := setContents{Name: name, Dev: s.Dev, Entries: make([]setMember, len(s.Entries))}
-			for i, en := range s.Entries {
-				c.Entries[i] = newSetMember(en)
-			}
-			rep.Sets = append(rep.Sets, c)
-		}
-		return errors.Join(e.PrintJSON(rep), none)
+		return errors.Join(e.PrintJSON(setReport{contentsOf(name, sets)}), none)
 	}
 	if f.export {
 		return e.setExport(name, sets)

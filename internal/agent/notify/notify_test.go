@@ -327,8 +327,9 @@ func TestNobodyElseSwapsACommand(t *testing.T) {
 		t.Helper()
 		d := filepath.Join(dir, name)
 		path := filepath.Join(d, "run")
-		if err := errors.Join(os.MkdirAll(d, 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755),
-			os.Chmod(d, mode), os.Chown(d, owner, 0)); err != nil {
+		if err := errors.Join(os.MkdirAll(d, 0o755),
+			os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755), os.Chmod(d, mode),
+			os.Chown(d, owner, 0)); err != nil {
 			t.Fatal(err)
 		}
 		return path
