@@ -124,7 +124,7 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		past: {Name: "levee_past",
 			Help: "1 if packets come past the policy, or are judged otherwise than it says."},
 		rulePackets: {Name: "levee_rule_packets", Unit: "packets", Type: openmetrics.Counter,
-			Help: "Packets that the rule decided, or counted."},
+			Help: "Packets that the rule decided, or counted; at tc a merged one is one."},
 		ruleBytes: {Name: "levee_rule_bytes", Unit: "bytes", Type: openmetrics.Counter,
 			Help: "Bytes of these packets, without the frame check sequence."},
 		entries: {Name: "levee_set_entries", Unit: "entries",

@@ -23,6 +23,9 @@ those of every namespace of this machine.
 Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP,
 neighbour discovery, path MTU, DHCP) only what has. --json shows everything.
 
+At tc a packet that the kernel has merged (GRO), or has not cut yet (GSO), counts as one, with the
+bytes on the wire of all that it stands for. Limits charge each of those.
+
 --diff shows what a shadow (levee up --shadow) would have done: for each pair of a rule in force and
 a rule of the shadow the verdicts and the packets, those that differ first, and then samples of the
 flows that differ.
