@@ -20,23 +20,26 @@ type regulars struct {
 
 // regular is one source.
 type regular struct {
-	usual   float64 // packets a second
-	second  float64 // that pass in this second
-	passed  float64 // the same with those before, each half as much as the next
-	dropped map[string]float64
+	usual   float64         // packets a second
+	second  float64         // that pass in this second
+	passed  float64         // the same with those before, each half as much as the next
+	dropped map[string]lost // by rule
 	seen    time.Time
 	times   int // seconds in which it was seen
 }
 
+// lost are packets that a rule has dropped, by samples that stand for several: with the squares of
+// what each stands for, which say how sure that is.
+type lost struct{ packets, squares float64 }
+
 // Bounds of regulars.
 const (
 	mostRegulars = 1 << 13
-	leastTimes   = 3    // a source is a regular that came in so many seconds
-	learns       = 0.1  // part of a second in what is usual
-	fades        = 0.5  // part of a second in the next
-	mostDropped  = 500  // packets that are kept
-	doubt        = 2.0  // standard deviations of what usually comes that may be missing by chance
-	fewLost      = 10.0 // packets: fewer show nothing
+	leastTimes   = 3   // a source is a regular that came in so many seconds
+	learns       = 0.1 // part of a second in what is usual
+	fades        = 0.5 // part of a second in the next
+	mostDropped  = 500 // packets that are kept
+	doubt        = 2.0 // standard deviations that may be missing, or be dropped, by chance
 )
 
 func newRegulars() *regulars { return &regulars{of: map[netip.Addr]*regular{}} }
@@ -48,7 +51,7 @@ func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bo
 		if !clean || !from.IsValid() || len(g.of) >= mostRegulars {
 			return
 		}
-		r = &regular{dropped: map[string]float64{}}
+		r = &regular{dropped: map[string]lost{}}
 		g.of[from] = r
 	}
 	r.second += weight
@@ -61,7 +64,8 @@ func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame)
 	if r == nil || r.times < leastTimes {
 		return
 	}
-	r.dropped[label] += weight
+	was := r.dropped[label]
+	r.dropped[label] = lost{was.packets + weight, was.squares + weight*weight}
 	if len(g.dropped) < mostDropped {
 		g.dropped = append(g.dropped, *f)
 		return
@@ -96,8 +100,9 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 		g.costs(out, all)
 	}
 	for _, r := range g.of {
-		for label := range r.dropped {
-			if r.dropped[label] *= fades; clean || r.dropped[label] < 0.01 {
+		for label, l := range r.dropped {
+			r.dropped[label] = lost{l.packets * fades, l.squares * fades}
+			if clean || l.packets < 0.01 {
 				delete(r.dropped, label)
 			}
 		}
@@ -107,7 +112,10 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 
 // costs are the shares of all good packets that rules drop.
 func (g *regulars) costs(out map[string]float64, all float64) {
-	type sum struct{ dropped, usual, passed float64 }
+	type sum struct {
+		lost
+		usual, passed float64
+	}
 	sums := map[string]*sum{}
 	for _, r := range g.of {
 		for label, n := range r.dropped {
@@ -116,17 +124,16 @@ func (g *regulars) costs(out map[string]float64, all float64) {
 				s = &sum{}
 				sums[label] = s
 			}
-			s.dropped += n
+			s.packets += n.packets
+			s.squares += n.squares
 			s.usual += r.usual / (1 - fades)
 			s.passed += r.passed
 		}
 	}
 	for label, s := range sums {
-		lost := min(s.dropped, s.usual-s.passed-doubt*math.Sqrt(s.usual))
-		if lost < fewLost {
-			lost = 0
-		}
-		out[label] = lost * (1 - fades) / all
+		missing := min(s.packets-doubt*math.Sqrt(s.squares),
+			s.usual-s.passed-doubt*math.Sqrt(s.usual))
+		out[label] = max(0, missing) * (1 - fades) / all
 	}
 }
 
