@@ -34,8 +34,8 @@ type UpOptions struct {
 	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or
 	// attach the policy (ErrUnable).
 	Fallbacks []Fallback
-	// Before, if there is one, is told what an interface does when its first program comes, where
-	// that interrupts it, before it does.
+	// Before, if there is one, is told what an interface does when its first program comes, or its
+	// last one goes, where that interrupts it, before it does.
 	Before func(what string)
 	// Else, if there is one, is asked then for what comes before them.
 	Else func() []Fallback
@@ -436,7 +436,9 @@ func (u *up) swap(st *staged) error {
 	if u.at != nil && u.at.current().Mode == st.desc.Mode {
 		return u.at.link.Update(prog) // traffic changes here
 	}
-	if st.desc.Mode == XDPNative && !u.joined {
+	comes := st.desc.Mode == XDPNative
+	goes := u.at != nil && u.at.current().Mode == XDPNative // it is not updated, see above
+	if (comes || goes) && !u.joined {
 		u.warn()
 	}
 	l, err := u.attach(st.key, u.dev, st.desc, prog)
@@ -456,7 +458,7 @@ func (u *up) swap(st *staged) error {
 	return nil
 }
 
-// warn says what the interface does when the program comes, once.
+// warn says what the interface does when its first program comes, or its last one goes, once.
 func (u *up) warn() {
 	what := u.dev.card().Bounces()
 	if u.Before == nil || what == "" {

@@ -52,7 +52,8 @@ var networks = []network{
 	{name: "e100", device: "i82557b", hook: tc},
 	{name: "bond of igb", of: "igb", stack: "bond", hook: native, tags: tc, more: "told yes"},
 	{name: "bond of virtio_net", of: "virtio_net", stack: "bond", hook: native, more: "told"},
-	{name: "bond of e1000e", of: "e1000e", stack: "bond", hook: tc},
+	{name: "bond of e1000e", of: "e1000e", stack: "bond", hook: tc,
+		more: "because 'Slave device does not support XDP'"},
 	{name: "bridge of e1000e", of: "e1000e", stack: "bridge", hook: tc},
 	{name: "macvlan of e1000e", of: "e1000e", stack: "macvlan", hook: tc},
 }
