@@ -193,11 +193,12 @@ network() {
 
 # tags HOOK: a policy that asks for them takes the hook, and what status prints of tags is true.
 tags() {
+	was=$(levee status --dev "$dut" --json | jq -r '.interfaces[0].hook')
 	levee up /tmp/tags.levee --dev "$dut" 2>/tmp/err
 	cat /tmp/err
 	hook "$1"
-	case $(ethtool -i "$card" | head -1) in # the last native program goes
-	*igb) grep -F 'the link goes down for some seconds' /tmp/err ;;
+	case "$was $(ethtool -i "$card" | head -1)" in # the last native program goes
+	xdp-native*igb) grep -F 'the link goes down for some seconds' /tmp/err ;;
 	esac
 	judged 'tag' --vlan 7
 	ethtool -K "$card" rxvlan off || true
