@@ -58,6 +58,11 @@ var checks = []check{
 		# What the kernel of a check does not have is skipped in the tests; these it has.
 		devices
 		sometests internal/dataplane 'TestEveryKindOfDevice|TestDevicesThatBegin'`},
+	{name: "uplinks of every kind, and what VRFs deliver", script: `
+		devices
+		modprobe vrf; modprobe bridge
+		tests internal/host/local .
+		sometests internal/dataplane 'UplinksAtDifferentHooks|JudgedTwice'`},
 	{name: "stories: up, replace, counters", script: `stories '^(up|moved|names|lockout)$'`},
 	{name: "stories: confirm and rollback", script: `stories '^confirm$'`},
 	{name: "stories: sets and leases", script: `stories '^(set|set-endpoints)$'`},

@@ -95,7 +95,7 @@ func TestWhatRoutesDeliverIsOfThisMachine(t *testing.T) {
 	// What no rule reaches, what is but proxied, and what is dropped.
 	for _, c := range []string{"route add local 198.51.105.0/24 dev lo table 2000",
 		"rule add fwmark 1 lookup 2001", "route add local default dev lo table 2001",
-		"rule add iif eth0 ipproto tcp dport 80 lookup 2001",
+		"rule add iif eth0 ipproto 6 dport 80 lookup 2001",
 		"route add blackhole 198.51.106.0/24"} {
 		ip(t, c)
 	}
