@@ -49,6 +49,18 @@ func (n *twoUplinks) works(t *testing.T, contents []codegen.Contents, devs ...st
 	return errors.Join(err, s.says())
 }
 
+// needKind makes a device as `ip link add` does. It skips the test where the kernel lacks the kind.
+func needKind(t *testing.T, args ...string) {
+	t.Helper()
+	b, err := exec.Command("ip", append([]string{"link", "add"}, args...)...).CombinedOutput()
+	if strings.Contains(string(b), "Unknown device type") {
+		t.Skipf("a kernel with such devices is not at hand: %v: %s", args, b)
+	}
+	if err != nil {
+		t.Fatalf("make a device: %v: %v: %s", args, err, b)
+	}
+}
+
 // TestUplinksAtDifferentHooks, of kinds of interfaces that differ, and many of them: each has its
 // own way to the program, and one memory.
 func TestUplinksAtDifferentHooks(t *testing.T) {
@@ -58,18 +70,13 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 	}
 	kinds := map[string]func(*testing.T, *twoUplinks) []uplink{
 		"a VLAN above one": func(t *testing.T, n *twoUplinks) []uplink {
-			if err := exec.Command("ip", "link", "add", "link", "up0", "name", "try.7", "type",
-				"vlan", "id", "8").Run(); err != nil {
-				t.Skip("this kernel has no VLANs")
-			}
+			needKind(t, "link", "up0", "name", "try.8", "type", "vlan", "id", "8")
 			n.bothSides(t, "up0", "up1", "link add link DEV name DEV.7 type vlan id 7")
 			n.move(t, "up0.7", "up1.7")
 			return []uplink{{"lv0", Auto}, {"up0.7", Auto}}
 		},
 		"a bond": func(t *testing.T, n *twoUplinks) []uplink {
-			if err := exec.Command("ip", "link", "add", "bond0", "type", "bond").Run(); err != nil {
-				t.Skip("this kernel has no bonding")
-			}
+			needKind(t, "name", "try0", "type", "bond")
 			n.bothSides(t, "bond9", "bond9", "link add DEV type bond mode active-backup")
 			for ns, dev := range map[netns.NsHandle]string{n.here: "up0", n.peer: "up1"} {
 				run(t, ns, "", "ip", "link", "set", dev, "down")
