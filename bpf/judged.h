@@ -46,8 +46,8 @@ struct {
 
 const volatile __u64 wake_at = 0; // bytes
 
-// waking says whether the reader is woken for an event. That costs the CPU more than the event: he
-// is when much lies there, and looks by himself before.
+// waking says whether the reader is woken for an event. That costs the CPU more than the event, so
+// it is done when much lies there; until then the reader looks now and then by himself.
 static __always_inline __u64 waking(void)
 {
 	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_at ? BPF_RB_FORCE_WAKEUP

@@ -11,8 +11,8 @@ import (
 	"levee/internal/dataplane"
 )
 
-// completePolicies gives the flags and arguments of all commands what is in force: sets, labels,
-// and policies of before.
+// completePolicies gives the flags and arguments of all commands what is in force (sets and
+// labels), and earlier policies.
 func completePolicies(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		completePolicies(sub)

@@ -14,7 +14,7 @@ type env struct {
 	*cli.Env
 	// interfaces are those that names and patterns fit, which may be some only, or have to be all.
 	interfaces func(names []string, some bool) ([]string, error)
-	// link is what packets of an interface begin with.
+	// link is the header that packets of an interface have first.
 	link func(dev string) (packet.Link, error)
 	// sessions are those whose packets arrive on an interface.
 	sessions func(dev string) ([]session.Session, error)

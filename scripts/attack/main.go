@@ -1,4 +1,4 @@
-// Attack floods policies that remember with forged packets, and tells what got past them.
+// Command attack floods policies that remember with forged packets, and tells what got past them.
 //
 // It makes two network namespaces joined by a veth pair, puts a policy with connections, a cookie,
 // a limit and fragments on the server's end at each hook, and opens sessions of both sides over

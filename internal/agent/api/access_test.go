@@ -526,7 +526,7 @@ func TestOneViewerTakesNotAllStreams(t *testing.T) {
 	}
 }
 
-// TestALogoutEndsTheCookie: whoever had copied it went on as before.
+// TestALogoutEndsTheCookie: a copy of it was valid until it ran out.
 func TestALogoutEndsTheCookie(t *testing.T) {
 	_, url, _, tokens, _ := start(t)
 	token := add(t, tokens, "page", Viewer)

@@ -19,7 +19,7 @@ type answer struct {
 	err   error
 }
 
-// step tells of an event, and does what it asks for.
+// step hands an event to the machine, and carries its effects out.
 func (w *Watcher) step(ctx context.Context, e episode.Event) {
 	now := time.Now()
 	for _, f := range w.floods.Step(now, e) {
