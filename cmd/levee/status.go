@@ -464,7 +464,10 @@ func printLimits(w io.Writer, limits []state.Budgets) {
 	t := cli.NewTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
 		"<", "<", ">", ">", ">", ">", ">")
 	for _, l := range limits {
-		debt := l.Inherited()
+		debt := "-"
+		if d := l.Inherited(); d > 0 {
+			debt = d.String()
+		}
 		t.Row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
 	}
 	t.Print(w, "  ")

@@ -317,7 +317,7 @@ func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed
 		return out, feed.State{}, err
 	}
 	if out.added+out.removed > 0 {
-		a.opts.Log("source %q: %d entries, %d more and %d less than before", l.Name, entries,
+		a.opts.Log("source %q: %s, %d more and %d less than before", l.Name, entryCount(entries),
 			out.added, out.removed)
 	}
 	return out, state, nil
@@ -426,7 +426,7 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		return false
 	}
 	if out.added+out.removed > 0 {
-		a.opts.Log("source %q: %d entries more, %d less", l.Name, out.added, out.removed)
+		a.opts.Log("source %q: %s more, %d less", l.Name, entryCount(out.added), out.removed)
 	}
 	return true
 }
