@@ -86,7 +86,7 @@ func insteadOn(ctx context.Context, dev string) error {
 	return part.Do(err, "mend what it says, then levee up "+shown.Path+" --dev "+dev)
 }
 
-// others are the destinations of this machine, and the addresses of who has logged in.
+// others are the destinations of this machine, and the addresses of sessions.
 func (p *policies) others(context.Context) (map[netip.Prefix]string, error) {
 	out := map[netip.Prefix]string{}
 	self, err := local.Prefixes()

@@ -154,7 +154,7 @@ func (w *Watcher) settle(ctx context.Context) error {
 	return errors.Join(a.err, w.settle(ctx))
 }
 
-// renew keeps live rules for a lease from now on.
+// renew has the kernel keep live rules for one more lease, which begins now.
 func (w *Watcher) renew(ctx context.Context, lease time.Duration) {
 	err := dataplane.LiveRenew(ctx, w.Dev, lease)
 	if errors.Is(err, dataplane.ErrNotLive) {

@@ -104,7 +104,7 @@ func (r *raw) all(u ratios) (out [kind.Num]float64) {
 	return u.relate(r, out)
 }
 
-// relate takes what is usual between packets of connections from kinds that such packets are of.
+// relate subtracts, in the kinds of TCP, what the packets of connections usually add.
 func (u ratios) relate(r *raw, out [kind.Num]float64) [kind.Num]float64 {
 	out[kind.SYN] = max(0, r[kind.CountSYN]-u.Syn*r[kind.CountTCP])
 	out[kind.TCP] = max(0, r[kind.CountFresh]-u.Fresh*r[kind.CountSYN])

@@ -39,7 +39,7 @@ type profile struct {
 	grown time.Time
 }
 
-// floorOf are the floors of the kinds by their rates; 0 is of rates that no alarm is about.
+// floorOf are the floors of the kinds by their rates; rates without an alarm have 0.
 var floorOf = func() (out [numRates]float32) {
 	for k, r := range kind.Rows {
 		out[k] = float32(r.Floor)

@@ -125,7 +125,7 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 	m.log(f)
 }
 
-// leased notes that the kernel keeps live rules for their lease from now on.
+// leased notes that the lease of live rules has begun anew.
 func (m *Machine) leased(now time.Time) {
 	m.renewed = now
 	until := now.Add(LeaseOf(m.copies(m.live)))

@@ -31,7 +31,7 @@ type unit struct {
 	over  []*flood // whose rules are in force still
 }
 
-// pending is what the machine waits for.
+// pending is a search or a change whose outcome has yet to come.
 type pending struct {
 	flood *flood // nil: rules were changed
 	found *Found // nil: it is a search, or no rules are new
