@@ -36,8 +36,8 @@ func TestTheAPIsPageIsMadeFromItsDocument(t *testing.T) {
 	defer store.Close()
 	page := dashboard.Routes(func() (*history.Store, error) { return store, nil },
 		new(dashboard.Reader).Read)
-	text, err := agent.Document(append(
-		daemon.Routes(defend.NewManager(defend.ManagerOptions{}), page), agentRoutes()...))
+	text, err := agent.Document(
+		daemon.Routes(defend.NewManager(defend.ManagerOptions{}), page))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"levee/internal/bench/linerate"
 	"levee/internal/cli"
 	"levee/internal/cli/clitest"
+	"levee/internal/dataplane/status"
 	"levee/internal/lang/importer"
 )
 
@@ -36,12 +37,12 @@ var jsonDocuments = map[string]any{
 	"levee propose":                  proposed{},
 	"levee watch":                    watched{},
 	"levee trap ssh":                 trap.Record{},
-	"levee status --diff":            diffReport{},
+	"levee status --diff":            status.DiffReport{},
 	"levee up --shadow": struct {
 		Shadows []shadowReport `json:"shadows"`
 	}{},
 	"levee rollback --list":   pastReport{},
-	"levee status":            statusReport{},
+	"levee status":            status.Report{},
 	"levee set list, find":    setReport{},
 	"levee lab up":            lab.LabReport{},
 	"levee agent status":      agent.Status{},

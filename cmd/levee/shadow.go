@@ -12,7 +12,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
-	"levee/internal/filter/oracle"
+	"levee/internal/dataplane/status"
 	"levee/internal/filter/shadow"
 	"levee/internal/lang/syntax"
 )
@@ -46,8 +46,8 @@ func (e *env) upShadow(pr *cli.Parsed, devs []string, o dataplane.UpOptions, f *
 	all := []shadowReport{}
 	for _, r := range reps {
 		all = append(all, shadowReport{r.Dev, cli.Shown(pr.Policy.File), cli.Shown(r.Policy),
-			string(r.Mode), r.Program, cli.Shown(r.Replaced), shownAll(r.Unasked),
-			shownAll(r.Answering)})
+			string(r.Mode), r.Program, cli.Shown(r.Replaced), syntax.ShownAll(r.Unasked),
+			syntax.ShownAll(r.Answering)})
 	}
 	if f.json {
 		return e.PrintJSON(map[string]any{"shadows": all})
@@ -71,14 +71,6 @@ func (e *env) upShadow(pr *cli.Parsed, devs []string, o dataplane.UpOptions, f *
 	return nil
 }
 
-func shownAll(in []string) []cli.Shown {
-	out := []cli.Shown{}
-	for _, s := range in {
-		out = append(out, cli.Shown(s))
-	}
-	return out
-}
-
 // downShadow ends shadows.
 func (e *env) downShadow(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
@@ -98,108 +90,12 @@ func (e *env) downShadow(cmd *cobra.Command, dev string) error {
 	return nil
 }
 
-// statusShadow is the policy that judges beside the one in force.
-type statusShadow struct {
-	Policy  cli.Shown `json:"policy"`
-	Hash    string    `json:"hash"` // SHA-256 of its text
-	Since   time.Time `json:"since"`
-	Program uint32    `json:"program"` // id
-	Packets uint64    `json:"packets"` // judged by both
-	Differ  uint64    `json:"differ"`  // of these, with different verdicts
-}
-
-func newStatusShadow(s *dataplane.ShadowState) *statusShadow {
-	if s == nil {
-		return nil
-	}
-	out := &statusShadow{Policy: cli.Shown(s.Policy), Hash: s.Hash, Since: s.Since,
-		Program: s.Program, Packets: s.Untold.Packets}
-	for i := range s.Pairs {
-		out.Packets += s.Pairs[i].Packets
-		if s.Pairs[i].Differs() {
-			out.Differ += s.Pairs[i].Packets
-		}
-	}
-	return out
-}
-
-// diffReport is the object of `levee status --diff --json`.
-type diffReport struct {
-	Interfaces []diffInterface `json:"interfaces"`
-}
-
-type diffInterface struct {
-	Dev    string       `json:"dev"`
-	Policy cli.Shown    `json:"policy"` // in force
-	Shadow statusShadow `json:"shadow"`
-	// pairs of rules that packets came to; those whose verdicts differ first
-	Pairs []diffPair `json:"pairs"`
-	// newest flows of the pairs that differ
-	Flows []diffFlow `json:"flows"`
-	// packets that a cookie in force had answered, so that the shadow could not judge them
-	Unjudged uint64      `json:"unjudged"`
-	Untold   uint64      `json:"untold"`  // packets of pairs above what is told apart
-	Unasked  []cli.Shown `json:"unasked"` // cookies of the shadow, which answer nobody
-	Rules    []diffRule  `json:"rules"`   // what the shadow has counted
-}
-
-type diffDecision struct {
-	Verdict string    `json:"verdict"` // pass or drop
-	Rule    cli.Shown `json:"rule"`
-	Line    int       `json:"line"`
-	Label   string    `json:"label"`
-	Text    string    `json:"text"`
-}
-
-type diffPair struct {
-	Differs bool         `json:"differs"`
-	Packets uint64       `json:"packets"`
-	Bytes   uint64       `json:"bytes"`
-	InForce diffDecision `json:"in_force"`
-	Shadow  diffDecision `json:"shadow"`
-}
-
-type diffFlow struct {
-	At      time.Time    `json:"at"`      // of its last packet
-	Packets uint64       `json:"packets"` // since it is a sample
-	Bytes   int          `json:"bytes"`   // of one frame
-	Headers string       `json:"headers"` // of the same
-	InForce diffDecision `json:"in_force"`
-	Shadow  diffDecision `json:"shadow"`
-}
-
-type diffRule struct {
-	Rule    cli.Shown `json:"rule"`
-	Line    int       `json:"line"`
-	Label   string    `json:"label"`
-	Verdict string    `json:"verdict"`
-	Packets uint64    `json:"packets"`
-	Bytes   uint64    `json:"bytes"`
-}
-
-func newDecision(c dataplane.SlotCounter, v shadow.Verdict) diffDecision {
-	return diffDecision{v.String(), cli.Shown(c.Rule), c.Line, c.Label, c.Text}
-}
-
 // statusDiff shows what shadows would do otherwise.
 func (e *env) statusDiff(f *statusFlags) error {
-	all, notes, err := dataplane.Status(context.Background(), f.all)
+	rep, notes, err := status.Shadows(context.Background(), f.dev, f.all)
+	e.notes(notes)
 	if err != nil {
 		return err
-	}
-	e.notes(notes)
-	rep := diffReport{Interfaces: []diffInterface{}}
-	for i := range all {
-		if all[i].Shadow != nil && (f.dev == "" || all[i].Dev == f.dev) {
-			rep.Interfaces = append(rep.Interfaces, newDiff(&all[i]))
-		}
-	}
-	if len(rep.Interfaces) == 0 {
-		where := "any interface"
-		if f.dev != "" {
-			where = f.dev
-		}
-		return fmt.Errorf("no shadow judges on %s: levee up --shadow FILE puts one there", where)
 	}
 	if f.json {
 		return e.PrintJSON(rep)
@@ -213,33 +109,10 @@ func (e *env) statusDiff(f *statusFlags) error {
 	return nil
 }
 
-func newDiff(a *dataplane.Attachment) diffInterface {
-	s := a.Shadow
-	out := diffInterface{Dev: a.Dev, Policy: cli.Shown(a.Policy), Shadow: *newStatusShadow(s),
-		Pairs: []diffPair{}, Flows: []diffFlow{}, Rules: []diffRule{}, Unjudged: s.Unjudged,
-		Untold: s.Untold.Packets, Unasked: shownAll(s.Unasked)}
-	for i := range s.Pairs {
-		p := &s.Pairs[i]
-		out.Pairs = append(out.Pairs, diffPair{p.Differs(), p.Packets, p.Bytes,
-			newDecision(p.Judged, p.JudgedVerdict), newDecision(p.Would, p.WouldVerdict)})
-	}
-	for i := range s.Flows {
-		p := &s.Flows[i]
-		out.Flows = append(out.Flows, diffFlow{p.At, p.Packets, p.Length,
-			oracle.Headers(p.Packet, p.Link), newDecision(p.Judged, p.JudgedVerdict),
-			newDecision(p.Would, p.WouldVerdict)})
-	}
-	for _, c := range s.Rules {
-		out.Rules = append(out.Rules, diffRule{cli.Shown(c.Rule), c.Line, c.Label, c.Action,
-			c.Packets, c.Bytes})
-	}
-	return out
-}
-
 // flowsOfPair is how many flows of one pair are printed.
 const flowsOfPair = 5
 
-func printDiff(w io.Writer, d *diffInterface) {
+func printDiff(w io.Writer, d *status.Diff) {
 	fmt.Fprintf(w, "%s: %s in force, %s beside it since %s\n", d.Dev,
 		syntax.Base(string(d.Policy)), syntax.Base(string(d.Shadow.Policy)),
 		d.Shadow.Since.Format(time.DateTime))
@@ -281,19 +154,11 @@ func printDiff(w io.Writer, d *diffInterface) {
 			}
 			n++
 			fmt.Fprintf(w, "  %s %s -> %s by %s, %s: %s\n", f.At.Format("15:04:05"),
-				f.InForce.Verdict, f.Shadow.Verdict, f.Shadow.name(),
+				f.InForce.Verdict, f.Shadow.Verdict, f.Shadow.Name(),
 				cli.Plural(int(f.Packets), "packet"), f.Headers)
 		}
 	}
-	if slices.ContainsFunc(d.Pairs, func(p diffPair) bool { return p.Differs }) {
+	if slices.ContainsFunc(d.Pairs, func(p status.Pair) bool { return p.Differs }) {
 		fmt.Fprintf(w, "  (the newest flows; --json has up to %d a CPU)\n", shadow.Flows)
 	}
-}
-
-// name is the rule, and its label if it has one.
-func (d diffDecision) name() string {
-	if d.Label == "" || d.Line == 0 {
-		return string(d.Rule)
-	}
-	return fmt.Sprintf("%s %q", d.Rule, d.Label)
 }

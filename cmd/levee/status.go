@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/status"
 	"levee/internal/filter/state"
 	"levee/internal/lang/syntax"
 )
@@ -82,85 +81,12 @@ func newStatus(e *env) *cobra.Command {
 	return cmd
 }
 
-// statusReport is the object of `levee status --json`.
-type statusReport struct {
-	Interfaces []statusInterface `json:"interfaces"`
-	Kept       []statusKept      `json:"kept"` // policies that are bound to names
-}
-
-// statusKept is a policy that is bound to names.
-type statusKept struct {
-	Names   []string  `json:"names"`
-	Policy  cli.Shown `json:"policy"`
-	Pid     int       `json:"pid"`     // of the process that keeps it
-	Running bool      `json:"running"` // that process lives
-	Waiting []string  `json:"waiting"` // names that no interface has
-}
-
-type statusInterface struct {
-	Dev     string `json:"dev"`
-	Ifindex int    `json:"ifindex"`
-	// the interfaces that have the policy together with it, and itself; [] for one alone
-	Together     []string      `json:"together"`
-	Netns        uint64        `json:"netns"` // cookie of the network namespace
-	Policy       cli.Shown     `json:"policy"`
-	Hash         string        `json:"hash"` // SHA-256 of its text
-	Hook         string        `json:"hook"`
-	Reason       string        `json:"reason"` // why this hook
-	Since        time.Time     `json:"since"`
-	Generation   int           `json:"generation"`
-	TrialSeconds float64       `json:"trial_seconds"` // left to confirm; 0: not on trial
-	Judging      statusJudging `json:"judging"`
-	// rules that the agent has added
-	Live       *dataplane.LiveRules `json:"live,omitempty"`
-	RolledBack *statusBack          `json:"rolled_back,omitempty"`
-	// why only the fallback of the policy is in force
-	OnError string `json:"on_error,omitempty"`
-	// why this policy, which was in force before, is so again in place of another
-	Instead string `json:"instead,omitempty"`
-	// files of the policy that hold something else than when it was put in force, or are gone
-	Changed []cli.Shown           `json:"changed"`
-	Program dataplane.ProgramInfo `json:"program"`
-	Rules   []statusRule          `json:"rules"`
-	Sets    []statusSet           `json:"sets"`
-	state.Memories
-	// the policy beside it, where there is one
-	Shadow *statusShadow `json:"shadow,omitempty"`
-	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
-	Told time.Time `json:"told,omitzero"`
-	// the interface that tells of the memories that this one shares with it
-	SharedWith string `json:"shared_with,omitempty"`
-}
-
-// statusJudging is whether the packets of an interface come to its policy.
-type statusJudging struct {
-	State    string   `json:"state"`                  // not yet, seen, still or partly
-	Seconds  *float64 `json:"seen_seconds,omitempty"` // since a packet was last seen to be judged
-	Unjudged uint64   `json:"unjudged"`               // packets that came while it stands still
-	Amiss    []string `json:"amiss"`                  // settings by which it judges wrongly
-	// the largest MTU that the driver takes while the program is attached, where one is known
-	LargestMTU int    `json:"largest_mtu,omitempty"`
-	why        string // "" if nothing is wrong
-	doubt      bool
-}
-
-func newStatusJudging(j *dataplane.Judging) statusJudging {
-	s := statusJudging{State: string(j.State), Unjudged: j.Past, Amiss: []string{},
-		LargestMTU: j.LargestMTU, why: j.Why(), doubt: j.Doubt}
-	if j.State != dataplane.NotYet {
-		ago := j.Ago.Seconds()
-		s.Seconds = &ago
-	}
-	s.Amiss = append(s.Amiss, j.Amiss...)
-	return s
-}
-
 // print says it, and what mends what is wrong.
-func (s *statusJudging) print(w io.Writer, dev string) {
+func printJudging(w io.Writer, s *status.Judging, dev string) {
 	switch {
-	case s.why != "":
+	case s.Why != "":
 		fmt.Fprintf(w, "  error    %s; levee up FILE --dev %s takes another hook, or another "+
-			"program\n", s.why, dev)
+			"program\n", s.Why, dev)
 	case s.Seconds == nil:
 		fmt.Fprintf(w, "  judging  not yet seen: no packet has come\n")
 	default:
@@ -173,125 +99,33 @@ func (s *statusJudging) print(w io.Writer, dev string) {
 	}
 }
 
-// failing reports whether packets of an interface come past its policy.
-func (r *statusReport) failing() bool {
-	return slices.ContainsFunc(r.Interfaces,
-		func(s statusInterface) bool { return s.Judging.why != "" })
-}
-
-// statusBack is a policy that was not confirmed in time.
-type statusBack struct {
-	Policy     cli.Shown `json:"policy"`
-	Generation int       `json:"generation"`
-	Deadline   time.Time `json:"deadline"`
-}
-
-// statusRule is one counter; bytes are of whole frames without FCS.
-type statusRule struct {
-	Label   string      `json:"label"`
-	Line    int         `json:"line"` // 0 for what is built in
-	Packets uint64      `json:"packets"`
-	Bytes   uint64      `json:"bytes"`
-	Verdict string      `json:"verdict"` // pass, drop or count
-	Reason  string      `json:"reason"`
-	Rule    cli.Shown   `json:"rule"`
-	Text    string      `json:"text"`
-	CPUs    []statusCPU `json:"cpus"` // by CPU, up to the last that counted anything
-	// since the time before, with --watch; none the first time that the rule is seen
-	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
-	BitsPerSecond    *float64 `json:"bits_per_second,omitempty"`
-
-	id string // across replaces
-}
-
-type statusCPU struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
-}
-
-type statusSet struct {
-	Name         string  `json:"name"`
-	Entries      int     `json:"entries"`
-	Max          int     `json:"max"`
-	LeaseSeconds float64 `json:"lease_seconds"` // 0: until deleted
-	Refused      uint64  `json:"refused"`       // entries not taken because the set was full
-	RollUp       bool    `json:"rollup"`
-	Keep         bool    `json:"keep"` // entries outlive a reboot
-	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
-}
-
 func (e *env) status(f *statusFlags) error {
 	rep, err := e.readStatus(f)
 	if err != nil {
 		return err
 	}
-	for i := range rep.Interfaces {
-		s := &rep.Interfaces[i]
-		if !s.Judging.doubt {
-			continue
-		}
-		looked, err := dataplane.Compare(context.Background(), s.Dev)
-		if err != nil {
-			return err
-		}
-		looked.Amiss = s.Judging.Amiss
-		s.Judging = newStatusJudging(looked)
+	if err := rep.Settle(context.Background()); err != nil {
+		return err
 	}
 	if f.json {
 		err = e.PrintJSON(rep)
 	} else {
 		e.printStatuses(e.Stdout, rep, f)
 	}
-	if err == nil && rep.failing() {
+	if err == nil && rep.Failing() {
 		err = cli.ErrNo
 	}
 	return err
 }
 
 // readStatus is what runs where now.
-func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
-	rep, notes, err := lookAtStatus(f)
+func (e *env) readStatus(f *statusFlags) (*status.Report, error) {
+	rep, notes, err := status.Look(context.Background(), f.dev, f.all)
 	e.notes(notes)
 	return rep, err
 }
 
-// lookAtStatus is what runs where now, and what somebody may want to know of it besides.
-func lookAtStatus(f *statusFlags) (*statusReport, []string, error) {
-	all, notes, err := dataplane.Status(context.Background(), f.all)
-	if err != nil {
-		return nil, nil, err
-	}
-	kept, err := dataplane.Keeping(context.Background())
-	if err != nil {
-		return nil, notes, err
-	}
-	rep := &statusReport{Interfaces: []statusInterface{}, Kept: []statusKept{}}
-	for _, k := range kept {
-		s := statusKept{k.Names, cli.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
-		if s.Waiting == nil {
-			s.Waiting = []string{}
-		}
-		rep.Kept = append(rep.Kept, s)
-	}
-	for i := range all {
-		if f.dev == "" || all[i].Dev == f.dev {
-			s := newStatusInterface(&all[i])
-			if all[i].Together != "" {
-				s.Together = dataplane.Others(all, all[i].Dev)
-			}
-			rep.Interfaces = append(rep.Interfaces, s)
-		}
-	}
-	if f.dev != "" && len(rep.Interfaces) == 0 && !rep.waits(f.dev) {
-		if err := dataplane.Exists(f.dev); err != nil {
-			return nil, notes, err
-		}
-		return nil, notes, fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
-	}
-	return rep, notes, nil
-}
-
-func (e *env) printStatuses(w io.Writer, rep *statusReport, f *statusFlags) {
+func (e *env) printStatuses(w io.Writer, rep *status.Report, f *statusFlags) {
 	if len(rep.Interfaces) == 0 {
 		fmt.Fprintln(w, "no interface has a policy")
 	}
@@ -306,7 +140,7 @@ func (e *env) printStatuses(w io.Writer, rep *statusReport, f *statusFlags) {
 	}
 }
 
-func (e *env) printKept(w io.Writer, k *statusKept) {
+func (e *env) printKept(w io.Writer, k *status.Kept) {
 	state := fmt.Sprintf("by process %d", k.Pid)
 	if !k.Running {
 		state = fmt.Sprintf("but process %d has ended: start `levee up --keep` again", k.Pid)
@@ -318,49 +152,7 @@ func (e *env) printKept(w io.Writer, k *statusKept) {
 		syntax.Base(string(k.Policy)), state)
 }
 
-// waits reports whether a policy is kept for an interface that is not there.
-func (r *statusReport) waits(dev string) bool {
-	return slices.ContainsFunc(r.Kept, func(k statusKept) bool {
-		return slices.Contains(k.Waiting, dev)
-	})
-}
-
-func newStatusInterface(a *dataplane.Attachment) statusInterface {
-	s := statusInterface{
-		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: cli.Shown(a.Policy), Hash: a.Hash,
-		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
-		Changed: changedSince(a), Program: a.Program, Judging: newStatusJudging(a.Judging),
-		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Memories: a.Memories,
-		Told: a.Told, SharedWith: a.SharedWith,
-	}
-	if rb := a.RolledBack; rb != nil {
-		s.RolledBack = &statusBack{cli.Shown(rb.Policy), rb.Generation, rb.Deadline}
-	}
-	for _, c := range a.Counters {
-		r := statusRule{
-			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
-			Verdict: c.Action, Reason: c.Reason, Rule: cli.Shown(c.Rule), Text: c.Text,
-			CPUs: []statusCPU{},
-			id:   c.ID,
-		}
-		for _, cpu := range c.CPUs {
-			r.CPUs = append(r.CPUs, statusCPU(cpu))
-		}
-		s.Rules = append(s.Rules, r)
-	}
-	if s.Limits == nil {
-		s.Limits = []state.Budgets{}
-	}
-	s.Shadow = newStatusShadow(a.Shadow)
-	for _, set := range a.Sets {
-		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(),
-			set.Refused, set.RollUp, set.Keep, set.EntryType().String()})
-	}
-	return s
-}
-
-func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
+func (e *env) printStatus(w io.Writer, s *status.Interface, f *statusFlags) {
 	where := s.Dev
 	if f.all {
 		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
@@ -379,7 +171,7 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		fmt.Fprintf(w, "  told     limits and what else remembers are of %s ago, when root last "+
 			"looked\n", max(0, e.Now().Sub(s.Told)).Round(time.Second))
 	}
-	s.Judging.print(w, s.Dev)
+	printJudging(w, &s.Judging, s.Dev)
 	if s.SharedWith != "" {
 		fmt.Fprintf(w, "  shared   limits and what else remembers: see %s\n", s.SharedWith)
 	}

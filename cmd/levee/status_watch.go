@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
+	"levee/internal/dataplane/status"
 )
 
 // watchStatus shows the status again and again, with rates, until a signal ends it.
@@ -21,13 +22,13 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	before := map[ruleKey]reading{}
+	before := status.Readings{}
 	for e.Stdout.Err == nil {
 		rep, err := e.readStatus(f)
 		if err != nil {
 			return err
 		}
-		before = rep.rates(before, e.Now())
+		before = rep.Rates(before, e.Now())
 		if err := e.redrawStatus(rep, f); err != nil {
 			return err
 		}
@@ -54,7 +55,7 @@ func (f *statusFlags) every(cmd *cobra.Command) (time.Duration, error) {
 
 // redrawStatus prints one picture at once: in the place of the one before where a terminal is, else
 // behind it.
-func (e *env) redrawStatus(rep *statusReport, f *statusFlags) error {
+func (e *env) redrawStatus(rep *status.Report, f *statusFlags) error {
 	var b bytes.Buffer
 	switch {
 	case f.json:
@@ -74,41 +75,6 @@ func (e *env) redrawStatus(rep *statusReport, f *statusFlags) error {
 	}
 	_, err := e.Stdout.Write(b.Bytes())
 	return err
-}
-
-// ruleKey is a rule across replaces of the policy.
-type ruleKey struct {
-	netns   uint64
-	ifindex int
-	rule    string
-}
-
-// reading is what a counter said, and when.
-type reading struct {
-	packets, bytes uint64
-	at             time.Time
-}
-
-// rates fills the rates of a report from the readings of the one before, and returns its own. A
-// counter that begins anew has no rate.
-func (rep *statusReport) rates(before map[ruleKey]reading, now time.Time) map[ruleKey]reading {
-	after := map[ruleKey]reading{}
-	for i := range rep.Interfaces {
-		s := &rep.Interfaces[i]
-		for j := range s.Rules {
-			r := &s.Rules[j]
-			key := ruleKey{s.Netns, s.Ifindex, r.id}
-			after[key] = reading{r.Packets, r.Bytes, now}
-			was, ok := before[key]
-			took := now.Sub(was.at).Seconds()
-			if !ok || took <= 0 || r.Packets < was.packets || r.Bytes < was.bytes {
-				continue
-			}
-			r.PacketsPerSecond = new(float64(r.Packets-was.packets) / took)
-			r.BitsPerSecond = new(float64(r.Bytes-was.bytes) * 8 / took)
-		}
-	}
-	return after
 }
 
 // shortRate is a rate in three digits or so: 12, 3.4k, 1.25M; nothing where there is none.

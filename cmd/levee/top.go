@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
+	"levee/internal/dataplane/status"
 	"levee/internal/lang/syntax"
 	"levee/internal/top"
 )
@@ -63,7 +64,7 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 				max(0, e.Now().Sub(s.Since)).Round(time.Second)),
 		}
 		for _, r := range s.Rules {
-			shown.Rules = append(shown.Rules, top.Rule{ID: r.id, Verdict: r.Verdict,
+			shown.Rules = append(shown.Rules, top.Rule{ID: r.ID, Verdict: r.Verdict,
 				Where: string(r.Rule), Label: r.Label, Text: r.Text, Packets: r.Packets})
 		}
 		now.Interfaces = append(now.Interfaces, shown)
@@ -72,7 +73,7 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 }
 
 // memories are the things that a policy remembers.
-func memories(s *statusInterface) (out []top.Memory) {
+func memories(s *status.Interface) (out []top.Memory) {
 	add := func(name string, live int, format string, args ...any) {
 		out = append(out, top.Memory{Name: name, Live: uint64(max(0, live)),
 			Text: fmt.Sprintf(format, args...)})

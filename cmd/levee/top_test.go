@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/dataplane/status"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
@@ -13,7 +14,7 @@ import (
 )
 
 func TestTopShowsWhatAPolicyRemembers(t *testing.T) {
-	s := &statusInterface{
+	s := &status.Interface{
 		Memories: state.Memories{
 			Connections: &flow.Stats{Live: 7, Open: 5, Places: 100},
 			Cookies:     &state.Proofs{Stats: cookie.Stats{Sources: 1}},
@@ -22,7 +23,7 @@ func TestTopShowsWhatAPolicyRemembers(t *testing.T) {
 			Limits: []state.Budgets{{Rule: "edge.levee:4", Label: "dns", Stats: limit.Stats{
 				Slots: 64, Live: 9, Evicted: 2, InheritedSeconds: 1.5}}},
 		},
-		Sets: []statusSet{{Name: "abusers", Entries: 4, Max: 50, Refused: 6}},
+		Sets: []status.Set{{Name: "abusers", Entries: 4, Max: 50, Refused: 6}},
 	}
 	want := []string{
 		"7 flows: 7 known of 100, 5 of TCP open",

@@ -20,6 +20,7 @@ import (
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/lockout"
+	"levee/internal/dataplane/status"
 	"levee/internal/host/access"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
@@ -36,13 +37,10 @@ type Options struct {
 	Listen    Listen
 	FromStart bool          // a file that is followed for the first time is read from its beginning
 	Interval  time.Duration // between two comparisons of the kernel with the ledger
-	Routes    []api.Route   // of the API, besides those of the agent's parts
-	// Metrics are those of the data plane.
-	Metrics  func(context.Context) ([]openmetrics.Family, error)
-	Version  string
-	Notify   func(state string) error // tells the service manager
-	Watchdog time.Duration            // how often that one wants to hear; 0: never
-	Say      func(format string, args ...any)
+	Version   string
+	Notify    func(state string) error // tells the service manager
+	Watchdog  time.Duration            // how often that one wants to hear; 0: never
+	Say       func(format string, args ...any)
 }
 
 // Run is an agent, until ctx ends. What comes by reload has it read the policies anew.
@@ -85,19 +83,19 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		Upstream: upstream.Read,
 		Kernel:   &enforce.Kernel{},
 		Ledger:   client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
-		Routes:   append(Routes(floods, kept.routes()), o.Routes...),
+		Routes:   Routes(floods, kept.routes()),
 		Notifier: notify.New(client.Notifications(), parts),
-		Metrics:  o.metrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
+		Metrics:  metrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
 		FromStart: o.FromStart, Interval: o.Interval,
 		Notify: o.Notify, Watchdog: o.Watchdog, Log: o.Say,
 	}, reload)
 }
 
 // metrics are those of the data plane and of incidents.
-func (o *Options) metrics(floods *incident.Store) func(context.Context) ([]openmetrics.Family,
+func metrics(floods *incident.Store) func(context.Context) ([]openmetrics.Family,
 	error) {
 	return func(ctx context.Context) ([]openmetrics.Family, error) {
-		all, err := o.Metrics(ctx)
+		all, err := status.Here(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/defend"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/status"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -23,7 +25,7 @@ func Routes(floods *defend.Manager, page []api.Route) []api.Route {
 		"Check the text of a policy: all errors and warnings, each with its place and a hint.",
 		checkText)
 	check.Quiet, check.MaxBody = true, maxChecked+maxChecked/2
-	return append(append(floods.Routes(), page...), check,
+	return append(slices.Concat(floods.Routes(), page, status.Routes()), check,
 		api.Get("/api/v1/policies", api.Viewer,
 			"The policies in force, as texts, with what the rules of each line have counted.",
 			readPolicies),

@@ -132,6 +132,15 @@ type Shown string
 // MarshalText implements encoding.TextMarshaler.
 func (s Shown) MarshalText() ([]byte, error) { return []byte(Unquoted(string(s))), nil }
 
+// ShownAll is a list of them, which JSON shows as [] where it is empty.
+func ShownAll(names []string) []Shown {
+	out := []Shown{}
+	for _, n := range names {
+		out = append(out, Shown(n))
+	}
+	return out
+}
+
 // Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in
 // double quotes with Go's escapes. Names of files and devices may hold what a terminal takes for a
 // command. A name that begins with a double quote is quoted too, so that Unquoted finds each name.

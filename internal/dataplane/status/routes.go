@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// agentRoutes are the routes of the agent's API that show what commands show.
-func agentRoutes() []api.Route {
+// Routes are the routes of the agent's API that show policies in force.
+func Routes() []api.Route {
 	return []api.Route{api.Get("/api/v1/interfaces", api.Viewer,
 		"What runs where: hook, policy, rules with their counters, sets, limits.",
-		func(_ context.Context, q *interfaceQuery) (*statusReport, error) {
-			rep, _, err := lookAtStatus(&statusFlags{dev: q.Dev})
+		func(ctx context.Context, q *interfaceQuery) (*Report, error) {
+			rep, _, err := Look(ctx, q.Dev, false)
 			if q.Dev != "" && err != nil {
 				err = api.Refuse(http.StatusNotFound, "%v", err)
 			}
@@ -25,11 +25,11 @@ type interfaceQuery struct {
 	Dev string `query:"dev" maxLength:"64" doc:"Only this interface."`
 }
 
-// agentMetrics are the metrics of the data plane in this network namespace.
-func agentMetrics(context.Context) ([]openmetrics.Family, error) {
-	rep, _, err := lookAtStatus(&statusFlags{})
+// Here are the metrics of the data plane in this network namespace.
+func Here(ctx context.Context) ([]openmetrics.Family, error) {
+	rep, _, err := Look(ctx, "", false)
 	if err != nil {
 		return nil, err
 	}
-	return metricsOf(rep, false), nil
+	return Metrics(rep, false), nil
 }

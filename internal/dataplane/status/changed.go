@@ -1,4 +1,4 @@
-package main
+package status
 
 import (
 	"crypto/sha256"
@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -19,8 +18,8 @@ import (
 
 // changedSince lists the files of a policy in force, its own and its set files, that hold something
 // else now, or are gone. What this process may not read is not among them.
-func changedSince(a *dataplane.Attachment) []cli.Shown {
-	changed := []cli.Shown{}
+func changedSince(a *dataplane.Attachment) []syntax.Shown {
+	changed := []syntax.Shown{}
 	path := syntax.Unquoted(a.Policy)
 	if !filepath.IsAbs(path) { // standard input
 		return changed
@@ -28,12 +27,12 @@ func changedSince(a *dataplane.Attachment) []cli.Shown {
 	dir := filepath.Dir(path)
 	open := func(string) (io.ReadCloser, error) { return os.Open(path) }
 	if differs(path, path, a.Hash, a.Since, open) {
-		changed = append(changed, cli.Shown(a.Policy))
+		changed = append(changed, syntax.Shown(a.Policy))
 	}
 	for _, f := range a.SetFiles {
 		there := policy.OnDisk(dir, f.Path)
 		if differs(there, f.Path, f.Sum, a.Since, policy.Files(dir)) {
-			changed = append(changed, cli.Shown(syntax.Quoted(there)))
+			changed = append(changed, syntax.Shown(syntax.Quoted(there)))
 		}
 	}
 	return changed

@@ -1,0 +1,41 @@
+package status
+
+import "time"
+
+// ruleKey is a rule across replaces of the policy.
+type ruleKey struct {
+	netns   uint64
+	ifindex int
+	rule    string
+}
+
+// Readings are what the counters of a report said.
+type Readings map[ruleKey]reading
+
+// reading is what a counter said, and when.
+type reading struct {
+	packets, bytes uint64
+	at             time.Time
+}
+
+// Rates fills the rates of a report from the readings of the one before, and returns its own. A
+// counter that begins anew has no rate.
+func (rep *Report) Rates(before Readings, now time.Time) Readings {
+	after := Readings{}
+	for i := range rep.Interfaces {
+		s := &rep.Interfaces[i]
+		for j := range s.Rules {
+			r := &s.Rules[j]
+			key := ruleKey{s.Netns, s.Ifindex, r.ID}
+			after[key] = reading{r.Packets, r.Bytes, now}
+			was, ok := before[key]
+			took := now.Sub(was.at).Seconds()
+			if !ok || took <= 0 || r.Packets < was.packets || r.Bytes < was.bytes {
+				continue
+			}
+			r.PacketsPerSecond = new(float64(r.Packets-was.packets) / took)
+			r.BitsPerSecond = new(float64(r.Bytes-was.bytes) * 8 / took)
+		}
+	}
+	return after
+}

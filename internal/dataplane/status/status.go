@@ -1,0 +1,234 @@
+// Package status tells what runs where: the one model that text, JSON, the API, metrics and top show
+// of policies in force. In go interfaces with their counters and memories, out come a report, its
+// rates and its metrics. It must never change anything.
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"levee/internal/dataplane"
+	"levee/internal/filter/state"
+	"levee/internal/lang/syntax"
+)
+
+// Report is the object of `levee status --json`.
+type Report struct {
+	Interfaces []Interface `json:"interfaces"`
+	Kept       []Kept      `json:"kept"` // policies that are bound to names
+}
+
+// Kept is a policy that is bound to names.
+type Kept struct {
+	Names   []string     `json:"names"`
+	Policy  syntax.Shown `json:"policy"`
+	Pid     int          `json:"pid"`     // of the process that keeps it
+	Running bool         `json:"running"` // that process lives
+	Waiting []string     `json:"waiting"` // names that no interface has
+}
+
+// Interface is one that has a policy.
+type Interface struct {
+	Dev     string `json:"dev"`
+	Ifindex int    `json:"ifindex"`
+	// the interfaces that have the policy together with it, and itself; [] for one alone
+	Together     []string     `json:"together"`
+	Netns        uint64       `json:"netns"` // cookie of the network namespace
+	Policy       syntax.Shown `json:"policy"`
+	Hash         string       `json:"hash"` // SHA-256 of its text
+	Hook         string       `json:"hook"`
+	Reason       string       `json:"reason"` // why this hook
+	Since        time.Time    `json:"since"`
+	Generation   int          `json:"generation"`
+	TrialSeconds float64      `json:"trial_seconds"` // left to confirm; 0: not on trial
+	Judging      Judging      `json:"judging"`
+	// rules that the agent has added
+	Live       *dataplane.LiveRules `json:"live,omitempty"`
+	RolledBack *Back                `json:"rolled_back,omitempty"`
+	// why only the fallback of the policy is in force
+	OnError string `json:"on_error,omitempty"`
+	// why this policy, which was in force before, is so again in place of another
+	Instead string `json:"instead,omitempty"`
+	// files of the policy that hold something else than when it was put in force, or are gone
+	Changed []syntax.Shown        `json:"changed"`
+	Program dataplane.ProgramInfo `json:"program"`
+	Rules   []Rule                `json:"rules"`
+	Sets    []Set                 `json:"sets"`
+	state.Memories
+	// the policy beside it, where there is one
+	Shadow *Shadow `json:"shadow,omitempty"`
+	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
+	Told time.Time `json:"told,omitzero"`
+	// the interface that tells of the memories that this one shares with it
+	SharedWith string `json:"shared_with,omitempty"`
+}
+
+// Judging is whether the packets of an interface come to its policy.
+type Judging struct {
+	State    string   `json:"state"`                  // not yet, seen, still or partly
+	Seconds  *float64 `json:"seen_seconds,omitempty"` // since a packet was last seen to be judged
+	Unjudged uint64   `json:"unjudged"`               // packets that came while it stands still
+	Amiss    []string `json:"amiss"`                  // settings by which it judges wrongly
+	// the largest MTU that the driver takes while the program is attached, where one is known
+	LargestMTU int    `json:"largest_mtu,omitempty"`
+	Why        string `json:"-"` // "" if nothing is wrong
+	Doubt      bool   `json:"-"` // dataplane.Compare knows more
+}
+
+func newJudging(j *dataplane.Judging) Judging {
+	s := Judging{State: string(j.State), Unjudged: j.Past, Amiss: []string{},
+		LargestMTU: j.LargestMTU, Why: j.Why(), Doubt: j.Doubt}
+	if j.State != dataplane.NotYet {
+		ago := j.Ago.Seconds()
+		s.Seconds = &ago
+	}
+	s.Amiss = append(s.Amiss, j.Amiss...)
+	return s
+}
+
+// Failing reports whether packets of an interface come past its policy.
+func (r *Report) Failing() bool {
+	return slices.ContainsFunc(r.Interfaces,
+		func(s Interface) bool { return s.Judging.Why != "" })
+}
+
+// Back is a policy that was not confirmed in time.
+type Back struct {
+	Policy     syntax.Shown `json:"policy"`
+	Generation int          `json:"generation"`
+	Deadline   time.Time    `json:"deadline"`
+}
+
+// Rule is one counter; bytes are of whole frames without FCS.
+type Rule struct {
+	Label   string       `json:"label"`
+	Line    int          `json:"line"` // 0 for what is built in
+	Packets uint64       `json:"packets"`
+	Bytes   uint64       `json:"bytes"`
+	Verdict string       `json:"verdict"` // pass, drop or count
+	Reason  string       `json:"reason"`
+	Rule    syntax.Shown `json:"rule"`
+	Text    string       `json:"text"`
+	CPUs    []CPU        `json:"cpus"` // by CPU, up to the last that counted anything
+	// since the time before, with --watch; none the first time that the rule is seen
+	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
+	BitsPerSecond    *float64 `json:"bits_per_second,omitempty"`
+
+	ID string `json:"-"` // across replaces
+}
+
+// CPU is what one CPU counted.
+type CPU struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Set is a dynamic set.
+type Set struct {
+	Name         string  `json:"name"`
+	Entries      int     `json:"entries"`
+	Max          int     `json:"max"`
+	LeaseSeconds float64 `json:"lease_seconds"` // 0: until deleted
+	Refused      uint64  `json:"refused"`       // entries not taken because the set was full
+	RollUp       bool    `json:"rollup"`
+	Keep         bool    `json:"keep"` // entries outlive a reboot
+	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
+}
+
+// Settle looks longer where it is not sure whether packets come to a policy.
+func (r *Report) Settle(ctx context.Context) error {
+	for i := range r.Interfaces {
+		s := &r.Interfaces[i]
+		if !s.Judging.Doubt {
+			continue
+		}
+		looked, err := dataplane.Compare(ctx, s.Dev)
+		if err != nil {
+			return err
+		}
+		looked.Amiss = s.Judging.Amiss
+		s.Judging = newJudging(looked)
+	}
+	return nil
+}
+
+// Look is what runs where now, and what somebody may want to know of it besides: on one interface,
+// or with "" on all of this network namespace or of every one.
+func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, error) {
+	all, notes, err := dataplane.Status(ctx, everywhere)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept, err := dataplane.Keeping(ctx)
+	if err != nil {
+		return nil, notes, err
+	}
+	rep := &Report{Interfaces: []Interface{}, Kept: []Kept{}}
+	for _, k := range kept {
+		s := Kept{k.Names, syntax.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
+		if s.Waiting == nil {
+			s.Waiting = []string{}
+		}
+		rep.Kept = append(rep.Kept, s)
+	}
+	for i := range all {
+		if dev == "" || all[i].Dev == dev {
+			s := newInterface(&all[i])
+			if all[i].Together != "" {
+				s.Together = dataplane.Others(all, all[i].Dev)
+			}
+			rep.Interfaces = append(rep.Interfaces, s)
+		}
+	}
+	if dev != "" && len(rep.Interfaces) == 0 && !rep.waits(dev) {
+		if err := dataplane.Exists(dev); err != nil {
+			return nil, notes, err
+		}
+		return nil, notes, fmt.Errorf("levee has no policy on %s in this network namespace", dev)
+	}
+	return rep, notes, nil
+}
+
+// waits reports whether a policy is kept for an interface that is not there.
+func (r *Report) waits(dev string) bool {
+	return slices.ContainsFunc(r.Kept, func(k Kept) bool {
+		return slices.Contains(k.Waiting, dev)
+	})
+}
+
+func newInterface(a *dataplane.Attachment) Interface {
+	s := Interface{
+		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: syntax.Shown(a.Policy), Hash: a.Hash,
+		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
+		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
+		Changed: changedSince(a), Program: a.Program, Judging: newJudging(a.Judging),
+		Together: []string{}, Rules: []Rule{}, Sets: []Set{}, Memories: a.Memories,
+		Told: a.Told, SharedWith: a.SharedWith,
+	}
+	if rb := a.RolledBack; rb != nil {
+		s.RolledBack = &Back{syntax.Shown(rb.Policy), rb.Generation, rb.Deadline}
+	}
+	for _, c := range a.Counters {
+		r := Rule{
+			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
+			Verdict: c.Action, Reason: c.Reason, Rule: syntax.Shown(c.Rule), Text: c.Text,
+			CPUs: []CPU{},
+			ID:   c.ID,
+		}
+		for _, cpu := range c.CPUs {
+			r.CPUs = append(r.CPUs, CPU(cpu))
+		}
+		s.Rules = append(s.Rules, r)
+	}
+	if s.Limits == nil {
+		s.Limits = []state.Budgets{}
+	}
+	s.Shadow = newShadow(a.Shadow)
+	for _, set := range a.Sets {
+		s.Sets = append(s.Sets, Set{set.Name, set.Entries, set.Max, set.Lease.Seconds(),
+			set.Refused, set.RollUp, set.Keep, set.EntryType().String()})
+	}
+	return s
+}
