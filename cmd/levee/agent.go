@@ -103,8 +103,8 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		}
 	}()
 	return daemon.Run(ctx, daemon.Options{Files: files, Read: e.readForAgent, Gate: e.gate(),
-		Listen: f.listen, FromStart: f.fromStart, Interval: interval, Version: cli.Version, Notify: systemd.Notify,
-		Watchdog: systemd.Watchdog(), Say: e.Sayf}, reload)
+		Listen: f.listen, FromStart: f.fromStart, Interval: interval, Version: cli.Version,
+		Notify: systemd.Notify, Watchdog: systemd.Watchdog(), Say: e.Sayf}, reload)
 }
 
 // readForAgent reads the policy of a file whose sources an agent follows.
