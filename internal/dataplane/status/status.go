@@ -1,6 +1,6 @@
 // Package status tells what runs where: the one model that text, JSON, the API, metrics and top
-// show of policies in force. In go interfaces with their counters and memories, out come a report, its
-// rates and its metrics. It must never change anything.
+// show of policies in force. In go interfaces with their counters and memories, out come a report,
+// its rates and its metrics. It must never change anything.
 package status
 
 import (
@@ -201,8 +201,9 @@ func (r *Report) waits(dev string) bool {
 func newInterface(a *dataplane.Attachment) Interface {
 	s := Interface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: syntax.Shown(a.Policy),
-		Hash: a.Hash, Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Instead: a.Instead,
+		Hash: a.Hash, Hook: string(a.Mode), Reason: a.Reason, Since: a.Since,
+		Generation: a.Generation, TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError,
+		Instead: a.Instead,
 		Changed: changedSince(a), Program: a.Program, Judging: newJudging(a.Judging),
 		Together: []string{}, Rules: []Rule{}, Sets: []Set{}, Memories: a.Memories,
 		Told: a.Told, SharedWith: a.SharedWith,
