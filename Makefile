@@ -28,8 +28,8 @@ help:
 	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
 	@echo 'make lint        gofmt, go vet, staticcheck'
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
-	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
-	@echo 'make kernels     boot Debian kernels in qemu and check each, writes docs/kernels.md; ARGS="-kernels 6.1" for some'
+	@echo 'make soak        the long comparisons with published data, writes docs/explanation/soak.md: make soak DATA=DIR (root)'
+	@echo 'make kernels     boot Debian kernels in qemu and check each, writes docs/reference/kernels.md; ARGS="-kernels 6.1" for some'
 	@echo 'make drivers     a policy on cards that qemu emulates, with their drivers of Debian kernels'
 	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
@@ -38,7 +38,7 @@ help:
 	@echo 'make release KEY=FINGERPRINT  all three, then packages, image and apt repository, signed, in bin/release (root)'
 	@echo 'make release-files KEY=FINGERPRINT  the same without the tests; make release-test tries it with a key of its own'
 	@echo 'make boot-test   boot Debian 13 twice with systemd in qemu: no gap, and entries kept (root; five minutes)'
-	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
+	@echo 'make bench-scale all of bench rules and bench sets, into docs/explanation/plots: idle machine, two hours (root)'
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
@@ -88,16 +88,16 @@ lint:
 bench-scale:
 	@scripts/deps bench
 	@$(MAKE) --no-print-directory build
-	scripts/bench-scale docs/plots
+	scripts/bench-scale docs/explanation/plots
 
 soak:
 	@scripts/deps test
-	GO=$(GO) scripts/soak docs/soak.md
+	GO=$(GO) scripts/soak docs/explanation/soak.md
 
 # Kernels that levee supports, and one that it refuses, each in a machine of its own. With ARGS nothing is written. DATA is as for soak.
 kernels:
 	@scripts/deps kernels
-	GO=$(GO) $(GO) run ./scripts/kernels $(if $(DATA),-data $(DATA)) $(or $(ARGS),-page docs/kernels.md)
+	GO=$(GO) $(GO) run ./scripts/kernels $(if $(DATA),-data $(DATA)) $(or $(ARGS),-page docs/reference/kernels.md)
 
 drivers:
 	@scripts/deps kernels

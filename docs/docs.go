@@ -3,26 +3,53 @@ package docs
 
 import (
 	"embed"
+	"io/fs"
+	"path"
 	"strings"
 )
 
 // Pages for those who run levee; ARCHITECTURE.md is for who changes it.
 //
-//go:embed [a-z]*.md
+//go:embed guides/*.md reference/*.md explanation/[a-z]*.md
 var files embed.FS
 
-// Topics are the names of the pages, in order.
+// parts are the folders of pages, in the order in which a name is looked up.
+var parts = []string{"guides", "reference", "explanation"}
+
+// Topics are the names of the pages, by part and in order. A page whose name an earlier part has
+// too is named with its folder: reference/agent.
 func Topics() []string {
-	entries, _ := files.ReadDir(".") // of an embedded directory: it is there
 	var all []string
-	for _, e := range entries {
-		all = append(all, strings.TrimSuffix(e.Name(), ".md"))
+	for _, part := range parts {
+		entries, _ := files.ReadDir(part) // of an embedded directory: it is there
+		for _, e := range entries {
+			name := strings.TrimSuffix(e.Name(), ".md")
+			if found, _ := find(name); found != path.Join(part, e.Name()) {
+				name = path.Join(part, name)
+			}
+			all = append(all, name)
+		}
 	}
 	return all
 }
 
 // Page is the text of a topic, in Markdown; false where there is none.
 func Page(topic string) (string, bool) {
-	text, err := files.ReadFile(topic + ".md")
+	file, ok := find(topic)
+	if !ok {
+		return "", false
+	}
+	text, err := files.ReadFile(file)
 	return string(text), err == nil
+}
+
+// find returns the file of a topic, which has the name of its folder in front or not.
+func find(topic string) (string, bool) {
+	for _, part := range append([]string{"."}, parts...) {
+		file := path.Join(part, topic+".md")
+		if _, err := fs.Stat(files, file); err == nil {
+			return file, true
+		}
+	}
+	return "", false
 }

@@ -27,7 +27,7 @@ import (
 // stories start as levee hundreds of times: -tags nofuzz is for where that counts.
 func init() { programs["fuzzapi"] = fuzzAPI }
 
-// TestTheAPIsPageIsMadeFromItsDocument keeps docs/api.md equal to what the agent serves.
+// TestTheAPIsPageIsMadeFromItsDocument keeps docs/reference/api.md equal to what the agent serves.
 func TestTheAPIsPageIsMadeFromItsDocument(t *testing.T) {
 	store, err := history.Open(t.TempDir())
 	if err != nil {
@@ -45,7 +45,7 @@ func TestTheAPIsPageIsMadeFromItsDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	goldentest.Compare(t, "../../docs/api.md", []byte(made))
+	goldentest.Compare(t, "../../docs/reference/api.md", []byte(made))
 }
 
 // passing are numbers that change by themselves.

@@ -18,7 +18,7 @@ import (
 // repository is the root of the source, and module what its import paths begin with.
 const (
 	repository   = "../.."
-	architecture = repository + "/docs/ARCHITECTURE.md"
+	architecture = repository + "/docs/explanation/ARCHITECTURE.md"
 	module       = "levee/"
 )
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"io/fs"
 	"os"
@@ -24,7 +25,8 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "LICENSES/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md",
+		"LICENSES/*.md"} {
 		files, err := filepath.Glob("../../" + pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -85,8 +87,8 @@ func TestFilesThatTextsNameAreThere(t *testing.T) {
 	named := regexp.MustCompile("(?:^|[\\s(\"`])((?:docs|internal|cmd|bpf|scripts|test|examples|" +
 		"packaging|web)/[a-z][\\w./-]*\\w)")
 	texts := pages(t)
-	delete(texts, "../../CHANGELOG.md")           // of versions that were
-	delete(texts, "../../docs/import-figures.md") // of other repositories
+	delete(texts, "../../CHANGELOG.md")                       // of versions that were
+	delete(texts, "../../docs/explanation/import-figures.md") // of other repositories
 	for _, top := range []string{"internal", "cmd", "scripts", "bpf", "docs", "examples"} {
 		err := filepath.WalkDir("../../"+top, func(path string, d fs.DirEntry, err error) error {
 			if ext := filepath.Ext(path); err != nil || ext != ".go" && ext != ".c" && ext != ".h" {
@@ -105,7 +107,7 @@ func TestFilesThatTextsNameAreThere(t *testing.T) {
 	for page, text := range texts {
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
 			path, _, _ := strings.Cut(m[1], "...")
-			if strings.ToLower(path) != path && path != "docs/ARCHITECTURE.md" {
+			if strings.ToLower(path) != path && path != "docs/explanation/ARCHITECTURE.md" {
 				continue
 			}
 			found++
@@ -119,9 +121,45 @@ func TestFilesThatTextsNameAreThere(t *testing.T) {
 	}
 }
 
+// TestMentionsOfPagesLeadSomewhere looks up each docs/... that any text of the repository has:
+// messages, targets of make, scripts, units, policies, the pages of the web.
+func TestMentionsOfPagesLeadSomewhere(t *testing.T) {
+	mention := regexp.MustCompile(`(?:^|[^\w./-])(?:\.\./)*(docs/[\w][\w./-]*\w)`)
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		top, _, _ := strings.Cut(strings.TrimPrefix(path, "../../"), "/")
+		switch {
+		case slices.Contains([]string{".git", "bin"}, top):
+			return fs.SkipDir
+		case !d.Type().IsRegular(), filepath.Base(path) == "import-figures.md": // of others' docs
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || bytes.IndexByte(text, 0) >= 0 {
+			return err
+		}
+		for _, m := range mention.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if _, err := os.Stat("../../" + m[1]); err != nil {
+				t.Errorf("%s names %s, which is not there", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 100 {
+		t.Errorf("%d mentions found", found)
+	}
+}
+
 // TestDecisionsAreRecords holds the decisions to the form that their page promises.
 func TestDecisionsAreRecords(t *testing.T) {
-	const dir = "../../docs/decisions/"
+	const dir = "../../docs/explanation/decisions/"
 	list, err := os.ReadFile(dir + "README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"levee/internal/lang/importer"
 )
 
-// jsonDocuments are what commands print with --json, by the headings of docs/json.md. Reports of
-// measurements stand in docs/report.md.
+// jsonDocuments are what commands print with --json, by the headings of docs/reference/json.md.
+// Reports of measurements stand in docs/reference/report.md.
 var jsonDocuments = map[string]any{
 	"levee check": struct {
 		Files []checked `json:"files"`
@@ -58,11 +58,11 @@ var jsonDocuments = map[string]any{
 	"levee version": cli.VersionInfo{},
 }
 
-// TestJSONIsDocumented compares docs/json.md with what is printed: each field with its type,
-// whether it may be missing, and no other. The paths of rows are given once for several documents
-// where these share a heading.
+// TestJSONIsDocumented compares docs/reference/json.md with what is printed: each field with its
+// type, whether it may be missing, and no other. The paths of rows are given once for several
+// documents where these share a heading.
 func TestJSONIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/json.md")
+	text, err := os.ReadFile("../../docs/reference/json.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestLeveeHasNothingOfTheLab(t *testing.T) {
 // TestDependenciesAreThoseOfThePage: each module that go.mod asks for itself has a row, which says
 // what links it.
 func TestDependenciesAreThoseOfThePage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/dependencies.md")
+	page, err := os.ReadFile("../../docs/explanation/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +59,13 @@ func TestDependenciesAreThoseOfThePage(t *testing.T) {
 			{false, true}: "levee-lab", {false, false}: "tests"}[[2]bool{
 			slices.Contains(in[0], module), slices.Contains(in[1], module)}]
 		if said[module] != want {
-			t.Errorf("docs/dependencies.md: %s is in %q, want %q", module, said[module], want)
+			t.Errorf("docs/explanation/dependencies.md: %s is in %q, want %q",
+				module, said[module], want)
 		}
 		delete(said, module)
 	}
 	for module := range said {
-		t.Errorf("docs/dependencies.md: go.mod does not ask for %s", module)
+		t.Errorf("docs/explanation/dependencies.md: go.mod does not ask for %s", module)
 	}
 }
 

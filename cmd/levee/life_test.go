@@ -17,8 +17,8 @@ var documented = []struct {
 	page  string
 	parts []string
 }{
-	{"install.md", nil},
-	{"agent.md", []string{"## As a service"}},
+	{"guides/install.md", nil},
+	{"guides/agent.md", []string{"## As a service"}},
 }
 
 // TestEverySentenceOfInstallingIsLived: scripts/life/sentences names what holds each: steps of make

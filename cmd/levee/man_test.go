@@ -15,7 +15,7 @@ import (
 // TestManPageHasEveryCommandAndFlag compares the synopsis of the manual page with the commands.
 // Flags that say where a report goes are the same for all measurements and stand in the page once.
 func TestManPageHasEveryCommandAndFlag(t *testing.T) {
-	text, err := os.ReadFile("../../docs/man/levee.8")
+	text, err := os.ReadFile("../../docs/reference/man/levee.8")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,10 +13,11 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// TestMetricsAreDocumentedAndReadable holds docs/metrics.md to the metrics that there are, and them
-// to what Prometheus takes: it refuses a whole text where a name does not end in its unit.
+// TestMetricsAreDocumentedAndReadable holds docs/reference/metrics.md to the metrics that there
+// are, and them to what Prometheus takes: it refuses a whole text where a name does not end in its
+// unit.
 func TestMetricsAreDocumentedAndReadable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,13 +34,13 @@ func TestMetricsAreDocumentedAndReadable(t *testing.T) {
 		}
 		known[name] = true
 		if !strings.Contains(string(page), "`"+name+"`") {
-			t.Errorf("docs/metrics.md lacks %s", name)
+			t.Errorf("docs/reference/metrics.md lacks %s", name)
 		}
 	}
 	for _, m := range regexp.MustCompile("`((levee|process)_[a-z_]+)`").FindAllStringSubmatch(
 		string(page), -1) {
 		if !known[m[1]] {
-			t.Errorf("docs/metrics.md has %s, which is no metric", m[1])
+			t.Errorf("docs/reference/metrics.md has %s, which is no metric", m[1])
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const trapSSHLong = `Be an SSH server that lets nobody in, and record who tries: a JSON object a line
 for each password and each key, with the address, the user, what the client says that it is, and
-the fingerprint of its key exchange (HASSH), and one when the connection ends. docs/json.md has
+the fingerprint of its key exchange (HASSH), and one when the connection ends. docs/reference/json.md has
 the fields. What is recorded are passwords: keep the log as you keep those.
 
 It opens no session, runs nothing and connects nowhere. 2,000 connections at once take less than

@@ -18,8 +18,8 @@ import (
 // Before Linux 6.6 tc has no links. There a filter of the clsact qdisc runs the program: cls_bpf
 // with direct action. The kernel replaces its program in one step as well (cls_bpf_change,
 // net/sched/cls_bpf.c), but anybody who may change the network can take it away, and it is gone
-// when its interface goes to another network namespace (docs/decisions/0036-clsact.md). At egress
-// each generation has one of its own (docs/decisions/0077-egress-filter.md).
+// when its interface goes to another network namespace (docs/explanation/decisions/0036-clsact.md).
+// At egress each generation has one of its own (docs/explanation/decisions/0077-egress-filter.md).
 
 // hold keeps a program on an interface. It is a bpf_link, pinned with the attachment, or a filter.
 type hold interface {

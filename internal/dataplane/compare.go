@@ -4,14 +4,15 @@ import "time"
 
 // A driver that has taken a program need not ask it for packets, and one that did may stop: that a
 // program is attached says nothing. So what an interface has received is compared with what its
-// policy has judged (docs/decisions/0094-seen.md). Nothing of it costs a packet anything.
+// policy has judged (docs/explanation/decisions/0094-seen.md). Nothing of it costs a packet
+// anything.
 
 // JudgingState is the outcome of the comparison.
 type JudgingState string
 
 const (
-	// NotYet: no packet has been judged since the policy came to the interface, and none has come
-	// that should have been.
+	// NotYet: no packet has been judged since the policy came to the interface, and none has
+	// come that should have been.
 	NotYet JudgingState = "not yet"
 	// Seen: packets have been judged, as far as any have come since.
 	Seen JudgingState = "seen"

@@ -18,7 +18,7 @@ import (
 // Where libxdp's dispatcher runs on an interface, levee has it call a program, the caller, that
 // only goes through a jump table: an array of one program, pinned with the attachment. That program
 // is the policy's, so a replace is one update of the table. Whoever builds another dispatcher
-// attaches the caller to it as any program (docs/decisions/0087-dispatcher.md).
+// attaches the caller to it as any program (docs/explanation/decisions/0087-dispatcher.md).
 
 // callerName is what tools of libxdp list.
 const callerName = codegen.ProgramName

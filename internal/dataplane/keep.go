@@ -22,7 +22,7 @@ import (
 // Entries of a set that says keep outlive a reboot in a file, by the name of the interface and that
 // of the set. The file is made beside the last one, written through to the disk, and renamed, so
 // that a power cut leaves the one or the other. Its sum tells a file that the disk has spoilt. See
-// docs/decisions/0044-boot.md.
+// docs/explanation/decisions/0044-boot.md.
 //
 //	"levee set 1\n"                       12 bytes
 //	type, 3 zero bytes                     4

@@ -443,10 +443,10 @@ func (n *kindNet) loop(t *testing.T, ip []byte) {
 }
 
 // kindsPage has a row for each kind of device.
-const kindsPage = "../../docs/devices.md"
+const kindsPage = "../../docs/reference/devices.md"
 
 // Policies judge the same packets the same way on devices of every kind, at each hook that the
-// device has, and leave nothing behind. What comes out is the table of docs/devices.md.
+// device has, and leave nothing behind. What comes out is the table of docs/reference/devices.md.
 func TestEveryKindOfDeviceIsJudgedRight(t *testing.T) {
 	needRoot(t)
 	rows := map[string]string{}

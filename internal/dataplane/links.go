@@ -20,7 +20,7 @@ import (
 // replace changes its program. All other links belong to a generation and are pinned with it. They
 // are attached before its program may judge a packet, and taken away when it cannot judge any more.
 // So no two links have to change at once: whichever generation judges, its other programs have been
-// there since before it did (docs/decisions/0032-links.md).
+// there since before it did (docs/explanation/decisions/0032-links.md).
 
 // linkOthers attaches the programs of a staged generation that do not judge.
 func (u *up) linkOthers(st *staged, p *codegen.Program) error {

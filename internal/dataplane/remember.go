@@ -16,7 +16,7 @@ import (
 // Policies that came into force are kept on the disk, by the name of the interface, for what begins
 // after a reboot and finds no policy that can be put in force, and for whoever wants one back. One
 // on trial is none of them until it is confirmed, nor is what `on error` asks for. See
-// docs/decisions/0090-past.md.
+// docs/explanation/decisions/0090-past.md.
 
 // pastDir is where the policies of an interface lie, in library().
 const pastDir = "policies"

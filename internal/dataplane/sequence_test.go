@@ -180,7 +180,7 @@ func TestSequences(t *testing.T) {
 					t.Errorf("it never happened in %d steps: %s", *sequenceSteps, what)
 				}
 			}
-			// a row of docs/soak.md
+			// a row of docs/explanation/soak.md
 			t.Logf("| %s | %d | %d | 0 | %s |", c.name, *sequenceSteps, s.asked, s.happened())
 		})
 	}

@@ -23,7 +23,7 @@ import (
 // nothing. It is a generation of its own, of which the description says beside which other it
 // judges. That other's program hands packets to it as to one that captures: by the array of
 // programs that is pinned with it. So a shadow is gone when the generation is, and a new policy
-// gets one of its own before it judges (docs/decisions/0057-shadow.md).
+// gets one of its own before it judges (docs/explanation/decisions/0057-shadow.md).
 
 // beside says of a shadow that is being staged where it will judge.
 type beside struct {

@@ -18,7 +18,7 @@ import (
 // What a policy remembers belongs to the policy, not to an interface: interfaces that have it as
 // one have one memory of connections, of fragments, of who is proven, of what is diverted, and one
 // budget of each limit. Each pins the maps for itself, so that they go with the last that has them.
-// See docs/decisions/0104-uplinks.md.
+// See docs/explanation/decisions/0104-uplinks.md.
 var sharedContents = state.Shared()
 
 func isShared(use codegen.MapUse) bool { return slices.Contains(sharedContents, use.Holds.What) }

@@ -8,9 +8,9 @@ import (
 )
 
 // Build makes the Ethernet frame that s describes, with right lengths and checksums and without
-// padding or FCS. It fails for what docs/language.md does not allow in a test: a field that the
-// packet does not have, a number out of range, a `len` below the headers or above what the length
-// field can say.
+// padding or FCS. It fails for what docs/reference/language.md does not allow in a test: a field
+// that the packet does not have, a number out of range, a `len` below the headers or above what the
+// length field can say.
 //
 // A later fragment (Frag above 0) has no transport header: its ports, flags and type only say
 // which protocol it belongs to. The checksum of a first fragment covers what the fragment holds.

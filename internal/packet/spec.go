@@ -21,8 +21,9 @@ func (f Family) String() string {
 	return [...]string{"any family", "ipv4", "ipv6", "arp", "ether"}[f]
 }
 
-// Spec is the packet of a `test` statement (docs/language.md "Tests in a policy"). The zero value
-// of each field, nil for pointers, means the default given there; new(uint16(80)) sets one.
+// Spec is the packet of a `test` statement (docs/reference/language.md "Tests in a policy"). The
+// zero value of each field, nil for pointers, means the default given there; new(uint16(80)) sets
+// one.
 type Spec struct {
 	Family    Family
 	EtherType uint16     // with OtherFamily only
@@ -102,7 +103,7 @@ func (s *Spec) Set(word string, v uint64) {
 	}
 }
 
-// Defaults of docs/language.md "Tests in a policy".
+// Defaults of docs/reference/language.md "Tests in a policy".
 var (
 	defaultFrom4   = netip.MustParseAddr("192.0.2.1")
 	defaultTo4     = netip.MustParseAddr("198.51.100.1")

@@ -6,8 +6,8 @@ import (
 	"levee/internal/host"
 )
 
-// Schema names the layout of a Document as JSON (docs/report.md). Fields are added without a new
-// version; one that goes or changes its meaning makes a new one.
+// Schema names the layout of a Document as JSON (docs/reference/report.md). Fields are added
+// without a new version; one that goes or changes its meaning makes a new one.
 const Schema = "levee.report/1"
 
 // Document is a measurement, ready to be shown.
@@ -35,8 +35,8 @@ type Document struct {
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Within, if above 1, is for a number that was measured: the factor by which two of them may
-	// differ.
+	// Within, if above 1, is for a number that was measured: the factor by which two of them
+	// may differ.
 	Within float64 `json:"within,omitempty"`
 }
 
@@ -79,11 +79,11 @@ type Chart struct {
 	X      Axis   `json:"x"`
 	Y      Axis   `json:"y"`
 	Better Better `json:"better,omitempty"` // of Y
-	// Ranked: the order of Y is a result, and `levee bench compare` says whether two reports agree
-	// in it.
+	// Ranked: the order of Y is a result, and `levee bench compare` says whether two reports
+	// agree in it.
 	Ranked bool `json:"ranked,omitempty"`
-	// Steady, if above 0, is by which share of itself Y may differ in two reports: more is counted
-	// and named.
+	// Steady, if above 0, is by which share of itself Y may differ in two reports: more is
+	// counted and named.
 	Steady float64   `json:"steady,omitempty"`
 	Series []*Series `json:"series"`
 	Marks  []Mark    `json:"marks,omitempty"`
@@ -92,8 +92,9 @@ type Chart struct {
 // Axis names what is drawn along it.
 type Axis struct {
 	Label string `json:"label"`
-	// Unit is in words or symbols as people write them behind a number: "ns", "packets/s", "bytes",
-	// "%", or empty for a count. ns, us, ms and s are scaled to one another, others get K, M, G.
+	// Unit is in words or symbols as people write them behind a number: "ns", "packets/s",
+	// "bytes", "%", or empty for a count. ns, us, ms and s are scaled to one another, others
+	// get K, M, G.
 	Unit string `json:"unit,omitempty"`
 	Log  bool   `json:"log,omitempty"` // logarithmic at first; the page can switch
 }
@@ -122,14 +123,14 @@ type Point struct {
 	High    *float64 `json:"high,omitempty"`
 	AtLeast bool     `json:"at_least,omitempty"` // a lower bound: what measures was the limit
 	AtMost  bool     `json:"at_most,omitempty"`  // an upper bound
-	// Invalid: Y breaks a rule of the measurement and is shown for what it is, or missing; Why says
-	// why.
+	// Invalid: Y breaks a rule of the measurement and is shown for what it is, or missing; Why
+	// says why.
 	Invalid bool   `json:"invalid,omitempty"`
 	Why     string `json:"why,omitempty"`
 	// Outlier marks a single value far from the others of its kind (see Outliers); it is kept.
 	Outlier bool `json:"outlier,omitempty"`
-	// Rounds are the values that Y is the median of, in the order in which they were measured. Two
-	// documents are compared by them.
+	// Rounds are the values that Y is the median of, in the order in which they were measured.
+	// Two documents are compared by them.
 	Rounds []float64 `json:"rounds,omitempty"`
 }
 

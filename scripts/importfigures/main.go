@@ -1,5 +1,5 @@
 // Command importfigures counts how much of rule sets comes into a policy, for
-// docs/import-figures.md:
+// docs/explanation/import-figures.md:
 //
 //	go run ./scripts/importfigures DIR
 //

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// head is what docs/kernels.md says above its tables.
+// head is what docs/reference/kernels.md says above its tables.
 const head = `# Kernels
 
 Written by ` + "`sudo make kernels DATA=DIR`" + `, which boots Debian's kernels in qemu, without any
@@ -42,8 +42,9 @@ func (o *options) write() error {
 	return os.WriteFile(o.page, []byte(page(short, results, all)), 0o644)
 }
 
-// page is docs/kernels.md: the last run of each machine, whenever that was, and what each check of
-// now came to in it, and how long the last run of all machines in one go took, if there was one.
+// page is docs/reference/kernels.md: the last run of each machine, whenever that was, and what each
+// check of now came to in it, and how long the last run of all machines in one go took, if there
+// was one.
 func page(all []check, results []*result, run *together) string {
 	var b strings.Builder
 	b.WriteString(head)

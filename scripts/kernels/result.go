@@ -50,7 +50,7 @@ func commit() (string, error) {
 	}
 	name := strings.TrimSpace(string(head))
 	changed, err := output(exec.Command("git", "diff", "HEAD", "--name-only", "--", ".",
-		":!docs/kernels*"))
+		":!docs/reference/kernels*"))
 	if len(changed) > 0 {
 		name += ", changed"
 	}
@@ -140,7 +140,7 @@ func kept(page string) ([]*result, error) {
 // expected is what the guest of a clock takes by the last run that is kept, or else by its number
 // of checks.
 func (o *options) expected(m machine, k clock, checks int) float64 {
-	page := cmp.Or(o.page, "docs/kernels.md")
+	page := cmp.Or(o.page, "docs/reference/kernels.md")
 	if b, err := os.ReadFile(resultFile(page, m)); err == nil {
 		var last result
 		if json.Unmarshal(b, &last) == nil && last.Clocks[k] > 0 {

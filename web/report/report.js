@@ -1,4 +1,4 @@
-// Draws the charts of a report. In goes the document that the page carries (its schema is in docs/report.md),
+// Draws the charts of a report. In goes the document that the page carries (its schema is in docs/reference/report.md),
 // out come uPlot charts with controls. Names in the document are hostile: they become text nodes and
 // strokes on a canvas, never markup.
 (() => {

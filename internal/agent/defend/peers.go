@@ -12,7 +12,7 @@ import (
 
 // Peers are the addresses that have done a handshake of TCP with this machine in the last hour.
 // Whoever forges a source does not see the answer, and has not: so a peer is there, whatever
-// segments come in its name (docs/decisions/0082-known-clients.md).
+// segments come in its name (docs/explanation/decisions/0082-known-clients.md).
 type Peers struct {
 	list func() ([]netip.Addr, error)
 	mu   sync.Mutex

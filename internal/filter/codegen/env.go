@@ -85,7 +85,7 @@ func (c *compiler) clearEnv() {
 
 // clearEffects puts a zero in the place for effects that the verifier does not know for one. It
 // would follow what effects make of it, and no two ways through the rules would be the same to it:
-// 40 rules took it a million instructions (docs/decisions/0034-actions.md).
+// 40 rules took it a million instructions (docs/explanation/decisions/0034-actions.md).
 func (c *compiler) clearEffects() {
 	c.Emit(
 		asm.LoadMapValue(asm.R0, 0, 0).WithReference(plan.CountersMap),
@@ -120,7 +120,7 @@ func (c *compiler) beginFunction(label string, looks bool, more ...assembler.Par
 
 // contextParam is the context as an argument of a global function. The verifier knows it by the
 // name of the struct, for which the kernel needs type information of its own
-// (docs/decisions/0008).
+// (docs/explanation/decisions/0008).
 func (c *compiler) contextParam() assembler.Param {
 	if c.target.Hook == TCX {
 		return assembler.Context("__sk_buff")

@@ -111,7 +111,7 @@ func compareSet(t *testing.T, name string, packets int, read func() ([]byte, err
 	tell(t, name, p, stats)
 }
 
-// tell logs a row of docs/soak.md.
+// tell logs a row of docs/explanation/soak.md.
 func tell(t *testing.T, name string, p *policy.Policy, stats Stats) {
 	t.Helper()
 	decided := 0

@@ -63,7 +63,7 @@ func TestView(t *testing.T) {
 			for _, width := range []int{32, 128} {
 				own := workload.Family(table, width)
 				n := compareView(t, r, &reference, own, width)
-				// a row of docs/soak.md
+				// a row of docs/explanation/soak.md
 				t.Logf("| %s, %d bits, set %s | %d | %d | 0 | %d |", name, width, kind.name,
 					len(own), n[0], n[1])
 			}

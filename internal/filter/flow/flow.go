@@ -51,7 +51,8 @@ const (
 )
 
 // Leases are how long each state lasts without a packet that renews it, at least: they are renewed
-// once a second at most, and so a second longer. docs/language.md "Connections" has their sources.
+// once a second at most, and so a second longer. docs/reference/language.md "Connections" has their
+// sources.
 var Leases = map[uint32]time.Duration{
 	uint32(opening): 4 * time.Minute, uint32(answered): 4 * time.Minute,
 	uint32(open): 2*time.Hour + 4*time.Minute, uint32(closing): 4 * time.Minute,

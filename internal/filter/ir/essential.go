@@ -5,7 +5,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// essentialTerms are the built-in rules of docs/language.md "Nothing essential is cut" as
+// essentialTerms are the built-in rules of docs/reference/language.md "Nothing essential is cut" as
 // alternatives of terms, in the order of policy.Essential.
 var essentialTerms = [len(policy.Essential)][][]policy.Term{
 	{ // arp

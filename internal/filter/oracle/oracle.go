@@ -1,5 +1,5 @@
 // Package oracle judges packets by a policy, slowly and obviously. It is the reference: what it
-// says is what docs/language.md means, and every compiled program is compared with it.
+// says is what docs/reference/language.md means, and every compiled program is compared with it.
 //
 // In go a resolved policy, entries of its dynamic sets and frames; out comes the slot (of
 // policy.Slots) that decided, or the whole story of how. It needs no privileges. It must never
@@ -174,8 +174,8 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 	return res
 }
 
-// decide walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
-// is told of each rule.
+// decide walks the five steps of docs/reference/language.md "How a packet is judged". watch, if
+// there is one, is told of each rule.
 func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 	watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}

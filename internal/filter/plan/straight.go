@@ -10,8 +10,8 @@ import (
 
 // maxStraight is up to how many compares rules in a row are straight code. Beyond it they become
 // bytecode: a packet passes some hundred rules of instructions in the time that it takes to find
-// the few that it meets there (0.2 ns a rule, docs/decisions/0015-bytecode.md), and bytecode costs
-// the verifier nothing.
+// the few that it meets there (0.2 ns a rule, docs/explanation/decisions/0015-bytecode.md), and
+// bytecode costs the verifier nothing.
 const maxStraight = 1000
 
 // Straight is rules that are instructions: each asks its questions, one rule after the other.

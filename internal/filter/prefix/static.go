@@ -16,7 +16,7 @@ const MaxBytes = 1 << 29
 
 // fewBounds is up to how many changes of membership straight compares are used. Each compare on the
 // way may be mispredicted; the levels cost less from here on, whatever the number
-// (docs/decisions/0011-static-sets.md).
+// (docs/explanation/decisions/0011-static-sets.md).
 const fewBounds = 4
 
 // Static is a set of prefixes of one family that never changes.

@@ -195,7 +195,7 @@ func TestRoutingTable(t *testing.T) {
 				hits++
 			}
 		}
-		// a row of docs/soak.md
+		// a row of docs/explanation/soak.md
 		t.Logf("| %s, %d bits | %d | %d | 0 | %d |", name, width, len(own), len(addrs), hits)
 	}
 }

@@ -1,8 +1,8 @@
 // Package price says what things cost a packet: the one cost model of planner and rule trees.
 //
 // In go counts of what a packet does, out come times on a machine. The figures were measured on a
-// core of an AMD EPYC guest (docs/benchmarks.md, "Estimates"). It must never read the machine: how
-// fast that is, is an input.
+// core of an AMD EPYC guest (docs/explanation/benchmarks.md, "Estimates"). It must never read the
+// machine: how fast that is, is an input.
 //
 // A packet costs least if it is like those before it: the CPU foresees every branch, and all that
 // it reads is in the first level of cache. Of packets in no order some surprise the CPU at each
@@ -85,8 +85,8 @@ const (
 )
 
 const (
-	// near is what a load from the second level takes more than one from the first, whose time is
-	// part of what asks for it.
+	// near is what a load from the second level takes more than one from the first, whose time
+	// is part of what asks for it.
 	near = 3.0
 	// waits is the part of Machine.Load that a packet waits for a load from beyond: Load is of
 	// loads that wait for each other, and those of two packets do not; and what packets ask for

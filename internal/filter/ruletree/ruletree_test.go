@@ -274,7 +274,8 @@ func TestGeneratedSetsAreAnsweredInFewSteps(t *testing.T) {
 	}
 }
 
-// The size of large tables decides what a packet takes (docs/decisions/0014-classifier.md).
+// The size of large tables decides what a packet takes
+// (docs/explanation/decisions/0014-classifier.md).
 func TestLargeTablesAreSmall(t *testing.T) {
 	for _, shape := range workload.Shapes {
 		boxes := generatedBoxes(t, shape, 100_000)

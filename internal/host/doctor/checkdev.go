@@ -47,7 +47,7 @@ func identity(d *Device) Finding {
 		f.State, f.Value, f.Sure = Costs, v+", native XDP that a policy does not go to", Documents
 		f.Cost = d.notNative() + ": a policy goes to tc ingress instead, where a packet costs " +
 			"several times as much"
-		f.Where = "docs/devices.md"
+		f.Where = "docs/reference/devices.md"
 	case d.XDP == nil:
 		f.State, f.Value = Unknown, v
 		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 " +

@@ -217,7 +217,7 @@ func (h *Host) openBPF() Finding {
 		f.State, f.Sure, f.Value = Note, Documents, strings.Join(h.OpenBPF, " ")
 		f.Cost = "others than root may pin there, and so write maps that they have opened to " +
 			"read: what is in force is not for the group levee"
-		f.Mend, f.Where = "chmod 0700 "+at, "docs/decisions/0095-readers.md"
+		f.Mend, f.Where = "chmod 0700 "+at, "docs/explanation/decisions/0095-readers.md"
 	}
 	return f
 }

@@ -1,6 +1,6 @@
 // Package tcpdump has tcpdump's expressions made into filters by the tcpdump that is installed:
 // libpcap is a library of C, and what there is in Go judges other packets than it does
-// (docs/decisions/0053-capture.md).
+// (docs/explanation/decisions/0053-capture.md).
 package tcpdump
 
 import (

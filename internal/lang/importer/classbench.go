@@ -252,7 +252,7 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// Names that the language has for protocols (docs/language.md, "Matches").
+// Names that the language has for protocols (docs/reference/language.md, "Matches").
 var protoNames = map[uint8]string{
 	1: "icmp", 2: "igmp", 4: "ipip", 6: "tcp", 17: "udp", 33: "dccp", 47: "gre", 50: "esp",
 	51: "ah", 58: "icmp6", 89: "ospf", 132: "sctp", 136: "udplite",

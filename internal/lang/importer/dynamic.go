@@ -60,7 +60,7 @@ func entriesComment(set string, in []entry) (lines []string) {
 
 // dynamicOf is dynamicText for a set of services or endpoints.
 func dynamicOf(what string, most uint64, lease int64) string {
-	const limit = 8_388_608 // docs/language.md "Dynamic sets"
+	const limit = 8_388_608 // docs/reference/language.md "Dynamic sets"
 	return "dynamic(of " + what + ", " + dynamicText(min(most, limit), lease)[len("dynamic("):]
 }
 

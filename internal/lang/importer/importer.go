@@ -4,9 +4,10 @@
 // a Report of what was changed or could not be carried over, line by line. Each format is one
 // function: ClassBench for filter sets, IPTables and NFT for the rulesets of netfilter, PF for
 // those of pf. Chains are flattened into one list, and what a policy has no words for is told by
-// headers or left out (docs/import.md). An importer must never print half a policy, drop a rule or
-// its place in the order without saying so, or let text of its input become anything but what it
-// was meant as: input is hostile, so its size, its lines and the errors about it are bounded.
+// headers or left out (docs/guides/import.md). An importer must never print half a policy, drop a
+// rule or its place in the order without saying so, or let text of its input become anything but
+// what it was meant as: input is hostile, so its size, its lines and the errors about it are
+// bounded.
 package importer
 
 import (

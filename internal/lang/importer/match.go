@@ -2,7 +2,7 @@ package importer
 
 import "slices"
 
-// numField is a numeric field of a packet, as docs/language.md "Matches" has it.
+// numField is a numeric field of a packet, as docs/reference/language.md "Matches" has it.
 type numField uint8
 
 const (

@@ -65,7 +65,7 @@ func uniqueName(text string, used map[string]bool) string {
 // dynamicText is a set that is filled at run time: of at most so many entries, with a lease in
 // seconds, or none below 1.
 func dynamicText(most uint64, lease int64) string {
-	const limit = 16_777_216 // docs/language.md "Sets"
+	const limit = 16_777_216 // docs/reference/language.md "Sets"
 	most = min(max(most, 1), limit)
 	if lease < 1 || lease > 520*7*86400 {
 		return fmt.Sprintf("dynamic(max %d)", most)

@@ -8,7 +8,7 @@ import (
 )
 
 // Cookie is what a rule that begins with cookie does: SYNs are answered in the host's place where
-// more than so many come in a second. docs/language.md "Cookies" says how.
+// more than so many come in a second. docs/reference/language.md "Cookies" says how.
 type Cookie struct {
 	Above uint64 // SYNs a second that pass unanswered; 0: none
 }

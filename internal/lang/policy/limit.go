@@ -19,16 +19,16 @@ import (
 // Annex A): by the time at which it is full again. What is left of that time is its debt.
 //
 // Times are in units of 1 << Shift nanoseconds, which are so that the greatest debt has at most
-// debtBits bits. Prices and depths are what docs/language.md "Limits" says, to the unit: oracle and
-// program count the same.
+// debtBits bits. Prices and depths are what docs/reference/language.md "Limits" says, to the unit:
+// oracle and program count the same.
 type Limit struct {
 	Rate   Rate
 	Burst  uint64 // packets or bytes that a full budget lets through at once
 	Keys   []Key  // each with budgets of its own; none: one budget for all packets
 	Memory int    // bytes asked for; 0: as much as Lines says
 	Shift  uint   // log2 of the unit of time in nanoseconds
-	// Alike tells what its rule is about, for a rule without a label, whatever its rate, burst and
-	// memory: the match, and the ordinal among limits of the same match and keys.
+	// Alike tells what its rule is about, for a rule without a label, whatever its rate, burst
+	// and memory: the match, and the ordinal among limits of the same match and keys.
 	Alike string
 }
 
@@ -72,8 +72,8 @@ type Key struct {
 
 const (
 	debtBits = 38 // of the greatest debt; a slot has 46 bits of time, package filter/limit
-	// A burst is at least what the rate gives in this time: programs count time in jiffies, which
-	// last up to 10 ms.
+	// A burst is at least what the rate gives in this time: programs count time in jiffies,
+	// which last up to 10 ms.
 	leastBurst  = 10 * time.Millisecond
 	longestDebt = 30 * 24 * time.Hour
 

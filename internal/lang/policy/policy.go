@@ -223,9 +223,9 @@ func (r Reason) String() string {
 // They exclude one another.
 var Essential = [...]string{"arp", "nd", "pmtu", "dhcp", "mld", "link"}
 
-// Malformed names the reasons a frame is malformed for, in the order of docs/language.md. The
-// index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0 is a
-// well-formed frame. No decoder reports the last three, which only show beside other
+// Malformed names the reasons a frame is malformed for, in the order of docs/reference/language.md.
+// The index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0
+// is a well-formed frame. No decoder reports the last three, which only show beside other
 // fragments: policies with `fragments track` drop these.
 var Malformed = [...]string{
 	"truncated-ethernet", "vlan-depth", "truncated-ip", "ip-version", "ip-header-length",

@@ -19,7 +19,7 @@ type Rule struct {
 	Malformed bool    // `malformed`: matches malformed frames and only these; Match is then empty
 	Label     string  // from `as`, or ""
 	Text      string  // canonical text, as `levee fmt` prints it
-	ID        string  // identity across replaces: see docs/language.md "Statements"
+	ID        string  // identity across replaces: see docs/reference/language.md "Statements"
 	Limit     *Limit  // of a limit
 	Sample    uint32  // of a log: one packet in so many is told of
 	Cookie    *Cookie // of a cookie

@@ -11,9 +11,9 @@ const lineWidth = 100
 
 const indent = "    "
 
-// Format prints a file in the one layout of docs/language.md "Layout". Statements that Parse could
-// not understand are missing from it, so it is of use only when there were no errors. Formatting
-// what Format printed changes nothing.
+// Format prints a file in the one layout of docs/reference/language.md "Layout". Statements that
+// Parse could not understand are missing from it, so it is of use only when there were no errors.
+// Formatting what Format printed changes nothing.
 func Format(f *File) []byte {
 	var p printer
 	for _, s := range f.Stmts {

@@ -1,10 +1,10 @@
 // Package template turns packets that are written down, with values that vary, into frames by
 // number.
 //
-// In goes the text of a template (docs/templates.md): packets in the words that `test` statements
-// of policies have, and how their values vary; or the same as policy.Packet. Out comes a Template.
-// Its Frame makes the frame of any number in user space; its Program is the same as an eBPF
-// function. Both give the same bytes, which tests compare.
+// In goes the text of a template (docs/reference/templates.md): packets in the words that `test`
+// statements of policies have, and how their values vary; or the same as policy.Packet. Out comes a
+// Template. Its Frame makes the frame of any number in user space; its Program is the same as an
+// eBPF function. Both give the same bytes, which tests compare.
 //
 // A frame depends on its number, the seed and the template alone: nothing is remembered from one to
 // the next. The package compiles without privileges, and must never send or load anything.

@@ -10,8 +10,9 @@ import (
 const head = `# The agent's API
 
 HTTP with JSON, at the socket /run/levee-agent/agent.sock and, where the agent was told to listen,
-at a port. [agent.md](agent.md#the-api) says how to reach it, and how callers get a token. This page
-is made from the OpenAPI document that the agent serves, and a test keeps them equal.
+at a port. [The agent's guide](../guides/agent.md#the-api) says how to reach it, and how callers get
+a token. This page is made from the OpenAPI document that the agent serves, and a test keeps them
+equal.
 
 The role is the least that a caller needs; *anybody* needs no token. Parameters and fields with a
 star are required, or always there. What commands show too is explained in [json.md](json.md).
