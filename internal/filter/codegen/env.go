@@ -120,7 +120,7 @@ func (c *compiler) beginFunction(label string, looks bool, more ...assembler.Par
 
 // contextParam is the context as an argument of a global function. The verifier knows it by the
 // name of the struct, for which the kernel needs type information of its own
-// (docs/explanation/decisions/0008).
+// (docs/explanation/decisions/0008-no-kernel-types.md).
 func (c *compiler) contextParam() assembler.Param {
 	if c.target.Hook == TCX {
 		return assembler.Context("__sk_buff")
