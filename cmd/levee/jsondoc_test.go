@@ -13,6 +13,7 @@ import (
 
 	lab "levee/cmd/levee-lab/commands"
 	"levee/internal/agent"
+	"levee/internal/agent/command"
 	"levee/internal/agent/trap"
 	"levee/internal/bench/linerate"
 	"levee/internal/cli"
@@ -46,9 +47,9 @@ var jsonDocuments = map[string]any{
 	"levee set list, find":    setReport{},
 	"levee lab up":            lab.LabReport{},
 	"levee agent status":      agent.Status{},
-	"levee agent list":        leaseReport{},
-	"levee agent notify list": notifyReport{},
-	"levee agent token list":  tokenReport{},
+	"levee agent list":        command.LeaseReport{},
+	"levee agent notify list": command.NotifyReport{},
+	"levee agent token list":  command.TokenReport{},
 	"levee lab list": struct {
 		Labs []lab.LabReport `json:"labs"`
 	}{},

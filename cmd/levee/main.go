@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/command"
 	"levee/internal/cli"
 	"levee/internal/dataplane"
 )
@@ -51,7 +52,7 @@ var commands = []struct {
 	{groupInterface, newShow},
 	{groupInterface, newMetrics},
 	{groupInterface, newSet},
-	{groupInterface, newAgent},
+	{groupInterface, func(e *env) *cobra.Command { return command.New(e.Env, e.gate) }},
 	{groupLab, newDoctor},
 	{groupOther, newTrap},
 	{groupOther, func(e *env) *cobra.Command { return cli.NewVersion(e.Env) }},

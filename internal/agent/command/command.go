@@ -1,4 +1,7 @@
-package main
+// Package command is the agent's commands: what they take and what they print. In go the
+// environment of a process and what keeps policies out of force, out comes a cobra command. It must
+// never decide what the agent decides, and asks the one that runs by its API.
+package command
 
 import (
 	"context"
@@ -12,6 +15,7 @@ import (
 	"levee/internal/agent/daemon"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
+	"levee/internal/dataplane/lockout"
 	"levee/internal/host/systemd"
 	"levee/internal/lang/policy"
 )
@@ -20,7 +24,15 @@ const agentLong = `Turn events that other programs write into leased entries of 
 statements of a policy say, and floods into rules, as "detect" statements say, and see to it that
 the kernel holds them. Without a command below it runs, as "levee agent run" does.`
 
-func newAgent(e *env) *cobra.Command {
+// env is the environment of the commands.
+type env struct {
+	*cli.Env
+	gate func() *lockout.Gate
+}
+
+// New is `levee agent`. gate makes what keeps live rules out of force that would cut somebody off.
+func New(in *cli.Env, gate func() *lockout.Gate) *cobra.Command {
+	e := &env{in, gate}
 	cmd := cli.Noun("agent COMMAND", "Turn events into entries of dynamic sets", agentLong,
 		`  sudo levee agent run
   sudo levee agent status

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -60,13 +60,13 @@ func (e *env) printAgent(s *agent.Status) {
 		fmt.Fprintln(out, "enforced  not known: nothing has been compared with the kernel yet")
 	} else {
 		fmt.Fprintf(out, "enforced  %.4g %%: %d of %s, %s; compared %s ago in %.3f s, "+
-			"%d repaired\n", s.Enforced, s.Compare.Held, entryCount(s.Compare.Entries),
+			"%d repaired\n", s.Enforced, s.Compare.Held, entries(s.Compare.Entries),
 			cli.Plural(s.Compare.Leases, "lease"),
 			ago(s.Compare.At), s.Compare.Seconds, s.Compare.Repaired)
 	}
 	if s.Compare.Waiting > 0 {
 		fmt.Fprintf(out, "          %s the ledger could not take yet\n",
-			entryCount(s.Compare.Waiting))
+			entries(s.Compare.Waiting))
 	}
 	printParts(out, s.Parts)
 	for _, src := range s.Sources {
@@ -88,7 +88,7 @@ func (e *env) printAgent(s *agent.Status) {
 	}
 	e.printLists(out, s.Lists)
 	for _, set := range s.Sets {
-		fmt.Fprintf(out, "set       %s: %s, %d missing\n", set.Name, entryCount(set.Entries),
+		fmt.Fprintf(out, "set       %s: %s, %d missing\n", set.Name, entries(set.Entries),
 			set.Missing)
 		if set.Error != "" {
 			fmt.Fprintf(out, "          %s\n", syntax.Quoted(set.Error))
@@ -107,6 +107,9 @@ func (e *env) printAgent(s *agent.Status) {
 		fmt.Fprintf(out, "alarm     %s %s\n", a.At.Format(time.RFC3339), syntax.Quoted(a.Text))
 	}
 }
+
+// entries is how many there are.
+func entries(n int) string { return cli.Plural(n, "entry") }
 
 // ago is the time since.
 func ago(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }
@@ -160,7 +163,7 @@ several origins has a line for each. It works whether an agent runs or not.`,
 				return err
 			}
 			if f.json {
-				return e.PrintJSON(leaseReport{all})
+				return e.PrintJSON(LeaseReport{all})
 			}
 			out := e.Stdout.Buffered()
 			for _, l := range all {
@@ -183,8 +186,8 @@ several origins has a line for each. It works whether an agent runs or not.`,
 	return cmd
 }
 
-// leaseReport is the object of `levee agent list --json`.
-type leaseReport struct {
+// LeaseReport is the object of `levee agent list --json`.
+type LeaseReport struct {
 	Leases []agent.Listed `json:"leases"`
 }
 

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -49,7 +49,7 @@ whether an agent runs or not.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.Stdout, "%s leased\n", entryCount(done.Leased))
+			fmt.Fprintf(e.Stdout, "%s leased\n", entries(done.Leased))
 			return nil
 		},
 	}

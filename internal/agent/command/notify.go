@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -94,8 +94,8 @@ be) and withdrawn.`,
 	return cmd
 }
 
-// notifyReport is the object of `levee agent notify list --json`.
-type notifyReport struct {
+// NotifyReport is the object of `levee agent notify list --json`.
+type NotifyReport struct {
 	Targets []notify.Status `json:"targets"`
 }
 
@@ -136,7 +136,7 @@ counts are 0. Secrets, and paths of URLs, are not shown.`,
 }
 
 // notifications are the targets, of the agent that runs or of the file.
-func (e *env) notifications() (*notifyReport, error) {
+func (e *env) notifications() (*NotifyReport, error) {
 	if err := e.Privileged(); err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (e *env) notifications() (*notifyReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &notifyReport{Targets: []notify.Status{}}
+	rep := &NotifyReport{Targets: []notify.Status{}}
 	if client.Ask("GET", "notifications", nil, rep) == nil && len(rep.Targets) == len(all) {
 		return rep, nil
 	}

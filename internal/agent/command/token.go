@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -76,12 +76,12 @@ ends after --expires, at most 520w; "never" has no end.`,
 	return cmd
 }
 
-// tokenReport is the object of `levee agent token list --json`.
-type tokenReport struct {
-	Tokens []tokenListed `json:"tokens"`
+// TokenReport is the object of `levee agent token list --json`.
+type TokenReport struct {
+	Tokens []TokenListed `json:"tokens"`
 }
 
-type tokenListed struct {
+type TokenListed struct {
 	Name    string     `json:"name"`
 	Role    string     `json:"role"`
 	Made    time.Time  `json:"made"`
@@ -106,9 +106,9 @@ func newTokenList(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rep := tokenReport{Tokens: []tokenListed{}}
+			rep := TokenReport{Tokens: []TokenListed{}}
 			for _, t := range list {
-				one := tokenListed{Name: t.Name, Role: t.Role.String(), Made: t.Made}
+				one := TokenListed{Name: t.Name, Role: t.Role.String(), Made: t.Made}
 				if !t.Expires.IsZero() {
 					one.Expires, one.Ended = &t.Expires, !e.Now().Before(t.Expires)
 				}

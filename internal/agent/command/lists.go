@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -23,12 +23,12 @@ func (e *env) printLists(out io.Writer, lists []agent.ListStatus) {
 			read = fmt.Sprintf("read %s ago", ago(l.Read))
 		}
 		fmt.Fprintf(out, "list      %s (%s): %s for %s, %d refused, %d skipped; %s; %s\n", l.Name,
-			l.Kind, entryCount(l.Entries), l.Set, l.Refused, l.Skipped, read,
+			l.Kind, entries(l.Entries), l.Set, l.Refused, l.Skipped, read,
 			syntax.Quoted(l.Place))
 		if l.Held != nil {
 			h := l.Held
 			fmt.Fprintf(out, "          a change waits since %s: %s more, %d less, as %s: levee "+
-				"agent diff %s\n", h.Since.Format(time.RFC3339), entryCount(h.Added), h.Removed,
+				"agent diff %s\n", h.Since.Format(time.RFC3339), entries(h.Added), h.Removed,
 				h.Why, l.Name)
 		}
 		if l.Example != "" {
@@ -78,7 +78,7 @@ func (e *env) printHeld(all []agent.Held) {
 	defer out.Flush()
 	for _, h := range all {
 		fmt.Fprintf(out, "# %s, set %s: %s, %d more, %d less; since %s\n", h.Source, h.Set,
-			entryCount(h.Entries), len(h.Added), len(h.Removed), h.Since.Format(time.RFC3339))
+			entries(h.Entries), len(h.Added), len(h.Removed), h.Since.Format(time.RFC3339))
 		for _, a := range h.Added {
 			fmt.Fprintln(out, "+"+a)
 		}
