@@ -119,7 +119,7 @@ type compiled struct {
 	Instructions int             `json:"instructions"` // 8 bytes each
 	TableBytes   int             `json:"table_bytes"`
 	Tables       []compiledTable `json:"tables"`
-	Plan         *planned        `json:"plan"`
+	Plan         *plan.Report    `json:"plan"`
 
 	plan *plan.Plan
 }
@@ -244,7 +244,7 @@ func (l *checkedLimit) print(w io.Writer) {
 }
 
 func describe(prog *codegen.Program, made *plan.Plan) *compiled {
-	c := &compiled{Tables: []compiledTable{}, Plan: planOf(made), plan: made}
+	c := &compiled{Tables: []compiledTable{}, Plan: made.Report(), plan: made}
 	for _, p := range prog.Spec.Programs {
 		c.Instructions += len(p.Instructions)
 	}

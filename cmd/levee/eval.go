@@ -254,8 +254,8 @@ func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
 }
 
 // verdict is a decision about the packet that was judged last.
-func (r *evalRun) verdict(d judge.Decision, by judge.Engine) verdict {
-	return newVerdict(r.p, r.j.Slots()[d.Slot], d.Action, r.n, by)
+func (r *evalRun) verdict(d judge.Decision, by judge.Engine) judge.Judged {
+	return judge.NewJudged(r.p, r.j.Slots()[d.Slot], d.Action, r.n, by)
 }
 
 // difference shows a packet that the engines judge differently.
@@ -265,7 +265,7 @@ func (r *evalRun) difference(frame []byte, v judge.Verdict) {
 	want, got := r.verdict(v.Decision, judge.Oracle), r.verdict(v.Compiled, judge.Compiled)
 	fmt.Fprintf(w, "packet %d is judged differently:\n  oracle            %s %s%s\n  compiled "+
 		"program  %s %s%s\n",
-		r.n, want.Verdict, want.Rule, want.note(), got.Verdict, got.Rule, got.note())
+		r.n, want.Verdict, want.Rule, want.Note(), got.Verdict, got.Rule, got.Note())
 	fmt.Fprintf(w, "  packet            %x\n\n", frame)
 	tr := r.j.Story()
 	printTrace(w, &tr, "  ")

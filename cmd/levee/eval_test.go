@@ -50,17 +50,17 @@ func TestDifferenceShowsBothVerdictsThePacketAndItsStory(t *testing.T) {
 
 func TestVerdictLines(t *testing.T) {
 	for _, c := range []struct {
-		v    verdict
+		v    judge.Judged
 		want string
 	}{
-		{verdict{N: 1, Verdict: "drop", Rule: "e:14", Label: "x", Reason: "rule"},
+		{judge.Judged{N: 1, Verdict: "drop", Rule: "e:14", Label: "x", Reason: "rule"},
 			`1 drop e:14 "x"`},
-		{verdict{N: 2, Verdict: "pass", Rule: "e:3", Reason: "rule"}, `2 pass e:3`},
-		{verdict{N: 3, Verdict: "pass", Rule: "e:2", Label: "adm", Reason: "protect"},
+		{judge.Judged{N: 2, Verdict: "pass", Rule: "e:3", Reason: "rule"}, `2 pass e:3`},
+		{judge.Judged{N: 3, Verdict: "pass", Rule: "e:2", Label: "adm", Reason: "protect"},
 			`3 pass e:2 "adm" (protect)`},
-		{verdict{N: 4, Verdict: "drop", Rule: "malformed:ip-length", Label: "ip-length",
+		{judge.Judged{N: 4, Verdict: "drop", Rule: "malformed:ip-length", Label: "ip-length",
 			Reason: "malformed"}, `4 drop malformed:ip-length`},
-		{verdict{N: 5, Verdict: "pass", Rule: "e:9", Label: "default", Reason: "default"},
+		{judge.Judged{N: 5, Verdict: "pass", Rule: "e:9", Label: "default", Reason: "default"},
 			`5 pass e:9 (default)`},
 	} {
 		if got := c.v.String(); got != c.want {
@@ -72,7 +72,7 @@ func TestVerdictLines(t *testing.T) {
 // TestFieldNamesStay holds the names and the order of what `levee eval --json` prints.
 func TestFieldNamesStay(t *testing.T) {
 	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(verdict{N: 1, Verdict: "drop", Rule: "edge.levee:14",
+	if err := json.NewEncoder(&b).Encode(judge.Judged{N: 1, Verdict: "drop", Rule: "edge.levee:14",
 		Label: "abuser", Reason: "rule", Engine: "bpf"}); err != nil {
 		t.Fatal(err)
 	}

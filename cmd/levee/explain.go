@@ -150,7 +150,7 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 func (e *env) tell(p *policy.Policy, j *judge.Judge, frame []byte, n int, asJSON bool) error {
 	tr := j.Explain(frame)
 	if asJSON {
-		return e.PrintJSON(newStory(p, &tr, n))
+		return e.PrintJSON(judge.NewStory(p, &tr, n))
 	}
 	printTrace(e.Stdout, &tr, "")
 	return nil

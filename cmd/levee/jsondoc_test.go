@@ -14,10 +14,13 @@ import (
 	lab "levee/cmd/levee-lab/commands"
 	"levee/internal/agent"
 	"levee/internal/agent/command"
+	"levee/internal/agent/signature"
 	"levee/internal/agent/trap"
 	"levee/internal/bench/linerate"
 	"levee/internal/cli"
 	"levee/internal/cli/clitest"
+	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/status"
 	"levee/internal/lang/importer"
 )
@@ -29,20 +32,20 @@ var jsonDocuments = map[string]any{
 		Files []checked `json:"files"`
 	}{},
 	"levee test":                     testReport{},
-	"levee eval":                     verdict{},
+	"levee eval":                     judge.Judged{},
 	"levee eval --summary":           evalSummary{},
-	"levee explain":                  story{},
+	"levee explain":                  judge.Story{},
 	"levee cost":                     costReport{},
 	"levee import iptables, nft, pf": importer.Remark{},
 	"levee up":                       upReport{},
-	"levee propose":                  proposed{},
+	"levee propose":                  signature.Report{},
 	"levee watch":                    watched{},
 	"levee trap ssh":                 trap.Record{},
 	"levee status --diff":            status.DiffReport{},
 	"levee up --shadow": struct {
 		Shadows []shadowReport `json:"shadows"`
 	}{},
-	"levee rollback --list":   pastReport{},
+	"levee rollback --list":   past.Report{},
 	"levee status":            status.Report{},
 	"levee set list, find":    setReport{},
 	"levee lab up":            lab.LabReport{},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,37 +111,6 @@ func (o *proposeOptions) check(lasts bool) error {
 	return nil
 }
 
-// proposed is the object of `levee propose --json`.
-type proposed struct {
-	Sentence string         `json:"sentence"` // what was seen, and what the rules do
-	Rules    []proposedRule `json:"rules"`
-	Flood    proposedSample `json:"flood"`
-	Good     proposedSample `json:"good"`
-	Notes    []string       `json:"notes"`
-	// shares of the samples that the rules drop
-	Coverage         float64  `json:"coverage"`
-	Collateral       *float64 `json:"collateral,omitempty"`
-	CollateralAtMost *float64 `json:"collateral_at_most,omitempty"`
-}
-
-type proposedRule struct {
-	Rule          string `json:"rule"`
-	Before        string `json:"before"` // rule of --policy in front of which it stands, or empty
-	Line          int    `json:"line"`   // of that rule, or 0
-	Flood         int    `json:"flood"`  // packets that it drops
-	Good          int    `json:"good"`
-	ForgedSources bool   `json:"forged_sources"`
-}
-
-type proposedSample struct {
-	Seen    int `json:"seen"`
-	Packets int `json:"packets"` // in the sample
-	LeftOut int `json:"left_out"`
-	Already int `json:"already"` // dropped without the rules
-	Kept    int `json:"kept"`    // protected or essential
-	Dropped int `json:"dropped"` // by the rules
-}
-
 func (e *env) propose(o *proposeOptions) error {
 	limits := signature.Limits{Collateral: o.collateral, Rules: o.rules}
 	var src *cli.Parsed
@@ -194,23 +162,13 @@ func (e *env) sampleOf(path string, link packet.Link, p *policy.Policy) (*signat
 		return nil, err
 	}
 	defer c.Close()
-	s, other := signature.NewSample(link, p, 0), 0
-	for {
+	s := signature.NewSample(link, p, 0)
+	other, err := s.AddAll(func() ([]byte, int, error) {
 		frame, _, err := c.next()
-		if err == io.EOF {
-			break
-		}
-		if err == nil {
-			frame, err = link.Carry(frame)
-		}
-		if errors.Is(err, packet.ErrNotL3) {
-			other++
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		s.Add(frame, c.missing)
+		return frame, c.missing, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if other > 0 {
 		e.Sayf("%s: %s left out: %v", c.title, cli.Plural(other, "packet"), packet.ErrNotL3)
@@ -262,7 +220,7 @@ func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, e
 // printProposal prints what was found, and writes the policy with it.
 func (e *env) printProposal(o *proposeOptions, p *signature.Proposal, src *cli.Parsed) error {
 	if o.json {
-		if err := e.PrintJSON(newProposed(p)); err != nil {
+		if err := e.PrintJSON(p.Report()); err != nil {
 			return err
 		}
 	} else if src == nil && len(p.Rules) > 0 {
@@ -301,28 +259,4 @@ func (e *env) printRules(p *signature.Proposal) {
 	if p.Tail != "" {
 		fmt.Fprintf(e.Stdout, "# in front of the default, to say that it is meant\n%s\n", p.Tail)
 	}
-}
-
-func newProposed(p *signature.Proposal) *proposed {
-	out := &proposed{Sentence: p.Sentence, Rules: []proposedRule{}, Coverage: p.Flood.Coverage(),
-		Notes: append([]string{}, p.Notes...), Flood: sampleJSON(&p.Flood),
-		Good: sampleJSON(&p.Good)}
-	if p.Good.Packets > 0 {
-		out.Collateral = new(p.Good.Collateral())
-		out.CollateralAtMost = new(p.Good.Highest())
-	}
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		rule := proposedRule{Rule: r.Text, Flood: r.Flood, Good: r.Good, ForgedSources: r.Forged}
-		if r.Before != nil {
-			rule.Before, rule.Line = r.Before.Text, int(r.Before.Pos.Line)
-		}
-		out.Rules = append(out.Rules, rule)
-	}
-	return out
-}
-
-func sampleJSON(j *signature.Judged) proposedSample {
-	return proposedSample{Seen: j.Seen, Packets: j.Packets, LeftOut: j.LeftOut, Already: j.Already,
-		Kept: j.Kept, Dropped: j.Dropped}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -204,65 +205,27 @@ func (e *env) again(was *past.Policy, f *upFlags) (*bringing, error) {
 		PolicyPath: was.Path, Source: was.Source, Files: was.Files}}, nil
 }
 
-// pastReport is the object of `levee rollback --list --json`.
-type pastReport struct {
-	Dev      string    `json:"dev"`
-	Policies []pastRow `json:"policies"` // the newest first
-}
-
-type pastRow struct {
-	Number  int       `json:"number"`
-	Since   time.Time `json:"since"` // when it came into force
-	Policy  cli.Shown `json:"policy"`
-	InForce bool      `json:"in_force"`
-	// what is otherwise than in the one before it; none of the oldest
-	Change *past.Change `json:"change,omitempty"`
-}
-
 func (e *env) listPast(at *pastPolicies, asJSON bool) error {
-	rep := pastReport{Dev: at.devs[0]}
-	changes := cli.NewTable("NUMBER SINCE POLICY STATE CHANGE", ">", "<", "<", "<", "<")
-	var now *policy.Policy
-	for i := range at.all {
-		p := &at.all[i]
-		if i == 0 {
-			now = e.parsePast(p)
-		}
-		row := pastRow{Number: p.Number, Since: p.Since, Policy: cli.Shown(p.Path),
-			InForce: at.is(p)}
-		var before *policy.Policy
-		change := ""
-		if i+1 < len(at.all) {
-			if before = e.parsePast(&at.all[i+1]); before != nil && now != nil {
-				c := past.Compare(before, now)
-				row.Change, change = &c, c.String()
-			}
-			if change == "" {
-				change = "nothing that rules mean"
-			}
-		}
-		now = before
-		state := "-"
-		if row.InForce {
-			state = "in force"
-		}
-		rep.Policies = append(rep.Policies, row)
-		changes.Row(p.Number, p.Since.Format(time.DateTime), p.Path, state, change)
-	}
+	rep := past.NewReport(at.devs[0], at.all, at.is, func(err error) { e.Sayf("%v", err) })
 	if asJSON {
 		return e.PrintJSON(rep)
 	}
+	changes := cli.NewTable("NUMBER SINCE POLICY STATE CHANGE", ">", "<", "<", "<", "<")
+	for _, p := range rep.Policies {
+		state, change := "-", ""
+		if p.InForce {
+			state = "in force"
+		}
+		if p.Older {
+			change = "nothing that rules mean"
+			if p.Change != nil {
+				change = cmp.Or(p.Change.String(), change)
+			}
+		}
+		changes.Row(p.Number, p.Since.Format(time.DateTime), p.Policy, state, change)
+	}
 	changes.Print(e.Stdout, "")
 	return nil
-}
-
-// parsePast is nil, which is told, for one that cannot be read again.
-func (e *env) parsePast(p *past.Policy) *policy.Policy {
-	parsed, err := p.Parse()
-	if err != nil {
-		e.Sayf("%v", err)
-	}
-	return parsed
 }
 
 // showPast prints a policy that was in force as `levee show` does.

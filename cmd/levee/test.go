@@ -73,10 +73,10 @@ type testResult struct {
 
 // testPacket is one packet of a test.
 type testPacket struct {
-	verdict        // n counts within the test
-	Line    int    `json:"line"`
-	Packet  string `json:"packet"`          // as written
-	Fault   string `json:"fault,omitempty"` // how it differs from what the test expects
+	judge.Judged        // n counts within the test
+	Line         int    `json:"line"`
+	Packet       string `json:"packet"`          // as written
+	Fault        string `json:"fault,omitempty"` // how it differs from what the test expects
 
 	trace *oracle.Trace // of a packet with a fault
 }
@@ -185,7 +185,7 @@ func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
 	for i, p := range r.Packets {
 		res.Packets = append(res.Packets, testPacket{
 			Line: int(p.Step.Pos.Line), Packet: p.Step.Text, Fault: p.Fault, trace: p.Trace,
-			verdict: newVerdict(s.p, j.Slots()[p.Verdict.Slot], p.Verdict.Action, i+1, j.Engine()),
+			Judged: judge.NewJudged(s.p, j.Slots()[p.Verdict.Slot], p.Verdict.Action, i+1, j.Engine()),
 		})
 	}
 	return res

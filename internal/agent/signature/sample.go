@@ -1,6 +1,8 @@
 package signature
 
 import (
+	"errors"
+	"io"
 	"math/rand/v2"
 
 	"levee/internal/lang/field"
@@ -90,6 +92,28 @@ func (s *Sample) Add(b []byte, missing int) {
 
 // Seen is how many packets were added, Len how many are held, and LeftOut how many have headers
 // that are too long to be held.
+// AddAll looks at what next gives until io.EOF: a frame, and how many bytes of it are missing. It
+// leaves out packets that the link layer cannot have, and counts them.
+func (s *Sample) AddAll(next func() (frame []byte, missing int, err error)) (other int, err error) {
+	for {
+		frame, missing, err := next()
+		if err == io.EOF {
+			return other, nil
+		}
+		if err == nil {
+			frame, err = s.link.Carry(frame)
+		}
+		switch {
+		case errors.Is(err, packet.ErrNotL3):
+			other++
+		case err != nil:
+			return other, err
+		default:
+			s.Add(frame, missing)
+		}
+	}
+}
+
 func (s *Sample) Seen() int    { return s.seen }
 func (s *Sample) Len() int     { return len(s.frames) }
 func (s *Sample) LeftOut() int { return s.left }
