@@ -185,7 +185,8 @@ func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
 	for i, p := range r.Packets {
 		res.Packets = append(res.Packets, testPacket{
 			Line: int(p.Step.Pos.Line), Packet: p.Step.Text, Fault: p.Fault, trace: p.Trace,
-			Judged: judge.NewJudged(s.p, j.Slots()[p.Verdict.Slot], p.Verdict.Action, i+1, j.Engine()),
+			Judged: judge.NewJudged(s.p, j.Slots()[p.Verdict.Slot], p.Verdict.Action,
+				i+1, j.Engine()),
 		})
 	}
 	return res
