@@ -23,6 +23,7 @@ import (
 
 	"levee/internal/agent"
 	"levee/internal/agent/ledger"
+	"levee/internal/await"
 	"levee/internal/dataplane"
 	"levee/internal/kernel"
 )
@@ -109,19 +110,18 @@ func (m *masses) await(what string, wanted func(*agent.Status) bool) time.Durati
 	}}}
 	defer client.CloseIdleConnections()
 	begun := time.Now()
-	for time.Since(begun) < 2*time.Minute {
-		var s agent.Status
-		if r, err := client.Get("http://agent/api/v1/status"); err == nil {
-			err = json.NewDecoder(r.Body).Decode(&s)
-			r.Body.Close()
-			if err == nil && wanted(&s) {
-				return time.Since(begun)
-			}
+	if !await.Until(func() bool {
+		r, err := client.Get("http://agent/api/v1/status")
+		if err != nil {
+			return false
 		}
-		time.Sleep(5 * time.Millisecond)
+		defer r.Body.Close()
+		var s agent.Status
+		return json.NewDecoder(r.Body).Decode(&s) == nil && wanted(&s)
+	}) {
+		m.Fatalf("waited in vain: %s\n%s", what, m.out.String())
 	}
-	m.Fatalf("%s: not within two minutes\n%s", what, m.out.String())
-	return 0
+	return time.Since(begun)
 }
 
 // TestLeasesOfFiveOriginsOutliveAKill kills an agent, empties its sets in the kernel, and starts
@@ -365,16 +365,14 @@ func TestARealLocalAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { lapi.Process.Kill(); lapi.Wait() }()
-	for i := range 100 {
+	await.OK(t, func() error {
 		args := []string{"netns", "exec", m.ns, "cscli", "-c", config, "decisions", "list"}
 		out, err := exec.Command("ip", args...).CombinedOutput()
-		if err == nil {
-			break
-		} else if i == 99 {
-			t.Fatalf("the local API does not answer: %s", out)
+		if err != nil {
+			return fmt.Errorf("the local API does not answer: %s", out)
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return nil
+	})
 	cscli("decisions", "import", "-i", filepath.Join(dir, "d.csv"), "-R", "import")
 	cscli("decisions", "add", "--ip", "100.0.0.1", "--duration", "8h", "--reason", "another")
 	m.start()

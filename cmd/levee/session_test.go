@@ -30,7 +30,7 @@ func sshd() {
 
 // over is the command `over ADDRESS:PORT [PROGRAM [ARG...]]` of the stories: it runs the program
 // while it holds a TCP connection to the address, as the session of somebody who is logged in does.
-// Without a program it holds it until it is killed, or for a minute.
+// Without a program it holds it until it is killed or the other end goes, or for a minute.
 func over() {
 	c, err := net.DialTimeout("tcp", os.Args[1], 5*time.Second)
 	if err != nil {
@@ -38,7 +38,9 @@ func over() {
 		os.Exit(1)
 	}
 	if len(os.Args) == 2 {
-		time.Sleep(time.Minute)
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err == nil {
+			io.Copy(io.Discard, c)
+		}
 		return
 	}
 	cmd := exec.Command(os.Args[2], os.Args[3:]...)

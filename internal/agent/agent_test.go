@@ -14,9 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"levee/internal/agent/ledger"
+	"levee/internal/await"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 )
@@ -99,6 +101,7 @@ type slow struct {
 func (k *slow) Leases(ctx context.Context, set string, entries []dataplane.SetEntry) (
 	out []dataplane.SetEntry, err error) {
 	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
 	k.answered = time.Now()
 	return k.fake.Leases(ctx, set, entries)
 }
@@ -106,16 +109,20 @@ func (k *slow) Leases(ctx context.Context, set string, entries []dataplane.SetEn
 // A lease of a command ends no sooner in the ledger than in the kernel, which would take it for
 // somebody else's and not let it go, however long it has let the agent wait.
 func TestALeaseOfACommandEndsNoSoonerInTheLedger(t *testing.T) {
-	p := netip.MustParsePrefix("198.51.100.9/32")
-	k := &slow{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{"s": {p: time.Hour}}}}
-	a := start(t, t.TempDir(), k, "")
-	found := a.found(t.Context(), map[string][]dataplane.SetEntry{"s": {{Prefix: p}}}, time.Now())
-	if len(found) != 1 {
-		t.Fatalf("found %v", found)
-	}
-	if ends := k.answered.Add(time.Hour); found[0].Until.Before(ends) {
-		t.Errorf("the lease ends %v before the kernel's", ends.Sub(found[0].Until))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := netip.MustParsePrefix("198.51.100.9/32")
+		k := &slow{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{
+			"s": {p: time.Hour}}}}
+		a := start(t, t.TempDir(), k, "")
+		found := a.found(t.Context(), map[string][]dataplane.SetEntry{"s": {{Prefix: p}}},
+			time.Now())
+		if len(found) != 1 {
+			t.Fatalf("found %v", found)
+		}
+		if ends := k.answered.Add(time.Hour); found[0].Until.Before(ends) {
+			t.Errorf("the lease ends %v before the kernel's", ends.Sub(found[0].Until))
+		}
+	})
 }
 
 // start makes an agent that reads a file from its beginning, with what Run does before its loop.
@@ -337,14 +344,15 @@ func TestChild(t *testing.T) {
 		return
 	}
 	a := start(t, dir, &fake{sets: map[string]map[netip.Prefix]time.Duration{}}, one)
-	for n := 0; ; {
+	n := 0
+	await.Until(func() bool { // until it is killed
 		a.poll(t.Context())
 		if a.ledger.Leases() != n {
 			n = a.ledger.Leases()
 			fmt.Fprintln(os.Stderr, "leases", n)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return false
+	})
 }
 
 // TestKilledAtAnyMoment kills an agent again and again while events come. What it has acknowledged

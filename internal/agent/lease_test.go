@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"levee/internal/agent/ledger"
@@ -28,43 +29,45 @@ func (k *ends) Raise(_ context.Context, _ string, entries []dataplane.SetEntry, 
 // took was given to entries besides. What ends half a second later than the ledger says counts as
 // leased by somebody else, so that a withdrawal left it in the kernel.
 func TestLeasesEndInTheKernelWhenTheyEndInTheLedger(t *testing.T) {
-	dir := t.TempDir()
-	k := &ends{at: map[netip.Prefix]time.Time{}}
-	a := start(t, dir, k, one)
-	a.opts.Others = func(context.Context) (map[netip.Prefix]string, error) {
-		time.Sleep(600 * time.Millisecond) // as a disk may
-		return nil, nil
-	}
-	check := func(when string) {
-		t.Helper()
-		n, late := 0, time.Duration(0)
-		if err := a.ledger.Each(func(l ledger.Lease) bool {
-			n++
-			late = max(late, k.at[l.Prefix].Sub(l.Until).Abs())
-			return true
-		}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		k := &ends{at: map[netip.Prefix]time.Time{}}
+		a := start(t, dir, k, one)
+		a.opts.Others = func(context.Context) (map[netip.Prefix]string, error) {
+			time.Sleep(600 * time.Millisecond) // as a disk may
+			return nil, nil
+		}
+		check := func(when string) {
+			t.Helper()
+			n, late := 0, time.Duration(0)
+			if err := a.ledger.Each(func(l ledger.Lease) bool {
+				n++
+				late = max(late, k.at[l.Prefix].Sub(l.Until).Abs())
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if n != len(k.at) || late > 400*time.Millisecond {
+				t.Errorf("%s: %d leases of %d differ by up to %v", when, n, len(k.at), late)
+			}
+		}
+		write(t, dir+"/eve.json", "198.51.100.1")
+		a.poll(t.Context())
+		check("an event")
+
+		until := time.Now().Add(time.Hour)
+		var many []ledger.Lease
+		for i := range 3 * atOnce {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), 32)
+			many = append(many, ledger.Lease{Set: "s", Prefix: p, Origin: "ids", Since: until,
+				Until: until})
+		}
+		if err := a.ledger.Record(many, nil); err != nil {
 			t.Fatal(err)
 		}
-		if n != len(k.at) || late > 400*time.Millisecond {
-			t.Errorf("%s: %d leases of %d differ by up to %v", when, n, len(k.at), late)
-		}
-	}
-	write(t, dir+"/eve.json", "198.51.100.1")
-	a.poll(t.Context())
-	check("an event")
-
-	until := time.Now().Add(time.Hour)
-	var many []ledger.Lease
-	for i := range 3 * atOnce {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), 32)
-		many = append(many, ledger.Lease{Set: "s", Prefix: p, Origin: "ids", Since: until,
-			Until: until})
-	}
-	if err := a.ledger.Record(many, nil); err != nil {
-		t.Fatal(err)
-	}
-	a.compare(t.Context())
-	check("a comparison")
+		a.compare(t.Context())
+		check("a comparison")
+	})
 }
 
 // TestAnAlarmThatGoesOnIsOne: a full ledger alarmed with each batch of events, ten times a second,

@@ -17,6 +17,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
 	"levee/internal/agent/part"
+	"levee/internal/await"
 	"levee/internal/lang/policy"
 )
 
@@ -76,14 +77,13 @@ func TestOneSourceThatCannotBeReadEndsNoOther(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, s, want)
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.OK(t, func() error {
 		a.poll(t.Context())
-		if s := stateOf(t, a, part.Source, "red"); s.State == part.Fails && s.Do != "" {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("red: %+v", s)
+		if s := stateOf(t, a, part.Source, "red"); s.State != part.Fails || s.Do == "" {
+			return fmt.Errorf("red: %+v", s)
 		}
-	}
+		return nil
+	})
 	if s := a.current(); len(s.Alarms) != 4 || s.Alarms[0].Part == "" {
 		t.Errorf("alarms: %+v", s.Alarms)
 	}
@@ -227,9 +227,7 @@ func TestAFailureIsToldEverywhere(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	heard := make(chan live.Event, 16)
 	go a.live.Watch(ctx, 0, func(_ uint64, e *live.Event) error { heard <- *e; return nil })
-	for a.live.Watchers() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "somebody watches", func() bool { return a.live.Watchers() > 0 })
 	defer cancel()
 	p := a.parts.Begin(part.Detector, "floods", "eth0")
 	p.Fails(part.Do(errors.New("perf_event_open: operation not permitted"), "allow it"))

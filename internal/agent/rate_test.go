@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/await"
 )
 
 var (
@@ -178,12 +180,9 @@ func writeRotated(dir, kind string, want *uint64, written, read *atomic.Uint64) 
 	} else {
 		f, err = open(path)
 	}
-	// until waits for as many events to be read, for a minute at most.
+	// until waits for as many events to be read.
 	until := func(events uint64) {
-		for end := time.Now().Add(time.Minute); read.Load() < events &&
-			time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		await.Until(func() bool { return read.Load() >= events })
 	}
 	begun, turn, rotated := time.Now(), 0, uint64(0)
 	var b []byte
@@ -197,7 +196,8 @@ func writeRotated(dir, kind string, want *uint64, written, read *atomic.Uint64) 
 			_, err = f.Write(b)
 			b = b[:0]
 			written.Store(uint64(n + 1))
-			time.Sleep(time.Until(begun.Add(time.Duration(n) * 20 * time.Microsecond)))
+			await.Pass(time.Until(begun.Add(time.Duration(n)*20*time.Microsecond)),
+				"the pace of a sensor")
 		}
 		if err != nil || (n+1)**rotations / *events == turn || n == *events-1 || len(b) > 0 {
 			continue

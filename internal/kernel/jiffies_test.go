@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"levee/internal/await"
 )
 
 // reader reads jiffies of this machine.
@@ -36,7 +38,7 @@ func TestClockFollowsTheKernel(t *testing.T) {
 		if s.ticks+1 < before || s.ticks > after+1 {
 			t.Errorf("the kernel says %d between %d and %d", s.ticks, before, after)
 		}
-		time.Sleep(3 * time.Millisecond)
+		await.Pass(3*time.Millisecond, "the next question falls elsewhere in a tick")
 	}
 }
 
@@ -125,7 +127,7 @@ func TestTheRateIsThatOfTheTicks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	await.Pass(time.Second, "the kernel's ticks are counted meanwhile")
 	last, err := tight(read, Monotonic)
 	if err != nil {
 		t.Fatal(err)

@@ -13,9 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/await"
 )
 
 // childEnv makes the test binary the owner of a lab, instead of running tests.
@@ -105,13 +106,10 @@ func countThere(l *Lab) int {
 
 // gone waits for a process to end; one that was killed ends soon.
 func gone(pid int) bool {
-	for range 200 {
-		if _, err := startTime(pid); err != nil {
-			return true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
+	return await.Until(func() bool {
+		_, err := startTime(pid)
+		return err != nil
+	})
 }
 
 func TestSignalsRemoveTheLab(t *testing.T) {

@@ -9,19 +9,18 @@ import (
 	"image"
 	"image/color"
 	"image/png"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	devtools "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"levee/internal/await"
 	"levee/web/webtest"
 )
 
@@ -289,18 +288,15 @@ func saved(t *testing.T, b *browser, dir, id, format string) []byte {
 	action(t, b, id, format)
 	file := filepath.Join(dir, id+"."+format)
 	// It has its name once it is whole, but for some versions, which write it under that name.
-	for before := []byte(nil); b.Err() == nil; time.Sleep(50 * time.Millisecond) {
-		out, err := os.ReadFile(file)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
+	end := map[string]string{"svg": "</svg>\n", "png": "IEND\xaeB`\x82", "csv": "\n"}[format]
+	var out []byte
+	await.OK(t, func() (err error) {
+		if out, err = os.ReadFile(file); err == nil && !bytes.HasSuffix(out, []byte(end)) {
+			err = fmt.Errorf("%s is not whole", file)
 		}
-		if len(out) > 0 && bytes.Equal(out, before) {
-			return out
-		}
-		before = out
-	}
-	t.Fatalf("%s is not saved: %v", file, b.Err())
-	return nil
+		return errors.Join(err, b.Err())
+	})
+	return out
 }
 
 func TestAChartIsTakenOutOfThePage(t *testing.T) {

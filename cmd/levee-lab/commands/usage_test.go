@@ -1,8 +1,6 @@
 package commands
 
 import (
-	"context"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +11,7 @@ import (
 // TestWrongValuesAreWrongUsage gives flags values that they do not take: the exit status is 2,
 // before anything is measured, with or without privileges, and the text is for people.
 func TestWrongValuesAreWrongUsage(t *testing.T) {
+	run := func(e *cli.Env) int { return run(&env{e}) }
 	benches := "ladder sets rules mix latency profile route hash service gen"
 	numbers := []string{"x", "-1", "1.5", "99999999999999999999", ""}
 	for _, c := range []struct {
@@ -51,7 +50,7 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 	} {
 		for name := range strings.FieldsSeq(c.benches) {
 			for _, v := range c.values {
-				wantUsage(t, "bench", name, "--"+c.flag+"="+v)
+				clitest.WantUsage(t, run, "bench", name, "--"+c.flag+"="+v)
 			}
 		}
 	}
@@ -65,29 +64,7 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		"gen --dev d --to 192.0.2.1 --port 70000",
 		"gen --dev d --to nowhere", "gen --dev d --to 192.0.2.1 --from x",
 	} {
-		wantUsage(t, strings.Fields(args)...)
-	}
-}
-
-// notForPeople is what Go says and users should not see.
-var notForPeople = regexp.MustCompile(
-	`strconv|\["|\[[0-9]|context canceled|unexpected EOF|invalid argument|%!`)
-
-func wantUsage(t *testing.T, args ...string) {
-	t.Helper()
-	e, out, errs := testEnv(args...)
-	// What is taken for right ends before it has begun.
-	e.Signals = func() (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		return ctx, cancel
-	}
-	if got := run(e); got != cli.ExitUsage || out.Len() > 0 {
-		t.Errorf("%q: exit status %d, want %d: %s%s", args, got, cli.ExitUsage, out, errs)
-	}
-	if bad := notForPeople.FindString(errs.String()); bad != "" ||
-		!strings.Contains(errs.String(), "--help`)") {
-		t.Errorf("%q: %q in %q", args, bad, errs)
+		clitest.WantUsage(t, run, strings.Fields(args)...)
 	}
 }
 

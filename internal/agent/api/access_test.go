@@ -21,8 +21,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
+
+	"levee/internal/await"
 )
 
 func TestACookieStandsForATokenUntilThatIsRevoked(t *testing.T) {
@@ -78,43 +81,45 @@ func TestACookieStandsForATokenUntilThatIsRevoked(t *testing.T) {
 }
 
 func TestTokensEndAndAreStoredAsHashes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens.json")
-	tokens := OpenTokens(path)
-	text := add(t, tokens, "a", Operator)
-	stored, err := os.ReadFile(path)
-	if err != nil || strings.Contains(string(stored), strings.TrimPrefix(text, tokenPrefix)) {
-		t.Errorf("%s %v", stored, err)
-	}
-	if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
-		t.Error(st.Mode())
-	}
-	if got, err := OpenTokens(path).find(text); err != nil || got.Name != "a" ||
-		got.Role != Operator {
-		t.Error(got, err)
-	}
-	if _, err := tokens.Add("a", Viewer, 0); err == nil {
-		t.Error("two of one name")
-	}
-	short, err := tokens.Add("short", Viewer, time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(1100 * time.Millisecond) // ends are whole seconds
-	if _, err := tokens.find(short); err == nil || !strings.Contains(err.Error(), "has ended") {
-		t.Error(err)
-	}
-	if err := tokens.Remove("nobody"); !errors.Is(err, ErrNoToken) {
-		t.Error(err)
-	}
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tokens.find(text); err == nil || !strings.Contains(err.Error(), "is damaged") {
-		t.Error("a damaged file lets in:", err)
-	}
-	if _, err := tokens.Add("b", Viewer, 0); err == nil {
-		t.Error("a damaged file is overwritten")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens.json")
+		tokens := OpenTokens(path)
+		text := add(t, tokens, "a", Operator)
+		stored, err := os.ReadFile(path)
+		if err != nil || strings.Contains(string(stored), strings.TrimPrefix(text, tokenPrefix)) {
+			t.Errorf("%s %v", stored, err)
+		}
+		if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
+			t.Error(st.Mode())
+		}
+		if got, err := OpenTokens(path).find(text); err != nil || got.Name != "a" ||
+			got.Role != Operator {
+			t.Error(got, err)
+		}
+		if _, err := tokens.Add("a", Viewer, 0); err == nil {
+			t.Error("two of one name")
+		}
+		short, err := tokens.Add("short", Viewer, time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // ends are whole seconds
+		if _, err := tokens.find(short); err == nil || !strings.Contains(err.Error(), "has ended") {
+			t.Error(err)
+		}
+		if err := tokens.Remove("nobody"); !errors.Is(err, ErrNoToken) {
+			t.Error(err)
+		}
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tokens.find(text); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Error("a damaged file lets in:", err)
+		}
+		if _, err := tokens.Add("b", Viewer, 0); err == nil {
+			t.Error("a damaged file is overwritten")
+		}
+	})
 }
 
 func TestTheUnixSocketKnowsRoot(t *testing.T) {
@@ -144,7 +149,7 @@ func TestTheUnixSocketKnowsRoot(t *testing.T) {
 // the answer is.
 func lines(t *testing.T, path string, least int) (out []Record) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.True(t, fmt.Sprint(least, " records"), func() bool {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -161,13 +166,9 @@ func lines(t *testing.T, path string, least int) (out []Record) {
 			r.Record.Role, _ = ParseRole(r.Role)
 			out = append(out, r.Record)
 		}
-		if len(out) >= least {
-			return out
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d records", len(out))
-		}
-	}
+		return len(out) >= least
+	})
+	return out
 }
 
 func TestTheAuditLogSaysWhatWasDoneAndRefused(t *testing.T) {

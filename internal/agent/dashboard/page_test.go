@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"levee/internal/await"
 	"levee/web/webtest"
 )
 
@@ -93,7 +94,7 @@ func TestServe(t *testing.T) {
 	}
 	d := newDemo(t, false)
 	t.Logf("%s with the token %s", d.url, d.token)
-	time.Sleep(*serve)
+	await.Pass(*serve, "somebody looks at the page")
 }
 
 func TestLook(t *testing.T) {
@@ -115,7 +116,7 @@ func TestLook(t *testing.T) {
 		{"phone", "light", "?span=900#traffic", 390, 844, false},
 	} {
 		b := d.open(t, d.window(c.width, c.height, c.scheme), c.query)
-		time.Sleep(1500 * time.Millisecond)
+		await.Pass(1500*time.Millisecond, "a picture shows the page at rest")
 		shot(t, b, c.name, c.whole)
 		fine(t, b)
 	}
@@ -144,12 +145,12 @@ func TestThePage(t *testing.T) {
 // waits waits until an expression holds.
 func waits(t testing.TB, b *webtest.Browser, js string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !webtest.Eval[bool](t, b, js); {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s; %q", js, b.Wrong())
+	await.OK(t, func() error {
+		if !webtest.Eval[bool](t, b, js) {
+			return fmt.Errorf("never: %s; %q", js, b.Wrong())
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func loads(t *testing.T, d *demo, b *webtest.Browser) {

@@ -190,6 +190,7 @@ func (w *world) check() {
 // bin is a quarter of a second.
 func (w *world) bin(n int) {
 	time.Sleep(time.Second / 4)
+	synctest.Wait()
 	now := time.Now()
 	if now.After(w.until) {
 		w.kernel = nil // the lease

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"levee/internal/agent/follow"
+	"levee/internal/await"
 	"levee/internal/lang/policy"
 )
 
@@ -41,19 +42,17 @@ func open(t testing.TB, s *policy.Source, o Options) Inlet {
 	return in
 }
 
-// await polls, as the agent does, until done says so. It keeps what has come.
-func await(t testing.TB, in Inlet, into *[]string, done func() bool) {
+// poll polls, as the agent does, until done says so. It keeps what has come.
+func poll(t testing.TB, in Inlet, into *[]string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	await.OK(t, func() error {
 		_, err := in.Poll(1<<20, func(b []byte) { *into = append(*into, string(b)) })
 		in.Kept()
 		if done() {
-			return
+			return nil
 		}
-		if time.Now().After(end) {
-			t.Fatalf("waited for nothing: %d lines, %v", len(*into), err)
-		}
-	}
+		return fmt.Errorf("%d lines have come, %v", len(*into), err)
+	})
 }
 
 func dial(t testing.TB, network, path string) net.Conn {
@@ -98,7 +97,7 @@ func TestStreams(t *testing.T) {
 	a, b := dial(t, "unix", path), dial(t, "unix", path)
 	fmt.Fprint(a, "one\r\ntw")
 	fmt.Fprint(b, "\n\nthree\n")
-	await(t, in, &got, func() bool { return len(got) == 2 })
+	poll(t, in, &got, func() bool { return len(got) == 2 })
 	if in.State().Peers != 2 {
 		t.Errorf("%+v", in.State())
 	}
@@ -110,7 +109,7 @@ func TestStreams(t *testing.T) {
 	fmt.Fprint(a, "o\n")
 	fmt.Fprint(b, "\nfour\nfive")
 	b.Close()
-	await(t, in, &got, func() bool { return len(got) == 5 && in.State().Peers == 1 })
+	poll(t, in, &got, func() bool { return len(got) == 5 && in.State().Peers == 1 })
 	slices.Sort(got)
 	if fmt.Sprint(got) != "[five four one three two]" || in.State().TooLong != 1 {
 		t.Errorf("%q, %+v", got, in.State())
@@ -119,7 +118,7 @@ func TestStreams(t *testing.T) {
 	for range maxPeers + 3 {
 		dial(t, "unix", path)
 	}
-	await(t, in, &got, func() bool { return in.State().Peers == maxPeers })
+	poll(t, in, &got, func() bool { return in.State().Peers == maxPeers })
 	// nobody reads: whoever writes waits, and memory is bounded
 	done := make(chan int)
 	go func() {
@@ -153,7 +152,7 @@ func TestDatagrams(t *testing.T) {
 		}
 	}
 	var got []string
-	await(t, in, &got, func() bool { return len(got) == 5 })
+	poll(t, in, &got, func() bool { return len(got) == 5 })
 	if fmt.Sprint(got) != "[one two three four five]" {
 		t.Errorf("%q", got)
 	}
@@ -244,7 +243,7 @@ esac
 	} {
 		in := open(t, s, Options{Position: []byte(cursor)})
 		var got []string
-		await(t, in, &got, func() bool { return len(got) == len(strings.Fields(want)) })
+		poll(t, in, &got, func() bool { return len(got) == len(strings.Fields(want)) })
 		for i, text := range strings.Fields(want) {
 			if !strings.HasSuffix(got[i], ": "+text) {
 				t.Errorf("behind %s: %q, want %s", cursor, got, want)
@@ -285,7 +284,7 @@ esac
 		t.Errorf("begins at %q", p)
 	}
 	var got []string
-	await(t, in, &got, func() bool { return len(got) == 4 })
+	poll(t, in, &got, func() bool { return len(got) == 4 })
 	in.Close()
 	at := time.Unix(1_700_000_000, 0).Format(time.RFC3339)
 	if got[0] != at+" - sshd: from 192.0.2.1 x" || !strings.HasSuffix(got[1], " - a__b: fr\xff") ||
@@ -294,7 +293,7 @@ esac
 		t.Errorf("%q, %q, %+v", got, in.Position(), in.State())
 	}
 	in = open(t, s, Options{Position: []byte("c9")})
-	await(t, in, &got, func() bool {
+	poll(t, in, &got, func() bool {
 		_, err := in.Poll(1, func([]byte) {})
 		return err != nil && strings.Contains(err.Error(), "no such cursor")
 	})

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"levee/internal/agent/follow"
+	"levee/internal/await"
 )
 
 // server is a small Redis: the commands that are used here.
@@ -183,13 +184,10 @@ func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 	s.push("one", "two", "", strings.Repeat("z", follow.MaxLine+1), "three")
 	var got []string
 	take := func() {
-		for end := time.Now().Add(30 * time.Second); len(got) < 3; {
-			_, err := in.Poll(1<<20, func(b []byte) { got = append(got, string(b)) })
-			if time.Now().After(end) {
-				t.Fatal("waited for nothing", err)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		await.True(t, "three lines", func() bool {
+			_, _ = in.Poll(1<<20, func(b []byte) { got = append(got, string(b)) })
+			return len(got) >= 3
+		})
 	}
 	take() // not kept
 	if len(got) != 3 || s.left() != 5 || in.State().LagLines != 5 {
@@ -203,7 +201,7 @@ func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 	got = nil
 	take()
 	s.drop() // the connection breaks before it is kept: it is read again
-	await(t, in, &got, func() bool { return s.left() == 0 })
+	poll(t, in, &got, func() bool { return s.left() == 0 })
 	if in.State().TooLong < 2 {
 		t.Errorf("%+v", in.State())
 	}
@@ -221,7 +219,7 @@ func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 		in.Poll(1<<20, func(b []byte) { got = append(got, string(b)) })
 		in.Kept()
 	}
-	await(t, in, &got, func() bool { return s.left() == 0 })
+	poll(t, in, &got, func() bool { return s.left() == 0 })
 	seen := map[string]bool{}
 	for _, g := range got {
 		seen[g] = true
@@ -245,7 +243,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		s.broken = bad
 		s.mu.Unlock()
 		s.push("x")
-		await(t, in, &got, func() bool {
+		poll(t, in, &got, func() bool {
 			_, err := in.Poll(1, func([]byte) {})
 			s.drop()
 			return err != nil && !strings.Contains(err.Error(), "connecting")
@@ -257,7 +255,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	s.mu.Lock()
 	s.broken = ""
 	s.mu.Unlock()
-	await(t, in, &got, func() bool { return s.left() == 0 })
+	poll(t, in, &got, func() bool { return s.left() == 0 })
 }
 
 // TestAListThatVanishes: who empties it, as FLUSHALL does, costs what was in it and nothing that
@@ -272,13 +270,13 @@ func TestAListThatVanishes(t *testing.T) {
 	s.mu.Unlock()
 	s.push("gone")
 	var got []string
-	await(t, in, &got, func() bool {
+	poll(t, in, &got, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return !s.vanish
 	})
 	s.push("later")
-	await(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+	poll(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
 	if got[0] != "later" {
 		t.Errorf("%q", got)
 	}
@@ -298,13 +296,13 @@ func TestPasswordsOfRedis(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), what)
 		}
 	}
-	await(t, in, &got, says("no such file"))
+	poll(t, in, &got, says("no such file"))
 	os.WriteFile(dir+"/p", []byte("\n"), 0o600)
-	await(t, in, &got, says("is no secret"))
+	poll(t, in, &got, says("is no secret"))
 	os.WriteFile(dir+"/p", []byte("wrong\n"), 0o600)
-	await(t, in, &got, says("WRONGPASS"))
+	poll(t, in, &got, says("WRONGPASS"))
 	os.WriteFile(dir+"/p", []byte("s3cret\nmore\n"), 0o600)
-	await(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+	poll(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
 }
 
 // certificate is one for names and addresses, which vouches for itself, and its PEM.
@@ -389,7 +387,7 @@ func TestRedisOverTLS(t *testing.T) {
 			defer in.Close()
 			s.push("x")
 			var got []string
-			await(t, in, &got, func() bool {
+			poll(t, in, &got, func() bool {
 				_, err := in.Poll(1, func([]byte) {})
 				if test.want == "" {
 					return len(got) == 1 && s.left() == 0
@@ -450,7 +448,7 @@ func TestARealRedis(t *testing.T) {
 	of := source(t, dir, `redis "DIR/r" list "k" password "DIR/p"`)
 	in := open(t, of, Options{})
 	var got []string
-	await(t, in, &got, func() bool {
+	poll(t, in, &got, func() bool {
 		_, err := in.Poll(1, func([]byte) {})
 		return err == nil
 	})
@@ -473,7 +471,7 @@ func TestARealRedis(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	await(t, in, &got, func() bool {
+	poll(t, in, &got, func() bool {
 		for _, g := range got {
 			seen[g] = true
 		}

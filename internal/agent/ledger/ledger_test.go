@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -142,23 +143,25 @@ func TestADamagedLedgerIsSetAside(t *testing.T) {
 
 // TestACommandHoldsUpNobody: whoever opens the ledger while a command has it open waits for that.
 func TestACommandHoldsUpNobody(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.db")
-	command, err := Open(path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan error, 1)
-	go func() {
-		time.Sleep(20 * time.Millisecond)
-		closed <- command.Close()
-	}()
-	l, err := Open(path, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(<-closed, l.Close()); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "agent.db")
+		command, err := Open(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			closed <- command.Close()
+		}()
+		l, err := Open(path, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(<-closed, l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestManyLeasesInAnyOrderTakeNoLonger: a backlog of 160,000 new addresses took a minute to write,

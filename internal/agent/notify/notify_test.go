@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"levee/internal/agent/live"
+	"levee/internal/await"
 )
 
 // hook is a server that takes webhooks, and fails as often as it is told.
@@ -80,19 +81,8 @@ func running(t *testing.T, targets ...Target) (*Notifier, *live.Hub) {
 	done := make(chan bool)
 	go func() { n.Run(ctx, hub.Watch); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
-	for hub.Watchers() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the notifier watches", func() bool { return hub.Watchers() > 0 })
 	return n, hub
-}
-
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited in vain: " + what)
-		}
-	}
 }
 
 func TestAWebhookIsSignedAndTriedAgain(t *testing.T) {
@@ -103,14 +93,14 @@ func TestAWebhookIsSignedAndTriedAgain(t *testing.T) {
 		On:     []live.Kind{live.Alarm, live.Incident}, Limit: Limit{10, time.Hour}})
 	hub.Publish(live.Event{Kind: live.Leased, Text: "nobody asked for this"})
 	hub.Publish(live.Event{Kind: live.Incident, Text: "a flood", Incident: "7"})
-	await(t, "the message", func() bool { return len(h.messages()) == 1 })
+	await.True(t, "the message", func() bool { return len(h.messages()) == 1 })
 	m := h.messages()[0]
 	if m.Kind != live.Incident || m.Text != "a flood" || m.Event.Incident != "7" ||
 		m.Machine == "" ||
 		len(h.bad) > 0 {
 		t.Errorf("%+v, %v", m, h.bad)
 	}
-	await(t, "the status", func() bool { return n.Status()[0].Sent == 1 })
+	await.True(t, "the status", func() bool { return n.Status()[0].Sent == 1 })
 	if s := n.Status()[0]; strings.Contains(fmt.Sprint(s), "secret-path") || s.Failed != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -122,7 +112,7 @@ func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
 		n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL,
 			On: []live.Kind{live.Alarm}, Limit: Limit{10, time.Hour}})
 		hub.Publish(live.Event{Kind: live.Alarm})
-		await(t, "the failure", func() bool { return n.Status()[0].Failed == 1 })
+		await.True(t, "the failure", func() bool { return n.Status()[0].Failed == 1 })
 		if len(h.messages()) != 0 || n.Status()[0].Error == "" {
 			t.Errorf("%d: %+v, %+v", status, n.Status(), h.messages())
 		}
@@ -136,7 +126,7 @@ func TestALimitHoldsBackAndTellsASummary(t *testing.T) {
 	for i := range 40 {
 		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint("alarm ", i)})
 	}
-	await(t, "two messages and a summary", func() bool { return len(h.messages()) >= 3 })
+	await.True(t, "two messages and a summary", func() bool { return len(h.messages()) >= 3 })
 	all := h.messages()
 	if s := all[2]; all[0].Text != "alarm 0" || all[1].Text != "alarm 1" || s.Kind != Summary ||
 		s.Held[live.Alarm] != 38 || len(s.First) != firsts || s.First[0] != "alarm 2" {
@@ -161,7 +151,7 @@ func TestATargetThatHangsHoldsUpNobody(t *testing.T) {
 		Target{Name: "quick", Way: Webhook, To: h.URL, On: on, Limit: limit})
 	for i := range 200 {
 		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint(i)})
-		await(t, "the quick one", func() bool { return len(h.messages()) == i+1 })
+		await.True(t, "the quick one", func() bool { return len(h.messages()) == i+1 })
 	}
 	if s := n.Status()[0]; s.Lost < 200-queued-1 || s.Sent != 0 {
 		t.Errorf("%+v", s)
@@ -180,7 +170,7 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 		On:    []live.Kind{live.Alarm},
 		Limit: Limit{10, time.Hour}})
 	hub.Publish(live.Event{Kind: live.Alarm, Text: "$(touch there) `x`"})
-	await(t, "the command", func() bool { return n.Status()[0].Sent == 1 })
+	await.True(t, "the command", func() bool { return n.Status()[0].Sent == 1 })
 	got, err := os.ReadFile(filepath.Join(dir, "got"))
 	var m Message
 	if err != nil || json.Unmarshal(got, &m) != nil || m.Text != "$(touch there) `x`" {
@@ -193,7 +183,7 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	hub.Publish(live.Event{Kind: live.Alarm})
-	await(t, "the refusal", func() bool { return n.Status()[0].Failed == 1 })
+	await.True(t, "the refusal", func() bool { return n.Status()[0].Failed == 1 })
 	if s := n.Status()[0]; !strings.Contains(s.Error, "chmod go-w") {
 		t.Errorf("%+v", s)
 	}

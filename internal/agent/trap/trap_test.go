@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"levee/internal/await"
 )
 
 // generous is longer than a busy machine takes for anything here.
@@ -84,22 +86,22 @@ func start(t *testing.T, change func(*Options)) *running {
 // of waits for n records of an event.
 func (r *running) of(t *testing.T, event string, n int) []Record {
 	t.Helper()
-	for until := time.Now().Add(generous); ; time.Sleep(5 * time.Millisecond) {
+	var found []Record
+	await.OK(t, func() error {
 		r.mu.Lock()
-		var found []Record
+		defer r.mu.Unlock()
+		found = nil
 		for _, rec := range r.records {
 			if rec.Event == event {
 				found = append(found, rec)
 			}
 		}
-		r.mu.Unlock()
-		if len(found) >= n {
-			return found
+		if len(found) < n {
+			return fmt.Errorf("%d records of %q, want %d", len(found), event, n)
 		}
-		if time.Now().After(until) {
-			t.Fatalf("%d records of %q, want %d", len(found), event, n)
-		}
-	}
+		return nil
+	})
+	return found
 }
 
 func (r *running) dial(t *testing.T) net.Conn {
@@ -289,7 +291,7 @@ func TestSlowClientsGetNoMoreTime(t *testing.T) {
 			if _, err := c.Write([]byte("S")); err != nil {
 				return
 			}
-			time.Sleep(20 * time.Millisecond)
+			await.Pass(20*time.Millisecond, "the pace of a slow client")
 		}
 	}()
 	if e := r.of(t, End, 1)[0]; e.Why != "its time was over" {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/bench"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
@@ -35,15 +37,15 @@ func send(t testing.TB, l *lab.Lab, s *receiver, text string, c gen.Config) (gen
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		v, err := s.read()
-		if err != nil {
-			t.Fatal(err)
+	var v receiverSeen
+	await.OK(t, func() error {
+		v, err = s.read()
+		if err == nil && v.Packets-before.Packets < r.Sent-r.Refused {
+			err = fmt.Errorf("%d of %d packets came", v.Packets-before.Packets, r.Sent-r.Refused)
 		}
-		if v.Packets-before.Packets >= r.Sent-r.Refused || time.Now().After(end) {
-			return r, v
-		}
-	}
+		return err
+	})
+	return r, v
 }
 
 func withReceiver(t testing.TB, l *lab.Lab, o receiverOptions) *receiver {

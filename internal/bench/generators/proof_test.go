@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
 	"levee/internal/lab/labtest"
@@ -173,18 +174,28 @@ func TestProofReplaysKeepTheirTimes(t *testing.T) {
 // TestProofInterruptsEndARun measures from the interrupt to the report.
 func TestProofInterruptsEndARun(t *testing.T) {
 	l := proofLab(t)
-	withReceiver(t, l, receiverOptions{})
+	r := withReceiver(t, l, receiverOptions{})
 	world := l.Host(lab.World)
 	for _, g := range generators[:4] {
 		for _, rate := range []float64{0, 1, 1000, 100_000, 1e6} {
 			c := &comparison{lab: l, cpu: max(world.Devices[0].CPU, 0)}
+			before, err := r.read()
+			if err != nil {
+				t.Fatal(err)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- g.run(ctx, c, rate) }()
-			time.Sleep(300 * time.Millisecond)
+			await.True(t, "the first packet", func() bool {
+				seen, err := r.read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return seen.Packets > before.Packets
+			})
 			began := time.Now()
 			cancel()
-			err := <-done
+			err = <-done
 			took := time.Since(began)
 			t.Logf("%s at %g/s: %s, %d sent", g.name, rate, took.Round(time.Microsecond),
 				c.told.Sent)

@@ -4,8 +4,11 @@ package clitest
 
 import (
 	"bytes"
+	"context"
+	"regexp"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,4 +47,28 @@ func Leaves(cmd *cobra.Command) []*cobra.Command {
 		}
 	}
 	return out
+}
+
+// notForPeople is what Go says and users should not see.
+var notForPeople = regexp.MustCompile(
+	`strconv|\["|\[[0-9]|context canceled|unexpected EOF|invalid argument|%!`)
+
+// WantUsage gives commands arguments that they do not take: the exit status says so before anything
+// is done, with or without privileges, and the text is for people.
+func WantUsage(t testing.TB, run func(*cli.Env) int, args ...string) {
+	t.Helper()
+	e, out, errs, _ := New(false, args...)
+	// What is taken for right ends before it has begun.
+	e.Signals = func() (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		return ctx, cancel
+	}
+	if got := run(e); got != cli.ExitUsage || out.Len() > 0 {
+		t.Errorf("%q: exit status %d, want %d: %s%s", args, got, cli.ExitUsage, out, errs)
+	}
+	if bad := notForPeople.FindString(errs.String()); bad != "" ||
+		!strings.Contains(errs.String(), "--help`)") {
+		t.Errorf("%q: %q in %q", args, bad, errs)
+	}
 }

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"levee/internal/host/card"
+	"levee/internal/host/hosttest"
 )
 
 func yes() *bool { v := true; return &v }
@@ -357,16 +356,7 @@ func TestCPULists(t *testing.T) {
 }
 
 func TestARealInterfaceIsRead(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make a network namespace")
-	}
-	// never unlocked: the thread ends with the test, and its namespace with it
-	runtime.LockOSThread()
-	ns, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	hosttest.Enter(t)
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "d0", MTU: 9000},
 		PeerName: "d1"}); err != nil {
 		t.Fatal(err)

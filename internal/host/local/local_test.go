@@ -2,31 +2,22 @@ package local
 
 import (
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/host/hosttest"
 )
 
-// enter makes a network namespace and moves this thread there, for the rest of the test.
+// enter moves the test to a new network namespace with devices.
 func enter(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make network namespaces")
-	}
-	runtime.LockOSThread() // ends with the test, so that no other goroutine gets the thread
-	h, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
+	hosttest.Enter(t)
 	for _, c := range []string{"link add eth0 type veth peer name far0", "link set far0 up",
 		"link set eth0 up", "link set lo up",
 		"addr add 192.0.2.1/24 brd + dev eth0", "addr add 2001:db8::1/64 dev eth0 nodad"} {

@@ -4,26 +4,17 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netns"
+	"levee/internal/host/hosttest"
 )
 
-// in makes a network namespace, moves this thread there, and runs commands of a shell.
+// in moves the test to a new network namespace and runs commands of a shell there.
 func in(t *testing.T, commands string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make network namespaces")
-	}
-	runtime.LockOSThread() // ends with the test, so that no other goroutine gets the thread
-	h, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
+	hosttest.Enter(t)
 	if b, err := exec.Command("/bin/sh", "-ec", commands).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, b)
 	}

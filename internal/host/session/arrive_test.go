@@ -4,11 +4,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"levee/internal/host/hosttest"
 )
 
 // nets are three network namespaces in a row: far, here, which forwards, and inner. This thread is
@@ -17,18 +18,7 @@ type nets struct{ far, here, inner netns.NsHandle }
 
 func newNets(t *testing.T) *nets {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make network namespaces")
-	}
-	runtime.LockOSThread() // ends with the test, so that no other goroutine gets the thread
-	n := &nets{}
-	for _, h := range []*netns.NsHandle{&n.far, &n.inner, &n.here} {
-		var err error
-		if *h, err = netns.New(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = h.Close() })
-	}
+	n := &nets{far: hosttest.Enter(t), inner: hosttest.Enter(t), here: hosttest.Enter(t)}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600); err != nil {
 		t.Fatal(err)
 	}

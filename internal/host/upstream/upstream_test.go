@@ -7,12 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netns"
+	"levee/internal/host/hosttest"
 )
 
 // TestServersThatFilesName: a forged alert about a resolver or a time server put it into a set.
@@ -63,15 +62,7 @@ func TestServersThatFilesName(t *testing.T) {
 
 // TestGateways: so was the gateway, and the machine was alone.
 func TestGateways(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it makes a network namespace")
-	}
-	runtime.LockOSThread() // the thread ends with the test
-	h, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	hosttest.Enter(t)
 	for _, args := range []string{"link add dm0 type veth peer name dm1", "link set dm0 up",
 		"link set dm1 up",
 		"addr add 192.0.2.2/24 dev dm0", "addr add 2001:db8::2/64 dev dm0 nodad",

@@ -1,12 +1,13 @@
 package app
 
 import (
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
 )
@@ -27,18 +28,16 @@ func newApplication(t *testing.T) (*Application, *lab.Lab) {
 	return s, l
 }
 
-// wait returns the count once it is want, or after five seconds what it is then.
-func wait(t *testing.T, s *Application, want uint64) uint64 {
+// wait returns the count once it is want or more.
+func wait(t *testing.T, s *Application, want uint64) (n uint64) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		n, err := s.Received()
-		if err != nil {
-			t.Fatal(err)
+	await.OK(t, func() (err error) {
+		if n, err = s.Received(); err == nil && n < want {
+			err = fmt.Errorf("%d of %d datagrams were received", n, want)
 		}
-		if n >= want || time.Now().After(deadline) {
-			return n
-		}
-	}
+		return err
+	})
+	return n
 }
 
 func TestItCountsEveryDatagramOfBothFamilies(t *testing.T) {
@@ -84,12 +83,13 @@ func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	labtest.Send(t, l, s.Port(), 50)
-	var n uint64
-	for deadline := time.Now().Add(5 * time.Second); n < 100; time.Sleep(time.Millisecond) {
-		if err := seen.Lookup(uint32(0), &n); err != nil || time.Now().After(deadline) {
-			t.Fatalf("the filter saw %d of 100: %v", n, err)
+	await.OK(t, func() error {
+		var n uint64
+		if err := seen.Lookup(uint32(0), &n); err != nil || n < 100 {
+			return fmt.Errorf("the filter saw %d of 100: %v", n, err)
 		}
-	}
+		return nil
+	})
 	if err := s.Detach(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"levee/examples"
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/app"
 	"levee/internal/lab/labtest"
@@ -137,21 +137,16 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 			labtest.Send(t, l, testPort, each)
 			labtest.Send(t, l, testPort+1, each)
 			// The other port comes last: once it has all, the first has what it gets.
-			for deadline := time.Now().Add(5 * time.Second); count(t,
-				other)-passed < 2*each; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("%d of %d datagrams to another port came through",
-						count(t, other)-passed, 2*each)
-				}
-			}
+			await.True(t, "all datagrams to another port come through", func() bool {
+				return count(t, other)-passed >= 2*each
+			})
 			want := uint64(0)
 			if passes {
 				want = 2 * each
 			}
-			for deadline := time.Now().Add(time.Second); count(t, s.Application)-reached < want &&
-				time.Now().Before(deadline); {
-				time.Sleep(time.Millisecond)
-			}
+			await.True(t, "the application reads what reaches it", func() bool {
+				return count(t, s.Application)-reached >= want
+			})
 			if got := count(t, s.Application) - reached; got != want {
 				t.Errorf("%d datagrams reached the application, want %d", got, want)
 			}

@@ -4,12 +4,12 @@ import (
 	"net"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/examples"
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -118,12 +118,9 @@ func newWire(t *testing.T, s Site, world *lab.Host) func(frame []byte) {
 				t.Fatal(err)
 			}
 		}
-		for deadline := time.Now().Add(5 * time.Second); received(t, s)-before < copies; {
-			if time.Now().After(deadline) {
-				t.Fatal("the server did not receive what was sent")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await.True(t, "the server receives what was sent", func() bool {
+			return received(t, s)-before >= copies
+		})
 	}
 }
 

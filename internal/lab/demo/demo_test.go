@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
 )
@@ -173,15 +174,13 @@ func TestWhatAKilledDemoLeftIsSweptByTheNextLab(t *testing.T) {
 	}
 	_ = cmd.Wait() // killed
 	// Its processes end by themselves, for their input has ended.
-	for deadline := time.Now().Add(5 * time.Second); len(rolesOf(t, roleService))+len(rolesOf(t,
-		roleVisitors)) > 0; {
-		if time.Now().After(deadline) {
-			t.Errorf("processes of a killed demo run on: %q",
-				append(rolesOf(t, roleService), rolesOf(t, roleVisitors)...))
-			break
+	await.OK(t, func() error {
+		run := append(rolesOf(t, roleService), rolesOf(t, roleVisitors)...)
+		if len(run) > 0 {
+			return fmt.Errorf("processes of a killed demo run on: %q", run)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 	if err := lab.Sweep(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -2,13 +2,14 @@ package gen
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"levee/internal/await"
 	"levee/internal/filter/assembler"
 	"levee/internal/lab"
 )
@@ -93,18 +94,18 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 	return &receiver{count, notes, lk}
 }
 
-// received waits until the ring is empty, at most 10 s for want packets, and returns the count.
+// received waits for want packets, and returns how many came.
 func (r *receiver) received(t testing.TB, want uint64) uint64 {
 	t.Helper()
 	var n uint64
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if err := r.count.Lookup(uint32(0), &n); err != nil {
-			t.Fatal(err)
+	await.OK(t, func() error {
+		err := r.count.Lookup(uint32(0), &n)
+		if err == nil && n < want {
+			err = fmt.Errorf("%d of %d packets came", n, want)
 		}
-		if n >= want || time.Now().After(deadline) {
-			return n
-		}
-	}
+		return err
+	})
+	return n
 }
 
 // noted returns the 4 bytes of the first n packets, as big-endian numbers.

@@ -3,8 +3,8 @@ package tally
 import (
 	"net/netip"
 	"testing"
-	"time"
 
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
 	"levee/internal/lab/labtest"
@@ -34,13 +34,10 @@ func TestPacketsOfKnownHostsAreCounted(t *testing.T) {
 	}
 	want := [Kinds]uint64{SYN: 20, TCP: 20, UDP: 10, ICMP: 10, Fragment: 10}
 	var got Counts
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	await.True(t, "70 packets of others arrive", func() bool {
 		got = read(t, in)
-		if Packets(&got.Others) >= 70 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return Packets(&got.Others) >= 70
+	})
 	for k, n := range want {
 		if got.Others[k].Packets != n {
 			t.Errorf("%d packets of kind %v arrived, want %d", got.Others[k].Packets, Kind(k), n)

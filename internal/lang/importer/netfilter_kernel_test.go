@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/filter/oracle"
 	"levee/internal/lab"
 	"levee/internal/lang/action"
@@ -122,20 +123,17 @@ func (k *kernelSide) send(frames [][]byte, come map[int]bool) {
 			if _, ok := come[i]; ok {
 				continue
 			}
-			err := unix.ENOBUFS
-			// the queue is full on a busy machine
-			for try := 0; err == unix.ENOBUFS && try < 4000; try++ {
-				if try > 0 {
-					time.Sleep(5 * time.Millisecond)
-				}
+			var err unix.Errno
+			await.Until(func() bool { // the queue is full on a busy machine
 				err, _ = unix.Sendto(s, f, 0,
 					&unix.SockaddrLinklayer{Ifindex: dev.Index}).(unix.Errno)
-			}
+				return err != unix.ENOBUFS
+			})
 			if err != 0 {
 				return fmt.Errorf("frame %d: %w", i, err)
 			}
 			if i%64 == 63 {
-				time.Sleep(time.Millisecond) // the receiver's queue is short
+				await.Pass(time.Millisecond, "the queue of the receiver is short")
 			}
 		}
 		return nil
@@ -160,7 +158,7 @@ func (k *kernelSide) arrived(all int) map[int]bool {
 		if len(got) == all || n > 0 && n == len(got) {
 			break
 		}
-		time.Sleep(20 * time.Millisecond)
+		await.Pass(20*time.Millisecond, "what is on its way arrives")
 	}
 	return got
 }
