@@ -75,7 +75,7 @@ func TestReadingsArePositiveAndBounded(t *testing.T) {
 	if r.Load <= 0 || r.Load > 1e6 || r.Step <= 0 || r.Step > 1e3 {
 		t.Errorf("%+v", r)
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("reading took %v", took)
 	}
 	if step := Work(0); step <= 0 {

@@ -30,7 +30,7 @@ func TestTwoCoresAreReadAndBounded(t *testing.T) {
 		if ns < r.least || ns > r.most {
 			t.Errorf("%s takes %v ns", what, ns)
 		}
-		if took := time.Since(begun); took > 10*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("reading took %v", took)
 		}
 		if _, err := r.read(0, 1000); err == nil ||
