@@ -53,16 +53,20 @@ type chainRule struct {
 	logs     string   // the label of a log in front of it, "" if it has none
 	nat      *natTo   // of a nat chain
 	seen     *seenLately
-	rated    bool     // it becomes one
-	opens    []match  // of a limit: those of alts that begin something
-	budget   string   // the name of what it is counted in, which other rules may share
-	filled   []filled // sets that change while the source runs
-	passes   []match  // packets that the policy may pass because of remarks that widen
-	named    bool     // label is one of the source, not made from the chain
-	absent   bool     // nothing is lost with it: about another interface
-	loopback bool     // absent, as it is about the machine's packets to itself
-	implied  bool     // no line of the source says it
-	widens   bool     // left out, and packets pass that it would have dropped
+	mark     *markAsk
+	setsMark uint32 // bits of the mark that it may set
+	rated    bool   // it becomes one
+	// a limit stands before the states that it asks for
+	stateLast bool
+	opens     []match  // of a limit: those of alts that begin something
+	budget    string   // the name of what it is counted in, which other rules may share
+	filled    []filled // sets that change while the source runs
+	passes    []match  // packets that the policy may pass because of remarks that widen
+	named     bool     // label is one of the source, not made from the chain
+	absent    bool     // nothing is lost with it: about another interface
+	loopback  bool     // absent, as it is about the machine's packets to itself
+	implied   bool     // no line of the source says it
+	widens    bool     // left out, and packets pass that it would have dropped
 }
 
 // reason is why a rule is left out, and what to do instead.
@@ -122,7 +126,12 @@ type flattener struct {
 	ended  map[*chainRule]bool // tellEnd was called
 	gone   map[*chainRule]bool // left out
 	later  []func()            // what is said if the rule's own place is never reached
-	err    error
+	left   []leftOut
+	lost   map[*chainRule][]lostAt
+	// for which packets rules would ask for two dynamic sets at once
+	clashes map[*chainRule][]lostAt
+	looks   int // statements that droppedBehind looked at
+	err     error
 }
 
 // spend counts a rule that is looked at for r, and tells whether there is room for another.
@@ -146,6 +155,7 @@ func (fl *flattener) run() error {
 		&fl.gone} {
 		*m = make(map[*chainRule]bool)
 	}
+	fl.lost, fl.clashes = map[*chainRule][]lostAt{}, map[*chainRule][]lostAt{}
 	fl.prepare()
 	seen := spans{}
 	for i, b := range fl.bases {
@@ -167,6 +177,8 @@ func (fl *flattener) run() error {
 		tell()
 	}
 	fl.settle()
+	fl.settleLeft()
+	fl.settleClashes()
 	fl.readNat(fl.out.nats)
 	fl.tellUnused()
 	fl.count()
@@ -395,7 +407,7 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 				return true
 			}
 			if !c.compatible(&r.alts[i]) {
-				fl.out.tellClash(r)
+				fl.clash(r, &c)
 				continue
 			}
 			m := c.and(&r.alts[i])

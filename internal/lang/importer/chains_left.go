@@ -38,8 +38,8 @@ func (fl *flattener) passes(c *match, alts []match) {
 	}
 }
 
-// leaveOut says what is lost with a rule that no policy can have, and writes it as a comment,
-// with what comes nearest to it.
+// leaveOut says what is lost with a rule that no policy can have, and keeps a place for it as a
+// comment, with what comes nearest to it.
 func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int) {
 	if len(r.unknown) == 0 {
 		fl.tell(r)
@@ -53,11 +53,14 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 	}
 	fl.used[r] = true
 	if fl.mayWiden(r, ch, n) {
-		r.widens = true
+		alts := r.alts
 		if r.passes != nil {
-			fl.passes(c, r.passes)
-		} else {
-			fl.passes(c, r.alts)
+			alts = r.passes
+		}
+		for i := range alts {
+			if m := c.and(&alts[i]); !m.never && c.compatible(&alts[i]) {
+				fl.lost[r] = append(fl.lost[r], lostAt{len(fl.out.pending), m})
+			}
 		}
 	}
 	if fl.told[r] {
@@ -73,13 +76,84 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 	}
 	fl.gone[r] = true
 	m := r.remark(LeftOut, fl.consequence(r, ch, n), instead(r))
-	m.Widens = r.widens
+	place := leftOut{r: r, said: m, remark: len(fl.out.rep.Remarks), at: len(fl.out.pending)}
 	fl.out.rep.add(m)
 	fl.tell(r)
-	fl.out.comment("left out: " + r.text)
-	fl.out.beside(m)
-	for _, l := range fl.nearest(r, c, base) {
-		fl.out.near(l)
+	place.near = fl.nearest(r, c, base)
+	fl.out.pending = append(fl.out.pending, statement{})
+	fl.left = append(fl.left, place)
+}
+
+// lostAt are packets that a rule which is left out decides no more, and the place where they go on.
+type lostAt struct {
+	at int
+	m  match
+}
+
+// leftOut is a rule whose comment is not written yet: what stands behind tells whether it widens.
+type leftOut struct {
+	r          *chainRule
+	said       Remark
+	remark, at int // their places; the report may be full
+	near       []string
+}
+
+// clash remembers that a rule would ask for two dynamic sets at once, for packets of c.
+func (fl *flattener) clash(r *chainRule, c *match) {
+	if _, told := fl.clashes[r]; !told {
+		fl.clashes[r] = nil
+	}
+	if r.verb == doDrop || r.verb == doJump || r.verb == doGoto {
+		fl.clashes[r] = append(fl.clashes[r], lostAt{len(fl.out.pending), *c})
+	}
+}
+
+// settleClashes says of which rules a part is left out so.
+func (fl *flattener) settleClashes() {
+	for _, r := range fl.order {
+		lost, clashes := fl.clashes[r]
+		if !clashes {
+			continue
+		}
+		m := r.remark(LeftOut, "asks for two sets about one address of which one is filled at "+
+			"run time", "put both into one set")
+		for _, l := range lost {
+			if !fl.droppedBehind(l.at, &l.m) {
+				m.Widens = true
+				fl.out.rep.pass(&l.m)
+			}
+		}
+		r.remarks = append(r.remarks, m)
+		fl.out.rep.add(m)
+	}
+}
+
+// settleLeft writes what stands in the place of rules that were left out. Where all that one drops
+// is dropped behind it, nothing is lost with it.
+func (fl *flattener) settleLeft() {
+	for _, r := range fl.order {
+		for _, l := range fl.lost[r] {
+			if r.verb == doReturn || r.verb == doNothing || !fl.droppedBehind(l.at, &l.m) {
+				r.widens = true
+				fl.out.rep.pass(&l.m)
+			}
+		}
+	}
+	for _, l := range fl.left {
+		l.said.Widens = l.r.widens
+		if l.remark < len(fl.out.rep.Remarks) {
+			fl.out.rep.Remarks[l.remark].Widens = l.r.widens
+		}
+		n := len(fl.out.pending)
+		fl.out.comment("left out: " + l.r.text)
+		fl.out.beside(l.said)
+		for _, text := range l.near {
+			fl.out.near(text)
+		}
+		for _, s := range fl.out.pending[n:] {
+			fl.out.pending[l.at].text += s.text
+		}
+		fl.out.pending = fl.out.pending[:n]
 	}
 }
 

@@ -194,6 +194,8 @@ func (t *ipTables) parseRules() error {
 	if first != nil {
 		return first
 	}
+	t.settleMarks()
+	t.settleRecent()
 	return nil
 }
 

@@ -15,6 +15,8 @@ const (
 	countHint = "a policy has no word for that: `limit` is about rates"
 )
 
+const recentWhy = "-m recent asks for addresses seen lately"
+
 // ipLimit is what options say of a limit.
 type ipLimit struct {
 	rate, burst string
@@ -131,7 +133,8 @@ type seenLately struct {
 // rate is what comes nearest to rule n of a chain, which drops from some packets in a time on: the
 // one other rule that knows the name puts all of its packets there.
 func (s *seenLately) rate(c *chain, n int) *rate {
-	of := s.rules[s.name]
+	of := slices.DeleteFunc(slices.Clone(s.rules[s.name]),
+		func(r *chainRule) bool { return !r.seen.sets && r.idle() })
 	if s.odd || s.hits < 2 || len(of) != 2 {
 		return nil
 	}
@@ -161,6 +164,25 @@ func (s *seenLately) rate(c *chain, n int) *rate {
 	}
 	l.by, l.mask = []string{s.by}, s.mask
 	return l
+}
+
+// settleRecent decides the conditions on lists into which no rule puts anything.
+func (t *ipTables) settleRecent() {
+	for _, rules := range t.recent {
+		if slices.ContainsFunc(rules, func(r *chainRule) bool { return r.seen.sets }) {
+			continue
+		}
+		for _, r := range rules {
+			if r.seen.not {
+				continue
+			}
+			r.alts, r.limit, r.limits = nil, noLimit, nil
+			r.unknown = slices.DeleteFunc(r.unknown,
+				func(u reason) bool { return u.what == recentWhy })
+			r.remarks = append(r.remarks, r.remark(Noticed, "no rule puts addresses into the list "+
+				"that -m recent asks for: no packet is from one", ""))
+		}
+	}
 }
 
 // recent reads options of -m recent. To put an address there holds for every packet; what is there
@@ -198,8 +220,11 @@ func (p *ipRule) recent(o string) (bool, error) {
 		if p.module != "recent" {
 			return false, nil
 		}
-		s.odd = s.odd || o == "--rttl"
-		if o == "--rdest" {
+		switch o {
+		case "--rttl":
+			p.remark(Changed, "packets count whatever their TTL: a policy does not tell those of "+
+				"one source apart by it", "")
+		case "--rdest":
 			s.by = "dstip"
 		}
 	default:
@@ -227,7 +252,7 @@ func (p *ipRule) finishRecent() {
 	case s.asks && s.hits > 0:
 		p.limited(above, "-m recent counts packets by address", hint)
 	case s.asks:
-		p.unknown("-m recent asks for addresses seen lately", hint)
+		p.unknown(recentWhy, hint)
 	}
 }
 

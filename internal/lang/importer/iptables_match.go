@@ -267,15 +267,21 @@ func (p *ipRule) notPorts(m *match) {
 }
 
 func (p *ipRule) addrType(dir, v string) {
-	if dir == "dst" && p.t.onlyInput() {
-		switch v {
-		case "LOCAL":
-			p.toThisMachine()
-			return
-		case "BROADCAST":
-			p.toAll()
-			return
-		}
+	switch {
+	case dir == "dst" && p.t.onlyInput() && v == "LOCAL":
+		p.toThisMachine()
+		return
+	case dir == "dst" && p.t.onlyInput() && v == "BROADCAST":
+		p.toAll()
+		return
+	case dir == "dst" && p.t.onlyInput() && v == "ANYCAST" && !p.tab.six && !p.not:
+		p.r.alts = nil
+		p.remark(Noticed, "no packet of IPv4 to an address of type ANYCAST comes to INPUT: the "+
+			"kernel drops it before", "")
+		return
+	case dir == "src" && (v == "BROADCAST" || v == "LOCAL"):
+		p.fromOwn(v)
+		return
 	}
 	if v != "MULTICAST" {
 		p.unknown("asks for addresses of type "+quote(v)+
@@ -306,7 +312,8 @@ func (p *ipRule) toThisMachine() {
 		"local there", "write the machine's addresses in their place")
 }
 
-// toAll is --dst-type BROADCAST: of the broadcast addresses a policy knows the one of all networks.
+// toAll is --dst-type BROADCAST. The broadcast addresses of networks are in `self`, where a frame
+// to all Ethernet addresses tells them from the machine's own.
 func (p *ipRule) toAll() {
 	if p.tab.six { // IPv6 has none
 		if !p.not {
@@ -314,11 +321,31 @@ func (p *ipRule) toAll() {
 		}
 		return
 	}
-	p.address(
-		"dst", &addrSet{addrs: addrSpans{prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}})
-	p.remark(Changed, "the broadcast addresses of networks the routing table knows: "+
-		"255.255.255.255 alone is in the policy",
-		"add the broadcast addresses of the machine's networks")
+	const text = "the broadcast addresses of networks are those of `self` in frames to all"
+	all := &addrSet{addrs: addrSpans{prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}}
+	own, frames := addressIn("dst", self, p.not), match{}.with(fEtherTo, just(1<<48-1))
+	if p.not {
+		p.address("dst", all)
+		p.both(own, match{}.with(fEtherTo, frames.f[fEtherTo].not(1<<48-1)))
+	} else {
+		own = own.and(&frames)
+		p.both(addressIn("dst", all, false), own.with(fEther, only4).settle())
+	}
+	p.remark(Changed, text, "")
+}
+
+// fromOwn is --src-type LOCAL or BROADCAST. `self` has both, and what comes from the other the
+// kernel drops before.
+func (p *ipRule) fromOwn(what string) {
+	if p.tab.six && what == "BROADCAST" { // IPv6 has none
+		if !p.not {
+			p.r.alts = nil
+		}
+		return
+	}
+	p.both(addressIn("src", self, p.not))
+	p.remark(Changed, "addresses of type "+what+" are `self`: those of the machine, and of "+
+		"broadcasts", "")
 }
 
 // onlyInput tells whether all imported chains see packets to this machine alone.
@@ -363,7 +390,6 @@ func (p *ipRule) state(o string) (bool, error) {
 var modules = map[string]reason{
 	"connbytes": {"counts bytes of a connection", ""},
 	"connmark":  {"asks for a mark of the connection", ""},
-	"mark":      {"asks for a mark that other rules set", ""},
 	"owner":     {"asks for the local process", ""},
 	"string":    {"looks into the payload", "`payload at` compares bytes of udp at one place"},
 	"u32":       {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
@@ -388,6 +414,7 @@ var plain = map[string]bool{
 	"hl":   true,
 	"dscp": true, "tos": true, "set": true, "mac": true, "comment": true, "addrtype": true,
 	"pkttype": true, "state": true, "conntrack": true,
+	"mark":  true,
 	"limit": true, "hashlimit": true, "connlimit": true, "recent": true, "quota": true,
 }
 

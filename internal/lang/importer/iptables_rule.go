@@ -79,10 +79,14 @@ func (p *ipRule) option() error {
 	}
 	for i, group := range [...]func(*ipRule, string) (bool, error){
 		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
-		(*ipRule).limits,
+		(*ipRule).mark, (*ipRule).limits,
 	} {
 		if known, err := group(p, o); known || err != nil {
-			p.early = p.early || p.rate != "" && 0 < i && i < 4
+			if p.rate != "" && i == 3 { // see carryStates
+				p.r.stateLast = true
+			} else if p.rate != "" && 0 < i && i < 5 {
+				p.early = true
+			}
 			return err
 		}
 	}
@@ -154,6 +158,10 @@ func (p *ipRule) ofTarget() {
 			p.to = p.next()
 		case "--add-set":
 			p.out.fills[quote(p.next())] = true
+		case "--set-mark", "--set-xmark", "--or-mark", "--and-mark", "--xor-mark":
+			p.setsMark(o, p.next())
+		case "--restore-mark", "--hmark-tuple":
+			p.r.setsMark = 0xffffffff
 		}
 	}
 }
@@ -308,8 +316,8 @@ func (r *chainRule) checkFragment() {
 var quiet = map[string]reason{
 	"TRACE":    {"TRACE is for debugging", "use `levee explain`"},
 	"AUDIT":    {"AUDIT writes a record", ""},
-	"MARK":     {"MARK sets a mark", "rules that ask for the mark are left out"},
-	"CONNMARK": {"CONNMARK sets a mark", "rules that ask for the mark are left out"},
+	"MARK":     {"MARK sets a mark", "rules that ask for its bits are left out"},
+	"CONNMARK": {"CONNMARK sets a mark", "rules that ask for its bits are left out"},
 	"CT":       {"CT sets up connection tracking", ""},
 	"NOTRACK":  {"NOTRACK keeps packets out of connection tracking", ""},
 	"TCPMSS":   {"TCPMSS changes the packet", ""}, "DSCP": {"DSCP changes the packet", ""},

@@ -88,7 +88,11 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		if json.Unmarshal(inner, &m) != nil || len(m.Left) == 0 || len(m.Right) == 0 {
 			return fmt.Errorf("%s is not a match", quote(string(inner)))
 		}
-		p.moreBehind()
+		if left(m.Left).state {
+			p.r.stateLast = p.r.rate != nil
+		} else {
+			p.moreBehind()
+		}
 		return p.match(m.Op, m.Left, m.Right)
 	case "accept", "drop", "return", "continue", "jump", "goto", "reject":
 		p.done = true

@@ -29,7 +29,6 @@ type output struct {
 	device  string
 	names   string // of the inputs
 	tool    string // that printed them
-	clashes map[*chainRule]bool
 	// states are told by headers (--stateless)
 	stateless bool
 	decided   []match // what is known of these is decided
@@ -53,17 +52,8 @@ type namedSet struct {
 func newOutput(names, tool string, opts Rulesets) *output {
 	return &output{device: opts.Device, stateless: opts.Stateless,
 		rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
-		budgets: map[string]int{}, fills: map[string]bool{}, clashes: map[*chainRule]bool{},
-		said: map[string]bool{}, taken: map[string]bool{}}
-}
-
-// tellClash says that a rule would ask for two dynamic sets at once.
-func (o *output) tellClash(r *chainRule) {
-	if !o.clashes[r] {
-		o.clashes[r] = true
-		o.rep.add(r.remark(LeftOut, "asks for two sets about one address of which one is filled "+
-			"at run time", "put both into one set"))
-	}
+		budgets: map[string]int{}, fills: map[string]bool{},
+		said: map[string]bool{}, taken: map[string]bool{self.name: true}}
 }
 
 // label makes a label of text, different from all others: counters are told apart by labels.

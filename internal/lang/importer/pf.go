@@ -33,6 +33,7 @@ func PF(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if len(p.first)+len(p.last) == 0 && !p.seen {
 		return Imported{}, p.reader.fail(1, "no rules: this is not a pf.conf")
 	}
+	p.tellOwn()
 	base := p.chain()
 	return out.policy(w, []*chain{base}, len(base.rules), opts, p.remarkOnRest)
 }
@@ -50,6 +51,9 @@ type pf struct {
 	states bool // a rule keeps state
 	skips  bool // the interface is not filtered
 	leaves int  // rules about packets that leave
+	loads  bool // anchors are loaded from files
+	others bool // a rule names another interface than the policy's
+	own    []ownRule
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -60,6 +64,7 @@ type pfTable struct {
 	named *addrSet
 
 	lacksIn, lacksOut []string // elements that could not be read
+	mapped            []string // IPv4 in IPv6, within the table or out of it
 }
 
 // chain is the rules in the order in which a first match decides.
@@ -90,11 +95,13 @@ func (p *pf) chain() *chain {
 	return c
 }
 
-// findTables reads the tables, which rules may name before they are defined.
+// findTables reads the tables, which rules may name before they are defined, and whether anchors
+// come from files.
 func (p *pf) findTables(in []pfStatement) {
 	for _, s := range in {
 		p.findTables(s.body)
 		t := s.tokens
+		p.loads = p.loads || t[0].is("load")
 		if !t[0].is("table") || len(t) < 4 || !t[1].is("<") || !t[3].is(">") {
 			continue
 		}
@@ -112,14 +119,12 @@ func (p *pf) findTables(in []pfStatement) {
 			default:
 				a, err := parsePFAddr(w.text)
 				switch {
-				case err != nil || a.lo.Is4In6():
-					why := "not an address"
-					if err == nil {
-						why = "IPv4-mapped IPv6, which no policy has"
-					}
+				case err == nil && a.lo.Is4In6():
+					tab.mapped = append(tab.mapped, w.text)
+				case err != nil:
 					p.out.rep.add(Remark{File: p.reader.name, Line: w.line, Rule: s.text,
 						Kind: LeftOut, Text: "the element " + quote(w.text) + " of a table is " +
-							why, Instead: "write the addresses"})
+							"not an address", Instead: "write the addresses"})
 					if not {
 						tab.lacksOut = append(tab.lacksOut, w.text)
 					} else {
@@ -224,11 +229,12 @@ func (p *pf) take(in []pfStatement, under match) error {
 }
 
 // antispoof reads `antispoof quick for { lo em0 }`: what comes from the networks of an interface
-// has to come in by it. Those of the loopback interface are known, others only pf knows.
+// has to come in by it, and nothing from its own addresses. Those are `self`. The networks of
+// the interface of the policy are where they belong; those of others only pf knows.
 func (p *pf) antispoof(at origin, s pfStatement, under match) {
 	r := &pfRule{p: p, r: &chainRule{origin: at, verb: doDrop, alts: []match{under}},
 		t: s.tokens[1:]}
-	lo, own, lost := false, loopback, []string(nil)
+	family, lo, onLo, other, lost := match{}, loopback, false, false, []string(nil)
 	for len(r.t) > 0 {
 		switch t := r.next(); t.text {
 		case "log":
@@ -238,34 +244,41 @@ func (p *pf) antispoof(at origin, s pfStatement, under match) {
 		case "label", "ridentifier":
 			r.next()
 		case "inet":
-			own = loopback[:1]
+			family, lo = family.with(fEther, only4), loopback[:1]
 		case "inet6":
-			own = loopback[1:]
+			family, lo = family.with(fEther, only6), loopback[1:]
 		case "for":
 			for _, item := range r.list() {
 				name := item[len(item)-1].text
 				if item[0].is("(") && len(item) > 1 {
 					name = item[1].text
 				}
-				if onInterface("lo", name) && !onInterface("lo", p.opts.Device) {
-					lo = true
-				} else {
+				switch {
+				case onInterface("lo", name) && !onInterface("lo", p.opts.Device):
+					onLo = true
+				case p.opts.Device != "" && (name == "egress" || onInterface(name, p.opts.Device)):
+					other = true
+				default:
+					other, p.others = true, true
 					lost = append(lost, name)
 				}
 			}
 		}
 	}
-	text := "antispoof asks for the networks of " + quote(printable(strings.Join(lost, ", "), 60))
-	const hint = "write `drop from self`, and `drop from NETWORK` of the other interfaces' networks"
-	switch {
-	case !lo:
-		r.unknown(text, hint)
-	case len(lost) > 0:
-		r.r.widen(text+": the rule stands without it", hint, []match{{}})
-		fallthrough
-	default:
-		r.both(addressIn("src", &addrSet{addrs: joinAddrs(own)}, false))
+	const hint = "write `drop from NETWORK` of the other interfaces' networks"
+	if len(lost) > 0 {
+		r.r.widen("antispoof asks for the networks of "+quote(printable(strings.Join(lost, ", "),
+			60))+": of them the rule has the addresses of the machine (self)", hint, []match{{}})
 	}
+	var alts []match
+	if onLo {
+		alts = append(alts, addressIn("src", &addrSet{addrs: joinAddrs(lo)}, false))
+	}
+	if other {
+		alts = append(alts, addressIn("src", self, false))
+	}
+	r.both(family)
+	r.both(alts...)
 	p.add(r)
 }
 
@@ -308,8 +321,14 @@ func (p *pf) anchor(at origin, s pfStatement, under match) error {
 		return nil
 	}
 	r.r.verb = doNothing
-	r.unknown("the rules of the anchor are not known here", "give the rules of the anchor in "+
-		"their place: pfctl -a NAME -sr")
+	const hint = "give the rules of the anchor in their place: pfctl -a NAME -sr"
+	if !s.inline && !p.loads { // pf begins it empty
+		p.seen = true
+		p.out.rep.add(at.remark(Changed, "the anchor is empty in the source: what a program, such "+
+			"as ftp-proxy or relayd, puts into it while pf runs is not in the policy", hint))
+		return nil
+	}
+	r.unknown("the rules of the anchor are not known here", hint)
 	p.add(r)
 	return nil
 }

@@ -42,7 +42,7 @@ func (r *pfRule) on() {
 		r.unknown("asks for interface "+quote(list)+", and a policy protects one interface",
 			"choose one with --dev "+list)
 	case hit == not:
-		r.r.alts, r.r.absent = nil, true
+		r.r.alts, r.r.absent, r.p.others = nil, true, true
 		r.remark(LeftOut, "is about interface "+quote(list)+", by which nothing comes to "+
 			quote(dev), "import it with --dev for that interface")
 	}
@@ -97,7 +97,7 @@ func (r *pfRule) hosts(dir string) {
 			if s.dynamic {
 				r.fills(item[1].text, s.name)
 			}
-			r.lacks(item[1].text, no)
+			r.lacks(item[1].text, dir, no)
 			alts = append(alts, addressIn(dir, s, no))
 			continue
 		}
@@ -127,11 +127,10 @@ func (r *pfRule) hosts(dir string) {
 			}
 			continue
 		}
-		switch why := r.own(dir, item, no); {
-		case why == nil:
-			alts = append(alts, match{})
-		default:
+		if m, why := r.own(dir, item, no); why != nil {
 			lost = append(lost, *why)
+		} else {
+			alts = append(alts, m)
 		}
 	}
 	if len(alts)+len(plain) == 0 {
@@ -154,8 +153,13 @@ func (r *pfRule) hosts(dir string) {
 }
 
 // lacks says what a rule does not know of the addresses in a table, or outside it.
-func (r *pfRule) lacks(table string, outside bool) {
+func (r *pfRule) lacks(table, dir string, outside bool) {
 	t := r.p.tables[table]
+	if dir == "src" && len(t.mapped) > 0 {
+		r.remark(Noticed, "asks for "+quote(printable(strings.Join(t.mapped, ", "), 60))+" of "+
+			"the table "+quote(table)+": no policy has IPv4-mapped addresses, and Linux drops "+
+			"what comes from them by itself", "")
+	}
 	tell := func(words []string, widens bool) {
 		if len(words) == 0 {
 			return
@@ -171,6 +175,9 @@ func (r *pfRule) lacks(table string, outside bool) {
 	blocks := r.r.verb == doDrop
 	tell(t.lacksIn, blocks != outside)
 	tell(t.lacksOut, blocks == outside)
+	if dir == "dst" {
+		tell(t.mapped, blocks != outside)
+	}
 }
 
 // fills says what is in a dynamic set that a table becomes.
@@ -194,31 +201,55 @@ func addressIn(dir string, s *addrSet, not bool) match {
 	return m.settle()
 }
 
-// own is what is no address: what pf knows of its machine. To an address of the machine itself is
-// nearly all that arrives.
-func (r *pfRule) own(dir string, item []pfToken, not bool) *reason {
+// own is what is no address: what pf knows of its machine. Addresses of interfaces are `self`.
+func (r *pfRule) own(dir string, item []pfToken, not bool) (match, *reason) {
 	word := item[0].text
 	if item[0].is("(") && len(item) > 1 {
 		word = item[1].text
 	}
+	_, of, _ := strings.Cut(word, ":")
 	switch {
-	case dir == "dst" && !not && !strings.Contains(word, ":network") &&
-		!strings.Contains(word, ":broadcast") && (word == "self" || word == "egress" ||
-		item[0].is("(") || isInterface(word)):
-		text := "which addresses the machine has (" + printable(word, 40) + ") pf knows: here it " +
-			"is any destination"
-		const hint = "write the machine's addresses in its place"
-		if r.r.verb == doAccept {
-			r.r.widen(text, hint, []match{{}})
-		} else {
-			r.remark(Changed, text, hint)
-		}
-		return nil
+	case (of == "" || of == "0") &&
+		(word == "self" || word == "egress" || item[0].is("(") || isInterface(word)):
+		r.p.own = append(r.p.own, ownRule{r.r, printable(word, 40), (r.r.verb == doDrop) == not})
+		return addressIn(dir, self, not), nil
+	case word == "urpf-failed" && dir == "src" && !not && r.r.verb == doDrop:
+		r.r.widen("asks the routing table (urpf-failed): of what fails there a policy knows what "+
+			"has an address of the machine itself (self)", rpFilter, []match{{}})
+		return addressIn(dir, self, false), nil
 	case word == "no-route" || word == "urpf-failed" || word == "route":
-		return &reason{"asks the routing table (" + word + ")", "use net.ipv4.conf.*.rp_filter"}
+		return match{}, &reason{"asks the routing table (" + word + ")", rpFilter}
 	}
-	return &reason{"names " + quote(word) + ", whose addresses only pf knows",
+	return match{}, &reason{"names " + quote(word) + ", whose addresses only pf knows",
 		"write its addresses"}
+}
+
+const rpFilter = "use net.ipv4.conf.*.rp_filter"
+
+// self is what the kernel delivers to the machine itself.
+var self = &addrSet{name: "self", dynamic: true}
+
+// ownRule is a rule about addresses of the machine.
+type ownRule struct {
+	r      *chainRule
+	of     string // self, or an interface
+	widens bool   // more of them than the source means lets more pass
+}
+
+// tellOwn says how `self` differs from the addresses that pf means, once all interfaces that the
+// source names are known.
+func (p *pf) tellOwn() {
+	const hint = "`levee up --keep`, as of systemd and OpenRC, follows addresses that change; " +
+		"without, and where an interface alone is meant, write its addresses"
+	for _, o := range p.own {
+		text := "the addresses of the machine (" + o.of + ") are `self`: those of all its " +
+			"interfaces, and of broadcasts"
+		if o.widens && p.others && o.of != "self" {
+			o.r.widen(text, hint, []match{{}})
+		} else {
+			o.r.remarks = append(o.r.remarks, o.r.remark(Changed, text, hint))
+		}
+	}
 }
 
 // isInterface tells whether a word has the form of an interface's name: letters and a number.

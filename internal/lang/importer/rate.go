@@ -194,9 +194,15 @@ func (fl *flattener) settle() {
 	}
 }
 
+// maxLooks bounds what is looked at: hostile input may have many rules of each kind.
+const maxLooks = 2_000_000
+
 // droppedBehind tells whether statement i and those behind it drop all packets of m.
 func (fl *flattener) droppedBehind(i int, m *match) bool {
 	for _, s := range fl.out.pending[min(i, len(fl.out.pending)):] {
+		if fl.looks++; fl.looks > maxLooks {
+			return false
+		}
 		if s.action != "pass" && s.action != "drop" {
 			continue
 		}
@@ -228,6 +234,33 @@ func (fl *flattener) droppedBehind(i int, m *match) bool {
 	return false
 }
 
+// passedBehind tells whether statement i and those behind it drop no packet of m.
+func (fl *flattener) passedBehind(i int, m *match) bool {
+	for _, s := range fl.out.pending[min(i, len(fl.out.pending)):] {
+		if fl.looks++; fl.looks > maxLooks {
+			return false
+		}
+		if s.action == "" || s.action == "count" || s.action == "log" {
+			continue
+		}
+		if !m.compatible(&s.m) {
+			return false
+		}
+		both := m.and(&s.m)
+		switch {
+		case both.never:
+		case s.action != "pass":
+			return false
+		case m.within(s.m):
+			return true
+		}
+	}
+	return !slices.ContainsFunc(fl.out.closed, func(c *chain) bool {
+		both := m.and(&c.family)
+		return c.drop && !both.never
+	})
+}
+
 // opens tells whether packets of m begin connections or exchanges, so that they are of none.
 func opens(m *match) bool {
 	return m.flags != nil && *m.flags == flagMatch{flagsFSRA, 0x02} ||
@@ -243,10 +276,21 @@ func beginsNone(m, s *match) bool {
 // takeBack makes of the limits of a rule what it is without one.
 func (fl *flattener) takeBack(r *chainRule, at []int) {
 	l := r.limits[0]
+	needless := r.verb == doAccept
 	for _, i := range at {
 		s := &fl.out.pending[i]
-		fl.out.rep.pass(&s.m)
+		needless = needless && fl.passedBehind(i+2, &s.m)
+		if !needless {
+			fl.out.rep.pass(&s.m)
+		}
 		*s = statement{}
+	}
+	if needless {
+		m := r.remark(Noticed, l.what+": what is above it passes by the rules behind it, so that "+
+			"the rule stands without", "")
+		r.remarks = append(r.remarks, m)
+		fl.out.rep.add(m)
+		return
 	}
 	if r.verb == doDrop {
 		m := r.remark(LeftOut, l.what+": what it drops is judged by the rules behind it and the "+

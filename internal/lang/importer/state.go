@@ -184,6 +184,13 @@ func (r *chainRule) carryStates(written *int, stateless bool) {
 		}
 		return out
 	}
+	if r.stateLast && r.rate != nil {
+		defer func() {
+			if !slices.EqualFunc(known, r.alts, func(a, b match) bool { return a.equal(&b) }) {
+				r.rate.standsEarly() // packets of other states use it up too
+			}
+		}()
+	}
 	if !stateless {
 		r.carryKnown(restrict)
 		return

@@ -1,0 +1,119 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A mark is a fact of a packet that rules set and others ask for. Those that come in have none. So
+// where no rule that a packet meets before sets the bits that a rule asks for, they are 0.
+
+const markWhy = "-m mark asks for a mark that other rules set"
+
+// markAsk is a condition: of the bits of mask, exactly those of value are set, or not so.
+type markAsk struct {
+	value, mask uint32
+	not         bool
+}
+
+// parseMark reads VALUE or VALUE/MASK.
+func parseMark(s string) (value, mask uint32, err error) {
+	v, m, has := strings.Cut(s, "/")
+	if !has {
+		m = "0xffffffff"
+	}
+	a, errV := strconv.ParseUint(v, 0, 32)
+	b, errM := strconv.ParseUint(m, 0, 32)
+	if errV != nil || errM != nil {
+		return 0, 0, fmt.Errorf("%s is not a mark", quote(s))
+	}
+	return uint32(a), uint32(b), nil
+}
+
+// mark reads --mark of -m mark.
+func (p *ipRule) mark(o string) (bool, error) {
+	if o != "--mark" || p.module != "mark" {
+		return false, nil
+	}
+	value, mask, err := parseMark(p.value())
+	if p.r.mark != nil {
+		p.unknown("asks for two marks", "")
+	}
+	p.r.mark = &markAsk{value, mask, p.not}
+	p.unknown(markWhy, "")
+	return true, err
+}
+
+// setsMark notes which bits an option of the target may set.
+func (p *ipRule) setsMark(o, v string) {
+	if p.target != "MARK" && p.target != "CONNMARK" && p.target != "HMARK" {
+		return
+	}
+	value, mask, err := parseMark(v)
+	switch {
+	case err != nil:
+		mask = 0xffffffff
+	case o == "--or-mark":
+		mask = value
+	case o == "--and-mark": // clears bits
+		mask = 0
+	case o == "--set-xmark" && strings.Contains(v, "/"):
+		mask &= value
+	}
+	p.r.setsMark |= mask
+}
+
+// settleMarks decides the conditions on marks that no rule sets. It needs to know what other
+// tables do.
+func (t *ipTables) settleMarks() {
+	for _, six := range [...]bool{false, true} {
+		bits, others := uint32(0), false
+		seen := map[*chain]bool{}
+		for _, tab := range t.tables {
+			if tab.six != six {
+				continue
+			}
+			others = others || tab.name != "filter"
+			for _, name := range [...]string{"PREROUTING", "INPUT"} {
+				bits |= marksOf(tab.byName[name], seen)
+			}
+		}
+		for _, tab := range t.tables {
+			for _, c := range tab.chains {
+				for _, r := range c.rules {
+					if m := r.mark; m != nil && tab.six == six && others && m.mask&bits == 0 {
+						r.unmarked()
+					}
+				}
+			}
+		}
+	}
+}
+
+// marksOf are the bits that rules of a chain, and of those that it leads to, may set.
+func marksOf(c *chain, seen map[*chain]bool) (bits uint32) {
+	if c == nil || seen[c] {
+		return 0
+	}
+	seen[c] = true
+	for _, r := range c.rules {
+		bits |= r.setsMark | marksOf(r.target, seen)
+	}
+	return bits
+}
+
+// unmarked has the bits that the rule asks for be 0.
+func (r *chainRule) unmarked() {
+	r.unknown = slices.DeleteFunc(r.unknown, func(u reason) bool { return u.what == markWhy })
+	const text = "no rule that a packet meets before sets the mark: it is 0, and "
+	if (r.mark.value == 0) == r.mark.not {
+		r.alts = nil
+		r.remarks = append(r.remarks, r.remark(Noticed, text+"no packet has what the rule asks "+
+			"for", ""))
+		return
+	}
+	r.remarks = append(r.remarks, r.remark(Noticed, text+"each packet has what the rule asks for",
+		""))
+}

@@ -1,0 +1,138 @@
+package importer_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/lang/importer"
+)
+
+// TestRulesThatWidened has rules that public rule sets have, with which more passed than the source
+// lets through, or which were said to widen though nothing was lost with them.
+func TestRulesThatWidened(t *testing.T) {
+	const table = "*mangle\nCOMMIT\n"
+	for _, c := range []struct {
+		name, in, want string
+		widened        int
+	}{
+		{"a drop at random in front of the policy", save("DROP", ":PSD -", "-j PSD",
+			"-A PSD -p tcp -m statistic --mode random --probability 0.05 -j REJECT"),
+			"# left out: -A PSD -p tcp -m statistic --mode random --probability 0.05 -j REJECT\n" +
+				"drop ipv4\ndefault pass", 0},
+		{"and in front of a pass", save("DROP", "-p tcp -m statistic --mode random "+
+			"--probability 0.05 -j DROP", "-p tcp --dport 22 -j ACCEPT"),
+			"# left out: -A INPUT -p tcp -m statistic --mode random --probability 0.05 -j DROP\n" +
+				"pass ipv4 tcp port 22\ndrop ipv4\ndefault pass", 1},
+		{"steps of a knock, of which the last drops", save("ACCEPT", ":STEP -",
+			"-p tcp --dport 1025 -m recent --rcheck --name A -j STEP",
+			"-p tcp -m recent --remove --name A -j DROP",
+			"-p tcp --dport 1024 -m recent --set --name A -j DROP", "-j DROP",
+			"-A STEP -m recent --set --name B -j DROP"),
+			"# left out: -A INPUT -p tcp --dport 1025 -m recent --rcheck --name A -j STEP\n" +
+				"# left out: -A INPUT -p tcp -m recent --remove --name A -j DROP\n" +
+				"drop ipv4 tcp port 1024\ndrop ipv4\ndefault pass", 0},
+		{"a list of recent that nothing fills", save("ACCEPT",
+			"-p tcp --dport 22 -m recent --rcheck --seconds 30 --hitcount 4 --name x -j DROP",
+			"-m recent --update --name y -j DROP"), "default pass", 0},
+		{"anycast does not come to INPUT", save("ACCEPT", "-m addrtype --dst-type ANYCAST -j DROP"),
+			"default pass", 0},
+		{"broadcasts of networks", save("ACCEPT", "-m addrtype --dst-type BROADCAST -j DROP",
+			"-m addrtype --src-type BROADCAST -j DROP"), "drop to 255.255.255.255\n" +
+			"drop ipv4 ether to ff:ff:ff:ff:ff:ff to self\ndrop ipv4 from self\ndefault pass", 0},
+		{"and all else", save("ACCEPT", "-p udp -m addrtype ! --dst-type BROADCAST -j DROP"),
+			"drop ipv4 udp not to 255.255.255.255 not to self\n" +
+				"drop ipv4 not ether to ff:ff:ff:ff:ff:ff udp not to 255.255.255.255\n" +
+				"default pass", 0},
+		{"marks that no rule sets", table + save("ACCEPT", "-m mark --mark 0x8000/0x8000 -j DROP",
+			"-m mark ! --mark 0x8000/0x8000 -p udp -j DROP"), "drop ipv4 udp\ndefault pass", 0},
+		{"marks that a chain sets which nothing reaches", "*nat\n:PREROUTING ACCEPT [0:0]\n:M - " +
+			"[0:0]\n-A M -j MARK --or-mark 0x8000\nCOMMIT\n" + save("ACCEPT",
+			"-m mark --mark 0x8000/0x8000 -j DROP"), "default pass", 0},
+		{"marks of other bits", "*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j MARK " +
+			"--set-xmark 0x4000/0x4000\nCOMMIT\n" + save("ACCEPT",
+			"-m mark --mark 0x8000/0x8000 -j DROP"), "default pass", 0},
+		{"marks that a rule sets", "*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j " +
+			"MARK --set-mark 0x1\nCOMMIT\n" + save("ACCEPT", "-m mark --mark 0x1 -j DROP"),
+			"# left out: -A INPUT -m mark --mark 0x1 -j DROP\ndefault pass", 1},
+		{"marks, and no word of other tables", save("ACCEPT", "-m mark --mark 0x1 -j DROP"),
+			"# left out: -A INPUT -m mark --mark 0x1 -j DROP\ndefault pass", 1},
+		{"a limit before a state that all its packets have", save("DROP", "-p icmp -m icmp "+
+			"--icmp-type 8 -m limit --limit 10/sec -m state --state NEW -j ACCEPT"),
+			"limit icmp type 8 rate 10/s burst 5\npass icmp type 8\ndrop ipv4\n" +
+				"default pass", 0},
+		{"a limit before a state that some have", save("DROP", "-p tcp --dport 22 -m limit "+
+			"--limit 10/sec -m state --state NEW -j ACCEPT"),
+			"limit ipv4 tcp syn port 22 rate 10/s burst 5\n" +
+				"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 1},
+		{"a limit above which all passes too", save("ACCEPT",
+			"-p icmp -m limit --limit 1/sec -j ACCEPT"), "pass ipv4 icmp\ndefault pass", 0},
+		{"a limit above which some is dropped", save("ACCEPT",
+			"-p icmp -m limit --limit 1/sec -j ACCEPT", "-m ttl --ttl-lt 5 -j DROP"),
+			"pass ipv4 icmp\ndrop ipv4 ttl 0-4\ndefault pass", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, rep := iptables(t, importer.Rulesets{Device: "eth0"}, c.in)
+			got = strings.TrimPrefix(rulesOf(got), "interface eth0\n")
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if rep.Fates.Widened != c.widened {
+				t.Errorf("%d widen, not %d", rep.Fates.Widened, c.widened)
+			}
+		})
+	}
+}
+
+// TestRecentWithTTLIsALimit: a flood of ICMP was let through, as --rttl has no word.
+func TestRecentWithTTLIsALimit(t *testing.T) {
+	got, rep := iptables(t, importer.Rulesets{}, save("ACCEPT",
+		"-p icmp -m recent --set --name A --rsource",
+		"-p icmp -m recent --update --seconds 1 --hitcount 6 --rttl --name A --rsource -j LOG",
+		"-p icmp -m recent --update --seconds 1 --hitcount 6 --rttl --name A --rsource -j DROP"))
+	if want := "limit ipv4 icmp rate 5/s burst 5 by source"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+	remarksHave(t, rep, "whatever their TTL")
+}
+
+// TestPFRulesThatWidened is the same for pf.
+func TestPFRulesThatWidened(t *testing.T) {
+	for _, c := range []struct {
+		name, in, want string
+		widened        int
+	}{
+		{"the interface's addresses were any", "block in\npass in proto tcp to (em0) port 22\n",
+			"pass tcp flags syn/syn,ack to self port 22\ndrop from any", 0},
+		{"and those of all interfaces, of which one is", "block in\npass in on em1\n" +
+			"pass in proto tcp to (em0) port 22\n",
+			"pass tcp flags syn/syn,ack to self port 22\ndrop from any", 1},
+		{"where self is meant", "block in\npass in on em1\npass in proto udp to self port 53\n",
+			"pass udp to self port 53\ndrop from any", 0},
+		{"what is not for the machine", "block in quick on em0 to !(em0)\n", "drop not to self", 0},
+		{"its own addresses as sources", "block in quick from self\n", "drop from self", 0},
+		{"antispoof of the policy's interface", "antispoof quick for { lo0 egress } inet\n",
+			"drop from 127.0.0.0/8\ndrop ipv4 from self", 0},
+		{"antispoof of another one", "antispoof quick for em1\n", "drop from self", 1},
+		{"an anchor that is empty", "anchor \"ftp-proxy/*\"\nblock in\n", "drop from any", 0},
+		{"one that is loaded", "anchor \"x\"\nload anchor \"x\" from \"/etc/x\"\n",
+			"# left out: anchor x", 1},
+		{"sources that Linux drops", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in from <m>\n",
+			"set m = { 127.0.0.0/8 }\ndrop from m", 0},
+		{"and destinations, which it does not", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in to " +
+			"<m>\n", "set m = { 127.0.0.0/8 }\ndrop to m", 1},
+		{"a part of what fails uRPF", "block in quick from urpf-failed\n", "drop from self", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, rep := pf(t, c.in, importer.Rulesets{Device: "em0"})
+			got = strings.Replace(got, "\nfragments track", "", 1)
+			if d := cmp.Diff("interface em0\n"+c.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if rep.Fates.Widened != c.widened {
+				t.Errorf("%d widen, not %d", rep.Fates.Widened, c.widened)
+			}
+		})
+	}
+}
