@@ -176,14 +176,15 @@ func (p *profile) usual(now time.Time) (out rates) {
 	return out
 }
 
-// lately is the median of the last minutes; of the first ones the highest second.
+// lately is the median of the last minutes; of the first ones the highest second, and what may be
+// usual: an alarm takes what is held back, and not what was there before.
 func (p *profile) lately() (out rates) {
 	all := slices.Concat(p.last, p.hour)
 	if len(all) < minutes {
 		all = slices.Concat(all, p.held, p.minute)
 		for k := range out {
-			if len(all) > 0 {
-				out[k] = highest(all, k, 1)
+			if out[k] = p.bound[k]; len(all) > 0 {
+				out[k] = max(out[k], highest(all, k, 1))
 			}
 		}
 		return out

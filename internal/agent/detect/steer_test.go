@@ -97,6 +97,33 @@ func TestFewFatFlowsAreAFlood(t *testing.T) {
 	}
 }
 
+// TestTheFirstAlarmForgetsNoCalmMinutes: what had come before an alarm in an agent's first minutes
+// was forgotten with the flood, and what is usual was a flood two minutes later.
+func TestTheFirstAlarmForgetsNoCalmMinutes(t *testing.T) {
+	w := newWorld(Options{})
+	games := part{8000, 100, func() packet.Packet {
+		return udp(w.client(20_000), server, uint16(1024+w.r.IntN(60000)), 7777)
+	}}
+	usual := append(w.web(2000, 20_000), games)
+	if _, ok := w.alarmed(1200, usual...); ok {
+		t.Fatal("an alarm of what has been there from the beginning")
+	}
+	syn := part{30_000, 60, func() packet.Packet {
+		return tcp(v4(w.r.Uint32()), server, uint16(1024+w.r.IntN(60000)), 443, packet.SYN)
+	}}
+	if _, ok := w.alarmed(20, append(usual, syn)...); !ok {
+		t.Fatal("no alarm of a flood")
+	}
+	for range 20 { // it ends
+		w.tenth(usual, 200)
+	}
+	games.rate *= 1.5
+	more := append(w.web(2000, 20_000), games)
+	if n, ok := w.alarmed(1800, more...); ok {
+		t.Errorf("half as much again as usual is a flood, %d s after one", n/10)
+	}
+}
+
 // TestTrafficThatGrowsIsUsual: twice as much in ten minutes, as of a service that is new.
 func TestTrafficThatGrowsIsUsual(t *testing.T) {
 	w := newWorld(Options{})
