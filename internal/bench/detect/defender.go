@@ -26,6 +26,8 @@ import (
 type Defender interface {
 	// Start puts the policy into force and begins to watch.
 	Start(ctx context.Context, h *lab.Host, device string, policy []byte) error
+	// Replace puts another policy into force.
+	Replace(ctx context.Context, policy []byte) error
 	// Incidents are those that it has noticed since Start.
 	Incidents(ctx context.Context) ([]Incident, error)
 	// Live are the labels of rules of its own that are in force, asked of the kernel.
@@ -107,12 +109,8 @@ func (a *agent) Start(ctx context.Context, h *lab.Host, device string, policy []
 	if a.lock, err = claim(agentDir); err != nil {
 		return err
 	}
-	file := filepath.Join(agentDir, "bench.levee")
-	if err := os.WriteFile(file, policy, 0o600); err != nil {
+	if err := a.Replace(ctx, policy); err != nil {
 		return err
-	}
-	if _, err := a.run(ctx, "up", file, "--dev", device, "--mode", "xdp-native"); err != nil {
-		return fmt.Errorf("putting the policy into force: %w", err)
 	}
 	a.up = true
 	// Stop ends it in good order; what a killed measurement leaves goes with its lab.
@@ -139,6 +137,18 @@ func (a *agent) Start(ctx context.Context, h *lab.Host, device string, policy []
 			return fmt.Errorf("the agent does not answer: %w: %s", err, a.log.last())
 		}
 	}
+}
+
+// Replace implements Defender.
+func (a *agent) Replace(ctx context.Context, policy []byte) error {
+	file := filepath.Join(agentDir, "bench.levee")
+	if err := os.WriteFile(file, policy, 0o600); err != nil {
+		return err
+	}
+	if _, err := a.run(ctx, "up", file, "--dev", a.device, "--mode", "xdp-native"); err != nil {
+		return fmt.Errorf("putting the policy into force: %w", err)
+	}
+	return nil
 }
 
 const startPatience = 10 * time.Second

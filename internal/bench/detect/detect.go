@@ -15,6 +15,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,8 @@ type Options struct {
 	// Gone is how long rules may take to go, before a row gives them up
 	Gone     time.Duration
 	Defender Defender // nil for the agent
+
+	six netip.Addr // of the service
 }
 
 const (
@@ -125,13 +128,14 @@ type Row struct {
 	Incidents   []Incident
 	Cost        Cost
 
-	ramp, pulses bool
-	from, to     time.Duration // of the flood, by the monotonic clock
-	began        time.Time     // the same as from
-	gone         time.Duration // when its rules were; 0: not within patience
-	late         time.Duration // how exactly that is known
-	samples      []sample
-	requests     []demo.Request
+	ramp, pulses   bool
+	mimics, forges bool
+	from, to       time.Duration // of the flood, by the monotonic clock
+	began          time.Time     // the same as from
+	gone           time.Duration // when its rules were; 0: not within patience
+	late           time.Duration // how exactly that is known
+	samples        []sample
+	requests       []demo.Request
 	// before the flood, at its end, and when its rules were gone
 	first, end, last sample
 }
@@ -217,7 +221,8 @@ func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *cler
 	}
 	for i, k := range chosen {
 		o.Tell(k.name+": "+k.what, i+1, len(chosen)+1)
-		row := &Row{Flood: k.name, What: k.what, ramp: k.ramp, pulses: k.pulses}
+		row := &Row{Flood: k.name, What: k.what, ramp: k.ramp, pulses: k.pulses,
+			mimics: k.mimics, forges: k.forges}
 		r.Rows = append(r.Rows, row)
 		err := row.measure(ctx, o, s, w, c, k)
 		switch {
@@ -331,6 +336,7 @@ const settling = 500 * time.Millisecond
 // measure is a row: quiet, flood, quiet until the rules are gone.
 func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch, c *clerk,
 	k kind) error {
+	o.six = s.Service(packet.IPv6).Addr()
 	waves, err := k.waves(o, s.Service(packet.IPv4).Addr())
 	if err != nil {
 		return err
@@ -371,6 +377,9 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 	if row.samples, err = w.take(); err != nil {
 		return err
 	}
+	if k.forges {
+		asForged(row.samples)
+	}
 	row.requests = c.take()
 	row.first = median(within(row.samples, row.from-settling, row.from))
 	row.end = median(within(row.samples, row.to, row.to+settling))
@@ -402,6 +411,7 @@ func (row *Row) send(ctx context.Context, o *Options, s *demo.Stage, waves []wav
 			return err
 		}
 		wave := &Wave{What: v.what, Rate: cmp.Or(v.rate, v.share*o.Rate)}
+		replaced := replace(ctx, o, &v)
 		sent, err := demo.Send(ctx, gen.Config{
 			Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: wave.Rate,
 			Seed: o.Seed + uint64(i), Floods: v.floods, Replay: v.replay, Template: v.packets,
@@ -412,7 +422,7 @@ func (row *Row) send(ctx context.Context, o *Options, s *demo.Stage, waves []wav
 				}
 			},
 		})
-		if err != nil {
+		if err := errors.Join(err, replaced()); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -427,6 +437,26 @@ func (row *Row) send(ctx context.Context, o *Options, s *demo.Stage, waves []wav
 	row.from, row.to = row.Waves[0].from, row.Waves[len(row.Waves)-1].to
 	row.began = time.Now().Add(row.from - kernel.Monotonic())
 	return nil
+}
+
+// replace replaces the policy while a wave comes, as often as it says. The function that it returns
+// waits for the last time.
+func replace(ctx context.Context, o *Options, v *wave) (wait func() error) {
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range v.replaced {
+			if err = lab.Sleep(ctx, v.lasts/time.Duration(v.replaced+1)); err != nil {
+				break
+			}
+			text := fmt.Appendf(slices.Clone(o.Policy), "\npass from 192.0.2.%d\n", i+1)
+			if err = o.Defender.Replace(ctx, text); err != nil {
+				break
+			}
+		}
+		done <- err
+	}()
+	return func() error { return <-done }
 }
 
 // liveEvery is how often the kernel is asked for rules.

@@ -136,6 +136,8 @@ func (s *standIn) Live(ctx context.Context) (live []string, err error) {
 	return live, err
 }
 
+func (s *standIn) Replace(context.Context, []byte) error { return nil }
+
 func (s *standIn) PID() int { return os.Getpid() }
 
 func (s *standIn) Stop(ctx context.Context) error {

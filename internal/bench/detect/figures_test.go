@@ -197,3 +197,41 @@ func TestForgedSourcesAreNoneOfTheClients(t *testing.T) {
 		t.Errorf("%d prefixes: the generator takes 64", len(internet))
 	}
 }
+
+// TestAFloodInTheNamesOfClientsIsNoneOfTheirs: what arrives beyond what has left them is dropped, or
+// not, of the flood. It was taken for theirs, and all of such a flood was said to be dropped.
+func TestAFloodInTheNamesOfClientsIsNoneOfTheirs(t *testing.T) {
+	samples := course(20_000, func(float64) float64 { return 0.5 })
+	for i := range samples {
+		s := &samples[i]
+		s.arrived, s.passed = s.arrived+s.passed, 0
+	}
+	asForged(samples)
+	share := dropped(samples, start+after, start+8*time.Second)
+	if math.Abs(float64(share)-0.5) > 1e-3 {
+		t.Errorf("%v dropped, half is", share)
+	}
+}
+
+// TestClientsAreWorseOffWhileFewerAreAnswered, of one kind: the others make up for none.
+func TestClientsAreWorseOffWhileFewerAreAnswered(t *testing.T) {
+	var requests []demo.Request
+	for ms := range 20_000 {
+		at := time.Duration(ms) * time.Millisecond
+		q := demo.Request{Due: int64(at), NS: 1, What: demo.Web}
+		if ms%20 == 0 {
+			q.What = demo.Datagram
+			if at > 12*time.Second && at < 15*time.Second {
+				q.NS = 0
+			}
+		}
+		requests = append(requests, q)
+	}
+	if got := worse(requests, 10*time.Second, 20*time.Second); got != 3 {
+		t.Errorf("worse off for %v s, want 3", got)
+	}
+	f := &Figures{Worse: 6, Drop: none, Dropped: none, Lost: none, Gone: none, Predicted: none}
+	if f.judge(&Row{mimics: true}); len(f.Missed) != 1 {
+		t.Errorf("missed of a flood that looks like clients: %v", f.Missed)
+	}
+}

@@ -28,6 +28,8 @@ type wave struct {
 	floods  []gen.Flood
 	replay  *gen.Replay
 	packets []policy.Packet
+	// replaced is how often the policy is replaced by another meanwhile, evenly.
+	replaced int
 }
 
 // kind is a flood: one row of the table.
@@ -36,6 +38,8 @@ type kind struct {
 	waves      func(o *Options, to netip.Addr) ([]wave, error)
 	ramp       bool // it rises slowly: what counts is the share of the line that it takes
 	pulses     bool // its waves are one flood, with pauses
+	mimics     bool // it looks like clients: what counts is that they are no worse off
+	forges     bool // it comes in the names of clients, from which tallies cannot tell it
 }
 
 // plain is a flood of one kind of packets.
@@ -59,13 +63,10 @@ var kinds = []kind{
 		}},
 	plain("udp", "UDP to all ports", "udp"),
 	{name: "udp-random", what: "UDP of all lengths, ports and contents",
-		waves: func(o *Options, to netip.Addr) ([]wave, error) {
-			text, err := randomUDP(o.Seed, to)
-			return replayed(o, text), err
-		}},
+		waves: drawnBy(anything)},
 	{name: "reflection", what: "answers of open resolvers, whole and in fragments",
 		waves: func(o *Options, to netip.Addr) ([]wave, error) {
-			text, err := reflection(o.Seed, to)
+			text, err := reflection(o.Seed, to, reflectors)
 			return replayed(o, text), err
 		}},
 	{name: "capture", what: "a captured DNS reflection (--data)",
@@ -97,23 +98,38 @@ var kinds = []kind{
 	words("counting-syn", "SYNs whose source ports count", 8000, "ipv4 tcp syn from 16.0.0.0/4 "+
 		"random to TO from port 1024-65535 counting port 80 seq random"),
 	words("syn-clients", "SYNs in the names of clients", 20_000, "ipv4 tcp syn from "+
-		"198.18.0.2-198.18.0.17 counting to TO from port 1024-65535 random port 80 seq random"),
+		"198.18.0.2-198.18.0.17 counting to TO from port 1024-65535 random port 80 seq random").
+		inNames(),
 	{name: "rise", what: "UDP that rises for 30 s and stays", ramp: true, waves: rise},
 	{name: "below", what: "8 minutes below what is too much, then UDP", waves: below},
-	{name: "hold", what: "UDP for 4 s, and a fiftieth of it for a minute", waves: hold},
+	{name: "hold", what: "UDP for 4 s, and a fiftieth of it for a minute", mimics: true,
+		waves: hold},
 }
 
-// words is a flood of packets in the words of the language, TO for the service.
+func init() { kinds = append(kinds, vectors...) }
+
+// inNames is a kind that comes in the names of clients.
+func (k kind) inNames() kind {
+	k.forges = true
+	return k
+}
+
+// words is a flood of packets in the words of the language, TO and TO6 for the service.
 func words(name, what string, rate float64, text string) kind {
-	return kind{name: name, what: what, waves: func(o *Options, to netip.Addr) ([]wave, error) {
-		w, err := wordy(text, to)
+	return kind{name: name, what: what, waves: wordsOf(what, rate, text)}
+}
+
+func wordsOf(what string, rate float64, text string) func(*Options, netip.Addr) ([]wave, error) {
+	return func(o *Options, to netip.Addr) ([]wave, error) {
+		w, err := wordy(text, to, o.six)
 		w.what, w.lasts, w.share, w.rate = what, o.During, 1, rate
 		return []wave{w}, err
-	}}
+	}
 }
 
-func wordy(text string, to netip.Addr) (wave, error) {
-	packets, ds := template.Parse("flood", []byte(strings.ReplaceAll(text, "TO", to.String())+"\n"))
+func wordy(text string, to, six netip.Addr) (wave, error) {
+	text = strings.NewReplacer("TO6", six.String(), "TO", to.String()).Replace(text)
+	packets, ds := template.Parse("flood", []byte(text+"\n"))
 	if ds.HasErrors() {
 		return wave{}, fmt.Errorf("the flood %q: %v", text, ds)
 	}
@@ -235,7 +251,7 @@ const steering = "ipv4 udp from 16.0.0.0/4 random to TO ttl 50 from port 1024-65
 func steered(to netip.Addr, of ...wave) ([]wave, error) {
 	at := time.Duration(0)
 	for i := range of {
-		w, err := wordy(steering, to)
+		w, err := wordy(steering, to, netip.Addr{})
 		if err != nil {
 			return nil, err
 		}

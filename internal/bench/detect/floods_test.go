@@ -15,7 +15,8 @@ import (
 var victim = netip.MustParseAddr("198.18.0.1")
 
 func TestEachFloodHasWaves(t *testing.T) {
-	o := &Options{Data: t.TempDir(), During: defaultDuring}
+	o := &Options{Data: t.TempDir(), During: defaultDuring,
+		six: netip.MustParseAddr("2001:db8::1")}
 	for _, k := range kinds {
 		waves, err := k.waves(o, victim)
 		if k.name == "capture" {
@@ -48,11 +49,11 @@ func TestEachKindOfFloodIsSent(t *testing.T) {
 }
 
 func TestAReflectionIsAnswersOfResolvers(t *testing.T) {
-	text, err := reflection(7, victim)
+	text, err := reflection(7, victim, reflectors)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := reflection(7, victim)
+	again, err := reflection(7, victim, reflectors)
 	if err != nil || !bytes.Equal(text, again) {
 		t.Errorf("the same seed makes another capture: %v", err)
 	}

@@ -24,7 +24,7 @@ const (
 // reflection makes a capture of what a victim of DNS reflection gets: answers to the same question
 // from open resolvers that exist, each with its distance and the length of its answer, most of them
 // in fragments.
-func reflection(seed uint64, to netip.Addr) ([]byte, error) {
+func reflection(seed uint64, to netip.Addr, reflectors int) ([]byte, error) {
 	r := rand.New(rand.NewPCG(seed, 53))
 	type resolver struct {
 		addr  netip.Addr
@@ -70,26 +70,17 @@ func reflection(seed uint64, to netip.Addr) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// randomUDP makes a capture of datagrams that have nothing in common but the victim: sources,
-// ports, lengths, hop counts and contents are drawn.
-func randomUDP(seed uint64, to netip.Addr) ([]byte, error) {
-	const datagrams, longest = 16_384, 512
+// drawn makes a capture of datagrams that a function draws.
+func drawn(seed uint64, draw func(*rand.Rand) packet.Spec) ([]byte, error) {
+	const datagrams = 16_384
 	r := rand.New(rand.NewPCG(seed, 17))
 	var out bytes.Buffer
 	w, err := packet.NewWriter(&out)
 	if err != nil {
 		return nil, err
 	}
-	port := func() *uint16 { return new(uint16(1 + r.IntN(65535))) }
 	for range datagrams {
-		payload := make([]byte, r.IntN(longest))
-		for i := range payload {
-			payload[i] = byte(r.Uint32())
-		}
-		frame, err := packet.Build(packet.Spec{From: hostOf(r), To: to,
-			TTL: new(uint8(30 + r.IntN(225))), Proto: new(uint8(packet.ProtoUDP)),
-			FromPort: port(), ToPort: port(), Payload: payload,
-			Fields: []packet.FieldValue{{Word: "id", Value: uint64(r.Uint32() & 0xffff)}}})
+		frame, err := packet.Build(draw(r))
 		if err != nil {
 			return nil, err
 		}
@@ -98,6 +89,14 @@ func randomUDP(seed uint64, to netip.Addr) ([]byte, error) {
 		}
 	}
 	return out.Bytes(), nil
+}
+
+// anything is a datagram that has nothing in common with others but the victim: source, ports,
+// length, hop count and content are drawn.
+func anything(r *rand.Rand) packet.Spec {
+	const longest = 512
+	return packet.Spec{TTL: new(uint8(30 + r.IntN(225))), FromPort: between(r, 1, 65535),
+		ToPort: between(r, 1, 65535), Payload: random(r, r.IntN(longest))}
 }
 
 // hostOf draws an address that forged packets come from, too.

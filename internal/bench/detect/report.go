@@ -129,9 +129,11 @@ func (row *Row) text(t *bench.Text, f *Figures) {
 	}
 	t.Printf("\n%s: %s\n", f.Flood, f.What)
 	t.Printf("  %s packets/s offered, %s/s taken; answered %s %% before, %s %% from 2 s on; %d of "+
-		"%d packets of clients dropped%s; drop known to %.0f ms, end of rules to %.0f ms\n",
+		"%d packets of clients dropped%s; clients of a kind worse off for %s s; drop known to "+
+		"%.0f ms, end of rules to %.0f ms\n",
 		demo.SI(f.Cost.Offered), demo.SI(f.Cost.Flood), show(f.Quiet, "%.1f", 100),
-		show(f.Later, "%.1f", 100), f.LostN, f.GoodN, row.kindsLost(), 1e3*f.Resolution, 1e3*f.Late)
+		show(f.Later, "%.1f", 100), f.LostN, f.GoodN, row.kindsLost(),
+		show(f.Worse, "%.0f", 1), 1e3*f.Resolution, 1e3*f.Late)
 	t.Printf("  by its own word noticed after %s s, first rule in force after %s s\n",
 		show(f.Noticed, "%.3f", 1), show(f.Acted, "%.3f", 1))
 	if len(f.Waves) > 1 {
