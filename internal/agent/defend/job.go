@@ -20,6 +20,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
+	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -164,6 +165,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	var why []string
 	r.Rules, why = j.complete(r.Rules, dropped)
 	r.Steps, r.Notes = j.steps, append(r.Notes, why...)
+	r.Kinds = j.beside(r.Rules)
 	if len(r.Rules) == 0 {
 		r.Notes = append(r.Notes, "no rule was found that drops it and spares good traffic: "+
 			p.Sentence)
@@ -174,6 +176,54 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 			"dropped, but so few may be alike by chance", 100*sum, j.good.Len()))
 	}
 	return r, nil
+}
+
+// mostJudged is how many packets say of which kind a rule is.
+const mostJudged = 1000
+
+// beside are the kinds of rules that are of floods beside this one, by their labels.
+func (j *job) beside(rules []incident.Rule) map[string]string {
+	live := slices.Clone(j.Live)
+	for _, r := range rules {
+		live = append(live, episode.Live{Rule: r, Of: j.Of})
+	}
+	with, err := compose(j.base, live)
+	if len(j.Beside) == 0 || len(rules) < 2 || err != nil {
+		return nil
+	}
+	judge, left := oracle.NewOn(with, j.link), mostJudged
+	counts := map[int]map[string]int{} // by slot
+	var p packet.Packet
+	j.flood.Each(func(b []byte) {
+		if left--; left < 0 {
+			return
+		}
+		p = packet.Packet{}
+		j.link.Decode(b, &p)
+		slot := judge.Eval(b).Slot
+		if counts[slot] == nil {
+			counts[slot] = map[string]int{}
+		}
+		for k := range kind.Num {
+			if kind.Rows[k].Floor > 0 && detect.Is(k, &p) {
+				counts[slot][k.String()]++
+			}
+		}
+	})
+	out := map[string]string{}
+	for i, r := range with.Rules {
+		of, all := counts[with.RuleSlot(i)], 0
+		for _, n := range of {
+			all += n
+		}
+		for _, k := range j.Beside {
+			if slices.ContainsFunc(rules, func(o incident.Rule) bool { return o.Label == r.Label }) &&
+				of[k]*2 > all {
+				out[r.Label] = k
+			}
+		}
+	}
+	return out
 }
 
 // search finds drops that are worth their place, and the share of the sample that they drop.

@@ -257,8 +257,8 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) {
 	t := &episode.Tick{}
 	for _, e := range w.eyes {
 		alarms := e.detector.Tick(now)
-		if len(alarms) > 0 {
-			a := episode.Alarm{Detector: e.Name, Alarm: alarms[0]}
+		for _, f := range detect.Floods(alarms) {
+			a := episode.Alarm{Detector: e.Name, Alarm: f}
 			a.Before.Packets, a.Before.Bits = e.detector.Usual(now)
 			t.Alarms = append(t.Alarms, a)
 		}

@@ -34,12 +34,12 @@ type Alarm struct {
 	Kinds Kinds
 	Share float64
 	// All are the packets of Kinds, a second, and UsualAll those of Kind that are usual, repeated
-	// ones among them.
-	All, UsualAll float64
-	Packets, Bits float64 // of all kinds, a second
-	Since         time.Time
-	Learned       bool
-	Unknown       bool // nothing was learned that could be usual
+	// ones among them. Own are those of All that no other alarm of the place has.
+	All, UsualAll, Own float64
+	Packets, Bits      float64 // of all kinds, a second
+	Since              time.Time
+	Learned            bool
+	Unknown            bool // nothing was learned that could be usual
 }
 
 // factor is how many times of what was usual is too much. While something is done about a flood, a
@@ -320,16 +320,14 @@ func (d *Detector) judge(now time.Time) (out []Alarm) {
 		return nil
 	}
 	excuses := d.excuses(now)
-	if a, ok := d.over(d.root, where{}, now, d.fixed(), excuses); ok {
-		out = append(out, a)
+	if !d.fixed() {
+		out = d.over(d.root, where{}, now, excuses)
 	}
 	for w, n := range d.nodes {
 		if n.sum[kind.CountSamples] == 0 {
 			continue
 		}
-		if a, ok := d.over(n, w, now, false, excuses); ok {
-			out = append(out, a)
-		}
+		out = append(out, d.over(n, w, now, excuses)...)
 	}
 	slices.SortFunc(out, func(a, b Alarm) int {
 		return cmp.Or(cmp.Compare(b.Rate/b.Threshold, a.Rate/a.Threshold),
@@ -338,13 +336,10 @@ func (d *Detector) judge(now time.Time) (out []Alarm) {
 	return out
 }
 
-// over is the alarm of a node, of the kind that is furthest above its threshold. So many packets of
-// connections excuse SYNs, at most.
-func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses float64) (out Alarm,
-	ok bool) {
-	if skip {
-		return out, false
-	}
+// over are the alarms of a node, that of the kind furthest above its threshold first. While less is
+// too much, others are only what is too much otherwise. So many packets of connections excuse SYNs,
+// at most.
+func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out []Alarm) {
 	// Of a place without a history nobody knows how much of flows that go on is usual.
 	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
 	sum := n.sum
@@ -354,6 +349,7 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 		have = sum.all(d.usual)
 	}
 	var usual rates
+	var kinds Kinds
 	known, times := false, 1.0
 	if now.Before(d.strict) {
 		times = strict
@@ -380,32 +376,49 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses floa
 		if n.since[k].IsZero() {
 			n.since[k] = n.began(now, of, rate, whole)
 		}
-		out.Kinds |= 1 << of
-		if rate/limit > out.Rate/max(1, out.Threshold) {
-			out, ok = Alarm{Kinds: out.Kinds, Share: n.share(of, &usual, now, whole),
-				Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
-				UsualAll: usual.usually(of, true),
-				Packets:  n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
-				Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}, true
+		kinds |= 1 << of
+		a := Alarm{Share: n.share(of, &usual, now, whole),
+			Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
+			UsualAll: usual.usually(of, true), Own: sum[kind.Rows[k].All],
+			Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
+			Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}
+		if len(out) > 0 && rate/limit <= out[0].Rate/max(1, out[0].Threshold) {
+			out = append(out, a)
+		} else {
+			out = slices.Insert(out, 0, a)
 		}
 	}
-	if ok {
-		for k, rate := range sum.all(d.usual) {
-			if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
-				rate > n.limit(of, strict, &usual, true) {
-				out.Kinds |= 1 << of
-			}
-			if out.Kinds>>k&1 == 1 && kind.Kind(k) != kind.Bits {
-				out.All += rate
-			}
+	if len(out) == 0 {
+		return nil
+	}
+	out = slices.DeleteFunc(out, func(a Alarm) bool {
+		return a.Kind != out[0].Kind && (d.fixed() ||
+			a.Rate <= n.limit(a.Kind, 1, &usual, whole))
+	})
+	all := 0.0
+	for k, rate := range sum.all(d.usual) {
+		if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
+			rate > n.limit(of, strict, &usual, true) {
+			kinds |= 1 << of
+		}
+		if kinds.Has(kind.Kind(k)) && kind.Kind(k) != kind.Bits {
+			all += rate
 		}
 	}
-	if w.source {
-		out.From = w.prefix
-	} else {
-		out.To = w.prefix
+	others := 0.0
+	for _, a := range out[1:] {
+		others += a.Own
 	}
-	return out, ok
+	out[0].Own = max(0, all-others)
+	for i := range out {
+		out[i].Kinds, out[i].All = kinds, all
+		if w.source {
+			out[i].From = w.prefix
+		} else {
+			out[i].To = w.prefix
+		}
+	}
+	return out
 }
 
 // A flood of few flows that go on has more of them than a tunnel or a test of a line, and several

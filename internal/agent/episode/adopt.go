@@ -18,14 +18,14 @@ func (m *Machine) policy(now time.Time, p *Policy) {
 		u := &unit{Detect: d}
 		for _, o := range old {
 			if o.Name == d.Name {
-				u.flood, u.over = o.flood, o.over
+				u.floods = o.floods
 			}
 		}
 		m.units = append(m.units, u)
 	}
 	for _, o := range old {
 		if m.unit(o.Name) == nil {
-			for _, f := range slices.Clone(o.floods()) {
+			for _, f := range slices.Clone(o.floods) {
 				m.end(o, f, now, noDetector)
 			}
 		}
@@ -70,7 +70,7 @@ func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
 	f := &flood{Incident: i, last: now,
 		acts: i.Acted != nil || u != nil && u.Mode == policy.Enforce}
 	for k := range i.Rules {
-		r := &rule{Rule: i.Rules[k], detector: i.Detector, active: now}
+		r := &rule{Rule: i.Rules[k], detector: i.Detector, of: f, active: now}
 		f.rules = append(f.rules, r)
 		f.rounds = max(f.rounds, roundOf(r.Label))
 		here := slices.Contains(a.Texts, r.Rule.Rule) || r.Until != nil && now.Before(*r.Until)
@@ -84,12 +84,9 @@ func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
 			f.turn(r, incident.Gone, now, "the agent did not run")
 		}
 	}
-	switch {
-	case u == nil:
+	if u == nil {
 		m.end(&unit{}, f, now, noDetector)
-	case u.flood == nil:
-		u.flood = f
-	default:
-		u.over = append(u.over, f)
+		return
 	}
+	u.floods = append(u.floods, f)
 }

@@ -32,7 +32,7 @@ func (m *Machine) count(now time.Time, c *Counted) {
 				all += r.now
 			}
 		}
-		f.drops = all
+		f.drops, f.most = all, max(f.most, all)
 		f.Seen.Peak = max(f.Seen.Peak, all)
 		for _, r := range f.rules {
 			if r.IsLive() && f.keeps(r, all) {
@@ -120,7 +120,7 @@ func (m *Machine) age(u *unit, f *flood, now time.Time) {
 		last := f.last
 		f.Ended, f.dirty = &last, true
 	}
-	if f.live() == 0 && now.Sub(f.last) >= u.Quiet && (m.pending == nil || m.pending.flood != f) {
+	if f.live() == 0 && now.Sub(f.last) >= u.Quiet && !m.waited(f) {
 		m.end(u, f, now, "the flood is over")
 	}
 }

@@ -14,27 +14,51 @@ func (m *Machine) found(now time.Time, r Found) {
 		return
 	}
 	m.pending = nil
-	f := p.flood
-	if !m.Has(f.ID) {
+	u, f := m.find(p.flood.ID)
+	if f == nil {
 		return
 	}
 	for i := range r.Rules {
 		p.rules = append(p.rules, &rule{Rule: r.Rules[i], detector: f.Detector})
 	}
+	u.share(f, p.rules, r.Kinds)
 	if r.Err == "" && len(p.rules) > 0 && f.acts && f.State == incident.Open {
 		p.found, p.live = &r, append(slices.Clone(m.live), p.rules...)
 		m.put(p, r.Steps)
-		m.save(f) // nobody sees a rule in the kernel without its incident
+		m.save(f)
+		for _, f := range p.owners() {
+			m.save(f) // nobody sees a rule in the kernel without its incident
+		}
 		return
 	}
 	m.searched(f, now, &r, r.Err)
-	if len(p.rules) > 0 && f.State == incident.Open {
-		f.rules = append(f.rules, p.rules...)
+	if len(p.rules) == 0 || f.State != incident.Open {
+		return
+	}
+	for _, r := range p.rules {
+		r.of.rules = append(r.of.rules, r)
+	}
+	for _, f := range p.owners() {
 		f.become(incident.Proposed)
 		m.save(f)
 		m.do(Effect{Log: "incident " + f.ID + ": " + f.Sentence + "; levee agent apply " + f.ID +
 			" puts them into force"})
 	}
+}
+
+// owners are the floods that rules are of.
+func (p *pending) owners() (out []*flood) {
+	for _, r := range p.rules {
+		if !slices.Contains(out, r.of) {
+			out = append(out, r.of)
+		}
+	}
+	return out
+}
+
+// waited says whether a flood waits for what becomes of a search or of a change.
+func (m *Machine) waited(f *flood) bool {
+	return m.pending != nil && (m.pending.flood == f || slices.Contains(m.pending.owners(), f))
 }
 
 // searched notes that a search is over.
@@ -84,36 +108,33 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 	u, f := m.find(p.flood.ID)
 	if f == nil { // it ended meanwhile: the next change takes its rules back
 		for _, r := range p.rules {
-			p.flood.turn(r, incident.Gone, now, "the flood is over")
+			r.of.turn(r, incident.Gone, now, "the flood is over")
 		}
 		return
 	}
 	if p.found != nil {
 		m.searched(f, now, p.found, a.Err)
-		f.rules = append(f.rules, p.rules...)
 	}
-	if a.Err != "" {
-		if p.found != nil { // they were never in force
-			f.rules = f.rules[:len(f.rules)-len(p.rules)]
-		}
+	if a.Err != "" { // they were never in force
 		return
 	}
 	for _, r := range p.rules {
-		if f.State == incident.Undone {
-			f.turn(r, incident.Gone, now, byCommand)
+		if p.found != nil {
+			r.of.rules = append(r.of.rules, r)
+		}
+		if r.of.State == incident.Undone {
+			r.of.turn(r, incident.Gone, now, byCommand)
 		} else {
-			f.turn(r, incident.Live, now, "")
+			r.of.turn(r, incident.Live, now, "")
 		}
 	}
 	m.leased(now)
-	if f.Acted == nil {
-		at := now
-		f.Acted = &at
-		if p.found != nil {
+	for _, f := range p.owners() {
+		if p.found != nil && f.Acted == nil {
 			f.Steps = a.Steps
 		}
+		f.acted(now)
 	}
-	f.on, f.retry, f.since, f.failed = false, time.Time{}, now, 0
 	if p.found != nil {
 		m.do(Effect{Strict: &Strict{u.Name, now.Add(u.Quiet)}})
 	} else {
@@ -121,8 +142,19 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 		f.acts = true
 	}
 	m.do(Effect{Reset: true})
-	m.save(f)
-	m.log(f)
+	for _, f := range p.owners() {
+		m.save(f)
+		m.log(f)
+	}
+}
+
+// acted notes that rules of a flood came into force. What comes from now on says whether they help.
+func (f *flood) acted(now time.Time) {
+	if f.Acted == nil {
+		at := now
+		f.Acted = &at
+	}
+	f.on, f.retry, f.since, f.failed, f.put = false, time.Time{}, now, 0, now
 }
 
 // leased notes that the lease of live rules has begun anew.

@@ -55,7 +55,8 @@ type Few struct{}
 // Found is what came of a search.
 type Found struct {
 	Rules   []incident.Rule
-	Good    int // packets of good traffic that the rules were measured on
+	Kinds   map[string]string `json:",omitempty"` // of floods beside it that rules are of, by label
+	Good    int               // packets of good traffic that the rules were measured on
 	Sources int
 	Forged  bool
 	Notes   []string
@@ -120,6 +121,8 @@ type Search struct {
 	Live  []Live  // rules in force
 	// Tried are answers that have not stopped it: drops, Cookie, LimitBySource, Limit.
 	Tried []string
+	// Beside are the kinds of other floods that pass at once, in the same place.
+	Beside []string `json:",omitempty"`
 }
 
 // Put is to have the kernel judge by the policy with these rules in it, and no others. Applied

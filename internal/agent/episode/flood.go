@@ -17,10 +17,11 @@ type flood struct {
 	incident.Incident
 	rules  []*rule      // those of the incident
 	alarm  detect.Alarm // the last
-	kinds  detect.Kinds // of all alarms
 	last   time.Time    // it was seen
 	on     bool         // it passes, at this moment
 	drops  float64      // packets that its rules dropped in the last second
+	most   float64      // the same, at most
+	put    time.Time    // rules of it came into force last
 	rounds int          // of searches
 	failed int          // times that nothing was found, since a rule was
 	retry  time.Time    // nothing is searched before
@@ -33,6 +34,7 @@ type flood struct {
 type rule struct {
 	incident.Rule
 	detector string
+	of       *flood
 	last     Count
 	peak     float64   // packets a second
 	active   time.Time // it dropped what a flood is
@@ -88,12 +90,6 @@ func (f *flood) tried() (out []string) {
 		}
 	}
 	return out
-}
-
-// another says whether an alarm is of another flood: of a kind that this one never had, or of which
-// it has had none for a time.
-func (f *flood) another(a *detect.Alarm) bool {
-	return f.Seen.Kind != a.Kind.String() && (f.Ended != nil || !f.kinds.Has(a.Kind))
 }
 
 func (f *flood) note(format string, args ...any) {

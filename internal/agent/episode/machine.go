@@ -24,18 +24,17 @@ type Machine struct {
 	out     []Effect
 }
 
-// unit is a detector with the floods that it sees.
+// unit is a detector with its floods, that have not ended with all their rules.
 type unit struct {
 	*policy.Detect
-	flood *flood
-	over  []*flood // whose rules are in force still
+	floods []*flood
 }
 
 // pending is a search or a change whose outcome has yet to come.
 type pending struct {
-	flood *flood // nil: rules were changed
-	found *Found // nil: it is a search, or no rules are new
-	rules []*rule
+	flood *flood  // nil: rules were changed
+	found *Found  // nil: it is a search, or no rules are new
+	rules []*rule // of the flood, and of others that come at once
 	live  []*rule // when it is in force
 	texts string
 }
@@ -99,26 +98,15 @@ func (m *Machine) log(f *flood) {
 	m.do(Effect{Log: fmt.Sprintf("incident %s: %s", f.ID, f.Sentence)})
 }
 
-// floods are those of a unit that have not ended with all their rules.
-func (u *unit) floods() []*flood {
-	if u.flood == nil {
-		return u.over
-	}
-	return append(slices.Clip(u.over), u.flood)
-}
-
 // forget lets go of a flood.
 func (u *unit) forget(f *flood) {
-	if u.flood == f {
-		u.flood = nil
-	}
-	u.over = slices.DeleteFunc(u.over, func(o *flood) bool { return o == f })
+	u.floods = slices.DeleteFunc(u.floods, func(o *flood) bool { return o == f })
 }
 
 // each calls a function for all floods. It may end them.
 func (m *Machine) each(do func(*unit, *flood)) {
 	for _, u := range m.units {
-		for _, f := range slices.Clone(u.floods()) {
+		for _, f := range slices.Clone(u.floods) {
 			do(u, f)
 		}
 	}
@@ -136,7 +124,7 @@ func (m *Machine) unit(name string) *unit {
 // find is the flood of an incident that has not ended with all its rules.
 func (m *Machine) find(id string) (*unit, *flood) {
 	for _, u := range m.units {
-		for _, f := range u.floods() {
+		for _, f := range u.floods {
 			if f.ID == id {
 				return u, f
 			}
@@ -164,19 +152,23 @@ func (m *Machine) Working() bool { return m.pending != nil }
 
 // Busy says whether a flood has not ended with all its rules.
 func (m *Machine) Busy() bool {
-	return slices.ContainsFunc(m.units, func(u *unit) bool { return len(u.floods()) > 0 })
+	return slices.ContainsFunc(m.units, func(u *unit) bool { return len(u.floods) > 0 })
 }
 
 // Passing says whether a flood passes, at this moment.
 func (m *Machine) Passing() bool {
-	return slices.ContainsFunc(m.units, func(u *unit) bool { return u.flood != nil && u.flood.on })
+	return slices.ContainsFunc(m.units, func(u *unit) bool {
+		return slices.ContainsFunc(u.floods, func(f *flood) bool { return f.on })
+	})
 }
 
 // Hurried says whether a flood has just begun to pass: asking the kernel about policies can take as
 // long as all that is to be done about it, on processors that are busy with its packets.
 func (m *Machine) Hurried(now time.Time) bool {
 	return slices.ContainsFunc(m.units, func(u *unit) bool {
-		return u.flood != nil && u.flood.on && now.Sub(u.flood.since) < hurry
+		return slices.ContainsFunc(u.floods, func(f *flood) bool {
+			return f.on && now.Sub(f.since) < hurry
+		})
 	})
 }
 
@@ -203,31 +195,36 @@ func (m *Machine) copies(rules []*rule) (out []Live) {
 // tick takes the alarms of a bin, and begins a search.
 func (m *Machine) tick(now time.Time, t *Tick) {
 	for _, u := range m.units {
-		at := slices.IndexFunc(t.Alarms, func(a Alarm) bool { return a.Detector == u.Name })
-		if at >= 0 {
-			m.alarm(u, now, &t.Alarms[at])
-		} else if u.flood != nil {
-			u.flood.on = false
+		seen := map[*flood]bool{}
+		for i := range t.Alarms {
+			if a := &t.Alarms[i]; a.Detector == u.Name {
+				m.alarm(u, now, a, seen)
+			}
+		}
+		for _, f := range u.floods {
+			f.on = f.on && seen[f]
 		}
 	}
 	for _, u := range m.units {
-		if u.flood != nil && m.pending == nil {
-			m.act(u, now)
+		for _, f := range slices.Clone(u.floods) {
+			if m.pending == nil {
+				m.act(u, f, now)
+			}
 		}
 	}
 }
 
-// alarm is told of what is too much.
-func (m *Machine) alarm(u *unit, now time.Time, a *Alarm) {
-	f := u.flood
-	if f != nil && f.another(&a.Alarm) {
-		f.on = false
-		u.over, u.flood = append(u.over, f), nil
-		f = u.again(&a.Alarm)
-	}
+// alarm is told of what is too much. A flood of which there is an alarm already has no second one.
+func (m *Machine) alarm(u *unit, now time.Time, a *Alarm, seen map[*flood]bool) {
+	f := u.of(&a.Alarm, now)
 	if f == nil {
 		f = m.begin(u, now, a)
 	}
+	f.named(a)
+	if seen[f] {
+		return
+	}
+	seen[f] = true
 	if f.failed > 0 && f.alarm.Kind != a.Kind { // it is another pattern
 		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
 	}
@@ -235,8 +232,8 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm) {
 	if !f.on {
 		from = a.Since
 	}
-	f.Seen.Passed += a.All * a.Share * min(now.Sub(from), time.Second).Seconds()
-	f.alarm, f.last, f.kinds = a.Alarm, now, f.kinds|a.Kinds|1<<a.Kind
+	f.Seen.Passed += a.Own * a.Share * min(now.Sub(from), time.Second).Seconds()
+	f.alarm, f.last = a.Alarm, now
 	if !f.on {
 		f.on, f.since = true, a.Since
 		since := a.Since
@@ -245,18 +242,6 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm) {
 	f.Ended = nil
 	f.Seen.Peak = max(f.Seen.Peak, a.Packets+f.drops)
 	f.dirty = true
-}
-
-// again goes on with the flood that an alarm is of, if there was one.
-func (u *unit) again(a *detect.Alarm) *flood {
-	for _, f := range u.over {
-		if f.Seen.Kind == a.Kind.String() {
-			u.over = slices.DeleteFunc(u.over, func(o *flood) bool { return o == f })
-			u.flood = f
-			return f
-		}
-	}
-	return nil
 }
 
 // begin opens an incident.
@@ -272,13 +257,12 @@ func (m *Machine) begin(u *unit, now time.Time, a *Alarm) *flood {
 	if u.Mode == policy.Observe {
 		f.become(incident.Observed)
 	}
-	u.flood = f
+	u.floods = append(u.floods, f)
 	return f
 }
 
 // act begins a search for rules against a flood that passes.
-func (m *Machine) act(u *unit, now time.Time) {
-	f := u.flood
+func (m *Machine) act(u *unit, f *flood, now time.Time) {
 	if !f.on || now.Before(f.retry) || u.Mode == policy.Observe || f.State == incident.Undone ||
 		f.State == incident.Proposed {
 		return
@@ -297,7 +281,7 @@ func (m *Machine) act(u *unit, now time.Time) {
 	m.pending = &pending{flood: f}
 	m.do(Effect{Search: &Search{ID: f.ID, Of: u.Detect, Alarm: f.alarm, Since: f.since,
 		Round: f.rounds + 1, Acts: f.acts, Peak: f.Seen.Peak, Live: m.copies(m.live),
-		Tried: f.tried()}})
+		Tried: f.tried(), Beside: u.beside(f)}})
 }
 
 // isUndone says whether somebody has taken back what was done about such a flood.

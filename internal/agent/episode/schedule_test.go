@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,7 @@ type world struct {
 	detects []*policy.Detect
 	rate    float64 // packets of the flood in a second
 	kind    kind.Kind
+	beside  []detect.Alarm // of other floods at once
 	calm    bool                 // nothing goes wrong any more
 	undone  map[string]time.Time // by incident
 	costly  map[string]time.Time // rules that dropped more than is allowed
@@ -131,7 +133,7 @@ func (w *world) search(s *Search) {
 	for id, at := range w.undone {
 		i := w.store[id]
 		if i.Detector == s.Of.Name && i.Seen.Kind == s.Alarm.Kind.String() &&
-			time.Since(at) < UndoLasts {
+			i.Seen.Destination == prefixText(s.Alarm.To) && time.Since(at) < UndoLasts {
 			w.wrongf("a search against what was undone as %s", id)
 		}
 	}
@@ -148,6 +150,9 @@ func (w *world) search(s *Search) {
 			label := Label(s.ID, s.Round, n)
 			r.Rules = append(r.Rules, incident.Rule{Rule: `drop udp as "` + label + `"`,
 				Label: label, Action: "drop", State: incident.Waiting})
+			if len(s.Beside) > 0 && w.IntN(2) == 0 {
+				r.Kinds = map[string]string{label: s.Beside[w.IntN(len(s.Beside))]}
+			}
 		}
 	}
 	w.later(time.Second, Event{Found: r})
@@ -207,6 +212,10 @@ func (w *world) bin(n int) {
 		for _, d := range w.detects {
 			t.Alarms = append(t.Alarms, Alarm{Detector: d.Name, Alarm: detect.Alarm{Kind: w.kind,
 				Rate: w.rate, Threshold: 10_000, Packets: w.rate, Since: now, Learned: true}})
+			for _, a := range w.beside {
+				a.Since = now
+				t.Alarms = append(t.Alarms, Alarm{Detector: d.Name, Alarm: a})
+			}
 		}
 	}
 	w.step(Event{Tick: t})
@@ -251,6 +260,15 @@ func (w *world) happens() {
 		w.rate = 0
 	case 2, 3, 4:
 		w.rate, w.kind = 1e5, []kind.Kind{kind.UDP, kind.SYN}[w.IntN(2)]
+		w.beside = w.beside[:0]
+		for range w.IntN(3) {
+			a := detect.Alarm{Kind: kind.Kind(w.IntN(int(kind.Packets))), Rate: 5e4,
+				Threshold: 10_000, Packets: w.rate, Learned: true}
+			if w.IntN(2) == 0 {
+				a.To = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(w.IntN(3))}), 32)
+			}
+			w.beside = append(w.beside, a)
+		}
 	case 5: // another policy, which takes the place of live rules
 		w.kernel = nil
 		w.step(Event{Lost: &Lost{}})

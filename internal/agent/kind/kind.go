@@ -69,6 +69,7 @@ type Row struct {
 	// counters differ: one of so many as there are flows.
 	Same  Counter
 	Crowd bool // a crowd of clients brings more of it
+	Cut   bool // its packets come in fragments, too
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
 	Cookie        bool   // senders can be asked to prove that they are there
@@ -82,13 +83,13 @@ var Rows = [Num]Row{
 	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Counter: CountSYN,
 		All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn", Cookie: true, Bench: "syn"},
 	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Counter: CountUDP,
-		All: CountAllUDP, Same: CountSameUDP, Crowd: true, Limit: "udp", Limit6: "udp",
+		All: CountAllUDP, Same: CountSameUDP, Crowd: true, Cut: true, Limit: "udp", Limit6: "udp",
 		Bench: "udp"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
-		Floor: 3000, Counter: CountReflection, All: CountReflection, Crowd: true,
+		Floor: 3000, Counter: CountReflection, All: CountReflection, Crowd: true, Cut: true,
 		Limit: reflected, Limit6: reflected, Bench: "reflection"},
 	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Counter: CountICMP,
-		All: CountAllICMP, Same: CountSameICMP, Crowd: true, Limit: "icmp", Limit6: "icmp6",
+		All: CountAllICMP, Same: CountSameICMP, Crowd: true, Cut: true, Limit: "icmp", Limit6: "icmp6",
 		Bench: "icmp"},
 	Fragments: {Name: "fragments", Phrase: "a flood of fragments", Words: "fragments", Floor: 3000,
 		Counter: CountFragments, All: CountAllFragments, Same: CountSameFragments,
@@ -97,7 +98,7 @@ var Rows = [Num]Row{
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
 		Floor: 10_000, Counter: CountFresh, All: CountFresh, Bench: "ack"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
-		Counter: CountOther, All: CountAllOther, Same: CountSameOther,
+		Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
 		Bench: "gre"},
 	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
 		All: CountPackets},
@@ -115,6 +116,12 @@ func init() {
 
 func (k Kind) String() string { return k.Row().Name }
 
+// Joins says whether floods of two kinds are one: fragments come with what is cut, and nobody can
+// tell of what they are.
+func (k Kind) Joins(o Kind) bool {
+	return k == o || k == Fragments && o.Row().Cut || o == Fragments && k.Row().Cut
+}
+
 // Row is the row of a kind, that of an unknown one for any number that is none.
 func (k Kind) Row() *Row {
 	if k >= Num {
@@ -125,11 +132,19 @@ func (k Kind) Row() *Row {
 
 var unknown = Row{Phrase: "a flood", Unit: "packets/s"}
 
+// Of is the kind of a name, Num for one that is none.
+func Of(name string) Kind {
+	at := slices.IndexFunc(Rows[:], func(r Row) bool { return r.Name == name })
+	if at < 0 {
+		return Num
+	}
+	return Kind(at)
+}
+
 // Named is the row of a name. One of a later version has its name for words.
 func Named(name string) Row {
-	at := slices.IndexFunc(Rows[:], func(r Row) bool { return r.Name == name })
-	if at >= 0 {
-		return Rows[at]
+	if k := Of(name); k < Num {
+		return Rows[k]
 	}
 	out := unknown
 	out.Name, out.Words = name, name

@@ -380,6 +380,10 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 	if k.forges {
 		asForged(row.samples)
 	}
+	for _, v := range row.Waves {
+		v.from = firstOf(row.samples, v.from, v.to)
+	}
+	row.began, row.from = row.began.Add(row.Waves[0].from-row.from), row.Waves[0].from
 	row.requests = c.take()
 	row.first = median(within(row.samples, row.from-settling, row.from))
 	row.end = median(within(row.samples, row.to, row.to+settling))
@@ -389,6 +393,18 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 		row.Cost.Offered += float64(v.sent.Sent) / row.Cost.Seconds
 	}
 	return nil
+}
+
+// firstOf is when the first packets of a wave came, by the counters: a generator that reads a capture
+// begins before.
+func firstOf(samples []sample, from, to time.Duration) time.Duration {
+	in := within(samples, from, to)
+	for i := 1; i < len(in); i++ {
+		if in[i].flood() >= in[0].flood()+fewest {
+			return max(from, in[i-1].at)
+		}
+	}
+	return from
 }
 
 // median is the sample whose loss of clients' packets is in the middle: what is under way shows in
@@ -449,7 +465,7 @@ func replace(ctx context.Context, o *Options, v *wave) (wait func() error) {
 			if err = lab.Sleep(ctx, v.lasts/time.Duration(v.replaced+1)); err != nil {
 				break
 			}
-			text := fmt.Appendf(slices.Clone(o.Policy), "\npass from 192.0.2.%d\n", i+1)
+			text := append(fmt.Appendf(nil, "pass from 192.0.2.%d\n", i+1), o.Policy...)
 			if err = o.Defender.Replace(ctx, text); err != nil {
 				break
 			}

@@ -235,3 +235,12 @@ func TestClientsAreWorseOffWhileFewerAreAnswered(t *testing.T) {
 		t.Errorf("missed of a flood that looks like clients: %v", f.Missed)
 	}
 }
+
+// TestAFloodBeginsWithItsFirstPacket: not with the generator, which reads a capture first.
+func TestAFloodBeginsWithItsFirstPacket(t *testing.T) {
+	samples := course(1e5, func(float64) float64 { return 1 })
+	at := firstOf(samples, start-700*time.Millisecond, start+8*time.Second)
+	if at < start-2*every || at > start {
+		t.Errorf("it began %v after its first packet", at-start)
+	}
+}

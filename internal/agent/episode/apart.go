@@ -1,0 +1,102 @@
+package episode
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
+)
+
+// Telling floods apart.
+const (
+	mostFloods = 16 // of a detector, that are not over
+	// What its rules leave of a flood comes in so long; what is too much later, while they drop as
+	// much as settled of its peak, is another vector.
+	settling = 3 * time.Second
+	settled  = 0.5
+)
+
+// of is the flood that an alarm is of, the last to begin of several; nil for one that begins.
+func (u *unit) of(a *detect.Alarm, now time.Time) (out *flood) {
+	for _, f := range u.floods {
+		if f.is(a) && !(f.settled(a, now) && len(u.floods) < mostFloods) &&
+			(out == nil || f.Seen.Kind == a.Kind.String()) {
+			out = f
+		}
+	}
+	if out == nil && len(u.floods) >= mostFloods {
+		out = u.floods[len(u.floods)-1]
+	}
+	return out
+}
+
+// is says whether an alarm may be of a flood: its kind, or one that is part of that, goes where it
+// goes.
+func (f *flood) is(a *detect.Alarm) bool {
+	own := kind.Of(f.Seen.Kind)
+	if own != a.Kind && (f.Ended != nil || !own.Joins(a.Kind)) {
+		return false
+	}
+	to, err := netip.ParsePrefix(f.Seen.Destination)
+	return err != nil || !a.To.IsValid() || to.Overlaps(a.To)
+}
+
+// settled says whether the rules of a flood have dropped most of it for a time, so that what is too
+// much beside it, and would be without it, is another one.
+func (f *flood) settled(a *detect.Alarm, now time.Time) bool {
+	return f.State == incident.Open && !f.put.IsZero() && now.Sub(f.put) > settling &&
+		f.drops > max(f.harmless(), settled*f.most) &&
+		a.Rate > max(f.Seen.Threshold, a.Kind.Row().Floor)
+}
+
+// named gives a flood of fragments the kind of what comes in them, once that is known.
+func (f *flood) named(a *Alarm) {
+	if f.Seen.Kind != kind.Fragments.String() || a.Kind == kind.Fragments || len(f.rules) > 0 {
+		return
+	}
+	f.Seen.Kind, f.Seen.Rate, f.Seen.Usual = a.Kind.String(), a.Rate, a.Usual
+	f.Seen.Threshold, f.dirty = a.Threshold, true
+}
+
+// beside are the kinds of other floods that pass, of which a search for one sees the packets, too: it
+// finds what drops them.
+func (u *unit) beside(f *flood) (out []string) {
+	for _, o := range u.floods {
+		if f.sees(o) {
+			out = append(out, o.Seen.Kind)
+		}
+	}
+	return out
+}
+
+// sees says whether a search for one flood looks at the packets of another that passes, so that a
+// rule may be of that.
+func (f *flood) sees(o *flood) bool {
+	return o.on && o.State == f.State && o.acts == f.acts && f.alarm.To == o.alarm.To &&
+		f.alarm.From == o.alarm.From && !kind.Of(f.Seen.Kind).Joins(kind.Of(o.Seen.Kind))
+}
+
+// share hands rules that a search for one flood has found to those that they are of.
+func (u *unit) share(f *flood, rules []*rule, kinds map[string]string) {
+	given := map[*flood]int{}
+	for _, r := range rules {
+		at := slices.IndexFunc(u.floods, func(o *flood) bool {
+			return o.Seen.Kind == kinds[r.Label] && f.sees(o)
+		})
+		if r.of = f; at < 0 {
+			continue
+		}
+		r.of = u.floods[at]
+		if given[r.of] == 0 {
+			r.of.rounds++
+		}
+		label := Label(r.of.ID, r.of.rounds, given[r.of])
+		given[r.of]++
+		r.Rule.Rule = strings.TrimSuffix(r.Rule.Rule, `"`+r.Label+`"`) + `"` + label + `"`
+		r.Label = label
+	}
+}

@@ -1,0 +1,170 @@
+package episode
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
+	"levee/internal/lang/policy"
+)
+
+// lab is a machine whose effects are carried out at once.
+type lab struct {
+	m     *Machine
+	now   time.Time
+	store map[string]incident.Incident
+	find  func(*Search) Found
+	puts  []Put
+	drops map[string]uint64
+}
+
+func newLab(find func(*Search) Found) *lab {
+	l := &lab{now: time.Unix(1e9, 0), store: map[string]incident.Incident{}, find: find,
+		drops: map[string]uint64{}}
+	last := 0
+	l.m = New("eth0", func() string { last++; return strconv.Itoa(last) })
+	l.step(Event{Policy: &Policy{[]*policy.Detect{statement("floods", policy.Enforce)}}})
+	return l
+}
+
+func (l *lab) step(e Event) {
+	for _, f := range l.m.Step(l.now, e) {
+		switch {
+		case f.Save != nil:
+			l.store[f.Save.ID] = *f.Save
+		case f.Search != nil:
+			found := l.find(f.Search)
+			l.step(Event{Found: &found})
+		case f.Put != nil:
+			l.puts = append(l.puts, *f.Put)
+			l.step(Event{Applied: &Applied{}})
+		}
+	}
+}
+
+// tick is a tenth of a second with alarms.
+func (l *lab) tick(alarms ...detect.Alarm) {
+	t := &Tick{}
+	for _, a := range alarms {
+		a.Since, a.Learned, a.Threshold = l.now, true, a.Kind.Row().Floor
+		a.Packets, a.All, a.Own, a.Share = a.Rate, a.Rate, a.Rate, 1
+		a.Kinds |= 1 << a.Kind
+		t.Alarms = append(t.Alarms, Alarm{Detector: "floods", Alarm: a})
+	}
+	l.now = l.now.Add(time.Second / 10)
+	l.step(Event{Tick: t})
+}
+
+// second is one in which each rule in force drops so many packets.
+func (l *lab) second(each uint64) {
+	l.now = l.now.Add(time.Second)
+	c := &Counted{Rules: map[string]Count{}}
+	for _, r := range l.m.Live() {
+		l.drops[r.Rule.Label] += each
+		c.Rules[r.Rule.Label] = Count{Packets: l.drops[r.Rule.Label]}
+	}
+	l.step(Event{Counted: c})
+	l.step(Event{Second: &Second{}})
+}
+
+// one is a rule for each search.
+func one(s *Search) Found {
+	label := Label(s.ID, s.Round, 0)
+	return Found{Good: 1000, Rules: []incident.Rule{{Rule: `drop udp as "` + label + `"`,
+		Label: label, Action: "drop", State: incident.Waiting}}}
+}
+
+func to(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+// TestTwoKindsAtOnceAreTwoIncidents: GRE that came with UDP was told as a UDP flood, as long as both
+// came, and its rule as one of that.
+func TestTwoKindsAtOnceAreTwoIncidents(t *testing.T) {
+	l := newLab(func(s *Search) Found {
+		f := one(s)
+		label := Label(s.ID, s.Round, 1)
+		f.Rules = append(f.Rules, incident.Rule{Rule: `drop proto 47 as "` + label + `"`,
+			Label: label, Action: "drop", State: incident.Waiting})
+		if len(s.Beside) != 1 || s.Beside[0] != kind.Other.String() {
+			t.Errorf("the search knows of %v beside it", s.Beside)
+		}
+		f.Kinds = map[string]string{label: kind.Other.String()}
+		return f
+	})
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000}, detect.Alarm{Kind: kind.Other, Rate: 60_000})
+	l.second(50_000)
+	if len(l.store) != 2 || len(l.puts) != 1 {
+		t.Fatalf("%d incidents, %d changes in the kernel", len(l.store), len(l.puts))
+	}
+	for id, want := range map[string]string{"1": "drop udp ", "2": "drop proto 47 "} {
+		i := l.store[id]
+		if len(i.Rules) != 1 || !strings.HasPrefix(i.Rules[0].Rule, want) ||
+			i.Rules[0].Label != Label(id, 1, 0) || !strings.Contains(i.Rules[0].Rule, i.Rules[0].Label) ||
+			i.Rules[0].Packets != 50_000 || i.Acted == nil {
+			t.Errorf("incident %s, %s: %+v", id, i.Seen.Kind, i.Rules)
+		}
+	}
+}
+
+// TestTwoDestinationsAtOnceAreTwoIncidents, and a third one is its own.
+func TestTwoDestinationsAtOnceAreTwoIncidents(t *testing.T) {
+	l := newLab(one)
+	a, b := detect.Alarm{Kind: kind.UDP, Rate: 90_000, To: to("192.0.2.1/32")},
+		detect.Alarm{Kind: kind.UDP, Rate: 90_000, To: to("192.0.2.2/32")}
+	l.tick(a, b)
+	l.tick(b)
+	l.second(90_000)
+	if len(l.store) != 2 || len(l.store["1"].Rules) != 1 || len(l.store["2"].Rules) != 1 {
+		t.Fatalf("%d incidents, with %d and %d rules", len(l.store), len(l.store["1"].Rules),
+			len(l.store["2"].Rules))
+	}
+	b.To = to("192.0.2.0/24") // what they leave
+	l.tick(b)
+	b.To = to("198.51.100.0/24")
+	l.tick(b)
+	if len(l.store) != 3 || l.store["3"].Seen.Destination != "198.51.100.0/24" {
+		t.Errorf("%d incidents: %+v", len(l.store), l.store["3"].Seen)
+	}
+}
+
+// TestAnotherVectorIsAnotherIncident, while what was found for the first drops it. What that leaves
+// is none, and neither is what the flood turns into.
+func TestAnotherVectorIsAnotherIncident(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		drops, rate float64
+		want        int
+	}{
+		{"another vector", 90_000, 60_000, 2},
+		{"what is left", 90_000, 4000, 1},
+		{"what it turned into", 500, 60_000, 1},
+	} {
+		l := newLab(one)
+		l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+		l.tick(detect.Alarm{Kind: kind.UDP, Rate: 30_000}) // what its rules leave at once
+		for range 3 {
+			l.second(90_000)
+		}
+		l.second(uint64(c.drops))
+		l.tick(detect.Alarm{Kind: kind.UDP, Rate: c.rate})
+		if len(l.store) != c.want {
+			t.Errorf("%s: %d incidents, want %d", c.what, len(l.store), c.want)
+		}
+	}
+}
+
+// TestFragmentsOfAReflectionAreNoFloodOfTheirOwn: the incident gets the name of what is cut.
+func TestFragmentsOfAReflectionAreNoFloodOfTheirOwn(t *testing.T) {
+	l := newLab(func(*Search) Found { return Found{} })
+	l.tick(detect.Alarm{Kind: kind.Fragments, Rate: 40_000})
+	l.tick(detect.Alarm{Kind: kind.Fragments, Rate: 60_000},
+		detect.Alarm{Kind: kind.Reflection, Rate: 20_000})
+	l.second(0)
+	if i := l.store["1"]; len(l.store) != 1 || i.Seen.Kind != kind.Reflection.String() {
+		t.Errorf("%d incidents: %s", len(l.store), i.Sentence)
+	}
+}
