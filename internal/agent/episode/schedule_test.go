@@ -34,7 +34,7 @@ type world struct {
 	detects []*policy.Detect
 	rate    float64 // packets of the flood in a second
 	kind    kind.Kind
-	beside  []detect.Alarm // of other floods at once
+	beside  []detect.Alarm       // of other floods at once
 	calm    bool                 // nothing goes wrong any more
 	undone  map[string]time.Time // by incident
 	costly  map[string]time.Time // rules that dropped more than is allowed
