@@ -46,8 +46,9 @@ const (
 	readWait    = 50 * time.Millisecond  // while they come fast
 	secondEvery = time.Second
 	followEvery = 3 * time.Second // while nothing is done: it takes a seventh of the agent's time
-	calmRate    = 2000            // samples a second, CPU and kind
-	floodRate   = 20_000          // samples a second of all CPUs, of each kind
+	followBusy  = 200 * time.Millisecond
+	calmRate    = 2000   // samples a second, CPU and kind
+	floodRate   = 20_000 // samples a second of all CPUs, of each kind
 	floodLasts  = time.Second
 	hurry       = 2 * time.Second
 )
@@ -73,7 +74,6 @@ type Watcher struct {
 	nextTick   time.Time
 	nextSecond time.Time
 	nextKeep   time.Time // of baselines
-	nextFollow time.Time // of the policy in force
 	nextReady  time.Time // that it is tried whether rules could be put into force
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
@@ -152,7 +152,9 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 			then()
 		}
 		if !now.Before(w.nextTick) {
-			w.tick(ctx, now)
+			if err := w.tick(ctx, now); err != nil {
+				return err
+			}
 			w.nextTick = now.Add(tickEvery - readWait/2)
 		}
 		if !now.Before(w.nextSecond) {
@@ -251,8 +253,21 @@ func (w *Watcher) decode(f *frame) {
 	w.link.Decode(whole, &w.packet)
 }
 
+// keepUp goes on behind the policy in force, sooner while there are live rules, which another one
+// takes with it.
+func (w *Watcher) keepUp(ctx context.Context, now time.Time) error {
+	every := followEvery
+	if w.floods.Busy() {
+		every = followBusy
+	}
+	if w.floods.Working() || w.floods.Hurried(now) || now.Sub(w.followed) < every {
+		return nil
+	}
+	return w.follow(ctx)
+}
+
 // tick ends a bin.
-func (w *Watcher) tick(ctx context.Context, now time.Time) {
+func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 	rising := false
 	t := &episode.Tick{}
 	for _, e := range w.eyes {
@@ -265,6 +280,9 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) {
 		rising = rising || len(alarms) > 0 || e.detector.Rising()
 	}
 	w.step(ctx, episode.Event{Tick: t})
+	if err := w.keepUp(ctx, now); err != nil {
+		return err
+	}
 	w.aside()
 	each := calmRate
 	if rising {
@@ -279,6 +297,7 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) {
 		}
 		w.rate = each
 	}
+	return nil
 }
 
 // aside keeps off the CPUs that a flood comes in on while it passes.
@@ -311,12 +330,6 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	}
 	if w.floods.Working() || w.floods.Hurried(now) {
 		return nil
-	}
-	if w.floods.Busy() || !now.Before(w.nextFollow) {
-		if err := w.follow(ctx); err != nil {
-			return err
-		}
-		w.nextFollow = now.Add(followEvery)
 	}
 	w.count(ctx)
 	w.step(ctx, episode.Event{Second: &episode.Second{}})

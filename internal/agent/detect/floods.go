@@ -13,8 +13,8 @@ const (
 	allHosts  = 0.9
 )
 
-// Floods are the alarms of a moment, one for each flood: of places that see the same packets the one
-// furthest above its threshold, which comes first. Alarms are sorted by that.
+// Floods are the alarms of a moment, one for each flood: of places that see the same packets the
+// one furthest above its threshold, which comes first. Alarms are sorted by that.
 func Floods(alarms []Alarm) (out []Alarm) {
 	for _, a := range alarms {
 		if slices.ContainsFunc(out, func(o Alarm) bool { return o.Kind == a.Kind }) {

@@ -32,7 +32,7 @@ func (m *Machine) policy(now time.Time, p *Policy) {
 	}
 }
 
-// unfit takes back rules that do not fit the policy in force.
+// unfit takes back rules that do not fit the policy in force. The others come into force again.
 func (m *Machine) unfit(now time.Time, x *Unfit) {
 	m.each(func(_ *unit, f *flood) {
 		for _, r := range f.rules {
@@ -41,6 +41,7 @@ func (m *Machine) unfit(now time.Time, x *Unfit) {
 			}
 		}
 	})
+	m.change(now)
 }
 
 // adopt goes on with what an agent before this one has left: rules that are in force, and those

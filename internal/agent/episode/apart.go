@@ -62,8 +62,8 @@ func (f *flood) named(a *Alarm) {
 	f.Seen.Threshold, f.dirty = a.Threshold, true
 }
 
-// beside are the kinds of other floods that pass, of which a search for one sees the packets, too: it
-// finds what drops them.
+// beside are the kinds of other floods that pass, of which a search for one sees the packets, too:
+// it finds what drops them.
 func (u *unit) beside(f *flood) (out []string) {
 	for _, o := range u.floods {
 		if f.sees(o) {

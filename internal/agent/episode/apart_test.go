@@ -81,8 +81,8 @@ func one(s *Search) Found {
 
 func to(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// TestTwoKindsAtOnceAreTwoIncidents: GRE that came with UDP was told as a UDP flood, as long as both
-// came, and its rule as one of that.
+// TestTwoKindsAtOnceAreTwoIncidents: GRE that came with UDP was told as a UDP flood, as long as
+// both came, and its rule as one of that.
 func TestTwoKindsAtOnceAreTwoIncidents(t *testing.T) {
 	l := newLab(func(s *Search) Found {
 		f := one(s)
@@ -166,5 +166,17 @@ func TestFragmentsOfAReflectionAreNoFloodOfTheirOwn(t *testing.T) {
 	l.second(0)
 	if i := l.store["1"]; len(l.store) != 1 || i.Seen.Kind != kind.Reflection.String() {
 		t.Errorf("%d incidents: %s", len(l.store), i.Sentence)
+	}
+}
+
+// TestRulesComeBackWithoutDelayIntoAnotherPolicy: up to a second went by after each `levee up`.
+func TestRulesComeBackWithoutDelayIntoAnotherPolicy(t *testing.T) {
+	l := newLab(one)
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+	l.step(Event{Lost: &Lost{}})
+	l.step(Event{Policy: &Policy{[]*policy.Detect{statement("floods", policy.Enforce)}}})
+	l.step(Event{Unfit: &Unfit{}})
+	if len(l.puts) != 2 || len(l.puts[1].Rules) != 1 {
+		t.Errorf("%d changes in the kernel", len(l.puts))
 	}
 }

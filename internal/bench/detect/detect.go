@@ -146,6 +146,7 @@ type Wave struct {
 	Rate     float64 // that was asked for, packets a second; 0: as fast as it goes
 	from, to time.Duration
 	sent     gen.Report
+	replaced bool // the policy was, meanwhile
 }
 
 // Run measures. It needs root and two cores. An error means that there is no report, except when
@@ -395,8 +396,8 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 	return nil
 }
 
-// firstOf is when the first packets of a wave came, by the counters: a generator that reads a capture
-// begins before.
+// firstOf is when the first packets of a wave came, by the counters: a generator that reads a
+// capture begins before.
 func firstOf(samples []sample, from, to time.Duration) time.Duration {
 	in := within(samples, from, to)
 	for i := 1; i < len(in); i++ {
@@ -426,7 +427,8 @@ func (row *Row) send(ctx context.Context, o *Options, s *demo.Stage, waves []wav
 		if err := lab.Sleep(ctx, begin+v.at-kernel.Monotonic()); err != nil {
 			return err
 		}
-		wave := &Wave{What: v.what, Rate: cmp.Or(v.rate, v.share*o.Rate)}
+		wave := &Wave{What: v.what, Rate: cmp.Or(v.rate, v.share*o.Rate),
+			replaced: v.replaced > 0}
 		replaced := replace(ctx, o, &v)
 		sent, err := demo.Send(ctx, gen.Config{
 			Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: wave.Rate,
@@ -478,20 +480,34 @@ func replace(ctx context.Context, o *Options, v *wave) (wait func() error) {
 // liveEvery is how often the kernel is asked for rules.
 const liveEvery = 250 * time.Millisecond
 
+// goneFor is how long no rule is in force, for the rules to be gone: they are not while another
+// policy has taken their place.
+const goneFor = 2 * time.Second
+
 // waitUntilGone waits until no rule of the defender is in force.
 func (row *Row) waitUntilGone(ctx context.Context, o *Options) error {
 	last := kernel.Monotonic()
+	patience := time.Duration(0)
+	for _, v := range row.Waves {
+		if v.replaced {
+			patience = goneFor
+		}
+	}
 	for end := row.to + o.Gone; kernel.Monotonic() < end; {
 		live, err := o.Defender.Live(ctx)
 		if err != nil {
 			return err
 		}
-		if len(live) == 0 {
-			row.gone = kernel.Monotonic()
-			row.late = row.gone - last
+		now := kernel.Monotonic()
+		switch {
+		case len(live) > 0:
+			row.gone, last = 0, now
+		case row.gone == 0:
+			row.gone, row.late = now, now-last
+		}
+		if row.gone > 0 && now-row.gone >= patience {
 			return nil
 		}
-		last = kernel.Monotonic()
 		if err := lab.Sleep(ctx, liveEvery); err != nil {
 			return err
 		}

@@ -158,8 +158,8 @@ func answered(requests []demo.Request, from, to time.Duration) figure {
 	return ratio(int64(got), int64(all))
 }
 
-// worse is the longest time, in seconds of a flood, for which clients of one kind got less than nine
-// of ten answers that they got before.
+// worse is the longest time, in seconds of a flood, for which clients of one kind got less than
+// nine of ten answers that they got before.
 func worse(requests []demo.Request, from, to time.Duration) figure {
 	most := 0
 	for _, what := range demo.Whats {

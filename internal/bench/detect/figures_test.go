@@ -198,8 +198,8 @@ func TestForgedSourcesAreNoneOfTheClients(t *testing.T) {
 	}
 }
 
-// TestAFloodInTheNamesOfClientsIsNoneOfTheirs: what arrives beyond what has left them is dropped, or
-// not, of the flood. It was taken for theirs, and all of such a flood was said to be dropped.
+// TestAFloodInTheNamesOfClientsIsNoneOfTheirs: what arrives beyond what has left them is dropped,
+// or not, of the flood. It was taken for theirs, and all of such a flood was said to be dropped.
 func TestAFloodInTheNamesOfClientsIsNoneOfTheirs(t *testing.T) {
 	samples := course(20_000, func(float64) float64 { return 0.5 })
 	for i := range samples {

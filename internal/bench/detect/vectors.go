@@ -38,8 +38,7 @@ var vectors = []kind{
 	{name: "mimic", what: "UDP that nothing but its source tells from clients'", mimics: true,
 		waves: drawnBy(datagram)},
 	{name: "resolver", what: "answers in the name of the host's resolvers", mimics: true,
-		forges: true, waves: wordsOf("answers", 0, "ipv4 udp from 198.18.0.2-198.18.0.5 counting "+
-			"to TO ttl 64 from port 53 port 1024-65535 random len 60-500 random")},
+		forges: true, waves: drawnBy(answer)},
 	{name: "quic", what: "QUIC Initials to the port of clients' datagrams", waves: drawnBy(initial)},
 	{name: "dns-names", what: "questions for random names", waves: drawnBy(question)},
 	words("raknet", "RakNet, the first question of a client", 0, "ipv4 udp "+anywhere+"to TO "+
@@ -99,7 +98,9 @@ func drawnBy(draw func(*rand.Rand) packet.Spec) func(*Options, netip.Addr) ([]wa
 	return func(o *Options, to netip.Addr) ([]wave, error) {
 		text, err := drawn(o.Seed, func(r *rand.Rand) packet.Spec {
 			s := draw(r)
-			s.From, s.To, s.Proto = hostOf(r), to, new(uint8(packet.ProtoUDP))
+			if s.To, s.Proto = to, new(uint8(packet.ProtoUDP)); !s.From.IsValid() {
+				s.From = hostOf(r)
+			}
 			s.Fields = []packet.FieldValue{{Word: "id", Value: uint64(r.Uint32() & 0xffff)}}
 			return s
 		})
@@ -134,6 +135,17 @@ func datagram(r *rand.Rand) packet.Spec {
 		ToPort: new(uint16(443)), Payload: b}
 }
 
+// answer is one in the name of one of four clients, which are resolvers of the host, too.
+func answer(r *rand.Rand) packet.Spec {
+	b, err := amplified(uint16(r.Uint32()), 10+r.IntN(400))
+	if err != nil {
+		panic(err) // a name is valid
+	}
+	return packet.Spec{From: netip.AddrFrom4([4]byte{198, 18, 0, byte(2 + r.IntN(4))}),
+		TTL: new(uint8(64)), FromPort: new(uint16(53)), ToPort: between(r, 1024, 65535),
+		Payload: b}
+}
+
 // initial is the first packet of a connection of QUIC version 1 (RFC 9000 section 17.2.2).
 func initial(r *rand.Rand) packet.Spec {
 	b := append([]byte{0xc0 | byte(r.IntN(4)), 0, 0, 0, 1, 8}, random(r, 1194)...)
@@ -149,7 +161,8 @@ func question(r *rand.Rand) packet.Spec {
 	for i := range label {
 		label[i] = letters[r.IntN(len(letters))]
 	}
-	m := dnsmessage.Message{Header: dnsmessage.Header{ID: uint16(r.Uint32()), RecursionDesired: true},
+	m := dnsmessage.Message{
+		Header: dnsmessage.Header{ID: uint16(r.Uint32()), RecursionDesired: true},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(string(label) + ".example."),
 			Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
 	b, err := m.Pack()

@@ -36,8 +36,8 @@ func (s *sample) flood() uint64 { return s.xdp - min(s.good(), s.xdp) }
 // lost is how many packets of clients XDP did not let through; one more or less is under way.
 func (s *sample) lost() int64 { return int64(s.good()) - int64(s.arrived) }
 
-// asForged corrects samples of a flood in the names of clients, which the tally behind XDP takes for
-// theirs: what arrives beyond what has left them is of the flood. Of clients nothing is known.
+// asForged corrects samples of a flood in the names of clients, which the tally behind XDP takes
+// for theirs: what arrives beyond what has left them is of the flood. Of clients nothing is known.
 func asForged(samples []sample) {
 	for i := range samples {
 		s := &samples[i]
