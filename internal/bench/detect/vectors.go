@@ -39,7 +39,8 @@ var vectors = []kind{
 		waves: drawnBy(datagram)},
 	{name: "resolver", what: "answers in the name of the host's resolvers", mimics: true,
 		forges: true, waves: drawnBy(answer)},
-	{name: "quic", what: "QUIC Initials to the port of clients' datagrams", waves: drawnBy(initial)},
+	{name: "quic", what: "QUIC Initials to the port of clients' datagrams",
+		waves: drawnBy(initial)},
 	{name: "dns-names", what: "questions for random names", waves: drawnBy(question)},
 	words("raknet", "RakNet, the first question of a client", 0, "ipv4 udp "+anywhere+"to TO "+
 		"ttl 40-128 random "+anyPort+"port 19132 payload hex "+
@@ -65,8 +66,8 @@ var vectors = []kind{
 // sixteen are answers of services that answer with more than they are asked, a line each.
 func sixteen() string {
 	var lines []string
-	for _, port := range []int{17, 19, 53, 69, 111, 123, 137, 161, 389, 1434, 1900, 3283, 3702, 5353,
-		11211, 37810} {
+	for _, port := range []int{17, 19, 53, 69, 111, 123, 137, 161, 389, 1434, 1900, 3283, 3702,
+		5353, 11211, 37810} {
 		lines = append(lines, fmt.Sprintf("ipv4 udp %sto TO ttl 40-128 random from port %d "+
 			"port 1024-65535 random len 200-1400 random", anywhere, port))
 	}
