@@ -217,8 +217,7 @@ func (j *job) beside(rules []incident.Rule) map[string]string {
 			all += n
 		}
 		for _, k := range j.Beside {
-			if slices.ContainsFunc(rules, func(o incident.Rule) bool { return o.Label == r.Label }) &&
-				of[k]*2 > all {
+			if of[k]*2 > all {
 				out[r.Label] = k
 			}
 		}

@@ -3,7 +3,6 @@ package episode
 import (
 	"net/netip"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,8 +101,8 @@ func TestTwoKindsAtOnceAreTwoIncidents(t *testing.T) {
 	}
 	for id, want := range map[string]string{"1": "drop udp ", "2": "drop proto 47 "} {
 		i := l.store[id]
-		if len(i.Rules) != 1 || !strings.HasPrefix(i.Rules[0].Rule, want) ||
-			i.Rules[0].Label != Label(id, 1, 0) || !strings.Contains(i.Rules[0].Rule, i.Rules[0].Label) ||
+		want += `as "` + Label(id, 1, 0) + `"`
+		if len(i.Rules) != 1 || i.Rules[0].Rule != want || i.Rules[0].Label != Label(id, 1, 0) ||
 			i.Rules[0].Packets != 50_000 || i.Acted == nil {
 			t.Errorf("incident %s, %s: %+v", id, i.Seen.Kind, i.Rules)
 		}

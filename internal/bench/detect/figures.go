@@ -184,8 +184,8 @@ func (row *Row) figures(line float64) *Figures {
 	f := &Figures{
 		Flood: row.Flood, What: row.What, Missing: row.Missing, Waves: []Part{}, Drop: none,
 		Noticed: none, Acted: none, Dropped: none, Wasted: none, Lost: none, Refused: none,
-		Answered: none, Later: none, Quiet: none, Worse: none, Gone: none, Predicted: none, AtMost: none,
-		Measured: none, Cost: row.Cost,
+		Answered: none, Later: none, Quiet: none, Worse: none, Gone: none,
+		Predicted: none, AtMost: none, Measured: none, Cost: row.Cost,
 		Missed: []string{}, Incidents: row.Incidents,
 	}
 	if f.Incidents == nil {
