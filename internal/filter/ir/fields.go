@@ -127,3 +127,12 @@ func findAspects(f field.Field) (a aspects) {
 func isEndpoint(f field.Field) bool {
 	return compares[f] == field.ByPair && f.Info().Address != field.None
 }
+
+// Domain is the values that a numeric field can have in a class, sorted and disjoint; nil where the
+// class lacks the field.
+func (c Class) Domain(f field.Field) []field.Range {
+	if f >= field.NumFields {
+		return nil
+	}
+	return domains[f][c.Index()]
+}

@@ -1,0 +1,137 @@
+package region
+
+import (
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"levee/internal/filter/difftest"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// TestEachDifferenceThatPacketsShowIsFound compares generated policies with what some edits make of
+// them, and asks the oracle for the truth: packets on the edges of both.
+func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
+	t.Parallel()
+	const pairs, packets = 200, 60
+	var seen, unshown, differences int
+	for seed := range uint64(pairs) {
+		a, text, err := difftest.Policy(seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, edited := edit(t, text, seed)
+		found := Compare(a, b)
+		if found.Open > 0 {
+			t.Errorf("seed %d: %d pairs given up", seed, found.Open)
+		}
+		known := map[[2]int]bool{}
+		for _, d := range found.Differences {
+			known[[2]int{d.A, d.B}] = true
+			differences++
+			if d.Example == nil && !excused(&d) {
+				unshown++
+				if unshown < 8 {
+					t.Logf("seed %d: no example of %s -> %s\n%s\n%s\n%+v", seed, d.Was, d.Is, ruleText(a, d.A),
+						ruleText(b, d.B), d.Parts)
+				}
+			}
+		}
+		for i, p := range []*policy.Policy{a, b} {
+			for frame := range difftest.Packets(p, seed+uint64(i), packets) {
+				x, y := oracle.New(a).Eval(frame), oracle.New(b).Eval(frame)
+				if x.Action == y.Action && x.Answered == y.Answered {
+					continue
+				}
+				seen++
+				if !known[[2]int{x.Slot, y.Slot}] && !tracked(found, x.Slot, y.Slot) {
+					t.Fatalf("seed %d: not found: %s by %s, %s by %s: %x\n%s\n----\n%s", seed,
+						x.Action, ruleText(a, x.Slot), y.Action, ruleText(b, y.Slot), frame, text,
+						edited)
+				}
+			}
+		}
+	}
+	t.Logf("%d differences, %d without an example, shown by %d packets", differences, unshown, seen)
+	if unshown > 0 || seen == 0 {
+		t.Errorf("%d of %d differences have no example; %d packets showed some", unshown,
+			differences, seen)
+	}
+}
+
+// excused says whether all packets of a difference ask for what no test can say.
+func excused(d *Difference) bool {
+	return !slices.ContainsFunc(d.Parts, func(p Part) bool {
+		return !strings.Contains(p.Words, "proven") && !slices.ContainsFunc(p.Unknown, func(u string) bool {
+			return (!strings.HasPrefix(u, "not ") || strings.Contains(u, "inner(")) && !strings.Contains(u, " set ")
+		})
+	})
+}
+
+// tracked says whether a difference is known by which a rule of one policy has found a fragment to
+// be malformed.
+func tracked(found *Compared, a, b int) bool {
+	return slices.ContainsFunc(found.Differences, func(d Difference) bool {
+		return d.Was == AsFirst && a < len(policy.Malformed) && d.B == b ||
+			d.Is == AsFirst && b < len(policy.Malformed) && d.A == a
+	})
+}
+
+func ruleText(p *policy.Policy, slot int) string {
+	s := p.Slots()[slot]
+	if s.Rule != nil {
+		return p.Where(s) + " " + s.Rule.Text
+	}
+	return p.Where(s)
+}
+
+// edit takes a statement out of a policy, has two change places, or puts in one of another policy.
+func edit(t *testing.T, text []byte, seed uint64) (*policy.Policy, []byte) {
+	t.Helper()
+	rnd := rand.New(rand.NewPCG(seed, 99))
+	open := func(path string) (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(string(difftest.SetFile(seed, path)))), nil
+	}
+	for {
+		tree, _ := syntax.Parse("b.levee", text)
+		for range 1 + rnd.IntN(3) {
+			if len(tree.Stmts) == 0 {
+				break
+			}
+			i, k := rnd.IntN(len(tree.Stmts)), rnd.IntN(len(tree.Stmts))
+			switch rnd.IntN(3) {
+			case 0:
+				tree.Stmts = slices.Delete(tree.Stmts, i, i+1)
+			case 1:
+				tree.Stmts[i], tree.Stmts[k] = tree.Stmts[k], tree.Stmts[i]
+			default:
+				other, _ := syntax.Parse("b.levee", difftest.Generate(rnd.Uint64()))
+				if n := len(other.Stmts); n > 0 {
+					tree.Stmts = slices.Insert(tree.Stmts, i, other.Stmts[rnd.IntN(n)])
+				}
+			}
+		}
+		edited := syntax.Format(tree)
+		if p, ds := policy.Parse("b.levee", edited, open); p != nil && !ds.HasErrors() {
+			return p, edited
+		}
+	}
+}
+
+// TestTheSamePoliciesDoNotDiffer compares each policy with itself.
+func TestTheSamePoliciesDoNotDiffer(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		a, text, err := difftest.Policy(seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Compare(a, a); len(got.Differences) > 0 || got.Open > 0 {
+			t.Fatalf("seed %d: %+v\n%s", seed, got, text)
+		}
+	}
+}

@@ -1,0 +1,401 @@
+package region
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"levee/internal/filter/ir"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/packet/template"
+)
+
+// Example is a packet that two policies decide otherwise, or one that a policy decides as it is
+// said.
+type Example struct {
+	Entries []Entry // of dynamic sets, which are empty otherwise
+	Leaves  string  // a packet that has left before, in words, or ""
+	Packet  string  // in words
+}
+
+// Entry is an element of a dynamic set.
+type Entry struct {
+	Set     string
+	Element policy.Element
+}
+
+// Steps are the example as steps of a test, without what is expected.
+func (e *Example) Steps() (out []string) {
+	for _, n := range e.Entries {
+		out = append(out, fmt.Sprintf("set %s has %s", n.Set, n.Element))
+	}
+	if e.Leaves != "" {
+		out = append(out, "packet "+e.Leaves+" leaves")
+	}
+	return append(out, "packet "+e.Packet)
+}
+
+// tries is how many packets of a box are made before an example is given up: what a packet says of
+// its length and payload may not go together.
+const tries = 24
+
+// example is a packet of a box that both policies decide as a difference says, judged by the
+// oracle; nil if none was found.
+func (c *comparison) example(s *space, b box, classes []ir.Class, d *Difference) *Example {
+	slots := [2]int{d.A, d.B}
+	return s.show(b, classes, func(e *Example) bool {
+		for i, p := range c.policies {
+			slot, ok := e.judge(p)
+			if ok && [...]Outcome{d.Was, d.Is}[i] == AsFirst && slot < len(policy.Malformed) {
+				slot = slots[i] // the rule found it so
+			}
+			if !ok || slot != slots[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// show makes packets of a box until one is as wanted.
+func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for n := range tries {
+		p := &point{space: s, box: b, class: classes[n%len(classes)]}
+		if n >= len(classes) {
+			p.rnd = rnd
+		}
+		for _, e := range p.examples() {
+
+			if as(e) {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// judge is what decides the example under a policy; false if it is no packet.
+func (e *Example) judge(p *policy.Policy) (slot int, ok bool) {
+	o := oracle.New(p)
+	now := time.Unix(1_700_000_000, 0)
+	o.SetClock(func() time.Time { return now })
+	for _, n := range e.Entries {
+		if slices.ContainsFunc(p.Sets, func(s *policy.Set) bool {
+			return s.Name == n.Set && s.Kind == policy.Dynamic
+		}) && o.AddEntry(n.Set, n.Element, time.Time{}) != nil {
+			return 0, false
+		}
+	}
+	if e.Leaves != "" {
+		frame, ok := frameOf(e.Leaves)
+		if !ok {
+			return 0, false
+		}
+		o.Leave(frame)
+	}
+	frame, ok := frameOf(e.Packet)
+	if !ok {
+		return 0, false
+	}
+	return o.Eval(frame).Slot, true
+}
+
+func frameOf(words string) ([]byte, bool) {
+	p, _ := template.One("packet", words)
+	if p == nil {
+		return nil, false
+	}
+	frame, err := p.Build()
+	return frame, err == nil
+}
+
+// point is one packet of a box.
+type point struct {
+	*space
+	box   box
+	class ir.Class
+	rnd   *rand.Rand // nil: the usual values, as far as the box has them
+}
+
+// value is a value of a side, and whether the box asks for it.
+func (p *point) value(key sideKey, usual uint64) (v uint64, asked bool) {
+	i, ok := p.index[key]
+	if !ok || i >= len(p.box) || p.box[i] == nil {
+		return usual, false
+	}
+	values := p.box[i]
+	if p.rnd != nil {
+		r := values[p.rnd.IntN(len(values))]
+		switch p.rnd.IntN(3) {
+		case 0:
+			return r.Lo, true
+		case 1:
+			return r.Hi, true
+		}
+		if r.Hi-r.Lo == 1<<64-1 {
+			return p.rnd.Uint64(), true
+		}
+		return r.Lo + p.rnd.Uint64N(r.Hi-r.Lo+1), true
+	}
+	for _, r := range values {
+		if r.Lo <= usual && usual <= r.Hi {
+			return usual, true
+		}
+	}
+	return values[0].Lo, true
+}
+
+func (p *point) number(f field.Field, usual uint64) (uint64, bool) {
+	return p.value(sideKey{about: ofNumber, field: f}, usual)
+}
+
+// Addresses of packets that do not say which: those of docs/reference/language.md "Tests in a
+// policy".
+var (
+	usualSource      = [2]uint64{0xc0000201, 0x20010db8_00000000}
+	usualDestination = [2]uint64{0xc6336401, 0x20010db8_00010000}
+)
+
+// addr is an address of the packet, and whether the box asks for it.
+func (p *point) addr(source bool) (netip.Addr, bool) {
+	high, low, usual := ofDestination, ofDestinationLow, usualDestination
+	if source {
+		high, low, usual = ofSource, ofSourceLow, usualSource
+	}
+	i := 0
+	if p.class.Family == ir.IPv6 {
+		i = 1
+	}
+	hi, askedHi := p.value(sideKey{about: high}, usual[i])
+	lo, askedLo := p.value(sideKey{about: low}, 1)
+	return p.address(hi, lo), askedHi || askedLo
+}
+
+// examples are the packet with what has to have been before, in the forms in which that may be.
+func (p *point) examples() []*Example {
+	e := &Example{}
+	entries, ok := p.entries()
+	if !ok {
+		return nil
+	}
+	e.Entries = entries
+	e.Packet = p.words()
+	if known, asked := p.number(field.Flow, 0); !asked || known == 0 {
+		return []*Example{e}
+	}
+	var out []*Example
+	for _, leaves := range p.leaving() {
+		n := *e
+		n.Leaves = leaves
+		out = append(out, &n)
+	}
+	return out
+}
+
+// entries are what sets have to hold; false if a box asks for something that no test can say.
+func (p *point) entries() (out []Entry, ok bool) {
+	for i := range p.sides {
+		n := &p.sides[i]
+		if n.about != ofUnknown || i >= len(p.box) || p.box[i] == nil {
+			continue
+		}
+		switch values := p.box[i]; {
+		case n.set != nil && values[0].Lo == 1:
+			out = append(out, Entry{n.set.Name, p.element(n.cond)})
+		case n.cond != nil && n.set == nil && values[len(values)-1].Hi < nothingWithin:
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// element is what a condition asks a set for.
+func (p *point) element(c *ir.Cond) (e policy.Element) {
+	source := c.Field == field.SrcAddr || c.Field == field.SrcEndpoint ||
+		c.Field == field.SrcService
+	if c.Set.Type != policy.Services {
+		a, _ := p.addr(source)
+		e.Prefix = netip.PrefixFrom(a, a.BitLen())
+	}
+	if c.Set.Type == policy.Addresses {
+		return e
+	}
+	e.Service = policy.Service{Proto: p.class.Proto(), Hi: 1<<16 - 1} // without ports: all
+	if c.Number == field.Proto {
+		v, _ := p.number(field.Proto, otherProto)
+		e.Service.Proto = uint8(v)
+	} else if policy.HasPorts(e.Service.Proto) {
+		v, _ := p.number(c.Number, usualPort[c.Number])
+		e.Service.Lo, e.Service.Hi = uint16(v), uint16(v)
+	}
+	return e
+}
+
+// otherProto is the protocol of packets that do not say which (RFC 3692).
+const otherProto = 253
+
+var usualPort = map[field.Field]uint64{field.SrcPort: 40000, field.DstPort: 9}
+
+// words are the packet as tests write it.
+func (p *point) words() string {
+	out := p.family()
+	if p.class.Family != ir.NonIP {
+		for _, side := range []struct {
+			word   string
+			source bool
+		}{{"from", true}, {"to", false}} {
+			if a, asked := p.addr(side.source); asked {
+				out = append(out, side.word, a.String())
+			}
+		}
+	}
+	for _, f := range []struct {
+		word  string
+		field field.Field
+		usual uint64
+	}{
+		{"from port", field.SrcPort, 40000}, {"port", field.DstPort, 9}, {"ttl", field.TTL, 64},
+		{"dscp", field.DSCP, 0}, {"window", field.TCPWindow, 65535},
+	} {
+		if v, asked := p.number(f.field, f.usual); asked {
+			out = append(out, f.word, fmt.Sprint(v))
+		}
+	}
+	if v, asked := p.number(field.TCPFlags, ackFlag); asked {
+		out = append(out, "flags", flagNames(uint8(v)))
+	}
+	for _, f := range []field.Field{field.ICMPType, field.ICMP6Type} {
+		if v, asked := p.number(f, map[field.Field]uint64{
+			field.ICMPType: 8 << 8, field.ICMP6Type: 128 << 8}[f]); asked {
+			out = append(out, "type", fmt.Sprintf("%d/%d", v>>8, v&0xff))
+		}
+	}
+	return strings.Join(append(out, p.rest()...), " ")
+}
+
+const ackFlag = 0x10
+
+// family are the words for what the class says.
+func (p *point) family() (out []string) {
+	switch p.class.Family {
+	case ir.NonIP:
+		v, _ := p.number(field.EtherType, 0x0806)
+		if v == 0x0806 {
+			return []string{"arp"}
+		}
+		return []string{fmt.Sprintf("ether 0x%04x", v)}
+	case ir.IPv4:
+		out = append(out, "ipv4")
+	default:
+		out = append(out, "ipv6")
+	}
+	if p.class.Transport != ir.Other {
+		return append(out, p.transport())
+	}
+	v, _ := p.number(field.Proto, otherProto)
+	return append(out, "proto "+fmt.Sprint(v))
+}
+
+// transport is the word for that of the class.
+func (p *point) transport() string {
+	if p.class.Transport == ir.ICMP && p.class.Family == ir.IPv6 {
+		return "icmp6"
+	}
+	return map[ir.Transport]string{ir.TCP: "tcp", ir.UDP: "udp", ir.UDPLite: "udplite",
+		ir.SCTP: "sctp", ir.DCCP: "dccp", ir.ICMP: "icmp"}[p.class.Transport]
+}
+
+// rest are the words for length, tags, Ethernet, fragments and payload.
+func (p *point) rest() (out []string) {
+	if v, asked := p.number(field.Len, p.least()+uint64(len(p.bytes()))); asked {
+		out = append(out, "len", fmt.Sprint(v))
+	}
+	for i, f := range []struct {
+		word  string
+		field field.Field
+	}{{"vlan", field.VLAN}, {"inner-vlan", field.InnerVLAN}} {
+		if i < p.tags {
+			v, _ := p.number(f.field, 1)
+			out = append(out, f.word, fmt.Sprint(v))
+		}
+	}
+	for _, f := range []struct {
+		word  string
+		field field.Field
+	}{{"ether from", field.SrcMAC}, {"ether to", field.DstMAC}} {
+		if v, asked := p.number(f.field, 0x02_00_00_00_00_01); asked {
+			out = append(out, f.word, mac(v))
+		}
+	}
+	switch {
+	case p.class.Fragment && p.class.Transport == ir.Other:
+		out = append(out, "frag 64")
+	case p.class.Fragment:
+		out = append(out, "frag 0")
+	}
+	if bytes := p.bytes(); len(bytes) > 0 {
+		out = append(out, fmt.Sprintf("payload hex %q", hex.EncodeToString(bytes)))
+	}
+	return out
+}
+
+// laterBytes are what later fragments have, in the default: one without any is malformed where
+// fragments are tracked.
+const laterBytes = 8
+
+// bytes are the payload, as long as the box asks for it.
+func (p *point) bytes() (out []byte) {
+	if p.class.Fragment && p.class.Transport == ir.Other {
+		out = make([]byte, laterBytes)
+	}
+	for i := range p.sides {
+		n := &p.sides[i]
+		if n.about != ofByte || i >= len(p.box) || p.box[i] == nil {
+			continue
+		}
+		v, _ := p.value(sideKey{about: ofByte, at: n.at}, 0)
+		if v == noByte {
+			continue
+		}
+		if more := n.at + 1 - len(out); more > 0 {
+			out = append(out, make([]byte, more)...)
+		}
+		out[n.at] = byte(v)
+	}
+	return out
+}
+
+func mac(v uint64) string {
+	var out []string
+	for shift := 40; shift >= 0; shift -= 8 {
+		out = append(out, fmt.Sprintf("%02x", v>>shift&0xff))
+	}
+	return strings.Join(out, ":")
+}
+
+// leaving are packets that make the connection of the packet known.
+func (p *point) leaving() []string {
+	src, _ := p.addr(true)
+	dst, _ := p.addr(false)
+	begin := strings.Join(p.family(), " ") + fmt.Sprintf(" from %s to %s", dst, src)
+	from, _ := p.number(field.DstPort, 9)
+	to, _ := p.number(field.SrcPort, 40000)
+	ports := fmt.Sprintf(" from port %d port %d", from, to)
+	switch p.class.Transport {
+	case ir.TCP:
+		return []string{begin + ports + " syn", begin + ports + " flags syn,ack",
+			begin + ports + " flags ack"}
+	case ir.UDP:
+		return []string{begin + ports}
+	case ir.ICMP:
+		return []string{begin}
+	}
+	return nil
+}

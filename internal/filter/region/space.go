@@ -1,0 +1,292 @@
+// Package region reckons with sets of packets: which packets two policies decide otherwise, and who
+// gets to what under one.
+//
+// In go programs of package ir. Out come pairs of rules by which packets are decided otherwise,
+// each with an example that the oracle has judged, or the sources of the packets that each rule
+// decides. Both are exact for all that a packet says of itself. What only run time knows, whether a
+// set holds an address or a limit is reached, is a side of its own that may be either, the same
+// one for both policies where it has the same name.
+//
+// The package needs no privileges. It must never ask the kernel, nor run compiled programs.
+package region
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// about is what a side is of.
+type about uint8
+
+const (
+	ofSource      about = iota // all 32 bits in IPv4, the upper 64 in IPv6
+	ofSourceLow                // the lower 64 bits
+	ofDestination              // likewise
+	ofDestinationLow
+	ofNumber  // a numeric field
+	ofByte    // a byte of the payload
+	ofUnknown // what only run time knows: 1 if it is so
+)
+
+// side is one thing that rules ask of packets.
+type side struct {
+	about
+	field  field.Field   // ofNumber
+	at     int           // ofByte: offset in the payload
+	name   string        // ofUnknown: in words, as "the source is in blocked"
+	set    *policy.Set   // ofUnknown: whose elements it is about, or nil
+	cond   *ir.Cond      // ofUnknown: what asks
+	domain []field.Range // all values that there are
+}
+
+// Values of sides beyond what rules can ask for.
+const (
+	noByte        = 256 // the payload ends before
+	nothingWithin = 2   // of a match of the packet within a tunnel: there is none
+)
+
+// sideKey tells sides apart.
+type sideKey struct {
+	about
+	field field.Field
+	at    int
+	name  string
+}
+
+// space is packets of one class with a number of tags, and what is asked of them.
+type space struct {
+	class ir.Class
+	tags  int
+	sides []side
+	index map[sideKey]int
+	lists map[place][][]want // prefixes that several rules share
+	// impossible are what no packet is: a payload has no byte behind one that it lacks.
+	impossible []*rule
+}
+
+func newSpace(c ir.Class, tags int) *space {
+	return &space{class: c, tags: tags, index: map[sideKey]int{}, lists: map[place][][]want{}}
+}
+
+// side is the number of a side, which is new if nobody has asked for it.
+func (s *space) side(n side) int {
+	key := sideKey{n.about, n.field, n.at, n.name}
+	if i, ok := s.index[key]; ok {
+		return i
+	}
+	switch n.about {
+	case ofSource, ofDestination:
+		n.domain = []field.Range{{Hi: 1<<32 - 1}}
+		if s.class.Family == ir.IPv6 {
+			n.domain[0].Hi = 1<<64 - 1
+		}
+	case ofSourceLow, ofDestinationLow:
+		n.domain = []field.Range{{Hi: 1<<64 - 1}}
+	case ofByte:
+		n.domain = []field.Range{{Hi: noByte}}
+	case ofUnknown:
+		n.domain = []field.Range{{Hi: 1}}
+		if n.cond != nil && n.cond.Inner != nil {
+			n.domain[0].Hi = nothingWithin
+		}
+	case ofNumber:
+		n.domain = s.class.Domain(n.field)
+		if n.field == field.TCPFlags {
+			n.domain = []field.Range{{Hi: 255}}
+		}
+		if n.field == field.Len {
+			n.domain = field.Intersect(n.domain, []field.Range{{Lo: s.least(), Hi: 1<<32 - 1}})
+		}
+	}
+	s.sides = append(s.sides, n)
+	s.index[key] = len(s.sides) - 1
+	return len(s.sides) - 1
+}
+
+// close notes what no packet is, once all that is asked is known.
+func (s *space) close() {
+	var bytes []int
+	for i := range s.sides {
+		if s.sides[i].about == ofByte {
+			bytes = append(bytes, i)
+		}
+	}
+	slices.SortFunc(bytes, func(i, k int) int { return s.sides[i].at - s.sides[k].at })
+	for i := 1; i < len(bytes); i++ {
+		s.impossible = append(s.impossible, &rule{wants: []want{
+			{bytes[i-1], single(noByte)}, {bytes[i], []field.Range{{Hi: noByte - 1}}}}})
+	}
+}
+
+// least is how long a well-formed packet of the class is at least, with a header of IP that has no
+// options. Later fragments and what is not IP have no header behind that.
+func (s *space) least() uint64 {
+	least := map[ir.Family]uint64{ir.IPv4: 20, ir.IPv6: 40}[s.class.Family]
+	if s.class.Fragment && s.class.Family == ir.IPv6 {
+		least += 8
+	}
+	return least + map[ir.Transport]uint64{ir.TCP: 20, ir.UDP: 8, ir.UDPLite: 8, ir.SCTP: 12,
+		ir.DCCP: 12, ir.ICMP: 8}[s.class.Transport]
+}
+
+// number is the side of a numeric field. The lower halves of addresses are fields, too.
+func (s *space) number(f field.Field) int {
+	switch f {
+	case field.SrcSuffix:
+		return s.side(side{about: ofSourceLow})
+	case field.DstSuffix:
+		return s.side(side{about: ofDestinationLow})
+	}
+	return s.side(side{about: ofNumber, field: f})
+}
+
+// want is the values of a side for which something holds.
+type want struct {
+	side   int
+	values []field.Range
+}
+
+// union is what holds for packets of any of some boxes, or of none of them.
+type union struct {
+	not   bool
+	parts [][]want
+}
+
+// rule is one that decides packets. All of its wants and unions have to hold.
+type rule struct {
+	slot    int
+	outcome Outcome
+	wants   []want
+	unions  []union
+	key     string // the same for rules of both policies that ask and do the same
+}
+
+// Outcome is what becomes of a packet.
+type Outcome uint8
+
+const (
+	Drop Outcome = iota
+	Pass
+	Answer  // a cookie answers in the host's place, or drops what nobody may answer
+	Divert  // passes, and new connections reach the trap
+	AsFirst // passes if its first fragment has
+)
+
+// String is the word for what becomes of a packet.
+func (o Outcome) String() string {
+	return [...]string{"drop", "pass", "answer", "divert", "as its first fragment"}[o]
+}
+
+// lower makes rules of those that can decide packets of the space.
+func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
+	slots := p.Slots()
+	for i := range rules {
+		r := &rules[i]
+		text := ""
+		if known := slots[r.Slot].Rule; known != nil {
+			text = known.Text
+		}
+		if n, ok := s.outcome(r, &slots[r.Slot]); ok && s.ask(n, text, r.Conds) {
+			n.key = n.text()
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// outcome is what a rule does to packets for which its conditions hold, as a rule without them;
+// false if it decides none of the space.
+func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
+	n := &rule{slot: r.Slot}
+	for _, e := range r.Action.Effects {
+		switch {
+		case e.Limit != nil:
+			s.unknown(n, "what \""+unlabelled(slot.Rule)+"\" allows is used up", nil)
+			return n, true
+		case e.Action == action.Cookie:
+			if s.class.Transport != ir.TCP || s.class.Fragment {
+				return nil, false
+			}
+			s.unknown(n, "\""+unlabelled(slot.Rule)+"\" answers", nil)
+			n.wants = append(n.wants, want{s.number(field.TCPFlags),
+				masked(packet.SYN|packet.ACK, packet.SYN, false)})
+			n.outcome = Answer
+			return n, true
+		case e.Action == action.Track:
+			n.outcome = AsFirst
+			return n, s.class.Transport == ir.Other && s.class.Fragment
+		case e.Action == action.Divert:
+			n.outcome = Divert
+			return n, true
+		}
+	}
+	if r.Action.Verdict == ir.Pass {
+		n.outcome = Pass
+	}
+	return n, r.Action.Decides()
+}
+
+// unlabelled is the text of a rule without its label.
+func unlabelled(r *policy.Rule) string {
+	return strings.TrimSuffix(r.Text, fmt.Sprintf(" as %q", r.Label))
+}
+
+// unknown has a rule ask for something that only run time knows to be so.
+func (s *space) unknown(n *rule, name string, c *ir.Cond) {
+	u := side{about: ofUnknown, name: name, cond: c}
+	value := uint64(1)
+	if c != nil {
+		u.set = c.Set
+		if c.Not {
+			value = 0
+		}
+	}
+	n.wants = append(n.wants, want{s.side(u), single(value)})
+}
+
+func single(v uint64) []field.Range { return []field.Range{{Lo: v, Hi: v}} }
+
+// masked are the flags of which some have values, or others than those.
+func masked(mask, value uint8, not bool) (out []field.Range) {
+	for v := range uint64(256) {
+		if (uint8(v)&mask == value) != not {
+			out = append(out, field.Range{Lo: v, Hi: v})
+		}
+	}
+	return field.Join(out)
+}
+
+// text is what tells rules apart, but for their slots.
+func (r *rule) text() string {
+	wants := slices.Clone(r.wants)
+	slices.SortStableFunc(wants, func(a, b want) int { return a.side - b.side })
+	b := []byte{byte(r.outcome)}
+	b = appendWants(b, wants)
+	for _, u := range r.unions {
+		b = append(b, 'u')
+		if u.not {
+			b = append(b, '!')
+		}
+		for _, p := range u.parts {
+			b = appendWants(append(b, 'p'), p)
+		}
+	}
+	return string(b)
+}
+
+func appendWants(b []byte, wants []want) []byte {
+	for _, w := range wants {
+		b = fmt.Appendf(b, "%d:", w.side)
+		for _, v := range w.values {
+			b = fmt.Appendf(b, "%x-%x,", v.Lo, v.Hi)
+		}
+	}
+	return b
+}

@@ -1,0 +1,159 @@
+package region
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"levee/internal/lang/policy"
+)
+
+// Told is what Compare found as JSON has it.
+type Told struct {
+	Differences []ToldDifference `json:"differences"`
+	// Open counts the pairs of rules of which it takes too long to say whether they decide a packet
+	// otherwise.
+	Open int `json:"open"`
+}
+
+// ToldDifference is a Difference in words.
+type ToldDifference struct {
+	Was    string     `json:"was"` // pass, drop, answer, divert, "as its first fragment"
+	Is     string     `json:"is"`
+	Before ToldRule   `json:"before"`
+	After  ToldRule   `json:"after"`
+	Parts  []ToldPart `json:"packets"`
+	// Test are the steps of a test that shows a packet, with what the second policy decides. Empty
+	// where no test can show one.
+	Test []string `json:"test"`
+}
+
+// ToldRule is what decides.
+type ToldRule struct {
+	Where string `json:"where"`
+	Text  string `json:"text,omitempty"` // of a rule of the policy
+}
+
+// ToldPart is a Part in words.
+type ToldPart struct {
+	Kind    string   `json:"kind"`
+	Match   string   `json:"match"`
+	Depends []string `json:"depends,omitempty"`
+	Unless  int      `json:"unless"`
+}
+
+// Tell puts what was found in words.
+func (c *Compared) Tell(a, b *policy.Policy) Told {
+	out := Told{Differences: []ToldDifference{}, Open: c.Open}
+	for i := range c.Differences {
+		d := &c.Differences[i]
+		t := ToldDifference{Was: d.Was.String(), Is: d.Is.String(), Before: ruleOf(a, d.A),
+			After: ruleOf(b, d.B), Test: []string{}}
+		for _, p := range d.Parts {
+			t.Parts = append(t.Parts, ToldPart{p.kind(), p.Words, p.Unknown, p.Unless})
+		}
+		if d.Example != nil {
+			t.Test = d.Example.Steps()
+			t.Test[len(t.Test)-1] += " expect " + d.Is.verdict()
+		}
+		out.Differences = append(out.Differences, t)
+	}
+	return out
+}
+
+func ruleOf(p *policy.Policy, slot int) ToldRule {
+	s := p.Slots()[slot]
+	out := ToldRule{Where: p.Where(s)}
+	if s.Rule != nil {
+		out.Text = s.Rule.Text
+	}
+	return out
+}
+
+// verdict is what a test expects of a packet of which that becomes.
+func (o Outcome) verdict() string {
+	if o == Drop || o == Answer {
+		return "drop"
+	}
+	return "pass"
+}
+
+// kind are the classes and tags in words.
+func (p *Part) kind() string {
+	text := Kinds(p.Classes)
+	if len(p.Tags) == 0 || len(p.Tags) == 3 {
+		return text
+	}
+	var tags []string
+	for _, n := range p.Tags {
+		tags = append(tags, [...]string{"untagged", "with one tag", "with two tags"}[n])
+	}
+	return text + ", " + strings.Join(tags, " or ")
+}
+
+// shownParts is how many kinds of packets of one difference are written out.
+const shownParts = 3
+
+// Print writes what was found for people, at most so many differences.
+func (t *Told) Print(w io.Writer, most int) {
+	for i := range t.Differences {
+		if i == most {
+			fmt.Fprintf(w, "%d more\n", len(t.Differences)-most)
+			break
+		}
+		d := &t.Differences[i]
+		fmt.Fprintf(w, "%d. %s -> %s\n", i+1, d.Was, d.Is)
+		for k, p := range d.Parts {
+			if k == shownParts {
+				fmt.Fprintf(w, "   packets  %d more kinds\n", len(d.Parts)-shownParts)
+				break
+			}
+			fmt.Fprintf(w, "   packets  %s\n", p.line())
+		}
+		fmt.Fprintf(w, "   before   %s\n   after    %s\n", d.Before.line(), d.After.line())
+		for _, step := range d.Test {
+			fmt.Fprintf(w, "   test     %s\n", step)
+		}
+		if len(d.Test) == 0 {
+			fmt.Fprintln(w, "   test     none can show it")
+		}
+	}
+	if t.Open > 0 {
+		fmt.Fprintf(w, "of %d pairs of rules it takes too long to say\n", t.Open)
+	}
+}
+
+// Short is the line that says how much was found.
+func (t *Told) Short() string {
+	switch n := len(t.Differences); {
+	case n == 1:
+		return "1 kind of packets is decided otherwise"
+	case n > 1:
+		return fmt.Sprintf("%d kinds of packets are decided otherwise", n)
+	}
+	return "no packet is decided otherwise"
+}
+
+func (p *ToldPart) line() string {
+	text := p.Kind
+	if p.Match != "" {
+		text += ": " + p.Match
+	}
+	for _, d := range p.Depends {
+		text += ", if " + d
+	}
+	switch {
+	case p.Unless == 1:
+		text += ", unless a rule in front decides"
+	case p.Unless > 1:
+		text += fmt.Sprintf(", unless one of %d rules in front decides", p.Unless)
+	}
+	return text
+}
+
+func (r *ToldRule) line() string {
+	if r.Text == "" {
+		return r.Where
+	}
+	return r.Where + "  " + r.Text
+}

@@ -1,0 +1,290 @@
+package region
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"strings"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
+)
+
+// shown is how many elements of a list are written out.
+const shown = 4
+
+// words are what is asked of the packets of a box for which the unions hold, about as the language
+// says it, and what has to be so that only run time knows.
+func (s *space) words(b box, unions []union) (text string, unknown []string) {
+	var out []string
+	add := func(words string) {
+		if words != "" {
+			out = append(out, words)
+		}
+	}
+	add(s.addressWords(b, "from", true))
+	add(s.addressWords(b, "to", false))
+	for i := range s.sides {
+		n := &s.sides[i]
+		if i >= len(b) || b[i] == nil || relate(n.domain, b[i]) == all {
+			continue
+		}
+		switch n.about {
+		case ofNumber:
+			add(numberWords(n.field, b[i]))
+		case ofByte:
+			add(fmt.Sprintf("payload byte %d %s", n.at, bytesWords(b[i])))
+		case ofUnknown:
+			unknown = append(unknown, n.unknownWords(b[i]))
+		}
+	}
+	for _, u := range unions {
+		add(s.unionWords(u))
+	}
+	return strings.Join(out, " "), unknown
+}
+
+// unknownWords say what has to be so.
+func (n *side) unknownWords(values []field.Range) string {
+	switch {
+	case values[0].Lo == 0:
+		return "not " + n.name
+	case values[len(values)-1].Hi == nothingWithin && values[0].Lo == 1:
+		return n.name + ", or nothing within"
+	case values[0].Lo == nothingWithin:
+		return "nothing within, of which " + n.name + " is asked"
+	}
+	return n.name
+}
+
+// unionWords are a union's first parts in words.
+func (s *space) unionWords(u union) string {
+	var parts []string
+	for i, p := range u.parts {
+		if i == shown {
+			parts = append(parts, fmt.Sprintf("%d in all", len(u.parts)))
+			break
+		}
+		if b, ok := s.within(nil, p); ok {
+			words, _ := s.words(b, nil)
+			parts = append(parts, words)
+		}
+	}
+	text := "any of { " + strings.Join(parts, "; ") + " }"
+	if u.not {
+		return "not " + text
+	}
+	return text
+}
+
+// addressWords are the addresses of a box, "" if it has all.
+func (s *space) addressWords(b box, word string, source bool) string {
+	upper, low := ofDestination, ofDestinationLow
+	if source {
+		upper, low = ofSource, ofSourceLow
+	}
+	find := func(a about) []field.Range {
+		i, ok := s.index[sideKey{about: a}]
+		if !ok || i >= len(b) || b[i] == nil || relate(s.sides[i].domain, b[i]) == all {
+			return nil
+		}
+		return b[i]
+	}
+	high, lower := find(upper), find(low)
+	switch {
+	case high == nil && lower == nil:
+		return ""
+	case lower == nil:
+		return word + " " + listed(s.prefixes(high))
+	case len(high) == 1 && high[0].Lo == high[0].Hi:
+		return word + " " + listed(prefixesWithin(high[0].Lo, lower))
+	case high == nil:
+		return word + " suffix " + rangesWords(lower, "%#x")
+	}
+	return word + " " + listed(s.prefixes(high)) + " " + word + " suffix " +
+		rangesWords(lower, "%#x")
+}
+
+// prefixes are the addresses of a side's values, all of them; of IPv6 the values are upper halves.
+func (s *space) prefixes(values []field.Range) (out []netip.Prefix) {
+	width := 64
+	if s.class.Family == ir.IPv4 {
+		width = 32
+	}
+	for _, r := range values {
+		spread(r, width, func(v uint64, n int) {
+			out = append(out, netip.PrefixFrom(s.address(v, 0), n))
+		})
+	}
+	return out
+}
+
+// address is one address.
+func (s *space) address(high, low uint64) netip.Addr {
+	if s.class.Family == ir.IPv4 {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], uint32(high))
+		return netip.AddrFrom4(b)
+	}
+	return address6(high, low)
+}
+
+func address6(high, low uint64) netip.Addr {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], high)
+	binary.BigEndian.PutUint64(b[8:], low)
+	return netip.AddrFrom16(b)
+}
+
+// prefixesWithin are addresses of IPv6 with one upper half.
+func prefixesWithin(high uint64, low []field.Range) (out []netip.Prefix) {
+	for _, r := range low {
+		spread(r, 64, func(v uint64, n int) {
+			out = append(out, netip.PrefixFrom(address6(high, v), 64+n))
+		})
+	}
+	return out
+}
+
+// spread parts a range of numbers of so many bits into blocks that begin alike.
+func spread(r field.Range, width int, block func(first uint64, length int)) {
+	for lo := r.Lo; ; {
+		size := min(bits.TrailingZeros64(lo), width)
+		for size > 0 && lo|lower(size) > r.Hi {
+			size--
+		}
+		block(lo, width-size)
+		last := lo | lower(size)
+		if last >= r.Hi {
+			return
+		}
+		lo = last + 1
+	}
+}
+
+func listed(ps []netip.Prefix) string {
+	var words []string
+	for i, p := range ps {
+		if i == shown && len(ps) > shown+1 {
+			words = append(words, fmt.Sprintf("%d in all", len(ps)))
+			break
+		}
+		words = append(words, bare(p))
+	}
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "{ " + strings.Join(words, ", ") + " }"
+}
+
+// bare is a prefix, or an address without its length.
+func bare(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// numberWords are values of a field.
+func numberWords(f field.Field, values []field.Range) string {
+	word := map[field.Field]string{field.Flow: "established", field.Proven: "proven"}[f]
+	switch {
+	case word != "" && values[0].Lo == 0:
+		return "not " + word
+	case word != "":
+		return word
+	case f == field.TCPFlags:
+		return flagWords(values)
+	}
+	return (&ir.Cond{Field: f, Ranges: values}).String()
+}
+
+// flagWords name flags that are set and not set, where that is all that is asked.
+func flagWords(values []field.Range) string {
+	set, clear, n := uint8(0xff), uint8(0xff), 0
+	for _, r := range values {
+		for v := r.Lo; v <= r.Hi; v++ {
+			set, clear, n = set&uint8(v), clear&^uint8(v), n+1
+		}
+	}
+	free := 8 - bits.OnesCount8(set|clear)
+	if n != 1<<free {
+		return fmt.Sprintf("%d of the 256 combinations of flags", n)
+	}
+	return fmt.Sprintf("flags %s/%s", flagNames(set), flagNames(set|clear))
+}
+
+// flagNames are flags as the language lists them.
+func flagNames(flags uint8) string {
+	var names []string
+	for _, n := range field.TCPFlags.Info().Names {
+		if flags&uint8(n.Lo) != 0 {
+			names = append(names, n.Word)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ",")
+}
+
+func rangesWords(values []field.Range, format string) string {
+	var words []string
+	for i, r := range values {
+		if i == shown {
+			words = append(words, fmt.Sprintf("%d in all", len(values)))
+			break
+		}
+		text := fmt.Sprintf(format, r.Lo)
+		if r.Hi > r.Lo {
+			text += "-" + fmt.Sprintf(format, r.Hi)
+		}
+		words = append(words, text)
+	}
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "{ " + strings.Join(words, ", ") + " }"
+}
+
+// bytesWords are values of a byte of the payload.
+func bytesWords(values []field.Range) string {
+	present := field.Intersect(values, []field.Range{{Hi: noByte - 1}})
+	if len(present) == 0 {
+		return "missing"
+	}
+	return rangesWords(present, "0x%02x")
+}
+
+// Kinds are classes in words: "IPv4", "IPv4 TCP fragments, IPv6 UDP".
+func Kinds(classes []ir.Class) string {
+	has := map[ir.Class]bool{}
+	for _, c := range classes {
+		has[c] = true
+	}
+	if len(classes) == ir.NumClasses {
+		return "all packets"
+	}
+	var out []string
+	for _, f := range []ir.Family{ir.NonIP, ir.IPv4, ir.IPv6} {
+		var of []string
+		every := true
+		for _, c := range ir.Classes() {
+			if c.Family != f {
+				continue
+			}
+			every = every && has[c]
+			if has[c] {
+				of = append(of, c.String())
+			}
+		}
+		switch {
+		case every && f != ir.NonIP:
+			out = append(out, map[ir.Family]string{ir.IPv4: "IPv4", ir.IPv6: "IPv6"}[f])
+		default:
+			out = append(out, of...)
+		}
+	}
+	return strings.Join(out, "; ")
+}
