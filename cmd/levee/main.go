@@ -36,6 +36,8 @@ var commands = []struct {
 	{groupPolicy, newEval},
 	{groupPolicy, newExplain},
 	{groupPolicy, newTest},
+	{groupPolicy, newDiff},
+	{groupPolicy, newQuery},
 	{groupPolicy, newPropose},
 	{groupPolicy, newFingerprint},
 	{groupLab, newCost},

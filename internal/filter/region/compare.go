@@ -2,9 +2,11 @@ package region
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/oracle"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -35,26 +37,27 @@ type Compared struct {
 	// Open is how many pairs of rules were given up: whether they decide a packet otherwise takes
 	// more than maxSteps to say.
 	Open int
+	Cut  bool // it ended before all was compared
 }
 
 // maxSteps bounds the search for packets of one pair of rules.
 const maxSteps = 1 << 18
 
 // Compare finds the packets that two policies decide otherwise. What rules count and log without
-// deciding is not compared.
-func Compare(a, b *policy.Policy) *Compared {
-	c := &comparison{policies: [2]*policy.Policy{a, b},
-		found: map[[2]int]*Difference{}}
+// deciding is not compared. When ctx is done it ends, and says so.
+func Compare(ctx context.Context, a, b *policy.Policy) *Compared {
+	c := &comparison{policies: [2]*policy.Policy{a, b}, found: map[[2]int]*Difference{},
+		remember: [2]bool{a.Remembers(), b.Remembers()}}
 	progs := [2]*ir.Program{ir.Build(a), ir.Build(b)}
 	c.malformed(progs)
 	for _, classes := range together(progs) {
 		lists := [2][]ir.Rule{progs[0].Lists[classes[0].Index()], progs[1].Lists[classes[0].Index()]}
 		if !asksTags(lists[0]) && !asksTags(lists[1]) {
-			c.class(newSpace(classes[0], 0), classes, nil, lists)
+			c.class(ctx, newSpace(classes[0], 0), classes, nil, lists)
 			continue
 		}
 		for tags := range 3 {
-			c.class(newSpace(classes[0], tags), classes, []int{tags}, lists)
+			c.class(ctx, newSpace(classes[0], tags), classes, []int{tags}, lists)
 		}
 	}
 	return c.result()
@@ -88,8 +91,11 @@ func asksTags(rules []ir.Rule) bool {
 // comparison is one that is made.
 type comparison struct {
 	policies [2]*policy.Policy
+	remember [2]bool              // verdicts depend on packets before
+	judges   [2]*oracle.Evaluator // of those where none do
 	found    map[[2]int]*Difference
 	open     int
+	cut      bool
 }
 
 // malformed compares what becomes of frames that cannot be decoded: one kind stands for all, as
@@ -111,7 +117,8 @@ func (c *comparison) malformed(progs [2]*ir.Program) {
 }
 
 // class compares the packets of classes that are asked the same.
-func (c *comparison) class(s *space, classes []ir.Class, tags []int, lists [2][]ir.Rule) {
+func (c *comparison) class(ctx context.Context, s *space, classes []ir.Class, tags []int,
+	lists [2][]ir.Rule) {
 	var sides [2]*ordered
 	for i := range lists {
 		sides[i] = order(s, s.lower(c.policies[i], lists[i]))
@@ -123,6 +130,10 @@ func (c *comparison) class(s *space, classes []ir.Class, tags []int, lists [2][]
 	a, b := sides[0], sides[1]
 	a.odd, b.odd = oddOnes(a, b)
 	for i := range a.rules {
+		if ctx.Err() != nil {
+			c.cut = true
+			return
+		}
 		for k := range b.rules {
 			if a.odd[i] || b.odd[k] { // two of one order decide nothing otherwise
 				c.pair(s, Part{Classes: classes, Tags: tags}, a, b, i, k)
@@ -358,7 +369,7 @@ func (h *hull) meets(o *hull) bool {
 
 // result is what was found, in order.
 func (c *comparison) result() *Compared {
-	out := &Compared{Open: c.open}
+	out := &Compared{Open: c.open, Cut: c.cut}
 	for _, d := range c.found {
 		out.Differences = append(out.Differences, *d)
 	}

@@ -17,7 +17,7 @@ import (
 // them, and asks the oracle for the truth: packets on the edges of both.
 func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
 	t.Parallel()
-	const pairs, packets = 200, 60
+	const pairs, packets = 100, 60
 	var seen, unshown, differences int
 	for seed := range uint64(pairs) {
 		a, text, err := difftest.Policy(seed)
@@ -25,7 +25,7 @@ func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, edited := edit(t, text, seed)
-		found := Compare(a, b)
+		found := Compare(t.Context(), a, b)
 		if found.Open > 0 {
 			t.Errorf("seed %d: %d pairs given up", seed, found.Open)
 		}
@@ -130,7 +130,7 @@ func TestTheSamePoliciesDoNotDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Compare(a, a); len(got.Differences) > 0 || got.Open > 0 {
+		if got := Compare(t.Context(), a, a); len(got.Differences) > 0 || got.Open > 0 {
 			t.Fatalf("seed %d: %+v\n%s", seed, got, text)
 		}
 	}

@@ -51,7 +51,7 @@ func (c *comparison) example(s *space, b box, classes []ir.Class, d *Difference)
 	slots := [2]int{d.A, d.B}
 	return s.show(b, classes, func(e *Example) bool {
 		for i, p := range c.policies {
-			slot, ok := e.judge(p)
+			slot, ok := e.judge(c.evaluator(i, e), p)
 			if ok && [...]Outcome{d.Was, d.Is}[i] == AsFirst && slot < len(policy.Malformed) {
 				slot = slots[i] // the rule found it so
 			}
@@ -81,9 +81,19 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 	return nil
 }
 
-// judge is what decides the example under a policy; false if it is no packet.
-func (e *Example) judge(p *policy.Policy) (slot int, ok bool) {
-	o := oracle.New(p)
+// evaluator is one that knows of no packet before: where none is remembered it is kept.
+func (c *comparison) evaluator(i int, e *Example) *oracle.Evaluator {
+	if c.remember[i] || len(e.Entries) > 0 {
+		return oracle.New(c.policies[i])
+	}
+	if c.judges[i] == nil {
+		c.judges[i] = oracle.New(c.policies[i])
+	}
+	return c.judges[i]
+}
+
+// judge is what decides the example; false if it is no packet.
+func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok bool) {
 	now := time.Unix(1_700_000_000, 0)
 	o.SetClock(func() time.Time { return now })
 	for _, n := range e.Entries {
@@ -335,7 +345,7 @@ func (p *point) rest() (out []string) {
 		}
 	}
 	switch {
-	case p.class.Fragment && p.class.Transport == ir.Other:
+	case p.later():
 		out = append(out, "frag 64")
 	case p.class.Fragment:
 		out = append(out, "frag 0")
@@ -350,9 +360,15 @@ func (p *point) rest() (out []string) {
 // fragments are tracked.
 const laterBytes = 8
 
+// later says whether the packet is a fragment behind the first.
+func (p *point) later() bool {
+	v, _ := p.value(sideKey{about: ofLater}, 1)
+	return v == 1 && p.class.Fragment && p.class.Transport == ir.Other
+}
+
 // bytes are the payload, as long as the box asks for it.
 func (p *point) bytes() (out []byte) {
-	if p.class.Fragment && p.class.Transport == ir.Other {
+	if p.later() {
 		out = make([]byte, laterBytes)
 	}
 	for i := range p.sides {

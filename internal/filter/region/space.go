@@ -11,6 +11,7 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +33,8 @@ const (
 	ofDestinationLow
 	ofNumber  // a numeric field
 	ofByte    // a byte of the payload
-	ofUnknown // what only run time knows: 1 if it is so
+	ofLater   // 1 for a fragment that is not the first
+	ofUnknown // what only run time knows: 1 if it is so; the last
 )
 
 // side is one thing that rules ask of packets.
@@ -67,7 +69,8 @@ type space struct {
 	sides []side
 	index map[sideKey]int
 	lists map[place][][]want // prefixes that several rules share
-	// impossible are what no packet is: a payload has no byte behind one that it lacks.
+	// impossible are what no packet is: a payload has no byte behind one that it lacks, and a first
+	// fragment of a protocol with a class of its own is of that class.
 	impossible []*rule
 }
 
@@ -91,6 +94,8 @@ func (s *space) side(n side) int {
 		n.domain = []field.Range{{Hi: 1<<64 - 1}}
 	case ofByte:
 		n.domain = []field.Range{{Hi: noByte}}
+	case ofLater:
+		n.domain = []field.Range{{Hi: 1}}
 	case ofUnknown:
 		n.domain = []field.Range{{Hi: 1}}
 		if n.cond != nil && n.cond.Inner != nil {
@@ -122,6 +127,12 @@ func (s *space) close() {
 	for i := 1; i < len(bytes); i++ {
 		s.impossible = append(s.impossible, &rule{wants: []want{
 			{bytes[i-1], single(noByte)}, {bytes[i], []field.Range{{Hi: noByte - 1}}}}})
+	}
+	if later, ok := s.index[sideKey{about: ofLater}]; ok {
+		protocols := field.Subtract(s.class.Domain(field.Proto),
+			ir.Class{Family: s.class.Family}.Domain(field.Proto))
+		s.impossible = append(s.impossible, &rule{wants: []want{{later, single(0)},
+			{s.number(field.Proto), protocols}}})
 	}
 }
 
@@ -194,6 +205,9 @@ func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 			text = known.Text
 		}
 		if n, ok := s.outcome(r, &slots[r.Slot]); ok && s.ask(n, text, r.Conds) {
+			slices.SortStableFunc(n.wants, func(a, b want) int { // what is not known last
+				return cmp.Compare(s.sides[a.side].about, s.sides[b.side].about)
+			})
 			n.key = n.text()
 			out = append(out, n)
 		}
@@ -208,19 +222,20 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 	for _, e := range r.Action.Effects {
 		switch {
 		case e.Limit != nil:
-			s.unknown(n, "what \""+unlabelled(slot.Rule)+"\" allows is used up", nil)
+			s.unknown(n, "above \""+unlabelled(slot.Rule)+"\"", nil)
 			return n, true
 		case e.Action == action.Cookie:
 			if s.class.Transport != ir.TCP || s.class.Fragment {
 				return nil, false
 			}
-			s.unknown(n, "\""+unlabelled(slot.Rule)+"\" answers", nil)
+			s.unknown(n, "answered by \""+unlabelled(slot.Rule)+"\"", nil)
 			n.wants = append(n.wants, want{s.number(field.TCPFlags),
 				masked(packet.SYN|packet.ACK, packet.SYN, false)})
 			n.outcome = Answer
 			return n, true
 		case e.Action == action.Track:
 			n.outcome = AsFirst
+			n.wants = append(n.wants, want{s.side(side{about: ofLater}), single(1)})
 			return n, s.class.Transport == ir.Other && s.class.Fragment
 		case e.Action == action.Divert:
 			n.outcome = Divert

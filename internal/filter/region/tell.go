@@ -13,7 +13,8 @@ type Told struct {
 	Differences []ToldDifference `json:"differences"`
 	// Open counts the pairs of rules of which it takes too long to say whether they decide a packet
 	// otherwise.
-	Open int `json:"open"`
+	Open int  `json:"open"`
+	Cut  bool `json:"cut"` // it ended before all was compared
 }
 
 // ToldDifference is a Difference in words.
@@ -44,7 +45,7 @@ type ToldPart struct {
 
 // Tell puts what was found in words.
 func (c *Compared) Tell(a, b *policy.Policy) Told {
-	out := Told{Differences: []ToldDifference{}, Open: c.Open}
+	out := Told{Differences: []ToldDifference{}, Open: c.Open, Cut: c.Cut}
 	for i := range c.Differences {
 		d := &c.Differences[i]
 		t := ToldDifference{Was: d.Was.String(), Is: d.Is.String(), Before: ruleOf(a, d.A),
@@ -118,6 +119,9 @@ func (t *Told) Print(w io.Writer, most int) {
 			fmt.Fprintln(w, "   test     none can show it")
 		}
 	}
+	if t.Cut {
+		fmt.Fprintln(w, "this is not all: the comparison was ended")
+	}
 	if t.Open > 0 {
 		fmt.Fprintf(w, "of %d pairs of rules it takes too long to say\n", t.Open)
 	}
@@ -126,6 +130,8 @@ func (t *Told) Print(w io.Writer, most int) {
 // Short is the line that says how much was found.
 func (t *Told) Short() string {
 	switch n := len(t.Differences); {
+	case t.Cut:
+		return fmt.Sprintf("at least %d kinds of packets are decided otherwise", n)
 	case n == 1:
 		return "1 kind of packets is decided otherwise"
 	case n > 1:

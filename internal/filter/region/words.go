@@ -17,7 +17,7 @@ const shown = 4
 // words are what is asked of the packets of a box for which the unions hold, about as the language
 // says it, and what has to be so that only run time knows.
 func (s *space) words(b box, unions []union) (text string, unknown []string) {
-	var out []string
+	var out, state []string
 	add := func(words string) {
 		if words != "" {
 			out = append(out, words)
@@ -32,7 +32,13 @@ func (s *space) words(b box, unions []union) (text string, unknown []string) {
 		}
 		switch n.about {
 		case ofNumber:
+			if n.field.Info().Remembered {
+				state = append(state, numberWords(n.field, b[i]))
+				continue
+			}
 			add(numberWords(n.field, b[i]))
+		case ofLater:
+			add([]string{"a first fragment", "a later fragment"}[b[i][0].Lo])
 		case ofByte:
 			add(fmt.Sprintf("payload byte %d %s", n.at, bytesWords(b[i])))
 		case ofUnknown:
@@ -42,7 +48,7 @@ func (s *space) words(b box, unions []union) (text string, unknown []string) {
 	for _, u := range unions {
 		add(s.unionWords(u))
 	}
-	return strings.Join(out, " "), unknown
+	return strings.Join(append(out, state...), " "), unknown
 }
 
 // unknownWords say what has to be so.
@@ -257,33 +263,44 @@ func bytesWords(values []field.Range) string {
 	return rangesWords(present, "0x%02x")
 }
 
-// Kinds are classes in words: "IPv4", "IPv4 TCP fragments, IPv6 UDP".
+// Kinds are classes in words: "IPv4", "IPv4 TCP, UDP fragments". A transport without more said is
+// of packets that are fragments and of others.
 func Kinds(classes []ir.Class) string {
 	has := map[ir.Class]bool{}
 	for _, c := range classes {
 		has[c] = true
 	}
-	if len(classes) == ir.NumClasses {
+	if len(has) == ir.NumClasses {
 		return "all packets"
 	}
 	var out []string
-	for _, f := range []ir.Family{ir.NonIP, ir.IPv4, ir.IPv6} {
+	if has[ir.Class{}] {
+		out = append(out, "not IP")
+	}
+	for _, f := range []ir.Family{ir.IPv4, ir.IPv6} {
 		var of []string
 		every := true
-		for _, c := range ir.Classes() {
-			if c.Family != f {
-				continue
-			}
-			every = every && has[c]
-			if has[c] {
-				of = append(of, c.String())
+		for t := range ir.NumTransports {
+			whole, fragment := has[ir.Class{Family: f, Transport: t}],
+				has[ir.Class{Family: f, Transport: t, Fragment: true}]
+			name := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP",
+				"ICMP"}[t]
+			every = every && whole && fragment
+			switch {
+			case whole && fragment:
+				of = append(of, name)
+			case whole:
+				of = append(of, "whole "+name)
+			case fragment:
+				of = append(of, name+" fragments")
 			}
 		}
+		name := map[ir.Family]string{ir.IPv4: "IPv4", ir.IPv6: "IPv6"}[f]
 		switch {
-		case every && f != ir.NonIP:
-			out = append(out, map[ir.Family]string{ir.IPv4: "IPv4", ir.IPv6: "IPv6"}[f])
-		default:
-			out = append(out, of...)
+		case every:
+			out = append(out, name)
+		case len(of) > 0:
+			out = append(out, name+" "+strings.Join(of, ", "))
 		}
 	}
 	return strings.Join(out, "; ")

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/cli"
+	"levee/internal/filter/region"
+	"levee/internal/lang/policy"
+)
+
+const diffLong = `Tell which packets two policies decide otherwise: not lines, but packets. Each kind
+is shown with what decided before and what decides now, and with the steps of a test that shows a
+packet of it, for the second policy.
+
+With one FILE the first policy is the one in force, on --dev or on the one interface of this network
+namespace that has one (root).
+
+What dynamic sets hold, limits, connections and proofs is not known here: they may be either, and
+are the same for both policies where they have the same name or text. What rules count and log is
+not compared. Exit status 1 means that some packet is decided otherwise.`
+
+const diffExample = `  levee diff edge.levee stricter.levee
+  sudo levee diff edge.levee
+  levee diff --json old.levee new.levee`
+
+type diffFlags struct {
+	dev  string
+	all  bool
+	json bool
+}
+
+func newDiff(e *env) *cobra.Command {
+	var f diffFlags
+	cmd := &cobra.Command{
+		Use:     "diff [FILE] FILE",
+		Short:   "Show which packets two policies decide otherwise",
+		Long:    diffLong,
+		Example: diffExample,
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.diff(cmd, args, &f)
+		},
+	}
+	cli.DevFlag(cmd, &f.dev, "compare with the policy in force on this interface")
+	cmd.Flags().BoolVar(&f.all, "all", false, "show all kinds, not the first 20")
+	cli.JsonFlag(cmd, &f.json)
+	return cmd
+}
+
+// mostDifferences is how many kinds of packets are shown.
+const mostDifferences = 20
+
+func (e *env) diff(cmd *cobra.Command, args []string, f *diffFlags) error {
+	if len(args) == 2 && f.dev != "" {
+		return cli.Usagef(cmd, "two FILEs and --dev exclude each other")
+	}
+	after, err := e.policyOf(args[len(args)-1])
+	if err != nil {
+		return err
+	}
+	var before *policy.Policy
+	if len(args) == 2 {
+		before, err = e.policyOf(args[0])
+	} else {
+		before, err = e.policyInForce(cmd, f.dev)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := e.Signals()
+	defer stop()
+	told := region.Compare(ctx, before, after).Tell(before, after)
+	if f.json {
+		err = e.PrintJSON(told)
+	} else {
+		most := mostDifferences
+		if f.all {
+			most = len(told.Differences)
+		}
+		fmt.Fprintln(e.Stdout, told.Short())
+		told.Print(e.Stdout, most)
+	}
+	if err == nil && (len(told.Differences) > 0 || told.Cut || told.Open > 0) {
+		return cli.ErrNo
+	}
+	return err
+}
+
+// policyOf is the policy in a file, whose mistakes are printed.
+func (e *env) policyOf(file string) (*policy.Policy, error) {
+	pr, err := e.Parse(file)
+	if err != nil {
+		return nil, err
+	}
+	if pr.Policy == nil {
+		e.PrintDiagnostics(pr.Diags)
+		return nil, cli.ErrNo
+	}
+	return pr.Policy, nil
+}
+
+// policyInForce is the policy in force on an interface, "" for the one that has one.
+func (e *env) policyInForce(cmd *cobra.Command, dev string) (*policy.Policy, error) {
+	by, err := e.explainPolicy(cmd, &explainFlags{dev: dev})
+	if err != nil {
+		return nil, err
+	}
+	return by.policy, nil
+}

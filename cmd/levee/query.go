@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/cli"
+	"levee/internal/filter/region"
+	"levee/internal/lang/policy"
+)
+
+const queryLong = `Tell who gets to what a match is about: by rule the sources whose packets it
+decides, first those that pass. The match is in the words of rules ("levee help language"), with the
+sets of the policy.
+
+Without FILE the policy in force is asked, on --dev or on the one interface of this network
+namespace that has one (root). The answer is exact for all that a packet says of itself. What only
+run time knows stands behind "if": what dynamic sets hold, limits, cookies.`
+
+const queryExample = `  levee query edge.levee 'tcp port 22'
+  sudo levee query 'udp to 192.0.2.7 port 53'
+  levee query edge.levee --json 'icmp6'`
+
+type queryFlags struct {
+	dev  string
+	json bool
+}
+
+func newQuery(e *env) *cobra.Command {
+	var f queryFlags
+	cmd := &cobra.Command{
+		Use:     "query [FILE] MATCH",
+		Short:   "Show who gets to what a match is about, and by which rule",
+		Long:    queryLong,
+		Example: queryExample,
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.query(cmd, args, &f)
+		},
+	}
+	cli.DevFlag(cmd, &f.dev, "ask the policy in force on this interface")
+	cli.JsonFlag(cmd, &f.json)
+	return cmd
+}
+
+func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
+	match := args[len(args)-1]
+	if len(args) == 2 && f.dev != "" {
+		return cli.Usagef(cmd, "FILE and --dev exclude each other")
+	}
+	name, text, open := "", []byte(nil), policy.Files("")
+	if len(args) == 2 {
+		src, err := e.ReadSource(args[0])
+		if err != nil {
+			return err
+		}
+		name, text, open = src.Title(), src.Text, policy.Files(src.Dir())
+	} else {
+		_, in, err := e.inForce(cmd, f.dev)
+		if err != nil {
+			return err
+		}
+		if in.OnError != "" {
+			return errors.New("only what \"on error\" says is in force: ask the policy's file")
+		}
+		name, text, open = in.Name(), in.Source, policy.Recorded(in.Files)
+	}
+	q, ds := region.Ask(name, text, match, open)
+	if q == nil {
+		e.PrintDiagnostics(ds)
+		return cli.ErrNo
+	}
+	told := q.Tell(q.Who())
+	if f.json {
+		return e.PrintJSON(told)
+	}
+	told.Print(e.Stdout)
+	return nil
+}

@@ -1,0 +1,339 @@
+package region
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// Question is a match that is asked of a policy.
+type Question struct {
+	Policy *policy.Policy // with a rule of the match in front, which only counts
+	slot   int
+}
+
+// Ask reads a match, in the words of rules, and the policy that it is asked of, whose sets it may
+// name. open opens the policy's set files. Without a question, the diagnostics say why.
+func Ask(name string, text []byte, match string, open func(string) (io.ReadCloser, error)) (
+	*Question, syntax.Diagnostics) {
+	const title = "the question"
+	asked, ds := syntax.Parse(title, []byte("count "+match))
+	if ds.HasErrors() {
+		return nil, ds
+	}
+	if len(asked.Stmts) != 1 {
+		c := &syntax.Collector{File: title}
+		c.Errorf(syntax.Pos{}, "a question is one match, as tcp port 22.", "%q is no match", match)
+		return nil, c.Diagnostics(match)
+	}
+	tree, ds := syntax.Parse(name, slices.Concat(text, []byte("\ncount "+match+"\n")))
+	if ds.HasErrors() {
+		return nil, ds
+	}
+	last := len(tree.Stmts) - 1
+	tree.Stmts = append(tree.Stmts[last:], tree.Stmts[:last]...)
+	p, ds := policy.Resolve(tree, open)
+	if ds.HasErrors() || p == nil {
+		return nil, ds
+	}
+	return &Question{p, p.RuleSlot(0)}, nil
+}
+
+// Way is packets of a question that one rule decides.
+type Way struct {
+	Slot    int
+	Outcome Outcome
+	From    []Sources
+}
+
+// Sources are who sends some of these packets.
+type Sources struct {
+	Classes  []ir.Class
+	Tags     []int
+	All      bool           // any source, also of packets that have none
+	Prefixes []netip.Prefix // else; of IPv6 up to 64 bits, beyond that Words say it
+	Words    string         // what else is asked of the packets, beside the question
+	Unknown  []string       // what has to be so, which only run time knows
+}
+
+// Answers are who gets to what a question asks for.
+type Answers struct {
+	Ways []Way // in the order of the rules
+	// Open is set if there are too many kinds of packets: of some it is not said what becomes of
+	// them.
+	Open bool
+}
+
+// maxBoxes bounds the packets of one class that no rule has decided yet, in boxes.
+const maxBoxes = 1 << 14
+
+// Who answers a question. What counts and logs without deciding is no part of it.
+func (q *Question) Who() *Answers {
+	prog := ir.Build(q.Policy, ir.PassShadow)
+	w := &walk{Question: q, found: map[int]*Way{}}
+	for _, classes := range together([2]*ir.Program{prog, prog}) {
+		rules := prog.Lists[classes[0].Index()]
+		if !asksTags(rules) {
+			w.class(newSpace(classes[0], 0), classes, nil, rules)
+			continue
+		}
+		for tags := range 3 {
+			w.class(newSpace(classes[0], tags), classes, []int{tags}, rules)
+		}
+	}
+	out := &Answers{Open: w.open}
+	for _, way := range w.found {
+		out.Ways = append(out.Ways, *way)
+	}
+	slices.SortFunc(out.Ways, func(a, b Way) int { return cmp.Compare(a.Slot, b.Slot) })
+	return out
+}
+
+// walk is a question that goes down the rules.
+type walk struct {
+	*Question
+	found map[int]*Way
+	open  bool
+}
+
+// class follows the packets of classes that are asked the same.
+func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) {
+	var asked *rule
+	for i := range rules {
+		if rules[i].Slot == w.slot {
+			asked = &rule{}
+			if !s.ask(asked, w.Policy.Rules[0].Text, rules[i].Conds) {
+				return
+			}
+		}
+	}
+	if asked == nil {
+		return
+	}
+	list := s.lower(w.Policy, rules)
+	s.close()
+	open, _ := s.carve(make(box, len(s.sides)), asked, nil, nil)
+	for _, r := range list {
+		var in, out []box
+		for _, b := range open {
+			in, out = s.carve(b, r, in, out)
+		}
+		if len(in) > 0 {
+			w.note(s, r, asked, Sources{Classes: classes, Tags: tags}, in)
+		}
+		if open = out; len(open) > maxBoxes {
+			w.open = true
+			return
+		}
+	}
+}
+
+// note adds boxes to what a rule decides. Those that differ in their sources only are one.
+func (w *walk) note(s *space, r *rule, asked *rule, of Sources, boxes []box) {
+	way := w.found[r.slot]
+	if way == nil {
+		way = &Way{Slot: r.slot, Outcome: r.outcome}
+		w.found[r.slot] = way
+	}
+	source, has := s.index[sideKey{about: ofSource}]
+	sources := map[string][]field.Range{}
+	first := map[string]box{}
+	var keys []string
+	for _, b := range s.merged(boxes) {
+		rest := s.withoutAsked(b, asked)
+		values := []field.Range(nil)
+		if has {
+			values = s.values(b, source)
+			rest[source] = nil
+		}
+		key := string(rest.text())
+		if first[key] == nil {
+			keys, first[key] = append(keys, key), rest
+		}
+		sources[key] = append(sources[key], values...)
+	}
+	for _, key := range keys {
+		from, rest := of, first[key]
+		values := field.Join(slices.Clone(sources[key]))
+		if from.All = !has || relate(s.sides[source].domain, values) == all; !from.All {
+			from.Prefixes = s.prefixes(values)
+		}
+		low, six := s.index[sideKey{about: ofSourceLow}]
+		if six && rest[low] != nil && len(values) == 1 && values[0].Lo == values[0].Hi {
+			from.Prefixes = prefixesWithin(values[0].Lo, rest[low])
+			rest[low] = nil
+		}
+		from.Words, from.Unknown = s.words(rest, nil)
+		way.add(from)
+	}
+}
+
+// withoutAsked is a box without the sides of which it has all that was asked for.
+func (s *space) withoutAsked(b box, asked *rule) box {
+	out := slices.Clone(b)
+	for _, w := range asked.wants {
+		if s.sides[w.side].about != ofSourceLow && slices.Equal(s.values(b, w.side), w.values) {
+			out[w.side] = nil
+		}
+	}
+	return out
+}
+
+// merged are the packets of disjoint boxes in fewer boxes: those that differ in one side are one.
+func (s *space) merged(boxes []box) []box {
+	for side := range s.sides {
+		at := map[string]int{}
+		var out []box
+		for _, b := range boxes {
+			rest := slices.Clone(b)
+			rest[side] = nil
+			key := string(rest.text())
+			if i, ok := at[key]; ok {
+				out[i][side] = field.Join(slices.Concat(s.values(out[i], side), s.values(b, side)))
+				continue
+			}
+			at[key] = len(out)
+			out = append(out, slices.Clone(b))
+		}
+		boxes = out
+	}
+	for _, b := range boxes {
+		for side := range b {
+			if b[side] != nil && slices.Equal(b[side], s.sides[side].domain) {
+				b[side] = nil
+			}
+		}
+	}
+	return boxes
+}
+
+// text tells boxes apart.
+func (b box) text() (out []byte) {
+	for side, values := range b {
+		if values != nil {
+			out = appendWants(out, []want{{side, values}})
+		}
+	}
+	return out
+}
+
+// add adds sources to a way, to those of which the same is said if there are any.
+func (w *Way) add(more Sources) {
+	for i := range w.From {
+		f := &w.From[i]
+		if f.Words != more.Words || f.All != more.All || !slices.Equal(f.Unknown, more.Unknown) ||
+			!slices.Equal(f.Prefixes, more.Prefixes) {
+			continue
+		}
+		switch {
+		case slices.Equal(f.Classes, more.Classes):
+			f.Tags = append(slices.Clip(f.Tags), more.Tags...)
+			return
+		case slices.Equal(f.Tags, more.Tags):
+			f.Classes = append(slices.Clip(f.Classes), more.Classes...)
+			return
+		}
+	}
+	w.From = append(w.From, more)
+}
+
+// ToldWay is a Way as JSON has it.
+type ToldWay struct {
+	Verdict string        `json:"verdict"`
+	By      ToldRule      `json:"by"`
+	From    []ToldSources `json:"from"`
+}
+
+// ToldSources are Sources as JSON has them.
+type ToldSources struct {
+	Kind     string         `json:"kind"`
+	All      bool           `json:"all"`      // any source
+	Prefixes []netip.Prefix `json:"prefixes"` // else
+	Match    string         `json:"match,omitempty"`
+	Depends  []string       `json:"depends,omitempty"`
+}
+
+// ToldAnswer is Answers as JSON has it.
+type ToldAnswer struct {
+	Ways []ToldWay `json:"ways"`
+	Open bool      `json:"open"` // there are more kinds of packets than could be followed
+}
+
+// Tell puts answers in words.
+func (q *Question) Tell(a *Answers) ToldAnswer {
+	out := ToldAnswer{Ways: []ToldWay{}, Open: a.Open}
+	for i := range a.Ways {
+		w := &a.Ways[i]
+		t := ToldWay{Verdict: w.Outcome.String(), By: ruleOf(q.Policy, w.Slot)}
+		for k := range w.From {
+			f := &w.From[k]
+			kind := (&Part{Classes: f.Classes, Tags: f.Tags}).kind()
+			prefixes := slices.Concat([]netip.Prefix{}, f.Prefixes)
+			t.From = append(t.From, ToldSources{kind, f.All, prefixes, f.Words, f.Unknown})
+		}
+		out.Ways = append(out.Ways, t)
+	}
+	return out
+}
+
+// shownSources is how many kinds of packets of one rule are written out.
+const shownSources = 8
+
+// shownPrefixes is how many prefixes of one line are written out.
+const shownPrefixes = 6
+
+// Print writes answers for people: who gets there, then who does not.
+func (t *ToldAnswer) Print(w io.Writer) {
+	for _, passes := range []bool{true, false} {
+		for i := range t.Ways {
+			if way := &t.Ways[i]; way.passes() == passes {
+				way.print(w)
+			}
+		}
+	}
+	if t.Open {
+		fmt.Fprintln(w, "there are more kinds of packets than could be followed: this is not all")
+	}
+}
+
+func (t *ToldWay) passes() bool { return t.Verdict != Drop.String() && t.Verdict != Answer.String() }
+
+func (t *ToldWay) print(w io.Writer) {
+	fmt.Fprintf(w, "%s  %s\n", t.Verdict, t.By.line())
+	for i := range t.From {
+		if i == shownSources && len(t.From) > shownSources+1 {
+			fmt.Fprintf(w, "    and %d more kinds of packets\n", len(t.From)-shownSources)
+			break
+		}
+		fmt.Fprintf(w, "    %s\n", t.From[i].line())
+	}
+}
+
+func (t *ToldSources) line() string {
+	text := "from anywhere"
+	if !t.All {
+		words := make([]string, 0, shownPrefixes)
+		for _, p := range t.Prefixes[:min(shownPrefixes, len(t.Prefixes))] {
+			words = append(words, bare(p))
+		}
+		text = "from " + strings.Join(words, ", ")
+		if n := len(t.Prefixes); n > shownPrefixes {
+			text += fmt.Sprintf(" and %d more", n-shownPrefixes)
+		}
+	}
+	if t.Match != "" {
+		text += ", " + t.Match
+	}
+	for _, d := range t.Depends {
+		text += ", if " + d
+	}
+	return text + "  (" + t.Kind + ")"
+}
