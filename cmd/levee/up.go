@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/filter/region"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -51,6 +53,9 @@ its logs tell of nothing. It stays when the policy in force is replaced. It ends
 ` + "`levee down --shadow`" + `, with the policy in force, and with ` + "`levee up`" + ` of its own
 file, whose rules go on with what they have counted.
 
+Where another policy was in force, the packets that are decided otherwise now are told in short;
+--dry-run tells only that, and changes nothing ("levee diff" has the whole).
+
 With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" + ` comes
 in time, from wherever you can still reach the machine, the kernel itself goes back to the policy
 before, also if this command is killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1
@@ -70,6 +75,7 @@ type upFlags struct {
 	keep    bool
 	orLast  bool
 	shadow  bool
+	dryRun  bool
 	json    bool
 }
 
@@ -99,6 +105,8 @@ func newUp(e *env) *cobra.Command {
 		"also if the policy drops an SSH session of this machine")
 	cmd.Flags().BoolVar(&f.shadow, "shadow", false,
 		"judge packets beside the policy in force, without any effect, and count what differs")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false,
+		"only tell which packets would be decided otherwise than now")
 	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -116,6 +124,10 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		return cli.Usagef(cmd,
 			"--shadow takes no --keep, --or-last, --confirm, --mode or --force: it "+
 				"runs where the policy in force does, and drops nothing")
+	}
+	if f.dryRun && (f.shadow || f.keep || f.orLast || trial > 0) {
+		return cli.Usagef(cmd,
+			"--dry-run puts nothing in force: it takes no --shadow, --keep, --or-last or --confirm")
 	}
 	if f.orLast && trial > 0 {
 		return cli.Usagef(cmd,
@@ -147,6 +159,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		return err
 	}
 	b.opts.Names = names
+	if f.dryRun {
+		return e.dryRun(b, devs)
+	}
 	if f.shadow {
 		return e.upShadow(b.parsed, devs, b.opts, f)
 	}
@@ -177,6 +192,7 @@ type bringing struct {
 	parsed *cli.Parsed // nil: the file cannot be read
 	// why it cannot be in force, and something else is to be (--or-last)
 	unusable error
+	changes  *region.Told // against the policy before, nil if there was none
 }
 
 // policy is nil where it has errors.
@@ -288,6 +304,9 @@ func absolute(s *cli.Source) string {
 func (e *env) bringUp(b *bringing, devs []string) error {
 	ctx, stop := e.Signals()
 	defer stop()
+	soon, cancel := context.WithTimeout(ctx, changesTime)
+	b.changes = changes(soon, devs[0], b.policy()) // the others have the same one, mostly
+	cancel()
 	reps, err := dataplane.UpAll(ctx, devs, b.opts, b.compiler())
 	if len(reps) == 0 {
 		if err == nil {
@@ -329,6 +348,9 @@ func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 	p := b.policy()
 	if !b.flags.json {
 		e.printUp(p.File, rep, b.flags.confirm)
+		if b.changes != nil && rep.Replaced != "" {
+			e.printChanges("  changes   ", b.changes)
+		}
 	}
 	if devs, mend := dataplane.Tagless(rep.Dev, rep.Mode); len(devs) > 0 {
 		takes := strings.Join(devs, ", ") + " takes VLAN tags off frames before XDP sees them, so"

@@ -163,3 +163,12 @@ func (r *ToldRule) line() string {
 	}
 	return r.Where + "  " + r.Text
 }
+
+// Lines are the first differences, a line each.
+func (t *Told) Lines(most int) (out []string) {
+	for i := range t.Differences[:min(most, len(t.Differences))] {
+		d := &t.Differences[i]
+		out = append(out, fmt.Sprintf("%s -> %s  %s", d.Was, d.Is, d.Parts[0].line()))
+	}
+	return out
+}
