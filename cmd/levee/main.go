@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/command"
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/question"
 )
 
 func main() {
@@ -36,8 +37,8 @@ var commands = []struct {
 	{groupPolicy, newEval},
 	{groupPolicy, newExplain},
 	{groupPolicy, newTest},
-	{groupPolicy, newDiff},
-	{groupPolicy, newQuery},
+	{groupPolicy, func(e *env) *cobra.Command { return question.NewDiff(e.Env, e.shown) }},
+	{groupPolicy, func(e *env) *cobra.Command { return question.NewQuery(e.Env, e.shown) }},
 	{groupPolicy, newPropose},
 	{groupPolicy, newFingerprint},
 	{groupLab, newCost},

@@ -84,3 +84,9 @@ func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForc
 	}
 	return dev, p, nil
 }
+
+// shown is inForce for those that need no name of the interface.
+func (e *env) shown(cmd *cobra.Command, dev string) (*dataplane.InForce, error) {
+	_, in, err := e.inForce(cmd, dev)
+	return in, err
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
+	"levee/internal/question"
 )
 
 const upLong = `Compile a policy and put it into force on an interface, or replace the one in
@@ -160,7 +162,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	}
 	b.opts.Names = names
 	if f.dryRun {
-		return e.dryRun(b, devs)
+		ctx, stop := e.Signals()
+		defer stop()
+		return question.DryRun(ctx, e.Env, b.policy(), devs, f.json)
 	}
 	if f.shadow {
 		return e.upShadow(b.parsed, devs, b.opts, f)
@@ -301,11 +305,14 @@ func absolute(s *cli.Source) string {
 	return s.Title()
 }
 
+// changesTime is how long a policy that is put in force is compared with the one before.
+const changesTime = 2 * time.Second
+
 func (e *env) bringUp(b *bringing, devs []string) error {
 	ctx, stop := e.Signals()
 	defer stop()
 	soon, cancel := context.WithTimeout(ctx, changesTime)
-	b.changes = changes(soon, devs[0], b.policy()) // the others have the same one, mostly
+	b.changes = question.Changes(soon, devs[0], b.policy()) // the others have the same one, mostly
 	cancel()
 	reps, err := dataplane.UpAll(ctx, devs, b.opts, b.compiler())
 	if len(reps) == 0 {
@@ -349,7 +356,7 @@ func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 	if !b.flags.json {
 		e.printUp(p.File, rep, b.flags.confirm)
 		if b.changes != nil && rep.Replaced != "" {
-			e.printChanges("  changes   ", b.changes)
+			question.PrintChanges(e.Stdout, "  changes   ", b.changes)
 		}
 	}
 	if devs, mend := dataplane.Tagless(rep.Dev, rep.Mode); len(devs) > 0 {

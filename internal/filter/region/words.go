@@ -277,31 +277,48 @@ func Kinds(classes []ir.Class) string {
 	if has[ir.Class{}] {
 		out = append(out, "not IP")
 	}
-	for _, f := range []ir.Family{ir.IPv4, ir.IPv6} {
-		var of []string
-		every := true
-		for t := range ir.NumTransports {
-			whole, fragment := has[ir.Class{Family: f, Transport: t}],
-				has[ir.Class{Family: f, Transport: t, Fragment: true}]
-			name := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP",
-				"ICMP"}[t]
-			every = every && whole && fragment
-			switch {
-			case whole && fragment:
-				of = append(of, name)
-			case whole:
-				of = append(of, "whole "+name)
-			case fragment:
-				of = append(of, name+" fragments")
-			}
-		}
-		name := map[ir.Family]string{ir.IPv4: "IPv4", ir.IPv6: "IPv6"}[f]
-		switch {
+	four, six := transports(has, ir.IPv4), transports(has, ir.IPv6)
+	switch {
+	case four == six && four == every:
+		return strings.Join(append(out, "all of IP"), "; ")
+	case four == six && four != "":
+		return strings.Join(append(out, four), "; ")
+	}
+	for i, of := range []string{four, six} {
+		switch name := [...]string{"IPv4", "IPv6"}[i]; of {
 		case every:
 			out = append(out, name)
-		case len(of) > 0:
-			out = append(out, name+" "+strings.Join(of, ", "))
+		case "":
+		default:
+			out = append(out, name+" "+of)
 		}
 	}
 	return strings.Join(out, "; ")
+}
+
+// every is what transports says of all.
+const every = "all"
+
+// transports are the transports of one family in words.
+func transports(has map[ir.Class]bool, f ir.Family) string {
+	var of []string
+	all := true
+	for t := range ir.NumTransports {
+		whole, fragment := has[ir.Class{Family: f, Transport: t}],
+			has[ir.Class{Family: f, Transport: t, Fragment: true}]
+		name := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP", "ICMP"}[t]
+		all = all && whole && fragment
+		switch {
+		case whole && fragment:
+			of = append(of, name)
+		case whole:
+			of = append(of, "whole "+name)
+		case fragment:
+			of = append(of, name+" fragments")
+		}
+	}
+	if all {
+		return every
+	}
+	return strings.Join(of, ", ")
 }

@@ -1,13 +1,21 @@
-package main
+// Package question has the commands that ask what a policy does: which packets two policies decide
+// otherwise, and who gets to what.
+//
+// In go policies, from files or in force; out come kinds of packets in words. Nothing here puts a
+// policy in force.
+package question
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
+	"levee/internal/dataplane"
 	"levee/internal/filter/region"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 const diffLong = `Tell which packets two policies decide otherwise: not lines, but packets. Each kind
@@ -31,7 +39,19 @@ type diffFlags struct {
 	json bool
 }
 
-func newDiff(e *env) *cobra.Command {
+// InForce reads the policy in force on an interface, "" for the one that has one, and says what is
+// to be known of it.
+type InForce func(cmd *cobra.Command, dev string) (*dataplane.InForce, error)
+
+// env is what the commands work with.
+type env struct {
+	*cli.Env
+	inForce InForce
+}
+
+// NewDiff is the command `levee diff`.
+func NewDiff(with *cli.Env, inForce InForce) *cobra.Command {
+	e := &env{with, inForce}
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:     "diff [FILE] FILE",
@@ -101,11 +121,26 @@ func (e *env) policyOf(file string) (*policy.Policy, error) {
 	return pr.Policy, nil
 }
 
-// policyInForce is the policy in force on an interface, "" for the one that has one.
+// policyInForce is the policy in force on an interface.
 func (e *env) policyInForce(cmd *cobra.Command, dev string) (*policy.Policy, error) {
-	by, err := e.explainPolicy(cmd, &explainFlags{dev: dev})
+	in, err := e.inForce(cmd, dev)
 	if err != nil {
 		return nil, err
 	}
-	return by.policy, nil
+	p, ds := judges(in)
+	if p == nil {
+		e.PrintDiagnostics(ds)
+		return nil, errors.New("the policy in force cannot be read again by this levee: levee up " +
+			"puts it in force anew")
+	}
+	return p, nil
+}
+
+// judges is the policy by which packets are judged now: all of it, or what "on error" says.
+func judges(in *dataplane.InForce) (*policy.Policy, syntax.Diagnostics) {
+	p, ds := in.Parse()
+	if p != nil && in.OnError != "" {
+		p = p.Fallback(true)
+	}
+	return p, ds
 }

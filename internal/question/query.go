@@ -1,4 +1,4 @@
-package main
+package question
 
 import (
 	"errors"
@@ -27,7 +27,9 @@ type queryFlags struct {
 	json bool
 }
 
-func newQuery(e *env) *cobra.Command {
+// NewQuery is the command `levee query`.
+func NewQuery(with *cli.Env, inForce InForce) *cobra.Command {
+	e := &env{with, inForce}
 	var f queryFlags
 	cmd := &cobra.Command{
 		Use:     "query [FILE] MATCH",
@@ -57,7 +59,7 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 		}
 		name, text, open = src.Title(), src.Text, policy.Files(src.Dir())
 	} else {
-		_, in, err := e.inForce(cmd, f.dev)
+		in, err := e.inForce(cmd, f.dev)
 		if err != nil {
 			return err
 		}

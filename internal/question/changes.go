@@ -1,0 +1,60 @@
+package question
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"levee/internal/cli"
+	"levee/internal/dataplane"
+	"levee/internal/filter/region"
+	"levee/internal/lang/policy"
+)
+
+// shownChanges is how many kinds of packets `levee up` names that are decided otherwise.
+const shownChanges = 5
+
+// Changes are the packets that a policy decides otherwise than the one in force on an interface;
+// nil where none is, or where it cannot be read.
+func Changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
+	in, _, err := dataplane.Show(ctx, dev)
+	if err != nil || p == nil {
+		return nil
+	}
+	before, _ := judges(in)
+	if before == nil {
+		return nil
+	}
+	told := region.Compare(ctx, before, p).Tell(before, p)
+	return &told
+}
+
+// PrintChanges prints the short form, the first line behind a word.
+func PrintChanges(w io.Writer, word string, told *region.Told) {
+	fmt.Fprintf(w, "%s%s\n", word, told.Short())
+	for _, line := range told.Lines(shownChanges) {
+		fmt.Fprintf(w, "%*s%s\n", len(word), "", line)
+	}
+	if more := len(told.Differences) - shownChanges; more > 0 {
+		fmt.Fprintf(w, "%*sand %d more\n", len(word), "", more)
+	}
+}
+
+// DryRun prints what a policy would change, interface by interface.
+func DryRun(ctx context.Context, e *cli.Env, p *policy.Policy, devs []string, asJSON bool) error {
+	all := make(map[string]*region.Told, len(devs))
+	for _, dev := range devs {
+		all[dev] = Changes(ctx, dev, p)
+	}
+	if asJSON {
+		return e.PrintJSON(map[string]any{"interfaces": all})
+	}
+	for _, dev := range devs {
+		if all[dev] == nil {
+			fmt.Fprintf(e.Stdout, "%s: no policy is in force, all packets pass\n", dev)
+			continue
+		}
+		PrintChanges(e.Stdout, dev+": ", all[dev])
+	}
+	return nil
+}
