@@ -22,6 +22,7 @@ import (
 	"levee/internal/dataplane/judge"
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/status"
+	"levee/internal/filter/region"
 	"levee/internal/lang/importer"
 )
 
@@ -35,6 +36,8 @@ var jsonDocuments = map[string]any{
 	"levee eval":                     judge.Judged{},
 	"levee eval --summary":           evalSummary{},
 	"levee explain":                  judge.Story{},
+	"levee diff":                     region.Told{},
+	"levee query":                    region.ToldAnswer{},
 	"levee cost":                     costReport{},
 	"levee import iptables, nft, pf": importer.Remark{},
 	"levee up":                       upReport{},

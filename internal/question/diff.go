@@ -58,7 +58,7 @@ func NewDiff(with *cli.Env, inForce InForce) *cobra.Command {
 		Short:   "Show which packets two policies decide otherwise",
 		Long:    diffLong,
 		Example: diffExample,
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    oneOrTwo("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.diff(cmd, args, &f)
 		},
@@ -67,6 +67,19 @@ func NewDiff(with *cli.Env, inForce InForce) *cobra.Command {
 	cmd.Flags().BoolVar(&f.all, "all", false, "show all kinds, not the first 20")
 	cli.JsonFlag(cmd, &f.json)
 	return cmd
+}
+
+// oneOrTwo wants an argument of a name, and perhaps another in front.
+func oneOrTwo(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < 1:
+			return cli.Usagef(cmd, "%s is missing", name)
+		case len(args) > 2:
+			return cli.Usagef(cmd, "%q is one argument too many", args[2])
+		}
+		return nil
+	}
 }
 
 // mostDifferences is how many kinds of packets are shown.

@@ -36,7 +36,7 @@ func NewQuery(with *cli.Env, inForce InForce) *cobra.Command {
 		Short:   "Show who gets to what a match is about, and by which rule",
 		Long:    queryLong,
 		Example: queryExample,
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    oneOrTwo("MATCH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.query(cmd, args, &f)
 		},

@@ -254,11 +254,11 @@ type ToldWay struct {
 
 // ToldSources are Sources as JSON has them.
 type ToldSources struct {
-	Kind     string         `json:"kind"`
-	All      bool           `json:"all"`      // any source
-	Prefixes []netip.Prefix `json:"prefixes"` // else
-	Match    string         `json:"match,omitempty"`
-	Depends  []string       `json:"depends,omitempty"`
+	Kind     string   `json:"kind"`
+	All      bool     `json:"all"`      // any source
+	Prefixes []string `json:"prefixes"` // else: prefixes, and addresses alone
+	Match    string   `json:"match,omitempty"`
+	Depends  []string `json:"depends,omitempty"`
 }
 
 // ToldAnswer is Answers as JSON has it.
@@ -276,7 +276,10 @@ func (q *Question) Tell(a *Answers) ToldAnswer {
 		for k := range w.From {
 			f := &w.From[k]
 			kind := (&Part{Classes: f.Classes, Tags: f.Tags}).kind()
-			prefixes := slices.Concat([]netip.Prefix{}, f.Prefixes)
+			prefixes := make([]string, len(f.Prefixes))
+			for i, p := range f.Prefixes {
+				prefixes[i] = bare(p)
+			}
 			t.From = append(t.From, ToldSources{kind, f.All, prefixes, f.Words, f.Unknown})
 		}
 		out.Ways = append(out.Ways, t)
@@ -320,11 +323,7 @@ func (t *ToldWay) print(w io.Writer) {
 func (t *ToldSources) line() string {
 	text := "from anywhere"
 	if !t.All {
-		words := make([]string, 0, shownPrefixes)
-		for _, p := range t.Prefixes[:min(shownPrefixes, len(t.Prefixes))] {
-			words = append(words, bare(p))
-		}
-		text = "from " + strings.Join(words, ", ")
+		text = "from " + strings.Join(t.Prefixes[:min(shownPrefixes, len(t.Prefixes))], ", ")
 		if n := len(t.Prefixes); n > shownPrefixes {
 			text += fmt.Sprintf(" and %d more", n-shownPrefixes)
 		}
