@@ -2,6 +2,7 @@ package question
 
 import (
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,9 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 	if len(args) == 2 && f.dev != "" {
 		return cli.Usagef(cmd, "FILE and --dev exclude each other")
 	}
-	name, text, open := "", []byte(nil), policy.Files("")
+	var name string
+	var text []byte
+	var open func(string) (io.ReadCloser, error)
 	if len(args) == 2 {
 		src, err := e.ReadSource(args[0])
 		if err != nil {

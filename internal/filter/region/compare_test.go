@@ -35,10 +35,8 @@ func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
 			differences++
 			if d.Example == nil && !excused(&d) {
 				unshown++
-				if unshown < 8 {
-					t.Logf("seed %d: no example of %s -> %s\n%s\n%s\n%+v", seed, d.Was, d.Is, ruleText(a, d.A),
-						ruleText(b, d.B), d.Parts)
-				}
+				t.Logf("seed %d: no example of %s -> %s\n%s\n%s\n%+v", seed, d.Was, d.Is,
+					ruleText(a, d.A), ruleText(b, d.B), d.Parts)
 			}
 		}
 		for i, p := range []*policy.Policy{a, b} {
@@ -65,10 +63,12 @@ func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
 
 // excused says whether all packets of a difference ask for what no test can say.
 func excused(d *Difference) bool {
+	unsaid := func(u string) bool {
+		return strings.Contains(u, "inner(") ||
+			!strings.HasPrefix(u, "not ") && !strings.Contains(u, " set ")
+	}
 	return !slices.ContainsFunc(d.Parts, func(p Part) bool {
-		return !strings.Contains(p.Words, "proven") && !slices.ContainsFunc(p.Unknown, func(u string) bool {
-			return (!strings.HasPrefix(u, "not ") || strings.Contains(u, "inner(")) && !strings.Contains(u, " set ")
-		})
+		return !strings.Contains(p.Words, "proven") && !slices.ContainsFunc(p.Unknown, unsaid)
 	})
 }
 

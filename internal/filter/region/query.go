@@ -307,7 +307,9 @@ func (t *ToldAnswer) Print(w io.Writer) {
 	}
 }
 
-func (t *ToldWay) passes() bool { return t.Verdict != Drop.String() && t.Verdict != Answer.String() }
+func (t *ToldWay) passes() bool {
+	return t.Verdict != Drop.String() && t.Verdict != Answer.String()
+}
 
 func (t *ToldWay) print(w io.Writer) {
 	fmt.Fprintf(w, "%s  %s\n", t.Verdict, t.By.line())

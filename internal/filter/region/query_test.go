@@ -40,8 +40,8 @@ func TestWhoGetsThereIsWhatPacketsShow(t *testing.T) {
 			res := oracle.New(q.Policy).Eval(frame)
 			var pkt packet.Packet
 			packet.Decode(frame, &pkt)
-			if pkt.Malformed != 0 || found(q.Policy, res.Slot) || answers.Open || !slices.Contains(res.Counted, q.slot) &&
-				!asks(q, frame) {
+			about := slices.Contains(res.Counted, q.slot) || asks(q, frame)
+			if !about || pkt.Malformed != 0 || found(q.Policy, res.Slot) || answers.Open {
 				continue
 			}
 			packets++
@@ -115,7 +115,8 @@ drop  p.levee:4  drop from blocked
 
 func TestABadQuestionIsRefused(t *testing.T) {
 	for _, match := range []string{"tcp port", "tcp\ndefault pass", "from nobody", "pass tcp"} {
-		if q, ds := Ask("p.levee", []byte("default drop\n"), match, nil); q != nil || !ds.HasErrors() {
+		q, ds := Ask("p.levee", []byte("default drop\n"), match, nil)
+		if q != nil || !ds.HasErrors() {
 			t.Errorf("%q: %v, %v", match, q, ds)
 		}
 	}
