@@ -51,7 +51,8 @@ func Compare(ctx context.Context, a, b *policy.Policy) *Compared {
 	progs := [2]*ir.Program{ir.Build(a), ir.Build(b)}
 	c.malformed(progs)
 	for _, classes := range together(progs) {
-		lists := [2][]ir.Rule{progs[0].Lists[classes[0].Index()], progs[1].Lists[classes[0].Index()]}
+		at := classes[0].Index()
+		lists := [2][]ir.Rule{progs[0].Lists[at], progs[1].Lists[at]}
 		if !asksTags(lists[0]) && !asksTags(lists[1]) {
 			c.class(ctx, newSpace(classes[0], 0), classes, nil, lists)
 			continue
@@ -199,11 +200,10 @@ func (d *Difference) add(more Part) {
 		if p.Words != more.Words || !slices.Equal(p.Unknown, more.Unknown) {
 			continue
 		}
-		sameTags, sameClasses := slices.Equal(p.Tags, more.Tags), slices.Equal(p.Classes, more.Classes)
 		switch {
-		case sameClasses:
+		case slices.Equal(p.Classes, more.Classes):
 			p.Tags = append(slices.Clip(p.Tags), more.Tags...)
-		case sameTags:
+		case slices.Equal(p.Tags, more.Tags):
 			p.Classes = append(slices.Clip(p.Classes), more.Classes...)
 		default:
 			continue
