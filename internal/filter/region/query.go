@@ -75,6 +75,9 @@ type Answers struct {
 // maxBoxes bounds the packets of one class that no rule has decided yet, in boxes.
 const maxBoxes = 1 << 14
 
+// manyBoxes is from how many on they are looked through for some that are one.
+const manyBoxes = 64
+
 // Who answers a question. What counts and logs without deciding is no part of it.
 func (q *Question) Who() *Answers {
 	prog := ir.Build(q.Policy, ir.PassShadow)
@@ -129,7 +132,10 @@ func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) 
 		if len(in) > 0 {
 			w.note(s, r, asked, Sources{Classes: classes, Tags: tags}, in)
 		}
-		if open = out; len(open) > maxBoxes {
+		if open = out; len(open) > manyBoxes {
+			open = s.merged(open)
+		}
+		if len(open) > maxBoxes {
 			w.open = true
 			return
 		}

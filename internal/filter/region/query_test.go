@@ -22,7 +22,7 @@ func TestWhoGetsThereIsWhatPacketsShow(t *testing.T) {
 	questions := []string{"tcp", "tcp port 0-1023", "udp to 0.0.0.0/1", "icmp6", "proto 0-50",
 		"ipv6 to 2001:db8::/33", "untagged", "from port 53 udp", "fragments"}
 	packets, said := 0, 0
-	for seed := range uint64(45) {
+	for seed := range uint64(18) {
 		plain, text, err := difftest.Policy(seed)
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestWhoGetsThereIsWhatPacketsShow(t *testing.T) {
 		}
 	}
 	t.Logf("%d packets, %d ways", packets, said)
-	if packets < 500 {
+	if packets < 200 {
 		t.Errorf("only %d packets that a question is about", packets)
 	}
 }

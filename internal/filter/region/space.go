@@ -12,6 +12,7 @@ package region
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -296,11 +297,13 @@ func (r *rule) text() string {
 	return string(b)
 }
 
+// appendWants appends what tells lists of wants apart.
 func appendWants(b []byte, wants []want) []byte {
 	for _, w := range wants {
-		b = fmt.Appendf(b, "%d:", w.side)
+		b = binary.AppendUvarint(b, uint64(w.side))
+		b = binary.AppendUvarint(b, uint64(len(w.values)))
 		for _, v := range w.values {
-			b = fmt.Appendf(b, "%x-%x,", v.Lo, v.Hi)
+			b = binary.AppendUvarint(binary.AppendUvarint(b, v.Lo), v.Hi)
 		}
 	}
 	return b
