@@ -56,6 +56,31 @@ struct {
 	__type(value, struct cookie_memory);
 } cookies SEC(".maps");
 
+// What the kernel takes, by Ethernet and by IP, on the interface of a program: whom a SYN has to be
+// for. Each list is in order.
+#define OWN_MACS 64
+#define OWN_NONE 1024
+
+struct cookie_address {
+	__u64 hi, lo; // of IPv4 the address and 0
+};
+
+struct cookie_own {
+	__u64 mac;   // of the interface
+	__u32 macs;  // in the list below; 0: frames for any address are as good as its own
+	__u32 nones; // in the list below
+	__u64 others[OWN_MACS];		      // that the kernel takes there, too
+	struct cookie_address none[OWN_NONE]; // that belong to no single host, such as broadcast
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cookie_own);
+} own SEC(".maps");
+
 struct tcp {
 	__be16 src_port, dst_port;
 	__be32 seq, ack;
@@ -101,6 +126,8 @@ enum cookie_result {
 #define SYN 0x02
 #define RST 0x04
 #define ACK 0x10
+
+#define PACKET_HOST 0 // of linux/if_packet.h
 
 #define PERIOD 64 // seconds for which a number is given; it holds for one period more
 #define OPENS 2	  // seconds for which answers go on when the rate has been exceeded
@@ -385,6 +412,45 @@ static __always_inline __u32 network(const struct frame *f, int hook)
 	return off + 2;
 }
 
+// is_ours says whether the kernel takes frames for an address. What it says of a packet itself, at
+// tc, is never out of date.
+static __always_inline int is_ours(const struct cookie_own *o, const struct frame *f, __u64 mac,
+				   int hook)
+{
+	__u32 at = 0, n = o->macs;
+
+	if (!n || mac == o->mac)
+		return 1;
+	if (hook == HOOK_TCX && ((struct __sk_buff *)f->ctx)->pkt_type == PACKET_HOST)
+		return 1;
+	for (int i = 0; i < 6 && n > 1; i++) {
+		__u32 half = n / 2;
+
+		if (o->others[(at + half) & (OWN_MACS - 1)] <= mac)
+			at += half;
+		n -= half;
+	}
+	return o->others[at & (OWN_MACS - 1)] == mac;
+}
+
+// is_none says whether an address belongs to no single host of the networks of this machine.
+static __always_inline int is_none(const struct cookie_own *o, __u64 hi, __u64 lo)
+{
+	__u32 at = 0, n = o->nones;
+	const struct cookie_address *a;
+
+	for (int i = 0; i < 10 && n > 1; i++) {
+		__u32 half = n / 2;
+
+		a = &o->none[(at + half) & (OWN_NONE - 1)];
+		if (a->hi < hi || (a->hi == hi && a->lo <= lo))
+			at += half;
+		n -= half;
+	}
+	a = &o->none[at & (OWN_NONE - 1)];
+	return n && a->hi == hi && a->lo == lo;
+}
+
 // is_host says whether an address may be that of one host: not of several, nor of none, nor of this
 // machine alone.
 static __always_inline int is_host(__u64 hi, __u64 lo, int six)
@@ -403,19 +469,21 @@ static __always_inline int is_between_hosts(const struct key *k, int six)
 }
 
 static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at,
-				 __u32 rule, __u64 rate, int hook)
+				 __u32 rule, __u64 rate, int hook, int ip)
 {
 	const struct key *k = &w->key;
 	__u8 flags = k->tcp_flags & (FIN | SYN | RST | ACK);
 	__u32 zero = 0;
 	struct cookie_memory *c = bpf_map_lookup_elem(&cookies, &zero);
+	const struct cookie_own *o = bpf_map_lookup_elem(&own, &zero);
 	int six = k->class == CLASS(1, TCP, 0);
 	__be32 seq;
 
 	// A SYN with FIN or RST begins a connection with stacks that look at SYN first.
 	int begins = (flags & (SYN | ACK)) == SYN;
 
-	if (!c || (k->class != CLASS(0, TCP, 0) && !six) || (!begins && flags != RST) || at == CARRIED)
+	if (!c || !o || (k->class != CLASS(0, TCP, 0) && !six) || (!begins && flags != RST) ||
+	    at == CARRIED || (!ip && !is_ours(o, f, k->dst_mac, hook)))
 		return COOKIE_GOES_ON;
 
 	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];
@@ -429,7 +497,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 			return COOKIE_GOES_ON;
 		// RFC 9293 section 3.9.2.3: what is not between hosts may not be answered; nor is what no
 		// client sends.
-		if (flags != SYN || !is_between_hosts(k, six))
+		if (flags != SYN || !is_between_hosts(k, six) || is_none(o, k->dst_hi, k->dst_lo))
 			return COOKIE_DROPPED;
 		// What was compared is read again: to keep it takes stack that the program has no room for.
 		asm volatile("" ::: "memory");
@@ -462,7 +530,7 @@ static __always_inline int in_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate, in
 	__builtin_memset(&w->key, 0, sizeof(w->key));
 	if (ip ? parse_ip(&f, &w->key, hook) : parse_ethernet(&f, &w->key, hook))
 		return COOKIE_GOES_ON;
-	return judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, hook);
+	return judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, hook, ip);
 }
 
 static __always_inline int in_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate, int ip)
@@ -476,7 +544,7 @@ static __always_inline int in_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate,
 	__builtin_memset(&w->key, 0, sizeof(w->key));
 	if (ip ? parse_ip(&f, &w->key, HOOK_TCX) : parse_ethernet(&f, &w->key, HOOK_TCX))
 		return COOKIE_GOES_ON;
-	return judge(&f, w, ip ? 0 : network(&f, HOOK_TCX), rule, rate, HOOK_TCX);
+	return judge(&f, w, ip ? 0 : network(&f, HOOK_TCX), rule, rate, HOOK_TCX, ip);
 }
 
 static __noinline int cookie_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate)

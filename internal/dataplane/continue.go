@@ -85,7 +85,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
-	if err := u.fillSelf(l, p); err != nil {
+	if err := errors.Join(u.fillSelf(l, p), u.fillOwn(l)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

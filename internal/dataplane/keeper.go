@@ -50,6 +50,7 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 		return err
 	}
 	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
+		own:    map[int]*local.Own{},
 		unlike: map[string]bool{}, past: map[string]time.Time{},
 		record: keepRecord{netns, o.Names, o.PolicyPath, os.Getpid()}}
 	defer k.watcher.Close()
@@ -74,7 +75,8 @@ type keeper struct {
 	seen    map[int]string // interfaces that have been looked at: their names
 	// interfaces by name where `self` of the policy may not be what the kernel delivers
 	unlike  map[string]bool
-	self    []netip.Prefix // what it delivered when that was looked at last
+	self    []netip.Prefix     // what it delivered when that was looked at last
+	own     map[int]*local.Own // of interfaces by index, when cookies were told last
 	watcher Watcher
 	// interfaces by name whose packets come past, and when that was told
 	past map[string]time.Time
@@ -230,7 +232,8 @@ func (k *keeper) follow(ctx context.Context) {
 		}
 	}
 	same := slices.Equal(there, k.self)
-	for _, dev := range k.seen {
+	for index, dev := range k.seen {
+		k.followOwn(ctx, index, dev)
 		failed := err
 		switch {
 		case failed != nil:
@@ -248,11 +251,31 @@ func (k *keeper) follow(ctx context.Context) {
 	}
 }
 
+// followOwn tells cookies whom a SYN has to be for, where that has changed.
+func (k *keeper) followOwn(ctx context.Context, index int, dev string) {
+	is, err := local.OwnOf(index)
+	if err == nil && !sameOwn(is, k.own[index]) {
+		err = followOwn(ctx, dev, is)
+	}
+	k.own[index] = is
+	if err != nil {
+		k.own[index] = nil
+		k.refused(ctx, dev, err)
+	}
+}
+
 // told notes whether `self` of the policy on an interface is what it should be.
 func (k *keeper) told(ctx context.Context, dev string, err error) {
 	k.unlike[dev] = err != nil
+	if err != nil {
+		k.refused(ctx, dev, err)
+	}
+}
+
+// refused says that a policy could not be told of what the kernel takes.
+func (k *keeper) refused(ctx context.Context, dev string, err error) {
 	switch {
-	case err == nil, ctx.Err() != nil:
+	case ctx.Err() != nil:
 	case errors.As(err, new(*notAttachedError)), errors.Is(err, unix.ENODEV): // it has gone
 	case k.tell.Unlike != nil:
 		k.tell.Unlike(dev, err)
@@ -320,6 +343,7 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 	switch {
 	case e.Header.Type == unix.RTM_DELLINK:
 		delete(k.seen, a.Index)
+		delete(k.own, a.Index)
 		return nil
 	case k.seen[a.Index] == a.Name || !k.record.fits(k.record.Netns, a.Name):
 		return nil

@@ -39,6 +39,7 @@ const (
 	Diverted    = state.HoldsDiverted
 	Trap        = state.HoldsTrap
 	Work        = state.HoldsWork
+	Own         = state.HoldsOwn
 	Events      = state.HoldsEvents
 	Losses      = state.HoldsLosses
 	Limit       = state.HoldsLimit

@@ -41,6 +41,19 @@ type answerCookieMeter struct {
 	Last  uint64
 }
 
+type answerCookieOwn struct {
+	_      structs.HostLayout
+	Mac    uint64
+	Macs   uint32
+	Nones  uint32
+	Others [64]uint64
+	None   [1024]struct {
+		_  structs.HostLayout
+		Hi uint64
+		Lo uint64
+	}
+}
+
 type answerCookieResult uint32
 
 const (
@@ -130,6 +143,7 @@ type answerCookieWork struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	answerMapCookies            = "cookies"
+	answerMapOwn                = "own"
 	answerMapWork               = "work"
 	answerProgEntryProve        = "entry_prove"
 	answerProgEntryProven       = "entry_proven"
@@ -199,6 +213,7 @@ type answerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type answerMapSpecs struct {
 	Cookies *ebpf.MapSpec `ebpf:"cookies"`
+	Own     *ebpf.MapSpec `ebpf:"own"`
 	Work    *ebpf.MapSpec `ebpf:"work"`
 }
 
@@ -230,12 +245,14 @@ func (o *answerObjects) Close() error {
 // It can be passed to loadAnswerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type answerMaps struct {
 	Cookies *ebpf.Map `ebpf:"cookies"`
+	Own     *ebpf.Map `ebpf:"own"`
 	Work    *ebpf.Map `ebpf:"work"`
 }
 
 func (m *answerMaps) Close() error {
 	return _AnswerClose(
 		m.Cookies,
+		m.Own,
 		m.Work,
 	)
 }

@@ -26,7 +26,7 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type cookie_meter -type cookie_source -type cookie_memory -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type cookie_meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
 
 // Names of the maps with the memory, and with what each CPU works on, in the specs of programs.
 const (

@@ -48,18 +48,23 @@ const (
 
 // place is the line of a source, and its tag: line of bpf/cookie.bpf.c.
 func place(key [2]uint64, a netip.Addr) (line int, tag uint32) {
-	var words [3]uint64
 	class := uint64(classIPv6)
+	if a.Unmap().Is4() {
+		class = classIPv4
+	}
+	hi, lo := halves(a)
+	hash := sip(key, []uint64{hi, lo, class<<32 | 0xffffffff})
+	return int(hash>>48) & (lines - 1), uint32(hash) | 1<<31
+}
+
+// halves are the upper and the lower half of an address, of IPv4 the address and 0.
+func halves(a netip.Addr) (hi, lo uint64) {
 	if a = a.Unmap(); a.Is4() {
 		b := a.As4()
-		words[0], class = uint64(binary.BigEndian.Uint32(b[:])), classIPv4
-	} else {
-		b := a.As16()
-		words[0], words[1] = binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
+		return uint64(binary.BigEndian.Uint32(b[:])), 0
 	}
-	words[2] = class<<32 | 0xffffffff
-	hash := sip(key, words[:])
-	return int(hash>>48) & (lines - 1), uint32(hash) | 1<<31
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
 }
 
 // sip is SipHash-1-3 of whole words: sip_hash of bpf/sip.h.

@@ -48,6 +48,9 @@ const (
 	HoldsTrap Contents = "trap"
 	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
 	HoldsWork Contents = "work"
+	// HoldsOwn is an array of 1 entry, BPF_F_MMAPABLE: the addresses that the kernel takes on the
+	// interface, package cookie.
+	HoldsOwn Contents = "own addresses"
 	// HoldsEvents is an array of 1 ring: what logs tell goes to who has put his ring into it.
 	HoldsEvents Contents = "event ring"
 	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of logging.Row for each CPU.

@@ -19,7 +19,9 @@ var proofs = Row{
 		if u.Cookies > 0 {
 			maps = append(maps, Map{cookie.WorkMap, cookie.WorkBytes,
 				"what cookies work on, for each CPU", Identity{What: HoldsWork}, Private,
-				cookie.WorkSpec()})
+				cookie.WorkSpec()},
+				Map{cookie.OwnMap, cookie.OwnBytes, "addresses that the kernel takes",
+					Identity{What: HoldsOwn}, Attached, nil})
 		}
 		return maps
 	},

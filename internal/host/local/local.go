@@ -46,7 +46,7 @@ func Prefixes() ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, kernel.Refuse(err, "list the rules of routing")
 		}
-		out, err = routes(out, family, tables)
+		out, err = routes(out, family, tables, delivering...)
 		if err != nil {
 			return nil, kernel.Refuse(err, "list the local routes of this machine")
 		}
@@ -155,9 +155,10 @@ func prefixOf(ip []byte, bits int) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// routes adds the routes of a family that deliver, as far as rules reach them. The kernel sorts out
-// the others, of which a router may have a million.
-func routes(out []netip.Prefix, family int, reached tables) ([]netip.Prefix, error) {
+// routes adds the routes of a family that are of some types, as far as rules reach them. The kernel
+// sorts out the others, of which a router may have a million.
+func routes(out []netip.Prefix, family int, reached tables, types ...uint8) ([]netip.Prefix,
+	error) {
 	sock, err := nl.Subscribe(unix.NETLINK_ROUTE) // to nothing
 	if err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func routes(out []netip.Prefix, family int, reached tables) ([]netip.Prefix, err
 	}
 	before := len(out)
 	handle := &nl.SocketHandle{Socket: sock}
-	for _, kind := range delivering {
+	for _, kind := range types {
 		at := len(out)
 		err := whole(func() error {
 			out = out[:at]

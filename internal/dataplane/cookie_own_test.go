@@ -1,0 +1,106 @@
+package dataplane
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/packet"
+)
+
+// answered sends SYNs from the other end of lv0, one to each port in turn from 1 on, and the last
+// one to a port that is answered; it says which ports were.
+func (n *testNet) answered(t testing.TB, specs ...packet.Spec) (ports []int) {
+	t.Helper()
+	return in(t, n.peer, func() ([]int, error) {
+		ear, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			int(be16(unix.ETH_P_ALL)))
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(ear)
+		if err := unix.SetsockoptTimeval(ear, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&unix.Timeval{Sec: 5}); err != nil {
+			return nil, err
+		}
+		for i, s := range specs {
+			s.FromPort, s.ToPort = new(uint16(i+1)), new(uint16(9000))
+			s.Flags = new(uint8(packet.SYN))
+			f, err := packet.Build(s)
+			if err != nil {
+				return nil, err
+			}
+			to := unix.SockaddrLinklayer{Ifindex: n.txIndex, Halen: 6}
+			if err := unix.Sendto(n.tx, f, 0, &to); err != nil {
+				return nil, err
+			}
+		}
+		b := make([]byte, 2048)
+		for !slices.Contains(ports, len(specs)) {
+			size, _, err := unix.Recvfrom(ear, b, 0)
+			if err != nil {
+				return ports, nil // the last is not answered
+			}
+			var p packet.Packet
+			packet.Decode(b[:size], &p)
+			if p.Transport == packet.TCPTransport && p.SrcPort == 9000 {
+				ports = append(ports, int(p.DstPort))
+			}
+		}
+		return ports, nil
+	})
+}
+
+// ownSYN is a SYN of 198.51.100.2 or its like of IPv6 in a frame.
+func ownSYN(to string, mac *[6]byte) packet.Spec {
+	s := packet.Spec{EtherTo: mac, From: netip.MustParseAddr("198.51.100.2"),
+		To: netip.MustParseAddr(to)}
+	if s.To.Is6() {
+		s.From = netip.MustParseAddr("2001:db8:7::2")
+	}
+	return s
+}
+
+// TestACookieAnswersForOtherMachines: a cookie answered SYNs in frames that a switch had flooded,
+// and those to the broadcast address of a network in a frame for one machine. The kernel answers
+// neither.
+func TestACookieAnswersForOtherMachines(t *testing.T) {
+	n := newTestNet(t)
+	giveBothFamilies(t, n)
+	in(t, n.here, func() (any, error) { // the anycast address of routers
+		return nil, os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+	})
+	run(t, n.here, "", "ip", "link", "add", "mv0", "link", "lv0", "address", "02:00:00:00:00:77",
+		"type", "macvlan")
+	run(t, n.here, "", "ip", "link", "set", "mv0", "up")
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			if mode == XDPNative {
+				hearXDP(t, n.peer, "lv1")
+			}
+			if err := bringPolicyAt(t, "lv0", mode, "cookie tcp port 9000\ndefault drop\n",
+				0); err != nil {
+				t.Fatal(err)
+			}
+			mac, other := own(t, "lv0"), &[6]byte{2, 0, 0, 0, 0, 0x55}
+			got := n.answered(t,
+				ownSYN("198.51.100.1", mac),
+				ownSYN("198.51.100.1", other),
+				ownSYN("2001:db8:7::1", other),
+				ownSYN("198.51.100.255", mac),
+				ownSYN("2001:db8:7::", mac),
+				ownSYN("203.0.113.255", mac), // of a network behind
+				ownSYN("198.51.100.1", &[6]byte{2, 0, 0, 0, 0, 0x77}),
+				ownSYN("2001:db8:7::1", mac))
+			if want := []int{1, 6, 7, 8}; !slices.Equal(got, want) {
+				t.Errorf("answered %v, want %v", got, want)
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package dataplane
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
+	"levee/internal/host/local"
+	"levee/internal/kernel"
+)
+
+// fillOwn tells the cookies of a program whom a SYN has to be for. The map is the interface's.
+func (u *up) fillOwn(l *loaded) error {
+	m := l.holding(codegen.Own)
+	if m == nil {
+		return nil
+	}
+	is, err := local.OwnOf(u.dev.index)
+	if err != nil {
+		return err
+	}
+	if over := len(is.None) - cookie.MaxNone; over > 0 {
+		u.note("this machine has %d broadcast and anycast addresses: cookies answer SYNs to %d "+
+			"of them", len(is.None), over)
+	}
+	return putOwn(m, is)
+}
+
+func putOwn(m *ebpf.Map, is *local.Own) error {
+	o := cookie.Own{MACs: is.MACs, None: is.None}
+	if err := m.Put(uint32(0), o.Bytes()); err != nil {
+		return kernel.Refuse(err, "tell cookies whom a SYN has to be for")
+	}
+	return nil
+}
+
+// followOwn tells the cookies of the policy on an interface of a change. It does nothing where the
+// policy has none.
+func followOwn(ctx context.Context, dev string, is *local.Own) error {
+	return transactOn(ctx, dev, func(s *store, a *attachment) error {
+		g := a.current()
+		name, has := codegen.MapOf(g.Maps, codegen.Own)
+		if !has {
+			return nil
+		}
+		m, err := s.openPinned(a.key, g.Generation, name)
+		if m == nil || err != nil {
+			return err
+		}
+		defer m.Close()
+		return putOwn(m, is)
+	})
+}
+
+// sameOwn reports whether cookies need not be told anew.
+func sameOwn(a, b *local.Own) bool {
+	return a != nil && b != nil && slices.Equal(a.MACs, b.MACs) && slices.Equal(a.None, b.None)
+}
