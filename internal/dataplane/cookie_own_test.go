@@ -1,11 +1,14 @@
 package dataplane
 
 import (
+	"context"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/packet"
@@ -103,4 +106,65 @@ func TestACookieAnswersForOtherMachines(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACookieFollowsWhatTheKernelTakes: who keeps a policy tells its cookies of an address that the
+// interface has since, of a network, and of a bridge that it has become a port of.
+func TestACookieFollowsWhatTheKernelTakes(t *testing.T) {
+	n := newTestNet(t)
+	giveBothFamilies(t, n)
+	run(t, n.here, "", "ip", "link", "add", "mv0", "link", "lv0", "address", "02:00:00:00:00:77",
+		"type", "macvlan")
+	run(t, n.here, "", "ip", "link", "set", "mv0", "up")
+	ctx, end := context.WithCancel(t.Context())
+	ready, done := make(chan bool), make(chan error, 1)
+	const text = "cookie tcp port 9000\ndefault drop\n"
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		if err := netns.Set(n.here); err != nil {
+			done <- err
+			return
+		}
+		done <- Keep(ctx, UpOptions{Dev: "lv0", Names: []string{"lv0"}, Mode: XDPGeneric,
+			PolicyPath: "/etc/test.levee", Source: []byte(text)}, compileText(text),
+			KeepEvents{Ready: func([]*Report) { ready <- true }})
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	later := &[6]byte{2, 0, 0, 0, 0, 0x99}
+	syns := []packet.Spec{ownSYN("198.51.100.1", own(t, "lv0")), ownSYN("198.51.100.1", later),
+		ownSYN("203.0.113.255", later), ownSYN("198.51.100.1", &[6]byte{2, 0, 0, 0, 0, 0x55})}
+	always := &[6]byte{2, 0, 0, 0, 0, 0x77} // before and after a step
+	for _, step := range []struct {
+		commands []string
+		want     []int
+	}{
+		{nil, []int{1, 5}},
+		{[]string{"link set lv0 address 02:00:00:00:00:99"}, []int{2, 3, 5}},
+		{[]string{"addr add 203.0.113.1/24 brd + dev lv0"}, []int{2, 5}},
+		{[]string{"link del mv0", "link add br0 type bridge", "link set lv0 master br0"},
+			[]int{1, 2, 4, 5}},
+	} {
+		for _, c := range step.commands {
+			ip(t, c)
+		}
+		var got []int
+		for range 100 {
+			got = n.answered(t, append(syns, ownSYN("198.51.100.1", always))...)
+			if slices.Equal(got, step.want) {
+				break
+			}
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("after %q answered %v, want %v", step.commands, got, step.want)
+		}
+		if slices.Contains(step.want, 2) {
+			always = later
+		}
+	}
+	end()
+	<-done
 }

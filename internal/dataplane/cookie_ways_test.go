@@ -164,7 +164,8 @@ func TestATransferDuringAFlood(t *testing.T) {
 	}
 	flood, stop := context.WithCancel(t.Context())
 	flooded := make(chan int)
-	go func() { flooded <- n.floodSYN(flood) }()
+	mac := own(t, "lv0")
+	go func() { flooded <- n.floodSYN(flood, mac) }()
 	for status(t).Cookies == nil || len(status(t).Cookies.Answering) == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -235,7 +236,8 @@ func TestAClientOfBeforeAFloodProvesNothing(t *testing.T) {
 	come("10", 0, 2)
 	flood, stop := context.WithCancel(t.Context())
 	flooded := make(chan int)
-	go func() { flooded <- n.floodSYN(flood) }()
+	mac := own(t, "lv0")
+	go func() { flooded <- n.floodSYN(flood, mac) }()
 	defer func() { stop(); <-flooded }()
 	for len(status(t).Cookies.Answering) == 0 {
 		time.Sleep(10 * time.Millisecond)
@@ -263,12 +265,12 @@ func TestACookieWithoutARateIsToldToAnswer(t *testing.T) {
 	}
 }
 
-// floodSYN sends SYNs with forged sources from the other end of lv0 until ctx ends, as many as a
-// socket takes with a pause now and then, and says how many.
-func (n *testNet) floodSYN(ctx context.Context) (sent int) {
+// floodSYN sends SYNs with forged sources from the other end of lv0 to an address until ctx ends, as
+// many as a socket takes with a pause now and then, and says how many.
+func (n *testNet) floodSYN(ctx context.Context, mac *[6]byte) (sent int) {
 	to := unix.SockaddrLinklayer{Ifindex: n.txIndex, Halen: 6}
 	for i := 0; ctx.Err() == nil; i++ {
-		frame, err := packet.Build(packet.Spec{
+		frame, err := packet.Build(packet.Spec{EtherTo: mac,
 			Flags: new(uint8(packet.SYN)), To: netip.MustParseAddr("198.51.100.1"),
 			From:     netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
 			FromPort: new(uint16(1024 + i%60000)), ToPort: new(uint16(9000)),

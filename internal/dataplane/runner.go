@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"sync/atomic"
 	"unsafe"
 
@@ -16,6 +17,7 @@ import (
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -294,6 +296,15 @@ func (r *Runner) SetClock(jiffies uint64) {
 	if r.diverted != nil {
 		divert.SetClock(r.diverted, jiffies)
 	}
+}
+
+// SetOwn tells cookies whom a SYN has to be for, as `up` does.
+func (r *Runner) SetOwn(macs [][6]byte, none []netip.Addr) error {
+	m := r.loaded.holding(codegen.Own)
+	if m == nil {
+		return nil
+	}
+	return putOwn(m, &local.Own{MACs: macs, None: none})
 }
 
 // Leave runs the program at egress on a frame, where the policy has one.

@@ -229,6 +229,11 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 		return err
 	}
 	var before []oracle.Result
+	if r.stats.Frames == 0 && len(frames) > 0 {
+		if err := r.own(frames); err != nil {
+			return err
+		}
+	}
 	if !r.clock.runs() {
 		before = verdicts(r.oracle, frames, r.c.Policy.Remembers())
 	}

@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"levee/internal/lang/policy"
@@ -14,6 +15,8 @@ type cookies struct {
 	meters map[*policy.Cookie]*meter
 	given  map[connectionKey][]answer
 	proven map[netip.Addr]time.Time // until when
+	macs   [][6]byte                // whose frames are for this machine; none are all
+	none   []netip.Addr             // that belong to no single host
 }
 
 // meter counts the SYNs that come to a cookie.
@@ -38,8 +41,8 @@ const (
 )
 
 func newCookies() *cookies {
-	return &cookies{map[*policy.Cookie]*meter{}, map[connectionKey][]answer{},
-		map[netip.Addr]time.Time{}}
+	return &cookies{meters: map[*policy.Cookie]*meter{}, given: map[connectionKey][]answer{},
+		proven: map[netip.Addr]time.Time{}}
 }
 
 // fate is what a cookie makes of a packet.
@@ -47,6 +50,7 @@ type fate int
 
 const (
 	foreign   fate = iota // no whole segment of TCP
+	elsewhere             // in a frame for another machine
 	untouched             // neither SYN nor RST
 	below                 // a SYN, while none are answered
 	known                 // a SYN of a source that is proven
@@ -61,6 +65,7 @@ func (f fate) decides() bool { return f >= replied }
 // fates say what of a packet goes on, and why.
 var fates = [replied]string{
 	foreign:   "goes on: a cookie acts on whole TCP segments only, not within PPPoE or MPLS",
+	elsewhere: "goes on: a cookie answers for this machine, and the frame is for another",
 	untouched: "goes on: a cookie answers SYNs and judges RSTs, and this is neither",
 	below:     "goes on: SYNs are answered above the rate only, and this one is below it",
 	known:     "goes on: its source has proven that it is there",
@@ -71,6 +76,9 @@ var fates = [replied]string{
 func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now time.Time) fate {
 	if pkt.Transport != packet.TCPTransport || pkt.Fragment || pkt.Carried {
 		return foreign
+	}
+	if !c.ours(pkt) {
+		return elsewhere
 	}
 	m := c.meters[k]
 	if m == nil {
@@ -92,7 +100,7 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		if now.Before(c.proven[pkt.Src]) {
 			return known
 		}
-		if flags != packet.SYN || !betweenHosts(pkt) {
+		if flags != packet.SYN || !betweenHosts(pkt) || slices.Contains(c.none, pkt.Dst) {
 			return spent
 		}
 		m.last = now
@@ -111,6 +119,27 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		return unproven
 	}
 	return untouched
+}
+
+// SetOwn says whom a SYN has to be for: in frames to which addresses, where there are any, and to
+// which addresses not.
+func (e *Evaluator) SetOwn(macs [][6]byte, none []netip.Addr) {
+	e.cookies.macs, e.cookies.none = nil, none
+	for _, m := range macs {
+		if e.link == packet.Ethernet {
+			e.cookies.macs = append(e.cookies.macs, m)
+		}
+	}
+}
+
+// ours says whether a packet is in a frame for this machine.
+func (c *cookies) ours(pkt *packet.Packet) bool {
+	if len(c.macs) == 0 {
+		return true
+	}
+	var mac [8]byte
+	binary.BigEndian.PutUint64(mac[:], pkt.DstMAC)
+	return slices.Contains(c.macs, [6]byte(mac[2:]))
 }
 
 // betweenHosts says whether a segment goes from one host to one other (RFC 9293 section 3.9.2.3).
