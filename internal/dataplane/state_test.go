@@ -266,6 +266,7 @@ func (s *stateTest) connect() {
 // prove has a source prove itself to the cookie.
 func (s *stateTest) prove() {
 	syn := segment("203.0.113.9", packet.SYN)
+	syn.EtherTo = own(s, "lv0")
 	s.judge(s.build(reset(syn, s.judge(s.build(syn)))))
 }
 
