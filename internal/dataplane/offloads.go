@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
@@ -58,20 +59,55 @@ func (s *store) beginOffloads(key string) {
 	if err := readJSON(s.state(key, offloadsFile), &ended); err != nil {
 		return
 	}
+	name, err := s.interfaceOf(key)
+	switch {
+	case err != nil:
+		s.note("offloads that a policy ended stay off: %v", err)
+	case name != "":
+		if err := card.TurnOn(name, ended); err != nil {
+			s.note("%s: offloads that the policy ended stay off: ethtool -k %[1]s shows them; %v",
+				name, err)
+		}
+	case s.leaves.key == key && s.leaves.away:
+		var on []string
+		for _, o := range ended {
+			on = append(on, o+" on")
+		}
+		s.note("%s stays off: say ethtool -K DEV %s in the network namespace where the interface "+
+			"is now", strings.Join(ended, ", "), strings.Join(on, " "))
+	}
+}
+
+// leaving is where the interface is from which a policy is being taken.
+type leaving struct {
+	key, name string // "" where it is not in this network namespace
+	away      bool   // it is in another one
+}
+
+func (a *attachment) leaving() leaving {
+	l, err := a.here()
+	if err != nil || l == nil {
+		return leaving{a.key, "", err == nil && a.ifindex != 0}
+	}
+	return leaving{a.key, l.Attrs().Name, false}
+}
+
+// interfaceOf is the name of the interface of a key in this network namespace, "" if it has none. One
+// that has moved keeps the key that it had.
+func (s *store) interfaceOf(key string) (string, error) {
+	if s.leaves.key == key && s.leaves.name != "" {
+		return s.leaves.name, nil
+	}
 	links, err := netlink.LinkList()
 	netns, nerr := netnsCookie()
 	if err := errors.Join(err, nerr); err != nil {
-		s.note("offloads that a policy ended stay off: %v", err)
-		return
+		return "", err
 	}
 	for _, l := range links {
-		d := device{name: l.Attrs().Name, index: l.Attrs().Index, netns: netns}
-		if d.key() != key {
-			continue
-		}
-		if err := card.TurnOn(d.name, ended); err != nil {
-			s.note("%s: offloads that the policy ended stay off: ethtool -k %[1]s shows them; %v",
-				d.name, err)
+		d := device{index: l.Attrs().Index, netns: netns}
+		if d.key() == key {
+			return l.Attrs().Name, nil
 		}
 	}
+	return "", nil
 }

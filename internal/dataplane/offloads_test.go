@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -53,4 +54,40 @@ func TestOffloadsThatUpEndsAreBackAfterDown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOffloadsOfAnInterfaceThatHasMoved: what the policy had ended stayed off where the interface
+// was in another network namespace when it went, and nobody said so.
+func TestOffloadsOfAnInterfaceThatHasMoved(t *testing.T) {
+	for _, from := range []string{"there", "here"} {
+		n := newTestNet(t)
+		n.run(t, "down from "+from, func(t *testing.T) {
+			la := netlink.NewLinkAttrs()
+			la.Name, la.ParentIndex = "mv0", must2(netlink.LinkByName("lv0")).Attrs().Index
+			mv := &netlink.Macvlan{LinkAttrs: la, Mode: netlink.MACVLAN_MODE_BRIDGE}
+			if err := netlink.LinkAdd(mv); err != nil {
+				t.Skipf("needs a macvlan: %v", err)
+			}
+			if err := card.TurnOn("mv0", []string{card.LRO}); err != nil {
+				t.Skipf("a macvlan takes no LRO: %v", err)
+			}
+			bring(t, "mv0", XDPGeneric, handPolicy("odd", action.Pass))
+			if err := netlink.LinkSetNsFd(mv, int(n.peer)); err != nil {
+				t.Fatal(err)
+			}
+			at := n.here
+			if from == "there" {
+				at = n.peer
+			}
+			notes := in(t, at, func() ([]string, error) { return Down(t.Context(), "mv0") })
+			wanted := in(t, n.peer, func() (bool, error) {
+				return card.Read("mv0").Offloads[card.LRO].Wanted, nil
+			})
+			told := strings.Contains(strings.Join(notes, "\n"), "ethtool -K DEV rx-lro on")
+			if wanted != (from == "there") || told != (from == "here") {
+				t.Errorf("LRO wanted: %t, notes %q", wanted, notes)
+			}
+			runDirIsGone(t)
+		})
+	}
 }

@@ -221,6 +221,7 @@ func (s *store) detach(a *attachment) error {
 	if err := step("detach"); err != nil {
 		return err
 	}
+	s.leaves = a.leaving()
 	// traffic changes here
 	if err := a.link.Detach(); err != nil && a.ifindex != 0 {
 		return kernel.Refuse(err, "detach the program")

@@ -50,6 +50,7 @@ type store struct {
 	readOnly bool          // nothing is locked or changed (see read.go)
 	clock    *kernel.Clock // of a reader; nil: this process's own
 
+	leaves  leaving                               // what detach has seen
 	tellers map[string]map[ebpf.MapID]*attachment // see teller
 }
 
