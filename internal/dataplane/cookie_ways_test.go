@@ -265,8 +265,8 @@ func TestACookieWithoutARateIsToldToAnswer(t *testing.T) {
 	}
 }
 
-// floodSYN sends SYNs with forged sources from the other end of lv0 to an address until ctx ends, as
-// many as a socket takes with a pause now and then, and says how many.
+// floodSYN sends SYNs with forged sources from the other end of lv0, in frames for mac, until ctx
+// ends: as many as a socket takes with a pause now and then. It says how many.
 func (n *testNet) floodSYN(ctx context.Context, mac *[6]byte) (sent int) {
 	to := unix.SockaddrLinklayer{Ifindex: n.txIndex, Halen: 6}
 	for i := 0; ctx.Err() == nil; i++ {

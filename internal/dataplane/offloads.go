@@ -92,8 +92,8 @@ func (a *attachment) leaving() leaving {
 	return leaving{a.key, l.Attrs().Name, false}
 }
 
-// interfaceOf is the name of the interface of a key in this network namespace, "" if it has none. One
-// that has moved keeps the key that it had.
+// interfaceOf is the name of the interface of a key in this network namespace, "" if it has none.
+// One that has moved keeps the key that it had.
 func (s *store) interfaceOf(key string) (string, error) {
 	if s.leaves.key == key && s.leaves.name != "" {
 		return s.leaves.name, nil
