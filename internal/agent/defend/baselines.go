@@ -16,7 +16,9 @@ const (
 	mostBaselines = 64 // detectors of interfaces
 	mostBytes     = 32 << 20
 	keepEvery     = 5 * time.Minute
-	keptMode      = 0o600
+	// baselinesVersion is that of the file
+	baselinesVersion = 1
+	keptMode         = 0o600
 )
 
 // Baselines are what detectors have learned, in a file. It may be used by several goroutines.
@@ -39,7 +41,7 @@ type baseline struct {
 
 // OpenBaselines reads the file at path, which need not be there.
 func OpenBaselines(path string) *Baselines {
-	b := &Baselines{file: atomicfile.Keep(path, mostBytes, keptMode)}
+	b := &Baselines{file: atomicfile.Keep(path, baselinesVersion, mostBytes, keptMode)}
 	if b.Damaged = b.file.Read(&b.all); b.Damaged != nil {
 		b.all = nil
 	}
@@ -69,7 +71,7 @@ func (b *Baselines) get(dev, detector, text string) *detect.Baseline {
 	}
 	var out detect.Baseline
 	if json.Unmarshal(b.all[at].Learned, &out) != nil {
-		return nil
+		return &detect.Baseline{} // of another version, as Restore says
 	}
 	return &out
 }
@@ -134,7 +136,13 @@ func (w *Watcher) restore(u *eye, now time.Time) {
 	if w.Baselines == nil {
 		return
 	}
-	if b := w.Baselines.get(w.Dev, u.Name, u.Text); b != nil && u.detector.Restore(b, now) {
+	b := w.Baselines.get(w.Dev, u.Name, u.Text)
+	switch {
+	case b == nil:
+	case u.detector.Restore(b, now):
 		w.Log("%s: detector %q goes on with %s", w.Dev, u.Name, b.Text())
+	default:
+		w.Log("%s: detector %q learns again what is usual: what it had learned is of another "+
+			"version of levee, or of more than a week and a day ago", w.Dev, u.Name)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"levee/internal/host/atomicfile"
 )
 
+// version is that of the file.
+const version = 1
+
 // Bounds of the file.
 const (
 	most      = 500
@@ -40,7 +43,7 @@ type contents struct {
 // OpenStore reads the file at path, which need not be there. What is wrong with it does not keep
 // incidents from being kept in memory.
 func OpenStore(path string) *Store {
-	s := &Store{file: atomicfile.Keep(path, mostBytes, 0o600)}
+	s := &Store{file: atomicfile.Keep(path, version, mostBytes, 0o600)}
 	var c contents
 	if s.Damaged = s.file.Read(&c); s.Damaged == nil {
 		s.all, s.last = c.Incidents, c.Last

@@ -82,13 +82,14 @@ func notePositions(tx *bbolt.Tx, positions map[string][]byte) error {
 }
 
 // update is one transaction; after an error all is as before.
-func (l *Ledger) update(do func(*bbolt.Tx) error) error {
+func (l *Ledger) update(do func(*bbolt.Tx) error) (err error) {
 	if l.db == nil {
 		return ErrClosed
 	}
+	defer l.guard(&err)
 	before := l.leases
 	known := [2]int{len(l.words[0]), len(l.words[1])}
-	err := l.db.Update(do)
+	err = l.db.Update(do)
 	if err != nil {
 		l.leases = before
 		for kind, n := range known { // names that were not written

@@ -105,9 +105,9 @@ func Open(path string, wait time.Duration) (*Ledger, error) {
 	if _, missing := os.Stat(path); missing != nil {
 		return nil, err
 	}
-	aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
-	if rename := os.Rename(path, aside); rename != nil {
-		return nil, fmt.Errorf("put the damaged ledger aside: %w (%w)", rename, err)
+	aside, renamed := putAside(path)
+	if renamed != nil {
+		return nil, fmt.Errorf("%w (%w)", renamed, err)
 	}
 	l, again := open(path, wait)
 	if again != nil {
@@ -135,6 +135,9 @@ func open(path string, wait time.Duration) (l *Ledger, err error) {
 			l = nil
 		}
 	}()
+	if err := whole(path, wait); err != nil {
+		return nil, fmt.Errorf("open the ledger %s: %w", path, err)
+	}
 	db, err := bbolt.Open(path, fileMode, &bbolt.Options{Timeout: max(wait, time.Millisecond),
 		FreelistType: bbolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -205,11 +208,42 @@ func (l *Ledger) Close() error {
 func (l *Ledger) IsOpen() bool { return l.db != nil }
 
 // view runs fn on what the file holds.
-func (l *Ledger) view(fn func(*bbolt.Tx) error) error {
+func (l *Ledger) view(fn func(*bbolt.Tx) error) (err error) {
 	if l.db == nil {
 		return ErrClosed
 	}
+	defer l.guard(&err)
 	return l.db.View(fn)
+}
+
+// guard makes an error of a panic of bbolt's, which comes where a file was damaged that it has
+// open. The file is put aside, and the ledger is closed: whoever opens it anew gets an empty one.
+func (l *Ledger) guard(err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	db := l.db
+	l.db, l.leases = nil, 0
+	go func() { // it may wait for a lock that nobody gives back
+		defer func() { _ = recover() }()
+		_ = db.Close()
+	}()
+	aside, renamed := putAside(l.path)
+	if renamed != nil {
+		*err = fmt.Errorf("the ledger is damaged (%v): %w", r, renamed)
+		return
+	}
+	*err = fmt.Errorf("the ledger is damaged, and is put aside as %s: %v", aside, r)
+}
+
+// putAside gives a damaged file another name.
+func putAside(path string) (aside string, err error) {
+	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
+	if err := os.Rename(path, aside); err != nil {
+		return "", fmt.Errorf("put the damaged ledger aside: %w", err)
+	}
+	return aside, nil
 }
 
 // Leases is how many there are, with those that have ended and were not swept yet.
@@ -366,6 +400,7 @@ const swept = 50_000
 
 // Remove takes out the leases for which gone says so, and returns them.
 func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
+	defer l.guard(&err)
 	var keys [][]byte
 	err = l.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {

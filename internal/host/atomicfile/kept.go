@@ -1,9 +1,11 @@
 package atomicfile
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,17 +13,52 @@ import (
 
 // Kept is a file of JSON that a process reads once, and then writes anew with each change. Nothing
 // that is wrong with it ends the process: what cannot be read is put aside, and before that nothing
-// is written in its place.
+// is written in its place. A sum tells a file of which any byte was changed.
 type Kept struct {
-	path   string
-	most   int64
-	perm   fs.FileMode
-	unread bool // what lies there is to be put aside before the first write
+	path    string
+	version int
+	most    int64
+	perm    fs.FileMode
+	unread  bool // what lies there is to be put aside before the first write
 }
 
-// Keep is a file of at most most bytes, which need not be there.
-func Keep(path string, most int64, perm fs.FileMode) *Kept {
-	return &Kept{path: path, most: most, perm: perm}
+// Keep is a file of at most most bytes, which need not be there. A file of a version above this one
+// cannot be read.
+func Keep(path string, version int, most int64, perm fs.FileMode) *Kept {
+	return &Kept{path: path, version: version, most: most, perm: perm}
+}
+
+// sealed is what such a file holds. Files of levee before it had sums are the data alone.
+type sealed struct {
+	Version *int            `json:"version"`
+	Sum     *string         `json:"crc32c"` // of the data, in hexadecimal digits
+	Data    json.RawMessage `json:"data"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sumOf(data []byte) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
+}
+
+// unseal is the data of a file.
+func (k *Kept) unseal(text []byte) ([]byte, error) {
+	var s sealed
+	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case s.Version == nil && s.Sum == nil && s.Data == nil:
+		return text, nil
+	case s.Version != nil && *s.Version > k.version:
+		return nil, fmt.Errorf("it is of version %d, which a newer levee has written; this one "+
+			"reads up to %d", *s.Version, k.version)
+	case s.Version == nil || s.Sum == nil || *s.Sum != sumOf(s.Data):
+		return nil, errors.New("its sum is another: a part of it was changed")
+	}
+	return s.Data, nil
 }
 
 // Path is where the file is.
@@ -30,8 +67,8 @@ func (k *Kept) Path() string { return k.path }
 // Aside is where what cannot be read is put.
 func (k *Kept) Aside() string { return k.path + ".damaged" }
 
-// Read reads the file into v. damaged says why it cannot be read, is too long, or is no such JSON;
-// v may then hold a part of it.
+// Read reads the file into v. damaged says why it cannot be read: it is too long, was changed, is
+// of a newer version or no such JSON. v may then hold a part of it.
 func (k *Kept) Read(v any) (damaged error) {
 	switch damaged = k.read(v); {
 	case damaged == nil, errors.Is(damaged, fs.ErrNotExist):
@@ -54,11 +91,16 @@ func (k *Kept) read(v any) error {
 	if err != nil {
 		return err
 	}
+	if text, err = k.unseal(text); err != nil {
+		return err
+	}
 	return json.Unmarshal(text, v)
 }
 
-// Write makes text the contents of the file.
+// Write makes text, which is JSON, the contents of the file.
 func (k *Kept) Write(text []byte) error {
+	text = fmt.Appendf(nil, "{\"version\":%d,\"crc32c\":%q,\"data\":%s}\n", k.version,
+		sumOf(text), text)
 	if err := k.aside(); err != nil {
 		return fmt.Errorf("write %s: put aside what cannot be read: %w", k.path, err)
 	}

@@ -1,8 +1,12 @@
 package atomicfile
 
 import (
+	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -20,7 +24,7 @@ func TestWhatCannotBeReadIsPutAside(t *testing.T) {
 		if err := spoil(path); err != nil {
 			t.Fatal(err)
 		}
-		k := Keep(path, 100, 0o600)
+		k := Keep(path, 1, 100, 0o600)
 		var v []int
 		if k.Read(&v) == nil {
 			t.Errorf("%s: nothing is wrong", name)
@@ -28,7 +32,7 @@ func TestWhatCannotBeReadIsPutAside(t *testing.T) {
 		if err := k.Write([]byte("[7]")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := Keep(path, 100, 0o600).Read(&v); err != nil || len(v) != 1 {
+		if err := Keep(path, 1, 100, 0o600).Read(&v); err != nil || len(v) != 1 {
 			t.Errorf("%s: then %v, %v", name, v, err)
 		}
 		if _, err := os.Lstat(k.Aside()); err != nil {
@@ -43,7 +47,7 @@ func TestWhatCannotBePutAsideIsNotWrittenOver(t *testing.T) {
 	if err := os.WriteFile(path, []byte("spoilt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := Keep(path, 100, 0o600)
+	k := Keep(path, 1, 100, 0o600)
 	if err := os.MkdirAll(filepath.Join(k.Aside(), "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +61,63 @@ func TestWhatCannotBePutAsideIsNotWrittenOver(t *testing.T) {
 	if err := os.RemoveAll(k.Aside()); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Write([]byte("[7]")); err != nil || Keep(path, 100, 0o600).Read(&v) != nil {
+	if err := k.Write([]byte("[7]")); err != nil || Keep(path, 1, 100, 0o600).Read(&v) != nil {
 		t.Error(err)
+	}
+}
+
+// TestAKeptFileWithAnyByteChangedIsReadWholeOrPutAside. Before it had a sum, another digit was read
+// as if it had been written.
+func TestAKeptFileWithAnyByteChangedIsReadWholeOrPutAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kept.json")
+	want := map[string]int{"packets": 1234, "rules": 5}
+	text := []byte(`{"packets": 1234, "rules": 5}`)
+	if err := Keep(path, 1, 1000, 0o600).Write(text); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range whole {
+		for _, with := range []byte{1, 2, 8, 0x20, 0x80, 0xff} {
+			spoilt := append([]byte{}, whole...)
+			spoilt[at] ^= with
+			if err := os.WriteFile(path, spoilt, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]int
+			k := Keep(path, 1, 1000, 0o600)
+			if err := k.Read(&got); err == nil && !maps.Equal(got, want) {
+				t.Errorf("%s was read as %v", spoilt, got)
+			} else if err != nil {
+				if aside, _ := os.ReadFile(k.Aside()); !bytes.Equal(aside, spoilt) {
+					t.Errorf("%s: it is not put aside: %q", spoilt, aside)
+				}
+			}
+		}
+	}
+}
+
+// TestAKeptFileOfAnotherVersion: an older one is read, a newer one is put aside.
+func TestAKeptFileOfAnotherVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kept.json")
+	for _, c := range []struct {
+		text string
+		ok   bool
+	}{{`[1, 2]`, true}, {`{"version":1,"crc32c":"` + sumOf([]byte("[1,2]")) + `","data":[1,2]}`,
+		true}, {`{"version":3,"blocks":[]}`, false}} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		k := Keep(path, 2, 1000, 0o600)
+		err := k.Read(&got)
+		if (err == nil) != c.ok || c.ok != slices.Equal(got, []int{1, 2}) {
+			t.Errorf("%s: %v, %v", c.text, got, err)
+		}
+		if !c.ok && !strings.Contains(err.Error(), "newer") {
+			t.Errorf("%v does not say why", err)
+		}
 	}
 }

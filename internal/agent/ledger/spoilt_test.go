@@ -1,0 +1,137 @@
+package ledger
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// written is a ledger of so many leases, closed.
+func written(t *testing.T, path string, n int) []byte {
+	t.Helper()
+	l, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases []Lease
+	for i := range n {
+		leases = append(leases, lease(i, "ids", time.UnixMilli(1<<40)))
+	}
+	if err := errors.Join(l.Record(leases, map[string][]byte{"file": []byte("17")}),
+		l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// use does with a ledger what an agent does.
+func use(path string) error {
+	l, err := Open(path, 0)
+	if err != nil {
+		return err
+	}
+	_ = l.Position("file")
+	_ = l.Each(func(Lease) bool { return true })
+	_ = l.Record([]Lease{lease(3, "ids", time.UnixMilli(1<<41)),
+		lease(70_000, "dns", time.UnixMilli(1<<41))}, nil)
+	_, _ = l.Remove(func(of Lease) bool { return of.Origin == "dns" })
+	if err := l.Close(); err != nil {
+		return err
+	}
+	again, err := Open(path, 0) // also where it was put aside meanwhile
+	if err != nil {
+		return err
+	}
+	return again.Close()
+}
+
+// TestALedgerWithAnyByteChangedStopsNothing: bbolt ended the process, or never ended, at pages that
+// point to each other, and at free pages that there are not.
+func TestALedgerWithAnyByteChangedStopsNothing(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "levee-ledger-") // where a sync takes no time
+	if err != nil {
+		dir = t.TempDir()
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "agent.db")
+	for _, size := range []struct{ leases, step int }{{20, 1}, {400, 17}} {
+		whole := written(t, path, size.leases)
+		seen := 0
+		for at := range whole {
+			if whole[at] == 0 && at%61 != 0 {
+				continue
+			}
+			if seen++; seen%size.step != 0 {
+				continue
+			}
+			spoilt := append([]byte{}, whole...)
+			spoilt[at] ^= 1 << (seen / size.step % 8)
+			if err := os.WriteFile(path, spoilt, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := use(path); err != nil {
+				t.Errorf("byte %d of %d: %v", at, len(whole), err)
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestALedgerOfANewerVersionIsPutAside: its leases are longer.
+func TestALedgerOfANewerVersionIsPutAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	written(t, path, 3)
+	db, err := bbolt.Open(path, fileMode, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketLeases).Put(make([]byte, keyBytes+2), make([]byte, valueBytes+8))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(path, 0)
+	if err != nil || l.Damaged == "" || l.Leases() != 0 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestALedgerIsWholeAfterAnyChanges, of which pages grow, split, merge and empty.
+func TestALedgerIsWholeAfterAnyChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	r := rand.New(rand.NewPCG(38, 4))
+	for round := range 12 {
+		l, err := Open(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Damaged != "" {
+			t.Fatalf("round %d: %v", round, l.Reason)
+		}
+		var leases []Lease
+		for range r.IntN(3000) {
+			leases = append(leases, lease(r.IntN(1<<16), []string{"ids", "dns"}[r.IntN(2)],
+				time.UnixMilli(1<<40)))
+		}
+		share := r.IntN(5) // all of them, or a part
+		_, err = l.Remove(func(Lease) bool { return r.IntN(4) < share })
+		if err := errors.Join(err, l.Record(leases, nil), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
