@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestABaselineWithAnyByteChangedStopsNothing: files of levee before they had a sum are read as they
-// are, whatever stands in them.
+// TestABaselineWithAnyByteChangedStopsNothing: files of levee before they had a sum are read as
+// they are, whatever stands in them.
 func TestABaselineWithAnyByteChangedStopsNothing(t *testing.T) {
 	some := func(n float32) (out []rates) {
 		for i := range 3 {
