@@ -179,3 +179,16 @@ func TestRulesComeBackWithoutDelayIntoAnotherPolicy(t *testing.T) {
 		t.Errorf("%d changes in the kernel", len(l.puts))
 	}
 }
+
+// TestRulesThatComeBackComeFirst: while another policy had taken them, what they are against passed,
+// and a search for rules against that kept them from coming back.
+func TestRulesThatComeBackComeFirst(t *testing.T) {
+	searches := 0
+	l := newLab(func(s *Search) Found { searches++; return one(s) })
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+	l.step(Event{Lost: &Lost{}})
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+	if searches != 1 || len(l.puts) != 2 {
+		t.Errorf("%d searches, %d changes in the kernel", searches, len(l.puts))
+	}
+}

@@ -273,6 +273,10 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 			m.undoneUntil(u, f.alarm).Format(time.TimeOnly))
 		return
 	}
+	if m.loaded != Texts(m.copies(m.live)) { // what passes is what these are against
+		m.change(now)
+		return
+	}
 	if f.live() >= mostLive {
 		f.retry = now.Add(RetryAfter)
 		f.note("%d rules are in force, and more of it passes", mostLive)

@@ -58,7 +58,7 @@ var vectors = []kind{
 		"ipv4 tcp flags ack " + anywhere + "to TO " + anyPort + "port 80 seq random",
 		"ipv4 udp " + anywhere + "to TO " + anyPort + "port 1024-65535 random len 90",
 		"ipv4 udp " + anywhere + "to TO from port 123 port 1024-65535 random len 468",
-		"ipv4 icmp type 8 " + anywhere + "to TO len 84",
+		"ipv4 icmp type 8 " + anywhere + "to TO len 1052",
 		"ipv4 udp " + anywhere + "to TO frag-offset 185 len 1400",
 		"ipv4 proto 47 " + anywhere + "to TO len 90"}, "\n")),
 }
