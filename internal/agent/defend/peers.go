@@ -69,6 +69,19 @@ func (p *Peers) look() error {
 	return err
 }
 
+// again has them looked for now, by somebody else.
+func (p *Peers) again() {
+	go func() { _ = p.look() }() // run says what is wrong
+}
+
+// has says whether an address is one of those of the last hour, as of the last look.
+func (p *Peers) has(a netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, there := p.seen[a]
+	return there
+}
+
 // known are those of the last hour, with those of now.
 func (p *Peers) known() map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}

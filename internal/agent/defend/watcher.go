@@ -78,6 +78,7 @@ type Watcher struct {
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
 	sight      seen
+	sent       sent
 	followed   time.Time          // when it was last as known
 	costs      map[string]float64 // shares of good packets that live rules drop
 	cpus       map[int]float64    // packets of each since the last tick
@@ -187,6 +188,9 @@ func (w *Watcher) read(ctx context.Context) error {
 			e.detector = old[at].detector
 		} else {
 			o := detect.Options{Packets: float64(d.Packets), Bits: float64(d.Bits)}
+			if w.Peers != nil {
+				o.Peer, o.Ask = w.Peers.has, w.Peers.again
+			}
 			if d.To != nil {
 				o.Watched = newPrefixes(d.To).has
 			}
@@ -312,6 +316,11 @@ func (w *Watcher) aside() {
 
 // second does what is to be done each second.
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
+	if sent, ok := w.sent.second(w.Dev, now); ok {
+		for _, e := range w.eyes {
+			e.detector.Sent(sent)
+		}
+	}
 	raised := w.floods.Passing()
 	for _, e := range w.eyes {
 		raised = raised || e.detector.Raised(now)

@@ -102,6 +102,11 @@ func (p *profile) restore(l *Learned, now time.Time) {
 		p.hour, p.last, p.at = nil, nil, time.Time{}
 	}
 	p.bound, p.first, p.grown = p.lately(), now.Add(-opening), now
+	for h := range p.Day { // it was harmless at another hour
+		for k, v := range p.Day[h] {
+			p.bound[k] = max(p.bound[k], v)
+		}
+	}
 }
 
 // knows says whether something is usual at this hour, or was lately.

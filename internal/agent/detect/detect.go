@@ -18,6 +18,10 @@ type Options struct {
 	Watched func(netip.Addr) bool
 	// Packets and Bits are fixed thresholds, for each host, a second; both 0: they are learned.
 	Packets, Bits float64
+	// Peer says whether there are connections with an address, and Ask has that found out anew: it
+	// returns at once. nil: nobody knows.
+	Peer func(netip.Addr) bool
+	Ask  func()
 }
 
 // Alarm is what is too much, at a moment.
@@ -97,6 +101,7 @@ type Detector struct {
 	calm   time.Time // nothing is learned before
 	strict time.Time // until then less is too much
 	alarm  bool
+	ways   ways // what the machine sends
 }
 
 // where is a network that packets go to or come from.
@@ -140,6 +145,9 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	d.bin.tally(p, weight, bytes, fresh, same)
 	if !p.IsIP() {
 		return
+	}
+	if !fresh && p.Transport != packet.TCPTransport && d.Peer != nil && d.Peer(p.Src) {
+		d.bin[kind.CountPeers] += weight
 	}
 	host, net := p.Dst.BitLen(), 24
 	if host == 128 {
@@ -359,7 +367,8 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		limit := d.fixedOf(of)
 		whole := whole
 		if !d.fixed() && kind.Rows[k].Floor > 0 {
-			if !whole && n.fat(of) && (n == d.root || !n.prof.empty()) {
+			if !whole && (n == d.root || !n.prof.empty()) &&
+				(n.fat(of) || n == d.root && d.oneWayFor(of, now)) {
 				rate, whole = sum.of(of, true), true
 			}
 			if rate > times*kind.Rows[k].Floor {
@@ -504,7 +513,8 @@ func (d *Detector) learn(now time.Time, alarm bool) {
 		return
 	}
 	d.relate()
-	d.root.prof.second(now, d.root.rates(d.usual))
+	slow := d.ways.learn(&d.root.sum, now.Sub(d.began) < opening)
+	d.root.prof.second(now, d.root.rates(d.usual), slow)
 	if d.fixed() { // what is usual is told, and asked for nothing
 		return
 	}
@@ -514,7 +524,7 @@ func (d *Detector) learn(now time.Time, alarm bool) {
 			continue
 		}
 		if n.sum[kind.CountSamples] > 0 {
-			n.prof.second(now, n.rates(d.usual))
+			n.prof.second(now, n.rates(d.usual), slow)
 		}
 	}
 }
@@ -587,7 +597,7 @@ func (d *Detector) Rising() bool {
 	}
 	for k, v := range last.kinds(d.usual) {
 		row := &kind.Rows[k]
-		if row.Same > 0 && last[row.Same]*fatFlows <= last[row.All] {
+		if row.Same > 0 && (last[row.Same]*fatFlows <= last[row.All] || d.ways.told) {
 			v = max(v, last[row.All]/fatTimes)
 		}
 		if row.Floor > 0 && v*each > row.Floor/2 {

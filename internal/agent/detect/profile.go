@@ -17,6 +17,7 @@ const (
 	ofMinute = 3                // the third highest second of a minute stands for it
 	opening  = 10 * time.Second // what comes in it is usual, whatever it is
 	doubling = 10 * time.Minute // what is usual lately doubles in so long, at most
+	slowly   = 24 * time.Hour   // the same of what nobody answers
 )
 
 // profile is what rates of the kinds are usual. All of it holds rates in packets a second.
@@ -50,6 +51,20 @@ var floorOf = func() (out [numRates]float32) {
 	return out
 }()
 
+// kindOf are the kinds of rates, Num for those of none.
+var kindOf = func() (out [numRates]kind.Kind) {
+	for k := range out {
+		out[k] = kind.Num
+	}
+	for k, r := range kind.Rows {
+		out[k] = kind.Kind(k)
+		if r.All != r.Counter {
+			out[rateAll+int(r.All-kind.CountAllUDP)] = kind.Kind(k)
+		}
+	}
+	return out
+}()
+
 // rates are those of the kinds, and of what a crowd of clients is known by.
 type rates [numRates]float32
 
@@ -60,20 +75,21 @@ const (
 	numRates = rateAll + int(kind.CountPackets-kind.CountAllUDP)
 )
 
-// second learns a second.
-func (p *profile) second(now time.Time, r rates) {
+// second learns a second, in which more of some kinds comes, and nobody answers it.
+func (p *profile) second(now time.Time, r rates, slow Kinds) {
 	p.turn(now)
 	p.seconds = append(p.seconds, r)
 	if len(p.seconds) > lag {
 		p.minute = append(p.minute, p.seconds[0])
-		p.allow(now, &p.seconds[0])
+		p.allow(now, &p.seconds[0], slow)
 		p.seconds = slices.Delete(p.seconds, 0, 1)
 	}
 }
 
 // allow raises the bound of what may be usual by what came in a second: to twice as much in
-// doubling, and from nothing to a quarter of what is too much at least.
-func (p *profile) allow(now time.Time, r *rates) {
+// doubling, and from nothing to a quarter of what is too much at least. What nobody answers may be
+// the rise of a flood, and be twice as much in a day.
+func (p *profile) allow(now time.Time, r *rates, slow Kinds) {
 	if p.first.IsZero() {
 		p.first, p.grown = now, now
 	}
@@ -81,8 +97,12 @@ func (p *profile) allow(now time.Time, r *rates) {
 	p.grown = now
 	part := min(1, long.Seconds()/doubling.Seconds())
 	times := float32(math.Exp2(part))
+	late := float32(math.Exp2(min(1, long.Seconds()/slowly.Seconds())))
 	for k, v := range r {
 		most := p.bound[k]*times + floorOf[k]*float32(strict*part)
+		if slow.Has(kindOf[k]) {
+			most = max(p.bound[k]*late, min(most, floorOf[k]*strict))
+		}
 		if now.Sub(p.first) < opening {
 			most = v
 		}
@@ -108,13 +128,23 @@ func (p *profile) turn(now time.Time) {
 		p.minute = p.minute[:0]
 	}
 	if len(p.held) > minutes {
-		p.hour = append(p.hour, p.held[0])
+		p.hour = append(p.hour, p.harmless(p.held[0]))
 		p.held = slices.Delete(p.held, 0, 1)
 	}
 	if before := p.at; !before.IsZero() && before.Hour() != minute.Hour() {
 		p.close(before)
 	}
 	p.at = minute
+}
+
+// harmless is what may be usual of a minute: nothing of a rise is learned that may be a flood's.
+func (p *profile) harmless(r rates) rates {
+	for k := range r {
+		if floorOf[k] > 0 {
+			r[k] = min(r[k], p.bound[k])
+		}
+	}
+	return r
 }
 
 // close learns an hour: the median of its minutes, which an attack of less than half of it does

@@ -137,3 +137,75 @@ func TestTrafficThatGrowsIsUsual(t *testing.T) {
 		rate *= math.Pow(2, 1.0/6000)
 	}
 }
+
+// risen has UDP from all over rise from 2,000 packets a second, by a fifth in ten minutes. It says
+// at which rate there was an alarm, 0 for none. Of each minute a second is looked at.
+func risen(t *testing.T, answered float64) float64 {
+	t.Helper()
+	w := newWorld(Options{})
+	begin := w.now
+	for rate := 2000.0; rate < 80_000; rate *= math.Pow(1.2, 1.0/10) {
+		w.d.Sent(5000 + answered*rate)
+		for range 10 {
+			parts := append(w.web(2000, 20_000), w.steering(rate))
+			if a := w.tenth(parts, 200); len(a) > 0 {
+				return rate
+			}
+		}
+		if w.now.Sub(begin) > 15*time.Second {
+			w.now = w.now.Add(59 * time.Second)
+			w.d.Tick(w.now)
+		}
+	}
+	return 0
+}
+
+// TestARiseOverHoursIsNotLearned: a flood that grew by less than twice in ten minutes made itself
+// usual. What the machine answers does.
+func TestARiseOverHoursIsNotLearned(t *testing.T) {
+	if rate := risen(t, 0); rate == 0 || rate > 20_000 {
+		t.Errorf("what nobody answers is a flood at %.0f packets/s", rate)
+	}
+	if rate := risen(t, 0.5); rate != 0 {
+		t.Errorf("what is answered is a flood at %.0f packets/s", rate)
+	}
+}
+
+// TestVeryFewFatFlowsAreJudgedByAnswers: fewer than 32 flows were no flood, however fat. A tunnel
+// is answered, and a test of the line comes from whom there is a connection with.
+func TestVeryFewFatFlowsAreJudgedByAnswers(t *testing.T) {
+	from := v4(0x10010001)
+	for _, c := range []struct {
+		what  string
+		sends float64 // packets a second
+		peer  bool
+		bytes int
+		want  bool
+	}{
+		{"16 flows of one host that nobody answers", 5000, false, 1400, true},
+		{"the same, answered by a tenth", 11_000, false, 1400, false},
+		{"the same, of a host with a connection", 5000, true, 1400, false},
+		{"as many small packets on a busy line", 5000, false, 60, false},
+	} {
+		asked := 0
+		w := newWorld(Options{Ask: func() { asked++ },
+			Peer: func(a netip.Addr) bool { return c.peer && a == from && asked > 0 }})
+		usual := w.web(2000, 20_000)
+		busy := tcp(v4(0x0a000005), backups, 40000, 873, packet.ACK)
+		if c.bytes < 100 {
+			usual = append(usual, part{20_000, 1500, func() packet.Packet { return busy }})
+		}
+		w.d.Sent(5000)
+		if _, ok := w.alarmed(200, usual...); ok {
+			t.Fatalf("%s: an alarm of what is usual", c.what)
+		}
+		fat := part{60_000, c.bytes, func() packet.Packet {
+			return udp(from, server, uint16(5000+w.r.IntN(16)), 5201)
+		}}
+		w.d.Sent(c.sends)
+		n, ok := w.alarmed(50, append(usual, fat)...)
+		if ok != c.want || ok && n > 30 {
+			t.Errorf("%s: an alarm %v, after %d tenths of a second", c.what, ok, n)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func (w *world) tenth(parts []part, samples int) []Alarm {
 // and port scans of the operator's. Nothing of that is a flood. Of every three minutes a second is
 // looked at.
 func TestTenWeeksOfNormalTraffic(t *testing.T) {
-	w := newWorld(Options{})
+	w := newWorld(Options{Peer: isTester})
 	alarms := 0
 	for minute := 0; minute < 10*7*24*60; minute += 3 {
 		w.now = monday.Add(time.Duration(minute) * time.Minute)
@@ -142,6 +142,7 @@ func TestTenWeeksOfNormalTraffic(t *testing.T) {
 					uint16(w.r.IntN(65536)), packet.SYN)
 			}})
 		}
+		w.d.Sent(0.7 * rate)
 		for range 10 {
 			for _, a := range w.tenth(parts, 40) {
 				if alarms++; alarms < 10 {

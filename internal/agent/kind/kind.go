@@ -50,6 +50,7 @@ const (
 	CountSameICMP
 	CountSameFragments
 	CountSameOther
+	CountPeers // packets of all these but of TCP, from whom there are connections with
 	NumCounters
 )
 
@@ -70,6 +71,9 @@ type Row struct {
 	Same  Counter
 	Crowd bool // a crowd of clients brings more of it
 	Cut   bool // its packets come in fragments, too
+	// Answered: more of it is harmless where the machine sends more, too. Others are answered by
+	// the kernel, whoever asks.
+	Answered bool
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
 	Cookie        bool   // senders can be asked to prove that they are there
@@ -83,23 +87,22 @@ var Rows = [Num]Row{
 	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Counter: CountSYN,
 		All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn", Cookie: true, Bench: "syn"},
 	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Counter: CountUDP,
-		All: CountAllUDP, Same: CountSameUDP, Crowd: true, Cut: true, Limit: "udp", Limit6: "udp",
-		Bench: "udp"},
+		All: CountAllUDP, Same: CountSameUDP, Crowd: true, Cut: true, Answered: true,
+		Limit: "udp", Limit6: "udp", Bench: "udp"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
 		Floor: 3000, Counter: CountReflection, All: CountReflection, Crowd: true, Cut: true,
-		Limit: reflected, Limit6: reflected, Bench: "reflection"},
+		Answered: true, Limit: reflected, Limit6: reflected, Bench: "reflection"},
 	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Counter: CountICMP,
 		All: CountAllICMP, Same: CountSameICMP, Crowd: true, Cut: true,
 		Limit: "icmp", Limit6: "icmp6", Bench: "icmp"},
 	Fragments: {Name: "fragments", Phrase: "a flood of fragments", Words: "fragments", Floor: 3000,
 		Counter: CountFragments, All: CountAllFragments, Same: CountSameFragments,
-		Limit: "fragments", Limit6: "fragments",
-		Bench: "fragment"},
+		Answered: true, Limit: "fragments", Limit6: "fragments", Bench: "fragment"},
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
 		Floor: 10_000, Counter: CountFresh, All: CountFresh, Bench: "ack"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
 		Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
-		Bench: "gre"},
+		Answered: true, Bench: "gre"},
 	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
 		All: CountPackets},
 	Bits: {Name: "bits", Phrase: "a flood", Words: "bits", Unit: "bit/s", Counter: CountBits,

@@ -1,0 +1,77 @@
+package detect
+
+import (
+	"time"
+
+	"levee/internal/agent/kind"
+)
+
+// ways is what the machine sends, as its interface counts: traffic of one way is harmless less
+// often than what is answered. What it sends to others counts, too, so that answers are shown by
+// more of both only.
+type ways struct {
+	told  bool     // somebody says how much it sends
+	sent  float64  // packets in the last second
+	first struct { // what was there from the beginning on
+		sent float64
+		kind [kind.Num]float64
+	}
+	slow Kinds               // of which more comes, that nobody answers
+	fat  [kind.Num]time.Time // since when few flows have too much of a kind
+}
+
+// Shares of what comes that are answers, at least: of a service, and of a transfer of few flows,
+// such as by its acknowledgements.
+const (
+	answers    = 0.25
+	answersFat = 0.02
+	fatLasts   = 1500 * time.Millisecond // which is long enough to ask who they are
+)
+
+// Sent is told how many packets the machine has sent in the last second. Where nobody says so,
+// nothing is judged by it.
+func (d *Detector) Sent(packets float64) { d.ways.told, d.ways.sent = true, packets }
+
+// learn says of which kinds more comes than at the beginning, without more that is sent.
+func (w *ways) learn(sum *raw, opening bool) Kinds {
+	if !w.told {
+		return 0
+	}
+	w.slow = 0
+	if opening {
+		w.first.sent = max(w.first.sent, w.sent)
+	}
+	for k := range kind.Num {
+		row := k.Row()
+		have := sum[row.All]
+		if opening {
+			w.first.kind[k] = max(w.first.kind[k], have)
+		}
+		if more := have - w.first.kind[k]; row.Floor > 0 && more > strict*row.Floor &&
+			!(row.Answered && w.sent-w.first.sent >= answers*more) {
+			w.slow |= 1 << k
+		}
+	}
+	return w.slow
+}
+
+// oneWayFor says whether few flows of a kind are a flood: several times as many packets as are too
+// much of others, and several times the bits that are usual, which nobody answers. With whom the
+// machine has connections, as a test of a line has, nobody calls one.
+func (d *Detector) oneWayFor(k kind.Kind, now time.Time) bool {
+	row, sum, usual := k.Row(), &d.root.sum, d.root.prof.usual(now)
+	more := sum[row.All] - sum[kind.CountPeers] - float64(usual.usually(k, true))
+	is := d.ways.told && row.Same > 0 && more > fatTimes*row.Floor &&
+		sum[kind.CountBits] > factor*float64(usual[kind.Bits]) &&
+		d.ways.sent-float64(d.ways.first.sent) < answersFat*more
+	at := &d.ways.fat[k]
+	switch {
+	case !is:
+		*at = time.Time{}
+	case at.IsZero():
+		if *at = now; d.Ask != nil {
+			d.Ask()
+		}
+	}
+	return is && now.Sub(*at) >= fatLasts
+}
