@@ -180,8 +180,8 @@ func TestRulesComeBackWithoutDelayIntoAnotherPolicy(t *testing.T) {
 	}
 }
 
-// TestRulesThatComeBackComeFirst: while another policy had taken them, what they are against passed,
-// and a search for rules against that kept them from coming back.
+// TestRulesThatComeBackComeFirst: while another policy had taken them, what they are against
+// passed, and a search for rules against that kept them from coming back.
 func TestRulesThatComeBackComeFirst(t *testing.T) {
 	searches := 0
 	l := newLab(func(s *Search) Found { searches++; return one(s) })
