@@ -222,7 +222,7 @@ func (e *env) printStatus(w io.Writer, s *status.Interface, f *statusFlags) {
 	}
 	for _, r := range s.Rules {
 		switch {
-		case r.Line == 0 && r.Packets == 0 && r.Reason != "default":
+		case r.Quiet():
 		case f.watch:
 			rules.Row(r.Packets, r.Bytes, shortRate(r.PacketsPerSecond), shortRate(r.BitsPerSecond),
 				r.Verdict, r.Rule, r.Label, r.Text)

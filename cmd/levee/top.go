@@ -64,6 +64,9 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 				max(0, e.Now().Sub(s.Since)).Round(time.Second)),
 		}
 		for _, r := range s.Rules {
+			if r.Quiet() {
+				continue
+			}
 			shown.Rules = append(shown.Rules, top.Rule{ID: r.ID, Verdict: r.Verdict,
 				Where: string(r.Rule), Label: r.Label, Text: r.Text, Packets: r.Packets})
 		}

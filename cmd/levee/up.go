@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -162,9 +160,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	}
 	b.opts.Names = names
 	if f.dryRun {
-		ctx, stop := e.Signals()
-		defer stop()
-		return question.DryRun(ctx, e.Env, b.policy(), devs, f.json)
+		return question.DryRun(e.Env, b.policy(), devs, f.json)
 	}
 	if f.shadow {
 		return e.upShadow(b.parsed, devs, b.opts, f)
@@ -305,15 +301,10 @@ func absolute(s *cli.Source) string {
 	return s.Title()
 }
 
-// changesTime is how long a policy that is put in force is compared with the one before.
-const changesTime = 2 * time.Second
-
 func (e *env) bringUp(b *bringing, devs []string) error {
 	ctx, stop := e.Signals()
 	defer stop()
-	soon, cancel := context.WithTimeout(ctx, changesTime)
-	b.changes = question.Changes(soon, devs[0], b.policy()) // the others have the same one, mostly
-	cancel()
+	b.changes = question.Changes(ctx, devs[0], b.policy()) // the others have the same one, mostly
 	reps, err := dataplane.UpAll(ctx, devs, b.opts, b.compiler())
 	if len(reps) == 0 {
 		if err == nil {

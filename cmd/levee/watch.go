@@ -50,7 +50,7 @@ var watchReasons = []policy.Reason{policy.ByMalformed, policy.ByProtect, policy.
 
 func newWatch(e *env) *cobra.Command {
 	o := dataplane.Deciding{Snap: logging.EventPacket}
-	var asJSON bool
+	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:     "watch",
 		Short:   "Show packets that are dropped or passed, or that log rules tell of",
@@ -67,9 +67,9 @@ func newWatch(e *env) *cobra.Command {
 				return err
 			}
 			if decisions {
-				return e.watchDecisions(o, asJSON)
+				return e.watchDecisions(o, e.newWatchPrinter(o.Dev, asJSON, wide))
 			}
-			return e.watch(o.Dev, asJSON)
+			return e.watch(o.Dev, e.newWatchPrinter(o.Dev, asJSON, wide))
 		},
 	}
 	cli.DevFlag(cmd, &o.Dev, "watch this interface")
@@ -79,6 +79,7 @@ func newWatch(e *env) *cobra.Command {
 		words(watchReasons))
 	fl.StringVar(&o.Rule, "rule", "", "packets that this rule decided: its label or line")
 	fl.IntVar(&o.Rate, "rate", 1000, "at most n decisions a second and CPU")
+	fl.BoolVar(&wide, "wide", false, "show all fields of all headers, in long lines")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -144,11 +145,12 @@ type watchPrinter struct {
 	e      *env
 	dev    string
 	asJSON bool
+	wide   bool
 	enc    *json.Encoder
 }
 
-func (e *env) newWatchPrinter(dev string, asJSON bool) *watchPrinter {
-	p := &watchPrinter{e: e, dev: dev, asJSON: asJSON, enc: json.NewEncoder(e.Stdout)}
+func (e *env) newWatchPrinter(dev string, asJSON, wide bool) *watchPrinter {
+	p := &watchPrinter{e: e, dev: dev, asJSON: asJSON, wide: wide, enc: json.NewEncoder(e.Stdout)}
 	p.enc.SetEscapeHTML(false)
 	return p
 }
@@ -180,8 +182,12 @@ func (p *watchPrinter) packet(w *watched, rule dataplane.SlotCounter, frame []by
 	if w.Verdict != "" {
 		by = fmt.Sprintf("%s by %s", w.Verdict, by)
 	}
+	text := w.Text
+	if !p.wide {
+		text = oracle.Brief(frame, link)
+	}
 	return p.show(w, fmt.Sprintf("%s %s %s %d bytes: %s", w.Time.Format(watchTime), p.dev, by,
-		w.Bytes, w.Text))
+		w.Bytes, text))
 }
 
 // lost prints losses; bound says in words what they are above.
@@ -211,10 +217,9 @@ func lossesInWords(l dataplane.Losses, bound string) string {
 }
 
 // watch shows what logs tell of.
-func (e *env) watch(dev string, asJSON bool) error {
+func (e *env) watch(dev string, p *watchPrinter) error {
 	ctx, stop := e.Signals()
 	defer stop()
-	p := e.newWatchPrinter(dev, asJSON)
 	return dataplane.Watch(ctx, dev, func(ev dataplane.Event) {
 		if !p.packet(&watched{Time: ev.At, CPU: &ev.CPU, Bytes: ev.Bytes}, ev.Rule, ev.Packet,
 			ev.Link) {
@@ -226,10 +231,9 @@ func (e *env) watch(dev string, asJSON bool) error {
 }
 
 // watchDecisions shows what the policy decides.
-func (e *env) watchDecisions(o dataplane.Deciding, asJSON bool) error {
+func (e *env) watchDecisions(o dataplane.Deciding, p *watchPrinter) error {
 	ctx, stop := e.Signals()
 	defer stop()
-	p := e.newWatchPrinter(o.Dev, asJSON)
 	bound := fmt.Sprintf("the rate of %d a second and CPU", o.Rate)
 	total, err := dataplane.WatchDecisions(ctx, o, func(c dataplane.Captured) bool {
 		return p.packet(&watched{Time: c.At, CPU: &c.CPU, Bytes: c.Bytes, Verdict: c.Verdict,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
@@ -14,9 +15,18 @@ import (
 // shownChanges is how many kinds of packets `levee up` names that are decided otherwise.
 const shownChanges = 5
 
-// Changes are the packets that a policy decides otherwise than the one in force on an interface;
-// nil where none is, or where it cannot be read.
+// changesTime is how long a policy that is put in force is compared with the one before.
+const changesTime = 2 * time.Second
+
+// Changes are what can be said in a short time of the packets that a policy decides otherwise than
+// the one in force on an interface; nil where none is, or where it cannot be read.
 func Changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
+	ctx, cancel := context.WithTimeout(ctx, changesTime)
+	defer cancel()
+	return changes(ctx, dev, p)
+}
+
+func changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
 	in, _, err := dataplane.Show(ctx, dev)
 	if err != nil || p == nil {
 		return nil
@@ -41,10 +51,12 @@ func PrintChanges(w io.Writer, word string, told *region.Told) {
 }
 
 // DryRun prints what a policy would change, interface by interface.
-func DryRun(ctx context.Context, e *cli.Env, p *policy.Policy, devs []string, asJSON bool) error {
+func DryRun(e *cli.Env, p *policy.Policy, devs []string, asJSON bool) error {
+	ctx, stop := e.Signals()
+	defer stop()
 	all := make(map[string]*region.Told, len(devs))
 	for _, dev := range devs {
-		all[dev] = Changes(ctx, dev, p)
+		all[dev] = changes(ctx, dev, p)
 	}
 	if asJSON {
 		return e.PrintJSON(map[string]any{"interfaces": all})

@@ -238,7 +238,8 @@ func (s *screen) lines() []string {
 	slices.SortStableFunc(rows, func(a, b Rule) int {
 		switch s.order {
 		case byRate:
-			return cmp.Compare(history(&b).rate(), history(&a).rate())
+			return cmp.Or(cmp.Compare(history(&b).rate(), history(&a).rate()),
+				cmp.Compare(b.Packets, a.Packets))
 		case byTotal:
 			return cmp.Compare(b.Packets, a.Packets)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/filter/state"
+	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
@@ -117,6 +118,12 @@ type Rule struct {
 	BitsPerSecond    *float64 `json:"bits_per_second,omitempty"`
 
 	ID string `json:"-"` // across replaces
+}
+
+// Quiet says whether a rule is built in and has counted nothing, so that no screen needs a row for
+// it. The default is never.
+func (r *Rule) Quiet() bool {
+	return r.Line == 0 && r.Packets == 0 && r.Reason != policy.ByDefault.String()
 }
 
 // CPU is what one CPU counted.
