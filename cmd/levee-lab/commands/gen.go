@@ -86,8 +86,8 @@ func newGen(e *env) *cobra.Command {
 			gen.ICMPEcho.String(), gen.Fragment.String()}
 	}))
 	fl.StringSliceVar(&f.from, "from", nil, "source prefixes (default 16.0.0.0/4 or 2a00::/12)")
-	fl.StringVar(&f.to, "to", "", "destination address (default: IPv4 address of the lab's "+
-		"other end)")
+	fl.StringVar(&f.to, "to", "", "destination address, of --packet and --template where a packet "+
+		"says none (default: IPv4 address of the lab's other end)")
 	fl.StringSliceVar(&f.ports, "port", nil,
 		"destination ports and ranges, walked in this order: 53,1000-2000 (default 9)")
 	fl.StringSliceVar(&f.fromPorts, "from-port", nil, "source ports and ranges (default 40000)")
@@ -125,7 +125,7 @@ func newGen(e *env) *cobra.Command {
 
 // floodOnly are the flags that describe a flood, replayOnly those of --pcap.
 var (
-	floodOnly = []string{"kind", "from", "to", "port", "from-port", "len", "vlan", "ttl", "flags",
+	floodOnly = []string{"kind", "from", "port", "from-port", "len", "vlan", "ttl", "flags",
 		"no-checksum", "from-mac", "to-mac"}
 	replayOnly = []string{"fast", "loop", "rewrite"}
 )
@@ -152,6 +152,7 @@ func genSource(cmd *cobra.Command) (string, error) {
 	}{
 		{floodOnly, source != "", "with --" + source + ": it describes a flood"},
 		{replayOnly, source != "pcap", "without --pcap"},
+		{[]string{"to"}, source == "pcap", "with --pcap: its packets say where they go"},
 	} {
 		for _, name := range group.flags {
 			if group.wrong && cmd.Flags().Changed(name) {
@@ -187,6 +188,11 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 	}
 	if c.Path, err = gen.ParsePath(f.path); err != nil {
 		return c, cli.Usagef(cmd, "--path: %v", err)
+	}
+	if source != "" && f.to != "" {
+		if c.To, err = floodTarget(cmd, f); err != nil {
+			return c, err
+		}
 	}
 	switch source {
 	case "packet":

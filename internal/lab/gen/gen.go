@@ -50,8 +50,11 @@ type Config struct {
 
 	Floods   []Flood // sent in turn
 	Template []policy.Packet
-	Frames   *Frames
-	Replay   *Replay
+	// To is where packets of a template go that do not say it; the zero value is the lab's other
+	// end.
+	To     netip.Addr
+	Frames *Frames
+	Replay *Replay
 
 	// Path to the device. Frames take Live only, a Replay Packet only.
 	Path Path

@@ -22,6 +22,12 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 		packets = append(packets, f.packet())
 	}
 	d := template.Defaults{EtherFrom: dev.mac, EtherTo: dev.dst, To4: dev.to4, To6: dev.to6}
+	switch {
+	case c.To.Is4():
+		d.To4 = c.To
+	case c.To.IsValid():
+		d.To6 = c.To
+	}
 	t, err := template.Compile(packets, d, c.Seed)
 	if err != nil {
 		return Report{}, err
