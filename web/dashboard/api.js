@@ -32,6 +32,7 @@ const json = async (...args) => {
 
 export const me = () => json("GET", "me");
 export const login = (token) => json("POST", "login", { body: { token } });
+export const renew = () => json("POST", "renew");
 export const logout = () => json("POST", "logout");
 export const status = () => json("GET", "status");
 export const parts = () => json("GET", "parts");

@@ -3,7 +3,7 @@ import * as api from "./api.js";
 import * as compare from "./compare.js";
 import { $, el, replace, said } from "./dom.js";
 import * as events from "./events.js";
-import { duration, number, plain } from "./format.js";
+import { duration, number, plain, unix } from "./format.js";
 import * as health from "./health.js";
 import * as incidents from "./incidents.js";
 import * as policy from "./policy.js";
@@ -114,6 +114,7 @@ const start = async () => {
   sets.allow(may);
   $("who").hidden = me.from === "unix";
   $("who").firstElementChild.textContent = `${plain(me.name)}, ${plain(me.role)}`;
+  ending(me);
   running = true;
   traffic.controls();
   const drawn = traffic.start(fail);
@@ -123,6 +124,17 @@ const start = async () => {
   document.documentElement.dataset.ready = "true";
   performance.mark("levee-ready");
 };
+// A session lasts a week from when the page was open last. Two weeks before its token ends, the page says so.
+const days = 86400;
+const ending = (me) => {
+  const left = me.expires ? unix(me.expires) - Date.now() / 1000 : Infinity;
+  $("token-ends").hidden = left > 14 * days;
+  if (left <= 14 * days) $("token-ends").textContent = `The token of this page ends in ${duration(left)}. To go on: levee agent token renew ${plain(me.name)}`;
+};
+setInterval(async () => {
+  if (!running || $("who").hidden) return;
+  try { ending(await api.renew()); } catch { /* what else the page asks for says it */ }
+}, 6 * 3600e3);
 const login = () => {
   running = false;
   traffic.stop();

@@ -28,6 +28,68 @@ import (
 	"levee/internal/await"
 )
 
+// TestASessionThatIsUsedGoesOn: a page on a wall went dark after a week. Each cookie of the session
+// ends when somebody logs out, copies too.
+func TestASessionThatIsUsedGoesOn(t *testing.T) {
+	_, url, _, tokens, _ := start(t)
+	text, err := tokens.Add("wall", Viewer, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, _ := ask(t, "POST", url+"/api/v1/login", `{"token":"`+text+`"}`)
+	first := res.Cookies()[0]
+	res, text = ask(t, "POST", url+"/api/v1/renew", "{}", "Cookie", first.Name+"="+first.Value)
+	if res.StatusCode != 200 || len(res.Cookies()) != 1 {
+		t.Fatal(res.Status, text)
+	}
+	second := res.Cookies()[0]
+	if time.Until(second.Expires) < sessionLasts-time.Minute {
+		t.Errorf("it ends %v", second.Expires)
+	}
+	role := func(c *http.Cookie) string {
+		_, text := ask(t, "GET", url+"/api/v1/me", "", "Cookie", c.Name+"="+c.Value)
+		return text
+	}
+	for i, c := range []*http.Cookie{first, second} {
+		if !strings.Contains(role(c), `"viewer"`) {
+			t.Errorf("cookie %d: %s", i, role(c))
+		}
+	}
+	ask(t, "POST", url+"/api/v1/logout", "{}", "Cookie", second.Name+"="+second.Value)
+	for i, c := range []*http.Cookie{first, second} {
+		if !strings.Contains(role(c), `"anybody"`) {
+			t.Errorf("cookie %d after the logout: %s", i, role(c))
+		}
+	}
+	for what, cookie := range map[string]string{"an ended session": second.Value, "rubbish": "x"} {
+		res, _ := ask(t, "POST", url+"/api/v1/renew", "{}", "Cookie", second.Name+"="+cookie)
+		if res.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s is renewed: %s", what, res.Status)
+		}
+	}
+}
+
+func TestATokenThatHasEndedIsRenewed(t *testing.T) {
+	_, url, _, tokens, _ := start(t)
+	text, err := tokens.Add("wall", Viewer, time.Nanosecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func() int {
+		res, _ := ask(t, "GET", url+"/api/v1/me", "", "Authorization", "Bearer "+text)
+		return res.StatusCode
+	}
+	if got := status(); got != http.StatusUnauthorized {
+		t.Errorf("a token that has ended: %d", got)
+	}
+	if err := tokens.Renew("wall", 0); err != nil || status() != http.StatusOK {
+		t.Errorf("%v, %d", err, status())
+	}
+	if err := tokens.Renew("nobody", 0); !errors.Is(err, ErrNoToken) {
+		t.Error(err)
+	}
+}
+
 func TestACookieStandsForATokenUntilThatIsRevoked(t *testing.T) {
 	_, url, _, tokens, _ := start(t)
 	token := add(t, tokens, "page", Viewer)

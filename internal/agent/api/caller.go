@@ -39,9 +39,11 @@ func (s *Server) identify(r *http.Request) (Caller, error) {
 		}
 		t, err = s.opts.Tokens.find(strings.TrimSpace(text))
 	} else if c, cerr := r.Cookie(cookieOf(r)); cerr == nil {
-		if t, err = s.opts.Tokens.session(c.Value); err != nil {
+		now, err := s.opts.Tokens.session(c.Value)
+		if err != nil {
 			return anybody, nil // the page may still be had, and asks for a token
 		}
+		t = now.Token
 	}
 	if t == nil || err != nil {
 		return anybody, err
@@ -87,17 +89,40 @@ func (s *Server) login(ctx context.Context, in *loginInput) (*cookieOutput, erro
 	if err != nil {
 		return nil, Refuse(http.StatusUnauthorized, "%v", err)
 	}
+	return s.sessionFor(r, t, newNonce())
+}
+
+// sessionFor gives a session a cookie that lasts as long as one may.
+func (s *Server) sessionFor(r *http.Request, t *Token, nonce string) (*cookieOutput, error) {
 	until := time.Now().Add(sessionLasts)
 	if !t.Expires.IsZero() && t.Expires.Before(until) {
 		until = t.Expires
 	}
-	value, err := s.opts.Tokens.cookie(t, until)
+	value, err := s.opts.Tokens.cookie(t, until, nonce)
 	if err != nil {
 		return nil, err
 	}
 	c := cookie(r, value)
 	c.Expires = until
 	return &cookieOutput{c, t.caller(r.RemoteAddr)}, nil
+}
+
+// renew puts the end of a session off, for a page that stays open on a wall.
+func (s *Server) renew(ctx context.Context, _ *struct{}) (*cookieOutput, error) {
+	r, _ := ctx.Value(requestKey{}).(*http.Request)
+	if s.opts.Tokens == nil || r == nil {
+		return nil, Refuse(http.StatusNotFound, "there are no sessions here")
+	}
+	had, err := r.Cookie(cookieOf(r))
+	if err != nil {
+		return nil, Refuse(http.StatusNotFound, "there is no session: a token was given with the "+
+			"request")
+	}
+	now, err := s.opts.Tokens.session(had.Value)
+	if err != nil {
+		return nil, Refuse(http.StatusNotFound, "%v", err)
+	}
+	return s.sessionFor(r, now.Token, now.nonce)
 }
 
 func (s *Server) logout(ctx context.Context, _ *struct{}) (*cookieOutput, error) {

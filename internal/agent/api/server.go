@@ -197,7 +197,10 @@ func (s *Server) own() []Route {
 	logout := Route{Method: http.MethodPost, Path: "/api/v1/logout", Role: Anybody, Quiet: true,
 		MaxBody: 1 << 10, Doc: "Take the cookie back."}
 	logout.typed = func(a huma.API, op *huma.Operation) { huma.Register(a, *op, s.logout) }
-	return []Route{document, login, logout,
+	renew := Route{Method: http.MethodPost, Path: "/api/v1/renew", Role: Viewer, Quiet: true,
+		MaxBody: 1 << 10, Doc: "Put off the end of the session that the cookie stands for."}
+	renew.typed = func(a huma.API, op *huma.Operation) { huma.Register(a, *op, s.renew) }
+	return []Route{document, login, renew, logout,
 		Get("/api/v1/me", Anybody, "Who the caller is, and what the caller may do.",
 			func(ctx context.Context, _ *none) (*Caller, error) {
 				c := CallerOf(ctx)

@@ -174,6 +174,22 @@ func (t *Tokens) Add(name string, role Role, lasts time.Duration) (string, error
 	return text, nil
 }
 
+// Renew puts the end of a token off, which may have come already. lasts is 0 for one that never
+// ends. Whoever uses the token, and each page that is logged in by it, goes on.
+func (t *Tokens) Renew(name string, lasts time.Duration) error {
+	return t.change(func(f *tokenFile) error {
+		i := slices.IndexFunc(f.Tokens, func(o Token) bool { return o.Name == name })
+		if i < 0 {
+			return ErrNoToken
+		}
+		f.Tokens[i].Expires = time.Time{}
+		if lasts > 0 {
+			f.Tokens[i].Expires = time.Now().UTC().Truncate(time.Second).Add(lasts)
+		}
+		return nil
+	})
+}
+
 // Remove makes a token, and each cookie that stands for it, worth nothing.
 func (t *Tokens) Remove(name string) error {
 	return t.change(func(f *tokenFile) error {
@@ -228,15 +244,17 @@ const nonceBytes = 9
 
 // cookie stands for a token until a time, and says nothing of it: NAME.UNTIL-NONCE.MAC. It outlives
 // a restart of the agent, and ends with the token, or when somebody logs out.
-func (t *Tokens) cookie(of *Token, until time.Time) (string, error) {
+// A session keeps its nonce when its end is put off, so that each of its cookies ends with it.
+func (t *Tokens) cookie(of *Token, until time.Time, nonce string) (string, error) {
 	f, err := t.read()
 	if err != nil {
 		return "", err
 	}
-	text := of.Name + "." + strconv.FormatInt(until.Unix(), 36) + "-" +
-		base64.RawURLEncoding.EncodeToString(random()[:nonceBytes])
+	text := of.Name + "." + strconv.FormatInt(until.Unix(), 36) + "-" + nonce
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac(f.Key, text, of.Hash)), nil
 }
+
+func newNonce() string { return base64.RawURLEncoding.EncodeToString(random()[:nonceBytes]) }
 
 func mac(key []byte, text string, tokenHash []byte) []byte {
 	h := hmac.New(sha256.New, key)
@@ -247,8 +265,20 @@ func mac(key []byte, text string, tokenHash []byte) []byte {
 
 var errCookie = errors.New("the session has ended: log in again")
 
-// session is the token that a cookie stands for.
-func (t *Tokens) session(cookie string) (*Token, error) {
+// session is one that somebody has logged in for.
+type session struct {
+	*Token
+	nonce string
+	until int64 // seconds since 1970
+	sum   string
+}
+
+// ids are what a session is known by that has ended before its time: its nonce, or in files of
+// levee before 0.2 its sum.
+func (s *session) ids() [2]string { return [2]string{s.Name + "." + s.nonce, s.sum} }
+
+// session is what a cookie stands for.
+func (t *Tokens) session(cookie string) (*session, error) {
 	at := strings.LastIndexByte(cookie, '.')
 	text, sum := cookie[:max(at, 0)], cookie[at+1:]
 	given, err := base64.RawURLEncoding.DecodeString(sum)
@@ -256,7 +286,7 @@ func (t *Tokens) session(cookie string) (*Token, error) {
 	if err != nil || at < 0 {
 		return nil, errCookie
 	}
-	end, _, _ := strings.Cut(text[at+1:], "-")
+	end, nonce, _ := strings.Cut(text[at+1:], "-")
 	until, err := strconv.ParseInt(end, 36, 64)
 	if err != nil || time.Now().Unix() >= until {
 		return nil, errCookie
@@ -265,13 +295,16 @@ func (t *Tokens) session(cookie string) (*Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, over := f.Over[sum]; over || t.isOver(sum) {
-		return nil, errCookie
-	}
 	for i := range f.Tokens {
 		if o := &f.Tokens[i]; o.Name == text[:at] && !o.ended(time.Now()) &&
 			hmac.Equal(given, mac(f.Key, text, o.Hash)) {
-			return o, nil
+			s := &session{o, nonce, until, sum}
+			for _, id := range s.ids() {
+				if _, over := f.Over[id]; over || t.isOver(id) {
+					return nil, errCookie
+				}
+			}
+			return s, nil
 		}
 	}
 	return nil, errCookie
@@ -281,25 +314,21 @@ func (t *Tokens) session(cookie string) (*Token, error) {
 // agent's next start only: one who logs in and out without an end is not to fill the disk.
 const maxOver = 1024
 
-func (t *Tokens) isOver(sum string) bool {
+func (t *Tokens) isOver(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, over := t.over[sum]
+	_, over := t.over[id]
 	return over
 }
 
-// end makes a cookie worth nothing. What is not on the disk ends at least until the next start.
+// end makes the cookies of a session worth nothing. What is not on the disk ends at least until the
+// next start.
 func (t *Tokens) end(cookie string) error {
-	if _, err := t.session(cookie); err != nil {
+	s, err := t.session(cookie)
+	if err != nil {
 		return nil // it is worth nothing
 	}
-	at := strings.LastIndexByte(cookie, '.')
-	text, sum := cookie[:at], cookie[at+1:]
-	word, _, _ := strings.Cut(text[strings.LastIndexByte(text, '.')+1:], "-")
-	until, err := strconv.ParseInt(word, 36, 64)
-	if err != nil {
-		return err
-	}
+	id, until := s.ids()[0], time.Now().Add(sessionLasts).Unix() // no cookie of it lasts longer
 	ended := func(_ string, end int64) bool { return time.Now().Unix() >= end }
 	t.mu.Lock()
 	if t.over == nil {
@@ -312,7 +341,7 @@ func (t *Tokens) end(cookie string) error {
 		}
 		delete(t.over, other)
 	}
-	t.over[sum] = until
+	t.over[id] = until
 	t.mu.Unlock()
 	return t.change(func(f *tokenFile) error {
 		f.Over = maps.Clone(f.Over)
@@ -323,7 +352,7 @@ func (t *Tokens) end(cookie string) error {
 		if f.Over == nil {
 			f.Over = map[string]int64{}
 		}
-		f.Over[sum] = until
+		f.Over[id] = until
 		return nil
 	})
 }

@@ -23,8 +23,9 @@ func newAgentToken(e *env) *cobra.Command {
 	return cli.Noun("token COMMAND", "Make and revoke tokens of the agent's API", tokenLong,
 		`  sudo levee agent token add grafana --role viewer --expires 30d
   sudo levee agent token list
+  sudo levee agent token renew grafana --expires never
   sudo levee agent token remove grafana`,
-		newTokenAdd(e), newTokenList(e), newTokenRemove(e))
+		newTokenAdd(e), newTokenList(e), newTokenRenew(e), newTokenRemove(e))
 }
 
 // tokens are the tokens of the agent's API.
@@ -49,15 +50,9 @@ ends after --expires, at most 520w; "never" has no end.`,
 			if err != nil {
 				return cli.Usagef(cmd, "--role: %v", err)
 			}
-			var lasts time.Duration
-			if expires != "never" {
-				if lasts, err = cli.ParseDuration(expires); err != nil {
-					return cli.Usagef(cmd, "--expires: %v", err)
-				}
-				if lasts > policy.MaxLease {
-					return cli.Usagef(cmd, "--expires %s: at most %s, or never", expires,
-						cli.Longest)
-				}
+			lasts, err := tokenLasts(cmd, expires)
+			if err != nil {
+				return err
 			}
 			all, err := e.tokens()
 			if err != nil {
@@ -72,7 +67,50 @@ ends after --expires, at most 520w; "never" has no end.`,
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", "viewer, operator or admin")
-	cmd.Flags().StringVar(&expires, "expires", "90d", "30s, 10m, 12h, 7d, 2w, or never")
+	expiresFlag(cmd, &expires)
+	return cmd
+}
+
+func expiresFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "expires", "90d", "30s, 10m, 12h, 7d, 2w, or never")
+}
+
+// tokenLasts is how long a token lasts, 0 for ever.
+func tokenLasts(cmd *cobra.Command, expires string) (lasts time.Duration, err error) {
+	if expires == "never" {
+		return 0, nil
+	}
+	if lasts, err = cli.ParseDuration(expires); err != nil {
+		return 0, cli.Usagef(cmd, "--expires: %v", err)
+	}
+	if lasts > policy.MaxLease {
+		return 0, cli.Usagef(cmd, "--expires %s: at most %s, or never", expires, cli.Longest)
+	}
+	return lasts, nil
+}
+
+func newTokenRenew(e *env) *cobra.Command {
+	var expires string
+	cmd := &cobra.Command{
+		Use:   "renew NAME",
+		Short: "Put off the end of a token",
+		Long: `Have a token end after --expires from now, or never, also one that has ended. Its text stays, and
+so does each page that is logged in by it: a screen on a wall goes on.`,
+		Example: "  sudo levee agent token renew wall --expires never",
+		Args:    cli.WantArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lasts, err := tokenLasts(cmd, expires)
+			if err != nil {
+				return err
+			}
+			all, err := e.tokens()
+			if err != nil {
+				return err
+			}
+			return all.Renew(args[0], lasts)
+		},
+	}
+	expiresFlag(cmd, &expires)
 	return cmd
 }
 
