@@ -24,6 +24,9 @@ type runner struct {
 	json string // the command that makes events of what a binary writes
 }
 
+// stripped is for the linker, which takes a good part of the time of tests: nobody debugs these.
+const stripped = "-s -w"
+
 func goTool(args ...string) *exec.Cmd {
 	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
 	cmd.Stderr = os.Stderr
@@ -78,7 +81,8 @@ func (r *runner) run(spread, alone, all []string) (err error) {
 			defer close(through)
 			// without vet, which lint runs with all its checks
 			errs[0] = r.read(goTool(slices.Concat([]string{"test", "-json", "-count", "1", "-vet",
-				"off", "-p", fmt.Sprint(r.p), "-timeout", fmt.Sprint(r.timeout)}, p.together)...))
+				"off", "-ldflags", stripped, "-p", fmt.Sprint(r.p), "-timeout",
+				fmt.Sprint(r.timeout)}, p.together)...))
 		})
 	}
 	err = r.build(p.spread)
@@ -160,7 +164,7 @@ func (r *runner) build(pkgs []pkg) error {
 	if len(pkgs) == 0 {
 		return nil
 	}
-	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", r.dir + "/"}
+	args := []string{"test", "-c", "-ldflags", stripped, "-o", r.dir + "/"}
 	for _, p := range pkgs {
 		args = append(args, p.path)
 	}

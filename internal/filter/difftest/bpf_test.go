@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -187,7 +188,7 @@ func fill(r *dataplane.Runner, c Case) error {
 		}
 	}
 	if ended {
-		time.Sleep(50 * time.Millisecond) // some jiffies, on every kernel
+		await.Pass(30*time.Millisecond, "some ticks of the slowest kernel's clock")
 	}
 	return nil
 }
