@@ -66,8 +66,8 @@ func tooLarge(c *card.Card, frags bool) string {
 	if !ok || c.MTU <= limit || frags && c.Fragments() {
 		return ""
 	}
-	return fmt.Sprintf("the MTU is %d, and the program takes packets of up to about %d: the "+
-		"driver drops larger ones before it", c.MTU, limit)
+	return fmt.Sprintf("the MTU is %d, and a native program takes packets of up to about %d: the "+
+		"driver drops larger ones, or refuses the program", c.MTU, limit)
 }
 
 // misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if

@@ -111,11 +111,13 @@ func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
 		want string // "": all is well
 	}{
 		{"virtio_net", at("virtio_net", 4000), XDPNative, false,
-			"the MTU is 4000, and the program takes packets of up to about 3502"},
+			"the MTU is 4000, and a native program takes packets of up to about 3502"},
 		{"at what it takes", at("virtio_net", 3502), XDPNative, false, ""},
 		{"a driver that is not known", at("novel", 4000), XDPNative, false, "about 3498"},
 		{"a program with fragments", at("virtio_net", 4000), XDPNative, true, ""},
 		{"one that gets none", none, XDPNative, true, "about 3502"},
+		{"one that takes no larger MTU", at("igb", 3047), XDPNative, true, "about 3046"},
+		{"a card that takes none", at("igc", 1501), XDPNative, true, "about 1500"},
 		{"at tc", at("virtio_net", 4000), TCX, false, ""},
 		{"a bond", bond, XDPNative, false, "about 3498"},
 	} {

@@ -70,7 +70,9 @@ func main() {
 		"on cards of drivers that qemu emulates, with kernels that have these drivers")
 	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
 	flag.BoolVar(&o.fetch, "fetch", false, "download what is missing, and boot nothing")
-	flag.BoolVar(&o.kept, "kept", false, "boot what was downloaded before, and ask no registry")
+	flag.BoolVar(&o.kept, "kept", false,
+		"boot what was downloaded before, and ask no registry: of an architecture of which nothing "+
+			"was, only what is named with it (6.1/arm64)")
 	flag.Parse()
 	ok, err := kernels(o)
 	if err != nil {
@@ -243,18 +245,28 @@ func (g *guest) initrd(k clock) string { return fmt.Sprintf("%s.%s.initrd", g.ke
 // tree is what the guests of an architecture have of the repository.
 func (g *guest) tree() string { return filepath.Join(g.debian.dir, "tree") }
 
+// machines are those that are asked for. Where only what was downloaded is booted, an architecture
+// of which nothing was has to be named.
+func (o options) machines(dir string) []machine {
+	asked := strings.Split(o.only, ",")
+	return slices.DeleteFunc(slices.Clone(machines), func(m machine) bool {
+		named := slices.Contains(asked, m.String())
+		there, _ := filepath.Glob(filepath.Join(dir, m.arch, "[0-9]*"))
+		switch {
+		case o.drivers && (m.arch != "amd64" || m.kernel == "5.10"):
+			return true
+		case o.only != "" && !named && !slices.Contains(asked, m.kernel):
+			return true
+		}
+		return o.kept && !named && len(there) == 0
+	})
+}
+
 // fetch downloads what the machines that are asked for lack.
 func fetch(o options, dir string) ([]guest, error) {
 	var guests []guest
 	asked := map[string]bool{}
-	for _, m := range machines {
-		if o.only != "" && !slices.ContainsFunc(strings.Split(o.only, ","),
-			func(s string) bool { return s == m.kernel || s == m.String() }) {
-			continue
-		}
-		if o.drivers && (m.arch != "amd64" || m.kernel == "5.10") {
-			continue
-		}
+	for _, m := range o.machines(dir) {
 		d, err := newDebian(dir, m.arch)
 		if err == nil && !o.kept && !asked[m.arch] {
 			err = d.update()
@@ -276,6 +288,9 @@ func fetch(o options, dir string) ([]guest, error) {
 		guests = append(guests, g)
 	}
 	if len(guests) == 0 {
+		if o.kept {
+			return nil, fmt.Errorf("nothing was downloaded before: leave out -kept")
+		}
 		return nil, fmt.Errorf("no such kernel: %s", o.only)
 	}
 	return guests, nil

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -118,5 +120,28 @@ func TestStopsOfGuestsAreCountedOnce(t *testing.T) {
 	}
 	if s.sum != 250*time.Millisecond {
 		t.Errorf("stopped for %v, want 250 ms", s.sum)
+	}
+}
+
+// TestKeptKernelsAskForNoOtherArchitecture: "6.1" stood for that of arm64, too, and a machine that
+// had only ever downloaded those of amd64 could boot nothing.
+func TestKeptKernelsAskForNoOtherArchitecture(t *testing.T) {
+	dir := t.TempDir()
+	for _, made := range []string{"amd64/6.1.0-42-cloud-amd64", "arm64/etc"} {
+		if err := os.MkdirAll(filepath.Join(dir, made), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		only string
+		kept bool
+		want string
+	}{
+		{"6.1", true, "[6.1/amd64]"}, {"6.1", false, "[6.1/amd64 6.1/arm64]"},
+		{"6.1/arm64", true, "[6.1/arm64]"},
+	} {
+		if got := fmt.Sprint(options{only: c.only, kept: c.kept}.machines(dir)); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
 	}
 }

@@ -251,7 +251,10 @@ func (c *Card) LargestMTU(usual int) (int, bool) {
 
 // Fragments reports whether a program that wants fragments gets them, as far as is known.
 func (c *Card) Fragments() bool {
-	return !slices.ContainsFunc(c.each(), func(p *Card) bool { return p.NoFragments })
+	return !slices.ContainsFunc(c.each(), func(p *Card) bool {
+		d, _ := Known(p.Driver)
+		return p.NoFragments || d.Whole
+	})
 }
 
 // RaisedMTU is up to which MTU the driver lets the card have while a native program without

@@ -179,6 +179,10 @@ func TestCardsWhoseLinkGoesDownAreKnown(t *testing.T) {
 			t.Errorf("%s: %q", c.Name, why)
 		}
 	}
+	// At an MTU that it refuses `up` had said so, and then took tc.
+	if igb.Fragments() || bond.Fragments() {
+		t.Error("igb is tried at any MTU")
+	}
 	for _, driver := range []string{"virtio_net", "veth", "novel"} {
 		if why := (&Card{Driver: driver}).Bounces(); why != "" {
 			t.Errorf("%s: %q", driver, why)

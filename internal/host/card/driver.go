@@ -10,6 +10,9 @@ type Driver struct {
 	// MTU is the largest one of a program that takes no fragments, where pages have 4096 bytes; 0:
 	// not known.
 	MTU int
+	// Whole: the driver refuses any native program while the MTU is larger, also one that takes
+	// fragments.
+	Whole bool
 	// SmallMTU is the largest one of the smaller buffers that a device has whose MTU is no larger.
 	// The driver keeps their size while a native program is attached; 0: there is one size.
 	SmallMTU int
@@ -51,9 +54,9 @@ var drivers = map[string]Driver{
 		Source: "drivers/net/ethernet/intel/i40e/i40e_main.c, i40e_xdp_setup"},
 	"ice": {Attach: reopened, Bounces: true, MTU: 3046,
 		Source: "drivers/net/ethernet/intel/ice/ice_main.c, ice_xdp_setup_prog"},
-	"igb": {Attach: reopened, Bounces: true, MTU: 3046, SmallMTU: 1510,
+	"igb": {Attach: reopened, Bounces: true, MTU: 3046, Whole: true, SmallMTU: 1510,
 		Source: "drivers/net/ethernet/intel/igb/igb_main.c, igb_xdp_setup, igb_change_mtu"},
-	"igc": {Attach: reopened, Bounces: true,
+	"igc": {Attach: reopened, Bounces: true, MTU: 1500, Whole: true,
 		Source: "drivers/net/ethernet/intel/igc/igc_xdp.c, igc_xdp_set_prog"},
 	"ixgbe": {Attach: reopened, Bounces: true,
 		Source: "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, ixgbe_xdp_setup"},
