@@ -70,9 +70,8 @@ func main() {
 		"on cards of drivers that qemu emulates, with kernels that have these drivers")
 	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
 	flag.BoolVar(&o.fetch, "fetch", false, "download what is missing, and boot nothing")
-	flag.BoolVar(&o.kept, "kept", false,
-		"boot what was downloaded before, and ask no registry: of an architecture of which nothing "+
-			"was, only what is named with it (6.1/arm64)")
+	flag.BoolVar(&o.kept, "kept", false, "boot what was downloaded before, and ask no registry: "+
+		"of an architecture of which nothing was, only what is named with it (6.1/arm64)")
 	flag.Parse()
 	ok, err := kernels(o)
 	if err != nil {
