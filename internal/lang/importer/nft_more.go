@@ -61,6 +61,29 @@ func (p *nftRule) state(r *chainRule, states []string, not bool) {
 	r.states = upper
 }
 
+// direction is `ct direction`, of a rule about UDP or ICMP: what the other side begins is original.
+// A connection of TCP is established whichever side has begun it.
+func (p *nftRule) direction(l json.RawMessage, op string, right json.RawMessage) []match {
+	key, inner := object(l)
+	var c struct{ Key string }
+	s, _ := scalar(right)
+	if key != "ct" || json.Unmarshal(inner, &c) != nil || c.Key != "direction" || op != "==" ||
+		slices.ContainsFunc(p.r.alts, func(m match) bool {
+			return m.f[fProto] == nil || !m.f[fProto].within(noTracked) ||
+				len(m.f[fProto].and(just(6))) > 0
+		}) {
+		return nil
+	}
+	switch s {
+	case "original":
+		return settled([]match{udpOnly.with(fKnown, just(0)), match{}.with(fICMP, requests),
+			match{}.with(fICMP6, requests6)})
+	case "reply":
+		return settled([]match{match{}.with(fKnown, just(1)).with(fProto, just(6).not(255))})
+	}
+	return nil
+}
+
 // fragment is a match on `ip frag-off & MASK`.
 func (p *nftRule) fragment(mask uint64, op string, right json.RawMessage) error {
 	s, ok := scalar(right)

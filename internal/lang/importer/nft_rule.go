@@ -305,6 +305,10 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 	if key, parts := object(l); key == "concat" {
 		return p.concat(array(parts), op, right)
 	}
+	if alts := p.direction(l, op, right); alts != nil {
+		p.both(alts...)
+		return nil
+	}
 	d := left(l)
 	if d.why != nil {
 		p.unknown(d.why.what, d.why.instead)

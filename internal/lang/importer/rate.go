@@ -209,7 +209,7 @@ func (fl *flattener) droppedBehind(i int, m *match) bool {
 		if !m.compatible(&s.m) {
 			return false
 		}
-		if both := m.and(&s.m); both.never || beginsNone(m, &s.m) {
+		if both := m.and(&s.m); both.never || beginsNone(m, &s.m) || beginsNone(&s.m, m) {
 			continue
 		}
 		if s.action == "pass" {

@@ -66,6 +66,11 @@ func TestRulesThatWidened(t *testing.T) {
 			"--limit 10/sec -m state --state NEW -j ACCEPT"),
 			"limit ipv4 tcp syn port 22 rate 10/s burst 5\n" +
 				"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 1},
+		{"a limit of connections that are known", save("DROP", "-m state --state "+
+			"RELATED,ESTABLISHED -m limit --limit 50/sec --limit-burst 50 -j ACCEPT",
+			"-p tcp --dport 22 -m state --state NEW -j ACCEPT"),
+			"fragments track\nlimit ipv4 established rate 50/s burst 50\npass ipv4 established\n" +
+				"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 0},
 		{"a limit above which all passes too", save("ACCEPT",
 			"-p icmp -m limit --limit 1/sec -j ACCEPT"), "pass ipv4 icmp\ndefault pass", 0},
 		{"a limit above which some is dropped", save("ACCEPT",
@@ -95,6 +100,51 @@ func TestRecentWithTTLIsALimit(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 	remarksHave(t, rep, "whatever their TTL")
+}
+
+// TestNFTRulesThatWidened is the same for nft.
+func TestNFTRulesThatWidened(t *testing.T) {
+	const dropped = `, {"drop": null}`
+	ct := func(dir string) string {
+		return `{"match": {"op": "==", "left": {"ct": {"key": "direction"}}, "right": "` + dir +
+			`"}}`
+	}
+	proto := func(name string) string {
+		return `{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "` + name +
+			`"}}, `
+	}
+	for _, c := range []struct {
+		name, rule, want string
+		widened          int
+	}{
+		{"what the other side begins over UDP", proto("udp") + ct("original") + dropped,
+			"drop udp not established", 0},
+		{"and by ICMP", proto("icmp") + ct("original") + dropped,
+			"drop icmp type { 8, 13, 15, 17 }", 0},
+		{"answers", proto("icmp") + ct("reply") + dropped, "drop icmp established", 0},
+		{"TCP is established either way", proto("tcp") + ct("original") + dropped,
+			"# left out: inet f input handle 1: meta l4proto tcp ct direction original drop", 1},
+		{"a limit for what is in an empty set", `{"match": {"op": "==", "left": {"payload": ` +
+			`{"protocol": "udp", "field": "dport"}}, "right": "@none"}}, {"meter": {"name": "m", ` +
+			`"key": {"concat": [{"payload": {"protocol": "ip", "field": "saddr"}}, {"payload": ` +
+			`{"protocol": "udp", "field": "dport"}}]}, "stmt": {"limit": {"rate": 5, "per": ` +
+			`"second", "inv": true}}}}` + dropped,
+			"# left out: inet f input handle 1: udp dport @none meter drop", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := `{"nftables": [{"table": {"family": "inet", "name": "f", "handle": 1}},
+{"chain": {"family": "inet", "table": "f", "name": "input", "handle": 4, "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+{"set": {"family": "inet", "name": "none", "table": "f", "type": "inet_service", "handle": 2}},
+{"rule": {"family": "inet", "table": "f", "chain": "input", "handle": 1, "expr": [` + c.rule + `]}}]}`
+			got, rep := nftImport(t, in, importer.Rulesets{})
+			if got = rulesOf(got); !strings.Contains(got, c.want) {
+				t.Errorf("no %q in\n%s", c.want, got)
+			}
+			if rep.Fates.Widened != c.widened {
+				t.Errorf("%d widen, not %d", rep.Fates.Widened, c.widened)
+			}
+		})
+	}
 }
 
 // TestPFRulesThatWidened is the same for pf.
