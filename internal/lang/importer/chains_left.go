@@ -159,7 +159,8 @@ func (fl *flattener) settleLeft() {
 
 // mayWiden tells whether a policy without rule n of the chain may pass what the source drops.
 func (fl *flattener) mayWiden(r *chainRule, ch *chain, n int) bool {
-	if slices.ContainsFunc(r.filled, func(f filled) bool { return f.empty && !fl.out.fills[f.set] }) {
+	if slices.ContainsFunc(r.filled,
+		func(f filled) bool { return f.empty && !fl.out.fills[f.set] }) {
 		return false // nothing is in its set
 	}
 	switch r.verb {

@@ -360,6 +360,12 @@ func (p *ipRule) extraTarget() error {
 		p.answersSYNs("SYNPROXY")
 		return nil
 	}
+	if p.target == "TPROXY" {
+		r.verb = doAccept
+		p.remark(Changed, tproxyText, "")
+		p.checkFragment()
+		return nil
+	}
 	r.verb = doNothing
 	switch p.target {
 	case "QUEUE", "NFQUEUE":
@@ -367,8 +373,6 @@ func (p *ipRule) extraTarget() error {
 	case "DNAT", "REDIRECT":
 		p.natTo()
 		fallthrough
-	case "TPROXY":
-		p.unknown("TPROXY hands connections to a program", tproxyHint)
 	case "SNAT", "MASQUERADE", "NETMAP":
 		p.unknown(p.target+" rewrites addresses or ports, which levee does not do",
 			"keep it in the nat table")

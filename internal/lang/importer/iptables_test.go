@@ -327,25 +327,30 @@ func TestRecentIsALimit(t *testing.T) {
 	const of = "-p tcp -m tcp --dport 22 -m state --state NEW -m recent "
 	const set, hit = of + "--set --name s --mask 255.255.255.255 --rsource",
 		of + "--update --seconds 60 --hitcount 4 --name s --mask 255.255.255.255 --rsource"
-	const syns = "ipv4 tcp syn port 22"
+	const syns, fresh = "ipv4 tcp syn port 22", "ipv4 tcp port 22 not established"
 	for _, c := range []struct {
 		name  string
 		rules []string
 		want  string
 	}{
 		{"counted before", []string{set, hit + " -j DROP"},
-			"count " + syns + "\nlimit " + syns + " rate 3/m burst 3 by source\ndefault pass"},
+			"fragments track\ncount " + syns + "\nlimit " + fresh +
+				" rate 3/m burst 3 by source\ndefault pass"},
 		{"counted behind", []string{hit + " -j DROP", set + " -j ACCEPT"},
-			"limit " + syns + " rate 4/m burst 4 by source\npass " + syns + "\ndefault pass"},
+			"fragments track\nlimit " + fresh + " rate 4/m burst 4 by source\npass " + syns +
+				"\ndefault pass"},
 		{"a chain that rejects", []string{":no - [0:0]", set, hit + " -j no",
 			"-A no -m limit --limit 3/min -j LOG", "-A no -j REJECT"},
-			"count " + syns + "\nlimit " + syns + " rate 3/m burst 3 by source\ndefault pass"},
+			"fragments track\ncount " + syns + "\nlimit " + fresh +
+				" rate 3/m burst 3 by source\ndefault pass"},
 		{"networks", []string{strings.ReplaceAll(set, "255.255.255.255", "255.255.255.0"),
 			strings.ReplaceAll(hit, "255.255.255.255", "255.255.255.0") + " -j DROP"},
-			"count " + syns + "\nlimit " + syns + " rate 3/m burst 3 by source/24\ndefault pass"},
+			"fragments track\ncount " + syns + "\nlimit " + fresh +
+				" rate 3/m burst 3 by source/24\ndefault pass"},
 		{"an odd time", []string{strings.ReplaceAll(set, "60", "7"),
 			strings.ReplaceAll(hit, "60", "7") + " -j DROP"},
-			"count " + syns + "\nlimit " + syns + " rate 37029/d burst 3 by source\ndefault pass"},
+			"fragments track\ncount " + syns + "\nlimit " + fresh +
+				" rate 37029/d burst 3 by source\ndefault pass"},
 		{"other packets are counted",
 			[]string{strings.ReplaceAll(set, "22", "23"), hit + " -j DROP"},
 			"count ipv4 tcp syn port 23\n# left out"},
@@ -404,14 +409,12 @@ func TestLogsAreCarried(t *testing.T) {
 func TestSYNPROXYIsACookie(t *testing.T) {
 	const of = "-m conntrack --ctstate INVALID,UNTRACKED -j SYNPROXY --sack-perm --mss 1460"
 	text, rep := iptables(t, importer.Rulesets{}, save("DROP", "-p tcp -m tcp --dport 80 "+of,
-		"-p tcp -m ttl --ttl-gt 9 "+of, "-p tcp -j TPROXY --on-port 99"))
-	got, _, _ := strings.Cut(rulesOf(text), "# left out")
+		"-p tcp -m ttl --ttl-gt 9 "+of))
 	if d := cmp.Diff("cookie ipv4 tcp port 80\npass ipv4 tcp syn port 80\n"+
-		"pass ipv4 tcp syn ttl 10-255\n", got); d != "" {
+		"pass ipv4 tcp syn ttl 10-255\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	remarksHave(t, rep, "changed, widens|ttl-gt|these pass as they come")
-	remarksHave(t, rep, "TPROXY hands|`divert`")
 	text, _ = nftImport(t, nftInput(match("==", payload("tcp", "dport"), "80")+
 		`, {"synproxy": {"mss": 1460}}`), importer.Rulesets{})
 	if want := "cookie tcp port 80\npass tcp syn port 80\ndefault pass"; rulesOf(text) != want {
@@ -421,6 +424,23 @@ func TestSYNPROXYIsACookie(t *testing.T) {
 	if want := "cookie tcp port 25\npass tcp flags syn/syn,ack port 25"; text != want {
 		t.Errorf("got\n%s", text)
 	}
+}
+
+// TestTPROXYGoesOn: what TPROXY hands to a program was judged by whatever stood behind it.
+func TestTPROXYGoesOn(t *testing.T) {
+	text, rep := iptables(t, importer.Rulesets{Chains: []string{"mangle/PREROUTING"}},
+		"*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp --dport 80 -j TPROXY --on-port "+
+			"99 --tproxy-mark 0x1/0x1\n-A PREROUTING -p tcp --dport 80 -j DROP\nCOMMIT\n")
+	if want := "pass ipv4 tcp port 80\n"; !strings.HasPrefix(rulesOf(text), want) {
+		t.Errorf("got\n%s", text)
+	}
+	remarksHave(t, rep, "changed|TPROXY hands")
+	text, rep = nftImport(t, nftInput(match("==", payload("tcp", "dport"), "80")+
+		`, {"tproxy": {"port": 99}}, {"accept": null}`), importer.Rulesets{})
+	if want := "pass tcp port 80\ndefault pass"; rulesOf(text) != want {
+		t.Errorf("got\n%s", text)
+	}
+	remarksHave(t, rep, "changed|TPROXY hands")
 }
 
 // TestLimitsOfLogsWidenNothing: a limit that keeps packets from a log alone was said to widen.

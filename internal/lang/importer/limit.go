@@ -35,6 +35,9 @@ func (r *chainRule) carryLimit() {
 	}
 	goesOn := r.limit == upTo && (r.verb == doAccept || r.verb == doReturn ||
 		(r.verb == doJump || r.verb == doGoto) && !drops(r.target, map[*chain]bool{}))
+	if goesOn && len(r.unknown) > 0 { // it is left out
+		return
+	}
 	for _, l := range r.limits {
 		if goesOn {
 			r.widen(l.what+withoutLimit,

@@ -140,8 +140,8 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		p.answersSYNs(key)
 		p.done = true
 	case "tproxy":
-		p.unknown("tproxy hands connections to a program", tproxyHint)
-		p.done = true
+		p.quietly(key)
+		p.remark(Changed, tproxyText, "")
 	case "fwd", "snat", "masquerade":
 		p.unknown(key+" does what levee does not", "keep it in nft")
 		p.done = true

@@ -94,9 +94,11 @@ func (r *chainRule) carriesRate(ch *chain, n int, budgets map[string]int) bool {
 		return false
 	}
 	if len(r.alts) == 2 && len(r.opens) == 1 && r.limit == above && r.verb == doDrop {
-		r.rate.more = append(r.rate.more, reason{"new connections of TCP are limited by their " +
-			"SYNs alone; conntrack counts what seems to be in the middle of one too", ""})
-		r.alts = r.opens
+		m := r.alts[1] // what begins in the middle of a connection; the other is its SYN
+		m.flags = nil
+		r.alts = []match{m.settle()}
+		r.remarks = append(r.remarks, r.remark(Changed, "segments of TCP that belong to no "+
+			"connection and begin none count, too", ""))
 	}
 	if len(r.alts) != 1 {
 		return false

@@ -38,8 +38,8 @@ func (p *ruleReader) countsIn(budget string) {
 	p.out.budgets[budget]++
 }
 
-const tproxyHint = "keep it in netfilter, and pass these packets; `divert` hands connections to " +
-	"this machine to a trap, and refuses them without one"
+const tproxyText = "TPROXY hands connections to a program on its own: these packets go on to " +
+	"it; where no program listens, the source drops them"
 
 // answersSYNs makes a cookie of a rule that answers SYNs. Its state is that of what conntrack was
 // told to leave alone: the SYNs.
