@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack \
-	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test release \
+	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
 	release-files release-test dashboard-proof
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo 'make life-test   install to purge in Debian 12 and 13 under systemd in qemu, in three orders (root; fifteen minutes)'
 	@echo 'make release KEY=FINGERPRINT  all three, then packages, image and apt repository, signed, in bin/release (root)'
 	@echo 'make release-files KEY=FINGERPRINT  the same without the tests; make release-test tries it with a key of its own'
+	@echo 'make tutorial-test  types docs/tutorial/web-server.md in Debian 12 in qemu (root; four minutes)'
 	@echo 'make boot-test   boot Debian 13 twice with systemd in qemu: no gap, and entries kept (root; five minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/explanation/plots: idle machine, two hours (root)'
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
@@ -130,6 +131,10 @@ life-test:
 	@scripts/deps packages boot
 	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
 	scripts/life-test
+
+# The order of life-test that types the tutorial.
+tutorial-test:
+	RELEASES=bookworm ORDERS=4 $(MAKE) --no-print-directory life-test
 
 # What is offered is what was tested. APT names a repository that was made before, whose packages stay.
 release: packages-test boot-test life-test

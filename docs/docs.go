@@ -10,11 +10,11 @@ import (
 
 // Pages for those who run levee; ARCHITECTURE.md is for who changes it.
 //
-//go:embed guides/*.md reference/*.md explanation/[a-z]*.md
+//go:embed tutorial/*.md guides/*.md reference/*.md explanation/[a-z]*.md
 var files embed.FS
 
 // parts are the folders of pages, in the order in which a name is looked up.
-var parts = []string{"guides", "reference", "explanation"}
+var parts = []string{"tutorial", "guides", "reference", "explanation"}
 
 // Topics are the names of the pages, by part and in order. A page whose name an earlier part has
 // too is named with its folder: reference/agent.

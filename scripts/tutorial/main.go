@@ -3,8 +3,8 @@
 // It takes the path of a page. In blocks that are marked `console` each line that begins with "$ "
 // is a command, with the lines below it that belong to a here-document; the lines up to the next
 // command are what it prints. All commands go to one shell, as a reader's do. A number stands for
-// any number, blanks for any blanks, `...` at the end of a line for any rest of it, and a line of
-// `...` for any lines. A command has to end with 0 unless it prints nothing. Blocks may say more:
+// any number, blanks for any blanks, `...` in a line for any part of it, and a line of `...` for any
+// lines. Each command has to end with 0. Blocks may say more:
 //
 //	console soon    a command is repeated for half a minute until it prints what it should
 //	console waits   the command goes on; the next one in this terminal waits for its end
@@ -76,13 +76,9 @@ func pattern(output string) *regexp.Regexp {
 			expr += `(?:.*\n)*`
 			continue
 		}
-		line, rest := strings.CutSuffix(line, "...")
 		line = number.ReplaceAllString(regexp.QuoteMeta(line), `[0-9]+(?:\.[0-9]+)?`)
 		line = blanks.ReplaceAllString(line, `[ \t]+`)
-		if rest {
-			line += ".*"
-		}
-		expr += `[ \t]*` + line + `[ \t]*\n`
+		expr += `[ \t]*` + strings.ReplaceAll(line, `\.\.\.`, ".*") + `[ \t]*\n`
 	}
 	return regexp.MustCompile(expr + "$")
 }
@@ -142,7 +138,7 @@ func (s *shell) walk(one step) error {
 		if err != nil {
 			return err
 		}
-		if want.MatchString(printed) && (ended || one.output == "") {
+		if ended && want.MatchString(printed) {
 			fmt.Print(printed)
 			return nil
 		}
