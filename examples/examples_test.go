@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"levee/internal/dataplane/judge"
@@ -73,53 +72,5 @@ func checkTests(t *testing.T, p *policy.Policy) {
 		if slot.Rule != nil && slot.Action.Decides() && !shown[i] {
 			t.Errorf("line %d: no test shows the rule %s", slot.Rule.Pos.Line, slot.Rule.Text)
 		}
-	}
-}
-
-// TestPoliciesOfPages loads each block of the pages that is marked `levee`: a reader may copy it.
-func TestPoliciesOfPages(t *testing.T) {
-	block := regexp.MustCompile("(?ms)^```levee\n(.*?)^```$")
-	pages, err := filepath.Glob("../docs/*/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range block.FindAllSubmatch(text, -1) {
-			found++
-			file := filepath.Join(t.TempDir(), "page.levee")
-			if err := os.WriteFile(file, m[1], 0o600); err != nil {
-				t.Fatal(err)
-			}
-			p, diags, err := policy.Load(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range diags {
-				t.Errorf("%s: %s\n%s: %s %s", page, m[1], d.Severity, d.Message, d.Hint)
-			}
-			if p == nil {
-				continue
-			}
-			for _, f := range ir.Build(p).Findings {
-				t.Errorf("%s: %s\n%s %s", page, m[1], f.Message, f.Hint)
-			}
-			results, err := judge.Tests(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range results {
-				if !r.Passed() {
-					t.Errorf("%s: %s\n%q fails", page, m[1], r.Test.Name)
-				}
-			}
-		}
-	}
-	if found < 3 {
-		t.Errorf("%d policies found", found)
 	}
 }

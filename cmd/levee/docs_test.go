@@ -267,19 +267,19 @@ func hasFlag(cmd *cobra.Command, name string) bool {
 			func(sub *cobra.Command) bool { return hasFlag(sub, name) })
 }
 
-// TestPoliciesInDocsKeepWhatIsEssential checks the policies that pages show whole, and runs their
-// tests. Their set files hold what a list of bogons does.
+// TestPoliciesInDocsKeepWhatIsEssential checks the policies that pages show whole, or mark as
+// `levee`, and runs their tests. Their set files hold what a list of bogons does.
 func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
-	block := regexp.MustCompile("(?ms)^```\n(.*?)^```$")
+	block := regexp.MustCompile("(?ms)^```(\\w*)[^\n]*\n(.*?)^```$")
 	whole := regexp.MustCompile(`(?m)^default (drop|pass)$`)
 	n := 0
 	for page, text := range pages(t) {
 		for _, m := range block.FindAllStringSubmatch(text, -1) {
-			if !whole.MatchString(m[1]) {
+			if m[1] != "levee" && (m[1] != "" || !whole.MatchString(m[2])) {
 				continue
 			}
 			n++
-			p, diags := policy.Parse(filepath.Base(page), []byte(m[1]),
+			p, diags := policy.Parse(filepath.Base(page), []byte(m[2]),
 				func(string) (io.ReadCloser, error) {
 					return io.NopCloser(
 							strings.NewReader("10.0.0.0/8\n169.254.0.0/16\nfc00::/7\n")),

@@ -3,8 +3,8 @@
 // It takes the path of a page. In blocks that are marked `console` each line that begins with "$ "
 // is a command, with the lines below it that belong to a here-document; the lines up to the next
 // command are what it prints. All commands go to one shell, as a reader's do. A number stands for
-// any number, blanks for any blanks, `...` in a line for any part of it, and a line of `...` for any
-// lines. Each command has to end with 0. Blocks may say more:
+// any number, blanks for any blanks, `...` in a line for any part of it, and a line of `...` for
+// any lines. Each command has to end with 0. Blocks may say more:
 //
 //	console soon    a command is repeated for half a minute until it prints what it should
 //	console waits   the command goes on; the next one in this terminal waits for its end

@@ -7,8 +7,9 @@ import (
 
 // TestStepsOfAPage: commands with their here-documents and outputs, by the words of their blocks.
 func TestStepsOfAPage(t *testing.T) {
-	const page = "# A\n\n```\nsudo not a step\n```\n\n```console\n$ cat <<'END'\none\n$ two\nEND\none\n" +
-		"$ two\n```\ntext\n```console soon\n$ three\n```\n```console second\n$ four\nfive\n```\n"
+	const page = "# A\n\n```\nsudo not a step\n```\n\n" +
+		"```console\n$ cat <<'END'\none\n$ two\nEND\none\n$ two\n```\ntext\n" +
+		"```console soon\n$ three\n```\n```console second\n$ four\nfive\n```\n"
 	got, err := steps(page)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,11 @@ func TestWalkOfAPage(t *testing.T) {
 	if err := walkAll(all); err != nil {
 		t.Error(err)
 	}
-	for _, wrong := range []string{"$ echo yes\nno\n", "$ echo yes; (exit 3)\nyes\n", "$ exit 0\n"} {
+	for _, wrong := range []string{
+		"$ echo yes\nno\n",
+		"$ echo yes; (exit 3)\nyes\n",
+		"$ exit 0\n",
+	} {
 		all, err := steps("```console\n" + wrong + "```\n")
 		if err != nil {
 			t.Fatal(err)

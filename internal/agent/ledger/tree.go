@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The file as bbolt lays it out (bbolt's internal/common): pages with a head of 16 bytes, whose
+// The file as bbolt lays it out (its package common): pages with a head of 16 bytes, whose
 // elements have 16 bytes too. Numbers are in the order of the machine.
 const (
 	headBytes    = 16
