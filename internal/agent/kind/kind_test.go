@@ -1,6 +1,10 @@
 package kind
 
 import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -33,5 +37,30 @@ func TestAKindOfALaterVersionHasARow(t *testing.T) {
 		if r.Phrase == "" || r.Unit == "" || r.Floor != 0 || r.Cookie || r.Limit != "" {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// TestThePageHasEachKind holds the table of docs/explanation/floods.md to the rows.
+func TestThePageHasEachKind(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/explanation/floods.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	row := regexp.MustCompile(`(?m)^\| (\w+) \| [^|]+ \| ([\d,]+) \|$`)
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		said[strings.ToLower(m[1])] = strings.ReplaceAll(m[2], ",", "")
+	}
+	for _, r := range Rows {
+		if r.Floor == 0 { // a kind of `above` alone
+			continue
+		}
+		if want := strconv.Itoa(int(r.Floor)); said[r.Name] != want {
+			t.Errorf("%s: the page says %q, want %s", r.Name, said[r.Name], want)
+		}
+		delete(said, r.Name)
+	}
+	if len(said) > 0 {
+		t.Errorf("the page has kinds that there are not: %v", said)
 	}
 }
