@@ -29,15 +29,23 @@ func newAgentNotify(e *env) *cobra.Command {
 }
 
 func newNotifyAdd(e *env) *cobra.Command {
-	var webhook, mail, command, on, limit string
+	var on, limit string
 	var t notify.Target
+	to := map[string]*string{} // by way
+	options := map[string]*string{}
+	var says []string
+	for _, w := range notify.Ways {
+		to[w.Name] = new(string)
+		says = append(says, w.Says)
+		for _, o := range w.Options {
+			options[o.Flag] = new(string)
+		}
+	}
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Add a target, or replace the one of its name",
-		Long: `Add a target, or replace the one of its name. A webhook is a POST of JSON, tried four times,
-signed as Standard Webhooks say; the key of its signatures is printed once. Mail goes through the
-server of --smtp, or the local sendmail. A command is run without a shell, with the JSON as its
-input, and is killed after ten seconds; it must be root's, and nobody else may write it.
+		Long: strings.Join(cli.Wrap("Add a target, or replace the one of its name. "+
+			strings.Join(says, " "), 100), "\n") + `
 
 Kinds of events are incident, alarm, policy (another is in force), refused (an entry that nobody may
 be) and withdrawn.`,
@@ -47,27 +55,14 @@ be) and withdrawn.`,
 		Args: cli.WantArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			t.Name = args[0]
-			for way, to := range map[notify.Way]string{notify.Webhook: webhook, notify.Mail: mail,
-				notify.Command: command} {
-				if to == "" {
-					continue
-				}
-				if t.Way != "" {
-					return cli.Usagef(cmd, "say one of --webhook, --mail and --command")
-				}
-				t.Way, t.To = way, to
-			}
-			if t.Way != notify.Mail && (t.Server != "" || t.From != "") {
-				return cli.Usagef(cmd, "--smtp and --sender are for --mail")
+			if err := place(cmd, &t, to, options); err != nil {
+				return err
 			}
 			if t.On, err = notify.ParseKinds(on); err != nil {
 				return cli.Usagef(cmd, "--on: %v", err)
 			}
 			if t.Limit, err = notify.ParseLimit(limit); err != nil {
 				return cli.Usagef(cmd, "--limit: %v", err)
-			}
-			if t.Way == notify.Webhook {
-				t.Secret = notify.NewSecret()
 			}
 			if err := t.Check(); err != nil {
 				return cli.Usagef(cmd, "%v", err)
@@ -84,14 +79,45 @@ be) and withdrawn.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&webhook, "webhook", "", "POST JSON there")
-	cmd.Flags().StringVar(&mail, "mail", "", "write to this address")
-	cmd.Flags().StringVar(&command, "command", "", "run this program")
-	cmd.Flags().StringVar(&t.Server, "smtp", "", "server for --mail: HOST:PORT")
-	cmd.Flags().StringVar(&t.From, "sender", "", "sender of --mail (default: levee@ this machine)")
+	for _, w := range notify.Ways {
+		cmd.Flags().StringVar(to[w.Name], w.Name, "", w.Usage)
+	}
+	for _, w := range notify.Ways {
+		for _, o := range w.Options {
+			cmd.Flags().StringVar(options[o.Flag], o.Flag, "", o.Usage)
+		}
+	}
 	cmd.Flags().StringVar(&on, "on", "incident,alarm", "kinds of events")
 	cmd.Flags().StringVar(&limit, "limit", "10/h", "messages in a second, minute, hour or day")
 	return cmd
+}
+
+// place is the way that flags name, and where it goes.
+func place(cmd *cobra.Command, t *notify.Target, to, options map[string]*string) error {
+	for _, w := range notify.Ways {
+		if *to[w.Name] == "" {
+			continue
+		}
+		if t.Way != "" {
+			return cli.Usagef(cmd, "say one of %s", notify.WayNames("--"))
+		}
+		t.Way, t.To = w.Name, *to[w.Name]
+	}
+	for _, w := range notify.Ways {
+		for i := range w.Options {
+			switch o := &w.Options[i]; {
+			case *options[o.Flag] == "":
+			case t.Way != w.Name:
+				return cli.Usagef(cmd, "--%s is for --%s", o.Flag, w.Name)
+			default:
+				t.Set(o, *options[o.Flag])
+			}
+		}
+		if t.Way == w.Name && w.Prepare != nil {
+			w.Prepare(&t.Place)
+		}
+	}
+	return nil
 }
 
 // NotifyReport is the object of `levee agent notify list --json`.
@@ -119,7 +145,7 @@ counts are 0. Secrets, and paths of URLs, are not shown.`,
 			table := cli.NewTable("NAME WAY TO ON LIMIT SENT FAILED HELD LOST", "<", "<", "<", "<",
 				"<", ">", ">", ">", ">")
 			for _, s := range rep.Targets {
-				table.Row(s.Name, string(s.Way), s.To, strings.Join(s.On, ","), s.Limit, s.Sent,
+				table.Row(s.Name, s.Way, s.To, strings.Join(s.On, ","), s.Limit, s.Sent,
 					s.Failed, s.Held, s.Lost)
 			}
 			table.Print(e.Stdout, "")

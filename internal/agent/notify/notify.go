@@ -2,12 +2,9 @@ package notify
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
-	"net"
-	"net/url"
 	"os"
 	"reflect"
 	"slices"
@@ -16,12 +13,9 @@ import (
 	"time"
 
 	"levee/internal/agent/live"
+	"levee/internal/agent/notify/way"
 	"levee/internal/agent/part"
 )
-
-func tlsFor(host string) *tls.Config {
-	return &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-}
 
 const (
 	queued    = 64 // events that wait for one target
@@ -35,7 +29,7 @@ var backoff = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
 // Status is what became of a target's messages since the agent began.
 type Status struct {
 	Name   string   `json:"name"`
-	Way    Way      `json:"way" enum:"webhook,mail,command"`
+	Way    string   `json:"way"`
 	To     string   `json:"to" doc:"Address, path, or of a URL its host."`
 	On     []string `json:"on" doc:"Kinds of events."`
 	Limit  string   `json:"limit"`
@@ -168,10 +162,10 @@ func (n *Notifier) Hosts() map[string]string {
 	defer n.mu.Unlock()
 	out := map[string]string{}
 	for _, w := range n.workers {
-		if u, err := url.Parse(w.target.To); err == nil && w.target.Way == Webhook {
-			out[w.target.Name] = u.Hostname()
-		} else if host, _, err := net.SplitHostPort(w.target.Server); err == nil {
-			out[w.target.Name] = host
+		if by, err := w.target.way(); err == nil && by.Host != nil {
+			if host := by.Host(&w.target.Place); host != "" {
+				out[w.target.Name] = host
+			}
 		}
 	}
 	return out
@@ -297,8 +291,9 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 func messageOf(e *live.Event) *Message {
-	m := newMessage(e.Kind, e.Text, e.At.UTC())
-	m.Event = &Event{e.Set, e.Origin, e.Entry, e.Incident, e.Part, e.Count}
+	m := way.NewMessage(e.Kind, e.Text, e.At.UTC())
+	m.Event = &way.Event{Set: e.Set, Origin: e.Origin, Entry: e.Entry, Incident: e.Incident,
+		Part: e.Part, Count: e.Count}
 	return m
 }
 
@@ -325,7 +320,8 @@ func (w *worker) summarise(ctx context.Context) {
 			total += n
 		}
 	}
-	m := newMessage(Summary, fmt.Sprintf("%d events were held back by the limit of %s: %s", total,
+	m := way.NewMessage(way.Summary, fmt.Sprintf(
+		"%d events were held back by the limit of %s: %s", total,
 		w.target.Limit, strings.Join(parts, ", ")), time.Now().UTC())
 	m.Held, m.First = w.held, w.first
 	w.held, w.first = nil, nil
@@ -344,7 +340,7 @@ func (w *worker) tell(ctx context.Context, m *Message) {
 		if err = w.target.Check(); err != nil {
 			break
 		}
-		if err = w.target.Send(ctx, m); err == nil || errors.As(err, new(permanent)) ||
+		if err = w.target.Send(ctx, m); err == nil || errors.As(err, new(way.Permanent)) ||
 			try == len(w.n.backoff) {
 			break
 		}

@@ -1,13 +1,10 @@
 package notify
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +15,8 @@ import (
 	"time"
 
 	"levee/internal/agent/live"
+	"levee/internal/agent/notify/way"
+	"levee/internal/agent/notify/webhook"
 	"levee/internal/await"
 )
 
@@ -34,7 +33,8 @@ func newHook(t *testing.T, secret string, fail ...int) *hook {
 	h := &hook{fail: fail}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		want, _ := Sign(secret, r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
+		want, _ := webhook.Sign(secret, r.Header.Get("Webhook-Id"),
+			r.Header.Get("Webhook-Timestamp"), body)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if got := r.Header.Get("Webhook-Signature"); got != want {
@@ -86,11 +86,11 @@ func running(t *testing.T, targets ...Target) (*Notifier, *live.Hub) {
 }
 
 func TestAWebhookIsSignedAndTriedAgain(t *testing.T) {
-	secret := NewSecret()
+	secret := webhook.NewSecret()
 	h := newHook(t, secret, http.StatusBadGateway, http.StatusTooManyRequests)
-	n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL + "/secret-path",
-		Secret: secret,
-		On:     []live.Kind{live.Alarm, live.Incident}, Limit: Limit{10, time.Hour}})
+	n, hub := running(t, Target{Name: "ops", Way: "webhook", Place: way.Place{
+		To: h.URL + "/secret-path", Secret: secret},
+		On: []live.Kind{live.Alarm, live.Incident}, Limit: Limit{10, time.Hour}})
 	hub.Publish(live.Event{Kind: live.Leased, Text: "nobody asked for this"})
 	hub.Publish(live.Event{Kind: live.Incident, Text: "a flood", Incident: "7"})
 	await.True(t, "the message", func() bool { return len(h.messages()) == 1 })
@@ -109,7 +109,7 @@ func TestAWebhookIsSignedAndTriedAgain(t *testing.T) {
 func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusFound} {
 		h := newHook(t, "", status)
-		n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL,
+		n, hub := running(t, Target{Name: "ops", Way: "webhook", Place: way.Place{To: h.URL},
 			On: []live.Kind{live.Alarm}, Limit: Limit{10, time.Hour}})
 		hub.Publish(live.Event{Kind: live.Alarm})
 		await.True(t, "the failure", func() bool { return n.Status()[0].Failed == 1 })
@@ -121,14 +121,14 @@ func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
 
 func TestALimitHoldsBackAndTellsASummary(t *testing.T) {
 	h := newHook(t, "")
-	n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL, On: []live.Kind{live.Alarm},
-		Limit: Limit{2, time.Second}})
+	n, hub := running(t, Target{Name: "ops", Way: "webhook", Place: way.Place{To: h.URL},
+		On: []live.Kind{live.Alarm}, Limit: Limit{2, time.Second}})
 	for i := range 40 {
 		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint("alarm ", i)})
 	}
 	await.True(t, "two messages and a summary", func() bool { return len(h.messages()) >= 3 })
 	all := h.messages()
-	if s := all[2]; all[0].Text != "alarm 0" || all[1].Text != "alarm 1" || s.Kind != Summary ||
+	if s := all[2]; all[0].Text != "alarm 0" || all[1].Text != "alarm 1" || s.Kind != way.Summary ||
 		s.Held[live.Alarm] != 38 || len(s.First) != firsts || s.First[0] != "alarm 2" {
 		t.Errorf("%+v", all)
 	}
@@ -147,8 +147,10 @@ func TestATargetThatHangsHoldsUpNobody(t *testing.T) {
 	defer close(wait)
 	h := newHook(t, "")
 	on, limit := []live.Kind{live.Alarm}, Limit{1000, time.Second}
-	n, hub := running(t, Target{Name: "slow", Way: Webhook, To: slow.URL, On: on, Limit: limit},
-		Target{Name: "quick", Way: Webhook, To: h.URL, On: on, Limit: limit})
+	n, hub := running(t, Target{Name: "slow", Way: "webhook", Place: way.Place{To: slow.URL},
+		On: on, Limit: limit},
+		Target{Name: "quick", Way: "webhook", Place: way.Place{To: h.URL}, On: on,
+			Limit: limit})
 	for i := range 200 {
 		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint(i)})
 		await.True(t, "the quick one", func() bool { return len(h.messages()) == i+1 })
@@ -166,7 +168,7 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LEVEE_TEST_SECRET", "x")
-	n, hub := running(t, Target{Name: "pager", Way: Command, To: script,
+	n, hub := running(t, Target{Name: "pager", Way: "command", Place: way.Place{To: script},
 		On:    []live.Kind{live.Alarm},
 		Limit: Limit{10, time.Hour}})
 	hub.Publish(live.Event{Kind: live.Alarm, Text: "$(touch there) `x`"})
@@ -189,91 +191,8 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 	}
 }
 
-func TestACommandThatHangsIsKilledWithItsChildren(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	err := execute(ctx, "/bin/sh", []string{"-c", "sleep 600 & wait"}, nil)
-	if err == nil || time.Since(begun) > 5*time.Minute {
-		t.Errorf("%v after %s", err, time.Since(begun))
-	}
-}
-
-// TestACommandThatLeavesAChildHasDoneItsWork: it was run three times more, as the child still had
-// its standard error.
-func TestACommandThatLeavesAChildHasDoneItsWork(t *testing.T) {
-	err := execute(t.Context(), "/bin/sh", []string{"-c", "sleep 5 & exit 0"}, nil)
-	if err != nil {
-		t.Error(err)
-	}
-	if err := execute(t.Context(), "/bin/sh", []string{"-c", "sleep 5 & exit 1"}, nil); err == nil {
-		t.Error("a command that failed has not")
-	}
-}
-
-// postbox takes one letter by SMTP.
-func postbox(t *testing.T) (address string, letter <-chan string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	out := make(chan string, 1)
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		r := bufio.NewReader(c)
-		fmt.Fprint(c, "220 mail\r\n")
-		var all strings.Builder
-		for data := false; ; {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				return
-			}
-			all.WriteString(line)
-			switch {
-			case data && line == ".\r\n":
-				data = false
-				fmt.Fprint(c, "250 taken\r\n")
-			case data:
-			case line == "DATA\r\n":
-				data = true
-				fmt.Fprint(c, "354 go on\r\n")
-			case line == "QUIT\r\n":
-				fmt.Fprint(c, "221 bye\r\n")
-				out <- all.String()
-				return
-			default:
-				fmt.Fprint(c, "250 ok\r\n")
-			}
-		}
-	}()
-	return l.Addr().String(), out
-}
-
-func TestMailHasNoHeaderThatAnEventChose(t *testing.T) {
-	server, letter := postbox(t)
-	_, hub := running(t, Target{Name: "ops", Way: Mail, To: "ops@example.net", Server: server,
-		From: "levee@example.net", On: []live.Kind{live.Alarm}, Limit: Limit{10, time.Hour}})
-	hub.Publish(live.Event{Kind: live.Alarm, Text: "flood\r\nBcc: all@example.net\r\n\r\nä\n.\n"})
-	select {
-	case got := <-letter:
-		header, _, _ := strings.Cut(got, "\r\n\r\n")
-		if strings.Contains(header, "\nBcc") || !strings.Contains(got,
-			"RCPT TO:<ops@example.net>") ||
-			!strings.Contains(got, "=C3=A4") || !strings.Contains(header, "Auto-Submitted") {
-			t.Errorf("%s", got)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("no letter came")
-	}
-}
-
 func TestTargetsThatAreWrong(t *testing.T) {
-	good := Target{Name: "a", Way: Webhook, To: "https://hooks.example/x",
+	good := Target{Name: "a", Way: "webhook", Place: way.Place{To: "https://hooks.example/x"},
 		On: []live.Kind{live.Alarm}, Limit: Limit{1, time.Hour}}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
@@ -284,10 +203,10 @@ func TestTargetsThatAreWrong(t *testing.T) {
 		"use https":        func(t *Target) { t.To = "http://hooks.example/x" },
 		"is no URL":        func(t *Target) { t.To = "file:///etc/passwd" },
 		"a password in it": func(t *Target) { t.To = "https://u:p@hooks.example/" },
-		"no address of":    func(t *Target) { t.Way, t.To = Mail, "a@b\r\nBcc: c@d" },
-		"no HOST:PORT":     func(t *Target) { t.Way, t.To, t.Server = Mail, "a@b.example", "x" },
-		"not a whole path": func(t *Target) { t.Way, t.To = Command, "page" },
-		"no program":       func(t *Target) { t.Way, t.To = Command, "/etc/passwd" },
+		"no address of":    func(t *Target) { t.Way, t.To = "mail", "a@b\r\nBcc: c@d" },
+		"no HOST:PORT":     func(t *Target) { t.Way, t.To, t.Server = "mail", "a@b.example", "x" },
+		"not a whole path": func(t *Target) { t.Way, t.To = "command", "page" },
+		"no program":       func(t *Target) { t.Way, t.To = "command", "/etc/passwd" },
 		"limit is missing": func(t *Target) { t.Limit = Limit{} },
 	} {
 		bad := good
@@ -303,59 +222,46 @@ func TestTargetsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestNobodyElseSwapsACommand: in a directory of another user the program that was looked at could
-// be another one when it ran.
-func TestNobodyElseSwapsACommand(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it gives directories to others")
-	}
-	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+// TestEachWayIsWholeAndDocumented: a row has its words, a test in its folder, and the reference
+// of the agent tells of it and of its options.
+func TestEachWayIsWholeAndDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/reference/agent.md")
+	if err != nil {
 		t.Fatal(err)
 	}
-	put := func(name string, mode os.FileMode, owner int) string {
-		t.Helper()
-		d := filepath.Join(dir, name)
-		path := filepath.Join(d, "run")
-		if err := errors.Join(os.MkdirAll(d, 0o755),
-			os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755), os.Chmod(d, mode),
-			os.Chown(d, owner, 0)); err != nil {
-			t.Fatal(err)
+	folders, flags := 0, map[string]bool{}
+	all, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if !d.IsDir() || d.Name() == "way" {
+			continue
 		}
-		return path
-	}
-	const nobody = 65534
-	link := func(name, to string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.Symlink(to, path); err != nil {
-			t.Fatal(err)
+		folders++
+		if tests, _ := filepath.Glob(filepath.Join(d.Name(), "*_test.go")); len(tests) == 0 {
+			t.Errorf("%s has no test", d.Name())
 		}
-		return path
 	}
-	theirs := put("theirs", 0o755, nobody)
-	through := put("through", 0o755, nobody)
-	if err := os.Remove(through); err != nil {
-		t.Fatal(err)
+	if folders != len(Ways) {
+		t.Errorf("there are %d folders, and %d ways are registered", folders, len(Ways))
 	}
-	if err := os.Symlink(put("ours", 0o755, 0), through); err != nil {
-		t.Fatal(err)
-	}
-	for path, allowed := range map[string]bool{
-		put("ours", 0o755, 0):                     true,
-		put("sticky", 0o777|os.ModeSticky, 0):     true,
-		put("open", 0o777, 0):                     false,
-		theirs:                                    false,
-		link("link", "ours/run"):                  true,
-		link("to-theirs", "theirs/run"):           false,
-		through:                                   false,
-		filepath.Join(link("dir", "ours"), "run"): true,
-		filepath.Join(link("their-dir", "theirs"), "run"): false,
-		dir + "/theirs/../ours/run":                       false,
-		filepath.Join(link("loop", "loop"), "run"):        false,
-	} {
-		if err := checkCommand(path); (err == nil) != allowed {
-			t.Errorf("%s: %v", path, err)
+	for _, w := range Ways {
+		if w.Usage == "" || !strings.HasSuffix(w.Says, ".") || w.Check == nil || w.Send == nil {
+			t.Errorf("%s lacks words or functions", w.Name)
+		}
+		names := []string{w.Name}
+		for _, o := range w.Options {
+			names = append(names, o.Flag)
+		}
+		for _, name := range names {
+			if flags[name] {
+				t.Errorf("two ways have --%s", name)
+			}
+			flags[name] = true
+			if !strings.Contains(string(page), "`--"+name+"`") {
+				t.Errorf("docs/reference/agent.md does not tell of --%s", name)
+			}
 		}
 	}
 }

@@ -2,51 +2,32 @@ package notify
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/mail"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"levee/internal/agent/live"
+	"levee/internal/agent/notify/way"
 	"levee/internal/host/atomicfile"
-)
-
-// Way is how a target is told.
-type Way string
-
-// Ways of telling.
-const (
-	Webhook Way = "webhook"
-	Mail    Way = "mail"
-	Command Way = "command"
 )
 
 // Target is whom to tell, and of what.
 type Target struct {
-	Name   string      `json:"name"`
-	Way    Way         `json:"way"`
-	To     string      `json:"to"`               // URL, address or path
-	Secret string      `json:"secret,omitempty"` // of a webhook's signatures
-	Server string      `json:"server,omitempty"` // of mail, HOST:PORT; "": the local sendmail
-	From   string      `json:"from,omitempty"`   // of mail
-	On     []live.Kind `json:"on"`
-	Limit  Limit       `json:"limit"`
+	Name string `json:"name"`
+	Way  string `json:"way"`
+	way.Place
+	On    []live.Kind `json:"on"`
+	Limit Limit       `json:"limit"`
 }
 
 // Limit is how many messages a target gets in a time.
@@ -119,11 +100,7 @@ func kindNames() string {
 	return strings.Join(all, ", ")
 }
 
-var (
-	targetName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
-	// of Standard Webhooks
-	secretPrefix = "whsec_"
-)
+var targetName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
 
 const (
 	maxTargets = 32
@@ -141,141 +118,44 @@ func (t *Target) Check() error {
 	case t.Limit.Most < 1:
 		return errors.New("a limit is missing: write 10/h")
 	}
-	switch t.Way {
-	case Webhook:
-		return checkURL(t.To)
-	case Mail:
-		return t.checkMail()
-	case Command:
-		return checkCommand(t.To)
+	w, err := t.way()
+	if err != nil {
+		return err
 	}
-	return errors.New("say how to tell: webhook, mail or command")
+	return w.Check(&t.Place)
 }
 
-func checkURL(s string) error {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("%.60q is no URL: write https://HOST/PATH", s)
-	case u.User != nil:
-		return errors.New("a URL with a password in it stands in logs: put the secret into the " +
-			"path")
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
-		return fmt.Errorf("http to %s would tell everybody on the way: use https", u.Hostname())
-	}
-	return nil
-}
-
-func isLoopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
-}
-
-func (t *Target) checkMail() error {
-	for _, a := range []string{t.To, t.From} {
-		if a == "" && t.To != "" {
-			continue
+// WayNames names all ways, each behind a prefix.
+func WayNames(prefix string) string {
+	text := ""
+	for i, w := range Ways {
+		switch {
+		case i > 0 && i == len(Ways)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
 		}
-		if got, err := mail.ParseAddress(a); err != nil || got.Address != a {
-			return fmt.Errorf("%.60q is no address of mail, such as ops@example.net", a)
+		text += prefix + w.Name
+	}
+	return text
+}
+
+// way is how a target is told.
+func (t *Target) way() (*way.Way, error) {
+	for _, w := range Ways {
+		if w.Name == t.Way {
+			return w, nil
 		}
 	}
-	if t.Server == "" {
-		return nil
-	}
-	if host, port, err := net.SplitHostPort(t.Server); err != nil || host == "" || port == "" {
-		return fmt.Errorf("%.60q is no HOST:PORT, such as 127.0.0.1:25", t.Server)
-	}
-	return nil
+	return nil, fmt.Errorf("say how to tell: %s", WayNames(""))
 }
 
-// checkCommand refuses programs that others than root could change: the agent is root.
-func checkCommand(path string) error {
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%q is not a whole path: begin it with /", path)
-	}
-	if clean := filepath.Clean(path); clean != path {
-		return fmt.Errorf("%q is not the shortest form of the path: write %s", path, clean)
-	}
-	st, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look at the command: %w", err)
-	case !st.Mode().IsRegular() || st.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is no program: chmod +x it", path)
-	case st.Mode()&0o022 != 0:
-		return fmt.Errorf("others than its owner may write %s, and it would run as root: chmod "+
-			"go-w it",
-			path)
-	}
-	if !ours(st) {
-		return fmt.Errorf("%s is not root's, and it would run as root: chown root it", path)
-	}
-	return checkWay(path)
-}
-
-// ours tells whether a file is root's, or the agent's own.
-func ours(st fs.FileInfo) bool {
-	s, ok := st.Sys().(*syscall.Stat_t)
-	return !ok || s.Uid == 0 || int(s.Uid) == os.Geteuid()
-}
-
-// maxLinks is how many links a path may have, as the kernel has it (path_resolution(7)).
-const maxLinks = 40
-
-// checkWay refuses a path on which somebody else could put another program in its place between the
-// look at it and its run: who may write to one of its directories. In one with the sticky bit, as
-// /tmp, nobody else may touch what is ours.
-func checkWay(path string) error {
-	for links := 0; links <= maxLinks; links++ {
-		target := ""
-		for at := "/"; ; {
-			st, err := os.Lstat(at)
-			if err != nil {
-				return fmt.Errorf("look at the way to the command: %w", err)
-			}
-			if st.Mode()&fs.ModeSymlink != 0 {
-				if target, err = os.Readlink(at); err != nil {
-					return fmt.Errorf("look at the way to the command: %w", err)
-				}
-				if !filepath.IsAbs(target) {
-					target = filepath.Join(filepath.Dir(at), target)
-				}
-				target = filepath.Join(target, strings.TrimPrefix(path, at))
-			}
-			open := st.Mode()&0o022 != 0 && st.Mode()&(fs.ModeSticky|fs.ModeSymlink) == 0
-			if !ours(st) || open {
-				return fmt.Errorf("others than root may change %s, and with it what runs as root "+
-					"at %s: chown root it, and chmod go-w it, or put the command elsewhere", at,
-					path)
-			}
-			if target != "" || at == path {
-				break
-			}
-			next, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, at), "/"), "/")
-			at = filepath.Join(at, next)
-		}
-		if target == "" {
-			return nil
-		}
-		path = target
-	}
-	return fmt.Errorf("the way to %s has more than %d links", path, maxLinks)
-}
-
-// Where is a target's address without what may be secret: of a URL its host.
+// Where is a target's place without what may be secret.
 func (t *Target) Where() string {
-	if u, err := url.Parse(t.To); t.Way == Webhook && err == nil {
-		return u.Scheme + "://" + u.Host + "/..."
+	if w, err := t.way(); err == nil && w.Where != nil {
+		return w.Where(&t.Place)
 	}
 	return t.To
-}
-
-// NewSecret is a key for signatures, as Standard Webhooks have it.
-func NewSecret() string {
-	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails
-	return secretPrefix + base64.StdEncoding.EncodeToString(b)
 }
 
 // ErrNoTarget is that a name has no target.
