@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/defend"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/live"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
@@ -75,8 +76,9 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	sight := &defend.Sight{}
 	kept := openHistory(parts, sight, alarm, o.Say)
 	defer kept.stop()
-	p := &policies{files: o.Files, readFile: o.Read}
-	floods := o.defender(kept.sampled, sight, events, parts, alarm)
+	watcher := &inforce.Watcher{}
+	p := &policies{files: o.Files, readFile: o.Read, watcher: watcher}
+	floods := o.defender(watcher, kept.sampled, sight, events, parts, alarm)
 	defer look(ctx, stop, floods)()
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,

@@ -9,6 +9,7 @@ import (
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/live"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/lockout"
@@ -17,8 +18,9 @@ import (
 
 // defender looks for floods as the policies in force say, and tells of them. Its samples are told
 // to sampled, and what was damaged to alarm.
-func (o *Options) defender(sampled *history.Sampled, sight *defend.Sight, events *live.Hub,
-	parts *part.Register, alarm func(string)) *defend.Manager {
+func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
+	sight *defend.Sight, events *live.Hub, parts *part.Register,
+	alarm func(string)) *defend.Manager {
 	store := incident.OpenStore(client.IncidentsFile())
 	if store.Damaged != nil {
 		alarm(fmt.Sprintf("the incidents before are lost: %s was damaged (%v), and is put aside "+
@@ -35,7 +37,7 @@ func (o *Options) defender(sampled *history.Sampled, sight *defend.Sight, events
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
 		Sight: sight, Evidence: evidence.Open(client.File("packets")), Baselines: baselines,
 		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
-		Log: o.Say, Policy: lockout.InForce, Allowed: o.Gate.Live})
+		Log: o.Say, Policy: lockout.InForce, InForce: watcher, Allowed: o.Gate.Live})
 }
 
 // look looks for floods until it is told to end. Live rules stay in force for their lease.

@@ -10,6 +10,7 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/client"
 	"levee/internal/agent/enforce"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
@@ -24,6 +25,7 @@ import (
 type policies struct {
 	files    []string
 	readFile func(string) (*policy.Policy, error)
+	watcher  *inforce.Watcher
 	devs     []string
 	// why something else is in force on some interfaces than the policy that should be
 	instead error
@@ -33,7 +35,7 @@ func (p *policies) isInstead() error { return p.instead }
 
 // inForce tells one state of what is in force from another.
 func (p *policies) inForce(ctx context.Context) (string, error) {
-	all, err := dataplane.InForceHere(ctx)
+	all, err := p.watcher.Here(ctx, inforce.Recent)
 	p.devs = nil
 	for _, s := range all {
 		p.devs = append(p.devs, s.Dev)
@@ -111,7 +113,7 @@ func LeaseOnce(ctx context.Context, in *agent.AddInput,
 	}
 	k := &enforce.Kernel{}
 	defer k.Close()
-	p := &policies{}
+	p := &policies{watcher: &inforce.Watcher{}}
 	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
 		Others: p.others, Upstream: upstream.Read, Kernel: k, Log: say}, in)
 	return n, errors.Join(err, l.Close())

@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
 	"levee/internal/host/access"
@@ -21,6 +22,7 @@ import (
 type ManagerOptions struct {
 	// Policy reads the operator's policy in force on an interface.
 	Policy    func(ctx context.Context, dev string) (*policy.Policy, error)
+	InForce   *inforce.Watcher // knows what is in force
 	Allowed   func(ctx context.Context, dev string, p *policy.Policy) error
 	Incidents *incident.Store
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
@@ -41,7 +43,7 @@ type Manager struct {
 	ManagerOptions
 	mu       sync.Mutex
 	watchers map[string]*Watcher
-	seen     map[string]dataplane.PolicyState // that have no detectors
+	seen     map[string]inforce.State // that have no detectors
 	ended    sync.WaitGroup
 	asking   sync.Once // for peers, from the first detector on
 
@@ -55,8 +57,11 @@ type fileParts struct{ incidents, baselines, evidence *part.Part }
 
 // NewManager is one that watches nothing yet.
 func NewManager(o ManagerOptions) *Manager {
+	if o.InForce == nil {
+		o.InForce = &inforce.Watcher{}
+	}
 	m := &Manager{ManagerOptions: o, watchers: map[string]*Watcher{},
-		seen: map[string]dataplane.PolicyState{}, unread: map[string]*part.Part{},
+		seen: map[string]inforce.State{}, unread: map[string]*part.Part{},
 		looking: o.Parts.Begin(part.Policy, "with detectors", "").Within(lookWithin)}
 	if o.Incidents != nil {
 		m.files.incidents = o.Parts.Begin(part.File, o.Incidents.Path(), "")
@@ -107,7 +112,7 @@ func wrote(p *part.Part, path string, err error) {
 
 // look begins to watch interfaces that have come.
 func (m *Manager) look(ctx context.Context) {
-	all, err := dataplane.InForceHere(ctx)
+	all, err := m.InForce.Here(ctx, inforce.Recent)
 	if err != nil {
 		if ctx.Err() == nil {
 			m.looking.Fails(adviseRights(err))
@@ -130,7 +135,7 @@ func (m *Manager) look(ctx context.Context) {
 		}
 	}
 	for dev := range m.unread {
-		if !slices.ContainsFunc(all, func(s dataplane.PolicyState) bool { return s.Dev == dev }) {
+		if !slices.ContainsFunc(all, func(s inforce.State) bool { return s.Dev == dev }) {
 			m.read(dev, nil) // it is gone
 		}
 	}
@@ -205,25 +210,20 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
 	return New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
 		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log, Sight: m.Sight,
-		parts: parts, files: m.files,
-		Policy: func(ctx context.Context) (*policy.Policy, dataplane.PolicyState, error) {
+		parts: parts, files: m.files, InForce: m.InForce,
+		Policy: func(ctx context.Context) (*policy.Policy, inforce.State, error) {
 			for {
-				all, err := dataplane.InForceHere(ctx)
+				state, err := inForce(ctx, m.InForce, dev)
 				if err != nil {
-					return nil, dataplane.PolicyState{}, err
-				}
-				at := slices.IndexFunc(all,
-					func(o dataplane.PolicyState) bool { return o.Dev == dev })
-				if at < 0 {
-					return nil, dataplane.PolicyState{}, errNoPolicy
+					return nil, inforce.State{}, err
 				}
 				p, err := m.Policy(ctx, dev)
 				if err != nil {
-					return nil, dataplane.PolicyState{}, err
+					return nil, inforce.State{}, err
 				}
-				again, err := dataplane.InForceHere(ctx)
-				if err != nil || slices.Contains(again, all[at]) {
-					return p, all[at], err
+				again, err := m.InForce.Here(ctx, 0)
+				if err != nil || slices.Contains(again, state) {
+					return p, state, err
 				}
 			}
 		},

@@ -14,6 +14,7 @@ import (
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/inforce"
 	"levee/internal/dataplane"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -23,7 +24,9 @@ import (
 type Options struct {
 	Dev string
 	// Policy reads the operator's policy in force on Dev, and which one that is.
-	Policy func(context.Context) (*policy.Policy, dataplane.PolicyState, error)
+	Policy func(context.Context) (*policy.Policy, inforce.State, error)
+	// InForce knows what is in force.
+	InForce *inforce.Watcher
 	// Allowed is an error for a policy that would cut a session of this machine.
 	Allowed   func(context.Context, *policy.Policy) error
 	Incidents *incident.Store
@@ -59,7 +62,7 @@ type Watcher struct {
 	sampler  *dataplane.Sampler
 	link     packet.Link
 	base     *policy.Policy // of the operator's
-	state    dataplane.PolicyState
+	state    inforce.State
 	program  uint32 // that samples are of
 	floods   *episode.Machine
 	eyes     []*eye
@@ -373,7 +376,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 		w.followed = now
 		return nil
 	}
-	state, err := w.inForce(ctx)
+	state, err := inForce(ctx, w.InForce, w.Dev)
 	if err != nil {
 		return err
 	}
@@ -390,17 +393,13 @@ func (w *Watcher) follow(ctx context.Context) error {
 	return nil
 }
 
-func (w *Watcher) inForce(ctx context.Context) (dataplane.PolicyState, error) {
-	all, err := dataplane.InForceHere(ctx)
-	if err != nil {
-		return dataplane.PolicyState{}, err
+// inForce is what is in force on an interface at this moment.
+func inForce(ctx context.Context, all *inforce.Watcher, dev string) (inforce.State, error) {
+	s, there, err := all.On(ctx, dev, 0)
+	if err == nil && !there {
+		err = errNoPolicy
 	}
-	for _, s := range all {
-		if s.Dev == w.Dev {
-			return s, nil
-		}
-	}
-	return dataplane.PolicyState{}, errNoPolicy
+	return s, err
 }
 
 // Do runs fn in its turn in the loop. It is false when the watcher has ended.

@@ -1,5 +1,5 @@
-// Package webhook tells by a POST of JSON, signed as Standard Webhooks say (standardwebhooks.com). It
-// must never follow a redirect, or show the path of a URL.
+// Package webhook tells by a POST of JSON, signed as Standard Webhooks say (standardwebhooks.com).
+// It must never follow a redirect, or show the path of a URL.
 package webhook
 
 import (
@@ -25,8 +25,8 @@ import (
 // Way is the row.
 var Way = way.Way{
 	Name: "webhook", Usage: "POST JSON there",
-	Says: "A webhook is a POST of JSON, tried four times, signed as Standard Webhooks say; the key " +
-		"of its signatures is printed once.",
+	Says: "A webhook is a POST of JSON, tried four times, signed as Standard Webhooks say; the " +
+		"key of its signatures is printed once.",
 	Prepare: func(p *way.Place) { p.Secret = NewSecret() },
 	Check:   func(p *way.Place) error { return checkURL(p.To) },
 	Where:   where, Host: host, Send: post,
