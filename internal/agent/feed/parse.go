@@ -8,19 +8,14 @@ package feed
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"levee/internal/lang/policy"
 )
@@ -142,6 +137,11 @@ func prefixes(text string) ([]netip.Prefix, bool) {
 	return all, err == nil && len(all) > 0
 }
 
+func isEntry(text string) bool {
+	_, ok := prefixes(text)
+	return ok
+}
+
 // entry is add for formats with lines.
 func (in *reader) entry(text string, line int, heading bool) error {
 	place := func() string { return fmt.Sprintf("line %d", line) }
@@ -157,32 +157,31 @@ func (in *reader) entry(text string, line int, heading bool) error {
 // lines reads the entries of lines. What follows them behind a blank does not count, but an address
 // there is told: it may be one that was meant.
 func (in *reader) lines(r io.Reader) error {
-	s := bufio.NewScanner(r)
+	s := bufio.NewScanner(policy.ListLines(r))
 	s.Buffer(make([]byte, 0, 4096), maxLine)
-	s.Split(anyLine)
 	for n := 1; s.Scan(); n++ {
 		if len(s.Bytes()) == 0 {
 			continue
 		}
-		line, _, _ := strings.Cut(s.Text(), "#")
-		line, _, _ = strings.Cut(line, ";")
+		line := s.Text()
 		if n == 1 {
 			line = strings.TrimPrefix(line, "\ufeff")
 		}
-		words := strings.FieldsFunc(line, func(r rune) bool {
-			return unicode.IsSpace(r) || r == ','
-		})
+		words := policy.ListWords(line)
 		if len(words) == 0 {
 			continue
 		}
-		entries, rest := entriesOf(words)
+		entries, rest := policy.ListEntries(words, isEntry)
+		if len(entries) == 0 { // which is told
+			entries, rest = rest[:1], rest[1:]
+		}
 		for _, text := range entries {
 			if err := in.entry(text, n, false); err != nil {
 				return err
 			}
 		}
 		for _, text := range rest {
-			if _, ok := prefixes(text); ok {
+			if isEntry(text) {
 				in.out.Bad++
 				in.skip(fmt.Sprintf("line %d", n), text, "stands behind words that are no "+
 					"addresses: name its column")
@@ -195,79 +194,6 @@ func (in *reader) lines(r io.Reader) error {
 		return err
 	}
 	return nil
-}
-
-// entriesOf are the entries of a line of words, and the words that are none. An entry is a word, or
-// several: FIRST - LAST, NETWORK MASK, or FIRST LAST that are the ends of a prefix of four
-// addresses or more, with its length behind them or without, as in the lists of DShield.
-func entriesOf(words []string) (entries, rest []string) {
-	for len(words) > 0 {
-		if len(words) >= 3 && words[1] == "-" {
-			entries, words = append(entries, words[0]+"-"+words[2]), words[3:]
-			continue
-		}
-		if len(words) >= 2 {
-			if p, ok := maskedPrefix(words[0], words[1]); ok {
-				entries, words = append(entries, p), words[2:]
-				continue
-			}
-			if p, ok := endsOf(words[0], words[1]); ok {
-				entries, words = append(entries, p.String()), words[2:]
-				if len(words) > 0 && words[0] == strconv.Itoa(p.Bits()) {
-					words = words[1:]
-				}
-				continue
-			}
-		}
-		if _, ok := prefixes(words[0]); !ok && len(entries) > 0 {
-			return entries, words
-		} else if !ok { // which the caller tells
-			return words[:1], words[1:]
-		}
-		entries, words = append(entries, words[0]), words[1:]
-	}
-	return entries, nil
-}
-
-// maskedPrefix is the prefix of an IPv4 network and its mask, such as 203.0.113.0 255.255.255.0.
-func maskedPrefix(network, mask string) (string, bool) {
-	a, err := netip.ParseAddr(network)
-	m, bad := netip.ParseAddr(mask)
-	if err != nil || bad != nil || !a.Is4() || !m.Is4() {
-		return "", false
-	}
-	b := m.As4()
-	inverse := ^binary.BigEndian.Uint32(b[:])
-	p := netip.PrefixFrom(a, 32-bits.Len32(inverse))
-	return p.String(), b[0] == 0xff && inverse&(inverse+1) == 0 && p == p.Masked()
-}
-
-// endsOf is the prefix of which two addresses are the first and the last.
-func endsOf(first, last string) (p netip.Prefix, ok bool) {
-	a, err := netip.ParseAddr(first)
-	b, bad := netip.ParseAddr(last)
-	if err != nil || bad != nil || !a.Less(b) {
-		return p, false
-	}
-	all, err := policy.ParsePrefixes(first + "-" + last)
-	if err != nil || len(all) != 1 || all[0].Addr().BitLen()-all[0].Bits() < 2 {
-		return p, false
-	}
-	return all[0], true
-}
-
-// anyLine splits where a line ends by LF, CRLF or CR.
-func anyLine(data []byte, end bool) (advance int, line []byte, err error) {
-	i := bytes.IndexAny(data, "\r\n")
-	switch {
-	case i < 0 && end && len(data) > 0:
-		return len(data), data, nil
-	case i < 0 || data[i] == '\r' && i+1 == len(data) && !end:
-		return 0, nil, nil
-	case data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n':
-		return i + 2, data[:i], nil
-	}
-	return i + 1, data[:i], nil
 }
 
 // csv reads one column; the first row may be a heading.

@@ -141,7 +141,7 @@ func (f *setFile) tooMany() syntax.Diagnostics {
 }
 
 func newSetFile(r io.Reader, name string) *setFile {
-	return &setFile{r: bufio.NewReaderSize(r, 64<<10), name: name}
+	return &setFile{r: bufio.NewReaderSize(ListLines(r), 64<<10), name: name}
 }
 
 // read takes all lines; with an error there are no elements.
@@ -272,7 +272,7 @@ func (f *setFile) parse() {
 		text = text[:i]
 	}
 	word := bytes.Trim(text, " \t")
-	if len(word) == 0 {
+	if len(word) == 0 || bytes.HasPrefix(word, []byte("//")) {
 		return
 	}
 	start := bytes.Index(text, word)
@@ -284,6 +284,9 @@ func (f *setFile) parse() {
 		f.report(f.pos(col, col+1), p)
 		return
 	}
+	if end < len(word) && !ok && f.list(string(word), col) {
+		return
+	}
 	if end < len(word) && !ok {
 		col += utf8.RuneCount(word[:end])
 		hint := "put each entry into a line of its own; a comment starts with # or ;." +
@@ -292,25 +295,62 @@ func (f *setFile) parse() {
 			short(entry)))
 		return
 	}
-	before := f.size()
-	p = f.agree(entry)
-	if !p.found() {
-		p = f.out.parse(f.typ, entry)
-	}
-	if lease != 0 && !p.found() {
-		f.leases = append(f.leases, make([]time.Duration, before-len(f.leases))...)
-		f.leases = append(f.leases, slices.Repeat([]time.Duration{lease}, f.size()-before)...)
-	}
-	if p.found() {
+	if p = f.take(entry, lease); p.found() {
 		if strings.Contains(entry, " ") {
 			p.hint += columnsHint(text)
 		}
 		f.report(f.pos(col, col+utf8.RuneCount(word)), p)
-		return
+	}
+}
+
+// take adds an entry with its lease, 0 for none of its own.
+func (f *setFile) take(entry string, lease time.Duration) problem {
+	before := f.size()
+	p := f.agree(entry)
+	if !p.found() {
+		p = f.out.parse(f.typ, entry)
+	}
+	if p.found() {
+		return p
+	}
+	if lease != 0 {
+		f.leases = append(f.leases, make([]time.Duration, before-len(f.leases))...)
+		f.leases = append(f.leases, slices.Repeat([]time.Duration{lease}, f.size()-before)...)
 	}
 	if !f.typed {
 		f.typed, f.first = true, fmt.Sprintf("%s in line %d", short(entry), f.line)
 	}
+	return p
+}
+
+// list takes a line of several addresses, or of one in several words, as lists have them. It tells
+// whether the line is one.
+func (f *setFile) list(line string, col int) bool {
+	words := ListWords(line)
+	var lease time.Duration
+	if n := len(words); n > 2 && f.leased && words[n-2] == "lease" {
+		var p problem
+		if lease, p, _ = f.lease([]byte("lease " + words[n-1])); p.found() {
+			return false
+		}
+		words = words[:n-2]
+	}
+	entries, rest := ListEntries(words, func(w string) bool {
+		_, errAddr := netip.ParseAddr(w)
+		_, errPrefix := netip.ParsePrefix(w)
+		first, last, isRange := strings.Cut(w, "-")
+		return errAddr == nil || errPrefix == nil || isRange && strings.ContainsAny(first, ".:") &&
+			strings.ContainsAny(last, ".:")
+	})
+	if len(rest) > 0 {
+		return false
+	}
+	for _, e := range entries {
+		if p := f.take(e, lease); p.found() {
+			f.report(f.pos(col, col+utf8.RuneCountInString(line)), p)
+		}
+	}
+	return true
 }
 
 // lease reads the lease that may stand behind an entry; ok is false where something else does.
