@@ -458,7 +458,8 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	for _, c := range []struct{ tried, want string }{
 		{"", `cookie tcp port { 80 } as "flood-7-1"`},
 		{episode.Cookie, `limit tcp syn rate 20/s by source as "flood-7-1"`},
-		{episode.LimitBySource, `limit tcp syn rate 500/s as "flood-7-1"`},
+		{episode.LimitBySource, `limit tcp syn rate 500/s by destination as "flood-7-1"`},
+		{episode.LimitByDestination, `limit tcp syn rate 500/s as "flood-7-1"`},
 		{episode.Limit, ""},
 	} {
 		if c.tried != "" {
@@ -477,7 +478,46 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	for i := range 16 { // clients, in whose names the SYNs come
 		tcp(t, j.good, fmt.Sprintf("203.0.113.%d", i), packet.SYN, 50)
 	}
-	if rules, why := j.complete(nil, 0); len(rules) > 0 || len(why) != 3 {
+	if rules, why := j.complete(nil, 0); len(rules) > 0 || len(why) != 4 {
 		t.Errorf("clients are cut: %+v, %q", rules, why)
+	}
+}
+
+// TestAMimicOfClientsHasAReasonForEachAnswer: of UDP that nothing but its source tells from
+// clients' the incident did not say that nobody can be asked for a proof, nor of a limit by
+// destination. Where it goes to hosts without clients, that is the answer.
+func TestAMimicOfClientsHasAReasonForEachAnswer(t *testing.T) {
+	mimic := func(clients bool) ([]incident.Rule, []string) {
+		j := &job{Search: searching(detect.Alarm{Kind: kind.UDP, All: 60_000, Threshold: 10_000,
+			UsualAll: 50}).Search, beyond: 1, base: parsed(t, "default pass\n"), kinds: 1000,
+			good:  signature.NewSample(packet.Ethernet, nil, 10_000),
+			flood: signature.NewSample(packet.Ethernet, nil, 1000)}
+		j.Of.Collateral = 1e-3
+		for i := range 4000 {
+			if clients {
+				j.good.Add(udpFrom(t, fmt.Sprintf("198.51.100.%d", i%100)), 0)
+			} else {
+				tcp(t, j.good, fmt.Sprintf("198.51.100.%d", i%100), packet.ACK, 1)
+			}
+		}
+		for i := range 1000 {
+			j.flood.Add(udpFrom(t, fmt.Sprintf("203.0.%d.%d", i/250, i%250)), 0)
+		}
+		return j.complete(nil, 0)
+	}
+	rules, why := mimic(true)
+	all := strings.Join(why, "; ")
+	for _, s := range []string{"no proof: ", "no limit by source: ", "no limit by destination: ",
+		"no limit: "} {
+		if !strings.Contains(all, s) {
+			t.Errorf("%q does not say %q", all, s)
+		}
+	}
+	if len(rules) > 0 {
+		t.Errorf("clients are cut: %+v", rules)
+	}
+	rules, _ = mimic(false)
+	if len(rules) != 1 || !strings.Contains(rules[0].Rule, " by destination") {
+		t.Errorf("%+v", rules)
 	}
 }

@@ -334,7 +334,11 @@ func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rul
 	if dropped >= j.least() {
 		return rules, why
 	}
-	for _, answer := range []string{episode.LimitBySource, episode.Limit} {
+	if row := j.Alarm.Kind.Row(); !row.Cookie {
+		why = append(why, "no proof: who sends "+row.Words+" cannot be asked for one")
+	}
+	for _, answer := range []string{episode.LimitBySource, episode.LimitByDestination,
+		episode.Limit} {
 		if j.tried(answer) {
 			why = append(why, "a "+answer+" does not stop it")
 			continue
@@ -413,24 +417,29 @@ func portsOf(counts map[uint16]int) (out []string) {
 }
 
 // limit is a limit on the kind of the flood, of what it usually has and as much again: of each
-// source, or of all together. Where it is not worth its cost, fault says why.
+// source, of each destination, or of all together. Where it is not worth its cost, fault says why.
 func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	label := episode.Label(j.ID, j.Round, 0)
 	rate := max(2*j.Alarm.UsualAll, j.Alarm.Threshold/10)
-	by := ""
-	if answer == episode.LimitBySource {
-		rate, by = j.rateOfSource(), " by source"
+	var by func(*packet.Packet) netip.Addr
+	switch answer {
+	case episode.LimitBySource:
+		by = func(p *packet.Packet) netip.Addr { return p.Src }
+		rate = j.rateOfEach(by, leastOfSource)
+	case episode.LimitByDestination:
+		by = func(p *packet.Packet) netip.Addr { return p.Dst }
+		rate = j.rateOfEach(by, j.Alarm.Threshold/10)
 	}
 	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
-	text, ok := valid(text + by)
+	text, ok := valid(text + strings.TrimPrefix(answer, episode.Limit))
 	if !ok {
 		return out, "the language has none for this kind"
 	}
 	out = incident.Rule{Rule: written(text, j.Of, label), Label: label, Action: episode.Limit,
 		State: incident.Waiting}
 	var n int
-	if by != "" {
-		out.Coverage, n = j.bySource(rate)
+	if by != nil {
+		out.Coverage, n = j.ofEach(by, rate)
 	} else {
 		drop := out
 		drop.Rule = episode.Tightened(out.Rule)
@@ -462,21 +471,22 @@ const (
 	fewOfSource   = 4
 )
 
-// rateOfSource is four times what the busiest source of good packets has of the kind.
-func (j *job) rateOfSource() float64 {
-	counts, all := sourcesOfKind(j.good, j.Alarm.Kind)
+// rateOfEach is four times what the busiest source, or destination, of good packets has of the
+// kind.
+func (j *job) rateOfEach(by func(*packet.Packet) netip.Addr, least float64) float64 {
+	counts, all := countKind(j.good, j.Alarm.Kind, by)
 	busiest := 0
 	for _, n := range counts {
 		busiest = max(busiest, n)
 	}
-	return max(leastOfSource, 4*j.Alarm.UsualAll*float64(busiest)/float64(max(1, all)))
+	return max(least, 4*j.Alarm.UsualAll*float64(busiest)/float64(max(1, all)))
 }
 
-// bySource is what a limit of a rate for each source takes: a share of the flood, and of good
-// packets those of sources that are above it now.
-func (j *job) bySource(rate float64) (coverage float64, good int) {
-	counts, all := sourcesOfKind(j.flood, j.Alarm.Kind)
-	usual, _ := sourcesOfKind(j.good, j.Alarm.Kind)
+// ofEach is what a limit of a rate for each source, or destination, takes: a share of the flood,
+// and of good packets those of such that are above it now.
+func (j *job) ofEach(by func(*packet.Packet) netip.Addr, rate float64) (coverage float64, good int) {
+	counts, all := countKind(j.flood, j.Alarm.Kind, by)
+	usual, _ := countKind(j.good, j.Alarm.Kind, by)
 	for from, n := range counts {
 		have := j.Alarm.All * float64(n) / float64(max(1, all))
 		if n >= fewOfSource && have > rate {
@@ -487,14 +497,15 @@ func (j *job) bySource(rate float64) (coverage float64, good int) {
 	return coverage / float64(max(1, j.flood.Len())), good
 }
 
-// sourcesOfKind counts the packets of a kind, by their sources.
-func sourcesOfKind(s *signature.Sample, k kind.Kind) (counts map[netip.Addr]int, all int) {
+// countKind counts the packets of a kind, by their sources or destinations.
+func countKind(s *signature.Sample, k kind.Kind, by func(*packet.Packet) netip.Addr) (
+	counts map[netip.Addr]int, all int) {
 	counts = map[netip.Addr]int{}
 	var p packet.Packet
 	s.Each(func(b []byte) {
 		p = packet.Packet{}
 		if s.Link().Decode(b, &p); detect.Is(k, &p) {
-			counts[p.Src]++
+			counts[by(&p)]++
 			all++
 		}
 	})

@@ -10,23 +10,36 @@ import (
 
 // regulars are the sources of good traffic, with how much usually comes of each and how much of
 // that rules in force drop. Whoever forges such a source is not believed: a rule costs a regular
-// only what is missing of what usually comes.
+// only what is missing of what usually comes. Of who is no regular, and has done a handshake, as
+// much is taken to be usual as comes of a regular on average.
 type regulars struct {
 	of      map[netip.Addr]*regular
-	known   map[int]string // labels of live rules, by slot of the program in force
-	dropped []frame        // of them, the last
+	known   map[int]string        // labels of live rules, by slot of the program in force
+	peer    func(netip.Addr) bool // says who has done a handshake; nil: nobody knows
+	dropped []frame               // of them, the last
 	next    int
 }
 
 // regular is one source.
 type regular struct {
-	usual   float64         // packets a second
-	second  float64         // that pass in this second
-	passed  float64         // the same with those before, each half as much as the next
-	dropped map[string]lost // by rule
+	usual   float64 // packets a second
+	second  float64 // that pass in this second
+	sums    [len(windows)]sum
 	seen    time.Time
-	times   int // seconds in which it was seen
+	times   int  // seconds in which it was seen
+	strange bool // it came with the flood, and has done a handshake
 }
+
+// sum is what came of a source of late, and what would usually have.
+type sum struct {
+	passed  float64
+	usual   float64
+	dropped map[string]lost // by rule
+}
+
+// windows are what is left of a second in the next. The short one tells what costs much at once,
+// the long one what costs little, which few samples show.
+var windows = [...]float64{0.5, 0.95}
 
 // lost are packets that a rule has dropped, by samples that stand for several: with the squares of
 // what each stands for, which say how sure that is.
@@ -37,12 +50,21 @@ const (
 	mostRegulars = 1 << 13
 	leastTimes   = 3   // a source is a regular that came in so many seconds
 	learns       = 0.1 // part of a second in what is usual
-	fades        = 0.5 // part of a second in the next
 	mostDropped  = 500 // packets that are kept
 	doubt        = 2.0 // standard deviations that may be missing, or be dropped, by chance
+	// Who sends more than so many times what a regular does is no client, whatever its handshake.
+	mostStrange = 4
 )
 
 func newRegulars() *regulars { return &regulars{of: map[netip.Addr]*regular{}} }
+
+func newRegular() *regular {
+	r := &regular{}
+	for i := range r.sums {
+		r.sums[i].dropped = map[string]lost{}
+	}
+	return r
+}
 
 // pass is told of a packet that has passed.
 func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bool) {
@@ -51,7 +73,7 @@ func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bo
 		if !clean || !from.IsValid() || len(g.of) >= mostRegulars {
 			return
 		}
-		r = &regular{dropped: map[string]lost{}}
+		r = newRegular()
 		g.of[from] = r
 	}
 	r.second += weight
@@ -61,11 +83,22 @@ func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bo
 // drop is told of a packet that a live rule has dropped.
 func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame) {
 	r := g.of[from]
-	if r == nil || r.times < leastTimes {
+	if (r == nil || r.times < leastTimes) && g.peer != nil && g.peer(from) {
+		if r == nil && len(g.of) < mostRegulars {
+			r = newRegular()
+			r.seen, g.of[from] = f.at, r
+		}
+		if r != nil {
+			r.strange = true
+		}
+	}
+	if r == nil || r.times < leastTimes && !r.strange {
 		return
 	}
-	was := r.dropped[label]
-	r.dropped[label] = lost{was.packets + weight, was.squares + weight*weight}
+	for i := range r.sums {
+		was := r.sums[i].dropped[label]
+		r.sums[i].dropped[label] = lost{was.packets + weight, was.squares + weight*weight}
+	}
 	if len(g.dropped) < mostDropped {
 		g.dropped = append(g.dropped, *f)
 		return
@@ -77,7 +110,7 @@ func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame)
 // second ends a second, and says which share of all good packets each rule drops. What comes in a
 // clean one, without rules in force, is usual.
 func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
-	all := 0.0
+	all, typical, n := 0.0, 0.0, 0
 	for from, r := range g.of {
 		if now.Sub(r.seen) > goodAge {
 			delete(g.of, from)
@@ -88,52 +121,76 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 				r.times++
 			}
 			r.usual += max(learns, 1/float64(max(1, r.times))) * (r.second - r.usual)
+			r.strange = false
 		}
-		r.passed, r.second = fades*r.passed+r.second, 0
 		all += r.usual
+		if r.times >= leastTimes {
+			typical, n = typical+r.usual, n+1
+		}
+	}
+	typical /= float64(max(1, n))
+	for _, r := range g.of {
+		usual := r.usual
+		if r.strange && r.times < leastTimes {
+			usual = typical
+		}
+		for i, fades := range windows {
+			s := &r.sums[i]
+			s.passed, s.usual = fades*s.passed+r.second, fades*s.usual+usual
+		}
+		r.second = 0
 	}
 	out := map[string]float64{}
 	if all > 0 && !clean {
 		for _, label := range g.known {
 			out[label] = 0
 		}
-		g.costs(out, all)
+		for i := range windows {
+			g.costs(out, all, typical, i)
+		}
 	}
 	for _, r := range g.of {
-		for label, l := range r.dropped {
-			r.dropped[label] = lost{l.packets * fades, l.squares * fades}
-			if clean || l.packets < 0.01 {
-				delete(r.dropped, label)
+		for i, fades := range windows {
+			for label, l := range r.sums[i].dropped {
+				r.sums[i].dropped[label] = lost{l.packets * fades, l.squares * fades}
+				if clean || l.packets < 0.01 {
+					delete(r.sums[i].dropped, label)
+				}
 			}
 		}
 	}
 	return out
 }
 
-// costs are the shares of all good packets that rules drop.
-func (g *regulars) costs(out map[string]float64, all float64) {
-	type sum struct {
+// costs are the shares of all good packets that rules drop, in a window, where that is more than is
+// known.
+func (g *regulars) costs(out map[string]float64, all, typical float64, window int) {
+	type total struct {
 		lost
 		usual, passed float64
 	}
-	sums := map[string]*sum{}
+	fades := windows[window]
+	totals := map[string]*total{}
 	for _, r := range g.of {
-		for label, n := range r.dropped {
-			s := sums[label]
-			if s == nil {
-				s = &sum{}
-				sums[label] = s
+		for label, l := range r.sums[window].dropped {
+			if r.strange && l.packets*(1-fades) > mostStrange*typical {
+				continue
 			}
-			s.packets += n.packets
-			s.squares += n.squares
-			s.usual += r.usual / (1 - fades)
-			s.passed += r.passed
+			t := totals[label]
+			if t == nil {
+				t = &total{}
+				totals[label] = t
+			}
+			t.packets += l.packets
+			t.squares += l.squares
+			t.usual += r.sums[window].usual
+			t.passed += r.sums[window].passed
 		}
 	}
-	for label, s := range sums {
-		missing := min(s.packets-doubt*math.Sqrt(s.squares),
-			s.usual-s.passed-doubt*math.Sqrt(s.usual))
-		out[label] = max(0, missing) * (1 - fades) / all
+	for label, t := range totals {
+		missing := min(t.packets-doubt*math.Sqrt(t.squares),
+			t.usual-t.passed-doubt*math.Sqrt(t.usual))
+		out[label] = max(out[label], missing*(1-fades)/all)
 	}
 }
 
@@ -149,7 +206,9 @@ func (g *regulars) rules(slots map[int]string) {
 	if !maps.Equal(slots, g.known) {
 		g.known = slots
 		for _, r := range g.of {
-			clear(r.dropped)
+			for i := range r.sums {
+				clear(r.sums[i].dropped)
+			}
 		}
 	}
 }

@@ -89,3 +89,63 @@ func TestRegularsAreBounded(t *testing.T) {
 		t.Errorf("%d regulars after an hour", len(g.of))
 	}
 }
+
+// TestWhoHasDoneAHandshakeIsGoodTrafficToo: of clients that nobody had heard of before a flood no
+// cost was known. Who sends more than clients do is none, though it has done one, too.
+func TestWhoHasDoneAHandshakeIsGoodTrafficToo(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		rate   float64 // packets a second that the rule drops of each
+		passes float64
+		peer   bool
+		costs  bool
+	}{
+		{"a client", 10, 0, true, true},
+		{"who has done no handshake", 10, 0, false, false},
+		{"a bot that has done one", 1000, 0, true, false},
+		{"in whose name others send", 10, 10, true, false},
+	} {
+		g, now := crowd()
+		g.peer = func(netip.Addr) bool { return c.peer }
+		var costs map[string]float64
+		for range 4 {
+			now = now.Add(time.Second)
+			for i := range byte(100) {
+				g.pass(now, client(i), 10, false)
+			}
+			for i := range byte(20) {
+				from := netip.AddrFrom4([4]byte{198, 51, 100, i})
+				for range int(c.rate) {
+					g.drop("flood-1-1", from, 1, &frame{at: now})
+				}
+				g.pass(now, from, c.passes, false)
+			}
+			costs = g.second(now, false)
+		}
+		if got := costs["flood-1-1"]; got > 0.05 != c.costs {
+			t.Errorf("%s: %v of the good packets", c.what, got)
+		}
+	}
+}
+
+// TestARuleThatCostsLittleMoreThanItMayIsFound, by more samples: of two seconds they prove nothing.
+func TestARuleThatCostsLittleMoreThanItMayIsFound(t *testing.T) {
+	g, now := crowd()
+	var costs map[string]float64
+	for n := range 20 {
+		now = now.Add(time.Second)
+		for i := range byte(100) {
+			if i == 0 {
+				if n%2 == 0 { // a sample of two seconds
+					g.drop("flood-1-1", client(i), 20, &frame{at: now})
+				}
+				continue
+			}
+			g.pass(now, client(i), 10, false)
+		}
+		costs = g.second(now, false)
+	}
+	if got := costs["flood-1-1"]; got < 1e-3 || got > 1e-2 {
+		t.Errorf("a rule that drops 1 of 100 regulars drops %v of the good packets", got)
+	}
+}

@@ -101,6 +101,9 @@ func New(o Options) *Watcher {
 	w := &Watcher{Options: o, good: newGood(), regulars: newRegulars(),
 		answers: make(chan answer, 1),
 		ops:     make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
+	if o.Peers != nil {
+		w.regulars.peer = o.Peers.has
+	}
 	w.floods = episode.New(o.Dev, func() string { return o.Incidents.Next() })
 	return w
 }

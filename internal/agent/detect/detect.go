@@ -371,12 +371,15 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 				(n.fat(of) || n == d.root && d.oneWayFor(of, now)) {
 				rate, whole = sum.of(of, true), true
 			}
-			if rate > times*kind.Rows[k].Floor {
+			if rate > soon*times*kind.Rows[k].Floor {
 				if !known {
 					usual, known = n.prof.usual(now), true
 				}
 				limit = n.limit(of, times, &usual, whole)
 			}
+		}
+		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
+			rate = max(rate, n.steady(of, limit, d.usual))
 		}
 		if limit == 0 || rate <= limit {
 			n.since[k] = time.Time{}
@@ -428,6 +431,28 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		}
 	}
 	return out
+}
+
+// What is too much in each bin of half a second is too much: to wait for a whole second of a flood
+// that is little above it takes longer than to stop it. soon is what half a second has of a second.
+const (
+	halfBins = bins / 2
+	soon     = 0.4
+)
+
+// steady is the rate of a kind in the last half second, 0 if a bin of it is not above a limit.
+func (n *node) steady(k kind.Kind, limit float64, u ratios) float64 {
+	sum, long := 0.0, 0.0
+	for i := range halfBins {
+		at := (n.at + bins - 1 - i) % bins
+		seconds := n.long[at].Seconds()
+		packets := n.ring[at].kinds(u)[k]
+		if packets <= limit*seconds {
+			return 0
+		}
+		sum, long = sum+packets, long+seconds
+	}
+	return sum / max(halfBins/10.0, long)
 }
 
 // A flood of few flows that go on has more of them than a tunnel or a test of a line, and several

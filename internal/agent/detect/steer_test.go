@@ -209,3 +209,18 @@ func TestVeryFewFatFlowsAreJudgedByAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestAFloodLittleAboveWhatIsTooMuchIsSeenWithinAHalf: it took a whole second of it. A burst of
+// less than half a second is none.
+func TestAFloodLittleAboveWhatIsTooMuchIsSeenWithinAHalf(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	if _, ok := w.alarmed(4, append(w.web(2000, 20_000), w.steering(15_000))...); ok {
+		t.Error("an alarm of a burst")
+	}
+	w.calm(t, 2000, 2)
+	n, ok := w.alarmed(10, append(w.web(2000, 20_000), w.steering(13_000))...)
+	if !ok || n > 6 {
+		t.Errorf("an alarm %v after %d tenths of a second", ok, n)
+	}
+}

@@ -192,3 +192,21 @@ func TestRulesThatComeBackComeFirst(t *testing.T) {
 		t.Errorf("%d searches, %d changes in the kernel", searches, len(l.puts))
 	}
 }
+
+// TestSearchesThatFindNothingBecomeRarer, until something else passes: a flood that nothing can be
+// done about had a search each two seconds, for as long as it went on.
+func TestSearchesThatFindNothingBecomeRarer(t *testing.T) {
+	searches := 0
+	l := newLab(func(*Search) Found { searches++; return Found{} })
+	for range 600 {
+		l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+	}
+	if searches < 6 || searches > 12 {
+		t.Errorf("%d searches in a minute", searches)
+	}
+	searches = 0
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 20_000})
+	if searches != 1 {
+		t.Errorf("%d searches for what is another flood", searches)
+	}
+}

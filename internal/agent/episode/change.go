@@ -65,8 +65,8 @@ func (m *Machine) waited(f *flood) bool {
 func (m *Machine) searched(f *flood, now time.Time, r *Found, failed string) {
 	f.rounds++
 	f.Searches, f.Failed, f.dirty = f.Searches+1, failed, true
-	f.retry = now.Add(min(RetryAfter, retrySoon<<f.failed))
-	f.failed = min(f.failed+1, 8)
+	f.retry = now.Add(min(retryMost, retrySoon<<f.failed))
+	f.failed, f.tries = min(f.failed+1, 8), f.alarm.All
 	f.Seen.Sources = max(f.Seen.Sources, r.Sources)
 	f.Seen.Forged = f.Seen.Forged || r.Forged
 	for _, n := range r.Notes {

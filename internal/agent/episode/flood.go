@@ -24,6 +24,7 @@ type flood struct {
 	put    time.Time    // rules of it came into force last
 	rounds int          // of searches
 	failed int          // times that nothing was found, since a rule was
+	tries  float64      // packets a second that passed then
 	retry  time.Time    // nothing is searched before
 	since  time.Time    // packets before have been looked at
 	dirty  bool         // the file lacks something

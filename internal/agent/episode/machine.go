@@ -50,6 +50,8 @@ const (
 	UndoLasts  = time.Hour // what was undone stays undone
 	RetryAfter = 2 * time.Second
 	retrySoon  = 250 * time.Millisecond // the first time
+	retryMost  = 16 * time.Second       // while what passes stays as it is
+	other      = 1.5                    // times more or less is not as it was
 	hurry      = 2 * time.Second
 	mostLive   = 16 // rules of a flood
 	unknown    = "?"
@@ -225,7 +227,8 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm, seen map[*flood]bool) 
 		return
 	}
 	seen[f] = true
-	if f.failed > 0 && f.alarm.Kind != a.Kind { // it is another pattern
+	if f.failed > 0 && (f.alarm.Kind != a.Kind || a.All > other*f.tries || other*a.All < f.tries) {
+		// it is another pattern
 		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
 	}
 	from := f.last

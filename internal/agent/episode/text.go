@@ -26,15 +26,18 @@ func Tightened(text string) string {
 
 // Answers to a flood besides drops, in the order in which they are tried.
 const (
-	Cookie        = "cookie"
-	LimitBySource = "limit by source"
-	Limit         = "limit"
+	Cookie             = "cookie"
+	LimitBySource      = "limit by source"
+	LimitByDestination = "limit by destination"
+	Limit              = "limit"
 )
 
 // answerOf is which answer a rule is.
 func answerOf(r *incident.Rule) string {
-	if r.Action == Limit && strings.Contains(r.Rule, " by source") {
-		return LimitBySource
+	for _, a := range []string{LimitBySource, LimitByDestination} {
+		if r.Action == Limit && strings.Contains(r.Rule, strings.TrimPrefix(a, Limit)) {
+			return a
+		}
 	}
 	return r.Action
 }
