@@ -484,7 +484,8 @@ func (j *job) rateOfEach(by func(*packet.Packet) netip.Addr, least float64) floa
 
 // ofEach is what a limit of a rate for each source, or destination, takes: a share of the flood,
 // and of good packets those of such that are above it now.
-func (j *job) ofEach(by func(*packet.Packet) netip.Addr, rate float64) (coverage float64, good int) {
+func (j *job) ofEach(by func(*packet.Packet) netip.Addr, rate float64) (coverage float64,
+	good int) {
 	counts, all := countKind(j.flood, j.Alarm.Kind, by)
 	usual, _ := countKind(j.good, j.Alarm.Kind, by)
 	for from, n := range counts {
