@@ -68,6 +68,11 @@ func TestATraceRunsAProgramThatAnswers(t *testing.T) {
 // source, and from so many in turn.
 func BenchmarkAnswer(b *testing.B) {
 	r := benchRunner(b, "cookie tcp\ndefault pass\n")
+	if err := r.SetOwn([][6]byte{{2, 0, 0, 0, 0, 1}}, []netip.Addr{
+		netip.MustParseAddr("198.51.100.255"), netip.MustParseAddr("203.0.113.255"),
+		netip.MustParseAddr("2001:db8::")}); err != nil {
+		b.Fatal(err)
+	}
 	for _, family := range []packet.Family{packet.IPv4, packet.IPv6} {
 		for _, sources := range []int{1, 1 << 18} {
 			b.Run(fmt.Sprintf("%s/sources=%d", family, sources), func(b *testing.B) {

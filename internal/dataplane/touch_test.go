@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -32,6 +33,7 @@ func touch(dir, pinAt, dev string) error {
 		return nil
 	})
 	touchIDs(fail)
+	touchProcess(fail)
 	touchDevice(dev, fail)
 	return errors.Join(append(did, err)...)
 }
@@ -125,6 +127,59 @@ func touchIDs(fail func(path, what string)) {
 			l.Close()
 			fail(fmt.Sprintf("link %d", id), "can be opened by its number")
 		}
+	}
+}
+
+// touchProcess reads, and takes files from, the test that has put a policy in force, as root.
+func touchProcess(fail func(path, what string)) {
+	if os.Getppid() == 0 { // in a namespace of his own he does not see it
+		return
+	}
+	proc := fmt.Sprintf("/proc/%d", os.Getppid())
+	var s unix.Stat_t
+	if err := unix.Stat(proc, &s); err != nil || s.Uid != 0 {
+		fail(proc, fmt.Sprintf("is not the test: user %d, %v", s.Uid, err))
+	}
+	for _, secret := range []string{"mem", "environ", "maps", "auxv", "stack", "syscall"} {
+		if b, err := os.ReadFile(filepath.Join(proc, secret)); err == nil && len(b) > 0 {
+			fail(proc, "its "+secret+" can be read")
+		}
+	}
+	if f, err := os.OpenFile(filepath.Join(proc, "mem"), os.O_RDWR, 0); err == nil {
+		f.Close()
+		fail(proc, "its memory can be written")
+	}
+	if _, err := os.ReadDir(filepath.Join(proc, "fd")); err == nil {
+		fail(proc, "its files can be listed")
+	}
+	touchFiles(os.Getppid(), fail)
+}
+
+// touchFiles takes each open file of a process by two ways, sends it a signal and traces it.
+func touchFiles(pid int, fail func(path, what string)) {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		fail(proc, err.Error())
+	}
+	defer unix.Close(pidfd)
+	for fd := range 64 {
+		path := filepath.Join(proc, "fd", strconv.Itoa(fd))
+		if f, err := os.Open(path); err == nil {
+			f.Close()
+			fail(path, "can be opened")
+		}
+		if got, err := unix.PidfdGetfd(pidfd, fd, 0); err == nil {
+			unix.Close(got)
+			fail(path, "can be taken")
+		}
+	}
+	if unix.Kill(pid, 0) == nil {
+		fail(proc, "can be sent signals")
+	}
+	if unix.PtraceSeize(pid) == nil {
+		_ = unix.PtraceDetach(pid)
+		fail(proc, "can be traced")
 	}
 }
 
