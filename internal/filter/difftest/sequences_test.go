@@ -36,7 +36,7 @@ count icmp6 established as "icmp6"
 count proven as "proven"
 pass established as "known"
 pass tcp syn port 443 as "new"
-limit udp rate 1/s burst 3 by source as "limit"
+limit udp rate 1/s burst 3 by source memory 256kB as "limit"
 pass udp port 443 as "stranger"
 default drop
 `, []string{"tcp", "udp", "icmp", "icmp6", "proven", "known", "new", "limit", "stranger"}, true},
