@@ -83,13 +83,12 @@ __noinline __u64 leave_tcp(__u32 is, __u32 proof, __u32 flags, __u32 from, __u32
 	if (state == FLOW_OPEN) {
 		if (flags & SYN)
 			return NOTHING; // said again
-		if (is & FLOW_RST_IN && flags & SOON)
-			return both(is, proof); // it may have left before the RST was read
-		is &= FLOW_STATE | FLOW_FIN_IN | FLOW_FIN_OUT;
 		if (flags & FIN)
 			is |= FLOW_FIN_OUT;
 		if (is & FLOW_FIN_OUT && is & FLOW_FIN_IN)
-			is = FLOW_CLOSING;
+			return both(FLOW_CLOSING, proof);
+		if (!(is & FLOW_RST_IN && flags & SOON)) // it may have left before the RST was read
+			is &= FLOW_STATE | FLOW_FIN_IN | FLOW_FIN_OUT;
 		return both(is, proof);
 	}
 	if (flags & SYN) {
