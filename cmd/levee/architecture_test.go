@@ -309,3 +309,28 @@ func TestCallsOfBPFAreFound(t *testing.T) {
 		}
 	}
 }
+
+// TestTheCommandIsArgumentsAndPrinting: what it knows besides belongs into packages, where an API
+// or a test can ask it too.
+func TestTheCommandIsArgumentsAndPrinting(t *testing.T) {
+	const most = 6000
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+	}
+	if lines > most {
+		t.Errorf("cmd/levee has %d lines of code files, of at most %d: move what is no argument "+
+			"and no printing into the package that it belongs to", lines, most)
+	}
+}

@@ -54,31 +54,6 @@ func newCost(e *env) *cobra.Command {
 	return cmd
 }
 
-// costReport is the object of `levee cost --json`; times are nanoseconds a packet.
-type costReport struct {
-	// above the empty program, over all packets below alike
-	NsPerPacket float64 `json:"ns_per_packet"`
-	NsEmpty     float64 `json:"ns_empty"` // the empty program with the kernel's test loop
-	// half the distance between the quartiles of ns_per_packet
-	Spread      float64     `json:"spread"`
-	Rules       []costRule  `json:"rules"`
-	NotReached  []cli.Shown `json:"not_reached"` // rules that no packet was found for
-	NotMeasured int         `json:"not_measured"`
-	// one rule in so many was looked at; not there: all were
-	SampleEvery int `json:"sample_every,omitempty"`
-	Repeat      int `json:"repeat"`
-}
-
-type costRule struct {
-	Rule        cli.Shown `json:"rule"`
-	Label       string    `json:"label"`
-	Verdict     string    `json:"verdict"`
-	NsPerPacket float64   `json:"ns_per_packet"`
-	Spread      float64   `json:"spread"`
-	Packet      string    `json:"packet"` // in hexadecimal
-	Text        string    `json:"text"`
-}
-
 func (e *env) cost(file string, f *costFlags) error {
 	if err := e.Privileged(); err != nil {
 		return err
@@ -96,38 +71,12 @@ func (e *env) cost(file string, f *costFlags) error {
 	if err != nil {
 		return err
 	}
-	out := newCostReport(p, rep, f.repeat)
+	out := rep.Told(p, f.repeat)
 	if f.json {
 		return e.PrintJSON(out)
 	}
 	e.printCost(p, out)
 	return nil
-}
-
-func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
-	rep := &costReport{
-		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []costRule{},
-		NotReached:  []cli.Shown{},
-		NotMeasured: m.NotMeasured, Repeat: repeat,
-	}
-	if m.Every > 1 {
-		rep.SampleEvery = m.Every
-	}
-	for _, r := range m.Rules {
-		rule := costRule{
-			Rule: cli.Shown(p.Where(r.Slot)), Label: p.LabelOf(r.Slot),
-			Verdict:     r.Slot.Action.String(),
-			NsPerPacket: r.Ns, Spread: r.Spread, Packet: fmt.Sprintf("%x", r.Frame),
-		}
-		if r.Slot.Rule != nil {
-			rule.Text = r.Slot.Rule.Text
-		}
-		rep.Rules = append(rep.Rules, rule)
-	}
-	for _, s := range m.NotReached {
-		rep.NotReached = append(rep.NotReached, cli.Shown(p.Where(s)))
-	}
-	return rep
 }
 
 // costProgress shows how far a measurement is, and how long the rest may take.
@@ -163,7 +112,7 @@ func left(took time.Duration, done, all int) string {
 	return fmt.Sprintf(", about %v left", rest.Round(time.Second))
 }
 
-func (e *env) printCost(p *policy.Policy, rep *costReport) {
+func (e *env) printCost(p *policy.Policy, rep *cost.Told) {
 	t := cli.NewTable("NS ± VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
 	for _, r := range rep.Rules {
 		t.Row(fmt.Sprintf("%.1f", r.NsPerPacket), fmt.Sprintf("%.1f", r.Spread), r.Verdict, r.Rule,

@@ -19,6 +19,7 @@ import (
 	"levee/internal/bench/linerate"
 	"levee/internal/cli"
 	"levee/internal/cli/clitest"
+	"levee/internal/dataplane/cost"
 	"levee/internal/dataplane/judge"
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/status"
@@ -38,7 +39,7 @@ var jsonDocuments = map[string]any{
 	"levee explain":                  judge.Story{},
 	"levee diff":                     region.Told{},
 	"levee query":                    region.ToldAnswer{},
-	"levee cost":                     costReport{},
+	"levee cost":                     cost.Told{},
 	"levee import iptables, nft, pf": importer.Remark{},
 	"levee up":                       upReport{},
 	"levee propose":                  signature.Report{},
