@@ -37,10 +37,7 @@ COMMIT
 -A INPUT -p udp -m udp --dport 9003 -m limit --limit 5/hour --limit-burst 7 -j ACCEPT
 COMMIT
 `, "iptables-restore", "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n",
-		[]string{"iptables-save"}, func(s importer.Source, out *bytes.Buffer) error {
-			_, err := importer.IPTables([]importer.Source{s}, out, importer.Rulesets{Device: "lv0"})
-			return err
-		}},
+		[]string{"iptables-save"}, readIPTables},
 	{"nft", `table ip redirected {
 	chain pre {
 		type nat hook prerouting priority -100;
@@ -63,6 +60,11 @@ table ip filter {
 			_, err := importer.NFT(s, out, importer.Rulesets{Device: "lv0"})
 			return err
 		}},
+}
+
+func readIPTables(s importer.Source, out *bytes.Buffer) error {
+	_, err := importer.IPTables([]importer.Source{s}, out, importer.Rulesets{Device: "lv0"})
+	return err
 }
 
 // tracks has conntrack on.
@@ -121,6 +123,71 @@ func TestImportedConnectionsLive(t *testing.T) {
 					t.Fatal(err)
 				}
 				older = n.older(t)
+			}
+		})
+	}
+}
+
+// synproxied is a server whose SYNs netfilter answers, as the manual of SYNPROXY has it.
+const synproxied = `*raw
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -i lv0 -p tcp -m tcp --dport 9000 --syn -j CT --notrack
+COMMIT
+*filter
+:INPUT DROP [0:0]
+-A INPUT -i lo -j ACCEPT
+-A INPUT -i lv0 -p tcp -m tcp --dport 9000 -m conntrack --ctstate INVALID,UNTRACKED -j SYNPROXY --sack-perm --timestamp --wscale 7 --mss 1460
+-A INPUT -m conntrack --ctstate INVALID -j DROP
+-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+COMMIT
+`
+
+// TestClientsReachWhatSYNPROXYGuards: a client gets to the service through the cookie that SYNPROXY
+// becomes, as it does through SYNPROXY.
+func TestClientsReachWhatSYNPROXYGuards(t *testing.T) {
+	if _, err := exec.LookPath("iptables-restore"); err != nil {
+		t.Skip("needs iptables-restore")
+	}
+	n := newTestNet(t)
+	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
+	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
+	echoServer(t, n.here, "198.51.100.1:9000")
+	asks := func(with string) {
+		t.Helper()
+		err := in(t, n.peer, func() (error, error) {
+			c, err := net.DialTimeout("tcp", "198.51.100.1:9000", 10*time.Second)
+			if err != nil {
+				return err, nil
+			}
+			defer c.Close()
+			return echoes(c, 5000, 10*time.Second), nil
+		})
+		if err != nil {
+			t.Errorf("with %s: %v", with, err)
+		}
+	}
+	run(t, n.here, synproxied, "iptables-restore")
+	// what begins without a SYN is for SYNPROXY, and no connection yet
+	run(t, n.here, "", "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=0")
+	run(t, n.here, "", "ip", "link", "set", "lo", "up") // by which SYNPROXY asks the server
+	asks("SYNPROXY")
+	run(t, n.here, "*raw\nCOMMIT\n*filter\n:INPUT ACCEPT\nCOMMIT\n", "iptables-restore")
+	var text bytes.Buffer
+	if err := readIPTables(importer.Source{Name: "rules", R: strings.NewReader(synproxied)},
+		&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []Mode{XDPNative, tcModes(t)[0]} {
+		n.run(t, string(mode), func(t *testing.T) {
+			if mode == XDPNative {
+				hearXDP(t, n.peer, "lv1")
+			}
+			if err := bringPolicyAt(t, "lv0", mode, text.String(), 0); err != nil {
+				t.Fatal(err)
+			}
+			asks("the policy")
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
