@@ -133,6 +133,11 @@ func withLedger(do func(*ledger.Ledger) error) error {
 	return errors.Join(do(l), l.Close())
 }
 
+// Damaged is the error of a store whose file could not be read.
+func Damaged(s *incident.Store) error {
+	return fmt.Errorf("%s is damaged, and is put aside as %s: %w", s.Path(), s.Aside(), s.Damaged)
+}
+
 // Incidents reads incidents where no agent runs.
 func Incidents() ([]incident.Incident, error) {
 	if _, err := os.Stat(IncidentsFile()); err != nil {
@@ -140,7 +145,7 @@ func Incidents() ([]incident.Incident, error) {
 	}
 	store := incident.OpenStore(IncidentsFile())
 	if store.Damaged != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
+		return nil, Damaged(store)
 	}
 	return store.List(), nil
 }

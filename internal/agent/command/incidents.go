@@ -150,7 +150,7 @@ func (e *env) undoAlone(id string) (incident.Incident, error) {
 	}
 	store := incident.OpenStore(client.IncidentsFile())
 	if store.Damaged != nil {
-		return incident.Incident{}, fmt.Errorf("%s is damaged: %w", store.Path(), store.Damaged)
+		return incident.Incident{}, client.Damaged(store)
 	}
 	ctx, stop := e.Signals()
 	defer stop()

@@ -16,7 +16,7 @@ import (
 // Way is one way of telling: a row.
 type Way struct {
 	Name    string // in the file of targets, and of the flag that adds one
-	Usage   string // of that flag
+	Usage   string // of that flag; it names its value in backquotes, unless cli.ArgNames does
 	Says    string // sentences of the help: what is done
 	Options []Option
 	// Prepare adds to a new place what it is to have, such as a secret; nil: nothing.
