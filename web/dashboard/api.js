@@ -53,6 +53,7 @@ export const series = async (query, signal) => {
 export const policies = () => json("GET", "interfaces");
 export const policy = (dev) => json("GET", `interfaces/${encodeURIComponent(dev)}/policy`);
 export const incidents = () => json("GET", "incidents");
+export const fingerprint = (id) => json("GET", `incidents/${encodeURIComponent(id)}/fingerprint`, { query: { show_target: "true" } });
 export const act = (id, what) => json("POST", `incidents/${encodeURIComponent(id)}/${what}`);
 export const sets = () => json("GET", "sets");
 export const entries = (set, query) => json("GET", `sets/${encodeURIComponent(set)}/entries`, { query });

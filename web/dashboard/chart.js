@@ -1,4 +1,4 @@
-// Charts: areas that are stacked over time, and points of one series over another. uPlot draws them; moving, zooming
+// Charts: areas that are stacked over time, or on a logarithmic scale lines side by side, and points of one series over another. uPlot draws them; moving, zooming
 // and reading values by mouse, finger and keyboard are here.
 import { clock, day, month, moment, number, percent, plain, year } from "./format.js";
 import { css, el, said } from "./dom.js";
@@ -39,7 +39,7 @@ export class Stack {
     this.shown = answer.series.filter((s) => !how.hidden.has(s.key));
     this.layers = [...this.shown].reverse(); // the highest is drawn first, and the others over it
     this.stack();
-    const same = this.plot && before && before.unit === how.unit && before.share === how.share && before.night === how.night &&
+    const same = this.plot && before && before.unit === how.unit && before.share === how.share && before.log === how.log && before.night === how.night &&
       this.plot.series.length === this.shown.length + 1 && this.layers.every((s, i) => this.plot.series[i + 1].key === s.key);
     if (same) {
       this.plot.batch(() => {
@@ -69,7 +69,7 @@ export class Stack {
       for (let i = 0; i < n; i++) {
         const v = s.values[i];
         if (v === v) sum[i] += v;
-        row[i] = this.total[i] !== this.total[i] ? null : this.how.share ? (this.total[i] > 0 ? sum[i] / this.total[i] * 100 : null) : sum[i];
+        row[i] = this.total[i] !== this.total[i] ? null : this.how.log ? (v > 0 ? v : null) : this.how.share ? (this.total[i] > 0 ? sum[i] / this.total[i] * 100 : null) : sum[i];
       }
       this.data.splice(1, 0, row);
     }
@@ -85,14 +85,14 @@ export class Stack {
       ...this.size(), padding: [10, 8, 0, 0], legend: { show: false },
       scales: {
         x: { time: true, auto: false, min: this.view[0], max: this.view[1] },
-        y: { auto: false, range: () => this.ceiling() },
+        y: { auto: false, distr: this.how.log ? 3 : 1, range: () => (this.how.log ? this.decades() : this.ceiling()) },
       },
       axes: [
         axis({ values: times, incrs, space: 80, size: Math.round(rem() * 2.7) }),
-        axis({ values: (_, v) => v.map((y) => (this.how.share ? `${y} %` : number(y))), size: Math.round(rem() * 4.1), label: unit ? unit : "share", labelSize: Math.round(rem() * 1.3), labelFont: font(size()), labelGap: 0 }),
+        axis({ values: (_, v) => v.map((y) => (y === null ? "" : this.how.share ? `${y} %` : number(y))), size: Math.round(rem() * 4.1), label: unit ? unit : "share", labelSize: Math.round(rem() * 1.3), labelFont: font(size()), labelGap: 0 }),
       ],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false, dist: 6 }, bind: { mousedown: (u, _, f) => (e) => { if (!e.shiftKey && e.button === 0) f(e); }, dblclick: () => () => { this.zoom(2); } } },
-      series: [{}, ...this.layers.map((s) => ({ key: s.key, width: 0, fill: this.how.colour(s), points: { show: false } }))],
+      series: [{}, ...this.layers.map((s) => (this.how.log ? { key: s.key, width: 2, stroke: this.how.colour(s), points: { show: this.answer.points < 3 } } : { key: s.key, width: 0, fill: this.how.colour(s), points: { show: false } }))],
       hooks: {
         drawClear: [(u) => this.gaps(u)],
         setSelect: [(u) => {
@@ -114,6 +114,16 @@ export class Stack {
     let most = 0;
     if (this.data.length > 1) for (let i = 0; i < xs.length; i++) if (xs[i] >= this.view[0] - this.answer.step && xs[i] <= this.view[1] + this.answer.step && top[i] > most) most = top[i];
     return [0, (most || 1) * 1.06];
+  }
+
+  // decades is the range of values that is seen on a logarithmic scale: whole powers of ten, at most nine.
+  decades() {
+    const xs = this.data[0];
+    let most = 0, least = Infinity;
+    for (const row of this.data.slice(1)) for (let i = 0; i < xs.length; i++) if (xs[i] >= this.view[0] - this.answer.step && xs[i] <= this.view[1] + this.answer.step && row[i] > 0) { most = Math.max(most, row[i]); least = Math.min(least, row[i]); }
+    if (!most) return [1, 10];
+    const top = Math.ceil(Math.log10(most) + 0.02), low = Math.max(top - 9, Math.floor(Math.log10(least)));
+    return [10 ** Math.min(low, top - 1), 10 ** top];
   }
 
   // gaps marks the time in which nobody looked.

@@ -37,6 +37,25 @@ const story = (i) => {
   return out;
 };
 
+// shares are values with the part of the packets that has them, the largest first; a word alone says that they are too many.
+const shares = (v, most = 5) => {
+  if (v === null || v === undefined) return "–";
+  if (typeof v !== "object") return plain(v);
+  const all = Object.entries(v).sort((a, b) => b[1] - a[1]), text = all.slice(0, most).map(([k, n]) => `${plain(k)} ${percent(n)}`).join(", ");
+  return all.length > most ? `${text}, ${all.length - most} more` : text || "–";
+};
+// made says what an incident is made of, from its fingerprint.
+const made = async (i, holder) => {
+  try {
+    const f = await api.fingerprint(i.id), heads = ["Packets", "Share", "To port", "From port", "Bytes", "TTL", "Sources"];
+    const rows = (f.attack_vectors || []).map((v) => el("tr", {}, el("th", { scope: "row" }, said([v.service, v.protocol].filter(Boolean).join(", "))), el("td", { class: "num" }, percent(v.fraction_of_attack)),
+      el("td", {}, shares(v.destination_ports)), el("td", {}, shares(v.source_port)), el("td", {}, shares(v.frame_len, 3)), el("td", {}, shares(v.ttl, 3)), el("td", {}, said((v.source_ips || []).slice(0, 5).join(", ")), (v.source_ips || []).length > 5 ? `, ${whole(v.source_ips.length - 5)} more` : "")));
+    if (!rows.length) { replace(holder, el("p", { class: "quiet" }, "No packet of it was kept.")); return; }
+    replace(holder, el("p", {}, "To ", said(f.target || "–"), "; shares are of the packets that were kept."), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `What incident ${plain(i.id)} is made of` },
+      el("table", {}, el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, rows))));
+  } catch (err) { replace(holder, el("p", { class: "error" }, plain(err.message))); }
+};
+
 const card = (i) => {
   const buttons = [], rules = (i.rules || []).filter((r) => r.state !== "gone" && r.state !== "refused").map((r) => r.rule).join("\n");
   const act = (what, title, text, yes) => {
@@ -51,9 +70,11 @@ const card = (i) => {
   buttons.push(file("fingerprint", `incident-${i.id.replace(/\W/g, "")}.json`, "Fingerprint"));
   const long = i.state !== "open" && i.state !== "proposed";
   const head = [el("h3", {}, `${plain(i.detector)} ${plain(i.id)}`), el("span", { class: "badge" }, states[i.state] || plain(i.state)), el("span", { class: "quiet" }, `${moment(unix(i.began), 60)}, ${plain(i.dev)}, ${i.ended ? duration(unix(i.ended) - unix(i.began)) : "until now"}`)];
-  const body = el("ol", { class: "story" }, story(i));
+  const body = el("ol", { class: "story" }, story(i)), parts = el("div");
+  const of = el("details", { "data-key": `made ${i.id}` }, el("summary", {}, "What it is made of"), parts);
+  of.addEventListener("toggle", () => { if (of.open) made(i, parts); });
   return el("article", { class: "incident", "data-state": i.state, "data-id": i.id }, el("div", { class: "top" }, head), el("p", { class: "sentence" }, said(i.sentence)),
-    long ? el("details", { "data-key": `story ${i.id}` }, el("summary", {}, "The story"), body) : body, buttons.length ? el("p", { class: "actions" }, buttons) : null);
+    long ? el("details", { "data-key": `story ${i.id}` }, el("summary", {}, "The story"), body) : body, of, buttons.length ? el("p", { class: "actions" }, buttons) : null);
 };
 
 // notices say where nobody looks.

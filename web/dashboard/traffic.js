@@ -12,7 +12,7 @@ const order = { pass: 0, answer: 1, drop: 2 };
 const place = (s) => (s.id === "" ? 4 : order[s.verdict || s.id] ?? 3);
 const names = { pass: "passed", drop: "dropped", answer: "answered" };
 
-export const state = { dev: "", by: "verdict", unit: "packets", share: false, peak: false, hidden: new Set(), span: 900, to: null, points: 0 };
+export const state = { dev: "", by: "verdict", unit: "packets", share: false, log: false, peak: false, hidden: new Set(), span: 900, to: null, points: 0 };
 const now = () => Date.now() / 1000 - ahead;
 let ahead = 0; // of this clock, before the agent's
 export const clockIs = (t) => { ahead = Date.now() / 1000 - t; };
@@ -115,6 +115,7 @@ const changed = () => {
   if (state.by !== "verdict") p.set("by", state.by);
   if (state.unit !== "packets") p.set("unit", state.unit);
   if (state.share) p.set("share", "1");
+  if (state.log) p.set("log", "1");
   if (state.peak) p.set("peak", "1");
   p.set("span", String(Math.round(state.span)));
   if (state.to !== null) p.set("to", String(Math.round(state.to)));
@@ -128,6 +129,7 @@ export const restore = () => {
   state.by = one("by", ["verdict", "rule", "protocol", "source"], "verdict");
   state.unit = one("unit", ["packets", "bytes"], "packets");
   state.share = p.get("share") === "1";
+  state.log = !state.share && p.get("log") === "1";
   state.peak = p.get("peak") === "1";
   const span = Number(p.get("span")), to = Number(p.get("to")), points = Number(p.get("points"));
   if (points >= 10 && points <= 50_000) state.points = points; // of a window: more than fit, if somebody wants them
@@ -143,7 +145,8 @@ export const controls = () => {
   const pick = (key, convert = (v) => v) => (v) => { state[key] = convert(v); if (key === "by") state.hidden.clear(); update(); };
   choice($("by"), [["verdict", "Verdict"], ["rule", "Rule"], ["protocol", "Protocol"], ["source", "Source"]], state.by, pick("by"));
   choice($("unit"), [["packets", "Packets"], ["bytes", "Bits"]], state.unit, pick("unit"));
-  choice($("scale"), [["", "Absolute"], ["1", "Percent"]], state.share ? "1" : "", pick("share", (v) => v === "1"));
+  choice($("scale"), [["", "Absolute"], ["share", "Percent"], ["log", "Logarithmic", "Each series by itself, a line a power of ten"]], state.share ? "share" : state.log ? "log" : "",
+    (v) => { state.share = v === "share"; state.log = v === "log"; update(); });
   choice($("peak"), [["", "Mean", "The mean over the time of a point"], ["1", "Busiest second", "The most in any one second of a point"]], state.peak ? "1" : "", pick("peak", (v) => v === "1"));
   choice($("range"), ranges, String(ranges.some(([s]) => Number(s) === state.span) ? state.span : ""), (v) => { state.span = Number(v); state.to = null; update(); });
   const holder = $("move");
@@ -171,7 +174,7 @@ export const colourOf = (s) => colour(state.by, s);
 export const draw = () => {
   if (!answer) return;
   controls();
-  chart.show(answer, { unit: unit(), share: state.share, hidden: state.hidden, colour: colourOf, name, view: view(), night: night(), now: now() });
+  chart.show(answer, { unit: unit(), share: state.share, log: state.log, hidden: state.hidden, colour: colourOf, name, view: view(), night: night(), now: now() });
   legend();
   note();
   if ($("values").open) table();
@@ -199,6 +202,7 @@ const note = () => {
   const notes = [];
   const step = answer.step > 1 ? `A point is ${state.peak ? "the busiest second" : "the mean"} of ${duration(answer.step)}.` : "";
   if (step) notes.push(step);
+  if (state.log) notes.push("On a logarithmic scale each series is a line by itself; nothing is stacked.");
   if (state.peak && answer.series.length > 1 && answer.step > 1) notes.push("The busiest seconds of the series need not be the same ones, so their sum is at least what came.");
   if (!answer.series.length) {
     notes.push(state.by === "protocol" || state.by === "source"

@@ -352,8 +352,23 @@ func (d *demo) routes() []api.Route {
 		get("/api/v1/incidents", func() any {
 			return map[string]any{"incidents": d.incidents(), "watched": d.parts()[:2]}
 		}),
+		api.Get("/api/v1/incidents/{id}/fingerprint", api.Viewer, "Demo.", fingerprint),
 		act("undo", "undone"), act("apply", "open"),
 		d.entriesRoute(), api.Stream("/api/v1/events", api.Viewer, "Demo.", d.events))
+}
+
+// fingerprint is what an incident is made of.
+func fingerprint(_ context.Context, _ *struct {
+	ID         string `path:"id"`
+	ShowTarget bool   `query:"show_target"`
+}) (*map[string]any, error) {
+	return &map[string]any{"target": "192.0.2.10", "attack_vectors": []any{map[string]any{
+		"service": "DNS", "protocol": "UDP", "fraction_of_attack": 0.97,
+		"destination_ports": "random", "source_port": 53,
+		"frame_len":  map[string]float64{"1200": 0.41, "1460": 0.3, "1180": 0.2, "1300": 0.06},
+		"ttl":        map[string]float64{"54": 0.31, "118": 0.2},
+		"source_ips": []string{"198.51.100.7", "198.51.100.9", "203.0.113.4"},
+	}}}, nil
 }
 
 // parts are those of an agent. The first detector fails where the demo is blind.

@@ -109,6 +109,7 @@ func TestLook(t *testing.T) {
 	}{
 		{"all-light", "light", "?span=900", 1920, 1080, true},
 		{"all-dark", "dark", "?by=rule&span=86400", 1440, 900, true},
+		{"log", "dark", "?by=rule&log=1&span=86400", 1440, 900, false},
 		{"tablet", "light", "?by=protocol&share=1&span=31536000", 900, 1100, true},
 		{"all-phone", "dark", "?span=3600", 390, 844, true},
 		{"wall", "light", "?by=rule&span=604800", 1920, 1080, false},
@@ -132,6 +133,9 @@ func TestThePage(t *testing.T) {
 	t.Run("a point that is read stays while time goes on", func(t *testing.T) { stays(t, d, b) })
 	b.Run(t, chromedp.Navigate(d.url+"?span=3600"), chromedp.WaitReady(chromedp.CSS(ready)))
 	t.Run("the keyboard suffices", func(t *testing.T) { types(t, d, b) })
+	t.Run("a logarithmic scale, and what a flood is made of", func(t *testing.T) {
+		tells(t, b)
+	})
 	t.Run("axe finds nothing", func(t *testing.T) { axes(t, b) })
 	t.Run("where nobody looks is told", func(t *testing.T) { blind(t, d, b) })
 	fine(t, b)
@@ -140,6 +144,17 @@ func TestThePage(t *testing.T) {
 		waits(t, b, `document.querySelector('#link').dataset.state === 'lost'`)
 		b.Wrong()
 	})
+}
+
+// tells opens what an incident is made of, and takes the logarithmic scale.
+func tells(t *testing.T, b *webtest.Browser) {
+	webtest.Eval[bool](t, b, `document.querySelector('[data-key^="made "]').open = true;
+document.querySelector('#scale [data-value="log"]').click(), true`)
+	waits(t, b, `/shares are of the packets/.test(document.querySelector(
+'[data-key^="made "]').textContent)`)
+	waits(t, b, `location.search.includes('log=1') && document.querySelector('#traffic-note')
+.textContent.includes('a line by itself')`)
+	shot(t, b, "tells", false)
 }
 
 // waits waits until an expression holds.
