@@ -55,7 +55,8 @@ func (f *flood) settled(a *detect.Alarm, now time.Time) bool {
 
 // named gives a flood of fragments the kind of what comes in them, once that is known.
 func (f *flood) named(a *Alarm) {
-	if f.Seen.Kind != kind.Fragments.String() || a.Kind == kind.Fragments || len(f.rules) > 0 {
+	if f.Seen.Kind != kind.Fragments.String() || a.Kind == kind.Fragments || len(f.rules) > 0 ||
+		f.State == incident.Undone { // it stays undone by the name that it had
 		return
 	}
 	f.Seen.Kind, f.Seen.Rate, f.Seen.Usual = a.Kind.String(), a.Rate, a.Usual
