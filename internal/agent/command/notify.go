@@ -73,8 +73,8 @@ be) and withdrawn.`,
 			if err := notify.Put(client.Notifications(), t); err != nil {
 				return err
 			}
-			if t.Secret != "" {
-				fmt.Fprintln(e.Stdout, t.Secret)
+			if made := t.Made(); made != "" {
+				fmt.Fprintln(e.Stdout, made)
 			}
 			return nil
 		},

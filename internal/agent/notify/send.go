@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"levee/internal/agent/notify/mail"
+	"levee/internal/agent/notify/matrix"
 	"levee/internal/agent/notify/program"
+	"levee/internal/agent/notify/slack"
 	"levee/internal/agent/notify/way"
 	"levee/internal/agent/notify/webhook"
 )
@@ -15,6 +17,8 @@ var Ways = []*way.Way{
 	&webhook.Way,
 	&mail.Way,
 	&program.Way,
+	&slack.Way,
+	&matrix.Way,
 }
 
 // Message is what a target is told.

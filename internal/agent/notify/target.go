@@ -150,6 +150,14 @@ func (t *Target) way() (*way.Way, error) {
 	return nil, fmt.Errorf("say how to tell: %s", WayNames(""))
 }
 
+// Made is the secret that was made for a new target, "" if it has none or brought its own.
+func (t *Target) Made() string {
+	if w, err := t.way(); err != nil || w.Prepare == nil {
+		return ""
+	}
+	return t.Secret
+}
+
 // Where is a target's place without what may be secret.
 func (t *Target) Where() string {
 	if w, err := t.way(); err == nil && w.Where != nil {

@@ -28,12 +28,12 @@ var Way = way.Way{
 	Says: "A webhook is a POST of JSON, tried four times, signed as Standard Webhooks say; the " +
 		"key of its signatures is printed once.",
 	Prepare: func(p *way.Place) { p.Secret = NewSecret() },
-	Check:   func(p *way.Place) error { return checkURL(p.To) },
-	Where:   where, Host: host, Send: post,
+	Check:   func(p *way.Place) error { return CheckURL(p.To) },
+	Where:   Where, Host: Host, Send: post,
 }
 
-// where is the host of a URL: its path may be secret.
-func where(p *way.Place) string {
+// Where is the host of a URL: its path may be secret.
+func Where(p *way.Place) string {
 	u, err := url.Parse(p.To)
 	if err != nil {
 		return p.To
@@ -41,7 +41,8 @@ func where(p *way.Place) string {
 	return u.Scheme + "://" + u.Host + "/..."
 }
 
-func host(p *way.Place) string {
+// Host is the server of a URL.
+func Host(p *way.Place) string {
 	u, err := url.Parse(p.To)
 	if err != nil {
 		return ""
@@ -49,7 +50,8 @@ func host(p *way.Place) string {
 	return u.Hostname()
 }
 
-func checkURL(s string) error {
+// CheckURL is an error for what is no URL that may be posted to.
+func CheckURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
@@ -69,25 +71,34 @@ func post(ctx context.Context, p *way.Place, m *way.Message) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.To, bytes.NewReader(body))
-	if err != nil {
-		return way.Never(err)
-	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "levee")
-	req.Header.Set("Webhook-Id", m.ID)
-	req.Header.Set("Webhook-Timestamp", now)
+	h := http.Header{}
+	h.Set("Webhook-Id", m.ID)
+	h.Set("Webhook-Timestamp", now)
 	if p.Secret != "" {
 		sum, err := Sign(p.Secret, m.ID, now, body)
 		if err != nil {
 			return way.Never(err)
 		}
-		req.Header.Set("Webhook-Signature", sum)
+		h.Set("Webhook-Signature", sum)
 	}
+	return Deliver(ctx, http.MethodPost, p.To, h, body)
+}
+
+// Deliver sends JSON to a URL once. What another attempt would meet again is way.Permanent. Errors
+// show no path of the URL.
+func Deliver(ctx context.Context, method, to string, h http.Header, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
+	if err != nil {
+		return way.Never(err)
+	}
+	req.Header = h
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "levee")
+	shown := Where(&way.Place{To: to})
 	res, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("post to %s: %w", where(p), withoutURL(err))
+		return fmt.Errorf("%s to %s: %w", strings.ToLower(method), shown, withoutURL(err))
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
@@ -96,9 +107,9 @@ func post(ctx context.Context, p *way.Place, m *way.Message) error {
 		return nil
 	case res.StatusCode == http.StatusTooManyRequests, res.StatusCode >= 500,
 		res.StatusCode == http.StatusRequestTimeout:
-		return fmt.Errorf("%s answers %s", where(p), res.Status)
+		return fmt.Errorf("%s answers %s", shown, res.Status)
 	}
-	return way.Never(fmt.Errorf("%s answers %s: look at its URL", where(p), res.Status))
+	return way.Never(fmt.Errorf("%s answers %s: look at its URL", shown, res.Status))
 }
 
 // withoutURL is an error of net/http without the URL, which may hold a secret.
