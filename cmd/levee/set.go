@@ -412,12 +412,12 @@ func newSetMember(en dataplane.SetEntry) setMember {
 
 // setExport prints the entries of a set as --from reads them. A lease is rounded up, so that no
 // entry leaves before its time.
-func (e *env) setExport(name string, sets []dataplane.SetContents) error {
-	if len(sets) > 1 {
+func (e *env) setExport(name string, held []dataplane.SetContents) error {
+	if len(held) > 1 {
 		return fmt.Errorf("several interfaces have a set %s, say which with --dev", name)
 	}
 	out := e.Stdout.Buffered()
-	for _, en := range sets[0].Entries {
+	for _, en := range held[0].Entries {
 		lease := "forever"
 		if en.Lease != dataplane.Forever {
 			lease = fmt.Sprintf("%dms", max(1, (en.Lease+time.Millisecond-1)/time.Millisecond))
@@ -431,32 +431,32 @@ func (e *env) setExport(name string, sets []dataplane.SetContents) error {
 // one.
 func (e *env) setList(name string, f *listFlags,
 	find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
-	sets, err := dataplane.SetList(context.Background(), f.dev, name)
+	held, err := dataplane.SetList(context.Background(), f.dev, name)
 	if err != nil {
 		return err
 	}
 	var none error
 	if find != nil {
 		none = cli.ErrNo
-		for i := range sets {
-			if sets[i].Type == policy.Services {
+		for i := range held {
+			if held[i].Type == policy.Services {
 				return fmt.Errorf("the set %s holds services, which have no address: levee set "+
 					"list %[1]s", name)
 			}
-			if sets[i].Entries = find(sets[i].Entries); len(sets[i].Entries) > 0 {
+			if held[i].Entries = find(held[i].Entries); len(held[i].Entries) > 0 {
 				none = nil
 			}
 		}
 	}
 	if f.json {
-		return errors.Join(e.PrintJSON(setReport{contentsOf(name, sets)}), none)
+		return errors.Join(e.PrintJSON(setReport{contentsOf(name, held)}), none)
 	}
 	if f.export {
-		return e.setExport(name, sets)
+		return e.setExport(name, held)
 	}
 	out := e.Stdout.Buffered()
-	for _, s := range sets {
-		if len(sets) > 1 {
+	for _, s := range held {
+		if len(held) > 1 {
 			fmt.Fprintf(out, "%s on %s: %s\n", name, s.Dev, entryCount(len(s.Entries)))
 		}
 		for _, en := range s.Entries {

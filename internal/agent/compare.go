@@ -32,14 +32,14 @@ func (a *Agent) compare(ctx context.Context) {
 	}
 	a.withdrawOwed(ctx)
 	begun := time.Now()
-	sets := map[string]*SetStatus{}
+	all := map[string]*SetStatus{}
 	some := map[string][]dataplane.SetEntry{}
 	ended, refused, live := 0, 0, 0
 	flush := func(set string) {
 		if len(some[set]) == 0 {
 			return
 		}
-		st := sets[set]
+		st := all[set]
 		raised, left, err := a.opts.Kernel.Raise(ctx, set, some[set], begun)
 		switch {
 		case err != nil:
@@ -62,11 +62,11 @@ func (a *Agent) compare(ctx context.Context) {
 		if !last.Until.IsZero() {
 			e.Lease = last.Until.Sub(begun)
 		}
-		if sets[last.Set] == nil {
-			sets[last.Set] = &SetStatus{Name: last.Set}
+		if all[last.Set] == nil {
+			all[last.Set] = &SetStatus{Name: last.Set}
 		}
 		if !counted {
-			sets[last.Set].Entries++
+			all[last.Set].Entries++
 		}
 		some[last.Set] = append(some[last.Set], e)
 	}
@@ -105,7 +105,7 @@ func (a *Agent) compare(ctx context.Context) {
 	if err != nil {
 		a.ledgerPart.Fails(fmt.Errorf("read it: %w", err))
 	}
-	a.compared(sets, live, begun)
+	a.compared(all, live, begun)
 	a.sweep(ctx, begun, ended, refused)
 	took := time.Since(begun)
 	a.status.Compare.Seconds = took.Seconds()
@@ -117,12 +117,12 @@ func (a *Agent) compare(ctx context.Context) {
 }
 
 // compared notes what a comparison has found.
-func (a *Agent) compared(sets map[string]*SetStatus, live int, at time.Time) {
+func (a *Agent) compared(all map[string]*SetStatus, live int, at time.Time) {
 	c := &a.status.Compare
 	first := c.At.IsZero()
 	c.At, c.Entries, c.Held, c.Leases = at, 0, 0, live
 	a.status.Sets = nil
-	for _, st := range sets {
+	for _, st := range all {
 		c.Entries += st.Entries
 		c.Held += st.Entries - st.Missing
 		c.Repaired += uint64(st.Repaired)
@@ -135,7 +135,7 @@ func (a *Agent) compared(sets map[string]*SetStatus, live int, at time.Time) {
 		a.status.Sets = append(a.status.Sets, *st)
 	}
 	for name, p := range a.setParts {
-		if sets[name] == nil { // nothing is leased to it any more
+		if all[name] == nil { // nothing is leased to it any more
 			p.End()
 			delete(a.setParts, name)
 		}

@@ -320,19 +320,6 @@ func egressFilters(index int) (all []*filter, err error) {
 	return all, nil
 }
 
-// makesQdisc reports whether the qdisc that a filter needs is levee's: there was none, or a
-// generation that is still there made it.
-func (u *up) makesQdisc() (bool, error) {
-	if u.at != nil {
-		for _, g := range u.at.gens {
-			if g.MadeQdisc {
-				return true, nil
-			}
-		}
-	}
-	return u.dev.lacksQdisc()
-}
-
 // lacksQdisc says whether an interface has no qdisc for filters.
 func (d *device) lacksQdisc() (bool, error) {
 	qdiscs, err := netlink.QdiscList((&filter{index: d.index}).link())

@@ -20,9 +20,6 @@ import (
 	"levee/internal/packet"
 )
 
-// adoptFor is for how long connections are read, at most. A million takes a third of it.
-const adoptFor = 20 * time.Second
-
 // adopt notes the connections through this machine that are older than a memory of connections, of
 // which the kernel has no socket to be asked for. What is not known of them ends nothing else, and
 // so keeps no policy from being put in force.

@@ -2,19 +2,10 @@ package dataplane
 
 import (
 	"context"
-	"fmt"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 )
-
-// unheardError is why native XDP cannot answer SYNs.
-type unheardError struct{ dev string }
-
-func (e *unheardError) Error() string {
-	return fmt.Sprintf("%s is a veth device, which hands the answers of a cookie in native XDP to "+
-		"its other end only if that has an XDP program too", e.dev)
-}
 
 // unheard says why nobody may hear the answers of cookies on a device in a mode (veth_xdp_flush of
 // drivers/net/veth.c); nil where they are heard, or somebody asked for the mode and has seen to it.
@@ -63,13 +54,6 @@ func (u *up) prove(l *loaded) error {
 	return u.withMemory(m, func(memory []byte) {
 		cookie.Prove(memory, u.proven, clock.Now())
 	})
-}
-
-// cookieInfo describes a cookie.
-type cookieInfo struct {
-	ID     string `json:"id"` // of its slot
-	Meter  int    `json:"meter"`
-	Always bool   `json:"always,omitempty"` // whether it answers whatever the rate of SYNs
 }
 
 func describeCookies(p *codegen.Program) (out []cookieInfo) {

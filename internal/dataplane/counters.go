@@ -1,8 +1,8 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -14,37 +14,6 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
-
-// carriedFile holds the counts of generations that are gone.
-const carriedFile = "carried.json"
-
-// carried is what generations that are gone have counted. A generation's counts are in it if and
-// only if its number is in Folded; both change in one rename, so that a process killed at any
-// moment neither loses a packet nor counts it twice.
-type carried struct {
-	Folded     []int                `json:"folded"` // folded, but perhaps not yet removed
-	Totals     map[string][]Counter `json:"totals"` // by what slots count, then by CPU
-	RolledBack *RolledBack          `json:"rolled_back,omitempty"`
-	Shadow     *carriedShadow       `json:"shadow,omitempty"` // of the one that goes on
-}
-
-// nameCounts names what is carried as slot.counts does. Earlier levees named it by identity alone:
-// a policy stays in force while levee is upgraded.
-func (a *attachment) nameCounts() {
-	for _, g := range a.all() {
-		totals := a.carried.Totals
-		if g.ShadowOf != 0 {
-			totals = a.carried.Shadow.of(g.Shadow).Totals
-		}
-		for _, s := range g.Slots {
-			to := s.counts()
-			if cpus, ok := totals[s.ID]; ok && to != s.ID {
-				delete(totals, s.ID)
-				totals[to] = cpus
-			}
-		}
-	}
-}
 
 // addTo adds counts by what slots count; cpus is [cpu][slot].
 func addTo(totals map[string][]Counter, slots []slot, cpus [][]Counter) {
@@ -172,27 +141,53 @@ func sumCPUs(cpus []Counter) Counter {
 	return sum
 }
 
-// waitForPrograms returns when every run of a program that had begun before the call has ended.
-// The kernel promises that for an update of a map of maps (maybe_wait_bpf_programs,
-// kernel/bpf/syscall.c), on one CPU and on nohz_full machines too, where membarrier does not.
-func waitForPrograms() error {
-	if err := step("wait"); err != nil {
-		return err
+// SlotCounter is the counter of one rule, or of a built-in one.
+type SlotCounter struct {
+	ID      string    `json:"id"`
+	Reason  string    `json:"reason"` // malformed, protect, rule, essential, default
+	Action  string    `json:"action"`
+	Rule    string    `json:"rule"` // "edge.levee:14", "essential:arp"
+	Label   string    `json:"label"`
+	Line    int       `json:"line"` // 0 for what is built in
+	Text    string    `json:"text"`
+	Packets uint64    `json:"packets"`
+	Bytes   uint64    `json:"bytes"`
+	CPUs    []Counter `json:"cpus,omitempty"` // by CPU, up to the last that counted anything
+}
+
+// counter describes a slot, without counts.
+func (s slot) counter() SlotCounter {
+	return SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where, Label: s.Label,
+		Line: s.Line, Text: s.Text}
+}
+
+// counterOf is counter of the slot of an identity.
+func (d *description) counterOf(id string) SlotCounter {
+	for _, sl := range d.Slots {
+		if sl.ID == id {
+			return sl.counter()
+		}
 	}
-	inner := &ebpf.MapSpec{Name: "levee_inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4,
-		MaxEntries: 1}
-	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_wait", Type: ebpf.ArrayOfMaps, KeySize: 4,
-		ValueSize: 4, MaxEntries: 1, InnerMap: inner})
+	return SlotCounter{ID: id}
+}
+
+// counters reads the counters of a generation: [cpu][slot].
+func (s *store) counters(key string, g *description) ([][]Counter, error) {
+	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
+	m, err := s.openPinned(key, g.Generation, name)
+	if err == nil && m == nil {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
-		return kernel.LoadError("create a map of maps", err)
+		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
 	}
-	m, err := ebpf.NewMap(inner)
-	if err != nil {
-		return errors.Join(kernel.LoadError("create a map", err), outer.Close())
+	defer m.Close()
+	if s.readOnly {
+		mem, err := copyOfMap(m)
+		if err != nil {
+			return nil, err
+		}
+		return rowsOf(m, mem, g.RowBytes, len(g.Slots))
 	}
-	err = outer.Put(uint32(0), m)
-	if err != nil {
-		err = kernel.Refuse(err, "wait until the replaced program has ended")
-	}
-	return errors.Join(err, outer.Close(), m.Close())
+	return readRows(m, g.RowBytes, len(g.Slots))
 }

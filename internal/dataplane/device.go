@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -112,4 +113,24 @@ func refuseLayer(d *device) error {
 	}
 	return fmt.Errorf("%w; put the policy on the interface that carries them, or filter here "+
 		"with nftables", d.layer)
+}
+
+func noInterface(name string) error {
+	return kernel.Refuse(unix.ENODEV,
+		"there is no interface %q in this network namespace; `ip link` lists what there is", name)
+}
+
+func programID(p *ebpf.Program) (uint32, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, kernel.Refuse(err, "ask the kernel about the program")
+	}
+	id, _ := info.ID()
+	return uint32(id), nil
+}
+
+// isUp reports whether a link has a carrier, at once: what IFF_RUNNING says comes later.
+func isUp(l netlink.Link) bool {
+	const both = unix.IFF_UP | unix.IFF_LOWER_UP
+	return l.Attrs().RawFlags&both == both
 }

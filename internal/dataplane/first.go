@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
 )
@@ -33,13 +32,8 @@ func (u *up) reading() (reading, error) {
 	return r, nil
 }
 
-const (
-	// firstWait is for how long `up` waits for a packet, where there is reason to expect one.
-	firstWait = time.Second
-	// firstLink is for how long it waits for a link that the driver has taken down.
-	firstLink = 10 * time.Second
-	askAgain  = 500 * time.Millisecond
-)
+// firstLink is for how long `up` waits for a link that the driver has taken down.
+const firstLink = 10 * time.Second
 
 // watchFirst waits until the policy that has just come to its interface has judged a packet, where
 // packets are to be expected: some came while it was loaded, or a neighbour was asked for one.
@@ -98,12 +92,6 @@ func (u *up) bounced(ctx context.Context) bool {
 	}
 }
 
-// isUp reports whether a link has a carrier, at once: what IFF_RUNNING says comes later.
-func isUp(l netlink.Link) bool {
-	const both = unix.IFF_UP | unix.IFF_LOWER_UP
-	return l.Attrs().RawFlags&both == both
-}
-
 // compareFirst looks until a packet was judged, or there is no reason to wait for one.
 func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 	began, wait := monotonic(), time.Duration(0)
@@ -140,38 +128,5 @@ func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 			return nil
 		}
 		time.Sleep(pause)
-	}
-}
-
-// asksMost is how many neighbours are asked at a time.
-const asksMost = 3
-
-// neighbours are some that are known on an interface, or on the bridge or bond that it is a port
-// of.
-func neighbours(l netlink.Link) (some []netlink.Neigh) {
-	for _, index := range []int{l.Attrs().Index, l.Attrs().MasterIndex} {
-		if index == 0 {
-			continue
-		}
-		all, err := netlink.NeighList(index, netlink.FAMILY_ALL)
-		if err != nil {
-			continue
-		}
-		for _, n := range all {
-			const known = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
-			if n.State&known != 0 && len(n.HardwareAddr) > 0 && len(some) < asksMost {
-				some = append(some, n)
-			}
-		}
-	}
-	return some
-}
-
-// ask has the kernel ask neighbours whether they are there still, as it does by itself from time to
-// time: their answers are packets. A link that was down has forgotten them.
-func ask(some []netlink.Neigh) {
-	for _, n := range some {
-		n.State = netlink.NUD_PROBE
-		_ = netlink.NeighSet(&n) // who is not asked does not answer
 	}
 }

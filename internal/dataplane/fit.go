@@ -12,20 +12,6 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// unfitError is why a program would judge other packets than those on the wire, or none, at a hook
-// that the interface has. The next hook is taken.
-type unfitError struct{ why string }
-
-func (e *unfitError) Error() string { return e.why }
-
-func unfit(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
-
-// needs are what a policy asks of packets that not every hook has: lines of rules, 0 for none.
-type needs struct {
-	Tags   int `json:"tags,omitempty"`   // VLAN tags of the frame
-	Length int `json:"length,omitempty"` // of the packet on the wire
-}
-
 func needsOf(p *codegen.Program) (n needs) {
 	line := func(such func(*policy.Term) bool) int {
 		for _, s := range p.Slots {
@@ -43,21 +29,6 @@ func needsOf(p *codegen.Program) (n needs) {
 	n.Tags = line((*policy.Term).AsksTags)
 	n.Length = line(func(t *policy.Term) bool { return t.Looks(field.Len) })
 	return n
-}
-
-// unfit is an error for a way of attaching at which the policy would not judge rightly. Whoever has
-// asked for the mode has seen to it, but where nothing could be judged.
-func (u *up) unfit(t try, p *codegen.Program) error {
-	asked := u.Mode == t.mode || u.at != nil && u.at.current().Asked
-	l, err := netlink.LinkByName(u.dev.name)
-	if err != nil {
-		return nil // said by who attaches
-	}
-	c := u.dev.card()
-	if why := tooLarge(c, t.frags); why != "" && t.mode == XDPNative && !c.Fragments() {
-		return unfit("%s", why)
-	}
-	return misfit(l, c, t.mode, needsOf(p), asked)
 }
 
 // tooLarge says that packets may be larger than a native program takes, "" if they are not.

@@ -4,149 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 
-	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
-	"levee/internal/packet"
 )
-
-// Names of pins in a generation's directory, besides maps, which are pinned by their own name.
-const (
-	pinLink  = "link"       // in the attachment's directory
-	pinProg  = "prog"       // the program
-	pinTrial = "prog_trial" // its variant with a deadline
-	pinLinks = "links"      // directory of the links of programs that do not judge
-	pinLeave = "egress"     // directory of the programs at egress, for interfaces that come back
-)
-
-// description is what N.json keeps of a generation: all that Status tells and cannot ask the
-// kernel.
-type description struct {
-	Generation int         `json:"generation"`
-	Dev        string      `json:"dev"`
-	Names      []string    `json:"names,omitempty"` // that the interface was found by
-	Ifindex    int         `json:"ifindex"`
-	Netns      uint64      `json:"netns"`
-	Link       packet.Link `json:"link,omitempty"` // that it was compiled for
-	Mode       Mode        `json:"mode"`
-	Reason     string      `json:"reason"`
-	Asked      bool        `json:"asked,omitempty"` // for the mode, by somebody
-	Frags      bool        `json:"frags"`
-	Joined     bool        `json:"joined,omitempty"` // the dispatcher of libxdp calls it
-	Policy     string      `json:"policy"`
-	Hash       string      `json:"hash"`
-	Source     []byte      `json:"source,omitempty"`
-	SetFiles   []FileSum   `json:"set_files,omitempty"`
-	Since      time.Time   `json:"since"`
-	Program    uint32      `json:"program"`         // id; of live rules that of Trial
-	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
-	// what the kernel says of the two, for readers, who may open neither
-	Info, TrialInfo ProgramInfo
-	// generation that the kernel returns to; 0 is none
-	Fallback  int       `json:"fallback"`
-	Deadline  uint64    `json:"deadline"`   // of the trial, in jiffies
-	ConfirmBy time.Time `json:"confirm_by"` // the same by the clock on the wall
-	RowBytes  int       `json:"row_bytes"`
-	Slots     []slot    `json:"slots"`
-	Sets      []SetInfo `json:"sets"`
-
-	// Maps are those that are pinned. TrialMaps are pinned only for the trial.
-	Maps      []codegen.MapUse       `json:"maps"`
-	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
-	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
-
-	Needs   needs        `json:"needs,omitzero"`
-	Limits  []limitInfo  `json:"limits,omitempty"`
-	Cookies []cookieInfo `json:"cookies,omitempty"`
-	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
-
-	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow
-	// is the same number for those that continue one another (shadow.go).
-	ShadowOf int    `json:"shadow_of,omitempty"`
-	Shadow   uint64 `json:"shadow,omitempty"`
-	// Unasked are the cookies of a shadow, which answer nobody.
-	Unasked []string `json:"unasked,omitempty"`
-
-	// MadeQdisc: there was no qdisc for filters before levee's.
-	MadeQdisc bool `json:"made_qdisc,omitempty"`
-	// EgressFilter: its program at egress is kept by a filter, not by a link.
-	EgressFilter bool `json:"egress_filter,omitempty"`
-
-	// Live are rules that the agent has added to the policy. The policy without is Fallback.
-	Live []string `json:"live,omitempty"`
-
-	// why this is the fallback of the policy, "" if it is the policy
-	OnError string `json:"on_error,omitempty"`
-	// why this policy, which was in force before, is so in place of another, "" if it is not
-	Instead string `json:"instead,omitempty"`
-	// addresses of protect rules: sets are not rolled up over them
-	Spared []netip.Prefix `json:"spared,omitempty"`
-}
-
-// FileSum is what a set file held.
-type FileSum struct {
-	Path string `json:"path"` // as it is written in the policy
-	Sum  string `json:"sum"`  // SHA-256
-}
-
-// slot describes one counter.
-type slot struct {
-	ID     string `json:"id"`
-	Reason string `json:"reason"`
-	Action string `json:"action"`
-	Where  string `json:"where"`
-	Label  string `json:"label,omitempty"`
-	Line   int    `json:"line,omitempty"`
-	Text   string `json:"text,omitempty"`
-}
-
-// counts names what a slot counts across replaces: decisions of one identity with one action.
-// Packets that one policy has dropped are not among those that the next has passed. Where nothing
-// but the text of a rule identifies it, that begins with the action.
-func (s slot) counts() string {
-	if s.Label == "" {
-		return s.ID
-	}
-	return s.Action + " " + s.ID
-}
-
-// listMaps lists the maps of a generation that levee described before it listed them: a policy
-// stays in force while levee is upgraded.
-func (d *description) listMaps() {
-	if d.Maps != nil {
-		return
-	}
-	d.Maps = []codegen.MapUse{{Name: "counters", Holds: codegen.Identity{What: codegen.Counters},
-		Lifetime: codegen.Pinned}}
-	if d.Places == nil {
-		d.Places = map[string]pinnedPlace{}
-	}
-	for _, set := range d.Sets {
-		if _, shared := d.Places[set.Name]; shared {
-			continue
-		}
-		own := "set_" + set.Name
-		holds := codegen.Identity{What: codegen.DynamicSet, Name: set.Name,
-			Kind: set.EntryType().String()}
-		d.Places[set.Name] = pinnedPlace{Map: own}
-		d.Maps = append(d.Maps, codegen.MapUse{Name: own, Holds: holds, Lifetime: codegen.Carried})
-	}
-	if d.Trial != 0 {
-		d.TrialMaps = []codegen.MapUse{{Name: "previous",
-			Holds: codegen.Identity{What: codegen.Previous}, Lifetime: codegen.Pinned}}
-	}
-}
 
 func describeSlots(slots []policy.Slot, file string) []slot {
 	out := make([]slot, len(slots))
@@ -320,52 +189,136 @@ func (s *store) open(key string) (*attachment, error) {
 	return a, nil
 }
 
-// files lists the paths of a generation.
-func (s *store) describe(key string, n int) string { return s.state(key, strconv.Itoa(n)+".json") }
-func (s *store) files(key string, n int) string    { return s.state(key, strconv.Itoa(n)+".files") }
-func (s *store) pins(key string, n int) string     { return s.bpf(key, strconv.Itoa(n)) }
-
-// pinned lists the numbers of all generations that have pins, complete or not.
-func (s *store) pinned(key string) ([]int, error) {
-	entries, err := os.ReadDir(s.bpf(key))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, kernel.Refuse(err, "list the pins of attachment %s", key)
-	}
-	var out []int
-	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil {
-			out = append(out, n)
+// nameCounts names what is carried as slot.counts does. Earlier levees named it by identity alone:
+// a policy stays in force while levee is upgraded.
+func (a *attachment) nameCounts() {
+	for _, g := range a.all() {
+		totals := a.carried.Totals
+		if g.ShadowOf != 0 {
+			totals = a.carried.Shadow.of(g.Shadow).Totals
+		}
+		for _, s := range g.Slots {
+			to := s.counts()
+			if cpus, ok := totals[s.ID]; ok && to != s.ID {
+				delete(totals, s.ID)
+				totals[to] = cpus
+			}
 		}
 	}
-	return out, nil
 }
 
-// openProgram opens a pinned program.
-func (s *store) openProgram(path string) (*ebpf.Program, error) {
-	p, err := ebpf.LoadPinnedProgram(path, s.pinOptions())
-	if err != nil {
-		return nil, kernel.Refuse(err, "open the pinned program %s", path)
+// together is "" for a policy of one interface.
+func (a *attachment) together() string {
+	g := a.current()
+	if g == nil {
+		return ""
 	}
-	return p, nil
+	return together(g.Netns, g.Names)
 }
 
-// counters reads the counters of a generation: [cpu][slot].
-func (s *store) counters(key string, g *description) ([][]Counter, error) {
-	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
-	m, err := s.openPinned(key, g.Generation, name)
-	if err == nil && m == nil {
-		err = fs.ErrNotExist
+// together is what interfaces have in common that have one policy as one, in whatever order they
+// are named; "" for one that has its own.
+func together(netns uint64, names []string) string {
+	if len(names) == 0 || len(names) == 1 && !policy.IsPattern(names[0]) {
+		return ""
 	}
-	if err != nil {
-		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
+	return fmt.Sprint(netns, " ", strings.Join(slices.Sorted(slices.Values(names)), " "))
+}
+
+// onTrial is the current generation if it is on trial, and not for its live rules.
+func (a *attachment) onTrial() *description {
+	if g := a.trial(); g != nil && !g.isLive() {
+		return g
 	}
-	defer m.Close()
-	if s.readOnly {
-		mem, err := copyOfMap(m)
+	return nil
+}
+
+// base is the current generation, or the one that its live rules were added to.
+func (a *attachment) base() *description {
+	g := a.current()
+	if g != nil && g.isLive() {
+		if b := a.gens[g.Fallback]; b != nil {
+			return b
+		}
+	}
+	return g
+}
+
+// last is the newest generation of an attachment, nil if it has none.
+func (a *attachment) last() *description {
+	if all := a.sorted(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// waits reports whether an attachment's interface has vanished and is to come back.
+func (s *store) waits(a *attachment) bool {
+	g := a.last()
+	return a.ifindex == 0 && g != nil && s.kept(g.Netns, g.Dev)
+}
+
+// shadowOf is the newest shadow of a generation, nil if it has none.
+func (a *attachment) shadowOf(n int) (newest *description) {
+	for _, g := range a.gens {
+		if g.ShadowOf == n && n != 0 && (newest == nil || g.Generation > newest.Generation) {
+			newest = g
+		}
+	}
+	return newest
+}
+
+// shadow is that of the generation in force, nil if there is none.
+func (a *attachment) shadow() *description {
+	g := a.current()
+	if g == nil {
+		return nil
+	}
+	return a.shadowOf(g.Generation)
+}
+
+// readRunning finds out which program runs, for a reader, who cannot ask the link: by the
+// interface, or, where that does not tell, by the newest description.
+func (s *store) readRunning(a *attachment) error {
+	gens := a.sorted()
+	if len(gens) == 0 {
+		return nil
+	}
+	newest := gens[len(gens)-1]
+	a.ifindex = newest.Ifindex
+	a.program = newest.Program
+	if _, err := os.Stat(filepath.Join(s.pins(a.key, newest.Generation), pinTrial)); err == nil {
+		left, err := s.timeLeft(newest.Deadline)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return rowsOf(m, mem, g.RowBytes, len(g.Slots))
+		a.program = newest.Trial
+		if left == 0 {
+			a.program = 0
+			if g := a.gens[newest.Fallback]; g != nil {
+				a.program = g.Program
+			}
+		}
 	}
-	return readRows(m, g.RowBytes, len(g.Slots))
+	netns, err := netnsCookie()
+	if err != nil || netns != newest.Netns {
+		return err
+	}
+	l, err := netlink.LinkByIndex(newest.Ifindex)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		a.program = 0 // it has vanished
+		return nil
+	}
+	if err != nil {
+		return kernel.Refuse(err, "look up interface %d", newest.Ifindex)
+	}
+	x := l.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return nil
+	}
+	runs := func(g *description) bool { return g.Program == x.ProgId }
+	if slices.ContainsFunc(gens, runs) {
+		a.program = x.ProgId
+	}
+	return nil
 }

@@ -55,29 +55,6 @@ func TrueName(name string) string {
 	return name
 }
 
-func noInterface(name string) error {
-	return kernel.Refuse(unix.ENODEV,
-		"there is no interface %q in this network namespace; `ip link` lists what there is", name)
-}
-
-// together is what interfaces have in common that have one policy as one, in whatever order they
-// are named; "" for one that has its own.
-func together(netns uint64, names []string) string {
-	if len(names) == 0 || len(names) == 1 && !policy.IsPattern(names[0]) {
-		return ""
-	}
-	return fmt.Sprint(netns, " ", strings.Join(slices.Sorted(slices.Values(names)), " "))
-}
-
-// together is "" for a policy of one interface.
-func (a *attachment) together() string {
-	g := a.current()
-	if g == nil {
-		return ""
-	}
-	return together(g.Netns, g.Names)
-}
-
 // Others lists the interfaces that have their policy together with one of them, and that one.
 func Others(all []Attachment, dev string) []string {
 	i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == dev })
@@ -119,9 +96,9 @@ func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 		if err := s.mount(); err != nil {
 			return err
 		}
-		all, err := s.putAll(ctx, devs, o, compile, nil)
+		all, err := putAll(ctx, s, devs, o, compile, nil)
 		if errors.Is(err, ErrUnable) && len(o.Fallbacks) > 0 {
-			all, err = s.fallBack(ctx, devs, o, err)
+			all, err = fallBack(ctx, s, devs, o, err)
 		}
 		if err != nil {
 			return err
@@ -143,7 +120,7 @@ func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 }
 
 // fallBack puts the first of the fallbacks in force that can be.
-func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause error) (all []*up,
+func fallBack(ctx context.Context, s *store, devs []string, o UpOptions, cause error) (all []*up,
 	err error) {
 	for _, f := range o.Fallbacks {
 		with, why := o, cause
@@ -151,7 +128,7 @@ func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause 
 			with.PolicyPath, with.Source, with.Files = p.Path, p.Source, p.Files
 			with.instead, why = cause.Error(), nil
 		}
-		if all, err = s.putAll(ctx, devs, with, f.Compile, why); err != nil {
+		if all, err = putAll(ctx, s, devs, with, f.Compile, why); err != nil {
 			continue
 		}
 		for _, u := range all {
@@ -164,7 +141,7 @@ func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause 
 
 // putAll puts a policy into force on all interfaces, without removing what it replaces. If one does
 // not take it, those before it go back.
-func (s *store) putAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc,
+func putAll(ctx context.Context, s *store, devs []string, o UpOptions, compile CompileFunc,
 	cause error) (all []*up, err error) {
 	var ahead []*staged
 	for _, dev := range devs {

@@ -303,3 +303,5 @@ func (s *store) leaveStray(d *device) (found bool, err error) {
 	}
 	return true, nil
 }
+
+const xdpPass = 2

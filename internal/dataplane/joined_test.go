@@ -58,11 +58,11 @@ func newDispatched(t testing.TB) *dispatched {
 
 func (d *dispatched) load(t testing.TB, mode string) {
 	t.Helper()
-	loader(t, "load", "--mode", mode, "lv0", d.object, "--prog-name", theOther)
+	xdpLoader(t, "load", "--mode", mode, "lv0", d.object, "--prog-name", theOther)
 }
 
-// loader runs xdp-loader.
-func loader(t testing.TB, args ...string) {
+// xdpLoader runs xdp-loader.
+func xdpLoader(t testing.TB, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("xdp-loader", args...).CombinedOutput(); err != nil {
 		t.Fatalf("xdp-loader %v: %v\n%s", args, err, out)
@@ -203,7 +203,7 @@ func TestJoinedPolicyStaysWhileOthersComeAndGo(t *testing.T) {
 func TestJoinedPolicyIsTakenOut(t *testing.T) {
 	n, d := newJoinedNet(t)
 	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
-	loader(t, "unload", "lv0", "--all")
+	xdpLoader(t, "unload", "lv0", "--all")
 	all, notes, err := Status(t.Context(), false)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "was detached from lv0 by something else than levee") {
@@ -212,7 +212,7 @@ func TestJoinedPolicyIsTakenOut(t *testing.T) {
 	runDirIsGone(t)
 	d.load(t, "native")
 	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
-	loader(t, "unload", "lv0", "--all")
+	xdpLoader(t, "unload", "lv0", "--all")
 	r := bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
 	if strings.Contains(r.Reason, "dispatcher") {
 		t.Errorf("reason %q without a dispatcher", r.Reason)
@@ -226,7 +226,7 @@ func TestJoinedPolicyIsTakenOut(t *testing.T) {
 // A dispatcher in the network stack is joined there.
 func TestJoinInTheNetworkStack(t *testing.T) {
 	n, d := newJoinedNet(t)
-	loader(t, "unload", "lv0", "--all")
+	xdpLoader(t, "unload", "lv0", "--all")
 	d.load(t, "skb")
 	if r := bring(t, "lv0", Auto, handPolicy("odd", action.Pass)); r.Mode != XDPGeneric {
 		t.Errorf("report %+v", r)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -67,13 +66,6 @@ var (
 		return 0
 	}
 )
-
-const judgingDir = "judging"
-
-// judgingFile lies beside the descriptions, as rememberedFile does.
-func (s *store) judgingFile(key string) string {
-	return filepath.Join(s.dir, judgingDir, key+".json")
-}
 
 // compare looks at an attachment whose interface is l, and keeps what it has found.
 func (s *store) compare(a *attachment, l netlink.Link) (comparison, bool, error) {

@@ -6,14 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"levee/internal/filter/codegen"
 	"levee/internal/host/atomicfile"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -221,42 +219,6 @@ func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry,
 	return out, nil
 }
 
-// restore fills the sets that say keep, and that no policy in force had, from their files. What
-// does not fit is told and left out, and a file that cannot be read is put aside: a policy without
-// its kept entries is more than none.
-func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
-	for _, ps := range p.Dynamic {
-		_, copied := k.copied[ps]
-		if !ps.Keep || copied || k.memories[ps.Name] != nil {
-			continue
-		}
-		path, err := keptFile(u.Dev, ps.Name)
-		if err != nil {
-			return err
-		}
-		b, err := readKept(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var entries []SetEntry
-		if err == nil {
-			entries, err = decodeKept(b, ps.Type, ps.Max, time.Now())
-		}
-		if err == nil {
-			err = checkEntries(entries, ps.Type)
-		}
-		if err != nil {
-			u.note("dynamic set %q begins empty, as its kept entries cannot be read: %s: %v; %s",
-				ps.Name, path, err, putAside(path))
-			continue
-		}
-		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // putAside gives a file that cannot be read another name, since the next save would replace it, and
 // says so. What it holds may be of use to somebody.
 func putAside(path string) string {
@@ -279,34 +241,4 @@ func readKept(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d bytes are more than a set has", errSpoilt, info.Size())
 	}
 	return os.ReadFile(path)
-}
-
-func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
-	m, err := openSet(at, ps.Name, ps.Type, ps.Lease)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	m.frozen = m.clock.Now()
-	out := 0
-	for i, e := range entries {
-		if i%fetched == 0 {
-			for _, f := range entries[i:min(i+fetched, len(entries))] {
-				m.Touch(f.Element())
-			}
-		}
-		err := m.add(e)
-		if noRoom(err) {
-			out++
-		} else if err != nil {
-			return fmt.Errorf("dynamic set %q: kept entry %s: %w", ps.Name, e.Element(), err)
-		}
-	}
-	m.frozen = 0
-	m.settle()
-	if out > 0 {
-		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
-			ps.Name)
-	}
-	return nil
 }

@@ -135,9 +135,9 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 	off := map[string]string{"by link": "lv0 xdp off`", "by netlink": "lv0 xdp off`",
 		"generic": "lv0 xdpgeneric off`"}
 	id, _ := must2(foreign.Info()).ID()
-	for name, attach := range attachments {
+	for name, attached := range attachments {
 		n.run(t, name, func(t *testing.T) {
-			defer attach()()
+			defer attached()()
 			for _, mode := range []Mode{Auto, XDPNative, XDPGeneric} {
 				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode},
 					compileHand(handPolicy("one", action.Pass)))

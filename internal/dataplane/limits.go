@@ -42,15 +42,6 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	return nil
 }
 
-// limitInfo describes a limit.
-type limitInfo struct {
-	ID    string      `json:"id"` // of its slot
-	Map   string      `json:"map"`
-	Shape limit.Shape `json:"shape"`
-	Keys  string      `json:"keys"`  // policy.Limit.ByKeys
-	Alike string      `json:"alike"` // policy.Limit.Alike; "": an older levee has described it
-}
-
 func describeLimits(p *codegen.Program) (out []limitInfo) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
@@ -59,10 +50,5 @@ func describeLimits(p *codegen.Program) (out []limitInfo) {
 	return out
 }
 
-// jiffies is the clock that programs go by.
-func (s *store) jiffies() (*kernel.Clock, error) {
-	if s.clock != nil {
-		return s.clock, nil
-	}
-	return kernel.JiffiesClock()
-}
+// adoptFor is for how long connections are read, at most. A million takes a third of it.
+const adoptFor = 20 * time.Second

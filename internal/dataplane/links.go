@@ -22,45 +22,6 @@ import (
 // So no two links have to change at once: whichever generation judges, its other programs have been
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
-// linkOthers attaches the programs of a staged generation that do not judge.
-func (u *up) linkOthers(st *staged, p *codegen.Program) error {
-	pins := u.pins(st.key, st.desc.Generation)
-	dir := filepath.Join(pins, pinLinks)
-	for _, l := range p.Links {
-		if l.At == codegen.Ingress {
-			continue
-		}
-		if err := step("link"); err != nil {
-			return err
-		}
-		if err := makeDirs(dir); err != nil {
-			return kernel.Refuse(err, "create the directory of links")
-		}
-		lk, err := attachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
-		if err != nil {
-			return unable(err)
-		}
-		st.links = append(st.links, lk)
-		if err := step("keep link"); err != nil {
-			return err
-		}
-		if err := lk.Pin(filepath.Join(dir, l.Program)); err != nil {
-			return kernel.Refuse(err, "pin the link of %s at %s", l.Program, l.At)
-		}
-		if l.At != codegen.Egress {
-			continue
-		}
-		if err := makeDirs(filepath.Join(pins, pinLeave)); err != nil {
-			return kernel.Refuse(err, "create the directory of programs at egress")
-		}
-		path := filepath.Join(pins, pinLeave, l.Program)
-		if err := pinFile(st.plain.others[l.Program], path, secretMode); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func attachOther(d *device, at codegen.Point, g *description, p *ebpf.Program) (hold, error) {
 	if at == codegen.SocketLookup {
 		return attachLookup(p)
@@ -159,20 +120,6 @@ func names(dir string) (out []string, err error) {
 		out = append(out, e.Name())
 	}
 	return out, nil
-}
-
-// judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline
-// has those of the plain one beside it.
-func judgeOf(p *codegen.Program) *codegen.Program {
-	judge := *p
-	judge.Spec = p.Spec.Copy()
-	judge.Links = []codegen.Link{{Program: p.Judge(), At: codegen.Ingress}}
-	for name := range p.Spec.Programs {
-		if name != p.Judge() {
-			delete(judge.Spec.Programs, name)
-		}
-	}
-	return &judge
 }
 
 // unlink takes the links away that belong to generations other than those in keep. It comes before
@@ -297,4 +244,19 @@ func removeLink(path string) error {
 		return kernel.Refuse(err, "remove the pinned link %s", path)
 	}
 	return nil
+}
+
+// attachLookup has the kernel ask a program for the sockets of new connections, in this network
+// namespace.
+func attachLookup(p *ebpf.Program) (hold, error) {
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace: %w", err)
+	}
+	defer ns.Close()
+	lk, err := link.AttachNetNs(int(ns.Fd()), p)
+	if err != nil {
+		return nil, kernel.Refuse(err, "attach to the look-up of sockets")
+	}
+	return lk, nil
 }

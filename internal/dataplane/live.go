@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
-	"levee/internal/kernel"
 )
 
 // Live rules are what the agent adds to the policy in force against a flood. The policy with them
@@ -143,45 +141,6 @@ func (s *store) findLive(dev string) (*attachment, *description, error) {
 	return nil, nil, ErrNotLive
 }
 
-// isLive says whether a generation is a policy with live rules in it.
-func (d *description) isLive() bool { return len(d.Live) > 0 }
-
-// base is the current generation, or the one that its live rules were added to.
-func (a *attachment) base() *description {
-	g := a.current()
-	if g != nil && g.isLive() {
-		if b := a.gens[g.Fallback]; b != nil {
-			return b
-		}
-	}
-	return g
-}
-
-// onTrial is the current generation if it is on trial, and not for its live rules.
-func (a *attachment) onTrial() *description {
-	if g := a.trial(); g != nil && !g.isLive() {
-		return g
-	}
-	return nil
-}
-
-// LiveRules are those of an interface.
-type LiveRules struct {
-	Rules []string `json:"rules"`
-	// until they end by themselves
-	LeaseSeconds float64 `json:"lease_seconds"`
-}
-
-// tellLive is nil where there are none.
-func (s *store) tellLive(a *attachment) (*LiveRules, error) {
-	g := a.trial()
-	if g == nil || !g.isLive() {
-		return nil, nil
-	}
-	left, err := s.timeLeft(g.Deadline)
-	return &LiveRules{g.Live, left.Seconds()}, err
-}
-
 // LiveOf reads the live rules of an interface and the packets that each slot with a label has
 // counted, without the counts of CPUs. nil: there are none.
 func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]Counter,
@@ -201,16 +160,4 @@ func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[strin
 		return err
 	})
 	return rules, counts, err
-}
-
-// endLive is the note on live rules that have ended by themselves.
-func (s *store) endLive(a *attachment, g *description) error {
-	if g.Deadline != endedByHand {
-		s.note("%s: the agent has not renewed its live rules (%d) in time; %s is in force without "+
-			"them", g.Dev, len(g.Live), filepath.Base(g.Policy))
-	}
-	if a.gens[g.Fallback] == nil {
-		return kernel.Refuse(nil, "the policy without live rules on %s is gone", g.Dev)
-	}
-	return s.give(a, g.Fallback)
 }

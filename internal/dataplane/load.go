@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 )
 
@@ -129,13 +129,10 @@ func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
 	return spec
 }
 
-// mapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
-func mapMemory(m *ebpf.Map, n int) ([]byte, error) {
-	page := os.Getpagesize()
-	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("map the memory of %s: %w", m, err)
+func putOwn(m *ebpf.Map, is *local.Own) error {
+	o := cookie.Own{MACs: is.MACs, None: is.None}
+	if err := m.Put(uint32(0), o.Bytes()); err != nil {
+		return kernel.Refuse(err, "tell cookies whom a SYN has to be for")
 	}
-	return b, nil
+	return nil
 }

@@ -26,14 +26,6 @@ type memoryCounts struct {
 // rememberAgain is how old it may be before it is written anew.
 const rememberAgain = 500 * time.Millisecond
 
-// rememberedFile lies beside the descriptions: their directory changes only when policies do
-// (runStamp).
-func (s *store) rememberedFile(key string) string {
-	return filepath.Join(s.dir, rememberedDir, key+".json")
-}
-
-const rememberedDir = "remembered"
-
 // leaveMemories leaves what readers get of a policy that has come into force: who looks next would
 // else be the first.
 func (s *store) leaveMemories(a *attachment) {

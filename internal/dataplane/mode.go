@@ -12,41 +12,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
-
-// Mode is where a policy runs.
-type Mode string
-
-const (
-	Auto       Mode = "auto"        // the first of the others that the interface takes
-	XDPNative  Mode = "xdp-native"  // in the driver
-	TCX        Mode = "tcx"         // at tc ingress, after the socket buffer is made
-	Clsact     Mode = "clsact"      // at the same place as TCX, by a filter of tc
-	XDPGeneric Mode = "xdp-generic" // XDP in the network stack
-)
-
-// ParseMode reads the argument of --mode.
-func ParseMode(s string) (Mode, error) {
-	switch m := Mode(s); m {
-	case Auto, XDPNative, TCX, Clsact, XDPGeneric:
-		return m, nil
-	}
-	return "", fmt.Errorf("unknown mode %q: it is %s, %s, %s, %s or %s",
-		s, Auto, XDPNative, TCX, Clsact, XDPGeneric)
-}
-
-func (m Mode) hook() codegen.Hook {
-	if m.AtTC() {
-		return codegen.TCX
-	}
-	return codegen.XDP
-}
-
-// AtTC reports whether the policy runs at tc ingress, where a socket buffer tells of the packet.
-func (m Mode) AtTC() bool { return m == TCX || m == Clsact }
 
 // TCIngress is how this kernel runs programs at tc ingress: TCX from Linux 6.6 on, before it
 // Clsact. It is an error if this process may not try.
@@ -59,18 +27,6 @@ func TCIngress() (Mode, error) {
 		return Clsact, nil
 	}
 	return "", err
-}
-
-// egress is how the programs of a policy are attached at egress: beside a policy of TCX and by TCX
-// where the kernel has it, else by filters of tc.
-func (u *up) egress(m Mode) (Mode, error) {
-	switch {
-	case m.AtTC():
-		return m, nil
-	case u.egressMode != "":
-		return u.egressMode, nil
-	}
-	return TCIngress()
 }
 
 // linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom
@@ -252,4 +208,11 @@ func attachError(d *device, err error) error {
 		return unable(kernel.LoadError("attach to "+d.name, err))
 	}
 	return unable(kernel.Refuse(err, "attach to %s", d.name))
+}
+
+func (s *store) attachAgain(key string, d *device, g *description, p *ebpf.Program) (hold, error) {
+	if err := step("come back"); err != nil {
+		return nil, err
+	}
+	return s.attach(key, d, g, p)
 }

@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/cilium/ebpf"
-
-	"levee/internal/kernel"
 )
 
 // A policy goes to another hook in one step: the new program is attached beside the old one, which
@@ -114,62 +110,4 @@ func (u *up) moveBack(g *description, before *ebpf.Program) error {
 		return err
 	}
 	return now.link.Detach()
-}
-
-// pinComing is where a link lies until it takes the place of another.
-const pinComing = pinLink + "_new"
-
-// repin has a link be the one that is kept of an attachment.
-func (s *store) repin(key string, l hold) error {
-	to, next := s.bpf(key, pinLink), s.bpf(key, pinComing)
-	if _, ok := l.(*filter); ok { // it keeps itself, and is found where there is no link
-		if err := l.Pin(""); err != nil {
-			return err
-		}
-		if err := os.Remove(to); err != nil {
-			return kernel.Refuse(err, "let the link of attachment %s go", key)
-		}
-		return nil
-	}
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return kernel.Refuse(err, "remove the pin of a link")
-	}
-	if err := l.Pin(next); err != nil {
-		return kernel.Refuse(err, "pin the link of attachment %s", key)
-	}
-	if err := os.Rename(next, to); err != nil {
-		return kernel.Refuse(err, "pin the link of attachment %s", key)
-	}
-	return nil
-}
-
-// dropComing takes away what a killed command has attached to take the place of a program that
-// judges still; gone are generations that judge nothing.
-func (s *store) dropComing(a *attachment, gone []*description) error {
-	next := s.bpf(a.key, pinComing)
-	if _, err := os.Stat(next); err == nil {
-		if err := removeLink(next); err != nil {
-			return err
-		}
-	}
-	if _, ok := a.link.(*filter); ok {
-		return nil
-	}
-	for _, g := range gone {
-		if g.Mode != Clsact || g.ShadowOf != 0 {
-			continue
-		}
-		f, err := g.filter(0)
-		if err != nil {
-			return kernel.Refuse(err, "look for the tc filter on %s", g.Dev)
-		}
-		program, _, err := f.running()
-		if err == nil && (program == g.Program || g.runs(program)) {
-			err = f.Detach()
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return kernel.Refuse(err, "remove the tc filter on %s", g.Dev)
-		}
-	}
-	return nil
 }

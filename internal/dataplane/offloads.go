@@ -78,12 +78,6 @@ func (s *store) beginOffloads(key string) {
 	}
 }
 
-// leaving is where the interface is from which a policy is being taken.
-type leaving struct {
-	key, name string // "" where it is not in this network namespace
-	away      bool   // it is in another one
-}
-
 func (a *attachment) leaving() leaving {
 	l, err := a.here()
 	if err != nil || l == nil {

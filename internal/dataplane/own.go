@@ -4,12 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/host/local"
-	"levee/internal/kernel"
 )
 
 // fillOwn tells the cookies of a program whom a SYN has to be for. The map is the interface's.
@@ -27,14 +24,6 @@ func (u *up) fillOwn(l *loaded) error {
 			"of them", len(is.None), over)
 	}
 	return putOwn(m, is)
-}
-
-func putOwn(m *ebpf.Map, is *local.Own) error {
-	o := cookie.Own{MACs: is.MACs, None: is.None}
-	if err := m.Put(uint32(0), o.Bytes()); err != nil {
-		return kernel.Refuse(err, "tell cookies whom a SYN has to be for")
-	}
-	return nil
 }
 
 // followOwn tells the cookies of the policy on an interface of a change. It does nothing where the

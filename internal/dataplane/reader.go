@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -176,39 +174,4 @@ func (s *store) openCounters(key string, g *description) (c readCounters, err er
 	}
 	c.mem, err = mapMemory(m, c.size)
 	return c, err
-}
-
-// runStamp changes when policies do: descriptions are replaced by rename, which changes the time of
-// their directory.
-func runStamp() (string, error) {
-	dir, err := directory()
-	if err != nil {
-		return "", err
-	}
-	s := &store{dir: dir}
-	var out strings.Builder
-	note := func(path string) error {
-		info, err := os.Stat(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("look at the runtime directory: %w", err)
-		}
-		fmt.Fprintf(&out, "%s %d\n", path, info.ModTime().UnixNano())
-		return nil
-	}
-	if err := note(s.state()); err != nil {
-		return "", err
-	}
-	entries, err := os.ReadDir(s.state())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("list the runtime directory: %w", err)
-	}
-	for _, e := range entries {
-		if err := note(s.state(e.Name())); err != nil {
-			return "", err
-		}
-	}
-	return out.String(), nil
 }

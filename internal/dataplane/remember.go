@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 
 	"levee/internal/dataplane/past"
-	"levee/internal/lang/policy"
 )
 
 // Policies that came into force are kept on the disk, by the name of the interface, for what begins
@@ -71,15 +69,6 @@ func (s *store) remember(key, dev string, g *description) {
 			"nothing but its file has it, and `levee rollback` does not know it", g.Policy, dev,
 			err)
 	}
-}
-
-// setFiles are what the set files of a generation held.
-func (s *store) setFiles(key string, g *description) (files []policy.SetFile, err error) {
-	err = readJSON(s.files(key, g.Generation), &files)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return files, err
 }
 
 // Past lists the policies that were in force on interfaces of a name, the newest first, and says

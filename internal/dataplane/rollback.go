@@ -3,7 +3,10 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
+
+	"levee/internal/kernel"
 )
 
 // endedByHand is the deadline, in jiffies, of a trial that RollBack ends: long ago; 0 is never.
@@ -34,4 +37,16 @@ func (s *store) endNow(a *attachment, g *description) error {
 		after.Close()
 	}
 	return err
+}
+
+// endLive is the note on live rules that have ended by themselves.
+func (s *store) endLive(a *attachment, g *description) error {
+	if g.Deadline != endedByHand {
+		s.note("%s: the agent has not renewed its live rules (%d) in time; %s is in force without "+
+			"them", g.Dev, len(g.Live), filepath.Base(g.Policy))
+	}
+	if a.gens[g.Fallback] == nil {
+		return kernel.Refuse(nil, "the policy without live rules on %s is gone", g.Dev)
+	}
+	return s.give(a, g.Fallback)
 }

@@ -34,19 +34,12 @@ const (
 // Return values of the two kinds of program, linux/bpf.h.
 const (
 	xdpDrop     = 1
-	xdpPass     = 2
 	xdpTx       = 3
 	tcxNext     = math.MaxUint32 // TCX_NEXT, -1
 	tcxPass     = 0
 	tcxDrop     = 2
 	tcxRedirect = 7
 )
-
-// Counter is what one slot of a policy has counted.
-type Counter struct {
-	Packets uint64
-	Bytes   uint64 // whole frames without FCS
-}
 
 // Runner runs a compiled policy on frames with BPF_PROG_RUN: the very program of the kernel,
 // without an interface. It is not safe for concurrent use.

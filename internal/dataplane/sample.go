@@ -181,6 +181,3 @@ func (s *Sampler) Close() {
 	}
 	s.follower.close()
 }
-
-// IsNotAttached says whether an error is that an interface has no policy.
-func IsNotAttached(err error) bool { return errors.As(err, new(*notAttachedError)) }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"levee/internal/filter/codegen"
-	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -55,32 +53,6 @@ func Destination(dev string) (*Endpoint, error) {
 		}
 	}
 	return e, nil
-}
-
-// fillSelf makes `self` hold what the kernel delivers to this machine now. A policy in force that
-// shares the set sees the same: it means the same by it. A shadow changes nothing that is in force.
-// The caller keeps other writers out.
-func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
-	for _, ps := range p.Dynamic {
-		if !ps.Self || u.beside != nil && u.at.current().hasSet(ps) {
-			continue
-		}
-		there, err := local.Prefixes()
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(there, reachable) {
-			u.note("this machine has no address yet: nothing is `to self` before `levee up " +
-				"--keep` or another `levee up` sees one")
-		}
-		if err := roomFor(ps.Name, ps.Max, there); err != nil {
-			return err
-		}
-		if err := fillWith(l.place(p, ps.Name), ps, there); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // among tells whether a prefix is one of some, which are in order.

@@ -2,17 +2,14 @@ package dataplane
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
 )
 
 // place is where programs find the memory of a dynamic set: an entry of an array of maps. The
@@ -34,12 +31,6 @@ const (
 	pinNext   = "next"
 )
 
-// pinnedPlace is a place by the name of its map's pin.
-type pinnedPlace struct {
-	Map string `json:"map"`
-	Key uint32 `json:"key"`
-}
-
 // pinnedPlaces are the places of a program's sets, by name.
 func pinnedPlaces(p *codegen.Program) map[string]pinnedPlace {
 	out := make(map[string]pinnedPlace, len(p.Places))
@@ -47,12 +38,6 @@ func pinnedPlaces(p *codegen.Program) map[string]pinnedPlace {
 		out[name] = pinnedPlace{at.Map, at.Key}
 	}
 	return out
-}
-
-// place is where the loaded program has a set.
-func (l *loaded) place(p *codegen.Program, name string) place {
-	at := p.Places[name]
-	return place{outer: l.maps[at.Map], key: at.Key, name: name, inner: l.memories[name]}
 }
 
 // memory opens what is in a place now.
@@ -170,146 +155,10 @@ func (at place) pinAs(dir string, m *ebpf.Map, mode fs.FileMode) error {
 	return pinFile(own, at.pin(dir), mode)
 }
 
-type pinner interface{ Pin(string) error }
-
-// pinFile pins a program or a map. The mode says who may open it.
-func pinFile(o pinner, path string, mode fs.FileMode) error {
-	if err := o.Pin(path); err != nil {
-		return kernel.Refuse(err, "pin %s", path)
-	}
-	if mode == secretMode {
-		return nil // as bpffs makes it
-	}
-	if err := share(path, mode); err != nil {
-		return kernel.Refuse(err, "let readers open %s", path)
-	}
-	return nil
-}
-
-// hasID says whether a handle, which may be nil, is of the map with an id.
-func hasID(m *ebpf.Map, id uint32) (bool, error) {
-	if m == nil {
-		return false, nil
-	}
-	got, err := mapID(m)
-	return err == nil && got == ebpf.MapID(id), err
-}
-
-func mapID(m *ebpf.Map) (ebpf.MapID, error) {
-	info, err := m.Info()
-	if err != nil {
-		return 0, kernel.Refuse(err, "ask the kernel about a map of dynamic sets")
-	}
-	id, _ := info.ID()
-	return id, nil
-}
-
 // openPlace opens the map in which a generation has a set; that of the place is nil if it is gone.
 func (s *store) openPlace(key string, g *description, name string) (place, error) {
 	at := g.Places[name]
 	m, err := s.openPinned(key, g.Generation, at.Map)
 	pins := s.pins(key, g.Generation)
 	return place{outer: m, key: at.Key, name: name, pins: pins, read: s.readOnly}, err
-}
-
-// openPinned opens a map of a generation, nil if it has none of that name.
-func (s *store) openPinned(key string, generation int, name string) (*ebpf.Map, error) {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, generation), name), s.pinOptions())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, s.unopened(err, "open the pinned map %s", name)
-	}
-	return m, nil
-}
-
-// unopened says why a pin could not be opened, to readers too.
-func (s *store) unopened(err error, format string, args ...any) error {
-	if s.readOnly && errors.Is(err, fs.ErrPermission) {
-		format += "; nothing is for readers where others than root may load BPF programs or pin " +
-			"maps, which `levee doctor` tells"
-	}
-	return kernel.Refuse(err, format, args...)
-}
-
-// sameMap says whether two handles are of one map.
-func sameMap(a, b *ebpf.Map) (bool, error) {
-	x, err := mapID(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := mapID(b)
-	return err == nil && x == y, err
-}
-
-// atOnce is how many memories are put into a map that sets share with one call, which waits once
-// for the programs that may use it.
-const atOnce = 128
-
-// placeSets gives the sets of a program their memory: one of memories, or a new one. Maps of
-// replace have theirs, of which memories has handles.
-func placeSets(p *codegen.Program, l *loaded, replace, memories map[string]*ebpf.Map) error {
-	for name, m := range memories {
-		own, err := m.Clone()
-		if err != nil {
-			return kernel.Refuse(err, "keep the memory of dynamic set %q", name)
-		}
-		l.memories[name] = own
-	}
-	in := map[string][]*policy.Set{}
-	for _, ps := range p.Dynamic {
-		name := p.Places[ps.Name].Map
-		if l.maps[name] == nil {
-			return fmt.Errorf("load program: it has no map for dynamic set %q", ps.Name)
-		}
-		if replace[name] == nil {
-			in[name] = append(in[name], ps)
-		}
-	}
-	for _, sets := range in {
-		for some := range slices.Chunk(sets, atOnce) {
-			if err := putSets(p, l, some); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// putSets gives sets that share a map, or one that has a map of its own, their memory.
-func putSets(p *codegen.Program, l *loaded, sets []*policy.Set) error {
-	var keys, handles []uint32
-	for _, ps := range sets {
-		at := p.Places[ps.Name]
-		m := l.memories[ps.Name]
-		if m == nil {
-			s, err := newMemory(ps.Name, ps.Type, ps.Max, at.Room, ps.Lease)
-			if err != nil {
-				return err
-			}
-			if m, err = s.release(); err != nil {
-				return err
-			}
-			l.memories[ps.Name] = m
-		}
-		keys, handles = append(keys, at.Key), append(handles, uint32(m.FD()))
-	}
-	outer := l.maps[p.Places[sets[0].Name].Map]
-	var err error
-	if len(keys) > 1 {
-		_, err = outer.BatchUpdate(keys, handles, nil)
-	}
-	if len(keys) == 1 || errors.Is(err, ebpf.ErrNotSupported) { // batches of maps: Linux 5.16
-		for i := range keys {
-			if err = outer.Put(keys[i], handles[i]); err != nil {
-				break
-			}
-		}
-	}
-	if err != nil {
-		return kernel.Refuse(err, "put the memory of %d dynamic sets, %q the first, in place",
-			len(sets), sets[0].Name)
-	}
-	return nil
 }

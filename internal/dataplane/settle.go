@@ -7,17 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"levee/internal/kernel"
 )
-
-// RolledBack tells of a policy that was not confirmed in time.
-type RolledBack struct {
-	Policy     string    `json:"policy"`
-	Generation int       `json:"generation"`
-	Deadline   time.Time `json:"deadline"`
-}
 
 // settle brings an attachment to a state in which nothing is left to do: a trial past its deadline,
 // which the kernel has ended already, is ended here too, counts of replaced generations are carried
@@ -294,8 +286,4 @@ func (s *store) sweep(except string, visit func(*attachment) error) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-func (s *store) note(format string, args ...any) {
-	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }

@@ -34,25 +34,6 @@ type beside struct {
 	since    time.Time
 }
 
-// shadowOf is the newest shadow of a generation, nil if it has none.
-func (a *attachment) shadowOf(n int) (newest *description) {
-	for _, g := range a.gens {
-		if g.ShadowOf == n && n != 0 && (newest == nil || g.Generation > newest.Generation) {
-			newest = g
-		}
-	}
-	return newest
-}
-
-// shadow is that of the generation in force, nil if there is none.
-func (a *attachment) shadow() *description {
-	g := a.current()
-	if g == nil {
-		return nil
-	}
-	return a.shadowOf(g.Generation)
-}
-
 // shadowed is the shadow whose policy is being put in force, nil if it is another's.
 func (u *up) shadowed() *description {
 	if u.at == nil || u.beside != nil || u.staging() != nil {

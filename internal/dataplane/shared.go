@@ -11,17 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/state"
 	"levee/internal/host/session"
 )
-
-// What a policy remembers belongs to the policy, not to an interface: interfaces that have it as
-// one have one memory of connections, of fragments, of who is proven, of what is diverted, and one
-// budget of each limit. Each pins the maps for itself, so that they go with the last that has them.
-// See docs/explanation/decisions/0104-uplinks.md.
-var sharedContents = state.Shared()
-
-func isShared(use codegen.MapUse) bool { return slices.Contains(sharedContents, use.Holds.What) }
 
 // placed is a generation on an interface.
 type placed struct {
@@ -76,32 +67,6 @@ func (u *up) meet() (err error) {
 		a.Close()
 	}
 	return err
-}
-
-// having lists the attachments but one that have their policy together.
-func (s *store) having(together, except string) (out []*attachment, err error) {
-	if together == "" {
-		return nil, nil
-	}
-	keys, err := s.keys()
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		if key == except {
-			continue
-		}
-		a, err := s.open(key)
-		if err != nil {
-			continue // not this command's business
-		}
-		if a.together() == together {
-			out = append(out, a)
-		} else {
-			a.Close()
-		}
-	}
-	return out, nil
 }
 
 // joinMaps has the program share the memories of generations on other interfaces.
@@ -243,69 +208,4 @@ func (l *loaded) copyMemories(k *keptMaps) error {
 		}
 	}
 	return nil
-}
-
-// teller is the name of the interface that tells of a memory which an attachment shares with it, ""
-// if that tells of its own.
-func (s *store) teller(a *attachment, m *ebpf.Map) (string, error) {
-	own := a.together()
-	if own == "" {
-		return "", nil
-	}
-	if s.tellers == nil {
-		s.tellers = map[string]map[ebpf.MapID]*attachment{}
-	}
-	if s.tellers[own] == nil {
-		first, err := s.firstOf(own)
-		if err != nil {
-			return "", err
-		}
-		s.tellers[own] = first
-	}
-	id, err := mapID(m)
-	if err != nil {
-		return "", err
-	}
-	first := s.tellers[own][id]
-	if first == nil || first.key == a.key {
-		return "", nil
-	}
-	return first.current().Dev, nil
-}
-
-// firstOf finds the first of the attachments that have their policy together, by the memories that
-// they have.
-func (s *store) firstOf(together string) (map[ebpf.MapID]*attachment, error) {
-	all, err := s.having(together, "")
-	if err != nil {
-		return nil, err
-	}
-	out := map[ebpf.MapID]*attachment{}
-	for _, a := range all {
-		a.Close() // what it is made of stays
-		if a.ifindex == 0 {
-			continue // nobody tells of what waits
-		}
-		g := a.current()
-		for _, use := range g.Maps {
-			if !isShared(use) {
-				continue
-			}
-			m, err := s.openPinned(a.key, g.Generation, use.Name)
-			if err != nil {
-				return nil, err
-			}
-			if m == nil {
-				continue
-			}
-			id, err := mapID(m)
-			if err := errors.Join(err, m.Close()); err != nil {
-				return nil, err
-			}
-			if out[id] == nil {
-				out[id] = a
-			}
-		}
-	}
-	return out, nil
 }

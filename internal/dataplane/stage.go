@@ -251,15 +251,6 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	return nil
 }
 
-func programID(p *ebpf.Program) (uint32, error) {
-	info, err := p.Info()
-	if err != nil {
-		return 0, kernel.Refuse(err, "ask the kernel about the program")
-	}
-	id, _ := info.ID()
-	return uint32(id), nil
-}
-
 // pinned lists the maps of a generation to pin: those of the program, and those that only the
 // variant with a deadline has.
 func (st *staged) pinned() (plain, trial []codegen.MapUse) {

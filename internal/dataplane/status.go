@@ -3,15 +3,12 @@ package dataplane
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
 )
 
 // Attachment is one interface with a policy, as Status tells it.
@@ -48,71 +45,6 @@ type Attachment struct {
 	Judging *Judging   `json:"-"` // whether packets come to it
 	// Told is when Memories and Shadow were read, where that was not now: for members of the group.
 	Told time.Time `json:"told,omitzero"`
-}
-
-// ProgramInfo is what the kernel says about the program in force.
-type ProgramInfo struct {
-	ID        uint32 `json:"id"`
-	Name      string `json:"name"`
-	XlatedLen int    `json:"xlated_bytes"`
-	JitedLen  int    `json:"jited_bytes"` // 0 where the kernel hides it
-	Frags     bool   `json:"frags"`
-}
-
-// SlotCounter is the counter of one rule, or of a built-in one.
-type SlotCounter struct {
-	ID      string    `json:"id"`
-	Reason  string    `json:"reason"` // malformed, protect, rule, essential, default
-	Action  string    `json:"action"`
-	Rule    string    `json:"rule"` // "edge.levee:14", "essential:arp"
-	Label   string    `json:"label"`
-	Line    int       `json:"line"` // 0 for what is built in
-	Text    string    `json:"text"`
-	Packets uint64    `json:"packets"`
-	Bytes   uint64    `json:"bytes"`
-	CPUs    []Counter `json:"cpus,omitempty"` // by CPU, up to the last that counted anything
-}
-
-// SetInfo is a dynamic set.
-type SetInfo struct {
-	Name   string        `json:"name"`
-	Max    int           `json:"max"`
-	Lease  time.Duration `json:"lease"` // default; 0: until deleted
-	RollUp bool          `json:"rollup,omitempty"`
-	Keep   bool          `json:"keep,omitempty"` // entries outlive a reboot
-	Self   bool          `json:"self,omitempty"` // holds what is delivered to the machine
-	// of the entries: "services" or "endpoints"; addresses where it is not there
-	Type    string `json:"type,omitempty"`
-	Entries int    `json:"entries"`
-	Refused uint64 `json:"refused"` // entries not taken because the set was full
-}
-
-// EntryType is the type of the set's entries.
-func (i SetInfo) EntryType() policy.SetType {
-	for _, t := range []policy.SetType{policy.Services, policy.Endpoints} {
-		if i.Type == t.String() {
-			return t
-		}
-	}
-	return policy.Addresses
-}
-
-// typeOf is the type of the set of that name, which the generation has.
-func (d *description) typeOf(name string) policy.SetType {
-	for _, info := range d.Sets {
-		if info.Name == name {
-			return info.EntryType()
-		}
-	}
-	return policy.Addresses
-}
-
-// typeName is how SetInfo names a type.
-func typeName(t policy.SetType) string {
-	if t == policy.Addresses {
-		return ""
-	}
-	return t.String()
 }
 
 // Status tells what is attached in this network namespace, or in all of them, ordered as the
@@ -262,38 +194,19 @@ func programInfo(p *ebpf.Program) (ProgramInfo, error) {
 	return out, nil
 }
 
-// find is the attachment on dev in this network namespace, settled.
-func (s *store) find(dev string) (*attachment, error) {
-	d, err := findDevice(dev)
-	if err != nil {
-		return nil, err
-	}
-	key, err := s.keyOn(d)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.settle(key)
-	if err != nil {
-		a, err = s.unsettled(key, err)
-	}
-	if err == nil && a == nil {
-		err = notAttached(dev)
-	}
-	return a, err
-}
-
-func notAttached(dev string) error { return &notAttachedError{dev} }
-
-// notAttachedError says that no policy is on an interface.
-type notAttachedError struct{ dev string }
-
-func (e *notAttachedError) Error() string {
-	return fmt.Sprintf("levee has no policy on %s in this network namespace; `levee status "+
-		"--all` lists what there is", e.dev)
-}
-
-// exists says whether this network namespace has an interface of a name.
-func exists(dev string) bool {
-	_, err := netlink.LinkByName(dev)
-	return err == nil
+// readStatus is Status for a reader.
+func (s *store) readStatus(all bool) (out []Attachment, err error) {
+	return out, steady(func() error {
+		out = nil
+		return s.readEach(all, func(a *attachment) error {
+			t, err := s.tell(a)
+			if err == nil {
+				t.Judging, err = s.tellJudging(a, nil)
+			}
+			if err == nil {
+				out = append(out, *t)
+			}
+			return err
+		})
+	})
 }

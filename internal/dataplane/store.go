@@ -50,9 +50,13 @@ type store struct {
 	readOnly bool          // nothing is locked or changed (see read.go)
 	clock    *kernel.Clock // of a reader; nil: this process's own
 
-	leaves  leaving                               // what detach has seen
-	tellers map[string]map[ebpf.MapID]*attachment // see teller
+	leaves leaving // what detach has seen
+	// who tells of memories that interfaces share, by the name of what they have together
+	tellers map[string]map[ebpf.MapID]sharer
 }
+
+// sharer is an attachment that tells of a memory which others share with it.
+type sharer struct{ key, dev string }
 
 // transact runs fn with the runtime directory locked, in the host's mount namespace, and removes
 // the directory afterwards if nothing is attached any more.
@@ -72,27 +76,6 @@ func transact(ctx context.Context, fn func(*store) error) error {
 		defer s.lock.Close()
 		return errors.Join(fn(s), s.tidy())
 	})
-}
-
-// transactOn is transact with what is attached to an interface.
-func transactOn(ctx context.Context, dev string, fn func(*store, *attachment) error) error {
-	_, err := notedOn(ctx, dev, fn)
-	return err
-}
-
-// notedOn is transactOn with the notes on what was done.
-func notedOn(ctx context.Context, dev string, fn func(*store, *attachment) error) (
-	notes []string, err error) {
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
-		a, err := s.find(dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
-		return fn(s, a)
-	})
-	return notes, err
 }
 
 // directory is the runtime directory: runDir, or what RunEnv says.
@@ -319,4 +302,46 @@ func readJSON(path string, v any) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	return nil
+}
+
+// leaving is where the interface is from which a policy is being taken.
+type leaving struct {
+	key, name string // "" where it is not in this network namespace
+	away      bool   // it is in another one
+}
+
+const rememberedDir = "remembered"
+
+// rememberedFile lies beside the descriptions: their directory changes only when policies do
+// (runStamp).
+func (s *store) rememberedFile(key string) string {
+	return filepath.Join(s.dir, rememberedDir, key+".json")
+}
+
+const judgingDir = "judging"
+
+// judgingFile lies beside the descriptions, as rememberedFile does.
+func (s *store) judgingFile(key string) string {
+	return filepath.Join(s.dir, judgingDir, key+".json")
+}
+
+func (s *store) note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// forReading is the runtime directory for a reader. refused is why this process is no more than
+// that, and the error where it is not even that.
+func forReading(ctx context.Context, refused error) (*store, error) {
+	dir, err := directory()
+	if err != nil {
+		return nil, err
+	}
+	s := &store{ctx: ctx, dir: dir, readOnly: true}
+	var now clockReading
+	if err := readJSON(s.state(clockFile), &now); err != nil {
+		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read "+
+			"what it does", refused, readers.name)
+	}
+	s.clock = kernel.ClockFrom(now.Ticks, now.HZ, now.Mono)
+	return s, nil
 }

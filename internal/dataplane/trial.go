@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-
-	"levee/internal/kernel"
 )
 
 // MinTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
@@ -17,24 +15,6 @@ const MinTrial = 100 * time.Millisecond
 
 // MaxTrial bounds a trial, so that a slip of the keyboard does not leave one pending for years.
 const MaxTrial = 7 * 24 * time.Hour
-
-// deadlineAfter is the value of jiffies d from now.
-func deadlineAfter(d time.Duration) (uint64, error) {
-	c, err := kernel.JiffiesClock()
-	if err != nil {
-		return 0, kernel.Refuse(err, "read the clock that trials end by")
-	}
-	return c.Expiry(d), nil
-}
-
-// timeLeft is the time until a deadline in jiffies, 0 after it.
-func timeLeft(deadline uint64) (time.Duration, error) {
-	c, err := kernel.JiffiesClock()
-	if err != nil {
-		return 0, kernel.Refuse(err, "read the clock that trials end by")
-	}
-	return c.Remaining(deadline), nil
-}
 
 // Confirm puts the policy on trial on dev into force for good: one link update to the variant
 // without a deadline, which lies ready. It is an error if none is on trial (any more). notes tells

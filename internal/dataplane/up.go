@@ -59,17 +59,6 @@ func Unusable(err error) CompileFunc {
 	return func(codegen.Target) (*codegen.Program, error) { return nil, unable(err) }
 }
 
-// ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it
-// into its kernel or attach it to the interface.
-var ErrUnable = errors.New("the policy cannot be put in force on this machine")
-
-// unableError marks an error as ErrUnable without changing what it says.
-type unableError struct{ error }
-
-func (e unableError) Unwrap() []error { return []error{e.error, ErrUnable} }
-
-func unable(err error) error { return unableError{err} }
-
 // CompileFunc compiles the policy for what the loader has chosen. It is called several times and
 // must give the same tables for targets that differ in Trial only.
 type CompileFunc func(codegen.Target) (*codegen.Program, error)

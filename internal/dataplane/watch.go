@@ -258,19 +258,3 @@ func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
 	}
 	return out, nil
 }
-
-// counter describes a slot, without counts.
-func (s slot) counter() SlotCounter {
-	return SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where, Label: s.Label,
-		Line: s.Line, Text: s.Text}
-}
-
-// counterOf is counter of the slot of an identity.
-func (d *description) counterOf(id string) SlotCounter {
-	for _, sl := range d.Slots {
-		if sl.ID == id {
-			return sl.counter()
-		}
-	}
-	return SlotCounter{ID: id}
-}

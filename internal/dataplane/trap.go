@@ -2,76 +2,20 @@ package dataplane
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/kernel"
-	"levee/internal/packet"
 )
-
-// attachLookup has the kernel ask a program for the sockets of new connections, in this network
-// namespace.
-func attachLookup(p *ebpf.Program) (hold, error) {
-	ns, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, fmt.Errorf("open the network namespace: %w", err)
-	}
-	defer ns.Close()
-	lk, err := link.AttachNetNs(int(ns.Fd()), p)
-	if err != nil {
-		return nil, kernel.Refuse(err, "attach to the look-up of sockets")
-	}
-	return lk, nil
-}
-
-// hasTrap reports whether a trap waits for what the policy diverts.
-func (s *store) hasTrap(a *attachment) (bool, error) {
-	m, err := s.openTrap(a)
-	if err != nil || m == nil {
-		return false, err
-	}
-	defer m.Close()
-	for i := range divert.Sockets {
-		if socket, err := socketIn(m, i); err != nil || socket != 0 {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
-// openTrap opens the map of the trap's sockets, nil if there is none.
-func (s *store) openTrap(a *attachment) (*ebpf.Map, error) {
-	g := a.current()
-	name, ok := codegen.MapOf(g.Maps, codegen.Trap)
-	if !ok {
-		return nil, nil
-	}
-	return s.openPinned(a.key, g.Generation, name)
-}
-
-// socketIn is the cookie of the socket in a place, 0 if there is none.
-func socketIn(m *ebpf.Map, place uint32) (cookie uint64, err error) {
-	err = m.Lookup(place, &cookie)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, kernel.Refuse(err, "look for the sockets of a trap")
-	}
-	return cookie, nil
-}
 
 // Trap has what policies divert reach listening sockets. It is used by one goroutine.
 type Trap struct {
@@ -183,9 +127,6 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 	return t.joined, nil
 }
 
-// errTrapThere is of a place that the socket of another trap has.
-var errTrapThere = errors.New("another trap has it: end that one first")
-
 // ofAll says, where another trap is in the way, that the interface has its trap with others.
 func (s *store) ofAll(a *attachment, err error) error {
 	if !errors.Is(err, errTrapThere) {
@@ -228,55 +169,42 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 	})
 }
 
-// Diverts says whether the kernel, if it asked for the socket of a segment now, would be told to
-// refuse it: the program has noted the connection, and no trap is there. Frames of anything else
-// are of no connection.
-func (r *Runner) Diverts(frame []byte) (bool, error) {
-	p := r.loaded.others[divert.Program]
-	if p == nil {
-		return false, nil
+// hasTrap reports whether a trap waits for what the policy diverts.
+func (s *store) hasTrap(a *attachment) (bool, error) {
+	m, err := s.openTrap(a)
+	if err != nil || m == nil {
+		return false, err
 	}
-	var pkt packet.Packet
-	r.link.Decode(frame, &pkt)
-	if pkt.Malformed != packet.WellFormed || pkt.Transport != packet.TCPTransport {
-		return false, nil
+	defer m.Close()
+	for i := range divert.Sockets {
+		if socket, err := socketIn(m, i); err != nil || socket != 0 {
+			return err == nil, err
+		}
 	}
-	return lookedUp(p, &pkt)
+	return false, nil
 }
 
-// lookedUp asks the program for the socket of a segment, and says whether that is to be refused.
-func lookedUp(p *ebpf.Program, pkt *packet.Packet) (refused bool, err error) {
-	asked := lookupContext{Family: unix.AF_INET, Protocol: packet.ProtoTCP,
-		LocalPort: uint32(pkt.DstPort)}
-	binary.BigEndian.PutUint16(asked.RemotePort[:], pkt.SrcPort)
-	if pkt.Family == packet.IPv6 {
-		asked.Family = unix.AF_INET6
-		asked.RemoteIPv6, asked.LocalIPv6 = pkt.Src.As16(), pkt.Dst.As16()
-	} else {
-		asked.RemoteIPv4, asked.LocalIPv4 = pkt.Src.As4(), pkt.Dst.As4()
+// openTrap opens the map of the trap's sockets, nil if there is none.
+func (s *store) openTrap(a *attachment) (*ebpf.Map, error) {
+	g := a.current()
+	name, ok := codegen.MapOf(g.Maps, codegen.Trap)
+	if !ok {
+		return nil, nil
 	}
-	ret, err := p.Run(&ebpf.RunOptions{Context: &asked, Repeat: 1})
+	return s.openPinned(a.key, g.Generation, name)
+}
+
+// socketIn is the cookie of the socket in a place, 0 if there is none.
+func socketIn(m *ebpf.Map, place uint32) (cookie uint64, err error) {
+	err = m.Lookup(place, &cookie)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil
+	}
 	if err != nil {
-		return false, kernel.Refuse(err, "run the program that is asked for sockets")
+		return 0, kernel.Refuse(err, "look for the sockets of a trap")
 	}
-	return ret == lookupDrop, nil
+	return cookie, nil
 }
 
-// lookupDrop is SK_DROP of linux/bpf.h.
-const lookupDrop = 0
-
-// lookupContext is struct bpf_sk_lookup of linux/bpf.h.
-type lookupContext struct {
-	Cookie     uint64
-	Family     uint32
-	Protocol   uint32
-	RemoteIPv4 [4]byte
-	RemoteIPv6 [16]byte
-	RemotePort [2]byte
-	_          [2]byte
-	LocalIPv4  [4]byte
-	LocalIPv6  [16]byte
-	LocalPort  uint32
-	Ifindex    uint32
-	_          uint32
-}
+// errTrapThere is of a place that the socket of another trap has.
+var errTrapThere = errors.New("another trap has it: end that one first")

@@ -1,0 +1,46 @@
+package dataplane
+
+import (
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+const (
+	// firstWait is for how long `up` waits for a packet, where there is reason to expect one.
+	firstWait = time.Second
+	askAgain  = 500 * time.Millisecond
+)
+
+// ask has the kernel ask neighbours whether they are there still, as it does by itself from time to
+// time: their answers are packets. A link that was down has forgotten them.
+func ask(some []netlink.Neigh) {
+	for _, n := range some {
+		n.State = netlink.NUD_PROBE
+		_ = netlink.NeighSet(&n) // who is not asked does not answer
+	}
+}
+
+// asksMost is how many neighbours are asked at a time.
+const asksMost = 3
+
+// neighbours are some that are known on an interface, or on the bridge or bond that it is a port
+// of.
+func neighbours(l netlink.Link) (some []netlink.Neigh) {
+	for _, index := range []int{l.Attrs().Index, l.Attrs().MasterIndex} {
+		if index == 0 {
+			continue
+		}
+		all, err := netlink.NeighList(index, netlink.FAMILY_ALL)
+		if err != nil {
+			continue
+		}
+		for _, n := range all {
+			const known = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
+			if n.State&known != 0 && len(n.HardwareAddr) > 0 && len(some) < asksMost {
+				some = append(some, n)
+			}
+		}
+	}
+	return some
+}

@@ -1,0 +1,103 @@
+package dataplane
+
+import (
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// unfit is an error for a way of attaching at which the policy would not judge rightly. Whoever has
+// asked for the mode has seen to it, but where nothing could be judged.
+func (u *up) unfit(t try, p *codegen.Program) error {
+	asked := u.Mode == t.mode || u.at != nil && u.at.current().Asked
+	l, err := netlink.LinkByName(u.dev.name)
+	if err != nil {
+		return nil // said by who attaches
+	}
+	c := u.dev.card()
+	if why := tooLarge(c, t.frags); why != "" && t.mode == XDPNative && !c.Fragments() {
+		return unfit("%s", why)
+	}
+	return misfit(l, c, t.mode, needsOf(p), asked)
+}
+
+// egress is how the programs of a policy are attached at egress: beside a policy of TCX and by TCX
+// where the kernel has it, else by filters of tc.
+func (u *up) egress(m Mode) (Mode, error) {
+	switch {
+	case m.AtTC():
+		return m, nil
+	case u.egressMode != "":
+		return u.egressMode, nil
+	}
+	return TCIngress()
+}
+
+// linkOthers attaches the programs of a staged generation that do not judge.
+func (u *up) linkOthers(st *staged, p *codegen.Program) error {
+	pins := u.pins(st.key, st.desc.Generation)
+	dir := filepath.Join(pins, pinLinks)
+	for _, l := range p.Links {
+		if l.At == codegen.Ingress {
+			continue
+		}
+		if err := step("link"); err != nil {
+			return err
+		}
+		if err := makeDirs(dir); err != nil {
+			return kernel.Refuse(err, "create the directory of links")
+		}
+		lk, err := attachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
+		if err != nil {
+			return unable(err)
+		}
+		st.links = append(st.links, lk)
+		if err := step("keep link"); err != nil {
+			return err
+		}
+		if err := lk.Pin(filepath.Join(dir, l.Program)); err != nil {
+			return kernel.Refuse(err, "pin the link of %s at %s", l.Program, l.At)
+		}
+		if l.At != codegen.Egress {
+			continue
+		}
+		if err := makeDirs(filepath.Join(pins, pinLeave)); err != nil {
+			return kernel.Refuse(err, "create the directory of programs at egress")
+		}
+		path := filepath.Join(pins, pinLeave, l.Program)
+		if err := pinFile(st.plain.others[l.Program], path, secretMode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline
+// has those of the plain one beside it.
+func judgeOf(p *codegen.Program) *codegen.Program {
+	judge := *p
+	judge.Spec = p.Spec.Copy()
+	judge.Links = []codegen.Link{{Program: p.Judge(), At: codegen.Ingress}}
+	for name := range p.Spec.Programs {
+		if name != p.Judge() {
+			delete(judge.Spec.Programs, name)
+		}
+	}
+	return &judge
+}
+
+// makesQdisc reports whether the qdisc that a filter needs is levee's: there was none, or a
+// generation that is still there made it.
+func (u *up) makesQdisc() (bool, error) {
+	if u.at != nil {
+		for _, g := range u.at.gens {
+			if g.MadeQdisc {
+				return true, nil
+			}
+		}
+	}
+	return u.dev.lacksQdisc()
+}

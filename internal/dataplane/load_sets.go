@@ -1,0 +1,90 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// place is where the loaded program has a set.
+func (l *loaded) place(p *codegen.Program, name string) place {
+	at := p.Places[name]
+	return place{outer: l.maps[at.Map], key: at.Key, name: name, inner: l.memories[name]}
+}
+
+// placeSets gives the sets of a program their memory: one of memories, or a new one. Maps of
+// replace have theirs, of which memories has handles.
+func placeSets(p *codegen.Program, l *loaded, replace, memories map[string]*ebpf.Map) error {
+	for name, m := range memories {
+		own, err := m.Clone()
+		if err != nil {
+			return kernel.Refuse(err, "keep the memory of dynamic set %q", name)
+		}
+		l.memories[name] = own
+	}
+	in := map[string][]*policy.Set{}
+	for _, ps := range p.Dynamic {
+		name := p.Places[ps.Name].Map
+		if l.maps[name] == nil {
+			return fmt.Errorf("load program: it has no map for dynamic set %q", ps.Name)
+		}
+		if replace[name] == nil {
+			in[name] = append(in[name], ps)
+		}
+	}
+	for _, sets := range in {
+		for some := range slices.Chunk(sets, atOnce) {
+			if err := putSets(p, l, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putSets gives sets that share a map, or one that has a map of its own, their memory.
+func putSets(p *codegen.Program, l *loaded, all []*policy.Set) error {
+	var keys, handles []uint32
+	for _, ps := range all {
+		at := p.Places[ps.Name]
+		m := l.memories[ps.Name]
+		if m == nil {
+			s, err := newMemory(ps.Name, ps.Type, ps.Max, at.Room, ps.Lease)
+			if err != nil {
+				return err
+			}
+			if m, err = s.release(); err != nil {
+				return err
+			}
+			l.memories[ps.Name] = m
+		}
+		keys, handles = append(keys, at.Key), append(handles, uint32(m.FD()))
+	}
+	outer := l.maps[p.Places[all[0].Name].Map]
+	var err error
+	if len(keys) > 1 {
+		_, err = outer.BatchUpdate(keys, handles, nil)
+	}
+	if len(keys) == 1 || errors.Is(err, ebpf.ErrNotSupported) { // batches of maps: Linux 5.16
+		for i := range keys {
+			if err = outer.Put(keys[i], handles[i]); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return kernel.Refuse(err, "put the memory of %d dynamic all, %q the first, in place",
+			len(all), all[0].Name)
+	}
+	return nil
+}
+
+// atOnce is how many memories are put into a map that all share with one call, which waits once
+// for the programs that may use it.
+const atOnce = 128

@@ -1,0 +1,105 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/host/local"
+	"levee/internal/lang/policy"
+)
+
+// fillSelf makes `self` hold what the kernel delivers to this machine now. A policy in force that
+// shares the set sees the same: it means the same by it. A shadow changes nothing that is in force.
+// The caller keeps other writers out.
+func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
+	for _, ps := range p.Dynamic {
+		if !ps.Self || u.beside != nil && u.at.current().hasSet(ps) {
+			continue
+		}
+		there, err := local.Prefixes()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(there, reachable) {
+			u.note("this machine has no address yet: nothing is `to self` before `levee up " +
+				"--keep` or another `levee up` sees one")
+		}
+		if err := roomFor(ps.Name, ps.Max, there); err != nil {
+			return err
+		}
+		if err := fillWith(l.place(p, ps.Name), ps, there); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore fills the sets that say keep, and that no policy in force had, from their files. What
+// does not fit is told and left out, and a file that cannot be read is put aside: a policy without
+// its kept entries is more than none.
+func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
+	for _, ps := range p.Dynamic {
+		_, copied := k.copied[ps]
+		if !ps.Keep || copied || k.memories[ps.Name] != nil {
+			continue
+		}
+		path, err := keptFile(u.Dev, ps.Name)
+		if err != nil {
+			return err
+		}
+		b, err := readKept(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var entries []SetEntry
+		if err == nil {
+			entries, err = decodeKept(b, ps.Type, ps.Max, time.Now())
+		}
+		if err == nil {
+			err = checkEntries(entries, ps.Type)
+		}
+		if err != nil {
+			u.note("dynamic set %q begins empty, as its kept entries cannot be read: %s: %v; %s",
+				ps.Name, path, err, putAside(path))
+			continue
+		}
+		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
+	m, err := openSet(at, ps.Name, ps.Type, ps.Lease)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	m.frozen = m.clock.Now()
+	out := 0
+	for i, e := range entries {
+		if i%fetched == 0 {
+			for _, f := range entries[i:min(i+fetched, len(entries))] {
+				m.Touch(f.Element())
+			}
+		}
+		err := m.add(e)
+		if noRoom(err) {
+			out++
+		} else if err != nil {
+			return fmt.Errorf("dynamic set %q: kept entry %s: %w", ps.Name, e.Element(), err)
+		}
+	}
+	m.frozen = 0
+	m.settle()
+	if out > 0 {
+		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
+			ps.Name)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// runStamp changes when policies do: descriptions are replaced by rename, which changes the time of
+// their directory.
+func runStamp() (string, error) {
+	dir, err := directory()
+	if err != nil {
+		return "", err
+	}
+	s := &store{dir: dir}
+	var out strings.Builder
+	note := func(path string) error {
+		info, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look at the runtime directory: %w", err)
+		}
+		fmt.Fprintf(&out, "%s %d\n", path, info.ModTime().UnixNano())
+		return nil
+	}
+	if err := note(s.state()); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(s.state())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("list the runtime directory: %w", err)
+	}
+	for _, e := range entries {
+		if err := note(s.state(e.Name())); err != nil {
+			return "", err
+		}
+	}
+	return out.String(), nil
+}
+
+// readAgain is how often a reader looks again because a policy or a set was replaced meanwhile.
+const readAgain = 50
+
+// steady runs look until no policy was replaced while it did, and it found all that it looked for:
+// readers take no lock.
+func steady(look func() error) error {
+	for again := 0; ; again++ {
+		before, err := runStamp()
+		if err != nil {
+			return err
+		}
+		failed := look()
+		after, err := runStamp()
+		if err != nil {
+			return err
+		}
+		moved := before != after || errors.Is(failed, fs.ErrNotExist)
+		if !moved || again == readAgain {
+			return failed
+		}
+	}
+}
+
+// readEach visits what is in force in this network namespace, or in all.
+func (s *store) readEach(all bool, visit func(*attachment) error) error {
+	netns, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	keys, err := s.keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		a, err := s.open(key)
+		if err != nil {
+			return err
+		}
+		if g := a.current(); g == nil || !all && g.Netns != netns {
+			continue
+		}
+		if err := visit(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}

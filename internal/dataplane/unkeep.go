@@ -1,0 +1,92 @@
+package dataplane
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"levee/internal/kernel"
+)
+
+// succeed finds what an interface without a policy goes on from: the entries of one that has the
+// policy with it, or all that is kept for the one before of its name, which has vanished. Whether
+// the program itself could be adopted does not matter: a card of another driver has another one.
+func (u *up) succeed() error {
+	if u.at != nil {
+		return nil
+	}
+	keys, err := u.keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		a, err := u.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		last := a.last()
+		if g := a.lasting(); g != nil && u.waits(a) && last.Dev == u.dev.name &&
+			last.Netns == u.dev.netns {
+			u.waiting, u.from = a, placed{key: key, g: g}
+			return nil
+		}
+		a.Close()
+	}
+	here := func(a *attachment) bool { return a.ifindex != 0 }
+	if i := slices.IndexFunc(u.siblings, here); i >= 0 {
+		u.from = placed{key: u.siblings[i].key, g: u.siblings[i].current()}
+	}
+	return nil
+}
+
+// unkeep unbinds a policy from an interface that it is taken off, unless others have it with it
+// that keep it: with lose it, too.
+func (s *store) unkeep(dev string, with []string) (found bool, err error) {
+	netns, err := netnsCookie()
+	if err != nil {
+		return false, err
+	}
+	all, err := s.records()
+	for _, r := range all {
+		if !r.fits(netns, dev) && !slices.Contains(r.Names, dev) || r.Netns != netns {
+			continue
+		}
+		found = true
+		others, lerr := s.othersOf(&r, dev)
+		others = slices.DeleteFunc(others, func(o string) bool { return slices.Contains(with, o) })
+		if lerr != nil || len(others) > 0 {
+			err = errors.Join(err, lerr)
+			s.note("%s is kept together with %s, and gets the policy when it comes anew: "+
+				"`levee down` without --dev ends that", dev, strings.Join(others, ", "))
+			continue
+		}
+		err = errors.Join(err, s.forgetKept(&r))
+	}
+	return found, err
+}
+
+// forgetKept unbinds names, so that their keeper ends, and removes what waits for them.
+func (s *store) forgetKept(r *keepRecord) error {
+	for _, ending := range []string{".json", ".lock"} {
+		if err := os.Remove(s.keeps(r.id() + ending)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
+			return kernel.Refuse(err, "unbind the policy from %s", strings.Join(r.Names, ", "))
+		}
+	}
+	_ = os.Remove(s.keeps()) // fails while there are others
+	return s.sweep("", func(*attachment) error { return nil })
+}
+
+// othersOf lists the interfaces that have a policy by a record, but for one.
+func (s *store) othersOf(r *keepRecord, dev string) (devs []string, err error) {
+	err = s.sweep("", func(a *attachment) error {
+		l, err := a.here()
+		if err == nil && l != nil && l.Attrs().Name != dev && r.fits(r.Netns, l.Attrs().Name) {
+			devs = append(devs, l.Attrs().Name)
+		}
+		return err
+	})
+	return devs, err
+}
