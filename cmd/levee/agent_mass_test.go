@@ -25,6 +25,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/await"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -47,7 +48,7 @@ func newMasses(t *testing.T, policy string) *masses {
 	}
 	dir := t.TempDir()
 	m := &masses{T: t, dir: dir, ns: fmt.Sprintf("levee-m%d-%d", os.Getpid(), netnsCount.Add(1))}
-	t.Setenv(dataplane.RunEnv, filepath.Join(dir, "run"))
+	t.Setenv(store.RunEnv, filepath.Join(dir, "run"))
 	t.Setenv(dataplane.LibEnv, filepath.Join(dir, "lib"))
 	m.do("ip", "netns", "add", m.ns)
 	t.Cleanup(func() {
@@ -228,7 +229,8 @@ func (a *localAPI) write(w io.Writer, left string) {
 			io.WriteString(w, ",")
 		}
 		fmt.Fprintf(w, `{"duration":%q,"id":%d,"origin":"cscli-import","scenario":"import",`+
-			`"scope":"Ip","type":"ban","value":"%d.2.%d.%d"}`, left, i+1, 100+i>>16, i>>8&255, i&255)
+			`"scope":"Ip","type":"ban","value":"%d.2.%d.%d"}`, left, i+1, 100+i>>16, i>>8&255,
+			i&255)
 	}
 }
 

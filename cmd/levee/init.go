@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/host/inuse"
 	"levee/internal/host/nat"
 )
@@ -89,7 +90,7 @@ func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
 		return err
 	}
 	fmt.Fprintf(e.Stdout, "%s is a draft; read it before you keep it\n", file)
-	f.mode, f.devs = string(dataplane.Auto), []string{m.Dev}
+	f.mode, f.devs = string(store.Auto), []string{m.Dev}
 	return e.up(cmd, file, f)
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/host/session"
 	"levee/internal/packet"
 )
@@ -31,7 +31,7 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 	}
 	e.interfaces = func(names []string, _ bool) ([]string, error) { return names, nil }
 	e.link = func(string) (packet.Link, error) { return packet.Ethernet, nil }
-	t.Setenv(dataplane.RunEnv, t.TempDir())
+	t.Setenv(store.RunEnv, t.TempDir())
 	e.sessions = func(dev string) ([]session.Session, error) {
 		if dev != "nosuchdevice" {
 			t.Errorf("sessions of %s were looked for", dev)

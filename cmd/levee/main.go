@@ -15,13 +15,13 @@ import (
 
 	"levee/internal/agent/command"
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/question"
 )
 
 func main() {
 	e := systemEnv()
-	dataplane.OnWait = func(what string) { e.Sayf("%s", what) }
+	store.OnWait = func(what string) { e.Sayf("%s", what) }
 	os.Exit(run(e))
 }
 

@@ -23,7 +23,7 @@ import (
 
 	lab "levee/cmd/levee-lab/commands"
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
@@ -68,7 +68,7 @@ func TestScriptsWithLeastRights(t *testing.T) {
 			return err
 		}
 		e.Setenv(rightsEnv, "least")
-		dir := filepath.Join(e.Getenv(dataplane.RunEnv), "bpf")
+		dir := filepath.Join(e.Getenv(store.RunEnv), "bpf")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func setupScript(e *testscript.Env) error {
 	}
 	// A runtime directory of its own: a command also cleans up after others, and says so.
 	run := fmt.Sprintf("/run/levee-t%d-%d", os.Getpid(), netnsCount.Add(1))
-	e.Setenv(dataplane.RunEnv, run)
+	e.Setenv(store.RunEnv, run)
 	packaging, err := filepath.Abs("../../packaging")
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/region"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -93,7 +94,7 @@ func newUp(e *env) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&f.devs, "dev", nil, "the interface, or a pattern as eth*; may be "+
 		"repeated (default: what the policy says after interface)")
-	cmd.Flags().StringVar(&f.mode, "mode", string(dataplane.Auto),
+	cmd.Flags().StringVar(&f.mode, "mode", string(store.Auto),
 		"auto, xdp-native, tcx, clsact or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
@@ -112,7 +113,7 @@ func newUp(e *env) *cobra.Command {
 }
 
 func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
-	mode, err := dataplane.ParseMode(f.mode)
+	mode, err := store.ParseMode(f.mode)
 	if err != nil {
 		return cli.Usagef(cmd, "--mode: %v", err)
 	}
@@ -120,7 +121,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.shadow && (f.keep || f.force || f.orLast || trial > 0 || mode != dataplane.Auto) {
+	if f.shadow && (f.keep || f.force || f.orLast || trial > 0 || mode != store.Auto) {
 		return cli.Usagef(cmd,
 			"--shadow takes no --keep, --or-last, --confirm, --mode or --force: it "+
 				"runs where the policy in force does, and drops nothing")

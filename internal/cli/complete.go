@@ -6,14 +6,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 )
 
 // completeWords are the values that flags have on any machine, by what help calls them or, where
 // they differ, by the flag.
 var completeWords = map[string][]string{
-	"mode": {string(dataplane.Auto), string(dataplane.XDPNative), string(dataplane.TCX),
-		string(dataplane.Clsact), string(dataplane.XDPGeneric)},
+	"mode": {string(store.Auto), string(store.XDPNative), string(store.TCX),
+		string(store.Clsact), string(store.XDPGeneric)},
 	"engine":  {"oracle", "bpf", "both"},
 	"link":    {"ethernet", "l3"},
 	"verdict": {"pass", "drop"},

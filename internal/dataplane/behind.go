@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
@@ -25,7 +26,7 @@ type follower struct {
 	role  uint32 // plan.Looks or plan.Samples
 	lease time.Duration
 	// program makes the program for a policy.
-	program func(g *description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
+	program func(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error)
 	leave  func() // is called before the program of a policy goes
 	looked time.Time
@@ -95,7 +96,7 @@ func (f *follower) follow(ctx context.Context) error {
 	f.looked = time.Now()
 	var next *captureHook
 	same := false
-	err := transactOn(ctx, f.dev, func(s *store, a *attachment) error {
+	err := transactOn(ctx, f.dev, func(s *store.Store, a *attachment) error {
 		g := a.current()
 		behind := g
 		if sh := a.shadow(); sh != nil {
@@ -129,7 +130,7 @@ func (f *follower) follow(ctx context.Context) error {
 	return err
 }
 
-func (f *follower) attach(s *store, a *attachment, h *captureHook) error {
+func (f *follower) attach(s *store.Store, a *attachment, h *captureHook) error {
 	g := h.g
 	if _, ok := codegen.MapOf(g.Maps, codegen.Capture); !ok {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which does not say what "+
@@ -146,12 +147,12 @@ func (f *follower) attach(s *store, a *attachment, h *captureHook) error {
 	if err != nil {
 		return err
 	}
-	if h.clock, err = s.jiffies(); err != nil {
+	if h.clock, err = s.Jiffies(); err != nil {
 		return err
 	}
 	behind := h.behind // a shadow hands on what the policy in force decided
 	name, _ := codegen.MapOf(behind.Maps, codegen.Counters)
-	counters, err := s.openPinned(a.key, behind.Generation, name)
+	counters, err := s.OpenPinned(a.key, behind.Generation, name)
 	if err == nil && counters == nil {
 		err = fmt.Errorf("the policy on %s has gone", f.dev)
 	}
@@ -168,7 +169,7 @@ func (f *follower) attach(s *store, a *attachment, h *captureHook) error {
 		return err
 	}
 	name, _ = codegen.MapOf(behind.Maps, codegen.Capture)
-	h.programs, err = s.openPinned(a.key, behind.Generation, name)
+	h.programs, err = s.OpenPinned(a.key, behind.Generation, name)
 	if err == nil && h.programs == nil {
 		err = fmt.Errorf("the policy on %s has gone", f.dev)
 	}
@@ -184,8 +185,8 @@ func (f *follower) attach(s *store, a *attachment, h *captureHook) error {
 
 // captureHook is a program behind that of a generation.
 type captureHook struct {
-	g        *description
-	behind   *description // g, or its shadow: whose program hands the packets on
+	g        *store.Description
+	behind   *store.Description // g, or its shadow: whose program hands the packets on
 	role     uint32
 	coll     *ebpf.Collection
 	name     string          // of the program in it
@@ -225,7 +226,7 @@ func (h *captureHook) detach() {
 	h.turn(false)
 	if h.role == plan.Samples {
 		// Packets on their way here go on to the program that looks, which misses none.
-		_ = waitForPrograms()
+		_ = store.WaitForPrograms()
 	}
 	for _, place := range h.places() {
 		_ = h.programs.Delete(place) // it may be gone already
@@ -270,7 +271,7 @@ func (h *captureHook) packet(snap int) (Captured, int, error) {
 		Queue: e.Queue, Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict,
 		AtTC: h.g.Mode.AtTC(), Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
 	if e.Slot < len(h.g.Slots) {
-		p.Rule = h.g.Slots[e.Slot].counter()
+		p.Rule = counterOfSlot(h.g.Slots[e.Slot])
 	}
 	return p, e.Slot, nil
 }
@@ -298,7 +299,7 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 		return fmt.Errorf("read the clock: %w", err)
 	}
 	h.epoch = time.Now().Add(-time.Duration(now.Nano())).Round(0)
-	if h.rows, err = mapMemory(counters, int(counters.ValueSize())); err != nil {
+	if h.rows, err = store.MapMemory(counters, int(counters.ValueSize())); err != nil {
 		return err
 	}
 	for _, place := range h.places() {

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
 )
@@ -32,7 +33,7 @@ func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
 			continue // it stays the map that it is, or begins as a copy of that
 		}
 		for _, g := range u.continued() {
-			from := g.limitLike(to, limits)
+			from := limitLike(g, to, limits)
 			if from == nil {
 				continue
 			}
@@ -56,8 +57,8 @@ func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
 
 // limitLike finds the limit of a generation whose budgets are those of one of the next: the one of
 // its identity, else one about the same that has no other among the next; nil if there is none.
-func (d *description) limitLike(l *limitInfo, next []limitInfo) *limitInfo {
-	find := func(is func(old *limitInfo) bool) *limitInfo {
+func limitLike(d *store.Description, l *store.LimitInfo, next []store.LimitInfo) *store.LimitInfo {
+	find := func(is func(old *store.LimitInfo) bool) *store.LimitInfo {
 		for i := range d.Limits {
 			if old := &d.Limits[i]; old.Alike != "" && old.Keys == l.Keys && is(old) {
 				return old
@@ -65,26 +66,27 @@ func (d *description) limitLike(l *limitInfo, next []limitInfo) *limitInfo {
 		}
 		return nil
 	}
-	if old := find(func(old *limitInfo) bool { return old.ID == l.ID }); old != nil {
+	if old := find(func(old *store.LimitInfo) bool { return old.ID == l.ID }); old != nil {
 		return old
 	}
-	return find(func(old *limitInfo) bool {
+	return find(func(old *store.LimitInfo) bool {
 		return old.Alike == l.Alike &&
-			!slices.ContainsFunc(next, func(n limitInfo) bool { return n.ID == old.ID })
+			!slices.ContainsFunc(next, func(n store.LimitInfo) bool { return n.ID == old.ID })
 	})
 }
 
-func (u *up) carryBudget(old *ebpf.Map, from *limitInfo, next *ebpf.Map, to *limitInfo) (*moving,
+func (u *up) carryBudget(old *ebpf.Map, from *store.LimitInfo, next *ebpf.Map,
+	to *store.LimitInfo) (*moving,
 	error) {
-	clock, err := u.jiffies()
+	clock, err := u.Jiffies()
 	if err != nil {
 		return nil, err
 	}
 	b := &moving{}
-	if b.from, err = mapMemory(old, int(old.ValueSize())); err != nil {
+	if b.from, err = store.MapMemory(old, int(old.ValueSize())); err != nil {
 		return nil, err
 	}
-	if b.to, err = mapMemory(next, int(next.ValueSize())); err != nil {
+	if b.to, err = store.MapMemory(next, int(next.ValueSize())); err != nil {
 		return nil, errors.Join(err, unix.Munmap(b.from))
 	}
 	b.Carrier = limit.NewCarrier(b.from[:old.ValueSize()], from.Shape, b.to[:next.ValueSize()],
@@ -97,10 +99,10 @@ func (u *up) finishBudgets() error {
 	if len(u.budgets) == 0 {
 		return nil
 	}
-	if err := waitForPrograms(); err != nil { // those of before charge no more
+	if err := store.WaitForPrograms(); err != nil { // those of before charge no more
 		return errors.Join(err, u.dropBudgets())
 	}
-	clock, err := u.jiffies()
+	clock, err := u.Jiffies()
 	if err != nil {
 		return errors.Join(err, u.dropBudgets())
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/net/bpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
@@ -91,12 +92,12 @@ func newCapturing(o Capturing) *capturing {
 }
 
 // spec makes the program for a policy.
-func (c *capturing) spec(g *description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
+func (c *capturing) spec(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 	*ebpf.ProgramSpec, error) {
 	o := capture.Options{Judge: j, Snap: c.Snap, Bound: max(1, c.Rate/int(hz)),
 		Verdicts: codesOf(g.Mode, c.Verdict)}
 	var err error
-	if o.Slots, err = g.slotsOf(c.Rule); err != nil {
+	if o.Slots, err = slotsOf(g, c.Rule); err != nil {
 		return nil, nil, err
 	}
 	if c.Filter != nil {
@@ -149,7 +150,7 @@ func (c *capturing) losses() CaptureLosses {
 
 // slotsOf finds the slot of a rule, the first and the last of all if none is named. A rule that
 // decides nothing is an error: no packet would ever come of it.
-func (d *description) slotsOf(rule string) (out [2]int, err error) {
+func slotsOf(d *store.Description, rule string) (out [2]int, err error) {
 	if rule == "" {
 		return [2]int{0, len(d.Slots) - 1}, nil
 	}
@@ -181,7 +182,7 @@ var (
 	tcCodes  = map[string][]int{"drop": {2}, "pass": {-1, 0}, "answer": {7}}
 )
 
-func codesAt(m Mode) map[string][]int {
+func codesAt(m store.Mode) map[string][]int {
 	if m.AtTC() {
 		return tcCodes
 	}
@@ -189,7 +190,7 @@ func codesAt(m Mode) map[string][]int {
 }
 
 // codesOf are the codes of a verdict, nil for all. An answer to a SYN is a drop: nothing goes on.
-func codesOf(m Mode, verdict string) []int {
+func codesOf(m store.Mode, verdict string) []int {
 	codes := codesAt(m)
 	if verdict == "drop" {
 		return slices.Concat(codes["drop"], codes["answer"])
@@ -198,7 +199,7 @@ func codesOf(m Mode, verdict string) []int {
 }
 
 // verdictOf is the word for a code.
-func verdictOf(m Mode, code int) string {
+func verdictOf(m store.Mode, code int) string {
 	for word, codes := range codesAt(m) {
 		if slices.Contains(codes, code) {
 			return word

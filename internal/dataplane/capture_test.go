@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/net/bpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/plan"
 	"levee/internal/packet"
 )
@@ -65,7 +66,7 @@ func TestCaptureTakesWhatWasAskedFor(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "chosen", func(t *testing.T) {
 		policy := "drop ether 0x88b5 ether from 02:00:00:00:00:09 as \"nine\"\n" + capturePolicy
-		if err := bringPolicyAt(t, "lv0", Auto, policy, 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, policy, 0); err != nil {
 			t.Fatal(err)
 		}
 		marks := []bpf.Instruction{bpf.LoadAbsolute{Off: 14, Size: 1},
@@ -182,7 +183,7 @@ func TestCapturesTakeMoreThanAFilterSees(t *testing.T) {
 func TestACaptureThatDiesIsForgotten(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "died", func(t *testing.T) {
-		if err := bringPolicyAt(t, "lv0", Auto, capturePolicy, 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, capturePolicy, 0); err != nil {
 			t.Fatal(err)
 		}
 		c := newCapturing(Capturing{Dev: "lv0", Snap: 64, Rate: 1000})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
 
@@ -26,13 +27,13 @@ type order struct {
 	Do      string // up, wait (up and wait for its confirmation), confirm, status, read, save, down
 	Dev     string
 	Devs    []string // not nil: that get a policy of a text as one
-	Mode    Mode
+	Mode    store.Mode
 	File    string
 	Label   string
 	Text    string // of the policy; "": handPolicy
 	Confirm time.Duration
 	Pair    codegen.Lifetime // not "": pairProgram, with a map of that lifetime
-	Egress  Mode             // of its program there, beside XDP
+	Egress  store.Mode       // of its program there, beside XDP
 	Kill    int              // the step, counting from 1, at which the child kills itself; 0: none
 	Readers string           // the group that reads; "": levee
 	Unit    bool             // forbidden what systemd forbids the units
@@ -116,7 +117,7 @@ func (o order) run() error {
 			}
 		}
 	case "touch": // what members of the group may not
-		return touch(os.Getenv(RunEnv), o.File, o.Dev)
+		return touch(os.Getenv(store.RunEnv), o.File, o.Dev)
 	case "memories": // what members of the group are told of memories
 		all, _, err := Status(ctx, false)
 		for _, a := range all {
@@ -174,7 +175,7 @@ func child(s string) int {
 		panic(err)
 	}
 	if o.Readers != "" {
-		readers = &group{name: o.Readers}
+		store.Readers = &store.Group{Name: o.Readers}
 	}
 	if o.Unit {
 		if err := asUnit(); err != nil {
@@ -182,7 +183,7 @@ func child(s string) int {
 		}
 	}
 	n := 0
-	testHook = func(string) error {
+	store.TestHook = func(string) error {
 		if n++; n == o.Kill {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

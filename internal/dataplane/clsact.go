@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
@@ -212,13 +213,13 @@ func parseFilter(answer []byte) (program uint32, name string, err error) {
 }
 
 // openFilter finds the filter of an attachment that has no link. Its descriptions say where.
-func (s *store) openFilter(a *attachment) error {
+func openFilter(s *store.Store, a *attachment) error {
 	gens := a.sorted()
-	if len(gens) == 0 || gens[len(gens)-1].Mode != Clsact {
+	if len(gens) == 0 || gens[len(gens)-1].Mode != store.Clsact {
 		return nil
 	}
 	g := gens[len(gens)-1]
-	f, err := g.filter(0)
+	f, err := egressFilterOf(g, 0)
 	if errors.Is(err, errNoEntry) {
 		a.unseen = true
 		return nil
@@ -239,7 +240,7 @@ func (s *store) openFilter(a *attachment) error {
 
 // filter is the filter of the attachment of g that judges, with generation 0, or that of a
 // generation at egress.
-func (g *description) filter(generation int) (*filter, error) {
+func egressFilterOf(g *store.Description, generation int) (*filter, error) {
 	where, err := findNamespace(g.Netns)
 	if err != nil {
 		return nil, err
@@ -267,7 +268,7 @@ func tcPrograms(index int) ([]uint32, error) {
 
 // removeStray takes filters of levee's away that nothing is kept for, or its place in a dispatcher:
 // where a file system with the records was unmounted, links would have gone with their pins.
-func (s *store) removeStray(d *device) (found bool, err error) {
+func removeStray(s *store.Store, d *device) (found bool, err error) {
 	f := &filter{index: d.index, kept: true}
 	_, name, err := f.running()
 	if err != nil {
@@ -281,9 +282,9 @@ func (s *store) removeStray(d *device) (found bool, err error) {
 		stray = append(stray, f)
 	}
 	if len(stray) == 0 {
-		return s.leaveStray(d)
+		return leaveStray(s, d)
 	}
-	s.note("%s had a tc filter of levee's that nothing was kept for", d.name)
+	s.Note("%s had a tc filter of levee's that nothing was kept for", d.name)
 	for _, f := range stray {
 		if err := f.Detach(); err != nil {
 			return true, kernel.Refuse(err, "remove the tc filter on %s", d.name)

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 )
@@ -22,17 +23,18 @@ import (
 // Which way to tc ingress is taken is decided by one probe, and either is among the ways of any
 // kernel.
 func TestAutoTakesTheWayToTCIngressThatTheKernelHas(t *testing.T) {
-	for _, tc := range []Mode{TCX, Clsact} {
-		want := []try{{XDPNative, false}, {XDPNative, true}, {tc, false}, {XDPGeneric, false},
-			{XDPGeneric, true}}
-		if got := tries(Auto, &device{mtu: 1500}, tc); !slices.Equal(got, want) {
+	for _, tc := range []store.Mode{store.TCX, store.Clsact} {
+		want := []try{{store.XDPNative, false}, {store.XDPNative, true}, {tc, false},
+			{store.XDPGeneric, false},
+			{store.XDPGeneric, true}}
+		if got := tries(store.Auto, &device{mtu: 1500}, tc); !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
 	needRoot(t)
-	want := TCX
+	want := store.TCX
 	if errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
-		want = Clsact
+		want = store.Clsact
 	}
 	if got, err := TCIngress(); got != want || err != nil {
 		t.Errorf("tc ingress by %q (%v), want %s", got, err, want)
@@ -119,7 +121,7 @@ func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
 		o := newOthers(t)
 		o.qdisc()
 		o.add(priority)
-		bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
+		bring(t, "lv0", store.Clsact, handPolicy("odd", action.Pass))
 		for range 2 { // before and after a replace
 			before := o.packets()
 			odd := status(t)
@@ -130,7 +132,7 @@ func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
 				t.Errorf("priority %d: the filter behind levee's saw %d packets, want 5", priority,
 					got)
 			}
-			bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+			bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 		}
 		if _, err := Down(t.Context(), "lv0"); err != nil {
 			t.Fatal(err)
@@ -173,7 +175,7 @@ func TestFilterThatCouldNotComeFirstIsRefused(t *testing.T) {
 			if err := errors.Join(netlink.QdiscAdd(q), c.add(index)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Up(t.Context(), UpOptions{Dev: "ifb0", Mode: Clsact},
+			_, err := Up(t.Context(), UpOptions{Dev: "ifb0", Mode: store.Clsact},
 				compileHand(handPolicy("odd", action.Pass)))
 			const saying = "somebody else has priority 1, which levee's needs to come first; " +
 				"`tc filter show dev ifb0 ingress` shows it"
@@ -202,8 +204,8 @@ func TestQdiscIsTakenAwayOnlyIfLeveeMadeItAndNobodyNeedsIt(t *testing.T) {
 		if c.before {
 			o.qdisc()
 		}
-		bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
-		bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+		bring(t, "lv0", store.Clsact, handPolicy("odd", action.Pass))
+		bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 		if c.after {
 			o.add(3)
 		}
@@ -227,7 +229,7 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 	} {
 		n.run(t, name, func(t *testing.T) {
 			before := kernelObjects(t)
-			bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
+			bring(t, "lv0", store.Clsact, handPolicy("odd", action.Pass))
 			if err := take(); err != nil {
 				t.Fatal(err)
 			}
@@ -251,9 +253,9 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 func TestFilterWithoutRecordsIsTakenOverOrAway(t *testing.T) {
 	n := newTestNet(t)
 	lose := func() {
-		bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
-		run := os.Getenv(RunEnv)
-		if err := onHost(func() error {
+		bring(t, "lv0", store.Clsact, handPolicy("odd", action.Pass))
+		run := os.Getenv(store.RunEnv)
+		if err := store.OnHost(func() error {
 			return errors.Join(unix.Unmount(run+"/bpf", 0), os.RemoveAll(run))
 		}); err != nil {
 			t.Fatal(err)
@@ -269,7 +271,7 @@ func TestFilterWithoutRecordsIsTakenOverOrAway(t *testing.T) {
 		t.Errorf("%d filters are left", left)
 	}
 	lose()
-	bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
+	bring(t, "lv0", store.Clsact, handPolicy("odd", action.Pass))
 	n.send(t, 3, 7)
 	wantPackets(t, "odd", 3)
 	if left, _ := filters(t); left != 1 {
@@ -289,20 +291,20 @@ func TestFilterInAnotherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	addVeth(t, "cl0", "cl1", n.peer)
-	bring(t, "cl0", Clsact, named("there.levee", "one"))
+	bring(t, "cl0", store.Clsact, named("there.levee", "one"))
 	somebody := exec.Command("sleep", "60") // a file descriptor alone is not looked for
 	if err := somebody.Start(); err != nil {
 		t.Fatal(err)
 	}
 	n.enterHere(t)
 	all := must(Status(t.Context(), true))
-	if len(all) != 1 || all[0].Dev != "cl0" || all[0].Mode != Clsact {
+	if len(all) != 1 || all[0].Dev != "cl0" || all[0].Mode != store.Clsact {
 		t.Errorf("status of all: %+v", all)
 	}
 	if all := must(Status(t.Context(), false)); len(all) != 0 {
 		t.Errorf("status here: %+v", all)
 	}
-	bring(t, "lv0", Clsact, named("here.levee", "one")) // sweeps all others
+	bring(t, "lv0", store.Clsact, named("here.levee", "one")) // sweeps all others
 	if all := must(Status(t.Context(), true)); len(all) != 2 {
 		t.Errorf("status of all: %+v", all)
 	}
@@ -314,7 +316,7 @@ func TestFilterInAnotherNamespace(t *testing.T) {
 	there.Close()
 	eventually(t, func() error {
 		_, _, err := Status(t.Context(), true)
-		if _, there := os.Stat(os.Getenv(RunEnv)); there == nil {
+		if _, there := os.Stat(os.Getenv(store.RunEnv)); there == nil {
 			err = errors.Join(err, errors.New("the runtime directory is still there"))
 		}
 		return err
@@ -332,7 +334,7 @@ func TestWhoMayNotLookTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	addVeth(t, "cl0", "cl1", n.peer)
-	bring(t, "cl0", Clsact, named("there.levee", "one"))
+	bring(t, "cl0", store.Clsact, named("there.levee", "one"))
 	n.enterHere(t)
 	before := kept(t)
 	without(t, unix.CAP_SYS_ADMIN, func() {
@@ -380,11 +382,11 @@ func without(t *testing.T, capability uint, f func()) {
 func TestFilterIsGoneWhereItsInterfaceMoves(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "mv0", "mv1", n.peer)
-	bring(t, "mv0", Clsact, named("a.levee", "one"))
+	bring(t, "mv0", store.Clsact, named("a.levee", "one"))
 	there := third(t, n)
 	defer there.Close()
 	moveTo(t, "mv0", there)
-	bring(t, "mv0", Clsact, named("b.levee", "one"))
+	bring(t, "mv0", store.Clsact, named("b.levee", "one"))
 	if a := status(t); a.Policy != "/etc/b.levee" || a.Generation != 1 {
 		t.Errorf("there: %s, generation %d", a.Policy, a.Generation)
 	}
@@ -402,7 +404,7 @@ func TestFilterUnderTheOlderQdisc(t *testing.T) {
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
+	bring(t, "lv0", store.Clsact, handPolicy("odd", action.Pass))
 	show := exec.Command("tc", "filter", "show", "dev", "lv0", "ingress")
 	out, err := show.CombinedOutput()
 	if err != nil || !strings.Contains(string(out),

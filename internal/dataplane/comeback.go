@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -38,18 +39,18 @@ type Kept struct {
 // Keeping lists what is bound to names in this network namespace.
 func Keeping(ctx context.Context) (out []Kept, err error) {
 	if refused := kernel.Privileged(); refused != nil {
-		s, err := forReading(ctx, refused)
+		s, err := store.ForReading(ctx, refused)
 		if err != nil {
 			return nil, err
 		}
-		return s.keeping(func(r *keepRecord) bool { // its lock is root's
+		return keptHere(s, func(r *store.Record) bool { // its lock is root's
 			_, err := os.Stat(fmt.Sprintf("/proc/%d", r.Pid))
 			return err == nil
 		})
 	}
-	err = transact(ctx, func(s *store) error {
-		out, err = s.keeping(func(r *keepRecord) bool {
-			f, err := s.lockRecord(r)
+	err = store.Transact(ctx, func(s *store.Store) error {
+		out, err = keptHere(s, func(r *store.Record) bool {
+			f, err := s.LockRecord(r)
 			if err == nil {
 				f.Close()
 			}
@@ -60,12 +61,12 @@ func Keeping(ctx context.Context) (out []Kept, err error) {
 	return out, err
 }
 
-func (s *store) keeping(running func(*keepRecord) bool) (out []Kept, err error) {
+func keptHere(s *store.Store, running func(*store.Record) bool) (out []Kept, err error) {
 	netns, err := netnsCookie()
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.records()
+	all, err := s.Records()
 	if err != nil {
 		return nil, err
 	}
@@ -92,19 +93,19 @@ func (s *store) keeping(running func(*keepRecord) bool) (out []Kept, err error) 
 // Unkeep unbinds all policies of this network namespace that no interface has, and says of which
 // names.
 func Unkeep(ctx context.Context) (names []string, err error) {
-	err = transact(ctx, func(s *store) error {
+	err = store.Transact(ctx, func(s *store.Store) error {
 		netns, err := netnsCookie()
 		if err != nil {
 			return err
 		}
-		all, err := s.records()
+		all, err := s.Records()
 		for _, r := range all {
 			if r.Netns != netns {
 				continue
 			}
-			others, lerr := s.othersOf(&r, "")
+			others, lerr := othersOf(s, &r, "")
 			if err = errors.Join(err, lerr); len(others) == 0 && lerr == nil {
-				err = errors.Join(err, s.forgetKept(&r))
+				err = errors.Join(err, forgetKept(s, &r))
 				names = append(names, r.Names...)
 			}
 		}
@@ -115,21 +116,21 @@ func Unkeep(ctx context.Context) (names []string, err error) {
 
 // adopt gives an interface the program that was in force on the one of its name before. It reports
 // false where there is none, or none that fits what the interface is now.
-func (s *store) adopt(dev string) (bool, error) {
+func adopt(s *store.Store, dev string) (bool, error) {
 	d, err := findDevice(dev)
 	if err != nil {
 		return false, err
 	}
-	keys, err := s.keys()
+	keys, err := s.Keys()
 	if err != nil {
 		return false, err
 	}
 	for _, key := range keys {
-		a, err := s.open(key)
+		a, err := open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}
-		done, err := s.adoptFrom(a, d)
+		done, err := adoptFrom(s, a, d)
 		a.Close()
 		if done || err != nil {
 			return done, err
@@ -139,18 +140,18 @@ func (s *store) adopt(dev string) (bool, error) {
 }
 
 // adoptFrom does so with what waits under one key.
-func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
+func adoptFrom(s *store.Store, a *attachment, d *device) (bool, error) {
 	last := a.last()
 	if a.link == nil || a.ifindex != 0 || last == nil || last.Dev != d.name ||
 		last.Netns != d.netns {
 		return false, nil
 	}
 	g := a.lasting()
-	if g == nil || g.Link != d.link || g.Mode == Clsact || g.Joined {
+	if g == nil || g.Link != d.link || g.Mode == store.Clsact || g.Joined {
 		return false, nil
 	}
-	pin := filepath.Join(s.pins(a.key, g.Generation), pinProg)
-	prog, err := s.openProgram(pin)
+	pin := filepath.Join(s.Pins(a.key, g.Generation), store.PinProg)
+	prog, err := s.OpenProgram(pin)
 	if errors.Is(err, fs.ErrNotExist) { // see below
 		return false, nil
 	}
@@ -163,30 +164,30 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 			return false, err
 		}
 	}
-	if left, err := s.leaveAgain(a.key, d, g); err != nil || !left {
+	if left, err := leaveAgain(s, a.key, d, g); err != nil || !left {
 		return false, err
 	}
-	l, err := s.attachAgain(a.key, d, g, prog)
+	l, err := attachAgain(s, a.key, d, g, prog)
 	if err != nil {
 		// A device that has gone again may come back.
 		if now, gone := findDevice(d.name); gone != nil || now.index != d.index {
 			return false, nil
 		}
 		// Another way may do, with a program for it. What this one has at egress goes first.
-		return false, errors.Join(s.unlink(a.key, nil), os.Remove(pin))
+		return false, errors.Join(unlink(s, a.key, nil), os.Remove(pin))
 	}
 	defer l.Close() // without a pin, this detaches
-	if err := s.repin(a.key, l); err != nil {
+	if err := repin(s, a.key, l); err != nil {
 		return false, err
 	}
-	if err := s.endShadows(a); err != nil { // that judged on the interface before
+	if err := endShadows(s, a); err != nil { // that judged on the interface before
 		return true, err
 	}
 	g.Ifindex = d.index
-	if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
+	if err := store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g); err != nil {
 		return true, err
 	}
-	after, err := s.settle(a.key)
+	after, err := settle(s, a.key)
 	if after != nil {
 		after.Close()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -185,18 +186,18 @@ func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
 	n := newTestNet(t)
 	for _, c := range []struct {
 		name, rule string
-		egress     Mode
-		mode       Mode
+		egress     store.Mode
+		mode       store.Mode
 		known      bool
 	}{
 		{name: "egress", rule: "pass established", known: true},
-		{name: "egress beside TCX", rule: "pass established", mode: TCX, known: true},
-		{name: "egress by a filter", rule: "pass established", egress: Clsact, known: true},
+		{name: "egress beside TCX", rule: "pass established", mode: store.TCX, known: true},
+		{name: "egress by a filter", rule: "pass established", egress: store.Clsact, known: true},
 		{name: "sockets", rule: "divert tcp to 192.0.2.1 port 22"},
 		{name: "both", rule: "pass established\ndivert tcp to 192.0.2.1 port 22", known: true},
 	} {
 		n.run(t, c.name, func(t *testing.T) {
-			if err := kernel.TCX.Check(); c.mode == TCX && err != nil {
+			if err := kernel.TCX.Check(); c.mode == store.TCX && err != nil {
 				t.Skip(err)
 			}
 			text := strings.Replace(drops, "default", c.rule+"\ndefault", 1)
@@ -316,10 +317,10 @@ func TestAKeeperThatWasKilledIsFollowed(t *testing.T) {
 		first := status(t)
 		stop() // what a killed one leaves: its record, without its lock
 		<-ended
-		if err := transact(t.Context(), func(s *store) error {
+		if err := store.Transact(t.Context(), func(s *store.Store) error {
 			netns, err := netnsCookie()
-			r := keepRecord{netns, o.Names, o.PolicyPath, 1}
-			return errors.Join(err, writeJSON(s.keeps(r.id()+".json"), r))
+			r := store.Record{Netns: netns, Names: o.Names, Policy: o.PolicyPath, Pid: 1}
+			return errors.Join(err, store.WriteJSON(s.Keeps(r.ID()+".json"), r))
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -358,9 +359,10 @@ func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
 			stop, ended := n.keeping(t, o, Compiler(p))
 			stop()
 			<-ended
-			r := keepRecord{must2(netnsCookie()), o.Names, o.PolicyPath, 1}
-			if err := transact(t.Context(), func(s *store) error {
-				return writeJSON(s.keeps(r.id()+".json"), r)
+			r := store.Record{Netns: must2(netnsCookie()), Names: o.Names, Policy: o.PolicyPath,
+				Pid: 1}
+			if err := store.Transact(t.Context(), func(s *store.Store) error {
+				return store.WriteJSON(s.Keeps(r.ID()+".json"), r)
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -368,19 +370,19 @@ func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			addVeth(t, "lv0", "lv1", n.peer)
-			err := transact(t.Context(), func(s *store) error {
-				testHook = func(step string) error {
+			err := store.Transact(t.Context(), func(s *store.Store) error {
+				store.TestHook = func(step string) error {
 					if step == "come back" {
 						return errInjected
 					}
 					return nil
 				}
-				defer func() { testHook = nil }()
-				if adopted, err := s.adopt("lv0"); adopted || err != nil {
+				defer func() { store.TestHook = nil }()
+				if adopted, err := adopt(s, "lv0"); adopted || err != nil {
 					t.Errorf("adopted %v, %v", adopted, err)
 				}
-				err := s.forgetKept(&r) // until then its sets wait for a policy that fits
-				keys, kerr := s.keys()
+				err := forgetKept(s, &r) // until then its sets wait for a policy that fits
+				keys, kerr := s.Keys()
 				if len(keys) != 0 {
 					t.Errorf("left: %v", keys)
 				}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
 )
 
 const errorPolicy = `pass icmp established as "error"
@@ -41,7 +43,7 @@ func TestErrorsAboutConnections(t *testing.T) {
 	chain from { type nat hook postrouting priority srcnat; oifname "lv0" masquerade; }
 }
 `, "nft", "-f", "-")
-	for _, mode := range []Mode{XDPNative, XDPGeneric, tcModes(t)[0]} {
+	for _, mode := range []store.Mode{store.XDPNative, store.XDPGeneric, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
 			if err := bringPolicyAt(t, "lv0", mode, errorPolicy, 0); err != nil {
 				t.Fatal(err)

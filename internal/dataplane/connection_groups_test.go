@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
 
@@ -141,7 +142,7 @@ default drop
 }
 
 // meanwhile has a policy in force on lv0 until a test ends.
-func meanwhile(t *testing.T, mode Mode, policy string) {
+func meanwhile(t *testing.T, mode store.Mode, policy string) {
 	t.Helper()
 	if err := bringPolicyAt(t, "lv0", mode, policy, 0); err != nil {
 		t.Fatal(err)

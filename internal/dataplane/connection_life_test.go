@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/kernel"
@@ -322,7 +323,7 @@ func (c *connections) flowStats() flow.Stats {
 // memory is the memory of connections, mapped until the test ends.
 func (c *connections) memory() []byte {
 	c.Helper()
-	memory, err := mapMemory(c.loaded.holding(codegen.Flows), flow.Size)
+	memory, err := store.MapMemory(c.loaded.holding(codegen.Flows), flow.Size)
 	if err != nil {
 		c.Fatal(err)
 	}

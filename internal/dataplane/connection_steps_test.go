@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/store"
 )
 
 // TestFailureOrDeathAtAnyStepEndsNoConnection: TCP connections that either side began go on
@@ -20,7 +22,7 @@ func TestFailureOrDeathAtAnyStepEndsNoConnection(t *testing.T) {
 	const other = connectionPolicy + "# another\n"
 	up := func(t *testing.T, text string, confirm time.Duration) {
 		t.Helper()
-		if err := bringPolicyAt(t, "lv0", Auto, text, confirm); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, text, confirm); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
 
@@ -169,7 +170,7 @@ func TestConnections(t *testing.T) {
 				}
 				return nil
 			})
-			if mode != XDPGeneric { // which knows no trial's way back on every kernel
+			if mode != store.XDPGeneric { // which knows no trial's way back on every kernel
 				up(connectionPolicy+"# another\n", 300*time.Millisecond)
 				living("on trial")
 				time.Sleep(400 * time.Millisecond)

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/kernel"
@@ -31,19 +32,19 @@ func (u *up) adopt(m *ebpf.Map) error {
 	if m == nil {
 		return nil
 	}
-	if err := step("adopt"); err != nil {
+	if err := store.Step("adopt"); err != nil {
 		return err
 	}
-	clock, err := u.jiffies()
+	clock, err := u.Jiffies()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = u.withMemory(m, func(memory []byte) {
+	err = u.WithMemory(m, func(memory []byte) {
 		failed = u.older(func(c flow.Older) { flow.Adopt(memory, c, clock.Now()) })
 	})
 	if failed != nil {
-		u.note("%s: not all connections through this machine that are older than the policy are "+
+		u.Note("%s: not all connections through this machine that are older than the policy are "+
 			"known: %v", u.Dev, failed)
 	}
 	return err
@@ -55,7 +56,7 @@ func (u *up) adoptAgain() error {
 		return nil
 	}
 	name, _ := codegen.MapOf(u.staged.desc.Maps, codegen.Flows)
-	m, err := u.openPinned(u.key, u.staged.desc.Generation, name)
+	m, err := u.OpenPinned(u.key, u.staged.desc.Generation, name)
 	if err != nil || m == nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func (u *up) adoptAgain() error {
 
 // begun notes the time since when the policy has seen all that is answered over UDP.
 func (u *up) begun(m *ebpf.Map) error {
-	clock, err := u.jiffies()
+	clock, err := u.Jiffies()
 	if err != nil {
 		return err
 	}
-	return u.withMemory(m, func(memory []byte) {
+	return u.WithMemory(m, func(memory []byte) {
 		flow.Settle(memory, clock.Now()+uint64(flow.Settling/time.Second)*clock.HZ())
 	})
 }

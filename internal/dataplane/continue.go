@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
 	"levee/internal/kernel"
@@ -35,7 +36,7 @@ func (k *keptMaps) Close() {
 // map of the same identity and shape stays the map it is. A dynamic set of another shape gets the
 // entries; anything else of another shape begins empty.
 func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
-	if err := step("load"); err != nil {
+	if err := store.Step("load"); err != nil {
 		return nil, unable(err)
 	}
 	k := &keptMaps{
@@ -72,7 +73,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	if err := u.carryBudgets(k, p, l); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	if err := step("sets"); err != nil {
+	if err := store.Step("sets"); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	for ps, old := range k.copied {
@@ -119,7 +120,7 @@ func (u *up) shareSources(k *keptMaps, p *codegen.Program) error {
 	if !asks || !keeps {
 		return nil
 	}
-	m, err := u.openPinned(u.key, of.Generation, kept)
+	m, err := u.OpenPinned(u.key, of.Generation, kept)
 	if m == nil || p.Spec.Maps[name].Compatible(m) != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (u *up) shareSources(k *keptMaps, p *codegen.Program) error {
 
 // continued lists the generations whose memories the program continues, where several have one of
 // the same identity that of the first.
-func (u *up) continued() (out []*description) {
+func (u *up) continued() (out []*store.Description) {
 	switch {
 	case u.at == nil:
 		return nil
@@ -145,7 +146,7 @@ func (u *up) continued() (out []*description) {
 }
 
 // keepMapsOf finds the maps of one generation that the program continues.
-func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *description) error {
+func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *store.Description) error {
 	for _, old := range g.Maps {
 		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
 		switch {
@@ -179,7 +180,7 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *description) error {
 }
 
 // openOld opens a map of a generation, nil if it is gone.
-func (u *up) openOld(k *keptMaps, g *description, name string) (*ebpf.Map, error) {
+func (u *up) openOld(k *keptMaps, g *store.Description, name string) (*ebpf.Map, error) {
 	id := name
 	if g.ShadowOf != 0 {
 		id = "shadow/" + name
@@ -187,7 +188,7 @@ func (u *up) openOld(k *keptMaps, g *description, name string) (*ebpf.Map, error
 	if m := k.opened[id]; m != nil {
 		return m, nil
 	}
-	m, err := u.openPinned(u.at.key, g.Generation, name)
+	m, err := u.OpenPinned(u.at.key, g.Generation, name)
 	if m != nil {
 		k.opened[id] = m
 	}
@@ -213,8 +214,8 @@ func (l *loaded) hold(k *keptMaps) error {
 
 // keepSet finds the set of the policy in force that a new one continues, and decides how.
 func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
-	if u.from.g != nil && u.from.g.hasSet(ps) {
-		from, err := u.openPlace(u.from.key, u.from.g, ps.Name)
+	if u.from.g != nil && hasSet(u.from.g, ps) {
+		from, err := openPlace(u.Store, u.from.key, u.from.g, ps.Name)
 		if err != nil || from.outer == nil {
 			return err
 		}
@@ -232,7 +233,7 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 		return err
 	}
 	old := place{outer: outer, key: from.Key, name: ps.Name,
-		pins: u.pins(u.at.key, g.Generation)}
+		pins: u.Pins(u.at.key, g.Generation)}
 	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -259,12 +260,12 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 
 // withSet is the generation whose set a new one continues, nil if there is none. A shadow looks
 // into those of the policy in force.
-func (u *up) withSet(ps *policy.Set) *description {
+func (u *up) withSet(ps *policy.Set) *store.Description {
 	if u.at == nil {
 		return nil
 	}
-	for _, g := range append([]*description{u.at.current()}, u.continued()...) {
-		if g.hasSet(ps) {
+	for _, g := range append([]*store.Description{u.at.current()}, u.continued()...) {
+		if hasSet(g, ps) {
 			return g
 		}
 	}
@@ -273,9 +274,12 @@ func (u *up) withSet(ps *policy.Set) *description {
 
 // hasSet reports whether a generation has a set of that name and type: entries of another type are
 // those of another set.
-func (d *description) hasSet(ps *policy.Set) bool {
+func hasSet(d *store.Description, ps *policy.Set) bool {
 	return slices.ContainsFunc(d.Sets,
-		func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() == ps.Type })
+		func(info store.SetInfo) bool {
+			return info.Name == ps.Name &&
+				info.EntryType() == ps.Type
+		})
 }
 
 // sameSet reports whether two maps hold one and the same dynamic set, and nothing besides it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -53,8 +54,8 @@ func bringCells(t *testing.T, file string, confirm time.Duration, cells ...cell)
 // onCell runs fn with a pinned map of the generation in force, nil if it has none of that name.
 func onCell(t *testing.T, name string, fn func(*ebpf.Map) error) {
 	t.Helper()
-	err := transactOn(t.Context(), "lv0", func(s *store, a *attachment) error {
-		m, err := s.openPinned(a.key, a.current().Generation, name)
+	err := transactOn(t.Context(), "lv0", func(s *store.Store, a *attachment) error {
+		m, err := s.OpenPinned(a.key, a.current().Generation, name)
 		if err != nil {
 			return err
 		}
@@ -176,7 +177,7 @@ func TestMapsOfTheInterfaceOutliveThePoliciesThatUseThem(t *testing.T) {
 // A policy that fails to come, or is rolled back, leaves what the one before it has.
 func TestMapsStayWithThePolicyThatStays(t *testing.T) {
 	carriedAndAttached(t)
-	testHook = func(step string) error {
+	store.TestHook = func(step string) error {
 		if step == "swap" {
 			return errInjected
 		}
@@ -184,7 +185,7 @@ func TestMapsStayWithThePolicyThatStays(t *testing.T) {
 	}
 	_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "two.levee"},
 		withCells(named("two.levee", "one")))
-	testHook = nil
+	store.TestHook = nil
 	if err == nil {
 		t.Fatal("not injected")
 	}
@@ -227,11 +228,11 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	n := newTestNet(t)
 	forget := func() {
 		t.Helper()
-		asItIs(t, func(s *store, a *attachment) error {
+		asItIs(t, func(s *store.Store, a *attachment) error {
 			for number := range a.gens {
-				file := s.describe(a.key, number)
+				file := s.DescriptionPath(a.key, number)
 				var d map[string]json.RawMessage
-				if err := readJSON(file, &d); err != nil {
+				if err := store.ReadJSON(file, &d); err != nil {
 					return err
 				}
 				for _, field := range []string{"maps", "trial_maps", "places"} {
@@ -276,7 +277,7 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	}
 	wantPackets(t, "abuser", 2)
 	// It kept counts by the identities of rules, without their actions.
-	asItIs(t, func(s *store, a *attachment) error {
+	asItIs(t, func(s *store.Store, a *attachment) error {
 		totals := a.carried.Totals
 		n, ok := totals["drop label:abuser"]
 		if !ok {
@@ -284,7 +285,7 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 		}
 		delete(totals, "drop label:abuser")
 		totals["label:abuser"] = n
-		return writeJSON(s.state(a.key, carriedFile), a.carried)
+		return store.WriteJSON(s.State(a.key, store.CarriedFile), a.carried)
 	})
 	wantPackets(t, "abuser", 2)
 	up(1000, 0)

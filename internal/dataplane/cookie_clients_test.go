@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -100,15 +101,15 @@ func TestCookieClients(t *testing.T) {
 }
 
 func cookieClients(t *testing.T, n *testNet) {
-	modes := []Mode{XDPNative, XDPGeneric}
+	modes := []store.Mode{store.XDPNative, store.XDPGeneric}
 	if kernel.TCX.Check() == nil {
-		modes = append(modes, TCX)
+		modes = append(modes, store.TCX)
 	} else {
-		modes = append(modes, Clsact)
+		modes = append(modes, store.Clsact)
 	}
 	for _, mode := range modes {
 		n.run(t, string(mode), func(t *testing.T) {
-			if mode == XDPNative {
+			if mode == store.XDPNative {
 				hearXDP(t, n.peer, "lv1")
 			}
 			if err := bringPolicyAt(t, "lv0", mode, cookiePolicy, 0); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
 
@@ -115,7 +116,7 @@ func TestClientsWithOptionsGetThroughACookie(t *testing.T) {
 	}
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
-			if mode == XDPNative {
+			if mode == store.XDPNative {
 				hearXDP(t, n.peer, "lv1")
 			}
 			if err := bringPolicyAt(t, "lv0", mode, cookiePolicy, 0); err != nil {
@@ -170,7 +171,7 @@ func TestACookieAnswersWhateverHeadersComeBefore(t *testing.T) {
 	}
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
-			if mode == XDPNative {
+			if mode == store.XDPNative {
 				hearXDP(t, n.peer, "lv1")
 			}
 			if err := bringPolicyAt(t, "lv0", mode, cookiePolicy, 0); err != nil {
@@ -208,7 +209,7 @@ func TestACookieAnswersWhateverHeadersComeBefore(t *testing.T) {
 						if p.Malformed != packet.WellFormed || p.Tags != tags ||
 							p.Len != header+20 || p.Flags != packet.ACK ||
 							// Nothing tells generic XDP that somebody will sum the packet up.
-							!(partial && mode == XDPGeneric) && !sumsUp(&p, answer) {
+							!(partial && mode == store.XDPGeneric) && !sumsUp(&p, answer) {
 							t.Errorf("%s, %d tags, partial %v: the answer is %x", name, tags,
 								partial, answer)
 						}

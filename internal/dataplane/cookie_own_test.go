@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
 
@@ -81,7 +82,7 @@ func TestACookieAnswersForOtherMachines(t *testing.T) {
 	run(t, n.here, "", "ip", "link", "set", "mv0", "up")
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
-			if mode == XDPNative {
+			if mode == store.XDPNative {
 				hearXDP(t, n.peer, "lv1")
 			}
 			if err := bringPolicyAt(t, "lv0", mode, "cookie tcp port 9000\ndefault drop\n",
@@ -125,7 +126,7 @@ func TestACookieFollowsWhatTheKernelTakes(t *testing.T) {
 			done <- err
 			return
 		}
-		done <- Keep(ctx, UpOptions{Dev: "lv0", Names: []string{"lv0"}, Mode: XDPGeneric,
+		done <- Keep(ctx, UpOptions{Dev: "lv0", Names: []string{"lv0"}, Mode: store.XDPGeneric,
 			PolicyPath: "/etc/test.levee", Source: []byte(text)}, compileText(text),
 			KeepEvents{Ready: func([]*Report) { ready <- true }})
 	}()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/lang/action"
@@ -233,7 +234,7 @@ func TestCookieProvesItsOwnSourceAlone(t *testing.T) {
 // Sources that are known to be there need no proof, and lose it after ten minutes like others.
 func TestCookieOfSourcesProvenByHand(t *testing.T) {
 	a := newAnswering(t, "", codegen.Target{})
-	memory, err := mapMemory(a.loaded.holding(codegen.Cookies), cookie.Size)
+	memory, err := store.MapMemory(a.loaded.holding(codegen.Cookies), cookie.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +399,7 @@ func TestCookieWhereTheClockBeginsAnew(t *testing.T) {
 	a := newAnswering(t, "", codegen.Target{})
 	a.pass(1<<32 - 100*testHZ)
 	stats := func() cookie.Stats {
-		memory, err := copyOfMap(a.loaded.holding(codegen.Cookies))
+		memory, err := store.CopyOfMap(a.loaded.holding(codegen.Cookies))
 		if err != nil {
 			t.Fatal(err)
 		}

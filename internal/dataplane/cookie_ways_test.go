@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -88,7 +89,7 @@ func TestCookieOverATag(t *testing.T) {
 func connectEveryWay(t *testing.T, n *testNet, ways ...way) {
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
-			if mode == XDPNative {
+			if mode == store.XDPNative {
 				hearXDP(t, n.peer, "lv1")
 			}
 			if err := bringPolicyAt(t, "lv0", mode,

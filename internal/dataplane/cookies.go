@@ -3,14 +3,15 @@ package dataplane
 import (
 	"context"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 )
 
 // unheard says why nobody may hear the answers of cookies on a device in a mode (veth_xdp_flush of
 // drivers/net/veth.c); nil where they are heard, or somebody asked for the mode and has seen to it.
-func (d *device) unheard(m Mode, asked bool) error {
-	if m != XDPNative || asked || d.driver != "driver veth" {
+func (d *device) unheard(m store.Mode, asked bool) error {
+	if m != store.XDPNative || asked || d.driver != "driver veth" {
 		return nil
 	}
 	return &unheardError{d.name}
@@ -30,10 +31,10 @@ func (u *up) refusesUnheard() bool {
 // where they are heard, or where the policy has a cookie itself.
 func Unheard(ctx context.Context, dev string) error {
 	d, err := findDevice(dev)
-	if err != nil || d.unheard(XDPNative, false) == nil {
+	if err != nil || d.unheard(store.XDPNative, false) == nil {
 		return err
 	}
-	return transactOn(ctx, dev, func(_ *store, a *attachment) error {
+	return transactOn(ctx, dev, func(_ *store.Store, a *attachment) error {
 		if g := a.base(); len(g.Cookies) == 0 {
 			return d.unheard(g.Mode, g.Asked)
 		}
@@ -47,19 +48,20 @@ func (u *up) prove(l *loaded) error {
 	if m == nil || len(u.proven) == 0 {
 		return nil
 	}
-	clock, err := u.jiffies()
+	clock, err := u.Jiffies()
 	if err != nil {
 		return err
 	}
-	return u.withMemory(m, func(memory []byte) {
+	return u.WithMemory(m, func(memory []byte) {
 		cookie.Prove(memory, u.proven, clock.Now())
 	})
 }
 
-func describeCookies(p *codegen.Program) (out []cookieInfo) {
+func describeCookies(p *codegen.Program) (out []store.CookieInfo) {
 	for i := range p.Cookies {
 		r := p.Cookies[i].Rule
-		out = append(out, cookieInfo{r.ID, p.Cookies[i].Meter, r.Cookie.Above == 0})
+		out = append(out, store.CookieInfo{ID: r.ID, Meter: p.Cookies[i].Meter,
+			Always: r.Cookie.Above == 0})
 	}
 	return out
 }

@@ -11,32 +11,33 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
 
 // addTo adds counts by what slots count; cpus is [cpu][slot].
-func addTo(totals map[string][]Counter, slots []slot, cpus [][]Counter) {
+func addTo(totals map[string][]store.Counter, slots []store.Slot, cpus [][]store.Counter) {
 	for i, s := range slots {
-		sum := totals[s.counts()]
+		sum := totals[s.Counts()]
 		for cpu, row := range cpus {
-			if row[i] == (Counter{}) {
+			if row[i] == (store.Counter{}) {
 				continue
 			}
 			for len(sum) <= cpu {
-				sum = append(sum, Counter{})
+				sum = append(sum, store.Counter{})
 			}
 			sum[cpu].Packets += row[i].Packets
 			sum[cpu].Bytes += row[i].Bytes
 		}
-		totals[s.counts()] = sum
+		totals[s.Counts()] = sum
 	}
 }
 
 // totals is what has been counted of all that slots count since the interface was attached, by CPU:
 // carried counts and those of every generation that is not folded yet.
-func (s *store) totals(a *attachment) (map[string][]Counter, error) {
-	sum := map[string][]Counter{}
+func totals(s *store.Store, a *attachment) (map[string][]store.Counter, error) {
+	sum := map[string][]store.Counter{}
 	for id, cpus := range a.carried.Totals {
 		sum[id] = slices.Clone(cpus)
 	}
@@ -44,7 +45,7 @@ func (s *store) totals(a *attachment) (map[string][]Counter, error) {
 		if slices.Contains(a.carried.Folded, g.Generation) {
 			continue
 		}
-		cpus, err := s.counters(a.key, g)
+		cpus, err := counters(s, a.key, g)
 		if err != nil {
 			return nil, kernel.Refuse(err, "read counters of %s", g.Dev)
 		}
@@ -55,24 +56,25 @@ func (s *store) totals(a *attachment) (map[string][]Counter, error) {
 
 // fold moves the counts of generations that judge no packet any more into carried.json. Nothing may
 // run them: the caller has waited. What no slot of the generations in keep counts is let go.
-func (s *store) fold(a *attachment, gone []*description, keep []*description) error {
-	if err := step("fold"); err != nil {
+func fold(s *store.Store, a *attachment, gone []*store.Description,
+	keep []*store.Description) error {
+	if err := store.Step("fold"); err != nil {
 		return err
 	}
-	next := carried{Totals: map[string][]Counter{}}
+	next := store.Carried{Totals: map[string][]store.Counter{}}
 	if rb := a.carried.RolledBack; rb != nil && a.current().Generation < rb.Generation {
 		next.RolledBack = rb // until there is a newer policy
 	}
 	for id, cpus := range a.carried.Totals {
 		next.Totals[id] = slices.Clone(cpus)
 	}
-	next.Shadow = a.carried.Shadow.clone()
+	next.Shadow = a.carried.Shadow.Clone()
 	for _, g := range gone {
 		next.Folded = append(next.Folded, g.Generation)
 		if slices.Contains(a.carried.Folded, g.Generation) {
 			continue
 		}
-		cpus, err := s.counters(a.key, g)
+		cpus, err := counters(s, a.key, g)
 		if err != nil {
 			return kernel.Refuse(err, "carry the counters of %s over", g.Dev)
 		}
@@ -80,7 +82,7 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 			addTo(next.Totals, g.Slots, cpus)
 			continue
 		}
-		if err := s.foldShadow(a, &next, g, cpus); err != nil {
+		if err := foldShadow(s, a, &next, g, cpus); err != nil {
 			return err
 		}
 	}
@@ -88,11 +90,11 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 	known := map[string]bool{}
 	for _, g := range keep {
 		for _, sl := range g.Slots {
-			known[sl.counts()] = true
+			known[sl.Counts()] = true
 		}
 	}
-	maps.DeleteFunc(next.Totals, func(id string, _ []Counter) bool { return !known[id] })
-	if err := writeJSON(s.state(a.key, carriedFile), next); err != nil {
+	maps.DeleteFunc(next.Totals, func(id string, _ []store.Counter) bool { return !known[id] })
+	if err := store.WriteJSON(s.State(a.key, store.CarriedFile), next); err != nil {
 		return err
 	}
 	a.carried = next
@@ -101,8 +103,8 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 
 // readRows reads a counters map as [cpu][slot]. The program writes meanwhile; each word is read
 // whole, but packets and bytes of a slot may be one packet apart.
-func readRows(m *ebpf.Map, rowBytes, slots int) ([][]Counter, error) {
-	mem, err := mapMemory(m, int(m.ValueSize()))
+func readRows(m *ebpf.Map, rowBytes, slots int) ([][]store.Counter, error) {
+	mem, err := store.MapMemory(m, int(m.ValueSize()))
 	if err != nil {
 		return nil, err
 	}
@@ -111,20 +113,21 @@ func readRows(m *ebpf.Map, rowBytes, slots int) ([][]Counter, error) {
 }
 
 // rowsOf reads the value of a counters map.
-func rowsOf(m *ebpf.Map, mem []byte, rowBytes, slots int) ([][]Counter, error) {
+func rowsOf(m *ebpf.Map, mem []byte, rowBytes, slots int) ([][]store.Counter, error) {
 	if rowBytes < slots*codegen.SlotBytes || rowBytes > int(m.ValueSize()) {
 		return nil, fmt.Errorf("a row of %d bytes does not hold %d counters", rowBytes, slots)
 	}
 	return rows(mem[:m.ValueSize()], rowBytes, slots), nil
 }
 
-func rows(mem []byte, rowBytes, slots int) [][]Counter {
-	out := make([][]Counter, 0, len(mem)/rowBytes)
+func rows(mem []byte, rowBytes, slots int) [][]store.Counter {
+	out := make([][]store.Counter, 0, len(mem)/rowBytes)
 	for at := 0; at+rowBytes <= len(mem); at += rowBytes {
-		row := make([]Counter, slots)
+		row := make([]store.Counter, slots)
 		for i := range row {
-			c := (*Counter)(unsafe.Pointer(&mem[at+i*codegen.SlotBytes]))
-			row[i] = Counter{atomic.LoadUint64(&c.Packets), atomic.LoadUint64(&c.Bytes)}
+			c := (*store.Counter)(unsafe.Pointer(&mem[at+i*codegen.SlotBytes]))
+			row[i] = store.Counter{Packets: atomic.LoadUint64(&c.Packets),
+				Bytes: atomic.LoadUint64(&c.Bytes)}
 		}
 		out = append(out, row)
 	}
@@ -132,8 +135,8 @@ func rows(mem []byte, rowBytes, slots int) [][]Counter {
 }
 
 // sumCPUs adds up what the CPUs counted.
-func sumCPUs(cpus []Counter) Counter {
-	var sum Counter
+func sumCPUs(cpus []store.Counter) store.Counter {
+	var sum store.Counter
 	for _, c := range cpus {
 		sum.Packets += c.Packets
 		sum.Bytes += c.Bytes
@@ -143,38 +146,38 @@ func sumCPUs(cpus []Counter) Counter {
 
 // SlotCounter is the counter of one rule, or of a built-in one.
 type SlotCounter struct {
-	ID      string    `json:"id"`
-	Reason  string    `json:"reason"` // malformed, protect, rule, essential, default
-	Action  string    `json:"action"`
-	Rule    string    `json:"rule"` // "edge.levee:14", "essential:arp"
-	Label   string    `json:"label"`
-	Line    int       `json:"line"` // 0 for what is built in
-	Text    string    `json:"text"`
-	Packets uint64    `json:"packets"`
-	Bytes   uint64    `json:"bytes"`
-	CPUs    []Counter `json:"cpus,omitempty"` // by CPU, up to the last that counted anything
+	ID      string          `json:"id"`
+	Reason  string          `json:"reason"` // malformed, protect, rule, essential, default
+	Action  string          `json:"action"`
+	Rule    string          `json:"rule"` // "edge.levee:14", "essential:arp"
+	Label   string          `json:"label"`
+	Line    int             `json:"line"` // 0 for what is built in
+	Text    string          `json:"text"`
+	Packets uint64          `json:"packets"`
+	Bytes   uint64          `json:"bytes"`
+	CPUs    []store.Counter `json:"cpus,omitempty"` // by CPU, up to the last that counted anything
 }
 
 // counter describes a slot, without counts.
-func (s slot) counter() SlotCounter {
+func counterOfSlot(s store.Slot) SlotCounter {
 	return SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where, Label: s.Label,
 		Line: s.Line, Text: s.Text}
 }
 
 // counterOf is counter of the slot of an identity.
-func (d *description) counterOf(id string) SlotCounter {
+func counterOf(d *store.Description, id string) SlotCounter {
 	for _, sl := range d.Slots {
 		if sl.ID == id {
-			return sl.counter()
+			return counterOfSlot(sl)
 		}
 	}
 	return SlotCounter{ID: id}
 }
 
 // counters reads the counters of a generation: [cpu][slot].
-func (s *store) counters(key string, g *description) ([][]Counter, error) {
+func counters(s *store.Store, key string, g *store.Description) ([][]store.Counter, error) {
 	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
-	m, err := s.openPinned(key, g.Generation, name)
+	m, err := s.OpenPinned(key, g.Generation, name)
 	if err == nil && m == nil {
 		err = fs.ErrNotExist
 	}
@@ -182,8 +185,8 @@ func (s *store) counters(key string, g *description) ([][]Counter, error) {
 		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
 	}
 	defer m.Close()
-	if s.readOnly {
-		mem, err := copyOfMap(m)
+	if s.ReadOnly {
+		mem, err := store.CopyOfMap(m)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/lang/syntax"
 )
@@ -103,7 +104,7 @@ func (d *deciding) begin(ctx context.Context) error {
 	}
 	m := d.hook.coll.Maps[capture.WatchedMap]
 	size := int(m.ValueSize() * m.MaxEntries())
-	rows, err := mapMemory(m, size)
+	rows, err := store.MapMemory(m, size)
 	if err != nil {
 		return err
 	}
@@ -114,9 +115,9 @@ func (d *deciding) begin(ctx context.Context) error {
 }
 
 // spec makes the program for a policy.
-func (d *deciding) spec(g *description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
+func (d *deciding) spec(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 	*ebpf.ProgramSpec, error) {
-	slots, err := g.decidedBy(d.Rule, d.Reasons)
+	slots, err := decidedBy(g, d.Rule, d.Reasons)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,8 +126,8 @@ func (d *deciding) spec(g *description, j capture.Judge, hz uint64) (*ebpf.Colle
 }
 
 // decidedBy lists the slots of a rule and of reasons.
-func (d *description) decidedBy(rule string, reasons []string) (out []int, err error) {
-	all, err := d.slotsOf(rule)
+func decidedBy(d *store.Description, rule string, reasons []string) (out []int, err error) {
+	all, err := slotsOf(d, rule)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func (d *deciding) tell() {
 func (d *deciding) look(end bool) {
 	for i, now := range capture.ReadTold(d.rows, len(d.shown)) {
 		was := d.before[i]
-		l := Losses{Rule: d.hook.g.Slots[i].counter(), Bound: now.Above - was.Above,
+		l := Losses{Rule: counterOfSlot(d.hook.g.Slots[i]), Bound: now.Above - was.Above,
 			Ring: now.Full - was.Full}
 		if end {
 			l.Reader = now.Events - d.shown[i]

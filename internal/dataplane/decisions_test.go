@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
 )
 
 const decisionPolicy = `log ether 0x88b7 as "logged"
@@ -170,7 +172,7 @@ func TestAFloodLeavesRoomForOtherRules(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "rules", func(t *testing.T) {
 		stayHere(t)
-		if err := bringPolicyAt(t, "lv0", Auto, decisionPolicy, 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
 		w := n.watchDecisions(t, Deciding{Dev: "lv0", Rate: 6400, Snap: 64})
@@ -219,7 +221,7 @@ func TestDecisionsAreChosen(t *testing.T) {
 				"marked probe"},
 		} {
 			n.run(t, name, func(t *testing.T) {
-				if err := bringPolicyAt(t, "lv0", Auto, decisionPolicy, 0); err != nil {
+				if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy, 0); err != nil {
 					t.Fatal(err)
 				}
 				c.o.Dev, c.o.Rate, c.o.Snap = "lv0", 100_000, 64
@@ -245,7 +247,7 @@ func TestDecisionsAreChosen(t *testing.T) {
 					}
 					clear(w.told)
 					w.mu.Unlock()
-					if err := bringPolicyAt(t, "lv0", Auto, decisionPolicy+"# next\n",
+					if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy+"# next\n",
 						0); err != nil {
 						t.Fatal(err)
 					}
@@ -272,7 +274,7 @@ func TestDecisionsAreChosen(t *testing.T) {
 func TestWhoWatchesBesideWhom(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "together", func(t *testing.T) {
-		if err := bringPolicyAt(t, "lv0", Auto, decisionPolicy, 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
 		o := Deciding{Dev: "lv0", Verdict: "drop", Rate: 1000, Snap: 64}

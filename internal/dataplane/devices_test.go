@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 )
@@ -190,7 +191,7 @@ func TestDevicesThatBeginWithSomethingElseAreRefused(t *testing.T) {
 				return
 			}
 			before := kernelObjects(t)
-			for _, mode := range append(allModes(t), "", Auto) {
+			for _, mode := range append(allModes(t), "", store.Auto) {
 				for _, trial := range []time.Duration{0, time.Minute} {
 					refusedLink(t, UpOptions{Dev: "dk0", Mode: mode, Confirm: trial}, k.refused)
 				}
@@ -208,10 +209,10 @@ func TestDevicesThatBeginWithSomethingElseAreRefused(t *testing.T) {
 // the driver has it.
 func takesPolicy(t *testing.T, dev string) {
 	t.Helper()
-	for _, mode := range append(allModes(t), Auto) {
+	for _, mode := range append(allModes(t), store.Auto) {
 		_, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode},
 			compileHand(handPolicy("odd", action.Pass)))
-		if mode == XDPNative && err != nil && strings.Contains(err.Error(), "native XDP") {
+		if mode == store.XDPNative && err != nil && strings.Contains(err.Error(), "native XDP") {
 			continue
 		}
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/lang/action"
@@ -119,7 +120,7 @@ func TestDivertBelowTheAddress(t *testing.T) {
 				})
 			}
 			n.serveAt(t, "above", c.devPeer)
-			if err := bringPolicyAt(t, "lv0", Auto, divertPolicy, 0); err != nil {
+			if err := bringPolicyAt(t, "lv0", store.Auto, divertPolicy, 0); err != nil {
 				t.Fatal(err)
 			}
 			addAttackers(t, member)
@@ -153,10 +154,10 @@ func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 	now := uint64(1<<32 - 5*testHZ) // the lower half begins anew in between
 	r.SetClock(now)
 	memory := func() divert.Stats {
-		return divert.Read(must2(copyOfMap(r.loaded.holding(codegen.Diverted))), now)
+		return divert.Read(must2(store.CopyOfMap(r.loaded.holding(codegen.Diverted))), now)
 	}
 	// All places but one line's two: so that a few packets fill the rest.
-	all := must2(mapMemory(r.loaded.holding(codegen.Diverted), divert.Size))
+	all := must2(store.MapMemory(r.loaded.holding(codegen.Diverted), divert.Size))
 	for at := divert.HeadBytes; at < divert.Size; at += 8 {
 		if at/8%8 > 1 {
 			binary.NativeEndian.PutUint64(all[at:], 1<<63|uint64(uint32(now+10*testHZ)))
@@ -345,7 +346,7 @@ func TestDivertAcrossReplaces(t *testing.T) {
 	n.run(t, "auto", func(t *testing.T) {
 		up := func(text string, confirm time.Duration) {
 			t.Helper()
-			if err := bringPolicyAt(t, "lv0", Auto, text, confirm); err != nil {
+			if err := bringPolicyAt(t, "lv0", store.Auto, text, confirm); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -411,7 +412,7 @@ func TestDeathAtAnyStepDivertsOn(t *testing.T) {
 			c.do.Dev, c.do.File = "lv0", filepath.Join(t.TempDir(), "new.levee")
 			prepare := func() {
 				t.Helper()
-				if err := bringPolicyAt(t, "lv0", Auto, divertPolicy, 0); err != nil {
+				if err := bringPolicyAt(t, "lv0", store.Auto, divertPolicy, 0); err != nil {
 					t.Fatal(err)
 				}
 				addAttackers(t, member)

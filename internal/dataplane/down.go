@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -24,52 +25,52 @@ func Down(ctx context.Context, dev string, with ...string) (notes []string, err 
 // interrupts it.
 func DownAfter(ctx context.Context, dev string, before func(what string), with ...string) (
 	notes []string, err error) {
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
+	err = store.Transact(ctx, func(s *store.Store) error {
+		defer func() { notes = s.Notes }()
 		d, err := findDevice(dev)
-		kept, kerr := s.unkeep(dev, with)
+		kept, kerr := unkeep(s, dev, with)
 		if kerr != nil {
 			return kerr
 		}
 		if err != nil && kept {
-			s.note("%s is waited for no more", dev)
+			s.Note("%s is waited for no more", dev)
 		}
 		if err != nil {
-			return s.downVanished(dev, err)
+			return downVanished(s, dev, err)
 		}
-		key, err := s.keyOn(d)
+		key, err := keyOn(s, d)
 		if err != nil {
 			return err
 		}
-		a, err := s.settle(key)
+		a, err := settle(s, key)
 		switch {
 		case err != nil:
-			return s.downBroken(key, d, err)
-		case a == nil && (kept || len(s.notes) > 0):
+			return downBroken(s, key, d, err)
+		case a == nil && (kept || len(s.Notes) > 0):
 			return nil
 		case a == nil:
-			if found, err := s.removeStray(d); found || err != nil {
+			if found, err := removeStray(s, d); found || err != nil {
 				return err
 			}
-			return s.notOnNamesake(dev)
+			return notOnNamesake(s, dev)
 		}
 		defer a.Close()
-		if _, err := s.save(a, dev, ""); err != nil {
-			s.note("%v", err)
+		if _, err := save(s, a, dev, ""); err != nil {
+			s.Note("%v", err)
 		}
-		if g := a.current(); before != nil && g != nil && g.Mode == XDPNative && !g.Joined {
+		if g := a.current(); before != nil && g != nil && g.Mode == store.XDPNative && !g.Joined {
 			if what := d.card().Bounces(); what != "" {
 				before(what)
 			}
 		}
-		return s.detach(a)
+		return detach(s, a)
 	})
 	return notes, err
 }
 
 // notOnNamesake says that an interface has no policy, and if another one of its name had one.
-func (s *store) notOnNamesake(dev string) error {
-	a, err := s.movedAway(dev)
+func notOnNamesake(s *store.Store, dev string) error {
+	a, err := movedAway(s, dev)
 	if err != nil {
 		return err
 	}
@@ -83,41 +84,41 @@ func (s *store) notOnNamesake(dev string) error {
 
 // downVanished cleans up after interfaces that are gone, or takes the policy off one that is in
 // another network namespace now; notFound is the answer if there is none.
-func (s *store) downVanished(dev string, notFound error) error {
-	if err := s.sweep("", func(*attachment) error { return nil }); err != nil {
+func downVanished(s *store.Store, dev string, notFound error) error {
+	if err := sweep(s, "", func(*attachment) error { return nil }); err != nil {
 		return err
 	}
-	a, err := s.movedAway(dev)
+	a, err := movedAway(s, dev)
 	switch {
 	case err != nil:
 		return err
 	case a != nil:
 		defer a.Close()
-		s.note("%s is in another network namespace now, and had kept its policy %s", dev,
+		s.Note("%s is in another network namespace now, and had kept its policy %s", dev,
 			a.current().Policy)
-		return s.detach(a)
-	case len(s.notes) > 0:
+		return detach(s, a)
+	case len(s.Notes) > 0:
 		return nil
 	}
 	return notFound
 }
 
 // downBroken detaches where the state cannot be read; why is the error that said so.
-func (s *store) downBroken(key string, d *device, why error) error {
-	l, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
+func downBroken(s *store.Store, key string, d *device, why error) error {
+	l, err := link.LoadPinnedLink(s.BPF(key, store.PinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := s.removeStray(d); err != nil {
+		if _, err := removeStray(s, d); err != nil {
 			return err
 		}
-		return s.remove(key)
+		return remove(s, key)
 	}
 	if err != nil {
 		return kernel.Refuse(errors.Join(why, err), "open the pinned link of attachment %s", key)
 	}
 	defer l.Close()
-	err = s.detach(&attachment{key: key, link: l})
+	err = detach(s, &attachment{key: key, link: l})
 	if err == nil { // of what is kept by filters, descriptions would have told
-		_, err = s.removeStray(d)
+		_, err = removeStray(s, d)
 	}
 	return err
 }

@@ -6,23 +6,25 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"levee/internal/dataplane/store"
 )
 
 // IsNotAttached says whether an error is that an interface has no policy.
 func IsNotAttached(err error) bool { return errors.As(err, new(*notAttachedError)) }
 
 // transactOn is transact with what is attached to an interface.
-func transactOn(ctx context.Context, dev string, fn func(*store, *attachment) error) error {
+func transactOn(ctx context.Context, dev string, fn func(*store.Store, *attachment) error) error {
 	_, err := notedOn(ctx, dev, fn)
 	return err
 }
 
 // notedOn is transactOn with the notes on what was done.
-func notedOn(ctx context.Context, dev string, fn func(*store, *attachment) error) (
+func notedOn(ctx context.Context, dev string, fn func(*store.Store, *attachment) error) (
 	notes []string, err error) {
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
-		a, err := s.find(dev)
+	err = store.Transact(ctx, func(s *store.Store) error {
+		defer func() { notes = s.Notes }()
+		a, err := find(s, dev)
 		if err != nil {
 			return err
 		}
@@ -33,18 +35,18 @@ func notedOn(ctx context.Context, dev string, fn func(*store, *attachment) error
 }
 
 // find is the attachment on dev in this network namespace, settled.
-func (s *store) find(dev string) (*attachment, error) {
+func find(s *store.Store, dev string) (*attachment, error) {
 	d, err := findDevice(dev)
 	if err != nil {
 		return nil, err
 	}
-	key, err := s.keyOn(d)
+	key, err := keyOn(s, d)
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.settle(key)
+	a, err := settle(s, key)
 	if err != nil {
-		a, err = s.unsettled(key, err)
+		a, err = unsettled(s, key, err)
 	}
 	if err == nil && a == nil {
 		err = notAttached(dev)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -23,7 +24,7 @@ func (u *up) reading() (reading, error) {
 	}
 	r := reading{at: monotonic(), received: readReceived(l)}
 	if u.at != nil {
-		totals, err := u.totals(u.at)
+		totals, err := totals(u.Store, u.at)
 		if err != nil {
 			return r, err
 		}
@@ -44,7 +45,7 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t try) (still, err erro
 	c := begin(g.Generation, u.dev.index, u.before.at, u.before.received, u.before.judged)
 	if u.at != nil && u.at.current().Mode == g.Mode {
 		var was comparison
-		if readJSON(u.judgingFile(u.key), &was) == nil && !was.State.Failed() {
+		if store.ReadJSON(u.JudgingFile(u.key), &was) == nil && !was.State.Failed() {
 			c.State = was.State
 		}
 	}
@@ -55,24 +56,24 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t try) (still, err erro
 		}
 	}
 	u.report.Judging = c.tell(u.dev.driver, t.mode)
-	if c.State == Still && t.mode == XDPNative { // of others the driver is not asked
+	if c.State == Still && t.mode == store.XDPNative { // of others the driver is not asked
 		still = unfit("%s", u.report.Judging.Why())
 		if u.at == nil {
 			u.report, u.staged, u.deaf = nil, nil, true
 			return still, u.undo()
 		}
-		u.note("%v", still)
+		u.Note("%v", still)
 	}
 	if u.Confirm > 0 && monotonic()-began > u.Confirm/100 {
 		if _, err := st.arm(u.Confirm); err != nil {
 			return nil, err
 		}
 		u.report.deadline = g.Deadline
-		if err := writeJSON(u.describe(st.key, g.Generation), g); err != nil {
+		if err := store.WriteJSON(u.DescriptionPath(st.key, g.Generation), g); err != nil {
 			return nil, err
 		}
 	}
-	_ = writeJSON(u.judgingFile(u.key), c) // who looks next begins anew
+	_ = store.WriteJSON(u.JudgingFile(u.key), c) // who looks next begins anew
 	return nil, nil
 }
 
@@ -109,11 +110,11 @@ func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 				wait = max(wait, firstWait)
 			}
 		}
-		a, err := u.open(u.key)
+		a, err := open(u.Store, u.key)
 		if err != nil {
 			return err
 		}
-		totals, err := u.totals(a)
+		totals, err := totals(u.Store, a)
 		can, whole := comparable(l, u.staged.desc, a.shown())
 		a.Close()
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"levee/internal/dataplane/store"
 )
 
 // deaf has lv0 receive packets, from when the function that it returns is called, that its driver
@@ -63,7 +65,8 @@ func TestUpTakesTheNextHookWhereNoPacketIsJudged(t *testing.T) {
 		runDirIsGone(t)
 	}
 	before := kernelObjects(t)
-	_, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: XDPNative, PolicyPath: "/etc/edge.levee"},
+	_, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: store.XDPNative,
+		PolicyPath: "/etc/edge.levee"},
 		compileHand(named("edge.levee", "odd")))
 	if err == nil || !strings.Contains(err.Error(), "cannot attach to lv0: packets come past") {
 		t.Errorf("native XDP asked for: %v", err)
@@ -78,7 +81,7 @@ func TestUpTakesTheNextHookWhereNoPacketIsJudged(t *testing.T) {
 func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	n := newTestNet(t)
 	began := time.Now()
-	r := bring(t, "lv0", Auto, named("edge.levee", "odd"))
+	r := bring(t, "lv0", store.Auto, named("edge.levee", "odd"))
 	if r.Judging.State != NotYet || time.Since(began) > firstWait {
 		t.Errorf("%+v after %v", r.Judging, time.Since(began))
 	}
@@ -90,7 +93,7 @@ func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	if a := status(t); a.Judging.State != Seen || a.Judging.Doubt {
 		t.Errorf("%+v", a.Judging)
 	}
-	if r := bring(t, "lv0", Auto, named("edge.levee", "odd")); r.Judging.State != Seen {
+	if r := bring(t, "lv0", store.Auto, named("edge.levee", "odd")); r.Judging.State != Seen {
 		t.Errorf("a replace at the same hook has not been seen: %+v", r.Judging)
 	}
 	// A neighbour is asked, and answers.
@@ -102,7 +105,7 @@ func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	if _, err := Down(t.Context(), "lv0"); err != nil {
 		t.Fatal(err)
 	}
-	if r := bring(t, "lv0", Auto, named("edge.levee", "odd")); r.Judging.State != Seen {
+	if r := bring(t, "lv0", store.Auto, named("edge.levee", "odd")); r.Judging.State != Seen {
 		t.Errorf("a neighbour is there: %+v", r.Judging)
 	}
 }
@@ -113,7 +116,7 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 	tc := must2(TCIngress())
 	const text = "set abusers = dynamic(max 100)\ndrop from abusers as \"abuser\"\n" +
 		"pass udp port 9009 as \"odd\"\ndefault pass\n"
-	if err := bringPolicyAt(t, "lv0", Auto, text, 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", store.Auto, text, 0); err != nil {
 		t.Fatal(err)
 	}
 	n.send(t, 7, 1)
@@ -169,7 +172,7 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 // What was set after the policy came is told too, and mended by the same.
 func TestAnOffloadThatIsTurnedOnLaterMovesThePolicy(t *testing.T) {
 	newTestNet(t)
-	if err := bringPolicyAt(t, "lv0", XDPNative, asksForTags, 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", store.XDPNative, asksForTags, 0); err != nil {
 		t.Fatal(err)
 	}
 	asked := status(t)
@@ -179,7 +182,8 @@ func TestAnOffloadThatIsTurnedOnLaterMovesThePolicy(t *testing.T) {
 	if _, err := Down(t.Context(), "lv0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := bringPolicyAt(t, "lv0", Auto, "drop udp port 7\ndefault pass\n", 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", store.Auto, "drop udp port 7\ndefault pass\n",
+		0); err != nil {
 		t.Fatal(err)
 	}
 	// A replace asks for tags where the policy before did not.
@@ -219,7 +223,7 @@ func TestAKeeperMovesAPolicyThatIsJudgedByNobody(t *testing.T) {
 		})
 	}()
 	<-ready
-	if a := status(t); a.Mode != XDPNative {
+	if a := status(t); a.Mode != store.XDPNative {
 		t.Fatalf("at %s: %s", a.Mode, a.Reason)
 	}
 	begin()

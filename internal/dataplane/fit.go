@@ -6,13 +6,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/card"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
-func needsOf(p *codegen.Program) (n needs) {
+func needsOf(p *codegen.Program) (n store.Needs) {
 	line := func(such func(*policy.Term) bool) int {
 		for _, s := range p.Slots {
 			if s.Rule == nil {
@@ -43,11 +44,11 @@ func tooLarge(c *card.Card, frags bool) string {
 
 // misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if
 // it would.
-func misfit(l netlink.Link, c *card.Card, m Mode, n needs, asked bool) error {
+func misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked bool) error {
 	switch why := c.Forgets(); {
 	case m.AtTC():
 		return nil
-	case m == XDPGeneric:
+	case m == store.XDPGeneric:
 		if err := refuseMerged(l, c, n); err != nil {
 			return err
 		}
@@ -66,11 +67,11 @@ func misfit(l netlink.Link, c *card.Card, m Mode, n needs, asked bool) error {
 
 // amiss says what was set on an interface since its policy came, so that this judges otherwise than
 // it says.
-func amiss(l netlink.Link, c *card.Card, g *description) (all []string) {
+func amiss(l netlink.Link, c *card.Card, g *store.Description) (all []string) {
 	if err := misfit(l, c, g.Mode, g.Needs, g.Asked); err != nil {
 		all = append(all, err.Error())
 	}
-	if why := tooLarge(c, g.Frags); why != "" && g.Mode == XDPNative {
+	if why := tooLarge(c, g.Frags); why != "" && g.Mode == store.XDPNative {
 		all = append(all, why)
 	}
 	return all
@@ -79,11 +80,11 @@ func amiss(l netlink.Link, c *card.Card, g *description) (all []string) {
 // tagless says which devices give XDP programs frames without their outermost VLAN tag, and what
 // ends that. In the network stack all tags lie beside frames that a device has taken them off, or
 // has never put them into.
-func tagless(c *card.Card, m Mode) (devs, mend []string) {
+func tagless(c *card.Card, m store.Mode) (devs, mend []string) {
 	switch {
 	case m.AtTC():
 		return nil, nil
-	case m == XDPGeneric && c.Stacked():
+	case m == store.XDPGeneric && c.Stacked():
 		return []string{c.Name}, nil
 	}
 	return c.TakesTagsOff()
@@ -91,12 +92,12 @@ func tagless(c *card.Card, m Mode) (devs, mend []string) {
 
 // Tagless says which devices take VLAN tags off frames before the program on an interface sees
 // them, and the commands that end it.
-func Tagless(dev string, m Mode) (devs, mend []string) { return tagless(card.Read(dev), m) }
+func Tagless(dev string, m store.Mode) (devs, mend []string) { return tagless(card.Read(dev), m) }
 
 // refuseMerged refuses a policy for generic XDP that would judge merged packets otherwise than
 // those on the wire: generic XDP is behind what merges, and is not told; native XDP is in front of
 // it, and TCX is told.
-func refuseMerged(l netlink.Link, c *card.Card, n needs) error {
+func refuseMerged(l netlink.Link, c *card.Card, n store.Needs) error {
 	// Where it cannot be ended, the kernel complains with a call trace
 	// (net/core/dev.c, dev_disable_gro_hw).
 	if why := c.Merges(); why != "" {

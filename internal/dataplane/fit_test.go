@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/card"
 )
@@ -36,10 +37,10 @@ func TestTagsThatXDPDoesNotSeeAreJudgedAtTC(t *testing.T) {
 		"them, and line 1 asks for them; using "+string(tc)) {
 		t.Errorf("at %s: %s", r.Mode, r.Reason)
 	}
-	if r := at(UpOptions{Mode: XDPNative}, asksForTags); r.Mode != XDPNative {
+	if r := at(UpOptions{Mode: store.XDPNative}, asksForTags); r.Mode != store.XDPNative {
 		t.Errorf("asked for native XDP: at %s", r.Mode)
 	}
-	if r := at(UpOptions{}, "drop udp port 7\ndefault pass\n"); r.Mode != XDPNative {
+	if r := at(UpOptions{}, "drop udp port 7\ndefault pass\n"); r.Mode != store.XDPNative {
 		t.Errorf("a policy that asks for no tags: at %s, %s", r.Mode, r.Reason)
 	}
 }
@@ -58,30 +59,35 @@ func TestWhatACardTellsDecidesTheHook(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		card  *card.Card
-		mode  Mode
+		mode  store.Mode
 		text  string
 		asked bool
 		why   string // "" if it is taken
 	}{
-		{"virtio_net into chains of pages", unasked, XDPNative, "default pass\n", false,
+		{"virtio_net into chains of pages", unasked, store.XDPNative, "default pass\n", false,
 			"past native XDP"},
-		{"and whoever asks for it", unasked, XDPNative, "default pass\n", true, "past native XDP"},
-		{"at tc", unasked, TCX, "default pass\n", false, ""},
-		{"a driver that forgets", forgets, XDPNative, "default pass\n", false, "driver vmxnet3: "},
-		{"and whoever asks for it", forgets, XDPNative, "default pass\n", true, ""},
-		{"at tc", forgets, TCX, "default pass\n", false, ""},
-		{"merged packets", merges, XDPGeneric, "default pass\n", true, "sees merged packets"},
-		{"merged packets natively", merges, XDPNative, "default pass\n", false, ""},
-		{"tags", tags, XDPNative, asksForTags, false, "eth0 takes VLAN tags off"},
-		{"tags generically", tags, XDPGeneric, asksForTags, false, "eth0 takes VLAN tags off"},
-		{"tags at tc", tags, Clsact, asksForTags, false, ""},
-		{"no tags", tags, XDPNative, "default pass\n", false, ""},
-		{"tags of a port", bond, XDPNative, asksForTags, false, "eth0 takes VLAN tags off"},
-		{"tags of a stack", bridge, XDPGeneric, asksForTags, false, "br0 takes VLAN tags off"},
-		{"tags of a port that were put beside the frame", bond, XDPGeneric, asksForTags, false,
+		{"and whoever asks for it", unasked, store.XDPNative, "default pass\n", true,
+			"past native XDP"},
+		{"at tc", unasked, store.TCX, "default pass\n", false, ""},
+		{"a driver that forgets", forgets, store.XDPNative, "default pass\n", false,
+			"driver vmxnet3: "},
+		{"and whoever asks for it", forgets, store.XDPNative, "default pass\n", true, ""},
+		{"at tc", forgets, store.TCX, "default pass\n", false, ""},
+		{"merged packets", merges, store.XDPGeneric, "default pass\n", true, "sees merged packets"},
+		{"merged packets natively", merges, store.XDPNative, "default pass\n", false, ""},
+		{"tags", tags, store.XDPNative, asksForTags, false, "eth0 takes VLAN tags off"},
+		{"tags generically", tags, store.XDPGeneric, asksForTags, false,
+			"eth0 takes VLAN tags off"},
+		{"tags at tc", tags, store.Clsact, asksForTags, false, ""},
+		{"no tags", tags, store.XDPNative, "default pass\n", false, ""},
+		{"tags of a port", bond, store.XDPNative, asksForTags, false, "eth0 takes VLAN tags off"},
+		{"tags of a stack", bridge, store.XDPGeneric, asksForTags, false,
+			"br0 takes VLAN tags off"},
+		{"tags of a port that were put beside the frame", bond, store.XDPGeneric, asksForTags,
+			false,
 			"bond0 takes VLAN tags off"},
 	} {
-		p, err := compileText(c.text)(codegen.Target{Hook: c.mode.hook(), CPUs: 1, HZ: 250})
+		p, err := compileText(c.text)(codegen.Target{Hook: c.mode.Hook(), CPUs: 1, HZ: 250})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,22 +112,22 @@ func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		card *card.Card
-		mode Mode
+		mode store.Mode
 		frag bool
 		want string // "": all is well
 	}{
-		{"virtio_net", at("virtio_net", 4000), XDPNative, false,
+		{"virtio_net", at("virtio_net", 4000), store.XDPNative, false,
 			"the MTU is 4000, and a native program takes packets of up to about 3502"},
-		{"at what it takes", at("virtio_net", 3502), XDPNative, false, ""},
-		{"a driver that is not known", at("novel", 4000), XDPNative, false, "about 3498"},
-		{"a program with fragments", at("virtio_net", 4000), XDPNative, true, ""},
-		{"one that gets none", none, XDPNative, true, "about 3502"},
-		{"one that takes no larger MTU", at("igb", 3047), XDPNative, true, "about 3046"},
-		{"a card that takes none", at("igc", 1501), XDPNative, true, "about 1500"},
-		{"at tc", at("virtio_net", 4000), TCX, false, ""},
-		{"a bond", bond, XDPNative, false, "about 3498"},
+		{"at what it takes", at("virtio_net", 3502), store.XDPNative, false, ""},
+		{"a driver that is not known", at("novel", 4000), store.XDPNative, false, "about 3498"},
+		{"a program with fragments", at("virtio_net", 4000), store.XDPNative, true, ""},
+		{"one that gets none", none, store.XDPNative, true, "about 3502"},
+		{"one that takes no larger MTU", at("igb", 3047), store.XDPNative, true, "about 3046"},
+		{"a card that takes none", at("igc", 1501), store.XDPNative, true, "about 1500"},
+		{"at tc", at("virtio_net", 4000), store.TCX, false, ""},
+		{"a bond", bond, store.XDPNative, false, "about 3498"},
 	} {
-		got := strings.Join(amiss(&netlink.Dummy{}, c.card, &description{Mode: c.mode,
+		got := strings.Join(amiss(&netlink.Dummy{}, c.card, &store.Description{Mode: c.mode,
 			Frags: c.frag}), "; ")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -138,7 +144,7 @@ func TestTheDriversOwnReasonIsSaid(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r := bring(t, "lv0", Auto, named("first.levee", "odd"))
+	r := bring(t, "lv0", store.Auto, named("first.levee", "odd"))
 	const want = "driver veth refuses native XDP: Peer MTU is too large to set XDP"
 	if !strings.Contains(r.Reason, want) {
 		t.Errorf("%q, want %q", r.Reason, want)
@@ -147,7 +153,7 @@ func TestTheDriversOwnReasonIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	addIfb(t, "ifb0")
-	if _, err := Up(t.Context(), UpOptions{Dev: "ifb0", Mode: XDPNative},
+	if _, err := Up(t.Context(), UpOptions{Dev: "ifb0", Mode: store.XDPNative},
 		compileHand(named("first.levee", "odd"))); err == nil ||
 		strings.Count(err.Error(), "operation not supported") > 0 ||
 		strings.Count(err.Error(), "no native XDP") != 1 {

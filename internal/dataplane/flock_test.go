@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/store"
 )
 
 // Whoever waits for a lock gives up when told to, and says which process has it.
@@ -23,7 +25,7 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 	defer f.Close()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := flock(over, f); err != nil {
+	if err := store.Flock(over, f); err != nil {
 		t.Fatalf("a lock that is free: %v", err)
 	}
 	again, err := os.Open(path)
@@ -31,7 +33,7 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if err := flock(over, again); !errors.Is(err, context.Canceled) ||
+	if err := store.Flock(over, again); !errors.Is(err, context.Canceled) ||
 		!strings.Contains(err.Error(), path+" is held by ") {
 		t.Errorf("held by this process: %v", err)
 	}
@@ -56,7 +58,7 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err = flock(soon, again)
+	err = store.Flock(soon, again)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestALockThatIsWaitedForIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if err := flock(t.Context(), held); err != nil {
+	if err := store.Flock(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(path)
@@ -84,11 +86,11 @@ func TestALockThatIsWaitedForIsNamed(t *testing.T) {
 	}
 	defer f.Close()
 	var told []string
-	OnWait = func(what string) { told = append(told, what) }
-	defer func() { OnWait = nil }()
-	soon, cancel := context.WithTimeout(t.Context(), flockQuiet+200*time.Millisecond)
+	store.OnWait = func(what string) { told = append(told, what) }
+	defer func() { store.OnWait = nil }()
+	soon, cancel := context.WithTimeout(t.Context(), store.FlockQuiet+200*time.Millisecond)
 	defer cancel()
-	if err := flock(soon, f); !errors.Is(err, context.DeadlineExceeded) {
+	if err := store.Flock(soon, f); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	if len(told) != 1 || !strings.HasPrefix(told[0], "waiting for ") ||

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
 
@@ -36,7 +37,7 @@ func TestReplaceUnderFloodLosesAndMisjudgesNothing(t *testing.T) {
 	n := newTestNet(t)
 	turns := [2]string{floodPolicy("203.0.113.0/24", "198.51.100.0/24"),
 		floodPolicy("198.51.100.0/24", "203.0.113.0/24")}
-	for _, mode := range append(tcModes(t), XDPNative) {
+	for _, mode := range append(tcModes(t), store.XDPNative) {
 		n.run(t, string(mode), func(t *testing.T) {
 			up := func(text string) {
 				t.Helper()

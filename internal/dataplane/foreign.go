@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/dispatcher"
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
 // refuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
 // dispatcher of libxdp which levee can join.
 func refuseForeign(d *device) (joins bool, err error) {
-	if err := step("foreign"); err != nil {
+	if err := store.Step("foreign"); err != nil {
 		return false, err
 	}
 	if d.xdp == 0 {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/dispatcher"
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 )
@@ -127,7 +128,7 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 			t.Errorf("the order at TCX is %v, want %v", got, want)
 		}
 	}
-	bring(t, "lv0", TCX, handPolicy("odd", action.Pass))
+	bring(t, "lv0", store.TCX, handPolicy("odd", action.Pass))
 	order(status(t).Program.ID, first)
 	last, _ := newNeighbour(t, link.Tail())
 	for range 2 { // before and after a replace
@@ -138,7 +139,7 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 		if got := packets() - before; got != 5 {
 			t.Errorf("the program behind levee's saw %d packets, want 5", got)
 		}
-		bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+		bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 		order(status(t).Program.ID, first, last)
 	}
 	// Who asks for the first place later has it, and levee sees only what such a program hands on.

@@ -13,15 +13,16 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
-func describeSlots(slots []policy.Slot, file string) []slot {
-	out := make([]slot, len(slots))
+func describeSlots(slots []policy.Slot, file string) []store.Slot {
+	out := make([]store.Slot, len(slots))
 	p := &policy.Policy{File: file}
 	for i, s := range slots {
-		out[i] = slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(),
+		out[i] = store.Slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(),
 			Where: p.Where(s), Label: p.LabelOf(s), Line: s.Line}
 		if s.Rule != nil {
 			out[i].Text = s.Rule.Text
@@ -40,8 +41,8 @@ type attachment struct {
 	program uint32
 	// id of the program that the interface shows, if that is another
 	onDevice uint32
-	gens     map[int]*description // complete generations
-	carried  carried
+	gens     map[int]*store.Description // complete generations
+	carried  store.Carried
 }
 
 func (a *attachment) Close() {
@@ -51,12 +52,12 @@ func (a *attachment) Close() {
 }
 
 // current is the generation whose program the link runs, nil if there is none.
-func (a *attachment) current() *description {
+func (a *attachment) current() *store.Description {
 	if a.program == 0 {
 		return nil
 	}
 	for _, g := range a.gens {
-		if g.ShadowOf == 0 && (g.Program == a.program || g.runs(a.program)) {
+		if g.ShadowOf == 0 && (g.Program == a.program || runs(g, a.program)) {
 			return g
 		}
 	}
@@ -72,11 +73,11 @@ func (a *attachment) shown() uint32 {
 }
 
 // runs reports whether program is g's variant with a deadline.
-func (g *description) runs(program uint32) bool { return g.Trial != 0 && g.Trial == program }
+func runs(g *store.Description, program uint32) bool { return g.Trial != 0 && g.Trial == program }
 
 // trial is the current generation if it has a deadline: it is on trial, or has live rules.
-func (a *attachment) trial() *description {
-	if g := a.current(); g != nil && g.runs(a.program) {
+func (a *attachment) trial() *store.Description {
+	if g := a.current(); g != nil && runs(g, a.program) {
 		return g
 	}
 	return nil
@@ -84,7 +85,7 @@ func (a *attachment) trial() *description {
 
 // lasting is the generation that was confirmed last, also where the interface has vanished; nil:
 // there is none.
-func (a *attachment) lasting() *description {
+func (a *attachment) lasting() *store.Description {
 	if t := a.trial(); t != nil {
 		return a.gens[t.Fallback]
 	}
@@ -118,28 +119,28 @@ func (a *attachment) needed() []int {
 }
 
 // sorted lists the generations but for shadows.
-func (a *attachment) sorted() []*description {
-	return slices.DeleteFunc(a.all(), func(g *description) bool { return g.ShadowOf != 0 })
+func (a *attachment) sorted() []*store.Description {
+	return slices.DeleteFunc(a.all(), func(g *store.Description) bool { return g.ShadowOf != 0 })
 }
 
 // all lists the generations and their shadows.
-func (a *attachment) all() []*description {
-	gens := make([]*description, 0, len(a.gens))
+func (a *attachment) all() []*store.Description {
+	gens := make([]*store.Description, 0, len(a.gens))
 	for _, g := range a.gens {
 		gens = append(gens, g)
 	}
-	slices.SortFunc(gens, func(x, y *description) int { return x.Generation - y.Generation })
+	slices.SortFunc(gens, func(x, y *store.Description) int { return x.Generation - y.Generation })
 	return gens
 }
 
 // open reads what there is about an attachment. It changes nothing.
-func (s *store) open(key string) (*attachment, error) {
-	a := &attachment{key: key, gens: map[int]*description{}}
-	if err := readJSON(s.state(key, carriedFile), &a.carried); err != nil &&
+func open(s *store.Store, key string) (*attachment, error) {
+	a := &attachment{key: key, gens: map[int]*store.Description{}}
+	if err := store.ReadJSON(s.State(key, store.CarriedFile), &a.carried); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	files, err := filepath.Glob(s.state(key, "*.json"))
+	files, err := filepath.Glob(s.State(key, "*.json"))
 	if err != nil {
 		return nil, fmt.Errorf("list generations of %s: %w", key, err)
 	}
@@ -148,21 +149,21 @@ func (s *store) open(key string) (*attachment, error) {
 		if err != nil {
 			continue
 		}
-		g := &description{}
-		if err := readJSON(file, g); err != nil {
+		g := &store.Description{}
+		if err := store.ReadJSON(file, g); err != nil {
 			return nil, err
 		}
-		g.listMaps()
+		g.ListMaps()
 		a.gens[n] = g
 	}
 	a.nameCounts()
-	if s.readOnly {
-		return a, s.readRunning(a)
+	if s.ReadOnly {
+		return a, readRunning(s, a)
 	}
-	pinned, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
+	pinned, err := link.LoadPinnedLink(s.BPF(key, store.PinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.openJoined(a); err == nil && a.link == nil {
-			err = s.openFilter(a)
+		if err = openJoined(s, a); err == nil && a.link == nil {
+			err = openFilter(s, a)
 		}
 		if err != nil {
 			a.Close()
@@ -195,10 +196,10 @@ func (a *attachment) nameCounts() {
 	for _, g := range a.all() {
 		totals := a.carried.Totals
 		if g.ShadowOf != 0 {
-			totals = a.carried.Shadow.of(g.Shadow).Totals
+			totals = a.carried.Shadow.Of(g.Shadow).Totals
 		}
 		for _, s := range g.Slots {
-			to := s.counts()
+			to := s.Counts()
 			if cpus, ok := totals[s.ID]; ok && to != s.ID {
 				delete(totals, s.ID)
 				totals[to] = cpus
@@ -226,17 +227,17 @@ func together(netns uint64, names []string) string {
 }
 
 // onTrial is the current generation if it is on trial, and not for its live rules.
-func (a *attachment) onTrial() *description {
-	if g := a.trial(); g != nil && !g.isLive() {
+func (a *attachment) onTrial() *store.Description {
+	if g := a.trial(); g != nil && !g.IsLive() {
 		return g
 	}
 	return nil
 }
 
 // base is the current generation, or the one that its live rules were added to.
-func (a *attachment) base() *description {
+func (a *attachment) base() *store.Description {
 	g := a.current()
-	if g != nil && g.isLive() {
+	if g != nil && g.IsLive() {
 		if b := a.gens[g.Fallback]; b != nil {
 			return b
 		}
@@ -245,7 +246,7 @@ func (a *attachment) base() *description {
 }
 
 // last is the newest generation of an attachment, nil if it has none.
-func (a *attachment) last() *description {
+func (a *attachment) last() *store.Description {
 	if all := a.sorted(); len(all) > 0 {
 		return all[len(all)-1]
 	}
@@ -253,13 +254,13 @@ func (a *attachment) last() *description {
 }
 
 // waits reports whether an attachment's interface has vanished and is to come back.
-func (s *store) waits(a *attachment) bool {
+func waits(s *store.Store, a *attachment) bool {
 	g := a.last()
-	return a.ifindex == 0 && g != nil && s.kept(g.Netns, g.Dev)
+	return a.ifindex == 0 && g != nil && s.Kept(g.Netns, g.Dev)
 }
 
 // shadowOf is the newest shadow of a generation, nil if it has none.
-func (a *attachment) shadowOf(n int) (newest *description) {
+func (a *attachment) shadowOf(n int) (newest *store.Description) {
 	for _, g := range a.gens {
 		if g.ShadowOf == n && n != 0 && (newest == nil || g.Generation > newest.Generation) {
 			newest = g
@@ -269,7 +270,7 @@ func (a *attachment) shadowOf(n int) (newest *description) {
 }
 
 // shadow is that of the generation in force, nil if there is none.
-func (a *attachment) shadow() *description {
+func (a *attachment) shadow() *store.Description {
 	g := a.current()
 	if g == nil {
 		return nil
@@ -279,7 +280,7 @@ func (a *attachment) shadow() *description {
 
 // readRunning finds out which program runs, for a reader, who cannot ask the link: by the
 // interface, or, where that does not tell, by the newest description.
-func (s *store) readRunning(a *attachment) error {
+func readRunning(s *store.Store, a *attachment) error {
 	gens := a.sorted()
 	if len(gens) == 0 {
 		return nil
@@ -287,8 +288,9 @@ func (s *store) readRunning(a *attachment) error {
 	newest := gens[len(gens)-1]
 	a.ifindex = newest.Ifindex
 	a.program = newest.Program
-	if _, err := os.Stat(filepath.Join(s.pins(a.key, newest.Generation), pinTrial)); err == nil {
-		left, err := s.timeLeft(newest.Deadline)
+	if _, err := os.Stat(filepath.Join(s.Pins(a.key, newest.Generation),
+		store.PinTrial)); err == nil {
+		left, err := s.TimeLeft(newest.Deadline)
 		if err != nil {
 			return err
 		}
@@ -316,7 +318,7 @@ func (s *store) readRunning(a *attachment) error {
 	if x == nil || !x.Attached {
 		return nil
 	}
-	runs := func(g *description) bool { return g.Program == x.ProgId }
+	runs := func(g *store.Description) bool { return g.Program == x.ProgId }
 	if slices.ContainsFunc(gens, runs) {
 		a.program = x.ProgId
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -92,8 +93,8 @@ func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
 	error) {
 	var reps []*Report
-	err := transact(ctx, func(s *store) error {
-		if err := s.mount(); err != nil {
+	err := store.Transact(ctx, func(s *store.Store) error {
+		if err := s.Mount(); err != nil {
 			return err
 		}
 		all, err := putAll(ctx, s, devs, o, compile, nil)
@@ -109,18 +110,19 @@ func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 			err = errors.Join(err, u.finish())
 			u.Close()
 			if u.report.Fallback == nil && u.Confirm == 0 {
-				s.remember(u.key, u.dev.name, u.staged.desc)
+				remember(s, u.key, u.dev.name, u.staged.desc)
 			}
 			reps = append(reps, u.report)
 		}
-		reps[0].Notes = s.notes
+		reps[0].Notes = s.Notes
 		return err
 	})
 	return reps, err
 }
 
 // fallBack puts the first of the fallbacks in force that can be.
-func fallBack(ctx context.Context, s *store, devs []string, o UpOptions, cause error) (all []*up,
+func fallBack(ctx context.Context, s *store.Store, devs []string, o UpOptions,
+	cause error) (all []*up,
 	err error) {
 	for _, f := range o.Fallbacks {
 		with, why := o, cause
@@ -141,12 +143,12 @@ func fallBack(ctx context.Context, s *store, devs []string, o UpOptions, cause e
 
 // putAll puts a policy into force on all interfaces, without removing what it replaces. If one does
 // not take it, those before it go back.
-func putAll(ctx context.Context, s *store, devs []string, o UpOptions, compile CompileFunc,
+func putAll(ctx context.Context, s *store.Store, devs []string, o UpOptions, compile CompileFunc,
 	cause error) (all []*up, err error) {
 	var ahead []*staged
 	for _, dev := range devs {
 		o.Dev = dev
-		u := &up{store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0,
+		u := &up{Store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0,
 			devs: devs}
 		u.follow(ahead)
 		if err = u.put(ctx); err != nil {
@@ -173,23 +175,23 @@ func putAll(ctx context.Context, s *store, devs []string, o UpOptions, compile C
 // undo goes back to what was before put. What it replaced is all there until finish.
 func (u *up) undo() error {
 	if u.at == nil {
-		a, err := u.open(u.key)
+		a, err := open(u.Store, u.key)
 		if err != nil {
 			return err
 		}
 		defer a.Close()
-		return u.detach(a)
+		return detach(u.Store, a)
 	}
-	g, pin := u.at.current(), pinProg
+	g, pin := u.at.current(), store.PinProg
 	if u.at.trial() != nil {
-		pin = pinTrial
+		pin = store.PinTrial
 	}
-	before, err := u.openProgram(filepath.Join(u.pins(u.key, g.Generation), pin))
+	before, err := u.OpenProgram(filepath.Join(u.Pins(u.key, g.Generation), pin))
 	if err != nil {
 		return err
 	}
 	defer before.Close()
-	if err := step("undo"); err != nil {
+	if err := store.Step("undo"); err != nil {
 		return err
 	}
 	if g.Mode != u.staged.desc.Mode {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
 
@@ -35,7 +36,7 @@ func TestAFailureOnOneInterfaceLeavesAllAsBefore(t *testing.T) {
 	before := map[string]func(t *testing.T){
 		"nothing": func(*testing.T) {},
 		"a policy on one": func(t *testing.T) {
-			bring(t, "lv0", Auto, named("old.levee", "one"))
+			bring(t, "lv0", store.Auto, named("old.levee", "one"))
 		},
 		"a policy on both": func(t *testing.T) {
 			o := UpOptions{Names: devs, PolicyPath: "/etc/old.levee"}
@@ -111,14 +112,14 @@ func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
 				return standing(t)
 			}
 			hook := func(fails func(i int, step string) bool) (steps []string, err error) {
-				testHook = func(step string) error {
+				store.TestHook = func(step string) error {
 					steps = append(steps, step)
 					if fails(len(steps)-1, step) {
 						return errInjected
 					}
 					return nil
 				}
-				defer func() { testHook = nil }()
+				defer func() { store.TestHook = nil }()
 				err = up("new.levee", c.confirm)
 				return steps, err
 			}

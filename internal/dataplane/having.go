@@ -1,11 +1,13 @@
 package dataplane
 
+import "levee/internal/dataplane/store"
+
 // having lists the attachments but one that have their policy together.
-func (s *store) having(together, except string) (out []*attachment, err error) {
+func having(s *store.Store, together, except string) (out []*attachment, err error) {
 	if together == "" {
 		return nil, nil
 	}
-	keys, err := s.keys()
+	keys, err := s.Keys()
 	if err != nil {
 		return nil, err
 	}
@@ -13,7 +15,7 @@ func (s *store) having(together, except string) (out []*attachment, err error) {
 		if key == except {
 			continue
 		}
-		a, err := s.open(key)
+		a, err := open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
@@ -18,7 +19,7 @@ func (u *up) unfit(t try, p *codegen.Program) error {
 		return nil // said by who attaches
 	}
 	c := u.dev.card()
-	if why := tooLarge(c, t.frags); why != "" && t.mode == XDPNative && !c.Fragments() {
+	if why := tooLarge(c, t.frags); why != "" && t.mode == store.XDPNative && !c.Fragments() {
 		return unfit("%s", why)
 	}
 	return misfit(l, c, t.mode, needsOf(p), asked)
@@ -26,7 +27,7 @@ func (u *up) unfit(t try, p *codegen.Program) error {
 
 // egress is how the programs of a policy are attached at egress: beside a policy of TCX and by TCX
 // where the kernel has it, else by filters of tc.
-func (u *up) egress(m Mode) (Mode, error) {
+func (u *up) egress(m store.Mode) (store.Mode, error) {
 	switch {
 	case m.AtTC():
 		return m, nil
@@ -38,16 +39,16 @@ func (u *up) egress(m Mode) (Mode, error) {
 
 // linkOthers attaches the programs of a staged generation that do not judge.
 func (u *up) linkOthers(st *staged, p *codegen.Program) error {
-	pins := u.pins(st.key, st.desc.Generation)
-	dir := filepath.Join(pins, pinLinks)
+	pins := u.Pins(st.key, st.desc.Generation)
+	dir := filepath.Join(pins, store.PinLinks)
 	for _, l := range p.Links {
 		if l.At == codegen.Ingress {
 			continue
 		}
-		if err := step("link"); err != nil {
+		if err := store.Step("link"); err != nil {
 			return err
 		}
-		if err := makeDirs(dir); err != nil {
+		if err := store.MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
 		lk, err := attachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
@@ -55,7 +56,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 			return unable(err)
 		}
 		st.links = append(st.links, lk)
-		if err := step("keep link"); err != nil {
+		if err := store.Step("keep link"); err != nil {
 			return err
 		}
 		if err := lk.Pin(filepath.Join(dir, l.Program)); err != nil {
@@ -64,11 +65,11 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if l.At != codegen.Egress {
 			continue
 		}
-		if err := makeDirs(filepath.Join(pins, pinLeave)); err != nil {
+		if err := store.MakeDirs(filepath.Join(pins, store.PinLeave)); err != nil {
 			return kernel.Refuse(err, "create the directory of programs at egress")
 		}
-		path := filepath.Join(pins, pinLeave, l.Program)
-		if err := pinFile(st.plain.others[l.Program], path, secretMode); err != nil {
+		path := filepath.Join(pins, store.PinLeave, l.Program)
+		if err := store.PinFile(st.plain.others[l.Program], path, store.SecretMode); err != nil {
 			return err
 		}
 	}

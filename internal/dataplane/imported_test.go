@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/importer"
 )
 
@@ -108,7 +109,7 @@ func TestImportedConnectionsLive(t *testing.T) {
 				t.Fatal(err)
 			}
 			older = n.older(t)
-			for _, mode := range []Mode{XDPNative, tcModes(t)[0]} {
+			for _, mode := range []store.Mode{store.XDPNative, tcModes(t)[0]} {
 				if err := bringPolicyAt(t, "lv0", mode, text.String(), 0); err != nil {
 					t.Fatal(err)
 				}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
 )
 
 var errInjected = errors.New("injected")
@@ -42,11 +44,11 @@ func kept(t *testing.T) string {
 func keptBut(t *testing.T, without string) string {
 	t.Helper()
 	var out []string
-	root := os.Getenv(RunEnv)
+	root := os.Getenv(store.RunEnv)
 	_ = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		name := filepath.Base(path)
 		switch {
-		case err != nil, path == root, name == carriedFile, strings.HasSuffix(name, ".debug"):
+		case err != nil, path == root, name == store.CarriedFile, strings.HasSuffix(name, ".debug"):
 		case d.IsDir() && name == without:
 			return filepath.SkipDir
 		case strings.Trim(name, "0123456789") == "", strings.Trim(name, "0123456789") == ".json":
@@ -64,19 +66,19 @@ func keptBut(t *testing.T, without string) string {
 // one after it, whole, with exact counters; and the next command leaves nothing else behind.
 func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 	n := newTestNet(t)
-	for _, mode := range []Mode{Auto, Clsact} {
+	for _, mode := range []store.Mode{store.Auto, store.Clsact} {
 		n.run(t, string(mode), func(t *testing.T) { failOrDieAtAnyStep(t, n, mode) })
 	}
 }
 
-func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
+func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 	const base = "old.levee"
 	steady, trial, expired := stages(
 		func(t *testing.T) { bring(t, "lv0", mode, named(base, "one")) },
 		func(t *testing.T) { bringOnTrial(t, named("new.levee", "one"), time.Hour) })
 	native := func(t *testing.T) {
 		_, _ = Down(t.Context(), "lv0")
-		bring(t, "lv0", Auto, named(base, "one"))
+		bring(t, "lv0", store.Auto, named(base, "one"))
 	}
 	for _, c := range []struct {
 		name    string
@@ -92,7 +94,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
 		{"confirm", trial, order{Do: "confirm"}, "new.levee"},
 		{"roll back", expired, order{Do: "status"}, base},
 		{"to the next hook", native, order{Do: "move", File: base}, base},
-		{"to a filter", native, order{Do: "move", File: base, Mode: Clsact}, base},
+		{"to a filter", native, order{Do: "move", File: base, Mode: store.Clsact}, base},
 	} {
 		n.run(t, c.name, func(t *testing.T) {
 			c.do.Dev, c.do.Label = "lv0", "one"
@@ -219,8 +221,8 @@ func stages(policy, another func(*testing.T)) (steady, trial, expired func(*test
 func status0(t *testing.T) Attachment {
 	t.Helper()
 	var out Attachment
-	asItIs(t, func(s *store, a *attachment) error {
-		at, err := s.tell(a)
+	asItIs(t, func(s *store.Store, a *attachment) error {
+		at, err := tell(s, a)
 		if err == nil {
 			out = *at
 		}
@@ -230,14 +232,14 @@ func status0(t *testing.T) Attachment {
 }
 
 // asItIs runs fn with the one attachment that there is, of which no trial is ended on the way.
-func asItIs(t *testing.T, fn func(*store, *attachment) error) {
+func asItIs(t *testing.T, fn func(*store.Store, *attachment) error) {
 	t.Helper()
-	err := transact(t.Context(), func(s *store) error {
-		keys, err := s.keys()
+	err := store.Transact(t.Context(), func(s *store.Store) error {
+		keys, err := s.Keys()
 		if err != nil || len(keys) != 1 {
 			return fmt.Errorf("keys %v: %v", keys, err)
 		}
-		a, err := s.open(keys[0])
+		a, err := open(s, keys[0])
 		if err != nil {
 			return err
 		}
@@ -253,12 +255,12 @@ func asItIs(t *testing.T, fn func(*store, *attachment) error) {
 // need not wait, and no trial ends before it should on a busy machine.
 func expire(t *testing.T) {
 	t.Helper()
-	asItIs(t, func(s *store, a *attachment) (err error) {
+	asItIs(t, func(s *store.Store, a *attachment) (err error) {
 		g := a.trial()
 		if g == nil {
 			return nil
 		}
-		if g.Deadline, err = deadlineAfter(0); err != nil {
+		if g.Deadline, err = store.DeadlineAfter(0); err != nil {
 			return err
 		}
 		p := must2(ebpf.NewProgramFromID(ebpf.ProgramID(g.Trial)))
@@ -268,14 +270,14 @@ func expire(t *testing.T) {
 			m := must2(ebpf.NewMapFromID(id))
 			defer m.Close()
 			if m.ValueSize() == 8 && m.MaxEntries() == 1 && m.Flags()&unix.BPF_F_MMAPABLE != 0 {
-				mem := must2(mapMemory(m, 8))
+				mem := must2(store.MapMemory(m, 8))
 				binary.NativeEndian.PutUint64(mem, g.Deadline)
 				if err := unix.Munmap(mem); err != nil {
 					return err
 				}
 			}
 		}
-		return writeJSON(s.describe(a.key, g.Generation), g)
+		return store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g)
 	})
 	time.Sleep(30 * time.Millisecond) // a few ticks of the slowest clock
 }
@@ -293,8 +295,8 @@ func counted(t *testing.T, id string, want uint64) error {
 func record(t *testing.T, o order) []string {
 	t.Helper()
 	var steps []string
-	testHook = func(step string) error { steps = append(steps, step); return nil }
-	defer func() { testHook = nil }()
+	store.TestHook = func(step string) error { steps = append(steps, step); return nil }
+	defer func() { store.TestHook = nil }()
 	if err := o.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -319,13 +321,13 @@ func inject(t *testing.T, o order, at int, kill bool) {
 // runInjected runs an order that fails at a step.
 func (o order) runInjected(at int) error {
 	n := 0
-	testHook = func(string) error {
+	store.TestHook = func(string) error {
 		if n++; n == at+1 {
 			return errInjected
 		}
 		return nil
 	}
-	defer func() { testHook = nil }()
+	defer func() { store.TestHook = nil }()
 	return o.run()
 }
 
@@ -333,14 +335,14 @@ func (o order) runInjected(at int) error {
 func nothingElse(t *testing.T, what string) error {
 	a := status(t)
 	// What was compared is there if somebody has looked.
-	objects, files := kernelObjects(t), keptBut(t, judgingDir)
+	objects, files := kernelObjects(t), keptBut(t, store.JudgingDir)
 	want, wantFiles := 3, "- - N N bpf clock.json link lock prog state tally"
 	if a.Trial != 0 {
 		want, wantFiles = 8,
 			"- - N N N N bpf clock.json link lock prog prog prog_trial state tally tally then"
 	}
 	switch {
-	case a.Mode == Clsact: // a filter is no link
+	case a.Mode == store.Clsact: // a filter is no link
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
 	case *joinedNets: // nor is a jump table
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/dispatcher"
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
@@ -34,7 +35,7 @@ const (
 
 // joined is levee's place in the dispatcher of an interface.
 type joined struct {
-	*store
+	*store.Store
 	key    string
 	on     dispatcher.Interface
 	where  namespace
@@ -46,8 +47,8 @@ type joined struct {
 }
 
 // place is one on an interface of a network namespace.
-func (s *store) place(key string, where namespace, netns uint64, index int) *joined {
-	j := &joined{store: s, key: key, where: where, netns: netns}
+func placeIn(s *store.Store, key string, where namespace, netns uint64, index int) *joined {
+	j := &joined{Store: s, key: key, where: where, netns: netns}
 	j.on = dispatcher.Interface{Index: index, In: j.where.in}
 	return j
 }
@@ -60,8 +61,9 @@ type dispatchers struct {
 }
 
 // join has the dispatcher of an interface call a program of a generation.
-func (s *store) join(key string, d *device, g *description, p *ebpf.Program) (_ hold, err error) {
-	j := s.place(key, namespace{}, d.netns, d.index)
+func join(s *store.Store, key string, d *device, g *store.Description, p *ebpf.Program) (_ hold,
+	err error) {
+	j := placeIn(s, key, namespace{}, d.netns, d.index)
 	defer func() {
 		if err != nil {
 			j.kept = true // nothing to take back
@@ -82,8 +84,8 @@ func (s *store) join(key string, d *device, g *description, p *ebpf.Program) (_ 
 	}
 	// Before the caller is called: the kernel empties a jump table that is not pinned when its last
 	// descriptor is closed.
-	if err := errors.Join(pinFile(j.jumps, s.bpf(key, pinJumps), secretMode),
-		pinFile(j.caller, s.bpf(key, pinCaller), secretMode)); err != nil {
+	if err := errors.Join(store.PinFile(j.jumps, s.BPF(key, pinJumps), store.SecretMode),
+		store.PinFile(j.caller, s.BPF(key, pinCaller), store.SecretMode)); err != nil {
 		return nil, err
 	}
 	own := dispatcher.Program{Program: j.caller, Name: callerName, ID: j.id, Actions: 1 << xdpPass,
@@ -95,7 +97,7 @@ func (s *store) join(key string, d *device, g *description, p *ebpf.Program) (_ 
 		return append([]dispatcher.Program{own}, others...)
 	})
 	if err == nil && holds {
-		s.note("while levee is in the dispatcher of %s, tools of libxdp before 1.5.5 can add and "+
+		s.Note("while levee is in the dispatcher of %s, tools of libxdp before 1.5.5 can add and "+
 			"remove no program there on this kernel (\"Operation not supported\"; they change "+
 			"nothing): `levee down --dev %[1]s` first", d.name)
 	}
@@ -126,8 +128,9 @@ func strayCaller(p dispatcher.Program) bool {
 // change changes which programs the dispatcher calls, while no tool of libxdp does.
 func (j *joined) change(programs func(*dispatcher.Dispatcher) []dispatcher.Program) error {
 	return j.locked(func() error {
-		c := dispatcher.Change{On: j.on, Programs: programs, Note: j.note, Wait: waitForPrograms,
-			Step: step}
+		c := dispatcher.Change{On: j.on, Programs: programs, Note: j.note,
+			Wait: store.WaitForPrograms,
+			Step: store.Step}
 		return c.Do()
 	})
 }
@@ -138,7 +141,7 @@ func (j *joined) locked(fn func() error) error {
 		return err
 	}
 	defer lock.Close()
-	if err := flock(j.ctx, lock); err != nil {
+	if err := store.Flock(j.Ctx, lock); err != nil {
 		return err
 	}
 	return fn()
@@ -146,20 +149,20 @@ func (j *joined) locked(fn func() error) error {
 
 // note keeps what a killed command could leave behind.
 func (j *joined) note(ids ...uint32) error {
-	path := j.state(j.key, dispatchersFile)
+	path := j.State(j.key, dispatchersFile)
 	if len(ids) == 0 {
 		err := os.Remove(path)
-		_ = os.Remove(j.state(j.key)) // fails where anything is kept for the attachment
+		_ = os.Remove(j.State(j.key)) // fails where anything is kept for the attachment
 		return err
 	}
-	return writeJSON(path, dispatchers{j.netns, j.on.Index, ids})
+	return store.WriteJSON(path, dispatchers{j.netns, j.on.Index, ids})
 }
 
 // finishDispatchers removes what a killed command has left of dispatchers that do not run.
-func (s *store) finishDispatchers(key string) error {
+func finishDispatchers(s *store.Store, key string) error {
 	var d dispatchers
-	path := s.state(key, dispatchersFile)
-	if err := readJSON(path, &d); errors.Is(err, fs.ErrNotExist) {
+	path := s.State(key, dispatchersFile)
+	if err := store.ReadJSON(path, &d); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
@@ -172,14 +175,14 @@ func (s *store) finishDispatchers(key string) error {
 		return err
 	}
 	defer where.Close()
-	j := s.place(key, where, d.Netns, d.Index)
+	j := placeIn(s, key, where, d.Netns, d.Index)
 	err = j.locked(func() error {
 		runs, _, err := dispatcher.Running(j.on)
 		if errors.Is(err, dispatcher.ErrGone) {
 			return nil // it may run in another network namespace
 		}
 		if err == nil {
-			err = waitForPrograms()
+			err = store.WaitForPrograms()
 		}
 		for _, id := range d.IDs {
 			if err == nil && id != runs {
@@ -195,12 +198,12 @@ func (s *store) finishDispatchers(key string) error {
 }
 
 // openJoined finds the place of an attachment that has no link. The place may be gone.
-func (s *store) openJoined(a *attachment) error {
+func openJoined(s *store.Store, a *attachment) error {
 	g := a.last()
 	if g == nil || !g.Joined {
 		return nil
 	}
-	jumps, err := ebpf.LoadPinnedMap(s.bpf(a.key, pinJumps), nil)
+	jumps, err := ebpf.LoadPinnedMap(s.BPF(a.key, pinJumps), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -216,10 +219,10 @@ func (s *store) openJoined(a *attachment) error {
 		}
 		return err
 	}
-	j := s.place(a.key, where, g.Netns, g.Ifindex)
+	j := placeIn(s, a.key, where, g.Netns, g.Ifindex)
 	j.jumps, j.kept = jumps, true
 	a.link = j // with ifindex 0, which says that it is not there
-	j.caller, err = ebpf.LoadPinnedProgram(s.bpf(a.key, pinCaller), nil)
+	j.caller, err = ebpf.LoadPinnedProgram(s.BPF(a.key, pinCaller), nil)
 	if errors.Is(err, fs.ErrNotExist) { // killed before it was pinned
 		return nil
 	}
@@ -264,7 +267,7 @@ func (j *joined) Detach() error {
 	if empty != nil {
 		return errors.Join(err, empty)
 	}
-	j.store.note("levee could not leave the dispatcher of libxdp (%v): its program (id %d) passes "+
+	j.Store.Note("levee could not leave the dispatcher of libxdp (%v): its program (id %d) passes "+
 		"all packets now, and `xdp-loader unload` takes it out", err, j.id)
 	return nil
 }
@@ -284,8 +287,8 @@ func (j *joined) Close() error {
 }
 
 // leaveStray has the dispatcher of a device not call what nothing is kept for.
-func (s *store) leaveStray(d *device) (found bool, err error) {
-	j := s.place(d.key(), namespace{}, d.netns, d.index)
+func leaveStray(s *store.Store, d *device) (found bool, err error) {
+	j := placeIn(s, d.key(), namespace{}, d.netns, d.index)
 	all, err := dispatcher.Read(j.on)
 	if err != nil {
 		return false, nil // what cannot be read is somebody's
@@ -294,7 +297,7 @@ func (s *store) leaveStray(d *device) (found bool, err error) {
 	if !slices.ContainsFunc(all.Programs, strayCaller) {
 		return false, nil
 	}
-	s.note("%s had a program of levee's in its dispatcher that nothing was kept for", d.name)
+	s.Note("%s had a program of levee's in its dispatcher that nothing was kept for", d.name)
 	err = j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
 		return slices.DeleteFunc(slices.Clone(d.Programs), strayCaller)
 	})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/dispatcher"
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 )
@@ -159,8 +160,8 @@ func (d *dispatched) remove(t testing.TB, name string) {
 // without another one.
 func TestJoinedPolicyStaysWhileOthersComeAndGo(t *testing.T) {
 	n, d := newJoinedNet(t)
-	r := bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
-	if r.Mode != XDPNative || !strings.Contains(r.Reason, "dispatcher of libxdp") {
+	r := bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
+	if r.Mode != store.XDPNative || !strings.Contains(r.Reason, "dispatcher of libxdp") {
 		t.Errorf("report %+v", r)
 	}
 	d.want(t, callerName, theOther)
@@ -173,7 +174,7 @@ func TestJoinedPolicyStaysWhileOthersComeAndGo(t *testing.T) {
 			odd += 3
 			wantPackets(t, "odd", odd)
 			before := d.id(t)
-			bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+			bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 			if d.id(t) != before {
 				t.Error("a replace built another dispatcher")
 			}
@@ -202,7 +203,7 @@ func TestJoinedPolicyStaysWhileOthersComeAndGo(t *testing.T) {
 // What another tool takes out with everything else is told, and can be put in force again.
 func TestJoinedPolicyIsTakenOut(t *testing.T) {
 	n, d := newJoinedNet(t)
-	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+	bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	xdpLoader(t, "unload", "lv0", "--all")
 	all, notes, err := Status(t.Context(), false)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
@@ -211,9 +212,9 @@ func TestJoinedPolicyIsTakenOut(t *testing.T) {
 	}
 	runDirIsGone(t)
 	d.load(t, "native")
-	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+	bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	xdpLoader(t, "unload", "lv0", "--all")
-	r := bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+	r := bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	if strings.Contains(r.Reason, "dispatcher") {
 		t.Errorf("reason %q without a dispatcher", r.Reason)
 	}
@@ -228,7 +229,8 @@ func TestJoinInTheNetworkStack(t *testing.T) {
 	n, d := newJoinedNet(t)
 	xdpLoader(t, "unload", "lv0", "--all")
 	d.load(t, "skb")
-	if r := bring(t, "lv0", Auto, handPolicy("odd", action.Pass)); r.Mode != XDPGeneric {
+	if r := bring(t, "lv0", store.Auto, handPolicy("odd",
+		action.Pass)); r.Mode != store.XDPGeneric {
 		t.Errorf("report %+v", r)
 	}
 	d.want(t, callerName, theOther)
@@ -243,7 +245,7 @@ func TestJoinInTheNetworkStack(t *testing.T) {
 // What cannot be joined is named, and stays.
 func TestJoinIsRefused(t *testing.T) {
 	_, d := newJoinedNet(t)
-	refused := func(mode Mode, want string) {
+	refused := func(mode store.Mode, want string) {
 		t.Helper()
 		_, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: mode},
 			compileHand(handPolicy("odd", action.Pass)))
@@ -252,10 +254,10 @@ func TestJoinIsRefused(t *testing.T) {
 		}
 		runDirIsGone(t)
 	}
-	refused(XDPGeneric, "takes no program at xdp-generic beside it")
+	refused(store.XDPGeneric, "takes no program at xdp-generic beside it")
 	others := []string{"b", "c", "d", "e", "f", "g", "h", "i", "j"}
 	d.add(t, others...)
-	refused(Auto, "it has 10 programs already")
+	refused(store.Auto, "it has 10 programs already")
 	d.want(t, append([]string{theOther}, others...)...)
 }
 
@@ -297,8 +299,8 @@ func TestJoinAndLeaveKilledAtEachStep(t *testing.T) {
 // Without what is kept of it, levee's place passes packets, and `down` gives it up.
 func TestJoinedPolicyWhoseRecordsAreGone(t *testing.T) {
 	_, d := newJoinedNet(t)
-	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
-	if err := unix.Unmount(os.Getenv(RunEnv)+"/bpf", unix.MNT_DETACH); err != nil {
+	bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
+	if err := unix.Unmount(os.Getenv(store.RunEnv)+"/bpf", unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
 	if all := must(Status(t.Context(), false)); len(all) != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/kernel"
 )
@@ -20,7 +21,7 @@ import (
 // Judging is what comparing packets received with packets judged has come to, as Status tells it.
 type Judging struct {
 	Driver string // "driver virtio_net"; "" for who may only read
-	Mode   Mode
+	Mode   store.Mode
 	State  JudgingState
 	// Ago is when the policy was last found to judge; not yet: when it came.
 	Ago time.Duration
@@ -68,15 +69,15 @@ var (
 )
 
 // compare looks at an attachment whose interface is l, and keeps what it has found.
-func (s *store) compare(a *attachment, l netlink.Link) (comparison, bool, error) {
+func compare(s *store.Store, a *attachment, l netlink.Link) (comparison, bool, error) {
 	var c comparison
 	g, now := a.current(), monotonic()
-	totals, err := s.totals(a)
+	totals, err := totals(s, a)
 	if err != nil {
 		return c, false, err
 	}
 	received, judged := readReceived(l), sumTotals(totals)
-	err = readJSON(s.judgingFile(a.key), &c)
+	err = store.ReadJSON(s.JudgingFile(a.key), &c)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, err
 	}
@@ -89,12 +90,12 @@ func (s *store) compare(a *attachment, l netlink.Link) (comparison, bool, error)
 		c.look(now, received, judged, can, whole)
 	}
 	if c != before {
-		_ = writeJSON(s.judgingFile(a.key), c) // who looks next tries again
+		_ = store.WriteJSON(s.JudgingFile(a.key), c) // who looks next tries again
 	}
 	return c, doubt && !c.State.Failed(), nil
 }
 
-func sumTotals(totals map[string][]Counter) (n uint64) {
+func sumTotals(totals map[string][]store.Counter) (n uint64) {
 	for _, cpus := range totals {
 		n += sumCPUs(cpus).Packets
 	}
@@ -107,20 +108,20 @@ func sumTotals(totals map[string][]Counter) (n uint64) {
 // In the network stack that is so where the driver hands all that it counts to the stack of this
 // interface. WireGuard counts keepalives, PPP its own control, a bond what its ports keep to
 // themselves (LACP, LLDP), and a card that is a switch what it forwards.
-func comparable(l netlink.Link, g *description, program uint32) (can, whole bool) {
+func comparable(l netlink.Link, g *store.Description, program uint32) (can, whole bool) {
 	a := l.Attrs()
 	isSwitch := a.PhysSwitchID != 0
 	switch {
 	case isSwitch:
 		return false, false
-	case g.Mode == XDPNative:
+	case g.Mode == store.XDPNative:
 		return true, true
 	}
 	kinds := []string{"device", "veth", "tuntap", "tun", "bridge", "vlan", "macvlan", "dummy"}
 	if !slices.Contains(kinds, l.Type()) {
 		return false, false
 	}
-	if g.Mode == XDPGeneric {
+	if g.Mode == store.XDPGeneric {
 		return true, false
 	}
 	if a.Xdp != nil && a.Xdp.Attached { // it may take all
@@ -131,17 +132,17 @@ func comparable(l netlink.Link, g *description, program uint32) (can, whole bool
 }
 
 // tellJudging is what Status tells of an attachment whose interface is l; nil: it is elsewhere.
-func (s *store) tellJudging(a *attachment, l netlink.Link) (*Judging, error) {
+func tellJudging(s *store.Store, a *attachment, l netlink.Link) (*Judging, error) {
 	g := a.current()
-	if s.readOnly || l == nil {
+	if s.ReadOnly || l == nil {
 		var c comparison
-		err := readJSON(s.judgingFile(a.key), &c)
+		err := store.ReadJSON(s.JudgingFile(a.key), &c)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && c.Generation != g.Generation {
 			return &Judging{Mode: g.Mode, State: NotYet}, nil
 		}
 		return c.tell("", g.Mode), err
 	}
-	c, doubt, err := s.compare(a, l)
+	c, doubt, err := compare(s, a, l)
 	if err != nil {
 		return nil, err
 	}
@@ -149,14 +150,14 @@ func (s *store) tellJudging(a *attachment, l netlink.Link) (*Judging, error) {
 	j.Doubt = doubt
 	is := card.Read(l.Attrs().Name)
 	j.Amiss = amiss(l, is, g)
-	bounded := g.Mode == XDPNative && (!g.Frags || !is.Fragments())
+	bounded := g.Mode == store.XDPNative && (!g.Frags || !is.Fragments())
 	if limit, ok := is.RaisedMTU(linearMTU); ok && bounded {
 		j.LargestMTU = limit
 	}
 	return j, nil
 }
 
-func (c *comparison) tell(driver string, m Mode) *Judging {
+func (c *comparison) tell(driver string, m store.Mode) *Judging {
 	return &Judging{Driver: driver, Mode: m, State: c.State, Ago: max(0, monotonic()-c.Since),
 		Past: c.Past}
 }
@@ -168,8 +169,8 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 	var first *comparison
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		var c comparison
-		var mode Mode
-		err := transactOn(ctx, dev, func(s *store, a *attachment) error {
+		var mode store.Mode
+		err := transactOn(ctx, dev, func(s *store.Store, a *attachment) error {
 			l, err := a.here()
 			if err != nil || l == nil {
 				return err
@@ -179,7 +180,7 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 				ask(neighbours(l))
 			}
 			mode = a.current().Mode
-			c, _, err = s.compare(a, l)
+			c, _, err = compare(s, a, l)
 			return err
 		})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/atomicfile"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -64,20 +65,20 @@ func library() (string, error) {
 // SetSave writes the entries of sets that say keep to their files: of the set of that name, or of
 // all if it is "", on dev, or everywhere in this network namespace. saved says what was written.
 func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error) {
-	err = transact(ctx, func(s *store) error {
+	err = store.Transact(ctx, func(s *store.Store) error {
 		visit := func(a *attachment) error {
 			l, err := a.here()
 			if l == nil || err != nil {
 				return err
 			}
-			some, err := s.save(a, l.Attrs().Name, name)
+			some, err := save(s, a, l.Attrs().Name, name)
 			saved = append(saved, some...)
 			return err
 		}
 		if dev == "" {
-			return s.sweep("", visit)
+			return sweep(s, "", visit)
 		}
-		a, err := s.find(dev)
+		a, err := find(s, dev)
 		if err != nil {
 			return err
 		}
@@ -98,16 +99,16 @@ type SavedSet struct {
 }
 
 // save writes the kept sets of an attachment.
-func (s *store) save(a *attachment, dev, name string) (saved []SavedSet, err error) {
+func save(s *store.Store, a *attachment, dev, name string) (saved []SavedSet, err error) {
 	for _, info := range a.current().Sets {
 		if !info.Keep || name != "" && info.Name != name {
 			continue
 		}
-		set, err := s.openSetOf(a, info.Name)
+		set, err := openSetOf(s, a, info.Name)
 		if err != nil {
 			return saved, err
 		}
-		entries, err := set.snapshot(s.ctx)
+		entries, err := set.snapshot(s.Ctx)
 		if err = errors.Join(err, set.Close()); err != nil {
 			return saved, err
 		}
@@ -116,7 +117,7 @@ func (s *store) save(a *attachment, dev, name string) (saved []SavedSet, err err
 			return saved, err
 		}
 		if err := atomicfile.Replace(path, encodeKept(info.EntryType(), time.Now(), entries),
-			func(name string) error { return step("keep: " + name) }); err != nil {
+			func(name string) error { return store.Step("keep: " + name) }); err != nil {
 			return saved, kernel.Refuse(err, "save the entries of dynamic set %q", info.Name)
 		}
 		saved = append(saved, SavedSet{dev, info.Name, path, len(entries)})
@@ -126,12 +127,12 @@ func (s *store) save(a *attachment, dev, name string) (saved []SavedSet, err err
 
 // snapshot lists the entries; writers wait for no longer than copying the memory takes.
 func (s *Set) snapshot(ctx context.Context) ([]SetEntry, error) {
-	if err := s.writers.lock(ctx); err != nil {
+	if err := s.writers.Lock(ctx); err != nil {
 		return nil, err
 	}
 	m := s.maps[0]
 	c := &set{name: s.name, typ: s.typ, clock: m.clock, mem: slices.Clone(m.mem)}
-	s.writers.unlock()
+	s.writers.Unlock()
 	if err := c.openTable(); err != nil {
 		return nil, err
 	}

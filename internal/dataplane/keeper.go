@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -52,7 +53,7 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
 		own:    map[int]*local.Own{},
 		unlike: map[string]bool{}, past: map[string]time.Time{},
-		record: keepRecord{netns, o.Names, o.PolicyPath, os.Getpid()}}
+		record: store.Record{Netns: netns, Names: o.Names, Policy: o.PolicyPath, Pid: os.Getpid()}}
 	defer k.watcher.Close()
 	lock, err := k.begin(ctx)
 	if err != nil {
@@ -61,8 +62,8 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 	defer lock.Close()
 	err = k.watch(ctx)
 	if ctx.Err() != nil { // what is in force stays, and is not kept any more
-		return transact(context.WithoutCancel(ctx),
-			func(s *store) error { return s.forgetKept(&k.record) })
+		return store.Transact(context.WithoutCancel(ctx),
+			func(s *store.Store) error { return forgetKept(s, &k.record) })
 	}
 	return err
 }
@@ -71,7 +72,7 @@ type keeper struct {
 	UpOptions
 	compile CompileFunc
 	tell    KeepEvents
-	record  keepRecord
+	record  store.Record
 	seen    map[int]string // interfaces that have been looked at: their names
 	// interfaces by name where `self` of the policy may not be what the kernel delivers
 	unlike  map[string]bool
@@ -84,22 +85,22 @@ type keeper struct {
 
 // begin binds the policy to its names.
 func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
-	err = transact(ctx, func(s *store) error {
-		if err := makeDirs(s.keeps()); err != nil {
+	err = store.Transact(ctx, func(s *store.Store) error {
+		if err := store.MakeDirs(s.Keeps()); err != nil {
 			return kernel.Refuse(err, "create the runtime directory")
 		}
-		all, err := s.records()
+		all, err := s.Records()
 		if err != nil {
 			return err
 		}
 		for _, r := range all {
-			if r.id() == k.record.id() || r.Netns != k.record.Netns || !overlap(r.Names, k.Names) {
+			if r.ID() == k.record.ID() || r.Netns != k.record.Netns || !overlap(r.Names, k.Names) {
 				continue
 			}
 			return fmt.Errorf("%s is kept already, with %s, by process %d; `levee down` ends that",
 				strings.Join(r.Names, ", "), r.Policy, r.Pid)
 		}
-		lock, err = s.lockRecord(&k.record)
+		lock, err = s.LockRecord(&k.record)
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return fmt.Errorf("%s is kept already, by another process; `levee down` ends that",
 				strings.Join(k.Names, ", "))
@@ -107,7 +108,7 @@ func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
 		if err != nil {
 			return err
 		}
-		return writeJSON(s.keeps(k.record.id()+".json"), k.record)
+		return store.WriteJSON(s.Keeps(k.record.ID()+".json"), k.record)
 	})
 	return lock, err
 }
@@ -203,7 +204,7 @@ func (k *keeper) compare(ctx context.Context) {
 	for _, j := range all {
 		last, was := k.past[j.Dev]
 		switch {
-		case !k.record.fits(k.record.Netns, j.Dev):
+		case !k.record.Fits(k.record.Netns, j.Dev):
 		case !j.Failed():
 			if was && j.State == Seen {
 				delete(k.past, j.Dev)
@@ -291,8 +292,8 @@ func (k *keeper) first(ctx context.Context) error {
 	var reps []*Report
 	if len(devs) > 0 {
 		if reps, err = UpAll(ctx, devs, k.UpOptions, k.compile); len(reps) == 0 {
-			return errors.Join(err, transact(ctx,
-				func(s *store) error { return s.forgetKept(&k.record) }))
+			return errors.Join(err, store.Transact(ctx,
+				func(s *store.Store) error { return forgetKept(s, &k.record) }))
 		}
 	}
 	for _, dev := range k.seen {
@@ -312,7 +313,7 @@ func (k *keeper) there() (devs []string, err error) {
 		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
 	}
 	for _, l := range links {
-		if a := l.Attrs(); k.record.fits(k.record.Netns, a.Name) {
+		if a := l.Attrs(); k.record.Fits(k.record.Netns, a.Name) {
 			k.seen[a.Index] = a.Name
 			devs = append(devs, a.Name)
 		}
@@ -322,14 +323,14 @@ func (k *keeper) there() (devs []string, err error) {
 
 // bound reports whether nobody has ended this.
 func (k *keeper) bound() (bool, error) {
-	dir, err := directory()
+	dir, err := store.Directory()
 	if err != nil {
 		return false, err
 	}
 	bound := true
-	err = onHost(func() error {
-		s := &store{dir: dir}
-		_, err := os.Stat(s.keeps(k.record.id() + ".json"))
+	err = store.OnHost(func() error {
+		s := &store.Store{Dir: dir}
+		_, err := os.Stat(s.Keeps(k.record.ID() + ".json"))
 		bound = err == nil
 		return nil
 	})
@@ -345,16 +346,16 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		delete(k.seen, a.Index)
 		delete(k.own, a.Index)
 		return nil
-	case k.seen[a.Index] == a.Name || !k.record.fits(k.record.Netns, a.Name):
+	case k.seen[a.Index] == a.Name || !k.record.Fits(k.record.Netns, a.Name):
 		return nil
 	}
 	k.seen[a.Index] = a.Name
 	adopted := false
-	err := transact(ctx, func(s *store) (err error) {
-		if _, err := os.Stat(s.keeps(k.record.id() + ".json")); err != nil {
+	err := store.Transact(ctx, func(s *store.Store) (err error) {
+		if _, err := os.Stat(s.Keeps(k.record.ID() + ".json")); err != nil {
 			return ErrUnkept
 		}
-		adopted, err = s.adopt(a.Name)
+		adopted, err = adopt(s, a.Name)
 		return err
 	})
 	if errors.Is(err, ErrUnkept) {

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"testing"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 )
 
@@ -12,7 +13,7 @@ func TestWhatAKilledDownLeavesIsRemoved(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "down", func(t *testing.T) {
 		for kill, killed := 1, true; killed; kill++ {
-			bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+			bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 			_, killed = inChild(t, order{Do: "down", Dev: "lv0", Kill: kill})
 			if len(must(Status(t.Context(), false))) > 0 {
 				if _, err := Down(t.Context(), "lv0"); err != nil {

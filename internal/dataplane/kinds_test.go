@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/policy"
@@ -457,7 +458,7 @@ func TestEveryKindOfDeviceIsJudgedRight(t *testing.T) {
 				map[string][]int{"": {4, 6}, "4": {4}, "6": {6}}[k.only])
 		})
 	}
-	if tcModes(t)[0] != TCX {
+	if tcModes(t)[0] != store.TCX {
 		return // the page is of kernels that have it
 	}
 	page, err := os.ReadFile(filepath.FromSlash(kindsPage))
@@ -493,16 +494,16 @@ func (n *kindNet) row(t *testing.T, name string, families []int) string {
 	var taken []string
 	auto, judge, stats, detach := "", "yes", "yes", "yes"
 	unmerged(t, dev)
-	for _, mode := range []Mode{Auto, XDPNative, TCX, XDPGeneric} {
+	for _, mode := range []store.Mode{store.Auto, store.XDPNative, store.TCX, store.XDPGeneric} {
 		rep, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode, PolicyPath: "/etc/kind.levee"},
 			Compiler(p))
 		switch {
-		case err != nil && mode == XDPNative && strings.Contains(err.Error(), "native XDP"),
-			err != nil && mode == TCX && strings.Contains(err.Error(), "no TCX"):
+		case err != nil && mode == store.XDPNative && strings.Contains(err.Error(), "native XDP"),
+			err != nil && mode == store.TCX && strings.Contains(err.Error(), "no TCX"):
 			continue
 		case err != nil:
 			t.Fatalf("%s: %v", mode, err)
-		case mode == Auto:
+		case mode == store.Auto:
 			auto = string(rep.Mode)
 		default:
 			taken = append(taken, string(mode))

@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"path/filepath"
+
+	"levee/internal/dataplane/store"
 )
 
 // PolicyOf is the file of the policy that levee has on an interface of this network namespace as
@@ -12,22 +14,23 @@ func PolicyOf(dev string, program uint32) string {
 	if err != nil {
 		return ""
 	}
-	dir, err := directory()
+	dir, err := store.Directory()
 	if err != nil {
 		return ""
 	}
-	s := &store{dir: dir}
+	s := &store.Store{Dir: dir}
 	of := d.key()
 	if program == d.xdp {
 		of = "*" // the interface may have been in another network namespace when the policy came
 	}
-	files, err := filepath.Glob(s.state(of, "[0-9]*.json"))
+	files, err := filepath.Glob(s.State(of, "[0-9]*.json"))
 	if err != nil {
 		return ""
 	}
 	for _, f := range files {
-		var g description
-		if readJSON(f, &g) == nil && program != 0 && (g.Program == program || g.Trial == program) {
+		var g store.Description
+		if store.ReadJSON(f, &g) == nil && program != 0 &&
+			(g.Program == program || g.Trial == program) {
 			return g.Policy
 		}
 	}

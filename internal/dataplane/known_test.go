@@ -3,6 +3,8 @@ package dataplane
 import (
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/store"
 )
 
 func TestPolicyOfKnowsOwnPrograms(t *testing.T) {
@@ -10,7 +12,7 @@ func TestPolicyOfKnowsOwnPrograms(t *testing.T) {
 	if got := PolicyOf("lv0", 1); got != "" {
 		t.Errorf("nothing is attached, and program 1 is %q", got)
 	}
-	bring(t, "lv0", Auto, named("a.levee", "one"))
+	bring(t, "lv0", store.Auto, named("a.levee", "one"))
 	own := status(t).Program.ID
 	if got := PolicyOf("lv0", own); got != "/etc/a.levee" {
 		t.Errorf("levee's program is %q", got)

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 )
@@ -73,14 +74,14 @@ func TestPolicyOutlivesCommandsOfIPNetnsExec(t *testing.T) {
 
 func TestSameNameInTwoNamespacesDoesNotMeet(t *testing.T) {
 	n := newTestNet(t)
-	bring(t, "lv0", Auto, named("here.levee", "one"))
+	bring(t, "lv0", store.Auto, named("here.levee", "one"))
 	third, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer third.Close()
 	addVeth(t, "lv0", "lv9", n.peer)
-	bring(t, "lv0", Auto, named("there.levee", "one"))
+	bring(t, "lv0", store.Auto, named("there.levee", "one"))
 	if a := status(t); a.Policy != "/etc/there.levee" {
 		t.Errorf("there: %s", a.Policy)
 	}
@@ -138,7 +139,7 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 	for name, attached := range attachments {
 		n.run(t, name, func(t *testing.T) {
 			defer attached()()
-			for _, mode := range []Mode{Auto, XDPNative, XDPGeneric} {
+			for _, mode := range []store.Mode{store.Auto, store.XDPNative, store.XDPGeneric} {
 				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode},
 					compileHand(handPolicy("one", action.Pass)))
 				// A child of a test beside this one may hold it, until it runs its command.
@@ -191,7 +192,7 @@ func TestVanishedInterfaceIsCleanedUp(t *testing.T) {
 	} {
 		n.run(t, c.name, func(t *testing.T) {
 			addVeth(t, "gone0", "gone1", n.peer)
-			bring(t, "gone0", Auto, named("a.levee", "one"))
+			bring(t, "gone0", store.Auto, named("a.levee", "one"))
 			if err := netlink.LinkDel(must2(netlink.LinkByName("gone0"))); err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +218,7 @@ func TestVanishedNamespaceIsCleanedUpFromAnother(t *testing.T) {
 	n := newTestNet(t)
 	third := must2(netns.New())
 	addVeth(t, "lv0", "lv9", n.peer)
-	bring(t, "lv0", Auto, named("there.levee", "one"))
+	bring(t, "lv0", store.Auto, named("there.levee", "one"))
 	if err := netns.Set(n.here); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func rename(t *testing.T, from, to string) {
 func TestRenamedInterfaceKeepsItsPolicy(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "old0", "old1", n.peer)
-	bring(t, "old0", Auto, named("a.levee", "one"))
+	bring(t, "old0", store.Auto, named("a.levee", "one"))
 	rename(t, "old0", "new0")
 	if a := status(t); a.Dev != "new0" {
 		t.Errorf("status tells %q", a.Dev)
@@ -285,8 +286,8 @@ func TestLargeMTUTakesFragments(t *testing.T) {
 	}
 	setMTU(n.peer, "lv1")
 	setMTU(n.here, "lv0")
-	r := bring(t, "lv0", Auto, handPolicy("one", action.Pass))
-	if a := status(t); r.Mode != XDPNative || !a.Program.Frags {
+	r := bring(t, "lv0", store.Auto, handPolicy("one", action.Pass))
+	if a := status(t); r.Mode != store.XDPNative || !a.Program.Frags {
 		t.Errorf("mode %s, fragments %v", r.Mode, a.Program.Frags)
 	}
 	bringOnTrial(t, handPolicy("one", action.Pass), time.Minute)
@@ -299,15 +300,15 @@ func TestLargeMTUTakesFragments(t *testing.T) {
 func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "lv2", "lv3", n.peer)
-	bring(t, "lv2", Auto, named("a.levee", "one"))
-	files := must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "state", "*", "1.json")))
+	bring(t, "lv2", store.Auto, named("a.levee", "one"))
+	files := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "state", "*", "1.json")))
 	if len(files) != 1 {
 		t.Fatal(files)
 	}
 	if err := os.WriteFile(files[0], []byte(`{"generation":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := bring(t, "lv0", Auto, named("b.levee", "one"))
+	r := bring(t, "lv0", store.Auto, named("b.levee", "one"))
 	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], files[0]) {
 		t.Errorf("notes %q", r.Notes)
 	}
@@ -326,8 +327,8 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 
 func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 	newTestNet(t)
-	bring(t, "lv0", Auto, named("a.levee", "one"))
-	l := must2(link.LoadPinnedLink(must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "bpf", "*",
+	bring(t, "lv0", store.Auto, named("a.levee", "one"))
+	l := must2(link.LoadPinnedLink(must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "bpf", "*",
 		"link")))[0], nil))
 	if err := l.Detach(); err != nil {
 		t.Fatal(err)
@@ -344,7 +345,7 @@ func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 // A kernel without BTF must run the same program: none is handed to it.
 func TestProgramsCarryNoBTF(t *testing.T) {
 	newTestNet(t)
-	bring(t, "lv0", Auto, handPolicy("one", action.Pass))
+	bring(t, "lv0", store.Auto, handPolicy("one", action.Pass))
 	p := must2(ebpf.NewProgramFromID(ebpf.ProgramID(status(t).Program.ID)))
 	defer p.Close()
 	if id, ok := must2(p.Info()).BTFID(); ok {

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
@@ -67,7 +68,7 @@ func (l *limited) send(frame []byte, n int) (passed int) {
 func (l *limited) passed() uint64 { return l.Counters()[l.rest].Packets }
 
 func (l *limited) stats() limit.Stats {
-	memory, err := copyOfMap(l.loaded.maps["limit_0"])
+	memory, err := store.CopyOfMap(l.loaded.maps["limit_0"])
 	if err != nil {
 		l.t.Fatal(err)
 	}

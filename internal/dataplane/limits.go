@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
@@ -21,7 +22,7 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 		if row == nil || row.Seed == nil || replaced[use.Name] != nil {
 			continue
 		}
-		memory, err := mapMemory(l.maps[use.Name], row.Head)
+		memory, err := store.MapMemory(l.maps[use.Name], row.Head)
 		if err != nil {
 			return err
 		}
@@ -42,10 +43,11 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	return nil
 }
 
-func describeLimits(p *codegen.Program) (out []limitInfo) {
+func describeLimits(p *codegen.Program) (out []store.LimitInfo) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		out = append(out, limitInfo{l.Rule.ID, l.Map, limit.ShapeOf(l.Limit), l.ByKeys(), l.Alike})
+		out = append(out, store.LimitInfo{ID: l.Rule.ID, Map: l.Map, Shape: limit.ShapeOf(l.Limit),
+			Keys: l.ByKeys(), Alike: l.Alike})
 	}
 	return out
 }

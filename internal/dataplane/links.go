@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/kernel"
@@ -22,7 +23,7 @@ import (
 // So no two links have to change at once: whichever generation judges, its other programs have been
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
-func attachOther(d *device, at codegen.Point, g *description, p *ebpf.Program) (hold, error) {
+func attachOther(d *device, at codegen.Point, g *store.Description, p *ebpf.Program) (hold, error) {
 	if at == codegen.SocketLookup {
 		return attachLookup(p)
 	}
@@ -49,9 +50,9 @@ func attachOther(d *device, at codegen.Point, g *description, p *ebpf.Program) (
 // leaveAgain attaches the programs at egress of a generation to an interface that has come back:
 // those that it had on the interface before have gone with that one. What is asked for sockets does
 // not depend on an interface. It reports false where that cannot be.
-func (s *store) leaveAgain(key string, d *device, g *description) (bool, error) {
-	links := filepath.Join(s.pins(key, g.Generation), pinLinks)
-	programs := filepath.Join(s.pins(key, g.Generation), pinLeave)
+func leaveAgain(s *store.Store, key string, d *device, g *store.Description) (bool, error) {
+	links := filepath.Join(s.Pins(key, g.Generation), store.PinLinks)
+	programs := filepath.Join(s.Pins(key, g.Generation), store.PinLeave)
 	before, err := names(links)
 	if err != nil {
 		return false, err
@@ -74,11 +75,11 @@ func (s *store) leaveAgain(key string, d *device, g *description) (bool, error) 
 			return false, err
 		}
 	}
-	if err := writeJSON(s.describe(key, g.Generation), g); err != nil {
+	if err := store.WriteJSON(s.DescriptionPath(key, g.Generation), g); err != nil {
 		return false, err
 	}
 	for _, name := range kept {
-		if err := s.linkAgain(d, g, filepath.Join(programs, name),
+		if err := linkAgain(s, d, g, filepath.Join(programs, name),
 			filepath.Join(links, name)); err != nil {
 			return false, err
 		}
@@ -87,8 +88,8 @@ func (s *store) leaveAgain(key string, d *device, g *description) (bool, error) 
 }
 
 // linkAgain attaches a pinned program at egress, and pins the link in the place of the one before.
-func (s *store) linkAgain(d *device, g *description, program, pin string) error {
-	p, err := s.openProgram(program)
+func linkAgain(s *store.Store, d *device, g *store.Description, program, pin string) error {
+	p, err := s.OpenProgram(program)
 	if err != nil {
 		return err
 	}
@@ -124,11 +125,11 @@ func names(dir string) (out []string, err error) {
 
 // unlink takes the links away that belong to generations other than those in keep. It comes before
 // their maps are read for the last time.
-func (s *store) unlink(key string, keep []int) error {
-	if err := s.unlinkFilters(key, keep); err != nil {
+func unlink(s *store.Store, key string, keep []int) error {
+	if err := unlinkFilters(s, key, keep); err != nil {
 		return err
 	}
-	numbers, err := s.pinned(key)
+	numbers, err := s.Pinned(key)
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,7 @@ func (s *store) unlink(key string, keep []int) error {
 		if slices.Contains(keep, n) {
 			continue
 		}
-		dir := filepath.Join(s.pins(key, n), pinLinks)
+		dir := filepath.Join(s.Pins(key, n), store.PinLinks)
 		entries, err := os.ReadDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -144,7 +145,7 @@ func (s *store) unlink(key string, keep []int) error {
 		if err != nil {
 			return kernel.Refuse(err, "list the links of a replaced generation")
 		}
-		if err := step("unlink"); err != nil {
+		if err := store.Step("unlink"); err != nil {
 			return err
 		}
 		for _, e := range entries {
@@ -161,16 +162,16 @@ func (s *store) unlink(key string, keep []int) error {
 
 // unlinkFilters is unlink for filters at egress. They have no pins: the interface itself is asked
 // for them, and descriptions, which stay until they are gone, tell which interface that is.
-func (s *store) unlinkFilters(key string, keep []int) error {
-	files, err := filepath.Glob(s.state(key, "*.json"))
+func unlinkFilters(s *store.Store, key string, keep []int) error {
+	files, err := filepath.Glob(s.State(key, "*.json"))
 	if err != nil {
 		return fmt.Errorf("list generations of %s: %w", key, err)
 	}
-	var on *description
+	var on *store.Description
 	some := false
 	for _, file := range files {
-		g := &description{}
-		if readJSON(file, g) != nil || g.Generation == 0 {
+		g := &store.Description{}
+		if store.ReadJSON(file, g) != nil || g.Generation == 0 {
 			continue // who reads it says so
 		}
 		some = some || g.EgressFilter && !slices.Contains(keep, g.Generation)
@@ -182,7 +183,7 @@ func (s *store) unlinkFilters(key string, keep []int) error {
 	if on == nil {
 		return nil
 	}
-	f, err := on.filter(0)
+	f, err := egressFilterOf(on, 0)
 	if errors.Is(err, errNoEntry) && !some {
 		return nil
 	}
@@ -202,7 +203,7 @@ func (s *store) unlinkFilters(key string, keep []int) error {
 			if slices.Contains(keep, e.generation) {
 				continue
 			}
-			if err := step("unlink filter"); err != nil {
+			if err := store.Step("unlink filter"); err != nil {
 				return err
 			}
 			if err := e.Detach(); err != nil {
@@ -216,18 +217,18 @@ func (s *store) unlinkFilters(key string, keep []int) error {
 
 // noteDeaf tells of a filter at egress that somebody else has deleted: connections that begin from
 // then on are not known.
-func (s *store) noteDeaf(a *attachment) {
+func noteDeaf(s *store.Store, a *attachment) {
 	g := a.current()
 	if g == nil || !g.EgressFilter {
 		return
 	}
-	f, err := g.filter(g.Generation)
+	f, err := egressFilterOf(g, g.Generation)
 	if err != nil {
 		return
 	}
 	defer f.Close()
 	if _, name, err := f.running(); err == nil && name != filterName {
-		s.note("%s: the tc filter at egress of %s is gone, and `established` knows no connection "+
+		s.Note("%s: the tc filter at egress of %s is gone, and `established` knows no connection "+
 			"that began since: `levee up` brings it back", g.Policy, g.Dev)
 	}
 }

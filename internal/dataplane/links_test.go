@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -85,8 +86,8 @@ func seen(b *assembler.Builder, none string) {
 // pair sends frames with numbers.
 type pair struct {
 	*testNet
-	egress   Mode // how programs are attached there, beside XDP; "": as the kernel has it
-	out      int  // packet socket on lv0
+	egress   store.Mode // how programs are attached there, beside XDP; "": as the kernel has it
+	out      int        // packet socket on lv0
 	outIndex int
 	number   uint16 // of the last question
 }
@@ -141,7 +142,7 @@ func judged(t *testing.T, what string, before Attachment, answers, dropped uint6
 	})
 }
 
-func (p *pair) bring(t *testing.T, file string, l codegen.Lifetime, mode Mode,
+func (p *pair) bring(t *testing.T, file string, l codegen.Lifetime, mode store.Mode,
 	confirm time.Duration) {
 	t.Helper()
 	if _, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: mode, PolicyPath: file,
@@ -173,7 +174,7 @@ func must3[A, B any](a A, b B, err error) (A, B) {
 }
 
 // egressWays are the ways in which this kernel has programs at egress.
-func egressWays(t *testing.T) []Mode { return tcModes(t) }
+func egressWays(t *testing.T) []store.Mode { return tcModes(t) }
 
 // noQdisc checks that levee has left no qdisc.
 func noQdisc(t *testing.T) error {
@@ -185,12 +186,13 @@ func noQdisc(t *testing.T) error {
 
 func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 	p := newPair(t)
-	type way struct{ mode, egress Mode }
+	type way struct{ mode, egress store.Mode }
 	var all []way
 	for _, mode := range allModes(t) {
 		all = append(all, way{mode, ""})
 	}
-	for _, w := range append(all, way{XDPNative, Clsact}, way{XDPGeneric, Clsact}) {
+	for _, w := range append(all, way{store.XDPNative, store.Clsact},
+		way{store.XDPGeneric, store.Clsact}) {
 		mode := w.mode
 		p.run(t, fmt.Sprint(mode, " ", w.egress), func(t *testing.T) {
 			p.egress = w.egress
@@ -207,11 +209,11 @@ func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 			if at := egress(t); len(at) != 1 {
 				t.Errorf("programs %v at egress", at)
 			}
-			bring(t, "lv0", Auto, named("c.levee", "unasked"))
+			bring(t, "lv0", store.Auto, named("c.levee", "unasked"))
 			if at := egress(t); len(at) != 0 {
 				t.Errorf("programs %v at egress of a policy that has none there", at)
 			}
-			if err := noQdisc(t); err != nil && mode != Clsact {
+			if err := noQdisc(t); err != nil && mode != store.Clsact {
 				t.Error(err)
 			}
 			if _, err := Down(t.Context(), "lv0"); err != nil {
@@ -239,7 +241,7 @@ func TestReplacesOfTwoLinksDropNoAnswer(t *testing.T) {
 }
 
 func replacesOfTwoLinks(t *testing.T, p *pair) {
-	p.bring(t, "0.levee", codegen.Carried, Auto, 0)
+	p.bring(t, "0.levee", codegen.Carried, store.Auto, 0)
 	before := status0(t)
 	stop, sent := make(chan struct{}), make(chan uint64)
 	go func() {
@@ -258,7 +260,8 @@ func replacesOfTwoLinks(t *testing.T, p *pair) {
 		}
 	}()
 	for i := range *replaces {
-		p.bring(t, fmt.Sprint(i+1, ".levee"), codegen.Carried, Auto, time.Duration(i%2)*time.Hour)
+		p.bring(t, fmt.Sprint(i+1, ".levee"), codegen.Carried, store.Auto,
+			time.Duration(i%2)*time.Hour)
 	}
 	close(stop)
 	n := <-sent
@@ -287,8 +290,8 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 	const base = "old.levee"
 	for _, lifetime := range lifetimes {
 		steady, trial, expired := stages(
-			func(t *testing.T) { p.bring(t, base, lifetime, Auto, 0) },
-			func(t *testing.T) { p.bring(t, "new.levee", lifetime, Auto, time.Hour) })
+			func(t *testing.T) { p.bring(t, base, lifetime, store.Auto, 0) },
+			func(t *testing.T) { p.bring(t, "new.levee", lifetime, store.Auto, time.Hour) })
 		for _, c := range []struct {
 			name    string
 			prepare func(*testing.T)
@@ -362,7 +365,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 			}
 		}
 		for i := range downs {
-			p.bring(t, "a.levee", codegen.Carried, Auto, 0)
+			p.bring(t, "a.levee", codegen.Carried, store.Auto, 0)
 			inject(t, down, i, true)
 			_, _, _ = Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
@@ -415,8 +418,8 @@ func TestProgramsThatNoLinkListsAreRefused(t *testing.T) {
 // Somebody who deletes levee's is told what that means, and the next policy has its own.
 func TestAFilterAtEgressStandsBesideOthers(t *testing.T) {
 	p := newPair(t)
-	p.egress = Clsact
-	p.bring(t, "a.levee", codegen.Carried, XDPNative, 0)
+	p.egress = store.Clsact
+	p.bring(t, "a.levee", codegen.Carried, store.XDPNative, 0)
 	b := (&filter{index: p.outIndex, generation: 1}).filter()
 	theirs := *b
 	theirs.Name, theirs.Handle, theirs.Priority = "somebody", 1, 2
@@ -436,7 +439,7 @@ func TestAFilterAtEgressStandsBesideOthers(t *testing.T) {
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "is gone, and `established`") {
 		t.Errorf("told %q (%v)", notes, err)
 	}
-	p.bring(t, "b.levee", codegen.Carried, XDPNative, 0)
+	p.bring(t, "b.levee", codegen.Carried, store.XDPNative, 0)
 	before = status0(t)
 	p.answer(t, p.ask(t))
 	p.answer(t, 0xffff)
@@ -463,10 +466,10 @@ func TestAShadowTakesItsFilterAtEgressAway(t *testing.T) {
 	}
 	up := func() error {
 		_, err := UpShadow(t.Context(), []string{"lv0"}, UpOptions{PolicyPath: "/etc/shadow.levee",
-			Source: []byte(text), egressMode: Clsact}, p)
+			Source: []byte(text), egressMode: store.Clsact}, p)
 		return err
 	}
-	if err := bringPolicyAt(t, "lv0", XDPNative, "default pass\n", 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", store.XDPNative, "default pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := up(); err != nil {
@@ -486,14 +489,14 @@ func TestAShadowTakesItsFilterAtEgressAway(t *testing.T) {
 		}
 	}
 	gone("without the shadow")
-	testHook = func(step string) error {
+	store.TestHook = func(step string) error {
 		if step == "describe shadow" {
 			return errInjected
 		}
 		return nil
 	}
 	err := up()
-	testHook = nil
+	store.TestHook = nil
 	if !errors.Is(err, errInjected) {
 		t.Fatal(err)
 	}

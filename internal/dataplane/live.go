@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
 
@@ -44,15 +45,15 @@ var (
 // rules that there are. compile makes the program of both.
 func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, error) {
 	var rep *Report
-	err := transact(ctx, func(s *store) error {
-		a, err := s.find(o.Dev)
+	err := store.Transact(ctx, func(s *store.Store) error {
+		a, err := find(s, o.Dev)
 		if err != nil {
 			return err
 		}
 		base := a.base()
 		mine := PolicyState{Dev: o.Over.Dev, Generation: base.Generation, Program: base.Program}
-		files, err := s.setFiles(a.key, base)
-		trial := a.trial() != nil && !a.current().isLive()
+		files, err := s.SetFiles(a.key, base)
+		trial := a.trial() != nil && !a.current().IsLive()
 		a.Close()
 		switch {
 		case err != nil:
@@ -64,7 +65,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		case base.OnError != "":
 			return fmt.Errorf("only what \"on error\" asks for is in force on %s", o.Dev)
 		}
-		u := &up{store: s, compile: compile, devs: []string{o.Dev}, UpOptions: UpOptions{
+		u := &up{Store: s, compile: compile, devs: []string{o.Dev}, UpOptions: UpOptions{
 			Dev: o.Dev, Names: base.Names,
 			Confirm: o.Lease, PolicyPath: base.Policy, Source: base.Source, Files: files,
 			instead: base.Instead, live: o.Rules, proven: o.Proven}}
@@ -74,7 +75,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		}
 		rep = u.report
 		err = u.finish()
-		rep.Notes = s.notes
+		rep.Notes = s.Notes
 		return err
 	})
 	return rep, err
@@ -82,14 +83,14 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 
 // LiveRenew has the live rules of an interface stay for another lease.
 func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
-	return transact(ctx, func(s *store) error {
-		a, g, err := s.findLive(dev)
+	return store.Transact(ctx, func(s *store.Store) error {
+		a, g, err := findLive(s, dev)
 		if err != nil {
 			return err
 		}
 		defer a.Close()
 		name, _ := codegen.MapOf(g.TrialMaps, codegen.Deadline)
-		m, err := s.openPinned(a.key, g.Generation, name)
+		m, err := s.OpenPinned(a.key, g.Generation, name)
 		if err == nil && m == nil {
 			err = ErrNotLive
 		}
@@ -97,11 +98,11 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 			return err
 		}
 		defer m.Close()
-		deadline, err := deadlineAfter(lease)
+		deadline, err := store.DeadlineAfter(lease)
 		if err != nil {
 			return err
 		}
-		mem, err := mapMemory(m, 8)
+		mem, err := store.MapMemory(m, 8)
 		if err != nil {
 			return err
 		}
@@ -111,30 +112,30 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 			return err
 		}
 		g.Deadline, g.ConfirmBy = deadline, time.Now().Add(lease)
-		return writeJSON(s.describe(a.key, g.Generation), g)
+		return store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g)
 	})
 }
 
 // LiveDown takes the live rules of an interface back: the policy without them is in force, the very
 // program that was before.
 func LiveDown(ctx context.Context, dev string) error {
-	return transact(ctx, func(s *store) error {
-		a, g, err := s.findLive(dev)
+	return store.Transact(ctx, func(s *store.Store) error {
+		a, g, err := findLive(s, dev)
 		if err != nil {
 			return err
 		}
 		defer a.Close()
-		return s.endNow(a, g)
+		return endNow(s, a, g)
 	})
 }
 
 // findLive is the attachment on dev, and its generation with live rules.
-func (s *store) findLive(dev string) (*attachment, *description, error) {
-	a, err := s.find(dev)
+func findLive(s *store.Store, dev string) (*attachment, *store.Description, error) {
+	a, err := find(s, dev)
 	if err != nil {
 		return nil, nil, err
 	}
-	if g := a.trial(); g != nil && g.isLive() {
+	if g := a.trial(); g != nil && g.IsLive() {
 		return a, g, nil
 	}
 	a.Close()
@@ -143,18 +144,18 @@ func (s *store) findLive(dev string) (*attachment, *description, error) {
 
 // LiveOf reads the live rules of an interface and the packets that each slot with a label has
 // counted, without the counts of CPUs. nil: there are none.
-func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]Counter,
+func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]store.Counter,
 	err error) {
-	counts = map[string]Counter{}
-	err = transactOn(ctx, dev, func(s *store, a *attachment) error {
-		if rules, err = s.tellLive(a); err != nil || rules == nil {
+	counts = map[string]store.Counter{}
+	err = transactOn(ctx, dev, func(s *store.Store, a *attachment) error {
+		if rules, err = tellLive(s, a); err != nil || rules == nil {
 			return err
 		}
-		totals, err := s.totals(a)
+		totals, err := totals(s, a)
 		for _, sl := range a.current().Slots {
 			if sl.Label != "" {
-				sum := sumCPUs(totals[sl.counts()])
-				counts[sl.Label] = Counter{Packets: sum.Packets, Bytes: sum.Bytes}
+				sum := sumCPUs(totals[sl.Counts()])
+				counts[sl.Label] = store.Counter{Packets: sum.Packets, Bytes: sum.Bytes}
 			}
 		}
 		return err

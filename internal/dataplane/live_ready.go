@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -17,17 +18,17 @@ import (
 // makes it takes away; what is left by one that was killed is a generation without a description,
 // which the next command removes.
 func LiveReady(ctx context.Context, dev string) error {
-	return transactOn(ctx, dev, func(s *store, a *attachment) (err error) {
-		if err := s.mount(); err != nil {
+	return transactOn(ctx, dev, func(s *store.Store, a *attachment) (err error) {
+		if err := s.Mount(); err != nil {
 			return err
 		}
 		n := 1
 		for have := range a.gens {
 			n = max(n, have+1)
 		}
-		dir, file := s.pins(a.key, n), s.files(a.key, n)
+		dir, file := s.Pins(a.key, n), s.FilesPath(a.key, n)
 		defer func() { err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(file)) }()
-		if err := makeDirs(dir); err != nil {
+		if err := store.MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of pins")
 		}
 		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "ready", Type: ebpf.Array, KeySize: 4,
@@ -36,9 +37,9 @@ func LiveReady(ctx context.Context, dev string) error {
 			return kernel.Refuse(err, "make a map")
 		}
 		defer m.Close()
-		if err := pinFile(m, filepath.Join(dir, "ready"), fileMode); err != nil {
+		if err := store.PinFile(m, filepath.Join(dir, "ready"), store.FileMode); err != nil {
 			return err
 		}
-		return writeJSON(file, struct{}{})
+		return store.WriteJSON(file, struct{}{})
 	})
 }

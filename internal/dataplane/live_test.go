@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 )
 
@@ -129,14 +130,15 @@ func TestTheOperatorsWordWins(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "up", func(t *testing.T) {
 		const rule = `drop ether 0x88b5 as "flood-1"`
-		if err := bringPolicyAt(t, "lv0", Auto, "default pass\n", 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, "default pass\n", 0); err != nil {
 			t.Fatal(err)
 		}
 		before := inForceNow(t)
 		if err := live(t, rule, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if err := bringPolicyAt(t, "lv0", Auto, "count\ndefault pass\n", time.Hour); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, "count\ndefault pass\n",
+			time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		if a := status(t); a.Live != nil || a.Trial == 0 {
@@ -155,7 +157,7 @@ func TestTheOperatorsWordWins(t *testing.T) {
 		if err := live(t, rule, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if err := bringPolicyAt(t, "lv0", Auto, "count\ndefault pass\n", 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, "count\ndefault pass\n", 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := liveOver(t, before, rule, time.Hour); !errors.Is(err, ErrOtherPolicy) {
@@ -177,14 +179,14 @@ func TestALiveCookieIsHeard(t *testing.T) {
 	newTestNet(t)
 	ctx := t.Context()
 	const text, cookie = "default pass\n", `cookie tcp port 80 as "flood-1"`
-	bring := func(mode Mode, text string) {
+	bring := func(mode store.Mode, text string) {
 		t.Helper()
 		if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bring(Auto, text)
-	if mode := status(t).Mode; mode != XDPNative {
+	bring(store.Auto, text)
+	if mode := status(t).Mode; mode != store.XDPNative {
 		t.Fatalf("the mode is %s", mode)
 	}
 	var unheard *unheardError
@@ -196,15 +198,15 @@ func TestALiveCookieIsHeard(t *testing.T) {
 	if err := live(t, `drop ether 0x88b5 as "flood-1"`, time.Hour); err != nil {
 		t.Error(err)
 	}
-	bring(Auto, cookie+"\n"+text) // by hand, and up has said what may be
+	bring(store.Auto, cookie+"\n"+text) // by hand, and up has said what may be
 	if err := live(t, `cookie tcp port 443 as "flood-2"`, time.Hour); err != nil {
 		t.Errorf("beside a cookie: %v", err)
 	}
 	if _, err := Down(ctx, "lv0"); err != nil {
 		t.Fatal(err)
 	}
-	bring(XDPNative, text) // who asks for it has seen to it
-	bring(Auto, text)
+	bring(store.XDPNative, text) // who asks for it has seen to it
+	bring(store.Auto, text)
 	if err := errors.Join(Unheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
 		t.Errorf("in a mode that was asked for: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/action"
@@ -44,7 +45,7 @@ func numbers(from, to int) (out []int) {
 type crowd struct {
 	*testing.T
 	*rand.Rand
-	mode    Mode
+	mode    store.Mode
 	sets    []int
 	entries map[int]map[policy.Element]bool // by set
 	counted map[string]uint64               // packets, by label
@@ -228,8 +229,8 @@ func (c *crowd) agree(frames int) {
 func TestManyDynamicSets(t *testing.T) {
 	for _, tt := range []struct {
 		sets int
-		mode Mode
-	}{{60, XDPNative}, {300, Clsact}, {1000, XDPNative}, {1000, tcModes(t)[0]}} {
+		mode store.Mode
+	}{{60, store.XDPNative}, {300, store.Clsact}, {1000, store.XDPNative}, {1000, tcModes(t)[0]}} {
 		t.Run(fmt.Sprintf("%d, %s", tt.sets, tt.mode), func(t *testing.T) {
 			before := kernelObjects(t)
 			newTestNet(t)
@@ -331,7 +332,7 @@ func TestASwapReachesBothPoliciesOfATrial(t *testing.T) {
 		if err := at.outer.Lookup(at.key, &inner); err != nil {
 			t.Fatal(err)
 		}
-		if same, err := sameMap(inner, s.maps[0].inner); !same || err != nil {
+		if same, err := store.SameMap(inner, s.maps[0].inner); !same || err != nil {
 			t.Errorf("place %d has other memory: %v", i, err)
 		}
 		inner.Close()

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/syntax"
@@ -28,21 +29,21 @@ const rememberAgain = 500 * time.Millisecond
 
 // leaveMemories leaves what readers get of a policy that has come into force: who looks next would
 // else be the first.
-func (s *store) leaveMemories(a *attachment) {
-	if g := a.current(); g != nil && readers.id() >= 0 {
-		_ = s.tellMemories(a, &Attachment{Generation: g.Generation})
+func leaveMemories(s *store.Store, a *attachment) {
+	if g := a.current(); g != nil && store.Readers.ID() >= 0 {
+		_ = tellMemories(s, a, &Attachment{Generation: g.Generation})
 	}
 }
 
 // tellMemories reads the memories of what is in force, and the program that judges.
-func (s *store) tellMemories(a *attachment, t *Attachment) error {
-	s.tighten(a.key)
-	pin := pinProg
+func tellMemories(s *store.Store, a *attachment, t *Attachment) error {
+	s.Tighten(a.key)
+	pin := store.PinProg
 	if a.trial() != nil {
-		pin = pinTrial
+		pin = store.PinTrial
 	}
 	g := a.current()
-	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pin))
+	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.key, g.Generation), pin))
 	if err != nil {
 		return err
 	}
@@ -51,19 +52,19 @@ func (s *store) tellMemories(a *attachment, t *Attachment) error {
 		return err
 	}
 	t.Program.Frags = g.Frags
-	if err := s.readMemories(a, t); err != nil {
+	if err := readMemories(s, a, t); err != nil {
 		return err
 	}
-	if t.Shadow, err = s.tellShadow(a); err != nil {
+	if t.Shadow, err = tellShadow(s, a); err != nil {
 		return err
 	}
-	s.leaveRemembered(a, t)
+	leaveRemembered(s, a, t)
 	return nil
 }
 
 // readMemories reads each memory of what is in force, but for those of which another interface
 // tells.
-func (s *store) readMemories(a *attachment, t *Attachment) error {
+func readMemories(s *store.Store, a *attachment, t *Attachment) error {
 	g := a.current()
 	for i := range state.Table {
 		row := &state.Table[i]
@@ -74,7 +75,7 @@ func (s *store) readMemories(a *attachment, t *Attachment) error {
 			if use.Holds.What != row.What {
 				continue
 			}
-			if err := s.readMemory(a, t, row, use.Name); err != nil {
+			if err := readMemory(s, a, t, row, use.Name); err != nil {
 				return err
 			}
 		}
@@ -83,53 +84,53 @@ func (s *store) readMemories(a *attachment, t *Attachment) error {
 		return nil
 	}
 	var err error
-	t.Diverted.Trap, err = s.hasTrap(a)
+	t.Diverted.Trap, err = hasTrap(s, a)
 	return err
 }
 
 // readMemory reads one map of a row.
-func (s *store) readMemory(a *attachment, t *Attachment, row *state.Row, name string) error {
+func readMemory(s *store.Store, a *attachment, t *Attachment, row *state.Row, name string) error {
 	g := a.current()
-	clock, err := s.jiffies()
+	clock, err := s.Jiffies()
 	if err != nil {
 		return err
 	}
-	m, err := s.openPinned(a.key, g.Generation, name)
+	m, err := s.OpenPinned(a.key, g.Generation, name)
 	if err != nil || m == nil {
 		return err
 	}
 	defer m.Close()
-	first, err := s.teller(a, m)
+	first, err := teller(s, a, m)
 	if err != nil || first != "" {
 		t.SharedWith = max(t.SharedWith, first)
 		return err
 	}
-	r := g.reading(name)
+	r := readingOf(g, name)
 	r.Now, r.HZ = clock.Now(), clock.HZ()
-	return s.withMemory(m, func(memory []byte) {
+	return s.WithMemory(m, func(memory []byte) {
 		r.Memory = memory
 		row.Tell(&r, &t.Memories)
 	})
 }
 
 // reading is what a description says of the memory in a map.
-func (d *description) reading(name string) (r state.Reading) {
+func readingOf(d *store.Description, name string) (r state.Reading) {
 	for _, l := range d.Limits {
 		if l.Map == name {
 			r.Shape = l.Shape
 			r.Limit.ID = l.ID
-			r.Limit.Rule, r.Limit.Label = d.ruleOf(l.ID)
+			r.Limit.Rule, r.Limit.Label = ruleOf(d, l.ID)
 		}
 	}
 	for _, k := range d.Cookies {
-		rule, _ := d.ruleOf(k.ID)
+		rule, _ := ruleOf(d, k.ID)
 		r.Cookies = append(r.Cookies, state.Answering{Rule: rule, Meter: k.Meter, Always: k.Always})
 	}
 	return r
 }
 
 // ruleOf is where the rule of an identity stands, and its label.
-func (d *description) ruleOf(id string) (where syntax.Shown, label string) {
+func ruleOf(d *store.Description, id string) (where syntax.Shown, label string) {
 	for i := range d.Slots {
 		if d.Slots[i].ID == id {
 			return syntax.Shown(d.Slots[i].Where), d.Slots[i].Label
@@ -140,15 +141,15 @@ func (d *description) ruleOf(id string) (where syntax.Shown, label string) {
 
 // leaveRemembered writes what readers get. That it cannot be written is no reason not to tell it
 // here.
-func (s *store) leaveRemembered(a *attachment, t *Attachment) {
-	if readers.id() < 0 || reflect.ValueOf(t.Memories).IsZero() && t.Shadow == nil &&
+func leaveRemembered(s *store.Store, a *attachment, t *Attachment) {
+	if store.Readers.ID() < 0 || reflect.ValueOf(t.Memories).IsZero() && t.Shadow == nil &&
 		t.SharedWith == "" {
 		return
 	}
-	path := s.rememberedFile(a.key)
+	path := s.RememberedFile(a.key)
 	var before memoryCounts
 	now := time.Now()
-	if readJSON(path, &before) == nil && before.Generation == t.Generation &&
+	if store.ReadJSON(path, &before) == nil && before.Generation == t.Generation &&
 		now.Sub(before.At).Abs() < rememberAgain {
 		return
 	}
@@ -162,11 +163,11 @@ func (s *store) leaveRemembered(a *attachment, t *Attachment) {
 		shadow.Flows = nil
 		out.Shadow = &shadow
 	}
-	_ = writeJSON(path, out) // the next one who looks tries again
+	_ = store.WriteJSON(path, out) // the next one who looks tries again
 }
 
 // readRemembered is tellMemories for a reader.
-func (s *store) readRemembered(a *attachment, t *Attachment) error {
+func readRemembered(s *store.Store, a *attachment, t *Attachment) error {
 	g := a.current()
 	t.Program = g.Info
 	if a.trial() != nil {
@@ -174,7 +175,7 @@ func (s *store) readRemembered(a *attachment, t *Attachment) error {
 	}
 	t.Program.Frags = g.Frags
 	var is memoryCounts
-	err := readJSON(s.rememberedFile(a.key), &is)
+	err := store.ReadJSON(s.RememberedFile(a.key), &is)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && is.Generation != g.Generation {
 		return nil
 	}

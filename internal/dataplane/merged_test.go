@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 )
 
@@ -185,21 +186,21 @@ func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 	if err := e.Change("lv0", map[string]bool{card.GRO: true}); err != nil {
 		t.Fatal(err)
 	}
-	err = bringPolicyAt(t, "lv0", XDPGeneric, text, 0)
+	err = bringPolicyAt(t, "lv0", store.XDPGeneric, text, 0)
 	const want = "generic XDP: it sees packets that lv0 has merged (GRO), and line 1 asks for " +
 		"their " +
 		"length: ethtool -K lv0 gro off"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if err := bringPolicyAt(t, "lv0", XDPGeneric, "drop tcp port 9\ndefault pass\n",
+	if err := bringPolicyAt(t, "lv0", store.XDPGeneric, "drop tcp port 9\ndefault pass\n",
 		0); err != nil {
 		t.Errorf("without lengths: %v", err)
 	}
 	if err := e.Change("lv0", map[string]bool{card.GRO: false}); err != nil {
 		t.Fatal(err)
 	}
-	if err := bringPolicyAt(t, "lv0", XDPGeneric, text, 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", store.XDPGeneric, text, 0); err != nil {
 		t.Errorf("without GRO: %v", err)
 	}
 }

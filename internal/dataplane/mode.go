@@ -12,19 +12,20 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
 // TCIngress is how this kernel runs programs at tc ingress: TCX from Linux 6.6 on, before it
 // Clsact. It is an error if this process may not try.
-func TCIngress() (Mode, error) {
+func TCIngress() (store.Mode, error) {
 	err := kernel.TCX.Check()
 	switch {
 	case err == nil:
-		return TCX, nil
+		return store.TCX, nil
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return Clsact, nil
+		return store.Clsact, nil
 	}
 	return "", err
 }
@@ -36,7 +37,7 @@ const linearMTU = 4096 - 256 - 320 - 22
 
 // try is one way of attaching.
 type try struct {
-	mode  Mode
+	mode  store.Mode
 	frags bool
 }
 
@@ -47,18 +48,18 @@ type try struct {
 //
 // No driver runs XDP on packets without an Ethernet header. XDP of the network stack begins at the
 // IP header there, as tc ingress does.
-func tries(m Mode, d *device, tc Mode) []try {
-	native := []try{{XDPNative, false}, {XDPNative, true}}
+func tries(m store.Mode, d *device, tc store.Mode) []try {
+	native := []try{{store.XDPNative, false}, {store.XDPNative, true}}
 	if d.mtu > linearMTU {
 		native[0], native[1] = native[1], native[0]
 	}
-	generic := []try{{XDPGeneric, false}, {XDPGeneric, true}}
+	generic := []try{{store.XDPGeneric, false}, {store.XDPGeneric, true}}
 	switch m {
-	case XDPNative:
+	case store.XDPNative:
 		return native
-	case TCX, Clsact:
+	case store.TCX, store.Clsact:
 		return []try{{m, false}}
-	case XDPGeneric:
+	case store.XDPGeneric:
 		return generic
 	}
 	if d.link != packet.Ethernet {
@@ -68,23 +69,24 @@ func tries(m Mode, d *device, tc Mode) []try {
 }
 
 // attach attaches a program for the first time.
-func (s *store) attach(key string, d *device, g *description, p *ebpf.Program) (hold, error) {
+func attach(s *store.Store, key string, d *device, g *store.Description, p *ebpf.Program) (hold,
+	error) {
 	if g.Joined {
-		return s.join(key, d, g, p)
+		return join(s, key, d, g, p)
 	}
 	switch g.Mode {
-	case Clsact:
+	case store.Clsact:
 		return attachFilter(d, &filter{index: d.index, made: g.MadeQdisc}, p)
-	case TCX:
+	case store.TCX:
 		// traffic changes here
 		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	}
 	flags := link.XDPDriverMode
-	if g.Mode == XDPGeneric {
+	if g.Mode == store.XDPGeneric {
 		flags = link.XDPGenericMode
 	}
-	return s.endingOffloads(key, d, func() (hold, error) {
+	return endingOffloads(s, key, d, func() (hold, error) {
 		// traffic changes here
 		l, err := link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
 		if err != nil {
@@ -142,21 +144,21 @@ func notThisWay(err error) bool {
 func whyNot(d *device, t try, err error) string {
 	cause := flat(err)
 	switch {
-	case t.mode == XDPGeneric && errors.As(err, new(*unfitError)):
+	case t.mode == store.XDPGeneric && errors.As(err, new(*unfitError)):
 		return "generic XDP: " + cause
 	case errors.As(err, new(*unheardError)), errors.As(err, new(*unfitError)):
 		return cause
-	case t.mode == Clsact:
+	case t.mode == store.Clsact:
 		return fmt.Sprintf("tc clsact: %v", err)
-	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == TCX:
+	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == store.TCX:
 		return "this kernel has no TCX (Linux 6.6 or newer)"
 	case errors.Is(err, ebpf.ErrNotSupported) && t.frags:
 		return "this kernel has no XDP with fragments (Linux 5.18 or newer)"
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return "this kernel has no XDP links (Linux 5.9 or newer)"
-	case t.mode == TCX:
+	case t.mode == store.TCX:
 		return "TCX: " + cause
-	case t.mode == XDPGeneric:
+	case t.mode == store.XDPGeneric:
 		return "generic XDP: " + cause
 	case errors.As(err, new(*saidError)):
 		return fmt.Sprintf("%s refuses native XDP%s: %s", d.driver, d.ports(), cause)
@@ -210,9 +212,10 @@ func attachError(d *device, err error) error {
 	return unable(kernel.Refuse(err, "attach to %s", d.name))
 }
 
-func (s *store) attachAgain(key string, d *device, g *description, p *ebpf.Program) (hold, error) {
-	if err := step("come back"); err != nil {
+func attachAgain(s *store.Store, key string, d *device, g *store.Description,
+	p *ebpf.Program) (hold, error) {
+	if err := store.Step("come back"); err != nil {
 		return nil, err
 	}
-	return s.attach(key, d, g, p)
+	return attach(s, key, d, g, p)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"levee/internal/dataplane/store"
 )
 
 // A policy goes to another hook in one step: the new program is attached beside the old one, which
@@ -26,14 +28,14 @@ func MoveOn(ctx context.Context, dev, why string) (*Report, error) {
 // moveOn is MoveOn with a way to compile the policy; nil: its text is read again.
 func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) {
 	var rep *Report
-	err := transact(ctx, func(s *store) error {
-		g, err := s.movable(o.Dev)
+	err := store.Transact(ctx, func(s *store.Store) error {
+		g, err := movable(s, o.Dev)
 		if err != nil {
 			return err
 		}
 		o.Names, o.PolicyPath, o.Source, o.instead = g.Names, g.Policy, g.Source, g.Instead
 		key := g.key
-		if o.Files, err = s.setFiles(key, g.description); err != nil {
+		if o.Files, err = s.SetFiles(key, g.Description); err != nil {
 			return err
 		}
 		if compile == nil {
@@ -44,69 +46,69 @@ func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, err
 			}
 			compile = Compiler(p)
 		}
-		u := &up{store: s, compile: compile, UpOptions: o}
+		u := &up{Store: s, compile: compile, UpOptions: o}
 		defer u.Close()
 		if err := u.put(ctx); err != nil {
 			return err
 		}
 		rep = u.report
 		err = u.finish()
-		rep.Notes = s.notes
+		rep.Notes = s.Notes
 		return err
 	})
 	return rep, err
 }
 
 // movable is the policy in force on an interface, after rules of the agent have ended.
-func (s *store) movable(dev string) (g struct {
-	*description
+func movable(s *store.Store, dev string) (g struct {
+	*store.Description
 	key string
 }, err error) {
-	a, err := s.find(dev)
+	a, err := find(s, dev)
 	if err != nil {
 		return g, err
 	}
 	defer a.Close()
-	g.description, g.key = a.base(), a.key
+	g.Description, g.key = a.base(), a.key
 	switch live := a.trial(); {
 	case a.onTrial() != nil:
 		err = ErrOnTrial
 	case g.OnError != "":
 		err = fmt.Errorf("only what \"on error\" asks for is in force on %s", dev)
 	case live != nil:
-		err = s.endNow(a, live)
+		err = endNow(s, a, live)
 	}
 	return g, err
 }
 
 // moveTo has a link judge in the place of the one of the policy before.
 func (u *up) moveTo(l hold) error {
-	if err := u.repin(u.key, l); err != nil {
+	if err := repin(u.Store, u.key, l); err != nil {
 		return err
 	}
-	err := step("let go")
+	err := store.Step("let go")
 	if err == nil {
 		err = u.at.link.Detach() // traffic changes here
 	}
 	if err != nil { // the new one is in force
-		u.note("the program before on %s goes when this command ends: %v", u.Dev, err)
+		u.Note("the program before on %s goes when this command ends: %v", u.Dev, err)
 	}
 	return nil
 }
 
 // moveBack is moveTo with the program of the generation before.
-func (u *up) moveBack(g *description, before *ebpf.Program) error {
-	now, err := u.open(u.key)
+func (u *up) moveBack(g *store.Description, before *ebpf.Program) error {
+	now, err := open(u.Store, u.key)
 	if err != nil {
 		return err
 	}
 	defer now.Close()
-	l, err := u.attach(u.key, u.dev, g, before)
+	l, err := attach(u.Store, u.key, u.dev, g, before)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	if err := u.repin(u.key, l); err != nil {
+	if err := repin(u.Store, u.key, l); err != nil {
 		return err
 	}
 	return now.link.Detach()

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -45,7 +46,7 @@ func newTestNet(t testing.TB) *testNet {
 	needRoot(t)
 	runtime.LockOSThread()
 	dir := t.TempDir()
-	t.Setenv(RunEnv, dir+"/run")
+	t.Setenv(store.RunEnv, dir+"/run")
 	before, err := netns.Get()
 	if err != nil {
 		t.Fatal(err)
@@ -106,24 +107,24 @@ func newTestNet(t testing.TB) *testNet {
 }
 
 // tcModes are the ways to tc ingress that this kernel has.
-func tcModes(t testing.TB) []Mode {
+func tcModes(t testing.TB) []store.Mode {
 	t.Helper()
 	if err := kernel.TCX.Check(); err != nil {
 		if !errors.Is(err, ebpf.ErrNotSupported) {
 			t.Fatal(err)
 		}
-		return []Mode{Clsact}
+		return []store.Mode{store.Clsact}
 	}
-	return []Mode{TCX, Clsact}
+	return []store.Mode{store.TCX, store.Clsact}
 }
 
 // allModes are the modes that this kernel has.
-func allModes(t testing.TB) []Mode {
+func allModes(t testing.TB) []store.Mode {
 	t.Helper()
 	if *joinedNets {
-		return []Mode{XDPNative}
+		return []store.Mode{store.XDPNative}
 	}
-	return append(tcModes(t), XDPNative, XDPGeneric)
+	return append(tcModes(t), store.XDPNative, store.XDPGeneric)
 }
 
 func must(a []Attachment, _ []string, _ error) []Attachment { return a }
@@ -294,7 +295,7 @@ func nothingAdded(t testing.TB, before []string) error {
 
 func runDirIsGone(t testing.TB) {
 	t.Helper()
-	if entries, err := os.ReadDir(os.Getenv(RunEnv)); err == nil {
+	if entries, err := os.ReadDir(os.Getenv(store.RunEnv)); err == nil {
 		t.Errorf("the runtime directory is still there, with %v", entries)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/kernel"
 )
@@ -21,21 +22,22 @@ import (
 const offloadsFile = "offloads.json"
 
 // endingOffloads attaches an XDP program, and notes what that ends.
-func (s *store) endingOffloads(key string, d *device, attach func() (hold, error)) (hold, error) {
+func endingOffloads(s *store.Store, key string, d *device, attach func() (hold, error)) (hold,
+	error) {
 	before := card.Read(d.name)
 	at := before.Ended(&card.Card{}) // all of it, should this process be killed
 	if len(at) == 0 {
 		return attach()
 	}
 	var earlier []string
-	file := s.state(key, offloadsFile)
-	if err := readJSON(file, &earlier); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	file := s.State(key, offloadsFile)
+	if err := store.ReadJSON(file, &earlier); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	note := func(ended []string) error {
 		all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(earlier, ended))))
 		if len(all) > 0 {
-			return writeJSON(file, all)
+			return store.WriteJSON(file, all)
 		}
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -54,43 +56,43 @@ func (s *store) endingOffloads(key string, d *device, attach func() (hold, error
 
 // beginOffloads asks again for what was ended on the interface of a key, which has no policy any
 // more. What cannot be told or asked for is noted for the user.
-func (s *store) beginOffloads(key string) {
+func beginOffloads(s *store.Store, key string) {
 	var ended []string
-	if err := readJSON(s.state(key, offloadsFile), &ended); err != nil {
+	if err := store.ReadJSON(s.State(key, offloadsFile), &ended); err != nil {
 		return
 	}
-	name, err := s.interfaceOf(key)
+	name, err := interfaceOf(s, key)
 	switch {
 	case err != nil:
-		s.note("offloads that a policy ended stay off: %v", err)
+		s.Note("offloads that a policy ended stay off: %v", err)
 	case name != "":
 		if err := card.TurnOn(name, ended); err != nil {
-			s.note("%s: offloads that the policy ended stay off: ethtool -k %[1]s shows them; %v",
+			s.Note("%s: offloads that the policy ended stay off: ethtool -k %[1]s shows them; %v",
 				name, err)
 		}
-	case s.leaves.key == key && s.leaves.away:
+	case s.Leaves.Key == key && s.Leaves.Away:
 		var on []string
 		for _, o := range ended {
 			on = append(on, o+" on")
 		}
-		s.note("%s stays off: say ethtool -K DEV %s in the network namespace where the interface "+
+		s.Note("%s stays off: say ethtool -K DEV %s in the network namespace where the interface "+
 			"is now", strings.Join(ended, ", "), strings.Join(on, " "))
 	}
 }
 
-func (a *attachment) leaving() leaving {
+func (a *attachment) leaving() store.Leaving {
 	l, err := a.here()
 	if err != nil || l == nil {
-		return leaving{a.key, "", err == nil && a.ifindex != 0}
+		return store.Leaving{Key: a.key, Name: "", Away: err == nil && a.ifindex != 0}
 	}
-	return leaving{a.key, l.Attrs().Name, false}
+	return store.Leaving{Key: a.key, Name: l.Attrs().Name, Away: false}
 }
 
 // interfaceOf is the name of the interface of a key in this network namespace, "" if it has none.
 // One that has moved keeps the key that it had.
-func (s *store) interfaceOf(key string) (string, error) {
-	if s.leaves.key == key && s.leaves.name != "" {
-		return s.leaves.name, nil
+func interfaceOf(s *store.Store, key string) (string, error) {
+	if s.Leaves.Key == key && s.Leaves.Name != "" {
+		return s.Leaves.Name, nil
 	}
 	links, err := netlink.LinkList()
 	netns, nerr := netnsCookie()

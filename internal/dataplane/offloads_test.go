@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/lang/action"
 )
@@ -22,7 +23,7 @@ func TestOffloadsThatUpEndsAreBackAfterDown(t *testing.T) {
 			t.Skipf("needs a macvlan: %v", err)
 		}
 		wanted := func() bool { return card.Read("mv0").Offloads[card.LRO].Wanted }
-		up := func() { bring(t, "mv0", XDPGeneric, handPolicy("odd", action.Pass)) }
+		up := func() { bring(t, "mv0", store.XDPGeneric, handPolicy("odd", action.Pass)) }
 		down := func() {
 			if _, err := Down(t.Context(), "mv0"); err != nil {
 				t.Fatal(err)
@@ -71,7 +72,7 @@ func TestOffloadsOfAnInterfaceThatHasMoved(t *testing.T) {
 			if err := card.TurnOn("mv0", []string{card.LRO}); err != nil {
 				t.Skipf("a macvlan takes no LRO: %v", err)
 			}
-			bring(t, "mv0", XDPGeneric, handPolicy("odd", action.Pass))
+			bring(t, "mv0", store.XDPGeneric, handPolicy("odd", action.Pass))
 			if err := netlink.LinkSetNsFd(mv, int(n.peer)); err != nil {
 				t.Fatal(err)
 			}

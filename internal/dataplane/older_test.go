@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/kernel"
@@ -117,7 +118,7 @@ func newRouter(t testing.TB) (n *testNet, behind netns.NsHandle) {
 // on when their outer end is the next to send; what nobody inside has answered, and what is none of
 // the interface's, is not known.
 func TestConnectionsBehindAreOlder(t *testing.T) {
-	for _, mode := range []Mode{XDPNative, XDPGeneric, tcModes(t)[0]} {
+	for _, mode := range []store.Mode{store.XDPNative, store.XDPGeneric, tcModes(t)[0]} {
 		t.Run(string(mode), func(t *testing.T) {
 			n, behind := newRouter(t) // conntrack would know connections of the mode before
 			var all []ends
@@ -196,7 +197,7 @@ func mustDrop(t *testing.T, what string, send func()) {
 func TestConnectedSocketsAreOlder(t *testing.T) {
 	n := newTestNet(t)
 	giveBothFamilies(t, n)
-	for _, mode := range []Mode{XDPNative, XDPGeneric, tcModes(t)[0]} {
+	for _, mode := range []store.Mode{store.XDPNative, store.XDPGeneric, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
 			// IPv6 finds neighbours.
 			if err := bringPolicyAt(t, "lv0", mode, "pass icmp6\npass udp established\n"+
@@ -299,10 +300,10 @@ func TestUDPTakesNoQuestionsOfTCP(t *testing.T) {
 // leaves is noted and what comes in is not looked at, go on: the server has sent first.
 func TestHandshakesBesideUp(t *testing.T) {
 	n, behind := newRouter(t)
-	for _, mode := range []Mode{XDPNative, tcModes(t)[0]} {
+	for _, mode := range []store.Mode{store.XDPNative, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
 			var all []ends
-			testHook = func(step string) error {
+			store.TestHook = func(step string) error {
 				if step != "swap" {
 					return nil
 				}
@@ -320,7 +321,7 @@ func TestHandshakesBesideUp(t *testing.T) {
 				return nil
 			}
 			err := bringPolicyAt(t, "lv0", mode, "pass established\ndefault drop\n", 0)
-			testHook = nil
+			store.TestHook = nil
 			if err != nil || len(all) != 2 {
 				t.Fatal(err)
 			}
@@ -483,7 +484,7 @@ func TestManyOlderConnections(t *testing.T) {
 	run(t, n.here, "", "ip", "route", "add", "blackhole", "172.0.0.0/8") // what is inside
 	up := func() time.Duration {
 		begin := time.Now()
-		if err := bringPolicyAt(t, "lv0", Auto, "pass established\ndefault drop\n",
+		if err := bringPolicyAt(t, "lv0", store.Auto, "pass established\ndefault drop\n",
 			0); err != nil {
 			t.Fatal(err)
 		}
@@ -495,14 +496,14 @@ func TestManyOlderConnections(t *testing.T) {
 	}
 	track(t, *olderConnections)
 	begin, swapped := time.Now(), time.Duration(0)
-	testHook = func(step string) error {
+	store.TestHook = func(step string) error {
 		if step == "swap" {
 			swapped = time.Since(begin)
 		}
 		return nil
 	}
 	took := up()
-	testHook = nil
+	store.TestHook = nil
 	f := status(t).Connections
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {

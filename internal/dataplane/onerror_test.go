@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -44,13 +45,13 @@ func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (
 	if p.OnError != policy.KeepLast {
 		o.Fallbacks = fallbacks(compile(p.Fallback(true)), compile(p.Fallback(false)))
 	}
-	testHook = func(step string) error {
+	store.TestHook = func(step string) error {
 		if fail(step) {
 			return errInjected
 		}
 		return nil
 	}
-	defer func() { testHook = nil }()
+	defer func() { store.TestHook = nil }()
 	return Up(t.Context(), o, compile(p))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/host/local"
@@ -20,7 +21,7 @@ func (u *up) fillOwn(l *loaded) error {
 		return err
 	}
 	if over := len(is.None) - cookie.MaxNone; over > 0 {
-		u.note("this machine has %d broadcast and anycast addresses: cookies answer SYNs to %d "+
+		u.Note("this machine has %d broadcast and anycast addresses: cookies answer SYNs to %d "+
 			"of them", len(is.None), over)
 	}
 	return putOwn(m, is)
@@ -29,13 +30,13 @@ func (u *up) fillOwn(l *loaded) error {
 // followOwn tells the cookies of the policy on an interface of a change. It does nothing where the
 // policy has none.
 func followOwn(ctx context.Context, dev string, is *local.Own) error {
-	return transactOn(ctx, dev, func(s *store, a *attachment) error {
+	return transactOn(ctx, dev, func(s *store.Store, a *attachment) error {
 		g := a.current()
 		name, has := codegen.MapOf(g.Maps, codegen.Own)
 		if !has {
 			return nil
 		}
-		m, err := s.openPinned(a.key, g.Generation, name)
+		m, err := s.OpenPinned(a.key, g.Generation, name)
 		if m == nil || err != nil {
 			return err
 		}

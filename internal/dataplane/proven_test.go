@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/kernel"
@@ -116,7 +117,7 @@ func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 	newTestNet(t)
 	s := &stateTest{T: t}
 	const beside = "count udp proven as \"beside\"\npass established\ndefault pass\n"
-	upText(t, "lv0", XDPNative, "cookie tcp port 443\ndefault pass\n")
+	upText(t, "lv0", store.XDPNative, "cookie tcp port 443\ndefault pass\n")
 	shadowUp(t, beside, "lv0")
 	asked := func(want string) {
 		t.Helper()
@@ -133,15 +134,15 @@ func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 	asked("in force , ; beside 0 packets")
 	s.prove()
 	asked("in force , ; beside 1 packets")
-	upText(t, "lv0", XDPNative, "count udp proven as \"known\"\ndefault pass\n")
+	upText(t, "lv0", store.XDPNative, "count udp proven as \"known\"\ndefault pass\n")
 	asked("in force 1 packets, ; beside 2 packets")
-	upText(t, "lv0", XDPNative, beside)
+	upText(t, "lv0", store.XDPNative, beside)
 	asked("in force , 3 packets; beside")
 	if c := status(t).Cookies; c == nil || c.Sources != 1 {
 		t.Errorf("status tells of proven clients: %+v", c)
 	}
-	upText(t, "lv0", XDPNative, "default pass\n")
-	upText(t, "lv0", XDPNative, beside)
+	upText(t, "lv0", store.XDPNative, "default pass\n")
+	upText(t, "lv0", store.XDPNative, beside)
 	asked("in force , 0 packets; beside")
 }
 
@@ -150,7 +151,7 @@ func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 func BenchmarkProven(b *testing.B) {
 	const many = 100_000
 	asks := benchRunner(b, "cookie tcp port 443\npass udp proven\ndefault drop\n")
-	memory, err := mapMemory(asks.loaded.holding(codegen.Cookies), cookie.Size)
+	memory, err := store.MapMemory(asks.loaded.holding(codegen.Cookies), cookie.Size)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
 
@@ -29,10 +30,10 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 	if err != nil {
 		t.Skipf("no group 1: %v", err)
 	}
-	was := readers
-	readers = &group{name: g.Name}
-	defer func() { readers = was }()
-	makeWay(t, os.Getenv(RunEnv))
+	was := store.Readers
+	store.Readers = &store.Group{Name: g.Name}
+	defer func() { store.Readers = was }()
+	makeWay(t, os.Getenv(store.RunEnv))
 	defer unix.Umask(unix.Umask(0o077))
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"lock", "state/*/sets", "bpf/*/link"} {
-		files := must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), path)))
+		files := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), path)))
 		if len(files) == 0 {
 			t.Errorf("no %s", path)
 		}
@@ -69,7 +70,7 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 			}
 		}
 	}
-	files := must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "bpf/*/*/*")))
+	files := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "bpf/*/*/*")))
 	for _, f := range files {
 		if i := must2(os.Stat(f)); i.Mode().Perm()&0o027 != 0 && !i.IsDir() {
 			t.Errorf("%s has mode %o: readers can write it", f, i.Mode().Perm())
@@ -102,11 +103,11 @@ func TestMembersOfTheGroupOpenNothingThatCanBeRunOrHasKeys(t *testing.T) {
 	if err != nil {
 		t.Skipf("no group 1: %v", err)
 	}
-	was := readers
-	readers = &group{name: g.Name}
-	defer func() { readers = was }()
-	makeWay(t, os.Getenv(RunEnv))
-	for _, mode := range append(tcModes(t), XDPGeneric) {
+	was := store.Readers
+	store.Readers = &store.Group{Name: g.Name}
+	defer func() { store.Readers = was }()
+	makeWay(t, os.Getenv(store.RunEnv))
+	for _, mode := range append(tcModes(t), store.XDPGeneric) {
 		n.run(t, string(mode), func(t *testing.T) {
 			defer Down(t.Context(), "lv0")
 			if err := bringPolicyAt(t, "lv0", mode, everything, 0); err != nil {
@@ -167,10 +168,10 @@ func TestReadersSeeTheStateWhileItIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Skipf("no group 1: %v", err)
 	}
-	was := readers
-	readers = &group{name: g.Name}
-	defer func() { readers = was }()
-	makeWay(t, os.Getenv(RunEnv))
+	was := store.Readers
+	store.Readers = &store.Group{Name: g.Name}
+	defer func() { store.Readers = was }()
+	makeWay(t, os.Getenv(store.RunEnv))
 	bring := func(i int) {
 		t.Helper()
 		// another max: another memory, and another place for it
@@ -240,10 +241,10 @@ func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
 	if err != nil {
 		t.Skipf("no group 1: %v", err)
 	}
-	wasReaders, was := readers, readersWrite
-	readers = &group{name: g.Name}
-	defer func() { readers, readersWrite = wasReaders, was }()
-	makeWay(t, os.Getenv(RunEnv))
+	wasReaders, was := store.Readers, store.ReadersWrite
+	store.Readers = &store.Group{Name: g.Name}
+	defer func() { store.Readers, store.ReadersWrite = wasReaders, was }()
+	makeWay(t, os.Getenv(store.RunEnv))
 	for _, c := range []struct {
 		name                string
 		at, after, replaced bool // it is so at up, and when root looks, or a set is replaced, then
@@ -256,15 +257,15 @@ func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
 	} {
 		n.run(t, c.name, func(t *testing.T) {
 			defer Down(t.Context(), "lv0")
-			readersWrite = func() bool { return c.at }
+			store.ReadersWrite = func() bool { return c.at }
 			if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 				t.Fatal(err)
 			}
-			readersWrite = func() bool { return c.after }
+			store.ReadersWrite = func() bool { return c.after }
 			if _, _, err := Status(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
-			readersWrite = func() bool { return c.replaced }
+			store.ReadersWrite = func() bool { return c.replaced }
 			s := must2(OpenSet(t.Context(), "lv0", "abusers"))
 			defer s.Close()
 			if err := s.Replace(t.Context(), entriesOf("192.0.2.7/32")); err != nil {
@@ -273,7 +274,8 @@ func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
 			touchAs(t, g.Gid, nil, c.opens...)
 		})
 	}
-	if pinMode(codegen.Flows, false) != secretMode || pinMode("of tomorrow", false) != secretMode {
+	if store.PinMode(codegen.Flows, false) != store.SecretMode ||
+		store.PinMode("of tomorrow", false) != store.SecretMode {
 		t.Error("readers open what holds no counts")
 	}
 }
@@ -329,7 +331,7 @@ func TestThePinOfASetIsThatOfItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, at := range []string{"put", "repin", "put", "repin", "repin", ""} {
-		testHook = func(step string) error {
+		store.TestHook = func(step string) error {
 			if step == at {
 				return errors.New("injected")
 			}
@@ -337,7 +339,7 @@ func TestThePinOfASetIsThatOfItsMemory(t *testing.T) {
 		}
 		s := must2(OpenSet(t.Context(), "lv0", "abusers"))
 		err := s.Replace(t.Context(), entriesOf(fmt.Sprintf("192.0.2.%d/32", i)))
-		testHook = nil
+		store.TestHook = nil
 		if (err != nil) != (at == "put") {
 			t.Errorf("step %s: %v", at, err)
 		}

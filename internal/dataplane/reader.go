@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
@@ -19,8 +20,8 @@ type DeviceCounters struct {
 	Dev      string
 	Counters []SlotCounter // without CPUs
 
-	in      *description // the generation in force
-	program uint32       // that its interface shows
+	in      *store.Description // the generation in force
+	program uint32             // that its interface shows
 }
 
 // Reader reads the counters of all policies of this network namespace again and again: a second of
@@ -38,9 +39,9 @@ const lookAgain = 30 * time.Second
 
 type readDevice struct {
 	dev     string
-	in      *description       // the policy in force
-	program uint32             // that its interface shows
-	before  map[string]Counter // of generations that are gone
+	in      *store.Description       // the policy in force
+	program uint32                   // that its interface shows
+	before  map[string]store.Counter // of generations that are gone
 	live    []readCounters
 }
 
@@ -48,7 +49,7 @@ type readDevice struct {
 type readCounters struct {
 	mem       []byte
 	size, row int // bytes of the value, and of a CPU's part of it
-	slots     []slot
+	slots     []store.Slot
 }
 
 // Close lets the memory go.
@@ -92,17 +93,18 @@ func (d *readDevice) read() []SlotCounter {
 	for _, c := range d.live {
 		for _, row := range rows(c.mem[:c.size], c.row, len(c.slots)) {
 			for i, n := range row {
-				if n != (Counter{}) {
-					counts := c.slots[i].counts()
+				if n != (store.Counter{}) {
+					counts := c.slots[i].Counts()
 					sum := sums[counts]
-					sums[counts] = Counter{sum.Packets + n.Packets, sum.Bytes + n.Bytes}
+					sums[counts] = store.Counter{Packets: sum.Packets + n.Packets,
+						Bytes: sum.Bytes + n.Bytes}
 				}
 			}
 		}
 	}
 	out := make([]SlotCounter, len(d.in.Slots))
 	for i, s := range d.in.Slots {
-		n := sums[s.counts()]
+		n := sums[s.Counts()]
 		out[i] = SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where,
 			Label: s.Label, Line: s.Line, Text: s.Text, Packets: n.Packets, Bytes: n.Bytes}
 	}
@@ -112,13 +114,13 @@ func (d *readDevice) read() []SlotCounter {
 // look finds the counters that there are now.
 func (r *Reader) look(ctx context.Context) error {
 	var found []*readDevice
-	err := transact(ctx, func(s *store) error {
-		return s.sweep("", func(a *attachment) error {
+	err := store.Transact(ctx, func(s *store.Store) error {
+		return sweep(s, "", func(a *attachment) error {
 			l, err := a.here()
 			if err != nil || l == nil {
 				return err
 			}
-			d, err := s.readable(a)
+			d, err := readable(s, a)
 			if err != nil {
 				return err
 			}
@@ -139,8 +141,8 @@ func (r *Reader) look(ctx context.Context) error {
 }
 
 // readable opens the counters of an attachment.
-func (s *store) readable(a *attachment) (*readDevice, error) {
-	d := &readDevice{in: a.current(), program: a.shown(), before: map[string]Counter{}}
+func readable(s *store.Store, a *attachment) (*readDevice, error) {
+	d := &readDevice{in: a.current(), program: a.shown(), before: map[string]store.Counter{}}
 	for id, cpus := range a.carried.Totals {
 		d.before[id] = sumCPUs(cpus)
 	}
@@ -148,7 +150,7 @@ func (s *store) readable(a *attachment) (*readDevice, error) {
 		if slices.Contains(a.carried.Folded, g.Generation) {
 			continue
 		}
-		c, err := s.openCounters(a.key, g)
+		c, err := openCounters(s, a.key, g)
 		if err != nil {
 			d.close()
 			return nil, kernel.Refuse(err, "read counters of %s", g.Dev)
@@ -158,9 +160,9 @@ func (s *store) readable(a *attachment) (*readDevice, error) {
 	return d, nil
 }
 
-func (s *store) openCounters(key string, g *description) (c readCounters, err error) {
+func openCounters(s *store.Store, key string, g *store.Description) (c readCounters, err error) {
 	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
-	m, err := s.openPinned(key, g.Generation, name)
+	m, err := s.OpenPinned(key, g.Generation, name)
 	if err == nil && m == nil {
 		err = errors.New("they are gone")
 	}
@@ -172,6 +174,6 @@ func (s *store) openCounters(key string, g *description) (c readCounters, err er
 	if c.row < len(g.Slots)*codegen.SlotBytes || c.row > c.size {
 		return c, fmt.Errorf("a row of %d bytes does not hold %d counters", c.row, len(g.Slots))
 	}
-	c.mem, err = mapMemory(m, c.size)
+	c.mem, err = store.MapMemory(m, c.size)
 	return c, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 )
 
@@ -38,17 +39,17 @@ func TestAReaderFollowsReplacesAndRollbacks(t *testing.T) {
 	if got, err := r.Read(context.Background()); err != nil || len(got) != 0 {
 		t.Fatalf("before there is a policy: %v, %v", got, err)
 	}
-	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
+	bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	same("at first", 0)
 	n.send(t, 7, 1)
 	same("after packets", 7)
-	bring(t, "lv0", Auto, handPolicy("odd", action.Drop))
+	bring(t, "lv0", store.Auto, handPolicy("odd", action.Drop))
 	same("after a replace", 7)
 	n.send(t, 2, 1)
 	same("after packets and a replace", 9)
 	passing := handPolicy("odd", action.Drop)
 	passing.Rules[0].Action = action.Pass
-	bring(t, "lv0", Auto, passing)
+	bring(t, "lv0", store.Auto, passing)
 	same("after another action", 0)
 	if _, err := Down(context.Background(), "lv0"); err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestAReaderFollowsReplacesAndRollbacks(t *testing.T) {
 
 func BenchmarkReader(b *testing.B) {
 	newTestNet(b)
-	bring(b, "lv0", Auto, handPolicy("odd", action.Pass))
+	bring(b, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	b.Run("reader", func(b *testing.B) {
 		var r Reader
 		defer r.Close()

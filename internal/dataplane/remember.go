@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"levee/internal/dataplane/past"
+	"levee/internal/dataplane/store"
 )
 
 // Policies that came into force are kept on the disk, by the name of the interface, for what begins
@@ -29,7 +30,7 @@ func pastOf(dev string) (past.Store, error) {
 	}
 	dir, err := library()
 	return past.Store{Dir: filepath.Join(dir, dev, pastDir),
-		Step: func(name string) error { return step("past: " + name) }}, err
+		Step: func(name string) error { return store.Step("past: " + name) }}, err
 }
 
 // firstNetns reports whether this thread is in the network namespace of process 1. Files of /proc
@@ -48,7 +49,7 @@ func firstNetns() bool {
 }
 
 // remember keeps the policy in force on an interface as the newest of those that were.
-func (s *store) remember(key, dev string, g *description) {
+func remember(s *store.Store, key, dev string, g *store.Description) {
 	err := func() error {
 		at, err := pastOf(dev)
 		if errors.Is(err, ErrNoPast) {
@@ -57,7 +58,7 @@ func (s *store) remember(key, dev string, g *description) {
 		if err != nil {
 			return err
 		}
-		files, err := s.setFiles(key, g)
+		files, err := s.SetFiles(key, g)
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func (s *store) remember(key, dev string, g *description) {
 			Files: files})
 	}()
 	if err != nil {
-		s.note("%s is in force on %s, but could not be written to the disk (%v): after a reboot "+
+		s.Note("%s is in force on %s, but could not be written to the disk (%v): after a reboot "+
 			"nothing but its file has it, and `levee rollback` does not know it", g.Policy, dev,
 			err)
 	}
@@ -88,7 +89,7 @@ func Past(ctx context.Context, dev string) (all []past.Policy, notes []string, e
 			return nil, notes, perr
 		}
 		var damaged []past.Damaged
-		if perr = onHost(func() (err error) {
+		if perr = store.OnHost(func() (err error) {
 			all, damaged, err = at.List()
 			return err
 		}); perr != nil {

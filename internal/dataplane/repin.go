@@ -5,13 +5,14 @@ import (
 	"io/fs"
 	"os"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
 // dropComing takes away what a killed command has attached to take the place of a program that
 // judges still; gone are generations that judge nothing.
-func (s *store) dropComing(a *attachment, gone []*description) error {
-	next := s.bpf(a.key, pinComing)
+func dropComing(s *store.Store, a *attachment, gone []*store.Description) error {
+	next := s.BPF(a.key, pinComing)
 	if _, err := os.Stat(next); err == nil {
 		if err := removeLink(next); err != nil {
 			return err
@@ -21,15 +22,15 @@ func (s *store) dropComing(a *attachment, gone []*description) error {
 		return nil
 	}
 	for _, g := range gone {
-		if g.Mode != Clsact || g.ShadowOf != 0 {
+		if g.Mode != store.Clsact || g.ShadowOf != 0 {
 			continue
 		}
-		f, err := g.filter(0)
+		f, err := egressFilterOf(g, 0)
 		if err != nil {
 			return kernel.Refuse(err, "look for the tc filter on %s", g.Dev)
 		}
 		program, _, err := f.running()
-		if err == nil && (program == g.Program || g.runs(program)) {
+		if err == nil && (program == g.Program || runs(g, program)) {
 			err = f.Detach()
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
@@ -40,11 +41,11 @@ func (s *store) dropComing(a *attachment, gone []*description) error {
 }
 
 // pinComing is where a link lies until it takes the place of another.
-const pinComing = pinLink + "_new"
+const pinComing = store.PinLink + "_new"
 
 // repin has a link be the one that is kept of an attachment.
-func (s *store) repin(key string, l hold) error {
-	to, next := s.bpf(key, pinLink), s.bpf(key, pinComing)
+func repin(s *store.Store, key string, l hold) error {
+	to, next := s.BPF(key, store.PinLink), s.BPF(key, pinComing)
 	if _, ok := l.(*filter); ok { // it keeps itself, and is found where there is no link
 		if err := l.Pin(""); err != nil {
 			return err

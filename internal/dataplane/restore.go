@@ -17,7 +17,7 @@ import (
 // The caller keeps other writers out.
 func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 	for _, ps := range p.Dynamic {
-		if !ps.Self || u.beside != nil && u.at.current().hasSet(ps) {
+		if !ps.Self || u.beside != nil && hasSet(u.at.current(), ps) {
 			continue
 		}
 		there, err := local.Prefixes()
@@ -25,7 +25,7 @@ func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 			return err
 		}
 		if !slices.ContainsFunc(there, reachable) {
-			u.note("this machine has no address yet: nothing is `to self` before `levee up " +
+			u.Note("this machine has no address yet: nothing is `to self` before `levee up " +
 				"--keep` or another `levee up` sees one")
 		}
 		if err := roomFor(ps.Name, ps.Max, there); err != nil {
@@ -63,7 +63,7 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 			err = checkEntries(entries, ps.Type)
 		}
 		if err != nil {
-			u.note("dynamic set %q begins empty, as its kept entries cannot be read: %s: %v; %s",
+			u.Note("dynamic set %q begins empty, as its kept entries cannot be read: %s: %v; %s",
 				ps.Name, path, err, putAside(path))
 			continue
 		}
@@ -98,7 +98,7 @@ func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
 	m.frozen = 0
 	m.settle()
 	if out > 0 {
-		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
+		u.Note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
 			ps.Name)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -16,23 +17,23 @@ const endedByHand = 1
 // was confirmed last is back in force, or nothing is attached if there was none. It is an error if
 // that generation is not on trial (any more). notes tells what was done.
 func RollBack(ctx context.Context, dev string, generation int) (notes []string, err error) {
-	return notedOn(ctx, dev, func(s *store, a *attachment) error {
+	return notedOn(ctx, dev, func(s *store.Store, a *attachment) error {
 		g := a.onTrial()
 		if g == nil || g.Generation != generation {
 			return fmt.Errorf("no trial to end: that policy is not on trial on %s any more", dev)
 		}
-		return s.endNow(a, g)
+		return endNow(s, a, g)
 	})
 }
 
 // endNow ends what a generation's deadline would end. From its first step on that is past its
 // deadline, for this command as for any other that finishes what this one may leave.
-func (s *store) endNow(a *attachment, g *description) error {
+func endNow(s *store.Store, a *attachment, g *store.Description) error {
 	g.Deadline, g.ConfirmBy = endedByHand, time.Now()
-	if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
+	if err := store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g); err != nil {
 		return err
 	}
-	after, err := s.settle(a.key)
+	after, err := settle(s, a.key)
 	if after != nil {
 		after.Close()
 	}
@@ -40,13 +41,13 @@ func (s *store) endNow(a *attachment, g *description) error {
 }
 
 // endLive is the note on live rules that have ended by themselves.
-func (s *store) endLive(a *attachment, g *description) error {
+func endLive(s *store.Store, a *attachment, g *store.Description) error {
 	if g.Deadline != endedByHand {
-		s.note("%s: the agent has not renewed its live rules (%d) in time; %s is in force without "+
+		s.Note("%s: the agent has not renewed its live rules (%d) in time; %s is in force without "+
 			"them", g.Dev, len(g.Live), filepath.Base(g.Policy))
 	}
 	if a.gens[g.Fallback] == nil {
 		return kernel.Refuse(nil, "the policy without live rules on %s is gone", g.Dev)
 	}
-	return s.give(a, g.Fallback)
+	return give(s, a, g.Fallback)
 }

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
 )
 
 // TestCommandsAndUnitsShareTheRunDirectory whoever comes first: what root has made by hand does not
@@ -30,12 +32,12 @@ func TestCommandsAndUnitsShareTheRunDirectory(t *testing.T) {
 		t.Run(fmt.Sprintf("%03o/%s", umask, sequence), func(t *testing.T) {
 			t.Setenv(LibEnv, t.TempDir()) // first: the end of the net saves once more
 			newTestNet(t)
-			makeWay(t, os.Getenv(RunEnv))
-			s := &store{dir: os.Getenv(RunEnv)}
-			if err := os.MkdirAll(s.bpf(), 0o750); err != nil { // as the mount unit does
+			makeWay(t, os.Getenv(store.RunEnv))
+			s := &store.Store{Dir: os.Getenv(store.RunEnv)}
+			if err := os.MkdirAll(s.BPF(), 0o750); err != nil { // as the mount unit does
 				t.Fatal(err)
 			}
-			if err := unix.Mount("bpf", s.bpf(), "bpf", 0, "mode=0750"); err != nil {
+			if err := unix.Mount("bpf", s.BPF(), "bpf", 0, "mode=0750"); err != nil {
 				t.Fatal(err)
 			}
 			defer unix.Umask(unix.Umask(umask))

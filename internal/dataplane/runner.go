@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/divert"
@@ -74,12 +75,12 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 	r := &Runner{program: p, loaded: l, entry: l.prog, hook: l.prog.Type(), link: p.Link,
 		sets: map[string]*set{}}
 	if m := l.holding(codegen.LastSlot); m != nil {
-		if r.trace, err = mapMemory(m, 4); err != nil {
+		if r.trace, err = store.MapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
 	if m := l.holding(codegen.Clock); m != nil {
-		if r.clock, err = mapMemory(m, 8); err != nil {
+		if r.clock, err = store.MapMemory(m, 8); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 		now, _, err := kernel.Jiffies()
@@ -89,24 +90,24 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), now)
 	}
 	if m := l.holding(codegen.Flows); m != nil {
-		if r.flows, err = mapMemory(m, flow.HeadBytes); err != nil {
+		if r.flows, err = store.MapMemory(m, flow.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 		flow.Settle(r.flows, 0)
 	}
 	if m := l.holding(codegen.Cookies); m != nil {
-		if r.cookies, err = mapMemory(m, cookie.HeadBytes); err != nil {
+		if r.cookies, err = store.MapMemory(m, cookie.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 		r.answer = make([]byte, MaxFrame)
 	}
 	if m := l.holding(codegen.Fragments); m != nil {
-		if r.frags, err = mapMemory(m, fragment.HeadBytes); err != nil {
+		if r.frags, err = store.MapMemory(m, fragment.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
 	if m := l.holding(codegen.Diverted); m != nil {
-		if r.diverted, err = mapMemory(m, divert.HeadBytes); err != nil {
+		if r.diverted, err = store.MapMemory(m, divert.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
@@ -114,7 +115,7 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 	if m == nil {
 		return nil, errors.Join(errors.New("load program: it has no counters map"), r.Close())
 	}
-	if r.counters, err = mapMemory(m, int(m.ValueSize())); err != nil {
+	if r.counters, err = store.MapMemory(m, int(m.ValueSize())); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	for _, ps := range p.Dynamic {
@@ -224,7 +225,7 @@ func (r *Runner) answerCode() uint32 {
 }
 
 func (r *Runner) count(slot, n int) {
-	c := (*Counter)(unsafe.Pointer(&r.counters[slot*codegen.SlotBytes]))
+	c := (*store.Counter)(unsafe.Pointer(&r.counters[slot*codegen.SlotBytes]))
 	c.Packets++
 	c.Bytes += uint64(n)
 }
@@ -261,8 +262,8 @@ func runError(err error, n int) error {
 func (r *Runner) Slots() []policy.Slot { return r.program.Slots }
 
 // Counters is what each slot has counted since NewRunner, over all CPUs, in the order of Slots.
-func (r *Runner) Counters() []Counter {
-	out := make([]Counter, len(r.program.Slots))
+func (r *Runner) Counters() []store.Counter {
+	out := make([]store.Counter, len(r.program.Slots))
 	for _, row := range rows(r.counters, r.program.RowBytes, len(out)) {
 		for i, c := range row {
 			out[i].Packets += c.Packets
@@ -320,7 +321,7 @@ func (r *Runner) ForgetLimits() error {
 			continue
 		}
 		m := r.loaded.maps[use.Name]
-		memory, err := mapMemory(m, int(m.ValueSize()))
+		memory, err := store.MapMemory(m, int(m.ValueSize()))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -33,7 +34,7 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			want := make([]Counter, len(r.Slots()))
+			want := make([]store.Counter, len(r.Slots()))
 			for _, n := range sizes {
 				for _, first := range []byte{0, 1} {
 					slot, verdict := p.DefaultSlot(), action.Pass
@@ -81,8 +82,9 @@ func TestRunnerDecidesShortFramesByMalformedRules(t *testing.T) {
 		t.Errorf("slot %d %v (%v), want slot %d pass", slot, verdict, err, p.RuleSlot(2))
 	}
 	c := r.Counters()
-	if one := (Counter{1, 5}); c[p.RuleSlot(1)] != one || c[p.RuleSlot(2)] != one ||
-		c[p.RuleSlot(3)] != (Counter{}) || c[0] != (Counter{}) {
+	if one := (store.Counter{Packets: 1, Bytes: 5}); c[p.RuleSlot(1)] != one ||
+		c[p.RuleSlot(2)] != one ||
+		c[p.RuleSlot(3)] != (store.Counter{}) || c[0] != (store.Counter{}) {
 		t.Errorf("counters %v", c)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/plan"
 	"levee/internal/kernel"
@@ -49,7 +50,7 @@ const MostSampled = 100_000
 func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 	s := &Sampler{snap: snap, bound: 1, follower: newFollower(dev)}
 	s.role = plan.Samples
-	s.program = func(g *description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
+	s.program = func(g *store.Description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error) {
 		return capture.SampleSpec(capture.Sample{Judge: j, Snap: snap,
 			Passes: codesOf(g.Mode, "pass")})
@@ -69,7 +70,7 @@ func (s *Sampler) begin(ctx context.Context) error {
 		return err
 	}
 	m := s.hook.coll.Maps[capture.SampledMap]
-	mem, err := mapMemory(m, int(m.ValueSize()*m.MaxEntries()))
+	mem, err := store.MapMemory(m, int(m.ValueSize()*m.MaxEntries()))
 	if err != nil {
 		return err
 	}

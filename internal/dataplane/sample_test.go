@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/store"
 )
 
 // sampler takes samples of lv0.
@@ -107,7 +109,7 @@ func TestSamplesStandForEachPacket(t *testing.T) {
 func TestSamplesGoOn(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "samples", func(t *testing.T) {
-		if err := bringPolicyAt(t, "lv0", Auto, decisionPolicy, 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
 		s := n.sampler(t)
@@ -126,7 +128,7 @@ func TestSamplesGoOn(t *testing.T) {
 			return nil
 		}
 		eventually(t, sampled)
-		if err := bringPolicyAt(t, "lv0", Auto, "count\n"+decisionPolicy, 0); err != nil {
+		if err := bringPolicyAt(t, "lv0", store.Auto, "count\n"+decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Follow(t.Context()); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -149,8 +150,8 @@ func resetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
 // selfOn is the name of the set of the machine's destinations that the policy on an interface has,
 // "" if it has none: a policy may define another set of its name. It has room for these.
 func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string, err error) {
-	err = transact(ctx, func(s *store) error {
-		a, err := s.find(dev)
+	err = store.Transact(ctx, func(s *store.Store) error {
+		a, err := find(s, dev)
 		if err != nil {
 			return err
 		}

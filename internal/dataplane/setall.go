@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -108,11 +109,11 @@ type SetContents struct {
 // SetList lists dynamic sets, chosen as by SetAdd.
 func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
 	if refused := kernel.Privileged(); refused != nil {
-		s, err := forReading(ctx, refused)
+		s, err := store.ForReading(ctx, refused)
 		if err != nil {
 			return nil, err
 		}
-		return s.readSets(dev, name)
+		return readSets(s, dev, name)
 	}
 	sets, err := openSets(ctx, dev, name)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
 )
@@ -180,8 +181,8 @@ type PolicyState struct {
 
 // InForceHere lists what is in force in this network namespace, without counting anything.
 func InForceHere(ctx context.Context) (out []PolicyState, err error) {
-	err = transact(ctx, func(s *store) error {
-		return s.sweep("", func(a *attachment) error {
+	err = store.Transact(ctx, func(s *store.Store) error {
+		return sweep(s, "", func(a *attachment) error {
 			l, err := a.here()
 			if l != nil {
 				g := a.base()

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/store"
 )
 
 // TestLargeSetsAreMerged adds prefixes of many lengths, few at a time, so that nothing but a merge
@@ -14,7 +16,7 @@ func TestLargeSetsAreMerged(t *testing.T) {
 	s := openAbusers(t, abuserPolicy(5000))
 	memory := func() uint64 {
 		t.Helper()
-		id, err := mapID(s.maps[0].inner)
+		id, err := store.MapID(s.maps[0].inner)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,8 +58,8 @@ func TestLargeSetsAreMerged(t *testing.T) {
 	if memory() != first {
 		t.Fatal("merged though there are few entries")
 	}
-	t.Cleanup(func() { testHook = nil })
-	testHook = func(step string) error {
+	t.Cleanup(func() { store.TestHook = nil })
+	store.TestHook = func(step string) error {
 		if step == "put" {
 			return errInjected
 		}
@@ -68,7 +70,7 @@ func TestLargeSetsAreMerged(t *testing.T) {
 		t.Fatal("a merge that failed has other memory in place")
 	}
 	check()
-	testHook = nil
+	store.TestHook = nil
 	s.maps[0].Rest(0)
 	add(1500, 1600)
 	merged := memory()

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -21,7 +22,7 @@ type Set struct {
 	dev, name string
 
 	mu      sync.Mutex
-	writers *writers
+	writers *store.Writers
 	serial  int64
 	// of the policy in force and, during a trial, of the one to return to if it has other memory
 	maps   []inForce
@@ -65,7 +66,7 @@ func OpenSet(ctx context.Context, dev, name string) (*Set, error) {
 func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 	var out []*Set
 	var known []string
-	err := transact(ctx, func(s *store) error {
+	err := store.Transact(ctx, func(s *store.Store) error {
 		visit := func(a *attachment) error {
 			l, err := a.here()
 			if l == nil || err != nil {
@@ -74,7 +75,7 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			for _, info := range a.current().Sets {
 				known = append(known, info.Name)
 			}
-			set, err := s.openSetOf(a, name)
+			set, err := openSetOf(s, a, name)
 			if set != nil {
 				set.dev = l.Attrs().Name // it may have been renamed since
 				out = append(out, set)
@@ -82,9 +83,9 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			return err
 		}
 		if dev == "" {
-			return s.sweep("", visit)
+			return sweep(s, "", visit)
 		}
-		a, err := s.find(dev)
+		a, err := find(s, dev)
 		if err != nil {
 			return err
 		}
@@ -94,7 +95,7 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			return visit(a)
 		}
 		a.Close()
-		return s.sweep("", func(a *attachment) error { // the sets of all are one
+		return sweep(s, "", func(a *attachment) error { // the sets of all are one
 			if a.together() != own {
 				return nil
 			}
@@ -128,7 +129,7 @@ func noSet(dev, name string, known []string) error {
 }
 
 // openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
-func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
+func openSetOf(s *store.Store, a *attachment, name string) (_ *Set, err error) {
 	out := &Set{dev: a.current().Dev, name: name}
 	defer func() {
 		if err != nil {
@@ -136,23 +137,23 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 		}
 	}()
 	if !slices.ContainsFunc(a.current().Sets,
-		func(info SetInfo) bool { return info.Name == name }) {
+		func(info store.SetInfo) bool { return info.Name == name }) {
 		return nil, nil
 	}
-	if out.writers, err = s.openWriters(a.key); err != nil {
+	if out.writers, err = s.OpenWriters(a.key); err != nil {
 		return nil, err
 	}
 	// A writer that puts other memory in place holds this lock meanwhile.
-	if err := out.writers.lock(s.ctx); err != nil {
+	if err := out.writers.Lock(s.Ctx); err != nil {
 		return nil, err
 	}
-	defer out.writers.unlock()
-	out.serial = out.writers.serial()
+	defer out.writers.Unlock()
+	out.serial = out.writers.Serial()
 	for i, n := range a.needed() {
 		g := a.gens[n]
-		at := slices.IndexFunc(g.Sets, func(info SetInfo) bool { return info.Name == name })
+		at := slices.IndexFunc(g.Sets, func(info store.SetInfo) bool { return info.Name == name })
 		// the policy to return to may have another set of that name
-		if at < 0 || g.Sets[at].EntryType() != a.current().typeOf(name) {
+		if at < 0 || g.Sets[at].EntryType() != a.current().TypeOf(name) {
 			continue
 		}
 		if err := out.openIn(s, a.key, g, g.Sets[at]); err != nil {
@@ -168,8 +169,8 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 }
 
 // openIn opens the set where a generation has it.
-func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error {
-	at, err := st.openPlace(key, g, info.Name)
+func (s *Set) openIn(st *store.Store, key string, g *store.Description, info store.SetInfo) error {
+	at, err := openPlace(st, key, g, info.Name)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error 
 		for _, p := range s.maps[i].places {
 			// A shadow has the map of the policy in force. What is pinned beside it may be memory
 			// from before a merge, and opening the other by its number takes CAP_SYS_ADMIN.
-			if same, err := sameMap(p.outer, at.outer); same || err != nil {
+			if same, err := store.SameMap(p.outer, at.outer); same || err != nil {
 				return errors.Join(err, at.outer.Close())
 			}
 		}
@@ -192,7 +193,7 @@ func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error 
 	}
 	for i := range s.maps {
 		m := &s.maps[i]
-		same, err := sameMap(m.inner, opened.inner)
+		same, err := store.SameMap(m.inner, opened.inner)
 		if err != nil {
 			return errors.Join(err, opened.Close(), at.outer.Close())
 		}
@@ -219,7 +220,7 @@ func (s *Set) Close() error {
 	}
 	s.maps = nil
 	if s.writers != nil {
-		errs = append(errs, s.writers.f.Close())
+		errs = append(errs, s.writers.F.Close())
 		s.writers = nil
 	}
 	return errors.Join(errs...)
@@ -250,11 +251,11 @@ func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
 	if s.writers == nil {
 		return false, fmt.Errorf("dynamic set %q is closed: %w", s.name, os.ErrClosed)
 	}
-	if err := s.writers.lock(ctx); err != nil {
+	if err := s.writers.Lock(ctx); err != nil {
 		return false, err
 	}
-	if s.writers.serial() != s.serial {
-		s.writers.unlock()
+	if s.writers.Serial() != s.serial {
+		s.writers.Unlock()
 		return false, nil
 	}
 	for _, m := range s.maps {
@@ -289,7 +290,7 @@ func (s *Set) reopen(ctx context.Context) error {
 }
 
 func (s *Set) release() {
-	s.writers.unlock()
+	s.writers.Unlock()
 	s.mu.Unlock()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
@@ -32,10 +33,10 @@ const (
 )
 
 // pinnedPlaces are the places of a program's sets, by name.
-func pinnedPlaces(p *codegen.Program) map[string]pinnedPlace {
-	out := make(map[string]pinnedPlace, len(p.Places))
+func pinnedPlaces(p *codegen.Program) map[string]store.PinnedPlace {
+	out := make(map[string]store.PinnedPlace, len(p.Places))
 	for name, at := range p.Places {
-		out[name] = pinnedPlace{at.Map, at.Key}
+		out[name] = store.PinnedPlace{Map: at.Map, Key: at.Key}
 	}
 	return out
 }
@@ -46,7 +47,7 @@ func (at place) memory() (*ebpf.Map, error) {
 	if err := at.outer.Lookup(at.key, &id); err != nil {
 		return nil, kernel.Refuse(err, "open dynamic set %q", at.name)
 	}
-	if is, err := hasID(at.inner, id); is || err != nil {
+	if is, err := store.HasID(at.inner, id); is || err != nil {
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +95,7 @@ func (at place) pinned(dir string, id uint32) (*ebpf.Map, error) {
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the pinned memory of dynamic set %q", at.name)
 	}
-	is, err := hasID(m, id)
+	is, err := store.HasID(m, id)
 	if err != nil || !is {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -109,17 +110,18 @@ func (at place) put(m *ebpf.Map) error {
 		if err := at.settle(); err != nil {
 			return err
 		}
-		if err := at.pinAs(pinNext, m, pinMode(codegen.DynamicSet, readersWrite())); err != nil {
+		if err := at.pinAs(pinNext, m, store.PinMode(codegen.DynamicSet,
+			store.ReadersWrite())); err != nil {
 			return err
 		}
 	}
-	if err := step("put"); err != nil {
+	if err := store.Step("put"); err != nil {
 		return err
 	}
 	if err := at.outer.Put(at.key, m); err != nil { // traffic changes here
 		return kernel.Refuse(err, "put the contents of dynamic set %q in place", at.name)
 	}
-	if at.pins != "" && step("repin") == nil {
+	if at.pins != "" && store.Step("repin") == nil {
 		_ = os.Rename(at.pin(pinNext), at.pin(pinMemory)) // else whoever opens it next does this
 	}
 	return nil
@@ -140,7 +142,7 @@ func (at place) settle() error {
 // pinAs pins a memory in a directory of pins, in place of what is pinned there.
 func (at place) pinAs(dir string, m *ebpf.Map, mode fs.FileMode) error {
 	for _, d := range []string{pinMemory, pinNext} {
-		if err := makeDirs(filepath.Join(at.pins, d)); err != nil {
+		if err := store.MakeDirs(filepath.Join(at.pins, d)); err != nil {
 			return kernel.Refuse(err, "create the directory of pins")
 		}
 	}
@@ -152,13 +154,13 @@ func (at place) pinAs(dir string, m *ebpf.Map, mode fs.FileMode) error {
 		return kernel.Refuse(err, "pin the memory of dynamic set %q", at.name)
 	}
 	defer own.Close()
-	return pinFile(own, at.pin(dir), mode)
+	return store.PinFile(own, at.pin(dir), mode)
 }
 
 // openPlace opens the map in which a generation has a set; that of the place is nil if it is gone.
-func (s *store) openPlace(key string, g *description, name string) (place, error) {
+func openPlace(s *store.Store, key string, g *store.Description, name string) (place, error) {
 	at := g.Places[name]
-	m, err := s.openPinned(key, g.Generation, at.Map)
-	pins := s.pins(key, g.Generation)
-	return place{outer: m, key: at.Key, name: name, pins: pins, read: s.readOnly}, err
+	m, err := s.OpenPinned(key, g.Generation, at.Map)
+	pins := s.Pins(key, g.Generation)
+	return place{outer: m, key: at.Key, name: name, pins: pins, read: s.ReadOnly}, err
 }

@@ -4,22 +4,23 @@ import (
 	"io/fs"
 	"slices"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
 // readSets is SetList for a reader.
-func (s *store) readSets(dev, name string) (out []SetContents, err error) {
+func readSets(s *store.Store, dev, name string) (out []SetContents, err error) {
 	var known []string
 	err = steady(func() error {
 		out, known = nil, nil
-		return s.readEach(false, func(a *attachment) error {
+		return readEach(s, false, func(a *attachment) error {
 			g := a.current()
 			for _, info := range g.Sets {
 				known = append(known, info.Name)
 				if info.Name != name || dev != "" && g.Dev != dev {
 					continue
 				}
-				set, err := s.copyOf(a.key, g, info)
+				set, err := copyOf(s, a.key, g, info)
 				if err != nil {
 					return err
 				}
@@ -36,8 +37,8 @@ func (s *store) readSets(dev, name string) (out []SetContents, err error) {
 }
 
 // copyOf is a copy of a set, in memory of this process.
-func (s *store) copyOf(key string, g *description, info SetInfo) (*set, error) {
-	at, err := s.openPlace(key, g, info.Name)
+func copyOf(s *store.Store, key string, g *store.Description, info store.SetInfo) (*set, error) {
+	at, err := openPlace(s, key, g, info.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +52,11 @@ func (s *store) copyOf(key string, g *description, info SetInfo) (*set, error) {
 		return nil, err
 	}
 	defer inner.Close()
-	mem, err := copyOfMap(inner)
+	mem, err := store.CopyOfMap(inner)
 	if err != nil {
 		return nil, err
 	}
-	c := &set{name: info.Name, typ: info.EntryType(), clock: s.clock, mem: mem}
+	c := &set{name: info.Name, typ: info.EntryType(), clock: s.Clock, mem: mem}
 	return c, c.openTable()
 }
 

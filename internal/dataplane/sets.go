@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -103,7 +104,7 @@ func makeMemory(s *set, room, size int, format func(mem []byte) error) (*set, er
 
 // openMemory maps the memory of a set, formats it if it is new, and closes it on an error.
 func openMemory(inner *ebpf.Map, s *set, format func(mem []byte) error) (*set, error) {
-	mem, err := mapMemory(inner, int(inner.ValueSize()))
+	mem, err := store.MapMemory(inner, int(inner.ValueSize()))
 	if err != nil {
 		return nil, errors.Join(err, inner.Close())
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -32,10 +33,11 @@ func compileText(text string) CompileFunc {
 
 func bringPolicy(t testing.TB, dev, text string, confirm time.Duration) error {
 	t.Helper()
-	return bringPolicyAt(t, dev, Auto, text, confirm)
+	return bringPolicyAt(t, dev, store.Auto, text, confirm)
 }
 
-func bringPolicyAt(t testing.TB, dev string, mode Mode, text string, confirm time.Duration) error {
+func bringPolicyAt(t testing.TB, dev string, mode store.Mode, text string,
+	confirm time.Duration) error {
 	t.Helper()
 	o := UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee",
 		Source: []byte(text)}

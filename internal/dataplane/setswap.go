@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -152,13 +153,13 @@ type swap struct {
 
 // do changes places; done once more it changes back. next is then what is not in force.
 func (w *swap) do() error {
-	if err := step("swap set"); err != nil {
+	if err := store.Step("swap set"); err != nil {
 		return err
 	}
-	if err := w.writers.bump(); err != nil {
+	if err := w.writers.Bump(); err != nil {
 		return err
 	}
-	w.serial = w.writers.serial()
+	w.serial = w.writers.Serial()
 	m := &w.maps[w.i]
 	for i, at := range m.places {
 		if err := at.put(w.next.inner); err != nil {

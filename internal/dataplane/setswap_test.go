@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -214,7 +215,7 @@ func TestAFailedSwapChangesNoSet(t *testing.T) {
 	}
 	for at := range 2 {
 		seen := 0
-		testHook = func(step string) error {
+		store.TestHook = func(step string) error {
 			if step == "swap set" {
 				if seen++; seen == at+1 {
 					return errInjected
@@ -223,7 +224,7 @@ func TestAFailedSwapChangesNoSet(t *testing.T) {
 			return nil
 		}
 		_, err := SetReplace(context.Background(), "", "abusers", entriesOf("192.0.2.2/32"))
-		testHook = nil
+		store.TestHook = nil
 		if !errors.Is(err, errInjected) {
 			t.Errorf("swap %d: %v", at, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -15,48 +16,48 @@ import (
 // which the kernel has ended already, is ended here too, counts of replaced generations are carried
 // over, and what a killed command left is removed. It can be killed at any step and begun again.
 // The attachment is closed and opened anew; nil means that nothing is attached.
-func (s *store) settle(key string) (*attachment, error) {
-	if err := s.finishDispatchers(key); err != nil {
+func settle(s *store.Store, key string) (*attachment, error) {
+	if err := finishDispatchers(s, key); err != nil {
 		return nil, err
 	}
-	a, err := s.open(key)
+	a, err := open(s, key)
 	if err != nil {
 		return nil, err
 	}
-	if a, err = s.rollBack(a); err != nil || a == nil {
+	if a, err = endTrial(s, a); err != nil || a == nil {
 		return nil, err
 	}
 	if a.unseen {
 		return nil, nil
 	}
 	if a.link == nil {
-		s.noteUnmounted(a)
+		noteUnmounted(s, a)
 		a.Close()
-		return nil, s.remove(key)
+		return nil, remove(s, key)
 	}
 	if a.ifindex == 0 {
 		defer a.Close()
-		if s.waits(a) {
+		if waits(s, a) {
 			return nil, nil
 		}
-		return nil, s.removeVanished(a)
+		return nil, removeVanished(s, a)
 	}
-	if err := s.clean(a); err != nil {
+	if err := clean(s, a); err != nil {
 		a.Close()
 		return nil, err
 	}
-	s.noteDeaf(a)
+	noteDeaf(s, a)
 	return a, nil
 }
 
 // rollBack ends a trial whose deadline has passed: the kernel judges by the fallback already (the
 // trial program hands over to it), so the link may be given to it at leisure.
-func (s *store) rollBack(a *attachment) (*attachment, error) {
+func endTrial(s *store.Store, a *attachment) (*attachment, error) {
 	g := a.trial()
 	if g == nil || a.ifindex == 0 {
 		return a, nil
 	}
-	left, err := timeLeft(g.Deadline)
+	left, err := store.TimeLeft(g.Deadline)
 	if err != nil || left > 0 {
 		return a, err
 	}
@@ -65,40 +66,40 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 	if g.Deadline == endedByHand {
 		why = "was given up before it was confirmed"
 	}
-	rb := RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: g.ConfirmBy}
+	rb := store.RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: g.ConfirmBy}
 	if g.Fallback == 0 {
-		s.note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev,
+		s.Note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev,
 			g.Policy, why)
-		return nil, s.detach(a)
+		return nil, detach(s, a)
 	}
-	if err := step("roll back"); err != nil {
+	if err := store.Step("roll back"); err != nil {
 		return nil, err
 	}
-	if g.isLive() {
-		if err := s.endLive(a, g); err != nil {
+	if g.IsLive() {
+		if err := endLive(s, a, g); err != nil {
 			return nil, err
 		}
-		return s.open(a.key)
+		return open(s, a.key)
 	}
-	s.note("%s: %s %s; the policy before it is back", g.Dev, g.Policy, why)
+	s.Note("%s: %s %s; the policy before it is back", g.Dev, g.Policy, why)
 	a.carried.RolledBack = &rb
-	if err := writeJSON(s.state(a.key, carriedFile), a.carried); err != nil {
+	if err := store.WriteJSON(s.State(a.key, store.CarriedFile), a.carried); err != nil {
 		return nil, err
 	}
-	if err := s.give(a, g.Fallback); err != nil {
+	if err := give(s, a, g.Fallback); err != nil {
 		return nil, err
 	}
-	return s.open(a.key)
+	return open(s, a.key)
 }
 
 // give hands the link to the program of a generation that is staged, the one without a deadline.
-func (s *store) give(a *attachment, generation int) error {
-	prog, err := s.openProgram(filepath.Join(s.pins(a.key, generation), pinProg))
+func give(s *store.Store, a *attachment, generation int) error {
+	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.key, generation), store.PinProg))
 	if err != nil {
 		return err
 	}
 	defer prog.Close()
-	writers, err := s.exclude(a.key, false)
+	writers, err := s.Exclude(a.key, false)
 	if err != nil {
 		return err
 	}
@@ -110,14 +111,14 @@ func (s *store) give(a *attachment, generation int) error {
 }
 
 // clean carries counts over and removes every generation that judges no packet any more.
-func (s *store) clean(a *attachment) error {
+func clean(s *store.Store, a *attachment) error {
 	needed := a.needed()
 	if needed == nil {
 		return kernel.Refuse(nil,
 			"interface %d runs program %d, which levee did not put there, on levee's link; "+
 				"`levee down` removes it", a.ifindex, a.program)
 	}
-	var keep, gone []*description
+	var keep, gone []*store.Description
 	for _, g := range a.all() {
 		if slices.Contains(needed, g.Generation) {
 			keep = append(keep, g)
@@ -125,26 +126,26 @@ func (s *store) clean(a *attachment) error {
 			gone = append(gone, g)
 		}
 	}
-	if err := s.dropComing(a, gone); err != nil {
+	if err := dropComing(s, a, gone); err != nil {
 		return err
 	}
-	if err := s.unlink(a.key, needed); err != nil {
+	if err := unlink(s, a.key, needed); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
-		if err := waitForPrograms(); err != nil {
+		if err := store.WaitForPrograms(); err != nil {
 			return err
 		}
-		if err := s.fold(a, gone, keep); err != nil {
+		if err := fold(s, a, gone, keep); err != nil {
 			return err
 		}
-		if err := step("forget"); err != nil {
+		if err := store.Step("forget"); err != nil {
 			return err
 		}
 		for _, g := range gone {
-			err := os.Remove(s.describe(a.key, g.Generation))
+			err := os.Remove(s.DescriptionPath(a.key, g.Generation))
 			if err == nil {
-				err = os.RemoveAll(s.files(a.key, g.Generation))
+				err = os.RemoveAll(s.FilesPath(a.key, g.Generation))
 			}
 			if err != nil {
 				return kernel.Refuse(err, "remove a replaced generation")
@@ -153,23 +154,23 @@ func (s *store) clean(a *attachment) error {
 		}
 	}
 	if a.trial() == nil {
-		if err := s.removeTrial(a.key, a.gens[needed[0]]); err != nil {
+		if err := removeTrial(s, a.key, a.gens[needed[0]]); err != nil {
 			return err
 		}
 	}
-	s.hookShadows(a)
-	return s.removePins(a.key, needed)
+	hookShadows(s, a)
+	return removePins(s, a.key, needed)
 }
 
 // removeTrial removes of a confirmed generation what only its trial needed: its map of the previous
 // program would keep the policy before it in memory.
-func (s *store) removeTrial(key string, g *description) error {
-	names := []string{pinTrial}
+func removeTrial(s *store.Store, key string, g *store.Description) error {
+	names := []string{store.PinTrial}
 	for _, m := range g.TrialMaps {
 		names = append(names, m.Name)
 	}
 	for _, name := range names {
-		err := os.Remove(filepath.Join(s.pins(key, g.Generation), name))
+		err := os.Remove(filepath.Join(s.Pins(key, g.Generation), name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "remove what the trial needed")
 		}
@@ -178,26 +179,26 @@ func (s *store) removeTrial(key string, g *description) error {
 }
 
 // removePins removes the pins of all generations but those in keep, and files half written.
-func (s *store) removePins(key string, keep []int) error {
-	numbers, err := s.pinned(key)
+func removePins(s *store.Store, key string, keep []int) error {
+	numbers, err := s.Pinned(key)
 	if err != nil {
 		return err
 	}
 	numbers = slices.DeleteFunc(numbers, func(n int) bool { return slices.Contains(keep, n) })
 	if len(numbers) > 0 {
-		if err := step("unpin"); err != nil {
+		if err := store.Step("unpin"); err != nil {
 			return err
 		}
 	}
 	for _, n := range numbers {
-		if err := os.RemoveAll(s.pins(key, n)); err != nil {
+		if err := os.RemoveAll(s.Pins(key, n)); err != nil {
 			return kernel.Refuse(err, "remove the pins of a replaced generation")
 		}
 	}
-	half, err := filepath.Glob(s.state(key, "*.tmp"))
-	files, err2 := filepath.Glob(s.state(key, "*.files"))
+	half, err := filepath.Glob(s.State(key, "*.tmp"))
+	files, err2 := filepath.Glob(s.State(key, "*.files"))
 	for _, file := range files {
-		if !slices.ContainsFunc(keep, func(n int) bool { return file == s.files(key, n) }) {
+		if !slices.ContainsFunc(keep, func(n int) bool { return file == s.FilesPath(key, n) }) {
 			half = append(half, file)
 		}
 	}
@@ -209,31 +210,32 @@ func (s *store) removePins(key string, keep []int) error {
 }
 
 // detach takes the program off the interface and removes everything that was kept for it.
-func (s *store) detach(a *attachment) error {
-	if err := step("detach"); err != nil {
+func detach(s *store.Store, a *attachment) error {
+	if err := store.Step("detach"); err != nil {
 		return err
 	}
-	s.leaves = a.leaving()
+	s.Leaves = a.leaving()
 	// traffic changes here
 	if err := a.link.Detach(); err != nil && a.ifindex != 0 {
 		return kernel.Refuse(err, "detach the program")
 	}
-	return s.remove(a.key)
+	return remove(s, a.key)
 }
 
 // remove deletes all that is kept under a key; the link goes first, since it decides what the rest
 // means.
-func (s *store) remove(key string) error {
-	for i, path := range []string{s.bpf(key, pinLink), s.rememberedFile(key), s.judgingFile(key),
-		s.state(key), s.bpf(key)} { // the last two tell of the key
-		if err := step(fmt.Sprint("remove ", i)); err != nil {
+func remove(s *store.Store, key string) error {
+	for i, path := range []string{s.BPF(key, store.PinLink), s.RememberedFile(key),
+		s.JudgingFile(key),
+		s.State(key), s.BPF(key)} { // the last two tell of the key
+		if err := store.Step(fmt.Sprint("remove ", i)); err != nil {
 			return err
 		}
 		if i == 3 { // before what tells of them
-			if err := s.unlink(key, nil); err != nil {
+			if err := unlink(s, key, nil); err != nil {
 				return err
 			}
-			s.beginOffloads(key)
+			beginOffloads(s, key)
 		}
 		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "remove what was kept for attachment %s", key)
@@ -244,7 +246,7 @@ func (s *store) remove(key string) error {
 
 // removeVanished cleans up after an interface, or its whole network namespace, that is gone, or
 // after somebody who has detached the link.
-func (s *store) removeVanished(a *attachment) error {
+func removeVanished(s *store.Store, a *attachment) error {
 	if gens := a.sorted(); len(gens) > 0 {
 		g := gens[len(gens)-1]
 		what := fmt.Sprintf("interface %s has vanished, and its policy %s with it", g.Dev, g.Policy)
@@ -259,14 +261,14 @@ func (s *store) removeVanished(a *attachment) error {
 				}
 			}
 		}
-		s.note("%s; what was kept for it is removed", what)
+		s.Note("%s; what was kept for it is removed", what)
 	}
-	return s.remove(a.key)
+	return remove(s, a.key)
 }
 
 // sweep settles every attachment but one, of this and of other network namespaces.
-func (s *store) sweep(except string, visit func(*attachment) error) error {
-	keys, err := s.keys()
+func sweep(s *store.Store, except string, visit func(*attachment) error) error {
+	keys, err := s.Keys()
 	if err != nil {
 		return err
 	}
@@ -275,9 +277,9 @@ func (s *store) sweep(except string, visit func(*attachment) error) error {
 		if key == except {
 			continue
 		}
-		a, err := s.settle(key)
+		a, err := settle(s, key)
 		if err != nil {
-			a, err = s.unsettled(key, err)
+			a, err = unsettled(s, key, err)
 		}
 		if err == nil && a != nil {
 			err = visit(a)

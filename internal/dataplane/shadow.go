@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -27,15 +28,15 @@ import (
 
 // beside says of a shadow that is being staged where it will judge.
 type beside struct {
-	of       *description // the generation that judges
-	counters *ebpf.Map    // of that
-	before   *description // the shadow that this one continues, nil if it begins
+	of       *store.Description // the generation that judges
+	counters *ebpf.Map          // of that
+	before   *store.Description // the shadow that this one continues, nil if it begins
 	number   uint64
 	since    time.Time
 }
 
 // shadowed is the shadow whose policy is being put in force, nil if it is another's.
-func (u *up) shadowed() *description {
+func (u *up) shadowed() *store.Description {
 	if u.at == nil || u.beside != nil || u.staging() != nil {
 		return nil
 	}
@@ -47,7 +48,7 @@ func (u *up) shadowed() *description {
 }
 
 // staging is the shadow that follows the policy that is being put in force, nil if none does.
-func (u *up) staging() *description {
+func (u *up) staging() *store.Description {
 	if u.at == nil || u.beside != nil {
 		return nil
 	}
@@ -60,7 +61,7 @@ func (u *up) staging() *description {
 // ShadowReport says what UpShadow did.
 type ShadowReport struct {
 	Dev      string
-	Mode     Mode
+	Mode     store.Mode
 	Policy   string // in force
 	Program  uint32 // id of the shadow's
 	Replaced string // the shadow before
@@ -74,7 +75,7 @@ type ShadowReport struct {
 // an error all are as they were before.
 func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy) (
 	reps []*ShadowReport, err error) {
-	err = transact(ctx, func(s *store) error {
+	err = store.Transact(ctx, func(s *store.Store) error {
 		var all []*up
 		var ahead []*staged
 		defer func() {
@@ -87,7 +88,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 		}()
 		for _, dev := range devs {
 			o.Dev = dev
-			u := &up{store: s, UpOptions: o, compile: Compiler(p), devs: devs}
+			u := &up{Store: s, UpOptions: o, compile: Compiler(p), devs: devs}
 			u.follow(ahead)
 			all = append(all, u)
 			if err = u.stageFirstShadow(); err != nil {
@@ -110,20 +111,20 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 		for _, u := range all {
 			d := u.staged.desc
 			r := &ShadowReport{Dev: u.Dev, Mode: d.Mode, Policy: u.beside.of.Policy,
-				Program: d.Program, Unasked: d.Unasked, Answering: u.beside.of.cookieRules()}
+				Program: d.Program, Unasked: d.Unasked, Answering: cookieRules(u.beside.of)}
 			if sh := u.at.shadow(); sh != nil {
 				r.Replaced = sh.Policy
 			}
 			reps = append(reps, r)
 			u.staged.writers.Close()
 			if err := u.finishBudgets(); err != nil {
-				s.note("%v", err)
+				s.Note("%v", err)
 			}
 			if err := u.tidyShadow(); err != nil {
-				s.note("%v", err)
+				s.Note("%v", err)
 			}
 		}
-		reps[0].Notes = s.notes
+		reps[0].Notes = s.Notes
 		return nil
 	})
 	return reps, err
@@ -132,11 +133,11 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 // stageFirstShadow loads and pins a shadow beside the policy in force. Packets do not come to it
 // yet, and no command but this one knows of it.
 func (u *up) stageFirstShadow() (err error) {
-	if u.at, err = u.find(u.Dev); err != nil {
+	if u.at, err = find(u.Store, u.Dev); err != nil {
 		return err
 	}
 	u.key = u.at.key
-	if g := u.at.trial(); g != nil && g.isLive() {
+	if g := u.at.trial(); g != nil && g.IsLive() {
 		return errors.New("live rules of the agent are in force, which come and go: try again " +
 			"when they are gone, or take them back with `levee agent undo`")
 	} else if g != nil {
@@ -151,7 +152,7 @@ func (u *up) stageFirstShadow() (err error) {
 
 // stageBeside loads and pins a shadow beside a generation, whose maps are pinned. On an error
 // nothing of it is left. before is the shadow that it continues.
-func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
+func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	if _, ok := codegen.MapOf(of.Maps, codegen.Capture); !ok {
 		return nil, errors.New("the policy in force does not say what decided (an older levee " +
 			"loaded it, or it is what \"on error\" asks for): load it again with `levee up`")
@@ -162,7 +163,7 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 		u.beside.number, u.beside.since = before.Shadow, before.Since
 	}
 	name, _ := codegen.MapOf(of.Maps, codegen.Counters)
-	u.beside.counters, err = u.openPinned(u.key, of.Generation, name)
+	u.beside.counters, err = u.OpenPinned(u.key, of.Generation, name)
 	if err == nil && u.beside.counters == nil {
 		err = kernel.Refuse(nil, "the counters of the policy in force are gone")
 	}
@@ -171,7 +172,7 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 	}
 	defer u.beside.counters.Close()
 	u.joined = of.Joined
-	t := codegen.Target{Hook: of.Mode.hook(), Link: of.Link, Frags: of.Frags, Called: of.Joined,
+	t := codegen.Target{Hook: of.Mode.Hook(), Link: of.Link, Frags: of.Frags, Called: of.Joined,
 		CPUs:   ebpf.MustPossibleCPU(),
 		Shadow: plan.Judged{RowBytes: of.RowBytes, Slots: len(of.Slots)}}
 	if _, t.HZ, err = kernel.Jiffies(); err != nil {
@@ -190,7 +191,7 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 	}()
 	if before == nil {
 		// Who writes to sets finds those of the shadow then. A policy that is staged has done this.
-		if st.writers, err = u.exclude(st.key, len(p.Dynamic) > 0); err != nil {
+		if st.writers, err = u.Exclude(st.key, len(p.Dynamic) > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -202,11 +203,11 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 	}
 	d := st.desc
 	d.Netns, d.Ifindex, d.Since = of.Netns, of.Ifindex, u.beside.since
-	d.ShadowOf, d.Shadow, d.Unasked = of.Generation, u.beside.number, d.unasked()
+	d.ShadowOf, d.Shadow, d.Unasked = of.Generation, u.beside.number, unasked(d)
 	if d.MadeQdisc && !of.MadeQdisc {
 		// A command that is killed leaves no description of a shadow.
 		of.MadeQdisc = true
-		if err := writeJSON(u.describe(u.key, of.Generation), of); err != nil {
+		if err := store.WriteJSON(u.DescriptionPath(u.key, of.Generation), of); err != nil {
 			return nil, err
 		}
 	}
@@ -214,7 +215,7 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 		return nil, err
 	}
 	if len(u.Files) > 0 {
-		if err := writeSecret(u.files(st.key, d.Generation), u.Files); err != nil {
+		if err := store.WriteSecret(u.FilesPath(st.key, d.Generation), u.Files); err != nil {
 			return nil, err
 		}
 	}
@@ -225,7 +226,7 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 }
 
 // unasked are the cookies of a shadow.
-func (d *description) unasked() (out []string) {
+func unasked(d *store.Description) (out []string) {
 	for _, sl := range d.Slots {
 		if sl.Action == action.Cookie.String() {
 			out = append(out, sl.Where)
@@ -235,25 +236,26 @@ func (d *description) unasked() (out []string) {
 }
 
 // cookieRules are the cookies of a generation.
-func (d *description) cookieRules() (out []string) {
+func cookieRules(d *store.Description) (out []string) {
 	for _, c := range d.Cookies {
-		out = append(out, d.counterOf(c.ID).Rule)
+		out = append(out, counterOf(d, c.ID).Rule)
 	}
 	return out
 }
 
 // commitShadow has packets come to the shadow that is staged.
 func (u *up) commitShadow() error {
-	if err := step("describe shadow"); err != nil {
+	if err := store.Step("describe shadow"); err != nil {
 		return err
 	}
-	if err := writeJSON(u.describe(u.key, u.staged.desc.Generation), u.staged.desc); err != nil {
+	if err := store.WriteJSON(u.DescriptionPath(u.key, u.staged.desc.Generation),
+		u.staged.desc); err != nil {
 		return err
 	}
-	if err := step("hook"); err != nil {
+	if err := store.Step("hook"); err != nil {
 		return err
 	}
-	return u.hook(u.key, u.beside.of, u.staged.desc)
+	return hook(u.Store, u.key, u.beside.of, u.staged.desc)
 }
 
 // withdrawShadow goes back to what was before stageFirstShadow.
@@ -262,18 +264,18 @@ func (u *up) withdrawShadow() error {
 		return nil
 	}
 	// Somebody else may be behind the policy, where the shadow has not come that far.
-	hooked, err := u.handsTo(u.key, u.beside.of, u.staged.desc.Program)
+	hooked, err := handsTo(u.Store, u.key, u.beside.of, u.staged.desc.Program)
 	if before := u.at.shadow(); err == nil && hooked && before != nil {
-		err = u.hook(u.key, u.beside.of, before)
+		err = hook(u.Store, u.key, u.beside.of, before)
 	} else if err == nil && hooked {
-		err = u.unhook(u.key, u.beside.of)
+		err = unhook(u.Store, u.key, u.beside.of)
 	}
 	return errors.Join(err, u.unstage(u.staged))
 }
 
 // tidyShadow removes the shadow that this one has replaced.
 func (u *up) tidyShadow() error {
-	at, err := u.settle(u.key)
+	at, err := settle(u.Store, u.key)
 	if at != nil {
 		at.Close()
 	}
@@ -287,16 +289,16 @@ func (u *up) followWithShadow(st *staged, t try) error {
 	if sh == nil {
 		return nil
 	}
-	f := &up{store: u.store, dev: u.dev, key: u.key, at: u.at, devs: u.devs, leaves: u.leaves,
+	f := &up{Store: u.Store, dev: u.dev, key: u.key, at: u.at, devs: u.devs, leaves: u.leaves,
 		ahead: u.aheadShadows}
 	f.Dev, f.Names, f.PolicyPath, f.Source = u.Dev, u.Names, sh.Policy, sh.Source
-	err := readJSON(u.files(u.key, sh.Generation), &f.Files)
+	err := store.ReadJSON(u.FilesPath(u.key, sh.Generation), &f.Files)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	p, ds := policy.Parse(filepath.Base(sh.Policy), sh.Source, policy.Recorded(f.Files))
 	if p == nil {
-		u.note("the shadow %s ends: it cannot be read again: %s", sh.Policy, ds[0].Message)
+		u.Note("the shadow %s ends: it cannot be read again: %s", sh.Policy, ds[0].Message)
 		return nil
 	}
 	f.compile = func(t codegen.Target) (*codegen.Program, error) {
@@ -306,15 +308,15 @@ func (u *up) followWithShadow(st *staged, t try) error {
 	_ = f.dropBudgets() // it is the same policy: its budgets stay where they are
 	if err == nil {
 		f.staged, st.shadow = next, next
-		err = writeJSON(u.describe(u.key, next.desc.Generation), next.desc)
+		err = store.WriteJSON(u.DescriptionPath(u.key, next.desc.Generation), next.desc)
 	}
 	if err == nil {
-		err = u.hook(u.key, st.desc, next.desc)
+		err = hook(u.Store, u.key, st.desc, next.desc)
 	}
 	if err == nil {
 		return nil
 	}
-	u.note("the shadow %s ends: it cannot follow the policy: %v", sh.Policy, err)
+	u.Note("the shadow %s ends: it cannot follow the policy: %v", sh.Policy, err)
 	if next == nil {
 		return nil
 	}
@@ -326,16 +328,16 @@ func (u *up) followWithShadow(st *staged, t try) error {
 
 // DownShadow ends the shadow on an interface, and reports whether there was one.
 func DownShadow(ctx context.Context, dev string) (was string, notes []string, err error) {
-	notes, err = notedOn(ctx, dev, func(s *store, a *attachment) error {
+	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attachment) error {
 		sh := a.shadow()
 		if sh == nil {
 			return fmt.Errorf("no shadow judges on %s", dev)
 		}
 		was = sh.Policy
-		if err := s.endShadows(a); err != nil {
+		if err := endShadows(s, a); err != nil {
 			return err
 		}
-		after, err := s.settle(a.key)
+		after, err := settle(s, a.key)
 		if after != nil {
 			after.Close()
 		}
@@ -346,23 +348,23 @@ func DownShadow(ctx context.Context, dev string) (was string, notes []string, er
 
 // endShadows has no packet come to a shadow any more. What they have left goes when the attachment
 // is settled.
-func (s *store) endShadows(a *attachment) error {
+func endShadows(s *store.Store, a *attachment) error {
 	for _, sh := range a.all() {
 		if sh.ShadowOf == 0 {
 			continue
 		}
-		if err := step("unhook"); err != nil {
+		if err := store.Step("unhook"); err != nil {
 			return err
 		}
 		if of := a.gens[sh.ShadowOf]; of != nil {
-			if err := s.unhook(a.key, of); err != nil {
+			if err := unhook(s, a.key, of); err != nil {
 				return err
 			}
 		}
-		if err := step("forget shadow"); err != nil {
+		if err := store.Step("forget shadow"); err != nil {
 			return err
 		}
-		if err := os.Remove(s.describe(a.key, sh.Generation)); err != nil {
+		if err := os.Remove(s.DescriptionPath(a.key, sh.Generation)); err != nil {
 			return kernel.Refuse(err, "remove a shadow")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
 	"levee/internal/kernel"
@@ -23,13 +24,13 @@ func hashOf(source []byte) string {
 }
 
 // hook has the program of a generation hand its packets to a shadow, in one step.
-func (s *store) hook(key string, of, sh *description) error {
-	prog, err := s.openProgram(filepath.Join(s.pins(key, sh.Generation), pinProg))
+func hook(s *store.Store, key string, of, sh *store.Description) error {
+	prog, err := s.OpenProgram(filepath.Join(s.Pins(key, sh.Generation), store.PinProg))
 	if err != nil {
 		return err
 	}
 	defer prog.Close()
-	programs, err := s.handed(key, of)
+	programs, err := handed(s, key, of)
 	if err != nil {
 		return err
 	}
@@ -38,16 +39,16 @@ func (s *store) hook(key string, of, sh *description) error {
 		return kernel.Refuse(err, "have packets go to the shadow")
 	}
 	// A program that captured may still be about to turn itself off.
-	if err := waitForPrograms(); err != nil {
+	if err := store.WaitForPrograms(); err != nil {
 		return err
 	}
-	return s.turnOn(key, of)
+	return turnOn(s, key, of)
 }
 
 // handed is the array of programs to which one hands its packets.
-func (s *store) handed(key string, of *description) (*ebpf.Map, error) {
+func handed(s *store.Store, key string, of *store.Description) (*ebpf.Map, error) {
 	name, _ := codegen.MapOf(of.Maps, codegen.Capture)
-	programs, err := s.openPinned(key, of.Generation, name)
+	programs, err := s.OpenPinned(key, of.Generation, name)
 	if err == nil && programs == nil {
 		err = kernel.Refuse(nil, "the array of programs behind the policy is gone")
 	}
@@ -55,9 +56,9 @@ func (s *store) handed(key string, of *description) (*ebpf.Map, error) {
 }
 
 // turnOn says in each CPU's row of counters that there is a program to which packets go.
-func (s *store) turnOn(key string, of *description) error {
+func turnOn(s *store.Store, key string, of *store.Description) error {
 	name, _ := codegen.MapOf(of.Maps, codegen.Counters)
-	counters, err := s.openPinned(key, of.Generation, name)
+	counters, err := s.OpenPinned(key, of.Generation, name)
 	if err == nil && counters == nil {
 		err = kernel.Refuse(nil, "the counters of the policy are gone")
 	}
@@ -65,7 +66,7 @@ func (s *store) turnOn(key string, of *description) error {
 		return err
 	}
 	defer counters.Close()
-	rows, err := mapMemory(counters, int(counters.ValueSize()))
+	rows, err := store.MapMemory(counters, int(counters.ValueSize()))
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (s *store) turnOn(key string, of *description) error {
 
 // turnRows says in each row of a generation's counters whether the program of a role gets its
 // packets.
-func turnRows(rows []byte, of *description, role uint32, on bool) {
+func turnRows(rows []byte, of *store.Description, role uint32, on bool) {
 	for at := len(of.Slots) * plan.SlotBytes; at < len(rows); at += of.RowBytes {
 		if word := (*uint32)(unsafe.Pointer(&rows[at])); on {
 			atomic.OrUint32(word, role)
@@ -86,8 +87,8 @@ func turnRows(rows []byte, of *description, role uint32, on bool) {
 }
 
 // unhook empties the array of programs. The program in force finds that, and hands on no more.
-func (s *store) unhook(key string, of *description) error {
-	programs, err := s.handed(key, of)
+func unhook(s *store.Store, key string, of *store.Description) error {
+	programs, err := handed(s, key, of)
 	if err != nil {
 		return err
 	}
@@ -100,28 +101,28 @@ func (s *store) unhook(key string, of *description) error {
 }
 
 // hookShadows finishes what a killed command began: packets go to each shadow that is described.
-func (s *store) hookShadows(a *attachment) {
+func hookShadows(s *store.Store, a *attachment) {
 	for _, n := range a.judges() {
 		sh := a.shadowOf(n)
 		if sh == nil {
 			continue
 		}
-		is, err := s.handsTo(a.key, a.gens[n], sh.Program)
+		is, err := handsTo(s, a.key, a.gens[n], sh.Program)
 		switch {
 		case err == nil && is:
-			err = s.turnOn(a.key, a.gens[n])
+			err = turnOn(s, a.key, a.gens[n])
 		case err == nil:
-			err = s.hook(a.key, a.gens[n], sh)
+			err = hook(s, a.key, a.gens[n], sh)
 		}
 		if err != nil {
-			s.note("the shadow %s on %s judges no packets: %v", sh.Policy, sh.Dev, err)
+			s.Note("the shadow %s on %s judges no packets: %v", sh.Policy, sh.Dev, err)
 		}
 	}
 }
 
 // handsTo reports whether the program of a generation hands its packets to the one of an id.
-func (s *store) handsTo(key string, of *description, id uint32) (bool, error) {
-	programs, err := s.handed(key, of)
+func handsTo(s *store.Store, key string, of *store.Description, id uint32) (bool, error) {
+	programs, err := handed(s, key, of)
 	if err != nil {
 		return false, err
 	}

@@ -6,36 +6,37 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/shadow"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
 // tellShadow reads what a shadow has seen, nil if there is none.
-func (s *store) tellShadow(a *attachment) (*ShadowState, error) {
+func tellShadow(s *store.Store, a *attachment) (*ShadowState, error) {
 	g, sh := a.current(), a.shadow()
 	if sh == nil {
 		return nil, nil
 	}
-	m, err := s.contents(a.key, sh)
+	m, err := contents(s, a.key, sh)
 	if err != nil {
 		return nil, err
 	}
-	clock, err := s.jiffies()
+	clock, err := s.Jiffies()
 	if err != nil {
 		return nil, err
 	}
-	cpus, err := s.counters(a.key, sh)
+	cpus, err := counters(s, a.key, sh)
 	if err != nil {
 		return nil, kernel.Refuse(err, "read the counters of the shadow")
 	}
-	sum := a.carried.Shadow.clone().of(sh.Shadow)
+	sum := a.carried.Shadow.Clone().Of(sh.Shadow)
 	addTo(sum.Totals, sh.Slots, cpus)
-	sum.add(g, sh, &m)
+	add(sum, g, sh, &m)
 	out := &ShadowState{Policy: sh.Policy, Hash: sh.Hash, Since: sh.Since, Program: sh.Program,
 		Untold: sum.Untold, Unasked: sh.Unasked}
 	for _, sl := range sh.Slots {
-		c, n := sl.counter(), sumCPUs(sum.Totals[sl.counts()])
+		c, n := counterOfSlot(sl), sumCPUs(sum.Totals[sl.Counts()])
 		c.Packets, c.Bytes = n.Packets, n.Bytes
 		out.Rules = append(out.Rules, c)
 	}
@@ -44,7 +45,7 @@ func (s *store) tellShadow(a *attachment) (*ShadowState, error) {
 			out.Unjudged += p.Packets
 			continue
 		}
-		out.Pairs = append(out.Pairs, ShadowPair{g.counterOf(p.Judged), sh.counterOf(p.Would),
+		out.Pairs = append(out.Pairs, ShadowPair{counterOf(g, p.Judged), counterOf(sh, p.Would),
 			p.JudgedVerdict, p.WouldVerdict, p.Counter})
 	}
 	slices.SortStableFunc(out.Pairs, func(x, y ShadowPair) int {
@@ -56,7 +57,7 @@ func (s *store) tellShadow(a *attachment) (*ShadowState, error) {
 		}
 		return cmp.Compare(y.Packets, x.Packets)
 	})
-	out.Flows = s.flowsOf(g, sh, m.Samples, clock)
+	out.Flows = pairsOf(s, g, sh, m.Samples, clock)
 	return out, nil
 }
 
@@ -72,7 +73,7 @@ type ShadowState struct {
 	// Unjudged are packets that the policy in force had answered, so that the shadow could not
 	// judge them; Untold those of pairs above what a CPU tells apart.
 	Unjudged uint64
-	Untold   Counter
+	Untold   store.Counter
 	Unasked  []string // cookies of the shadow, which answer nobody
 }
 
@@ -80,11 +81,11 @@ type ShadowState struct {
 type ShadowPair struct {
 	Judged, Would               SlotCounter // without counts
 	JudgedVerdict, WouldVerdict shadow.Verdict
-	Counter
+	store.Counter
 }
 
 // flowsOf tells of samples, of which the CPUs may have several of one flow.
-func (s *store) flowsOf(g, sh *description, samples []shadow.Sample,
+func pairsOf(s *store.Store, g, sh *store.Description, samples []shadow.Sample,
 	clock *kernel.Clock) []ShadowFlow {
 	type flowID struct {
 		shadow.Key
@@ -98,9 +99,9 @@ func (s *store) flowsOf(g, sh *description, samples []shadow.Sample,
 		}
 		ago := time.Duration(now-f.Last) * time.Second / time.Duration(clock.HZ())
 		one := &ShadowFlow{At: time.Now().Add(-ago), Length: f.Bytes, Packet: f.Packet,
-			Link: g.Link, ShadowPair: ShadowPair{g.Slots[f.Judged.Slot].counter(),
-				sh.Slots[f.Would.Slot].counter(), f.Judged.Verdict, f.Would.Verdict,
-				Counter{Packets: f.Packets}}}
+			Link: g.Link, ShadowPair: ShadowPair{counterOfSlot(g.Slots[f.Judged.Slot]),
+				counterOfSlot(sh.Slots[f.Would.Slot]), f.Judged.Verdict, f.Would.Verdict,
+				store.Counter{Packets: f.Packets}}}
 		id := flowID{f.Key, f.Flow}
 		if same := all[id]; same != nil {
 			one.Packets += same.Packets

@@ -3,22 +3,23 @@ package dataplane
 import (
 	"slices"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
 	"levee/internal/kernel"
 )
 
 // add adds what a memory has counted.
-func (c *carriedShadow) add(of, sh *description, m *shadow.Contents) {
-	at := map[pairID]int{}
+func add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) {
+	at := map[store.PairID]int{}
 	for i, p := range c.Pairs {
-		at[p.pairID] = i
+		at[p.PairID] = i
 	}
 	for _, p := range m.Pairs {
 		if p.Judged.Slot >= len(of.Slots) || p.Would.Slot >= len(sh.Slots) {
 			continue
 		}
-		id := pairID{Judged: of.Slots[p.Judged.Slot].ID, JudgedVerdict: p.Judged.Verdict,
+		id := store.PairID{Judged: of.Slots[p.Judged.Slot].ID, JudgedVerdict: p.Judged.Verdict,
 			WouldVerdict: p.Would.Verdict}
 		if p.Would.Verdict != shadow.None {
 			id.Would = sh.Slots[p.Would.Slot].ID
@@ -27,7 +28,7 @@ func (c *carriedShadow) add(of, sh *description, m *shadow.Contents) {
 		if !ok {
 			i = len(c.Pairs)
 			at[id] = i
-			c.Pairs = append(c.Pairs, carriedPair{pairID: id})
+			c.Pairs = append(c.Pairs, store.CarriedPair{PairID: id})
 		}
 		c.Pairs[i].Packets += p.Packets
 		c.Pairs[i].Bytes += p.Bytes
@@ -37,9 +38,9 @@ func (c *carriedShadow) add(of, sh *description, m *shadow.Contents) {
 }
 
 // contents reads the memory of a shadow.
-func (s *store) contents(key string, sh *description) (out shadow.Contents, err error) {
+func contents(s *store.Store, key string, sh *store.Description) (out shadow.Contents, err error) {
 	name, _ := codegen.MapOf(sh.Maps, codegen.Pairs)
-	m, err := s.openPinned(key, sh.Generation, name)
+	m, err := s.OpenPinned(key, sh.Generation, name)
 	if err != nil {
 		return out, err
 	}
@@ -59,12 +60,13 @@ func (s *store) contents(key string, sh *description) (out shadow.Contents, err 
 }
 
 // foldShadow carries over what the shadow of a replaced generation has counted.
-func (s *store) foldShadow(a *attachment, next *carried, sh *description, cpus [][]Counter) error {
+func foldShadow(s *store.Store, a *attachment, next *store.Carried, sh *store.Description,
+	cpus [][]store.Counter) error {
 	of := a.gens[sh.ShadowOf]
 	if of == nil {
 		return nil
 	}
-	m, err := s.contents(a.key, sh)
+	m, err := contents(s, a.key, sh)
 	if err != nil {
 		return err
 	}
@@ -72,37 +74,37 @@ func (s *store) foldShadow(a *attachment, next *carried, sh *description, cpus [
 	if next.Shadow != nil && next.Shadow.Shadow > sh.Shadow {
 		return nil
 	}
-	next.Shadow = next.Shadow.of(sh.Shadow)
+	next.Shadow = next.Shadow.Of(sh.Shadow)
 	addTo(next.Shadow.Totals, sh.Slots, cpus)
-	next.Shadow.add(of, sh, &m)
+	add(next.Shadow, of, sh, &m)
 	return nil
 }
 
 // endShadow drops what is carried of a shadow that has ended. If its policy has been put in force,
 // the rules that the policy before did not have go on with what they counted as the shadow's.
-func (a *attachment) endShadow(next *carried, gone, keep []*description) {
+func (a *attachment) endShadow(next *store.Carried, gone, keep []*store.Description) {
 	if next.Shadow == nil {
 		return
 	}
-	goesOn := func(g *description) bool { return g.Shadow == next.Shadow.Shadow }
+	goesOn := func(g *store.Description) bool { return g.Shadow == next.Shadow.Shadow }
 	if slices.ContainsFunc(keep, goesOn) {
 		return
 	}
 	counted := next.Shadow.Totals
 	next.Shadow = nil
-	i := slices.IndexFunc(gone, func(g *description) bool { return g.ShadowOf != 0 })
+	i := slices.IndexFunc(gone, func(g *store.Description) bool { return g.ShadowOf != 0 })
 	g := a.current()
 	if i < 0 || g == nil || g.Hash != gone[i].Hash || g.Generation < gone[i].Generation {
 		return
 	}
 	before := a.gens[gone[i].ShadowOf]
 	for of, cpus := range counted {
-		if before == nil || !before.hasCounted(of) {
+		if before == nil || !hasCounted(before, of) {
 			next.Totals[of] = cpus
 		}
 	}
 }
 
-func (d *description) hasCounted(of string) bool {
-	return slices.ContainsFunc(d.Slots, func(sl slot) bool { return sl.counts() == of })
+func hasCounted(d *store.Description, of string) bool {
+	return slices.ContainsFunc(d.Slots, func(sl store.Slot) bool { return sl.Counts() == of })
 }

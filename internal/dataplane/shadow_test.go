@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -36,7 +37,7 @@ func shadowUp(t testing.TB, text string, devs ...string) {
 	}
 }
 
-func upText(t testing.TB, dev string, mode Mode, text string) {
+func upText(t testing.TB, dev string, mode store.Mode, text string) {
 	t.Helper()
 	if err := bringPolicyAt(t, dev, mode, text, 0); err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestShadowSurvivesFailureAndDeathAtAnyStep(t *testing.T) {
 			c.do.Dev = "lv0"
 			prepare := func(t *testing.T) {
 				_, _ = Down(t.Context(), "lv0")
-				upText(t, "lv0", Auto, inForceText)
+				upText(t, "lv0", store.Auto, inForceText)
 				c.prepare(t)
 			}
 			prepare(t)
@@ -196,8 +197,8 @@ func injectShadow(t *testing.T, o order, at int, kill bool) {
 func onlyNeeded(t *testing.T, what string) error {
 	t.Helper()
 	status(t) // settles
-	return transactOn(t.Context(), "lv0", func(s *store, a *attachment) error {
-		pinned, err := s.pinned(a.key)
+	return transactOn(t.Context(), "lv0", func(s *store.Store, a *attachment) error {
+		pinned, err := s.Pinned(a.key)
 		if err != nil {
 			return err
 		}
@@ -215,14 +216,14 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "lv2", "lv3", n.peer)
 	n.run(t, "two", func(t *testing.T) {
-		upText(t, "lv0", Auto, inForceText)
+		upText(t, "lv0", store.Auto, inForceText)
 		if err := upShadowOf(t.Context(), shadowText, "shadow.levee", "lv0", "lv2"); err == nil {
 			t.Fatal("an interface without a policy has a shadow")
 		}
 		if a := status(t); a.Shadow != nil {
 			t.Fatalf("lv0 has a shadow: %+v", a.Shadow)
 		}
-		upText(t, "lv2", Auto, inForceText)
+		upText(t, "lv2", store.Auto, inForceText)
 		shadowUp(t, shadowText, "lv0", "lv2")
 		for _, a := range must(Status(t.Context(), false)) {
 			if a.Shadow == nil {
@@ -230,7 +231,7 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 			}
 		}
 		hooks := 0
-		testHook = func(step string) error {
+		store.TestHook = func(step string) error {
 			if step != "hook" {
 				return nil
 			}
@@ -240,7 +241,7 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 			return nil
 		}
 		err := upShadowOf(t.Context(), otherText, "other.levee", "lv0", "lv2")
-		testHook = nil
+		store.TestHook = nil
 		if !errors.Is(err, errInjected) {
 			t.Fatal(err)
 		}
@@ -258,7 +259,7 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 func TestCaptureBesideAShadow(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "capture", func(t *testing.T) {
-		upText(t, "lv0", Auto, inForceText)
+		upText(t, "lv0", store.Auto, inForceText)
 		got, _ := n.capture(t, Capturing{Dev: "lv0", Snap: 20, Rate: 1000})
 		check := func(when string) {
 			t.Helper()
@@ -291,7 +292,7 @@ func TestShadowSharesSetsAndHasItsOwnLimits(t *testing.T) {
 	const stricter = "set abusers = dynamic(max 100)\ndrop from abusers as \"marked\"\n" +
 		"limit udp rate 1/m burst 2 by source as \"slow\"\ndefault pass\n"
 	n.run(t, "sets", func(t *testing.T) {
-		upText(t, "lv0", Auto, inForce)
+		upText(t, "lv0", store.Auto, inForce)
 		shadowUp(t, stricter, "lv0")
 		set, err := OpenSet(t.Context(), "lv0", "abusers")
 		if err != nil {
@@ -316,7 +317,7 @@ func TestShadowSharesSetsAndHasItsOwnLimits(t *testing.T) {
 			}
 			return fmt.Errorf("the limit drops otherwise: %+v", status(t).Shadow.Pairs)
 		})
-		upText(t, "lv0", Auto, stricter)
+		upText(t, "lv0", store.Auto, stricter)
 		if a := status(t); len(a.Limits) != 1 || a.Limits[0].Live != 1 {
 			t.Errorf("in force the limits of the shadow go on with %+v", a.Limits)
 		}
@@ -342,13 +343,13 @@ func TestAShadowKnowsItsOwnAddresses(t *testing.T) {
 		})
 	}
 	n.run(t, "self", func(t *testing.T) {
-		upText(t, "lv0", Auto, "default pass\n")
+		upText(t, "lv0", store.Auto, "default pass\n")
 		shadowUp(t, "pass to self as \"mine\"\ndrop\ndefault drop\n", "lv0")
 		judged(t, 1)
-		upText(t, "lv0", Auto, "count\ndefault pass\n") // which it follows
+		upText(t, "lv0", store.Auto, "count\ndefault pass\n") // which it follows
 		judged(t, 2)
 		const empty = "drop to self as \"none\"\ndefault pass\n"
-		upText(t, "lv0", Auto, empty)
+		upText(t, "lv0", store.Auto, empty)
 		set := must2(OpenSet(t.Context(), "lv0", "self"))
 		defer set.Close()
 		if err := set.Replace(t.Context(), nil); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/session"
 )
@@ -17,7 +18,7 @@ import (
 // placed is a generation on an interface.
 type placed struct {
 	key string
-	g   *description
+	g   *store.Description
 	// it has had the older connections of all interfaces read
 	adopted bool
 }
@@ -54,14 +55,14 @@ func (u *up) indexes() []int {
 // leaves others behind, which stay together.
 func (u *up) meet() (err error) {
 	own := u.together()
-	if u.siblings, err = u.having(own, u.key); err != nil || u.at == nil {
+	if u.siblings, err = having(u.Store, own, u.key); err != nil || u.at == nil {
 		return err
 	}
 	before := u.at.together()
 	if before == own {
 		return nil
 	}
-	left, err := u.having(before, u.key)
+	left, err := having(u.Store, before, u.key)
 	for _, a := range left {
 		u.leaves = u.leaves || !slices.Contains(u.indexes(), a.ifindex)
 		a.Close()
@@ -78,7 +79,7 @@ func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
 			if i < 0 || !isShared(use) || k.maps[use.Name] != nil || k.copies[use.Name] != nil {
 				continue
 			}
-			m, err := u.openPinned(other.key, other.g.Generation, other.g.Maps[i].Name)
+			m, err := u.OpenPinned(other.key, other.g.Generation, other.g.Maps[i].Name)
 			if err != nil {
 				return err
 			}
@@ -109,19 +110,19 @@ func (u *up) leave(use codegen.MapUse, next *ebpf.Map, other placed) error {
 	if !had {
 		return nil
 	}
-	old, err := u.openPinned(u.key, g.Generation, name)
+	old, err := u.OpenPinned(u.key, g.Generation, name)
 	if old == nil || err != nil {
 		return err
 	}
 	defer old.Close()
-	id, err := mapID(next)
+	id, err := store.MapID(next)
 	if err != nil {
 		return err
 	}
-	if same, err := hasID(old, uint32(id)); same || err != nil {
+	if same, err := store.HasID(old, uint32(id)); same || err != nil {
 		return err
 	}
-	u.note("%s remembers with %s from now on: of connections that it alone knew, those go on that "+
+	u.Note("%s remembers with %s from now on: of connections that it alone knew, those go on that "+
 		"this machine has a socket or conntrack an entry for", u.Dev, other.g.Dev)
 	return nil
 }
@@ -137,7 +138,7 @@ func (u *up) noteAbove() {
 	}
 	for _, index := range above {
 		if l, err := netlink.LinkByIndex(index); err == nil && slices.Contains(u.indexes(), index) {
-			u.note("what comes by %s came by %s before, and is judged, counted and charged to "+
+			u.Note("what comes by %s came by %s before, and is judged, counted and charged to "+
 				"limits on both: leave one of them out", l.Attrs().Name, u.Dev)
 		}
 	}
@@ -165,7 +166,7 @@ func (u *up) begin(k *keptMaps, l *loaded) error {
 		l.began = nil
 		return nil
 	}
-	id, err := mapID(l.maps[name])
+	id, err := store.MapID(l.maps[name])
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func (u *up) begin(k *keptMaps, l *loaded) error {
 		if err != nil || m == nil {
 			return err
 		}
-		if same, err := hasID(m, uint32(id)); same || err != nil {
+		if same, err := store.HasID(m, uint32(id)); same || err != nil {
 			return err
 		}
 	}
@@ -191,11 +192,11 @@ func (u *up) begin(k *keptMaps, l *loaded) error {
 func (l *loaded) copyMemories(k *keptMaps) error {
 	for name, old := range k.copies {
 		n := int(old.ValueSize())
-		from, err := mapMemory(old, n)
+		from, err := store.MapMemory(old, n)
 		if err != nil {
 			return err
 		}
-		to, err := mapMemory(l.maps[name], n)
+		to, err := store.MapMemory(l.maps[name], n)
 		if err != nil {
 			return errors.Join(err, unix.Munmap(from))
 		}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -18,9 +19,9 @@ type sole struct{ f *os.File }
 var errTaken = errors.New("taken by another process")
 
 // take takes the lock of that name, unless it is held already.
-func (o *sole) take(s *store, key, name string) error {
-	path := s.state(key, name)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, lockMode)
+func (o *sole) take(s *store.Store, key, name string) error {
+	path := s.State(key, name)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, store.LockMode)
 	if errors.Is(err, unix.EROFS) {
 		f, err = os.Open(path)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"levee/internal/dataplane/store"
 )
 
 // TestNobodyHoldsAWatchUpButAnother: what said that somebody watches, or captures, was the name of
@@ -36,7 +38,7 @@ func TestNobodyHoldsAWatchUpButAnother(t *testing.T) {
 	again.close()
 	w.close()
 	for _, name := range []string{"behind", "watch"} {
-		files := must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "state/*", name)))
+		files := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "state/*", name)))
 		if len(files) != 1 || must2(os.Stat(files[0])).Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: %q", name, files)
 		}

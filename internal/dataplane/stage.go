@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -22,7 +23,7 @@ import (
 // staged is a generation that lies ready beside the one in force.
 type staged struct {
 	key     string
-	desc    *description
+	desc    *store.Description
 	plain   *loaded  // without deadline
 	trial   *loaded  // with, nil unless asked for; shares all maps with plain
 	links   []hold   // of the programs that do not judge
@@ -52,7 +53,7 @@ func (st *staged) Close() {
 // stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
 func (u *up) stage(t try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
-	target := codegen.Target{Hook: t.mode.hook(), Link: u.dev.link, Frags: t.frags,
+	target := codegen.Target{Hook: t.mode.Hook(), Link: u.dev.link, Frags: t.frags,
 		Called: u.joined, CPUs: ebpf.MustPossibleCPU()}
 	if _, target.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
@@ -83,11 +84,11 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 			st.Close()
 		}
 	}()
-	if st.writers, err = u.exclude(st.key, len(plain.Dynamic) > 0); err != nil {
+	if st.writers, err = u.Exclude(st.key, len(plain.Dynamic) > 0); err != nil {
 		return nil, err
 	}
 	if u.from.g != nil {
-		if st.others, err = u.exclude(u.from.key, false); err != nil {
+		if st.others, err = u.Exclude(u.from.key, false); err != nil {
 			return nil, err
 		}
 	}
@@ -108,15 +109,15 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err := u.pin(st); err != nil {
 		return nil, err
 	}
-	if err := step("describe"); err != nil {
+	if err := store.Step("describe"); err != nil {
 		return nil, err
 	}
 	if len(u.Files) > 0 {
-		if err := writeSecret(u.files(st.key, st.desc.Generation), u.Files); err != nil {
+		if err := store.WriteSecret(u.FilesPath(st.key, st.desc.Generation), u.Files); err != nil {
 			return nil, err
 		}
 	}
-	if err := writeJSON(u.describe(st.key, st.desc.Generation), st.desc); err != nil {
+	if err := store.WriteJSON(u.DescriptionPath(st.key, st.desc.Generation), st.desc); err != nil {
 		return nil, err
 	}
 	if err := u.linkOthers(st, plain); err != nil {
@@ -129,7 +130,7 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 }
 
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
-	if err := step("compile"); err != nil {
+	if err := store.Step("compile"); err != nil {
 		return nil, err
 	}
 	return u.compile(t)
@@ -150,7 +151,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 	if u.fallback() == 0 {
 		return nil
 	}
-	prog, err := u.openProgram(filepath.Join(u.pins(st.key, u.fallback()), pinProg))
+	prog, err := u.OpenProgram(filepath.Join(u.Pins(st.key, u.fallback()), store.PinProg))
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 
 // newDescription says what the generation is, under a number that no generation had before.
 func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (err error) {
-	d := &description{
+	d := &store.Description{
 		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
 		Netns: u.dev.netns,
 		Mode:  t.mode, Reason: why, Frags: t.frags, Joined: u.joined,
@@ -181,7 +182,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	}
 	for _, f := range u.Files {
 		if f.Sum != "" {
-			d.SetFiles = append(d.SetFiles, FileSum{f.Path, f.Sum})
+			d.SetFiles = append(d.SetFiles, store.FileSum{Path: f.Path, Sum: f.Sum})
 		}
 	}
 	if u.cause != nil {
@@ -192,23 +193,23 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 			"extension headers " +
 			"or oddities, fragments, SCTP, DCCP and UDP-Lite have the verdict of the default"
 		d.OnError += "; " + plain
-		u.note("%s", plain)
+		u.Note("%s", plain)
 	}
 	if slices.ContainsFunc(p.Links, func(l codegen.Link) bool { return l.At == codegen.Egress }) {
 		way, err := u.egress(t.mode)
 		if err != nil {
 			return err
 		}
-		d.EgressFilter = way == Clsact
+		d.EgressFilter = way == store.Clsact
 	}
-	if t.mode == Clsact && u.beside == nil || d.EgressFilter {
+	if t.mode == store.Clsact && u.beside == nil || d.EgressFilter {
 		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
 			return err
 		}
 	}
 	for _, set := range p.Dynamic {
-		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
-			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: typeName(set.Type)})
+		d.Sets = append(d.Sets, store.SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
+			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: store.TypeName(set.Type)})
 	}
 	d.Needs = needsOf(p)
 	d.Limits = describeLimits(p)
@@ -231,7 +232,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 		}
 		d.Program = d.Info.ID
 	}
-	numbers, err := u.pinned(st.key)
+	numbers, err := u.Pinned(st.key)
 	if err != nil {
 		return err
 	}
@@ -273,29 +274,30 @@ func (st *staged) pinned() (plain, trial []codegen.MapUse) {
 // pin keeps everything that a later command needs to open. What only the program uses, it holds
 // itself.
 func (u *up) pin(st *staged) error {
-	if err := step("pin"); err != nil {
+	if err := store.Step("pin"); err != nil {
 		return err
 	}
-	dir := u.pins(st.key, st.desc.Generation)
-	if err := makeDirs(dir); err != nil {
+	dir := u.Pins(st.key, st.desc.Generation)
+	if err := store.MakeDirs(dir); err != nil {
 		return kernel.Refuse(err, "create the directory of pins")
 	}
-	writable := readersWrite()
-	pin := func(o pinner, name string, mode fs.FileMode) error {
-		return pinFile(o, filepath.Join(dir, name), mode)
+	writable := store.ReadersWrite()
+	pin := func(o store.Pinner, name string, mode fs.FileMode) error {
+		return store.PinFile(o, filepath.Join(dir, name), mode)
 	}
 	if st.plain.prog != nil {
-		if err := pin(st.plain.prog, pinProg, secretMode); err != nil {
+		if err := pin(st.plain.prog, store.PinProg, store.SecretMode); err != nil {
 			return err
 		}
 	}
 	for _, m := range st.desc.Maps {
-		if err := pin(st.plain.maps[m.Name], m.Name, pinMode(m.Holds.What, writable)); err != nil {
+		if err := pin(st.plain.maps[m.Name], m.Name,
+			store.PinMode(m.Holds.What, writable)); err != nil {
 			return err
 		}
 	}
 	for name, m := range st.plain.memories {
-		mode := pinMode(codegen.DynamicSet, writable)
+		mode := store.PinMode(codegen.DynamicSet, writable)
 		if err := (place{name: name, pins: dir}).pinAs(pinMemory, m, mode); err != nil {
 			return err
 		}
@@ -304,11 +306,12 @@ func (u *up) pin(st *staged) error {
 		return nil
 	}
 	for _, m := range st.desc.TrialMaps {
-		if err := pin(st.trial.maps[m.Name], m.Name, pinMode(m.Holds.What, writable)); err != nil {
+		if err := pin(st.trial.maps[m.Name], m.Name,
+			store.PinMode(m.Holds.What, writable)); err != nil {
 			return err
 		}
 	}
-	return pin(st.trial.prog, pinTrial, secretMode)
+	return pin(st.trial.prog, store.PinTrial, store.SecretMode)
 }
 
 // arm is the program that takes over, with its deadline set when it is on trial.
@@ -316,11 +319,11 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 	if st.trial == nil {
 		return st.plain.prog, nil
 	}
-	deadline, err := deadlineAfter(confirm)
+	deadline, err := store.DeadlineAfter(confirm)
 	if err != nil {
 		return nil, err
 	}
-	mem, err := mapMemory(st.trial.holding(codegen.Deadline), 8)
+	mem, err := store.MapMemory(st.trial.holding(codegen.Deadline), 8)
 	if err != nil {
 		return nil, err
 	}
@@ -340,10 +343,10 @@ func (u *up) unstage(st *staged) error {
 	}
 	if st.desc != nil {
 		n := st.desc.Generation
-		paths = []string{u.describe(st.key, n), u.files(st.key, n), u.pins(st.key, n)}
+		paths = []string{u.DescriptionPath(st.key, n), u.FilesPath(st.key, n), u.Pins(st.key, n)}
 	}
 	if u.at == nil {
-		paths = []string{u.state(st.key), u.bpf(st.key)} // of this generation alone
+		paths = []string{u.State(st.key), u.BPF(st.key)} // of this generation alone
 	}
 	var errs []error
 	for _, l := range st.links {

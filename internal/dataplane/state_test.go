@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/filter/state"
@@ -113,7 +114,7 @@ func budgets(a *Attachment, label string) string {
 
 // entries are those of a set, with how many hours their leases have left.
 func entries(a *Attachment, name string) string {
-	if !slices.ContainsFunc(a.Sets, func(s SetInfo) bool { return s.Name == name }) {
+	if !slices.ContainsFunc(a.Sets, func(s store.SetInfo) bool { return s.Name == name }) {
 		return ""
 	}
 	all, err := SetEntries(context.Background(), "lv0", name)
@@ -146,7 +147,7 @@ type stateTest struct {
 
 func (s *stateTest) up(rules []stateful) {
 	s.Helper()
-	upText(s, "lv0", XDPNative, textOf(rules))
+	upText(s, "lv0", store.XDPNative, textOf(rules))
 }
 
 func textOf(rules []stateful) string {
@@ -159,9 +160,9 @@ func textOf(rules []stateful) string {
 
 // onGeneration runs fn with the policy in force, or its shadow.
 func (s *stateTest) onGeneration(beside bool,
-	fn func(st *store, key string, g *description) error) {
+	fn func(st *store.Store, key string, g *store.Description) error) {
 	s.Helper()
-	err := transactOn(s.Context(), "lv0", func(st *store, a *attachment) error {
+	err := transactOn(s.Context(), "lv0", func(st *store.Store, a *attachment) error {
 		if beside {
 			return fn(st, a.key, a.shadow())
 		}
@@ -175,13 +176,13 @@ func (s *stateTest) onGeneration(beside bool,
 // memory tells the map that a rule alone has, and its contents, "" if there is none.
 func (s *stateTest) memory(r stateful, beside bool) (out string) {
 	s.Helper()
-	s.onGeneration(beside, func(st *store, key string, g *description) error {
+	s.onGeneration(beside, func(st *store.Store, key string, g *store.Description) error {
 		for _, use := range g.Maps {
 			if r.holds == "" || use.Holds.What != r.holds ||
 				r.holds == codegen.Limit && use.Holds.Name != "label:"+r.name {
 				continue
 			}
-			m, err := st.openPinned(key, g.Generation, use.Name)
+			m, err := st.OpenPinned(key, g.Generation, use.Name)
 			if err != nil {
 				return err
 			}
@@ -195,7 +196,7 @@ func (s *stateTest) memory(r stateful, beside bool) (out string) {
 			if m.Flags()&unix.BPF_F_MMAPABLE == 0 {
 				return nil
 			}
-			return st.withMemory(m, func(b []byte) {
+			return st.WithMemory(m, func(b []byte) {
 				sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
 				out += fmt.Sprintf(" sum %08x", sum)
 			})
@@ -208,8 +209,8 @@ func (s *stateTest) memory(r stateful, beside bool) (out string) {
 // judge has the policy in force judge a frame, and says what came of it.
 func (s *stateTest) judge(f []byte) (answer []byte) {
 	s.Helper()
-	s.onGeneration(false, func(st *store, key string, g *description) error {
-		p, err := st.openProgram(filepath.Join(st.pins(key, g.Generation), pinProg))
+	s.onGeneration(false, func(st *store.Store, key string, g *store.Description) error {
+		p, err := st.OpenProgram(filepath.Join(st.Pins(key, g.Generation), store.PinProg))
 		if err != nil {
 			return err
 		}
@@ -277,8 +278,8 @@ func (s *stateTest) divert() {
 	syn.ToPort = new(uint16(22))
 	frame := s.build(syn)
 	s.judge(frame)
-	s.onGeneration(false, func(st *store, key string, g *description) error {
-		l, err := link.LoadPinnedLink(filepath.Join(st.pins(key, g.Generation), pinLinks,
+	s.onGeneration(false, func(st *store.Store, key string, g *store.Description) error {
+		l, err := link.LoadPinnedLink(filepath.Join(st.Pins(key, g.Generation), store.PinLinks,
 			divert.Program), nil)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
@@ -15,27 +16,27 @@ import (
 type Attachment struct {
 	Dev string `json:"dev"`
 	// the same for interfaces that have the policy as one, "" for one alone
-	Together   string        `json:"together,omitempty"`
-	Ifindex    int           `json:"ifindex"`
-	Netns      uint64        `json:"netns"` // cookie of the network namespace
-	Mode       Mode          `json:"mode"`
-	Reason     string        `json:"reason"` // why this mode
-	Policy     string        `json:"policy"`
-	Hash       string        `json:"hash"` // SHA-256 of the policy's text
-	Since      time.Time     `json:"since"`
-	Generation int           `json:"generation"`
-	Trial      time.Duration `json:"trial"` // time left to confirm; 0: not on trial
-	RolledBack *RolledBack   `json:"rolled_back,omitempty"`
+	Together   string            `json:"together,omitempty"`
+	Ifindex    int               `json:"ifindex"`
+	Netns      uint64            `json:"netns"` // cookie of the network namespace
+	Mode       store.Mode        `json:"mode"`
+	Reason     string            `json:"reason"` // why this mode
+	Policy     string            `json:"policy"`
+	Hash       string            `json:"hash"` // SHA-256 of the policy's text
+	Since      time.Time         `json:"since"`
+	Generation int               `json:"generation"`
+	Trial      time.Duration     `json:"trial"` // time left to confirm; 0: not on trial
+	RolledBack *store.RolledBack `json:"rolled_back,omitempty"`
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why this policy, which was in force before, is so again, in place of another
-	Instead  string        `json:"instead,omitempty"`
-	PutOn    string        `json:"-"` // name of the interface when the policy was put on it
-	Names    []string      `json:"-"` // names and patterns that it was put on by
-	SetFiles []FileSum     `json:"-"` // what set files held then
-	Program  ProgramInfo   `json:"program"`
-	Counters []SlotCounter `json:"counters"`
-	Sets     []SetInfo     `json:"sets"`
+	Instead  string            `json:"instead,omitempty"`
+	PutOn    string            `json:"-"` // name of the interface when the policy was put on it
+	Names    []string          `json:"-"` // names and patterns that it was put on by
+	SetFiles []store.FileSum   `json:"-"` // what set files held then
+	Program  store.ProgramInfo `json:"program"`
+	Counters []SlotCounter     `json:"counters"`
+	Sets     []store.SetInfo   `json:"sets"`
 	state.Memories
 	// the interface that tells of those of them that this one shares with it, "" if it shares none
 	SharedWith string       `json:"shared_with,omitempty"`
@@ -52,20 +53,20 @@ type Attachment struct {
 // interfaces are removed; notes says so, one sentence each.
 func Status(ctx context.Context, all bool) (out []Attachment, notes []string, err error) {
 	if refused := kernel.Privileged(); refused != nil {
-		s, err := forReading(ctx, refused)
+		s, err := store.ForReading(ctx, refused)
 		if err != nil {
 			return nil, nil, err
 		}
-		out, err = s.readStatus(all)
+		out, err = readStatus(s, all)
 		return out, nil, err
 	}
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
+	err = store.Transact(ctx, func(s *store.Store) error {
+		defer func() { notes = s.Notes }()
 		netns, err := netnsCookie()
 		if err != nil {
 			return err
 		}
-		return s.sweep("", func(a *attachment) error {
+		return sweep(s, "", func(a *attachment) error {
 			l, err := a.here()
 			if err != nil {
 				return err
@@ -73,21 +74,21 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 			switch g := a.current(); {
 			case l != nil || g.Netns != netns:
 			case exists(g.Dev):
-				s.note("the %s that had policy %s is in another network namespace now, and has "+
+				s.Note("the %s that had policy %s is in another network namespace now, and has "+
 					"kept it: `levee down` there takes it off; the %[1]s that is here is another "+
 					"interface", g.Dev, g.Policy)
 			default:
-				s.note("%s is in another network namespace now, and has kept its policy %s: "+
+				s.Note("%s is in another network namespace now, and has kept its policy %s: "+
 					"`levee down --dev %[1]s` takes it off", g.Dev, g.Policy)
 			}
 			if l == nil && !all {
 				return nil
 			}
-			t, err := s.tell(a)
+			t, err := tell(s, a)
 			if err != nil {
 				return err
 			}
-			if t.Judging, err = s.tellJudging(a, l); err != nil {
+			if t.Judging, err = tellJudging(s, a, l); err != nil {
 				return err
 			}
 			if l != nil { // it may have been renamed, or moved here
@@ -100,7 +101,7 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 	return out, notes, err
 }
 
-func (s *store) tell(a *attachment) (*Attachment, error) {
+func tell(s *store.Store, a *attachment) (*Attachment, error) {
 	g := a.current()
 	t := &Attachment{
 		Dev: g.Dev, Together: a.together(), Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode,
@@ -110,33 +111,33 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		Instead: g.Instead, PutOn: g.Dev, Names: g.Names, SetFiles: g.SetFiles,
 	}
 	if a.onTrial() != nil {
-		left, err := s.timeLeft(g.Deadline)
+		left, err := s.TimeLeft(g.Deadline)
 		if err != nil {
 			return nil, err
 		}
 		t.Trial = max(left, 1) // 0 is for "not on trial"
 	}
 	var err error
-	if t.Live, err = s.tellLive(a); err != nil {
+	if t.Live, err = tellLive(s, a); err != nil {
 		return nil, err
 	}
-	if t.Sets, err = s.tellSets(a); err != nil {
+	if t.Sets, err = tellSets(s, a); err != nil {
 		return nil, err
 	}
-	if s.readOnly {
-		err = s.readRemembered(a, t)
+	if s.ReadOnly {
+		err = readRemembered(s, a, t)
 	} else {
-		err = s.tellMemories(a, t)
+		err = tellMemories(s, a, t)
 	}
 	if err != nil {
 		return nil, err
 	}
-	totals, err := s.totals(a)
+	totals, err := totals(s, a)
 	if err != nil {
 		return nil, err
 	}
 	for _, sl := range g.Slots {
-		cpus := totals[sl.counts()]
+		cpus := totals[sl.Counts()]
 		sum := sumCPUs(cpus)
 		t.Counters = append(t.Counters, SlotCounter{
 			ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where, Label: sl.Label,
@@ -148,11 +149,11 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 }
 
 // tellSets counts the live entries of the dynamic sets.
-func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
-	var out []SetInfo
+func tellSets(s *store.Store, a *attachment) ([]store.SetInfo, error) {
+	var out []store.SetInfo
 	for _, info := range a.current().Sets {
-		if s.readOnly {
-			c, err := s.copyOf(a.key, a.current(), info)
+		if s.ReadOnly {
+			c, err := copyOf(s, a.key, a.current(), info)
 			if err != nil {
 				return nil, err
 			}
@@ -161,30 +162,30 @@ func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
 			out = append(out, info)
 			continue
 		}
-		set, err := s.openSetOf(a, info.Name)
+		set, err := openSetOf(s, a, info.Name)
 		if err != nil {
 			return nil, err
 		}
-		if err := set.writers.lock(s.ctx); err != nil {
+		if err := set.writers.Lock(s.Ctx); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 		m := set.maps[0]
 		m.Expire(m.clock.Now())
 		info.Entries, info.Refused = m.Len(), m.Refused()
-		set.writers.unlock()
+		set.writers.Unlock()
 		set.Close()
 		out = append(out, info)
 	}
 	return out, nil
 }
 
-func programInfo(p *ebpf.Program) (ProgramInfo, error) {
+func programInfo(p *ebpf.Program) (store.ProgramInfo, error) {
 	info, err := p.Info()
 	if err != nil {
-		return ProgramInfo{}, kernel.Refuse(err, "ask the kernel about the program")
+		return store.ProgramInfo{}, kernel.Refuse(err, "ask the kernel about the program")
 	}
 	id, _ := info.ID()
-	out := ProgramInfo{ID: uint32(id), Name: info.Name}
+	out := store.ProgramInfo{ID: uint32(id), Name: info.Name}
 	if n, err := info.TranslatedSize(); err == nil {
 		out.XlatedLen = n
 	}
@@ -195,13 +196,13 @@ func programInfo(p *ebpf.Program) (ProgramInfo, error) {
 }
 
 // readStatus is Status for a reader.
-func (s *store) readStatus(all bool) (out []Attachment, err error) {
+func readStatus(s *store.Store, all bool) (out []Attachment, err error) {
 	return out, steady(func() error {
 		out = nil
-		return s.readEach(all, func(a *attachment) error {
-			t, err := s.tell(a)
+		return readEach(s, all, func(a *attachment) error {
+			t, err := tell(s, a)
 			if err == nil {
-				t.Judging, err = s.tellJudging(a, nil)
+				t.Judging, err = tellJudging(s, a, nil)
 			}
 			if err == nil {
 				out = append(out, *t)

@@ -1,5 +1,7 @@
 package dataplane
 
+import "levee/internal/dataplane/store"
+
 // LiveRules are those of an interface.
 type LiveRules struct {
 	Rules []string `json:"rules"`
@@ -8,11 +10,11 @@ type LiveRules struct {
 }
 
 // tellLive is nil where there are none.
-func (s *store) tellLive(a *attachment) (*LiveRules, error) {
+func tellLive(s *store.Store, a *attachment) (*LiveRules, error) {
 	g := a.trial()
-	if g == nil || !g.isLive() {
+	if g == nil || !g.IsLive() {
 		return nil, nil
 	}
-	left, err := s.timeLeft(g.Deadline)
+	left, err := s.TimeLeft(g.Deadline)
 	return &LiveRules{g.Live, left.Seconds()}, err
 }

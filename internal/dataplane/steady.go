@@ -6,16 +6,18 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"levee/internal/dataplane/store"
 )
 
 // runStamp changes when policies do: descriptions are replaced by rename, which changes the time of
 // their directory.
 func runStamp() (string, error) {
-	dir, err := directory()
+	dir, err := store.Directory()
 	if err != nil {
 		return "", err
 	}
-	s := &store{dir: dir}
+	s := &store.Store{Dir: dir}
 	var out strings.Builder
 	note := func(path string) error {
 		info, err := os.Stat(path)
@@ -28,15 +30,15 @@ func runStamp() (string, error) {
 		fmt.Fprintf(&out, "%s %d\n", path, info.ModTime().UnixNano())
 		return nil
 	}
-	if err := note(s.state()); err != nil {
+	if err := note(s.State()); err != nil {
 		return "", err
 	}
-	entries, err := os.ReadDir(s.state())
+	entries, err := os.ReadDir(s.State())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("list the runtime directory: %w", err)
 	}
 	for _, e := range entries {
-		if err := note(s.state(e.Name())); err != nil {
+		if err := note(s.State(e.Name())); err != nil {
 			return "", err
 		}
 	}
@@ -67,17 +69,17 @@ func steady(look func() error) error {
 }
 
 // readEach visits what is in force in this network namespace, or in all.
-func (s *store) readEach(all bool, visit func(*attachment) error) error {
+func readEach(s *store.Store, all bool, visit func(*attachment) error) error {
 	netns, err := netnsCookie()
 	if err != nil {
 		return err
 	}
-	keys, err := s.keys()
+	keys, err := s.Keys()
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
-		a, err := s.open(key)
+		a, err := open(s, key)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -17,7 +18,7 @@ import (
 // policy anew, with empty sets. Neither fits what the other ran at.
 func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 	n := newTestNet(t)
-	for _, mode := range []Mode{Auto, Clsact} {
+	for _, mode := range []store.Mode{store.Auto, store.Clsact} {
 		n.run(t, string(mode), func(t *testing.T) {
 			p, ds := policy.Parse("kept.levee", []byte("set bad = dynamic(max 100)\n"+
 				"set slow = dynamic(max 8, lease 1h)\ndrop from bad\ndrop from slow\n"+
@@ -25,7 +26,7 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 			if ds.HasErrors() {
 				t.Fatal(ds.Err())
 			}
-			if mode == Clsact {
+			if mode == store.Clsact {
 				addVeth(t, "lv0", "lv1", n.peer)
 			}
 			stop, ended := n.keeping(t, UpOptions{Names: []string{"lv0"}, Mode: mode,
@@ -54,7 +55,7 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 			if now := flowsOf(t); now != flows {
 				t.Errorf("the memory of connections is map %d, before %d", now, flows)
 			}
-			if mode == Auto && (first.Mode != XDPNative || a.Mode == XDPNative) {
+			if mode == store.Auto && (first.Mode != store.XDPNative || a.Mode == store.XDPNative) {
 				t.Errorf("at %s, before at %s", a.Mode, first.Mode)
 			}
 			for _, s := range a.Sets {
@@ -78,15 +79,15 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 // flowsOf is the map of connections of the only attachment.
 func flowsOf(t *testing.T) (id ebpf.MapID) {
 	t.Helper()
-	err := transact(t.Context(), func(s *store) error {
-		return s.sweep("", func(a *attachment) error {
+	err := store.Transact(t.Context(), func(s *store.Store) error {
+		return sweep(s, "", func(a *attachment) error {
 			name, _ := codegen.MapOf(a.current().Maps, codegen.Flows)
-			m, err := s.openPinned(a.key, a.current().Generation, name)
+			m, err := s.OpenPinned(a.key, a.current().Generation, name)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			id, err = mapID(m)
+			id, err = store.MapID(m)
 			return err
 		})
 	})

@@ -6,46 +6,47 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
 )
 
 // teller is the name of the interface that tells of a memory which an attachment shares with it, ""
 // if that tells of its own.
-func (s *store) teller(a *attachment, m *ebpf.Map) (string, error) {
+func teller(s *store.Store, a *attachment, m *ebpf.Map) (string, error) {
 	own := a.together()
 	if own == "" {
 		return "", nil
 	}
-	if s.tellers == nil {
-		s.tellers = map[string]map[ebpf.MapID]sharer{}
+	if s.Tellers == nil {
+		s.Tellers = map[string]map[ebpf.MapID]store.Sharer{}
 	}
-	if s.tellers[own] == nil {
-		first, err := s.firstOf(own)
+	if s.Tellers[own] == nil {
+		first, err := firstOf(s, own)
 		if err != nil {
 			return "", err
 		}
-		s.tellers[own] = first
+		s.Tellers[own] = first
 	}
-	id, err := mapID(m)
+	id, err := store.MapID(m)
 	if err != nil {
 		return "", err
 	}
-	first, shared := s.tellers[own][id]
-	if !shared || first.key == a.key {
+	first, shared := s.Tellers[own][id]
+	if !shared || first.Key == a.key {
 		return "", nil
 	}
-	return first.dev, nil
+	return first.Dev, nil
 }
 
 // firstOf finds the first of the attachments that have their policy together, by the memories that
 // they have.
-func (s *store) firstOf(together string) (map[ebpf.MapID]sharer, error) {
-	all, err := s.having(together, "")
+func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, error) {
+	all, err := having(s, together, "")
 	if err != nil {
 		return nil, err
 	}
-	out := map[ebpf.MapID]sharer{}
+	out := map[ebpf.MapID]store.Sharer{}
 	for _, a := range all {
 		a.Close() // what it is made of stays
 		if a.ifindex == 0 {
@@ -56,19 +57,19 @@ func (s *store) firstOf(together string) (map[ebpf.MapID]sharer, error) {
 			if !isShared(use) {
 				continue
 			}
-			m, err := s.openPinned(a.key, g.Generation, use.Name)
+			m, err := s.OpenPinned(a.key, g.Generation, use.Name)
 			if err != nil {
 				return nil, err
 			}
 			if m == nil {
 				continue
 			}
-			id, err := mapID(m)
+			id, err := store.MapID(m)
 			if err := errors.Join(err, m.Close()); err != nil {
 				return nil, err
 			}
 			if _, other := out[id]; !other {
-				out[id] = sharer{a.key, g.Dev}
+				out[id] = store.Sharer{Key: a.key, Dev: g.Dev}
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/kernel"
@@ -99,8 +100,8 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 		return t.joined, err
 	}
 	t.joined = false
-	err = transactOn(ctx, t.dev, func(s *store, a *attachment) error {
-		m, err := s.openTrap(a)
+	err = transactOn(ctx, t.dev, func(s *store.Store, a *attachment) error {
+		m, err := openTrap(s, a)
 		if err != nil || m == nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 			}
 			if err := putSocket(m, uint32(i), l); err != nil {
 				return fmt.Errorf("take what the policy on %s diverts: %w", t.dev,
-					s.ofAll(a, err))
+					ofAll(s, a, err))
 			}
 		}
 		t.joined = true
@@ -128,11 +129,11 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 }
 
 // ofAll says, where another trap is in the way, that the interface has its trap with others.
-func (s *store) ofAll(a *attachment, err error) error {
+func ofAll(s *store.Store, a *attachment, err error) error {
 	if !errors.Is(err, errTrapThere) {
 		return err
 	}
-	all, herr := s.having(a.together(), "")
+	all, herr := having(s, a.together(), "")
 	if herr != nil || len(all) < 2 {
 		return err
 	}
@@ -170,8 +171,8 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 }
 
 // hasTrap reports whether a trap waits for what the policy diverts.
-func (s *store) hasTrap(a *attachment) (bool, error) {
-	m, err := s.openTrap(a)
+func hasTrap(s *store.Store, a *attachment) (bool, error) {
+	m, err := openTrap(s, a)
 	if err != nil || m == nil {
 		return false, err
 	}
@@ -185,13 +186,13 @@ func (s *store) hasTrap(a *attachment) (bool, error) {
 }
 
 // openTrap opens the map of the trap's sockets, nil if there is none.
-func (s *store) openTrap(a *attachment) (*ebpf.Map, error) {
+func openTrap(s *store.Store, a *attachment) (*ebpf.Map, error) {
 	g := a.current()
 	name, ok := codegen.MapOf(g.Maps, codegen.Trap)
 	if !ok {
 		return nil, nil
 	}
-	return s.openPinned(a.key, g.Generation, name)
+	return s.OpenPinned(a.key, g.Generation, name)
 }
 
 // socketIn is the cookie of the socket in a place, 0 if there is none.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"levee/internal/dataplane/store"
 )
 
 // MinTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
@@ -20,7 +22,7 @@ const MaxTrial = 7 * 24 * time.Hour
 // without a deadline, which lies ready. It is an error if none is on trial (any more). notes tells
 // what was found and mended on the way.
 func Confirm(ctx context.Context, dev string) (notes []string, err error) {
-	return notedOn(ctx, dev, func(s *store, a *attachment) error {
+	return notedOn(ctx, dev, func(s *store.Store, a *attachment) error {
 		g := a.onTrial()
 		if g == nil {
 			if rb := a.carried.RolledBack; rb != nil {
@@ -30,14 +32,14 @@ func Confirm(ctx context.Context, dev string) (notes []string, err error) {
 			}
 			return fmt.Errorf("no policy is on trial on %s; there is nothing to confirm", dev)
 		}
-		if err := step("confirm"); err != nil {
+		if err := store.Step("confirm"); err != nil {
 			return err
 		}
-		if err := s.give(a, g.Generation); err != nil {
+		if err := give(s, a, g.Generation); err != nil {
 			return err
 		}
-		s.remember(a.key, dev, g)
-		after, err := s.settle(a.key)
+		remember(s, a.key, dev, g)
+		after, err := settle(s, a.key)
 		if err != nil {
 			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it "+
 				"failed (any levee command does it): %w", g.Policy, dev, err)
@@ -70,7 +72,7 @@ func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd
 		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == r.Dev })
 		switch {
 		case i < 0 || all[i].Generation < r.Generation:
-			left, err := timeLeft(r.deadline)
+			left, err := store.TimeLeft(r.deadline)
 			_, gone := netlink.LinkByIndex(r.Ifindex)
 			switch {
 			case err != nil || left == 0:

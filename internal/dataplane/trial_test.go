@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -38,7 +39,7 @@ func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
 	n := newTestNet(t)
 	for _, before := range []bool{false, true} {
 		if before {
-			bring(t, "lv0", Auto, named("old.levee", "odd"))
+			bring(t, "lv0", store.Auto, named("old.levee", "odd"))
 			n.send(t, 4, 1)
 			wantPackets(t, "odd", 4)
 		}
@@ -91,7 +92,7 @@ func TestCountersBeginAnewWithAnotherAction(t *testing.T) {
 		wantPackets(t, "odd", odd)
 		wantPackets(t, "default", rest)
 	}
-	bring(t, "lv0", Auto, of(action.Log, action.Drop))
+	bring(t, "lv0", store.Auto, of(action.Log, action.Drop))
 	n.send(t, 3, 1)
 	n.send(t, 5, 2)
 	want(3, 5)
@@ -104,18 +105,18 @@ func TestCountersBeginAnewWithAnotherAction(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(3, 6)
-	bring(t, "lv0", Auto, of(action.Log, action.Pass))
+	bring(t, "lv0", store.Auto, of(action.Log, action.Pass))
 	want(3, 0)
 	n.send(t, 2, 1)
 	n.send(t, 2, 2)
 	want(5, 2)
-	bring(t, "lv0", Auto, of(action.Drop, action.Drop))
+	bring(t, "lv0", store.Auto, of(action.Drop, action.Drop))
 	want(0, 0)
 }
 
 func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 	n := newTestNet(t)
-	bring(t, "lv0", Auto, named("old.levee", "old"))
+	bring(t, "lv0", store.Auto, named("old.levee", "old"))
 	old := status(t).Program.ID
 	n.send(t, 4, 1)
 	wantPackets(t, "old", 4)
@@ -134,7 +135,7 @@ func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 		!strings.Contains(err.Error(), "too late") {
 		t.Errorf("confirmed too late: %v", err)
 	}
-	bring(t, "lv0", Auto, named("newer.levee", "old"))
+	bring(t, "lv0", store.Auto, named("newer.levee", "old"))
 	if a := status(t); a.RolledBack != nil {
 		t.Errorf("a new policy still tells of the old roll-back: %+v", a.RolledBack)
 	}
@@ -163,7 +164,7 @@ func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
 
 func TestSecondUpDuringATrial(t *testing.T) {
 	n := newTestNet(t)
-	bring(t, "lv0", Auto, named("confirmed.levee", "one"))
+	bring(t, "lv0", store.Auto, named("confirmed.levee", "one"))
 	n.send(t, 2, 1)
 	wantPackets(t, "one", 2)
 	bringOnTrial(t, named("first.levee", "two"), time.Minute)
@@ -181,7 +182,7 @@ func TestSecondUpDuringATrial(t *testing.T) {
 	}
 	// An up without a trial during a trial is final.
 	bringOnTrial(t, named("third.levee", "one"), 200*time.Millisecond)
-	bring(t, "lv0", Auto, named("final.levee", "one"))
+	bring(t, "lv0", store.Auto, named("final.levee", "one"))
 	time.Sleep(300 * time.Millisecond)
 	if a := status(t); a.Policy != "/etc/final.levee" || a.Trial != 0 {
 		t.Errorf("%+v", a)
@@ -206,7 +207,7 @@ func TestWaitTrial(t *testing.T) {
 	}
 	wait(Confirmed)
 	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
-	bring(t, "lv0", Auto, named("b.levee", "one"))
+	bring(t, "lv0", store.Auto, named("b.levee", "one"))
 	wait(Replaced)
 	r = bringOnTrial(t, named("c.levee", "one"), time.Minute)
 	if _, err := Down(t.Context(), "lv0"); err != nil {
@@ -268,7 +269,7 @@ func TestTrialOfCompiledPoliciesInEveryMode(t *testing.T) {
 // none the less, on time, with nobody there to bring it.
 func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
 	n := newTestNet(t)
-	bring(t, "lv0", Auto, named("old.levee", "old"))
+	bring(t, "lv0", store.Auto, named("old.levee", "old"))
 	cmd := command(t, order{Do: "wait", Dev: "lv0", File: "new.levee", Label: "new",
 		Confirm: 2 * time.Second})
 	out := must2(cmd.StdoutPipe())
@@ -293,7 +294,7 @@ func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
 
 func TestRollBackEndsATrialAtOnce(t *testing.T) {
 	n := newTestNet(t)
-	bring(t, "lv0", Auto, named("old.levee", "old"))
+	bring(t, "lv0", store.Auto, named("old.levee", "old"))
 	r := bringOnTrial(t, named("new.levee", "new"), time.Hour)
 	if _, err := RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
 		t.Error("rolled back a policy that is not on trial")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -17,17 +18,17 @@ func (u *up) succeed() error {
 	if u.at != nil {
 		return nil
 	}
-	keys, err := u.keys()
+	keys, err := u.Keys()
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
-		a, err := u.open(key)
+		a, err := open(u.Store, key)
 		if err != nil {
 			continue // not this command's business
 		}
 		last := a.last()
-		if g := a.lasting(); g != nil && u.waits(a) && last.Dev == u.dev.name &&
+		if g := a.lasting(); g != nil && waits(u.Store, a) && last.Dev == u.dev.name &&
 			last.Netns == u.dev.netns {
 			u.waiting, u.from = a, placed{key: key, g: g}
 			return nil
@@ -43,47 +44,47 @@ func (u *up) succeed() error {
 
 // unkeep unbinds a policy from an interface that it is taken off, unless others have it with it
 // that keep it: with lose it, too.
-func (s *store) unkeep(dev string, with []string) (found bool, err error) {
+func unkeep(s *store.Store, dev string, with []string) (found bool, err error) {
 	netns, err := netnsCookie()
 	if err != nil {
 		return false, err
 	}
-	all, err := s.records()
+	all, err := s.Records()
 	for _, r := range all {
-		if !r.fits(netns, dev) && !slices.Contains(r.Names, dev) || r.Netns != netns {
+		if !r.Fits(netns, dev) && !slices.Contains(r.Names, dev) || r.Netns != netns {
 			continue
 		}
 		found = true
-		others, lerr := s.othersOf(&r, dev)
+		others, lerr := othersOf(s, &r, dev)
 		others = slices.DeleteFunc(others, func(o string) bool { return slices.Contains(with, o) })
 		if lerr != nil || len(others) > 0 {
 			err = errors.Join(err, lerr)
-			s.note("%s is kept together with %s, and gets the policy when it comes anew: "+
+			s.Note("%s is kept together with %s, and gets the policy when it comes anew: "+
 				"`levee down` without --dev ends that", dev, strings.Join(others, ", "))
 			continue
 		}
-		err = errors.Join(err, s.forgetKept(&r))
+		err = errors.Join(err, forgetKept(s, &r))
 	}
 	return found, err
 }
 
 // forgetKept unbinds names, so that their keeper ends, and removes what waits for them.
-func (s *store) forgetKept(r *keepRecord) error {
+func forgetKept(s *store.Store, r *store.Record) error {
 	for _, ending := range []string{".json", ".lock"} {
-		if err := os.Remove(s.keeps(r.id() + ending)); err != nil &&
+		if err := os.Remove(s.Keeps(r.ID() + ending)); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "unbind the policy from %s", strings.Join(r.Names, ", "))
 		}
 	}
-	_ = os.Remove(s.keeps()) // fails while there are others
-	return s.sweep("", func(*attachment) error { return nil })
+	_ = os.Remove(s.Keeps()) // fails while there are others
+	return sweep(s, "", func(*attachment) error { return nil })
 }
 
 // othersOf lists the interfaces that have a policy by a record, but for one.
-func (s *store) othersOf(r *keepRecord, dev string) (devs []string, err error) {
-	err = s.sweep("", func(a *attachment) error {
+func othersOf(s *store.Store, r *store.Record, dev string) (devs []string, err error) {
+	err = sweep(s, "", func(a *attachment) error {
 		l, err := a.here()
-		if err == nil && l != nil && l.Attrs().Name != dev && r.fits(r.Netns, l.Attrs().Name) {
+		if err == nil && l != nil && l.Attrs().Name != dev && r.Fits(r.Netns, l.Attrs().Name) {
 			devs = append(devs, l.Attrs().Name)
 		}
 		return err

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
 )
 
 // unsettled is an attachment as it is, where what is kept of it cannot be brought up to date
@@ -12,22 +14,22 @@ import (
 // looks is told what is in force, and why nothing was changed. why is what kept settle from its
 // work; it is given back if it is anything else. The attachment is nil if there is nothing left of
 // it but files.
-func (s *store) unsettled(key string, why error) (*attachment, error) {
+func unsettled(s *store.Store, key string, why error) (*attachment, error) {
 	full := func(errno unix.Errno) bool { return errors.Is(why, errno) }
 	if !slices.ContainsFunc([]unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS}, full) {
 		return nil, why
 	}
-	a, err := s.open(key)
+	a, err := open(s, key)
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
-	s.note("%v; it is shown as it is", why)
+	s.Note("%v; it is shown as it is", why)
 	if a.link == nil || a.ifindex == 0 {
 		a.Close()
 		return nil, nil
 	}
 	if g := a.trial(); g != nil && a.gens[g.Fallback] != nil {
-		left, err := s.timeLeft(g.Deadline)
+		left, err := s.TimeLeft(g.Deadline)
 		if err == nil && left <= 0 {
 			a.onDevice, a.program = a.shown(), a.gens[g.Fallback].Program
 		}
@@ -40,9 +42,9 @@ func (s *store) unsettled(key string, why error) (*attachment, error) {
 }
 
 // noteUnmounted tells of the policy of an attachment whose pins have gone with their file system.
-func (s *store) noteUnmounted(a *attachment) {
+func noteUnmounted(s *store.Store, a *attachment) {
 	gens := a.sorted()
-	if len(gens) == 0 || s.mounted() {
+	if len(gens) == 0 || s.Mounted() {
 		return
 	}
 	g := gens[len(gens)-1]
@@ -53,11 +55,11 @@ func (s *store) noteUnmounted(a *attachment) {
 		running, _ = d.programs() // the note says less
 	}
 	if slices.ContainsFunc(running, runs) {
-		s.note("the bpf file system at %s has been unmounted here, and what still mounts it "+
-			"elsewhere keeps policy %s on %s: unmount it there to take the policy off", s.bpf(),
+		s.Note("the bpf file system at %s has been unmounted here, and what still mounts it "+
+			"elsewhere keeps policy %s on %s: unmount it there to take the policy off", s.BPF(),
 			g.Policy, g.Dev)
 		return
 	}
-	s.note("the bpf file system at %s has been unmounted, and policy %s on %s has gone with it: "+
-		"`levee up` brings it back", s.bpf(), g.Policy, g.Dev)
+	s.Note("the bpf file system at %s has been unmounted, and policy %s on %s has gone with it: "+
+		"`levee up` brings it back", s.BPF(), g.Policy, g.Dev)
 }

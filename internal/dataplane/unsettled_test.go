@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
 )
 
 // onExpiredTrial leaves new.levee on lv0 behind its deadline, over old.levee.
 func onExpiredTrial(t *testing.T) {
 	t.Helper()
-	bring(t, "lv0", Auto, named("old.levee", "odd"))
+	bring(t, "lv0", store.Auto, named("old.levee", "odd"))
 	bringOnTrial(t, named("new.levee", "odd"), MinTrial)
 	time.Sleep(MinTrial + 100*time.Millisecond)
 }
@@ -40,11 +42,12 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "full", func(t *testing.T) {
 		onExpiredTrial(t)
-		files, err := filepath.Glob(os.Getenv(RunEnv) + "/state/[0-9]*")
+		files, err := filepath.Glob(os.Getenv(store.RunEnv) + "/state/[0-9]*")
 		if err != nil || len(files) != 1 {
 			t.Fatal(files, err)
 		}
-		if err := os.Symlink("/dev/full", filepath.Join(files[0], carriedFile+".tmp")); err != nil {
+		if err := os.Symlink("/dev/full",
+			filepath.Join(files[0], store.CarriedFile+".tmp")); err != nil {
 			t.Fatal(err)
 		}
 		wantPolicy(t, "/etc/old.levee", "no space left on device; it is shown as it is")
@@ -53,8 +56,8 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 	n.run(t, "read-only", func(t *testing.T) {
 		_, _ = Down(context.Background(), "lv0")
 		onExpiredTrial(t)
-		dir := os.Getenv(RunEnv)
-		err := onHost(func() error {
+		dir := os.Getenv(store.RunEnv)
+		err := store.OnHost(func() error {
 			if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 				return err
 			}
@@ -65,15 +68,15 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 		}
 		wantPolicy(t, "/etc/old.levee", "read-only file system; it is shown as it is")
 		var told error // in one line, with what to do
-		err = onHost(func() error {
-			told = writeJSON(filepath.Join(dir, "state", "x.json"), 1)
+		err = store.OnHost(func() error {
+			told = store.WriteJSON(filepath.Join(dir, "state", "x.json"), 1)
 			return nil
 		})
 		if err != nil || told == nil || strings.Contains(told.Error(), "\n") ||
 			!strings.Contains(told.Error(), "is "+dir+"/state mounted read-only?") {
 			t.Errorf("%v, %v", told, err)
 		}
-		err = onHost(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
+		err = store.OnHost(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,9 +87,9 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 // TestAnUnmountedFileSystemIsTold: the policy has gone with it, and nothing else said so.
 func TestAnUnmountedFileSystemIsTold(t *testing.T) {
 	newTestNet(t)
-	bring(t, "lv0", Auto, named("old.levee", "odd"))
-	bpf := os.Getenv(RunEnv) + "/bpf"
-	if err := onHost(func() error { return unix.Unmount(bpf, 0) }); err != nil {
+	bring(t, "lv0", store.Auto, named("old.levee", "odd"))
+	bpf := os.Getenv(store.RunEnv) + "/bpf"
+	if err := store.OnHost(func() error { return unix.Unmount(bpf, 0) }); err != nil {
 		t.Fatal(err)
 	}
 	all, notes, err := Status(context.Background(), false)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/past"
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -25,7 +26,7 @@ type UpOptions struct {
 	Dev string
 	// names and patterns that Dev was found by, with the interfaces that have the policy as one
 	Names      []string
-	Mode       Mode             // "" is Auto
+	Mode       store.Mode       // "" is Auto
 	Confirm    time.Duration    // 0: in force at once; else on trial for that long
 	PolicyPath string           // for status; its base name is in every rule's "edge.levee:14"
 	Source     []byte           // the policy's text, for Show and its hash
@@ -43,9 +44,9 @@ type UpOptions struct {
 	instead    string       // why a policy that was in force is put there in place of another
 	live       []string     // rules that are added to the policy (Live)
 	proven     []netip.Addr // sources whose SYNs no cookie answers (Live)
-	egressMode Mode         // of programs at egress beside XDP; "" is what the kernel has
+	egressMode store.Mode   // of programs at egress beside XDP; "" is what the kernel has
 	still      string       // why the policy in force has to go to another hook (MoveOn)
-	tc         Mode         // how programs are at tc ingress; "" is what the kernel has
+	tc         store.Mode   // how programs are at tc ingress; "" is what the kernel has
 }
 
 // Fallback is what may be in force in place of a policy.
@@ -67,7 +68,7 @@ type CompileFunc func(codegen.Target) (*codegen.Program, error)
 type Report struct {
 	Dev        string        `json:"dev"`
 	Ifindex    int           `json:"ifindex"`
-	Mode       Mode          `json:"mode"`
+	Mode       store.Mode    `json:"mode"`
 	Reason     string        `json:"reason"`     // why this mode
 	Generation int           `json:"generation"` // 1 for the first since the interface was attached
 	Replaced   string        `json:"replaced,omitempty"`
@@ -106,7 +107,7 @@ func Up(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) 
 
 // up is one Up on its way.
 type up struct {
-	*store
+	*store.Store
 	UpOptions
 	compile CompileFunc
 	cause   error // why this is a fallback; nil for the policy itself
@@ -169,17 +170,17 @@ func (u *up) put(ctx context.Context) error {
 	if err := refuseLayer(u.dev); err != nil {
 		return err
 	}
-	if u.key, err = u.keyOn(u.dev); err != nil {
+	if u.key, err = keyOn(u.Store, u.dev); err != nil {
 		return err
 	}
 	// What is wrong with another interface is no reason to leave this one without its policy. Those
 	// that the policy was put on just now keep what they may go back to.
 	if !u.later {
-		if err := u.sweep(u.key, func(*attachment) error { return nil }); err != nil {
-			u.note("%v", err)
+		if err := sweep(u.Store, u.key, func(*attachment) error { return nil }); err != nil {
+			u.Note("%v", err)
 		}
 	}
-	if u.at, err = u.settle(u.key); err != nil {
+	if u.at, err = settle(u.Store, u.key); err != nil {
 		return err
 	}
 	if u.began, err = u.reading(); err != nil {
@@ -207,7 +208,7 @@ func (u *up) put(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if u.deaf && t.mode == XDPNative {
+		if u.deaf && t.mode == store.XDPNative {
 			continue
 		}
 		unsupported, err := u.try(ctx, t, u.reason(t, not))
@@ -221,7 +222,7 @@ func (u *up) put(ctx context.Context) error {
 			not = append(not, why)
 		}
 	}
-	if u.Mode == TCX && errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
+	if u.Mode == store.TCX && errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
 		not = append(not, "--mode clsact runs it at the same place, by a filter of tc")
 	}
 	return unable(kernel.Refuse(nil, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
@@ -232,7 +233,7 @@ func (u *up) put(ctx context.Context) error {
 func (u *up) ways() (_ []try, err error) {
 	mode := u.Mode
 	if mode == "" {
-		mode = Auto
+		mode = store.Auto
 	}
 	if u.at == nil {
 		if !mode.AtTC() {
@@ -240,7 +241,7 @@ func (u *up) ways() (_ []try, err error) {
 				return nil, err
 			}
 		}
-		if mode == XDPNative && u.dev.link != packet.Ethernet {
+		if mode == store.XDPNative && u.dev.link != packet.Ethernet {
 			return nil, kernel.Refuse(unix.EOPNOTSUPP,
 				"%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes "+
 					"what there is", u.Dev)
@@ -255,14 +256,14 @@ func (u *up) ways() (_ []try, err error) {
 		return tries(mode, u.dev, tc), nil
 	}
 	cur := u.at.current()
-	if mode != Auto && mode != cur.Mode {
+	if mode != store.Auto && mode != cur.Mode {
 		return nil,
 			fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: "+
 				"`levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
 	u.joined = cur.Joined
 	ways := tries(cur.Mode, u.dev, cur.Mode)
-	if mode == Auto && u.Confirm == 0 && !cur.Joined && u.at.trial() == nil {
+	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.trial() == nil {
 		tc, err := u.atTC()
 		if err != nil {
 			return nil, err
@@ -289,7 +290,7 @@ func (u *up) ways() (_ []try, err error) {
 }
 
 // atTC is how a policy is attached at tc ingress.
-func (u *up) atTC() (Mode, error) {
+func (u *up) atTC() (store.Mode, error) {
 	if u.tc != "" {
 		return u.tc, nil
 	}
@@ -297,12 +298,12 @@ func (u *up) atTC() (Mode, error) {
 }
 
 // joining lists the ways to be called by the dispatcher that runs: where it does.
-func (u *up) joining(mode Mode) ([]try, error) {
-	there := XDPNative
+func (u *up) joining(mode store.Mode) ([]try, error) {
+	there := store.XDPNative
 	if u.dev.xdpOff == "xdpgeneric" {
-		there = XDPGeneric
+		there = store.XDPGeneric
 	}
-	if mode != Auto && mode != there {
+	if mode != store.Auto && mode != there {
 		return nil, kernel.Refuse(unix.EBUSY, "%s runs the dispatcher of libxdp at %s, and the "+
 			"kernel takes no program at %s beside it; leave --mode out, or use --mode tcx",
 			u.Dev, there, mode)
@@ -351,7 +352,7 @@ func (u *up) reason(t try, not []string) string {
 // try stages the policy for one way of attaching and gives it the traffic. unsupported is set when
 // the interface does not take it this way; whatever was staged is removed then, as for an error.
 func (u *up) try(ctx context.Context, t try, why string) (unsupported, err error) {
-	if t.mode == TCX {
+	if t.mode == store.TCX {
 		if err := kernel.TCX.Check(); err != nil {
 			return err, nil
 		}
@@ -405,18 +406,19 @@ func (u *up) swap(st *staged) error {
 		return err
 	}
 	if st.desc.Trial != 0 {
-		if err := writeJSON(u.describe(st.key, st.desc.Generation), st.desc); err != nil {
+		if err := store.WriteJSON(u.DescriptionPath(st.key, st.desc.Generation),
+			st.desc); err != nil {
 			return err
 		}
 	}
 	if u.before, err = u.reading(); err != nil {
 		return err
 	}
-	if err := step("swap"); err != nil {
+	if err := store.Step("swap"); err != nil {
 		return err
 	}
 	if u.at != nil {
-		clock, err := u.jiffies()
+		clock, err := u.Jiffies()
 		if err != nil {
 			return err
 		}
@@ -425,23 +427,23 @@ func (u *up) swap(st *staged) error {
 	if u.at != nil && u.at.current().Mode == st.desc.Mode {
 		return u.at.link.Update(prog) // traffic changes here
 	}
-	comes := st.desc.Mode == XDPNative
-	goes := u.at != nil && u.at.current().Mode == XDPNative // it is not updated, see above
+	comes := st.desc.Mode == store.XDPNative
+	goes := u.at != nil && u.at.current().Mode == store.XDPNative // it is not updated, see above
 	if (comes || goes) && !u.joined {
 		u.warn()
 	}
-	l, err := u.attach(st.key, u.dev, st.desc, prog)
+	l, err := attach(u.Store, st.key, u.dev, st.desc, prog)
 	if err != nil {
 		return err
 	}
 	defer l.Close() // without a pin, this detaches
-	if err := step("keep"); err != nil {
+	if err := store.Step("keep"); err != nil {
 		return err
 	}
 	if u.at != nil {
 		return u.moveTo(l)
 	}
-	if err := l.Pin(u.bpf(st.key, pinLink)); err != nil {
+	if err := l.Pin(u.BPF(st.key, store.PinLink)); err != nil {
 		return kernel.Refuse(err, "pin the link of %s", u.Dev)
 	}
 	return nil
@@ -468,18 +470,18 @@ func (u *up) finish() error {
 			"end: %w", u.Dev, err)
 	}
 	if u.waiting != nil {
-		if err := u.remove(u.waiting.key); err != nil {
+		if err := remove(u.Store, u.waiting.key); err != nil {
 			return fmt.Errorf("the policy is in force on %s, but what was kept for the interface "+
 				"of that name before is not removed: %w", u.Dev, err)
 		}
 	}
-	at, err := u.settle(u.key)
+	at, err := settle(u.Store, u.key)
 	if err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one "+
 			"before it failed (any levee command does it): %w", u.Dev, err)
 	}
 	if at != nil {
-		u.leaveMemories(at)
+		leaveMemories(u.Store, at)
 		at.Close()
 	}
 	return nil

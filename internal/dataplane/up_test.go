@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
-func bring(t testing.TB, dev string, mode Mode, p *policy.Policy) *Report {
+func bring(t testing.TB, dev string, mode store.Mode, p *policy.Policy) *Report {
 	t.Helper()
 	r, err := Up(context.Background(),
 		UpOptions{Dev: dev, Mode: mode, PolicyPath: "/etc/" + p.File,
@@ -24,13 +25,13 @@ func bring(t testing.TB, dev string, mode Mode, p *policy.Policy) *Report {
 
 func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 	n := newTestNet(t)
-	for _, mode := range append(allModes(t), Auto) {
+	for _, mode := range append(allModes(t), store.Auto) {
 		n.run(t, string(mode), func(t *testing.T) {
 			before := kernelObjects(t)
 			r := bring(t, "lv0", mode, handPolicy("odd", action.Pass))
 			want := mode
-			if mode == Auto {
-				want = XDPNative
+			if mode == store.Auto {
+				want = store.XDPNative
 			}
 			if r.Mode != want || r.Generation != 1 {
 				t.Errorf("report %+v, want mode %s, generation 1", r, want)
@@ -58,7 +59,7 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	newTestNet(t)
 	addIfb(t, "ifb0")
-	r := bring(t, "ifb0", Auto, handPolicy("odd", action.Pass))
+	r := bring(t, "ifb0", store.Auto, handPolicy("odd", action.Pass))
 	t.Log(r.Reason)
 	tc := must2(TCIngress())
 	want := "has no native XDP; using " + string(tc)
@@ -68,7 +69,7 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	if _, err := Down(context.Background(), "ifb0"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: XDPNative},
+	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: store.XDPNative},
 		compileHand(handPolicy("odd", action.Pass)))
 	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), "has no native XDP") {
 		t.Errorf("native XDP forced: %v", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
 
@@ -66,14 +67,14 @@ func needKind(t *testing.T, args ...string) {
 func TestUplinksAtDifferentHooks(t *testing.T) {
 	type uplink struct {
 		dev  string
-		mode Mode
+		mode store.Mode
 	}
 	kinds := map[string]func(*testing.T, *twoUplinks) []uplink{
 		"a VLAN above one": func(t *testing.T, n *twoUplinks) []uplink {
 			needKind(t, "link", "up0", "name", "try.8", "type", "vlan", "id", "8")
 			n.bothSides(t, "up0", "up1", "link add link DEV name DEV.7 type vlan id 7")
 			n.move(t, "up0.7", "up1.7")
-			return []uplink{{"lv0", Auto}, {"up0.7", Auto}}
+			return []uplink{{"lv0", store.Auto}, {"up0.7", store.Auto}}
 		},
 		"a bond": func(t *testing.T, n *twoUplinks) []uplink {
 			needKind(t, "name", "try0", "type", "bond")
@@ -83,19 +84,19 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 				run(t, ns, "", "ip", "link", "set", dev, "master", "bond9")
 			}
 			n.move(t, "bond9", "bond9")
-			return []uplink{{"lv0", Auto}, {"bond9", Auto}}
+			return []uplink{{"lv0", store.Auto}, {"bond9", store.Auto}}
 		},
 		"a bridge above one": func(t *testing.T, n *twoUplinks) []uplink {
 			n.bothSides(t, "up0", "up1", "link add br9 type bridge", "link set DEV master br9")
 			n.move(t, "br9", "br9")
-			return []uplink{{"lv0", Auto}, {"br9", Auto}}
+			return []uplink{{"lv0", store.Auto}, {"br9", store.Auto}}
 		},
 		"eight": func(t *testing.T, n *twoUplinks) []uplink {
-			out := []uplink{{"lv0", Auto}, {"up0", Auto}}
+			out := []uplink{{"lv0", store.Auto}, {"up0", store.Auto}}
 			for i := range 6 {
 				dev := fmt.Sprintf("more%d", i)
 				addVeth(t, dev, fmt.Sprintf("far%d", i), n.peer)
-				out = append(out, uplink{dev, Auto})
+				out = append(out, uplink{dev, store.Auto})
 			}
 			return out
 		},
@@ -116,7 +117,8 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 			for _, u := range uplinks {
 				devs = append(devs, u.dev)
 			}
-			mixed := slices.ContainsFunc(uplinks, func(u uplink) bool { return u.mode != Auto })
+			mixed := slices.ContainsFunc(uplinks,
+				func(u uplink) bool { return u.mode != store.Auto })
 			up := func(text string) {
 				t.Helper()
 				if !mixed {
@@ -137,7 +139,7 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 			switch {
 			case len(devs) > 3: // it is the number that is new
 				text, contents = quickMemories, quickContents
-			case mixed && uplinks[1].mode == XDPNative: // programs of cookies take long to load
+			case mixed && uplinks[1].mode == store.XDPNative: // programs of cookies take long to load
 				text, contents = everyMemory, sharedContents
 			}
 			up(text)

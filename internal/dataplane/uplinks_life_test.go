@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -23,19 +24,19 @@ import (
 func memoriesOf(t testing.TB, what codegen.Contents) map[string]uint32 {
 	t.Helper()
 	out := map[string]uint32{}
-	err := transact(context.Background(), func(s *store) error {
-		return s.sweep("", func(a *attachment) error {
+	err := store.Transact(context.Background(), func(s *store.Store) error {
+		return sweep(s, "", func(a *attachment) error {
 			g := a.current()
 			name, ok := codegen.MapOf(g.Maps, what)
 			if !ok {
 				return nil
 			}
-			m, err := s.openPinned(a.key, g.Generation, name)
+			m, err := s.OpenPinned(a.key, g.Generation, name)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			id, err := mapID(m)
+			id, err := store.MapID(m)
 			out[g.Dev] = uint32(id)
 			return err
 		})
@@ -228,15 +229,15 @@ func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
 	n.session(t)
 	read := func(dev string) (out []byte) {
 		t.Helper()
-		err := transactOn(t.Context(), dev, func(s *store, a *attachment) error {
+		err := transactOn(t.Context(), dev, func(s *store.Store, a *attachment) error {
 			g := a.current()
 			name, _ := codegen.MapOf(g.Maps, codegen.Flows)
-			m, err := s.openPinned(a.key, g.Generation, name)
+			m, err := s.OpenPinned(a.key, g.Generation, name)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			return s.withMemory(m, func(memory []byte) { out = bytes.Clone(memory) })
+			return s.WithMemory(m, func(memory []byte) { out = bytes.Clone(memory) })
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ default drop
 // recordLeft runs an order and lists its steps, and what lies in the runtime directory before each.
 func recordLeft(t *testing.T, o order) (steps, leaves []string) {
 	t.Helper()
-	testHook = func(step string) error {
+	store.TestHook = func(step string) error {
 		var left strings.Builder
 		note := func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -358,11 +359,11 @@ func recordLeft(t *testing.T, o order) (steps, leaves []string) {
 			}
 			return err
 		}
-		err := filepath.WalkDir(os.Getenv(RunEnv), note)
+		err := filepath.WalkDir(os.Getenv(store.RunEnv), note)
 		steps, leaves = append(steps, step), append(leaves, left.String())
 		return err
 	}
-	defer func() { testHook = nil }()
+	defer func() { store.TestHook = nil }()
 	if err := o.run(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/logging"
@@ -134,7 +135,7 @@ func (w *watch) close() {
 // open finds the logs of the policy in force. What they have lost is read when their events have a
 // reader.
 func (w *watch) open(ctx context.Context) error {
-	return transactOn(ctx, w.dev, func(s *store, a *attachment) error {
+	return transactOn(ctx, w.dev, func(s *store.Store, a *attachment) error {
 		g := a.current()
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		switch {
@@ -153,7 +154,7 @@ func (w *watch) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		events, err := s.openPinned(a.key, g.Generation, name)
+		events, err := s.OpenPinned(a.key, g.Generation, name)
 		if err == nil && events == nil {
 			err = fmt.Errorf("the policy on %s has gone", w.dev)
 		}
@@ -208,7 +209,7 @@ func (w *watch) tell(event func(Event)) {
 func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err error) {
 	w.looked = time.Now()
 	var all []Losses
-	err = transactOn(ctx, w.dev, func(s *store, a *attachment) error {
+	err = transactOn(ctx, w.dev, func(s *store.Store, a *attachment) error {
 		there = true
 		all, err = w.readLosses(s, a)
 		return err
@@ -223,18 +224,18 @@ func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err er
 }
 
 // readLosses gives what is new of the losses of a generation's logs, in the order of their rules.
-func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
+func (w *watch) readLosses(s *store.Store, a *attachment) (out []Losses, err error) {
 	g := a.current()
 	name, ok := codegen.MapOf(g.Maps, codegen.Losses)
 	if !ok {
 		return nil, nil
 	}
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(a.key, g.Generation), name), s.pinOptions())
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.Pins(a.key, g.Generation), name), s.PinOptions())
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the losses of logs")
 	}
 	defer m.Close()
-	memory, err := copyOfMap(m)
+	memory, err := store.CopyOfMap(m)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +247,7 @@ func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
 				now[j] += binary.NativeEndian.Uint64(memory[at+8+16*i+8*j:])
 			}
 		}
-		c := g.counterOf(id)
+		c := counterOf(g, id)
 		w.rules[logging.Number(id)] = c
 		key := fmt.Sprint(g.Generation, " ", id)
 		was := w.before[key] // none of a policy that has come since

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/logging"
 	"levee/internal/packet"
 )
@@ -32,7 +33,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 		copy(f, bytes.Repeat([]byte{0xff}, 6))
 		return f
 	}
-	for _, mode := range []Mode{XDPNative, XDPGeneric, tcModes(t)[0]} {
+	for _, mode := range []store.Mode{store.XDPNative, store.XDPGeneric, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
 			up := func(text string) {
 				t.Helper()
@@ -89,7 +90,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			before := count("dns")
 			eventually(t, func() error {
 				n.sendFrame(t, frame) // one at a time, for the bound
-				if count("dns") < before+20 || count("odd") == 0 && mode != XDPGeneric {
+				if count("dns") < before+20 || count("odd") == 0 && mode != store.XDPGeneric {
 					return errors.New("nothing was told of")
 				}
 				return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -20,8 +21,8 @@ import (
 
 // keyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the
 // key that it would get.
-func (s *store) keyOn(d *device) (string, error) {
-	keys, err := s.keys()
+func keyOn(s *store.Store, d *device) (string, error) {
+	keys, err := s.Keys()
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +32,7 @@ func (s *store) keyOn(d *device) (string, error) {
 	}
 	own := d.key()
 	if slices.Contains(keys, own) {
-		if elsewhere, err := s.elsewhere(own, running); err != nil || !elsewhere {
+		if elsewhere, err := elsewhere(s, own, running); err != nil || !elsewhere {
 			return own, nil // what cannot be read is settled, or reported, by who opens it
 		}
 	}
@@ -42,7 +43,7 @@ func (s *store) keyOn(d *device) (string, error) {
 		if key == own {
 			continue
 		}
-		a, err := s.open(key)
+		a, err := open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}
@@ -69,8 +70,8 @@ func (d *device) programs() ([]uint32, error) {
 
 // elsewhere reports whether what is kept under a key is in force, and on another interface than
 // the one where programs run.
-func (s *store) elsewhere(key string, running []uint32) (bool, error) {
-	a, err := s.open(key)
+func elsewhere(s *store.Store, key string, running []uint32) (bool, error) {
+	a, err := open(s, key)
 	if err != nil {
 		return false, err
 	}
@@ -132,17 +133,17 @@ func tcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 
 // movedAway is the attachment of an interface that had that name in this network namespace and is
 // in another one now, nil if there is none. Who asks closes it.
-func (s *store) movedAway(name string) (found *attachment, err error) {
+func movedAway(s *store.Store, name string) (found *attachment, err error) {
 	netns, err := netnsCookie()
 	if err != nil {
 		return nil, err
 	}
-	keys, err := s.keys()
+	keys, err := s.Keys()
 	if err != nil {
 		return nil, err
 	}
 	for _, key := range keys {
-		a, err := s.open(key)
+		a, err := open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}

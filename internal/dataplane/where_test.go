@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
@@ -50,7 +51,7 @@ func TestMovedInterfaceIsManagedWhereItIs(t *testing.T) {
 	n := newTestNet(t)
 	ctx := context.Background()
 	for _, mode := range allModes(t) {
-		if mode == Clsact { // see TestFilterIsGoneWhereItsInterfaceMoves
+		if mode == store.Clsact { // see TestFilterIsGoneWhereItsInterfaceMoves
 			continue
 		}
 		n.run(t, string(mode), func(t *testing.T) {
@@ -63,7 +64,7 @@ func TestMovedInterfaceIsManagedWhereItIs(t *testing.T) {
 			if a := status(t); a.Dev != "mv0" || a.Policy != "/etc/a.levee" {
 				t.Errorf("status there: %s on %s", a.Policy, a.Dev)
 			}
-			r := bring(t, "mv0", Auto, named("b.levee", "one"))
+			r := bring(t, "mv0", store.Auto, named("b.levee", "one"))
 			if r.Replaced != "/etc/a.levee" || r.Generation != 2 {
 				t.Errorf("replaced %q, generation %d", r.Replaced, r.Generation)
 			}
@@ -89,7 +90,7 @@ func TestMovedInterfaceIsManagedWhereItIs(t *testing.T) {
 func TestDownWhereTheInterfaceWasTakesThePolicyOff(t *testing.T) {
 	n := newTestNet(t)
 	ctx := context.Background()
-	bring(t, "lv0", Auto, named("a.levee", "one"))
+	bring(t, "lv0", store.Auto, named("a.levee", "one"))
 	there := third(t, n)
 	defer there.Close()
 	moveTo(t, "lv0", there)
@@ -117,7 +118,7 @@ func TestDownWhereTheInterfaceWasTakesThePolicyOff(t *testing.T) {
 func TestIndexOfAMovedInterfaceUsedAgain(t *testing.T) {
 	n := newTestNet(t)
 	ctx := context.Background()
-	first := bring(t, "lv0", Auto, named("moved.levee", "one"))
+	first := bring(t, "lv0", store.Auto, named("moved.levee", "one"))
 	there := third(t, n)
 	defer there.Close()
 	moveTo(t, "lv0", there)
@@ -127,7 +128,7 @@ func TestIndexOfAMovedInterfaceUsedAgain(t *testing.T) {
 	if err := netlink.LinkAdd(again); err != nil {
 		t.Fatal(err)
 	}
-	r := bring(t, "lv0", Auto, named("new.levee", "one"))
+	r := bring(t, "lv0", store.Auto, named("new.levee", "one"))
 	if r.Ifindex != first.Ifindex || r.Replaced != "" || r.Generation != 1 {
 		t.Errorf("index %d after %d, replaced %q, generation %d", r.Ifindex, first.Ifindex,
 			r.Replaced, r.Generation)
@@ -172,7 +173,7 @@ func TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere(t *testing.T) {
 	}
 	newTestNet(t)
 	ctx := t.Context()
-	if err := bringPolicyAt(t, "lv0", TCX, abuserPolicy(10), 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", store.TCX, abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
 	}
 	ask := queryPrograms

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 )
 
 // env is the environment of these commands.
@@ -16,7 +16,7 @@ type env struct{ *cli.Env }
 // Main runs the command line of this process and returns its exit status.
 func Main() int {
 	e := cli.System()
-	dataplane.OnWait = func(what string) { e.Sayf("%s", what) }
+	store.OnWait = func(what string) { e.Sayf("%s", what) }
 	return cli.Run(e, Root(e))
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 )
 
 // File is a file of the agent's.
@@ -31,7 +32,7 @@ func Tokens() string { return File("api-tokens.json") }
 // Socket is where a running agent answers commands.
 func Socket() string {
 	dir := "/run/levee-agent"
-	if run := os.Getenv(dataplane.RunEnv); run != "" {
+	if run := os.Getenv(store.RunEnv); run != "" {
 		dir = run + "-agent"
 	}
 	return filepath.Join(dir, "agent.sock")

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lab"
 )
@@ -99,7 +100,7 @@ const agentNice = "-20"
 const agentDir = "/run/levee-bench-detect"
 
 func (a *agent) env() []string {
-	return append(os.Environ(), dataplane.RunEnv+"="+agentDir+"/run",
+	return append(os.Environ(), store.RunEnv+"="+agentDir+"/run",
 		dataplane.LibEnv+"="+agentDir+"/lib")
 }
 

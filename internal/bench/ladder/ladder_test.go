@@ -13,7 +13,7 @@ import (
 
 	"levee/internal/bench"
 	"levee/internal/bench/flood"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/lab/labtest"
 )
 
@@ -67,7 +67,7 @@ func TestSmallLadder(t *testing.T) {
 func TestAnInterruptedLadderShowsWhatItHasAndLeavesNothing(t *testing.T) {
 	labtest.NeedRoot(t)
 	run := filepath.Join(t.TempDir(), "run")
-	t.Setenv(dataplane.RunEnv, run)
+	t.Setenv(store.RunEnv, run)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	progress := func(p bench.Progress) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -53,10 +54,10 @@ type Interface struct {
 	// why this policy, which was in force before, is so again in place of another
 	Instead string `json:"instead,omitempty"`
 	// files of the policy that hold something else than when it was put in force, or are gone
-	Changed []syntax.Shown        `json:"changed"`
-	Program dataplane.ProgramInfo `json:"program"`
-	Rules   []Rule                `json:"rules"`
-	Sets    []Set                 `json:"sets"`
+	Changed []syntax.Shown    `json:"changed"`
+	Program store.ProgramInfo `json:"program"`
+	Rules   []Rule            `json:"rules"`
+	Sets    []Set             `json:"sets"`
 	state.Memories
 	// the policy beside it, where there is one
 	Shadow *Shadow `json:"shadow,omitempty"`

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -34,7 +34,7 @@ func TestBytesOfFramesMalformedWithinATunnelAreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := dataplane.Counter{Packets: 1, Bytes: uint64(len(frame))}
+			want := store.Counter{Packets: 1, Bytes: uint64(len(frame))}
 			if got := r.Counters()[slot]; slot != p.RuleSlot(1) || got != want {
 				t.Errorf("slot %d counts %+v, want slot %d, %+v", slot, got, p.RuleSlot(1), want)
 			}

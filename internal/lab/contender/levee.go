@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -95,7 +96,7 @@ func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 func LeveeUp(ctx context.Context, s Site, name string, text []byte,
 	compile dataplane.CompileFunc) error {
 	return s.Host.Do(func() error {
-		o := dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: name,
+		o := dataplane.UpOptions{Dev: s.Device, Mode: store.XDPNative, PolicyPath: name,
 			Source: text}
 		if _, err := dataplane.Up(ctx, o, compile); err != nil {
 			return fmt.Errorf("putting %s into force: %w", name, err)

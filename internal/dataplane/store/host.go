@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// onHost runs fn in the mount namespace of the host.
+// OnHost runs fn in the mount namespace of the host.
 //
 // `ip netns exec` gives each command a mount namespace of its own, and a pin in a bpffs mounted
 // there is gone with the command, and the attached program with it. So every path that levee keeps
@@ -23,7 +23,7 @@ import (
 //
 // Without the capabilities for that, the bpffs has to be mounted already, where this process sees
 // it.
-func onHost(fn func() error) error {
+func OnHost(fn func() error) error {
 	if !kernel.Holds(kernel.SysAdmin) || !kernel.Holds(kernel.SysChroot) {
 		return fn()
 	}

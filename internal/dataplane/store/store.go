@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const runDir = "/run/levee"
 // bpfFSMagic is BPF_FS_MAGIC of linux/magic.h.
 const bpfFSMagic = 0xcafe4a11
 
-// store is the runtime directory while this process holds its lock:
+// Store is the runtime directory while this process holds its lock:
 //
 //	lock             flock: one command at a time changes anything
 //	bpf/             a bpffs of levee's own, mounted while something is attached
@@ -41,35 +41,35 @@ const bpfFSMagic = 0xcafe4a11
 //
 // KEY is the cookie of the network namespace and the index that the interface had when its first
 // policy came (see keyOn): interfaces of the same name in two namespaces do not meet.
-type store struct {
-	ctx   context.Context // of the transaction
-	dir   string
+type Store struct {
+	Ctx   context.Context // of the transaction
+	Dir   string
 	lock  *os.File
-	notes []string // what was found and mended on the way
+	Notes []string // what was found and mended on the way
 
-	readOnly bool          // nothing is locked or changed (see read.go)
-	clock    *kernel.Clock // of a reader; nil: this process's own
+	ReadOnly bool          // nothing is locked or changed (see read.go)
+	Clock    *kernel.Clock // of a reader; nil: this process's own
 
-	leaves leaving // what detach has seen
+	Leaves Leaving // what detach has seen
 	// who tells of memories that interfaces share, by the name of what they have together
-	tellers map[string]map[ebpf.MapID]sharer
+	Tellers map[string]map[ebpf.MapID]Sharer
 }
 
-// sharer is an attachment that tells of a memory which others share with it.
-type sharer struct{ key, dev string }
+// Sharer is an attachment that tells of a memory which others share with it.
+type Sharer struct{ Key, Dev string }
 
-// transact runs fn with the runtime directory locked, in the host's mount namespace, and removes
+// Transact runs fn with the runtime directory locked, in the host's mount namespace, and removes
 // the directory afterwards if nothing is attached any more.
-func transact(ctx context.Context, fn func(*store) error) error {
+func Transact(ctx context.Context, fn func(*Store) error) error {
 	if err := kernel.Privileged(); err != nil {
 		return err
 	}
-	dir, err := directory()
+	dir, err := Directory()
 	if err != nil {
 		return err
 	}
-	return onHost(func() error {
-		s := &store{ctx: ctx, dir: dir}
+	return OnHost(func() error {
+		s := &Store{Ctx: ctx, Dir: dir}
 		if err := s.acquire(); err != nil {
 			return err
 		}
@@ -78,8 +78,8 @@ func transact(ctx context.Context, fn func(*store) error) error {
 	})
 }
 
-// directory is the runtime directory: runDir, or what RunEnv says.
-func directory() (string, error) {
+// Directory is the runtime directory: runDir, or what RunEnv says.
+func Directory() (string, error) {
 	if os.Getenv(RunEnv) == "" {
 		return runDir, nil
 	}
@@ -92,13 +92,13 @@ func directory() (string, error) {
 
 // acquire takes the lock. The file is removed with the directory by the last command, under the
 // lock: whoever waited for a file that is gone takes the new one.
-func (s *store) acquire() error {
-	path := filepath.Join(s.dir, "lock")
+func (s *Store) acquire() error {
+	path := filepath.Join(s.Dir, "lock")
 	for {
 		if err := s.makeDir(); err != nil {
 			return err
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, lockMode)
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, LockMode)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed between the two calls
 		}
@@ -108,7 +108,7 @@ func (s *store) acquire() error {
 		if err != nil {
 			return kernel.Refuse(err, "open the lock")
 		}
-		if err := flock(s.ctx, f); err != nil {
+		if err := Flock(s.Ctx, f); err != nil {
 			f.Close()
 			return fmt.Errorf("wait for another levee command to finish: %w", err)
 		}
@@ -122,51 +122,51 @@ func (s *store) acquire() error {
 	}
 }
 
-func (s *store) makeDir() error {
-	if _, err := os.Stat(s.dir); err == nil {
+func (s *Store) makeDir() error {
+	if _, err := os.Stat(s.Dir); err == nil {
 		return nil
 	}
-	if err := makeDirs(s.dir); err != nil {
+	if err := MakeDirs(s.Dir); err != nil {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
 	return nil
 }
 
-func (s *store) bpf(elem ...string) string {
-	return filepath.Join(append([]string{s.dir, "bpf"}, elem...)...)
+func (s *Store) BPF(elem ...string) string {
+	return filepath.Join(append([]string{s.Dir, "bpf"}, elem...)...)
 }
 
-func (s *store) state(elem ...string) string {
-	return filepath.Join(append([]string{s.dir, "state"}, elem...)...)
+func (s *Store) State(elem ...string) string {
+	return filepath.Join(append([]string{s.Dir, "state"}, elem...)...)
 }
 
-// mount makes the directories and mounts the bpffs.
-func (s *store) mount() error {
-	if err := step("mount"); err != nil {
+// Mount makes the directories and mounts the bpffs.
+func (s *Store) Mount() error {
+	if err := Step("mount"); err != nil {
 		return err
 	}
-	for _, dir := range []string{s.bpf(), s.state()} {
-		if err := makeDirs(dir); err != nil {
+	for _, dir := range []string{s.BPF(), s.State()} {
+		if err := MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the runtime directory")
 		}
 	}
-	if !s.mounted() {
+	if !s.Mounted() {
 		if !kernel.Holds(kernel.SysAdmin) {
 			return kernel.Refuse(nil,
 				"no bpf file system is mounted at %s, which keeps the policy when this command "+
 					"ends, and mounting one needs CAP_SYS_ADMIN; as root, once: systemctl start "+
-					"run-levee-bpf.mount, or mount -t bpf -o mode=0750 bpf %[1]s", s.bpf())
+					"run-levee-bpf.mount, or mount -t bpf -o mode=0750 bpf %[1]s", s.BPF())
 		}
-		err := unix.Mount(ownMount, s.bpf(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		err := unix.Mount(ownMount, s.BPF(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 			"mode=0750")
 		if err != nil {
 			return kernel.Refuse(err,
 				"mount a bpf file system at %s, which keeps the policy when this command ends "+
-					"(CONFIG_BPF_SYSCALL)", s.bpf())
+					"(CONFIG_BPF_SYSCALL)", s.BPF())
 		}
 	}
 	// whoever mounts makes directories, too
-	for _, dir := range []string{s.dir, s.bpf(), s.state()} {
+	for _, dir := range []string{s.Dir, s.BPF(), s.State()} {
 		if err := share(dir, dirMode); err != nil {
 			return kernel.Refuse(err, "let readers into %s", dir)
 		}
@@ -179,7 +179,7 @@ const ownMount = "levee"
 
 // mountedByLevee looks the bpffs up in the list of mounts (proc_pid_mountinfo(5)): field 5 is the
 // mount point; the source is the second one after the separator.
-func (s *store) mountedByLevee() bool {
+func (s *Store) mountedByLevee() bool {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return false
@@ -188,7 +188,7 @@ func (s *store) mountedByLevee() bool {
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		at := slices.Index(f, "-")
-		if at < 5 || len(f) < at+3 || f[4] != s.bpf() {
+		if at < 5 || len(f) < at+3 || f[4] != s.BPF() {
 			continue
 		}
 		own = f[at+2] == ownMount // the last one is on top
@@ -196,16 +196,16 @@ func (s *store) mountedByLevee() bool {
 	return own
 }
 
-func (s *store) mounted() bool {
+func (s *Store) Mounted() bool {
 	var st unix.Statfs_t
-	return unix.Statfs(s.bpf(), &st) == nil && st.Type == bpfFSMagic
+	return unix.Statfs(s.BPF(), &st) == nil && st.Type == bpfFSMagic
 }
 
-// keys lists the attachments that have left something behind, in a fixed order.
-func (s *store) keys() ([]string, error) {
+// Keys lists the attachments that have left something behind, in a fixed order.
+func (s *Store) Keys() ([]string, error) {
 	seen := map[string]bool{}
 	var keys []string
-	for _, dir := range []string{s.bpf(), s.state()} {
+	for _, dir := range []string{s.BPF(), s.State()} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, kernel.Refuse(err, "list the runtime directory")
@@ -223,36 +223,36 @@ func (s *store) keys() ([]string, error) {
 
 // tidy unmounts and removes the runtime directory when nothing is attached: an empty mount is
 // litter. What is busy stays for the next command.
-func (s *store) tidy() error {
-	keys, err := s.keys()
+func (s *Store) tidy() error {
+	keys, err := s.Keys()
 	if err != nil || len(keys) > 0 {
 		return err
 	}
-	if s.mounted() && !s.mountedByLevee() {
+	if s.Mounted() && !s.mountedByLevee() {
 		return nil
 	}
-	if records, err := s.records(); err != nil || len(records) > 0 {
+	if records, err := s.Records(); err != nil || len(records) > 0 {
 		return err
 	}
-	if s.mounted() && !s.unmount() {
+	if s.Mounted() && !s.unmount() {
 		return nil
 	}
-	for _, path := range []string{s.state(clockFile), s.bpf(), s.state(),
-		filepath.Join(s.dir, rememberedDir), filepath.Join(s.dir, judgingDir),
-		filepath.Join(s.dir, "lock")} {
+	for _, path := range []string{s.State(clockFile), s.BPF(), s.State(),
+		filepath.Join(s.Dir, rememberedDir), filepath.Join(s.Dir, JudgingDir),
+		filepath.Join(s.Dir, "lock")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 	}
-	_ = os.Remove(s.dir) // fails if somebody else keeps something there
+	_ = os.Remove(s.Dir) // fails if somebody else keeps something there
 	return nil
 }
 
 // unmount waits a moment for whoever reads the directory, or is between fork and exec with what it
 // had open.
-func (s *store) unmount() bool {
+func (s *Store) unmount() bool {
 	for range 10 {
-		if err := unix.Unmount(s.bpf(), 0); err == nil || !errors.Is(err, unix.EBUSY) {
+		if err := unix.Unmount(s.BPF(), 0); err == nil || !errors.Is(err, unix.EBUSY) {
 			return err == nil
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -260,23 +260,23 @@ func (s *store) unmount() bool {
 	return false
 }
 
-// writeJSON replaces a file in one step. Readers may read it.
-func writeJSON(path string, v any) error { return writeAs(path, v, fileMode) }
+// WriteJSON replaces a file in one step. Readers may read it.
+func WriteJSON(path string, v any) error { return writeAs(path, v, FileMode) }
 
-// writeSecret is writeJSON of what is for root alone.
-func writeSecret(path string, v any) error { return writeAs(path, v, secretMode) }
+// WriteSecret is WriteJSON of what is for root alone.
+func WriteSecret(path string, v any) error { return writeAs(path, v, SecretMode) }
 
 func writeAs(path string, v any, mode fs.FileMode) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := makeDirs(filepath.Dir(path)); err != nil {
+	if err := MakeDirs(filepath.Dir(path)); err != nil {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
 	tmp := path + ".tmp"
 	err = os.WriteFile(tmp, b, mode)
-	if err == nil && mode != secretMode {
+	if err == nil && mode != SecretMode {
 		err = share(tmp, mode)
 	}
 	if err != nil {
@@ -293,7 +293,7 @@ func writeAs(path string, v any, mode fs.FileMode) error {
 	return nil
 }
 
-func readJSON(path string, v any) error {
+func ReadJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -304,44 +304,44 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// leaving is where the interface is from which a policy is being taken.
-type leaving struct {
-	key, name string // "" where it is not in this network namespace
-	away      bool   // it is in another one
+// Leaving is where the interface is from which a policy is being taken.
+type Leaving struct {
+	Key, Name string // "" where it is not in this network namespace
+	Away      bool   // it is in another one
 }
 
 const rememberedDir = "remembered"
 
-// rememberedFile lies beside the descriptions: their directory changes only when policies do
+// RememberedFile lies beside the descriptions: their directory changes only when policies do
 // (runStamp).
-func (s *store) rememberedFile(key string) string {
-	return filepath.Join(s.dir, rememberedDir, key+".json")
+func (s *Store) RememberedFile(key string) string {
+	return filepath.Join(s.Dir, rememberedDir, key+".json")
 }
 
-const judgingDir = "judging"
+const JudgingDir = "judging"
 
-// judgingFile lies beside the descriptions, as rememberedFile does.
-func (s *store) judgingFile(key string) string {
-	return filepath.Join(s.dir, judgingDir, key+".json")
+// JudgingFile lies beside the descriptions, as RememberedFile does.
+func (s *Store) JudgingFile(key string) string {
+	return filepath.Join(s.Dir, JudgingDir, key+".json")
 }
 
-func (s *store) note(format string, args ...any) {
-	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+func (s *Store) Note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
-// forReading is the runtime directory for a reader. refused is why this process is no more than
+// ForReading is the runtime directory for a reader. refused is why this process is no more than
 // that, and the error where it is not even that.
-func forReading(ctx context.Context, refused error) (*store, error) {
-	dir, err := directory()
+func ForReading(ctx context.Context, refused error) (*Store, error) {
+	dir, err := Directory()
 	if err != nil {
 		return nil, err
 	}
-	s := &store{ctx: ctx, dir: dir, readOnly: true}
+	s := &Store{Ctx: ctx, Dir: dir, ReadOnly: true}
 	var now clockReading
-	if err := readJSON(s.state(clockFile), &now); err != nil {
+	if err := ReadJSON(s.State(clockFile), &now); err != nil {
 		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read "+
-			"what it does", refused, readers.name)
+			"what it does", refused, Readers.Name)
 	}
-	s.clock = kernel.ClockFrom(now.Ticks, now.HZ, now.Mono)
+	s.Clock = kernel.ClockFrom(now.Ticks, now.HZ, now.Mono)
 	return s, nil
 }

@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"time"
@@ -6,16 +6,16 @@ import (
 	"levee/internal/kernel"
 )
 
-// jiffies is the clock that programs go by.
-func (s *store) jiffies() (*kernel.Clock, error) {
-	if s.clock != nil {
-		return s.clock, nil
+// Jiffies is the clock that programs go by.
+func (s *Store) Jiffies() (*kernel.Clock, error) {
+	if s.Clock != nil {
+		return s.Clock, nil
 	}
 	return kernel.JiffiesClock()
 }
 
-// deadlineAfter is the value of jiffies d from now.
-func deadlineAfter(d time.Duration) (uint64, error) {
+// DeadlineAfter is the value of jiffies d from now.
+func DeadlineAfter(d time.Duration) (uint64, error) {
 	c, err := kernel.JiffiesClock()
 	if err != nil {
 		return 0, kernel.Refuse(err, "read the clock that trials end by")
@@ -23,8 +23,8 @@ func deadlineAfter(d time.Duration) (uint64, error) {
 	return c.Expiry(d), nil
 }
 
-// timeLeft is the time until a deadline in jiffies, 0 after it.
-func timeLeft(deadline uint64) (time.Duration, error) {
+// TimeLeft is the time until a deadline in jiffies, 0 after it.
+func TimeLeft(deadline uint64) (time.Duration, error) {
 	c, err := kernel.JiffiesClock()
 	if err != nil {
 		return 0, kernel.Refuse(err, "read the clock that trials end by")
@@ -42,18 +42,18 @@ type clockReading struct {
 }
 
 // noteClock writes a reading for those who cannot take one.
-func (s *store) noteClock() error {
+func (s *Store) noteClock() error {
 	c, err := kernel.JiffiesClock()
 	if err != nil {
 		return kernel.Refuse(err, "read the clock that leases end by")
 	}
-	return writeJSON(s.state(clockFile), clockReading{c.Now(), c.HZ(), kernel.Monotonic()})
+	return WriteJSON(s.State(clockFile), clockReading{c.Now(), c.HZ(), kernel.Monotonic()})
 }
 
-// timeLeft is the time until a deadline in jiffies, 0 after it.
-func (s *store) timeLeft(deadline uint64) (time.Duration, error) {
-	if s.clock != nil {
-		return s.clock.Remaining(deadline), nil
+// TimeLeft is the time until a deadline in jiffies, 0 after it.
+func (s *Store) TimeLeft(deadline uint64) (time.Duration, error) {
+	if s.Clock != nil {
+		return s.Clock.Remaining(deadline), nil
 	}
-	return timeLeft(deadline)
+	return TimeLeft(deadline)
 }

@@ -1,20 +1,20 @@
-package dataplane
+package store
 
 import "fmt"
 
-// testHook, set by tests, is called before each step of a change and may fail it.
-var testHook func(step string) error
+// TestHook, set by tests, is called before each step of a change and may fail it.
+var TestHook func(step string) error
 
-// step names the work that follows it. The steps of Up, in order, are mount, foreign, compile,
+// Step names the work that follows it. The steps of Up, in order, are mount, foreign, compile,
 // load, sets, pin, describe, for each program that does not judge link and keep link, adopt where
 // the memory of connections is new, then swap, keep, adopt again; the first command after it that
 // finds something to clean up, Up itself included, goes through unlink, wait, fold, forget, unpin.
 // Each leaves a state that the next command can continue from.
-func step(name string) error {
-	if testHook == nil {
+func Step(name string) error {
+	if TestHook == nil {
 		return nil
 	}
-	if err := testHook(name); err != nil {
+	if err := TestHook(name); err != nil {
 		return fmt.Errorf("step %s: %w", name, err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"bufio"
@@ -21,23 +21,23 @@ const (
 	flockMaxPause = 5 * time.Millisecond
 )
 
-// flockQuiet is how long a lock is waited for without a word.
-const flockQuiet = time.Second
+// FlockQuiet is how long a lock is waited for without a word.
+const FlockQuiet = time.Second
 
 // OnWait, if it is set, is told once of each lock that is waited for longer: which, and who holds
 // it. A program sets it before it uses the package.
 var OnWait func(what string)
 
-// flock waits for an exclusive lock until ctx ends; then the error says who holds it. A lock that
+// Flock waits for an exclusive lock until ctx ends; then the error says who holds it. A lock that
 // is free is taken even if ctx has ended.
-func flock(ctx context.Context, f *os.File) error {
+func Flock(ctx context.Context, f *os.File) error {
 	begun, told := time.Now(), false
 	for pause := flockPause; ; pause = min(2*pause, flockMaxPause) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		if !told && OnWait != nil && time.Since(begun) > flockQuiet {
+		if !told && OnWait != nil && time.Since(begun) > FlockQuiet {
 			told = true
 			OnWait(fmt.Sprintf("waiting for %s, which holds %s", holder(f), f.Name()))
 		}

@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"errors"
@@ -22,20 +22,20 @@ import (
 // cookies, fragments and diversions have keys and numbers to prove in them: of these readers get
 // what was counted in them when somebody with the rights last looked.
 
-// readers is that group. Where the machine does not have it, only root reads.
-var readers = &group{name: "levee"}
+// Readers is that group. Where the machine does not have it, only root reads.
+var Readers = &Group{Name: "levee"}
 
-type group struct {
-	name string
+type Group struct {
+	Name string
 	once sync.Once
 	gid  int
 }
 
-// id is -1 where there is no such group.
-func (g *group) id() int {
+// ID is -1 where there is no such group.
+func (g *Group) ID() int {
 	g.once.Do(func() {
 		g.gid = -1
-		if found, err := user.LookupGroup(g.name); err == nil {
+		if found, err := user.LookupGroup(g.Name); err == nil {
 			if gid, err := strconv.Atoi(found.Gid); err == nil {
 				g.gid = gid
 			}
@@ -48,25 +48,25 @@ func (g *group) id() int {
 // copies of set files, which may be for root alone where they come from, are for root alone.
 const (
 	dirMode    = 0o750
-	fileMode   = 0o640
-	lockMode   = 0o600
-	secretMode = 0o600
+	FileMode   = 0o640
+	LockMode   = 0o600
+	SecretMode = 0o600
 )
 
-// pinMode is who may open a map: readers those that hold counts, or entries of sets. Where reading
+// PinMode is who may open a map: readers those that hold counts, or entries of sets. Where reading
 // is as good as writing, root alone.
-func pinMode(holds codegen.Contents, writable bool) fs.FileMode {
+func PinMode(holds codegen.Contents, writable bool) fs.FileMode {
 	switch holds {
 	case codegen.Counters, codegen.DynamicSet, codegen.DynamicSets:
 		if !writable {
-			return fileMode
+			return FileMode
 		}
 	}
-	return secretMode
+	return SecretMode
 }
 
-// readersWrite tells whether who may open a map to read can write it on this machine.
-var readersWrite = readingIsWriting
+// ReadersWrite tells whether who may open a map to read can write it on this machine.
+var ReadersWrite = readingIsWriting
 
 // readingIsWriting is that where anybody may load a program (kernel.unprivileged_bpf_disabled,
 // Documentation/admin-guide/sysctl/kernel.rst; seen on 6.18, the verifier does not ask how a map
@@ -80,28 +80,28 @@ func readingIsWriting() bool {
 	return err != nil || len(open) > 0
 }
 
-// tighten takes from readers the maps of an attachment that were pinned when reading was not yet
+// Tighten takes from readers the maps of an attachment that were pinned when reading was not yet
 // writing.
-func (s *store) tighten(key string) {
-	if readers.id() < 0 || !readersWrite() {
+func (s *Store) Tighten(key string) {
+	if Readers.ID() < 0 || !ReadersWrite() {
 		return
 	}
-	_ = filepath.WalkDir(s.bpf(key), func(path string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(s.BPF(key), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return nil // it has gone
 		}
-		if info, err := d.Info(); err == nil && info.Mode().Perm() != secretMode {
-			_ = os.Chmod(path, secretMode)
+		if info, err := d.Info(); err == nil && info.Mode().Perm() != SecretMode {
+			_ = os.Chmod(path, SecretMode)
 		}
 		return nil
 	})
 }
 
-// makeDirs makes a directory, and those above it, for readers too.
-func makeDirs(dir string) error {
+// MakeDirs makes a directory, and those above it, for readers too.
+func MakeDirs(dir string) error {
 	err := os.Mkdir(dir, dirMode)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeDirs(filepath.Dir(dir)); err == nil {
+		if err = MakeDirs(filepath.Dir(dir)); err == nil {
 			err = os.Mkdir(dir, dirMode)
 		}
 	}
@@ -123,7 +123,7 @@ func share(path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	gid := readers.id()
+	gid := Readers.ID()
 	if gid >= 0 && info.Sys().(*syscall.Stat_t).Gid != uint32(gid) {
 		_ = os.Chown(path, -1, gid) // where this process may not, root alone reads
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func ParseMode(s string) (Mode, error) {
 		s, Auto, XDPNative, TCX, Clsact, XDPGeneric)
 }
 
-func (m Mode) hook() codegen.Hook {
+func (m Mode) Hook() codegen.Hook {
 	if m.AtTC() {
 		return codegen.TCX
 	}

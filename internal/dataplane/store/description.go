@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"levee/internal/packet"
 )
 
-// cookieInfo describes a cookie.
-type cookieInfo struct {
+// CookieInfo describes a cookie.
+type CookieInfo struct {
 	ID     string `json:"id"` // of its slot
 	Meter  int    `json:"meter"`
 	Always bool   `json:"always,omitempty"` // whether it answers whatever the rate of SYNs
@@ -53,8 +53,8 @@ func (i SetInfo) EntryType() policy.SetType {
 	return policy.Addresses
 }
 
-// typeOf is the type of the set of that name, which the generation has.
-func (d *description) typeOf(name string) policy.SetType {
+// TypeOf is the type of the set of that name, which the generation has.
+func (d *Description) TypeOf(name string) policy.SetType {
 	for _, info := range d.Sets {
 		if info.Name == name {
 			return info.EntryType()
@@ -63,25 +63,25 @@ func (d *description) typeOf(name string) policy.SetType {
 	return policy.Addresses
 }
 
-// typeName is how SetInfo names a type.
-func typeName(t policy.SetType) string {
+// TypeName is how SetInfo names a type.
+func TypeName(t policy.SetType) string {
 	if t == policy.Addresses {
 		return ""
 	}
 	return t.String()
 }
 
-// setFiles are what the set files of a generation held.
-func (s *store) setFiles(key string, g *description) (files []policy.SetFile, err error) {
-	err = readJSON(s.files(key, g.Generation), &files)
+// SetFiles are what the set files of a generation held.
+func (s *Store) SetFiles(key string, g *Description) (files []policy.SetFile, err error) {
+	err = ReadJSON(s.FilesPath(key, g.Generation), &files)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return files, err
 }
 
-// limitInfo describes a limit.
-type limitInfo struct {
+// LimitInfo describes a limit.
+type LimitInfo struct {
 	ID    string      `json:"id"` // of its slot
 	Map   string      `json:"map"`
 	Shape limit.Shape `json:"shape"`
@@ -89,18 +89,18 @@ type limitInfo struct {
 	Alike string      `json:"alike"` // policy.Limit.Alike; "": an older levee has described it
 }
 
-// needs are what a policy asks of packets that not every hook has: lines of rules, 0 for none.
-type needs struct {
+// Needs are what a policy asks of packets that not every hook has: lines of rules, 0 for none.
+type Needs struct {
 	Tags   int `json:"tags,omitempty"`   // VLAN tags of the frame
 	Length int `json:"length,omitempty"` // of the packet on the wire
 }
 
-// isLive says whether a generation is a policy with live rules in it.
-func (d *description) isLive() bool { return len(d.Live) > 0 }
+// IsLive says whether a generation is a policy with live rules in it.
+func (d *Description) IsLive() bool { return len(d.Live) > 0 }
 
-// description is what N.json keeps of a generation: all that Status tells and cannot ask the
+// Description is what N.json keeps of a generation: all that Status tells and cannot ask the
 // kernel.
-type description struct {
+type Description struct {
 	Generation int         `json:"generation"`
 	Dev        string      `json:"dev"`
 	Names      []string    `json:"names,omitempty"` // that the interface was found by
@@ -126,17 +126,17 @@ type description struct {
 	Deadline  uint64    `json:"deadline"`   // of the trial, in jiffies
 	ConfirmBy time.Time `json:"confirm_by"` // the same by the clock on the wall
 	RowBytes  int       `json:"row_bytes"`
-	Slots     []slot    `json:"slots"`
+	Slots     []Slot    `json:"slots"`
 	Sets      []SetInfo `json:"sets"`
 
 	// Maps are those that are pinned. TrialMaps are pinned only for the trial.
 	Maps      []codegen.MapUse       `json:"maps"`
 	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
-	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
+	Places    map[string]PinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
-	Needs   needs        `json:"needs,omitzero"`
-	Limits  []limitInfo  `json:"limits,omitempty"`
-	Cookies []cookieInfo `json:"cookies,omitempty"`
+	Needs   Needs        `json:"needs,omitzero"`
+	Limits  []LimitInfo  `json:"limits,omitempty"`
+	Cookies []CookieInfo `json:"cookies,omitempty"`
 	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
 
 	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow
@@ -168,8 +168,8 @@ type FileSum struct {
 	Sum  string `json:"sum"`  // SHA-256
 }
 
-// slot describes one counter.
-type slot struct {
+// Slot describes one counter.
+type Slot struct {
 	ID     string `json:"id"`
 	Reason string `json:"reason"`
 	Action string `json:"action"`
@@ -179,26 +179,26 @@ type slot struct {
 	Text   string `json:"text,omitempty"`
 }
 
-// counts names what a slot counts across replaces: decisions of one identity with one action.
+// Counts names what a slot counts across replaces: decisions of one identity with one action.
 // Packets that one policy has dropped are not among those that the next has passed. Where nothing
 // but the text of a rule identifies it, that begins with the action.
-func (s slot) counts() string {
+func (s Slot) Counts() string {
 	if s.Label == "" {
 		return s.ID
 	}
 	return s.Action + " " + s.ID
 }
 
-// listMaps lists the maps of a generation that levee described before it listed them: a policy
+// ListMaps lists the maps of a generation that levee described before it listed them: a policy
 // stays in force while levee is upgraded.
-func (d *description) listMaps() {
+func (d *Description) ListMaps() {
 	if d.Maps != nil {
 		return
 	}
 	d.Maps = []codegen.MapUse{{Name: "counters", Holds: codegen.Identity{What: codegen.Counters},
 		Lifetime: codegen.Pinned}}
 	if d.Places == nil {
-		d.Places = map[string]pinnedPlace{}
+		d.Places = map[string]PinnedPlace{}
 	}
 	for _, set := range d.Sets {
 		if _, shared := d.Places[set.Name]; shared {
@@ -207,7 +207,7 @@ func (d *description) listMaps() {
 		own := "set_" + set.Name
 		holds := codegen.Identity{What: codegen.DynamicSet, Name: set.Name,
 			Kind: set.EntryType().String()}
-		d.Places[set.Name] = pinnedPlace{Map: own}
+		d.Places[set.Name] = PinnedPlace{Map: own}
 		d.Maps = append(d.Maps, codegen.MapUse{Name: own, Holds: holds, Lifetime: codegen.Carried})
 	}
 	if d.Trial != 0 {
@@ -217,14 +217,19 @@ func (d *description) listMaps() {
 }
 
 // files lists the paths of a generation.
-func (s *store) describe(key string, n int) string { return s.state(key, strconv.Itoa(n)+".json") }
+func (s *Store) DescriptionPath(key string, n int) string {
+	return s.State(key, strconv.Itoa(n)+".json")
+}
 
-func (s *store) files(key string, n int) string { return s.state(key, strconv.Itoa(n)+".files") }
+func (s *Store) FilesPath(key string, n int) string {
+	return s.State(key,
+		strconv.Itoa(n)+".files")
+}
 
-func (s *store) pins(key string, n int) string { return s.bpf(key, strconv.Itoa(n)) }
+func (s *Store) Pins(key string, n int) string { return s.BPF(key, strconv.Itoa(n)) }
 
-// pinnedPlace is a place by the name of its map's pin.
-type pinnedPlace struct {
+// PinnedPlace is a place by the name of its map's pin.
+type PinnedPlace struct {
 	Map string `json:"map"`
 	Key uint32 `json:"key"`
 }

@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 	"levee/internal/kernel"
 )
 
-// waitForPrograms returns when every run of a program that had begun before the call has ended.
+// WaitForPrograms returns when every run of a program that had begun before the call has ended.
 // The kernel promises that for an update of a map of maps (maybe_wait_bpf_programs,
 // kernel/bpf/syscall.c), on one CPU and on nohz_full machines too, where membarrier does not.
-func waitForPrograms() error {
-	if err := step("wait"); err != nil {
+func WaitForPrograms() error {
+	if err := Step("wait"); err != nil {
 		return err
 	}
 	inner := &ebpf.MapSpec{Name: "levee_inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4,
@@ -41,16 +41,16 @@ func waitForPrograms() error {
 
 // Names of pins in a generation's directory, besides maps, which are pinned by their own name.
 const (
-	pinLink  = "link"       // in the attachment's directory
-	pinProg  = "prog"       // the program
-	pinTrial = "prog_trial" // its variant with a deadline
-	pinLinks = "links"      // directory of the links of programs that do not judge
-	pinLeave = "egress"     // directory of the programs at egress, for interfaces that come back
+	PinLink  = "link"       // in the attachment's directory
+	PinProg  = "prog"       // the program
+	PinTrial = "prog_trial" // its variant with a deadline
+	PinLinks = "links"      // directory of the links of programs that do not judge
+	PinLeave = "egress"     // directory of the programs at egress, for interfaces that come back
 )
 
-// pinned lists the numbers of all generations that have pins, complete or not.
-func (s *store) pinned(key string) ([]int, error) {
-	entries, err := os.ReadDir(s.bpf(key))
+// Pinned lists the numbers of all generations that have pins, complete or not.
+func (s *Store) Pinned(key string) ([]int, error) {
+	entries, err := os.ReadDir(s.BPF(key))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, kernel.Refuse(err, "list the pins of attachment %s", key)
 	}
@@ -63,21 +63,21 @@ func (s *store) pinned(key string) ([]int, error) {
 	return out, nil
 }
 
-// openProgram opens a pinned program.
-func (s *store) openProgram(path string) (*ebpf.Program, error) {
-	p, err := ebpf.LoadPinnedProgram(path, s.pinOptions())
+// OpenProgram opens a pinned program.
+func (s *Store) OpenProgram(path string) (*ebpf.Program, error) {
+	p, err := ebpf.LoadPinnedProgram(path, s.PinOptions())
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the pinned program %s", path)
 	}
 	return p, nil
 }
 
-// pinFile pins a program or a map. The mode says who may open it.
-func pinFile(o pinner, path string, mode fs.FileMode) error {
+// PinFile pins a program or a map. The mode says who may open it.
+func PinFile(o Pinner, path string, mode fs.FileMode) error {
 	if err := o.Pin(path); err != nil {
 		return kernel.Refuse(err, "pin %s", path)
 	}
-	if mode == secretMode {
+	if mode == SecretMode {
 		return nil // as bpffs makes it
 	}
 	if err := share(path, mode); err != nil {
@@ -86,11 +86,11 @@ func pinFile(o pinner, path string, mode fs.FileMode) error {
 	return nil
 }
 
-type pinner interface{ Pin(string) error }
+type Pinner interface{ Pin(string) error }
 
-// openPinned opens a map of a generation, nil if it has none of that name.
-func (s *store) openPinned(key string, generation int, name string) (*ebpf.Map, error) {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, generation), name), s.pinOptions())
+// OpenPinned opens a map of a generation, nil if it has none of that name.
+func (s *Store) OpenPinned(key string, generation int, name string) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.Pins(key, generation), name), s.PinOptions())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -101,24 +101,24 @@ func (s *store) openPinned(key string, generation int, name string) (*ebpf.Map, 
 }
 
 // unopened says why a pin could not be opened, to readers too.
-func (s *store) unopened(err error, format string, args ...any) error {
-	if s.readOnly && errors.Is(err, fs.ErrPermission) {
+func (s *Store) unopened(err error, format string, args ...any) error {
+	if s.ReadOnly && errors.Is(err, fs.ErrPermission) {
 		format += "; nothing is for readers where others than root may load BPF programs or pin " +
 			"maps, which `levee doctor` tells"
 	}
 	return kernel.Refuse(err, format, args...)
 }
 
-// hasID says whether a handle, which may be nil, is of the map with an id.
-func hasID(m *ebpf.Map, id uint32) (bool, error) {
+// HasID says whether a handle, which may be nil, is of the map with an id.
+func HasID(m *ebpf.Map, id uint32) (bool, error) {
 	if m == nil {
 		return false, nil
 	}
-	got, err := mapID(m)
+	got, err := MapID(m)
 	return err == nil && got == ebpf.MapID(id), err
 }
 
-func mapID(m *ebpf.Map) (ebpf.MapID, error) {
+func MapID(m *ebpf.Map) (ebpf.MapID, error) {
 	info, err := m.Info()
 	if err != nil {
 		return 0, kernel.Refuse(err, "ask the kernel about a map of dynamic sets")
@@ -127,19 +127,19 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 	return id, nil
 }
 
-// sameMap says whether two handles are of one map.
-func sameMap(a, b *ebpf.Map) (bool, error) {
-	x, err := mapID(a)
+// SameMap says whether two handles are of one map.
+func SameMap(a, b *ebpf.Map) (bool, error) {
+	x, err := MapID(a)
 	if err != nil {
 		return false, err
 	}
-	y, err := mapID(b)
+	y, err := MapID(b)
 	return err == nil && x == y, err
 }
 
-// copyOfMap is the value of a map that has one. What may only be read cannot be mapped: the kernel
+// CopyOfMap is the value of a map that has one. What may only be read cannot be mapped: the kernel
 // takes such a mapping for a private one.
-func copyOfMap(m *ebpf.Map) ([]byte, error) {
+func CopyOfMap(m *ebpf.Map) ([]byte, error) {
 	b, err := m.LookupBytes(uint32(0))
 	if err != nil {
 		return nil, kernel.Refuse(err, "read %s", m)
@@ -147,17 +147,17 @@ func copyOfMap(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// withMemory hands f the value of a map while programs write it. A copy of tens of MB would be made
+// WithMemory hands f the value of a map while programs write it. A copy of tens of MB would be made
 // by the kernel in one go, and keep packets waiting; who may only read gets one all the same.
-func (s *store) withMemory(m *ebpf.Map, f func(memory []byte)) error {
-	if s.readOnly {
-		b, err := copyOfMap(m)
+func (s *Store) WithMemory(m *ebpf.Map, f func(memory []byte)) error {
+	if s.ReadOnly {
+		b, err := CopyOfMap(m)
 		if err == nil {
 			f(b)
 		}
 		return err
 	}
-	b, err := mapMemory(m, int(m.ValueSize()))
+	b, err := MapMemory(m, int(m.ValueSize()))
 	if err != nil {
 		return err
 	}
@@ -165,12 +165,12 @@ func (s *store) withMemory(m *ebpf.Map, f func(memory []byte)) error {
 	return unix.Munmap(b)
 }
 
-func (s *store) pinOptions() *ebpf.LoadPinOptions {
-	return &ebpf.LoadPinOptions{ReadOnly: s.readOnly}
+func (s *Store) PinOptions() *ebpf.LoadPinOptions {
+	return &ebpf.LoadPinOptions{ReadOnly: s.ReadOnly}
 }
 
-// mapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
-func mapMemory(m *ebpf.Map, n int) ([]byte, error) {
+// MapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
+func MapMemory(m *ebpf.Map, n int) ([]byte, error) {
 	page := os.Getpagesize()
 	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED)

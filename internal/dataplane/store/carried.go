@@ -1,4 +1,4 @@
-package dataplane
+package store
 
 import (
 	"slices"
@@ -7,18 +7,18 @@ import (
 	"levee/internal/filter/shadow"
 )
 
-// carried is what generations that are gone have counted. A generation's counts are in it if and
+// Carried is what generations that are gone have counted. A generation's counts are in it if and
 // only if its number is in Folded; both change in one rename, so that a process killed at any
 // moment neither loses a packet nor counts it twice.
-type carried struct {
+type Carried struct {
 	Folded     []int                `json:"folded"` // folded, but perhaps not yet removed
 	Totals     map[string][]Counter `json:"totals"` // by what slots count, then by CPU
 	RolledBack *RolledBack          `json:"rolled_back,omitempty"`
-	Shadow     *carriedShadow       `json:"shadow,omitempty"` // of the one that goes on
+	Shadow     *CarriedShadow       `json:"shadow,omitempty"` // of the one that goes on
 }
 
-// carriedFile holds the counts of generations that are gone.
-const carriedFile = "carried.json"
+// CarriedFile holds the counts of generations that are gone.
+const CarriedFile = "carried.json"
 
 // Counter is what one slot of a policy has counted.
 type Counter struct {
@@ -33,16 +33,16 @@ type RolledBack struct {
 	Deadline   time.Time `json:"deadline"`
 }
 
-// carriedShadow is what the shadows of replaced generations have counted, of the shadow that goes
+// CarriedShadow is what the shadows of replaced generations have counted, of the shadow that goes
 // on.
-type carriedShadow struct {
+type CarriedShadow struct {
 	Shadow uint64               `json:"shadow"`
 	Totals map[string][]Counter `json:"totals"` // by what slots count, then by CPU
-	Pairs  []carriedPair        `json:"pairs"`
+	Pairs  []CarriedPair        `json:"pairs"`
 	Untold Counter              `json:"untold"`
 }
 
-func (c *carriedShadow) clone() *carriedShadow {
+func (c *CarriedShadow) Clone() *CarriedShadow {
 	if c == nil {
 		return nil
 	}
@@ -55,24 +55,24 @@ func (c *carriedShadow) clone() *carriedShadow {
 	return &out
 }
 
-// of is what is carried of one shadow.
-func (c *carriedShadow) of(number uint64) *carriedShadow {
+// Of is what is carried of one shadow.
+func (c *CarriedShadow) Of(number uint64) *CarriedShadow {
 	if c != nil && c.Shadow == number {
 		return c
 	}
-	return &carriedShadow{Shadow: number, Totals: map[string][]Counter{}}
+	return &CarriedShadow{Shadow: number, Totals: map[string][]Counter{}}
 }
 
-// pairID is a pair of decisions by the identities of rules; Would is empty where the shadow was not
+// PairID is a pair of decisions by the identities of rules; Would is empty where the shadow was not
 // asked.
-type pairID struct {
+type PairID struct {
 	Judged        string         `json:"judged"`
 	JudgedVerdict shadow.Verdict `json:"judged_verdict"`
 	Would         string         `json:"would"`
 	WouldVerdict  shadow.Verdict `json:"would_verdict"`
 }
 
-type carriedPair struct {
-	pairID
+type CarriedPair struct {
+	PairID
 	Counter
 }
