@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/attach"
 	"levee/internal/host/doctor"
 	"levee/internal/kernel"
 )
@@ -91,7 +92,7 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("doctor: interrupted: %w", err)
 	}
-	if tc, err := dataplane.TCIngress(); err == nil {
+	if tc, err := attach.TCIngress(); err == nil {
 		host.TCIngress = string(tc)
 	}
 	if open, err := kernel.OpenBPFDirs(); err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -232,7 +233,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	if err != nil {
 		return nil, err
 	}
-	link, err := dataplane.Link(dev)
+	link, err := attach.Link(dev)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/region"
 	"levee/internal/lang/action"
@@ -351,7 +352,7 @@ func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 			question.PrintChanges(e.Stdout, "  changes   ", b.changes)
 		}
 	}
-	if devs, mend := dataplane.Tagless(rep.Dev, rep.Mode); len(devs) > 0 {
+	if devs, mend := attach.Tagless(rep.Dev, rep.Mode); len(devs) > 0 {
 		takes := strings.Join(devs, ", ") + " takes VLAN tags off frames before XDP sees them, so"
 		if p.AsksTags() {
 			ends := strings.Join(append(mend, fmt.Sprintf("or `levee down --dev %s`, and "+

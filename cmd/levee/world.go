@@ -3,6 +3,7 @@ package main
 import (
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/session"
 	"levee/internal/packet"
@@ -25,7 +26,7 @@ func systemEnv() *env {
 	return &env{
 		Env:        cli.System(),
 		interfaces: dataplane.Interfaces,
-		link:       dataplane.Link,
+		link:       attach.Link,
 		sessions:   session.On,
 	}
 }

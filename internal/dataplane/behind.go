@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
@@ -96,10 +97,10 @@ func (f *follower) follow(ctx context.Context) error {
 	f.looked = time.Now()
 	var next *captureHook
 	same := false
-	err := transactOn(ctx, f.dev, func(s *store.Store, a *attachment) error {
-		g := a.current()
+	err := transactOn(ctx, f.dev, func(s *store.Store, a *attach.Attachment) error {
+		g := a.Current()
 		behind := g
-		if sh := a.shadow(); sh != nil {
+		if sh := a.Shadow(); sh != nil {
 			behind = sh
 		}
 		// Numbers of generations come again, and a shadow that has come and gone has taken the
@@ -130,7 +131,7 @@ func (f *follower) follow(ctx context.Context) error {
 	return err
 }
 
-func (f *follower) attach(s *store.Store, a *attachment, h *captureHook) error {
+func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) error {
 	g := h.g
 	if _, ok := codegen.MapOf(g.Maps, codegen.Capture); !ok {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which does not say what "+
@@ -140,7 +141,7 @@ func (f *follower) attach(s *store.Store, a *attachment, h *captureHook) error {
 	if f.role == plan.Samples {
 		place, what = "samples", "takes samples of %s already"
 	}
-	err := f.only.take(s, a.key, place)
+	err := f.only.take(s, a.Key, place)
 	if errors.Is(err, errTaken) {
 		return fmt.Errorf("somebody else "+what+": one at a time", f.dev)
 	}
@@ -152,7 +153,7 @@ func (f *follower) attach(s *store.Store, a *attachment, h *captureHook) error {
 	}
 	behind := h.behind // a shadow hands on what the policy in force decided
 	name, _ := codegen.MapOf(behind.Maps, codegen.Counters)
-	counters, err := s.OpenPinned(a.key, behind.Generation, name)
+	counters, err := s.OpenPinned(a.Key, behind.Generation, name)
 	if err == nil && counters == nil {
 		err = fmt.Errorf("the policy on %s has gone", f.dev)
 	}
@@ -169,7 +170,7 @@ func (f *follower) attach(s *store.Store, a *attachment, h *captureHook) error {
 		return err
 	}
 	name, _ = codegen.MapOf(behind.Maps, codegen.Capture)
-	h.programs, err = s.OpenPinned(a.key, behind.Generation, name)
+	h.programs, err = s.OpenPinned(a.Key, behind.Generation, name)
 	if err == nil && h.programs == nil {
 		err = fmt.Errorf("the policy on %s has gone", f.dev)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -24,10 +25,12 @@ import (
 // kernel.
 func TestAutoTakesTheWayToTCIngressThatTheKernelHas(t *testing.T) {
 	for _, tc := range []store.Mode{store.TCX, store.Clsact} {
-		want := []try{{store.XDPNative, false}, {store.XDPNative, true}, {tc, false},
-			{store.XDPGeneric, false},
-			{store.XDPGeneric, true}}
-		if got := tries(store.Auto, &device{mtu: 1500}, tc); !slices.Equal(got, want) {
+		want := []attach.Try{{Mode: store.XDPNative, Frags: false},
+			{Mode: store.XDPNative, Frags: true}, {Mode: tc, Frags: false},
+			{Mode: store.XDPGeneric, Frags: false},
+			{Mode: store.XDPGeneric, Frags: true}}
+		if got := attach.Tries(store.Auto, &attach.Device{MTU: 1500}, tc); !slices.Equal(got,
+			want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -36,7 +39,7 @@ func TestAutoTakesTheWayToTCIngressThatTheKernelHas(t *testing.T) {
 	if errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
 		want = store.Clsact
 	}
-	if got, err := TCIngress(); got != want || err != nil {
+	if got, err := attach.TCIngress(); got != want || err != nil {
 		t.Errorf("tc ingress by %q (%v), want %s", got, err, want)
 	}
 }
@@ -80,15 +83,15 @@ func newOthers(t *testing.T) *others {
 
 func (o *others) qdisc() {
 	o.Helper()
-	f := &filter{index: must2(netlink.LinkByName("lv0")).Attrs().Index}
-	if err := netlink.QdiscAdd(f.qdisc()); err != nil {
+	f := &attach.Filter{Index: must2(netlink.LinkByName("lv0")).Attrs().Index}
+	if err := netlink.QdiscAdd(f.Qdisc()); err != nil {
 		o.Fatal(err)
 	}
 }
 
 func (o *others) add(priority uint16) {
 	o.Helper()
-	b := (&filter{index: must2(netlink.LinkByName("lv0")).Attrs().Index}).filter()
+	b := (&attach.Filter{Index: must2(netlink.LinkByName("lv0")).Attrs().Index}).Filter()
 	b.Name, b.Handle, b.Priority, b.Fd = "somebody", 1, priority, o.prog.FD()
 	if err := netlink.FilterAdd(b); err != nil {
 		o.Fatal(err)
@@ -116,7 +119,7 @@ func filters(t *testing.T) (n int, qdisc bool) {
 // Whatever priority somebody else's filters have, levee's comes first, hands on what it passes,
 // and leaves them where they are.
 func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
-	for _, priority := range []uint16{filterPriority, 2, 49152} {
+	for _, priority := range []uint16{attach.FilterPriority, 2, 49152} {
 		n := newTestNet(t)
 		o := newOthers(t)
 		o.qdisc()
@@ -164,14 +167,14 @@ func TestFilterThatCouldNotComeFirstIsRefused(t *testing.T) {
 				Protocol: unix.ETH_P_ALL}})
 		}},
 		{"another protocol", func(index int) error {
-			b := (&filter{index: index}).filter()
+			b := (&attach.Filter{Index: index}).Filter()
 			b.Name, b.Handle, b.Protocol, b.Fd = "somebody", 1, unix.ETH_P_IP, o.prog.FD()
 			return netlink.FilterAdd(b)
 		}},
 	} {
 		n.run(t, c.name, func(t *testing.T) {
 			index := must2(netlink.LinkByName("ifb0")).Attrs().Index
-			q := (&filter{index: index}).qdisc()
+			q := (&attach.Filter{Index: index}).Qdisc()
 			if err := errors.Join(netlink.QdiscAdd(q), c.add(index)); err != nil {
 				t.Fatal(err)
 			}
@@ -222,10 +225,10 @@ func TestQdiscIsTakenAwayOnlyIfLeveeMadeItAndNobodyNeedsIt(t *testing.T) {
 // and what was kept is removed.
 func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 	n := newTestNet(t)
-	own := &filter{index: must2(netlink.LinkByName("lv0")).Attrs().Index}
+	own := &attach.Filter{Index: must2(netlink.LinkByName("lv0")).Attrs().Index}
 	for name, take := range map[string]func() error{
-		"filter": func() error { return netlink.FilterDel(own.filter()) },
-		"qdisc":  func() error { return netlink.QdiscDel(own.qdisc()) },
+		"filter": func() error { return netlink.FilterDel(own.Filter()) },
+		"qdisc":  func() error { return netlink.QdiscDel(own.Qdisc()) },
 	} {
 		n.run(t, name, func(t *testing.T) {
 			before := kernelObjects(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -62,7 +63,7 @@ func Keeping(ctx context.Context) (out []Kept, err error) {
 }
 
 func keptHere(s *store.Store, running func(*store.Record) bool) (out []Kept, err error) {
-	netns, err := netnsCookie()
+	netns, err := attach.NetnsCookie()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func keptHere(s *store.Store, running func(*store.Record) bool) (out []Kept, err
 // names.
 func Unkeep(ctx context.Context) (names []string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
-		netns, err := netnsCookie()
+		netns, err := attach.NetnsCookie()
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func Unkeep(ctx context.Context) (names []string, err error) {
 // adopt gives an interface the program that was in force on the one of its name before. It reports
 // false where there is none, or none that fits what the interface is now.
 func adopt(s *store.Store, dev string) (bool, error) {
-	d, err := findDevice(dev)
+	d, err := attach.FindDevice(dev)
 	if err != nil {
 		return false, err
 	}
@@ -126,7 +127,7 @@ func adopt(s *store.Store, dev string) (bool, error) {
 		return false, err
 	}
 	for _, key := range keys {
-		a, err := open(s, key)
+		a, err := attach.Open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}
@@ -140,17 +141,17 @@ func adopt(s *store.Store, dev string) (bool, error) {
 }
 
 // adoptFrom does so with what waits under one key.
-func adoptFrom(s *store.Store, a *attachment, d *device) (bool, error) {
-	last := a.last()
-	if a.link == nil || a.ifindex != 0 || last == nil || last.Dev != d.name ||
-		last.Netns != d.netns {
+func adoptFrom(s *store.Store, a *attach.Attachment, d *attach.Device) (bool, error) {
+	last := a.Last()
+	if a.Link == nil || a.Ifindex != 0 || last == nil || last.Dev != d.Name ||
+		last.Netns != d.Netns {
 		return false, nil
 	}
-	g := a.lasting()
-	if g == nil || g.Link != d.link || g.Mode == store.Clsact || g.Joined {
+	g := a.Lasting()
+	if g == nil || g.Link != d.Link || g.Mode == store.Clsact || g.Joined {
 		return false, nil
 	}
-	pin := filepath.Join(s.Pins(a.key, g.Generation), store.PinProg)
+	pin := filepath.Join(s.Pins(a.Key, g.Generation), store.PinProg)
 	prog, err := s.OpenProgram(pin)
 	if errors.Is(err, fs.ErrNotExist) { // see below
 		return false, nil
@@ -160,34 +161,34 @@ func adoptFrom(s *store.Store, a *attachment, d *device) (bool, error) {
 	}
 	defer prog.Close()
 	if !g.Mode.AtTC() {
-		if joins, err := refuseForeign(d); err != nil || joins {
+		if joins, err := attach.RefuseForeign(d); err != nil || joins {
 			return false, err
 		}
 	}
-	if left, err := leaveAgain(s, a.key, d, g); err != nil || !left {
+	if left, err := attach.LeaveAgain(s, a.Key, d, g); err != nil || !left {
 		return false, err
 	}
-	l, err := attachAgain(s, a.key, d, g, prog)
+	l, err := attach.AttachAgain(s, a.Key, d, g, prog)
 	if err != nil {
 		// A device that has gone again may come back.
-		if now, gone := findDevice(d.name); gone != nil || now.index != d.index {
+		if now, gone := attach.FindDevice(d.Name); gone != nil || now.Index != d.Index {
 			return false, nil
 		}
 		// Another way may do, with a program for it. What this one has at egress goes first.
-		return false, errors.Join(unlink(s, a.key, nil), os.Remove(pin))
+		return false, errors.Join(attach.Unlink(s, a.Key, nil), os.Remove(pin))
 	}
 	defer l.Close() // without a pin, this detaches
-	if err := repin(s, a.key, l); err != nil {
+	if err := repin(s, a.Key, l); err != nil {
 		return false, err
 	}
 	if err := endShadows(s, a); err != nil { // that judged on the interface before
 		return true, err
 	}
-	g.Ifindex = d.index
-	if err := store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g); err != nil {
+	g.Ifindex = d.Index
+	if err := store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g); err != nil {
 		return true, err
 	}
-	after, err := settle(s, a.key)
+	after, err := settle(s, a.Key)
 	if after != nil {
 		after.Close()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -318,7 +319,7 @@ func TestAKeeperThatWasKilledIsFollowed(t *testing.T) {
 		stop() // what a killed one leaves: its record, without its lock
 		<-ended
 		if err := store.Transact(t.Context(), func(s *store.Store) error {
-			netns, err := netnsCookie()
+			netns, err := attach.NetnsCookie()
 			r := store.Record{Netns: netns, Names: o.Names, Policy: o.PolicyPath, Pid: 1}
 			return errors.Join(err, store.WriteJSON(s.Keeps(r.ID()+".json"), r))
 		}); err != nil {
@@ -359,8 +360,9 @@ func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
 			stop, ended := n.keeping(t, o, Compiler(p))
 			stop()
 			<-ended
-			r := store.Record{Netns: must2(netnsCookie()), Names: o.Names, Policy: o.PolicyPath,
-				Pid: 1}
+			r := store.Record{Netns: must2(attach.NetnsCookie()), Names: o.Names,
+				Policy: o.PolicyPath,
+				Pid:    1}
 			if err := store.Transact(t.Context(), func(s *store.Store) error {
 				return store.WriteJSON(s.Keeps(r.ID()+".json"), r)
 			}); err != nil {

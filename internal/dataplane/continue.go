@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
@@ -37,7 +38,7 @@ func (k *keptMaps) Close() {
 // entries; anything else of another shape begins empty.
 func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	if err := store.Step("load"); err != nil {
-		return nil, unable(err)
+		return nil, attach.Unable(err)
 	}
 	k := &keptMaps{
 		maps: map[string]*ebpf.Map{}, memories: map[string]*ebpf.Map{},
@@ -62,7 +63,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	}
 	l, err := loadSpec(p, spec, k.maps, k.memories)
 	if err != nil {
-		return nil, unable(err)
+		return nil, attach.Unable(err)
 	}
 	if err := l.hold(k); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -135,7 +136,7 @@ func (u *up) continued() (out []*store.Description) {
 	case u.at == nil:
 		return nil
 	case u.beside == nil:
-		out = append(out, u.at.current())
+		out = append(out, u.at.Current())
 		if sh := u.shadowed(); sh != nil {
 			out = append(out, sh)
 		}
@@ -188,7 +189,7 @@ func (u *up) openOld(k *keptMaps, g *store.Description, name string) (*ebpf.Map,
 	if m := k.opened[id]; m != nil {
 		return m, nil
 	}
-	m, err := u.OpenPinned(u.at.key, g.Generation, name)
+	m, err := u.OpenPinned(u.at.Key, g.Generation, name)
 	if m != nil {
 		k.opened[id] = m
 	}
@@ -233,7 +234,7 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 		return err
 	}
 	old := place{outer: outer, key: from.Key, name: ps.Name,
-		pins: u.Pins(u.at.key, g.Generation)}
+		pins: u.Pins(u.at.Key, g.Generation)}
 	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -264,7 +265,7 @@ func (u *up) withSet(ps *policy.Set) *store.Description {
 	if u.at == nil {
 		return nil
 	}
-	for _, g := range append([]*store.Description{u.at.current()}, u.continued()...) {
+	for _, g := range append([]*store.Description{u.at.Current()}, u.continued()...) {
 		if hasSet(g, ps) {
 			return g
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -54,8 +55,8 @@ func bringCells(t *testing.T, file string, confirm time.Duration, cells ...cell)
 // onCell runs fn with a pinned map of the generation in force, nil if it has none of that name.
 func onCell(t *testing.T, name string, fn func(*ebpf.Map) error) {
 	t.Helper()
-	err := transactOn(t.Context(), "lv0", func(s *store.Store, a *attachment) error {
-		m, err := s.OpenPinned(a.key, a.current().Generation, name)
+	err := transactOn(t.Context(), "lv0", func(s *store.Store, a *attach.Attachment) error {
+		m, err := s.OpenPinned(a.Key, a.Current().Generation, name)
 		if err != nil {
 			return err
 		}
@@ -228,9 +229,9 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	n := newTestNet(t)
 	forget := func() {
 		t.Helper()
-		asItIs(t, func(s *store.Store, a *attachment) error {
-			for number := range a.gens {
-				file := s.DescriptionPath(a.key, number)
+		asItIs(t, func(s *store.Store, a *attach.Attachment) error {
+			for number := range a.Generations {
+				file := s.DescriptionPath(a.Key, number)
 				var d map[string]json.RawMessage
 				if err := store.ReadJSON(file, &d); err != nil {
 					return err
@@ -277,15 +278,15 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	}
 	wantPackets(t, "abuser", 2)
 	// It kept counts by the identities of rules, without their actions.
-	asItIs(t, func(s *store.Store, a *attachment) error {
-		totals := a.carried.Totals
+	asItIs(t, func(s *store.Store, a *attach.Attachment) error {
+		totals := a.Carried.Totals
 		n, ok := totals["drop label:abuser"]
 		if !ok {
 			t.Errorf("carried: %v", totals)
 		}
 		delete(totals, "drop label:abuser")
 		totals["label:abuser"] = n
-		return store.WriteJSON(s.State(a.key, store.CarriedFile), a.carried)
+		return store.WriteJSON(s.State(a.Key, store.CarriedFile), a.Carried)
 	})
 	wantPackets(t, "abuser", 2)
 	up(1000, 0)

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -10,11 +11,11 @@ import (
 
 // unheard says why nobody may hear the answers of cookies on a device in a mode (veth_xdp_flush of
 // drivers/net/veth.c); nil where they are heard, or somebody asked for the mode and has seen to it.
-func (d *device) unheard(m store.Mode, asked bool) error {
-	if m != store.XDPNative || asked || d.driver != "driver veth" {
+func unheard(d *attach.Device, m store.Mode, asked bool) error {
+	if m != store.XDPNative || asked || d.Driver != "driver veth" {
 		return nil
 	}
-	return &unheardError{d.name}
+	return &attach.UnheardError{Dev: d.Name}
 }
 
 // refusesUnheard says whether cookies that nobody may hear keep a policy from its interface: where
@@ -24,19 +25,19 @@ func (u *up) refusesUnheard() bool {
 	if u.at == nil {
 		return true
 	}
-	return len(u.live) > 0 && len(u.at.base().Cookies) == 0 && !u.at.current().Asked
+	return len(u.live) > 0 && len(u.at.Base().Cookies) == 0 && !u.at.Current().Asked
 }
 
 // Unheard says why nobody may hear the answers of a cookie among live rules on an interface; nil
 // where they are heard, or where the policy has a cookie itself.
 func Unheard(ctx context.Context, dev string) error {
-	d, err := findDevice(dev)
-	if err != nil || d.unheard(store.XDPNative, false) == nil {
+	d, err := attach.FindDevice(dev)
+	if err != nil || unheard(d, store.XDPNative, false) == nil {
 		return err
 	}
-	return transactOn(ctx, dev, func(_ *store.Store, a *attachment) error {
-		if g := a.base(); len(g.Cookies) == 0 {
-			return d.unheard(g.Mode, g.Asked)
+	return transactOn(ctx, dev, func(_ *store.Store, a *attach.Attachment) error {
+		if g := a.Base(); len(g.Cookies) == 0 {
+			return unheard(d, g.Mode, g.Asked)
 		}
 		return nil
 	})

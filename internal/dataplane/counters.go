@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -36,16 +37,16 @@ func addTo(totals map[string][]store.Counter, slots []store.Slot, cpus [][]store
 
 // totals is what has been counted of all that slots count since the interface was attached, by CPU:
 // carried counts and those of every generation that is not folded yet.
-func totals(s *store.Store, a *attachment) (map[string][]store.Counter, error) {
+func totals(s *store.Store, a *attach.Attachment) (map[string][]store.Counter, error) {
 	sum := map[string][]store.Counter{}
-	for id, cpus := range a.carried.Totals {
+	for id, cpus := range a.Carried.Totals {
 		sum[id] = slices.Clone(cpus)
 	}
-	for _, g := range a.sorted() {
-		if slices.Contains(a.carried.Folded, g.Generation) {
+	for _, g := range a.Sorted() {
+		if slices.Contains(a.Carried.Folded, g.Generation) {
 			continue
 		}
-		cpus, err := counters(s, a.key, g)
+		cpus, err := counters(s, a.Key, g)
 		if err != nil {
 			return nil, kernel.Refuse(err, "read counters of %s", g.Dev)
 		}
@@ -56,25 +57,25 @@ func totals(s *store.Store, a *attachment) (map[string][]store.Counter, error) {
 
 // fold moves the counts of generations that judge no packet any more into carried.json. Nothing may
 // run them: the caller has waited. What no slot of the generations in keep counts is let go.
-func fold(s *store.Store, a *attachment, gone []*store.Description,
+func fold(s *store.Store, a *attach.Attachment, gone []*store.Description,
 	keep []*store.Description) error {
 	if err := store.Step("fold"); err != nil {
 		return err
 	}
 	next := store.Carried{Totals: map[string][]store.Counter{}}
-	if rb := a.carried.RolledBack; rb != nil && a.current().Generation < rb.Generation {
+	if rb := a.Carried.RolledBack; rb != nil && a.Current().Generation < rb.Generation {
 		next.RolledBack = rb // until there is a newer policy
 	}
-	for id, cpus := range a.carried.Totals {
+	for id, cpus := range a.Carried.Totals {
 		next.Totals[id] = slices.Clone(cpus)
 	}
-	next.Shadow = a.carried.Shadow.Clone()
+	next.Shadow = a.Carried.Shadow.Clone()
 	for _, g := range gone {
 		next.Folded = append(next.Folded, g.Generation)
-		if slices.Contains(a.carried.Folded, g.Generation) {
+		if slices.Contains(a.Carried.Folded, g.Generation) {
 			continue
 		}
-		cpus, err := counters(s, a.key, g)
+		cpus, err := counters(s, a.Key, g)
 		if err != nil {
 			return kernel.Refuse(err, "carry the counters of %s over", g.Dev)
 		}
@@ -86,7 +87,7 @@ func fold(s *store.Store, a *attachment, gone []*store.Description,
 			return err
 		}
 	}
-	a.endShadow(&next, gone, keep)
+	endShadow(a, &next, gone, keep)
 	known := map[string]bool{}
 	for _, g := range keep {
 		for _, sl := range g.Slots {
@@ -94,10 +95,10 @@ func fold(s *store.Store, a *attachment, gone []*store.Description,
 		}
 	}
 	maps.DeleteFunc(next.Totals, func(id string, _ []store.Counter) bool { return !known[id] })
-	if err := store.WriteJSON(s.State(a.key, store.CarriedFile), next); err != nil {
+	if err := store.WriteJSON(s.State(a.Key, store.CarriedFile), next); err != nil {
 		return err
 	}
-	a.carried = next
+	a.Carried = next
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -237,7 +238,7 @@ func refusedLink(t *testing.T, o UpOptions, saying string) {
 		_, _ = Down(t.Context(), o.Dev)
 		return
 	}
-	if !errors.Is(err, kernel.ErrRefused) || errors.Is(err, ErrUnable) {
+	if !errors.Is(err, kernel.ErrRefused) || errors.Is(err, attach.ErrUnable) {
 		t.Errorf("%q, trial %v: no refusal of the machine, or one that falls back: %v", o.Mode,
 			o.Confirm, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -27,7 +28,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 	notes []string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
 		defer func() { notes = s.Notes }()
-		d, err := findDevice(dev)
+		d, err := attach.FindDevice(dev)
 		kept, kerr := unkeep(s, dev, with)
 		if kerr != nil {
 			return kerr
@@ -38,7 +39,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 		if err != nil {
 			return downVanished(s, dev, err)
 		}
-		key, err := keyOn(s, d)
+		key, err := attach.KeyOn(s, d)
 		if err != nil {
 			return err
 		}
@@ -49,7 +50,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 		case a == nil && (kept || len(s.Notes) > 0):
 			return nil
 		case a == nil:
-			if found, err := removeStray(s, d); found || err != nil {
+			if found, err := attach.RemoveStray(s, d); found || err != nil {
 				return err
 			}
 			return notOnNamesake(s, dev)
@@ -58,8 +59,8 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 		if _, err := save(s, a, dev, ""); err != nil {
 			s.Note("%v", err)
 		}
-		if g := a.current(); before != nil && g != nil && g.Mode == store.XDPNative && !g.Joined {
-			if what := d.card().Bounces(); what != "" {
+		if g := a.Current(); before != nil && g != nil && g.Mode == store.XDPNative && !g.Joined {
+			if what := d.Card().Bounces(); what != "" {
 				before(what)
 			}
 		}
@@ -70,7 +71,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 
 // notOnNamesake says that an interface has no policy, and if another one of its name had one.
 func notOnNamesake(s *store.Store, dev string) error {
-	a, err := movedAway(s, dev)
+	a, err := attach.MovedAway(s, dev)
 	if err != nil {
 		return err
 	}
@@ -79,23 +80,23 @@ func notOnNamesake(s *store.Store, dev string) error {
 	}
 	defer a.Close()
 	return fmt.Errorf("levee has no policy on this %s: the one that had %s is in another network "+
-		"namespace now, and `levee down` there takes it off", dev, a.current().Policy)
+		"namespace now, and `levee down` there takes it off", dev, a.Current().Policy)
 }
 
 // downVanished cleans up after interfaces that are gone, or takes the policy off one that is in
 // another network namespace now; notFound is the answer if there is none.
 func downVanished(s *store.Store, dev string, notFound error) error {
-	if err := sweep(s, "", func(*attachment) error { return nil }); err != nil {
+	if err := sweep(s, "", func(*attach.Attachment) error { return nil }); err != nil {
 		return err
 	}
-	a, err := movedAway(s, dev)
+	a, err := attach.MovedAway(s, dev)
 	switch {
 	case err != nil:
 		return err
 	case a != nil:
 		defer a.Close()
 		s.Note("%s is in another network namespace now, and had kept its policy %s", dev,
-			a.current().Policy)
+			a.Current().Policy)
 		return detach(s, a)
 	case len(s.Notes) > 0:
 		return nil
@@ -104,10 +105,10 @@ func downVanished(s *store.Store, dev string, notFound error) error {
 }
 
 // downBroken detaches where the state cannot be read; why is the error that said so.
-func downBroken(s *store.Store, key string, d *device, why error) error {
+func downBroken(s *store.Store, key string, d *attach.Device, why error) error {
 	l, err := link.LoadPinnedLink(s.BPF(key, store.PinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := removeStray(s, d); err != nil {
+		if _, err := attach.RemoveStray(s, d); err != nil {
 			return err
 		}
 		return remove(s, key)
@@ -116,9 +117,9 @@ func downBroken(s *store.Store, key string, d *device, why error) error {
 		return kernel.Refuse(errors.Join(why, err), "open the pinned link of attachment %s", key)
 	}
 	defer l.Close()
-	err = detach(s, &attachment{key: key, link: l})
+	err = detach(s, &attach.Attachment{Key: key, Link: l})
 	if err == nil { // of what is kept by filters, descriptions would have told
-		_, err = removeStray(s, d)
+		_, err = attach.RemoveStray(s, d)
 	}
 	return err
 }

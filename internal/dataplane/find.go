@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -14,13 +15,14 @@ import (
 func IsNotAttached(err error) bool { return errors.As(err, new(*notAttachedError)) }
 
 // transactOn is transact with what is attached to an interface.
-func transactOn(ctx context.Context, dev string, fn func(*store.Store, *attachment) error) error {
+func transactOn(ctx context.Context, dev string,
+	fn func(*store.Store, *attach.Attachment) error) error {
 	_, err := notedOn(ctx, dev, fn)
 	return err
 }
 
 // notedOn is transactOn with the notes on what was done.
-func notedOn(ctx context.Context, dev string, fn func(*store.Store, *attachment) error) (
+func notedOn(ctx context.Context, dev string, fn func(*store.Store, *attach.Attachment) error) (
 	notes []string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
 		defer func() { notes = s.Notes }()
@@ -35,12 +37,12 @@ func notedOn(ctx context.Context, dev string, fn func(*store.Store, *attachment)
 }
 
 // find is the attachment on dev in this network namespace, settled.
-func find(s *store.Store, dev string) (*attachment, error) {
-	d, err := findDevice(dev)
+func find(s *store.Store, dev string) (*attach.Attachment, error) {
+	d, err := attach.FindDevice(dev)
 	if err != nil {
 		return nil, err
 	}
-	key, err := keyOn(s, d)
+	key, err := attach.KeyOn(s, d)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -18,7 +19,7 @@ type reading struct {
 
 // reading reads what there is now of the interface that a policy is put on.
 func (u *up) reading() (reading, error) {
-	l, err := netlink.LinkByIndex(u.dev.index)
+	l, err := netlink.LinkByIndex(u.dev.Index)
 	if err != nil {
 		return reading{}, kernel.Refuse(err, "read what %s has received", u.Dev)
 	}
@@ -40,10 +41,10 @@ const firstLink = 10 * time.Second
 // packets are to be expected: some came while it was loaded, or a neighbour was asked for one.
 // still is an error if packets come and the program is not asked for them. The policy is off the
 // interface then, unless there was one before. The time of a trial begins when it returns.
-func (u *up) watchFirst(ctx context.Context, st *staged, t try) (still, err error) {
+func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, err error) {
 	g := st.desc
-	c := begin(g.Generation, u.dev.index, u.before.at, u.before.received, u.before.judged)
-	if u.at != nil && u.at.current().Mode == g.Mode {
+	c := begin(g.Generation, u.dev.Index, u.before.at, u.before.received, u.before.judged)
+	if u.at != nil && u.at.Current().Mode == g.Mode {
 		var was comparison
 		if store.ReadJSON(u.JudgingFile(u.key), &was) == nil && !was.State.Failed() {
 			c.State = was.State
@@ -55,9 +56,9 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t try) (still, err erro
 			return nil, err
 		}
 	}
-	u.report.Judging = c.tell(u.dev.driver, t.mode)
-	if c.State == Still && t.mode == store.XDPNative { // of others the driver is not asked
-		still = unfit("%s", u.report.Judging.Why())
+	u.report.Judging = c.tell(u.dev.Driver, t.Mode)
+	if c.State == Still && t.Mode == store.XDPNative { // of others the driver is not asked
+		still = attach.Unfit("%s", u.report.Judging.Why())
 		if u.at == nil {
 			u.report, u.staged, u.deaf = nil, nil, true
 			return still, u.undo()
@@ -80,11 +81,11 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t try) (still, err erro
 // bounced waits for a link that was up before, and says whether it is up.
 func (u *up) bounced(ctx context.Context) bool {
 	for until := monotonic() + firstLink; ; {
-		l, err := netlink.LinkByIndex(u.dev.index)
+		l, err := netlink.LinkByIndex(u.dev.Index)
 		switch {
-		case err != nil, !u.dev.up, ctx.Err() != nil:
+		case err != nil, !u.dev.Up, ctx.Err() != nil:
 			return false
-		case isUp(l):
+		case attach.IsUp(l):
 			return true
 		case monotonic() > until:
 			return false
@@ -98,7 +99,7 @@ func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 	began, wait := monotonic(), time.Duration(0)
 	asked := time.Duration(0)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		l, err := netlink.LinkByIndex(u.dev.index)
+		l, err := netlink.LinkByIndex(u.dev.Index)
 		if err != nil {
 			return kernel.Refuse(err, "read what %s has received", u.Dev)
 		}
@@ -110,12 +111,12 @@ func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 				wait = max(wait, firstWait)
 			}
 		}
-		a, err := open(u.Store, u.key)
+		a, err := attach.Open(u.Store, u.key)
 		if err != nil {
 			return err
 		}
 		totals, err := totals(u.Store, a)
-		can, whole := comparable(l, u.staged.desc, a.shown())
+		can, whole := comparable(l, u.staged.desc, a.Shown())
 		a.Close()
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -40,7 +41,7 @@ func deaf(t *testing.T) (begin func()) {
 // `up` believed a driver that took the program: "costs least", and nothing was judged.
 func TestUpTakesTheNextHookWhereNoPacketIsJudged(t *testing.T) {
 	newTestNet(t)
-	tc := must2(TCIngress())
+	tc := must2(attach.TCIngress())
 	deaf(t)()
 	for _, confirm := range []time.Duration{0, time.Minute} {
 		r, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "/etc/edge.levee",
@@ -113,7 +114,7 @@ func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 // `status`, `doctor` and `--keep` noticed nothing where a driver asks its program no more.
 func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 	n := newTestNet(t)
-	tc := must2(TCIngress())
+	tc := must2(attach.TCIngress())
 	const text = "set abusers = dynamic(max 100)\ndrop from abusers as \"abuser\"\n" +
 		"pass udp port 9009 as \"odd\"\ndefault pass\n"
 	if err := bringPolicyAt(t, "lv0", store.Auto, text, 0); err != nil {
@@ -189,7 +190,8 @@ func TestAnOffloadThatIsTurnedOnLaterMovesThePolicy(t *testing.T) {
 	// A replace asks for tags where the policy before did not.
 	r, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "/etc/tags.levee"},
 		compileText(asksForTags))
-	if err != nil || r.Mode != must2(TCIngress()) || !strings.Contains(r.Reason, "line 1 asks") {
+	if err != nil || r.Mode != must2(attach.TCIngress()) ||
+		!strings.Contains(r.Reason, "line 1 asks") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -197,7 +199,7 @@ func TestAnOffloadThatIsTurnedOnLaterMovesThePolicy(t *testing.T) {
 // A keeper noticed nothing either.
 func TestAKeeperMovesAPolicyThatIsJudgedByNobody(t *testing.T) {
 	n := newTestNet(t)
-	tc := must2(TCIngress())
+	tc := must2(attach.TCIngress())
 	begin := deaf(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/card"
@@ -18,7 +19,7 @@ const asksForTags = "drop vlan 7\npass untagged tcp port 80\ndefault pass\n"
 // VLAN 7 was untagged to it. On veth and on bonds the command in the note changed nothing.
 func TestTagsThatXDPDoesNotSeeAreJudgedAtTC(t *testing.T) {
 	newTestNet(t)
-	tc := must2(TCIngress())
+	tc := must2(attach.TCIngress())
 	at := func(o UpOptions, text string) *Report {
 		t.Helper()
 		o.Dev = "lv0"
@@ -91,8 +92,8 @@ func TestWhatACardTellsDecidesTheHook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = misfit(&netlink.Dummy{}, c.card, c.mode, needsOf(p), c.asked)
-		if c.why == "" && err != nil || c.why != "" && (!errors.As(err, new(*unfitError)) ||
+		err = attach.Misfit(&netlink.Dummy{}, c.card, c.mode, attach.NeedsOf(p), c.asked)
+		if c.why == "" && err != nil || c.why != "" && (!errors.As(err, new(*attach.UnfitError)) ||
 			!strings.Contains(err.Error(), c.why)) {
 			t.Errorf("%s at %s: %v, want %q", c.name, c.mode, err, c.why)
 		}
@@ -127,7 +128,7 @@ func TestALargerMTUThanTheProgramTakesIsTold(t *testing.T) {
 		{"at tc", at("virtio_net", 4000), store.TCX, false, ""},
 		{"a bond", bond, store.XDPNative, false, "about 3498"},
 	} {
-		got := strings.Join(amiss(&netlink.Dummy{}, c.card, &store.Description{Mode: c.mode,
+		got := strings.Join(attach.Amiss(&netlink.Dummy{}, c.card, &store.Description{Mode: c.mode,
 			Frags: c.frag}), "; ")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/dispatcher"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -26,7 +27,7 @@ func TestRefusalNamesTheDispatcherAndWhoHoldsIt(t *testing.T) {
 	newTestNet(t)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: dispatcher.Name, Type: ebpf.XDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, attach.XdpPass), asm.Return()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,8 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 	first, packets := newNeighbour(t, link.Tail())
 	order := func(want ...uint32) {
 		t.Helper()
-		if got := must2(tcxProgramsAt(index, ebpf.AttachTCXIngress)); !slices.Equal(got, want) {
+		if got := must2(attach.TcxProgramsAt(index, ebpf.AttachTCXIngress)); !slices.Equal(got,
+			want) {
 			t.Errorf("the order at TCX is %v, want %v", got, want)
 		}
 	}

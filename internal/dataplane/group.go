@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -36,7 +37,7 @@ func Interfaces(names []string, some bool) ([]string, error) {
 			}
 		}
 		if !found && !some && !policy.IsPattern(name) {
-			return nil, noInterface(name)
+			return nil, attach.NoInterface(name)
 		}
 	}
 	if len(devs) == 0 && !some {
@@ -82,7 +83,7 @@ func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 	first := o
 	first.Fallbacks = nil
 	reps, err := upAll(ctx, devs, first, compile)
-	if len(reps) > 0 || !errors.Is(err, ErrUnable) {
+	if len(reps) > 0 || !errors.Is(err, attach.ErrUnable) {
 		return reps, err
 	}
 	// Not within the command before: what is asked may look into the kernel.
@@ -98,7 +99,7 @@ func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 			return err
 		}
 		all, err := putAll(ctx, s, devs, o, compile, nil)
-		if errors.Is(err, ErrUnable) && len(o.Fallbacks) > 0 {
+		if errors.Is(err, attach.ErrUnable) && len(o.Fallbacks) > 0 {
 			all, err = fallBack(ctx, s, devs, o, err)
 		}
 		if err != nil {
@@ -110,7 +111,7 @@ func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 			err = errors.Join(err, u.finish())
 			u.Close()
 			if u.report.Fallback == nil && u.Confirm == 0 {
-				remember(s, u.key, u.dev.name, u.staged.desc)
+				remember(s, u.key, u.dev.Name, u.staged.desc)
 			}
 			reps = append(reps, u.report)
 		}
@@ -175,15 +176,15 @@ func putAll(ctx context.Context, s *store.Store, devs []string, o UpOptions, com
 // undo goes back to what was before put. What it replaced is all there until finish.
 func (u *up) undo() error {
 	if u.at == nil {
-		a, err := open(u.Store, u.key)
+		a, err := attach.Open(u.Store, u.key)
 		if err != nil {
 			return err
 		}
 		defer a.Close()
 		return detach(u.Store, a)
 	}
-	g, pin := u.at.current(), store.PinProg
-	if u.at.trial() != nil {
+	g, pin := u.at.Current(), store.PinProg
+	if u.at.Trial() != nil {
 		pin = store.PinTrial
 	}
 	before, err := u.OpenProgram(filepath.Join(u.Pins(u.key, g.Generation), pin))
@@ -197,7 +198,7 @@ func (u *up) undo() error {
 	if g.Mode != u.staged.desc.Mode {
 		err = u.moveBack(g, before)
 	} else {
-		err = u.at.link.Update(before) // traffic changes here
+		err = u.at.Link.Update(before) // traffic changes here
 	}
 	if err != nil {
 		return kernel.Refuse(err, "go back to the policy before")

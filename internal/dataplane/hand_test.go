@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
@@ -73,7 +74,7 @@ func handProgramOf(p *policy.Policy, t codegen.Target,
 	ledger := []codegen.MapUse{{Name: handCounters, Holds: codegen.Identity{What: codegen.Counters},
 		Lifetime: codegen.Pinned}}
 	ps := &ebpf.ProgramSpec{Name: handName(), Type: ebpf.XDP, License: "Dual BSD/GPL"}
-	pass, drop := int32(xdpPass), int32(xdpDrop)
+	pass, drop := int32(attach.XdpPass), int32(xdpDrop)
 	length := asm.FnXdpGetBuffLen.Call()
 	data, end := int16(0), int16(4)
 	if t.Frags {
@@ -97,7 +98,7 @@ func handProgramOf(p *policy.Policy, t codegen.Target,
 			codegen.MapUse{Name: handTrial, Holds: codegen.Identity{What: codegen.Deadline}},
 			codegen.MapUse{Name: handPrevious, Holds: codegen.Identity{What: codegen.Previous},
 				Lifetime: codegen.Pinned})
-		allow := int32(xdpPass)
+		allow := int32(attach.XdpPass)
 		if t.Hook == codegen.TCX {
 			allow = -1
 		}

@@ -1,9 +1,13 @@
 package dataplane
 
-import "levee/internal/dataplane/store"
+import (
+	"levee/internal/dataplane/store"
+
+	"levee/internal/dataplane/attach"
+)
 
 // having lists the attachments but one that have their policy together.
-func having(s *store.Store, together, except string) (out []*attachment, err error) {
+func having(s *store.Store, together, except string) (out []*attach.Attachment, err error) {
 	if together == "" {
 		return nil, nil
 	}
@@ -15,11 +19,11 @@ func having(s *store.Store, together, except string) (out []*attachment, err err
 		if key == except {
 			continue
 		}
-		a, err := open(s, key)
+		a, err := attach.Open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}
-		if a.together() == together {
+		if a.Together() == together {
 			out = append(out, a)
 		} else {
 			a.Close()

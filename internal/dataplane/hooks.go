@@ -5,6 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -12,17 +13,18 @@ import (
 
 // unfit is an error for a way of attaching at which the policy would not judge rightly. Whoever has
 // asked for the mode has seen to it, but where nothing could be judged.
-func (u *up) unfit(t try, p *codegen.Program) error {
-	asked := u.Mode == t.mode || u.at != nil && u.at.current().Asked
-	l, err := netlink.LinkByName(u.dev.name)
+func (u *up) unfit(t attach.Try, p *codegen.Program) error {
+	asked := u.Mode == t.Mode || u.at != nil && u.at.Current().Asked
+	l, err := netlink.LinkByName(u.dev.Name)
 	if err != nil {
 		return nil // said by who attaches
 	}
-	c := u.dev.card()
-	if why := tooLarge(c, t.frags); why != "" && t.mode == store.XDPNative && !c.Fragments() {
-		return unfit("%s", why)
+	c := u.dev.Card()
+	if why := attach.TooLarge(c, t.Frags); why != "" && t.Mode == store.XDPNative &&
+		!c.Fragments() {
+		return attach.Unfit("%s", why)
 	}
-	return misfit(l, c, t.mode, needsOf(p), asked)
+	return attach.Misfit(l, c, t.Mode, attach.NeedsOf(p), asked)
 }
 
 // egress is how the programs of a policy are attached at egress: beside a policy of TCX and by TCX
@@ -34,7 +36,7 @@ func (u *up) egress(m store.Mode) (store.Mode, error) {
 	case u.egressMode != "":
 		return u.egressMode, nil
 	}
-	return TCIngress()
+	return attach.TCIngress()
 }
 
 // linkOthers attaches the programs of a staged generation that do not judge.
@@ -51,9 +53,9 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if err := store.MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
-		lk, err := attachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
+		lk, err := attach.AttachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
 		if err != nil {
-			return unable(err)
+			return attach.Unable(err)
 		}
 		st.links = append(st.links, lk)
 		if err := store.Step("keep link"); err != nil {
@@ -94,11 +96,11 @@ func judgeOf(p *codegen.Program) *codegen.Program {
 // generation that is still there made it.
 func (u *up) makesQdisc() (bool, error) {
 	if u.at != nil {
-		for _, g := range u.at.gens {
+		for _, g := range u.at.Generations {
 			if g.MadeQdisc {
 				return true, nil
 			}
 		}
 	}
-	return u.dev.lacksQdisc()
+	return u.dev.LacksQdisc()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -221,7 +222,7 @@ func stages(policy, another func(*testing.T)) (steady, trial, expired func(*test
 func status0(t *testing.T) Attachment {
 	t.Helper()
 	var out Attachment
-	asItIs(t, func(s *store.Store, a *attachment) error {
+	asItIs(t, func(s *store.Store, a *attach.Attachment) error {
 		at, err := tell(s, a)
 		if err == nil {
 			out = *at
@@ -232,14 +233,14 @@ func status0(t *testing.T) Attachment {
 }
 
 // asItIs runs fn with the one attachment that there is, of which no trial is ended on the way.
-func asItIs(t *testing.T, fn func(*store.Store, *attachment) error) {
+func asItIs(t *testing.T, fn func(*store.Store, *attach.Attachment) error) {
 	t.Helper()
 	err := store.Transact(t.Context(), func(s *store.Store) error {
 		keys, err := s.Keys()
 		if err != nil || len(keys) != 1 {
 			return fmt.Errorf("keys %v: %v", keys, err)
 		}
-		a, err := open(s, keys[0])
+		a, err := attach.Open(s, keys[0])
 		if err != nil {
 			return err
 		}
@@ -255,8 +256,8 @@ func asItIs(t *testing.T, fn func(*store.Store, *attachment) error) {
 // need not wait, and no trial ends before it should on a busy machine.
 func expire(t *testing.T) {
 	t.Helper()
-	asItIs(t, func(s *store.Store, a *attachment) (err error) {
-		g := a.trial()
+	asItIs(t, func(s *store.Store, a *attach.Attachment) (err error) {
+		g := a.Trial()
 		if g == nil {
 			return nil
 		}
@@ -277,7 +278,7 @@ func expire(t *testing.T) {
 				}
 			}
 		}
-		return store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g)
+		return store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g)
 	})
 	time.Sleep(30 * time.Millisecond) // a few ticks of the slowest clock
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/dispatcher"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -143,7 +144,7 @@ func (d *dispatched) add(t testing.TB, names ...string) {
 		defer jumps.Close()
 		p := must2(dispatcher.NewCaller(name, jumps, false))
 		defer p.Close()
-		more = append(more, dispatcher.Program{Program: p, Name: name, Actions: 1 << xdpPass,
+		more = append(more, dispatcher.Program{Program: p, Name: name, Actions: 1 << attach.XdpPass,
 			Priority: 60})
 	}
 	d.change(t, func(all []dispatcher.Program) []dispatcher.Program { return append(all, more...) })
@@ -164,7 +165,7 @@ func TestJoinedPolicyStaysWhileOthersComeAndGo(t *testing.T) {
 	if r.Mode != store.XDPNative || !strings.Contains(r.Reason, "dispatcher of libxdp") {
 		t.Errorf("report %+v", r)
 	}
-	d.want(t, callerName, theOther)
+	d.want(t, attach.CallerName, theOther)
 	odd := uint64(0)
 	still := func() {
 		t.Helper()
@@ -182,13 +183,13 @@ func TestJoinedPolicyStaysWhileOthersComeAndGo(t *testing.T) {
 	}
 	still()
 	d.add(t, "second", "third")
-	d.want(t, callerName, theOther, "second", "third")
+	d.want(t, attach.CallerName, theOther, "second", "third")
 	still()
 	d.remove(t, theOther)
 	d.remove(t, "second")
 	still()
 	d.remove(t, "third")
-	d.want(t, callerName) // in the place of the dispatcher itself
+	d.want(t, attach.CallerName) // in the place of the dispatcher itself
 	still()
 	d.add(t, "fourth")
 	still()
@@ -233,7 +234,7 @@ func TestJoinInTheNetworkStack(t *testing.T) {
 		action.Pass)); r.Mode != store.XDPGeneric {
 		t.Errorf("report %+v", r)
 	}
-	d.want(t, callerName, theOther)
+	d.want(t, attach.CallerName, theOther)
 	n.send(t, 3, 7)
 	wantPackets(t, "odd", 3)
 	if _, err := Down(t.Context(), "lv0"); err != nil {
@@ -279,7 +280,7 @@ func TestJoinAndLeaveKilledAtEachStep(t *testing.T) {
 			}
 			want := []string{theOther}
 			if len(all) == 1 {
-				want = []string{callerName, theOther}
+				want = []string{attach.CallerName, theOther}
 				n.send(t, 3, 7)
 				wantPackets(t, "odd", 3)
 			}
@@ -306,7 +307,7 @@ func TestJoinedPolicyWhoseRecordsAreGone(t *testing.T) {
 	if all := must(Status(t.Context(), false)); len(all) != 0 {
 		t.Errorf("in force: %v", all)
 	}
-	d.want(t, callerName, theOther)
+	d.want(t, attach.CallerName, theOther)
 	notes, err := Down(t.Context(), "lv0")
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "nothing was kept for") {
 		t.Errorf("%q, %v", notes, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/kernel"
@@ -69,28 +70,28 @@ var (
 )
 
 // compare looks at an attachment whose interface is l, and keeps what it has found.
-func compare(s *store.Store, a *attachment, l netlink.Link) (comparison, bool, error) {
+func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (comparison, bool, error) {
 	var c comparison
-	g, now := a.current(), monotonic()
+	g, now := a.Current(), monotonic()
 	totals, err := totals(s, a)
 	if err != nil {
 		return c, false, err
 	}
 	received, judged := readReceived(l), sumTotals(totals)
-	err = store.ReadJSON(s.JudgingFile(a.key), &c)
+	err = store.ReadJSON(s.JudgingFile(a.Key), &c)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, err
 	}
 	before, doubt := c, false
-	if err != nil || c.Generation != g.Generation || c.Ifindex != a.ifindex {
-		c = begin(g.Generation, a.ifindex, now, received, judged)
+	if err != nil || c.Generation != g.Generation || c.Ifindex != a.Ifindex {
+		c = begin(g.Generation, a.Ifindex, now, received, judged)
 	} else {
-		can, whole := comparable(l, g, a.shown())
+		can, whole := comparable(l, g, a.Shown())
 		doubt = can && c.doubt(received, judged, whole)
 		c.look(now, received, judged, can, whole)
 	}
 	if c != before {
-		_ = store.WriteJSON(s.JudgingFile(a.key), c) // who looks next tries again
+		_ = store.WriteJSON(s.JudgingFile(a.Key), c) // who looks next tries again
 	}
 	return c, doubt && !c.State.Failed(), nil
 }
@@ -127,16 +128,16 @@ func comparable(l netlink.Link, g *store.Description, program uint32) (can, whol
 	if a.Xdp != nil && a.Xdp.Attached { // it may take all
 		return false, false
 	}
-	ids, err := tcxProgramsAt(a.Index, ebpf.AttachTCXIngress)
+	ids, err := attach.TcxProgramsAt(a.Index, ebpf.AttachTCXIngress)
 	return err == nil && (len(ids) == 0 || ids[0] == program), false
 }
 
 // tellJudging is what Status tells of an attachment whose interface is l; nil: it is elsewhere.
-func tellJudging(s *store.Store, a *attachment, l netlink.Link) (*Judging, error) {
-	g := a.current()
+func tellJudging(s *store.Store, a *attach.Attachment, l netlink.Link) (*Judging, error) {
+	g := a.Current()
 	if s.ReadOnly || l == nil {
 		var c comparison
-		err := store.ReadJSON(s.JudgingFile(a.key), &c)
+		err := store.ReadJSON(s.JudgingFile(a.Key), &c)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && c.Generation != g.Generation {
 			return &Judging{Mode: g.Mode, State: NotYet}, nil
 		}
@@ -146,12 +147,12 @@ func tellJudging(s *store.Store, a *attachment, l netlink.Link) (*Judging, error
 	if err != nil {
 		return nil, err
 	}
-	j := c.tell(driver(l.Attrs().Name), g.Mode)
+	j := c.tell(attach.Driver(l.Attrs().Name), g.Mode)
 	j.Doubt = doubt
 	is := card.Read(l.Attrs().Name)
-	j.Amiss = amiss(l, is, g)
+	j.Amiss = attach.Amiss(l, is, g)
 	bounded := g.Mode == store.XDPNative && (!g.Frags || !is.Fragments())
-	if limit, ok := is.RaisedMTU(linearMTU); ok && bounded {
+	if limit, ok := is.RaisedMTU(attach.LinearMTU); ok && bounded {
 		j.LargestMTU = limit
 	}
 	return j, nil
@@ -170,8 +171,8 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		var c comparison
 		var mode store.Mode
-		err := transactOn(ctx, dev, func(s *store.Store, a *attachment) error {
-			l, err := a.here()
+		err := transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+			l, err := a.Here()
 			if err != nil || l == nil {
 				return err
 			}
@@ -179,7 +180,7 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 				asked = now
 				ask(neighbours(l))
 			}
-			mode = a.current().Mode
+			mode = a.Current().Mode
 			c, _, err = compare(s, a, l)
 			return err
 		})
@@ -191,7 +192,7 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 		}
 		judges := c.State == Seen && c.Judged != first.Judged
 		if judges || c.State.Failed() || monotonic()-began > late+firstWait || ctx.Err() != nil {
-			return c.tell(driver(dev), mode), ctx.Err()
+			return c.tell(attach.Driver(dev), mode), ctx.Err()
 		}
 		time.Sleep(pause)
 	}

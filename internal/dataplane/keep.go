@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/atomicfile"
 	"levee/internal/kernel"
@@ -66,8 +67,8 @@ func library() (string, error) {
 // all if it is "", on dev, or everywhere in this network namespace. saved says what was written.
 func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
-		visit := func(a *attachment) error {
-			l, err := a.here()
+		visit := func(a *attach.Attachment) error {
+			l, err := a.Here()
 			if l == nil || err != nil {
 				return err
 			}
@@ -99,8 +100,8 @@ type SavedSet struct {
 }
 
 // save writes the kept sets of an attachment.
-func save(s *store.Store, a *attachment, dev, name string) (saved []SavedSet, err error) {
-	for _, info := range a.current().Sets {
+func save(s *store.Store, a *attach.Attachment, dev, name string) (saved []SavedSet, err error) {
+	for _, info := range a.Current().Sets {
 		if !info.Keep || name != "" && info.Name != name {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
@@ -46,7 +47,7 @@ var ErrUnkept = errors.New("the policy is not kept any more")
 // Keep puts a policy into force on the interfaces of o.Names that there are, and on each one that
 // comes, until ctx ends, which leaves the policy in force, or somebody unbinds it (ErrUnkept).
 func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents) error {
-	netns, err := netnsCookie()
+	netns, err := attach.NetnsCookie()
 	if err != nil {
 		return err
 	}

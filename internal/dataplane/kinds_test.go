@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/lang/goldentest"
@@ -487,7 +488,7 @@ func (n *kindNet) row(t *testing.T, name string, families []int) string {
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
-	layer, err := Link(dev)
+	layer, err := attach.Link(dev)
 	if err != nil {
 		t.Fatal(err)
 	}

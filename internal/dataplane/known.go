@@ -3,6 +3,7 @@ package dataplane
 import (
 	"path/filepath"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -10,7 +11,7 @@ import (
 // the program with the id, and "" when levee does not know that program, or this process may not
 // look. It takes no lock and changes nothing: descriptions are replaced by rename.
 func PolicyOf(dev string, program uint32) string {
-	d, err := findDevice(dev)
+	d, err := attach.FindDevice(dev)
 	if err != nil {
 		return ""
 	}
@@ -19,8 +20,8 @@ func PolicyOf(dev string, program uint32) string {
 		return ""
 	}
 	s := &store.Store{Dir: dir}
-	of := d.key()
-	if program == d.xdp {
+	of := d.Key()
+	if program == d.XDP {
 		of = "*" // the interface may have been in another network namespace when the policy came
 	}
 	files, err := filepath.Glob(s.State(of, "[0-9]*.json"))
@@ -39,6 +40,6 @@ func PolicyOf(dev string, program uint32) string {
 
 // Exists is an error, in words, if an interface is not in this network namespace.
 func Exists(dev string) error {
-	_, err := findDevice(dev)
+	_, err := attach.FindDevice(dev)
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -100,7 +101,7 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 	n := newTestNet(t)
 	foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "somebody", Type: ebpf.XDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, attach.XdpPass), asm.Return()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 				}
 			}
 			runDirIsGone(t)
-			bring(t, "lv0", must2(TCIngress()), handPolicy("one", action.Pass)) // beside it
+			bring(t, "lv0", must2(attach.TCIngress()), handPolicy("one", action.Pass)) // beside it
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Error(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
@@ -58,7 +59,7 @@ func (l *limited) send(frame []byte, n int) (passed int) {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		if ret == xdpPass {
+		if ret == attach.XdpPass {
 			passed++
 		}
 	}

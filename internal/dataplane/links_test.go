@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
@@ -158,9 +159,9 @@ func egress(t *testing.T) []uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := must2(tcxProgramsAt(l.Attrs().Index, ebpf.AttachTCXEgress))
-	for _, f := range must2(egressFilters(l.Attrs().Index)) {
-		program, _ := must3(f.running())
+	all := must2(attach.TcxProgramsAt(l.Attrs().Index, ebpf.AttachTCXEgress))
+	for _, f := range must2(attach.EgressFilters(l.Attrs().Index)) {
+		program, _ := must3(f.Running())
 		all = append(all, program)
 	}
 	return all
@@ -420,7 +421,7 @@ func TestAFilterAtEgressStandsBesideOthers(t *testing.T) {
 	p := newPair(t)
 	p.egress = store.Clsact
 	p.bring(t, "a.levee", codegen.Carried, store.XDPNative, 0)
-	b := (&filter{index: p.outIndex, generation: 1}).filter()
+	b := (&attach.Filter{Index: p.outIndex, Generation: 1}).Filter()
 	theirs := *b
 	theirs.Name, theirs.Handle, theirs.Priority = "somebody", 1, 2
 	theirs.Fd = must2(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -50,10 +51,10 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		if err != nil {
 			return err
 		}
-		base := a.base()
+		base := a.Base()
 		mine := PolicyState{Dev: o.Over.Dev, Generation: base.Generation, Program: base.Program}
-		files, err := s.SetFiles(a.key, base)
-		trial := a.trial() != nil && !a.current().IsLive()
+		files, err := s.SetFiles(a.Key, base)
+		trial := a.Trial() != nil && !a.Current().IsLive()
 		a.Close()
 		switch {
 		case err != nil:
@@ -90,7 +91,7 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 		}
 		defer a.Close()
 		name, _ := codegen.MapOf(g.TrialMaps, codegen.Deadline)
-		m, err := s.OpenPinned(a.key, g.Generation, name)
+		m, err := s.OpenPinned(a.Key, g.Generation, name)
 		if err == nil && m == nil {
 			err = ErrNotLive
 		}
@@ -112,7 +113,7 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 			return err
 		}
 		g.Deadline, g.ConfirmBy = deadline, time.Now().Add(lease)
-		return store.WriteJSON(s.DescriptionPath(a.key, g.Generation), g)
+		return store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g)
 	})
 }
 
@@ -130,12 +131,12 @@ func LiveDown(ctx context.Context, dev string) error {
 }
 
 // findLive is the attachment on dev, and its generation with live rules.
-func findLive(s *store.Store, dev string) (*attachment, *store.Description, error) {
+func findLive(s *store.Store, dev string) (*attach.Attachment, *store.Description, error) {
 	a, err := find(s, dev)
 	if err != nil {
 		return nil, nil, err
 	}
-	if g := a.trial(); g != nil && g.IsLive() {
+	if g := a.Trial(); g != nil && g.IsLive() {
 		return a, g, nil
 	}
 	a.Close()
@@ -147,12 +148,12 @@ func findLive(s *store.Store, dev string) (*attachment, *store.Description, erro
 func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]store.Counter,
 	err error) {
 	counts = map[string]store.Counter{}
-	err = transactOn(ctx, dev, func(s *store.Store, a *attachment) error {
+	err = transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		if rules, err = tellLive(s, a); err != nil || rules == nil {
 			return err
 		}
 		totals, err := totals(s, a)
-		for _, sl := range a.current().Slots {
+		for _, sl := range a.Current().Slots {
 			if sl.Label != "" {
 				sum := sumCPUs(totals[sl.Counts()])
 				counts[sl.Label] = store.Counter{Packets: sum.Packets, Bytes: sum.Bytes}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -18,15 +19,15 @@ import (
 // makes it takes away; what is left by one that was killed is a generation without a description,
 // which the next command removes.
 func LiveReady(ctx context.Context, dev string) error {
-	return transactOn(ctx, dev, func(s *store.Store, a *attachment) (err error) {
+	return transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) (err error) {
 		if err := s.Mount(); err != nil {
 			return err
 		}
 		n := 1
-		for have := range a.gens {
+		for have := range a.Generations {
 			n = max(n, have+1)
 		}
-		dir, file := s.Pins(a.key, n), s.FilesPath(a.key, n)
+		dir, file := s.Pins(a.Key, n), s.FilesPath(a.Key, n)
 		defer func() { err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(file)) }()
 		if err := store.MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of pins")

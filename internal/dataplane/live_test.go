@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 )
@@ -189,7 +190,7 @@ func TestALiveCookieIsHeard(t *testing.T) {
 	if mode := status(t).Mode; mode != store.XDPNative {
 		t.Fatalf("the mode is %s", mode)
 	}
-	var unheard *unheardError
+	var unheard *attach.UnheardError
 	why := Unheard(ctx, "lv0")
 	if err := live(t, cookie, time.Hour); err == nil || !errors.As(why, &unheard) ||
 		status(t).Live != nil {

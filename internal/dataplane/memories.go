@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -29,21 +30,21 @@ const rememberAgain = 500 * time.Millisecond
 
 // leaveMemories leaves what readers get of a policy that has come into force: who looks next would
 // else be the first.
-func leaveMemories(s *store.Store, a *attachment) {
-	if g := a.current(); g != nil && store.Readers.ID() >= 0 {
+func leaveMemories(s *store.Store, a *attach.Attachment) {
+	if g := a.Current(); g != nil && store.Readers.ID() >= 0 {
 		_ = tellMemories(s, a, &Attachment{Generation: g.Generation})
 	}
 }
 
 // tellMemories reads the memories of what is in force, and the program that judges.
-func tellMemories(s *store.Store, a *attachment, t *Attachment) error {
-	s.Tighten(a.key)
+func tellMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
+	s.Tighten(a.Key)
 	pin := store.PinProg
-	if a.trial() != nil {
+	if a.Trial() != nil {
 		pin = store.PinTrial
 	}
-	g := a.current()
-	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.key, g.Generation), pin))
+	g := a.Current()
+	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.Key, g.Generation), pin))
 	if err != nil {
 		return err
 	}
@@ -64,8 +65,8 @@ func tellMemories(s *store.Store, a *attachment, t *Attachment) error {
 
 // readMemories reads each memory of what is in force, but for those of which another interface
 // tells.
-func readMemories(s *store.Store, a *attachment, t *Attachment) error {
-	g := a.current()
+func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
+	g := a.Current()
 	for i := range state.Table {
 		row := &state.Table[i]
 		if row.Tell == nil {
@@ -89,13 +90,14 @@ func readMemories(s *store.Store, a *attachment, t *Attachment) error {
 }
 
 // readMemory reads one map of a row.
-func readMemory(s *store.Store, a *attachment, t *Attachment, row *state.Row, name string) error {
-	g := a.current()
+func readMemory(s *store.Store, a *attach.Attachment, t *Attachment, row *state.Row,
+	name string) error {
+	g := a.Current()
 	clock, err := s.Jiffies()
 	if err != nil {
 		return err
 	}
-	m, err := s.OpenPinned(a.key, g.Generation, name)
+	m, err := s.OpenPinned(a.Key, g.Generation, name)
 	if err != nil || m == nil {
 		return err
 	}
@@ -141,12 +143,12 @@ func ruleOf(d *store.Description, id string) (where syntax.Shown, label string) 
 
 // leaveRemembered writes what readers get. That it cannot be written is no reason not to tell it
 // here.
-func leaveRemembered(s *store.Store, a *attachment, t *Attachment) {
+func leaveRemembered(s *store.Store, a *attach.Attachment, t *Attachment) {
 	if store.Readers.ID() < 0 || reflect.ValueOf(t.Memories).IsZero() && t.Shadow == nil &&
 		t.SharedWith == "" {
 		return
 	}
-	path := s.RememberedFile(a.key)
+	path := s.RememberedFile(a.Key)
 	var before memoryCounts
 	now := time.Now()
 	if store.ReadJSON(path, &before) == nil && before.Generation == t.Generation &&
@@ -167,15 +169,15 @@ func leaveRemembered(s *store.Store, a *attachment, t *Attachment) {
 }
 
 // readRemembered is tellMemories for a reader.
-func readRemembered(s *store.Store, a *attachment, t *Attachment) error {
-	g := a.current()
+func readRemembered(s *store.Store, a *attach.Attachment, t *Attachment) error {
+	g := a.Current()
 	t.Program = g.Info
-	if a.trial() != nil {
+	if a.Trial() != nil {
 		t.Program = g.TrialInfo
 	}
 	t.Program.Frags = g.Frags
 	var is memoryCounts
-	err := store.ReadJSON(s.RememberedFile(a.key), &is)
+	err := store.ReadJSON(s.RememberedFile(a.Key), &is)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && is.Generation != g.Generation {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -69,9 +70,9 @@ func movable(s *store.Store, dev string) (g struct {
 		return g, err
 	}
 	defer a.Close()
-	g.Description, g.key = a.base(), a.key
-	switch live := a.trial(); {
-	case a.onTrial() != nil:
+	g.Description, g.key = a.Base(), a.Key
+	switch live := a.Trial(); {
+	case a.OnTrial() != nil:
 		err = ErrOnTrial
 	case g.OnError != "":
 		err = fmt.Errorf("only what \"on error\" asks for is in force on %s", dev)
@@ -82,13 +83,13 @@ func movable(s *store.Store, dev string) (g struct {
 }
 
 // moveTo has a link judge in the place of the one of the policy before.
-func (u *up) moveTo(l hold) error {
+func (u *up) moveTo(l attach.Hold) error {
 	if err := repin(u.Store, u.key, l); err != nil {
 		return err
 	}
 	err := store.Step("let go")
 	if err == nil {
-		err = u.at.link.Detach() // traffic changes here
+		err = u.at.Link.Detach() // traffic changes here
 	}
 	if err != nil { // the new one is in force
 		u.Note("the program before on %s goes when this command ends: %v", u.Dev, err)
@@ -98,12 +99,12 @@ func (u *up) moveTo(l hold) error {
 
 // moveBack is moveTo with the program of the generation before.
 func (u *up) moveBack(g *store.Description, before *ebpf.Program) error {
-	now, err := open(u.Store, u.key)
+	now, err := attach.Open(u.Store, u.key)
 	if err != nil {
 		return err
 	}
 	defer now.Close()
-	l, err := attach(u.Store, u.key, u.dev, g, before)
+	l, err := attach.Attach(u.Store, u.key, u.dev, g, before)
 	if err != nil {
 		return err
 	}
@@ -111,5 +112,5 @@ func (u *up) moveBack(g *store.Description, before *ebpf.Program) error {
 	if err := repin(u.Store, u.key, l); err != nil {
 		return err
 	}
-	return now.link.Detach()
+	return now.Link.Detach()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -99,7 +100,7 @@ func TestOnErrorPutsTheFallbackInForce(t *testing.T) {
 				t.Fatal(err)
 			}
 			rep, err := bringWithFallback(t, onErrorText, first(c.fail, c.times))
-			if err != nil || rep == nil || !errors.Is(rep.Fallback, ErrUnable) ||
+			if err != nil || rep == nil || !errors.Is(rep.Fallback, attach.ErrUnable) ||
 				!errors.Is(rep.Fallback, errInjected) {
 				t.Fatalf("%+v, %v", rep, err)
 			}
@@ -206,12 +207,12 @@ func TestOnErrorIsInForceWhereTheDecoderIsRefused(t *testing.T) {
 				o := UpOptions{Dev: "lv0", Mode: mode, Confirm: trial, PolicyPath: "/etc/new.levee"}
 				o.Fallbacks = fallbacks(refused(p.Fallback(true)), last)
 				if rep, err := Up(t.Context(), o, refused(p)); rep != nil ||
-					!errors.Is(err, ErrUnable) {
+					!errors.Is(err, attach.ErrUnable) {
 					t.Fatalf("with the decoder: %+v, %v", rep, err)
 				}
 				o.Fallbacks = append(o.Fallbacks, Fallback{Compile: Plainly(last)})
 				rep, err := Up(t.Context(), o, refused(p))
-				if err != nil || !errors.Is(rep.Fallback, ErrUnable) {
+				if err != nil || !errors.Is(rep.Fallback, attach.ErrUnable) {
 					t.Fatalf("%+v, %v", rep, err)
 				}
 				if a := status(t); !strings.Contains(a.OnError,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -16,7 +17,7 @@ func (u *up) fillOwn(l *loaded) error {
 	if m == nil {
 		return nil
 	}
-	is, err := local.OwnOf(u.dev.index)
+	is, err := local.OwnOf(u.dev.Index)
 	if err != nil {
 		return err
 	}
@@ -30,13 +31,13 @@ func (u *up) fillOwn(l *loaded) error {
 // followOwn tells the cookies of the policy on an interface of a change. It does nothing where the
 // policy has none.
 func followOwn(ctx context.Context, dev string, is *local.Own) error {
-	return transactOn(ctx, dev, func(s *store.Store, a *attachment) error {
-		g := a.current()
+	return transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+		g := a.Current()
 		name, has := codegen.MapOf(g.Maps, codegen.Own)
 		if !has {
 			return nil
 		}
-		m, err := s.OpenPinned(a.key, g.Generation, name)
+		m, err := s.OpenPinned(a.Key, g.Generation, name)
 		if m == nil || err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -115,8 +116,8 @@ func (d *readDevice) read() []SlotCounter {
 func (r *Reader) look(ctx context.Context) error {
 	var found []*readDevice
 	err := store.Transact(ctx, func(s *store.Store) error {
-		return sweep(s, "", func(a *attachment) error {
-			l, err := a.here()
+		return sweep(s, "", func(a *attach.Attachment) error {
+			l, err := a.Here()
 			if err != nil || l == nil {
 				return err
 			}
@@ -141,16 +142,16 @@ func (r *Reader) look(ctx context.Context) error {
 }
 
 // readable opens the counters of an attachment.
-func readable(s *store.Store, a *attachment) (*readDevice, error) {
-	d := &readDevice{in: a.current(), program: a.shown(), before: map[string]store.Counter{}}
-	for id, cpus := range a.carried.Totals {
+func readable(s *store.Store, a *attach.Attachment) (*readDevice, error) {
+	d := &readDevice{in: a.Current(), program: a.Shown(), before: map[string]store.Counter{}}
+	for id, cpus := range a.Carried.Totals {
 		d.before[id] = sumCPUs(cpus)
 	}
-	for _, g := range a.sorted() {
-		if slices.Contains(a.carried.Folded, g.Generation) {
+	for _, g := range a.Sorted() {
+		if slices.Contains(a.Carried.Folded, g.Generation) {
 			continue
 		}
-		c, err := openCounters(s, a.key, g)
+		c, err := openCounters(s, a.Key, g)
 		if err != nil {
 			d.close()
 			return nil, kernel.Refuse(err, "read counters of %s", g.Dev)

@@ -5,32 +5,33 @@ import (
 	"io/fs"
 	"os"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
 
 // dropComing takes away what a killed command has attached to take the place of a program that
 // judges still; gone are generations that judge nothing.
-func dropComing(s *store.Store, a *attachment, gone []*store.Description) error {
-	next := s.BPF(a.key, pinComing)
+func dropComing(s *store.Store, a *attach.Attachment, gone []*store.Description) error {
+	next := s.BPF(a.Key, pinComing)
 	if _, err := os.Stat(next); err == nil {
-		if err := removeLink(next); err != nil {
+		if err := attach.RemoveLink(next); err != nil {
 			return err
 		}
 	}
-	if _, ok := a.link.(*filter); ok {
+	if _, ok := a.Link.(*attach.Filter); ok {
 		return nil
 	}
 	for _, g := range gone {
 		if g.Mode != store.Clsact || g.ShadowOf != 0 {
 			continue
 		}
-		f, err := egressFilterOf(g, 0)
+		f, err := attach.EgressFilterOf(g, 0)
 		if err != nil {
 			return kernel.Refuse(err, "look for the tc filter on %s", g.Dev)
 		}
-		program, _, err := f.running()
-		if err == nil && (program == g.Program || runs(g, program)) {
+		program, _, err := f.Running()
+		if err == nil && (program == g.Program || attach.Runs(g, program)) {
 			err = f.Detach()
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
@@ -44,9 +45,9 @@ func dropComing(s *store.Store, a *attachment, gone []*store.Description) error 
 const pinComing = store.PinLink + "_new"
 
 // repin has a link be the one that is kept of an attachment.
-func repin(s *store.Store, key string, l hold) error {
+func repin(s *store.Store, key string, l attach.Hold) error {
 	to, next := s.BPF(key, store.PinLink), s.BPF(key, pinComing)
-	if _, ok := l.(*filter); ok { // it keeps itself, and is found where there is no link
+	if _, ok := l.(*attach.Filter); ok { // it keeps itself, and is found where there is no link
 		if err := l.Pin(""); err != nil {
 			return err
 		}

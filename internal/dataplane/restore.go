@@ -17,7 +17,7 @@ import (
 // The caller keeps other writers out.
 func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 	for _, ps := range p.Dynamic {
-		if !ps.Self || u.beside != nil && hasSet(u.at.current(), ps) {
+		if !ps.Self || u.beside != nil && hasSet(u.at.Current(), ps) {
 			continue
 		}
 		there, err := local.Prefixes()

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -231,7 +232,7 @@ func (r *Runner) count(slot, n int) {
 }
 
 func (r *Runner) verdict(ret uint32) (action.Action, error) {
-	pass := ret == xdpPass
+	pass := ret == attach.XdpPass
 	drop := ret == xdpDrop || ret == r.answerCode() // an answer is no packet that goes on
 	if r.hook == ebpf.SchedCLS {
 		pass = ret == tcxPass || ret == tcxNext

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -25,7 +26,7 @@ type Endpoint struct {
 func Destination(dev string) (*Endpoint, error) {
 	link, err := netlink.LinkByName(dev)
 	if err != nil {
-		return nil, noInterface(dev)
+		return nil, attach.NoInterface(dev)
 	}
 	e := &Endpoint{}
 	if mac := link.Attrs().HardwareAddr; len(mac) == len(e.MAC) {
@@ -156,7 +157,7 @@ func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string,
 			return err
 		}
 		defer a.Close()
-		for _, info := range a.current().Sets {
+		for _, info := range a.Current().Sets {
 			if info.Self {
 				name = info.Name
 				return roomFor(name, info.Max, there)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -182,10 +183,10 @@ type PolicyState struct {
 // InForceHere lists what is in force in this network namespace, without counting anything.
 func InForceHere(ctx context.Context) (out []PolicyState, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
-		return sweep(s, "", func(a *attachment) error {
-			l, err := a.here()
+		return sweep(s, "", func(a *attach.Attachment) error {
+			l, err := a.Here()
 			if l != nil {
-				g := a.base()
+				g := a.Base()
 				out = append(out, PolicyState{l.Attrs().Name, g.Generation, g.Program})
 			}
 			return err

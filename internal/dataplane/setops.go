@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -67,12 +68,12 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 	var out []*Set
 	var known []string
 	err := store.Transact(ctx, func(s *store.Store) error {
-		visit := func(a *attachment) error {
-			l, err := a.here()
+		visit := func(a *attach.Attachment) error {
+			l, err := a.Here()
 			if l == nil || err != nil {
 				return err
 			}
-			for _, info := range a.current().Sets {
+			for _, info := range a.Current().Sets {
 				known = append(known, info.Name)
 			}
 			set, err := openSetOf(s, a, name)
@@ -89,14 +90,14 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 		if err != nil {
 			return err
 		}
-		own := a.together()
+		own := a.Together()
 		if own == "" {
 			defer a.Close()
 			return visit(a)
 		}
 		a.Close()
-		return sweep(s, "", func(a *attachment) error { // the sets of all are one
-			if a.together() != own {
+		return sweep(s, "", func(a *attach.Attachment) error { // the sets of all are one
+			if a.Together() != own {
 				return nil
 			}
 			return visit(a)
@@ -129,18 +130,18 @@ func noSet(dev, name string, known []string) error {
 }
 
 // openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
-func openSetOf(s *store.Store, a *attachment, name string) (_ *Set, err error) {
-	out := &Set{dev: a.current().Dev, name: name}
+func openSetOf(s *store.Store, a *attach.Attachment, name string) (_ *Set, err error) {
+	out := &Set{dev: a.Current().Dev, name: name}
 	defer func() {
 		if err != nil {
 			out.Close()
 		}
 	}()
-	if !slices.ContainsFunc(a.current().Sets,
+	if !slices.ContainsFunc(a.Current().Sets,
 		func(info store.SetInfo) bool { return info.Name == name }) {
 		return nil, nil
 	}
-	if out.writers, err = s.OpenWriters(a.key); err != nil {
+	if out.writers, err = s.OpenWriters(a.Key); err != nil {
 		return nil, err
 	}
 	// A writer that puts other memory in place holds this lock meanwhile.
@@ -149,14 +150,14 @@ func openSetOf(s *store.Store, a *attachment, name string) (_ *Set, err error) {
 	}
 	defer out.writers.Unlock()
 	out.serial = out.writers.Serial()
-	for i, n := range a.needed() {
-		g := a.gens[n]
+	for i, n := range a.Needed() {
+		g := a.Generations[n]
 		at := slices.IndexFunc(g.Sets, func(info store.SetInfo) bool { return info.Name == name })
 		// the policy to return to may have another set of that name
-		if at < 0 || g.Sets[at].EntryType() != a.current().TypeOf(name) {
+		if at < 0 || g.Sets[at].EntryType() != a.Current().TypeOf(name) {
 			continue
 		}
-		if err := out.openIn(s, a.key, g, g.Sets[at]); err != nil {
+		if err := out.openIn(s, a.Key, g, g.Sets[at]); err != nil {
 			return nil, err
 		}
 		if i == 0 {

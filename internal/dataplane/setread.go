@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -13,14 +14,14 @@ func readSets(s *store.Store, dev, name string) (out []SetContents, err error) {
 	var known []string
 	err = steady(func() error {
 		out, known = nil, nil
-		return readEach(s, false, func(a *attachment) error {
-			g := a.current()
+		return readEach(s, false, func(a *attach.Attachment) error {
+			g := a.Current()
 			for _, info := range g.Sets {
 				known = append(known, info.Name)
 				if info.Name != name || dev != "" && g.Dev != dev {
 					continue
 				}
-				set, err := copyOf(s, a.key, g, info)
+				set, err := copyOf(s, a.Key, g, info)
 				if err != nil {
 					return err
 				}

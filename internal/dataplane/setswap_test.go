@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/kernel"
@@ -407,7 +408,7 @@ func TestTheNextPacketSeesAnAddition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []uint32{xdpPass, xdpDrop} {
+		for _, want := range []uint32{attach.XdpPass, xdpDrop} {
 			if ret, err := prog.Run(&ebpf.RunOptions{Data: f}); err != nil || ret != want {
 				t.Fatalf("entry %d: the program returns %d, want %d: %v", i, ret, want, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -16,28 +17,28 @@ import (
 // which the kernel has ended already, is ended here too, counts of replaced generations are carried
 // over, and what a killed command left is removed. It can be killed at any step and begun again.
 // The attachment is closed and opened anew; nil means that nothing is attached.
-func settle(s *store.Store, key string) (*attachment, error) {
-	if err := finishDispatchers(s, key); err != nil {
+func settle(s *store.Store, key string) (*attach.Attachment, error) {
+	if err := attach.FinishDispatchers(s, key); err != nil {
 		return nil, err
 	}
-	a, err := open(s, key)
+	a, err := attach.Open(s, key)
 	if err != nil {
 		return nil, err
 	}
 	if a, err = endTrial(s, a); err != nil || a == nil {
 		return nil, err
 	}
-	if a.unseen {
+	if a.Unseen {
 		return nil, nil
 	}
-	if a.link == nil {
+	if a.Link == nil {
 		noteUnmounted(s, a)
 		a.Close()
 		return nil, remove(s, key)
 	}
-	if a.ifindex == 0 {
+	if a.Ifindex == 0 {
 		defer a.Close()
-		if waits(s, a) {
+		if attach.Waits(s, a) {
 			return nil, nil
 		}
 		return nil, removeVanished(s, a)
@@ -46,15 +47,15 @@ func settle(s *store.Store, key string) (*attachment, error) {
 		a.Close()
 		return nil, err
 	}
-	noteDeaf(s, a)
+	attach.NoteDeaf(s, a)
 	return a, nil
 }
 
 // rollBack ends a trial whose deadline has passed: the kernel judges by the fallback already (the
 // trial program hands over to it), so the link may be given to it at leisure.
-func endTrial(s *store.Store, a *attachment) (*attachment, error) {
-	g := a.trial()
-	if g == nil || a.ifindex == 0 {
+func endTrial(s *store.Store, a *attach.Attachment) (*attach.Attachment, error) {
+	g := a.Trial()
+	if g == nil || a.Ifindex == 0 {
 		return a, nil
 	}
 	left, err := store.TimeLeft(g.Deadline)
@@ -79,47 +80,47 @@ func endTrial(s *store.Store, a *attachment) (*attachment, error) {
 		if err := endLive(s, a, g); err != nil {
 			return nil, err
 		}
-		return open(s, a.key)
+		return attach.Open(s, a.Key)
 	}
 	s.Note("%s: %s %s; the policy before it is back", g.Dev, g.Policy, why)
-	a.carried.RolledBack = &rb
-	if err := store.WriteJSON(s.State(a.key, store.CarriedFile), a.carried); err != nil {
+	a.Carried.RolledBack = &rb
+	if err := store.WriteJSON(s.State(a.Key, store.CarriedFile), a.Carried); err != nil {
 		return nil, err
 	}
 	if err := give(s, a, g.Fallback); err != nil {
 		return nil, err
 	}
-	return open(s, a.key)
+	return attach.Open(s, a.Key)
 }
 
 // give hands the link to the program of a generation that is staged, the one without a deadline.
-func give(s *store.Store, a *attachment, generation int) error {
-	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.key, generation), store.PinProg))
+func give(s *store.Store, a *attach.Attachment, generation int) error {
+	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.Key, generation), store.PinProg))
 	if err != nil {
 		return err
 	}
 	defer prog.Close()
-	writers, err := s.Exclude(a.key, false)
+	writers, err := s.Exclude(a.Key, false)
 	if err != nil {
 		return err
 	}
 	defer writers.Close()
-	if err := a.link.Update(prog); err != nil { // traffic changes here
+	if err := a.Link.Update(prog); err != nil { // traffic changes here
 		return kernel.Refuse(err, "replace the program")
 	}
 	return nil
 }
 
 // clean carries counts over and removes every generation that judges no packet any more.
-func clean(s *store.Store, a *attachment) error {
-	needed := a.needed()
+func clean(s *store.Store, a *attach.Attachment) error {
+	needed := a.Needed()
 	if needed == nil {
 		return kernel.Refuse(nil,
 			"interface %d runs program %d, which levee did not put there, on levee's link; "+
-				"`levee down` removes it", a.ifindex, a.program)
+				"`levee down` removes it", a.Ifindex, a.Program)
 	}
 	var keep, gone []*store.Description
-	for _, g := range a.all() {
+	for _, g := range a.All() {
 		if slices.Contains(needed, g.Generation) {
 			keep = append(keep, g)
 		} else {
@@ -129,7 +130,7 @@ func clean(s *store.Store, a *attachment) error {
 	if err := dropComing(s, a, gone); err != nil {
 		return err
 	}
-	if err := unlink(s, a.key, needed); err != nil {
+	if err := attach.Unlink(s, a.Key, needed); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
@@ -143,23 +144,23 @@ func clean(s *store.Store, a *attachment) error {
 			return err
 		}
 		for _, g := range gone {
-			err := os.Remove(s.DescriptionPath(a.key, g.Generation))
+			err := os.Remove(s.DescriptionPath(a.Key, g.Generation))
 			if err == nil {
-				err = os.RemoveAll(s.FilesPath(a.key, g.Generation))
+				err = os.RemoveAll(s.FilesPath(a.Key, g.Generation))
 			}
 			if err != nil {
 				return kernel.Refuse(err, "remove a replaced generation")
 			}
-			delete(a.gens, g.Generation)
+			delete(a.Generations, g.Generation)
 		}
 	}
-	if a.trial() == nil {
-		if err := removeTrial(s, a.key, a.gens[needed[0]]); err != nil {
+	if a.Trial() == nil {
+		if err := removeTrial(s, a.Key, a.Generations[needed[0]]); err != nil {
 			return err
 		}
 	}
 	hookShadows(s, a)
-	return removePins(s, a.key, needed)
+	return removePins(s, a.Key, needed)
 }
 
 // removeTrial removes of a confirmed generation what only its trial needed: its map of the previous
@@ -210,16 +211,16 @@ func removePins(s *store.Store, key string, keep []int) error {
 }
 
 // detach takes the program off the interface and removes everything that was kept for it.
-func detach(s *store.Store, a *attachment) error {
+func detach(s *store.Store, a *attach.Attachment) error {
 	if err := store.Step("detach"); err != nil {
 		return err
 	}
-	s.Leaves = a.leaving()
+	s.Leaves = a.Leaving()
 	// traffic changes here
-	if err := a.link.Detach(); err != nil && a.ifindex != 0 {
+	if err := a.Link.Detach(); err != nil && a.Ifindex != 0 {
 		return kernel.Refuse(err, "detach the program")
 	}
-	return remove(s, a.key)
+	return remove(s, a.Key)
 }
 
 // remove deletes all that is kept under a key; the link goes first, since it decides what the rest
@@ -232,10 +233,10 @@ func remove(s *store.Store, key string) error {
 			return err
 		}
 		if i == 3 { // before what tells of them
-			if err := unlink(s, key, nil); err != nil {
+			if err := attach.Unlink(s, key, nil); err != nil {
 				return err
 			}
-			beginOffloads(s, key)
+			attach.BeginOffloads(s, key)
 		}
 		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "remove what was kept for attachment %s", key)
@@ -246,28 +247,28 @@ func remove(s *store.Store, key string) error {
 
 // removeVanished cleans up after an interface, or its whole network namespace, that is gone, or
 // after somebody who has detached the link.
-func removeVanished(s *store.Store, a *attachment) error {
-	if gens := a.sorted(); len(gens) > 0 {
+func removeVanished(s *store.Store, a *attach.Attachment) error {
+	if gens := a.Sorted(); len(gens) > 0 {
 		g := gens[len(gens)-1]
 		what := fmt.Sprintf("interface %s has vanished, and its policy %s with it", g.Dev, g.Policy)
-		if d, err := findDevice(g.Dev); err == nil && d.key() == a.key {
+		if d, err := attach.FindDevice(g.Dev); err == nil && d.Key() == a.Key {
 			what = fmt.Sprintf("policy %s was detached from %s by something else than levee",
 				g.Policy, g.Dev)
-			if f, ok := a.link.(*filter); ok { // a killed command may not have come so far
+			if f, ok := a.Link.(*attach.Filter); ok { // a killed command may not have come so far
 				what = fmt.Sprintf("policy %s is not in force on %s, because its tc filter is "+
 					"not there", g.Policy, g.Dev)
-				if err := f.removeQdisc(); err != nil {
+				if err := f.RemoveQdisc(); err != nil {
 					return kernel.Refuse(err, "remove the qdisc clsact from %s", g.Dev)
 				}
 			}
 		}
 		s.Note("%s; what was kept for it is removed", what)
 	}
-	return remove(s, a.key)
+	return remove(s, a.Key)
 }
 
 // sweep settles every attachment but one, of this and of other network namespaces.
-func sweep(s *store.Store, except string, visit func(*attachment) error) error {
+func sweep(s *store.Store, except string, visit func(*attach.Attachment) error) error {
 	keys, err := s.Keys()
 	if err != nil {
 		return err

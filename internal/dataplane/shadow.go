@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
@@ -40,7 +41,7 @@ func (u *up) shadowed() *store.Description {
 	if u.at == nil || u.beside != nil || u.staging() != nil {
 		return nil
 	}
-	sh := u.at.shadow()
+	sh := u.at.Shadow()
 	if sh == nil || sh.Hash != hashOf(u.Source) {
 		return nil
 	}
@@ -52,7 +53,7 @@ func (u *up) staging() *store.Description {
 	if u.at == nil || u.beside != nil {
 		return nil
 	}
-	if sh := u.at.shadow(); sh != nil && sh.Hash != hashOf(u.Source) {
+	if sh := u.at.Shadow(); sh != nil && sh.Hash != hashOf(u.Source) {
 		return sh
 	}
 	return nil
@@ -112,7 +113,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 			d := u.staged.desc
 			r := &ShadowReport{Dev: u.Dev, Mode: d.Mode, Policy: u.beside.of.Policy,
 				Program: d.Program, Unasked: d.Unasked, Answering: cookieRules(u.beside.of)}
-			if sh := u.at.shadow(); sh != nil {
+			if sh := u.at.Shadow(); sh != nil {
 				r.Replaced = sh.Policy
 			}
 			reps = append(reps, r)
@@ -136,17 +137,17 @@ func (u *up) stageFirstShadow() (err error) {
 	if u.at, err = find(u.Store, u.Dev); err != nil {
 		return err
 	}
-	u.key = u.at.key
-	if g := u.at.trial(); g != nil && g.IsLive() {
+	u.key = u.at.Key
+	if g := u.at.Trial(); g != nil && g.IsLive() {
 		return errors.New("live rules of the agent are in force, which come and go: try again " +
 			"when they are gone, or take them back with `levee agent undo`")
 	} else if g != nil {
 		return errors.New("the policy in force is on trial: confirm it first")
 	}
-	if u.dev, err = findDevice(u.Dev); err != nil {
+	if u.dev, err = attach.FindDevice(u.Dev); err != nil {
 		return err
 	}
-	u.staged, err = u.stageBeside(u.at.current(), nil)
+	u.staged, err = u.stageBeside(u.at.Current(), nil)
 	return err
 }
 
@@ -198,7 +199,8 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	if st.plain, err = u.loadOver(p); err != nil {
 		return nil, err
 	}
-	if err := u.newDescription(st, p, try{of.Mode, of.Frags}, of.Reason); err != nil {
+	if err := u.newDescription(st, p, attach.Try{Mode: of.Mode, Frags: of.Frags},
+		of.Reason); err != nil {
 		return nil, err
 	}
 	d := st.desc
@@ -265,7 +267,7 @@ func (u *up) withdrawShadow() error {
 	}
 	// Somebody else may be behind the policy, where the shadow has not come that far.
 	hooked, err := handsTo(u.Store, u.key, u.beside.of, u.staged.desc.Program)
-	if before := u.at.shadow(); err == nil && hooked && before != nil {
+	if before := u.at.Shadow(); err == nil && hooked && before != nil {
 		err = hook(u.Store, u.key, u.beside.of, before)
 	} else if err == nil && hooked {
 		err = unhook(u.Store, u.key, u.beside.of)
@@ -284,7 +286,7 @@ func (u *up) tidyShadow() error {
 
 // followWithShadow gives the policy that is staged the shadow of the one before it. What keeps the
 // shadow from following keeps no policy from being put in force.
-func (u *up) followWithShadow(st *staged, t try) error {
+func (u *up) followWithShadow(st *staged, t attach.Try) error {
 	sh := u.staging()
 	if sh == nil {
 		return nil
@@ -328,8 +330,8 @@ func (u *up) followWithShadow(st *staged, t try) error {
 
 // DownShadow ends the shadow on an interface, and reports whether there was one.
 func DownShadow(ctx context.Context, dev string) (was string, notes []string, err error) {
-	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attachment) error {
-		sh := a.shadow()
+	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+		sh := a.Shadow()
 		if sh == nil {
 			return fmt.Errorf("no shadow judges on %s", dev)
 		}
@@ -337,7 +339,7 @@ func DownShadow(ctx context.Context, dev string) (was string, notes []string, er
 		if err := endShadows(s, a); err != nil {
 			return err
 		}
-		after, err := settle(s, a.key)
+		after, err := settle(s, a.Key)
 		if after != nil {
 			after.Close()
 		}
@@ -348,23 +350,23 @@ func DownShadow(ctx context.Context, dev string) (was string, notes []string, er
 
 // endShadows has no packet come to a shadow any more. What they have left goes when the attachment
 // is settled.
-func endShadows(s *store.Store, a *attachment) error {
-	for _, sh := range a.all() {
+func endShadows(s *store.Store, a *attach.Attachment) error {
+	for _, sh := range a.All() {
 		if sh.ShadowOf == 0 {
 			continue
 		}
 		if err := store.Step("unhook"); err != nil {
 			return err
 		}
-		if of := a.gens[sh.ShadowOf]; of != nil {
-			if err := unhook(s, a.key, of); err != nil {
+		if of := a.Generations[sh.ShadowOf]; of != nil {
+			if err := unhook(s, a.Key, of); err != nil {
 				return err
 			}
 		}
 		if err := store.Step("forget shadow"); err != nil {
 			return err
 		}
-		if err := os.Remove(s.DescriptionPath(a.key, sh.Generation)); err != nil {
+		if err := os.Remove(s.DescriptionPath(a.Key, sh.Generation)); err != nil {
 			return kernel.Refuse(err, "remove a shadow")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
@@ -101,18 +102,18 @@ func unhook(s *store.Store, key string, of *store.Description) error {
 }
 
 // hookShadows finishes what a killed command began: packets go to each shadow that is described.
-func hookShadows(s *store.Store, a *attachment) {
-	for _, n := range a.judges() {
-		sh := a.shadowOf(n)
+func hookShadows(s *store.Store, a *attach.Attachment) {
+	for _, n := range a.Judges() {
+		sh := a.ShadowOf(n)
 		if sh == nil {
 			continue
 		}
-		is, err := handsTo(s, a.key, a.gens[n], sh.Program)
+		is, err := handsTo(s, a.Key, a.Generations[n], sh.Program)
 		switch {
 		case err == nil && is:
-			err = turnOn(s, a.key, a.gens[n])
+			err = turnOn(s, a.Key, a.Generations[n])
 		case err == nil:
-			err = hook(s, a.key, a.gens[n], sh)
+			err = hook(s, a.Key, a.Generations[n], sh)
 		}
 		if err != nil {
 			s.Note("the shadow %s on %s judges no packets: %v", sh.Policy, sh.Dev, err)

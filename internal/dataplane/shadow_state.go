@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/shadow"
 	"levee/internal/kernel"
@@ -13,12 +14,12 @@ import (
 )
 
 // tellShadow reads what a shadow has seen, nil if there is none.
-func tellShadow(s *store.Store, a *attachment) (*ShadowState, error) {
-	g, sh := a.current(), a.shadow()
+func tellShadow(s *store.Store, a *attach.Attachment) (*ShadowState, error) {
+	g, sh := a.Current(), a.Shadow()
 	if sh == nil {
 		return nil, nil
 	}
-	m, err := contents(s, a.key, sh)
+	m, err := contents(s, a.Key, sh)
 	if err != nil {
 		return nil, err
 	}
@@ -26,11 +27,11 @@ func tellShadow(s *store.Store, a *attachment) (*ShadowState, error) {
 	if err != nil {
 		return nil, err
 	}
-	cpus, err := counters(s, a.key, sh)
+	cpus, err := counters(s, a.Key, sh)
 	if err != nil {
 		return nil, kernel.Refuse(err, "read the counters of the shadow")
 	}
-	sum := a.carried.Shadow.Clone().Of(sh.Shadow)
+	sum := a.Carried.Shadow.Clone().Of(sh.Shadow)
 	addTo(sum.Totals, sh.Slots, cpus)
 	add(sum, g, sh, &m)
 	out := &ShadowState{Policy: sh.Policy, Hash: sh.Hash, Since: sh.Since, Program: sh.Program,

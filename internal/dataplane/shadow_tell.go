@@ -3,6 +3,7 @@ package dataplane
 import (
 	"slices"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
@@ -60,13 +61,13 @@ func contents(s *store.Store, key string, sh *store.Description) (out shadow.Con
 }
 
 // foldShadow carries over what the shadow of a replaced generation has counted.
-func foldShadow(s *store.Store, a *attachment, next *store.Carried, sh *store.Description,
+func foldShadow(s *store.Store, a *attach.Attachment, next *store.Carried, sh *store.Description,
 	cpus [][]store.Counter) error {
-	of := a.gens[sh.ShadowOf]
+	of := a.Generations[sh.ShadowOf]
 	if of == nil {
 		return nil
 	}
-	m, err := contents(s, a.key, sh)
+	m, err := contents(s, a.Key, sh)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func foldShadow(s *store.Store, a *attachment, next *store.Carried, sh *store.De
 
 // endShadow drops what is carried of a shadow that has ended. If its policy has been put in force,
 // the rules that the policy before did not have go on with what they counted as the shadow's.
-func (a *attachment) endShadow(next *store.Carried, gone, keep []*store.Description) {
+func endShadow(a *attach.Attachment, next *store.Carried, gone, keep []*store.Description) {
 	if next.Shadow == nil {
 		return
 	}
@@ -93,11 +94,11 @@ func (a *attachment) endShadow(next *store.Carried, gone, keep []*store.Descript
 	counted := next.Shadow.Totals
 	next.Shadow = nil
 	i := slices.IndexFunc(gone, func(g *store.Description) bool { return g.ShadowOf != 0 })
-	g := a.current()
+	g := a.Current()
 	if i < 0 || g == nil || g.Hash != gone[i].Hash || g.Generation < gone[i].Generation {
 		return
 	}
-	before := a.gens[gone[i].ShadowOf]
+	before := a.Generations[gone[i].ShadowOf]
 	for of, cpus := range counted {
 		if before == nil || !hasCounted(before, of) {
 			next.Totals[of] = cpus

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -197,15 +198,16 @@ func injectShadow(t *testing.T, o order, at int, kill bool) {
 func onlyNeeded(t *testing.T, what string) error {
 	t.Helper()
 	status(t) // settles
-	return transactOn(t.Context(), "lv0", func(s *store.Store, a *attachment) error {
-		pinned, err := s.Pinned(a.key)
+	return transactOn(t.Context(), "lv0", func(s *store.Store, a *attach.Attachment) error {
+		pinned, err := s.Pinned(a.Key)
 		if err != nil {
 			return err
 		}
 		slices.Sort(pinned)
-		if needed := a.needed(); !slices.Equal(pinned, needed) || len(a.gens) != len(needed) {
+		if needed := a.Needed(); !slices.Equal(pinned, needed) ||
+			len(a.Generations) != len(needed) {
 			return fmt.Errorf("%s: pins of %v and %d descriptions, want those of %v", what, pinned,
-				len(a.gens), needed)
+				len(a.Generations), needed)
 		}
 		return nil
 	})

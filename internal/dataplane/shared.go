@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/session"
@@ -36,15 +37,15 @@ func (u *up) follow(ahead []*staged) {
 }
 
 // together is what interfaces have in common that will have this policy as one.
-func (u *up) together() string { return together(u.dev.netns, u.Names) }
+func (u *up) together() string { return attach.Together(u.dev.Netns, u.Names) }
 
 // indexes are those of the interfaces that the same command puts the policy on, as one.
 func (u *up) indexes() []int {
 	if u.group == nil {
-		u.group = []int{u.dev.index}
+		u.group = []int{u.dev.Index}
 		for _, dev := range u.devs {
-			if d, err := findDevice(dev); err == nil && u.together() != "" {
-				u.group = append(u.group, d.index)
+			if d, err := attach.FindDevice(dev); err == nil && u.together() != "" {
+				u.group = append(u.group, d.Index)
 			}
 		}
 	}
@@ -58,13 +59,13 @@ func (u *up) meet() (err error) {
 	if u.siblings, err = having(u.Store, own, u.key); err != nil || u.at == nil {
 		return err
 	}
-	before := u.at.together()
+	before := u.at.Together()
 	if before == own {
 		return nil
 	}
 	left, err := having(u.Store, before, u.key)
 	for _, a := range left {
-		u.leaves = u.leaves || !slices.Contains(u.indexes(), a.ifindex)
+		u.leaves = u.leaves || !slices.Contains(u.indexes(), a.Ifindex)
 		a.Close()
 	}
 	return err
@@ -105,7 +106,7 @@ func (u *up) leave(use codegen.MapUse, next *ebpf.Map, other placed) error {
 	if u.at == nil || u.beside != nil || use.Holds.What != codegen.Flows {
 		return nil
 	}
-	g := u.at.current()
+	g := u.at.Current()
 	name, had := codegen.MapOf(g.Maps, codegen.Flows)
 	if !had {
 		return nil
@@ -150,7 +151,7 @@ func (u *up) inForce() (out []placed) {
 		out = append(out, u.from)
 	}
 	for _, a := range u.siblings {
-		out = append(out, placed{key: a.key, g: a.current()})
+		out = append(out, placed{key: a.Key, g: a.Current()})
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -31,13 +32,13 @@ func (p *InForce) Parse() (*policy.Policy, syntax.Diagnostics) {
 
 // Show reads the policy in force on an interface.
 func Show(ctx context.Context, dev string) (out *InForce, notes []string, err error) {
-	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attachment) (err error) {
-		g := a.current()
+	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) (err error) {
+		g := a.Current()
 		out = &InForce{
 			Path: g.Policy, Source: g.Source, OnError: g.OnError, Instead: g.Instead,
-			Trial: a.onTrial() != nil,
+			Trial: a.OnTrial() != nil,
 		}
-		out.Files, err = s.SetFiles(a.key, g)
+		out.Files, err = s.SetFiles(a.Key, g)
 		return err
 	})
 	return out, notes, err

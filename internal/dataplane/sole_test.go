@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -17,9 +18,9 @@ func TestNobodyHoldsAWatchUpButAnother(t *testing.T) {
 	if err := bringPolicy(t, "lv0", decisionPolicy, 0); err != nil {
 		t.Fatal(err)
 	}
-	link := must2(findDevice("lv0"))
+	link := must2(attach.FindDevice("lv0"))
 	for _, name := range []string{"capture", "watch"} {
-		defer must2(net.Listen("unix", "@levee/"+name+"/"+link.key())).Close()
+		defer must2(net.Listen("unix", "@levee/"+name+"/"+link.Key())).Close()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	d := newDeciding(Deciding{Dev: "lv0", Rate: 100, Snap: 64, Begun: cancel})

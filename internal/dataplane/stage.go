@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -24,13 +25,13 @@ import (
 type staged struct {
 	key     string
 	desc    *store.Description
-	plain   *loaded  // without deadline
-	trial   *loaded  // with, nil unless asked for; shares all maps with plain
-	links   []hold   // of the programs that do not judge
-	writers *os.File // keeps writers of dynamic sets out until it is closed
-	others  *os.File // the same for sets whose entries are copied from another interface
-	shadow  *staged  // beside it; nil: there is none
-	unheard error    // why nobody may hear the answers of its cookies
+	plain   *loaded       // without deadline
+	trial   *loaded       // with, nil unless asked for; shares all maps with plain
+	links   []attach.Hold // of the programs that do not judge
+	writers *os.File      // keeps writers of dynamic sets out until it is closed
+	others  *os.File      // the same for sets whose entries are copied from another interface
+	shadow  *staged       // beside it; nil: there is none
+	unheard error         // why nobody may hear the answers of its cookies
 }
 
 func (st *staged) Close() {
@@ -51,9 +52,9 @@ func (st *staged) Close() {
 }
 
 // stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
-func (u *up) stage(t try, why string) (_ *staged, err error) {
+func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
-	target := codegen.Target{Hook: t.mode.Hook(), Link: u.dev.link, Frags: t.frags,
+	target := codegen.Target{Hook: t.Mode.Hook(), Link: u.dev.Link, Frags: t.Frags,
 		Called: u.joined, CPUs: ebpf.MustPossibleCPU()}
 	if _, target.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 		return nil, err
 	}
 	if len(plain.Cookies) > 0 {
-		st.unheard = u.dev.unheard(t.mode, u.Mode == t.mode)
+		st.unheard = unheard(u.dev, t.Mode, u.Mode == t.Mode)
 	}
 	if st.unheard != nil && u.refusesUnheard() {
 		return nil, st.unheard
@@ -146,7 +147,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 		}
 	}
 	if st.trial, err = load(judgeOf(p), shared, nil); err != nil {
-		return unable(err)
+		return attach.Unable(err)
 	}
 	if u.fallback() == 0 {
 		return nil
@@ -163,16 +164,16 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 }
 
 // newDescription says what the generation is, under a number that no generation had before.
-func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (err error) {
+func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why string) (err error) {
 	d := &store.Description{
-		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
-		Netns: u.dev.netns,
-		Mode:  t.mode, Reason: why, Frags: t.frags, Joined: u.joined,
-		Asked:  u.Mode == t.mode || u.at != nil && u.at.current().Asked,
+		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.Link, Ifindex: u.dev.Index,
+		Netns: u.dev.Netns,
+		Mode:  t.Mode, Reason: why, Frags: t.Frags, Joined: u.joined,
+		Asked:  u.Mode == t.Mode || u.at != nil && u.at.Current().Asked,
 		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
-		Slots:    describeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
+		Slots:    attach.DescribeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
 		Live: u.live, Instead: u.instead,
 	}
 	for i := range d.Slots {
@@ -196,13 +197,13 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 		u.Note("%s", plain)
 	}
 	if slices.ContainsFunc(p.Links, func(l codegen.Link) bool { return l.At == codegen.Egress }) {
-		way, err := u.egress(t.mode)
+		way, err := u.egress(t.Mode)
 		if err != nil {
 			return err
 		}
 		d.EgressFilter = way == store.Clsact
 	}
-	if t.mode == store.Clsact && u.beside == nil || d.EgressFilter {
+	if t.Mode == store.Clsact && u.beside == nil || d.EgressFilter {
 		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
 			return err
 		}
@@ -211,7 +212,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 		d.Sets = append(d.Sets, store.SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
 			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: store.TypeName(set.Type)})
 	}
-	d.Needs = needsOf(p)
+	d.Needs = attach.NeedsOf(p)
 	d.Limits = describeLimits(p)
 	d.Cookies = describeCookies(p)
 	for i := range p.Logs {
@@ -237,8 +238,8 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 		return err
 	}
 	if u.at != nil {
-		numbers = append(numbers, u.at.carried.Folded...)
-		for n := range u.at.gens {
+		numbers = append(numbers, u.at.Carried.Folded...)
+		for n := range u.at.Generations {
 			numbers = append(numbers, n)
 		}
 		if u.beside != nil {
@@ -350,7 +351,7 @@ func (u *up) unstage(st *staged) error {
 	}
 	var errs []error
 	for _, l := range st.links {
-		if f, ok := l.(*filter); ok { // a link goes with its pin
+		if f, ok := l.(*attach.Filter); ok { // a link goes with its pin
 			errs = append(errs, f.Detach())
 		}
 	}

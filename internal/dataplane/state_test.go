@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
@@ -162,11 +163,11 @@ func textOf(rules []stateful) string {
 func (s *stateTest) onGeneration(beside bool,
 	fn func(st *store.Store, key string, g *store.Description) error) {
 	s.Helper()
-	err := transactOn(s.Context(), "lv0", func(st *store.Store, a *attachment) error {
+	err := transactOn(s.Context(), "lv0", func(st *store.Store, a *attach.Attachment) error {
 		if beside {
-			return fn(st, a.key, a.shadow())
+			return fn(st, a.Key, a.Shadow())
 		}
-		return fn(st, a.key, a.current())
+		return fn(st, a.Key, a.Current())
 	})
 	if err != nil {
 		s.Fatal(err)

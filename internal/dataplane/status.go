@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -62,16 +63,16 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 	}
 	err = store.Transact(ctx, func(s *store.Store) error {
 		defer func() { notes = s.Notes }()
-		netns, err := netnsCookie()
+		netns, err := attach.NetnsCookie()
 		if err != nil {
 			return err
 		}
-		return sweep(s, "", func(a *attachment) error {
-			l, err := a.here()
+		return sweep(s, "", func(a *attach.Attachment) error {
+			l, err := a.Here()
 			if err != nil {
 				return err
 			}
-			switch g := a.current(); {
+			switch g := a.Current(); {
 			case l != nil || g.Netns != netns:
 			case exists(g.Dev):
 				s.Note("the %s that had policy %s is in another network namespace now, and has "+
@@ -101,16 +102,16 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 	return out, notes, err
 }
 
-func tell(s *store.Store, a *attachment) (*Attachment, error) {
-	g := a.current()
+func tell(s *store.Store, a *attach.Attachment) (*Attachment, error) {
+	g := a.Current()
 	t := &Attachment{
-		Dev: g.Dev, Together: a.together(), Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode,
+		Dev: g.Dev, Together: a.Together(), Ifindex: a.Ifindex, Netns: g.Netns, Mode: g.Mode,
 		Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
-		RolledBack: a.carried.RolledBack, OnError: g.OnError,
+		RolledBack: a.Carried.RolledBack, OnError: g.OnError,
 		Instead: g.Instead, PutOn: g.Dev, Names: g.Names, SetFiles: g.SetFiles,
 	}
-	if a.onTrial() != nil {
+	if a.OnTrial() != nil {
 		left, err := s.TimeLeft(g.Deadline)
 		if err != nil {
 			return nil, err
@@ -149,11 +150,11 @@ func tell(s *store.Store, a *attachment) (*Attachment, error) {
 }
 
 // tellSets counts the live entries of the dynamic sets.
-func tellSets(s *store.Store, a *attachment) ([]store.SetInfo, error) {
+func tellSets(s *store.Store, a *attach.Attachment) ([]store.SetInfo, error) {
 	var out []store.SetInfo
-	for _, info := range a.current().Sets {
+	for _, info := range a.Current().Sets {
 		if s.ReadOnly {
-			c, err := copyOf(s, a.key, a.current(), info)
+			c, err := copyOf(s, a.Key, a.Current(), info)
 			if err != nil {
 				return nil, err
 			}
@@ -199,7 +200,7 @@ func programInfo(p *ebpf.Program) (store.ProgramInfo, error) {
 func readStatus(s *store.Store, all bool) (out []Attachment, err error) {
 	return out, steady(func() error {
 		out = nil
-		return readEach(s, all, func(a *attachment) error {
+		return readEach(s, all, func(a *attach.Attachment) error {
 			t, err := tell(s, a)
 			if err == nil {
 				t.Judging, err = tellJudging(s, a, nil)

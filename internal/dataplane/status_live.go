@@ -1,6 +1,10 @@
 package dataplane
 
-import "levee/internal/dataplane/store"
+import (
+	"levee/internal/dataplane/store"
+
+	"levee/internal/dataplane/attach"
+)
 
 // LiveRules are those of an interface.
 type LiveRules struct {
@@ -10,8 +14,8 @@ type LiveRules struct {
 }
 
 // tellLive is nil where there are none.
-func tellLive(s *store.Store, a *attachment) (*LiveRules, error) {
-	g := a.trial()
+func tellLive(s *store.Store, a *attach.Attachment) (*LiveRules, error) {
+	g := a.Trial()
 	if g == nil || !g.IsLive() {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -69,8 +70,8 @@ func steady(look func() error) error {
 }
 
 // readEach visits what is in force in this network namespace, or in all.
-func readEach(s *store.Store, all bool, visit func(*attachment) error) error {
-	netns, err := netnsCookie()
+func readEach(s *store.Store, all bool, visit func(*attach.Attachment) error) error {
+	netns, err := attach.NetnsCookie()
 	if err != nil {
 		return err
 	}
@@ -79,11 +80,11 @@ func readEach(s *store.Store, all bool, visit func(*attachment) error) error {
 		return err
 	}
 	for _, key := range keys {
-		a, err := open(s, key)
+		a, err := attach.Open(s, key)
 		if err != nil {
 			return err
 		}
-		if g := a.current(); g == nil || !all && g.Netns != netns {
+		if g := a.Current(); g == nil || !all && g.Netns != netns {
 			continue
 		}
 		if err := visit(a); err != nil {

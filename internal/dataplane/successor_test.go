@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -80,9 +81,9 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 func flowsOf(t *testing.T) (id ebpf.MapID) {
 	t.Helper()
 	err := store.Transact(t.Context(), func(s *store.Store) error {
-		return sweep(s, "", func(a *attachment) error {
-			name, _ := codegen.MapOf(a.current().Maps, codegen.Flows)
-			m, err := s.OpenPinned(a.key, a.current().Generation, name)
+		return sweep(s, "", func(a *attach.Attachment) error {
+			name, _ := codegen.MapOf(a.Current().Maps, codegen.Flows)
+			m, err := s.OpenPinned(a.Key, a.Current().Generation, name)
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
@@ -13,8 +14,8 @@ import (
 
 // teller is the name of the interface that tells of a memory which an attachment shares with it, ""
 // if that tells of its own.
-func teller(s *store.Store, a *attachment, m *ebpf.Map) (string, error) {
-	own := a.together()
+func teller(s *store.Store, a *attach.Attachment, m *ebpf.Map) (string, error) {
+	own := a.Together()
 	if own == "" {
 		return "", nil
 	}
@@ -33,7 +34,7 @@ func teller(s *store.Store, a *attachment, m *ebpf.Map) (string, error) {
 		return "", err
 	}
 	first, shared := s.Tellers[own][id]
-	if !shared || first.Key == a.key {
+	if !shared || first.Key == a.Key {
 		return "", nil
 	}
 	return first.Dev, nil
@@ -49,15 +50,15 @@ func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, erro
 	out := map[ebpf.MapID]store.Sharer{}
 	for _, a := range all {
 		a.Close() // what it is made of stays
-		if a.ifindex == 0 {
+		if a.Ifindex == 0 {
 			continue // nobody tells of what waits
 		}
-		g := a.current()
+		g := a.Current()
 		for _, use := range g.Maps {
 			if !isShared(use) {
 				continue
 			}
-			m, err := s.OpenPinned(a.key, g.Generation, use.Name)
+			m, err := s.OpenPinned(a.Key, g.Generation, use.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -69,7 +70,7 @@ func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, erro
 				return nil, err
 			}
 			if _, other := out[id]; !other {
-				out[id] = store.Sharer{Key: a.key, Dev: g.Dev}
+				out[id] = store.Sharer{Key: a.Key, Dev: g.Dev}
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
@@ -29,7 +30,7 @@ type Trap struct {
 // NewTrap makes a trap of sockets for what the policy on dev diverts, which may come later. They
 // have to be of TCP alone, without its multipath.
 func NewTrap(dev string, listeners []net.Listener) (*Trap, error) {
-	if _, err := findDevice(dev); err != nil {
+	if _, err := attach.FindDevice(dev); err != nil {
 		return nil, err
 	}
 	t := &Trap{dev: dev}
@@ -100,7 +101,7 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 		return t.joined, err
 	}
 	t.joined = false
-	err = transactOn(ctx, t.dev, func(s *store.Store, a *attachment) error {
+	err = transactOn(ctx, t.dev, func(s *store.Store, a *attach.Attachment) error {
 		m, err := openTrap(s, a)
 		if err != nil || m == nil {
 			return err
@@ -129,17 +130,17 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 }
 
 // ofAll says, where another trap is in the way, that the interface has its trap with others.
-func ofAll(s *store.Store, a *attachment, err error) error {
+func ofAll(s *store.Store, a *attach.Attachment, err error) error {
 	if !errors.Is(err, errTrapThere) {
 		return err
 	}
-	all, herr := having(s, a.together(), "")
+	all, herr := having(s, a.Together(), "")
 	if herr != nil || len(all) < 2 {
 		return err
 	}
 	var names []string
 	for _, other := range all {
-		names = append(names, "--divert "+other.current().Dev)
+		names = append(names, "--divert "+other.Current().Dev)
 		other.Close()
 	}
 	slices.Sort(names)
@@ -171,7 +172,7 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 }
 
 // hasTrap reports whether a trap waits for what the policy diverts.
-func hasTrap(s *store.Store, a *attachment) (bool, error) {
+func hasTrap(s *store.Store, a *attach.Attachment) (bool, error) {
 	m, err := openTrap(s, a)
 	if err != nil || m == nil {
 		return false, err
@@ -186,13 +187,13 @@ func hasTrap(s *store.Store, a *attachment) (bool, error) {
 }
 
 // openTrap opens the map of the trap's sockets, nil if there is none.
-func openTrap(s *store.Store, a *attachment) (*ebpf.Map, error) {
-	g := a.current()
+func openTrap(s *store.Store, a *attach.Attachment) (*ebpf.Map, error) {
+	g := a.Current()
 	name, ok := codegen.MapOf(g.Maps, codegen.Trap)
 	if !ok {
 		return nil, nil
 	}
-	return s.OpenPinned(a.key, g.Generation, name)
+	return s.OpenPinned(a.Key, g.Generation, name)
 }
 
 // socketIn is the cookie of the socket in a place, 0 if there is none.

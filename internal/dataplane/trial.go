@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 )
 
@@ -22,10 +23,10 @@ const MaxTrial = 7 * 24 * time.Hour
 // without a deadline, which lies ready. It is an error if none is on trial (any more). notes tells
 // what was found and mended on the way.
 func Confirm(ctx context.Context, dev string) (notes []string, err error) {
-	return notedOn(ctx, dev, func(s *store.Store, a *attachment) error {
-		g := a.onTrial()
+	return notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+		g := a.OnTrial()
 		if g == nil {
-			if rb := a.carried.RolledBack; rb != nil {
+			if rb := a.Carried.RolledBack; rb != nil {
 				return fmt.Errorf("too late: %s on %s was not confirmed by %s, and the policy "+
 					"before it is back",
 					rb.Policy, dev, rb.Deadline.Format(time.TimeOnly))
@@ -38,8 +39,8 @@ func Confirm(ctx context.Context, dev string) (notes []string, err error) {
 		if err := give(s, a, g.Generation); err != nil {
 			return err
 		}
-		remember(s, a.key, dev, g)
-		after, err := settle(s, a.key)
+		remember(s, a.Key, dev, g)
+		after, err := settle(s, a.Key)
 		if err != nil {
 			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it "+
 				"failed (any levee command does it): %w", g.Policy, dev, err)

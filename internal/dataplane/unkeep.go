@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -23,21 +24,21 @@ func (u *up) succeed() error {
 		return err
 	}
 	for _, key := range keys {
-		a, err := open(u.Store, key)
+		a, err := attach.Open(u.Store, key)
 		if err != nil {
 			continue // not this command's business
 		}
-		last := a.last()
-		if g := a.lasting(); g != nil && waits(u.Store, a) && last.Dev == u.dev.name &&
-			last.Netns == u.dev.netns {
+		last := a.Last()
+		if g := a.Lasting(); g != nil && attach.Waits(u.Store, a) && last.Dev == u.dev.Name &&
+			last.Netns == u.dev.Netns {
 			u.waiting, u.from = a, placed{key: key, g: g}
 			return nil
 		}
 		a.Close()
 	}
-	here := func(a *attachment) bool { return a.ifindex != 0 }
+	here := func(a *attach.Attachment) bool { return a.Ifindex != 0 }
 	if i := slices.IndexFunc(u.siblings, here); i >= 0 {
-		u.from = placed{key: u.siblings[i].key, g: u.siblings[i].current()}
+		u.from = placed{key: u.siblings[i].Key, g: u.siblings[i].Current()}
 	}
 	return nil
 }
@@ -45,7 +46,7 @@ func (u *up) succeed() error {
 // unkeep unbinds a policy from an interface that it is taken off, unless others have it with it
 // that keep it: with lose it, too.
 func unkeep(s *store.Store, dev string, with []string) (found bool, err error) {
-	netns, err := netnsCookie()
+	netns, err := attach.NetnsCookie()
 	if err != nil {
 		return false, err
 	}
@@ -77,13 +78,13 @@ func forgetKept(s *store.Store, r *store.Record) error {
 		}
 	}
 	_ = os.Remove(s.Keeps()) // fails while there are others
-	return sweep(s, "", func(*attachment) error { return nil })
+	return sweep(s, "", func(*attach.Attachment) error { return nil })
 }
 
 // othersOf lists the interfaces that have a policy by a record, but for one.
 func othersOf(s *store.Store, r *store.Record, dev string) (devs []string, err error) {
-	err = sweep(s, "", func(a *attachment) error {
-		l, err := a.here()
+	err = sweep(s, "", func(a *attach.Attachment) error {
+		l, err := a.Here()
 		if err == nil && l != nil && l.Attrs().Name != dev && r.Fits(r.Netns, l.Attrs().Name) {
 			devs = append(devs, l.Attrs().Name)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -57,7 +58,7 @@ type Fallback struct {
 
 // Unusable is a policy that cannot be put in force on any machine, and so its fallbacks are.
 func Unusable(err error) CompileFunc {
-	return func(codegen.Target) (*codegen.Program, error) { return nil, unable(err) }
+	return func(codegen.Target) (*codegen.Program, error) { return nil, attach.Unable(err) }
 }
 
 // CompileFunc compiles the policy for what the loader has chosen. It is called several times and
@@ -113,16 +114,16 @@ type up struct {
 	cause   error // why this is a fallback; nil for the policy itself
 	later   bool  // the policy has been put on others already
 	joined  bool  // the dispatcher of libxdp is to call it
-	dev     *device
-	key     string      // under which all of this interface is kept
-	at      *attachment // nil: first policy on this interface
+	dev     *attach.Device
+	key     string             // under which all of this interface is kept
+	at      *attach.Attachment // nil: first policy on this interface
 	// of siblings, or of the one before of the name: whose entries of dynamic sets a first policy
 	// takes
 	from placed
 	// what is kept for an interface that has vanished, whose name this one has: it goes on here
-	waiting *attachment
+	waiting *attach.Attachment
 	// those that have the policy of these names already
-	siblings []*attachment
+	siblings []*attach.Attachment
 	staged   *staged         // what is in force, once report is set
 	beside   *beside         // a shadow is staged; nil: a policy that is to be in force
 	report   *Report         // set once the new policy is in force
@@ -164,19 +165,19 @@ func (u *up) put(ctx context.Context) error {
 			MaxTrial)
 	}
 	var err error
-	if u.dev, err = findDevice(u.Dev); err != nil {
+	if u.dev, err = attach.FindDevice(u.Dev); err != nil {
 		return err
 	}
-	if err := refuseLayer(u.dev); err != nil {
+	if err := attach.RefuseLayer(u.dev); err != nil {
 		return err
 	}
-	if u.key, err = keyOn(u.Store, u.dev); err != nil {
+	if u.key, err = attach.KeyOn(u.Store, u.dev); err != nil {
 		return err
 	}
 	// What is wrong with another interface is no reason to leave this one without its policy. Those
 	// that the policy was put on just now keep what they may go back to.
 	if !u.later {
-		if err := sweep(u.Store, u.key, func(*attachment) error { return nil }); err != nil {
+		if err := sweep(u.Store, u.key, func(*attach.Attachment) error { return nil }); err != nil {
 			u.Note("%v", err)
 		}
 	}
@@ -186,7 +187,7 @@ func (u *up) put(ctx context.Context) error {
 	if u.began, err = u.reading(); err != nil {
 		return err
 	}
-	if l, err := netlink.LinkByIndex(u.dev.index); err == nil {
+	if l, err := netlink.LinkByIndex(u.dev.Index); err == nil {
 		u.asks = neighbours(l)
 	}
 	u.noteAbove()
@@ -208,7 +209,7 @@ func (u *up) put(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if u.deaf && t.mode == store.XDPNative {
+		if u.deaf && t.Mode == store.XDPNative {
 			continue
 		}
 		unsupported, err := u.try(ctx, t, u.reason(t, not))
@@ -218,30 +219,31 @@ func (u *up) put(ctx context.Context) error {
 		if unsupported == nil {
 			return nil
 		}
-		if why := whyNot(u.dev, t, unsupported); !slices.Contains(not, why) {
+		if why := attach.WhyNot(u.dev, t, unsupported); !slices.Contains(not, why) {
 			not = append(not, why)
 		}
 	}
 	if u.Mode == store.TCX && errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
 		not = append(not, "--mode clsact runs it at the same place, by a filter of tc")
 	}
-	return unable(kernel.Refuse(nil, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
+	return attach.Unable(kernel.Refuse(nil, "cannot attach to %s: %s", u.Dev,
+		strings.Join(not, "; ")))
 }
 
 // ways lists how the policy may be attached. An interface that has a policy keeps its mode, if the
 // policy is judged rightly there: while it changes, packets are judged twice.
-func (u *up) ways() (_ []try, err error) {
+func (u *up) ways() (_ []attach.Try, err error) {
 	mode := u.Mode
 	if mode == "" {
 		mode = store.Auto
 	}
 	if u.at == nil {
 		if !mode.AtTC() {
-			if u.joined, err = refuseForeign(u.dev); err != nil {
+			if u.joined, err = attach.RefuseForeign(u.dev); err != nil {
 				return nil, err
 			}
 		}
-		if mode == store.XDPNative && u.dev.link != packet.Ethernet {
+		if mode == store.XDPNative && u.dev.Link != packet.Ethernet {
 			return nil, kernel.Refuse(unix.EOPNOTSUPP,
 				"%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes "+
 					"what there is", u.Dev)
@@ -253,17 +255,17 @@ func (u *up) ways() (_ []try, err error) {
 		if err != nil {
 			return nil, err
 		}
-		return tries(mode, u.dev, tc), nil
+		return attach.Tries(mode, u.dev, tc), nil
 	}
-	cur := u.at.current()
+	cur := u.at.Current()
 	if mode != store.Auto && mode != cur.Mode {
 		return nil,
 			fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: "+
 				"`levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
 	u.joined = cur.Joined
-	ways := tries(cur.Mode, u.dev, cur.Mode)
-	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.trial() == nil {
+	ways := attach.Tries(cur.Mode, u.dev, cur.Mode)
+	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.Trial() == nil {
 		tc, err := u.atTC()
 		if err != nil {
 			return nil, err
@@ -272,9 +274,9 @@ func (u *up) ways() (_ []try, err error) {
 		case cur.Mode.AtTC() && u.still != "":
 			return nil, errNoHook
 		case u.still != "":
-			return []try{{tc, false}}, nil
+			return []attach.Try{{Mode: tc, Frags: false}}, nil
 		case !cur.Mode.AtTC():
-			ways = append(ways, try{tc, false})
+			ways = append(ways, attach.Try{Mode: tc, Frags: false})
 		}
 	}
 	if u.still != "" {
@@ -282,9 +284,9 @@ func (u *up) ways() (_ []try, err error) {
 	}
 	if u.Confirm > 0 {
 		// A tail call joins only programs of which both or neither know fragments.
-		fallback := u.at.gens[u.fallback()]
+		fallback := u.at.Generations[u.fallback()]
 		ways = slices.DeleteFunc(ways,
-			func(t try) bool { return fallback != nil && t.frags != fallback.Frags })
+			func(t attach.Try) bool { return fallback != nil && t.Frags != fallback.Frags })
 	}
 	return ways, nil
 }
@@ -294,13 +296,13 @@ func (u *up) atTC() (store.Mode, error) {
 	if u.tc != "" {
 		return u.tc, nil
 	}
-	return TCIngress()
+	return attach.TCIngress()
 }
 
 // joining lists the ways to be called by the dispatcher that runs: where it does.
-func (u *up) joining(mode store.Mode) ([]try, error) {
+func (u *up) joining(mode store.Mode) ([]attach.Try, error) {
 	there := store.XDPNative
-	if u.dev.xdpOff == "xdpgeneric" {
+	if u.dev.XDPOff == "xdpgeneric" {
 		there = store.XDPGeneric
 	}
 	if mode != store.Auto && mode != there {
@@ -308,7 +310,7 @@ func (u *up) joining(mode store.Mode) ([]try, error) {
 			"kernel takes no program at %s beside it; leave --mode out, or use --mode tcx",
 			u.Dev, there, mode)
 	}
-	return tries(there, u.dev, there), nil
+	return attach.Tries(there, u.dev, there), nil
 }
 
 // fallback is the generation that a trial returns to: the last confirmed one, 0 if there is none.
@@ -316,22 +318,22 @@ func (u *up) fallback() int {
 	if u.at == nil {
 		return 0
 	}
-	if g := u.at.trial(); g != nil {
+	if g := u.at.Trial(); g != nil {
 		return g.Fallback
 	}
-	return u.at.current().Generation
+	return u.at.Current().Generation
 }
 
 // reason says why a policy is attached in this way.
-func (u *up) reason(t try, not []string) string {
+func (u *up) reason(t attach.Try, not []string) string {
 	asked, at := u.Mode, u.at
 	var s string
 	switch {
 	case u.joined:
 		s = "in the dispatcher of libxdp"
-	case at != nil && at.current().Mode == t.mode:
+	case at != nil && at.Current().Mode == t.Mode:
 		s = "the mode of the policy before it"
-	case asked == t.mode:
+	case asked == t.Mode:
 		s = "asked for by --mode"
 	case len(not) == 0:
 		return "costs least"
@@ -339,10 +341,10 @@ func (u *up) reason(t try, not []string) string {
 	if len(not) > 0 {
 		s = strings.TrimPrefix(s+"; "+strings.Join(not, "; "), "; ")
 	}
-	if len(not) > 0 && asked != t.mode && !u.joined &&
-		(at == nil || at.current().Mode != t.mode) {
-		s += fmt.Sprintf("; using %s", t.mode)
-		if t.frags {
+	if len(not) > 0 && asked != t.Mode && !u.joined &&
+		(at == nil || at.Current().Mode != t.Mode) {
+		s += fmt.Sprintf("; using %s", t.Mode)
+		if t.Frags {
 			s += " with fragments"
 		}
 	}
@@ -351,19 +353,19 @@ func (u *up) reason(t try, not []string) string {
 
 // try stages the policy for one way of attaching and gives it the traffic. unsupported is set when
 // the interface does not take it this way; whatever was staged is removed then, as for an error.
-func (u *up) try(ctx context.Context, t try, why string) (unsupported, err error) {
-	if t.mode == store.TCX {
+func (u *up) try(ctx context.Context, t attach.Try, why string) (unsupported, err error) {
+	if t.Mode == store.TCX {
 		if err := kernel.TCX.Check(); err != nil {
 			return err, nil
 		}
 	}
-	if t.frags {
+	if t.Frags {
 		if err := kernel.Frags.Check(); err != nil {
 			return err, nil
 		}
 	}
 	st, err := u.stage(t, why)
-	if errors.As(err, new(*unfitError)) || errors.As(err, new(*unheardError)) {
+	if errors.As(err, new(*attach.UnfitError)) || errors.As(err, new(*attach.UnheardError)) {
 		return err, nil
 	}
 	if err != nil {
@@ -377,14 +379,14 @@ func (u *up) try(ctx context.Context, t try, why string) (unsupported, err error
 		switch {
 		case errors.Is(err, kernel.ErrRefused):
 			return nil, err
-		case notThisWay(err):
+		case attach.NotThisWay(err):
 			return err, nil
 		}
-		return nil, attachError(u.dev, err)
+		return nil, attach.AttachError(u.dev, err)
 	}
 	u.staged = st
 	u.report = &Report{
-		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
+		Dev: u.Dev, Ifindex: u.dev.Index, Mode: t.Mode, Reason: why,
 		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm,
 		TrialSecs: u.Confirm.Seconds(),
 		Unheard:   st.unheard,
@@ -394,7 +396,7 @@ func (u *up) try(ctx context.Context, t try, why string) (unsupported, err error
 		u.report.Program = st.desc.Trial
 	}
 	if u.at != nil {
-		u.report.Replaced = u.at.current().Policy
+		u.report.Replaced = u.at.Current().Policy
 	}
 	return u.watchFirst(ctx, st, t)
 }
@@ -424,15 +426,15 @@ func (u *up) swap(st *staged) error {
 		}
 		u.swapped = clock.Now()
 	}
-	if u.at != nil && u.at.current().Mode == st.desc.Mode {
-		return u.at.link.Update(prog) // traffic changes here
+	if u.at != nil && u.at.Current().Mode == st.desc.Mode {
+		return u.at.Link.Update(prog) // traffic changes here
 	}
 	comes := st.desc.Mode == store.XDPNative
-	goes := u.at != nil && u.at.current().Mode == store.XDPNative // it is not updated, see above
+	goes := u.at != nil && u.at.Current().Mode == store.XDPNative // it is not updated, see above
 	if (comes || goes) && !u.joined {
 		u.warn()
 	}
-	l, err := attach(u.Store, st.key, u.dev, st.desc, prog)
+	l, err := attach.Attach(u.Store, st.key, u.dev, st.desc, prog)
 	if err != nil {
 		return err
 	}
@@ -451,7 +453,7 @@ func (u *up) swap(st *staged) error {
 
 // warn says what the interface does when its first program comes, or its last one goes, once.
 func (u *up) warn() {
-	what := u.dev.card().Bounces()
+	what := u.dev.Card().Bounces()
 	if u.Before == nil || what == "" {
 		return
 	}
@@ -470,7 +472,7 @@ func (u *up) finish() error {
 			"end: %w", u.Dev, err)
 	}
 	if u.waiting != nil {
-		if err := remove(u.Store, u.waiting.key); err != nil {
+		if err := remove(u.Store, u.waiting.Key); err != nil {
 			return fmt.Errorf("the policy is in force on %s, but what was kept for the interface "+
 				"of that name before is not removed: %w", u.Dev, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -61,7 +62,7 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	addIfb(t, "ifb0")
 	r := bring(t, "ifb0", store.Auto, handPolicy("odd", action.Pass))
 	t.Log(r.Reason)
-	tc := must2(TCIngress())
+	tc := must2(attach.TCIngress())
 	want := "has no native XDP; using " + string(tc)
 	if r.Mode != tc || !strings.Contains(r.Reason, want) {
 		t.Errorf("mode %s, reason %q", r.Mode, r.Reason)

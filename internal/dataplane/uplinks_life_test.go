@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -25,13 +26,13 @@ func memoriesOf(t testing.TB, what codegen.Contents) map[string]uint32 {
 	t.Helper()
 	out := map[string]uint32{}
 	err := store.Transact(context.Background(), func(s *store.Store) error {
-		return sweep(s, "", func(a *attachment) error {
-			g := a.current()
+		return sweep(s, "", func(a *attach.Attachment) error {
+			g := a.Current()
 			name, ok := codegen.MapOf(g.Maps, what)
 			if !ok {
 				return nil
 			}
-			m, err := s.OpenPinned(a.key, g.Generation, name)
+			m, err := s.OpenPinned(a.Key, g.Generation, name)
 			if err != nil {
 				return err
 			}
@@ -229,10 +230,10 @@ func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
 	n.session(t)
 	read := func(dev string) (out []byte) {
 		t.Helper()
-		err := transactOn(t.Context(), dev, func(s *store.Store, a *attachment) error {
-			g := a.current()
+		err := transactOn(t.Context(), dev, func(s *store.Store, a *attach.Attachment) error {
+			g := a.Current()
 			name, _ := codegen.MapOf(g.Maps, codegen.Flows)
-			m, err := s.OpenPinned(a.key, g.Generation, name)
+			m, err := s.OpenPinned(a.Key, g.Generation, name)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
@@ -135,8 +136,8 @@ func (w *watch) close() {
 // open finds the logs of the policy in force. What they have lost is read when their events have a
 // reader.
 func (w *watch) open(ctx context.Context) error {
-	return transactOn(ctx, w.dev, func(s *store.Store, a *attachment) error {
-		g := a.current()
+	return transactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
+		g := a.Current()
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		switch {
 		case !ok && len(g.Logs) > 0:
@@ -147,14 +148,14 @@ func (w *watch) open(ctx context.Context) error {
 				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.dev)
 		}
 		w.link = g.Link
-		err := w.only.take(s, a.key, "watch")
+		err := w.only.take(s, a.Key, "watch")
 		if errors.Is(err, errTaken) {
 			return fmt.Errorf("somebody else watches %s already; events go to one", w.dev)
 		}
 		if err != nil {
 			return err
 		}
-		events, err := s.OpenPinned(a.key, g.Generation, name)
+		events, err := s.OpenPinned(a.Key, g.Generation, name)
 		if err == nil && events == nil {
 			err = fmt.Errorf("the policy on %s has gone", w.dev)
 		}
@@ -209,7 +210,7 @@ func (w *watch) tell(event func(Event)) {
 func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err error) {
 	w.looked = time.Now()
 	var all []Losses
-	err = transactOn(ctx, w.dev, func(s *store.Store, a *attachment) error {
+	err = transactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
 		there = true
 		all, err = w.readLosses(s, a)
 		return err
@@ -224,13 +225,13 @@ func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err er
 }
 
 // readLosses gives what is new of the losses of a generation's logs, in the order of their rules.
-func (w *watch) readLosses(s *store.Store, a *attachment) (out []Losses, err error) {
-	g := a.current()
+func (w *watch) readLosses(s *store.Store, a *attach.Attachment) (out []Losses, err error) {
+	g := a.Current()
 	name, ok := codegen.MapOf(g.Maps, codegen.Losses)
 	if !ok {
 		return nil, nil
 	}
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.Pins(a.key, g.Generation), name), s.PinOptions())
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.Pins(a.Key, g.Generation), name), s.PinOptions())
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the losses of logs")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/host/card"
 )
 
@@ -80,11 +81,11 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 		changed := o.State != o.told
 		if o.checked == 0 || now-o.checked > checkAgain {
 			before := len(o.amiss)
-			o.checked, o.amiss = now, amiss(l, card.Read(d.Dev), d.in)
+			o.checked, o.amiss = now, attach.Amiss(l, card.Read(d.Dev), d.in)
 			changed = changed || before != len(o.amiss)
 		}
 		o.told = o.State
-		j := Judged{Dev: d.Dev, Judging: *o.tell(driver(d.Dev), d.in.Mode), Changed: changed}
+		j := Judged{Dev: d.Dev, Judging: *o.tell(attach.Driver(d.Dev), d.in.Mode), Changed: changed}
 		j.Amiss = o.amiss
 		out = append(out, j)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -176,10 +177,10 @@ func TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere(t *testing.T) {
 	if err := bringPolicyAt(t, "lv0", store.TCX, abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
 	}
-	ask := queryPrograms
-	t.Cleanup(func() { queryPrograms = ask })
+	ask := attach.QueryPrograms
+	t.Cleanup(func() { attach.QueryPrograms = ask })
 	failing := func(cause error, times int) {
-		queryPrograms = func(o link.QueryOptions) (*link.QueryResult, error) {
+		attach.QueryPrograms = func(o link.QueryOptions) (*link.QueryResult, error) {
 			if times--; times >= 0 {
 				return nil, fmt.Errorf("query programs: %w", cause)
 			}
@@ -206,7 +207,7 @@ func TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere(t *testing.T) {
 	if all, err := InForceHere(ctx); len(all) != 0 || err != nil {
 		t.Errorf("in force %v: %v", all, err)
 	}
-	queryPrograms = ask
+	attach.QueryPrograms = ask
 	if _, err := Down(ctx, "lv0"); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"errors"
@@ -19,18 +19,18 @@ import (
 // another namespace, and its index may be used again for a new one. What does not change, and no
 // two interfaces share, is the program, or the kernel's link, that runs on it.
 
-// keyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the
+// KeyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the
 // key that it would get.
-func keyOn(s *store.Store, d *device) (string, error) {
+func KeyOn(s *store.Store, d *Device) (string, error) {
 	keys, err := s.Keys()
 	if err != nil {
 		return "", err
 	}
-	running, err := d.programs()
+	running, err := d.Programs()
 	if err != nil {
 		return "", err
 	}
-	own := d.key()
+	own := d.Key()
 	if slices.Contains(keys, own) {
 		if elsewhere, err := elsewhere(s, own, running); err != nil || !elsewhere {
 			return own, nil // what cannot be read is settled, or reported, by who opens it
@@ -43,12 +43,12 @@ func keyOn(s *store.Store, d *device) (string, error) {
 		if key == own {
 			continue
 		}
-		a, err := open(s, key)
+		a, err := Open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}
 		a.Close()
-		if a.ifindex == d.index && slices.Contains(running, a.shown()) {
+		if a.Ifindex == d.Index && slices.Contains(running, a.Shown()) {
 			return key, nil
 		}
 	}
@@ -59,11 +59,11 @@ func keyOn(s *store.Store, d *device) (string, error) {
 	return key, nil
 }
 
-// programs are the ids of the programs that run on a device and may be levee's.
-func (d *device) programs() ([]uint32, error) {
-	ids, err := tcPrograms(d.index)
-	if d.xdp != 0 {
-		ids = append(ids, d.xdp)
+// Programs are the ids of the programs that run on a device and may be levee's.
+func (d *Device) Programs() ([]uint32, error) {
+	ids, err := tcPrograms(d.Index)
+	if d.XDP != 0 {
+		ids = append(ids, d.XDP)
 	}
 	return ids, err
 }
@@ -71,50 +71,50 @@ func (d *device) programs() ([]uint32, error) {
 // elsewhere reports whether what is kept under a key is in force, and on another interface than
 // the one where programs run.
 func elsewhere(s *store.Store, key string, running []uint32) (bool, error) {
-	a, err := open(s, key)
+	a, err := Open(s, key)
 	if err != nil {
 		return false, err
 	}
 	defer a.Close()
-	return a.link != nil && a.ifindex != 0 && !slices.Contains(running, a.shown()), nil
+	return a.Link != nil && a.Ifindex != 0 && !slices.Contains(running, a.Shown()), nil
 }
 
-// here is the interface of this network namespace that an attachment's program runs on, nil if it
+// Here is the interface of this network namespace that an attachment's program runs on, nil if it
 // is in another namespace.
-func (a *attachment) here() (netlink.Link, error) {
-	l, err := netlink.LinkByIndex(a.ifindex)
+func (a *Attachment) Here() (netlink.Link, error) {
+	l, err := netlink.LinkByIndex(a.Ifindex)
 	var notFound netlink.LinkNotFoundError
 	if errors.As(err, &notFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, kernel.Refuse(err, "look up interface %d", a.ifindex)
+		return nil, kernel.Refuse(err, "look up interface %d", a.Ifindex)
 	}
-	runs := a.shown()
+	runs := a.Shown()
 	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == runs {
 		return l, nil
 	}
-	ids, err := tcPrograms(a.ifindex)
+	ids, err := tcPrograms(a.Ifindex)
 	if err != nil || !slices.Contains(ids, runs) {
 		return nil, err
 	}
 	return l, nil
 }
 
-// queryPrograms asks the kernel which programs are attached; tests make it fail.
-var queryPrograms = link.QueryPrograms
+// QueryPrograms asks the kernel which programs are attached; tests make it fail.
+var QueryPrograms = link.QueryPrograms
 
 // queries is how often the kernel is asked again where programs came between its two answers: how
 // many there are, and which.
 const queries = 100
 
-// tcxProgramsAt are the ids of the programs at one side of TCX of an interface of this network
+// TcxProgramsAt are the ids of the programs at one side of TCX of an interface of this network
 // namespace; none where the kernel has no TCX, or the interface is gone.
-func tcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
+func TcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 	ask := link.QueryOptions{Target: index, Attach: at}
-	res, err := queryPrograms(ask)
+	res, err := QueryPrograms(ask)
 	for n := 0; errors.Is(err, unix.ENOSPC) && n < queries; n++ {
-		res, err = queryPrograms(ask)
+		res, err = QueryPrograms(ask)
 	}
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported),
@@ -131,10 +131,10 @@ func tcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 	return ids, nil
 }
 
-// movedAway is the attachment of an interface that had that name in this network namespace and is
+// MovedAway is the attachment of an interface that had that name in this network namespace and is
 // in another one now, nil if there is none. Who asks closes it.
-func movedAway(s *store.Store, name string) (found *attachment, err error) {
-	netns, err := netnsCookie()
+func MovedAway(s *store.Store, name string) (found *Attachment, err error) {
+	netns, err := NetnsCookie()
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +143,12 @@ func movedAway(s *store.Store, name string) (found *attachment, err error) {
 		return nil, err
 	}
 	for _, key := range keys {
-		a, err := open(s, key)
+		a, err := Open(s, key)
 		if err != nil {
 			continue // not this command's business
 		}
-		if g := a.current(); g != nil && a.ifindex != 0 && g.Netns == netns && g.Dev == name {
-			l, err := a.here()
+		if g := a.Current(); g != nil && a.Ifindex != 0 && g.Netns == netns && g.Dev == name {
+			l, err := a.Here()
 			if err != nil {
 				a.Close()
 				return nil, err

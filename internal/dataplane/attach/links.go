@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"errors"
@@ -23,34 +23,34 @@ import (
 // So no two links have to change at once: whichever generation judges, its other programs have been
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
-func attachOther(d *device, at codegen.Point, g *store.Description, p *ebpf.Program) (hold, error) {
+func AttachOther(d *Device, at codegen.Point, g *store.Description, p *ebpf.Program) (Hold, error) {
 	if at == codegen.SocketLookup {
 		return attachLookup(p)
 	}
 	if at != codegen.Egress {
-		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.name, at)
+		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.Name, at)
 	}
 	if g.EgressFilter {
-		f := &filter{index: d.index, generation: g.Generation, made: g.MadeQdisc}
+		f := &Filter{Index: d.Index, Generation: g.Generation, made: g.MadeQdisc}
 		lk, err := attachFilter(d, f, p)
 		if err != nil {
-			return nil, kernel.Refuse(err, "attach to %s of %s by tc", at, d.name)
+			return nil, kernel.Refuse(err, "attach to %s of %s by tc", at, d.Name)
 		}
 		return lk, nil
 	}
 	// Behind all others: it sees what they let go.
-	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,
+	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: p,
 		Attach: ebpf.AttachTCXEgress, Anchor: link.Tail()})
 	if err != nil {
-		return nil, kernel.Refuse(err, "attach to %s of %s", at, d.name)
+		return nil, kernel.Refuse(err, "attach to %s of %s", at, d.Name)
 	}
 	return lk, nil
 }
 
-// leaveAgain attaches the programs at egress of a generation to an interface that has come back:
+// LeaveAgain attaches the programs at egress of a generation to an interface that has come back:
 // those that it had on the interface before have gone with that one. What is asked for sockets does
 // not depend on an interface. It reports false where that cannot be.
-func leaveAgain(s *store.Store, key string, d *device, g *store.Description) (bool, error) {
+func LeaveAgain(s *store.Store, key string, d *Device, g *store.Description) (bool, error) {
 	links := filepath.Join(s.Pins(key, g.Generation), store.PinLinks)
 	programs := filepath.Join(s.Pins(key, g.Generation), store.PinLeave)
 	before, err := names(links)
@@ -69,9 +69,9 @@ func leaveAgain(s *store.Store, key string, d *device, g *store.Description) (bo
 	if len(kept) == 0 {
 		return !g.EgressFilter, nil
 	}
-	g.Ifindex = d.index
+	g.Ifindex = d.Index
 	if g.EgressFilter {
-		if g.MadeQdisc, err = d.lacksQdisc(); err != nil {
+		if g.MadeQdisc, err = d.LacksQdisc(); err != nil {
 			return false, err
 		}
 	}
@@ -88,13 +88,13 @@ func leaveAgain(s *store.Store, key string, d *device, g *store.Description) (bo
 }
 
 // linkAgain attaches a pinned program at egress, and pins the link in the place of the one before.
-func linkAgain(s *store.Store, d *device, g *store.Description, program, pin string) error {
+func linkAgain(s *store.Store, d *Device, g *store.Description, program, pin string) error {
 	p, err := s.OpenProgram(program)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	lk, err := attachOther(d, codegen.Egress, g, p)
+	lk, err := AttachOther(d, codegen.Egress, g, p)
 	if err != nil {
 		return err
 	}
@@ -123,9 +123,9 @@ func names(dir string) (out []string, err error) {
 	return out, nil
 }
 
-// unlink takes the links away that belong to generations other than those in keep. It comes before
+// Unlink takes the links away that belong to generations other than those in keep. It comes before
 // their maps are read for the last time.
-func unlink(s *store.Store, key string, keep []int) error {
+func Unlink(s *store.Store, key string, keep []int) error {
 	if err := unlinkFilters(s, key, keep); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func unlink(s *store.Store, key string, keep []int) error {
 			return err
 		}
 		for _, e := range entries {
-			if err := removeLink(filepath.Join(dir, e.Name())); err != nil {
+			if err := RemoveLink(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -183,7 +183,7 @@ func unlinkFilters(s *store.Store, key string, keep []int) error {
 	if on == nil {
 		return nil
 	}
-	f, err := egressFilterOf(on, 0)
+	f, err := EgressFilterOf(on, 0)
 	if errors.Is(err, errNoEntry) && !some {
 		return nil
 	}
@@ -195,12 +195,12 @@ func unlinkFilters(s *store.Store, key string, keep []int) error {
 		return nil
 	}
 	return f.in(func() error {
-		filters, err := egressFilters(on.Ifindex)
+		filters, err := EgressFilters(on.Ifindex)
 		if err != nil {
 			return err
 		}
 		for _, e := range filters {
-			if slices.Contains(keep, e.generation) {
+			if slices.Contains(keep, e.Generation) {
 				continue
 			}
 			if err := store.Step("unlink filter"); err != nil {
@@ -210,31 +210,31 @@ func unlinkFilters(s *store.Store, key string, keep []int) error {
 				return kernel.Refuse(err, "remove the tc filter at egress of %s", on.Dev)
 			}
 		}
-		f := &filter{index: on.Ifindex, made: on.MadeQdisc}
-		return f.removeQdisc()
+		f := &Filter{Index: on.Ifindex, made: on.MadeQdisc}
+		return f.RemoveQdisc()
 	})
 }
 
-// noteDeaf tells of a filter at egress that somebody else has deleted: connections that begin from
+// NoteDeaf tells of a filter at egress that somebody else has deleted: connections that begin from
 // then on are not known.
-func noteDeaf(s *store.Store, a *attachment) {
-	g := a.current()
+func NoteDeaf(s *store.Store, a *Attachment) {
+	g := a.Current()
 	if g == nil || !g.EgressFilter {
 		return
 	}
-	f, err := egressFilterOf(g, g.Generation)
+	f, err := EgressFilterOf(g, g.Generation)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	if _, name, err := f.running(); err == nil && name != filterName {
+	if _, name, err := f.Running(); err == nil && name != filterName {
 		s.Note("%s: the tc filter at egress of %s is gone, and `established` knows no connection "+
 			"that began since: `levee up` brings it back", g.Policy, g.Dev)
 	}
 }
 
-// removeLink detaches at once what would be detached some time after its pin is gone.
-func removeLink(path string) error {
+// RemoveLink detaches at once what would be detached some time after its pin is gone.
+func RemoveLink(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
 		return kernel.Refuse(err, "open the pinned link %s", path)
@@ -249,7 +249,7 @@ func removeLink(path string) error {
 
 // attachLookup has the kernel ask a program for the sockets of new connections, in this network
 // namespace.
-func attachLookup(p *ebpf.Program) (hold, error) {
+func attachLookup(p *ebpf.Program) (Hold, error) {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("open the network namespace: %w", err)

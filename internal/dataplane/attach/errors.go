@@ -1,19 +1,19 @@
-package dataplane
+package attach
 
 import (
 	"errors"
 	"fmt"
 )
 
-func (e *unheardError) Error() string {
+func (e *UnheardError) Error() string {
 	return fmt.Sprintf("%s is a veth device, which hands the answers of a cookie in native XDP to "+
-		"its other end only if that has an XDP program too", e.dev)
+		"its other end only if that has an XDP program too", e.Dev)
 }
 
-// unheardError is why native XDP cannot answer SYNs.
-type unheardError struct{ dev string }
+// UnheardError is why native XDP cannot answer SYNs.
+type UnheardError struct{ Dev string }
 
-func unable(err error) error { return unableError{err} }
+func Unable(err error) error { return unableError{err} }
 
 // ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it
 // into its kernel or attach it to the interface.
@@ -24,10 +24,10 @@ type unableError struct{ error }
 
 func (e unableError) Unwrap() []error { return []error{e.error, ErrUnable} }
 
-// unfitError is why a program would judge other packets than those on the wire, or none, at a hook
+// UnfitError is why a program would judge other packets than those on the wire, or none, at a hook
 // that the interface has. The next hook is taken.
-type unfitError struct{ why string }
+type UnfitError struct{ why string }
 
-func (e *unfitError) Error() string { return e.why }
+func (e *UnfitError) Error() string { return e.why }
 
-func unfit(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
+func Unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(format, args...)} }

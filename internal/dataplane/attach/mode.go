@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"cmp"
@@ -30,67 +30,67 @@ func TCIngress() (store.Mode, error) {
 	return "", err
 }
 
-// linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom
+// LinearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom
 // that XDP asks for (XDP_PACKET_HEADROOM 256, skb_shared_info 320, Ethernet header and tags). Above
 // it drivers take only programs that know fragments.
-const linearMTU = 4096 - 256 - 320 - 22
+const LinearMTU = 4096 - 256 - 320 - 22
 
-// try is one way of attaching.
-type try struct {
-	mode  store.Mode
-	frags bool
+// Try is one way of attaching.
+type Try struct {
+	Mode  store.Mode
+	Frags bool
 }
 
-// tries lists the ways in the order in which they are tried: native XDP costs least, tc ingress is
+// Tries lists the ways in the order in which they are tried: native XDP costs least, tc ingress is
 // faster than generic XDP and sees what the driver's offloads made of the packet; tc is how this
 // kernel has it. Native XDP is tried without xdp.frags first where the MTU allows, because the
 // program is cheaper so.
 //
 // No driver runs XDP on packets without an Ethernet header. XDP of the network stack begins at the
 // IP header there, as tc ingress does.
-func tries(m store.Mode, d *device, tc store.Mode) []try {
-	native := []try{{store.XDPNative, false}, {store.XDPNative, true}}
-	if d.mtu > linearMTU {
+func Tries(m store.Mode, d *Device, tc store.Mode) []Try {
+	native := []Try{{store.XDPNative, false}, {store.XDPNative, true}}
+	if d.MTU > LinearMTU {
 		native[0], native[1] = native[1], native[0]
 	}
-	generic := []try{{store.XDPGeneric, false}, {store.XDPGeneric, true}}
+	generic := []Try{{store.XDPGeneric, false}, {store.XDPGeneric, true}}
 	switch m {
 	case store.XDPNative:
 		return native
 	case store.TCX, store.Clsact:
-		return []try{{m, false}}
+		return []Try{{m, false}}
 	case store.XDPGeneric:
 		return generic
 	}
-	if d.link != packet.Ethernet {
-		return append([]try{{tc, false}}, generic...)
+	if d.Link != packet.Ethernet {
+		return append([]Try{{tc, false}}, generic...)
 	}
-	return append(append(native, try{tc, false}), generic...)
+	return append(append(native, Try{tc, false}), generic...)
 }
 
-// attach attaches a program for the first time.
-func attach(s *store.Store, key string, d *device, g *store.Description, p *ebpf.Program) (hold,
+// Attach attaches a program for the first time.
+func Attach(s *store.Store, key string, d *Device, g *store.Description, p *ebpf.Program) (Hold,
 	error) {
 	if g.Joined {
 		return join(s, key, d, g, p)
 	}
 	switch g.Mode {
 	case store.Clsact:
-		return attachFilter(d, &filter{index: d.index, made: g.MadeQdisc}, p)
+		return attachFilter(d, &Filter{Index: d.Index, made: g.MadeQdisc}, p)
 	case store.TCX:
 		// traffic changes here
-		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,
+		return link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: p,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	}
 	flags := link.XDPDriverMode
 	if g.Mode == store.XDPGeneric {
 		flags = link.XDPGenericMode
 	}
-	return endingOffloads(s, key, d, func() (hold, error) {
+	return endingOffloads(s, key, d, func() (Hold, error) {
 		// traffic changes here
-		l, err := link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
+		l, err := link.AttachXDP(link.XDPOptions{Interface: d.Index, Program: p, Flags: flags})
 		if err != nil {
-			if notThisWay(err) {
+			if NotThisWay(err) {
 				err = d.said(err, p, int(flags))
 			}
 			return nil, err
@@ -111,8 +111,8 @@ func (e *saidError) Unwrap() error { return e.error }
 
 // said adds to a refusal of XDP what the driver says of it. Links do not hand that on, requests of
 // rtnetlink do: the same is asked of that once more.
-func (d *device) said(why error, p *ebpf.Program, flags int) error {
-	l, err := netlink.LinkByIndex(d.index)
+func (d *Device) said(why error, p *ebpf.Program, flags int) error {
+	l, err := netlink.LinkByIndex(d.Index)
 	if err != nil {
 		return why
 	}
@@ -123,14 +123,14 @@ func (d *device) said(why error, p *ebpf.Program, flags int) error {
 	// net/core/dev.c says no more than the number does.
 	const none = "Underlying driver does not support XDP in native mode"
 	if words := kernel.Words(err); words != "" && words != none {
-		return &saidError{why, strings.TrimPrefix(words, d.card().Driver+": ")}
+		return &saidError{why, strings.TrimPrefix(words, d.Card().Driver+": ")}
 	}
 	return why
 }
 
-// notThisWay reports whether an attach error means that the interface does not take this kind of
+// NotThisWay reports whether an attach error means that the interface does not take this kind of
 // program, so that another may be tried.
-func notThisWay(err error) bool {
+func NotThisWay(err error) bool {
 	for _, e := range []error{unix.EOPNOTSUPP, unix.EINVAL, unix.ERANGE, unix.E2BIG, unix.ENOSPC,
 		unix.ENOMEM, ebpf.ErrNotSupported} {
 		if errors.Is(err, e) {
@@ -140,46 +140,46 @@ func notThisWay(err error) bool {
 	return false
 }
 
-// whyNot is one clause for the report: why a way of attaching was not taken.
-func whyNot(d *device, t try, err error) string {
+// WhyNot is one clause for the report: why a way of attaching was not taken.
+func WhyNot(d *Device, t Try, err error) string {
 	cause := flat(err)
 	switch {
-	case t.mode == store.XDPGeneric && errors.As(err, new(*unfitError)):
+	case t.Mode == store.XDPGeneric && errors.As(err, new(*UnfitError)):
 		return "generic XDP: " + cause
-	case errors.As(err, new(*unheardError)), errors.As(err, new(*unfitError)):
+	case errors.As(err, new(*UnheardError)), errors.As(err, new(*UnfitError)):
 		return cause
-	case t.mode == store.Clsact:
+	case t.Mode == store.Clsact:
 		return fmt.Sprintf("tc clsact: %v", err)
-	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == store.TCX:
+	case errors.Is(err, ebpf.ErrNotSupported) && t.Mode == store.TCX:
 		return "this kernel has no TCX (Linux 6.6 or newer)"
-	case errors.Is(err, ebpf.ErrNotSupported) && t.frags:
+	case errors.Is(err, ebpf.ErrNotSupported) && t.Frags:
 		return "this kernel has no XDP with fragments (Linux 5.18 or newer)"
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return "this kernel has no XDP links (Linux 5.9 or newer)"
-	case t.mode == store.TCX:
+	case t.Mode == store.TCX:
 		return "TCX: " + cause
-	case t.mode == store.XDPGeneric:
+	case t.Mode == store.XDPGeneric:
 		return "generic XDP: " + cause
 	case errors.As(err, new(*saidError)):
-		return fmt.Sprintf("%s refuses native XDP%s: %s", d.driver, d.ports(), cause)
-	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:
-		return fmt.Sprintf("%s has no native XDP, or none at MTU %d", d.driver, d.mtu)
+		return fmt.Sprintf("%s refuses native XDP%s: %s", d.Driver, d.ports(), cause)
+	case errors.Is(err, unix.EOPNOTSUPP) && d.MTU > LinearMTU:
+		return fmt.Sprintf("%s has no native XDP, or none at MTU %d", d.Driver, d.MTU)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return d.driver + " has no native XDP"
-	case t.frags:
-		return fmt.Sprintf("%s takes no native XDP with fragments: %s", d.driver, cause)
+		return d.Driver + " has no native XDP"
+	case t.Frags:
+		return fmt.Sprintf("%s takes no native XDP with fragments: %s", d.Driver, cause)
 	}
-	return fmt.Sprintf("%s takes no native XDP at MTU %d without fragments: %s", d.driver, d.mtu,
+	return fmt.Sprintf("%s takes no native XDP at MTU %d without fragments: %s", d.Driver, d.MTU,
 		cause)
 }
 
 // ports are those of a bond, for a sentence: it takes what all of them take.
-func (d *device) ports() string {
-	if !d.card().Bond {
+func (d *Device) ports() string {
+	if !d.Card().Bond {
 		return ""
 	}
 	var ports []string
-	for _, p := range d.card().Ports {
+	for _, p := range d.Card().Ports {
 		ports = append(ports, fmt.Sprintf("%s: %s", p.Name, p.Driver))
 	}
 	return fmt.Sprintf(" (ports %s)", cmp.Or(strings.Join(ports, ", "), "none"))
@@ -197,25 +197,25 @@ func flat(err error) string {
 	return err.Error()
 }
 
-// attachError is the error for an attempt that no other may follow.
-func attachError(d *device, err error) error {
+// AttachError is the error for an attempt that no other may follow.
+func AttachError(d *Device, err error) error {
 	switch {
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOLINK):
 		return kernel.Refuse(err, "interface %s vanished while the policy was being attached",
-			d.name)
+			d.Name)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return kernel.Refuse(err,
-			"%s got an XDP program of somebody else while levee was attaching; it stays", d.name)
+			"%s got an XDP program of somebody else while levee was attaching; it stays", d.Name)
 	case errors.Is(err, unix.EPERM):
-		return unable(kernel.LoadError("attach to "+d.name, err))
+		return Unable(kernel.LoadError("attach to "+d.Name, err))
 	}
-	return unable(kernel.Refuse(err, "attach to %s", d.name))
+	return Unable(kernel.Refuse(err, "attach to %s", d.Name))
 }
 
-func attachAgain(s *store.Store, key string, d *device, g *store.Description,
-	p *ebpf.Program) (hold, error) {
+func AttachAgain(s *store.Store, key string, d *Device, g *store.Description,
+	p *ebpf.Program) (Hold, error) {
 	if err := store.Step("come back"); err != nil {
 		return nil, err
 	}
-	return attach(s, key, d, g, p)
+	return Attach(s, key, d, g, p)
 }

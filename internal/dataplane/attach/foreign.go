@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"fmt"
@@ -18,20 +18,20 @@ import (
 	"levee/internal/kernel"
 )
 
-// refuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
+// RefuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
 // dispatcher of libxdp which levee can join.
-func refuseForeign(d *device) (joins bool, err error) {
+func RefuseForeign(d *Device) (joins bool, err error) {
 	if err := store.Step("foreign"); err != nil {
 		return false, err
 	}
-	if d.xdp == 0 {
+	if d.XDP == 0 {
 		return false, nil
 	}
-	if programName(d.xdp) != strconv.Quote(dispatcher.Name) {
+	if programName(d.XDP) != strconv.Quote(dispatcher.Name) {
 		return false, foreignError(unix.EBUSY, d, fmt.Sprintf("remove it first (`ip link set dev "+
-			"%s %s off`, or with the tool that attached it)", d.name, d.xdpOff))
+			"%s %s off`, or with the tool that attached it)", d.Name, d.XDPOff))
 	}
-	there, err := dispatcher.Read(dispatcher.Interface{Index: d.index, In: (&namespace{}).in})
+	there, err := dispatcher.Read(dispatcher.Interface{Index: d.Index, In: (&namespace{}).in})
 	if err == nil {
 		there.Close()
 		err = dispatcher.Check()
@@ -43,10 +43,10 @@ func refuseForeign(d *device) (joins bool, err error) {
 }
 
 // foreignError says that an interface has somebody else's XDP program, and what to do.
-func foreignError(why error, d *device, do string) error {
+func foreignError(why error, d *Device, do string) error {
 	return kernel.Refuse(why, "%s already runs the XDP program %s (id %d%s), which is not "+
-		"levee's and stays; %s or use --mode tcx", d.name, programName(d.xdp), d.xdp,
-		heldBy(d.xdp), do)
+		"levee's and stays; %s or use --mode tcx", d.Name, programName(d.XDP), d.XDP,
+		heldBy(d.XDP), do)
 }
 
 func programName(id uint32) string {

@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ type namespace struct {
 
 // findNamespace finds the network namespace with a cookie.
 func findNamespace(cookie uint64) (n namespace, err error) {
-	own, err := netnsCookie()
+	own, err := NetnsCookie()
 	if err != nil || cookie == own {
 		return n, err
 	}
@@ -87,7 +87,7 @@ func findNetns(cookie uint64) (*os.File, error) {
 		if err == nil && !seen[st.Ino] {
 			seen[st.Ino] = true
 			err = inNetns(file, func() error {
-				c, err := netnsCookie()
+				c, err := NetnsCookie()
 				found = c == cookie
 				return err
 			})

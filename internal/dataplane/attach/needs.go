@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-func needsOf(p *codegen.Program) (n store.Needs) {
+func NeedsOf(p *codegen.Program) (n store.Needs) {
 	line := func(such func(*policy.Term) bool) int {
 		for _, s := range p.Slots {
 			if s.Rule == nil {
@@ -32,9 +32,9 @@ func needsOf(p *codegen.Program) (n store.Needs) {
 	return n
 }
 
-// tooLarge says that packets may be larger than a native program takes, "" if they are not.
-func tooLarge(c *card.Card, frags bool) string {
-	limit, ok := c.LargestMTU(linearMTU)
+// TooLarge says that packets may be larger than a native program takes, "" if they are not.
+func TooLarge(c *card.Card, frags bool) string {
+	limit, ok := c.LargestMTU(LinearMTU)
 	if !ok || c.MTU <= limit || frags && c.Fragments() {
 		return ""
 	}
@@ -42,9 +42,9 @@ func tooLarge(c *card.Card, frags bool) string {
 		"driver drops larger ones, or refuses the program", c.MTU, limit)
 }
 
-// misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if
+// Misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if
 // it would.
-func misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked bool) error {
+func Misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked bool) error {
 	switch why := c.Forgets(); {
 	case m.AtTC():
 		return nil
@@ -53,25 +53,25 @@ func misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked boo
 			return err
 		}
 	case c.Unasked() != "":
-		return unfit("%s", c.Unasked())
+		return Unfit("%s", c.Unasked())
 	case why != "" && !asked:
-		return unfit("%s", why)
+		return Unfit("%s", why)
 	}
 	if devs, _ := tagless(c, m); len(devs) > 0 && n.Tags > 0 && !asked {
-		return unfit("%s takes VLAN tags off frames before XDP sees them, and line %d asks for "+
+		return Unfit("%s takes VLAN tags off frames before XDP sees them, and line %d asks for "+
 			"them",
 			strings.Join(devs, ", "), n.Tags)
 	}
 	return nil
 }
 
-// amiss says what was set on an interface since its policy came, so that this judges otherwise than
+// Amiss says what was set on an interface since its policy came, so that this judges otherwise than
 // it says.
-func amiss(l netlink.Link, c *card.Card, g *store.Description) (all []string) {
-	if err := misfit(l, c, g.Mode, g.Needs, g.Asked); err != nil {
+func Amiss(l netlink.Link, c *card.Card, g *store.Description) (all []string) {
+	if err := Misfit(l, c, g.Mode, g.Needs, g.Asked); err != nil {
 		all = append(all, err.Error())
 	}
-	if why := tooLarge(c, g.Frags); why != "" && g.Mode == store.XDPNative {
+	if why := TooLarge(c, g.Frags); why != "" && g.Mode == store.XDPNative {
 		all = append(all, why)
 	}
 	return all
@@ -101,13 +101,13 @@ func refuseMerged(l netlink.Link, c *card.Card, n store.Needs) error {
 	// Where it cannot be ended, the kernel complains with a call trace
 	// (net/core/dev.c, dev_disable_gro_hw).
 	if why := c.Merges(); why != "" {
-		return unfit("it sees merged packets, as %s", why)
+		return Unfit("it sees merged packets, as %s", why)
 	}
 	if !c.Offloads[card.GRO].On {
 		return nil
 	}
 	merged := func(what string) error {
-		return unfit("it sees packets that %s has merged (GRO), and %s: ethtool -K %[1]s gro off",
+		return Unfit("it sees packets that %s has merged (GRO), and %s: ethtool -K %[1]s gro off",
 			c.Name, what)
 	}
 	if n.Length > 0 {

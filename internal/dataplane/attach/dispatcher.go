@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"errors"
@@ -21,8 +21,8 @@ import (
 // is the policy's, so a replace is one update of the table. Whoever builds another dispatcher
 // attaches the caller to it as any program (docs/explanation/decisions/0087-dispatcher.md).
 
-// callerName is what tools of libxdp list.
-const callerName = codegen.ProgramName
+// CallerName is what tools of libxdp list.
+const CallerName = codegen.ProgramName
 
 // callerPriority has it called first. Tools of libxdp use 50 where nothing is asked for.
 const callerPriority = 0
@@ -61,9 +61,9 @@ type dispatchers struct {
 }
 
 // join has the dispatcher of an interface call a program of a generation.
-func join(s *store.Store, key string, d *device, g *store.Description, p *ebpf.Program) (_ hold,
+func join(s *store.Store, key string, d *Device, g *store.Description, p *ebpf.Program) (_ Hold,
 	err error) {
-	j := placeIn(s, key, namespace{}, d.netns, d.index)
+	j := placeIn(s, key, namespace{}, d.Netns, d.Index)
 	defer func() {
 		if err != nil {
 			j.kept = true // nothing to take back
@@ -73,7 +73,7 @@ func join(s *store.Store, key string, d *device, g *store.Description, p *ebpf.P
 	if j.jumps, err = dispatcher.NewJumpTable(); err != nil {
 		return nil, kernel.LoadError("make an array of programs", err)
 	}
-	if j.caller, err = dispatcher.NewCaller(callerName, j.jumps, g.Frags); err != nil {
+	if j.caller, err = dispatcher.NewCaller(CallerName, j.jumps, g.Frags); err != nil {
 		return nil, cannotJoin(d, err)
 	}
 	if j.id, err = programID(j.caller); err != nil {
@@ -88,7 +88,7 @@ func join(s *store.Store, key string, d *device, g *store.Description, p *ebpf.P
 		store.PinFile(j.caller, s.BPF(key, pinCaller), store.SecretMode)); err != nil {
 		return nil, err
 	}
-	own := dispatcher.Program{Program: j.caller, Name: callerName, ID: j.id, Actions: 1 << xdpPass,
+	own := dispatcher.Program{Program: j.caller, Name: CallerName, ID: j.id, Actions: 1 << XdpPass,
 		Priority: callerPriority, Frags: g.Frags}
 	holds := false
 	err = j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
@@ -99,16 +99,16 @@ func join(s *store.Store, key string, d *device, g *store.Description, p *ebpf.P
 	if err == nil && holds {
 		s.Note("while levee is in the dispatcher of %s, tools of libxdp before 1.5.5 can add and "+
 			"remove no program there on this kernel (\"Operation not supported\"; they change "+
-			"nothing): `levee down --dev %[1]s` first", d.name)
+			"nothing): `levee down --dev %[1]s` first", d.Name)
 	}
-	if err != nil && !notThisWay(err) {
+	if err != nil && !NotThisWay(err) {
 		err = cannotJoin(d, err)
 	}
 	return j, err
 }
 
 // cannotJoin says what to do where levee cannot get a place.
-func cannotJoin(d *device, why error) error {
+func cannotJoin(d *Device, why error) error {
 	switch {
 	case errors.Is(why, unix.EPERM) && !kernel.Holds(kernel.SysAdmin):
 		why = errors.New("that takes CAP_SYS_ADMIN")
@@ -117,12 +117,12 @@ func cannotJoin(d *device, why error) error {
 	}
 	return foreignError(why, d, fmt.Sprintf("it is the dispatcher of libxdp, which levee cannot "+
 		"join here: `xdp-loader status %s` lists the programs in it; take them off first "+
-		"(`xdp-loader unload %[1]s --all`)", d.name))
+		"(`xdp-loader unload %[1]s --all`)", d.Name))
 }
 
 // strayCaller tells callers of levee's by their name.
 func strayCaller(p dispatcher.Program) bool {
-	return p.Name == callerName && p.Type() == ebpf.Extension
+	return p.Name == CallerName && p.Type() == ebpf.Extension
 }
 
 // change changes which programs the dispatcher calls, while no tool of libxdp does.
@@ -158,8 +158,8 @@ func (j *joined) note(ids ...uint32) error {
 	return store.WriteJSON(path, dispatchers{j.netns, j.on.Index, ids})
 }
 
-// finishDispatchers removes what a killed command has left of dispatchers that do not run.
-func finishDispatchers(s *store.Store, key string) error {
+// FinishDispatchers removes what a killed command has left of dispatchers that do not run.
+func FinishDispatchers(s *store.Store, key string) error {
 	var d dispatchers
 	path := s.State(key, dispatchersFile)
 	if err := store.ReadJSON(path, &d); errors.Is(err, fs.ErrNotExist) {
@@ -198,36 +198,36 @@ func finishDispatchers(s *store.Store, key string) error {
 }
 
 // openJoined finds the place of an attachment that has no link. The place may be gone.
-func openJoined(s *store.Store, a *attachment) error {
-	g := a.last()
+func openJoined(s *store.Store, a *Attachment) error {
+	g := a.Last()
 	if g == nil || !g.Joined {
 		return nil
 	}
-	jumps, err := ebpf.LoadPinnedMap(s.BPF(a.key, pinJumps), nil)
+	jumps, err := ebpf.LoadPinnedMap(s.BPF(a.Key, pinJumps), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return kernel.Refuse(err, "open the jump table of attachment %s", a.key)
+		return kernel.Refuse(err, "open the jump table of attachment %s", a.Key)
 	}
 	where, err := findNamespace(g.Netns)
 	if err != nil {
 		jumps.Close()
-		a.unseen = errors.Is(err, errNoEntry)
-		if a.unseen {
+		a.Unseen = errors.Is(err, errNoEntry)
+		if a.Unseen {
 			return nil
 		}
 		return err
 	}
-	j := placeIn(s, a.key, where, g.Netns, g.Ifindex)
+	j := placeIn(s, a.Key, where, g.Netns, g.Ifindex)
 	j.jumps, j.kept = jumps, true
-	a.link = j // with ifindex 0, which says that it is not there
-	j.caller, err = ebpf.LoadPinnedProgram(s.BPF(a.key, pinCaller), nil)
+	a.Link = j // with ifindex 0, which says that it is not there
+	j.caller, err = ebpf.LoadPinnedProgram(s.BPF(a.Key, pinCaller), nil)
 	if errors.Is(err, fs.ErrNotExist) { // killed before it was pinned
 		return nil
 	}
 	if err != nil {
-		return kernel.Refuse(err, "open the caller of attachment %s", a.key)
+		return kernel.Refuse(err, "open the caller of attachment %s", a.Key)
 	}
 	if j.id, err = programID(j.caller); err != nil {
 		return err
@@ -239,11 +239,11 @@ func openJoined(s *store.Store, a *attachment) error {
 	if runs == 0 {
 		return nil
 	}
-	err = jumps.Lookup(uint32(0), &a.program)
+	err = jumps.Lookup(uint32(0), &a.Program)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return kernel.Refuse(err, "read the jump table of attachment %s", a.key)
+		return kernel.Refuse(err, "read the jump table of attachment %s", a.Key)
 	}
-	a.ifindex, a.onDevice = g.Ifindex, runs
+	a.Ifindex, a.OnDevice = g.Ifindex, runs
 	return nil
 }
 
@@ -287,8 +287,8 @@ func (j *joined) Close() error {
 }
 
 // leaveStray has the dispatcher of a device not call what nothing is kept for.
-func leaveStray(s *store.Store, d *device) (found bool, err error) {
-	j := placeIn(s, d.key(), namespace{}, d.netns, d.index)
+func leaveStray(s *store.Store, d *Device) (found bool, err error) {
+	j := placeIn(s, d.Key(), namespace{}, d.Netns, d.Index)
 	all, err := dispatcher.Read(j.on)
 	if err != nil {
 		return false, nil // what cannot be read is somebody's
@@ -297,14 +297,14 @@ func leaveStray(s *store.Store, d *device) (found bool, err error) {
 	if !slices.ContainsFunc(all.Programs, strayCaller) {
 		return false, nil
 	}
-	s.Note("%s had a program of levee's in its dispatcher that nothing was kept for", d.name)
+	s.Note("%s had a program of levee's in its dispatcher that nothing was kept for", d.Name)
 	err = j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
 		return slices.DeleteFunc(slices.Clone(d.Programs), strayCaller)
 	})
 	if err != nil {
-		return true, kernel.Refuse(err, "leave the dispatcher of %s", d.name)
+		return true, kernel.Refuse(err, "leave the dispatcher of %s", d.Name)
 	}
 	return true, nil
 }
 
-const xdpPass = 2
+const XdpPass = 2

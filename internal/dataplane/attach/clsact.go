@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"encoding/binary"
@@ -22,8 +22,8 @@ import (
 // when its interface goes to another network namespace (docs/explanation/decisions/0036-clsact.md).
 // At egress each generation has one of its own (docs/explanation/decisions/0077-egress-filter.md).
 
-// hold keeps a program on an interface. It is a bpf_link, pinned with the attachment, or a filter.
-type hold interface {
+// Hold keeps a program on an interface. It is a bpf_link, pinned with the attachment, or a filter.
+type Hold interface {
 	Update(*ebpf.Program) error // traffic changes in it
 	Detach() error
 	Pin(path string) error // what is not pinned is detached by Close
@@ -36,29 +36,29 @@ type hold interface {
 const (
 	filterName     = "levee"
 	filterHandle   = 0x1e7ee
-	filterPriority = 1
+	FilterPriority = 1
 	egressHandle   = 0x1e000000 // and the number of the generation
 	egressPriority = 0xffff
 )
 
-// filter is a filter of levee's on an interface.
-type filter struct {
+// Filter is a filter of levee's on an interface.
+type Filter struct {
 	namespace
-	index      int
-	generation int  // whose it is, at egress; 0: at ingress, the one that judges
+	Index      int
+	Generation int  // whose it is, at egress; 0: at ingress, the one that judges
 	made       bool // the qdisc is levee's too
 	kept       bool
 }
 
 // attachFilter adds the qdisc, where there is none, and the filter.
-func attachFilter(d *device, f *filter, p *ebpf.Program) (hold, error) {
-	switch _, name, err := f.running(); {
+func attachFilter(d *Device, f *Filter, p *ebpf.Program) (Hold, error) {
+	switch _, name, err := f.Running(); {
 	case err != nil:
 		return nil, err
 	case name != "" && name != filterName:
 		return nil, fmt.Errorf("a tc filter of somebody else has levee's handle, %#x", filterHandle)
 	}
-	err := netlink.QdiscAdd(f.qdisc())
+	err := netlink.QdiscAdd(f.Qdisc())
 	if err == nil || errors.Is(err, unix.EEXIST) {
 		// traffic changes here
 		err = f.Update(p)
@@ -69,60 +69,60 @@ func attachFilter(d *device, f *filter, p *ebpf.Program) (hold, error) {
 			"(CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF): %w", ebpf.ErrNotSupported)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
 		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to "+
-			"come %s; `tc filter show dev %s %s` shows it: %w", f.filter().Priority,
-			map[bool]string{true: "first", false: "last"}[f.generation == 0], d.name, f.point(),
+			"come %s; `tc filter show dev %s %s` shows it: %w", f.Filter().Priority,
+			map[bool]string{true: "first", false: "last"}[f.Generation == 0], d.Name, f.point(),
 			err)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.removeQdisc())
+		return nil, errors.Join(err, f.RemoveQdisc())
 	}
 	return f, nil
 }
 
-func (f *filter) link() netlink.Link {
-	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: f.index}}
+func (f *Filter) link() netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: f.Index}}
 }
 
-func (f *filter) qdisc() netlink.Qdisc {
+func (f *Filter) Qdisc() netlink.Qdisc {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: f.index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+		LinkIndex: f.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 }
 
-func (f *filter) filter() *netlink.BpfFilter {
+func (f *Filter) Filter() *netlink.BpfFilter {
 	b := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: f.index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle,
-			Priority: filterPriority, Protocol: unix.ETH_P_ALL,
+			LinkIndex: f.Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle,
+			Priority: FilterPriority, Protocol: unix.ETH_P_ALL,
 		},
 		Name: filterName, DirectAction: true,
 	}
-	if f.generation != 0 {
+	if f.Generation != 0 {
 		b.Parent, b.Priority = netlink.HANDLE_MIN_EGRESS, egressPriority
-		b.Handle = egressHandle | uint32(f.generation)&0xffffff
+		b.Handle = egressHandle | uint32(f.Generation)&0xffffff
 	}
 	return b
 }
 
-func (f *filter) point() codegen.Point {
-	if f.generation != 0 {
+func (f *Filter) point() codegen.Point {
+	if f.Generation != 0 {
 		return codegen.Egress
 	}
 	return codegen.Ingress
 }
 
-func (f *filter) Update(p *ebpf.Program) error {
-	filter := f.filter()
+func (f *Filter) Update(p *ebpf.Program) error {
+	filter := f.Filter()
 	filter.Fd = p.FD()
 	return f.in(func() error { return netlink.FilterReplace(filter) })
 }
 
-func (f *filter) Detach() error {
-	err := f.in(func() error { return netlink.FilterDel(f.filter()) })
-	if f.generation != 0 && isAbsent(err) { // a killed command may have come so far
+func (f *Filter) Detach() error {
+	err := f.in(func() error { return netlink.FilterDel(f.Filter()) })
+	if f.Generation != 0 && isAbsent(err) { // a killed command may have come so far
 		err = nil
 	}
 	f.kept = true // Close has nothing to do any more
-	return errors.Join(err, f.removeQdisc())
+	return errors.Join(err, f.RemoveQdisc())
 }
 
 // isAbsent reports whether a request failed because there is no such filter, qdisc or interface.
@@ -131,8 +131,8 @@ func isAbsent(err error) bool {
 		errors.Is(err, unix.ENODEV)
 }
 
-// removeQdisc takes the qdisc away that levee has added, if nobody else has a filter there.
-func (f *filter) removeQdisc() error {
+// RemoveQdisc takes the qdisc away that levee has added, if nobody else has a filter there.
+func (f *Filter) RemoveQdisc() error {
 	if !f.made {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (f *filter) removeQdisc() error {
 				return nil // what cannot be read is somebody's
 			}
 		}
-		err := netlink.QdiscDel(f.qdisc())
+		err := netlink.QdiscDel(f.Qdisc())
 		if isAbsent(err) {
 			return nil
 		}
@@ -152,12 +152,12 @@ func (f *filter) removeQdisc() error {
 }
 
 // Pin says that the filter is to stay: the qdisc keeps it.
-func (f *filter) Pin(string) error {
+func (f *Filter) Pin(string) error {
 	f.kept = true
 	return nil
 }
 
-func (f *filter) Close() error {
+func (f *Filter) Close() error {
 	var err error
 	if !f.kept {
 		err = f.Detach()
@@ -165,12 +165,12 @@ func (f *filter) Close() error {
 	return errors.Join(err, f.namespace.Close())
 }
 
-// running is the id of the program and the name of the filter with levee's handle, 0 and "" if
+// Running is the id of the program and the name of the filter with levee's handle, 0 and "" if
 // there is none. It asks for this one alone: filters of others need not be understood.
-func (f *filter) running() (program uint32, name string, err error) {
+func (f *Filter) Running() (program uint32, name string, err error) {
 	err = f.in(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, 0)
-		a := f.filter().Attrs()
+		a := f.Filter().Attrs()
 		req.AddData(&nl.TcMsg{
 			Family: nl.FAMILY_ALL, Ifindex: int32(a.LinkIndex), Handle: a.Handle, Parent: a.Parent,
 			Info: netlink.MakeHandle(a.Priority, nl.Swap16(a.Protocol)),
@@ -213,50 +213,50 @@ func parseFilter(answer []byte) (program uint32, name string, err error) {
 }
 
 // openFilter finds the filter of an attachment that has no link. Its descriptions say where.
-func openFilter(s *store.Store, a *attachment) error {
-	gens := a.sorted()
+func openFilter(s *store.Store, a *Attachment) error {
+	gens := a.Sorted()
 	if len(gens) == 0 || gens[len(gens)-1].Mode != store.Clsact {
 		return nil
 	}
 	g := gens[len(gens)-1]
-	f, err := egressFilterOf(g, 0)
+	f, err := EgressFilterOf(g, 0)
 	if errors.Is(err, errNoEntry) {
-		a.unseen = true
+		a.Unseen = true
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	a.link = f // with ifindex 0, which says that it is not there
-	program, name, err := f.running()
+	a.Link = f // with ifindex 0, which says that it is not there
+	program, name, err := f.Running()
 	if err != nil && !f.gone {
 		return kernel.Refuse(err, "ask the kernel about the tc filter on %s", g.Dev)
 	}
 	if name == filterName {
-		a.program, a.ifindex = program, g.Ifindex
+		a.Program, a.Ifindex = program, g.Ifindex
 	}
 	return nil
 }
 
 // filter is the filter of the attachment of g that judges, with generation 0, or that of a
 // generation at egress.
-func egressFilterOf(g *store.Description, generation int) (*filter, error) {
+func EgressFilterOf(g *store.Description, generation int) (*Filter, error) {
 	where, err := findNamespace(g.Netns)
 	if err != nil {
 		return nil, err
 	}
-	return &filter{namespace: where, index: g.Ifindex, generation: generation, made: g.MadeQdisc,
+	return &Filter{namespace: where, Index: g.Ifindex, Generation: generation, made: g.MadeQdisc,
 		kept: true}, nil
 }
 
 // tcPrograms are the ids of the programs at tc ingress of an interface of this network namespace
 // that may be levee's.
 func tcPrograms(index int) ([]uint32, error) {
-	ids, err := tcxProgramsAt(index, ebpf.AttachTCXIngress)
+	ids, err := TcxProgramsAt(index, ebpf.AttachTCXIngress)
 	if err != nil {
 		return nil, err
 	}
-	program, name, err := (&filter{index: index}).running()
+	program, name, err := (&Filter{Index: index}).Running()
 	if err != nil {
 		return nil, kernel.Refuse(err, "ask the kernel about the tc filter of interface %d", index)
 	}
@@ -266,15 +266,15 @@ func tcPrograms(index int) ([]uint32, error) {
 	return ids, nil
 }
 
-// removeStray takes filters of levee's away that nothing is kept for, or its place in a dispatcher:
+// RemoveStray takes filters of levee's away that nothing is kept for, or its place in a dispatcher:
 // where a file system with the records was unmounted, links would have gone with their pins.
-func removeStray(s *store.Store, d *device) (found bool, err error) {
-	f := &filter{index: d.index, kept: true}
-	_, name, err := f.running()
+func RemoveStray(s *store.Store, d *Device) (found bool, err error) {
+	f := &Filter{Index: d.Index, kept: true}
+	_, name, err := f.Running()
 	if err != nil {
-		return false, kernel.Refuse(err, "ask the kernel about the tc filter on %s", d.name)
+		return false, kernel.Refuse(err, "ask the kernel about the tc filter on %s", d.Name)
 	}
-	stray, err := egressFilters(d.index)
+	stray, err := EgressFilters(d.Index)
 	if err != nil {
 		return false, err
 	}
@@ -284,20 +284,20 @@ func removeStray(s *store.Store, d *device) (found bool, err error) {
 	if len(stray) == 0 {
 		return leaveStray(s, d)
 	}
-	s.Note("%s had a tc filter of levee's that nothing was kept for", d.name)
+	s.Note("%s had a tc filter of levee's that nothing was kept for", d.Name)
 	for _, f := range stray {
 		if err := f.Detach(); err != nil {
-			return true, kernel.Refuse(err, "remove the tc filter on %s", d.name)
+			return true, kernel.Refuse(err, "remove the tc filter on %s", d.Name)
 		}
 	}
 	return true, nil
 }
 
-// egressFilters lists the filters of generations at egress of an interface of this network
+// EgressFilters lists the filters of generations at egress of an interface of this network
 // namespace.
-func egressFilters(index int) (all []*filter, err error) {
-	f := &filter{index: index, generation: 1}
-	a := f.filter().Attrs()
+func EgressFilters(index int) (all []*Filter, err error) {
+	f := &Filter{Index: index, Generation: 1}
+	a := f.Filter().Attrs()
 	req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
 	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: a.Parent,
 		Info: netlink.MakeHandle(a.Priority, nl.Swap16(a.Protocol))})
@@ -315,17 +315,17 @@ func egressFilters(index int) (all []*filter, err error) {
 		}
 		n := int(nl.DeserializeTcMsg(answer).Handle) - egressHandle
 		if n > 0 && n <= 0xffffff {
-			all = append(all, &filter{index: index, generation: n, kept: true})
+			all = append(all, &Filter{Index: index, Generation: n, kept: true})
 		}
 	}
 	return all, nil
 }
 
-// lacksQdisc says whether an interface has no qdisc for filters.
-func (d *device) lacksQdisc() (bool, error) {
-	qdiscs, err := netlink.QdiscList((&filter{index: d.index}).link())
+// LacksQdisc says whether an interface has no qdisc for filters.
+func (d *Device) LacksQdisc() (bool, error) {
+	qdiscs, err := netlink.QdiscList((&Filter{Index: d.Index}).link())
 	if err != nil {
-		return false, kernel.Refuse(err, "list the qdiscs of %s", d.name)
+		return false, kernel.Refuse(err, "list the qdiscs of %s", d.Name)
 	}
 	return !slices.ContainsFunc(qdiscs, func(q netlink.Qdisc) bool {
 		return q.Attrs().Parent == netlink.HANDLE_CLSACT

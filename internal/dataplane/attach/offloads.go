@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"errors"
@@ -22,9 +22,9 @@ import (
 const offloadsFile = "offloads.json"
 
 // endingOffloads attaches an XDP program, and notes what that ends.
-func endingOffloads(s *store.Store, key string, d *device, attach func() (hold, error)) (hold,
+func endingOffloads(s *store.Store, key string, d *Device, attach func() (Hold, error)) (Hold,
 	error) {
-	before := card.Read(d.name)
+	before := card.Read(d.Name)
 	at := before.Ended(&card.Card{}) // all of it, should this process be killed
 	if len(at) == 0 {
 		return attach()
@@ -45,18 +45,18 @@ func endingOffloads(s *store.Store, key string, d *device, attach func() (hold, 
 		return nil
 	}
 	if err := note(at); err != nil {
-		return nil, kernel.Refuse(err, "note which offloads %s has", d.name)
+		return nil, kernel.Refuse(err, "note which offloads %s has", d.Name)
 	}
 	l, err := attach()
-	if nerr := note(before.Ended(card.Read(d.name))); nerr != nil && err == nil {
-		err = errors.Join(kernel.Refuse(nerr, "note which offloads %s has", d.name), l.Close())
+	if nerr := note(before.Ended(card.Read(d.Name))); nerr != nil && err == nil {
+		err = errors.Join(kernel.Refuse(nerr, "note which offloads %s has", d.Name), l.Close())
 	}
 	return l, err
 }
 
-// beginOffloads asks again for what was ended on the interface of a key, which has no policy any
+// BeginOffloads asks again for what was ended on the interface of a key, which has no policy any
 // more. What cannot be told or asked for is noted for the user.
-func beginOffloads(s *store.Store, key string) {
+func BeginOffloads(s *store.Store, key string) {
 	var ended []string
 	if err := store.ReadJSON(s.State(key, offloadsFile), &ended); err != nil {
 		return
@@ -80,12 +80,12 @@ func beginOffloads(s *store.Store, key string) {
 	}
 }
 
-func (a *attachment) leaving() store.Leaving {
-	l, err := a.here()
+func (a *Attachment) Leaving() store.Leaving {
+	l, err := a.Here()
 	if err != nil || l == nil {
-		return store.Leaving{Key: a.key, Name: "", Away: err == nil && a.ifindex != 0}
+		return store.Leaving{Key: a.Key, Name: "", Away: err == nil && a.Ifindex != 0}
 	}
-	return store.Leaving{Key: a.key, Name: l.Attrs().Name, Away: false}
+	return store.Leaving{Key: a.Key, Name: l.Attrs().Name, Away: false}
 }
 
 // interfaceOf is the name of the interface of a key in this network namespace, "" if it has none.
@@ -95,13 +95,13 @@ func interfaceOf(s *store.Store, key string) (string, error) {
 		return s.Leaves.Name, nil
 	}
 	links, err := netlink.LinkList()
-	netns, nerr := netnsCookie()
+	netns, nerr := NetnsCookie()
 	if err := errors.Join(err, nerr); err != nil {
 		return "", err
 	}
 	for _, l := range links {
-		d := device{index: l.Attrs().Index, netns: netns}
-		if d.key() == key {
+		d := Device{Index: l.Attrs().Index, Netns: netns}
+		if d.Key() == key {
 			return l.Attrs().Name, nil
 		}
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package attach
 
 import (
 	"errors"
@@ -16,65 +16,65 @@ import (
 	"levee/internal/packet"
 )
 
-// device is the interface that a policy is put on.
-type device struct {
-	name   string
-	index  int
-	mtu    int
-	up     bool       // it carries packets
-	driver string     // "driver veth", or "interface lo" where the kernel does not tell
+// Device is the interface that a policy is put on.
+type Device struct {
+	Name   string
+	Index  int
+	MTU    int
+	Up     bool       // it carries packets
+	Driver string     // "driver veth", or "interface lo" where the kernel does not tell
 	tells  *card.Card // what it tells of itself, once that was asked for
-	xdp    uint32     // id of the XDP program on it, 0 if none
-	xdpOff string     // the word of ip-link(8) that takes it off
-	netns  uint64     // cookie of its network namespace
-	link   packet.Link
+	XDP    uint32     // id of the XDP program on it, 0 if none
+	XDPOff string     // the word of ip-link(8) that takes it off
+	Netns  uint64     // cookie of its network namespace
+	Link   packet.Link
 	layer  error // why its packets cannot be judged, nil if they can
 }
 
-// findDevice looks an interface up in the network namespace of this thread.
-func findDevice(name string) (*device, error) {
-	netns, err := netnsCookie()
+// FindDevice looks an interface up in the network namespace of this thread.
+func FindDevice(name string) (*Device, error) {
+	netns, err := NetnsCookie()
 	if err != nil {
 		return nil, err
 	}
 	l, err := netlink.LinkByName(name)
 	var notFound netlink.LinkNotFoundError
 	if errors.As(err, &notFound) {
-		return nil, noInterface(name)
+		return nil, NoInterface(name)
 	}
 	if err != nil {
 		return nil, kernel.Refuse(err, "look up interface %q", name)
 	}
 	attrs := l.Attrs()
-	d := &device{name: attrs.Name, index: attrs.Index, mtu: attrs.MTU, driver: driver(attrs.Name),
-		netns: netns}
-	d.up = isUp(l)
-	d.link, d.layer = linklayer.Of(l)
+	d := &Device{Name: attrs.Name, Index: attrs.Index, MTU: attrs.MTU, Driver: Driver(attrs.Name),
+		Netns: netns}
+	d.Up = IsUp(l)
+	d.Link, d.layer = linklayer.Of(l)
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
-		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"
+		d.XDP, d.XDPOff = attrs.Xdp.ProgId, "xdp"
 		switch attrs.Xdp.AttachMode { // what `xdp off` does not find
 		case nl.XDP_ATTACHED_SKB:
-			d.xdpOff = "xdpgeneric"
+			d.XDPOff = "xdpgeneric"
 		case nl.XDP_ATTACHED_HW:
-			d.xdpOff = "xdpoffload"
+			d.XDPOff = "xdpoffload"
 		}
 	}
 	return d, nil
 }
 
-// card is what the interface tells of itself.
-func (d *device) card() *card.Card {
+// Card is what the interface tells of itself.
+func (d *Device) Card() *card.Card {
 	if d.tells == nil {
-		d.tells = card.Read(d.name)
+		d.tells = card.Read(d.Name)
 	}
 	return d.tells
 }
 
-func (d *device) key() string { return fmt.Sprintf("%d-%d", d.netns, d.index) }
+func (d *Device) Key() string { return fmt.Sprintf("%d-%d", d.Netns, d.Index) }
 
-// netnsCookie is SO_NETNS_COOKIE of this thread's network namespace: never used twice until the
+// NetnsCookie is SO_NETNS_COOKIE of this thread's network namespace: never used twice until the
 // next boot.
-func netnsCookie() (uint64, error) {
+func NetnsCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, kernel.Refuse(err, "open a socket")
@@ -90,15 +90,15 @@ func netnsCookie() (uint64, error) {
 // Link is what packets of an interface of this network namespace begin with. Errors match
 // kernel.ErrRefused.
 func Link(dev string) (packet.Link, error) {
-	d, err := findDevice(dev)
+	d, err := FindDevice(dev)
 	if err != nil {
 		return 0, err
 	}
-	return d.link, refuseLayer(d)
+	return d.Link, RefuseLayer(d)
 }
 
-// driver names an interface's driver, for a sentence.
-func driver(name string) string {
+// Driver names an interface's driver, for a sentence.
+func Driver(name string) string {
 	driver, err := ethtool.DriverName(name)
 	if err != nil {
 		return "interface " + name
@@ -106,8 +106,8 @@ func driver(name string) string {
 	return "driver " + driver
 }
 
-// refuseLayer is an error if packets of the interface do not begin as programs expect them to.
-func refuseLayer(d *device) error {
+// RefuseLayer is an error if packets of the interface do not begin as programs expect them to.
+func RefuseLayer(d *Device) error {
 	if d.layer == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func refuseLayer(d *device) error {
 		"with nftables", d.layer)
 }
 
-func noInterface(name string) error {
+func NoInterface(name string) error {
 	return kernel.Refuse(unix.ENODEV,
 		"there is no interface %q in this network namespace; `ip link` lists what there is", name)
 }
@@ -129,8 +129,8 @@ func programID(p *ebpf.Program) (uint32, error) {
 	return uint32(id), nil
 }
 
-// isUp reports whether a link has a carrier, at once: what IFF_RUNNING says comes later.
-func isUp(l netlink.Link) bool {
+// IsUp reports whether a link has a carrier, at once: what IFF_RUNNING says comes later.
+func IsUp(l netlink.Link) bool {
 	const both = unix.IFF_UP | unix.IFF_LOWER_UP
 	return l.Attrs().RawFlags&both == both
 }
