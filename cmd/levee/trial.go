@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
 )
 
 // awaitConfirm waits for the end of a trial, which is one on all interfaces.
@@ -70,7 +71,7 @@ const confirmLook = time.Second
 func (e *env) rollBack(reps []*dataplane.Report, devs string) error {
 	var failed error
 	for _, rep := range reps {
-		notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
+		notes, err := generation.RollBack(context.Background(), rep.Dev, rep.Generation)
 		failed = errors.Join(failed, err)
 		e.notes(notes)
 	}

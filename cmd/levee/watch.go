@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
 	"levee/internal/filter/logging"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -169,7 +170,7 @@ func (p *watchPrinter) show(w *watched, line string) bool {
 const watchTime = "15:04:05.000000"
 
 // packet prints a packet; w has what is special to it.
-func (p *watchPrinter) packet(w *watched, rule dataplane.SlotCounter, frame []byte,
+func (p *watchPrinter) packet(w *watched, rule generation.SlotCounter, frame []byte,
 	link packet.Link) bool {
 	var d packet.Packet
 	link.Decode(frame, &d)
@@ -250,7 +251,7 @@ func (e *env) watchDecisions(o dataplane.Deciding, p *watchPrinter) error {
 }
 
 // nameOfRule is where a rule stands, and its label.
-func nameOfRule(c dataplane.SlotCounter) string {
+func nameOfRule(c generation.SlotCounter) string {
 	switch {
 	case c.Rule == "":
 		return "-"

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
@@ -97,7 +98,7 @@ func (f *follower) follow(ctx context.Context) error {
 	f.looked = time.Now()
 	var next *captureHook
 	same := false
-	err := transactOn(ctx, f.dev, func(s *store.Store, a *attach.Attachment) error {
+	err := generation.TransactOn(ctx, f.dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
 		behind := g
 		if sh := a.Shadow(); sh != nil {
@@ -125,7 +126,7 @@ func (f *follower) follow(ctx context.Context) error {
 		return err
 	}
 	f.replace(nil)
-	if gone := new(notAttachedError); errors.As(err, &gone) {
+	if gone := new(generation.NotAttachedError); errors.As(err, &gone) {
 		return nil // so whoever follows ends
 	}
 	return err
@@ -243,7 +244,7 @@ func (h *captureHook) places() []uint32 {
 }
 
 // turn says in each CPU's row whether a program is there.
-func (h *captureHook) turn(on bool) { turnRows(h.rows, h.behind, h.role, on) }
+func (h *captureHook) turn(on bool) { generation.TurnRows(h.rows, h.behind, h.role, on) }
 
 // has reports whether packets go to this program. A shadow that has come takes them from it.
 func (h *captureHook) has() bool {
@@ -255,7 +256,7 @@ func (h *captureHook) has() bool {
 		return false
 	}
 	id, _ := info.ID()
-	is, err := holdsProgram(h.programs, h.role, uint32(id))
+	is, err := generation.HoldsProgram(h.programs, h.role, uint32(id))
 	return err == nil && is
 }
 
@@ -272,7 +273,7 @@ func (h *captureHook) packet(snap int) (Captured, int, error) {
 		Queue: e.Queue, Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict,
 		AtTC: h.g.Mode.AtTC(), Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
 	if e.Slot < len(h.g.Slots) {
-		p.Rule = counterOfSlot(h.g.Slots[e.Slot])
+		p.Rule = generation.CounterOfSlot(h.g.Slots[e.Slot])
 	}
 	return p, e.Slot, nil
 }

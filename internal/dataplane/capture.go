@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/net/bpf"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/lang/action"
@@ -42,9 +43,9 @@ type Captured struct {
 	ID      uint64
 	CPU     int
 	Queue   int
-	Rule    SlotCounter // what decided, without counts
-	Verdict string      // pass, drop, or answer
-	Code    int         // what the program returned
+	Rule    generation.SlotCounter // what decided, without counts
+	Verdict string                 // pass, drop, or answer
+	Code    int                    // what the program returned
 	AtTC    bool
 	Bytes   int    // of the whole frame
 	Packet  []byte // the first of them; it is overwritten when the function returns

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -178,7 +179,7 @@ func adoptFrom(s *store.Store, a *attach.Attachment, d *attach.Device) (bool, er
 		return false, errors.Join(attach.Unlink(s, a.Key, nil), os.Remove(pin))
 	}
 	defer l.Close() // without a pin, this detaches
-	if err := repin(s, a.Key, l); err != nil {
+	if err := generation.Repin(s, a.Key, l); err != nil {
 		return false, err
 	}
 	if err := endShadows(s, a); err != nil { // that judged on the interface before
@@ -188,7 +189,7 @@ func adoptFrom(s *store.Store, a *attach.Attachment, d *attach.Device) (bool, er
 	if err := store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g); err != nil {
 		return true, err
 	}
-	after, err := settle(s, a.Key)
+	after, err := generation.Settle(s, a.Key)
 	if after != nil {
 		after.Close()
 	}

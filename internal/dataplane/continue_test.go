@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -55,16 +56,17 @@ func bringCells(t *testing.T, file string, confirm time.Duration, cells ...cell)
 // onCell runs fn with a pinned map of the generation in force, nil if it has none of that name.
 func onCell(t *testing.T, name string, fn func(*ebpf.Map) error) {
 	t.Helper()
-	err := transactOn(t.Context(), "lv0", func(s *store.Store, a *attach.Attachment) error {
-		m, err := s.OpenPinned(a.Key, a.Current().Generation, name)
-		if err != nil {
-			return err
-		}
-		if m != nil {
-			defer m.Close()
-		}
-		return fn(m)
-	})
+	err := generation.TransactOn(t.Context(), "lv0",
+		func(s *store.Store, a *attach.Attachment) error {
+			m, err := s.OpenPinned(a.Key, a.Current().Generation, name)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				defer m.Close()
+			}
+			return fn(m)
+		})
 	if err != nil {
 		t.Helper()
 		t.Fatalf("%s: %v", name, err)

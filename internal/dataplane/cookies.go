@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -35,7 +36,7 @@ func Unheard(ctx context.Context, dev string) error {
 	if err != nil || unheard(d, store.XDPNative, false) == nil {
 		return err
 	}
-	return transactOn(ctx, dev, func(_ *store.Store, a *attach.Attachment) error {
+	return generation.TransactOn(ctx, dev, func(_ *store.Store, a *attach.Attachment) error {
 		if g := a.Base(); len(g.Cookies) == 0 {
 			return unheard(d, g.Mode, g.Asked)
 		}

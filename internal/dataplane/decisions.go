@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/lang/syntax"
@@ -185,7 +186,7 @@ func (d *deciding) tell() {
 func (d *deciding) look(end bool) {
 	for i, now := range capture.ReadTold(d.rows, len(d.shown)) {
 		was := d.before[i]
-		l := Losses{Rule: counterOfSlot(d.hook.g.Slots[i]), Bound: now.Above - was.Above,
+		l := Losses{Rule: generation.CounterOfSlot(d.hook.g.Slots[i]), Bound: now.Above - was.Above,
 			Ring: now.Full - was.Full}
 		if end {
 			l.Reader = now.Events - d.shown[i]

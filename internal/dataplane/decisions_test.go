@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 )
 
@@ -42,7 +43,7 @@ func (n *testNet) watchDecisions(t *testing.T, o Deciding) *watching {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watching{told: map[string]int{}, lost: map[string]Losses{}, hold: make(chan struct{})}
-	name := func(c SlotCounter) string {
+	name := func(c generation.SlotCounter) string {
 		if c.Reason == "rule" {
 			return c.Label
 		}

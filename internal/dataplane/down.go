@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -43,7 +44,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 		if err != nil {
 			return err
 		}
-		a, err := settle(s, key)
+		a, err := generation.Settle(s, key)
 		switch {
 		case err != nil:
 			return downBroken(s, key, d, err)
@@ -64,7 +65,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 				before(what)
 			}
 		}
-		return detach(s, a)
+		return generation.Detach(s, a)
 	})
 	return notes, err
 }
@@ -76,7 +77,7 @@ func notOnNamesake(s *store.Store, dev string) error {
 		return err
 	}
 	if a == nil {
-		return notAttached(dev)
+		return generation.NotAttached(dev)
 	}
 	defer a.Close()
 	return fmt.Errorf("levee has no policy on this %s: the one that had %s is in another network "+
@@ -86,7 +87,7 @@ func notOnNamesake(s *store.Store, dev string) error {
 // downVanished cleans up after interfaces that are gone, or takes the policy off one that is in
 // another network namespace now; notFound is the answer if there is none.
 func downVanished(s *store.Store, dev string, notFound error) error {
-	if err := sweep(s, "", func(*attach.Attachment) error { return nil }); err != nil {
+	if err := generation.Sweep(s, "", func(*attach.Attachment) error { return nil }); err != nil {
 		return err
 	}
 	a, err := attach.MovedAway(s, dev)
@@ -97,7 +98,7 @@ func downVanished(s *store.Store, dev string, notFound error) error {
 		defer a.Close()
 		s.Note("%s is in another network namespace now, and had kept its policy %s", dev,
 			a.Current().Policy)
-		return detach(s, a)
+		return generation.Detach(s, a)
 	case len(s.Notes) > 0:
 		return nil
 	}
@@ -111,13 +112,13 @@ func downBroken(s *store.Store, key string, d *attach.Device, why error) error {
 		if _, err := attach.RemoveStray(s, d); err != nil {
 			return err
 		}
-		return remove(s, key)
+		return generation.Remove(s, key)
 	}
 	if err != nil {
 		return kernel.Refuse(errors.Join(why, err), "open the pinned link of attachment %s", key)
 	}
 	defer l.Close()
-	err = detach(s, &attach.Attachment{Key: key, Link: l})
+	err = generation.Detach(s, &attach.Attachment{Key: key, Link: l})
 	if err == nil { // of what is kept by filters, descriptions would have told
 		_, err = attach.RemoveStray(s, d)
 	}

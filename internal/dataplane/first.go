@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -25,7 +26,7 @@ func (u *up) reading() (reading, error) {
 	}
 	r := reading{at: monotonic(), received: readReceived(l)}
 	if u.at != nil {
-		totals, err := totals(u.Store, u.at)
+		totals, err := generation.Totals(u.Store, u.at)
 		if err != nil {
 			return r, err
 		}
@@ -115,7 +116,7 @@ func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 		if err != nil {
 			return err
 		}
-		totals, err := totals(u.Store, a)
+		totals, err := generation.Totals(u.Store, a)
 		can, whole := comparable(l, u.staged.desc, a.Shown())
 		a.Close()
 		if err != nil {

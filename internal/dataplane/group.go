@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -181,7 +182,7 @@ func (u *up) undo() error {
 			return err
 		}
 		defer a.Close()
-		return detach(u.Store, a)
+		return generation.Detach(u.Store, a)
 	}
 	g, pin := u.at.Current(), store.PinProg
 	if u.at.Trial() != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/kernel"
@@ -73,7 +74,7 @@ var (
 func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (comparison, bool, error) {
 	var c comparison
 	g, now := a.Current(), monotonic()
-	totals, err := totals(s, a)
+	totals, err := generation.Totals(s, a)
 	if err != nil {
 		return c, false, err
 	}
@@ -98,7 +99,7 @@ func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (comparison, 
 
 func sumTotals(totals map[string][]store.Counter) (n uint64) {
 	for _, cpus := range totals {
-		n += sumCPUs(cpus).Packets
+		n += generation.SumCPUs(cpus).Packets
 	}
 	return n
 }
@@ -171,7 +172,7 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		var c comparison
 		var mode store.Mode
-		err := transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+		err := generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 			l, err := a.Here()
 			if err != nil || l == nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/atomicfile"
 	"levee/internal/kernel"
@@ -77,9 +78,9 @@ func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error
 			return err
 		}
 		if dev == "" {
-			return sweep(s, "", visit)
+			return generation.Sweep(s, "", visit)
 		}
-		a, err := find(s, dev)
+		a, err := generation.Find(s, dev)
 		if err != nil {
 			return err
 		}

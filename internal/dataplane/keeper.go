@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
@@ -278,7 +279,8 @@ func (k *keeper) told(ctx context.Context, dev string, err error) {
 func (k *keeper) refused(ctx context.Context, dev string, err error) {
 	switch {
 	case ctx.Err() != nil:
-	case errors.As(err, new(*notAttachedError)), errors.Is(err, unix.ENODEV): // it has gone
+	case errors.As(err, new(*generation.NotAttachedError)),
+		errors.Is(err, unix.ENODEV): // it has gone
 	case k.tell.Unlike != nil:
 		k.tell.Unlike(dev, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -47,7 +48,7 @@ var (
 func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, error) {
 	var rep *Report
 	err := store.Transact(ctx, func(s *store.Store) error {
-		a, err := find(s, o.Dev)
+		a, err := generation.Find(s, o.Dev)
 		if err != nil {
 			return err
 		}
@@ -126,13 +127,13 @@ func LiveDown(ctx context.Context, dev string) error {
 			return err
 		}
 		defer a.Close()
-		return endNow(s, a, g)
+		return generation.EndNow(s, a, g)
 	})
 }
 
 // findLive is the attachment on dev, and its generation with live rules.
 func findLive(s *store.Store, dev string) (*attach.Attachment, *store.Description, error) {
-	a, err := find(s, dev)
+	a, err := generation.Find(s, dev)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,14 +149,14 @@ func findLive(s *store.Store, dev string) (*attach.Attachment, *store.Descriptio
 func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]store.Counter,
 	err error) {
 	counts = map[string]store.Counter{}
-	err = transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+	err = generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		if rules, err = tellLive(s, a); err != nil || rules == nil {
 			return err
 		}
-		totals, err := totals(s, a)
+		totals, err := generation.Totals(s, a)
 		for _, sl := range a.Current().Slots {
 			if sl.Label != "" {
-				sum := sumCPUs(totals[sl.Counts()])
+				sum := generation.SumCPUs(totals[sl.Counts()])
 				counts[sl.Label] = store.Counter{Packets: sum.Packets, Bytes: sum.Bytes}
 			}
 		}

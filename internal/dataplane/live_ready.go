@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -19,7 +20,7 @@ import (
 // makes it takes away; what is left by one that was killed is a generation without a description,
 // which the next command removes.
 func LiveReady(ctx context.Context, dev string) error {
-	return transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) (err error) {
+	return generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) (err error) {
 		if err := s.Mount(); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 )
@@ -149,7 +150,7 @@ func TestTheOperatorsWordWins(t *testing.T) {
 			t.Errorf("live rules on a trial: %v", err)
 		}
 		g := status(t).Generation
-		if _, err := RollBack(t.Context(), "lv0", g); err != nil {
+		if _, err := generation.RollBack(t.Context(), "lv0", g); err != nil {
 			t.Fatal(err)
 		}
 		if got := inForceNow(t); got != before {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/prefix"
@@ -257,7 +258,7 @@ func TestManyDynamicSets(t *testing.T) {
 			c.up(numbers(10, 20+tt.sets/2), time.Minute)
 			churn()
 			// What is changed on trial is changed in the policy to return to as well.
-			if _, err := RollBack(t.Context(), "lv0", status(t).Generation); err != nil {
+			if _, err := generation.RollBack(t.Context(), "lv0", status(t).Generation); err != nil {
 				t.Fatal(err)
 			}
 			maps.Copy(c.entries, returned)
@@ -339,7 +340,7 @@ func TestASwapReachesBothPoliciesOfATrial(t *testing.T) {
 	}
 	n.from(t, "192.0.2.1")
 	wantPackets(t, "abuser", 1)
-	if _, err := RollBack(t.Context(), "lv0", status(t).Generation); err != nil {
+	if _, err := generation.RollBack(t.Context(), "lv0", status(t).Generation); err != nil {
 		t.Fatal(err)
 	}
 	n.from(t, "192.0.2.1")

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 )
 
@@ -65,7 +66,7 @@ func movable(s *store.Store, dev string) (g struct {
 	*store.Description
 	key string
 }, err error) {
-	a, err := find(s, dev)
+	a, err := generation.Find(s, dev)
 	if err != nil {
 		return g, err
 	}
@@ -77,14 +78,14 @@ func movable(s *store.Store, dev string) (g struct {
 	case g.OnError != "":
 		err = fmt.Errorf("only what \"on error\" asks for is in force on %s", dev)
 	case live != nil:
-		err = endNow(s, a, live)
+		err = generation.EndNow(s, a, live)
 	}
 	return g, err
 }
 
 // moveTo has a link judge in the place of the one of the policy before.
 func (u *up) moveTo(l attach.Hold) error {
-	if err := repin(u.Store, u.key, l); err != nil {
+	if err := generation.Repin(u.Store, u.key, l); err != nil {
 		return err
 	}
 	err := store.Step("let go")
@@ -109,7 +110,7 @@ func (u *up) moveBack(g *store.Description, before *ebpf.Program) error {
 		return err
 	}
 	defer l.Close()
-	if err := repin(u.Store, u.key, l); err != nil {
+	if err := generation.Repin(u.Store, u.key, l); err != nil {
 		return err
 	}
 	return now.Link.Detach()

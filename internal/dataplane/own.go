@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -31,7 +32,7 @@ func (u *up) fillOwn(l *loaded) error {
 // followOwn tells the cookies of the policy on an interface of a change. It does nothing where the
 // policy has none.
 func followOwn(ctx context.Context, dev string, is *local.Own) error {
-	return transactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+	return generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
 		name, has := codegen.MapOf(g.Maps, codegen.Own)
 		if !has {

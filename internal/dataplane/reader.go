@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -19,7 +20,7 @@ import (
 // DeviceCounters are the counters of the policy on an interface.
 type DeviceCounters struct {
 	Dev      string
-	Counters []SlotCounter // without CPUs
+	Counters []generation.SlotCounter // without CPUs
 
 	in      *store.Description // the generation in force
 	program uint32             // that its interface shows
@@ -69,7 +70,7 @@ func (d *readDevice) close() {
 
 // Read is what all policies have counted.
 func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
-	stamp, err := runStamp()
+	stamp, err := generation.RunStamp()
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
 		if err := r.look(ctx); err != nil {
 			return nil, err
 		}
-		if r.stamp, err = runStamp(); err != nil {
+		if r.stamp, err = generation.RunStamp(); err != nil {
 			return nil, err
 		}
 		r.looked = time.Now()
@@ -89,10 +90,10 @@ func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
 	return out, nil
 }
 
-func (d *readDevice) read() []SlotCounter {
+func (d *readDevice) read() []generation.SlotCounter {
 	sums := maps.Clone(d.before)
 	for _, c := range d.live {
-		for _, row := range rows(c.mem[:c.size], c.row, len(c.slots)) {
+		for _, row := range generation.Rows(c.mem[:c.size], c.row, len(c.slots)) {
 			for i, n := range row {
 				if n != (store.Counter{}) {
 					counts := c.slots[i].Counts()
@@ -103,10 +104,10 @@ func (d *readDevice) read() []SlotCounter {
 			}
 		}
 	}
-	out := make([]SlotCounter, len(d.in.Slots))
+	out := make([]generation.SlotCounter, len(d.in.Slots))
 	for i, s := range d.in.Slots {
 		n := sums[s.Counts()]
-		out[i] = SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where,
+		out[i] = generation.SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where,
 			Label: s.Label, Line: s.Line, Text: s.Text, Packets: n.Packets, Bytes: n.Bytes}
 	}
 	return out
@@ -116,7 +117,7 @@ func (d *readDevice) read() []SlotCounter {
 func (r *Reader) look(ctx context.Context) error {
 	var found []*readDevice
 	err := store.Transact(ctx, func(s *store.Store) error {
-		return sweep(s, "", func(a *attach.Attachment) error {
+		return generation.Sweep(s, "", func(a *attach.Attachment) error {
 			l, err := a.Here()
 			if err != nil || l == nil {
 				return err
@@ -145,7 +146,7 @@ func (r *Reader) look(ctx context.Context) error {
 func readable(s *store.Store, a *attach.Attachment) (*readDevice, error) {
 	d := &readDevice{in: a.Current(), program: a.Shown(), before: map[string]store.Counter{}}
 	for id, cpus := range a.Carried.Totals {
-		d.before[id] = sumCPUs(cpus)
+		d.before[id] = generation.SumCPUs(cpus)
 	}
 	for _, g := range a.Sorted() {
 		if slices.Contains(a.Carried.Folded, g.Generation) {

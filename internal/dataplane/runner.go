@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -265,7 +266,7 @@ func (r *Runner) Slots() []policy.Slot { return r.program.Slots }
 // Counters is what each slot has counted since NewRunner, over all CPUs, in the order of Slots.
 func (r *Runner) Counters() []store.Counter {
 	out := make([]store.Counter, len(r.program.Slots))
-	for _, row := range rows(r.counters, r.program.RowBytes, len(out)) {
+	for _, row := range generation.Rows(r.counters, r.program.RowBytes, len(out)) {
 		for i, c := range row {
 			out[i].Packets += c.Packets
 			out[i].Bytes += c.Bytes

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/plan"
@@ -132,7 +133,7 @@ func (s *Sampler) Follow(ctx context.Context) error {
 		return err
 	}
 	if s.hook == nil {
-		return notAttached(s.dev)
+		return generation.NotAttached(s.dev)
 	}
 	return nil
 }
@@ -154,7 +155,7 @@ func (s *Sampler) Read(tell func(Sampled)) error {
 		return err
 	}
 	if s.hook == nil {
-		return notAttached(s.dev)
+		return generation.NotAttached(s.dev)
 	}
 	s.reader.SetDeadline(time.Now())
 	for {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 )
 
@@ -160,7 +161,7 @@ func TestSamplesGoOn(t *testing.T) {
 		if _, err := Down(context.Background(), "lv0"); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Follow(t.Context()); !IsNotAttached(err) {
+		if err := s.Follow(t.Context()); !generation.IsNotAttached(err) {
 			t.Errorf("without a policy: %v", err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -152,7 +153,7 @@ func resetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
 // "" if it has none: a policy may define another set of its name. It has room for these.
 func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
-		a, err := find(s, dev)
+		a, err := generation.Find(s, dev)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -183,7 +184,7 @@ type PolicyState struct {
 // InForceHere lists what is in force in this network namespace, without counting anything.
 func InForceHere(ctx context.Context) (out []PolicyState, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
-		return sweep(s, "", func(a *attach.Attachment) error {
+		return generation.Sweep(s, "", func(a *attach.Attachment) error {
 			l, err := a.Here()
 			if l != nil {
 				g := a.Base()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -84,9 +85,9 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			return err
 		}
 		if dev == "" {
-			return sweep(s, "", visit)
+			return generation.Sweep(s, "", visit)
 		}
-		a, err := find(s, dev)
+		a, err := generation.Find(s, dev)
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			return visit(a)
 		}
 		a.Close()
-		return sweep(s, "", func(a *attach.Attachment) error { // the sets of all are one
+		return generation.Sweep(s, "", func(a *attach.Attachment) error { // the sets of all are one
 			if a.Together() != own {
 				return nil
 			}
@@ -384,7 +385,7 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 func SetEntries(ctx context.Context, dev, name string) ([]SetEntry, error) {
 	s, err := OpenSet(ctx, dev, name)
 	switch {
-	case errors.Is(err, ErrNoSet), errors.As(err, new(*notAttachedError)):
+	case errors.Is(err, ErrNoSet), errors.As(err, new(*generation.NotAttachedError)):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -12,9 +13,9 @@ import (
 // readSets is SetList for a reader.
 func readSets(s *store.Store, dev, name string) (out []SetContents, err error) {
 	var known []string
-	err = steady(func() error {
+	err = generation.Steady(func() error {
 		out, known = nil, nil
-		return readEach(s, false, func(a *attach.Attachment) error {
+		return generation.ReadEach(s, false, func(a *attach.Attachment) error {
 			g := a.Current()
 			for _, info := range g.Sets {
 				known = append(known, info.Name)

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
@@ -42,7 +43,7 @@ func (u *up) shadowed() *store.Description {
 		return nil
 	}
 	sh := u.at.Shadow()
-	if sh == nil || sh.Hash != hashOf(u.Source) {
+	if sh == nil || sh.Hash != generation.HashOf(u.Source) {
 		return nil
 	}
 	return sh
@@ -53,7 +54,7 @@ func (u *up) staging() *store.Description {
 	if u.at == nil || u.beside != nil {
 		return nil
 	}
-	if sh := u.at.Shadow(); sh != nil && sh.Hash != hashOf(u.Source) {
+	if sh := u.at.Shadow(); sh != nil && sh.Hash != generation.HashOf(u.Source) {
 		return sh
 	}
 	return nil
@@ -134,7 +135,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 // stageFirstShadow loads and pins a shadow beside the policy in force. Packets do not come to it
 // yet, and no command but this one knows of it.
 func (u *up) stageFirstShadow() (err error) {
-	if u.at, err = find(u.Store, u.Dev); err != nil {
+	if u.at, err = generation.Find(u.Store, u.Dev); err != nil {
 		return err
 	}
 	u.key = u.at.Key
@@ -240,7 +241,7 @@ func unasked(d *store.Description) (out []string) {
 // cookieRules are the cookies of a generation.
 func cookieRules(d *store.Description) (out []string) {
 	for _, c := range d.Cookies {
-		out = append(out, counterOf(d, c.ID).Rule)
+		out = append(out, generation.CounterOf(d, c.ID).Rule)
 	}
 	return out
 }
@@ -257,7 +258,7 @@ func (u *up) commitShadow() error {
 	if err := store.Step("hook"); err != nil {
 		return err
 	}
-	return hook(u.Store, u.key, u.beside.of, u.staged.desc)
+	return generation.Hook(u.Store, u.key, u.beside.of, u.staged.desc)
 }
 
 // withdrawShadow goes back to what was before stageFirstShadow.
@@ -266,18 +267,18 @@ func (u *up) withdrawShadow() error {
 		return nil
 	}
 	// Somebody else may be behind the policy, where the shadow has not come that far.
-	hooked, err := handsTo(u.Store, u.key, u.beside.of, u.staged.desc.Program)
+	hooked, err := generation.HandsTo(u.Store, u.key, u.beside.of, u.staged.desc.Program)
 	if before := u.at.Shadow(); err == nil && hooked && before != nil {
-		err = hook(u.Store, u.key, u.beside.of, before)
+		err = generation.Hook(u.Store, u.key, u.beside.of, before)
 	} else if err == nil && hooked {
-		err = unhook(u.Store, u.key, u.beside.of)
+		err = generation.Unhook(u.Store, u.key, u.beside.of)
 	}
 	return errors.Join(err, u.unstage(u.staged))
 }
 
 // tidyShadow removes the shadow that this one has replaced.
 func (u *up) tidyShadow() error {
-	at, err := settle(u.Store, u.key)
+	at, err := generation.Settle(u.Store, u.key)
 	if at != nil {
 		at.Close()
 	}
@@ -313,7 +314,7 @@ func (u *up) followWithShadow(st *staged, t attach.Try) error {
 		err = store.WriteJSON(u.DescriptionPath(u.key, next.desc.Generation), next.desc)
 	}
 	if err == nil {
-		err = hook(u.Store, u.key, st.desc, next.desc)
+		err = generation.Hook(u.Store, u.key, st.desc, next.desc)
 	}
 	if err == nil {
 		return nil
@@ -330,7 +331,7 @@ func (u *up) followWithShadow(st *staged, t attach.Try) error {
 
 // DownShadow ends the shadow on an interface, and reports whether there was one.
 func DownShadow(ctx context.Context, dev string) (was string, notes []string, err error) {
-	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+	notes, err = generation.NotedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		sh := a.Shadow()
 		if sh == nil {
 			return fmt.Errorf("no shadow judges on %s", dev)
@@ -339,7 +340,7 @@ func DownShadow(ctx context.Context, dev string) (was string, notes []string, er
 		if err := endShadows(s, a); err != nil {
 			return err
 		}
-		after, err := settle(s, a.Key)
+		after, err := generation.Settle(s, a.Key)
 		if after != nil {
 			after.Close()
 		}
@@ -359,7 +360,7 @@ func endShadows(s *store.Store, a *attach.Attachment) error {
 			return err
 		}
 		if of := a.Generations[sh.ShadowOf]; of != nil {
-			if err := unhook(s, a.Key, of); err != nil {
+			if err := generation.Unhook(s, a.Key, of); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
@@ -29,7 +30,8 @@ func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
 	if err != nil {
 		return nil, errors.Join(kernel.Refuse(err, "have packets go to the shadow"), sh.Close())
 	}
-	turnRows(r.counters, &store.Description{Slots: make([]store.Slot, len(r.program.Slots)),
+	generation.TurnRows(r.counters, &store.Description{Slots: make([]store.Slot,
+		len(r.program.Slots)),
 		RowBytes: r.program.RowBytes}, plan.Looks, true)
 	return sh, nil
 }

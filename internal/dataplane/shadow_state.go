@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/shadow"
 	"levee/internal/kernel"
@@ -19,7 +20,7 @@ func tellShadow(s *store.Store, a *attach.Attachment) (*ShadowState, error) {
 	if sh == nil {
 		return nil, nil
 	}
-	m, err := contents(s, a.Key, sh)
+	m, err := generation.Contents(s, a.Key, sh)
 	if err != nil {
 		return nil, err
 	}
@@ -27,17 +28,17 @@ func tellShadow(s *store.Store, a *attach.Attachment) (*ShadowState, error) {
 	if err != nil {
 		return nil, err
 	}
-	cpus, err := counters(s, a.Key, sh)
+	cpus, err := generation.Counters(s, a.Key, sh)
 	if err != nil {
 		return nil, kernel.Refuse(err, "read the counters of the shadow")
 	}
 	sum := a.Carried.Shadow.Clone().Of(sh.Shadow)
-	addTo(sum.Totals, sh.Slots, cpus)
-	add(sum, g, sh, &m)
+	generation.AddTo(sum.Totals, sh.Slots, cpus)
+	generation.Add(sum, g, sh, &m)
 	out := &ShadowState{Policy: sh.Policy, Hash: sh.Hash, Since: sh.Since, Program: sh.Program,
 		Untold: sum.Untold, Unasked: sh.Unasked}
 	for _, sl := range sh.Slots {
-		c, n := counterOfSlot(sl), sumCPUs(sum.Totals[sl.Counts()])
+		c, n := generation.CounterOfSlot(sl), generation.SumCPUs(sum.Totals[sl.Counts()])
 		c.Packets, c.Bytes = n.Packets, n.Bytes
 		out.Rules = append(out.Rules, c)
 	}
@@ -46,7 +47,8 @@ func tellShadow(s *store.Store, a *attach.Attachment) (*ShadowState, error) {
 			out.Unjudged += p.Packets
 			continue
 		}
-		out.Pairs = append(out.Pairs, ShadowPair{counterOf(g, p.Judged), counterOf(sh, p.Would),
+		out.Pairs = append(out.Pairs, ShadowPair{generation.CounterOf(g, p.Judged),
+			generation.CounterOf(sh, p.Would),
 			p.JudgedVerdict, p.WouldVerdict, p.Counter})
 	}
 	slices.SortStableFunc(out.Pairs, func(x, y ShadowPair) int {
@@ -68,9 +70,9 @@ type ShadowState struct {
 	Hash    string
 	Since   time.Time
 	Program uint32
-	Rules   []SlotCounter // of the shadow, without CPUs
-	Pairs   []ShadowPair  // those that differ first, then by packets
-	Flows   []ShadowFlow  // of pairs that differ, the newest first
+	Rules   []generation.SlotCounter // of the shadow, without CPUs
+	Pairs   []ShadowPair             // those that differ first, then by packets
+	Flows   []ShadowFlow             // of pairs that differ, the newest first
 	// Unjudged are packets that the policy in force had answered, so that the shadow could not
 	// judge them; Untold those of pairs above what a CPU tells apart.
 	Unjudged uint64
@@ -80,7 +82,7 @@ type ShadowState struct {
 
 // ShadowPair is what has been counted of a pair of decisions.
 type ShadowPair struct {
-	Judged, Would               SlotCounter // without counts
+	Judged, Would               generation.SlotCounter // without counts
 	JudgedVerdict, WouldVerdict shadow.Verdict
 	store.Counter
 }
@@ -100,8 +102,8 @@ func pairsOf(s *store.Store, g, sh *store.Description, samples []shadow.Sample,
 		}
 		ago := time.Duration(now-f.Last) * time.Second / time.Duration(clock.HZ())
 		one := &ShadowFlow{At: time.Now().Add(-ago), Length: f.Bytes, Packet: f.Packet,
-			Link: g.Link, ShadowPair: ShadowPair{counterOfSlot(g.Slots[f.Judged.Slot]),
-				counterOfSlot(sh.Slots[f.Would.Slot]), f.Judged.Verdict, f.Would.Verdict,
+			Link: g.Link, ShadowPair: ShadowPair{generation.CounterOfSlot(g.Slots[f.Judged.Slot]),
+				generation.CounterOfSlot(sh.Slots[f.Would.Slot]), f.Judged.Verdict, f.Would.Verdict,
 				store.Counter{Packets: f.Packets}}}
 		id := flowID{f.Key, f.Flow}
 		if same := all[id]; same != nil {

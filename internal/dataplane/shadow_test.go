@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -92,7 +93,10 @@ func TestShadow(t *testing.T) {
 				t.Errorf("flow %+v", f)
 			}
 			if !slices.ContainsFunc(a.Shadow.Rules,
-				func(c SlotCounter) bool { return c.Label == "marked" && c.Packets == 5 }) {
+				func(c generation.SlotCounter) bool {
+					return c.Label == "marked" &&
+						c.Packets == 5
+				}) {
 				t.Errorf("rules %+v", a.Shadow.Rules)
 			}
 			eventually(t, func() error { return counted(t, "all", 8) }) // of the policy in force
@@ -154,7 +158,8 @@ func TestShadowSurvivesFailureAndDeathAtAnyStep(t *testing.T) {
 					was := differing(t, "lv0")
 					n.send(t, 3, 1)
 					want := was
-					if sh := after.Shadow; sh != nil && sh.Hash == hashOf([]byte(shadowText)) {
+					if sh := after.Shadow; sh != nil &&
+						sh.Hash == generation.HashOf([]byte(shadowText)) {
 						want += 3
 					} else if c.name != "the first" && !c.ends && kill {
 						t.Errorf("%s: the shadow has ended", what)
@@ -198,19 +203,20 @@ func injectShadow(t *testing.T, o order, at int, kill bool) {
 func onlyNeeded(t *testing.T, what string) error {
 	t.Helper()
 	status(t) // settles
-	return transactOn(t.Context(), "lv0", func(s *store.Store, a *attach.Attachment) error {
-		pinned, err := s.Pinned(a.Key)
-		if err != nil {
-			return err
-		}
-		slices.Sort(pinned)
-		if needed := a.Needed(); !slices.Equal(pinned, needed) ||
-			len(a.Generations) != len(needed) {
-			return fmt.Errorf("%s: pins of %v and %d descriptions, want those of %v", what, pinned,
-				len(a.Generations), needed)
-		}
-		return nil
-	})
+	return generation.TransactOn(t.Context(), "lv0",
+		func(s *store.Store, a *attach.Attachment) error {
+			pinned, err := s.Pinned(a.Key)
+			if err != nil {
+				return err
+			}
+			slices.Sort(pinned)
+			if needed := a.Needed(); !slices.Equal(pinned, needed) ||
+				len(a.Generations) != len(needed) {
+				return fmt.Errorf("%s: pins of %v and %d descriptions, want those of %v", what, pinned,
+					len(a.Generations), needed)
+			}
+			return nil
+		})
 }
 
 // A shadow that one of several interfaces cannot have is on none of them.
@@ -337,7 +343,10 @@ func TestAShadowKnowsItsOwnAddresses(t *testing.T) {
 		t.Helper()
 		n.sendFrame(t, to)
 		eventually(t, func() error {
-			is := func(c SlotCounter) bool { return c.Label == "mine" && c.Packets == want }
+			is := func(c generation.SlotCounter) bool {
+				return c.Label == "mine" &&
+					c.Packets == want
+			}
 			if !slices.ContainsFunc(status(t).Shadow.Rules, is) {
 				return fmt.Errorf("%d packets were not to self", want)
 			}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/session"
@@ -56,14 +57,14 @@ func (u *up) indexes() []int {
 // leaves others behind, which stay together.
 func (u *up) meet() (err error) {
 	own := u.together()
-	if u.siblings, err = having(u.Store, own, u.key); err != nil || u.at == nil {
+	if u.siblings, err = generation.Having(u.Store, own, u.key); err != nil || u.at == nil {
 		return err
 	}
 	before := u.at.Together()
 	if before == own {
 		return nil
 	}
-	left, err := having(u.Store, before, u.key)
+	left, err := generation.Having(u.Store, before, u.key)
 	for _, a := range left {
 		u.leaves = u.leaves || !slices.Contains(u.indexes(), a.Ifindex)
 		a.Close()

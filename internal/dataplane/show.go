@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -32,14 +33,15 @@ func (p *InForce) Parse() (*policy.Policy, syntax.Diagnostics) {
 
 // Show reads the policy in force on an interface.
 func Show(ctx context.Context, dev string) (out *InForce, notes []string, err error) {
-	notes, err = notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) (err error) {
-		g := a.Current()
-		out = &InForce{
-			Path: g.Policy, Source: g.Source, OnError: g.OnError, Instead: g.Instead,
-			Trial: a.OnTrial() != nil,
-		}
-		out.Files, err = s.SetFiles(a.Key, g)
-		return err
-	})
+	notes, err = generation.NotedOn(ctx, dev,
+		func(s *store.Store, a *attach.Attachment) (err error) {
+			g := a.Current()
+			out = &InForce{
+				Path: g.Policy, Source: g.Source, OnError: g.OnError, Instead: g.Instead,
+				Trial: a.OnTrial() != nil,
+			}
+			out.Files, err = s.SetFiles(a.Key, g)
+			return err
+		})
 	return out, notes, err
 }

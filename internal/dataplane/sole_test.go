@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 )
 
@@ -28,11 +29,13 @@ func TestNobodyHoldsAWatchUpButAnother(t *testing.T) {
 	if _, err := d.watch(ctx); err != nil {
 		t.Errorf("watch decisions: %v", err)
 	}
-	w := &watch{dev: "lv0", rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+	w := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
+		before: map[string][2]uint64{}}
 	if err := w.open(t.Context()); err != nil {
 		t.Errorf("watch logs: %v", err)
 	}
-	again := &watch{dev: "lv0", rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+	again := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
+		before: map[string][2]uint64{}}
 	if err := again.open(t.Context()); err == nil {
 		t.Error("two watch the logs")
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -170,7 +171,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		Netns: u.dev.Netns,
 		Mode:  t.Mode, Reason: why, Frags: t.Frags, Joined: u.joined,
 		Asked:  u.Mode == t.Mode || u.at != nil && u.at.Current().Asked,
-		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
+		Policy: u.PolicyPath, Hash: generation.HashOf(u.Source), Source: u.Source,
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
 		Slots:    attach.DescribeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,

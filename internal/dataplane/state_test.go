@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
@@ -97,8 +98,8 @@ func told[T any](state *T) string {
 
 func counter(a *Attachment, label string) string { return countOf(a.Counters, label) }
 
-func countOf(all []SlotCounter, label string) string {
-	i := slices.IndexFunc(all, func(c SlotCounter) bool { return c.Label == label })
+func countOf(all []generation.SlotCounter, label string) string {
+	i := slices.IndexFunc(all, func(c generation.SlotCounter) bool { return c.Label == label })
 	if i < 0 {
 		return ""
 	}
@@ -163,12 +164,13 @@ func textOf(rules []stateful) string {
 func (s *stateTest) onGeneration(beside bool,
 	fn func(st *store.Store, key string, g *store.Description) error) {
 	s.Helper()
-	err := transactOn(s.Context(), "lv0", func(st *store.Store, a *attach.Attachment) error {
-		if beside {
-			return fn(st, a.Key, a.Shadow())
-		}
-		return fn(st, a.Key, a.Current())
-	})
+	err := generation.TransactOn(s.Context(), "lv0",
+		func(st *store.Store, a *attach.Attachment) error {
+			if beside {
+				return fn(st, a.Key, a.Shadow())
+			}
+			return fn(st, a.Key, a.Current())
+		})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -31,13 +32,14 @@ type Attachment struct {
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why this policy, which was in force before, is so again, in place of another
-	Instead  string            `json:"instead,omitempty"`
-	PutOn    string            `json:"-"` // name of the interface when the policy was put on it
-	Names    []string          `json:"-"` // names and patterns that it was put on by
-	SetFiles []store.FileSum   `json:"-"` // what set files held then
-	Program  store.ProgramInfo `json:"program"`
-	Counters []SlotCounter     `json:"counters"`
-	Sets     []store.SetInfo   `json:"sets"`
+	Instead string `json:"instead,omitempty"`
+	// name of the interface when the policy was put on it
+	PutOn    string                   `json:"-"`
+	Names    []string                 `json:"-"` // names and patterns that it was put on by
+	SetFiles []store.FileSum          `json:"-"` // what set files held then
+	Program  store.ProgramInfo        `json:"program"`
+	Counters []generation.SlotCounter `json:"counters"`
+	Sets     []store.SetInfo          `json:"sets"`
 	state.Memories
 	// the interface that tells of those of them that this one shares with it, "" if it shares none
 	SharedWith string       `json:"shared_with,omitempty"`
@@ -67,14 +69,14 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 		if err != nil {
 			return err
 		}
-		return sweep(s, "", func(a *attach.Attachment) error {
+		return generation.Sweep(s, "", func(a *attach.Attachment) error {
 			l, err := a.Here()
 			if err != nil {
 				return err
 			}
 			switch g := a.Current(); {
 			case l != nil || g.Netns != netns:
-			case exists(g.Dev):
+			case generation.Exists(g.Dev):
 				s.Note("the %s that had policy %s is in another network namespace now, and has "+
 					"kept it: `levee down` there takes it off; the %[1]s that is here is another "+
 					"interface", g.Dev, g.Policy)
@@ -133,14 +135,14 @@ func tell(s *store.Store, a *attach.Attachment) (*Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	totals, err := totals(s, a)
+	totals, err := generation.Totals(s, a)
 	if err != nil {
 		return nil, err
 	}
 	for _, sl := range g.Slots {
 		cpus := totals[sl.Counts()]
-		sum := sumCPUs(cpus)
-		t.Counters = append(t.Counters, SlotCounter{
+		sum := generation.SumCPUs(cpus)
+		t.Counters = append(t.Counters, generation.SlotCounter{
 			ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where, Label: sl.Label,
 			Line: sl.Line, Text: sl.Text,
 			Packets: sum.Packets, Bytes: sum.Bytes, CPUs: cpus,
@@ -198,9 +200,9 @@ func programInfo(p *ebpf.Program) (store.ProgramInfo, error) {
 
 // readStatus is Status for a reader.
 func readStatus(s *store.Store, all bool) (out []Attachment, err error) {
-	return out, steady(func() error {
+	return out, generation.Steady(func() error {
 		out = nil
-		return readEach(s, all, func(a *attach.Attachment) error {
+		return generation.ReadEach(s, all, func(a *attach.Attachment) error {
 			t, err := tell(s, a)
 			if err == nil {
 				t.Judging, err = tellJudging(s, a, nil)

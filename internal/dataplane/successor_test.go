@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -81,7 +82,7 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 func flowsOf(t *testing.T) (id ebpf.MapID) {
 	t.Helper()
 	err := store.Transact(t.Context(), func(s *store.Store) error {
-		return sweep(s, "", func(a *attach.Attachment) error {
+		return generation.Sweep(s, "", func(a *attach.Attachment) error {
 			name, _ := codegen.MapOf(a.Current().Maps, codegen.Flows)
 			m, err := s.OpenPinned(a.Key, a.Current().Generation, name)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
@@ -43,7 +44,7 @@ func teller(s *store.Store, a *attach.Attachment, m *ebpf.Map) (string, error) {
 // firstOf finds the first of the attachments that have their policy together, by the memories that
 // they have.
 func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, error) {
-	all, err := having(s, together, "")
+	all, err := generation.Having(s, together, "")
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
@@ -96,12 +97,12 @@ func control(l net.Listener, f func(fd int) error) error {
 // once for as long as the interface has policies, from the first that diverts on. It says whether
 // they are there. Where nothing has changed since the last call, it asks the kernel for nothing.
 func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
-	stamp, err := runStamp()
+	stamp, err := generation.RunStamp()
 	if err != nil || stamp == t.stamp {
 		return t.joined, err
 	}
 	t.joined = false
-	err = transactOn(ctx, t.dev, func(s *store.Store, a *attach.Attachment) error {
+	err = generation.TransactOn(ctx, t.dev, func(s *store.Store, a *attach.Attachment) error {
 		m, err := openTrap(s, a)
 		if err != nil || m == nil {
 			return err
@@ -119,7 +120,7 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 		t.joined = true
 		return nil
 	})
-	if errors.As(err, new(*notAttachedError)) {
+	if errors.As(err, new(*generation.NotAttachedError)) {
 		err = nil
 	}
 	if err != nil {
@@ -134,7 +135,7 @@ func ofAll(s *store.Store, a *attach.Attachment, err error) error {
 	if !errors.Is(err, errTrapThere) {
 		return err
 	}
-	all, herr := having(s, a.Together(), "")
+	all, herr := generation.Having(s, a.Together(), "")
 	if herr != nil || len(all) < 2 {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 )
 
@@ -23,7 +24,7 @@ const MaxTrial = 7 * 24 * time.Hour
 // without a deadline, which lies ready. It is an error if none is on trial (any more). notes tells
 // what was found and mended on the way.
 func Confirm(ctx context.Context, dev string) (notes []string, err error) {
-	return notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+	return generation.NotedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.OnTrial()
 		if g == nil {
 			if rb := a.Carried.RolledBack; rb != nil {
@@ -36,11 +37,11 @@ func Confirm(ctx context.Context, dev string) (notes []string, err error) {
 		if err := store.Step("confirm"); err != nil {
 			return err
 		}
-		if err := give(s, a, g.Generation); err != nil {
+		if err := generation.Give(s, a, g.Generation); err != nil {
 			return err
 		}
 		remember(s, a.Key, dev, g)
-		after, err := settle(s, a.Key)
+		after, err := generation.Settle(s, a.Key)
 		if err != nil {
 			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it "+
 				"failed (any levee command does it): %w", g.Policy, dev, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -101,7 +102,7 @@ func TestCountersBeginAnewWithAnotherAction(t *testing.T) {
 	n.send(t, 1, 1)
 	n.send(t, 1, 2)
 	want(1, 6)
-	if _, err := RollBack(t.Context(), "lv0", r.Generation); err != nil {
+	if _, err := generation.RollBack(t.Context(), "lv0", r.Generation); err != nil {
 		t.Fatal(err)
 	}
 	want(3, 6)
@@ -296,10 +297,11 @@ func TestRollBackEndsATrialAtOnce(t *testing.T) {
 	n := newTestNet(t)
 	bring(t, "lv0", store.Auto, named("old.levee", "old"))
 	r := bringOnTrial(t, named("new.levee", "new"), time.Hour)
-	if _, err := RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
+	if _, err := generation.RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
 		t.Error("rolled back a policy that is not on trial")
 	}
-	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 ||
+	if notes, err := generation.RollBack(t.Context(), "lv0", r.Generation); err != nil ||
+		len(notes) != 1 ||
 		!strings.Contains(notes[0],
 			"given up before it was confirmed; the policy before it is back") {
 		t.Fatal(notes, err)

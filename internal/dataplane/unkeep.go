@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -78,12 +79,12 @@ func forgetKept(s *store.Store, r *store.Record) error {
 		}
 	}
 	_ = os.Remove(s.Keeps()) // fails while there are others
-	return sweep(s, "", func(*attach.Attachment) error { return nil })
+	return generation.Sweep(s, "", func(*attach.Attachment) error { return nil })
 }
 
 // othersOf lists the interfaces that have a policy by a record, but for one.
 func othersOf(s *store.Store, r *store.Record, dev string) (devs []string, err error) {
-	err = sweep(s, "", func(a *attach.Attachment) error {
+	err = generation.Sweep(s, "", func(a *attach.Attachment) error {
 		l, err := a.Here()
 		if err == nil && l != nil && l.Attrs().Name != dev && r.Fits(r.Netns, l.Attrs().Name) {
 			devs = append(devs, l.Attrs().Name)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -177,11 +178,12 @@ func (u *up) put(ctx context.Context) error {
 	// What is wrong with another interface is no reason to leave this one without its policy. Those
 	// that the policy was put on just now keep what they may go back to.
 	if !u.later {
-		if err := sweep(u.Store, u.key, func(*attach.Attachment) error { return nil }); err != nil {
+		if err := generation.Sweep(u.Store, u.key,
+			func(*attach.Attachment) error { return nil }); err != nil {
 			u.Note("%v", err)
 		}
 	}
-	if u.at, err = settle(u.Store, u.key); err != nil {
+	if u.at, err = generation.Settle(u.Store, u.key); err != nil {
 		return err
 	}
 	if u.began, err = u.reading(); err != nil {
@@ -472,12 +474,12 @@ func (u *up) finish() error {
 			"end: %w", u.Dev, err)
 	}
 	if u.waiting != nil {
-		if err := remove(u.Store, u.waiting.Key); err != nil {
+		if err := generation.Remove(u.Store, u.waiting.Key); err != nil {
 			return fmt.Errorf("the policy is in force on %s, but what was kept for the interface "+
 				"of that name before is not removed: %w", u.Dev, err)
 		}
 	}
-	at, err := settle(u.Store, u.key)
+	at, err := generation.Settle(u.Store, u.key)
 	if err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one "+
 			"before it failed (any levee command does it): %w", u.Dev, err)

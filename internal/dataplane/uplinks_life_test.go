@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -26,7 +27,7 @@ func memoriesOf(t testing.TB, what codegen.Contents) map[string]uint32 {
 	t.Helper()
 	out := map[string]uint32{}
 	err := store.Transact(context.Background(), func(s *store.Store) error {
-		return sweep(s, "", func(a *attach.Attachment) error {
+		return generation.Sweep(s, "", func(a *attach.Attachment) error {
 			g := a.Current()
 			name, ok := codegen.MapOf(g.Maps, what)
 			if !ok {
@@ -82,7 +83,7 @@ func (n *twoUplinks) session(t testing.TB) ends {
 func rollBack(t testing.TB, dev string) error {
 	for _, a := range must(Status(t.Context(), false)) {
 		if a.Dev == dev {
-			_, err := RollBack(t.Context(), dev, a.Generation)
+			_, err := generation.RollBack(t.Context(), dev, a.Generation)
 			return err
 		}
 	}
@@ -230,16 +231,17 @@ func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
 	n.session(t)
 	read := func(dev string) (out []byte) {
 		t.Helper()
-		err := transactOn(t.Context(), dev, func(s *store.Store, a *attach.Attachment) error {
-			g := a.Current()
-			name, _ := codegen.MapOf(g.Maps, codegen.Flows)
-			m, err := s.OpenPinned(a.Key, g.Generation, name)
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			return s.WithMemory(m, func(memory []byte) { out = bytes.Clone(memory) })
-		})
+		err := generation.TransactOn(t.Context(), dev,
+			func(s *store.Store, a *attach.Attachment) error {
+				g := a.Current()
+				name, _ := codegen.MapOf(g.Maps, codegen.Flows)
+				m, err := s.OpenPinned(a.Key, g.Generation, name)
+				if err != nil {
+					return err
+				}
+				defer m.Close()
+				return s.WithMemory(m, func(memory []byte) { out = bytes.Clone(memory) })
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

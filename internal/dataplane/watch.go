@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
@@ -25,19 +26,19 @@ import (
 type Event struct {
 	At     time.Time // when it was read
 	CPU    int
-	Rule   SlotCounter // without counts; of a rule that is gone only its zero value
-	Bytes  int         // of the whole frame
-	Packet []byte      // the first of them, up to logging.EventPacket
-	Link   packet.Link // what they begin with
+	Rule   generation.SlotCounter // without counts; of a rule that is gone only its zero value
+	Bytes  int                    // of the whole frame
+	Packet []byte                 // the first of them, up to logging.EventPacket
+	Link   packet.Link            // what they begin with
 }
 
 // Losses are packets of a rule that were not told of, since the watch began or told of losses last.
 // Each packet is told of or counted once.
 type Losses struct {
-	Rule   SlotCounter // without counts
-	Bound  uint64      // above what a CPU tells a second
-	Ring   uint64      // no place in the ring: the reader was too slow
-	Reader uint64      // they were in the ring when the reader ended
+	Rule   generation.SlotCounter // without counts
+	Bound  uint64                 // above what a CPU tells a second
+	Ring   uint64                 // no place in the ring: the reader was too slow
+	Reader uint64                 // they were in the ring when the reader ended
 }
 
 // Sizes of the ring of events that wait for the reader: for each CPU, and at most.
@@ -49,7 +50,8 @@ const (
 // Watch tells of events of an interface's logs, and once a second of losses, until ctx ends or the
 // interface has no policy any more. Only one may watch an interface.
 func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)) error {
-	w := &watch{dev: dev, rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+	w := &watch{dev: dev, rules: map[uint32]generation.SlotCounter{},
+		before: map[string][2]uint64{}}
 	defer w.close()
 	if err := w.open(ctx); err != nil {
 		return err
@@ -105,8 +107,8 @@ type watch struct {
 	events *ebpf.Map // where programs find it
 	reader *ringbuf.Reader
 	record ringbuf.Record
-	rules  map[uint32]SlotCounter // of logs, by number
-	before map[string][2]uint64   // losses by generation and identity, as they were last
+	rules  map[uint32]generation.SlotCounter // of logs, by number
+	before map[string][2]uint64              // losses by generation and identity, as they were last
 	looked time.Time
 }
 
@@ -136,7 +138,7 @@ func (w *watch) close() {
 // open finds the logs of the policy in force. What they have lost is read when their events have a
 // reader.
 func (w *watch) open(ctx context.Context) error {
-	return transactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
+	return generation.TransactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		switch {
@@ -210,7 +212,7 @@ func (w *watch) tell(event func(Event)) {
 func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err error) {
 	w.looked = time.Now()
 	var all []Losses
-	err = transactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
+	err = generation.TransactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
 		there = true
 		all, err = w.readLosses(s, a)
 		return err
@@ -248,7 +250,7 @@ func (w *watch) readLosses(s *store.Store, a *attach.Attachment) (out []Losses, 
 				now[j] += binary.NativeEndian.Uint64(memory[at+8+16*i+8*j:])
 			}
 		}
-		c := counterOf(g, id)
+		c := generation.CounterOf(g, id)
 		w.rules[logging.Number(id)] = c
 		key := fmt.Sprint(g.Generation, " ", id)
 		was := w.before[key] // none of a policy that has come since

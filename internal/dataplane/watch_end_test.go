@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"testing"
+
+	"levee/internal/dataplane/generation"
 )
 
 // ending is a context that ends when it is asked for the last of so many times.
@@ -26,7 +28,8 @@ func TestLossesOfTheLastLookAreTold(t *testing.T) {
 	if err := bringPolicy(t, "lv0", "log ether 0x88b5\ndrop\ndefault drop\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	w := &watch{dev: "lv0", rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+	w := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
+		before: map[string][2]uint64{}}
 	defer w.close()
 	if err := w.open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -56,7 +59,8 @@ func TestAWatchFollowsOneThatWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func() *watch {
-		w := &watch{dev: "lv0", rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+		w := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
+			before: map[string][2]uint64{}}
 		if err := w.open(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/price"
@@ -83,7 +84,7 @@ func VerdictOf(word string) string {
 func newShadow(s *dataplane.ShadowState) *Shadow {
 	out := &Shadow{Policy: filepath.Base(s.Policy), Since: s.Since, Packets: s.Untold.Packets,
 		Pairs: []Pair{}}
-	decision := func(c dataplane.SlotCounter, v shadow.Verdict) Decision {
+	decision := func(c generation.SlotCounter, v shadow.Verdict) Decision {
 		return Decision{v.String(), c.Rule, c.Line, c.Label, c.Text}
 	}
 	for i := range s.Pairs {

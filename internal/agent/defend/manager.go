@@ -14,6 +14,7 @@ import (
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
 	"levee/internal/host/access"
 	"levee/internal/lang/policy"
 )
@@ -186,7 +187,7 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 		w := m.watchers[dev]
 		m.mu.Unlock()
 		err := part.Try(func() error { return w.Run(ctx) })
-		if ctx.Err() != nil || err == nil || dataplane.IsNotAttached(err) ||
+		if ctx.Err() != nil || err == nil || generation.IsNotAttached(err) ||
 			errors.Is(err, errNoPolicy) {
 			return
 		}
@@ -279,7 +280,7 @@ func UndoAlone(ctx context.Context, s *incident.Store, id string) (incident.Inci
 		return i, fmt.Errorf("incident %s: %w", id, ErrOver)
 	}
 	if err := dataplane.LiveDown(ctx, i.Dev); err != nil && !errors.Is(err, dataplane.ErrNotLive) &&
-		!dataplane.IsNotAttached(err) {
+		!generation.IsNotAttached(err) {
 		return i, err
 	}
 	now := time.Now()

@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -360,7 +361,7 @@ func (w *Watcher) ready(ctx context.Context, now time.Time) {
 		return
 	}
 	err := dataplane.LiveReady(ctx, w.Dev)
-	if dataplane.IsNotAttached(err) {
+	if generation.IsNotAttached(err) {
 		return // whoever follows the policy says so
 	}
 	if w.nextReady = now.Add(readyEvery); err != nil {

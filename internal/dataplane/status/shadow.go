@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/shadow"
 	"levee/internal/lang/syntax"
@@ -95,7 +96,7 @@ type DiffRule struct {
 	Bytes   uint64       `json:"bytes"`
 }
 
-func newDecision(c dataplane.SlotCounter, v shadow.Verdict) Decision {
+func newDecision(c generation.SlotCounter, v shadow.Verdict) Decision {
 	return Decision{v.String(), syntax.Shown(c.Rule), c.Line, c.Label, c.Text}
 }
 

@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// addTo adds counts by what slots count; cpus is [cpu][slot].
-func addTo(totals map[string][]store.Counter, slots []store.Slot, cpus [][]store.Counter) {
+// AddTo adds counts by what slots count; cpus is [cpu][slot].
+func AddTo(totals map[string][]store.Counter, slots []store.Slot, cpus [][]store.Counter) {
 	for i, s := range slots {
 		sum := totals[s.Counts()]
 		for cpu, row := range cpus {
@@ -35,9 +35,9 @@ func addTo(totals map[string][]store.Counter, slots []store.Slot, cpus [][]store
 	}
 }
 
-// totals is what has been counted of all that slots count since the interface was attached, by CPU:
+// Totals is what has been counted of all that slots count since the interface was attached, by CPU:
 // carried counts and those of every generation that is not folded yet.
-func totals(s *store.Store, a *attach.Attachment) (map[string][]store.Counter, error) {
+func Totals(s *store.Store, a *attach.Attachment) (map[string][]store.Counter, error) {
 	sum := map[string][]store.Counter{}
 	for id, cpus := range a.Carried.Totals {
 		sum[id] = slices.Clone(cpus)
@@ -46,11 +46,11 @@ func totals(s *store.Store, a *attach.Attachment) (map[string][]store.Counter, e
 		if slices.Contains(a.Carried.Folded, g.Generation) {
 			continue
 		}
-		cpus, err := counters(s, a.Key, g)
+		cpus, err := Counters(s, a.Key, g)
 		if err != nil {
 			return nil, kernel.Refuse(err, "read counters of %s", g.Dev)
 		}
-		addTo(sum, g.Slots, cpus)
+		AddTo(sum, g.Slots, cpus)
 	}
 	return sum, nil
 }
@@ -75,12 +75,12 @@ func fold(s *store.Store, a *attach.Attachment, gone []*store.Description,
 		if slices.Contains(a.Carried.Folded, g.Generation) {
 			continue
 		}
-		cpus, err := counters(s, a.Key, g)
+		cpus, err := Counters(s, a.Key, g)
 		if err != nil {
 			return kernel.Refuse(err, "carry the counters of %s over", g.Dev)
 		}
 		if g.ShadowOf == 0 {
-			addTo(next.Totals, g.Slots, cpus)
+			AddTo(next.Totals, g.Slots, cpus)
 			continue
 		}
 		if err := foldShadow(s, a, &next, g, cpus); err != nil {
@@ -118,10 +118,10 @@ func rowsOf(m *ebpf.Map, mem []byte, rowBytes, slots int) ([][]store.Counter, er
 	if rowBytes < slots*codegen.SlotBytes || rowBytes > int(m.ValueSize()) {
 		return nil, fmt.Errorf("a row of %d bytes does not hold %d counters", rowBytes, slots)
 	}
-	return rows(mem[:m.ValueSize()], rowBytes, slots), nil
+	return Rows(mem[:m.ValueSize()], rowBytes, slots), nil
 }
 
-func rows(mem []byte, rowBytes, slots int) [][]store.Counter {
+func Rows(mem []byte, rowBytes, slots int) [][]store.Counter {
 	out := make([][]store.Counter, 0, len(mem)/rowBytes)
 	for at := 0; at+rowBytes <= len(mem); at += rowBytes {
 		row := make([]store.Counter, slots)
@@ -135,8 +135,8 @@ func rows(mem []byte, rowBytes, slots int) [][]store.Counter {
 	return out
 }
 
-// sumCPUs adds up what the CPUs counted.
-func sumCPUs(cpus []store.Counter) store.Counter {
+// SumCPUs adds up what the CPUs counted.
+func SumCPUs(cpus []store.Counter) store.Counter {
 	var sum store.Counter
 	for _, c := range cpus {
 		sum.Packets += c.Packets
@@ -160,23 +160,23 @@ type SlotCounter struct {
 }
 
 // counter describes a slot, without counts.
-func counterOfSlot(s store.Slot) SlotCounter {
+func CounterOfSlot(s store.Slot) SlotCounter {
 	return SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where, Label: s.Label,
 		Line: s.Line, Text: s.Text}
 }
 
-// counterOf is counter of the slot of an identity.
-func counterOf(d *store.Description, id string) SlotCounter {
+// CounterOf is counter of the slot of an identity.
+func CounterOf(d *store.Description, id string) SlotCounter {
 	for _, sl := range d.Slots {
 		if sl.ID == id {
-			return counterOfSlot(sl)
+			return CounterOfSlot(sl)
 		}
 	}
 	return SlotCounter{ID: id}
 }
 
-// counters reads the counters of a generation: [cpu][slot].
-func counters(s *store.Store, key string, g *store.Description) ([][]store.Counter, error) {
+// Counters reads the counters of a generation: [cpu][slot].
+func Counters(s *store.Store, key string, g *store.Description) ([][]store.Counter, error) {
 	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
 	m, err := s.OpenPinned(key, g.Generation, name)
 	if err == nil && m == nil {

@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"errors"
@@ -13,11 +13,11 @@ import (
 	"levee/internal/kernel"
 )
 
-// settle brings an attachment to a state in which nothing is left to do: a trial past its deadline,
+// Settle brings an attachment to a state in which nothing is left to do: a trial past its deadline,
 // which the kernel has ended already, is ended here too, counts of replaced generations are carried
 // over, and what a killed command left is removed. It can be killed at any step and begun again.
 // The attachment is closed and opened anew; nil means that nothing is attached.
-func settle(s *store.Store, key string) (*attach.Attachment, error) {
+func Settle(s *store.Store, key string) (*attach.Attachment, error) {
 	if err := attach.FinishDispatchers(s, key); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func settle(s *store.Store, key string) (*attach.Attachment, error) {
 	if a.Link == nil {
 		noteUnmounted(s, a)
 		a.Close()
-		return nil, remove(s, key)
+		return nil, Remove(s, key)
 	}
 	if a.Ifindex == 0 {
 		defer a.Close()
@@ -71,7 +71,7 @@ func endTrial(s *store.Store, a *attach.Attachment) (*attach.Attachment, error) 
 	if g.Fallback == 0 {
 		s.Note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev,
 			g.Policy, why)
-		return nil, detach(s, a)
+		return nil, Detach(s, a)
 	}
 	if err := store.Step("roll back"); err != nil {
 		return nil, err
@@ -87,14 +87,14 @@ func endTrial(s *store.Store, a *attach.Attachment) (*attach.Attachment, error) 
 	if err := store.WriteJSON(s.State(a.Key, store.CarriedFile), a.Carried); err != nil {
 		return nil, err
 	}
-	if err := give(s, a, g.Fallback); err != nil {
+	if err := Give(s, a, g.Fallback); err != nil {
 		return nil, err
 	}
 	return attach.Open(s, a.Key)
 }
 
-// give hands the link to the program of a generation that is staged, the one without a deadline.
-func give(s *store.Store, a *attach.Attachment, generation int) error {
+// Give hands the link to the program of a generation that is staged, the one without a deadline.
+func Give(s *store.Store, a *attach.Attachment, generation int) error {
 	prog, err := s.OpenProgram(filepath.Join(s.Pins(a.Key, generation), store.PinProg))
 	if err != nil {
 		return err
@@ -210,8 +210,8 @@ func removePins(s *store.Store, key string, keep []int) error {
 	return err
 }
 
-// detach takes the program off the interface and removes everything that was kept for it.
-func detach(s *store.Store, a *attach.Attachment) error {
+// Detach takes the program off the interface and removes everything that was kept for it.
+func Detach(s *store.Store, a *attach.Attachment) error {
 	if err := store.Step("detach"); err != nil {
 		return err
 	}
@@ -220,12 +220,12 @@ func detach(s *store.Store, a *attach.Attachment) error {
 	if err := a.Link.Detach(); err != nil && a.Ifindex != 0 {
 		return kernel.Refuse(err, "detach the program")
 	}
-	return remove(s, a.Key)
+	return Remove(s, a.Key)
 }
 
-// remove deletes all that is kept under a key; the link goes first, since it decides what the rest
+// Remove deletes all that is kept under a key; the link goes first, since it decides what the rest
 // means.
-func remove(s *store.Store, key string) error {
+func Remove(s *store.Store, key string) error {
 	for i, path := range []string{s.BPF(key, store.PinLink), s.RememberedFile(key),
 		s.JudgingFile(key),
 		s.State(key), s.BPF(key)} { // the last two tell of the key
@@ -264,11 +264,11 @@ func removeVanished(s *store.Store, a *attach.Attachment) error {
 		}
 		s.Note("%s; what was kept for it is removed", what)
 	}
-	return remove(s, a.Key)
+	return Remove(s, a.Key)
 }
 
-// sweep settles every attachment but one, of this and of other network namespaces.
-func sweep(s *store.Store, except string, visit func(*attach.Attachment) error) error {
+// Sweep settles every attachment but one, of this and of other network namespaces.
+func Sweep(s *store.Store, except string, visit func(*attach.Attachment) error) error {
 	keys, err := s.Keys()
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func sweep(s *store.Store, except string, visit func(*attach.Attachment) error) 
 		if key == except {
 			continue
 		}
-		a, err := settle(s, key)
+		a, err := Settle(s, key)
 		if err != nil {
 			a, err = unsettled(s, key, err)
 		}

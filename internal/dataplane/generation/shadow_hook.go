@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"crypto/sha256"
@@ -18,14 +18,14 @@ import (
 	"levee/internal/kernel"
 )
 
-// hashOf names a policy's text.
-func hashOf(source []byte) string {
+// HashOf names a policy's text.
+func HashOf(source []byte) string {
 	hash := sha256.Sum256(source)
 	return hex.EncodeToString(hash[:])
 }
 
-// hook has the program of a generation hand its packets to a shadow, in one step.
-func hook(s *store.Store, key string, of, sh *store.Description) error {
+// Hook has the program of a generation hand its packets to a shadow, in one step.
+func Hook(s *store.Store, key string, of, sh *store.Description) error {
 	prog, err := s.OpenProgram(filepath.Join(s.Pins(key, sh.Generation), store.PinProg))
 	if err != nil {
 		return err
@@ -71,13 +71,13 @@ func turnOn(s *store.Store, key string, of *store.Description) error {
 	if err != nil {
 		return err
 	}
-	turnRows(rows[:counters.ValueSize()], of, plan.Looks, true)
+	TurnRows(rows[:counters.ValueSize()], of, plan.Looks, true)
 	return unix.Munmap(rows)
 }
 
-// turnRows says in each row of a generation's counters whether the program of a role gets its
+// TurnRows says in each row of a generation's counters whether the program of a role gets its
 // packets.
-func turnRows(rows []byte, of *store.Description, role uint32, on bool) {
+func TurnRows(rows []byte, of *store.Description, role uint32, on bool) {
 	for at := len(of.Slots) * plan.SlotBytes; at < len(rows); at += of.RowBytes {
 		if word := (*uint32)(unsafe.Pointer(&rows[at])); on {
 			atomic.OrUint32(word, role)
@@ -87,8 +87,8 @@ func turnRows(rows []byte, of *store.Description, role uint32, on bool) {
 	}
 }
 
-// unhook empties the array of programs. The program in force finds that, and hands on no more.
-func unhook(s *store.Store, key string, of *store.Description) error {
+// Unhook empties the array of programs. The program in force finds that, and hands on no more.
+func Unhook(s *store.Store, key string, of *store.Description) error {
 	programs, err := handed(s, key, of)
 	if err != nil {
 		return err
@@ -108,12 +108,12 @@ func hookShadows(s *store.Store, a *attach.Attachment) {
 		if sh == nil {
 			continue
 		}
-		is, err := handsTo(s, a.Key, a.Generations[n], sh.Program)
+		is, err := HandsTo(s, a.Key, a.Generations[n], sh.Program)
 		switch {
 		case err == nil && is:
 			err = turnOn(s, a.Key, a.Generations[n])
 		case err == nil:
-			err = hook(s, a.Key, a.Generations[n], sh)
+			err = Hook(s, a.Key, a.Generations[n], sh)
 		}
 		if err != nil {
 			s.Note("the shadow %s on %s judges no packets: %v", sh.Policy, sh.Dev, err)
@@ -121,18 +121,18 @@ func hookShadows(s *store.Store, a *attach.Attachment) {
 	}
 }
 
-// handsTo reports whether the program of a generation hands its packets to the one of an id.
-func handsTo(s *store.Store, key string, of *store.Description, id uint32) (bool, error) {
+// HandsTo reports whether the program of a generation hands its packets to the one of an id.
+func HandsTo(s *store.Store, key string, of *store.Description, id uint32) (bool, error) {
 	programs, err := handed(s, key, of)
 	if err != nil {
 		return false, err
 	}
 	defer programs.Close()
-	return holdsProgram(programs, plan.Looks, id)
+	return HoldsProgram(programs, plan.Looks, id)
 }
 
-// holdsProgram reports whether an array of programs has the one of an id at a place.
-func holdsProgram(programs *ebpf.Map, place, id uint32) (bool, error) {
+// HoldsProgram reports whether an array of programs has the one of an id at a place.
+func HoldsProgram(programs *ebpf.Map, place, id uint32) (bool, error) {
 	var there uint32
 	err := programs.Lookup(place, &there)
 	switch {

@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"context"
@@ -18,23 +18,23 @@ const endedByHand = 1
 // was confirmed last is back in force, or nothing is attached if there was none. It is an error if
 // that generation is not on trial (any more). notes tells what was done.
 func RollBack(ctx context.Context, dev string, generation int) (notes []string, err error) {
-	return notedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+	return NotedOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.OnTrial()
 		if g == nil || g.Generation != generation {
 			return fmt.Errorf("no trial to end: that policy is not on trial on %s any more", dev)
 		}
-		return endNow(s, a, g)
+		return EndNow(s, a, g)
 	})
 }
 
-// endNow ends what a generation's deadline would end. From its first step on that is past its
+// EndNow ends what a generation's deadline would end. From its first step on that is past its
 // deadline, for this command as for any other that finishes what this one may leave.
-func endNow(s *store.Store, a *attach.Attachment, g *store.Description) error {
+func EndNow(s *store.Store, a *attach.Attachment, g *store.Description) error {
 	g.Deadline, g.ConfirmBy = endedByHand, time.Now()
 	if err := store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g); err != nil {
 		return err
 	}
-	after, err := settle(s, a.Key)
+	after, err := Settle(s, a.Key)
 	if after != nil {
 		after.Close()
 	}
@@ -50,5 +50,5 @@ func endLive(s *store.Store, a *attach.Attachment, g *store.Description) error {
 	if a.Generations[g.Fallback] == nil {
 		return kernel.Refuse(nil, "the policy without live rules on %s is gone", g.Dev)
 	}
-	return give(s, a, g.Fallback)
+	return Give(s, a, g.Fallback)
 }

@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"levee/internal/dataplane/store"
 )
 
-// runStamp changes when policies do: descriptions are replaced by rename, which changes the time of
+// RunStamp changes when policies do: descriptions are replaced by rename, which changes the time of
 // their directory.
-func runStamp() (string, error) {
+func RunStamp() (string, error) {
 	dir, err := store.Directory()
 	if err != nil {
 		return "", err
@@ -49,16 +49,16 @@ func runStamp() (string, error) {
 // readAgain is how often a reader looks again because a policy or a set was replaced meanwhile.
 const readAgain = 50
 
-// steady runs look until no policy was replaced while it did, and it found all that it looked for:
+// Steady runs look until no policy was replaced while it did, and it found all that it looked for:
 // readers take no lock.
-func steady(look func() error) error {
+func Steady(look func() error) error {
 	for again := 0; ; again++ {
-		before, err := runStamp()
+		before, err := RunStamp()
 		if err != nil {
 			return err
 		}
 		failed := look()
-		after, err := runStamp()
+		after, err := RunStamp()
 		if err != nil {
 			return err
 		}
@@ -69,8 +69,8 @@ func steady(look func() error) error {
 	}
 }
 
-// readEach visits what is in force in this network namespace, or in all.
-func readEach(s *store.Store, all bool, visit func(*attach.Attachment) error) error {
+// ReadEach visits what is in force in this network namespace, or in all.
+func ReadEach(s *store.Store, all bool, visit func(*attach.Attachment) error) error {
 	netns, err := attach.NetnsCookie()
 	if err != nil {
 		return err

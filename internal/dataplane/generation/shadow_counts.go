@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"slices"
@@ -10,8 +10,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// add adds what a memory has counted.
-func add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) {
+// Add adds what a memory has counted.
+func Add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) {
 	at := map[store.PairID]int{}
 	for i, p := range c.Pairs {
 		at[p.PairID] = i
@@ -38,8 +38,8 @@ func add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) 
 	c.Untold.Bytes += m.UntoldBytes
 }
 
-// contents reads the memory of a shadow.
-func contents(s *store.Store, key string, sh *store.Description) (out shadow.Contents, err error) {
+// Contents reads the memory of a shadow.
+func Contents(s *store.Store, key string, sh *store.Description) (out shadow.Contents, err error) {
 	name, _ := codegen.MapOf(sh.Maps, codegen.Pairs)
 	m, err := s.OpenPinned(key, sh.Generation, name)
 	if err != nil {
@@ -67,7 +67,7 @@ func foldShadow(s *store.Store, a *attach.Attachment, next *store.Carried, sh *s
 	if of == nil {
 		return nil
 	}
-	m, err := contents(s, a.Key, sh)
+	m, err := Contents(s, a.Key, sh)
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func foldShadow(s *store.Store, a *attach.Attachment, next *store.Carried, sh *s
 		return nil
 	}
 	next.Shadow = next.Shadow.Of(sh.Shadow)
-	addTo(next.Shadow.Totals, sh.Slots, cpus)
-	add(next.Shadow, of, sh, &m)
+	AddTo(next.Shadow.Totals, sh.Slots, cpus)
+	Add(next.Shadow, of, sh, &m)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"context"
@@ -12,21 +12,21 @@ import (
 )
 
 // IsNotAttached says whether an error is that an interface has no policy.
-func IsNotAttached(err error) bool { return errors.As(err, new(*notAttachedError)) }
+func IsNotAttached(err error) bool { return errors.As(err, new(*NotAttachedError)) }
 
-// transactOn is transact with what is attached to an interface.
-func transactOn(ctx context.Context, dev string,
+// TransactOn is transact with what is attached to an interface.
+func TransactOn(ctx context.Context, dev string,
 	fn func(*store.Store, *attach.Attachment) error) error {
-	_, err := notedOn(ctx, dev, fn)
+	_, err := NotedOn(ctx, dev, fn)
 	return err
 }
 
-// notedOn is transactOn with the notes on what was done.
-func notedOn(ctx context.Context, dev string, fn func(*store.Store, *attach.Attachment) error) (
+// NotedOn is TransactOn with the notes on what was done.
+func NotedOn(ctx context.Context, dev string, fn func(*store.Store, *attach.Attachment) error) (
 	notes []string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
 		defer func() { notes = s.Notes }()
-		a, err := find(s, dev)
+		a, err := Find(s, dev)
 		if err != nil {
 			return err
 		}
@@ -36,8 +36,8 @@ func notedOn(ctx context.Context, dev string, fn func(*store.Store, *attach.Atta
 	return notes, err
 }
 
-// find is the attachment on dev in this network namespace, settled.
-func find(s *store.Store, dev string) (*attach.Attachment, error) {
+// Find is the attachment on dev in this network namespace, settled.
+func Find(s *store.Store, dev string) (*attach.Attachment, error) {
 	d, err := attach.FindDevice(dev)
 	if err != nil {
 		return nil, err
@@ -46,28 +46,28 @@ func find(s *store.Store, dev string) (*attach.Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := settle(s, key)
+	a, err := Settle(s, key)
 	if err != nil {
 		a, err = unsettled(s, key, err)
 	}
 	if err == nil && a == nil {
-		err = notAttached(dev)
+		err = NotAttached(dev)
 	}
 	return a, err
 }
 
-// notAttachedError says that no policy is on an interface.
-type notAttachedError struct{ dev string }
+// NotAttachedError says that no policy is on an interface.
+type NotAttachedError struct{ dev string }
 
-func notAttached(dev string) error { return &notAttachedError{dev} }
+func NotAttached(dev string) error { return &NotAttachedError{dev} }
 
-// exists says whether this network namespace has an interface of a name.
-func exists(dev string) bool {
+// Exists says whether this network namespace has an interface of a name.
+func Exists(dev string) bool {
 	_, err := netlink.LinkByName(dev)
 	return err == nil
 }
 
-func (e *notAttachedError) Error() string {
+func (e *NotAttachedError) Error() string {
 	return fmt.Sprintf("levee has no policy on %s in this network namespace; `levee status "+
 		"--all` lists what there is", e.dev)
 }

@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"errors"
@@ -44,8 +44,8 @@ func dropComing(s *store.Store, a *attach.Attachment, gone []*store.Description)
 // pinComing is where a link lies until it takes the place of another.
 const pinComing = store.PinLink + "_new"
 
-// repin has a link be the one that is kept of an attachment.
-func repin(s *store.Store, key string, l attach.Hold) error {
+// Repin has a link be the one that is kept of an attachment.
+func Repin(s *store.Store, key string, l attach.Hold) error {
 	to, next := s.BPF(key, store.PinLink), s.BPF(key, pinComing)
 	if _, ok := l.(*attach.Filter); ok { // it keeps itself, and is found where there is no link
 		if err := l.Pin(""); err != nil {

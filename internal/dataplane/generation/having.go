@@ -1,4 +1,4 @@
-package dataplane
+package generation
 
 import (
 	"levee/internal/dataplane/store"
@@ -6,8 +6,8 @@ import (
 	"levee/internal/dataplane/attach"
 )
 
-// having lists the attachments but one that have their policy together.
-func having(s *store.Store, together, except string) (out []*attach.Attachment, err error) {
+// Having lists the attachments but one that have their policy together.
+func Having(s *store.Store, together, except string) (out []*attach.Attachment, err error) {
 	if together == "" {
 		return nil, nil
 	}
