@@ -24,7 +24,7 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/ledger"
 	"levee/internal/await"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -49,7 +49,7 @@ func newMasses(t *testing.T, policy string) *masses {
 	dir := t.TempDir()
 	m := &masses{T: t, dir: dir, ns: fmt.Sprintf("levee-m%d-%d", os.Getpid(), netnsCount.Add(1))}
 	t.Setenv(store.RunEnv, filepath.Join(dir, "run"))
-	t.Setenv(dataplane.LibEnv, filepath.Join(dir, "lib"))
+	t.Setenv(sets.LibEnv, filepath.Join(dir, "lib"))
 	m.do("ip", "netns", "add", m.ns)
 	t.Cleanup(func() {
 		m.kill()

@@ -13,6 +13,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
@@ -202,7 +203,7 @@ type explained struct {
 // interface, where the words do not say otherwise.
 func (by *explained) arriving(p *policy.Packet) ([]byte, error) {
 	if by.dev != "" {
-		to, err := dataplane.Destination(by.dev)
+		to, err := sets.Destination(by.dev)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -84,7 +85,7 @@ out where a rule drops it, unless a protect rule names you.`,
   sudo levee set add abusers --from feed.txt --lease 1d
   sudo levee set add frontends 192.0.2.10 tcp/443 192.0.2.11 udp/4000-4100
   tail -Fn0 found.log | while read -r address; do sudo levee set add abusers "$address"; done`,
-	}, true, e.setChange("added", dataplane.SetAdd))
+	}, true, e.setChange("added", sets.Add))
 }
 
 const replaceName = "replace"
@@ -100,7 +101,7 @@ lease, that of --lease or the set's own, begins anew for each entry. No entries 
 the file of a feed that did not arrive, are refused unless --empty says that they are meant.`,
 		Example: `  sudo levee set replace feed --from feed.txt --lease 1d
   curl -sSfo drop.txt https://feed.example/drop.txt && sudo levee set replace feed --from drop.txt`,
-	}, true, e.setChange("in it", dataplane.SetReplace))
+	}, true, e.setChange("in it", sets.Replace))
 }
 
 func newSetDel(e *env) *cobra.Command {
@@ -166,7 +167,7 @@ func (e *env) listSets(f *listFlags) error {
 			}
 			t.Row(s.Name, at.Dev, s.EntryType(), s.Entries, s.Max, lease)
 			if f.json && !seen[s.Name] {
-				sets, err := dataplane.SetList(context.Background(), f.dev, s.Name)
+				sets, err := sets.List(context.Background(), f.dev, s.Name)
 				if err != nil {
 					return err
 				}
@@ -203,7 +204,7 @@ left of their leases. "levee down" does it by itself. A power cut leaves what wa
 			case len(args) == 1:
 				name = args[0]
 			}
-			saved, err := dataplane.SetSave(context.Background(), dev, name)
+			saved, err := sets.Save(context.Background(), dev, name)
 			for _, s := range saved {
 				fmt.Fprintf(e.Stdout, "%s on %s: %s saved in %s\n", s.Name, s.Dev,
 					entryCount(s.Entries), s.File)
@@ -233,8 +234,8 @@ holds it, a line says so and the exit status is 1.`,
 			}
 			return e.setList(
 				args[0], &f, func(
-					all []dataplane.SetEntry) []dataplane.SetEntry {
-					return dataplane.Covering(all, a)
+					all []sets.Entry) []sets.Entry {
+					return sets.Covering(all, a)
 				})
 		},
 	}
@@ -299,7 +300,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 
 // setChange adds entries to sets or replaces what is in them; done says which.
 func (e *env) setChange(done string,
-	change func(ctx context.Context, dev, name string, entries []dataplane.SetEntry) ([]string,
+	change func(ctx context.Context, dev, name string, entries []sets.Entry) ([]string,
 		error),
 ) func(*cobra.Command, string, []string, *setFlags) error {
 	return func(cmd *cobra.Command, name string, words []string, f *setFlags) error {
@@ -307,7 +308,7 @@ func (e *env) setChange(done string,
 		switch f.lease {
 		case "":
 		case "forever":
-			lease = dataplane.Forever
+			lease = sets.Forever
 		default:
 			var err error
 			if lease, err = cli.ParseDuration(f.lease); err != nil {
@@ -319,11 +320,11 @@ func (e *env) setChange(done string,
 			}
 		}
 		entries, err := setEntries(e, cmd, words, f.from, f.empty,
-			func(el policy.Element, own time.Duration) dataplane.SetEntry {
+			func(el policy.Element, own time.Duration) sets.Entry {
 				if own == 0 {
 					own = lease
 				}
-				return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: own}
+				return sets.Entry{Prefix: el.Prefix, Service: el.Service, Lease: own}
 			})
 		if err != nil {
 			return err
@@ -356,7 +357,7 @@ func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlag
 	if err != nil {
 		return err
 	}
-	n, devs, err := dataplane.SetDel(context.Background(), f.dev, name, elements)
+	n, devs, err := sets.Delete(context.Background(), f.dev, name, elements)
 	if err != nil {
 		return err
 	}
@@ -377,7 +378,7 @@ type setContents struct {
 	Entries []setMember `json:"entries"`
 }
 
-func contentsOf(name string, sets []dataplane.SetContents) []setContents {
+func contentsOf(name string, sets []sets.Contents) []setContents {
 	out := []setContents{}
 	for _, s := range sets {
 		c := setContents{Name: name, Dev: s.Dev, Entries: make([]setMember, len(s.Entries))}
@@ -396,7 +397,7 @@ type setMember struct {
 	LeaseSeconds float64 `json:"lease_seconds"` // left; 0: until deleted
 }
 
-func newSetMember(en dataplane.SetEntry) setMember {
+func newSetMember(en sets.Entry) setMember {
 	var m setMember
 	if en.Prefix.IsValid() {
 		m.Prefix = &en.Prefix
@@ -404,7 +405,7 @@ func newSetMember(en dataplane.SetEntry) setMember {
 	if en.Service != (policy.Service{}) {
 		m.Service = en.Service.String()
 	}
-	if en.Lease != dataplane.Forever {
+	if en.Lease != sets.Forever {
 		m.LeaseSeconds = en.Lease.Seconds()
 	}
 	return m
@@ -412,14 +413,14 @@ func newSetMember(en dataplane.SetEntry) setMember {
 
 // setExport prints the entries of a set as --from reads them. A lease is rounded up, so that no
 // entry leaves before its time.
-func (e *env) setExport(name string, held []dataplane.SetContents) error {
+func (e *env) setExport(name string, held []sets.Contents) error {
 	if len(held) > 1 {
 		return fmt.Errorf("several interfaces have a set %s, say which with --dev", name)
 	}
 	out := e.Stdout.Buffered()
 	for _, en := range held[0].Entries {
 		lease := "forever"
-		if en.Lease != dataplane.Forever {
+		if en.Lease != sets.Forever {
 			lease = fmt.Sprintf("%dms", max(1, (en.Lease+time.Millisecond-1)/time.Millisecond))
 		}
 		fmt.Fprintf(out, "%s lease %s\n", en.Element(), lease)
@@ -430,8 +431,8 @@ func (e *env) setExport(name string, held []dataplane.SetContents) error {
 // setList prints the entries of a set, or with find those that it leaves, of which there should be
 // one.
 func (e *env) setList(name string, f *listFlags,
-	find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
-	held, err := dataplane.SetList(context.Background(), f.dev, name)
+	find func([]sets.Entry) []sets.Entry) error {
+	held, err := sets.List(context.Background(), f.dev, name)
 	if err != nil {
 		return err
 	}
@@ -461,7 +462,7 @@ func (e *env) setList(name string, f *listFlags,
 		}
 		for _, en := range s.Entries {
 			left := "until deleted"
-			if en.Lease != dataplane.Forever {
+			if en.Lease != sets.Forever {
 				left = cli.FormatLease(en.Lease) + " left"
 			}
 			fmt.Fprintf(out, "%-43s  %s\n", en.Element(), left)

@@ -23,7 +23,7 @@ import (
 	"levee/internal/agent/live"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
 	"levee/internal/openmetrics"
@@ -31,10 +31,10 @@ import (
 
 // Kernel is what Agent needs of enforce.Kernel.
 type Kernel interface {
-	Raise(ctx context.Context, set string, entries []dataplane.SetEntry, began time.Time) (raised,
+	Raise(ctx context.Context, set string, entries []sets.Entry, began time.Time) (raised,
 		left int, err error)
-	Lower(ctx context.Context, set string, entries []dataplane.Lowered, began time.Time) error
-	Leases(ctx context.Context, set string, entries []dataplane.SetEntry) ([]dataplane.SetEntry,
+	Lower(ctx context.Context, set string, entries []sets.Lowered, began time.Time) error
+	Leases(ctx context.Context, set string, entries []sets.Entry) ([]sets.Entry,
 		error)
 	Close()
 }
@@ -345,8 +345,8 @@ func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
 	var failed error
 	for _, p := range a.policies {
 		for _, name := range k.AddProtected(p) {
-			entries, err := dataplane.SetList(ctx, "", name)
-			if err != nil && !errors.Is(err, dataplane.ErrNoSet) {
+			entries, err := sets.List(ctx, "", name)
+			if err != nil && !errors.Is(err, sets.ErrNoSet) {
 				failed = fmt.Errorf("read set %s, which a protect rule asks: %w", name, err)
 			}
 			for _, s := range entries {

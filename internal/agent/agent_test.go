@@ -19,7 +19,7 @@ import (
 
 	"levee/internal/agent/ledger"
 	"levee/internal/await"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
 
@@ -35,13 +35,13 @@ type fake struct {
 	raises int // calls
 }
 
-func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry, _ time.Time) (
+func (k *fake) Raise(_ context.Context, set string, entries []sets.Entry, _ time.Time) (
 	raised, left int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.raises++
 	if strings.HasPrefix(set, "no") {
-		return 0, 0, dataplane.ErrNoSet
+		return 0, 0, sets.ErrNoSet
 	}
 	if k.sets[set] == nil {
 		k.sets[set] = map[netip.Prefix]time.Duration{}
@@ -49,7 +49,7 @@ func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry
 	for _, e := range entries {
 		had, ok := k.sets[set][e.Prefix]
 		switch {
-		case ok && (had == dataplane.Forever || e.Lease != dataplane.Forever && had >= e.Lease):
+		case ok && (had == sets.Forever || e.Lease != sets.Forever && had >= e.Lease):
 		case !ok && k.max > 0 && len(k.sets[set]) >= k.max:
 			left++
 		default:
@@ -60,7 +60,7 @@ func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry
 	return raised, left, nil
 }
 
-func (k *fake) Lower(_ context.Context, set string, entries []dataplane.Lowered,
+func (k *fake) Lower(_ context.Context, set string, entries []sets.Lowered,
 	_ time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,8 +77,8 @@ func (k *fake) Lower(_ context.Context, set string, entries []dataplane.Lowered,
 	return nil
 }
 
-func (k *fake) Leases(_ context.Context, set string, entries []dataplane.SetEntry) (
-	out []dataplane.SetEntry, err error) {
+func (k *fake) Leases(_ context.Context, set string, entries []sets.Entry) (
+	out []sets.Entry, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range entries {
@@ -98,8 +98,8 @@ type slow struct {
 	answered time.Time
 }
 
-func (k *slow) Leases(ctx context.Context, set string, entries []dataplane.SetEntry) (
-	out []dataplane.SetEntry, err error) {
+func (k *slow) Leases(ctx context.Context, set string, entries []sets.Entry) (
+	out []sets.Entry, err error) {
 	time.Sleep(10 * time.Millisecond)
 	synctest.Wait()
 	k.answered = time.Now()
@@ -114,7 +114,7 @@ func TestALeaseOfACommandEndsNoSoonerInTheLedger(t *testing.T) {
 		k := &slow{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{
 			"s": {p: time.Hour}}}}
 		a := start(t, t.TempDir(), k, "")
-		found := a.found(t.Context(), map[string][]dataplane.SetEntry{"s": {{Prefix: p}}},
+		found := a.found(t.Context(), map[string][]sets.Entry{"s": {{Prefix: p}}},
 			time.Now())
 		if len(found) != 1 {
 			t.Fatalf("found %v", found)

@@ -11,7 +11,7 @@ import (
 
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 )
 
 // atOnce is how many entries the kernel is asked about together: as many as are changed in place.
@@ -33,7 +33,7 @@ func (a *Agent) compare(ctx context.Context) {
 	a.withdrawOwed(ctx)
 	begun := time.Now()
 	all := map[string]*SetStatus{}
-	some := map[string][]dataplane.SetEntry{}
+	some := map[string][]sets.Entry{}
 	ended, refused, live := 0, 0, 0
 	flush := func(set string) {
 		if len(some[set]) == 0 {
@@ -58,7 +58,7 @@ func (a *Agent) compare(ctx context.Context) {
 			return
 		}
 		pending = false
-		e := dataplane.SetEntry{Prefix: last.Prefix, Lease: dataplane.Forever}
+		e := sets.Entry{Prefix: last.Prefix, Lease: sets.Forever}
 		if !last.Until.IsZero() {
 			e.Lease = last.Until.Sub(begun)
 		}
@@ -156,7 +156,7 @@ func (a *Agent) tellSet(st *SetStatus, at time.Time) {
 	err := fmt.Errorf("%d of %s are not in the kernel", st.Missing, entryCount(st.Entries))
 	if st.err != nil {
 		do := ""
-		if errors.Is(st.err, dataplane.ErrNoSet) {
+		if errors.Is(st.err, sets.ErrNoSet) {
 			do = "levee agent withdraw --set " + st.Name + ", if no policy is to have it again"
 		}
 		p.Fails(part.Do(fmt.Errorf("%w: %w", err, st.err), do))
@@ -366,16 +366,16 @@ func withdrawPage(ctx context.Context, l *ledger.Ledger, k Kernel, which func(le
 		if err != nil {
 			return 0, "", err
 		}
-		lowered := make([]dataplane.Lowered, len(entries))
+		lowered := make([]sets.Lowered, len(entries))
 		for i, p := range entries {
 			e, out := &all[i], &lowered[i]
 			out.Prefix, out.Was = p, max(0, e.was.Sub(now))
 			if e.forever {
-				out.Was = dataplane.Forever
+				out.Was = sets.Forever
 			}
 			switch {
 			case e.kept:
-				out.Lease = dataplane.Forever
+				out.Lease = sets.Forever
 			case e.others:
 				out.Lease = e.stays.Sub(now)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 )
 
 // claim is what an origin that knows all its entries wants of some of them.
@@ -140,7 +140,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		refuses = nobody.Refuses
 	}
 	var leases []ledger.Lease
-	var raise []dataplane.SetEntry
+	var raise []sets.Entry
 	for _, of := range c.until {
 		p, until := of.prefix, of.until
 		was, had := old[p]
@@ -167,7 +167,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		case had && !until.IsZero() && (was.IsZero() || was.After(until)):
 			ends[p] = until
 		default:
-			e := dataplane.SetEntry{Prefix: p, Lease: dataplane.Forever}
+			e := sets.Entry{Prefix: p, Lease: sets.Forever}
 			if !until.IsZero() {
 				e.Lease = until.Sub(now)
 			}
@@ -190,7 +190,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 			gone = append(gone, p)
 		}
 	}
-	fresh := map[string][]dataplane.SetEntry{c.set: raise}
+	fresh := map[string][]sets.Entry{c.set: raise}
 	if found := a.found(ctx, fresh, now); len(found) > 0 {
 		if err := a.ledger.Record(found, nil); err != nil {
 			return out, err
@@ -246,7 +246,7 @@ func (a *Agent) lower(ctx context.Context, c *claim, ends map[netip.Prefix]time.
 	for p := range ends {
 		entries = append(entries, p)
 	}
-	lowered := make([]dataplane.Lowered, len(entries))
+	lowered := make([]sets.Lowered, len(entries))
 	for i, p := range entries {
 		lowered[i].Prefix = p
 		if at := ends[p]; at.After(now) {
@@ -256,8 +256,8 @@ func (a *Agent) lower(ctx context.Context, c *claim, ends map[netip.Prefix]time.
 	longer := func(d *time.Duration, of ledger.Lease) {
 		switch {
 		case of.Until.IsZero():
-			*d = dataplane.Forever
-		case *d != dataplane.Forever:
+			*d = sets.Forever
+		case *d != sets.Forever:
 			*d = max(*d, of.Until.Sub(now))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
 
@@ -64,14 +64,14 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	keep := a.keeper(ctx)
 	now := time.Now()
 	var leases []ledger.Lease
-	entries := map[string][]dataplane.SetEntry{}
+	entries := map[string][]sets.Entry{}
 	for _, p := range prefixes {
 		if why := keep.Refuses(p); why != "" {
 			return api.Refuse(http.StatusUnprocessableEntity, "%s may be no entry: %s; nothing "+
 				"was added", text(p), why)
 		}
 		l := ledger.Lease{Set: name, Prefix: p, Origin: origin, Since: now}
-		e := dataplane.SetEntry{Prefix: p, Lease: dataplane.Forever}
+		e := sets.Entry{Prefix: p, Lease: sets.Forever}
 		if lasts > 0 {
 			l.Until, e.Lease = now.Add(lasts), lasts
 		}
@@ -94,7 +94,7 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	if err == nil && left == 0 {
 		return nil
 	}
-	if errors.Is(err, dataplane.ErrNoSet) {
+	if errors.Is(err, sets.ErrNoSet) {
 		err = noSet(name)
 	} else if err == nil {
 		err = api.Refuse(http.StatusConflict, "set %s is full, %d entries have no room: raise max "+

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 )
 
 // ends is a kernel that notes when leases end there.
@@ -17,7 +17,7 @@ type ends struct {
 	at map[netip.Prefix]time.Time
 }
 
-func (k *ends) Raise(_ context.Context, _ string, entries []dataplane.SetEntry, began time.Time) (
+func (k *ends) Raise(_ context.Context, _ string, entries []sets.Entry, began time.Time) (
 	int, int, error) {
 	for _, e := range entries {
 		k.at[e.Prefix] = began.Add(e.Lease)

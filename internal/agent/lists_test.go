@@ -15,7 +15,7 @@ import (
 	"levee/internal/agent/feed"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 )
 
 func newFake() *fake { return &fake{sets: map[string]map[netip.Prefix]time.Duration{}} }
@@ -398,7 +398,7 @@ func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 	give := func(origin string, d time.Duration) {
 		t.Helper()
 		c := claim{set: "s", origin: origin, whole: true, until: map[netip.Prefix]time.Time{}}
-		if d == dataplane.Forever {
+		if d == sets.Forever {
 			c.until[p] = time.Time{}
 		} else if d > 0 {
 			c.until[p] = time.Now().Add(d)
@@ -415,16 +415,16 @@ func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 		{"a", 2 * time.Hour, 2 * time.Hour},
 		{"b", time.Hour, 2 * time.Hour},
 		{"a", time.Minute, time.Hour},
-		{"c", dataplane.Forever, dataplane.Forever},
-		{"b", 0, dataplane.Forever},
+		{"c", sets.Forever, sets.Forever},
+		{"b", 0, sets.Forever},
 		{"c", 3 * time.Hour, 3 * time.Hour},
 		{"c", 0, time.Minute},
 		{"a", 0, 0},
 	} {
 		give(step.origin, step.lease)
 		got := k.sets["s"][p]
-		if step.want == dataplane.Forever && got != step.want ||
-			step.want != dataplane.Forever && (got-step.want).Abs() > 10*time.Second {
+		if step.want == sets.Forever && got != step.want ||
+			step.want != sets.Forever && (got-step.want).Abs() > 10*time.Second {
 			t.Errorf("step %d: %v, wanted %v", i, got, step.want)
 		}
 	}

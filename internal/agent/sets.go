@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
 
@@ -111,7 +112,7 @@ func (a *Agent) sets(ctx context.Context, _ *none) (*SetsReport, error) {
 }
 
 func (a *Agent) entries(ctx context.Context, q *EntryQuery) (*EntryPage, error) {
-	ask := dataplane.PageQuery{Dev: q.Dev, Most: q.Limit}
+	ask := sets.PageQuery{Dev: q.Dev, Most: q.Limit}
 	var err error
 	if q.Within != "" {
 		if ask.Within, err = ParseEntry(q.Within); err != nil {
@@ -123,8 +124,8 @@ func (a *Agent) entries(ctx context.Context, q *EntryQuery) (*EntryPage, error) 
 			return nil, unprocessable("query.after", err)
 		}
 	}
-	p, err := dataplane.ReadPage(ctx, q.Set, ask)
-	if errors.Is(err, dataplane.ErrNoSet) {
+	p, err := sets.ReadPage(ctx, q.Set, ask)
+	if errors.Is(err, sets.ErrNoSet) {
 		return nil, noSet(q.Set)
 	}
 	if err != nil && q.Dev != "" {
@@ -137,7 +138,7 @@ func (a *Agent) entries(ctx context.Context, q *EntryQuery) (*EntryPage, error) 
 		Entries: []Entry{}}
 	for _, e := range p.Entries {
 		one := Entry{Entry: e.Element().String(), Origins: []string{}}
-		if e.Lease != dataplane.Forever {
+		if e.Lease != sets.Forever {
 			one.LeaseSeconds = e.Lease.Seconds()
 		}
 		out.Entries = append(out.Entries, one)
@@ -201,11 +202,11 @@ func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 		if err != nil {
 			return err
 		}
-		out.Deleted, _, err = dataplane.SetDel(ctx, "", q.Set, elements)
+		out.Deleted, _, err = sets.Delete(ctx, "", q.Set, elements)
 		a.tellWithdrawn(ctx, out.Withdrawn+out.Deleted, "", q.Set)
 		return err
 	})
-	if errors.Is(err, dataplane.ErrNoSet) {
+	if errors.Is(err, sets.ErrNoSet) {
 		err = noSet(q.Set)
 	}
 	return out, err
@@ -213,7 +214,7 @@ func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 
 // fitting tells whether elements are of the type of a set.
 func fitting(ctx context.Context, name string, elements []policy.Element) error {
-	sets, err := dataplane.OpenSets(ctx, name)
+	sets, err := sets.OpenAll(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
 	"levee/internal/agent/part"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/host/access"
 	"levee/internal/lang/policy"
 )
@@ -326,14 +326,14 @@ func (a *Agent) flush(ctx context.Context) {
 	now := time.Now()
 	defer func() { a.flushed = time.Now() }()
 	var leases []ledger.Lease
-	entries := map[string][]dataplane.SetEntry{}
+	entries := map[string][]sets.Entry{}
 	for k, b := range a.batch {
 		if why := a.keeper(ctx).Refuses(k.prefix); why != "" {
 			a.refuse(k, why)
 			continue
 		}
 		l := ledger.Lease{Set: k.set, Prefix: k.prefix, Origin: k.origin, Since: now}
-		e := dataplane.SetEntry{Prefix: k.prefix, Lease: dataplane.Forever}
+		e := sets.Entry{Prefix: k.prefix, Lease: sets.Forever}
 		if b.lease > 0 {
 			l.Until, e.Lease = now.Add(b.lease), b.lease
 		}
@@ -413,7 +413,7 @@ func (a *Agent) settled() {
 
 // found are leases of entries that are in the kernel and in no ledger: a command has put them
 // there.
-func (a *Agent) found(ctx context.Context, entries map[string][]dataplane.SetEntry,
+func (a *Agent) found(ctx context.Context, entries map[string][]sets.Entry,
 	now time.Time) (out []ledger.Lease) {
 	for set, some := range entries {
 		prefixes := make([]netip.Prefix, len(some))
@@ -425,7 +425,7 @@ func (a *Agent) found(ctx context.Context, entries map[string][]dataplane.SetEnt
 		if err != nil {
 			continue // whoever writes to the ledger says why
 		}
-		var fresh []dataplane.SetEntry
+		var fresh []sets.Entry
 		for i, e := range some {
 			if !known[i] {
 				fresh = append(fresh, e)
@@ -443,7 +443,7 @@ func (a *Agent) found(ctx context.Context, entries map[string][]dataplane.SetEnt
 		answered := time.Now()
 		for _, e := range there {
 			l := ledger.Lease{Set: set, Prefix: e.Prefix, Origin: policy.CommandOrigin, Since: now}
-			if e.Lease != dataplane.Forever {
+			if e.Lease != sets.Forever {
 				l.Until = answered.Add(e.Lease)
 			}
 			out = append(out, l)

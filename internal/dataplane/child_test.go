@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -90,7 +91,7 @@ func (o order) run() error {
 		for _, a := range all {
 			fmt.Println(a.Dev, a.Policy, a.packets(o.Label))
 		}
-		sets, err2 := SetList(ctx, o.Dev, "abusers")
+		sets, err2 := sets.List(ctx, o.Dev, "abusers")
 		for _, s := range sets {
 			for _, e := range s.Entries {
 				fmt.Println(e.Element(), e.Lease)
@@ -152,7 +153,7 @@ func (o order) run() error {
 		cancel()
 		return Watch(ctx, o.Dev, func(Event) {}, func(Losses) {})
 	case "save":
-		_, err := SetSave(ctx, o.Dev, "")
+		_, err := sets.Save(ctx, o.Dev, "")
 		return err
 	case "down":
 		_, err := Down(ctx, o.Dev)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -341,7 +342,7 @@ func TestWhoMayNotLookTakesNothingAway(t *testing.T) {
 	n.enterHere(t)
 	before := kept(t)
 	without(t, unix.CAP_SYS_ADMIN, func() {
-		if all, err := InForceHere(t.Context()); len(all) != 0 || err != nil {
+		if all, err := sets.InForceHere(t.Context()); len(all) != 0 || err != nil {
 			t.Errorf("in force here: %v, %v", all, err)
 		}
 	})

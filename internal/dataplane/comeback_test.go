@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -129,8 +130,8 @@ func TestADeviceThatComesBackHasItsPolicy(t *testing.T) {
 		o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
 		stop, ended := n.keeping(t, o, Compiler(p))
 		first := status(t)
-		bad := []SetEntry{{Prefix: netip.PrefixFrom(address(7), 32)}}
-		if _, err := SetAdd(t.Context(), "lv0", "bad", bad); err != nil {
+		bad := []sets.Entry{{Prefix: netip.PrefixFrom(address(7), 32)}}
+		if _, err := sets.Add(t.Context(), "lv0", "bad", bad); err != nil {
 			t.Fatal(err)
 		}
 		back := func() bool { return len(must(Status(t.Context(), false))) > 0 }
@@ -210,8 +211,8 @@ func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
 				egressMode: c.egress}
 			stop, ended := n.keeping(t, o, Compiler(p))
 			first := status(t)
-			bad := []SetEntry{{Prefix: netip.PrefixFrom(address(7), 32)}}
-			if _, err := SetAdd(t.Context(), "lv0", "bad", bad); err != nil {
+			bad := []sets.Entry{{Prefix: netip.PrefixFrom(address(7), 32)}}
+			if _, err := sets.Add(t.Context(), "lv0", "bad", bad); err != nil {
 				t.Fatal(err)
 			}
 			for i := range 3 {

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
@@ -18,7 +19,7 @@ import (
 type keptMaps struct {
 	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
 	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does
-	copied   map[*policy.Set]place
+	copied   map[*policy.Set]sets.Place
 	copies   map[string]*ebpf.Map // by name in the new program: it begins with what is in them
 	adopted  bool                 // older connections are in its memory, of all interfaces
 	idle     []codegen.MapUse     // of the interface, and not of the new program
@@ -42,7 +43,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	}
 	k := &keptMaps{
 		maps: map[string]*ebpf.Map{}, memories: map[string]*ebpf.Map{},
-		copied: map[*policy.Set]place{}, opened: map[string]*ebpf.Map{},
+		copied: map[*policy.Set]sets.Place{}, opened: map[string]*ebpf.Map{},
 		copies: map[string]*ebpf.Map{},
 	}
 	defer k.Close()
@@ -78,7 +79,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	for ps, old := range k.copied {
-		if err := copySet(ps, old, l.place(p, ps.Name)); err != nil {
+		if err := sets.CopySet(ps, old, l.place(p, ps.Name)); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
@@ -216,11 +217,11 @@ func (l *loaded) hold(k *keptMaps) error {
 // keepSet finds the set of the policy in force that a new one continues, and decides how.
 func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	if u.from.g != nil && hasSet(u.from.g, ps) {
-		from, err := openPlace(u.Store, u.from.key, u.from.g, ps.Name)
-		if err != nil || from.outer == nil {
+		from, err := sets.OpenPlace(u.Store, u.from.key, u.from.g, ps.Name)
+		if err != nil || from.Outer == nil {
 			return err
 		}
-		k.opened[ps.Name] = from.outer
+		k.opened[ps.Name] = from.Outer
 		k.copied[ps] = from
 		return nil
 	}
@@ -233,9 +234,9 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	if err != nil || outer == nil {
 		return err
 	}
-	old := place{outer: outer, key: from.Key, name: ps.Name,
-		pins: u.Pins(u.at.Key, g.Generation)}
-	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
+	old := sets.Place{Outer: outer, Key: from.Key, Name: ps.Name,
+		Pins: u.Pins(u.at.Key, g.Generation)}
+	s, err := sets.Access(old, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	spec := p.Spec.Maps[to.Map]
 	// Where entries lie depends on the room itself; sizes may agree by chance.
 	same := s.Max() == ps.Max && s.Room() == to.Room &&
-		s.inner.ValueSize() == spec.InnerMap.ValueSize
+		s.Inner.ValueSize() == spec.InnerMap.ValueSize
 	own := sameSet(g.Maps, from.Map, p.Maps, to.Map)
 	if !same {
 		k.copied[ps] = old
@@ -252,7 +253,7 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	if own && spec.Compatible(outer) == nil {
 		k.maps[to.Map] = outer
 	}
-	if k.memories[ps.Name], err = s.inner.Clone(); err != nil {
+	if k.memories[ps.Name], err = s.Inner.Clone(); err != nil {
 		delete(k.memories, ps.Name)
 		return kernel.Refuse(err, "keep the memory of dynamic set %q", ps.Name)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -260,8 +261,8 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	}
 	up(1000, 0)
 	forget()
-	entry := SetEntry{Prefix: netip.MustParsePrefix("203.0.113.7/32")}
-	if _, err := SetAdd(t.Context(), "lv0", "abusers", []SetEntry{entry}); err != nil {
+	entry := sets.Entry{Prefix: netip.MustParsePrefix("203.0.113.7/32")}
+	if _, err := sets.Add(t.Context(), "lv0", "abusers", []sets.Entry{entry}); err != nil {
 		t.Fatal(err)
 	}
 	n.from(t, "203.0.113.7")

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
@@ -288,7 +289,7 @@ func addAttackers(t *testing.T, hosts ...string) {
 	for _, host := range hosts {
 		all = append(all, families[0]+host+"/32", families[1]+host+"/128")
 	}
-	if _, err := SetAdd(context.Background(), "lv0", "attackers", entriesOf(all...)); err != nil {
+	if _, err := sets.Add(context.Background(), "lv0", "attackers", entriesOf(all...)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -57,7 +58,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 			return notOnNamesake(s, dev)
 		}
 		defer a.Close()
-		if _, err := save(s, a, dev, ""); err != nil {
+		if _, err := sets.SaveAttached(s, a, dev, ""); err != nil {
 			s.Note("%v", err)
 		}
 		if g := a.Current(); before != nil && g != nil && g.Mode == store.XDPNative && !g.Joined {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
@@ -122,7 +123,7 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 	}
 	n.send(t, 7, 1)
 	eventually(t, func() error { return counted(t, "default", 7) })
-	if _, err := SetAdd(t.Context(), "lv0", "abusers", entriesOf("192.0.2.1/32")); err != nil {
+	if _, err := sets.Add(t.Context(), "lv0", "abusers", entriesOf("192.0.2.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	begin := deaf(t)

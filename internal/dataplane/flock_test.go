@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
@@ -105,8 +106,8 @@ func TestAWriterOfASetGivesUpWithItsContext(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
 	}
-	open := func() *Set {
-		s, err := OpenSet(t.Context(), "lv0", "abusers")
+	open := func() *sets.Set {
+		s, err := sets.Open(t.Context(), "lv0", "abusers")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,7 @@ func TestAWriterOfASetGivesUpWithItsContext(t *testing.T) {
 		return s
 	}
 	s, holder := open(), open()
-	if err := holder.hold(t.Context()); err != nil {
+	if err := holder.Hold(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -123,10 +124,10 @@ func TestAWriterOfASetGivesUpWithItsContext(t *testing.T) {
 		!strings.Contains(err.Error(), "wait for another change of the dynamic sets to finish") {
 		t.Errorf("add: %v", err)
 	}
-	if _, err := SetList(soon, "lv0", "abusers"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := sets.List(soon, "lv0", "abusers"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("list: %v", err)
 	}
-	holder.release()
+	holder.Release()
 	if err := s.Add(soon, hosts("10.0.0.0", 2)...); err != nil {
 		t.Errorf("add to what nobody holds: %v", err)
 	}

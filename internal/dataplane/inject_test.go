@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
@@ -176,8 +177,8 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 		}
 		entry := netip.PrefixFrom(address(len(want)), 32)
 		want = append(want, entry.String())
-		if _, err := SetAdd(t.Context(), "lv0", "abusers",
-			[]SetEntry{{Prefix: entry}}); err != nil {
+		if _, err := sets.Add(t.Context(), "lv0", "abusers",
+			[]sets.Entry{{Prefix: entry}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
 
@@ -22,29 +23,31 @@ func keeping(n int) string { return fmt.Sprintf(keepPolicy, n) }
 
 func TestKeptEntriesAreReadAsTheyWereWritten(t *testing.T) {
 	now := time.UnixMilli(1_900_000_000_123)
-	entries := []SetEntry{
-		{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Lease: Forever},
+	entries := []sets.Entry{
+		{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Lease: sets.Forever},
 		{Prefix: netip.MustParsePrefix("2001:db8::7/128"), Lease: 90 * time.Second},
 		{Prefix: netip.MustParsePrefix("198.51.100.1/32"), Lease: 2 * time.Second,
 			Service: policy.Service{Proto: 6, Lo: 8000, Hi: 8007}},
-		{Service: policy.Service{Proto: 17, Lo: 53, Hi: 53}, Lease: Forever},
+		{Service: policy.Service{Proto: 17, Lo: 53, Hi: 53}, Lease: sets.Forever},
 	}
-	b := encodeKept(policy.Endpoints, now, entries)
+	b := sets.EncodeKept(policy.Endpoints, now, entries)
 	for _, c := range []struct {
 		name  string
 		after time.Duration
 		left  []time.Duration
 	}{
-		{"at once", 0, []time.Duration{Forever, 90 * time.Second, 2 * time.Second, Forever}},
-		{"after 3 s", 3 * time.Second, []time.Duration{Forever, 87 * time.Second, -2, Forever}},
+		{"at once", 0, []time.Duration{sets.Forever, 90 * time.Second, 2 * time.Second,
+			sets.Forever}},
+		{"after 3 s", 3 * time.Second, []time.Duration{sets.Forever, 87 * time.Second, -2,
+			sets.Forever}},
 		{"with a clock that was set back", -time.Hour,
-			[]time.Duration{Forever, 90 * time.Second, 2 * time.Second, Forever}},
+			[]time.Duration{sets.Forever, 90 * time.Second, 2 * time.Second, sets.Forever}},
 	} {
-		got, err := decodeKept(b, policy.Endpoints, 10, now.Add(c.after))
+		got, err := sets.DecodeKept(b, policy.Endpoints, 10, now.Add(c.after))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want []SetEntry
+		var want []sets.Entry
 		for i, e := range entries {
 			if e.Lease = c.left[i]; e.Lease != -2 {
 				want = append(want, e)
@@ -54,13 +57,14 @@ func TestKeptEntriesAreReadAsTheyWereWritten(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, want)
 		}
 	}
-	if got, err := decodeKept(b, policy.Addresses, 10, now); got != nil || err != nil {
+	if got, err := sets.DecodeKept(b, policy.Addresses, 10, now); got != nil || err != nil {
 		t.Errorf("a set of another type got %v, %v", got, err)
 	}
 	for i := range b {
 		for _, bad := range [][]byte{b[:i],
 			append(bytes.Clone(b[:i]), append([]byte{b[i] ^ 4}, b[i+1:]...)...)} {
-			if got, err := decodeKept(bad, policy.Endpoints, 10, now); !errors.Is(err, errSpoilt) {
+			if got, err := sets.DecodeKept(bad, policy.Endpoints, 10, now); !errors.Is(err,
+				sets.ErrSpoilt) {
 				t.Fatalf("spoilt or cut at byte %d: %v, %v", i, got, err)
 			}
 		}
@@ -69,7 +73,7 @@ func TestKeptEntriesAreReadAsTheyWereWritten(t *testing.T) {
 
 // TestKeptEntriesOutliveTheirPolicy as they outlive a reboot: nothing but the file is left between.
 func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
-	t.Setenv(LibEnv, t.TempDir()) // first: the end of the net saves once more
+	t.Setenv(sets.LibEnv, t.TempDir()) // first: the end of the net saves once more
 	newTestNet(t)
 	up := func(text string) []string {
 		t.Helper()
@@ -87,10 +91,10 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 		}
 	}
 	up(keeping(10))
-	s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+	s := must2(sets.Open(t.Context(), "lv0", "abusers"))
 	add := append(entriesOf("192.0.2.1/32", "2001:db8::/48"),
-		SetEntry{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever},
-		SetEntry{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: 300 * time.Millisecond})
+		sets.Entry{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: sets.Forever},
+		sets.Entry{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: 300 * time.Millisecond})
 	if err := s.Add(t.Context(), add...); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +103,7 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	time.Sleep(400 * time.Millisecond)
 	begun := time.Now()
 	up(keeping(10))
-	all := must2(SetList(t.Context(), "lv0", "abusers"))[0].Entries
+	all := must2(sets.List(t.Context(), "lv0", "abusers"))[0].Entries
 	if got := listed(t, "lv0"); got != "192.0.2.1/32 192.0.2.2/32 2001:db8::/48" {
 		t.Errorf("after the first time it holds %s", got)
 	}
@@ -109,12 +113,12 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 			e.Lease > 10*time.Minute-400*time.Millisecond+time.Second/10) {
 			t.Errorf("%s has %s left", e.Prefix, e.Lease)
 		}
-		if e.Prefix.String() == "192.0.2.2/32" && e.Lease != Forever {
+		if e.Prefix.String() == "192.0.2.2/32" && e.Lease != sets.Forever {
 			t.Errorf("%s has %s left, want for ever", e.Prefix, e.Lease)
 		}
 	}
 	// A replace goes on with what there is, not with the file.
-	if _, _, err := SetDel(t.Context(), "lv0", "abusers",
+	if _, _, err := sets.Delete(t.Context(), "lv0", "abusers",
 		[]policy.Element{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +134,7 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	}
 	down()
 	// A spoilt file: a note, and the policy is in force.
-	path := must2(keptFile("lv0", "abusers"))
+	path := must2(sets.KeptFile("lv0", "abusers"))
 	b := must2(os.ReadFile(path))
 	b[20] ^= 1
 	if err := os.WriteFile(path, b, 0o600); err != nil {
@@ -144,7 +148,7 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 		t.Errorf("a spoilt file gave %s", got)
 	}
 	// What it held outlives what is saved from then on, under the name that the note says.
-	must2(SetSave(t.Context(), "", ""))
+	must2(sets.Save(t.Context(), "", ""))
 	down()
 	aside := must2(filepath.Glob(path + ".damaged-*"))
 	if len(aside) != 1 || !strings.Contains(notes[0], aside[0]) {
@@ -171,7 +175,7 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 // TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile or the new one.
 func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 	lib := t.TempDir()
-	t.Setenv(LibEnv, lib)
+	t.Setenv(sets.LibEnv, lib)
 	newTestNet(t)
 	if err := bringPolicy(t, "lv0", keeping(10), 0); err != nil {
 		t.Fatal(err)
@@ -181,11 +185,11 @@ func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 	if len(steps) != 5 {
 		t.Fatalf("steps %v", steps)
 	}
-	path := must2(keptFile("lv0", "abusers"))
+	path := must2(sets.KeptFile("lv0", "abusers"))
 	for i, step := range steps {
 		for _, kill := range []bool{true, false} {
 			before := must2(os.ReadFile(path))
-			if _, err := SetReplace(t.Context(), "lv0", "abusers",
+			if _, err := sets.Replace(t.Context(), "lv0", "abusers",
 				entriesOf(fmt.Sprintf("192.0.2.%d/32", i))); err != nil {
 				t.Fatal(err)
 			}
@@ -193,10 +197,10 @@ func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 			if after := must2(os.ReadFile(path)); !bytes.Equal(after, before) {
 				t.Errorf("step %s, kill %v: the last good file is gone", step, kill)
 			}
-			if _, err := SetSave(t.Context(), "", ""); err != nil {
+			if _, err := sets.Save(t.Context(), "", ""); err != nil {
 				t.Fatal(err)
 			}
-			got, err := decodeKept(must2(os.ReadFile(path)), policy.Addresses, 10, time.Now())
+			got, err := sets.DecodeKept(must2(os.ReadFile(path)), policy.Addresses, 10, time.Now())
 			if err != nil || len(got) != 1 ||
 				got[0].Prefix != entriesOf(fmt.Sprintf("192.0.2.%d/32", i))[0].Prefix {
 				t.Errorf("after step %s: %v %v", step, got, err)
@@ -210,12 +214,12 @@ func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 
 // BenchmarkRestore is the time until 1,000,000 kept entries are back, with the policy in force.
 func BenchmarkRestore(b *testing.B) {
-	b.Setenv(LibEnv, b.TempDir())
+	b.Setenv(sets.LibEnv, b.TempDir())
 	newTestNet(b)
 	if err := bringPolicy(b, "lv0", keeping(1_000_000), 0); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := SetReplace(b.Context(), "lv0", "abusers",
+	if _, err := sets.Replace(b.Context(), "lv0", "abusers",
 		hosts("10.0.0.0", 1_000_000)); err != nil {
 		b.Fatal(err)
 	}
@@ -229,7 +233,7 @@ func BenchmarkRestore(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if n := must2(SetList(b.Context(), "lv0", "abusers"))[0].Entries; len(n) != 1_000_000 {
+	if n := must2(sets.List(b.Context(), "lv0", "abusers"))[0].Entries; len(n) != 1_000_000 {
 		b.Errorf("%d entries are back", len(n))
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
@@ -230,7 +231,7 @@ func (k *keeper) follow(ctx context.Context) {
 	there, err := local.Prefixes()
 	var gone []netip.Prefix
 	for _, p := range k.self {
-		if !among(there, p) {
+		if !sets.Among(there, p) {
 			gone = append(gone, p)
 		}
 	}
@@ -243,9 +244,9 @@ func (k *keeper) follow(ctx context.Context) {
 		case same && !k.unlike[dev]:
 			continue
 		case k.unlike[dev]:
-			failed = resetSelf(ctx, dev, there)
+			failed = sets.ResetSelf(ctx, dev, there)
 		default:
-			failed = followSelf(ctx, dev, gone, there)
+			failed = sets.FollowSelf(ctx, dev, gone, there)
 		}
 		k.told(ctx, dev, failed)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -25,7 +26,7 @@ import (
 type LiveOptions struct {
 	Dev string
 	// Over is the policy without live rules that they were made for.
-	Over  PolicyState
+	Over  sets.PolicyState
 	Rules []string // as they are printed
 	Lease time.Duration
 	// Proven are sources that need not prove that they are there where a rule is a cookie, for as
@@ -53,7 +54,8 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 			return err
 		}
 		base := a.Base()
-		mine := PolicyState{Dev: o.Over.Dev, Generation: base.Generation, Program: base.Program}
+		mine := sets.PolicyState{Dev: o.Over.Dev, Generation: base.Generation,
+			Program: base.Program}
 		files, err := s.SetFiles(a.Key, base)
 		trial := a.Trial() != nil && !a.Current().IsLive()
 		a.Close()

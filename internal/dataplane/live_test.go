@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 )
@@ -21,16 +22,16 @@ func live(t *testing.T, rule string, lease time.Duration) error {
 }
 
 // inForceNow is what is in force on lv0.
-func inForceNow(t *testing.T) PolicyState {
+func inForceNow(t *testing.T) sets.PolicyState {
 	t.Helper()
-	all, err := InForceHere(t.Context())
+	all, err := sets.InForceHere(t.Context())
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}
 	return all[0]
 }
 
-func liveOver(t *testing.T, over PolicyState, rule string, lease time.Duration) error {
+func liveOver(t *testing.T, over sets.PolicyState, rule string, lease time.Duration) error {
 	t.Helper()
 	in, _, err := Show(t.Context(), "lv0")
 	if err != nil {

@@ -7,15 +7,16 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
 // place is where the loaded program has a set.
-func (l *loaded) place(p *codegen.Program, name string) place {
+func (l *loaded) place(p *codegen.Program, name string) sets.Place {
 	at := p.Places[name]
-	return place{outer: l.maps[at.Map], key: at.Key, name: name, inner: l.memories[name]}
+	return sets.Place{Outer: l.maps[at.Map], Key: at.Key, Name: name, Inner: l.memories[name]}
 }
 
 // placeSets gives the sets of a program their memory: one of memories, or a new one. Maps of
@@ -55,11 +56,11 @@ func putSets(p *codegen.Program, l *loaded, all []*policy.Set) error {
 		at := p.Places[ps.Name]
 		m := l.memories[ps.Name]
 		if m == nil {
-			s, err := newMemory(ps.Name, ps.Type, ps.Max, at.Room, ps.Lease)
+			s, err := sets.NewMemory(ps.Name, ps.Type, ps.Max, at.Room, ps.Lease)
 			if err != nil {
 				return err
 			}
-			if m, err = s.release(); err != nil {
+			if m, err = s.Release(); err != nil {
 				return err
 			}
 			l.memories[ps.Name] = m

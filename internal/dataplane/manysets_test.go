@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/prefix"
@@ -118,10 +119,10 @@ func (c *crowd) element(i int) (e policy.Element) {
 	return e
 }
 
-func (c *crowd) some(i int) (out []SetEntry) {
+func (c *crowd) some(i int) (out []sets.Entry) {
 	for range 1 + c.IntN(4) {
 		e := c.element(i)
-		out = append(out, SetEntry{Prefix: e.Prefix, Service: e.Service})
+		out = append(out, sets.Entry{Prefix: e.Prefix, Service: e.Service})
 	}
 	return out
 }
@@ -134,7 +135,7 @@ func (c *crowd) change() {
 	var err error
 	switch c.IntN(4) {
 	case 0:
-		_, err = SetReplace(c.Context(), "lv0", name, entries)
+		_, err = sets.Replace(c.Context(), "lv0", name, entries)
 		clear(known)
 	case 1:
 		var gone []policy.Element
@@ -145,13 +146,13 @@ func (c *crowd) change() {
 		for _, e := range gone {
 			delete(known, e)
 		}
-		_, _, err = SetDel(c.Context(), "lv0", name, gone)
+		_, _, err = sets.Delete(c.Context(), "lv0", name, gone)
 		entries = nil
 	default:
 		if len(known) > 15 {
 			return
 		}
-		_, err = SetAdd(c.Context(), "lv0", name, entries)
+		_, err = sets.Add(c.Context(), "lv0", name, entries)
 	}
 	if err != nil {
 		c.Fatalf("set %s: %v", name, err)
@@ -287,19 +288,21 @@ func TestSharedSetKeepsItsMax(t *testing.T) {
 		if err := bringPolicy(t, "lv0", policyOf(max), 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetReplace(t.Context(), "lv0", "abusers",
+		if _, err := sets.Replace(t.Context(), "lv0", "abusers",
 			hosts("10.0.0.0", max+1)); !errors.Is(err, prefix.ErrFull) {
 			t.Errorf("%d entries of %d: %v", max+1, max, err)
 		}
-		if _, err := SetReplace(t.Context(), "lv0", "abusers", hosts("10.0.0.0", 64)); err != nil {
+		if _, err := sets.Replace(t.Context(), "lv0", "abusers",
+			hosts("10.0.0.0", 64)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetAdd(t.Context(), "lv0", "abusers",
+		if _, err := sets.Add(t.Context(), "lv0", "abusers",
 			hosts("10.1.0.0", max-64+1)); !errors.Is(err, prefix.ErrFull) {
 			t.Errorf("%d more of %d: %v", max-64+1, max, err)
 		}
 	}
-	if all, err := SetList(t.Context(), "lv0", "abusers"); err != nil || len(all[0].Entries) != 64 {
+	if all, err := sets.List(t.Context(), "lv0", "abusers"); err != nil ||
+		len(all[0].Entries) != 64 {
 		t.Errorf("%v, %v", all, err)
 	}
 }
@@ -317,23 +320,23 @@ func TestASwapReachesBothPoliciesOfATrial(t *testing.T) {
 	if err := bringPolicy(t, "lv0", text(80), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenSet(t.Context(), "lv0", "abusers")
+	s, err := sets.Open(t.Context(), "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if len(s.maps) != 1 || len(s.maps[0].places) != 2 {
-		t.Fatalf("%d memories, want one in two places", len(s.maps))
+	if len(s.Maps) != 1 || len(s.Maps[0].Places) != 2 {
+		t.Fatalf("%d memories, want one in two places", len(s.Maps))
 	}
 	if err := s.Replace(t.Context(), entriesOf("192.0.2.1/32")); err != nil {
 		t.Fatal(err)
 	}
-	for i, at := range s.maps[0].places {
+	for i, at := range s.Maps[0].Places {
 		var inner *ebpf.Map
-		if err := at.outer.Lookup(at.key, &inner); err != nil {
+		if err := at.Outer.Lookup(at.Key, &inner); err != nil {
 			t.Fatal(err)
 		}
-		if same, err := store.SameMap(inner, s.maps[0].inner); !same || err != nil {
+		if same, err := store.SameMap(inner, s.Maps[0].Inner); !same || err != nil {
 			t.Errorf("place %d has other memory: %v", i, err)
 		}
 		inner.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -95,7 +96,7 @@ func TestOnErrorPutsTheFallbackInForce(t *testing.T) {
 				_, _ = Down(t.Context(), "lv0")
 			} else if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
 				t.Fatal(err)
-			} else if _, err := SetAdd(t.Context(), "", "abusers",
+			} else if _, err := sets.Add(t.Context(), "", "abusers",
 				entriesOf("198.51.100.1/32")); err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +153,7 @@ func TestLastGoodPolicyStays(t *testing.T) {
 			if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := SetAdd(t.Context(), "", "abusers",
+			if _, err := sets.Add(t.Context(), "", "abusers",
 				entriesOf("198.51.100.1/32", "198.51.100.2/32")); err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -38,7 +39,7 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
 	}
-	s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+	s := must2(sets.Open(t.Context(), "lv0", "abusers"))
 	defer s.Close()
 	if err := s.Add(t.Context(), entriesOf("192.0.2.7/32")...); err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func TestReadersSeeTheStateWhileItIsReplaced(t *testing.T) {
 		}
 	}
 	bring(0)
-	s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+	s := must2(sets.Open(t.Context(), "lv0", "abusers"))
 	if err := s.Add(t.Context(), entriesOf("192.0.2.7/32")...); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func readOnce(ctx context.Context, dev, label string) error {
 	if len(all) != 1 || all[0].packets(label) != 1 || all[0].Sets[0].Entries != 1 {
 		return fmt.Errorf("status says %+v", all)
 	}
-	sets, err := SetList(ctx, dev, "abusers")
+	sets, err := sets.List(ctx, dev, "abusers")
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			store.ReadersWrite = func() bool { return c.replaced }
-			s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+			s := must2(sets.Open(t.Context(), "lv0", "abusers"))
 			defer s.Close()
 			if err := s.Replace(t.Context(), entriesOf("192.0.2.7/32")); err != nil {
 				t.Fatal(err)
@@ -337,20 +338,20 @@ func TestThePinOfASetIsThatOfItsMemory(t *testing.T) {
 			}
 			return nil
 		}
-		s := must2(OpenSet(t.Context(), "lv0", "abusers"))
+		s := must2(sets.Open(t.Context(), "lv0", "abusers"))
 		err := s.Replace(t.Context(), entriesOf(fmt.Sprintf("192.0.2.%d/32", i)))
 		store.TestHook = nil
 		if (err != nil) != (at == "put") {
 			t.Errorf("step %s: %v", at, err)
 		}
 		var id uint32
-		place := s.maps[0].places[0]
-		if err := place.outer.Lookup(place.key, &id); err != nil {
+		place := s.Maps[0].Places[0]
+		if err := place.Outer.Lookup(place.Key, &id); err != nil {
 			t.Fatal(err)
 		}
 		pins := 0
-		for _, dir := range []string{pinMemory, pinNext} {
-			if m := must2(place.pinned(dir, id)); m != nil {
+		for _, dir := range []string{sets.PinMemory, sets.PinNext} {
+			if m := must2(place.Pinned(dir, id)); m != nil {
 				pins++
 				m.Close()
 			}

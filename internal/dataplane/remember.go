@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"levee/internal/dataplane/past"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
@@ -25,10 +26,10 @@ var ErrNoPast = errors.New("past policies are kept in the network namespace of p
 	"as interfaces have the same names in others; LEVEE_LIB names a directory for another one")
 
 func pastOf(dev string) (past.Store, error) {
-	if os.Getenv(LibEnv) == "" && !firstNetns() {
+	if os.Getenv(sets.LibEnv) == "" && !firstNetns() {
 		return past.Store{}, ErrNoPast
 	}
-	dir, err := library()
+	dir, err := sets.Library()
 	return past.Store{Dir: filepath.Join(dir, dev, pastDir),
 		Step: func(name string) error { return store.Step("past: " + name) }}, err
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/sets"
 )
 
 // dropping is a policy that drops what comes to a port.
@@ -37,7 +39,7 @@ func wantPast(t *testing.T, when, dev string, ports ...int) {
 
 // TestWhatWasInForceIsRemembered is about what is and what is not: a trial is once it is confirmed.
 func TestWhatWasInForceIsRemembered(t *testing.T) {
-	t.Setenv(LibEnv, t.TempDir())
+	t.Setenv(sets.LibEnv, t.TempDir())
 	n := newTestNet(t)
 	up := func(dev string, port int, trial time.Duration) {
 		t.Helper()
@@ -95,16 +97,16 @@ func TestWhatWasInForceIsRemembered(t *testing.T) {
 }
 
 // over is the policy in force on lv0, for live rules.
-func over(t *testing.T) PolicyState {
+func over(t *testing.T) sets.PolicyState {
 	t.Helper()
 	a := status(t)
-	return PolicyState{Dev: a.Dev, Generation: a.Generation, Program: a.Program.ID}
+	return sets.PolicyState{Dev: a.Dev, Generation: a.Generation, Program: a.Program.ID}
 }
 
 // TestThePastOfNamespacesIsApart: an interface of a lab has the name of one of the machine.
 func TestThePastOfNamespacesIsApart(t *testing.T) {
 	newTestNet(t)
-	os.Unsetenv(LibEnv)
+	os.Unsetenv(sets.LibEnv)
 	if _, _, err := Past(t.Context(), "lv0"); !errors.Is(err, ErrNoPast) {
 		t.Errorf("in another namespace: %v", err)
 	}
@@ -113,14 +115,14 @@ func TestThePastOfNamespacesIsApart(t *testing.T) {
 	if err != nil || len(rep.Notes) > 0 {
 		t.Errorf("%v, %v", rep, err)
 	}
-	if _, err := os.Stat(filepath.Join(libDir, "lv0", pastDir)); err == nil {
+	if _, err := os.Stat(filepath.Join(sets.LibDir, "lv0", pastDir)); err == nil {
 		t.Error("the policy of a namespace is kept for the machine")
 	}
 }
 
 // TestDeathAtAnyStepOfRememberingLeavesWholePolicies on the disk and in force.
 func TestDeathAtAnyStepOfRememberingLeavesWholePolicies(t *testing.T) {
-	t.Setenv(LibEnv, t.TempDir())
+	t.Setenv(sets.LibEnv, t.TempDir())
 	newTestNet(t)
 	ordered := func(port int) order {
 		return order{Do: "up", Dev: "lv0", File: "/etc/test.levee", Text: dropping(port)}
@@ -175,7 +177,7 @@ func wantNewest(t *testing.T, when string, port int) {
 // directory cannot be.
 func TestWhatCannotBeRememberedIsTold(t *testing.T) {
 	lib := t.TempDir()
-	t.Setenv(LibEnv, lib)
+	t.Setenv(sets.LibEnv, lib)
 	newTestNet(t)
 	if err := syscall.Mount("tmpfs", lib, "tmpfs", 0, "size=16k"); err != nil {
 		t.Fatal(err)
@@ -221,7 +223,7 @@ func TestWhatCannotBeRememberedIsTold(t *testing.T) {
 // TestWhatWasInForceStandsIn for a policy that cannot be, before what `on error` asks for; nothing
 // that was in force is worse than what was.
 func TestWhatWasInForceStandsIn(t *testing.T) {
-	t.Setenv(LibEnv, t.TempDir())
+	t.Setenv(sets.LibEnv, t.TempDir())
 	newTestNet(t)
 	const before = "/etc/test.levee"
 	for _, port := range []int{1, 2} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/local"
 	"levee/internal/lang/policy"
@@ -24,14 +25,14 @@ func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(there, reachable) {
+		if !slices.ContainsFunc(there, sets.Reachable) {
 			u.Note("this machine has no address yet: nothing is `to self` before `levee up " +
 				"--keep` or another `levee up` sees one")
 		}
-		if err := roomFor(ps.Name, ps.Max, there); err != nil {
+		if err := sets.RoomFor(ps.Name, ps.Max, there); err != nil {
 			return err
 		}
-		if err := fillWith(l.place(p, ps.Name), ps, there); err != nil {
+		if err := sets.FillWith(l.place(p, ps.Name), ps, there); err != nil {
 			return err
 		}
 	}
@@ -47,24 +48,24 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 		if !ps.Keep || copied || k.memories[ps.Name] != nil {
 			continue
 		}
-		path, err := keptFile(u.Dev, ps.Name)
+		path, err := sets.KeptFile(u.Dev, ps.Name)
 		if err != nil {
 			return err
 		}
-		b, err := readKept(path)
+		b, err := sets.ReadKept(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		var entries []SetEntry
+		var entries []sets.Entry
 		if err == nil {
-			entries, err = decodeKept(b, ps.Type, ps.Max, time.Now())
+			entries, err = sets.DecodeKept(b, ps.Type, ps.Max, time.Now())
 		}
 		if err == nil {
-			err = checkEntries(entries, ps.Type)
+			err = sets.CheckEntries(entries, ps.Type)
 		}
 		if err != nil {
 			u.Note("dynamic set %q begins empty, as its kept entries cannot be read: %s: %v; %s",
-				ps.Name, path, err, putAside(path))
+				ps.Name, path, err, sets.PutAside(path))
 			continue
 		}
 		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
@@ -74,29 +75,29 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 	return nil
 }
 
-func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
-	m, err := openSet(at, ps.Name, ps.Type, ps.Lease)
+func (u *up) fillKept(at sets.Place, ps *policy.Set, entries []sets.Entry) error {
+	m, err := sets.Access(at, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	m.frozen = m.clock.Now()
+	m.Frozen = m.Clock.Now()
 	out := 0
 	for i, e := range entries {
-		if i%fetched == 0 {
-			for _, f := range entries[i:min(i+fetched, len(entries))] {
+		if i%sets.Fetched == 0 {
+			for _, f := range entries[i:min(i+sets.Fetched, len(entries))] {
 				m.Touch(f.Element())
 			}
 		}
-		err := m.add(e)
-		if noRoom(err) {
+		err := m.AddEntry(e)
+		if sets.NoRoom(err) {
 			out++
 		} else if err != nil {
 			return fmt.Errorf("dynamic set %q: kept entry %s: %w", ps.Name, e.Element(), err)
 		}
 	}
-	m.frozen = 0
-	m.settle()
+	m.Frozen = 0
+	m.Settle()
 	if out > 0 {
 		u.Note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
 			ps.Name)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
@@ -30,7 +31,7 @@ func TestCommandsAndUnitsShareTheRunDirectory(t *testing.T) {
 		"unit keep, root up, root keep, unit keep, unit up": 0o027,
 	} {
 		t.Run(fmt.Sprintf("%03o/%s", umask, sequence), func(t *testing.T) {
-			t.Setenv(LibEnv, t.TempDir()) // first: the end of the net saves once more
+			t.Setenv(sets.LibEnv, t.TempDir()) // first: the end of the net saves once more
 			newTestNet(t)
 			makeWay(t, os.Getenv(store.RunEnv))
 			s := &store.Store{Dir: os.Getenv(store.RunEnv)}

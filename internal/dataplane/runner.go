@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -61,7 +62,7 @@ type Runner struct {
 	diverted []byte // head of the memory of what is diverted, nil without one
 	answer   []byte // room for the answer to a SYN, if the policy has cookies
 	answered int    // bytes of the last
-	sets     map[string]*set
+	sets     map[string]*sets.Memory
 }
 
 // NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
@@ -75,7 +76,7 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		return nil, err
 	}
 	r := &Runner{program: p, loaded: l, entry: l.prog, hook: l.prog.Type(), link: p.Link,
-		sets: map[string]*set{}}
+		sets: map[string]*sets.Memory{}}
 	if m := l.holding(codegen.LastSlot); m != nil {
 		if r.trace, err = store.MapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -121,7 +122,7 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		return nil, errors.Join(err, r.Close())
 	}
 	for _, ps := range p.Dynamic {
-		if r.sets[ps.Name], err = openSet(l.place(p, ps.Name), ps.Name, ps.Type,
+		if r.sets[ps.Name], err = sets.Access(l.place(p, ps.Name), ps.Name, ps.Type,
 			ps.Lease); err != nil {
 			delete(r.sets, ps.Name)
 			return nil, errors.Join(err, r.Close())
@@ -338,15 +339,15 @@ func (r *Runner) ForgetLimits() error {
 // SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A
 // set that the program does not look up is no error: the compiler leaves out what no rule can
 // reach.
-func (r *Runner) SetAdd(name string, e SetEntry) error {
+func (r *Runner) SetAdd(name string, e sets.Entry) error {
 	s := r.sets[name]
 	if s == nil {
 		return nil
 	}
-	if err := checkEntries([]SetEntry{e}, s.typ); err != nil {
+	if err := sets.CheckEntries([]sets.Entry{e}, s.Typ); err != nil {
 		return err
 	}
-	return s.add(e)
+	return s.AddEntry(e)
 }
 
 // SetDel deletes an entry of a dynamic set, if it is there.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/prefix"
 	"levee/internal/packet"
 )
@@ -96,7 +97,7 @@ func (n *naiveSet) contains(a netip.Addr) bool {
 type sequence struct {
 	*testing.T
 	r       *rand.Rand
-	set     *Set
+	set     *sets.Set
 	prog    *ebpf.Program
 	naive   naiveSet
 	draw    func(r *rand.Rand) netip.Prefix
@@ -165,7 +166,7 @@ func TestSequences(t *testing.T) {
 			s.frames = map[int][]byte{32: sourceFrame(t, "192.0.2.1"),
 				128: sourceFrame(t, "2001:db8::1")}
 			var err error
-			if s.set, err = OpenSet(t.Context(), "lv0", "abusers"); err != nil {
+			if s.set, err = sets.Open(t.Context(), "lv0", "abusers"); err != nil {
 				t.Fatal(err)
 			}
 			defer s.set.Close()
@@ -229,11 +230,11 @@ func (s *sequence) next() netip.Prefix {
 }
 
 // leases by hours.
-var leases = []time.Duration{0: Forever, 1: 0, 5: 5 * time.Hour}
+var leases = []time.Duration{0: sets.Forever, 1: 0, 5: 5 * time.Hour}
 
 // entries draws n different entries.
 func (s *sequence) entries(n int) (hours map[netip.Prefix]int, order []netip.Prefix,
-	entries []SetEntry) {
+	entries []sets.Entry) {
 	hours = map[netip.Prefix]int{}
 	for range n {
 		p := s.next()
@@ -243,7 +244,7 @@ func (s *sequence) entries(n int) (hours map[netip.Prefix]int, order []netip.Pre
 		h := []int{0, 1, 5}[s.r.IntN(3)]
 		hours[p] = h
 		order = append(order, p)
-		entries = append(entries, SetEntry{Prefix: p, Lease: leases[h]})
+		entries = append(entries, sets.Entry{Prefix: p, Lease: leases[h]})
 	}
 	return hours, order, entries
 }
@@ -299,7 +300,7 @@ func (s *sequence) add(i, n int) {
 		s.Fatalf("step %d: adding %v to %d entries: %v; must it fit: %v", i, entries, before, err,
 			added)
 	case !added:
-		s.set.noRoom = time.Time{} // or it would not look for room again for a while
+		s.set.NoRoom = time.Time{} // or it would not look for room again for a while
 		s.happens["full"]++
 	case rolledUp:
 		s.happens["rolled up"]++
@@ -331,7 +332,7 @@ func (s *sequence) end(i int) {
 		return
 	}
 	if err := s.set.Add(context.Background(),
-		SetEntry{Prefix: p, Lease: time.Millisecond}); err != nil {
+		sets.Entry{Prefix: p, Lease: time.Millisecond}); err != nil {
 		s.Fatalf("step %d: adding %v: %v", i, p, err)
 	}
 	time.Sleep(30 * time.Millisecond) // some jiffies, on every kernel
@@ -358,7 +359,7 @@ func (s *sequence) check(step int) {
 	}
 	got := map[netip.Prefix]int{}
 	for _, e := range listed {
-		if got[e.Prefix] = 0; e.Lease != Forever {
+		if got[e.Prefix] = 0; e.Lease != sets.Forever {
 			got[e.Prefix] = int(e.Lease.Round(time.Hour) / time.Hour)
 		}
 	}
@@ -381,7 +382,7 @@ func (s *sequence) ask(step int, a netip.Addr) {
 		s.Fatalf("step %d: the program returns %d for %v, which is in the set: %v", step, ret, a,
 			want)
 	}
-	if got := s.set.maps[0].table.(prefixes).Lookup(a); got != want {
+	if got := s.set.Maps[0].Table.(sets.Prefixes).Lookup(a); got != want {
 		s.Fatalf("step %d: the library says %v for %v, want %v", step, got, a, want)
 	}
 }

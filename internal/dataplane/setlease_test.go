@@ -4,16 +4,18 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"levee/internal/dataplane/sets"
 )
 
 // openAbusers is the set abusers of a policy in force on lv0 of a network of the test's own.
-func openAbusers(t *testing.T, policy string) *Set {
+func openAbusers(t *testing.T, policy string) *sets.Set {
 	t.Helper()
 	newTestNet(t)
 	if err := bringPolicy(t, "lv0", policy, 0); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenSet(t.Context(), "lv0", "abusers")
+	s, err := sets.Open(t.Context(), "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,10 +30,10 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 	const text = "set abusers = dynamic(max 64, lease 1h, rollup)\ndrop from abusers\n" +
 		"default pass\n"
 	s := openAbusers(t, text)
-	var hosts []SetEntry
+	var hosts []sets.Entry
 	for i := range 100 {
 		a := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
-		hosts = append(hosts, SetEntry{Prefix: netip.PrefixFrom(a, 32), Lease: time.Hour})
+		hosts = append(hosts, sets.Entry{Prefix: netip.PrefixFrom(a, 32), Lease: time.Hour})
 	}
 	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 100 || left != 0 ||
 		err != nil {
@@ -41,7 +43,7 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 		err != nil {
 		t.Errorf("raised %d again, left %d: %v", raised, left, err)
 	}
-	if raised, _, err := s.Raise(ctx, []SetEntry{{Prefix: hosts[0].Prefix,
+	if raised, _, err := s.Raise(ctx, []sets.Entry{{Prefix: hosts[0].Prefix,
 		Lease: 2 * time.Hour}}, time.Now()); raised != 1 || err != nil {
 		t.Errorf("a longer lease: raised %d: %v", raised, err)
 	}
@@ -52,19 +54,20 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
 	ctx := t.Context()
 	s := openAbusers(t, abuserPolicy(10))
-	var hosts []SetEntry
+	var hosts []sets.Entry
 	for i := range 25 {
-		hosts = append(hosts, SetEntry{Prefix: netip.PrefixFrom(address(i), 32), Lease: Forever})
+		hosts = append(hosts, sets.Entry{Prefix: netip.PrefixFrom(address(i), 32),
+			Lease: sets.Forever})
 	}
 	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 10 || left != 15 ||
 		err != nil {
 		t.Fatalf("raised %d, left %d: %v", raised, left, err)
 	}
-	if n := s.maps[0].Refused(); n != 15 {
+	if n := s.Maps[0].Refused(); n != 15 {
 		t.Errorf("%d refused, want 15", n)
 	}
-	if err := s.Add(ctx, hosts[20]); err == nil || s.maps[0].Refused() != 16 {
-		t.Errorf("%v, %d refused in all", err, s.maps[0].Refused())
+	if err := s.Add(ctx, hosts[20]); err == nil || s.Maps[0].Refused() != 16 {
+		t.Errorf("%v, %d refused in all", err, s.Maps[0].Refused())
 	}
 }
 
@@ -74,23 +77,26 @@ func TestTimeThatAWriterWaitsIsNotGivenToEntries(t *testing.T) {
 	ctx := t.Context()
 	s := openAbusers(t, abuserPolicy(10))
 	began := time.Now().Add(-time.Hour)
-	e := SetEntry{Prefix: netip.PrefixFrom(address(1), 32), Lease: 3 * time.Hour}
-	if raised, left, err := s.Raise(ctx, []SetEntry{e}, began); raised != 1 || left != 0 ||
+	e := sets.Entry{Prefix: netip.PrefixFrom(address(1), 32), Lease: 3 * time.Hour}
+	if raised, left, err := s.Raise(ctx, []sets.Entry{e}, began); raised != 1 || left != 0 ||
 		err != nil {
 		t.Fatalf("raised %d, left %d: %v", raised, left, err)
 	}
-	if left, err := s.Leases(ctx, []SetEntry{e}); err != nil || left[0] > 2*time.Hour+leaseSlack {
+	if left, err := s.Leases(ctx, []sets.Entry{e}); err != nil ||
+		left[0] > 2*time.Hour+sets.LeaseSlack {
 		t.Errorf("%v are left of 3 h, an hour after they began: %v", left, err)
 	}
-	if raised, _, err := s.Raise(ctx, []SetEntry{e}, began); raised != 0 || err != nil {
+	if raised, _, err := s.Raise(ctx, []sets.Entry{e}, began); raised != 0 || err != nil {
 		t.Errorf("raised %d again: %v", raised, err)
 	}
-	if n, err := s.Lower(ctx, []Lowered{{e, time.Hour}}, began.Add(-time.Hour)); n != 0 ||
+	if n, err := s.Lower(ctx, []sets.Lowered{{Entry: e, Was: time.Hour}},
+		began.Add(-time.Hour)); n != 0 ||
 		err != nil {
 		t.Errorf("lowered %d that somebody else has leased since: %v", n, err)
 	}
 	e.Lease = 0
-	if n, err := s.Lower(ctx, []Lowered{{e, 3 * time.Hour}}, began); n != 1 || err != nil {
+	if n, err := s.Lower(ctx, []sets.Lowered{{Entry: e, Was: 3 * time.Hour}}, began); n != 1 ||
+		err != nil {
 		t.Errorf("took out %d: %v", n, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
@@ -16,7 +17,7 @@ func TestLargeSetsAreMerged(t *testing.T) {
 	s := openAbusers(t, abuserPolicy(5000))
 	memory := func() uint64 {
 		t.Helper()
-		id, err := store.MapID(s.maps[0].inner)
+		id, err := store.MapID(s.Maps[0].Inner)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,16 +26,16 @@ func TestLargeSetsAreMerged(t *testing.T) {
 	want := map[netip.Prefix]time.Duration{}
 	add := func(from, to int) {
 		t.Helper()
-		var some []SetEntry
+		var some []sets.Entry
 		for i := from; i < to; i++ {
 			a := netip.AddrFrom4([4]byte{100, byte(64 + i>>7), byte(i << 1), 0})
 			p := netip.PrefixFrom(a, 23+i%8)
-			lease := Forever
+			lease := sets.Forever
 			if i%2 == 0 {
 				lease = time.Hour
 			}
 			want[p] = lease
-			some = append(some, SetEntry{Prefix: p, Lease: lease})
+			some = append(some, sets.Entry{Prefix: p, Lease: lease})
 		}
 		if err := s.Add(ctx, some...); err != nil {
 			t.Fatal(err)
@@ -48,7 +49,8 @@ func TestLargeSetsAreMerged(t *testing.T) {
 		}
 		for _, e := range entries {
 			lease, ok := want[e.Prefix]
-			if !ok || lease == Forever != (e.Lease == Forever) || e.Lease > lease+time.Minute {
+			if !ok || lease == sets.Forever != (e.Lease == sets.Forever) ||
+				e.Lease > lease+time.Minute {
 				t.Errorf("%v with %v, want %v, %v", e.Prefix, e.Lease, lease, ok)
 			}
 		}
@@ -71,7 +73,7 @@ func TestLargeSetsAreMerged(t *testing.T) {
 	}
 	check()
 	store.TestHook = nil
-	s.maps[0].Rest(0)
+	s.Maps[0].Rest(0)
 	add(1500, 1600)
 	merged := memory()
 	if merged == first {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/prefix"
@@ -50,10 +51,10 @@ func abuserPolicy(max int) string {
 		"\"abuser\"\ndefault pass\n", max)
 }
 
-func entriesOf(prefixes ...string) []SetEntry {
-	var out []SetEntry
+func entriesOf(prefixes ...string) []sets.Entry {
+	var out []sets.Entry
 	for _, p := range prefixes {
-		out = append(out, SetEntry{Prefix: netip.MustParsePrefix(p)})
+		out = append(out, sets.Entry{Prefix: netip.MustParsePrefix(p)})
 	}
 	return out
 }
@@ -61,7 +62,7 @@ func entriesOf(prefixes ...string) []SetEntry {
 // listed is the set on one interface, as text.
 func listed(t testing.TB, dev string) string {
 	t.Helper()
-	all, err := SetList(context.Background(), dev, "abusers")
+	all, err := sets.List(context.Background(), dev, "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 	up(abuserPolicy(1000), 0)
 	n.from(t, "203.0.113.7")
 	wantPackets(t, "abuser", 0)
-	if devs, err := SetAdd(ctx, "lv0", "abusers",
+	if devs, err := sets.Add(ctx, "lv0", "abusers",
 		entriesOf("203.0.113.0/24",
 			"2001:db8:9::/48")); err != nil || len(devs) != 1 || devs[0] != "lv0" {
 		t.Fatal(devs, err)
@@ -128,7 +129,7 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 
 	// What is added during a trial is there in whatever policy comes out of it.
 	up(abuserPolicy(3000), shortTrial)
-	if _, err := SetAdd(ctx, "", "abusers", entriesOf("198.51.100.1/32")); err != nil {
+	if _, err := sets.Add(ctx, "", "abusers", entriesOf("198.51.100.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	n.from(t, "198.51.100.1")
@@ -140,7 +141,7 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 		t.Errorf("after the roll-back: %s", got)
 	}
 
-	deleted, _, err := SetDel(ctx, "lv0", "abusers",
+	deleted, _, err := sets.Delete(ctx, "lv0", "abusers",
 		[]policy.Element{{Prefix: netip.MustParsePrefix("203.0.113.0/24")},
 			{Prefix: netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil || deleted != 1 {
@@ -159,32 +160,32 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := SetAdd(ctx, "", "abusers", entriesOf("192.0.2.1/32", "10.0.0.0/8")); err != nil {
+	if _, err := sets.Add(ctx, "", "abusers", entriesOf("192.0.2.1/32", "10.0.0.0/8")); err != nil {
 		t.Fatal(err)
 	}
 	want := "10.0.0.0/8 192.0.2.1/32"
-	var many []SetEntry
+	var many []sets.Entry
 	for i := range 20 {
 		many = append(many,
-			SetEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)})
+			sets.Entry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)})
 	}
 	for _, c := range []struct {
 		name    string
 		dev     string
-		entries []SetEntry
+		entries []sets.Entry
 		want    string
 	}{
 		{"host bits", "lv0", entriesOf("203.0.113.0/24", "203.0.113.1/24"),
 			"entry 2: 203.0.113.1/24 has host bits set; did you mean 203.0.113.0/24?; nothing " +
 				"was changed"},
 		{"IPv4-mapped", "lv0", entriesOf("::ffff:192.0.2.1/128"), "IPv4-mapped"},
-		{"no prefix", "lv0", make([]SetEntry, 1), "not a prefix"},
-		{"lease", "lv0", []SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.9/32"), Lease: -7}},
+		{"no prefix", "lv0", make([]sets.Entry, 1), "not a prefix"},
+		{"lease", "lv0", []sets.Entry{{Prefix: netip.MustParsePrefix("192.0.2.9/32"), Lease: -7}},
 			"lease"},
 		{"full", "lv2", many, "set is full"},
 		{"full on one of two", "", many, "set is full"},
 	} {
-		_, err := SetAdd(ctx, c.dev, "abusers", c.entries)
+		_, err := sets.Add(ctx, c.dev, "abusers", c.entries)
 		if err == nil || !strings.Contains(err.Error(), c.want) ||
 			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
@@ -195,7 +196,7 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 			}
 		}
 	}
-	if _, err := SetAdd(ctx, "lv0", "abuser", nil); !errors.Is(err, ErrNoSet) ||
+	if _, err := sets.Add(ctx, "lv0", "abuser", nil); !errors.Is(err, sets.ErrNoSet) ||
 		!strings.Contains(err.Error(), "has abusers") {
 		t.Errorf("unknown set: %v", err)
 	}
@@ -219,17 +220,17 @@ func TestSetDelIsAllOrNothing(t *testing.T) {
 		if err := bringPolicy(t, dev, text, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetAdd(ctx, dev, "bad",
-			[]SetEntry{{Prefix: c.has.Prefix, Service: c.has.Service}}); err != nil {
+		if _, err := sets.Add(ctx, dev, "bad",
+			[]sets.Entry{{Prefix: c.has.Prefix, Service: c.has.Service}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, e := range []policy.Element{host, port} {
-		deleted, _, err := SetDel(ctx, "", "bad", []policy.Element{e})
+		deleted, _, err := sets.Delete(ctx, "", "bad", []policy.Element{e})
 		if err == nil || deleted != 0 || !strings.HasSuffix(err.Error(), "nothing was changed") {
 			t.Errorf("%v: %d deleted, %v", e, deleted, err)
 		}
-		for _, c := range must2(SetList(ctx, "", "bad")) {
+		for _, c := range must2(sets.List(ctx, "", "bad")) {
 			if len(c.Entries) != 1 {
 				t.Errorf("%v: %s has %v, want its entry", e, c.Dev, c.Entries)
 			}
@@ -242,22 +243,22 @@ func TestSetLeasesEnd(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
 	}
-	_, err := SetAdd(context.Background(), "lv0", "abusers", []SetEntry{
+	_, err := sets.Add(context.Background(), "lv0", "abusers", []sets.Entry{
 		{Prefix: netip.MustParsePrefix("192.0.2.1/32"), Lease: shortTrial},
 		{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: 0},
-		{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: Forever},
+		{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: sets.Forever},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := SetList(context.Background(), "lv0", "abusers")
+	all, err := sets.List(context.Background(), "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, max := range []time.Duration{shortTrial + 50*time.Millisecond, 10*time.Minute +
-		50*time.Millisecond, Forever} {
+		50*time.Millisecond, sets.Forever} {
 		if lease := all[0].Entries[i].Lease; lease > max ||
-			(max == Forever) != (lease == Forever) || lease == 0 {
+			(max == sets.Forever) != (lease == sets.Forever) || lease == 0 {
 			t.Errorf("%v has %v left, want up to %v", all[0].Entries[i].Prefix, lease, max)
 		}
 	}
@@ -280,7 +281,7 @@ func TestOpenSetFollowsReplaces(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(100_000), 0); err != nil {
 		t.Fatal(err)
 	}
-	set, err := OpenSet(context.Background(), "lv0", "abusers")
+	set, err := sets.Open(context.Background(), "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +298,7 @@ func TestOpenSetFollowsReplaces(t *testing.T) {
 			default:
 			}
 			if err := set.Add(context.Background(),
-				SetEntry{Prefix: netip.PrefixFrom(address(i), 32)}); err != nil {
+				sets.Entry{Prefix: netip.PrefixFrom(address(i), 32)}); err != nil {
 				t.Errorf("add %d: %v", i, err)
 				return
 			}
@@ -332,7 +333,7 @@ func BenchmarkSetAdd(b *testing.B) {
 	if err := bringPolicy(b, "lv0", abuserPolicy(1_000_000), 0); err != nil {
 		b.Fatal(err)
 	}
-	set, err := OpenSet(context.Background(), "lv0", "abusers")
+	set, err := sets.Open(context.Background(), "lv0", "abusers")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -340,7 +341,7 @@ func BenchmarkSetAdd(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		if err := set.Add(context.Background(),
-			SetEntry{Prefix: netip.PrefixFrom(address(i%900_000), 32)}); err != nil {
+			sets.Entry{Prefix: netip.PrefixFrom(address(i%900_000), 32)}); err != nil {
 			b.Fatal(err)
 		}
 		i++

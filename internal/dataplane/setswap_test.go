@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/kernel"
@@ -21,11 +22,11 @@ import (
 	"levee/internal/packet"
 )
 
-func hosts(base string, n int) []SetEntry {
+func hosts(base string, n int) []sets.Entry {
 	a := netip.MustParseAddr(base)
-	var out []SetEntry
+	var out []sets.Entry
 	for range n {
-		out = append(out, SetEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+		out = append(out, sets.Entry{Prefix: netip.PrefixFrom(a, a.BitLen())})
 		a = a.Next()
 	}
 	return out
@@ -37,16 +38,16 @@ func TestReplaceChangesTheWholeContents(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(5000), 0); err != nil {
 		t.Fatal(err)
 	}
-	other, err := OpenSet(ctx, "lv0", "abusers")
+	other, err := sets.Open(ctx, "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := SetAdd(ctx, "", "abusers",
+	if _, err := sets.Add(ctx, "", "abusers",
 		entriesOf("203.0.113.0/24", "2001:db8:9::/48")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SetReplace(ctx, "", "abusers",
+	if _, err := sets.Replace(ctx, "", "abusers",
 		entriesOf("198.51.100.7/32", "203.0.113.128/25")); err != nil {
 		t.Fatal(err)
 	}
@@ -65,12 +66,12 @@ func TestReplaceChangesTheWholeContents(t *testing.T) {
 	}
 	// A leased entry keeps what it was given.
 	if err := other.Replace(ctx,
-		[]SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever},
+		[]sets.Entry{{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: sets.Forever},
 			{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := other.List(ctx)
-	if err != nil || len(entries) != 2 || entries[0].Lease != Forever ||
+	if err != nil || len(entries) != 2 || entries[0].Lease != sets.Forever ||
 		entries[1].Lease > time.Minute+time.Second || entries[1].Lease < 50*time.Second {
 		t.Errorf("leases %v: %v", entries, err)
 	}
@@ -82,25 +83,25 @@ func TestFullSetRefusesAndCounts(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(10_000), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SetAdd(ctx, "", "abusers", hosts("10.0.0.0", 9990)); err != nil {
+	if _, err := sets.Add(ctx, "", "abusers", hosts("10.0.0.0", 9990)); err != nil {
 		t.Fatal(err)
 	}
 	want := uint64(0)
 	for _, c := range []struct {
 		name string
 		n    int
-		do   func([]SetEntry) error
+		do   func([]sets.Entry) error
 	}{
-		{"few", 11, func(e []SetEntry) error {
-			_, err := SetAdd(ctx, "", "abusers", e)
+		{"few", 11, func(e []sets.Entry) error {
+			_, err := sets.Add(ctx, "", "abusers", e)
 			return err
 		}},
-		{"many", 5000, func(e []SetEntry) error {
-			_, err := SetAdd(ctx, "", "abusers", e)
+		{"many", 5000, func(e []sets.Entry) error {
+			_, err := sets.Add(ctx, "", "abusers", e)
 			return err
 		}},
-		{"replace", 10_001, func(e []SetEntry) error {
-			_, err := SetReplace(ctx, "", "abusers", e)
+		{"replace", 10_001, func(e []sets.Entry) error {
+			_, err := sets.Replace(ctx, "", "abusers", e)
 			return err
 		}},
 	} {
@@ -114,7 +115,7 @@ func TestFullSetRefusesAndCounts(t *testing.T) {
 			t.Errorf("%s: %+v, want %d refused", c.name, a.Sets[0], want)
 		}
 	}
-	if _, err := SetAdd(ctx, "", "abusers", hosts("172.16.0.0", 10)); err != nil {
+	if _, err := sets.Add(ctx, "", "abusers", hosts("172.16.0.0", 10)); err != nil {
 		t.Error(err)
 	}
 	if err := bringPolicy(t, "lv0", abuserPolicy(20_000), 0); err != nil {
@@ -127,13 +128,13 @@ func TestFullSetRefusesAndCounts(t *testing.T) {
 
 // watched is a table that tells of what leaves it.
 type watched struct {
-	table
+	sets.Table
 	left []policy.Element
 }
 
 func (w *watched) Delete(e policy.Element) bool {
 	w.left = append(w.left, e)
-	return w.table.Delete(e)
+	return w.Table.Delete(e)
 }
 
 // A refused addition gives entries that it has renewed their leases back; they must not be missing
@@ -152,7 +153,7 @@ func TestRenewedEntriesStayWhileAnAdditionIsTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{table: prefixes{d}}
+	w := &watched{Table: sets.Prefixes{Dynamic: d}}
 	clock, err := kernel.JiffiesClock()
 	if err != nil {
 		t.Skip("needs the kernel's clock: ", err)
@@ -163,14 +164,16 @@ func TestRenewedEntriesStayWhileAnAdditionIsTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &Set{name: "set",
-		maps: []inForce{{&set{name: "set", table: w, clock: clock, frozen: 1}, nil}}}
-	if _, err := addInPlace([]*Set{s}, slices.Concat(all[5:15], all[:5], all[15:])); !errors.Is(err,
+	s := &sets.Set{Name: "set",
+		Maps: []sets.InForce{{Memory: &sets.Memory{Name: "set", Table: w, Clock: clock, Frozen: 1},
+			Places: nil}}}
+	if _, err := sets.AddInPlace([]*sets.Set{s},
+		slices.Concat(all[5:15], all[:5], all[15:])); !errors.Is(err,
 		prefix.ErrFull) {
 		t.Fatal(err)
 	}
 	for _, e := range w.left {
-		if slices.Contains(all[:5], SetEntry{Prefix: e.Prefix}) {
+		if slices.Contains(all[:5], sets.Entry{Prefix: e.Prefix}) {
 			t.Errorf("%v was out of the set for a moment", e)
 		}
 	}
@@ -189,7 +192,7 @@ func TestSetSurvivesASlightlyLargerMax(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if _, err := SetAdd(t.Context(), "", "abusers", hosts("10.0.0.0", 900)); err != nil {
+			if _, err := sets.Add(t.Context(), "", "abusers", hosts("10.0.0.0", 900)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -211,7 +214,7 @@ func TestAFailedSwapChangesNoSet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := SetAdd(t.Context(), "", "abusers", entriesOf("192.0.2.1/32")); err != nil {
+	if _, err := sets.Add(t.Context(), "", "abusers", entriesOf("192.0.2.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	for at := range 2 {
@@ -224,7 +227,7 @@ func TestAFailedSwapChangesNoSet(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := SetReplace(context.Background(), "", "abusers", entriesOf("192.0.2.2/32"))
+		_, err := sets.Replace(context.Background(), "", "abusers", entriesOf("192.0.2.2/32"))
 		store.TestHook = nil
 		if !errors.Is(err, errInjected) {
 			t.Errorf("swap %d: %v", at, err)
@@ -246,9 +249,9 @@ func TestNoPacketIsJudgedByHalfASet(t *testing.T) {
 			"count from abusers as \"abuser\"\ndefault pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	contents := [2][]SetEntry{entriesOf("10.1.0.0/16", "2001:db8::/32"),
+	contents := [2][]sets.Entry{entriesOf("10.1.0.0/16", "2001:db8::/32"),
 		entriesOf("10.1.2.0/24", "2001:db8:1::/48")}
-	if _, err := SetReplace(t.Context(), "", "abusers", contents[1]); err != nil {
+	if _, err := sets.Replace(t.Context(), "", "abusers", contents[1]); err != nil {
 		t.Fatal(err)
 	}
 	var frames [][]byte
@@ -280,7 +283,7 @@ func TestNoPacketIsJudgedByHalfASet(t *testing.T) {
 		}
 	}()
 	for i := range 100 {
-		if _, err := SetReplace(t.Context(), "", "abusers", contents[i%2]); err != nil {
+		if _, err := sets.Replace(t.Context(), "", "abusers", contents[i%2]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -314,11 +317,11 @@ func BenchmarkSetReplace(b *testing.B) {
 	if err := bringPolicy(b, "lv0", abuserPolicy(1_000_000), 0); err != nil {
 		b.Fatal(err)
 	}
-	entries := make([]SetEntry, 1_000_000)
+	entries := make([]sets.Entry, 1_000_000)
 	for i := range entries {
 		entries[i].Prefix = netip.PrefixFrom(address(i), 32)
 	}
-	set, err := OpenSet(context.Background(), "lv0", "abusers")
+	set, err := sets.Open(context.Background(), "lv0", "abusers")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -347,9 +350,9 @@ func TestFullSetRollsUpWhereThePolicySaysSo(t *testing.T) {
 	if err := bringPolicy(t, "lv0", text, 0); err != nil {
 		t.Fatal(err)
 	}
-	add := func(entries []SetEntry) {
+	add := func(entries []sets.Entry) {
 		t.Helper()
-		if _, err := SetAdd(ctx, "", "abusers", entries); err != nil {
+		if _, err := sets.Add(ctx, "", "abusers", entries); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -374,7 +377,7 @@ func TestFullSetRollsUpWhereThePolicySaysSo(t *testing.T) {
 	before := ""
 	for i := 0; ; i++ {
 		before = listed(t, "lv0")
-		_, err := SetAdd(ctx, "", "abusers", hosts(fmt.Sprintf("172.16.%d.1", i+1), 1))
+		_, err := sets.Add(ctx, "", "abusers", hosts(fmt.Sprintf("172.16.%d.1", i+1), 1))
 		if err != nil {
 			if !errors.Is(err, prefix.ErrFull) {
 				t.Error(err)
@@ -396,14 +399,14 @@ func TestTheNextPacketSeesAnAddition(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(2000), 0); err != nil {
 		t.Fatal(err)
 	}
-	set, err := OpenSet(t.Context(), "lv0", "abusers")
+	set, err := sets.Open(t.Context(), "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer set.Close()
 	prog := inForceProgram(t)
 	for i := range 1000 {
-		entry := SetEntry{Prefix: netip.PrefixFrom(address(i), 32)}
+		entry := sets.Entry{Prefix: netip.PrefixFrom(address(i), 32)}
 		f, err := packet.Build(packet.Spec{From: entry.Prefix.Addr()})
 		if err != nil {
 			t.Fatal(err)

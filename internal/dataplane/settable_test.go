@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/prefix"
 	"levee/internal/kernel"
@@ -17,14 +18,14 @@ import (
 )
 
 // partner is an endpoint of the test's set.
-func partner(i int) SetEntry {
+func partner(i int) sets.Entry {
 	a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
 	port := uint16(1000 + i%7)
-	return SetEntry{Prefix: netip.PrefixFrom(a, 32),
+	return sets.Entry{Prefix: netip.PrefixFrom(a, 32),
 		Service: policy.Service{Proto: 6, Lo: port, Hi: port}}
 }
 
-func partners(from, to int) (out []SetEntry) {
+func partners(from, to int) (out []sets.Entry) {
 	for i := from; i < to; i++ {
 		out = append(out, partner(i))
 	}
@@ -43,7 +44,7 @@ func TestSetsOfEndpointsChangeAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	s, err := OpenSet(ctx, "lv0", "partners")
+	s, err := sets.Open(ctx, "lv0", "partners")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestSetsOfEndpointsChangeAllOrNothing(t *testing.T) {
 	}
 	for _, step := range []struct {
 		name    string
-		entries []SetEntry
+		entries []sets.Entry
 		full    bool
 		want    int
 	}{
@@ -99,7 +100,7 @@ func TestSetsOfEndpointsChangeAllOrNothing(t *testing.T) {
 }
 
 // endpointsOf makes a set of endpoints in plain memory that holds these entries.
-func endpointsOf(t *testing.T, entries []SetEntry) inForce {
+func endpointsOf(t *testing.T, entries []sets.Entry) sets.InForce {
 	t.Helper()
 	clock, err := kernel.JiffiesClock()
 	if err != nil {
@@ -114,28 +115,28 @@ func endpointsOf(t *testing.T, entries []SetEntry) inForce {
 	if err := endpoint.Format(mem, 1000); err != nil {
 		t.Fatal(err)
 	}
-	s := &set{name: "partners", typ: policy.Endpoints, clock: clock, mem: mem}
-	if err := s.openTable(); err != nil {
+	s := &sets.Memory{Name: "partners", Typ: policy.Endpoints, Clock: clock, Mem: mem}
+	if err := s.OpenTable(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&Set{}).fill(s, entries, false); err != nil {
+	if err := (&sets.Set{}).Fill(s, entries, false); err != nil {
 		t.Fatal(err)
 	}
-	return inForce{s, nil}
+	return sets.InForce{Memory: s, Places: nil}
 }
 
 // shaped are endpoints of n sizes of prefixes and blocks of ports, none of them a host.
-func shaped(n int) (out []SetEntry) {
+func shaped(n int) (out []sets.Entry) {
 	for i := range n {
 		a := netip.PrefixFrom(netip.MustParseAddr("198.18.0.0"), 16+i%8)
 		size := uint16(1) << (i / 8 % 16)
-		out = append(out, SetEntry{Prefix: a,
-			Service: policy.Service{Proto: 6, Lo: 0, Hi: size - 1}, Lease: Forever})
+		out = append(out, sets.Entry{Prefix: a,
+			Service: policy.Service{Proto: 6, Lo: 0, Hi: size - 1}, Lease: sets.Forever})
 	}
 	return out
 }
 
-func elements(m inForce) map[policy.Element]uint64 { return maps.Collect(m.All()) }
+func elements(m sets.InForce) map[policy.Element]uint64 { return maps.Collect(m.All()) }
 
 // An entry of a size too many is refused with all that came with it, and what there was stays; only
 // the set of a policy to return to, which may hold others, does without it.
@@ -143,7 +144,7 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 	most, hosts := shaped(endpoint.MaxShapes), partners(0, 3)
 	for _, c := range []struct {
 		name           string
-		main, toReturn []SetEntry
+		main, toReturn []sets.Entry
 		refused        bool
 	}{
 		{"no room in the set in force", most, nil, true},
@@ -151,16 +152,16 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 		{"no room in the one to return to", most[:10], most, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &Set{name: "partners", maps: []inForce{endpointsOf(t, c.main),
+			s := &sets.Set{Name: "partners", Maps: []sets.InForce{endpointsOf(t, c.main),
 				endpointsOf(t, c.toReturn)}}
-			before := [2]map[policy.Element]uint64{elements(s.maps[0]), elements(s.maps[1])}
+			before := [2]map[policy.Element]uint64{elements(s.Maps[0]), elements(s.Maps[1])}
 			renewed := most[0]
 			renewed.Lease = time.Hour
-			_, err := addInPlace([]*Set{s}, append([]SetEntry{renewed}, hosts...))
+			_, err := sets.AddInPlace([]*sets.Set{s}, append([]sets.Entry{renewed}, hosts...))
 			if errors.Is(err, endpoint.ErrShapes) != c.refused || !c.refused && err != nil {
 				t.Fatal(err)
 			}
-			for i, m := range s.maps {
+			for i, m := range s.Maps {
 				now := elements(m)
 				if c.refused {
 					if !maps.Equal(now, before[i]) {
@@ -177,10 +178,10 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 			}
 			// The same in a copy that is to take a set's place.
 			next := endpointsOf(t, c.toReturn)
-			if err := s.fill(next.set, hosts, true); err != nil {
+			if err := s.Fill(next.Memory, hosts, true); err != nil {
 				t.Errorf("fill what is only returned to: %v", err)
 			}
-			if err := s.fill(next.set, hosts, false); errors.Is(err,
+			if err := s.Fill(next.Memory, hosts, false); errors.Is(err,
 				endpoint.ErrShapes) != (len(c.toReturn) == len(most)) {
 				t.Errorf("fill what is in force: %v", err)
 			}
@@ -219,7 +220,7 @@ func TestEntriesOfAnotherTypeAreRefused(t *testing.T) {
 		{policy.Element{Prefix: netip.MustParsePrefix("::ffff:192.0.2.1/128"), Service: tcp80},
 			policy.Endpoints, "IPv4-mapped"},
 	} {
-		err := checkEntry(c.e, c.t)
+		err := sets.CheckEntry(c.e, c.t)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v into a set of %v: %v, want %q", c.e, c.t, err, c.want)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -212,7 +213,8 @@ func onlyNeeded(t *testing.T, what string) error {
 			slices.Sort(pinned)
 			if needed := a.Needed(); !slices.Equal(pinned, needed) ||
 				len(a.Generations) != len(needed) {
-				return fmt.Errorf("%s: pins of %v and %d descriptions, want those of %v", what, pinned,
+				return fmt.Errorf("%s: pins of %v and %d descriptions, want those of %v", what,
+					pinned,
 					len(a.Generations), needed)
 			}
 			return nil
@@ -302,7 +304,7 @@ func TestShadowSharesSetsAndHasItsOwnLimits(t *testing.T) {
 	n.run(t, "sets", func(t *testing.T) {
 		upText(t, "lv0", store.Auto, inForce)
 		shadowUp(t, stricter, "lv0")
-		set, err := OpenSet(t.Context(), "lv0", "abusers")
+		set, err := sets.Open(t.Context(), "lv0", "abusers")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,7 +363,7 @@ func TestAShadowKnowsItsOwnAddresses(t *testing.T) {
 		judged(t, 2)
 		const empty = "drop to self as \"none\"\ndefault pass\n"
 		upText(t, "lv0", store.Auto, empty)
-		set := must2(OpenSet(t.Context(), "lv0", "self"))
+		set := must2(sets.Open(t.Context(), "lv0", "self"))
 		defer set.Close()
 		if err := set.Replace(t.Context(), nil); err != nil {
 			t.Fatal(err)

@@ -146,7 +146,7 @@ func (u *up) noteAbove() {
 	}
 }
 
-// inForce are the siblings' generations, and that of the interface before of the name.
+// sets.InForce are the siblings' generations, and that of the interface before of the name.
 func (u *up) inForce() (out []placed) {
 	if u.waiting != nil {
 		out = append(out, u.from)

@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -219,7 +220,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 	for i := range p.Logs {
 		d.Logs = append(d.Logs, p.Logs[i].Rule.ID)
 	}
-	d.Places = pinnedPlaces(p)
+	d.Places = sets.PinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {
 		if d.TrialInfo, err = programInfo(st.trial.prog); err != nil {
@@ -300,7 +301,7 @@ func (u *up) pin(st *staged) error {
 	}
 	for name, m := range st.plain.memories {
 		mode := store.PinMode(codegen.DynamicSet, writable)
-		if err := (place{name: name, pins: dir}).pinAs(pinMemory, m, mode); err != nil {
+		if err := (sets.Place{Name: name, Pins: dir}).PinAs(sets.PinMemory, m, mode); err != nil {
 			return err
 		}
 	}

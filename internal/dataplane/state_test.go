@@ -20,6 +20,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
@@ -119,7 +120,7 @@ func entries(a *Attachment, name string) string {
 	if !slices.ContainsFunc(a.Sets, func(s store.SetInfo) bool { return s.Name == name }) {
 		return ""
 	}
-	all, err := SetEntries(context.Background(), "lv0", name)
+	all, err := sets.Entries(context.Background(), "lv0", name)
 	out := []string{fmt.Sprint(len(all), " entries")}
 	for _, e := range all {
 		out = append(out, fmt.Sprint(e.Element(), math.Ceil(e.Lease.Hours()), err))
@@ -305,7 +306,7 @@ func (s *stateTest) divert() {
 func leasedTo(e policy.Element) func(*stateTest) {
 	return func(s *stateTest) {
 		s.Helper()
-		_, err := SetAdd(s.Context(), "lv0", s.name, []SetEntry{{Prefix: e.Prefix,
+		_, err := sets.Add(s.Context(), "lv0", s.name, []sets.Entry{{Prefix: e.Prefix,
 			Service: e.Service, Lease: 5 * time.Hour}})
 		if err != nil {
 			s.Fatal(err)

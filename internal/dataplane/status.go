@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -156,26 +157,26 @@ func tellSets(s *store.Store, a *attach.Attachment) ([]store.SetInfo, error) {
 	var out []store.SetInfo
 	for _, info := range a.Current().Sets {
 		if s.ReadOnly {
-			c, err := copyOf(s, a.Key, a.Current(), info)
+			c, err := sets.CopyOf(s, a.Key, a.Current(), info)
 			if err != nil {
 				return nil, err
 			}
-			c.Expire(c.now())
+			c.Expire(c.Now())
 			info.Entries, info.Refused = c.Len(), c.Refused()
 			out = append(out, info)
 			continue
 		}
-		set, err := openSetOf(s, a, info.Name)
+		set, err := sets.OpenSetOf(s, a, info.Name)
 		if err != nil {
 			return nil, err
 		}
-		if err := set.writers.Lock(s.Ctx); err != nil {
+		if err := set.Writers.Lock(s.Ctx); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
-		m := set.maps[0]
-		m.Expire(m.clock.Now())
+		m := set.Maps[0]
+		m.Expire(m.Clock.Now())
 		info.Entries, info.Refused = m.Len(), m.Refused()
-		set.writers.Unlock()
+		set.Writers.Unlock()
 		set.Close()
 		out = append(out, info)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -38,8 +39,8 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 				"bad":  netip.MustParsePrefix("192.0.2.7/32"),
 				"slow": netip.MustParsePrefix("192.0.2.0/24"),
 			} {
-				if _, err := SetAdd(t.Context(), "lv0", set,
-					[]SetEntry{{Prefix: prefix, Lease: Forever}}); err != nil {
+				if _, err := sets.Add(t.Context(), "lv0", set,
+					[]sets.Entry{{Prefix: prefix, Lease: sets.Forever}}); err != nil {
 					t.Fatal(err)
 				}
 			}

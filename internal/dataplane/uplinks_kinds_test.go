@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -197,7 +198,7 @@ func TestATrapForTwoUplinks(t *testing.T) {
 	if err := n.bring(t, text, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SetAdd(t.Context(), "lv0", "attackers", entriesOf(uplinkFar+"/32")); err != nil {
+	if _, err := sets.Add(t.Context(), "lv0", "attackers", entriesOf(uplinkFar+"/32")); err != nil {
 		t.Fatal(err)
 	}
 	n.listen(t, "[::]:9000", "service")

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -159,7 +160,7 @@ func TestSetOfARenamedInterfaceSaysItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	rename(t, "lv0", "wan0")
-	sets, err := SetList(context.Background(), "", "abusers")
+	sets, err := sets.List(context.Background(), "", "abusers")
 	if err != nil || len(sets) != 1 || sets[0].Dev != "wan0" {
 		t.Errorf("%v, %v", sets, err)
 	}
@@ -189,10 +190,11 @@ func TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere(t *testing.T) {
 	}
 	for _, cause := range []error{unix.ENOMEM, unix.EPERM} {
 		failing(cause, 1000)
-		if _, err := OpenSets(ctx, "abusers"); !errors.Is(err, cause) || errors.Is(err, ErrNoSet) {
+		if _, err := sets.OpenAll(ctx, "abusers"); !errors.Is(err, cause) ||
+			errors.Is(err, sets.ErrNoSet) {
 			t.Errorf("%v: open sets: %v", cause, err)
 		}
-		if all, err := InForceHere(ctx); !errors.Is(err, cause) {
+		if all, err := sets.InForceHere(ctx); !errors.Is(err, cause) {
 			t.Errorf("%v: in force %v: %v", cause, all, err)
 		}
 		if _, err := Down(ctx, "lv0"); !errors.Is(err, cause) {
@@ -200,11 +202,11 @@ func TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere(t *testing.T) {
 		}
 	}
 	failing(unix.ENOSPC, 3) // programs came between two questions
-	if all, err := InForceHere(ctx); len(all) != 1 || err != nil {
+	if all, err := sets.InForceHere(ctx); len(all) != 1 || err != nil {
 		t.Errorf("in force %v: %v", all, err)
 	}
 	failing(unix.EINVAL, 1000) // a kernel without TCX
-	if all, err := InForceHere(ctx); len(all) != 0 || err != nil {
+	if all, err := sets.InForceHere(ctx); len(all) != 0 || err != nil {
 		t.Errorf("in force %v: %v", all, err)
 	}
 	attach.QueryPrograms = ask

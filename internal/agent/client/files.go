@@ -4,13 +4,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
 
 // File is a file of the agent's.
 func File(name string) string {
-	dir := os.Getenv(dataplane.LibEnv)
+	dir := os.Getenv(sets.LibEnv)
 	if dir == "" {
 		dir = "/var/lib/levee"
 	}

@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -20,7 +21,7 @@ import (
 type changer struct {
 	dev     string
 	base    *policy.Policy
-	over    dataplane.PolicyState
+	over    sets.PolicyState
 	rules   []episode.Live
 	proven  map[netip.Addr]bool
 	allowed func(context.Context, *policy.Policy) error

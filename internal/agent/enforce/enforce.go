@@ -16,23 +16,24 @@ import (
 	"github.com/gaissmai/bart"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
 
 // Kernel has the sets of this network namespace open, by name. Its zero value is ready.
-type Kernel struct{ open map[string][]*dataplane.Set }
+type Kernel struct{ open map[string][]*sets.Set }
 
 // sets opens the sets of a name.
-func (k *Kernel) sets(ctx context.Context, name string) ([]*dataplane.Set, error) {
+func (k *Kernel) sets(ctx context.Context, name string) ([]*sets.Set, error) {
 	if s := k.open[name]; s != nil {
 		return s, nil
 	}
-	s, err := dataplane.OpenSets(ctx, name)
+	s, err := sets.OpenAll(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if k.open == nil {
-		k.open = map[string][]*dataplane.Set{}
+		k.open = map[string][]*sets.Set{}
 	}
 	k.open[name] = s
 	return s, nil
@@ -49,7 +50,7 @@ func (k *Kernel) Close() {
 }
 
 // each runs fn for each set of a name. After an error the sets are opened anew the next time.
-func (k *Kernel) each(ctx context.Context, name string, fn func(*dataplane.Set) error) error {
+func (k *Kernel) each(ctx context.Context, name string, fn func(*sets.Set) error) error {
 	sets, err := k.sets(ctx, name)
 	if err != nil {
 		return err
@@ -70,9 +71,9 @@ func (k *Kernel) each(ctx context.Context, name string, fn func(*dataplane.Set) 
 // Raise makes sure that all sets of a name hold the entries for their leases, which began at a
 // time. raised is how many were missing in the one that lacked most, left how many it has no room
 // for.
-func (k *Kernel) Raise(ctx context.Context, name string, entries []dataplane.SetEntry,
+func (k *Kernel) Raise(ctx context.Context, name string, entries []sets.Entry,
 	began time.Time) (raised, left int, err error) {
-	err = k.each(ctx, name, func(s *dataplane.Set) error {
+	err = k.each(ctx, name, func(s *sets.Set) error {
 		r, l, err := s.Raise(ctx, entries, began)
 		raised, left = max(raised, r), max(left, l)
 		return err
@@ -82,13 +83,13 @@ func (k *Kernel) Raise(ctx context.Context, name string, entries []dataplane.Set
 
 // Lower shortens leases, which began at a time, or takes entries out, in all sets of a name. Where
 // no policy in force has such a set, nothing is left to do: a second look has to say so too.
-func (k *Kernel) Lower(ctx context.Context, name string, entries []dataplane.Lowered,
+func (k *Kernel) Lower(ctx context.Context, name string, entries []sets.Lowered,
 	began time.Time) error {
-	err := k.each(ctx, name, func(s *dataplane.Set) error {
+	err := k.each(ctx, name, func(s *sets.Set) error {
 		_, err := s.Lower(ctx, entries, began)
 		return err
 	})
-	if !errors.Is(err, dataplane.ErrNoSet) {
+	if !errors.Is(err, sets.ErrNoSet) {
 		return err
 	}
 	all, _, lookErr := dataplane.Status(ctx, false)
@@ -106,8 +107,8 @@ func (k *Kernel) Lower(ctx context.Context, name string, entries []dataplane.Low
 }
 
 // Leases are what is left of the leases of entries in the first set of a name, in their order.
-func (k *Kernel) Leases(ctx context.Context, name string, entries []dataplane.SetEntry) (
-	out []dataplane.SetEntry, err error) {
+func (k *Kernel) Leases(ctx context.Context, name string, entries []sets.Entry) (
+	out []sets.Entry, err error) {
 	sets, err := k.sets(ctx, name)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lab"
@@ -101,7 +101,7 @@ const agentDir = "/run/levee-bench-detect"
 
 func (a *agent) env() []string {
 	return append(os.Environ(), store.RunEnv+"="+agentDir+"/run",
-		dataplane.LibEnv+"="+agentDir+"/lib")
+		sets.LibEnv+"="+agentDir+"/lib")
 }
 
 // Start implements Defender.

@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/bench/load"
 	"levee/internal/bench/lookup"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lab/contender"
 	"levee/internal/lang/policy"
 )
@@ -35,12 +35,12 @@ func leveeStatic(prefixes []netip.Prefix) load.Spec {
 const addsTimed = 100_000
 
 // readEntries reads a file of prefixes, as `levee set add --from` and all other tools must.
-func readEntries(file []byte) ([]dataplane.SetEntry, error) {
+func readEntries(file []byte) ([]sets.Entry, error) {
 	prefixes, diags := policy.ReadPrefixes(bytes.NewReader(file), "s")
 	if diags.HasErrors() {
 		return nil, fmt.Errorf("the entries made for the measurement: %w", diags.Err())
 	}
-	entries := make([]dataplane.SetEntry, len(prefixes))
+	entries := make([]sets.Entry, len(prefixes))
 	for i, p := range prefixes {
 		entries[i].Prefix = p
 	}
@@ -49,7 +49,7 @@ func readEntries(file []byte) ([]dataplane.SetEntry, error) {
 
 // leveeDynamic is a dynamic set with leases.
 func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) load.Spec {
-	one := dataplane.SetEntry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
+	one := sets.Entry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
 	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as "+
 		"\"s\"\ndefault pass\n", len(prefixes)+1)
 	file := list(prefixes)
@@ -66,13 +66,13 @@ func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) load.Spec {
 			return err
 		}
 		return s.Host.Do(func() error {
-			_, err := dataplane.SetAdd(ctx, s.Device, "s", entries)
+			_, err := sets.Add(ctx, s.Device, "s", entries)
 			return err
 		})
 	}
 	spec.Change = func(ctx context.Context, s contender.Site) error {
 		return s.Host.Do(func() error {
-			_, err := dataplane.SetAdd(ctx, s.Device, "s", []dataplane.SetEntry{one})
+			_, err := sets.Add(ctx, s.Device, "s", []sets.Entry{one})
 			return err
 		})
 	}
@@ -88,7 +88,7 @@ func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) load.Spec {
 
 // addsPerSecond takes entries out and puts them in again, one by one.
 func addsPerSecond(ctx context.Context, device string, prefixes []netip.Prefix) (float64, error) {
-	set, err := dataplane.OpenSet(ctx, device, "s")
+	set, err := sets.Open(ctx, device, "s")
 	if err != nil {
 		return 0, err
 	}
@@ -98,7 +98,7 @@ func addsPerSecond(ctx context.Context, device string, prefixes []netip.Prefix) 
 	}
 	start := time.Now()
 	for i := range prefixes {
-		if err := set.Add(ctx, dataplane.SetEntry{Prefix: prefixes[i]}); err != nil {
+		if err := set.Add(ctx, sets.Entry{Prefix: prefixes[i]}); err != nil {
 			return 0, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -71,8 +72,8 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 			continue
 		}
 		for _, e := range craft.Entries(s) {
-			entry := dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
-				Lease: dataplane.Forever}
+			entry := sets.Entry{Prefix: e.Prefix, Service: e.Service,
+				Lease: sets.Forever}
 			if err := ref.AddEntry(s.Name, e, time.Time{}); err != nil {
 				return nil, err
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
@@ -197,7 +198,7 @@ func (j *Judge) runnerFor(length int) (*dataplane.Runner, error) {
 
 func addTo(r *dataplane.Runner, e Entry) error {
 	for _, b := range e.Blocks() {
-		entry := dataplane.SetEntry{Prefix: b.Prefix, Service: b.Service, Lease: dataplane.Forever}
+		entry := sets.Entry{Prefix: b.Prefix, Service: b.Service, Lease: sets.Forever}
 		if err := r.SetAdd(e.Set.Name, entry); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
 
@@ -26,8 +26,8 @@ func Live(ctx context.Context, dev string, p *policy.Policy) ([]Entry, error) {
 	return all, nil
 }
 
-func entriesOf(ctx context.Context, dev, name string) (_ []dataplane.SetEntry, err error) {
-	set, err := dataplane.OpenSet(ctx, dev, name)
+func entriesOf(ctx context.Context, dev, name string) (_ []sets.Entry, err error) {
+	set, err := sets.Open(ctx, dev, name)
 	if err != nil {
 		return nil, err
 	}

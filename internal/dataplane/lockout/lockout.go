@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
+	"levee/internal/dataplane/sets"
 	"levee/internal/host/local"
 	"levee/internal/host/session"
 	"levee/internal/lang/policy"
@@ -177,7 +178,7 @@ func entries(ctx context.Context, dev string, p *policy.Policy) (guard.Entries, 
 			}
 			continue
 		}
-		all, err := dataplane.SetEntries(ctx, dev, s.Name)
+		all, err := sets.Entries(ctx, dev, s.Name)
 		if err != nil {
 			return out, err
 		}

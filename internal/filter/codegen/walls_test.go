@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/await"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
@@ -375,10 +376,10 @@ func compare(t *testing.T, p *policy.Policy, run *dataplane.Runner, seed uint64,
 	c := difftest.Case{Policy: p, Seed: seed, Frames: packets}
 	for _, set := range p.Sets {
 		for _, e := range c.Entries(set) {
-			lease := [...]time.Duration{difftest.Forever: dataplane.Forever,
+			lease := [...]time.Duration{difftest.Forever: sets.Forever,
 				difftest.Running: time.Hour, difftest.Ended: time.Nanosecond}[e.Lease]
 			if err := run.SetAdd(set.Name,
-				dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
+				sets.Entry{Prefix: e.Prefix, Service: e.Service,
 					Lease: lease}); err != nil {
 				t.Fatal(err)
 			}

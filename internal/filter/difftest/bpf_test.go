@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/await"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -78,8 +79,8 @@ func (c compiled) Packets() []uint64 {
 
 // Put and Take change the dynamic sets of the program.
 func (c compiled) Put(set string, e policy.Element) error {
-	return c.SetAdd(set, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
-		Lease: dataplane.Forever})
+	return c.SetAdd(set, sets.Entry{Prefix: e.Prefix, Service: e.Service,
+		Lease: sets.Forever})
 }
 
 func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
@@ -178,9 +179,9 @@ func fill(r *dataplane.Runner, c Case) error {
 	ended := false
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {
-			lease := [...]time.Duration{Forever: dataplane.Forever, Running: time.Hour,
+			lease := [...]time.Duration{Forever: sets.Forever, Running: time.Hour,
 				Ended: time.Millisecond}[e.Lease]
-			if err := r.SetAdd(set.Name, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
+			if err := r.SetAdd(set.Name, sets.Entry{Prefix: e.Prefix, Service: e.Service,
 				Lease: lease}); err != nil {
 				return fmt.Errorf("set %s: %w", set.Name, err)
 			}

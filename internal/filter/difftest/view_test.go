@@ -16,6 +16,7 @@ import (
 
 	"levee/internal/bench/workload"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -85,7 +86,7 @@ func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *dataplane.Run
 	r := load(t, p, codegen.Target{CPUs: 1})
 	if p.Sets[0].Kind == policy.Dynamic {
 		for _, prefix := range table {
-			if err := r.SetAdd("view", dataplane.SetEntry{Prefix: prefix}); err != nil {
+			if err := r.SetAdd("view", sets.Entry{Prefix: prefix}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// OpenSets opens the dynamic sets of that name of every policy in this network namespace.
-func OpenSets(ctx context.Context, name string) ([]*Set, error) { return openSets(ctx, "", name) }
+// OpenAll opens the dynamic sets of that name of every policy in this network namespace.
+func OpenAll(ctx context.Context, name string) ([]*Set, error) { return openSets(ctx, "", name) }
 
 // Dev is the interface of the set.
 func (s *Set) Dev() string { return s.dev }
 
-// leaseSlack is by how much two ends of a lease may differ that mean the same: ticks, and the time
+// LeaseSlack is by how much two ends of a lease may differ that mean the same: ticks, and the time
 // between reading two clocks.
-const leaseSlack = 500 * time.Millisecond
+const LeaseSlack = 500 * time.Millisecond
 
 // Raise makes sure that the set holds the entries for at least their leases, which began at a
 // time, and says how many it did not. No lease is made shorter. Where the set is full it takes what
@@ -29,29 +29,29 @@ const leaseSlack = 500 * time.Millisecond
 //
 // Time passes until a writer has the set for itself. An entry that lasted so much longer would
 // count as leased by somebody else (see Lower).
-func (s *Set) Raise(ctx context.Context, entries []SetEntry, began time.Time) (raised, left int,
+func (s *Set) Raise(ctx context.Context, entries []Entry, began time.Time) (raised, left int,
 	err error) {
-	if err := s.hold(ctx); err != nil {
+	if err := s.Hold(ctx); err != nil {
 		return 0, 0, err
 	}
-	defer s.release()
+	defer s.Release()
 	if err := s.check(entries); err != nil {
 		return 0, 0, err
 	}
-	for _, m := range s.maps { // asking for the time for each entry takes longer than all the rest
-		m.frozen = m.clock.Now()
-		defer func() { m.frozen = 0 }()
+	for _, m := range s.Maps { // asking for the time for each entry takes longer than all the rest
+		m.Frozen = m.Clock.Now()
+		defer func() { m.Frozen = 0 }()
 	}
 	passed := time.Since(began)
 	entries = slices.Clone(entries)
 	for i := range entries {
 		entries[i].Lease = rest(entries[i].Lease, passed)
 	}
-	var missing []SetEntry
+	var missing []Entry
 	for i, e := range entries {
-		if i%fetched == 0 {
-			for _, m := range s.maps {
-				for _, f := range entries[i:min(i+fetched, len(entries))] {
+		if i%Fetched == 0 {
+			for _, m := range s.Maps {
+				for _, f := range entries[i:min(i+Fetched, len(entries))] {
 					m.Touch(f.Element())
 				}
 			}
@@ -64,7 +64,7 @@ func (s *Set) Raise(ctx context.Context, entries []SetEntry, began time.Time) (r
 	raised, err = addFitting([]*Set{s}, missing)
 	s.uncounted = false
 	if left = len(missing) - raised; err == nil && left > 0 {
-		s.maps[0].Refuse(uint64(left))
+		s.Maps[0].Refuse(uint64(left))
 	}
 	return raised, left, err
 }
@@ -80,8 +80,8 @@ func rest(lease, passed time.Duration) time.Duration {
 
 // lasts tells whether an entry, or what it was rolled up to, is in all maps for as long as its
 // lease. Time stands still.
-func (s *Set) lasts(e SetEntry) bool {
-	for _, m := range s.maps {
+func (s *Set) lasts(e Entry) bool {
+	for _, m := range s.Maps {
 		expires, ok := m.Get(e.Element())
 		if cover, host := prefix.Cover(e.Prefix); !ok && s.rollUp && host {
 			expires, ok = m.Get(policy.Element{Prefix: cover})
@@ -90,7 +90,7 @@ func (s *Set) lasts(e SetEntry) bool {
 			return false
 		}
 		wanted := m.expires(e.Lease)
-		if expires != 0 && (wanted == 0 || expires+m.clock.Ticks(leaseSlack) < wanted) {
+		if expires != 0 && (wanted == 0 || expires+m.Clock.Ticks(LeaseSlack) < wanted) {
 			return false
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Set) lasts(e SetEntry) bool {
 }
 
 // addFitting adds entries, halving them where they do not fit.
-func addFitting(sets []*Set, entries []SetEntry) (added int, err error) {
+func addFitting(sets []*Set, entries []Entry) (added int, err error) {
 	if len(entries) == 0 {
 		return 0, nil
 	}
@@ -121,8 +121,8 @@ func addFitting(sets []*Set, entries []SetEntry) (added int, err error) {
 
 // Lowered is an entry whose lease ends sooner.
 type Lowered struct {
-	SetEntry               // with the new lease; 0: it leaves the set
-	Was      time.Duration // the lease that it was given
+	Entry               // with the new lease; 0: it leaves the set
+	Was   time.Duration // the lease that it was given
 }
 
 // Lower shortens leases, which began at a time, or takes entries out, and says of how many. An
@@ -130,22 +130,22 @@ type Lowered struct {
 // as it is.
 func (s *Set) Lower(ctx context.Context, entries []Lowered, began time.Time) (lowered int,
 	err error) {
-	if err := s.hold(ctx); err != nil {
+	if err := s.Hold(ctx); err != nil {
 		return 0, err
 	}
-	defer s.release()
+	defer s.Release()
 	passed := time.Since(began)
 	for _, e := range entries {
 		e.Lease, e.Was = rest(e.Lease, passed), rest(e.Was, passed)
-		for i, m := range s.maps {
+		for i, m := range s.Maps {
 			expires, ok := m.Get(e.Element())
 			if !ok || e.Was != Forever && (expires == 0 ||
-				m.left(expires) > e.Was+leaseSlack) {
+				m.left(expires) > e.Was+LeaseSlack) {
 				continue
 			}
 			if e.Lease == 0 {
 				m.Delete(e.Element())
-			} else if err := m.add(e.SetEntry); err != nil {
+			} else if err := m.AddEntry(e.Entry); err != nil {
 				return lowered, err
 			}
 			if i == 0 {
@@ -157,13 +157,13 @@ func (s *Set) Lower(ctx context.Context, entries []Lowered, began time.Time) (lo
 }
 
 // Leases are what is left of the leases of entries, in their order: 0 for one that is not there.
-func (s *Set) Leases(ctx context.Context, entries []SetEntry) ([]time.Duration, error) {
-	if err := s.hold(ctx); err != nil {
+func (s *Set) Leases(ctx context.Context, entries []Entry) ([]time.Duration, error) {
+	if err := s.Hold(ctx); err != nil {
 		return nil, err
 	}
-	defer s.release()
+	defer s.Release()
 	out := make([]time.Duration, len(entries))
-	m := s.maps[0]
+	m := s.Maps[0]
 	for i, e := range entries {
 		if expires, ok := m.Get(e.Element()); ok {
 			if out[i] = m.left(expires); expires != 0 && out[i] <= 0 {

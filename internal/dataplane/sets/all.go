@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// SetAdd adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
+// Add adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
 // every policy in this network namespace that has one. All entries are added everywhere, or, with
 // an error, none anywhere. devs are the interfaces.
-func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
+func Add(ctx context.Context, dev, name string, entries []Entry) (devs []string, err error) {
 	return eachSet(ctx, dev, name, func(sets []*Set) error {
 		if err := checkAll(sets, entries); err != nil {
 			return err
@@ -20,9 +20,9 @@ func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []s
 	})
 }
 
-// SetReplace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace):
+// Replace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace):
 // all of the sets, or, with an error, none. devs are the interfaces.
-func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs []string,
+func Replace(ctx context.Context, dev, name string, entries []Entry) (devs []string,
 	err error) {
 	return eachSet(ctx, dev, name, func(sets []*Set) error {
 		if err := checkAll(sets, entries); err != nil {
@@ -33,7 +33,7 @@ func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs
 }
 
 // checkAll says what keeps entries from being those of one of the sets.
-func checkAll(sets []*Set, entries []SetEntry) error {
+func checkAll(sets []*Set, entries []Entry) error {
 	for _, s := range sets {
 		if err := s.check(entries); err != nil {
 			return err
@@ -75,14 +75,14 @@ func holdAll(ctx context.Context, sets []*Set, fn func([]*Set) error) (done bool
 		if !held || err != nil {
 			return false, err
 		}
-		defer s.release()
+		defer s.Release()
 	}
 	return true, fn(sets)
 }
 
-// SetDel deletes entries from dynamic sets, chosen as by SetAdd, and says how many there were: from
+// Delete deletes entries from dynamic sets, chosen as by SetAdd, and says how many there were: from
 // all of the sets, or, with an error, from none. What is no entry is no error.
-func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (deleted int,
+func Delete(ctx context.Context, dev, name string, elements []policy.Element) (deleted int,
 	devs []string, err error) {
 	devs, err = eachSet(ctx, dev, name, func(sets []*Set) error {
 		for _, s := range sets {
@@ -99,15 +99,15 @@ func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (d
 	return deleted, devs, err
 }
 
-// SetContents is a dynamic set with its entries.
-type SetContents struct {
+// Contents is a dynamic set with its entries.
+type Contents struct {
 	Dev     string
 	Type    policy.SetType
-	Entries []SetEntry
+	Entries []Entry
 }
 
-// SetList lists dynamic sets, chosen as by SetAdd.
-func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
+// List lists dynamic sets, chosen as by SetAdd.
+func List(ctx context.Context, dev, name string) ([]Contents, error) {
 	if refused := kernel.Privileged(); refused != nil {
 		s, err := store.ForReading(ctx, refused)
 		if err != nil {
@@ -119,14 +119,14 @@ func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []SetContents
+	var out []Contents
 	for _, s := range sets {
 		defer s.Close()
 		entries, err := s.List(ctx)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, SetContents{s.dev, s.Type(), entries})
+		out = append(out, Contents{s.dev, s.Type(), entries})
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"errors"
@@ -19,27 +19,27 @@ import (
 const inPlace = 4096
 
 // addAll adds entries to sets that are held: all to all, or, with an error, none.
-func addAll(sets []*Set, entries []SetEntry) error {
+func addAll(sets []*Set, entries []Entry) error {
 	if len(entries) <= inPlace {
-		if full, err := addInPlace(sets, entries); !full {
+		if full, err := AddInPlace(sets, entries); !full {
 			if err == nil {
 				mergeDue(sets)
 			}
 			return err
 		}
 	}
-	return swapAll(sets, entries, func(m inForce) (*set, error) { return m.aside() })
+	return swapAll(sets, entries, func(m InForce) (*Memory, error) { return m.aside() })
 }
 
 // futile is how long a set that is full, and found nothing to roll up, refuses without looking
 // again: that takes a copy of the set.
 const futile = time.Second
 
-func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.noRoom) > futile }
+func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.NoRoom) > futile }
 
 // replaceAll makes sets that are held consist of these entries.
-func replaceAll(sets []*Set, entries []SetEntry) error {
-	return swapAll(sets, entries, func(m inForce) (*set, error) {
+func replaceAll(sets []*Set, entries []Entry) error {
+	return swapAll(sets, entries, func(m InForce) (*Memory, error) {
 		next, err := m.empty()
 		if err == nil {
 			next.Refuse(m.Refused())
@@ -50,7 +50,7 @@ func replaceAll(sets []*Set, entries []SetEntry) error {
 
 // swapAll adds the entries to what begin makes for each map, and puts the results in place of what
 // is there.
-func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error)) error {
+func swapAll(sets []*Set, entries []Entry, begin func(InForce) (*Memory, error)) error {
 	var swaps []swap
 	defer func() {
 		for _, w := range swaps {
@@ -58,17 +58,17 @@ func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error))
 		}
 	}()
 	for _, s := range sets {
-		for i := range s.maps {
-			next, err := begin(s.maps[i])
+		for i := range s.Maps {
+			next, err := begin(s.Maps[i])
 			if err != nil {
-				return fmt.Errorf("dynamic set %q on %s: %w; nothing was changed", s.name, s.dev,
+				return fmt.Errorf("dynamic set %q on %s: %w; nothing was changed", s.Name, s.dev,
 					err)
 			}
 			swaps = append(swaps, swap{s, i, next})
-			if err := s.fill(next, entries, i > 0); err != nil {
-				return s.refused(s.maps[i].set, entries, err)
+			if err := s.Fill(next, entries, i > 0); err != nil {
+				return s.refused(s.Maps[i].Memory, entries, err)
 			}
-			next.settle()
+			next.Settle()
 		}
 	}
 	for done := range swaps {
@@ -83,40 +83,40 @@ func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error))
 }
 
 // refused says why entries were not added, and counts them if the set was full.
-func (s *Set) refused(m *set, entries []SetEntry, err error) error {
+func (s *Set) refused(m *Memory, entries []Entry, err error) error {
 	if errors.Is(err, prefix.ErrFull) {
 		if !s.uncounted {
 			m.Refuse(uint64(len(entries)))
 		}
-		s.noRoom = time.Now()
+		s.NoRoom = time.Now()
 		err = fmt.Errorf("%w; raise max in the policy, delete entries or give them shorter leases",
 			err)
 	}
 	return fmt.Errorf("dynamic set %q on %s (%d of max %d entries): %w; nothing was changed",
-		s.name, s.dev, m.Len(), m.Max(), err)
+		s.Name, s.dev, m.Len(), m.Max(), err)
 }
 
-// fetched is for how many entries memory is fetched together: more than a CPU has reads under way,
+// Fetched is for how many entries memory is fetched together: more than a CPU has reads under way,
 // and few enough that the first is still in the cache when the last has come.
-const fetched = 32
+const Fetched = 32
 
-// fill adds entries, rolling up where the policy says so. A set that is only returned to may be
+// Fill adds entries, rolling up where the policy says so. A set that is only returned to may be
 // smaller, or hold entries of other sizes: it takes what it can.
-func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
+func (s *Set) Fill(next *Memory, entries []Entry, spare bool) error {
 	// asking for the time twice for each entry takes longer than all the rest
-	next.frozen = next.clock.Now()
-	defer func() { next.frozen = 0 }()
+	next.Frozen = next.Clock.Now()
+	defer func() { next.Frozen = 0 }()
 	for i, e := range entries {
-		if i%fetched == 0 {
-			for _, f := range entries[i:min(i+fetched, len(entries))] {
+		if i%Fetched == 0 {
+			for _, f := range entries[i:min(i+Fetched, len(entries))] {
 				next.Touch(f.Element())
 			}
 		}
-		err := next.add(e)
+		err := next.AddEntry(e)
 		for errors.Is(err, prefix.ErrFull) && s.rollUp && next.RollUp(s.spares) > 0 {
-			err = next.add(e)
+			err = next.AddEntry(e)
 		}
-		if spare && noRoom(err) {
+		if spare && NoRoom(err) {
 			continue
 		}
 		if err != nil {
@@ -126,8 +126,8 @@ func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
 	return nil
 }
 
-// noRoom says whether an entry was refused for what is in the set already.
-func noRoom(err error) bool {
+// NoRoom says whether an entry was refused for what is in the set already.
+func NoRoom(err error) bool {
 	return errors.Is(err, prefix.ErrFull) || errors.Is(err, endpoint.ErrShapes)
 }
 
@@ -142,13 +142,13 @@ func (s *Set) spares(cover netip.Prefix) bool {
 	return false
 }
 
-func (s *set) add(e SetEntry) error { return s.Add(e.Element(), s.expires(e.Lease)) }
+func (s *Memory) AddEntry(e Entry) error { return s.Add(e.Element(), s.expires(e.Lease)) }
 
 // swap is a set's map number i of which next is to take the place.
 type swap struct {
 	*Set
 	i    int
-	next *set
+	next *Memory
 }
 
 // do changes places; done once more it changes back. next is then what is not in force.
@@ -156,42 +156,42 @@ func (w *swap) do() error {
 	if err := store.Step("swap set"); err != nil {
 		return err
 	}
-	if err := w.writers.Bump(); err != nil {
+	if err := w.Writers.Bump(); err != nil {
 		return err
 	}
-	w.serial = w.writers.Serial()
-	m := &w.maps[w.i]
-	for i, at := range m.places {
-		if err := at.put(w.next.inner); err != nil {
-			for _, done := range m.places[:i] {
-				err = errors.Join(err, done.put(m.set.inner)) // back
+	w.serial = w.Writers.Serial()
+	m := &w.Maps[w.i]
+	for i, at := range m.Places {
+		if err := at.put(w.next.Inner); err != nil {
+			for _, done := range m.Places[:i] {
+				err = errors.Join(err, done.put(m.Memory.Inner)) // back
 			}
 			return err
 		}
 	}
-	m.set, w.next = w.next, m.set
+	m.Memory, w.next = w.next, m.Memory
 	return nil
 }
 
 // undo is the state of an entry before a change.
 type undo struct {
-	m       *set
+	m       *Memory
 	entry   policy.Element
 	expires uint64 // if had
 	had     bool
 }
 
-// addInPlace adds entries to the maps that programs read; if one does not fit, it takes back what
+// AddInPlace adds entries to the maps that programs read; if one does not fit, it takes back what
 // it has done; full says that rolling up may make room then. What a set of a policy to return to
 // has no room for is left out there.
-func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
+func AddInPlace(sets []*Set, entries []Entry) (full bool, err error) {
 	var done []undo
 	for _, s := range sets {
-		for i, m := range s.maps {
+		for i, m := range s.Maps {
 			for _, e := range entries {
 				was, had := m.Get(e.Element())
-				err := m.add(e)
-				if i > 0 && noRoom(err) {
+				err := m.AddEntry(e)
+				if i > 0 && NoRoom(err) {
 					continue
 				}
 				if errors.Is(err, prefix.ErrFull) && s.mayRollUp() {
@@ -200,9 +200,9 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 				}
 				if err != nil {
 					takeBack(done)
-					return false, s.refused(m.set, entries, err)
+					return false, s.refused(m.Memory, entries, err)
 				}
-				done = append(done, undo{m.set, e.Element(), was, had})
+				done = append(done, undo{m.Memory, e.Element(), was, had})
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0
+// Table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0
 // for never.
-type table interface {
+type Table interface {
 	Add(e policy.Element, expires uint64) error
 	Touch(e policy.Element)
 	Delete(e policy.Element) bool
@@ -51,36 +51,36 @@ func format(t policy.SetType, mem []byte, max, room int) error {
 	return endpoint.FormatRoom(mem, max, room)
 }
 
-// openTable opens the memory of the set, and mends what a writer left half-way.
-func (s *set) openTable() error {
-	if s.typ == policy.Addresses {
-		d, err := prefix.Open(s.mem, s.now)
-		s.table = prefixes{d}
+// OpenTable opens the memory of the set, and mends what a writer left half-way.
+func (s *Memory) OpenTable() error {
+	if s.Typ == policy.Addresses {
+		d, err := prefix.Open(s.Mem, s.Now)
+		s.Table = Prefixes{d}
 		return err
 	}
-	t, err := endpoint.Open(s.mem, s.now)
-	s.table = endpoints{t}
-	if s.typ == policy.Services {
-		s.table = services{endpoints{t}}
+	t, err := endpoint.Open(s.Mem, s.Now)
+	s.Table = endpoints{t}
+	if s.Typ == policy.Services {
+		s.Table = services{endpoints{t}}
 	}
 	return err
 }
 
-// prefixes is a set of addresses.
-type prefixes struct{ *prefix.Dynamic }
+// Prefixes is a set of addresses.
+type Prefixes struct{ *prefix.Dynamic }
 
-func (p prefixes) Add(e policy.Element, expires uint64) error {
+func (p Prefixes) Add(e policy.Element, expires uint64) error {
 	return p.Dynamic.Add(e.Prefix, expires)
 }
-func (p prefixes) Touch(e policy.Element)       { p.Dynamic.Touch(e.Prefix) }
-func (p prefixes) Delete(e policy.Element) bool { return p.Dynamic.Delete(e.Prefix) }
+func (p Prefixes) Touch(e policy.Element)       { p.Dynamic.Touch(e.Prefix) }
+func (p Prefixes) Delete(e policy.Element) bool { return p.Dynamic.Delete(e.Prefix) }
 
-func (p prefixes) Get(e policy.Element) (expires uint64, ok bool) {
+func (p Prefixes) Get(e policy.Element) (expires uint64, ok bool) {
 	was, ok := p.Dynamic.Get(e.Prefix)
 	return was.Expires, ok
 }
 
-func (p prefixes) All() iter.Seq2[policy.Element, uint64] {
+func (p Prefixes) All() iter.Seq2[policy.Element, uint64] {
 	return func(yield func(policy.Element, uint64) bool) {
 		for e := range p.Dynamic.All() {
 			if !yield(policy.Element{Prefix: e.Prefix}, e.Expires) {
@@ -153,8 +153,8 @@ func (t services) All() iter.Seq2[policy.Element, uint64] {
 	}
 }
 
-// checkEntry says what keeps an element from being an entry of a set of the type.
-func checkEntry(e policy.Element, t policy.SetType) error {
+// CheckEntry says what keeps an element from being an entry of a set of the type.
+func CheckEntry(e policy.Element, t policy.SetType) error {
 	if err := e.Check(t); err != nil || t == policy.Addresses {
 		return err
 	}

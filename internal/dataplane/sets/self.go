@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"context"
@@ -58,22 +58,22 @@ func Destination(dev string) (*Endpoint, error) {
 	return e, nil
 }
 
-// among tells whether a prefix is one of some, which are in order.
-func among(all []netip.Prefix, p netip.Prefix) bool {
+// Among tells whether a prefix is one of some, which are in order.
+func Among(all []netip.Prefix, p netip.Prefix) bool {
 	_, found := slices.BinarySearchFunc(all, p, netip.Prefix.Compare)
 	return found
 }
 
-// reachable tells destinations that others than neighbours can ask for.
-func reachable(p netip.Prefix) bool {
+// Reachable tells destinations that others than neighbours can ask for.
+func Reachable(p netip.Prefix) bool {
 	a := p.Addr()
 	return !a.IsLoopback() && !a.IsLinkLocalUnicast() && a != limitedBroadcast
 }
 
 var limitedBroadcast = netip.MustParseAddr("255.255.255.255")
 
-// roomFor is an error where a set of this machine's destinations has no room for them.
-func roomFor(name string, room int, there []netip.Prefix) error {
+// RoomFor is an error where a set of this machine's destinations has no room for them.
+func RoomFor(name string, room int, there []netip.Prefix) error {
 	if len(there) <= room {
 		return nil
 	}
@@ -81,8 +81,8 @@ func roomFor(name string, room int, there []netip.Prefix) error {
 		"define a set of them instead", len(there), name, room)
 }
 
-func fillWith(at place, ps *policy.Set, there []netip.Prefix) error {
-	s, err := openSet(at, ps.Name, ps.Type, ps.Lease)
+func FillWith(at Place, ps *policy.Set, there []netip.Prefix) error {
+	s, err := Access(at, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
 	}
@@ -109,23 +109,23 @@ func fillWith(at place, ps *policy.Set, there []netip.Prefix) error {
 	return nil
 }
 
-// followSelf tells `self` of the policy on an interface, and on those that have it as one, of
+// FollowSelf tells `self` of the policy on an interface, and on those that have it as one, of
 // destinations that have left this machine and of those that it has. What somebody else has put
 // there stays. It does nothing where the policy has no such set.
-func followSelf(ctx context.Context, dev string, gone, there []netip.Prefix) error {
+func FollowSelf(ctx context.Context, dev string, gone, there []netip.Prefix) error {
 	name, err := selfOn(ctx, dev, there)
 	if err != nil || name == "" {
 		return err
 	}
-	if _, _, err := SetDel(ctx, dev, name, selfElements(gone)); err != nil {
+	if _, _, err := Delete(ctx, dev, name, selfElements(gone)); err != nil {
 		return err // first, so that there is room
 	}
-	_, err = SetAdd(ctx, dev, name, selfEntries(there))
+	_, err = Add(ctx, dev, name, selfEntries(there))
 	return err
 }
 
-// resetSelf makes `self` of the policy on an interface, on no other, hold these destinations alone.
-func resetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
+// ResetSelf makes `self` of the policy on an interface, on no other, hold these destinations alone.
+func ResetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
 	name, err := selfOn(ctx, dev, there)
 	if err != nil || name == "" {
 		return err
@@ -136,8 +136,8 @@ func resetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
 				continue
 			}
 			var gone []policy.Element
-			for _, e := range s.maps[0].entries() {
-				if !among(there, e.Prefix) {
+			for _, e := range s.Maps[0].entries() {
+				if !Among(there, e.Prefix) {
 					gone = append(gone, e.Element())
 				}
 			}
@@ -161,7 +161,7 @@ func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string,
 		for _, info := range a.Current().Sets {
 			if info.Self {
 				name = info.Name
-				return roomFor(name, info.Max, there)
+				return RoomFor(name, info.Max, there)
 			}
 		}
 		return nil
@@ -169,9 +169,9 @@ func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string,
 	return name, err
 }
 
-func selfEntries(there []netip.Prefix) (out []SetEntry) {
+func selfEntries(there []netip.Prefix) (out []Entry) {
 	for _, p := range there {
-		out = append(out, SetEntry{Prefix: p, Lease: Forever})
+		out = append(out, Entry{Prefix: p, Lease: Forever})
 	}
 	return out
 }

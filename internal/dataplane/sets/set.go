@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"context"
@@ -21,32 +21,32 @@ import (
 // Set is a dynamic set of one attached policy, open for many changes: about a microsecond each. It
 // follows its policy through replaces by other commands. It may be used concurrently.
 type Set struct {
-	dev, name string
+	dev, Name string
 
 	mu      sync.Mutex
-	writers *store.Writers
+	Writers *store.Writers
 	serial  int64
 	// of the policy in force and, during a trial, of the one to return to if it has other memory
-	maps   []inForce
+	Maps   []InForce
 	typ    policy.SetType
 	rollUp bool
 	spared []netip.Prefix // never covered by rolling up
-	noRoom time.Time      // when rolling up last made no room
+	NoRoom time.Time      // when rolling up last made no room
 
 	uncounted bool // what is refused is counted by who adds
 }
 
-// inForce is a set with the places in which programs find it: one, or, where during a trial the
+// InForce is a set with the places in which programs find it: one, or, where during a trial the
 // policy to return to has it in another map, two.
-type inForce struct {
-	*set
-	places []place
+type InForce struct {
+	*Memory
+	Places []Place
 }
 
-func (m inForce) Close() error {
-	err := m.set.Close()
-	for _, at := range m.places {
-		err = errors.Join(err, at.outer.Close())
+func (m InForce) Close() error {
+	err := m.Memory.Close()
+	for _, at := range m.Places {
+		err = errors.Join(err, at.Outer.Close())
 	}
 	return err
 }
@@ -54,8 +54,8 @@ func (m inForce) Close() error {
 // ErrNoSet is wrapped when no attached policy has a dynamic set of the name asked for.
 var ErrNoSet = errors.New("no such dynamic set")
 
-// OpenSet opens a dynamic set of the policy on dev.
-func OpenSet(ctx context.Context, dev, name string) (*Set, error) {
+// Open opens a dynamic set of the policy on dev.
+func Open(ctx context.Context, dev, name string) (*Set, error) {
 	sets, err := openSets(ctx, dev, name)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			for _, info := range a.Current().Sets {
 				known = append(known, info.Name)
 			}
-			set, err := openSetOf(s, a, name)
+			set, err := OpenSetOf(s, a, name)
 			if set != nil {
 				set.dev = l.Attrs().Name // it may have been renamed since
 				out = append(out, set)
@@ -130,9 +130,9 @@ func noSet(dev, name string, known []string) error {
 		strings.Join(slices.Compact(known), ", "))
 }
 
-// openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
-func openSetOf(s *store.Store, a *attach.Attachment, name string) (_ *Set, err error) {
-	out := &Set{dev: a.Current().Dev, name: name}
+// OpenSetOf opens the maps of a set of an attachment, nil if it has none of that name.
+func OpenSetOf(s *store.Store, a *attach.Attachment, name string) (_ *Set, err error) {
+	out := &Set{dev: a.Current().Dev, Name: name}
 	defer func() {
 		if err != nil {
 			out.Close()
@@ -142,15 +142,15 @@ func openSetOf(s *store.Store, a *attach.Attachment, name string) (_ *Set, err e
 		func(info store.SetInfo) bool { return info.Name == name }) {
 		return nil, nil
 	}
-	if out.writers, err = s.OpenWriters(a.Key); err != nil {
+	if out.Writers, err = s.OpenWriters(a.Key); err != nil {
 		return nil, err
 	}
 	// A writer that puts other memory in place holds this lock meanwhile.
-	if err := out.writers.Lock(s.Ctx); err != nil {
+	if err := out.Writers.Lock(s.Ctx); err != nil {
 		return nil, err
 	}
-	defer out.writers.Unlock()
-	out.serial = out.writers.Serial()
+	defer out.Writers.Unlock()
+	out.serial = out.Writers.Serial()
 	for i, n := range a.Needed() {
 		g := a.Generations[n]
 		at := slices.IndexFunc(g.Sets, func(info store.SetInfo) bool { return info.Name == name })
@@ -172,43 +172,43 @@ func openSetOf(s *store.Store, a *attach.Attachment, name string) (_ *Set, err e
 
 // openIn opens the set where a generation has it.
 func (s *Set) openIn(st *store.Store, key string, g *store.Description, info store.SetInfo) error {
-	at, err := openPlace(st, key, g, info.Name)
+	at, err := OpenPlace(st, key, g, info.Name)
 	if err != nil {
 		return err
 	}
-	if at.outer == nil {
+	if at.Outer == nil {
 		return kernel.Refuse(nil,
 			"the map of dynamic set %q on %s is gone; `levee up` makes it anew", info.Name, s.dev)
 	}
-	for i := range s.maps {
-		for _, p := range s.maps[i].places {
+	for i := range s.Maps {
+		for _, p := range s.Maps[i].Places {
 			// A shadow has the map of the policy in force. What is pinned beside it may be memory
 			// from before a merge, and opening the other by its number takes CAP_SYS_ADMIN.
-			if same, err := store.SameMap(p.outer, at.outer); same || err != nil {
-				return errors.Join(err, at.outer.Close())
+			if same, err := store.SameMap(p.Outer, at.Outer); same || err != nil {
+				return errors.Join(err, at.Outer.Close())
 			}
 		}
 	}
-	opened, err := openSet(at, info.Name, info.EntryType(), info.Lease)
+	opened, err := Access(at, info.Name, info.EntryType(), info.Lease)
 	if err != nil {
-		return errors.Join(err, at.outer.Close())
+		return errors.Join(err, at.Outer.Close())
 	}
-	for i := range s.maps {
-		m := &s.maps[i]
-		same, err := store.SameMap(m.inner, opened.inner)
+	for i := range s.Maps {
+		m := &s.Maps[i]
+		same, err := store.SameMap(m.Inner, opened.Inner)
 		if err != nil {
-			return errors.Join(err, opened.Close(), at.outer.Close())
+			return errors.Join(err, opened.Close(), at.Outer.Close())
 		}
 		if !same {
 			continue
 		}
 		if err := opened.Close(); err != nil {
-			return errors.Join(err, at.outer.Close())
+			return errors.Join(err, at.Outer.Close())
 		}
-		m.places = append(m.places, at)
+		m.Places = append(m.Places, at)
 		return nil
 	}
-	s.maps = append(s.maps, inForce{opened, []place{at}})
+	s.Maps = append(s.Maps, InForce{opened, []Place{at}})
 	return nil
 }
 
@@ -217,20 +217,20 @@ func (s *Set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	for _, m := range s.maps {
+	for _, m := range s.Maps {
 		errs = append(errs, m.Close())
 	}
-	s.maps = nil
-	if s.writers != nil {
-		errs = append(errs, s.writers.F.Close())
-		s.writers = nil
+	s.Maps = nil
+	if s.Writers != nil {
+		errs = append(errs, s.Writers.F.Close())
+		s.Writers = nil
 	}
 	return errors.Join(errs...)
 }
 
-// hold locks the set, at the maps that are in force now, or gives up when ctx ends while another
+// Hold locks the set, at the maps that are in force now, or gives up when ctx ends while another
 // writer has it. The caller releases.
-func (s *Set) hold(ctx context.Context) error {
+func (s *Set) Hold(ctx context.Context) error {
 	for {
 		held, err := s.tryHold(ctx)
 		if held || err != nil {
@@ -250,17 +250,17 @@ func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
 			s.mu.Unlock()
 		}
 	}()
-	if s.writers == nil {
-		return false, fmt.Errorf("dynamic set %q is closed: %w", s.name, os.ErrClosed)
+	if s.Writers == nil {
+		return false, fmt.Errorf("dynamic set %q is closed: %w", s.Name, os.ErrClosed)
 	}
-	if err := s.writers.Lock(ctx); err != nil {
+	if err := s.Writers.Lock(ctx); err != nil {
 		return false, err
 	}
-	if s.writers.Serial() != s.serial {
-		s.writers.Unlock()
+	if s.Writers.Serial() != s.serial {
+		s.Writers.Unlock()
 		return false, nil
 	}
-	for _, m := range s.maps {
+	for _, m := range s.Maps {
 		m.Mend() // after another process that was killed in the middle of a change
 	}
 	return true, nil
@@ -269,7 +269,7 @@ func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
 // reopen opens the maps that are in force now. It takes the lock of the runtime directory, which
 // comes before those of sets: the caller holds none of them.
 func (s *Set) reopen(ctx context.Context) error {
-	all, err := openSets(ctx, s.dev, s.name)
+	all, err := openSets(ctx, s.dev, s.Name)
 	if err != nil {
 		return err
 	}
@@ -284,15 +284,15 @@ func (s *Set) reopen(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.maps, fresh.maps = fresh.maps, s.maps
+	s.Maps, fresh.Maps = fresh.Maps, s.Maps
 	s.typ, s.rollUp, s.spared = fresh.typ, fresh.rollUp, fresh.spared
-	s.writers, fresh.writers = fresh.writers, s.writers
+	s.Writers, fresh.Writers = fresh.Writers, s.Writers
 	s.serial = fresh.serial
 	return nil
 }
 
-func (s *Set) release() {
-	s.writers.Unlock()
+func (s *Set) Release() {
+	s.Writers.Unlock()
 	s.mu.Unlock()
 }
 
@@ -300,11 +300,11 @@ func (s *Set) release() {
 // none. A full set gives an error that matches prefix.ErrFull, and counts the entries as refused,
 // unless its policy says rollup (see prefix.Dynamic.RollUp). Many entries at once become visible to
 // packets in one step.
-func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
-	if err := s.hold(ctx); err != nil {
+func (s *Set) Add(ctx context.Context, entries ...Entry) error {
+	if err := s.Hold(ctx); err != nil {
 		return err
 	}
-	defer s.release()
+	defer s.Release()
 	if err := s.check(entries); err != nil {
 		return err
 	}
@@ -314,11 +314,11 @@ func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
 // Replace makes the set hold exactly these entries, in one step for packets: each look-up sees the
 // whole of what was there before or the whole of what is there then. Of two entries for one prefix
 // the later counts. With an error nothing has changed.
-func (s *Set) Replace(ctx context.Context, entries []SetEntry) error {
-	if err := s.hold(ctx); err != nil {
+func (s *Set) Replace(ctx context.Context, entries []Entry) error {
+	if err := s.Hold(ctx); err != nil {
 		return err
 	}
-	defer s.release()
+	defer s.Release()
 	if err := s.check(entries); err != nil {
 		return err
 	}
@@ -336,10 +336,10 @@ func (s *Set) Delete(ctx context.Context, prefixes ...netip.Prefix) (int, error)
 
 // Remove takes entries out of the set and says how many were there.
 func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, error) {
-	if err := s.hold(ctx); err != nil {
+	if err := s.Hold(ctx); err != nil {
 		return 0, err
 	}
-	defer s.release()
+	defer s.Release()
 	if err := s.checkElements(elements); err != nil {
 		return 0, err
 	}
@@ -351,8 +351,8 @@ func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, erro
 // checkElements says what keeps elements from being entries of the set, which is held.
 func (s *Set) checkElements(elements []policy.Element) error {
 	for i, e := range elements {
-		if err := checkEntry(e, s.typ); err != nil {
-			return fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1, err)
+		if err := CheckEntry(e, s.typ); err != nil {
+			return fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.Name, i+1, err)
 		}
 	}
 	return nil
@@ -360,7 +360,7 @@ func (s *Set) checkElements(elements []policy.Element) error {
 
 // remove takes entries out of the set, which is held, and says how many were there.
 func (s *Set) remove(elements []policy.Element) (n int) {
-	for i, m := range s.maps {
+	for i, m := range s.Maps {
 		for _, e := range elements {
 			if m.Delete(e) && i == 0 {
 				n++
@@ -371,19 +371,19 @@ func (s *Set) remove(elements []policy.Element) (n int) {
 }
 
 // List is the set's entries, IPv4 before IPv6, in order of address, protocol and port.
-func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
-	if err := s.hold(ctx); err != nil {
+func (s *Set) List(ctx context.Context) ([]Entry, error) {
+	if err := s.Hold(ctx); err != nil {
 		return nil, err
 	}
-	out := s.maps[0].entries()
-	s.release() // before sorting, which takes longer
+	out := s.Maps[0].entries()
+	s.Release() // before sorting, which takes longer
 	return sortedEntries(out), nil
 }
 
-// SetEntries is what a dynamic set of the policy on dev holds: nothing if there is no such policy
+// Entries is what a dynamic set of the policy on dev holds: nothing if there is no such policy
 // or set.
-func SetEntries(ctx context.Context, dev, name string) ([]SetEntry, error) {
-	s, err := OpenSet(ctx, dev, name)
+func Entries(ctx context.Context, dev, name string) ([]Entry, error) {
+	s, err := Open(ctx, dev, name)
 	switch {
 	case errors.Is(err, ErrNoSet), errors.As(err, new(*generation.NotAttachedError)):
 		return nil, nil
@@ -402,16 +402,16 @@ func (s *Set) Type() policy.SetType {
 }
 
 // check says what keeps entries from being those of the set, which is held.
-func (s *Set) check(entries []SetEntry) error {
-	if err := checkEntries(entries, s.typ); err != nil {
-		return fmt.Errorf("dynamic set %q: %w; nothing was changed", s.name, err)
+func (s *Set) check(entries []Entry) error {
+	if err := CheckEntries(entries, s.typ); err != nil {
+		return fmt.Errorf("dynamic set %q: %w; nothing was changed", s.Name, err)
 	}
 	return nil
 }
 
-func checkEntries(entries []SetEntry, t policy.SetType) error {
+func CheckEntries(entries []Entry, t policy.SetType) error {
 	for i, e := range entries {
-		err := checkEntry(e.Element(), t)
+		err := CheckEntry(e.Element(), t)
 		if err == nil && e.Lease < 0 && e.Lease != Forever {
 			err = fmt.Errorf("%v: a lease of %v", e.Element(), e.Lease)
 		}

@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import "time"
 
@@ -15,7 +15,7 @@ const mergeShare = 10
 // is true without it, so a merge that fails is not told of; look-ups go on as they were.
 func mergeDue(sets []*Set) {
 	for _, s := range sets {
-		for i, m := range s.maps {
+		for i, m := range s.Maps {
 			if m.Due() && s.mergeAside(i) != nil {
 				m.rest(time.Second)
 			}
@@ -26,7 +26,7 @@ func mergeDue(sets []*Set) {
 // mergeAside puts a merged copy in the place of the set's map number i.
 func (s *Set) mergeAside(i int) error {
 	begun := time.Now()
-	next, err := s.maps[i].aside()
+	next, err := s.Maps[i].aside()
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (s *Set) mergeAside(i int) error {
 	return w.do()
 }
 
-// settle merges a set that no program reads yet, if it is time.
-func (s *set) settle() {
+// Settle merges a set that no program reads yet, if it is time.
+func (s *Memory) Settle() {
 	if begun := time.Now(); s.Due() {
 		s.Merge()
 		s.rest(time.Since(begun))
@@ -46,4 +46,4 @@ func (s *set) settle() {
 }
 
 // rest puts off the next merge for what one of that duration allows.
-func (s *set) rest(took time.Duration) { s.Rest(s.clock.Expiry(mergeShare * took)) }
+func (s *Memory) rest(took time.Duration) { s.Rest(s.Clock.Expiry(mergeShare * took)) }

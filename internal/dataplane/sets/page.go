@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 type SetPage struct {
 	Dev     string
 	Type    policy.SetType
-	Total   int        // entries of the set
-	Entries []SetEntry // in the order of SetList
-	More    bool       // there are others behind them
+	Total   int     // entries of the set
+	Entries []Entry // in the order of SetList
+	More    bool    // there are others behind them
 }
 
 // PageQuery chooses entries of a set.
@@ -37,17 +37,17 @@ func ReadPage(ctx context.Context, name string, q PageQuery) (*SetPage, error) {
 		}
 	}()
 	s := sets[0]
-	if err := s.hold(ctx); err != nil {
+	if err := s.Hold(ctx); err != nil {
 		return nil, err
 	}
-	defer s.release()
-	m := s.maps[0]
-	m.Expire(m.now())
+	defer s.Release()
+	m := s.Maps[0]
+	m.Expire(m.Now())
 	out := &SetPage{Dev: s.dev, Type: s.typ, Total: m.Len()}
-	after := SetEntry{Prefix: q.After.Prefix, Service: q.After.Service}
+	after := Entry{Prefix: q.After.Prefix, Service: q.After.Service}
 	begins := q.After == policy.Element{}
 	for e, expires := range m.All() {
-		entry := SetEntry{e.Prefix, e.Service, m.left(expires)}
+		entry := Entry{e.Prefix, e.Service, m.left(expires)}
 		if !begins && compareEntries(entry, after) <= 0 ||
 			q.Within.IsValid() && !(e.Prefix.IsValid() && e.Prefix.Overlaps(q.Within)) {
 			continue

@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"context"
@@ -39,23 +39,23 @@ import (
 const LibEnv = "LEVEE_LIB"
 
 const (
-	libDir     = "/var/lib/levee"
+	LibDir     = "/var/lib/levee"
 	keptMagic  = "levee set 1\n"
 	keptHead   = len(keptMagic) + 20
 	keptEntry  = 32
 	keptSuffix = ".set"
 )
 
-// keptFile is where the entries of a set lie.
-func keptFile(dev, set string) (string, error) {
-	dir, err := library()
+// KeptFile is where the entries of a set lie.
+func KeptFile(dev, set string) (string, error) {
+	dir, err := Library()
 	return filepath.Join(dir, dev, set+keptSuffix), err
 }
 
-// library is the directory of what outlives a reboot: libDir, or what LibEnv says.
-func library() (string, error) {
+// Library is the directory of what outlives a reboot: LibDir, or what LibEnv says.
+func Library() (string, error) {
 	if os.Getenv(LibEnv) == "" {
-		return libDir, nil
+		return LibDir, nil
 	}
 	dir, err := filepath.Abs(os.Getenv(LibEnv))
 	if err != nil {
@@ -64,16 +64,16 @@ func library() (string, error) {
 	return dir, nil
 }
 
-// SetSave writes the entries of sets that say keep to their files: of the set of that name, or of
+// Save writes the entries of sets that say keep to their files: of the set of that name, or of
 // all if it is "", on dev, or everywhere in this network namespace. saved says what was written.
-func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error) {
+func Save(ctx context.Context, dev, name string) (saved []Saved, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
 		visit := func(a *attach.Attachment) error {
 			l, err := a.Here()
 			if l == nil || err != nil {
 				return err
 			}
-			some, err := save(s, a, l.Attrs().Name, name)
+			some, err := SaveAttached(s, a, l.Attrs().Name, name)
 			saved = append(saved, some...)
 			return err
 		}
@@ -94,19 +94,20 @@ func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error
 	return saved, err
 }
 
-// SavedSet is a set whose entries were written.
-type SavedSet struct {
+// Saved is a set whose entries were written.
+type Saved struct {
 	Dev, Name, File string
 	Entries         int
 }
 
-// save writes the kept sets of an attachment.
-func save(s *store.Store, a *attach.Attachment, dev, name string) (saved []SavedSet, err error) {
+// SaveAttached writes the kept sets of an attachment.
+func SaveAttached(s *store.Store, a *attach.Attachment, dev, name string) (saved []Saved,
+	err error) {
 	for _, info := range a.Current().Sets {
 		if !info.Keep || name != "" && info.Name != name {
 			continue
 		}
-		set, err := openSetOf(s, a, info.Name)
+		set, err := OpenSetOf(s, a, info.Name)
 		if err != nil {
 			return saved, err
 		}
@@ -114,34 +115,34 @@ func save(s *store.Store, a *attach.Attachment, dev, name string) (saved []Saved
 		if err = errors.Join(err, set.Close()); err != nil {
 			return saved, err
 		}
-		path, err := keptFile(dev, info.Name)
+		path, err := KeptFile(dev, info.Name)
 		if err != nil {
 			return saved, err
 		}
-		if err := atomicfile.Replace(path, encodeKept(info.EntryType(), time.Now(), entries),
+		if err := atomicfile.Replace(path, EncodeKept(info.EntryType(), time.Now(), entries),
 			func(name string) error { return store.Step("keep: " + name) }); err != nil {
 			return saved, kernel.Refuse(err, "save the entries of dynamic set %q", info.Name)
 		}
-		saved = append(saved, SavedSet{dev, info.Name, path, len(entries)})
+		saved = append(saved, Saved{dev, info.Name, path, len(entries)})
 	}
 	return saved, nil
 }
 
 // snapshot lists the entries; writers wait for no longer than copying the memory takes.
-func (s *Set) snapshot(ctx context.Context) ([]SetEntry, error) {
-	if err := s.writers.Lock(ctx); err != nil {
+func (s *Set) snapshot(ctx context.Context) ([]Entry, error) {
+	if err := s.Writers.Lock(ctx); err != nil {
 		return nil, err
 	}
-	m := s.maps[0]
-	c := &set{name: s.name, typ: s.typ, clock: m.clock, mem: slices.Clone(m.mem)}
-	s.writers.Unlock()
-	if err := c.openTable(); err != nil {
+	m := s.Maps[0]
+	c := &Memory{Name: s.Name, Typ: s.typ, Clock: m.Clock, Mem: slices.Clone(m.Mem)}
+	s.Writers.Unlock()
+	if err := c.OpenTable(); err != nil {
 		return nil, err
 	}
 	return c.entries(), nil
 }
 
-func encodeKept(t policy.SetType, now time.Time, entries []SetEntry) []byte {
+func EncodeKept(t policy.SetType, now time.Time, entries []Entry) []byte {
 	be := binary.BigEndian
 	b := make([]byte, 0, keptHead+len(entries)*keptEntry+sha256.Size)
 	b = append(b, keptMagic...)
@@ -172,19 +173,19 @@ func encodeKept(t policy.SetType, now time.Time, entries []SetEntry) []byte {
 	return append(b, sum[:]...)
 }
 
-// errSpoilt is wrapped by what decodeKept says about a file that is not as it was written.
-var errSpoilt = errors.New("the file is spoilt")
+// ErrSpoilt is wrapped by what DecodeKept says about a file that is not as it was written.
+var ErrSpoilt = errors.New("the file is spoilt")
 
-// decodeKept reads what encodeKept has made, without the entries whose lease has ended. A clock
+// DecodeKept reads what EncodeKept has made, without the entries whose lease has ended. A clock
 // that was set back, as on a machine without one of its own, makes no lease longer than it was.
-func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry, error) {
+func DecodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]Entry, error) {
 	be := binary.BigEndian
 	if len(b) < keptHead+sha256.Size || string(b[:len(keptMagic)]) != keptMagic {
-		return nil, fmt.Errorf("%w: it is no file of kept entries", errSpoilt)
+		return nil, fmt.Errorf("%w: it is no file of kept entries", ErrSpoilt)
 	}
 	body := b[:len(b)-sha256.Size]
 	if sha256.Sum256(body) != [sha256.Size]byte(b[len(body):]) {
-		return nil, fmt.Errorf("%w: its sum is wrong", errSpoilt)
+		return nil, fmt.Errorf("%w: its sum is wrong", ErrSpoilt)
 	}
 	head := body[len(keptMagic):keptHead]
 	if policy.SetType(head[0]) != t {
@@ -193,14 +194,14 @@ func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry,
 	saved, n := time.UnixMilli(int64(be.Uint64(head[4:]))), be.Uint64(head[12:])
 	rest := body[keptHead:]
 	if n != uint64(len(rest)/keptEntry) || len(rest)%keptEntry != 0 {
-		return nil, fmt.Errorf("%w: it has not the length that it says", errSpoilt)
+		return nil, fmt.Errorf("%w: it has not the length that it says", ErrSpoilt)
 	}
 	if now.Before(saved) {
 		now = saved
 	}
-	out := make([]SetEntry, 0, min(n, uint64(max)))
+	out := make([]Entry, 0, min(n, uint64(max)))
 	for ; len(rest) > 0; rest = rest[keptEntry:] {
-		e := SetEntry{
+		e := Entry{
 			Service: policy.Service{Proto: rest[18], Lo: be.Uint16(rest[20:]),
 				Hi: be.Uint16(rest[22:])},
 			Lease: Forever,
@@ -222,9 +223,9 @@ func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry,
 	return out, nil
 }
 
-// putAside gives a file that cannot be read another name, since the next save would replace it, and
+// PutAside gives a file that cannot be read another name, since the next save would replace it, and
 // says so. What it holds may be of use to somebody.
-func putAside(path string) string {
+func PutAside(path string) string {
 	aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Sprintf("the next save replaces it, as it cannot be put aside: %v", err)
@@ -232,8 +233,8 @@ func putAside(path string) string {
 	return "the file lies in " + aside + " now"
 }
 
-// readKept reads a file, of no more bytes than the largest set has.
-func readKept(path string) ([]byte, error) {
+// ReadKept reads a file, of no more bytes than the largest set has.
+func ReadKept(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -241,7 +242,7 @@ func readKept(path string) ([]byte, error) {
 	// A set may have had a larger max; the largest has 16 M entries.
 	bound := int64(keptHead + sha256.Size + keptEntry<<24)
 	if !info.Mode().IsRegular() || info.Size() > bound {
-		return nil, fmt.Errorf("%w: %d bytes are more than a set has", errSpoilt, info.Size())
+		return nil, fmt.Errorf("%w: %d bytes are more than a set has", ErrSpoilt, info.Size())
 	}
 	return os.ReadFile(path)
 }

@@ -1,4 +1,4 @@
-package dataplane
+package sets
 
 import (
 	"io/fs"
@@ -11,7 +11,7 @@ import (
 )
 
 // readSets is SetList for a reader.
-func readSets(s *store.Store, dev, name string) (out []SetContents, err error) {
+func readSets(s *store.Store, dev, name string) (out []Contents, err error) {
 	var known []string
 	err = generation.Steady(func() error {
 		out, known = nil, nil
@@ -22,11 +22,11 @@ func readSets(s *store.Store, dev, name string) (out []SetContents, err error) {
 				if info.Name != name || dev != "" && g.Dev != dev {
 					continue
 				}
-				set, err := copyOf(s, a.Key, g, info)
+				set, err := CopyOf(s, a.Key, g, info)
 				if err != nil {
 					return err
 				}
-				out = append(out, SetContents{g.Dev, info.EntryType(),
+				out = append(out, Contents{g.Dev, info.EntryType(),
 					sortedEntries(set.entries())})
 			}
 			return nil
@@ -38,17 +38,17 @@ func readSets(s *store.Store, dev, name string) (out []SetContents, err error) {
 	return out, err
 }
 
-// copyOf is a copy of a set, in memory of this process.
-func copyOf(s *store.Store, key string, g *store.Description, info store.SetInfo) (*set, error) {
-	at, err := openPlace(s, key, g, info.Name)
+// CopyOf is a copy of a set, in memory of this process.
+func CopyOf(s *store.Store, key string, g *store.Description, info store.SetInfo) (*Memory, error) {
+	at, err := OpenPlace(s, key, g, info.Name)
 	if err != nil {
 		return nil, err
 	}
-	if at.outer == nil {
+	if at.Outer == nil {
 		return nil, kernel.Refuse(fs.ErrNotExist, "open the map of dynamic set %q on %s", info.Name,
 			g.Dev)
 	}
-	defer at.outer.Close()
+	defer at.Outer.Close()
 	inner, err := at.memory()
 	if err != nil {
 		return nil, err
@@ -58,28 +58,28 @@ func copyOf(s *store.Store, key string, g *store.Description, info store.SetInfo
 	if err != nil {
 		return nil, err
 	}
-	c := &set{name: info.Name, typ: info.EntryType(), clock: s.Clock, mem: mem}
-	return c, c.openTable()
+	c := &Memory{Name: info.Name, Typ: info.EntryType(), Clock: s.Clock, Mem: mem}
+	return c, c.OpenTable()
 }
 
 // entries lists the live entries of a set, in no order.
-func (s *set) entries() []SetEntry {
-	now := s.now()
+func (s *Memory) entries() []Entry {
+	now := s.Now()
 	s.Expire(now)
-	out := make([]SetEntry, 0, s.Len())
+	out := make([]Entry, 0, s.Len())
 	for e, expires := range s.All() {
-		out = append(out, SetEntry{e.Prefix, e.Service, s.left(expires)})
+		out = append(out, Entry{e.Prefix, e.Service, s.left(expires)})
 	}
 	return out
 }
 
 // sortedEntries puts entries in order: IPv4 before IPv6, by address, protocol and port.
-func sortedEntries(entries []SetEntry) []SetEntry {
+func sortedEntries(entries []Entry) []Entry {
 	slices.SortFunc(entries, compareEntries)
 	return entries
 }
 
-func compareEntries(a, b SetEntry) int {
+func compareEntries(a, b Entry) int {
 	if c := a.Prefix.Compare(b.Prefix); c != 0 {
 		return c
 	}
