@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/loader"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -208,7 +208,7 @@ func (r *evalRun) all() error {
 		r.e.Sayf("%s of more than %d bytes, judged by the oracle alone: the kernel runs no "+
 			"program "+
 			"on frames from memory that are longer", cli.Plural(r.long, "packet"),
-			dataplane.MaxFrame)
+			loader.MaxFrame)
 	}
 	if r.diffs > 0 {
 		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: "+

@@ -3,18 +3,19 @@ package dataplane
 import (
 	"testing"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
 )
 
 func TestEveryFrameOfATraceIsRun(t *testing.T) {
 	needRoot(t)
-	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{}))
+	r, err := loader.NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	trace, err := NewTrace([][]byte{frame(64, 1), frame(60, 0), frame(62, 1)})
+	trace, err := loader.NewTrace([][]byte{frame(64, 1), frame(60, 0), frame(62, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,18 +52,18 @@ func TestEveryFrameOfATraceIsRun(t *testing.T) {
 func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
 	needRoot(t)
 	for name, frames := range map[string][][]byte{"none": nil, "short": {make([]byte, 13)},
-		"long": {make([]byte, maxTraceFrame+1)}} {
-		if trace, err := NewTrace(frames); err == nil {
+		"long": {make([]byte, loader.MaxTraceFrame+1)}} {
+		if trace, err := loader.NewTrace(frames); err == nil {
 			t.Errorf("%s: accepted", name)
 			trace.Close()
 		}
 	}
-	trace, err := NewTrace([][]byte{frame(64, 1)})
+	trace, err := loader.NewTrace([][]byte{frame(64, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer trace.Close()
-	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass),
+	r, err := loader.NewRunner(handProgram(handPolicy("odd", action.Pass),
 		codegen.Target{Hook: codegen.TCX}))
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
@@ -22,11 +23,11 @@ func (b *moving) Close() error { return errors.Join(unix.Munmap(b.from), unix.Mu
 
 // carryBudgets gives each limit of a program what was spent of the budgets that it had in a memory
 // of another shape. finishBudgets has it take what is charged until the program judges.
-func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
+func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
 	if err := u.dropBudgets(); err != nil {
 		return err
 	}
-	limits := describeLimits(p)
+	limits := loader.DescribeLimits(p)
 	for i := range limits {
 		to := &limits[i]
 		if k.maps[to.Map] != nil || k.copies[to.Map] != nil {
@@ -44,7 +45,7 @@ func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loaded) error {
 			if old == nil {
 				continue
 			}
-			b, err := u.carryBudget(old, from, l.maps[to.Map], to)
+			b, err := u.carryBudget(old, from, l.Maps[to.Map], to)
 			if err != nil {
 				return err
 			}

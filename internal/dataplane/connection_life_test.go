@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
@@ -29,7 +30,7 @@ var (
 // own.
 type connections struct {
 	testing.TB
-	*Runner
+	*loader.Runner
 	now, hz uint64
 }
 
@@ -262,7 +263,7 @@ func TestAFloodOfNewConnectionsEndsNone(t *testing.T) {
 func (c *connections) shrink() {
 	head := [14]uint64{1: 1, 2 + 4: 1<<45 + 1, 2 + 8: 1} // start, last, factors
 	for i, n := range head {
-		binary.NativeEndian.PutUint64(c.flows[8*i:], n)
+		binary.NativeEndian.PutUint64(c.Flows[8*i:], n)
 	}
 }
 
@@ -323,7 +324,7 @@ func (c *connections) flowStats() flow.Stats {
 // memory is the memory of connections, mapped until the test ends.
 func (c *connections) memory() []byte {
 	c.Helper()
-	memory, err := store.MapMemory(c.loaded.holding(codegen.Flows), flow.Size)
+	memory, err := store.MapMemory(c.Loaded.Holding(codegen.Flows), flow.Size)
 	if err != nil {
 		c.Fatal(err)
 	}

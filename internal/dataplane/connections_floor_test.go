@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/assembler"
 )
 
@@ -87,7 +88,7 @@ func benchLine(b *testing.B, line ...asm.Instruction) {
 		frames[i] = make([]byte, 64)
 		binary.BigEndian.PutUint32(frames[i][30:], uint32(uint64(i)*7919%many))
 	}
-	trace, err := NewTrace(frames)
+	trace, err := loader.NewTrace(frames)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -117,9 +118,9 @@ func benchLine(b *testing.B, line ...asm.Instruction) {
 		b.Fatal(err)
 	}
 	defer prog.Close()
-	f, err := trace.feed(prog, ebpf.AttachNone)
+	f, err := trace.Feed(prog, ebpf.AttachNone)
 	if err != nil {
 		b.Fatal(err)
 	}
-	reportRounds(b, &TraceRun{trace, f, make([]byte, trace.stride)})
+	reportRounds(b, &loader.TraceRun{Trace: trace, Feeder: f, Frame: make([]byte, trace.Stride)})
 }

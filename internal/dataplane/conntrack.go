@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
@@ -52,7 +53,7 @@ func (u *up) adopt(m *ebpf.Map) error {
 
 // adoptAgain is adopt when the policy is in force.
 func (u *up) adoptAgain() error {
-	if u.staged.plain.began == nil {
+	if u.staged.plain.Began == nil {
 		return nil
 	}
 	name, _ := codegen.MapOf(u.staged.desc.Maps, codegen.Flows)
@@ -170,7 +171,7 @@ func eachTracked(do func(*tracked)) error {
 	if err := s.Send(req); err != nil {
 		return kernel.Refuse(err, "read conntrack")
 	}
-	if err := s.SetReceiveTimeout(new(unix.NsecToTimeval(int64(adoptFor)))); err != nil {
+	if err := s.SetReceiveTimeout(new(unix.NsecToTimeval(int64(loader.AdoptFor)))); err != nil {
 		return kernel.Refuse(err, "read conntrack")
 	}
 	begin := time.Now()
@@ -191,8 +192,8 @@ func eachTracked(do func(*tracked)) error {
 				do(&t)
 			}
 		}
-		if time.Since(begin) > adoptFor {
-			return fmt.Errorf("read conntrack: it has more than can be read in %v", adoptFor)
+		if time.Since(begin) > loader.AdoptFor {
+			return fmt.Errorf("read conntrack: it has more than can be read in %v", loader.AdoptFor)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -37,7 +38,7 @@ func (k *keptMaps) Close() {
 // loadOver loads a program over what the policy in force has in maps that the program continues. A
 // map of the same identity and shape stays the map it is. A dynamic set of another shape gets the
 // entries; anything else of another shape begins empty.
-func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
+func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	if err := store.Step("load"); err != nil {
 		return nil, attach.Unable(err)
 	}
@@ -58,18 +59,18 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 			return nil, err
 		}
 	}
-	spec := withoutBTF(p.Spec)
+	spec := loader.WithoutBTF(p.Spec)
 	if len(u.live) > 0 { // nobody confirms them: the variant with a deadline alone judges
 		delete(spec.Programs, p.Judge())
 	}
-	l, err := loadSpec(p, spec, k.maps, k.memories)
+	l, err := loader.LoadSpec(p, spec, k.maps, k.memories)
 	if err != nil {
 		return nil, attach.Unable(err)
 	}
-	if err := l.hold(k); err != nil {
+	if err := hold(l, k); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	if err := errors.Join(l.copyMemories(k), u.begin(k, l)); err != nil {
+	if err := errors.Join(copyMemories(l, k), u.begin(k, l)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if err := u.carryBudgets(k, p, l); err != nil {
@@ -79,7 +80,7 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	for ps, old := range k.copied {
-		if err := sets.CopySet(ps, old, l.place(p, ps.Name)); err != nil {
+		if err := sets.CopySet(ps, old, l.Place(p, ps.Name)); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
@@ -199,17 +200,17 @@ func (u *up) openOld(k *keptMaps, g *store.Description, name string) (*ebpf.Map,
 
 // hold keeps idle maps with a program that does not use them, for the next that does. A map of the
 // program may have the name.
-func (l *loaded) hold(k *keptMaps) error {
+func hold(l *loader.Loaded, k *keptMaps) error {
 	for _, use := range k.idle {
 		m, err := k.opened[use.Name].Clone()
 		if err != nil {
 			return kernel.Refuse(err, "keep the map %s", use.Name)
 		}
-		for l.maps[use.Name] != nil {
+		for l.Maps[use.Name] != nil {
 			use.Name += "_"
 		}
-		l.maps[use.Name] = m
-		l.ledger = append(l.ledger, use)
+		l.Maps[use.Name] = m
+		l.Ledger = append(l.Ledger, use)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -19,7 +20,7 @@ import (
 
 // answering is a policy with a cookie for port 443, in the kernel, with a clock of its own.
 type answering struct {
-	*Runner
+	*loader.Runner
 	t    testing.TB
 	slot int
 	now  uint64 // jiffies
@@ -234,7 +235,7 @@ func TestCookieProvesItsOwnSourceAlone(t *testing.T) {
 // Sources that are known to be there need no proof, and lose it after ten minutes like others.
 func TestCookieOfSourcesProvenByHand(t *testing.T) {
 	a := newAnswering(t, "", codegen.Target{})
-	memory, err := store.MapMemory(a.loaded.holding(codegen.Cookies), cookie.Size)
+	memory, err := store.MapMemory(a.Loaded.Holding(codegen.Cookies), cookie.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +400,7 @@ func TestCookieWhereTheClockBeginsAnew(t *testing.T) {
 	a := newAnswering(t, "", codegen.Target{})
 	a.pass(1<<32 - 100*testHZ)
 	stats := func() cookie.Stats {
-		memory, err := store.CopyOfMap(a.loaded.holding(codegen.Cookies))
+		memory, err := store.CopyOfMap(a.Loaded.Holding(codegen.Cookies))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -45,8 +46,8 @@ func Unheard(ctx context.Context, dev string) error {
 }
 
 // prove has the sources of Live count as proven before the program of its rules is in force.
-func (u *up) prove(l *loaded) error {
-	m := l.holding(codegen.Cookies)
+func (u *up) prove(l *loader.Loaded) error {
+	m := l.Holding(codegen.Cookies)
 	if m == nil || len(u.proven) == 0 {
 		return nil
 	}

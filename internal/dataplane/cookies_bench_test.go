@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/packet"
 )
@@ -41,7 +42,7 @@ func syns(t testing.TB, family packet.Family, sources int) (frames [][]byte) {
 func TestATraceRunsAProgramThatAnswers(t *testing.T) {
 	r, p := runnerOf(t, "cookie tcp\ndefault pass\n", codegen.Target{CPUs: runtime.NumCPU()})
 	for _, family := range []packet.Family{packet.IPv4, packet.IPv6} {
-		trace, err := NewTrace(syns(t, family, 3))
+		trace, err := loader.NewTrace(syns(t, family, 3))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -147,7 +148,7 @@ func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewRunner(prog)
+	r, err := loader.NewRunner(prog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +156,10 @@ func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 	now := uint64(1<<32 - 5*testHZ) // the lower half begins anew in between
 	r.SetClock(now)
 	memory := func() divert.Stats {
-		return divert.Read(must2(store.CopyOfMap(r.loaded.holding(codegen.Diverted))), now)
+		return divert.Read(must2(store.CopyOfMap(r.Loaded.Holding(codegen.Diverted))), now)
 	}
 	// All places but one line's two: so that a few packets fill the rest.
-	all := must2(store.MapMemory(r.loaded.holding(codegen.Diverted), divert.Size))
+	all := must2(store.MapMemory(r.Loaded.Holding(codegen.Diverted), divert.Size))
 	for at := divert.HeadBytes; at < divert.Size; at += 8 {
 		if at/8%8 > 1 {
 			binary.NativeEndian.PutUint64(all[at:], 1<<63|uint64(uint32(now+10*testHZ)))

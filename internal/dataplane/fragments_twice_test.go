@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
@@ -48,7 +49,7 @@ func TestNoByteOfADatagramPassesTwice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := NewRunner(prog)
+			r, err := loader.NewRunner(prog)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
@@ -74,14 +75,14 @@ func handProgramOf(p *policy.Policy, t codegen.Target,
 	ledger := []codegen.MapUse{{Name: handCounters, Holds: codegen.Identity{What: codegen.Counters},
 		Lifetime: codegen.Pinned}}
 	ps := &ebpf.ProgramSpec{Name: handName(), Type: ebpf.XDP, License: "Dual BSD/GPL"}
-	pass, drop := int32(attach.XdpPass), int32(xdpDrop)
+	pass, drop := int32(attach.XdpPass), int32(loader.XdpDrop)
 	length := asm.FnXdpGetBuffLen.Call()
 	data, end := int16(0), int16(4)
 	if t.Frags {
 		ps.Flags = 1 << 5 // BPF_F_XDP_HAS_FRAGS
 	}
 	if t.Hook == codegen.TCX {
-		ps.Type, pass, drop = ebpf.SchedCLS, -1, tcxDrop
+		ps.Type, pass, drop = ebpf.SchedCLS, -1, loader.TcxDrop
 		length = asm.LoadMem(asm.R0, asm.R6, 0, asm.Word) // __sk_buff.len
 		data, end = 76, 80
 	}

@@ -53,7 +53,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if err := store.MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
-		lk, err := attach.AttachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
+		lk, err := attach.AttachOther(u.dev, l.At, st.desc, st.plain.Others[l.Program])
 		if err != nil {
 			return attach.Unable(err)
 		}
@@ -71,7 +71,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 			return kernel.Refuse(err, "create the directory of programs at egress")
 		}
 		path := filepath.Join(pins, store.PinLeave, l.Program)
-		if err := store.PinFile(st.plain.others[l.Program], path, store.SecretMode); err != nil {
+		if err := store.PinFile(st.plain.Others[l.Program], path, store.SecretMode); err != nil {
 			return err
 		}
 	}

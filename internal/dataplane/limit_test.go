@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
@@ -30,7 +31,7 @@ var manySources = flag.Bool("many-sources", false, "TestLimitIsExactBelowItsBoun
 
 // limited is a policy with one limit, in the kernel, with a clock of its own.
 type limited struct {
-	*Runner
+	*loader.Runner
 	t     testing.TB
 	limit *policy.Limit
 	rest  int    // slot of the counter of what the limit lets pass
@@ -55,7 +56,7 @@ func (l *limited) pass(jiffies uint64) {
 // send sends a frame n times and says how many passed.
 func (l *limited) send(frame []byte, n int) (passed int) {
 	for range n { // one by one: to repeat a frame the kernel takes 25 ms
-		ret, err := l.loaded.prog.Run(&ebpf.RunOptions{Data: frame})
+		ret, err := l.Loaded.Prog.Run(&ebpf.RunOptions{Data: frame})
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func (l *limited) send(frame []byte, n int) (passed int) {
 func (l *limited) passed() uint64 { return l.Counters()[l.rest].Packets }
 
 func (l *limited) stats() limit.Stats {
-	memory, err := store.CopyOfMap(l.loaded.maps["limit_0"])
+	memory, err := store.CopyOfMap(l.Loaded.Maps["limit_0"])
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -210,14 +211,14 @@ func exactBelowItsBound(t *testing.T, arrivals func(crowd, steps, step int) int)
 		forged[i] = slices.Clone(udpFrame)
 		forge(forged[i])
 	}
-	trace, err := NewTrace(forged)
+	trace, err := loader.NewTrace(forged)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer trace.Close()
-	memory := make([]byte, trace.stride*trace.count)
+	memory := make([]byte, trace.Stride*trace.Count)
 	for i, f := range forged {
-		copy(memory[i*trace.stride:], f)
+		copy(memory[i*trace.Stride:], f)
 	}
 	run, err := l.OnTrace(trace)
 	if err != nil {
@@ -239,17 +240,17 @@ func exactBelowItsBound(t *testing.T, arrivals func(crowd, steps, step int) int)
 	fresh := 0 // packets since the trace got other sources
 	for i := range seconds * testHZ / step {
 		each := arrivals(crowd, price/step, i)
-		if fresh += each; fresh > trace.count {
+		if fresh += each; fresh > trace.Count {
 			fresh = each
-			for i := 0; i < len(memory); i += trace.stride {
+			for i := 0; i < len(memory); i += trace.Stride {
 				forge(memory[i:])
 			}
-			if err := trace.frames.Put(uint32(0), memory); err != nil {
+			if err := trace.Frames.Put(uint32(0), memory); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if each > 0 {
-			if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
+			if _, _, err := run.Feeder.Prog.Benchmark(run.Frame, each, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -281,7 +282,7 @@ func TestTheBoundCountsTicks(t *testing.T) {
 	for i := range frames {
 		frames[i] = from(uint32(i) * 2654435761)
 	}
-	trace, err := NewTrace(frames)
+	trace, err := loader.NewTrace(frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestTheBoundCountsTicks(t *testing.T) {
 		each := int(l.limit.Bound() / testHZ)
 		const jiffies = 50
 		for range jiffies {
-			if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
+			if _, _, err := run.Feeder.Prog.Benchmark(run.Frame, each, nil); err != nil {
 				t.Fatal(err)
 			}
 			l.pass(1)
@@ -364,7 +365,7 @@ func TestCPUsShareABudget(t *testing.T) {
 				if err := unix.SchedSetaffinity(0, &set); err != nil {
 					t.Error(err)
 				}
-				if _, _, err := l.loaded.prog.Benchmark(from(1), each, nil); err != nil {
+				if _, _, err := l.Loaded.Prog.Benchmark(from(1), each, nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -476,7 +477,7 @@ func BenchmarkLimit(b *testing.B) {
 				frames[i] = slices.Clone(six)
 				binary.BigEndian.PutUint32(frames[i][14+8+12:], source)
 			}
-			trace, err := NewTrace(frames)
+			trace, err := loader.NewTrace(frames)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -492,7 +493,7 @@ func BenchmarkLimit(b *testing.B) {
 	}
 }
 
-func benchLimit(b *testing.B, trace *Trace, rule string) {
+func benchLimit(b *testing.B, trace *loader.Trace, rule string) {
 	r := benchRunner(b, rule+"\ndefault pass\n")
 	run, err := r.OnTrace(trace)
 	if err != nil {
@@ -502,7 +503,7 @@ func benchLimit(b *testing.B, trace *Trace, rule string) {
 }
 
 // runnerOf runs a policy until the test ends.
-func runnerOf(t testing.TB, text string, target codegen.Target) (*Runner, *policy.Policy) {
+func runnerOf(t testing.TB, text string, target codegen.Target) (*loader.Runner, *policy.Policy) {
 	t.Helper()
 	needRoot(t)
 	p, ds := policy.Parse("test.levee", []byte(text), nil)
@@ -513,7 +514,7 @@ func runnerOf(t testing.TB, text string, target codegen.Target) (*Runner, *polic
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewRunner(prog)
+	r, err := loader.NewRunner(prog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -522,16 +523,16 @@ func runnerOf(t testing.TB, text string, target codegen.Target) (*Runner, *polic
 }
 
 // benchRunner is runnerOf for the machine that measures.
-func benchRunner(b *testing.B, text string) *Runner {
+func benchRunner(b *testing.B, text string) *loader.Runner {
 	b.Helper()
 	r, _ := runnerOf(b, text, codegen.Target{CPUs: runtime.NumCPU()})
 	return r
 }
 
 // benchFrames measures frames in turn.
-func benchFrames(b *testing.B, r *Runner, frames [][]byte) {
+func benchFrames(b *testing.B, r *loader.Runner, frames [][]byte) {
 	b.Helper()
-	trace, err := NewTrace(frames)
+	trace, err := loader.NewTrace(frames)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -544,7 +545,7 @@ func benchFrames(b *testing.B, r *Runner, frames [][]byte) {
 }
 
 // reportRounds reports what a packet of a trace costs above an empty program.
-func reportRounds(b *testing.B, run *TraceRun) {
+func reportRounds(b *testing.B, run *loader.TraceRun) {
 	var ns []float64
 	for b.Loop() {
 		above, _, err := run.Round(1 << 20)

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/oracle"
@@ -198,9 +199,9 @@ func (c *crowd) agree(frames int) {
 		if err != nil {
 			c.Fatal(err)
 		}
-		drop := ret == xdpDrop
+		drop := ret == loader.XdpDrop
 		if c.mode.AtTC() {
-			drop = ret == tcxDrop
+			drop = ret == loader.TcxDrop
 		}
 		if drop != (want.Action == action.Drop) {
 			c.Fatalf("the program returns %d, the oracle says %v by %s: %x", ret, want.Action,

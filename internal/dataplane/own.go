@@ -6,6 +6,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
@@ -13,8 +14,8 @@ import (
 )
 
 // fillOwn tells the cookies of a program whom a SYN has to be for. The map is the interface's.
-func (u *up) fillOwn(l *loaded) error {
-	m := l.holding(codegen.Own)
+func (u *up) fillOwn(l *loader.Loaded) error {
+	m := l.Holding(codegen.Own)
 	if m == nil {
 		return nil
 	}
@@ -26,7 +27,7 @@ func (u *up) fillOwn(l *loaded) error {
 		u.Note("this machine has %d broadcast and anycast addresses: cookies answer SYNs to %d "+
 			"of them", len(is.None), over)
 	}
-	return putOwn(m, is)
+	return loader.PutOwn(m, is)
 }
 
 // followOwn tells the cookies of the policy on an interface of a change. It does nothing where the
@@ -43,7 +44,7 @@ func followOwn(ctx context.Context, dev string, is *local.Own) error {
 			return err
 		}
 		defer m.Close()
-		return putOwn(m, is)
+		return loader.PutOwn(m, is)
 	})
 }
 

@@ -151,7 +151,7 @@ func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 func BenchmarkProven(b *testing.B) {
 	const many = 100_000
 	asks := benchRunner(b, "cookie tcp port 443\npass udp proven\ndefault drop\n")
-	memory, err := store.MapMemory(asks.loaded.holding(codegen.Cookies), cookie.Size)
+	memory, err := store.MapMemory(asks.Loaded.Holding(codegen.Cookies), cookie.Size)
 	if err != nil {
 		b.Fatal(err)
 	}

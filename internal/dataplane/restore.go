@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/local"
@@ -16,7 +17,7 @@ import (
 // fillSelf makes `self` hold what the kernel delivers to this machine now. A policy in force that
 // shares the set sees the same: it means the same by it. A shadow changes nothing that is in force.
 // The caller keeps other writers out.
-func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
+func (u *up) fillSelf(l *loader.Loaded, p *codegen.Program) error {
 	for _, ps := range p.Dynamic {
 		if !ps.Self || u.beside != nil && hasSet(u.at.Current(), ps) {
 			continue
@@ -32,7 +33,7 @@ func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 		if err := sets.RoomFor(ps.Name, ps.Max, there); err != nil {
 			return err
 		}
-		if err := sets.FillWith(l.place(p, ps.Name), ps, there); err != nil {
+		if err := sets.FillWith(l.Place(p, ps.Name), ps, there); err != nil {
 			return err
 		}
 	}
@@ -42,7 +43,7 @@ func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 // restore fills the sets that say keep, and that no policy in force had, from their files. What
 // does not fit is told and left out, and a file that cannot be read is put aside: a policy without
 // its kept entries is more than none.
-func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
+func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *keptMaps) error {
 	for _, ps := range p.Dynamic {
 		_, copied := k.copied[ps]
 		if !ps.Keep || copied || k.memories[ps.Name] != nil {
@@ -68,7 +69,7 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 				ps.Name, path, err, sets.PutAside(path))
 			continue
 		}
-		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
+		if err := u.fillKept(l.Place(p, ps.Name), ps, entries); err != nil {
 			return err
 		}
 	}

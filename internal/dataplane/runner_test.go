@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -28,7 +29,7 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("hook ", hook), func(t *testing.T) {
 			p := handPolicy("odd", action.Pass)
-			r, err := NewRunner(handProgram(p,
+			r, err := loader.NewRunner(handProgram(p,
 				codegen.Target{Hook: hook, Trace: true, CPUs: 2, Frags: hook == codegen.XDP}))
 			if err != nil {
 				t.Fatal(err)
@@ -72,7 +73,7 @@ func TestRunnerDecidesShortFramesByMalformedRules(t *testing.T) {
 		&policy.Rule{Action: action.Count, Malformed: true, ID: "count malformed"},
 		&policy.Rule{Action: action.Pass, Malformed: true, ID: "pass malformed"},
 		&policy.Rule{Action: action.Drop, Malformed: true, ID: "never reached"})
-	r, err := NewRunner(handProgram(p, codegen.Target{Trace: true}))
+	r, err := loader.NewRunner(handProgram(p, codegen.Target{Trace: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func TestRunnerDecidesShortFramesByMalformedRules(t *testing.T) {
 
 func TestBenchMeasuresAboveEmptyProgram(t *testing.T) {
 	needRoot(t)
-	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{Trace: true}))
+	r, err := loader.NewRunner(handProgram(handPolicy("odd", action.Pass),
+		codegen.Target{Trace: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func TestBenchMeasuresAboveEmptyProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", c)
-	if c.NsEmpty <= 0 || len(c.Rounds) != benchRounds {
+	if c.NsEmpty <= 0 || len(c.Rounds) != loader.BenchRounds {
 		t.Errorf("%+v", c)
 	}
 	if _, err := r.Bench([][]byte{frame(13, 0)}, 1); err == nil {
@@ -112,13 +114,14 @@ func TestBenchMeasuresAboveEmptyProgram(t *testing.T) {
 // What is held for a measurement is attached, out of the way, and let go behind it.
 func TestProgramsAreHeldWhileTheyAreMeasured(t *testing.T) {
 	needRoot(t)
-	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{Trace: true}))
+	r, err := loader.NewRunner(handProgram(handPolicy("odd", action.Pass),
+		codegen.Target{Trace: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	before := kernelObjects(t)
-	release, err := kernel.KeepDispatched(r.loaded.prog)
+	release, err := kernel.KeepDispatched(r.Loaded.Prog)
 	if err != nil {
 		t.Fatal(err)
 	}

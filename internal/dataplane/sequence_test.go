@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/prefix"
 	"levee/internal/packet"
@@ -378,7 +379,7 @@ func (s *sequence) ask(step int, a netip.Addr) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if (ret == xdpDrop) != want {
+	if (ret == loader.XdpDrop) != want {
 		s.Fatalf("step %d: the program returns %d for %v, which is in the set: %v", step, ret, a,
 			want)
 	}

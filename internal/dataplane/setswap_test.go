@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
@@ -411,7 +412,7 @@ func TestTheNextPacketSeesAnAddition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []uint32{attach.XdpPass, xdpDrop} {
+		for _, want := range []uint32{attach.XdpPass, loader.XdpDrop} {
 			if ret, err := prog.Run(&ebpf.RunOptions{Data: f}); err != nil || ret != want {
 				t.Fatalf("entry %d: the program returns %d, want %d: %v", i, ret, want, err)
 			}

@@ -225,7 +225,7 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	if err := u.linkOthers(st, p); err != nil {
 		return st, err
 	}
-	return st, u.adopt(st.plain.began)
+	return st, u.adopt(st.plain.Began)
 }
 
 // unasked are the cookies of a shadow.

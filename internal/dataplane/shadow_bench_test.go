@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -32,7 +33,7 @@ func BenchmarkShadow(b *testing.B) {
 				}
 				return prog
 			}
-			r, err := NewRunner(compiled(one, codegen.Target{}))
+			r, err := loader.NewRunner(compiled(one, codegen.Target{}))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -47,7 +48,7 @@ func BenchmarkShadow(b *testing.B) {
 			frame := make([]byte, 64)
 			copy(frame[12:], "\x08\x00\x45\x00\x00\x32\x00\x00\x00\x00\x40\x11\x00\x00"+
 				"\xc0\x00\x02\x01\xc0\x00\x02\x02\x04\x00\x04\x01\x00\x1e")
-			_, each, err := r.loaded.prog.Benchmark(frame, b.N, nil)
+			_, each, err := r.Loaded.Prog.Benchmark(frame, b.N, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

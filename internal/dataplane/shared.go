@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/host/session"
@@ -25,7 +26,7 @@ type placed struct {
 	adopted bool
 }
 
-func (st *staged) placed() placed { return placed{st.key, st.desc, st.plain.began != nil} }
+func (st *staged) placed() placed { return placed{st.key, st.desc, st.plain.Began != nil} }
 
 // follow has the policy share what the same command has put, or staged, on other interfaces.
 func (u *up) follow(ahead []*staged) {
@@ -159,16 +160,16 @@ func (u *up) inForce() (out []placed) {
 
 // begin decides whose older connections have to be read: those of a memory that is new, and those
 // of an interface that comes to the memory of others.
-func (u *up) begin(k *keptMaps, l *loaded) error {
-	name, tracks := codegen.MapOf(l.ledger, codegen.Flows)
+func (u *up) begin(k *keptMaps, l *loader.Loaded) error {
+	name, tracks := codegen.MapOf(l.Ledger, codegen.Flows)
 	switch {
 	case !tracks || k.maps[name] == nil && k.copies[name] == nil:
 		return nil
 	case k.copies[name] != nil || k.adopted:
-		l.began = nil
+		l.Began = nil
 		return nil
 	}
-	id, err := store.MapID(l.maps[name])
+	id, err := store.MapID(l.Maps[name])
 	if err != nil {
 		return err
 	}
@@ -185,20 +186,20 @@ func (u *up) begin(k *keptMaps, l *loaded) error {
 			return err
 		}
 	}
-	l.began = l.maps[name]
+	l.Began = l.Maps[name]
 	return nil
 }
 
 // copyMemories gives a program that leaves others behind what is in the memories that they keep. A
 // word is read and written whole, as by any program beside the one that changes it.
-func (l *loaded) copyMemories(k *keptMaps) error {
+func copyMemories(l *loader.Loaded, k *keptMaps) error {
 	for name, old := range k.copies {
 		n := int(old.ValueSize())
 		from, err := store.MapMemory(old, n)
 		if err != nil {
 			return err
 		}
-		to, err := store.MapMemory(l.maps[name], n)
+		to, err := store.MapMemory(l.Maps[name], n)
 		if err != nil {
 			return errors.Join(err, unix.Munmap(from))
 		}

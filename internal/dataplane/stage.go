@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -27,13 +28,13 @@ import (
 type staged struct {
 	key     string
 	desc    *store.Description
-	plain   *loaded       // without deadline
-	trial   *loaded       // with, nil unless asked for; shares all maps with plain
-	links   []attach.Hold // of the programs that do not judge
-	writers *os.File      // keeps writers of dynamic sets out until it is closed
-	others  *os.File      // the same for sets whose entries are copied from another interface
-	shadow  *staged       // beside it; nil: there is none
-	unheard error         // why nobody may hear the answers of its cookies
+	plain   *loader.Loaded // without deadline
+	trial   *loader.Loaded // with, nil unless asked for; shares all maps with plain
+	links   []attach.Hold  // of the programs that do not judge
+	writers *os.File       // keeps writers of dynamic sets out until it is closed
+	others  *os.File       // the same for sets whose entries are copied from another interface
+	shadow  *staged        // beside it; nil: there is none
+	unheard error          // why nobody may hear the answers of its cookies
 }
 
 func (st *staged) Close() {
@@ -126,7 +127,7 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	if err := u.linkOthers(st, plain); err != nil {
 		return nil, err
 	}
-	if err := u.adopt(st.plain.began); err != nil {
+	if err := u.adopt(st.plain.Began); err != nil {
 		return nil, err
 	}
 	return st, u.followWithShadow(st, t)
@@ -143,12 +144,12 @@ func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
 // is nothing but another link update.
 func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 	shared := map[string]*ebpf.Map{}
-	for name, m := range st.plain.maps {
+	for name, m := range st.plain.Maps {
 		if p.Spec.Maps[name] != nil {
 			shared[name] = m
 		}
 	}
-	if st.trial, err = load(judgeOf(p), shared, nil); err != nil {
+	if st.trial, err = loader.Load(judgeOf(p), shared, nil); err != nil {
 		return attach.Unable(err)
 	}
 	if u.fallback() == 0 {
@@ -159,7 +160,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 		return err
 	}
 	defer prog.Close()
-	if err := st.trial.holding(codegen.Previous).Put(uint32(0), prog); err != nil {
+	if err := st.trial.Holding(codegen.Previous).Put(uint32(0), prog); err != nil {
 		return kernel.Refuse(err, "stage the policy to return to")
 	}
 	return nil
@@ -215,7 +216,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: store.TypeName(set.Type)})
 	}
 	d.Needs = attach.NeedsOf(p)
-	d.Limits = describeLimits(p)
+	d.Limits = loader.DescribeLimits(p)
 	d.Cookies = describeCookies(p)
 	for i := range p.Logs {
 		d.Logs = append(d.Logs, p.Logs[i].Rule.ID)
@@ -223,14 +224,14 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 	d.Places = sets.PinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {
-		if d.TrialInfo, err = programInfo(st.trial.prog); err != nil {
+		if d.TrialInfo, err = programInfo(st.trial.Prog); err != nil {
 			return err
 		}
 		d.Trial = d.TrialInfo.ID
 		d.Fallback, d.Program, d.Info = u.fallback(), d.Trial, d.TrialInfo
 	}
-	if st.plain.prog != nil {
-		if d.Info, err = programInfo(st.plain.prog); err != nil {
+	if st.plain.Prog != nil {
+		if d.Info, err = programInfo(st.plain.Prog); err != nil {
 			return err
 		}
 		d.Program = d.Info.ID
@@ -258,7 +259,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 // pinned lists the maps of a generation to pin: those of the program, and those that only the
 // variant with a deadline has.
 func (st *staged) pinned() (plain, trial []codegen.MapUse) {
-	for _, m := range st.plain.ledger {
+	for _, m := range st.plain.Ledger {
 		if m.Lifetime.IsPinned() {
 			plain = append(plain, m)
 		}
@@ -266,8 +267,8 @@ func (st *staged) pinned() (plain, trial []codegen.MapUse) {
 	if st.trial == nil {
 		return plain, nil
 	}
-	for _, m := range st.trial.ledger {
-		if m.Lifetime.IsPinned() && st.plain.maps[m.Name] == nil {
+	for _, m := range st.trial.Ledger {
+		if m.Lifetime.IsPinned() && st.plain.Maps[m.Name] == nil {
 			trial = append(trial, m)
 		}
 	}
@@ -288,18 +289,18 @@ func (u *up) pin(st *staged) error {
 	pin := func(o store.Pinner, name string, mode fs.FileMode) error {
 		return store.PinFile(o, filepath.Join(dir, name), mode)
 	}
-	if st.plain.prog != nil {
-		if err := pin(st.plain.prog, store.PinProg, store.SecretMode); err != nil {
+	if st.plain.Prog != nil {
+		if err := pin(st.plain.Prog, store.PinProg, store.SecretMode); err != nil {
 			return err
 		}
 	}
 	for _, m := range st.desc.Maps {
-		if err := pin(st.plain.maps[m.Name], m.Name,
+		if err := pin(st.plain.Maps[m.Name], m.Name,
 			store.PinMode(m.Holds.What, writable)); err != nil {
 			return err
 		}
 	}
-	for name, m := range st.plain.memories {
+	for name, m := range st.plain.Memories {
 		mode := store.PinMode(codegen.DynamicSet, writable)
 		if err := (sets.Place{Name: name, Pins: dir}).PinAs(sets.PinMemory, m, mode); err != nil {
 			return err
@@ -309,31 +310,31 @@ func (u *up) pin(st *staged) error {
 		return nil
 	}
 	for _, m := range st.desc.TrialMaps {
-		if err := pin(st.trial.maps[m.Name], m.Name,
+		if err := pin(st.trial.Maps[m.Name], m.Name,
 			store.PinMode(m.Holds.What, writable)); err != nil {
 			return err
 		}
 	}
-	return pin(st.trial.prog, store.PinTrial, store.SecretMode)
+	return pin(st.trial.Prog, store.PinTrial, store.SecretMode)
 }
 
 // arm is the program that takes over, with its deadline set when it is on trial.
 func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 	if st.trial == nil {
-		return st.plain.prog, nil
+		return st.plain.Prog, nil
 	}
 	deadline, err := store.DeadlineAfter(confirm)
 	if err != nil {
 		return nil, err
 	}
-	mem, err := store.MapMemory(st.trial.holding(codegen.Deadline), 8)
+	mem, err := store.MapMemory(st.trial.Holding(codegen.Deadline), 8)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Munmap(mem)
 	binary.NativeEndian.PutUint64(mem, deadline)
 	st.desc.Deadline, st.desc.ConfirmBy = deadline, time.Now().Add(confirm)
-	return st.trial.prog, nil
+	return st.trial.Prog, nil
 }
 
 // unstage removes a generation that has not taken over.

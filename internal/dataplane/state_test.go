@@ -20,6 +20,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -296,7 +297,7 @@ func (s *stateTest) divert() {
 		defer p.Close()
 		var pkt packet.Packet
 		packet.Decode(frame, &pkt)
-		if refused, err := lookedUp(p, &pkt); err != nil || !refused {
+		if refused, err := loader.LookedUp(p, &pkt); err != nil || !refused {
 			return fmt.Errorf("looked up, and refused: %v, %w", refused, err)
 		}
 		return nil

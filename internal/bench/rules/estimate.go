@@ -11,8 +11,8 @@ import (
 	"levee/internal/bench/calibration"
 	"levee/internal/bench/load"
 	"levee/internal/bench/workload"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/cost"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -211,7 +211,7 @@ func (o *EstimateOptions) inNoOrder(ctx context.Context, c *estimated, p *policy
 		c.Missing = err.Error()
 		return nil, nil
 	}
-	runner, err := dataplane.NewRunner(prog)
+	runner, err := loader.NewRunner(prog)
 	if err != nil {
 		c.Missing = err.Error()
 		return nil, nil

@@ -13,7 +13,7 @@ import (
 	"levee/internal/bench"
 	"levee/internal/bench/load"
 	"levee/internal/bench/workload"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/packet"
 	"levee/internal/usage"
@@ -210,7 +210,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 			fmt.Sprintf("%s: %s, %d bytes: %s", t.For, t.Kind, t.Bytes, t.Why))
 	}
 	start = time.Now()
-	runner, err := dataplane.NewRunner(prog)
+	runner, err := loader.NewRunner(prog)
 	if err != nil {
 		return refused(err)
 	}
@@ -235,7 +235,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 const repeats = 4 * frames
 
 // onTrace measures packets of one skew.
-func (o *Options) onTrace(ctx context.Context, out *Policy, runner *dataplane.Runner,
+func (o *Options) onTrace(ctx context.Context, out *Policy, runner *loader.Runner,
 	rules []workload.Rule, skew workload.Skew) error {
 	list, err := packets(rules, frames, skew, o.Seed)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/bench"
 	"levee/internal/bench/calibration"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 )
 
 // pressure is by how much neighbours slow the machine down, in a unit of no meaning: tables take
@@ -111,9 +111,9 @@ func counted(rounds []TraceRound) (ns, empty []float64, c *bench.Conditions) {
 }
 
 // trace measures a program on a trace of frames.
-func (o *Options) trace(ctx context.Context, runner *dataplane.Runner,
+func (o *Options) trace(ctx context.Context, runner *loader.Runner,
 	list [][]byte) (rounds []TraceRound, err error) {
-	trace, err := dataplane.NewTrace(list)
+	trace, err := loader.NewTrace(list)
 	if err != nil {
 		return nil, err
 	}

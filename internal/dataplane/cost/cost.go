@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
@@ -61,7 +61,7 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	runner, err := dataplane.NewRunner(prog)
+	runner, err := loader.NewRunner(prog)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 		return nil, err
 	}
 	m := &measurement{Options: o, policy: p, judge: ref, frames: frames, rep: Report{Every: every}}
-	return m.run(ctx, func(frame []byte) (dataplane.Cost, error) {
+	return m.run(ctx, func(frame []byte) (loader.Cost, error) {
 		return runner.Bench([][]byte{frame}, o.Repeat)
 	})
 }
@@ -138,7 +138,7 @@ type measurement struct {
 
 // run measures the frames.
 func (m *measurement) run(ctx context.Context,
-	bench func(frame []byte) (dataplane.Cost, error)) (*Report, error) {
+	bench func(frame []byte) (loader.Cost, error)) (*Report, error) {
 	rep, all, rule := &m.rep, m.most(), -1
 	for i, s := range m.policy.Slots() {
 		if s.Rule != nil {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
@@ -74,9 +74,9 @@ type Judge struct {
 	slots  []policy.Slot
 	engine Engine
 	oracle *oracle.Evaluator
-	short  *dataplane.Runner // nil for Oracle
-	long   *dataplane.Runner // for frames of several buffers; made when the first one comes
-	last   oracle.Record     // of the last frame that the oracle has judged
+	short  *loader.Runner // nil for Oracle
+	long   *loader.Runner // for frames of several buffers; made when the first one comes
+	last   oracle.Record  // of the last frame that the oracle has judged
 	added  []Entry
 	began  time.Time // the time of the first packet that has one
 	passed time.Duration
@@ -146,13 +146,13 @@ func NewOn(p *policy.Policy, link packet.Link, e Engine) (*Judge, error) {
 	return j, err
 }
 
-func (j *Judge) newRunner(frags bool) (*dataplane.Runner, error) {
+func (j *Judge) newRunner(frags bool) (*loader.Runner, error) {
 	prog, err := codegen.Compile(j.policy, codegen.Target{Link: j.link, Trace: true, Frags: frags,
 		Clock: true, HZ: hz})
 	if err != nil {
 		return nil, err
 	}
-	r, err := dataplane.NewRunner(prog)
+	r, err := loader.NewRunner(prog)
 	if err == nil {
 		r.SetClock(j.jiffies())
 	}
@@ -177,7 +177,7 @@ func (j *Judge) Story() oracle.Trace { return j.oracle.Story(&j.last) }
 const oneBuffer = 3400
 
 // runnerFor is the compiled program for a frame of so many bytes.
-func (j *Judge) runnerFor(length int) (*dataplane.Runner, error) {
+func (j *Judge) runnerFor(length int) (*loader.Runner, error) {
 	if length <= oneBuffer || j.short == j.long {
 		return j.short, nil
 	}
@@ -196,7 +196,7 @@ func (j *Judge) runnerFor(length int) (*dataplane.Runner, error) {
 	return j.long, nil
 }
 
-func addTo(r *dataplane.Runner, e Entry) error {
+func addTo(r *loader.Runner, e Entry) error {
 	for _, b := range e.Blocks() {
 		entry := sets.Entry{Prefix: b.Prefix, Service: b.Service, Lease: sets.Forever}
 		if err := r.SetAdd(e.Set.Name, entry); err != nil {
@@ -206,9 +206,9 @@ func addTo(r *dataplane.Runner, e Entry) error {
 	return nil
 }
 
-func (j *Judge) runners() []*dataplane.Runner {
-	return slices.DeleteFunc(slices.Compact([]*dataplane.Runner{j.short, j.long}),
-		func(r *dataplane.Runner) bool { return r == nil })
+func (j *Judge) runners() []*loader.Runner {
+	return slices.DeleteFunc(slices.Compact([]*loader.Runner{j.short, j.long}),
+		func(r *loader.Runner) bool { return r == nil })
 }
 
 // Add puts entries into dynamic sets, without a lease.
@@ -259,7 +259,7 @@ type Verdict struct {
 
 // Frame judges one frame.
 func (j *Judge) Frame(frame []byte) (Verdict, error) {
-	v := Verdict{Long: j.engine != Oracle && len(frame) > dataplane.MaxFrame}
+	v := Verdict{Long: j.engine != Oracle && len(frame) > loader.MaxFrame}
 	if j.engine != Compiled || v.Long {
 		r := j.oracle.EvalInto(&j.last, frame)
 		v.Decision = Decision{r.Slot, r.Action}

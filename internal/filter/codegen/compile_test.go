@@ -14,7 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
@@ -53,7 +53,7 @@ func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, s
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	run, err := dataplane.NewRunner(compiled)
+	run, err := loader.NewRunner(compiled)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

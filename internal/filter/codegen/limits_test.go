@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
 )
@@ -116,7 +116,7 @@ func TestLargestDynamicSetsAgree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run, err := dataplane.NewRunner(compiled)
+		run, err := loader.NewRunner(compiled)
 		if err != nil {
 			t.Fatalf("%s: %v", set, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -32,7 +32,7 @@ func TestAsManyTermsOnThePayloadAsThereMayBeLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run, err := dataplane.NewRunner(prog)
+		run, err := loader.NewRunner(prog)
 		if err != nil {
 			t.Fatalf("%+v: %v", target, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/oracle"
@@ -45,7 +45,7 @@ func TestPlainProgramsDecideAsOthersOrByTheDefault(t *testing.T) {
 					t.Error("the careful decoder is there")
 				}
 			}
-			run, err := dataplane.NewRunner(compiled)
+			run, err := loader.NewRunner(compiled)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -63,7 +63,7 @@ func TestPlainProgramsDecideAsOthersOrByTheDefault(t *testing.T) {
 
 // byDefault counts the packets that a plain program decides by the default, and the oracle does
 // not.
-func byDefault(t *testing.T, p *policy.Policy, run *dataplane.Runner, target codegen.Target,
+func byDefault(t *testing.T, p *policy.Policy, run *loader.Runner, target codegen.Target,
 	frames iter.Seq[[]byte]) (n int) {
 	t.Helper()
 	reference, last := oracle.NewOn(p, target.Link), len(p.Slots())-1

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/difftest"
@@ -252,7 +252,7 @@ func TestEveryKindOfRuleLoads(t *testing.T) {
 				t.Fatal(err)
 			}
 			took.lap("compile")
-			run, err := dataplane.NewRunner(compiled)
+			run, err := loader.NewRunner(compiled)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +301,7 @@ func TestMixturesOfKindsLoad(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s%v", &names, err)
 		}
-		run, err := dataplane.NewRunner(compiled)
+		run, err := loader.NewRunner(compiled)
 		if err != nil {
 			t.Fatalf("%s%v", &names, err)
 		}
@@ -361,7 +361,7 @@ func TestLongListsOfEndpointsAreLookedUp(t *testing.T) {
 }
 
 // counted adapts a Runner to package difftest.
-type counted struct{ *dataplane.Runner }
+type counted struct{ *loader.Runner }
 
 func (c counted) Packets() (sums []uint64) {
 	for _, n := range c.Counters() {
@@ -371,7 +371,7 @@ func (c counted) Packets() (sums []uint64) {
 }
 
 // compare holds verdicts and counters against the oracle's. Dynamic sets have some entries.
-func compare(t *testing.T, p *policy.Policy, run *dataplane.Runner, seed uint64, packets int) {
+func compare(t *testing.T, p *policy.Policy, run *loader.Runner, seed uint64, packets int) {
 	t.Helper()
 	c := difftest.Case{Policy: p, Seed: seed, Frames: packets}
 	for _, set := range p.Sets {

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/packet"
@@ -31,7 +31,7 @@ const (
 )
 
 // arriveAt has frames arrive so at a program; of what is on the stack only the number says more.
-func arriveAt(r *dataplane.Runner, p *codegen.Program, seed uint64) (*arrival, error) {
+func arriveAt(r *loader.Runner, p *codegen.Program, seed uint64) (*arrival, error) {
 	word := int64(rand.New(rand.NewPCG(seed, 1)).Uint64() | 1<<63)
 	if seed/4%2 == 0 { // one in four is of tc
 		word = -1

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -31,7 +31,7 @@ var (
 
 // compiled is a policy as it runs in the kernel.
 type compiled struct {
-	*dataplane.Runner
+	*loader.Runner
 	hook codegen.Hook
 	way  *arrival // nil: frames come to it as they are
 }
@@ -125,7 +125,7 @@ func timed(t *codegen.Target) (err error) {
 }
 
 // load compiles a policy and loads it until the test ends.
-func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runner {
+func load(t *testing.T, p *policy.Policy, target codegen.Target) *loader.Runner {
 	t.Helper()
 	target.Trace = true
 	if err := timed(&target); err != nil {
@@ -135,7 +135,7 @@ func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runn
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := dataplane.NewRunner(program)
+	r, err := loader.NewRunner(program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func compileCase(c Case, records bool) (compiled, error) {
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)
 	}
-	r, err := dataplane.NewRunner(program)
+	r, err := loader.NewRunner(program)
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: load: %w\n%s", c.Seed, err, c.Text)
 	}
@@ -175,7 +175,7 @@ func compileCase(c Case, records bool) (compiled, error) {
 
 // fill puts the entries of c into the dynamic sets of r, and waits until those whose lease is to
 // have ended are still there and hold no more.
-func fill(r *dataplane.Runner, c Case) error {
+func fill(r *loader.Runner, c Case) error {
 	ended := false
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {

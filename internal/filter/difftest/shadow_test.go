@@ -6,7 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/shadow"
@@ -76,7 +76,7 @@ func compareShadow(t *testing.T, seed uint64, link packet.Link, frames int) (wan
 		t.Fatal(err)
 	}
 	inForce.engine = compiled{hook: target.Hook}
-	if inForce.engine.Runner, err = dataplane.NewRunner(program); err != nil {
+	if inForce.engine.Runner, err = loader.NewRunner(program); err != nil {
 		t.Fatal(err)
 	}
 	defer inForce.engine.Close()

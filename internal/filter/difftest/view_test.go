@@ -15,7 +15,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"levee/internal/bench/workload"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
@@ -72,7 +72,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *dataplane.Runner {
+func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *loader.Runner {
 	t.Helper()
 	var list bytes.Buffer
 	for _, p := range table {
@@ -95,7 +95,7 @@ func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *dataplane.Run
 }
 
 // compareView returns how many addresses were compared, and how many of them lie in the table.
-func compareView(t *testing.T, r *dataplane.Runner, reference *bart.Lite, table []netip.Prefix,
+func compareView(t *testing.T, r *loader.Runner, reference *bart.Lite, table []netip.Prefix,
 	width int) (n [2]int) {
 	t.Helper()
 	f, src := viewFrame(t, width)

@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ import (
 // refuse it: the program has noted the connection, and no trap is there. Frames of anything else
 // are of no connection.
 func (r *Runner) Diverts(frame []byte) (bool, error) {
-	p := r.loaded.others[divert.Program]
+	p := r.Loaded.Others[divert.Program]
 	if p == nil {
 		return false, nil
 	}
@@ -24,11 +24,11 @@ func (r *Runner) Diverts(frame []byte) (bool, error) {
 	if pkt.Malformed != packet.WellFormed || pkt.Transport != packet.TCPTransport {
 		return false, nil
 	}
-	return lookedUp(p, &pkt)
+	return LookedUp(p, &pkt)
 }
 
-// lookedUp asks the program for the socket of a segment, and says whether that is to be refused.
-func lookedUp(p *ebpf.Program, pkt *packet.Packet) (refused bool, err error) {
+// LookedUp asks the program for the socket of a segment, and says whether that is to be refused.
+func LookedUp(p *ebpf.Program, pkt *packet.Packet) (refused bool, err error) {
 	asked := lookupContext{Family: unix.AF_INET, Protocol: packet.ProtoTCP,
 		LocalPort: uint32(pkt.DstPort)}
 	binary.BigEndian.PutUint16(asked.RemotePort[:], pkt.SrcPort)

@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -14,33 +14,33 @@ import (
 	"levee/internal/kernel"
 )
 
-// loaded is a policy's programs with all their maps in the kernel, attached to nothing yet.
-type loaded struct {
-	prog   *ebpf.Program // the one that judges; nil where the variant with a deadline alone does
-	others map[string]*ebpf.Program
-	maps   map[string]*ebpf.Map
+// Loaded is a policy's programs with all their maps in the kernel, attached to nothing yet.
+type Loaded struct {
+	Prog   *ebpf.Program // the one that judges; nil where the variant with a deadline alone does
+	Others map[string]*ebpf.Program
+	Maps   map[string]*ebpf.Map
 	// of dynamic sets by name, as they were when the program was loaded
-	memories map[string]*ebpf.Map
-	ledger   []codegen.MapUse // of maps
-	began    *ebpf.Map        // the memory of connections, where it is new
+	Memories map[string]*ebpf.Map
+	Ledger   []codegen.MapUse // of maps
+	Began    *ebpf.Map        // the memory of connections, where it is new
 }
 
-// holding is the map that holds something of which a program has one, nil if it has none.
-func (l *loaded) holding(what codegen.Contents) *ebpf.Map {
-	name, _ := codegen.MapOf(l.ledger, what)
-	return l.maps[name]
+// Holding is the map that holds something of which a program has one, nil if it has none.
+func (l *Loaded) Holding(what codegen.Contents) *ebpf.Map {
+	name, _ := codegen.MapOf(l.Ledger, what)
+	return l.Maps[name]
 }
 
-// load puts a compiled program and its maps into the kernel. Maps named in replace are used instead
+// Load puts a compiled program and its maps into the kernel. Maps named in replace are used instead
 // of new ones, and memories, by the names of dynamic sets, where a set would have a new one; the
 // caller keeps its handles. Nothing is left in the kernel on an error.
-func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, error) {
-	return loadSpec(p, withoutBTF(p.Spec), replace, memories)
+func Load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*Loaded, error) {
+	return LoadSpec(p, WithoutBTF(p.Spec), replace, memories)
 }
 
-// loadSpec is load of a spec that may lack programs of the compiled one.
-func loadSpec(p *codegen.Program, spec *ebpf.CollectionSpec, replace,
-	memories map[string]*ebpf.Map) (*loaded, error) {
+// LoadSpec is load of a spec that may lack programs of the compiled one.
+func LoadSpec(p *codegen.Program, spec *ebpf.CollectionSpec, replace,
+	memories map[string]*ebpf.Map) (*Loaded, error) {
 	if err := kernel.Privileged(); err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func loadSpec(p *codegen.Program, spec *ebpf.CollectionSpec, replace,
 	if err != nil {
 		return nil, kernel.LoadError("load program", err)
 	}
-	l := &loaded{prog: c.DetachProgram(p.Judge()), others: c.Programs, maps: c.Maps,
-		memories: map[string]*ebpf.Map{}, ledger: p.Maps}
+	l := &Loaded{Prog: c.DetachProgram(p.Judge()), Others: c.Programs, Maps: c.Maps,
+		Memories: map[string]*ebpf.Map{}, Ledger: p.Maps}
 	c.Maps, c.Programs = nil, nil
 	c.Close()
 	if err := seedState(l, replace); err != nil {
@@ -103,23 +103,23 @@ func checkLedger(p *codegen.Program) error {
 	return nil
 }
 
-func (l *loaded) Close() error {
+func (l *Loaded) Close() error {
 	var errs []error
-	for _, all := range []map[string]*ebpf.Map{l.maps, l.memories} {
+	for _, all := range []map[string]*ebpf.Map{l.Maps, l.Memories} {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			errs = append(errs, all[name].Close())
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.others)) {
-		errs = append(errs, l.others[name].Close())
+	for _, name := range slices.Sorted(maps.Keys(l.Others)) {
+		errs = append(errs, l.Others[name].Close())
 	}
-	return errors.Join(append(errs, l.prog.Close())...)
+	return errors.Join(append(errs, l.Prog.Close())...)
 }
 
-// withoutBTF copies a spec and removes the type information of its maps: a kernel built without BTF
+// WithoutBTF copies a spec and removes the type information of its maps: a kernel built without BTF
 // then loads the same maps as any other. What the compiler says of its functions stays; it refers
 // to nothing of the kernel's own types.
-func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
+func WithoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
 	spec := in.Copy()
 	spec.Types = nil
 	spec.Variables = nil
@@ -129,7 +129,7 @@ func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
 	return spec
 }
 
-func putOwn(m *ebpf.Map, is *local.Own) error {
+func PutOwn(m *ebpf.Map, is *local.Own) error {
 	o := cookie.Own{MACs: is.MACs, None: is.None}
 	if err := m.Put(uint32(0), o.Bytes()); err != nil {
 		return kernel.Refuse(err, "tell cookies whom a SYN has to be for")

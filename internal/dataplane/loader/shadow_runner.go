@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -22,11 +22,11 @@ func (r *Runner) Judged() plan.Judged {
 // closes it before this one.
 func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
 	sh, err := newRunner(p, map[string]*ebpf.Map{
-		shadow.JudgedMap: r.loaded.holding(codegen.Counters)})
+		shadow.JudgedMap: r.Loaded.Holding(codegen.Counters)})
 	if err != nil {
 		return nil, err
 	}
-	err = r.loaded.holding(codegen.Capture).Put(uint32(plan.Looks), sh.loaded.prog)
+	err = r.Loaded.Holding(codegen.Capture).Put(uint32(plan.Looks), sh.Loaded.Prog)
 	if err != nil {
 		return nil, errors.Join(kernel.Refuse(err, "have packets go to the shadow"), sh.Close())
 	}
@@ -38,7 +38,7 @@ func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
 
 // Compared is what a shadow has noted.
 func (r *Runner) Compared() (shadow.Contents, error) {
-	m := r.loaded.holding(codegen.Pairs)
+	m := r.Loaded.Holding(codegen.Pairs)
 	var all []byte
 	for cpu := range m.MaxEntries() {
 		b, err := m.LookupBytes(cpu)

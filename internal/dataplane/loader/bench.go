@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ type Cost struct {
 	Rounds      []float64
 }
 
-// benchRounds is how often A B B A is measured: enough for quartiles.
-const benchRounds = 7
+// BenchRounds is how often A B B A is measured: enough for quartiles.
+const BenchRounds = 7
 
 // Bench measures the program against an empty one of the same kind, which drops at once. Each round
 // runs empty, program, program, empty over all frames, repeat times each, so that a drift of the
@@ -46,7 +46,7 @@ func (r *Runner) Bench(frames [][]byte, repeat int) (Cost, error) {
 	defer empty.Close()
 
 	if r.hook == ebpf.XDP {
-		for _, prog := range []*ebpf.Program{empty, r.loaded.prog} {
+		for _, prog := range []*ebpf.Program{empty, r.Loaded.Prog} {
 			if release, err := kernel.KeepDispatched(prog); err == nil { // it only saves time
 				defer release()
 			}
@@ -54,9 +54,9 @@ func (r *Runner) Bench(frames [][]byte, repeat int) (Cost, error) {
 	}
 	var c Cost
 	var base []float64
-	for round := range benchRounds + 1 {
+	for round := range BenchRounds + 1 {
 		var ns [4]float64
-		for i, p := range [4]*ebpf.Program{empty, r.loaded.prog, r.loaded.prog, empty} {
+		for i, p := range [4]*ebpf.Program{empty, r.Loaded.Prog, r.Loaded.Prog, empty} {
 			if ns[i], err = runAll(p, frames, repeat); err != nil {
 				return Cost{}, err
 			}
@@ -90,9 +90,9 @@ func runAll(p *ebpf.Program, frames [][]byte, repeat int) (float64, error) {
 }
 
 func emptyProgram(hook ebpf.ProgramType) (*ebpf.Program, error) {
-	ret := int32(xdpDrop)
+	ret := int32(XdpDrop)
 	if hook == ebpf.SchedCLS {
-		ret = tcxDrop
+		ret = TcxDrop
 	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "levee_empty",

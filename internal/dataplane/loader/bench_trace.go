@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -22,24 +22,24 @@ import (
 // kernel makes a direct jump (arch/x86/net/bpf_jit_comp.c, since 5.5). The same with an empty
 // program behind it is the base: copying and jump cancel out.
 type Trace struct {
-	frames  *ebpf.Map
+	Frames  *ebpf.Map
 	next    *ebpf.Map
 	empty   *feeder
 	base    *ebpf.Program
-	stride  int
-	count   int
+	Stride  int
+	Count   int
 	feeders []*feeder
 }
 
 // feeder is the small program with a jump of its own.
 type feeder struct {
-	prog *ebpf.Program
+	Prog *ebpf.Program
 	jump *ebpf.Map
 }
 
 // Limits of a trace: bytes of a frame, and frames.
 const (
-	maxTraceFrame = 256
+	MaxTraceFrame = 256
 	maxTrace      = 1 << 20
 )
 
@@ -52,16 +52,16 @@ func NewTrace(frames [][]byte) (*Trace, error) {
 	}
 	longest := 64
 	for _, f := range frames {
-		if len(f) < minFrame || len(f) > maxTraceFrame {
+		if len(f) < minFrame || len(f) > MaxTraceFrame {
 			return nil, fmt.Errorf("measure program: a frame of %d bytes, must be %d to %d", len(f),
-				minFrame, maxTraceFrame)
+				minFrame, MaxTraceFrame)
 		}
 		longest = max(longest, len(f))
 	}
-	t := &Trace{stride: (longest + 7) &^ 7, count: len(frames)}
-	memory := make([]byte, t.stride*t.count)
+	t := &Trace{Stride: (longest + 7) &^ 7, Count: len(frames)}
+	memory := make([]byte, t.Stride*t.Count)
 	for i, f := range frames {
-		copy(memory[i*t.stride:], f)
+		copy(memory[i*t.Stride:], f)
 	}
 	if err := t.load(memory); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -75,10 +75,10 @@ func (t *Trace) load(memory []byte) (err error) {
 	}
 	spec := ebpf.MapSpec{Name: "trace_frames", Type: ebpf.Array, KeySize: 4,
 		ValueSize: uint32(len(memory)), MaxEntries: 1}
-	if t.frames, err = ebpf.NewMap(&spec); err != nil {
+	if t.Frames, err = ebpf.NewMap(&spec); err != nil {
 		return kernel.LoadError("make the map of a trace", err)
 	}
-	if err = t.frames.Put(uint32(0), memory); err != nil {
+	if err = t.Frames.Put(uint32(0), memory); err != nil {
 		return kernel.LoadError("fill the map of a trace", err)
 	}
 	spec = ebpf.MapSpec{Name: "trace_next", Type: ebpf.Array, KeySize: 4, ValueSize: 8,
@@ -89,13 +89,13 @@ func (t *Trace) load(memory []byte) (err error) {
 	if t.base, err = emptyProgram(ebpf.XDP); err != nil {
 		return err
 	}
-	t.empty, err = t.feed(t.base, ebpf.AttachNone)
+	t.empty, err = t.Feed(t.base, ebpf.AttachNone)
 	return err
 }
 
-// feed makes the program that hands the frames of the trace to another. Both must have been loaded
+// Feed makes the program that hands the frames of the trace to another. Both must have been loaded
 // for the same kind of attachment (__bpf_prog_map_compatible, kernel/bpf/core.c).
-func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) {
+func (t *Trace) Feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) {
 	jump, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_jump", Type: ebpf.ProgramArray, KeySize: 4,
 		ValueSize: 4, MaxEntries: 1})
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 			asm.LoadMem(asm.R7, asm.R6, 0, asm.Word), // xdp_md.data
 			asm.LoadMem(asm.R8, asm.R6, 4, asm.Word), // xdp_md.data_end
 			asm.Mov.Reg(asm.R1, asm.R7),
-			asm.Add.Imm(asm.R1, int32(t.stride)),
+			asm.Add.Imm(asm.R1, int32(t.Stride)),
 		)
 	}
 	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
@@ -131,16 +131,16 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 	b.Emit(
 		asm.LoadMapValue(asm.R9, t.next.FD(), 0),
 		asm.LoadMem(asm.R1, asm.R9, 0, asm.DWord),
-		asm.JLT.Imm(asm.R1, int32(t.count), "copy"),
+		asm.JLT.Imm(asm.R1, int32(t.Count), "copy"),
 		asm.Mov.Imm(asm.R1, 0),
 	)
 	b.Label("copy")
 	b.Emit(
 		asm.Mov.Reg(asm.R2, asm.R1),
-		asm.Mul.Imm(asm.R2, int32(t.stride)),
+		asm.Mul.Imm(asm.R2, int32(t.Stride)),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, 0, asm.R1, asm.DWord),
-		asm.LoadMapValue(asm.R3, t.frames.FD(), 0),
+		asm.LoadMapValue(asm.R3, t.Frames.FD(), 0),
 		asm.Add.Reg(asm.R3, asm.R2),
 	)
 	// The words lie as a program reads them behind an Ethernet header: a load that needs two words
@@ -151,10 +151,10 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 	}
 	copied(0, asm.Word)
 	copied(4, asm.Half)
-	for at := int16(6); at < int16(t.stride)-2; at += 8 {
+	for at := int16(6); at < int16(t.Stride)-2; at += 8 {
 		copied(at, asm.DWord)
 	}
-	copied(int16(t.stride)-2, asm.Half)
+	copied(int16(t.Stride)-2, asm.Half)
 	b.Emit(
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.LoadMapPtr(asm.R2, jump.FD()),
@@ -163,7 +163,7 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 	)
 	b.Label("end")
 	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return()) // XDP_ABORTED: never
-	f.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+	f.Prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "levee_trace", Type: ebpf.XDP, AttachType: attach, Instructions: b.MustFinish(),
 		License: "Dual BSD/GPL",
 	})
@@ -174,16 +174,16 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 func (t *Trace) Close() error {
 	var errs []error
 	for _, f := range t.feeders {
-		errs = append(errs, f.prog.Close(), f.jump.Close())
+		errs = append(errs, f.Prog.Close(), f.jump.Close())
 	}
-	return errors.Join(append(errs, t.base.Close(), t.frames.Close(), t.next.Close())...)
+	return errors.Join(append(errs, t.base.Close(), t.Frames.Close(), t.next.Close())...)
 }
 
 // TraceRun is a program on a trace, round by round.
 type TraceRun struct {
-	trace  *Trace
-	feeder *feeder
-	frame  []byte
+	Trace  *Trace
+	Feeder *feeder
+	Frame  []byte
 }
 
 // OnTrace prepares measurements of the program, which must be of XDP, on a trace. They end with the
@@ -192,11 +192,11 @@ func (r *Runner) OnTrace(t *Trace) (*TraceRun, error) {
 	if r.hook != ebpf.XDP {
 		return nil, errors.New("measure program: a trace runs XDP programs")
 	}
-	feeder, err := t.feed(r.loaded.prog, r.program.Spec.Programs[r.program.Judge()].AttachType)
+	feeder, err := t.Feed(r.Loaded.Prog, r.program.Spec.Programs[r.program.Judge()].AttachType)
 	if err != nil {
 		return nil, err
 	}
-	return &TraceRun{t, feeder, make([]byte, t.stride)}, nil
+	return &TraceRun{t, feeder, make([]byte, t.Stride)}, nil
 }
 
 // Round measures the program against an empty one: empty, program, program, empty (A B B A), each
@@ -208,11 +208,11 @@ func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
 		return 0, 0, errors.New("measure program: a round needs a packet")
 	}
 	var ns [4]float64
-	for i, p := range [4]*ebpf.Program{x.trace.empty.prog, x.feeder.prog, x.feeder.prog,
-		x.trace.empty.prog} {
-		ret, d, err := p.Benchmark(x.frame, packets, nil)
+	for i, p := range [4]*ebpf.Program{x.Trace.empty.Prog, x.Feeder.Prog, x.Feeder.Prog,
+		x.Trace.empty.Prog} {
+		ret, d, err := p.Benchmark(x.Frame, packets, nil)
 		if err != nil {
-			return 0, 0, runError(err, len(x.frame))
+			return 0, 0, runError(err, len(x.Frame))
 		}
 		if ret == 0 {
 			return 0, 0,
@@ -229,7 +229,7 @@ func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
 func (r *Runner) Memory() (uint64, error) {
 	var sum uint64
 	last, _ := r.program.MapOf(codegen.LastSlot)
-	for name, m := range r.loaded.maps {
+	for name, m := range r.Loaded.Maps {
 		if name == last {
 			continue
 		}
@@ -243,7 +243,7 @@ func (r *Runner) Memory() (uint64, error) {
 		}
 		sum += n
 	}
-	info, err := r.loaded.prog.Info()
+	info, err := r.Loaded.Prog.Info()
 	if err != nil {
 		return 0, kernel.Refuse(err, "ask the kernel about the program")
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -13,26 +13,26 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// place is where the loaded program has a set.
-func (l *loaded) place(p *codegen.Program, name string) sets.Place {
+// Place is where the loaded program has a set.
+func (l *Loaded) Place(p *codegen.Program, name string) sets.Place {
 	at := p.Places[name]
-	return sets.Place{Outer: l.maps[at.Map], Key: at.Key, Name: name, Inner: l.memories[name]}
+	return sets.Place{Outer: l.Maps[at.Map], Key: at.Key, Name: name, Inner: l.Memories[name]}
 }
 
 // placeSets gives the sets of a program their memory: one of memories, or a new one. Maps of
 // replace have theirs, of which memories has handles.
-func placeSets(p *codegen.Program, l *loaded, replace, memories map[string]*ebpf.Map) error {
+func placeSets(p *codegen.Program, l *Loaded, replace, memories map[string]*ebpf.Map) error {
 	for name, m := range memories {
 		own, err := m.Clone()
 		if err != nil {
 			return kernel.Refuse(err, "keep the memory of dynamic set %q", name)
 		}
-		l.memories[name] = own
+		l.Memories[name] = own
 	}
 	in := map[string][]*policy.Set{}
 	for _, ps := range p.Dynamic {
 		name := p.Places[ps.Name].Map
-		if l.maps[name] == nil {
+		if l.Maps[name] == nil {
 			return fmt.Errorf("load program: it has no map for dynamic set %q", ps.Name)
 		}
 		if replace[name] == nil {
@@ -50,11 +50,11 @@ func placeSets(p *codegen.Program, l *loaded, replace, memories map[string]*ebpf
 }
 
 // putSets gives sets that share a map, or one that has a map of its own, their memory.
-func putSets(p *codegen.Program, l *loaded, all []*policy.Set) error {
+func putSets(p *codegen.Program, l *Loaded, all []*policy.Set) error {
 	var keys, handles []uint32
 	for _, ps := range all {
 		at := p.Places[ps.Name]
-		m := l.memories[ps.Name]
+		m := l.Memories[ps.Name]
 		if m == nil {
 			s, err := sets.NewMemory(ps.Name, ps.Type, ps.Max, at.Room, ps.Lease)
 			if err != nil {
@@ -63,11 +63,11 @@ func putSets(p *codegen.Program, l *loaded, all []*policy.Set) error {
 			if m, err = s.Release(); err != nil {
 				return err
 			}
-			l.memories[ps.Name] = m
+			l.Memories[ps.Name] = m
 		}
 		keys, handles = append(keys, at.Key), append(handles, uint32(m.FD()))
 	}
-	outer := l.maps[p.Places[all[0].Name].Map]
+	outer := l.Maps[p.Places[all[0].Name].Map]
 	var err error
 	if len(keys) > 1 {
 		_, err = outer.BatchUpdate(keys, handles, nil)

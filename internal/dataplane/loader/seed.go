@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -16,13 +16,13 @@ import (
 )
 
 // seedState writes the heads of the memories that are new.
-func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
-	for _, use := range l.ledger {
+func seedState(l *Loaded, replaced map[string]*ebpf.Map) error {
+	for _, use := range l.Ledger {
 		row := state.Of(use.Holds.What)
 		if row == nil || row.Seed == nil || replaced[use.Name] != nil {
 			continue
 		}
-		memory, err := store.MapMemory(l.maps[use.Name], row.Head)
+		memory, err := store.MapMemory(l.Maps[use.Name], row.Head)
 		if err != nil {
 			return err
 		}
@@ -33,8 +33,8 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 		row.Seed(memory, hz)
 		if use.Holds.What == codegen.Flows {
 			// Until then the policy is in force, and has said so (up.begun).
-			flow.Settle(memory, now+hz*uint64(2*adoptFor/time.Second))
-			l.began = l.maps[use.Name]
+			flow.Settle(memory, now+hz*uint64(2*AdoptFor/time.Second))
+			l.Began = l.Maps[use.Name]
 		}
 		if err := unix.Munmap(memory); err != nil {
 			return err
@@ -43,7 +43,7 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	return nil
 }
 
-func describeLimits(p *codegen.Program) (out []store.LimitInfo) {
+func DescribeLimits(p *codegen.Program) (out []store.LimitInfo) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		out = append(out, store.LimitInfo{ID: l.Rule.ID, Map: l.Map, Shape: limit.ShapeOf(l.Limit),
@@ -52,5 +52,5 @@ func describeLimits(p *codegen.Program) (out []store.LimitInfo) {
 	return out
 }
 
-// adoptFor is for how long connections are read, at most. A million takes a third of it.
-const adoptFor = 20 * time.Second
+// AdoptFor is for how long connections are read, at most. A million takes a third of it.
+const AdoptFor = 20 * time.Second

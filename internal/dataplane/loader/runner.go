@@ -1,4 +1,4 @@
-package dataplane
+package loader
 
 import (
 	"errors"
@@ -37,11 +37,11 @@ const (
 
 // Return values of the two kinds of program, linux/bpf.h.
 const (
-	xdpDrop     = 1
+	XdpDrop     = 1
 	xdpTx       = 3
 	tcxNext     = math.MaxUint32 // TCX_NEXT, -1
 	tcxPass     = 0
-	tcxDrop     = 2
+	TcxDrop     = 2
 	tcxRedirect = 7
 )
 
@@ -49,14 +49,14 @@ const (
 // without an interface. It is not safe for concurrent use.
 type Runner struct {
 	program  *codegen.Program
-	loaded   *loaded
+	Loaded   *Loaded
 	entry    *ebpf.Program // where frames come in: that of loaded, or one that hands them on to it
 	hook     ebpf.ProgramType
 	link     packet.Link
 	trace    []byte // memory of the map LastSlot, nil without one
 	counters []byte // memory of the map Counters
 	clock    []byte // memory of the map Clock, nil without one
-	flows    []byte // head of the memory of connections, nil without one
+	Flows    []byte // head of the memory of connections, nil without one
 	cookies  []byte // head of the memory of cookies, nil without one
 	frags    []byte // head of the memory of fragments, nil without one
 	diverted []byte // head of the memory of what is diverted, nil without one
@@ -71,18 +71,18 @@ func NewRunner(p *codegen.Program) (*Runner, error) { return newRunner(p, nil) }
 
 // newRunner loads a program over maps that others have.
 func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error) {
-	l, err := load(p, replace, nil)
+	l, err := Load(p, replace, nil)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{program: p, loaded: l, entry: l.prog, hook: l.prog.Type(), link: p.Link,
+	r := &Runner{program: p, Loaded: l, entry: l.Prog, hook: l.Prog.Type(), link: p.Link,
 		sets: map[string]*sets.Memory{}}
-	if m := l.holding(codegen.LastSlot); m != nil {
+	if m := l.Holding(codegen.LastSlot); m != nil {
 		if r.trace, err = store.MapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	if m := l.holding(codegen.Clock); m != nil {
+	if m := l.Holding(codegen.Clock); m != nil {
 		if r.clock, err = store.MapMemory(m, 8); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
@@ -92,29 +92,29 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		}
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), now)
 	}
-	if m := l.holding(codegen.Flows); m != nil {
-		if r.flows, err = store.MapMemory(m, flow.HeadBytes); err != nil {
+	if m := l.Holding(codegen.Flows); m != nil {
+		if r.Flows, err = store.MapMemory(m, flow.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
-		flow.Settle(r.flows, 0)
+		flow.Settle(r.Flows, 0)
 	}
-	if m := l.holding(codegen.Cookies); m != nil {
+	if m := l.Holding(codegen.Cookies); m != nil {
 		if r.cookies, err = store.MapMemory(m, cookie.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 		r.answer = make([]byte, MaxFrame)
 	}
-	if m := l.holding(codegen.Fragments); m != nil {
+	if m := l.Holding(codegen.Fragments); m != nil {
 		if r.frags, err = store.MapMemory(m, fragment.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	if m := l.holding(codegen.Diverted); m != nil {
+	if m := l.Holding(codegen.Diverted); m != nil {
 		if r.diverted, err = store.MapMemory(m, divert.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	m := l.holding(codegen.Counters)
+	m := l.Holding(codegen.Counters)
 	if m == nil {
 		return nil, errors.Join(errors.New("load program: it has no counters map"), r.Close())
 	}
@@ -122,7 +122,7 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		return nil, errors.Join(err, r.Close())
 	}
 	for _, ps := range p.Dynamic {
-		if r.sets[ps.Name], err = sets.Access(l.place(p, ps.Name), ps.Name, ps.Type,
+		if r.sets[ps.Name], err = sets.Access(l.Place(p, ps.Name), ps.Name, ps.Type,
 			ps.Lease); err != nil {
 			delete(r.sets, ps.Name)
 			return nil, errors.Join(err, r.Close())
@@ -184,7 +184,7 @@ func (r *Runner) EvalWith(frame, context []byte) (slot int, verdict action.Actio
 // EnterBy has frames come in by a program that somebody makes, and that hands them on to the one
 // that judges.
 func (r *Runner) EnterBy(way func(judges *ebpf.Program) (*ebpf.Program, error)) error {
-	p, err := way(r.loaded.prog)
+	p, err := way(r.Loaded.Prog)
 	if err == nil {
 		r.entry = p
 	}
@@ -235,10 +235,10 @@ func (r *Runner) count(slot, n int) {
 
 func (r *Runner) verdict(ret uint32) (action.Action, error) {
 	pass := ret == attach.XdpPass
-	drop := ret == xdpDrop || ret == r.answerCode() // an answer is no packet that goes on
+	drop := ret == XdpDrop || ret == r.answerCode() // an answer is no packet that goes on
 	if r.hook == ebpf.SchedCLS {
 		pass = ret == tcxPass || ret == tcxNext
-		drop = ret == tcxDrop || ret == r.answerCode()
+		drop = ret == TcxDrop || ret == r.answerCode()
 	}
 	switch {
 	case pass:
@@ -281,8 +281,8 @@ func (r *Runner) Counters() []store.Counter {
 // by the kernel's clock.
 func (r *Runner) SetClock(jiffies uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), jiffies)
-	if r.flows != nil {
-		flow.SetClock(r.flows, jiffies)
+	if r.Flows != nil {
+		flow.SetClock(r.Flows, jiffies)
 	}
 	if r.cookies != nil {
 		cookie.SetClock(r.cookies, jiffies)
@@ -297,16 +297,16 @@ func (r *Runner) SetClock(jiffies uint64) {
 
 // SetOwn tells cookies whom a SYN has to be for, as `up` does.
 func (r *Runner) SetOwn(macs [][6]byte, none []netip.Addr) error {
-	m := r.loaded.holding(codegen.Own)
+	m := r.Loaded.Holding(codegen.Own)
 	if m == nil {
 		return nil
 	}
-	return putOwn(m, &local.Own{MACs: macs, None: none})
+	return PutOwn(m, &local.Own{MACs: macs, None: none})
 }
 
 // Leave runs the program at egress on a frame, where the policy has one.
 func (r *Runner) Leave(frame []byte) error {
-	p := r.loaded.others[flow.Program]
+	p := r.Loaded.Others[flow.Program]
 	if p == nil {
 		return nil
 	}
@@ -319,11 +319,11 @@ func (r *Runner) Leave(frame []byte) error {
 // ForgetLimits empties the budgets of all limits. Times in them wrap around after 19.5 hours or
 // more: who compares across days with what is exact needs it.
 func (r *Runner) ForgetLimits() error {
-	for _, use := range r.loaded.ledger {
+	for _, use := range r.Loaded.Ledger {
 		if use.Holds.What != codegen.Limit {
 			continue
 		}
-		m := r.loaded.maps[use.Name]
+		m := r.Loaded.Maps[use.Name]
 		memory, err := store.MapMemory(m, int(m.ValueSize()))
 		if err != nil {
 			return err
@@ -360,7 +360,7 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows, r.cookies, r.frags,
+	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.Flows, r.cookies, r.frags,
 		r.diverted} {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
@@ -370,6 +370,6 @@ func (r *Runner) Close() error {
 		errs = append(errs, set.Close())
 	}
 	r.trace, r.counters, r.clock, r.sets = nil, nil, nil, nil
-	r.flows, r.cookies, r.frags = nil, nil, nil
-	return errors.Join(append(errs, r.loaded.Close())...)
+	r.Flows, r.cookies, r.frags = nil, nil, nil
+	return errors.Join(append(errs, r.Loaded.Close())...)
 }
