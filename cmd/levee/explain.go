@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/judge"
 	"levee/internal/dataplane/sets"
+	"levee/internal/dataplane/tap"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
@@ -169,7 +169,7 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 	defer stop()
 	told := 0
 	var failed error
-	event := func(ev dataplane.Event) {
+	event := func(ev tap.Event) {
 		if told == f.n || failed != nil {
 			return
 		}
@@ -183,7 +183,7 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 			stop()
 		}
 	}
-	err = dataplane.Watch(ctx, dev, event, func(dataplane.Losses) {})
+	err = tap.Watch(ctx, dev, event, func(tap.Losses) {})
 	return errors.Join(err, failed)
 }
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/bpf"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/captured"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/tcpdump"
 	"levee/internal/lang/syntax"
@@ -42,7 +42,7 @@ const captureExample = `  sudo levee capture --verdict drop tcp port 443
 
 // captureOptions are those of the command.
 type captureOptions struct {
-	dataplane.Capturing
+	tap.Capturing
 	write string
 	count int
 	lasts time.Duration
@@ -89,8 +89,8 @@ func (o *captureOptions) check() error {
 	switch {
 	case o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop":
 		return usage.Wrongf("--verdict is pass or drop, not %s", syntax.Quoted(o.Verdict))
-	case o.Snap < 1 || o.Snap > dataplane.MostSnap:
-		return usage.Wrongf("--snap takes 1 to %d bytes", dataplane.MostSnap)
+	case o.Snap < 1 || o.Snap > tap.MostSnap:
+		return usage.Wrongf("--snap takes 1 to %d bytes", tap.MostSnap)
 	case o.Rate < 1 || o.Rate > 10_000_000:
 		return usage.Wrongf("--rate takes 1 to 10000000 packets a second")
 	case o.count < 0:
@@ -129,7 +129,7 @@ func (e *env) capture(o *captureOptions) error {
 			}}
 	}
 	n := 0
-	lost, err := dataplane.Capture(ctx, o.Capturing, func(p dataplane.Captured) bool {
+	lost, err := tap.Capture(ctx, o.Capturing, func(p tap.Captured) bool {
 		if err := to.packet(p); err != nil {
 			return false
 		}
@@ -158,7 +158,7 @@ type captureTo struct {
 }
 
 // packet hands on one packet.
-func (t *captureTo) packet(p dataplane.Captured) error {
+func (t *captureTo) packet(p tap.Captured) error {
 	switch {
 	case t.err != nil:
 	case t.file == nil:
@@ -170,7 +170,7 @@ func (t *captureTo) packet(p dataplane.Captured) error {
 	return t.err
 }
 
-func (t *captureTo) line(p dataplane.Captured) {
+func (t *captureTo) line(p tap.Captured) {
 	fmt.Fprintf(t.out, "%s %s %s by %s %d bytes: %s\n", p.At.Format("15:04:05.000000"), t.dev,
 		p.Verdict, nameOfRule(p.Rule), p.Bytes, oracle.Brief(p.Packet, p.Link))
 }

@@ -10,7 +10,7 @@ import (
 
 	"levee/internal/agent/signature"
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/tap"
 	"levee/internal/host/atomicfile"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -191,8 +191,8 @@ func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, e
 	}
 	s := signature.NewSample(o.link, p, 0)
 	var buf []byte
-	lost, err := dataplane.Capture(ctx, dataplane.Capturing{Dev: o.dev, Verdict: "pass",
-		Snap: 2048, Rate: 10_000}, func(c dataplane.Captured) bool {
+	lost, err := tap.Capture(ctx, tap.Capturing{Dev: o.dev, Verdict: "pass",
+		Snap: 2048, Rate: 10_000}, func(c tap.Captured) bool {
 		if c.Link == o.link {
 			rec := packet.Record{Data: c.Packet, Length: c.Bytes}
 			frame, missing := rec.Whole(buf)

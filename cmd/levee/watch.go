@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/logging"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -50,7 +50,7 @@ var watchReasons = []policy.Reason{policy.ByMalformed, policy.ByProtect, policy.
 	policy.ByEssential, policy.ByDefault}
 
 func newWatch(e *env) *cobra.Command {
-	o := dataplane.Deciding{Snap: logging.EventPacket}
+	o := tap.Deciding{Snap: logging.EventPacket}
 	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:     "watch",
@@ -94,7 +94,7 @@ func words[T fmt.Stringer](values []T) string {
 	return strings.Join(out, ", ")
 }
 
-func checkWatch(o *dataplane.Deciding, decisions, rated bool) error {
+func checkWatch(o *tap.Deciding, decisions, rated bool) error {
 	if o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop" {
 		return usage.Wrongf("--verdict is pass or drop, not %s", syntax.Quoted(o.Verdict))
 	}
@@ -107,8 +107,8 @@ func checkWatch(o *dataplane.Deciding, decisions, rated bool) error {
 		}
 	}
 	switch {
-	case o.Rate < 1 || o.Rate > dataplane.MostDecisions:
-		return usage.Wrongf("--rate takes 1 to %d packets a second", dataplane.MostDecisions)
+	case o.Rate < 1 || o.Rate > tap.MostDecisions:
+		return usage.Wrongf("--rate takes 1 to %d packets a second", tap.MostDecisions)
 	case rated && !decisions:
 		return usage.Wrongf("--rate is for decisions: give --verdict, --reason or --rule, too; " +
 			"`sample` is for logs")
@@ -192,7 +192,7 @@ func (p *watchPrinter) packet(w *watched, rule generation.SlotCounter, frame []b
 }
 
 // lost prints losses; bound says in words what they are above.
-func (p *watchPrinter) lost(l dataplane.Losses, bound string) {
+func (p *watchPrinter) lost(l tap.Losses, bound string) {
 	at := p.e.Now()
 	w := &watched{Time: at, Dev: p.dev, Rule: cli.Shown(l.Rule.Rule), Label: l.Rule.Label,
 		Lost: &watchedLost{l.Bound, l.Ring, l.Reader}}
@@ -200,7 +200,7 @@ func (p *watchPrinter) lost(l dataplane.Losses, bound string) {
 		lossesInWords(l, bound)))
 }
 
-func lossesInWords(l dataplane.Losses, bound string) string {
+func lossesInWords(l tap.Losses, bound string) string {
 	var parts []string
 	for _, part := range []struct {
 		n    uint64
@@ -221,25 +221,25 @@ func lossesInWords(l dataplane.Losses, bound string) string {
 func (e *env) watch(dev string, p *watchPrinter) error {
 	ctx, stop := e.Signals()
 	defer stop()
-	return dataplane.Watch(ctx, dev, func(ev dataplane.Event) {
+	return tap.Watch(ctx, dev, func(ev tap.Event) {
 		if !p.packet(&watched{Time: ev.At, CPU: &ev.CPU, Bytes: ev.Bytes}, ev.Rule, ev.Packet,
 			ev.Link) {
 			stop()
 		}
-	}, func(l dataplane.Losses) {
+	}, func(l tap.Losses) {
 		p.lost(l, fmt.Sprintf("%d a second and CPU", logging.EventsPerSecond))
 	})
 }
 
 // watchDecisions shows what the policy decides.
-func (e *env) watchDecisions(o dataplane.Deciding, p *watchPrinter) error {
+func (e *env) watchDecisions(o tap.Deciding, p *watchPrinter) error {
 	ctx, stop := e.Signals()
 	defer stop()
 	bound := fmt.Sprintf("the rate of %d a second and CPU", o.Rate)
-	total, err := dataplane.WatchDecisions(ctx, o, func(c dataplane.Captured) bool {
+	total, err := tap.WatchDecisions(ctx, o, func(c tap.Captured) bool {
 		return p.packet(&watched{Time: c.At, CPU: &c.CPU, Bytes: c.Bytes, Verdict: c.Verdict,
 			Reason: c.Rule.Reason}, c.Rule, c.Packet, c.Link)
-	}, func(l dataplane.Losses) { p.lost(l, bound) })
+	}, func(l tap.Losses) { p.lost(l, bound) })
 	if total.Bound+total.Ring+total.Reader > 0 {
 		e.Sayf("%d shown; lost: %s", total.Shown, lossesInWords(total.Losses, bound))
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/plan"
 	"levee/internal/packet"
 )
@@ -30,7 +31,7 @@ func TestCapture(t *testing.T) {
 			if err := bringPolicyAt(t, "lv0", mode, capturePolicy, 0); err != nil {
 				t.Fatal(err)
 			}
-			got, ended := n.capture(t, Capturing{Dev: "lv0", Snap: 20, Rate: 1000})
+			got, ended := n.capture(t, tap.Capturing{Dev: "lv0", Snap: 20, Rate: 1000})
 			if c := n.captured(t, got, 7); c.Verdict != "drop" || c.Rule.Label != "marked" ||
 				c.AtTC != mode.AtTC() || len(c.Packet) != 20 || c.Bytes < 60 || c.Rule.Line != 1 {
 				t.Errorf("captured %+v", c)
@@ -39,7 +40,7 @@ func TestCapture(t *testing.T) {
 				0); err != nil {
 				t.Fatal(err)
 			}
-			var c Captured
+			var c tap.Captured
 			for i := 0; i < 100 && c.Verdict != "pass"; i++ { // it is followed within a second
 				c = n.captured(t, got, 8)
 			}
@@ -80,16 +81,16 @@ func TestCaptureTakesWhatWasAskedFor(t *testing.T) {
 		nine, passes, six := markedFrame(5), markedFrame(5), markedFrame(6)
 		nine[11], passes[13] = 9, 0xb6
 		for name, tt := range map[string]struct {
-			o     Capturing
+			o     tap.Capturing
 			other []byte // is captured instead; nil: the marked frame is
 		}{
-			"its verdict":        {Capturing{Verdict: "drop"}, nil},
-			"another verdict":    {Capturing{Verdict: "pass"}, passes},
-			"its rule":           {Capturing{Rule: "marked"}, nil},
-			"the line of it":     {Capturing{Rule: "2"}, nil},
-			"another rule":       {Capturing{Rule: "nine"}, nine},
-			"its filter":         {Capturing{Filter: filter, Rule: "marked"}, nil},
-			"a filter of others": {Capturing{Filter: others, Rule: "marked"}, six},
+			"its verdict":        {tap.Capturing{Verdict: "drop"}, nil},
+			"another verdict":    {tap.Capturing{Verdict: "pass"}, passes},
+			"its rule":           {tap.Capturing{Rule: "marked"}, nil},
+			"the line of it":     {tap.Capturing{Rule: "2"}, nil},
+			"another rule":       {tap.Capturing{Rule: "nine"}, nine},
+			"its filter":         {tap.Capturing{Filter: filter, Rule: "marked"}, nil},
+			"a filter of others": {tap.Capturing{Filter: others, Rule: "marked"}, six},
 		} {
 			t.Run(name, func(t *testing.T) {
 				tt.o.Dev, tt.o.Snap, tt.o.Rate = "lv0", 64, 1000
@@ -119,15 +120,15 @@ func TestCaptureTakesWhatWasAskedFor(t *testing.T) {
 			})
 		}
 		t.Run("one at a time", func(t *testing.T) {
-			o := Capturing{Dev: "lv0", Snap: 64, Rate: 1000}
+			o := tap.Capturing{Dev: "lv0", Snap: 64, Rate: 1000}
 			got, _ := n.capture(t, o)
 			n.captured(t, got, 5)
-			if _, err := Capture(t.Context(), o, nil); err == nil {
+			if _, err := tap.Capture(t.Context(), o, nil); err == nil {
 				t.Error("two capture")
 			}
 		})
-		o := Capturing{Dev: "lv0", Snap: 64, Rate: 1000, Rule: "nobody"}
-		if _, err := Capture(t.Context(), o, nil); err == nil {
+		o := tap.Capturing{Dev: "lv0", Snap: 64, Rate: 1000, Rule: "nobody"}
+		if _, err := tap.Capture(t.Context(), o, nil); err == nil {
 			t.Error("a rule that is not there is captured")
 		}
 		if _, err := Down(context.Background(), "lv0"); err != nil {
@@ -149,17 +150,17 @@ func TestCapturesTakeMoreThanAFilterSees(t *testing.T) {
 			if err := bringPolicyAt(t, "lv0", mode, capturePolicy, 0); err != nil {
 				t.Fatal(err)
 			}
-			c := newCapturing(Capturing{Dev: "lv0", Snap: 1000, Rate: MostDecisions,
+			c := tap.NewCapturing(tap.Capturing{Dev: "lv0", Snap: 1000, Rate: tap.MostDecisions,
 				Rule: "marked"})
-			defer c.close()
-			if err := c.follow(t.Context()); err != nil {
+			defer c.Close()
+			if err := c.Follow(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			n.sendFrame(t, long)
 			n.send(t, 1, 9)
 			var got [][]byte
 			eventually(t, func() error {
-				_, err := c.read(func(p Captured) bool {
+				_, err := c.Read(func(p tap.Captured) bool {
 					got = append(got, bytes.Clone(p.Packet))
 					return len(got) < 2
 				})
@@ -186,22 +187,22 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 		if err := bringPolicyAt(t, "lv0", store.Auto, capturePolicy, 0); err != nil {
 			t.Fatal(err)
 		}
-		c := newCapturing(Capturing{Dev: "lv0", Snap: 64, Rate: 1000})
-		if err := c.follow(t.Context()); err != nil {
+		c := tap.NewCapturing(tap.Capturing{Dev: "lv0", Snap: 64, Rate: 1000})
+		if err := c.Follow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		h := c.hook
+		h := c.Hook
 		sum := func() (on int) {
-			for at := len(h.g.Slots) * plan.SlotBytes; at < len(h.rows); at += h.g.RowBytes {
-				on += int(h.rows[at])
+			for at := len(h.G.Slots) * plan.SlotBytes; at < len(h.Rows); at += h.G.RowBytes {
+				on += int(h.Rows[at])
 			}
 			return on
 		}
-		all := len(h.rows) / h.g.RowBytes
+		all := len(h.Rows) / h.G.RowBytes
 		if n.send(t, 20, 3); sum() != all {
 			t.Errorf("%d of %d CPUs capture", sum(), all)
 		}
-		if err := h.coll.Variables["until"].Set(uint64(0)); err != nil { // its time has passed
+		if err := h.Coll.Variables["until"].Set(uint64(0)); err != nil { // its time has passed
 			t.Fatal(err)
 		}
 		n.send(t, 20, 3)
@@ -211,8 +212,8 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 			}
 			return nil
 		})
-		h.turn(true)
-		if err := h.programs.Delete(uint32(plan.Looks)); err != nil {
+		h.Turn(true)
+		if err := h.Programs.Delete(uint32(plan.Looks)); err != nil {
 			t.Fatal(err)
 		}
 		n.send(t, 20, 3)
@@ -223,7 +224,7 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 			return nil
 		})
 		wantPackets(t, "marked", 60)
-		c.close()
+		c.Close()
 		if _, err := Down(context.Background(), "lv0"); err != nil {
 			t.Fatal(err)
 		}
@@ -231,10 +232,10 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 }
 
 // capture captures until the test ends.
-func (n *testNet) capture(t *testing.T, o Capturing) (<-chan Captured, <-chan error) {
+func (n *testNet) capture(t *testing.T, o tap.Capturing) (<-chan tap.Captured, <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	got, ended, done := make(chan Captured, 1000), make(chan error, 1), make(chan struct{})
+	got, ended, done := make(chan tap.Captured, 1000), make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // and the thread ends with it
@@ -242,7 +243,7 @@ func (n *testNet) capture(t *testing.T, o Capturing) (<-chan Captured, <-chan er
 			ended <- err
 			return
 		}
-		_, err := Capture(ctx, o, func(c Captured) bool {
+		_, err := tap.Capture(ctx, o, func(c tap.Captured) bool {
 			c.Packet = append([]byte(nil), c.Packet...)
 			select {
 			case got <- c:
@@ -257,7 +258,7 @@ func (n *testNet) capture(t *testing.T, o Capturing) (<-chan Captured, <-chan er
 }
 
 // captured sends frames until one of them, marked by its first byte, is captured.
-func (n *testNet) captured(t *testing.T, got <-chan Captured, first byte) Captured {
+func (n *testNet) captured(t *testing.T, got <-chan tap.Captured, first byte) tap.Captured {
 	t.Helper()
 	for range 600 {
 		n.send(t, 1, first)
@@ -273,5 +274,5 @@ func (n *testNet) captured(t *testing.T, got <-chan Captured, first byte) Captur
 		}
 	}
 	t.Fatal("no packet is captured")
-	return Captured{}
+	return tap.Captured{}
 }

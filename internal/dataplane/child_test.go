@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/codegen"
 )
 
@@ -127,31 +128,31 @@ func (o order) run() error {
 		}
 		return err
 	case "sample":
-		s, err := NewSampler(ctx, o.Dev, 64)
+		s, err := tap.NewSampler(ctx, o.Dev, 64)
 		if err == nil {
-			err = s.Read(func(Sampled) {})
+			err = s.Read(func(tap.Sampled) {})
 			s.Close()
 		}
 		return err
 	case "capture":
-		c := newCapturing(Capturing{Dev: o.Dev, Snap: 64, Rate: 1000})
-		defer c.close()
-		if err := c.follow(ctx); err != nil {
+		c := tap.NewCapturing(tap.Capturing{Dev: o.Dev, Snap: 64, Rate: 1000})
+		defer c.Close()
+		if err := c.Follow(ctx); err != nil {
 			return err
 		}
-		_, err := c.read(func(Captured) bool { return true })
+		_, err := c.Read(func(tap.Captured) bool { return true })
 		return err
 	case "watch":
-		d := newDeciding(Deciding{Dev: o.Dev, Rate: 100, Snap: 64})
-		defer d.close()
-		if err := d.begin(ctx); err != nil {
+		d := tap.NewDeciding(tap.Deciding{Dev: o.Dev, Rate: 100, Snap: 64})
+		defer d.Close()
+		if err := d.Begin(ctx); err != nil {
 			return err
 		}
-		return d.read()
+		return d.Read()
 	case "logs":
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
-		return Watch(ctx, o.Dev, func(Event) {}, func(Losses) {})
+		return tap.Watch(ctx, o.Dev, func(tap.Event) {}, func(tap.Losses) {})
 	case "save":
 		_, err := sets.Save(ctx, o.Dev, "")
 		return err

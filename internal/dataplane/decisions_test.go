@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 )
 
 const decisionPolicy = `log ether 0x88b7 as "logged"
@@ -25,9 +26,9 @@ default pass
 type watching struct {
 	mu    sync.Mutex
 	told  map[string]int // by the label of rules, and by other reasons
-	lost  map[string]Losses
+	lost  map[string]tap.Losses
 	hold  chan struct{} // while it is open, event does not return
-	total Decided
+	total tap.Decided
 	err   error
 	stop  func() // ends it, and waits for that
 }
@@ -39,26 +40,26 @@ func (w *watching) count(label string) int {
 }
 
 // watchDecisions begins a watch. Its lease is longer than a busy machine stands still.
-func (n *testNet) watchDecisions(t *testing.T, o Deciding) *watching {
+func (n *testNet) watchDecisions(t *testing.T, o tap.Deciding) *watching {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &watching{told: map[string]int{}, lost: map[string]Losses{}, hold: make(chan struct{})}
+	w := &watching{told: map[string]int{}, lost: map[string]tap.Losses{}, hold: make(chan struct{})}
 	name := func(c generation.SlotCounter) string {
 		if c.Reason == "rule" {
 			return c.Label
 		}
 		return c.Reason
 	}
-	d := newDeciding(o)
-	d.lease = time.Hour
-	d.event = func(c Captured) bool {
+	d := tap.NewDeciding(o)
+	d.Lease = time.Hour
+	d.Event = func(c tap.Captured) bool {
 		w.mu.Lock()
 		w.told[name(c.Rule)]++
 		w.mu.Unlock()
 		<-w.hold
 		return true
 	}
-	d.lost = func(l Losses) {
+	d.Lost = func(l tap.Losses) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		was := w.lost[name(l.Rule)]
@@ -69,7 +70,7 @@ func (n *testNet) watchDecisions(t *testing.T, o Deciding) *watching {
 	go func() {
 		defer close(done)
 		n.enterHere(t)
-		w.total, w.err = d.watch(ctx)
+		w.total, w.err = d.Watch(ctx)
 	}()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
@@ -125,13 +126,13 @@ func TestEachDecisionIsToldOfOrCounted(t *testing.T) {
 			name string
 			rate int
 			slow bool
-		}{{"above the rate", 50, false}, {"a slow reader", MostDecisions, true}} {
+		}{{"above the rate", 50, false}, {"a slow reader", tap.MostDecisions, true}} {
 			n.run(t, string(mode)+", "+c.name, func(t *testing.T) {
 				stayHere(t)
 				if err := bringPolicyAt(t, "lv0", mode, decisionPolicy, 0); err != nil {
 					t.Fatal(err)
 				}
-				w := n.watchDecisions(t, Deciding{Dev: "lv0", Verdict: "drop", Rate: c.rate,
+				w := n.watchDecisions(t, tap.Deciding{Dev: "lv0", Verdict: "drop", Rate: c.rate,
 					Snap: 64})
 				let := sync.OnceFunc(func() { close(w.hold) })
 				defer let()
@@ -176,7 +177,7 @@ func TestAFloodLeavesRoomForOtherRules(t *testing.T) {
 		if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
-		w := n.watchDecisions(t, Deciding{Dev: "lv0", Rate: 6400, Snap: 64})
+		w := n.watchDecisions(t, tap.Deciding{Dev: "lv0", Rate: 6400, Snap: 64})
 		close(w.hold)
 		n.begun(t, w)
 		n.send(t, 20_000, 9)
@@ -206,19 +207,19 @@ func TestDecisionsAreChosen(t *testing.T) {
 		frames["probe"][13], frames["default"][13] = 0xb6, 0xb9
 		copy(frames["malformed"][12:], []byte{8, 0, 0x45}) // IPv4, cut
 		for name, c := range map[string]struct {
-			o    Deciding
+			o    tap.Deciding
 			want string
 		}{
-			"a reason":  {Deciding{Reasons: []string{"default"}}, "default"},
-			"malformed": {Deciding{Reasons: []string{"malformed"}}, "malformed"},
-			"two reasons": {Deciding{Reasons: []string{"malformed", "default"}},
+			"a reason":  {tap.Deciding{Reasons: []string{"default"}}, "default"},
+			"malformed": {tap.Deciding{Reasons: []string{"malformed"}}, "malformed"},
+			"two reasons": {tap.Deciding{Reasons: []string{"malformed", "default"}},
 				"default malformed"},
-			"rules":  {Deciding{Reasons: []string{"rule"}}, "marked probe"},
-			"a rule": {Deciding{Rule: "probe"}, "probe"},
-			"a line": {Deciding{Rule: "2"}, "marked"},
-			"drops":  {Deciding{Verdict: "drop"}, "malformed marked probe"},
-			"passes": {Deciding{Verdict: "pass"}, "default"},
-			"drops by rules": {Deciding{Verdict: "drop", Reasons: []string{"rule"}},
+			"rules":  {tap.Deciding{Reasons: []string{"rule"}}, "marked probe"},
+			"a rule": {tap.Deciding{Rule: "probe"}, "probe"},
+			"a line": {tap.Deciding{Rule: "2"}, "marked"},
+			"drops":  {tap.Deciding{Verdict: "drop"}, "malformed marked probe"},
+			"passes": {tap.Deciding{Verdict: "pass"}, "default"},
+			"drops by rules": {tap.Deciding{Verdict: "drop", Reasons: []string{"rule"}},
 				"marked probe"},
 		} {
 			n.run(t, name, func(t *testing.T) {
@@ -256,13 +257,13 @@ func TestDecisionsAreChosen(t *testing.T) {
 				w.stop()
 			})
 		}
-		for want, o := range map[string]Deciding{
+		for want, o := range map[string]tap.Deciding{
 			"no rule of the policy has":              {Rule: "nobody"},
 			"decides nothing for the reason protect": {Reasons: []string{"protect"}},
 			"the rule probe decides nothing":         {Rule: "probe", Reasons: []string{"default"}},
 		} {
 			o.Dev, o.Rate, o.Snap = "lv0", 100, 64
-			if _, err := WatchDecisions(t.Context(), o, nil, nil); err == nil ||
+			if _, err := tap.WatchDecisions(t.Context(), o, nil, nil); err == nil ||
 				!strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
@@ -278,16 +279,16 @@ func TestWhoWatchesBesideWhom(t *testing.T) {
 		if err := bringPolicyAt(t, "lv0", store.Auto, decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
-		o := Deciding{Dev: "lv0", Verdict: "drop", Rate: 1000, Snap: 64}
+		o := tap.Deciding{Dev: "lv0", Verdict: "drop", Rate: 1000, Snap: 64}
 		w := n.watchDecisions(t, o)
 		close(w.hold)
 		n.begun(t, w)
-		c := Capturing{Dev: "lv0", Snap: 64, Rate: 1}
-		if _, err := Capture(t.Context(), c, nil); err == nil ||
+		c := tap.Capturing{Dev: "lv0", Snap: 64, Rate: 1}
+		if _, err := tap.Capture(t.Context(), c, nil); err == nil ||
 			!strings.Contains(err.Error(), "or watches its decisions") {
 			t.Errorf("a capture beside it: %v", err)
 		}
-		if _, err := WatchDecisions(t.Context(), o, nil, nil); err == nil {
+		if _, err := tap.WatchDecisions(t.Context(), o, nil, nil); err == nil {
 			t.Error("two watch decisions")
 		}
 		logged := make(chan struct{}, 1)
@@ -295,12 +296,12 @@ func TestWhoWatchesBesideWhom(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			n.enterHere(t)
-			done <- Watch(ctx, "lv0", func(Event) {
+			done <- tap.Watch(ctx, "lv0", func(tap.Event) {
 				select {
 				case logged <- struct{}{}:
 				default:
 				}
-			}, func(Losses) {})
+			}, func(tap.Losses) {})
 		}()
 		f := markedFrame(1)
 		f[13] = 0xb7

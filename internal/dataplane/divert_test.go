@@ -21,6 +21,7 @@ import (
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/lang/action"
@@ -277,7 +278,7 @@ func (n *testNet) wantMember(t *testing.T, when, name string) {
 		stranger: "service"})
 }
 
-func (n *testNet) join(t *testing.T, trap *Trap, want bool) {
+func (n *testNet) join(t *testing.T, trap *tap.Trap, want bool) {
 	t.Helper()
 	if joined, err := trap.Join(context.Background()); err != nil || joined != want {
 		t.Fatalf("joined: %v, %v", joined, err)
@@ -308,7 +309,7 @@ func TestDivert(t *testing.T) {
 			addAttackers(t, member, spared, friend)
 			n.wantMember(t, "without a trap", "refused")
 			l := n.listen(t, "[::]:9022", "trap")
-			trap, err := NewTrap("lv0", []net.Listener{l})
+			trap, err := tap.NewTrap("lv0", []net.Listener{l})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,9 +330,9 @@ func TestDivert(t *testing.T) {
 }
 
 // trapAt has a trap at a port of its own take what lv0 diverts.
-func (n *testNet) trapAt(t *testing.T, address string) *Trap {
+func (n *testNet) trapAt(t *testing.T, address string) *tap.Trap {
 	t.Helper()
-	trap, err := NewTrap("lv0", []net.Listener{n.listen(t, address, "trap")})
+	trap, err := tap.NewTrap("lv0", []net.Listener{n.listen(t, address, "trap")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/syntax"
@@ -85,7 +86,7 @@ func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 		return nil
 	}
 	var err error
-	t.Diverted.Trap, err = hasTrap(s, a)
+	t.Diverted.Trap, err = tap.HasTrap(s, a)
 	return err
 }
 

@@ -8,19 +8,20 @@ import (
 
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 )
 
 // sampler takes samples of lv0.
-func (n *testNet) sampler(t *testing.T) *Sampler {
+func (n *testNet) sampler(t *testing.T) *tap.Sampler {
 	t.Helper()
-	s, err := NewSampler(t.Context(), "lv0", 64)
+	s, err := tap.NewSampler(t.Context(), "lv0", 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.lease = time.Hour // longer than a busy machine stands still
-	err = s.hook.renew(s.lease)
-	s.mu.Unlock()
+	s.Mu.Lock()
+	s.Lease = time.Hour // longer than a busy machine stands still
+	err = s.Hook.Renew(s.Lease)
+	s.Mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,16 +43,16 @@ func TestSamplesStandForEachPacket(t *testing.T) {
 			if err := s.SetRate(1000); err != nil {
 				t.Fatal(err)
 			}
-			w := n.watchDecisions(t, Deciding{Dev: "lv0", Rate: MostDecisions, Snap: 64})
+			w := n.watchDecisions(t, tap.Deciding{Dev: "lv0", Rate: tap.MostDecisions, Snap: 64})
 			close(w.hold)
 			n.begun(t, w)
-			if err := s.Read(func(Sampled) {}); err != nil {
+			if err := s.Read(func(tap.Sampled) {}); err != nil {
 				t.Fatal(err)
 			}
 			before := status(t)
 			var passed, dropped, samples uint64
 			read := func() {
-				if err := s.Read(func(p Sampled) {
+				if err := s.Read(func(p tap.Sampled) {
 					samples++
 					if p.Passed {
 						passed += p.Weight
@@ -114,13 +115,13 @@ func TestSamplesGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := n.sampler(t)
-		if _, err := NewSampler(t.Context(), "lv0", 64); err == nil {
+		if _, err := tap.NewSampler(t.Context(), "lv0", 64); err == nil {
 			t.Error("two take samples")
 		}
 		sampled := func() error {
 			got := 0
 			n.send(t, 3, 1)
-			if err := s.Read(func(Sampled) { got++ }); err != nil {
+			if err := s.Read(func(tap.Sampled) { got++ }); err != nil {
 				t.Fatal(err)
 			}
 			if got == 0 {
@@ -137,19 +138,19 @@ func TestSamplesGoOn(t *testing.T) {
 		}
 		eventually(t, sampled)
 
-		got, _ := n.capture(t, Capturing{Dev: "lv0", Snap: 64, Rate: 1000})
+		got, _ := n.capture(t, tap.Capturing{Dev: "lv0", Snap: 64, Rate: 1000})
 		n.captured(t, got, 3)
 		eventually(t, sampled)
-		s.mu.Lock() // as if it were killed
-		err := s.hook.coll.Variables["until"].Set(uint64(0))
-		s.mu.Unlock()
+		s.Mu.Lock() // as if it were killed
+		err := s.Hook.Coll.Variables["until"].Set(uint64(0))
+		s.Mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.captured(t, got, 4)
-		s.mu.Lock()
-		err = s.hook.renew(time.Hour)
-		s.mu.Unlock()
+		s.Mu.Lock()
+		err = s.Hook.Renew(time.Hour)
+		s.Mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}

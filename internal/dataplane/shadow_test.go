@@ -13,6 +13,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -270,7 +271,7 @@ func TestCaptureBesideAShadow(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "capture", func(t *testing.T) {
 		upText(t, "lv0", store.Auto, inForceText)
-		got, _ := n.capture(t, Capturing{Dev: "lv0", Snap: 20, Rate: 1000})
+		got, _ := n.capture(t, tap.Capturing{Dev: "lv0", Snap: 20, Rate: 1000})
 		check := func(when string) {
 			t.Helper()
 			if c := n.captured(t, got, 7); c.Verdict != "pass" || c.Rule.Reason != "default" {

@@ -10,6 +10,7 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 )
 
 // TestNobodyHoldsAWatchUpButAnother: what said that somebody watches, or captures, was the name of
@@ -24,23 +25,23 @@ func TestNobodyHoldsAWatchUpButAnother(t *testing.T) {
 		defer must2(net.Listen("unix", "@levee/"+name+"/"+link.Key())).Close()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	d := newDeciding(Deciding{Dev: "lv0", Rate: 100, Snap: 64, Begun: cancel})
-	d.event, d.lost = func(Captured) bool { return true }, func(Losses) {}
-	if _, err := d.watch(ctx); err != nil {
+	d := tap.NewDeciding(tap.Deciding{Dev: "lv0", Rate: 100, Snap: 64, Begun: cancel})
+	d.Event, d.Lost = func(tap.Captured) bool { return true }, func(tap.Losses) {}
+	if _, err := d.Watch(ctx); err != nil {
 		t.Errorf("watch decisions: %v", err)
 	}
-	w := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
-		before: map[string][2]uint64{}}
-	if err := w.open(t.Context()); err != nil {
+	w := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
+		Before: map[string][2]uint64{}}
+	if err := w.Open(t.Context()); err != nil {
 		t.Errorf("watch logs: %v", err)
 	}
-	again := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
-		before: map[string][2]uint64{}}
-	if err := again.open(t.Context()); err == nil {
+	again := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
+		Before: map[string][2]uint64{}}
+	if err := again.Open(t.Context()); err == nil {
 		t.Error("two watch the logs")
 	}
-	again.close()
-	w.close()
+	again.Close()
+	w.Close()
 	for _, name := range []string{"behind", "watch"} {
 		files := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "state/*", name)))
 		if len(files) != 1 || must2(os.Stat(files[0])).Mode().Perm()&0o077 != 0 {

@@ -14,6 +14,7 @@ import (
 
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/codegen"
 )
 
@@ -203,9 +204,9 @@ func TestATrapForTwoUplinks(t *testing.T) {
 	}
 	n.listen(t, "[::]:9000", "service")
 	first := n.listen(t, "[::]:9022", "first")
-	traps := map[string]*Trap{}
+	traps := map[string]*tap.Trap{}
 	for _, dev := range n.devs {
-		trap, err := NewTrap(dev, []net.Listener{first})
+		trap, err := tap.NewTrap(dev, []net.Listener{first})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +233,7 @@ func TestATrapForTwoUplinks(t *testing.T) {
 		t.Error(err)
 	}
 	second := n.listen(t, "[::]:9023", "second")
-	other, err := NewTrap("up0", []net.Listener{second})
+	other, err := tap.NewTrap("up0", []net.Listener{second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/tap"
 )
 
 // ending is a context that ends when it is asked for the last of so many times.
@@ -28,23 +29,23 @@ func TestLossesOfTheLastLookAreTold(t *testing.T) {
 	if err := bringPolicy(t, "lv0", "log ether 0x88b5\ndrop\ndefault drop\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	w := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
-		before: map[string][2]uint64{}}
-	defer w.close()
-	if err := w.open(t.Context()); err != nil {
+	w := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
+		Before: map[string][2]uint64{}}
+	defer w.Close()
+	if err := w.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	lost := uint64(0)
-	tell := func(l Losses) { lost += l.Bound + l.Ring }
+	tell := func(l tap.Losses) { lost += l.Bound + l.Ring }
 	asks := &ending{Context: t.Context()}
-	if _, err := w.look(asks, tell); err != nil {
+	if _, err := w.Look(asks, tell); err != nil {
 		t.Fatal(err)
 	}
 	n.send(t, 20_000, 1)
-	if _, err := w.look(&ending{Context: t.Context(), last: asks.asked}, tell); err != nil {
+	if _, err := w.Look(&ending{Context: t.Context(), last: asks.asked}, tell); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.look(t.Context(), tell); err != nil {
+	if _, err := w.Look(t.Context(), tell); err != nil {
 		t.Fatal(err)
 	}
 	if lost == 0 {
@@ -58,30 +59,30 @@ func TestAWatchFollowsOneThatWasKilled(t *testing.T) {
 	if err := bringPolicy(t, "lv0", "log ether 0x88b5\ndrop\ndefault drop\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	begin := func() *watch {
-		w := &watch{dev: "lv0", rules: map[uint32]generation.SlotCounter{},
-			before: map[string][2]uint64{}}
-		if err := w.open(t.Context()); err != nil {
+	begin := func() *tap.Watching {
+		w := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
+			Before: map[string][2]uint64{}}
+		if err := w.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
 	killed := begin()
-	killed.events.Close()
-	killed.reader.Close()
-	killed.ring.Close()
-	killed.only.release()
+	killed.Events.Close()
+	killed.Reader.Close()
+	killed.Ring.Close()
+	killed.Only.Release()
 	n.send(t, 5, 1)
 
 	w := begin()
 	n.send(t, 7, 2)
 	told := 0
-	if err := w.leave(); err != nil {
+	if err := w.Leave(); err != nil {
 		t.Fatal(err)
 	}
 	n.send(t, 3, 3)
-	if err := drain(w.reader, &w.record, func() {
-		w.tell(func(e Event) {
+	if err := tap.Drain(w.Reader, &w.Record, func() {
+		w.Tell(func(e tap.Event) {
 			if told++; e.Packet[14] != 2 || e.CPU >= runtime.NumCPU() || e.Bytes < 60 {
 				t.Errorf("told of %+v", e)
 			}
@@ -90,11 +91,11 @@ func TestAWatchFollowsOneThatWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := uint64(0)
-	if _, err := w.look(t.Context(), func(l Losses) { lost += l.Ring }); err != nil {
+	if _, err := w.Look(t.Context(), func(l tap.Losses) { lost += l.Ring }); err != nil {
 		t.Fatal(err)
 	}
 	if told != 7 || lost != 3 {
 		t.Errorf("told of %d packets of 7, and lost %d of 3 that nobody watched", told, lost)
 	}
-	w.close()
+	w.Close()
 }

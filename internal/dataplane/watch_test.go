@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"levee/internal/dataplane/store"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/logging"
 	"levee/internal/packet"
 )
@@ -44,8 +45,8 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			up(text)
 			var mu sync.Mutex
 			told := map[string]int{}
-			var last Event
-			lost := Losses{}
+			var last tap.Event
+			lost := tap.Losses{}
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() {
@@ -54,7 +55,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 					done <- err
 					return
 				}
-				done <- Watch(ctx, "lv0", func(e Event) {
+				done <- tap.Watch(ctx, "lv0", func(e tap.Event) {
 					mu.Lock()
 					defer mu.Unlock()
 					told[e.Rule.Label]++
@@ -62,7 +63,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 						last = e
 						last.Packet = bytes.Clone(e.Packet)
 					}
-				}, func(l Losses) {
+				}, func(l tap.Losses) {
 					mu.Lock()
 					defer mu.Unlock()
 					lost.Bound, lost.Ring = lost.Bound+l.Bound, lost.Ring+l.Ring
@@ -81,7 +82,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 				}
 				return nil
 			})
-			if err := Watch(ctx, "lv0", nil, nil); err == nil ||
+			if err := tap.Watch(ctx, "lv0", nil, nil); err == nil ||
 				!strings.Contains(err.Error(), "already") {
 				t.Errorf("a second watch: %v", err)
 			}

@@ -14,7 +14,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -257,7 +257,7 @@ func TestWhatLiveRulesAreAgainstIsNotGood(t *testing.T) {
 	w.link = packet.Ethernet
 	now := time.Now()
 	pass := func() int {
-		w.sample(dataplane.Sampled{At: now, Passed: true, Weight: 1,
+		w.sample(tap.Sampled{At: now, Passed: true, Weight: 1,
 			Packet: udpFrom(t, "192.0.2.1"), Bytes: 42})
 		return w.good.sample(now.Add(2*goodCalm), w.link, nil).Len()
 	}
@@ -314,7 +314,8 @@ func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 		dropped float64
 		want    string
 	}{{1, "drop tcp syn"}, {0.95, `drop tcp syn, cookie tcp port { 80 } as "flood-7-2"`},
-		{0.6, `cookie tcp port { 80 } as "flood-7-1"`}, {0, `cookie tcp port { 80 } as "flood-7-1"`}} {
+		{0.6, `cookie tcp port { 80 } as "flood-7-1"`},
+		{0, `cookie tcp port { 80 } as "flood-7-1"`}} {
 		var got []string
 		for _, r := range completed(j, slices.Clone(drops), c.dropped) {
 			got = append(got, r.Rule)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/tap"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
@@ -23,7 +23,7 @@ var protocolNames = func() (out [256]string) {
 }()
 
 // tell tells of a sample, whatever became of its packet.
-func (w *Watcher) tell(s *dataplane.Sampled) {
+func (w *Watcher) tell(s *tap.Sampled) {
 	if w.Sampled == nil {
 		return
 	}

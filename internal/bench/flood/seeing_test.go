@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/bench"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
@@ -45,7 +45,7 @@ type seen struct {
 	stop  context.CancelFunc
 	begun chan struct{}
 	done  chan error
-	total dataplane.Decided
+	total tap.Decided
 	// The thread that reads and prints has run so long, of
 	ran, lasted time.Duration
 }
@@ -58,13 +58,13 @@ func (l *Lab) watchDrops(ctx context.Context, rate int) *seen {
 	go func() {
 		s.done <- l.Server.Do(func() (err error) {
 			begun, before := time.Now(), threadTime()
-			s.total, err = dataplane.WatchDecisions(ctx, dataplane.Deciding{Dev: l.device,
+			s.total, err = tap.WatchDecisions(ctx, tap.Deciding{Dev: l.device,
 				Verdict: "drop", Rate: rate, Snap: 128,
-				Begun: func() { close(s.begun) }}, func(c dataplane.Captured) bool {
+				Begun: func() { close(s.begun) }}, func(c tap.Captured) bool {
 				fmt.Fprintf(io.Discard, "%v %s %d bytes: %s\n", c.At, c.Verdict, c.Bytes,
 					oracle.Headers(c.Packet, c.Link))
 				return true
-			}, func(dataplane.Losses) {})
+			}, func(tap.Losses) {})
 			s.ran, s.lasted = threadTime()-before, time.Since(begun)
 			return err
 		})

@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"time"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/tap"
 	"levee/internal/packet"
 )
 
@@ -27,7 +27,7 @@ type File struct {
 }
 
 // Packet writes a packet; rule is what decided it.
-func (f *File) Packet(p *dataplane.Captured, rule string) error {
+func (f *File) Packet(p *tap.Captured, rule string) error {
 	at, err := f.interfaceOf(p.Link)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (f *File) interfaceOf(l packet.Link) (int, error) {
 }
 
 // End ends the capture with what was lost. Without packets it is one all the same.
-func (f *File) End(l dataplane.CaptureLosses) error {
+func (f *File) End(l tap.CaptureLosses) error {
 	if f.writer == nil {
 		if _, err := f.interfaceOf(packet.Ethernet); err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/tap"
 	"levee/internal/kernel"
 )
 
@@ -46,7 +46,7 @@ func Join(ctx context.Context, devs []string, listeners []net.Listener,
 	say func(format string, args ...any)) (wait func(), err error) {
 	all := make([]*diversion, len(devs))
 	for i, dev := range devs {
-		t, err := dataplane.NewTrap(dev, listeners)
+		t, err := tap.NewTrap(dev, listeners)
 		if err != nil {
 			return nil, kernel.Refuse(nil, "%v", err)
 		}
@@ -82,7 +82,7 @@ func Join(ctx context.Context, devs []string, listeners []net.Listener,
 type diversion struct {
 	say  func(format string, args ...any)
 	dev  string
-	trap *dataplane.Trap
+	trap *tap.Trap
 	said string
 }
 

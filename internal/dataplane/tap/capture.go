@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"context"
@@ -59,19 +59,19 @@ type CaptureLosses = capture.Losses
 // policy any more, or the function returns false. A policy that is replaced is followed within a
 // second.
 func Capture(ctx context.Context, o Capturing, tell func(Captured) bool) (CaptureLosses, error) {
-	c := newCapturing(o)
-	defer c.close()
-	if err := c.follow(ctx); err != nil {
+	c := NewCapturing(o)
+	defer c.Close()
+	if err := c.Follow(ctx); err != nil {
 		return CaptureLosses{}, err
 	}
 	defer c.keep()()
-	for going := true; going && ctx.Err() == nil && c.hook != nil; {
+	for going := true; going && ctx.Err() == nil && c.Hook != nil; {
 		var err error
-		if going, err = c.read(tell); err != nil {
+		if going, err = c.Read(tell); err != nil {
 			return c.losses(), err
 		}
 		if time.Since(c.looked) > time.Second {
-			if err := c.follow(ctx); err != nil && ctx.Err() == nil {
+			if err := c.Follow(ctx); err != nil && ctx.Err() == nil {
 				return c.losses(), err
 			}
 		}
@@ -85,7 +85,7 @@ type capturing struct {
 	before CaptureLosses
 }
 
-func newCapturing(o Capturing) *capturing {
+func NewCapturing(o Capturing) *capturing {
 	c := &capturing{Capturing: o, follower: newFollower(o.Dev)}
 	c.program = c.spec
 	c.leave = func() { c.before = c.losses() }
@@ -109,21 +109,21 @@ func (c *capturing) spec(g *store.Description, j capture.Judge, hz uint64) (*ebp
 	return capture.Spec(o)
 }
 
-// read hands on what there is.
-func (c *capturing) read(tell func(Captured) bool) (going bool, err error) {
+// Read hands on what there is.
+func (c *capturing) Read(tell func(Captured) bool) (going bool, err error) {
 	if err := c.kept(); err != nil {
 		return false, err
 	}
-	c.hook.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	c.Hook.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
 	for {
-		err := c.hook.reader.ReadInto(&c.hook.record)
+		err := c.Hook.reader.ReadInto(&c.Hook.record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("read captured packets: %w", err)
 		}
-		p, _, err := c.hook.packet(c.Snap)
+		p, _, err := c.Hook.packet(c.Snap)
 		if err != nil {
 			return false, err
 		}
@@ -139,11 +139,11 @@ func (c *capturing) read(tell func(Captured) bool) (going bool, err error) {
 // losses are those of all programs that captured so far.
 func (c *capturing) losses() CaptureLosses {
 	l := c.before
-	if c.hook == nil {
+	if c.Hook == nil {
 		return l
 	}
 	var values []capture.Counts
-	if err := c.hook.coll.Maps[capture.CPUsMap].Lookup(uint32(0), &values); err != nil {
+	if err := c.Hook.Coll.Maps[capture.CPUsMap].Lookup(uint32(0), &values); err != nil {
 		return l
 	}
 	return capture.Sum(l, values)

@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"context"
@@ -172,8 +172,8 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 	})
 }
 
-// hasTrap reports whether a trap waits for what the policy diverts.
-func hasTrap(s *store.Store, a *attach.Attachment) (bool, error) {
+// HasTrap reports whether a trap waits for what the policy diverts.
+func HasTrap(s *store.Store, a *attach.Attachment) (bool, error) {
 	m, err := openTrap(s, a)
 	if err != nil || m == nil {
 		return false, err

@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"context"
@@ -50,42 +50,42 @@ const (
 // Watch tells of events of an interface's logs, and once a second of losses, until ctx ends or the
 // interface has no policy any more. Only one may watch an interface.
 func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)) error {
-	w := &watch{dev: dev, rules: map[uint32]generation.SlotCounter{},
-		before: map[string][2]uint64{}}
-	defer w.close()
-	if err := w.open(ctx); err != nil {
+	w := &Watching{Dev: dev, Rules: map[uint32]generation.SlotCounter{},
+		Before: map[string][2]uint64{}}
+	defer w.Close()
+	if err := w.Open(ctx); err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
-		w.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
-		err := w.reader.ReadInto(&w.record)
+		w.Reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
+		err := w.Reader.ReadInto(&w.Record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 		case err != nil:
 			return fmt.Errorf("read events: %w", err)
 		default:
-			w.tell(event)
+			w.Tell(event)
 		}
 		if time.Since(w.looked) > time.Second {
-			there, err := w.look(ctx, lost)
+			there, err := w.Look(ctx, lost)
 			if err != nil || !there {
 				return err
 			}
 		}
 	}
 	// From here on the program counts what it has nobody for.
-	if err := w.leave(); err != nil {
+	if err := w.Leave(); err != nil {
 		return err
 	}
-	if err := drain(w.reader, &w.record, func() { w.tell(event) }); err != nil {
+	if err := Drain(w.Reader, &w.Record, func() { w.Tell(event) }); err != nil {
 		return err
 	}
-	_, err := w.look(context.WithoutCancel(ctx), lost)
+	_, err := w.Look(context.WithoutCancel(ctx), lost)
 	return err
 }
 
-// drain reads what lies in a ring, and no more than that.
-func drain(r *ringbuf.Reader, record *ringbuf.Record, tell func()) error {
+// Drain reads what lies in a ring, and no more than that.
+func Drain(r *ringbuf.Reader, record *ringbuf.Record, tell func()) error {
 	r.SetDeadline(time.Now())
 	for {
 		switch err := r.ReadInto(record); {
@@ -98,68 +98,68 @@ func drain(r *ringbuf.Reader, record *ringbuf.Record, tell func()) error {
 	}
 }
 
-// watch is one under way.
-type watch struct {
-	dev    string
+// Watching is one under way.
+type Watching struct {
+	Dev    string
 	link   packet.Link
-	only   sole
-	ring   *ebpf.Map
-	events *ebpf.Map // where programs find it
-	reader *ringbuf.Reader
-	record ringbuf.Record
-	rules  map[uint32]generation.SlotCounter // of logs, by number
-	before map[string][2]uint64              // losses by generation and identity, as they were last
+	Only   sole
+	Ring   *ebpf.Map
+	Events *ebpf.Map // where programs find it
+	Reader *ringbuf.Reader
+	Record ringbuf.Record
+	Rules  map[uint32]generation.SlotCounter // of logs, by number
+	Before map[string][2]uint64              // losses by generation and identity, as they were last
 	looked time.Time
 }
 
-// leave takes the ring away. No program uses it any more when this returns.
-func (w *watch) leave() error {
-	if w.events == nil {
+// Leave takes the ring away. No program uses it any more when this returns.
+func (w *Watching) Leave() error {
+	if w.Events == nil {
 		return nil
 	}
-	err := errors.Join(w.events.Delete(uint32(0)), w.events.Close())
-	if w.events = nil; err != nil {
+	err := errors.Join(w.Events.Delete(uint32(0)), w.Events.Close())
+	if w.Events = nil; err != nil {
 		return fmt.Errorf("end the reading of events: %w", err)
 	}
 	return nil
 }
 
-func (w *watch) close() {
-	_ = w.leave() // what stays there is replaced by the next watch
-	if w.reader != nil {
-		w.reader.Close()
+func (w *Watching) Close() {
+	_ = w.Leave() // what stays there is replaced by the next watch
+	if w.Reader != nil {
+		w.Reader.Close()
 	}
-	if w.ring != nil {
-		w.ring.Close()
+	if w.Ring != nil {
+		w.Ring.Close()
 	}
-	w.only.release()
+	w.Only.Release()
 }
 
-// open finds the logs of the policy in force. What they have lost is read when their events have a
+// Open finds the logs of the policy in force. What they have lost is read when their events have a
 // reader.
-func (w *watch) open(ctx context.Context) error {
-	return generation.TransactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
+func (w *Watching) Open(ctx context.Context) error {
+	return generation.TransactOn(ctx, w.Dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		switch {
 		case !ok && len(g.Logs) > 0:
 			return fmt.Errorf("the policy on %s was loaded by an older levee, whose logs go to "+
-				"perf events: load it again with `levee up`", w.dev)
+				"perf events: load it again with `levee up`", w.Dev)
 		case !ok:
 			return fmt.Errorf("the policy on %s has no log: write one, such as `log tcp syn "+
-				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.dev)
+				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.Dev)
 		}
 		w.link = g.Link
-		err := w.only.take(s, a.Key, "watch")
+		err := w.Only.take(s, a.Key, "watch")
 		if errors.Is(err, errTaken) {
-			return fmt.Errorf("somebody else watches %s already; events go to one", w.dev)
+			return fmt.Errorf("somebody else watches %s already; events go to one", w.Dev)
 		}
 		if err != nil {
 			return err
 		}
 		events, err := s.OpenPinned(a.Key, g.Generation, name)
 		if err == nil && events == nil {
-			err = fmt.Errorf("the policy on %s has gone", w.dev)
+			err = fmt.Errorf("the policy on %s has gone", w.Dev)
 		}
 		if err != nil {
 			return err
@@ -174,45 +174,45 @@ func (w *watch) open(ctx context.Context) error {
 }
 
 // listen has events come to a new ring. Whoever watched before and was killed has left his.
-func (w *watch) listen(events *ebpf.Map) (err error) {
+func (w *Watching) listen(events *ebpf.Map) (err error) {
 	defer func() {
-		if w.events == nil {
+		if w.Events == nil {
 			events.Close()
 		}
 	}()
 	size := capture.RingFor(ebpf.MustPossibleCPU(), logRing, mostLogRing)
-	if w.ring, err = ebpf.NewMap(logging.RingSpec(size)); err != nil {
+	if w.Ring, err = ebpf.NewMap(logging.RingSpec(size)); err != nil {
 		return kernel.LoadError("make the ring of events", err)
 	}
-	if w.reader, err = ringbuf.NewReader(w.ring); err != nil {
+	if w.Reader, err = ringbuf.NewReader(w.Ring); err != nil {
 		return kernel.Refuse(err, "read events")
 	}
-	if err := events.Put(uint32(0), w.ring); err != nil {
+	if err := events.Put(uint32(0), w.Ring); err != nil {
 		return kernel.Refuse(err, "have events come here")
 	}
-	w.events = events
+	w.Events = events
 	return nil
 }
 
-// tell hands one event on.
-func (w *watch) tell(event func(Event)) {
-	raw := w.record.RawSample
+// Tell hands one event on.
+func (w *Watching) Tell(event func(Event)) {
+	raw := w.Record.RawSample
 	if len(raw) < logging.EventBytes {
 		return
 	}
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(raw[at:]) }
-	e := Event{At: time.Now(), Rule: w.rules[word(0)], Bytes: int(word(4)), CPU: int(word(8)),
+	e := Event{At: time.Now(), Rule: w.Rules[word(0)], Bytes: int(word(4)), CPU: int(word(8)),
 		Link: w.link, Packet: raw[logging.EventBytes:]}
 	e.Packet = e.Packet[:min(len(e.Packet), e.Bytes, logging.EventPacket)]
 	event(e)
 }
 
-// look tells of losses, learns the rules of a policy that has come since, and reports whether there
+// Look tells of losses, learns the rules of a policy that has come since, and reports whether there
 // is a policy.
-func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err error) {
+func (w *Watching) Look(ctx context.Context, lost func(Losses)) (there bool, err error) {
 	w.looked = time.Now()
 	var all []Losses
-	err = generation.TransactOn(ctx, w.dev, func(s *store.Store, a *attach.Attachment) error {
+	err = generation.TransactOn(ctx, w.Dev, func(s *store.Store, a *attach.Attachment) error {
 		there = true
 		all, err = w.readLosses(s, a)
 		return err
@@ -227,7 +227,7 @@ func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err er
 }
 
 // readLosses gives what is new of the losses of a generation's logs, in the order of their rules.
-func (w *watch) readLosses(s *store.Store, a *attach.Attachment) (out []Losses, err error) {
+func (w *Watching) readLosses(s *store.Store, a *attach.Attachment) (out []Losses, err error) {
 	g := a.Current()
 	name, ok := codegen.MapOf(g.Maps, codegen.Losses)
 	if !ok {
@@ -251,10 +251,10 @@ func (w *watch) readLosses(s *store.Store, a *attach.Attachment) (out []Losses, 
 			}
 		}
 		c := generation.CounterOf(g, id)
-		w.rules[logging.Number(id)] = c
+		w.Rules[logging.Number(id)] = c
 		key := fmt.Sprint(g.Generation, " ", id)
-		was := w.before[key] // none of a policy that has come since
-		w.before[key] = now
+		was := w.Before[key] // none of a policy that has come since
+		w.Before[key] = now
 		if d := (Losses{Rule: c, Bound: now[0] - was[0], Ring: now[1] - was[1]}); d.Bound > 0 ||
 			d.Ring > 0 {
 			out = append(out, d)

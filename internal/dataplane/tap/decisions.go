@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"context"
@@ -49,16 +49,16 @@ type Decided struct {
 // replaced is followed within a second. Each packet that was chosen is told of or counted once.
 func WatchDecisions(ctx context.Context, o Deciding, event func(Captured) bool,
 	lost func(Losses)) (Decided, error) {
-	d := newDeciding(o)
-	d.event, d.lost = event, lost
-	return d.watch(ctx)
+	d := NewDeciding(o)
+	d.Event, d.Lost = event, lost
+	return d.Watch(ctx)
 }
 
 type deciding struct {
 	Deciding
 	follower
-	event func(Captured) bool
-	lost  func(Losses)
+	Event func(Captured) bool
+	Lost  func(Losses)
 	going bool // event wants more
 
 	total  Decided
@@ -68,15 +68,15 @@ type deciding struct {
 	before []capture.Told // as it was told last
 }
 
-func newDeciding(o Deciding) *deciding {
+func NewDeciding(o Deciding) *deciding {
 	d := &deciding{Deciding: o, follower: newFollower(o.Dev), going: true}
 	d.program, d.leave = d.spec, d.finish
 	return d
 }
 
-func (d *deciding) watch(ctx context.Context) (Decided, error) {
-	defer d.close()
-	err := d.begin(ctx)
+func (d *deciding) Watch(ctx context.Context) (Decided, error) {
+	defer d.Close()
+	err := d.Begin(ctx)
 	if err != nil {
 		return d.total, err
 	}
@@ -84,33 +84,33 @@ func (d *deciding) watch(ctx context.Context) (Decided, error) {
 		d.Begun()
 	}
 	stop := d.keep()
-	for d.going && ctx.Err() == nil && d.hook != nil && err == nil {
-		if err = d.read(); err == nil && time.Since(d.looked) > time.Second {
+	for d.going && ctx.Err() == nil && d.Hook != nil && err == nil {
+		if err = d.Read(); err == nil && time.Since(d.looked) > time.Second {
 			d.look(false)
-			if err = d.begin(ctx); ctx.Err() != nil {
+			if err = d.Begin(ctx); ctx.Err() != nil {
 				err = nil
 			}
 		}
 	}
 	stop()
-	d.close()
+	d.Close()
 	d.total.Lapsed = d.lapsed
 	return d.total, err
 }
 
-// begin follows the policy in force, and maps the rows of a program that is new.
-func (d *deciding) begin(ctx context.Context) error {
-	if err := d.follow(ctx); err != nil || d.hook == nil || d.rows != nil {
+// Begin follows the policy in force, and maps the rows of a program that is new.
+func (d *deciding) Begin(ctx context.Context) error {
+	if err := d.Follow(ctx); err != nil || d.Hook == nil || d.rows != nil {
 		return err
 	}
-	m := d.hook.coll.Maps[capture.WatchedMap]
+	m := d.Hook.Coll.Maps[capture.WatchedMap]
 	size := int(m.ValueSize() * m.MaxEntries())
 	rows, err := store.MapMemory(m, size)
 	if err != nil {
 		return err
 	}
 	d.mapped, d.rows = rows, rows[:size]
-	n := len(d.hook.g.Slots)
+	n := len(d.Hook.G.Slots)
 	d.shown, d.before = make([]uint64, n), make([]capture.Told, n)
 	return nil
 }
@@ -148,14 +148,14 @@ func decidedBy(d *store.Description, rule string, reasons []string) (out []int, 
 		strings.Join(reasons, ", "))
 }
 
-// read tells of what there is.
-func (d *deciding) read() error {
+// Read tells of what there is.
+func (d *deciding) Read() error {
 	if err := d.kept(); err != nil {
 		return err
 	}
-	d.hook.reader.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	d.Hook.reader.SetDeadline(time.Now().Add(100 * time.Millisecond))
 	for d.going && time.Since(d.looked) <= time.Second {
-		err := d.hook.reader.ReadInto(&d.hook.record)
+		err := d.Hook.reader.ReadInto(&d.Hook.record)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
@@ -172,11 +172,11 @@ func (d *deciding) tell() {
 	if !d.going {
 		return
 	}
-	p, slot, err := d.hook.packet(d.Snap)
-	if err != nil || slot >= len(d.hook.g.Slots) {
+	p, slot, err := d.Hook.packet(d.Snap)
+	if err != nil || slot >= len(d.Hook.G.Slots) {
 		return // it counts as lost by the reader
 	}
-	d.going = d.event(p)
+	d.going = d.Event(p)
 	d.shown[slot]++
 	d.total.Shown++
 }
@@ -186,7 +186,7 @@ func (d *deciding) tell() {
 func (d *deciding) look(end bool) {
 	for i, now := range capture.ReadTold(d.rows, len(d.shown)) {
 		was := d.before[i]
-		l := Losses{Rule: generation.CounterOfSlot(d.hook.g.Slots[i]), Bound: now.Above - was.Above,
+		l := Losses{Rule: generation.CounterOfSlot(d.Hook.G.Slots[i]), Bound: now.Above - was.Above,
 			Ring: now.Full - was.Full}
 		if end {
 			l.Reader = now.Events - d.shown[i]
@@ -196,7 +196,7 @@ func (d *deciding) look(end bool) {
 			d.total.Bound += l.Bound
 			d.total.Ring += l.Ring
 			d.total.Reader += l.Reader
-			d.lost(l)
+			d.Lost(l)
 		}
 	}
 }
@@ -206,9 +206,9 @@ func (d *deciding) finish() {
 	if d.rows == nil {
 		return
 	}
-	d.hook.detach()
+	d.Hook.detach()
 	// An error leaves events in the ring, which count as lost by the reader.
-	_ = drain(d.hook.reader, &d.hook.record, d.tell)
+	_ = Drain(d.Hook.reader, &d.Hook.record, d.tell)
 	d.look(true)
 	_ = unix.Munmap(d.mapped)
 	d.mapped, d.rows, d.shown, d.before = nil, nil, nil, nil

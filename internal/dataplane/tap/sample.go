@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 	}
 	s.leave = s.finish
 	if err := s.begin(ctx); err != nil {
-		s.follower.close()
+		s.follower.Close()
 		return nil, err
 	}
 	s.stop = s.keep()
@@ -67,23 +67,23 @@ func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 
 // begin follows the policy in force, and maps what the program of a new one counts.
 func (s *Sampler) begin(ctx context.Context) error {
-	if err := s.follow(ctx); err != nil || s.hook == nil || s.mapped != nil {
+	if err := s.Follow(ctx); err != nil || s.Hook == nil || s.mapped != nil {
 		return err
 	}
-	m := s.hook.coll.Maps[capture.SampledMap]
+	m := s.Hook.Coll.Maps[capture.SampledMap]
 	mem, err := store.MapMemory(m, int(m.ValueSize()*m.MaxEntries()))
 	if err != nil {
 		return err
 	}
 	s.mapped = mem
-	if s.reader, err = ringbuf.NewReader(s.hook.coll.Maps[capture.SamplesMap]); err != nil {
+	if s.reader, err = ringbuf.NewReader(s.Hook.Coll.Maps[capture.SamplesMap]); err != nil {
 		return kernel.Refuse(err, "read samples")
 	}
 	return s.set()
 }
 
 func (s *Sampler) set() error {
-	return s.hook.coll.Variables["bound"].Set(s.bound)
+	return s.Hook.Coll.Variables["bound"].Set(s.bound)
 }
 
 // finish is called before a program goes: whoever replaces a policy has no interest in the rest.
@@ -109,7 +109,7 @@ func (s *Sampler) SetRate(each int) error {
 		return err
 	}
 	bound := uint64(max(1, min(each, MostSampled)/int(hz)))
-	if bound == s.bound || s.hook == nil {
+	if bound == s.bound || s.Hook == nil {
 		return nil
 	}
 	s.bound = bound
@@ -132,7 +132,7 @@ func (s *Sampler) Follow(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
-	if s.hook == nil {
+	if s.Hook == nil {
 		return generation.NotAttached(s.dev)
 	}
 	return nil
@@ -140,21 +140,21 @@ func (s *Sampler) Follow(ctx context.Context) error {
 
 // Program is the id of the policy's program, 0 if there is none.
 func (s *Sampler) Program() uint32 {
-	if s.hook == nil {
+	if s.Hook == nil {
 		return 0
 	}
-	return s.hook.g.Program
+	return s.Hook.G.Program
 }
 
 // Link is what packets begin with.
-func (s *Sampler) Link() packet.Link { return s.hook.g.Link }
+func (s *Sampler) Link() packet.Link { return s.Hook.G.Link }
 
 // Read gives the samples that there are. The ring holds some 1,000 of 128 bytes for each CPU.
 func (s *Sampler) Read(tell func(Sampled)) error {
 	if err := s.kept(); err != nil {
 		return err
 	}
-	if s.hook == nil {
+	if s.Hook == nil {
 		return generation.NotAttached(s.dev)
 	}
 	s.reader.SetDeadline(time.Now())
@@ -170,8 +170,8 @@ func (s *Sampler) Read(tell func(Sampled)) error {
 		if err != nil {
 			return err
 		}
-		tell(Sampled{At: s.hook.epoch.Add(e.Time), Weight: weight, CPU: int(e.ID),
-			Slot: e.Slot, Passed: verdictOf(s.hook.g.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
+		tell(Sampled{At: s.Hook.epoch.Add(e.Time), Weight: weight, CPU: int(e.ID),
+			Slot: e.Slot, Passed: verdictOf(s.Hook.G.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
 			Packet: frame})
 	}
 }
@@ -181,5 +181,5 @@ func (s *Sampler) Close() {
 	if s.stop != nil {
 		s.stop()
 	}
-	s.follower.close()
+	s.follower.Close()
 }

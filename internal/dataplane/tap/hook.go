@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 type follower struct {
 	dev   string
 	role  uint32 // plan.Looks or plan.Samples
-	lease time.Duration
+	Lease time.Duration
 	// program makes the program for a policy.
 	program func(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error)
@@ -34,31 +34,31 @@ type follower struct {
 	looked time.Time
 	only   sole
 
-	mu     sync.Mutex // hook is replaced, and renewed
-	hook   *captureHook
+	Mu     sync.Mutex // hook is replaced, and renewed
+	Hook   *captureHook
 	failed error // of the last renewal
 	lapsed bool  // the lease ended before it was renewed
 }
 
 // newFollower is one that looks at packets.
 func newFollower(dev string) follower {
-	return follower{dev: dev, role: plan.Looks, lease: captureLease}
+	return follower{dev: dev, role: plan.Looks, Lease: captureLease}
 }
 
-func (f *follower) close() {
+func (f *follower) Close() {
 	f.replace(nil)
-	f.only.release()
+	f.only.Release()
 }
 
 // replace puts another hook in the place of the one that there is.
 func (f *follower) replace(next *captureHook) {
-	if f.hook != nil && f.leave != nil {
+	if f.Hook != nil && f.leave != nil {
 		f.leave()
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hook.close()
-	f.hook = next
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.Hook.close()
+	f.Hook = next
 }
 
 // keep renews the lease until it is told to stop. Whoever reads may be held up by what he writes
@@ -75,12 +75,12 @@ func (f *follower) keep() (stop func()) {
 				return
 			case <-tick.C:
 			}
-			f.mu.Lock()
-			if f.hook != nil {
-				f.lapsed = f.lapsed || f.hook.clock.Now() > f.hook.until
-				f.failed = f.hook.renew(f.lease)
+			f.Mu.Lock()
+			if f.Hook != nil {
+				f.lapsed = f.lapsed || f.Hook.clock.Now() > f.Hook.until
+				f.failed = f.Hook.Renew(f.Lease)
 			}
-			f.mu.Unlock()
+			f.Mu.Unlock()
 		}
 	}()
 	return func() { close(end); <-ended }
@@ -88,13 +88,13 @@ func (f *follower) keep() (stop func()) {
 
 // kept says whether the lease could be renewed.
 func (f *follower) kept() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
 	return f.failed
 }
 
-// follow attaches to the program in force, if there is none behind that already.
-func (f *follower) follow(ctx context.Context) error {
+// Follow attaches to the program in force, if there is none behind that already.
+func (f *follower) Follow(ctx context.Context) error {
 	f.looked = time.Now()
 	var next *captureHook
 	same := false
@@ -106,12 +106,12 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		// Numbers of generations come again, and a shadow that has come and gone has taken the
 		// program's place.
-		if h := f.hook; h != nil && h.g.Program == g.Program &&
+		if h := f.Hook; h != nil && h.G.Program == g.Program &&
 			h.behind.Program == behind.Program && h.has() {
 			same = true
 			return nil
 		}
-		next = &captureHook{g: g, behind: behind, role: f.role}
+		next = &captureHook{G: g, behind: behind, role: f.role}
 		return f.attach(s, a, next)
 	})
 	switch {
@@ -122,7 +122,7 @@ func (f *follower) follow(ctx context.Context) error {
 		return nil
 	}
 	next.close()
-	if f.hook == nil {
+	if f.Hook == nil {
 		return err
 	}
 	f.replace(nil)
@@ -133,7 +133,7 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) error {
-	g := h.g
+	g := h.G
 	if _, ok := codegen.MapOf(g.Maps, codegen.Capture); !ok {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which does not say what "+
 			"decided: load it again with `levee up`", f.dev)
@@ -171,14 +171,14 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 		return err
 	}
 	name, _ = codegen.MapOf(behind.Maps, codegen.Capture)
-	h.programs, err = s.OpenPinned(a.Key, behind.Generation, name)
-	if err == nil && h.programs == nil {
+	h.Programs, err = s.OpenPinned(a.Key, behind.Generation, name)
+	if err == nil && h.Programs == nil {
 		err = fmt.Errorf("the policy on %s has gone", f.dev)
 	}
 	if err != nil {
 		return err
 	}
-	if h.programs.MaxEntries() < plan.CaptureEntries {
+	if h.Programs.MaxEntries() < plan.CaptureEntries {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which has no place for "+
 			"this: load it again with `levee up`", f.dev)
 	}
@@ -187,17 +187,17 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 
 // captureHook is a program behind that of a generation.
 type captureHook struct {
-	g        *store.Description
+	G        *store.Description
 	behind   *store.Description // g, or its shadow: whose program hands the packets on
 	role     uint32
-	coll     *ebpf.Collection
+	Coll     *ebpf.Collection
 	name     string          // of the program in it
 	reader   *ringbuf.Reader // nil: of samples, which have a ring of their own
 	record   ringbuf.Record
 	clock    *kernel.Clock
 	until    uint64    // jiffies, when the lease ends
-	programs *ebpf.Map // from which the policy's program takes it
-	rows     []byte    // of counters, with a note behind each
+	Programs *ebpf.Map // from which the policy's program takes it
+	Rows     []byte    // of counters, with a note behind each
 	epoch    time.Time // of CLOCK_MONOTONIC
 }
 
@@ -206,17 +206,17 @@ func (h *captureHook) close() {
 		return
 	}
 	h.detach()
-	if h.rows != nil {
-		_ = unix.Munmap(h.rows)
+	if h.Rows != nil {
+		_ = unix.Munmap(h.Rows)
 	}
-	if h.programs != nil {
-		h.programs.Close()
+	if h.Programs != nil {
+		h.Programs.Close()
 	}
 	if h.reader != nil {
 		h.reader.Close()
 	}
-	if h.coll != nil {
-		h.coll.Close()
+	if h.Coll != nil {
+		h.Coll.Close()
 	}
 }
 
@@ -225,13 +225,13 @@ func (h *captureHook) detach() {
 	if !h.has() {
 		return
 	}
-	h.turn(false)
+	h.Turn(false)
 	if h.role == plan.Samples {
 		// Packets on their way here go on to the program that looks, which misses none.
 		_ = store.WaitForPrograms()
 	}
 	for _, place := range h.places() {
-		_ = h.programs.Delete(place) // it may be gone already
+		_ = h.Programs.Delete(place) // it may be gone already
 	}
 }
 
@@ -243,25 +243,25 @@ func (h *captureHook) places() []uint32 {
 	return []uint32{plan.Looks}
 }
 
-// turn says in each CPU's row whether a program is there.
-func (h *captureHook) turn(on bool) { generation.TurnRows(h.rows, h.behind, h.role, on) }
+// Turn says in each CPU's row whether a program is there.
+func (h *captureHook) Turn(on bool) { generation.TurnRows(h.Rows, h.behind, h.role, on) }
 
 // has reports whether packets go to this program. A shadow that has come takes them from it.
 func (h *captureHook) has() bool {
-	if h.coll == nil || h.programs == nil {
+	if h.Coll == nil || h.Programs == nil {
 		return false
 	}
-	info, err := h.coll.Programs[h.name].Info()
+	info, err := h.Coll.Programs[h.name].Info()
 	if err != nil {
 		return false
 	}
 	id, _ := info.ID()
-	is, err := generation.HoldsProgram(h.programs, h.role, uint32(id))
+	is, err := generation.HoldsProgram(h.Programs, h.role, uint32(id))
 	return err == nil && is
 }
 
 // id is the number of a packet.
-func (h *captureHook) id(n uint64) uint64 { return uint64(h.g.Generation)<<56 | n&(1<<56-1) }
+func (h *captureHook) id(n uint64) uint64 { return uint64(h.G.Generation)<<56 | n&(1<<56-1) }
 
 // packet is what the event says that was read last, and the slot that decided.
 func (h *captureHook) packet(snap int) (Captured, int, error) {
@@ -270,10 +270,10 @@ func (h *captureHook) packet(snap int) (Captured, int, error) {
 		return Captured{}, 0, err
 	}
 	p := Captured{At: h.epoch.Add(e.Time), ID: h.id(e.ID), CPU: int(e.ID >> capture.CountBits),
-		Queue: e.Queue, Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict,
-		AtTC: h.g.Mode.AtTC(), Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
-	if e.Slot < len(h.g.Slots) {
-		p.Rule = generation.CounterOfSlot(h.g.Slots[e.Slot])
+		Queue: e.Queue, Verdict: verdictOf(h.G.Mode, e.Verdict), Code: e.Verdict,
+		AtTC: h.G.Mode.AtTC(), Bytes: e.Bytes, Packet: frame, Link: h.G.Link}
+	if e.Slot < len(h.G.Slots) {
+		p.Rule = generation.CounterOfSlot(h.G.Slots[e.Slot])
 	}
 	return p, e.Slot, nil
 }
@@ -284,14 +284,14 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 	h.name = p.Name
 	replace := map[string]*ebpf.Map{capture.CountersMap: counters}
 	if spec.Maps[capture.ProgramsMap] != nil {
-		replace[capture.ProgramsMap] = h.programs
+		replace[capture.ProgramsMap] = h.Programs
 	}
-	h.coll, err = ebpf.NewCollectionWithOptions(spec,
+	h.Coll, err = ebpf.NewCollectionWithOptions(spec,
 		ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return kernel.Refuse(err, "load the program behind the policy's")
 	}
-	if events := h.coll.Maps[capture.EventsMap]; events != nil {
+	if events := h.Coll.Maps[capture.EventsMap]; events != nil {
 		if h.reader, err = ringbuf.NewReader(events); err != nil {
 			return kernel.Refuse(err, "read judged packets")
 		}
@@ -301,26 +301,26 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 		return fmt.Errorf("read the clock: %w", err)
 	}
 	h.epoch = time.Now().Add(-time.Duration(now.Nano())).Round(0)
-	if h.rows, err = store.MapMemory(counters, int(counters.ValueSize())); err != nil {
+	if h.Rows, err = store.MapMemory(counters, int(counters.ValueSize())); err != nil {
 		return err
 	}
 	for _, place := range h.places() {
-		if err := h.programs.Put(place, h.coll.Programs[p.Name]); err != nil {
+		if err := h.Programs.Put(place, h.Coll.Programs[p.Name]); err != nil {
 			return kernel.Refuse(err, "have packets go to the program behind the policy's")
 		}
 	}
-	return h.renew(f.lease)
+	return h.Renew(f.Lease)
 }
 
 // captureLease is how long a program is there when nobody renews it.
 const captureLease = 3 * time.Second
 
-// renew has the program stay for another lease.
-func (h *captureHook) renew(lease time.Duration) error {
+// Renew has the program stay for another lease.
+func (h *captureHook) Renew(lease time.Duration) error {
 	h.until = h.clock.Expiry(lease)
-	if err := h.coll.Variables["until"].Set(h.until); err != nil {
+	if err := h.Coll.Variables["until"].Set(h.until); err != nil {
 		return fmt.Errorf("renew the program behind the policy's: %w", err)
 	}
-	h.turn(true)
+	h.Turn(true)
 	return nil
 }

@@ -1,4 +1,4 @@
-package dataplane
+package tap
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ func (o *sole) take(s *store.Store, key, name string) error {
 		}
 		return kernel.Refuse(err, "lock %s", path)
 	}
-	o.release() // of an attachment that has gone
+	o.Release() // of an attachment that has gone
 	o.f = f
 	return nil
 }
@@ -55,7 +55,7 @@ func (o *sole) holds(f *os.File) bool {
 	return err == nil && os.SameFile(held, there)
 }
 
-func (o *sole) release() {
+func (o *sole) Release() {
 	if o.f != nil {
 		o.f.Close()
 		o.f = nil
