@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 )
 
 // completePolicies gives the flags and arguments of all commands what is in force (sets and
@@ -40,7 +41,7 @@ func completePolicies(cmd *cobra.Command) {
 
 // dynamicSets are those in force, where this process may read them: on --dev, or on any.
 func dynamicSets(cmd *cobra.Command) []string {
-	return inPolicies(cmd, func(at *dataplane.Attachment) (names []string) {
+	return inPolicies(cmd, func(at *inspect.Attachment) (names []string) {
 		for _, s := range at.Sets {
 			names = append(names, s.Name)
 		}
@@ -50,7 +51,7 @@ func dynamicSets(cmd *cobra.Command) []string {
 
 // labels are those of the rules in force, in the same way.
 func labels(cmd *cobra.Command) []string {
-	return inPolicies(cmd, func(at *dataplane.Attachment) (names []string) {
+	return inPolicies(cmd, func(at *inspect.Attachment) (names []string) {
 		for _, c := range at.Counters {
 			if c.Label != "" {
 				names = append(names, c.Label)
@@ -64,7 +65,7 @@ func labels(cmd *cobra.Command) []string {
 // one, where this process may read them.
 func pastNumbers(cmd *cobra.Command) (numbers []string) {
 	dev, _ := cmd.Flags().GetString("dev")
-	if running, _, err := dataplane.Status(context.Background(), false); dev == "" && err == nil &&
+	if running, _, err := inspect.Status(context.Background(), false); dev == "" && err == nil &&
 		len(running) > 0 {
 		dev = running[0].Dev
 	}
@@ -79,8 +80,8 @@ func pastNumbers(cmd *cobra.Command) (numbers []string) {
 }
 
 // inPolicies collects names from the policies in force on --dev, or on any interface.
-func inPolicies(cmd *cobra.Command, of func(*dataplane.Attachment) []string) (names []string) {
-	all, _, err := dataplane.Status(context.Background(), false)
+func inPolicies(cmd *cobra.Command, of func(*inspect.Attachment) []string) (names []string) {
+	all, _, err := inspect.Status(context.Background(), false)
 	if err != nil {
 		return nil
 	}

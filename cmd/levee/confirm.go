@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 )
 
 func newConfirm(e *env) *cobra.Command {
@@ -31,7 +32,7 @@ with it. Without --dev it is the only one of this network namespace.`,
 
 func (e *env) confirm(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
-	onTrial := func(a *dataplane.Attachment) bool { return a.Trial > 0 }
+	onTrial := func(a *inspect.Attachment) bool { return a.Trial > 0 }
 	devs, err := e.devsOf(ctx, cmd, dev, "a policy on trial", onTrial)
 	if err != nil {
 		return err
@@ -50,11 +51,11 @@ func (e *env) confirm(cmd *cobra.Command, dev string) error {
 // devsOf are the interfaces that have one policy as one: those of dev or, if it is "", of the one
 // policy of this network namespace for which want holds; what names what it has.
 func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
-	want func(*dataplane.Attachment) bool) ([]string, error) {
+	want func(*inspect.Attachment) bool) ([]string, error) {
 	if err := e.Privileged(); err != nil { // whoever may only read would come no further
 		return nil, err
 	}
-	all, notes, err := dataplane.Status(ctx, false)
+	all, notes, err := inspect.Status(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 			return nil
 		}
 		if devs, err = e.devsOf(ctx, cmd, "", "a policy",
-			func(*dataplane.Attachment) bool { return true }); err != nil {
+			func(*inspect.Attachment) bool { return true }); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/host/doctor"
 	"levee/internal/kernel"
 )
@@ -115,22 +116,22 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 // judgingOf says whether packets of an interface come to its policy, "" if it has none, or this
 // process may not look.
 func judgingOf(ctx context.Context, name string) *doctor.Judging {
-	all, _, err := dataplane.Status(ctx, false)
+	all, _, err := inspect.Status(ctx, false)
 	if err != nil {
 		return nil
 	}
-	i := slices.IndexFunc(all, func(a dataplane.Attachment) bool { return a.Dev == name })
+	i := slices.IndexFunc(all, func(a inspect.Attachment) bool { return a.Dev == name })
 	if i < 0 {
 		return nil
 	}
 	a := &all[i]
 	j := a.Judging
 	if j.Doubt {
-		if looked, err := dataplane.Compare(ctx, name); err == nil {
+		if looked, err := inspect.Compare(ctx, name); err == nil {
 			looked.Amiss, j = j.Amiss, looked
 		}
 	}
-	return &doctor.Judging{Seen: j.State == dataplane.Seen, Wrong: j.Why()}
+	return &doctor.Judging{Seen: j.State == inspect.Seen, Wrong: j.Why()}
 }
 
 // printFindings shows each finding in a line, and below it what it costs and what mends it.

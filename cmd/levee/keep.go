@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/host/systemd"
 )
 
@@ -33,10 +34,10 @@ func (e *env) keep(b *bringing) error {
 		Unlike: func(dev string, err error) {
 			e.Sayf("what is delivered to this machine is not what `self` on %s holds: %v", dev, err)
 		},
-		Past: func(j dataplane.Judged, now *dataplane.Report, err error) {
+		Past: func(j inspect.Judged, now *dataplane.Report, err error) {
 			e.tellPast(j, now, err)
 		},
-		Judges: func(j dataplane.Judged) {
+		Judges: func(j inspect.Judged) {
 			e.statusf("packets are judged on %s again, at %s", j.Dev, j.Mode)
 		},
 	})
@@ -74,7 +75,7 @@ func (e *env) keeping(b *bringing, names string, reps []*dataplane.Report) {
 }
 
 // tellPast says that packets come past a policy, and what was done.
-func (e *env) tellPast(j dataplane.Judged, now *dataplane.Report, err error) {
+func (e *env) tellPast(j inspect.Judged, now *dataplane.Report, err error) {
 	said := fmt.Sprintf("%s: %s; ", j.Dev, j.Why())
 	if err != nil {
 		e.statusf("%sit stays at %s: %v", said, j.Mode, err)

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/past"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -119,10 +120,10 @@ func trialTime(cmd *cobra.Command, confirm string) (time.Duration, error) {
 
 // pastPolicies are those that were in force on an interface, and what is now.
 type pastPolicies struct {
-	devs    []string           // that have the policy as one
-	names   []string           // that they are found by
-	inForce *dataplane.InForce // nil: nothing is
-	all     []past.Policy      // the newest first; at least one
+	devs    []string         // that have the policy as one
+	names   []string         // that they are found by
+	inForce *inspect.InForce // nil: nothing is
+	all     []past.Policy    // the newest first; at least one
 }
 
 // pastOf reads the policies that were in force on dev or, if it is "", on the one interface of this
@@ -132,7 +133,7 @@ func (e *env) pastOf(cmd *cobra.Command, dev string) (*pastPolicies, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	running, notes, err := dataplane.Status(ctx, false)
+	running, notes, err := inspect.Status(ctx, false)
 	e.notes(notes)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (e *env) pastOf(cmd *cobra.Command, dev string) (*pastPolicies, error) {
 	at := &pastPolicies{devs: []string{dev}, names: []string{dev}}
 	if dev == "" {
 		if at.devs, err = e.devsOf(ctx, cmd, "", "a policy",
-			func(*dataplane.Attachment) bool { return true }); err != nil {
+			func(*inspect.Attachment) bool { return true }); err != nil {
 			return nil, err
 		}
 		dev = at.devs[0]
@@ -148,7 +149,7 @@ func (e *env) pastOf(cmd *cobra.Command, dev string) (*pastPolicies, error) {
 	for i := range running {
 		if a := &running[i]; a.Dev == dev {
 			at.devs, at.names = dataplane.Others(running, dev), a.Names
-			if at.inForce, _, err = dataplane.Show(ctx, dev); err != nil {
+			if at.inForce, _, err = inspect.Show(ctx, dev); err != nil {
 				return nil, err
 			}
 		}

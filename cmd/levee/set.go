@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -149,7 +149,7 @@ left of its lease.`,
 
 // listSets lists the sets in force, as JSON with their entries.
 func (e *env) listSets(f *listFlags) error {
-	all, _, err := dataplane.Status(context.Background(), false)
+	all, _, err := inspect.Status(context.Background(), false)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/shadow"
 	"levee/internal/lang/syntax"
@@ -75,7 +76,7 @@ func (e *env) upShadow(pr *cli.Parsed, devs []string, o dataplane.UpOptions, f *
 func (e *env) downShadow(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
 	devs, err := e.devsOf(ctx, cmd, dev, "a shadow",
-		func(a *dataplane.Attachment) bool { return a.Shadow != nil })
+		func(a *inspect.Attachment) bool { return a.Shadow != nil })
 	if err != nil {
 		return err
 	}

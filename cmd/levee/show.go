@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/lang/policy"
 )
 
@@ -59,17 +59,17 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 
 // inForce reads the policy in force on an interface, or, where dev is "", on the only one that has
 // a policy.
-func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForce, error) {
+func (e *env) inForce(cmd *cobra.Command, dev string) (string, *inspect.InForce, error) {
 	ctx := context.Background()
 	if dev == "" {
 		devs, err := e.devsOf(ctx, cmd, "", "a policy",
-			func(*dataplane.Attachment) bool { return true })
+			func(*inspect.Attachment) bool { return true })
 		if err != nil {
 			return "", nil, err
 		}
 		dev = devs[0] // others have the same one
 	}
-	p, notes, err := dataplane.Show(ctx, dev)
+	p, notes, err := inspect.Show(ctx, dev)
 	e.notes(notes)
 	if err != nil {
 		return "", nil, err
@@ -86,7 +86,7 @@ func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForc
 }
 
 // shown is inForce for those that need no name of the interface.
-func (e *env) shown(cmd *cobra.Command, dev string) (*dataplane.InForce, error) {
+func (e *env) shown(cmd *cobra.Command, dev string) (*inspect.InForce, error) {
 	_, in, err := e.inForce(cmd, dev)
 	return in, err
 }

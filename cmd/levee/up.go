@@ -11,6 +11,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/region"
 	"levee/internal/lang/action"
@@ -433,7 +434,7 @@ func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 	switch {
 	case rep.Judging.Why() != "":
 		e.Sayf("packets come past the policy on %s: `levee status --dev %[1]s` tells", rep.Dev)
-	case rep.Judging.State == dataplane.NotYet:
+	case rep.Judging.State == inspect.NotYet:
 		fmt.Fprintf(e.Stdout, "  judging   not yet seen: no packet has come\n")
 	default:
 		fmt.Fprintf(e.Stdout, "  judging   seen\n")

@@ -11,7 +11,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
@@ -100,7 +100,7 @@ func (a *Agent) setRoutes() []api.Route {
 
 func (a *Agent) sets(ctx context.Context, _ *none) (*SetsReport, error) {
 	out := &SetsReport{Sets: []SetInForce{}}
-	all, _, err := dataplane.Status(ctx, false)
+	all, _, err := inspect.Status(ctx, false)
 	for _, at := range all {
 		for _, s := range at.Sets {
 			out.Sets = append(out.Sets, SetInForce{s.Name, at.Dev, s.EntryType().String(),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
@@ -82,15 +83,15 @@ func (o order) run() error {
 		_, err := Confirm(ctx, o.Dev)
 		return err
 	case "status":
-		all, _, err := Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		for _, a := range all {
-			fmt.Println(a.Dev, a.Policy, a.packets(o.Label))
+			fmt.Println(a.Dev, a.Policy, packets(&a, o.Label))
 		}
 		return err
 	case "read": // what members of the group may
-		all, _, err := Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		for _, a := range all {
-			fmt.Println(a.Dev, a.Policy, a.packets(o.Label))
+			fmt.Println(a.Dev, a.Policy, packets(&a, o.Label))
 		}
 		sets, err2 := sets.List(ctx, o.Dev, "abusers")
 		for _, s := range sets {
@@ -121,7 +122,7 @@ func (o order) run() error {
 	case "touch": // what members of the group may not
 		return touch(os.Getenv(store.RunEnv), o.File, o.Dev)
 	case "memories": // what members of the group are told of memories
-		all, _, err := Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		for _, a := range all {
 			fmt.Println(a.Limits, a.Connections.Open, a.Cookies != nil, a.Fragments != nil,
 				a.Program.JitedLen > 0, !a.Told.IsZero())

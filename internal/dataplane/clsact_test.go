@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -131,7 +132,7 @@ func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
 			odd := status(t)
 			n.send(t, 3, 7) // dropped
 			n.send(t, 5, 4) // passed on
-			wantPackets(t, "odd", odd.packets("odd")+3)
+			wantPackets(t, "odd", packets(&odd, "odd")+3)
 			if got := o.packets() - before; got != 5 {
 				t.Errorf("priority %d: the filter behind levee's saw %d packets, want 5", priority,
 					got)
@@ -237,7 +238,7 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 			if err := take(); err != nil {
 				t.Fatal(err)
 			}
-			all, notes, err := Status(t.Context(), false)
+			all, notes, err := inspect.Status(t.Context(), false)
 			const saying = "is not in force on lv0, because its tc filter is not there"
 			if err != nil || len(all) != 0 || len(notes) != 1 ||
 				!strings.Contains(notes[0], saying) {
@@ -301,15 +302,15 @@ func TestFilterInAnotherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.enterHere(t)
-	all := must(Status(t.Context(), true))
+	all := must(inspect.Status(t.Context(), true))
 	if len(all) != 1 || all[0].Dev != "cl0" || all[0].Mode != store.Clsact {
 		t.Errorf("status of all: %+v", all)
 	}
-	if all := must(Status(t.Context(), false)); len(all) != 0 {
+	if all := must(inspect.Status(t.Context(), false)); len(all) != 0 {
 		t.Errorf("status here: %+v", all)
 	}
 	bring(t, "lv0", store.Clsact, named("here.levee", "one")) // sweeps all others
-	if all := must(Status(t.Context(), true)); len(all) != 2 {
+	if all := must(inspect.Status(t.Context(), true)); len(all) != 2 {
 		t.Errorf("status of all: %+v", all)
 	}
 	if _, err := Down(t.Context(), "lv0"); err != nil {
@@ -319,7 +320,7 @@ func TestFilterInAnotherNamespace(t *testing.T) {
 	_ = somebody.Wait() // killed
 	there.Close()
 	eventually(t, func() error {
-		_, _, err := Status(t.Context(), true)
+		_, _, err := inspect.Status(t.Context(), true)
 		if _, there := os.Stat(os.Getenv(store.RunEnv)); there == nil {
 			err = errors.Join(err, errors.New("the runtime directory is still there"))
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -134,7 +135,7 @@ func TestADeviceThatComesBackHasItsPolicy(t *testing.T) {
 		if _, err := sets.Add(t.Context(), "lv0", "bad", bad); err != nil {
 			t.Fatal(err)
 		}
-		back := func() bool { return len(must(Status(t.Context(), false))) > 0 }
+		back := func() bool { return len(must(inspect.Status(t.Context(), false))) > 0 }
 		var open []time.Duration
 		frames := 0
 		for range *recreations {
@@ -220,7 +221,7 @@ func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
 					t.Fatal(err)
 				}
 				addVeth(t, "lv0", "lv1", n.peer)
-				for len(must(Status(t.Context(), false))) == 0 {
+				for len(must(inspect.Status(t.Context(), false))) == 0 {
 					time.Sleep(time.Millisecond)
 				}
 				a := status(t)
@@ -329,12 +330,12 @@ func TestAKeeperThatWasKilledIsFollowed(t *testing.T) {
 		if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
 			t.Fatal(err)
 		}
-		if all := must(Status(t.Context(), true)); len(all) != 0 {
+		if all := must(inspect.Status(t.Context(), true)); len(all) != 0 {
 			t.Errorf("%d policies in force", len(all))
 		}
 		stop, ended = n.keeping(t, o, compileHand(named("kept.levee", "one")))
 		n.comeBack(t, 10*time.Second,
-			func() bool { return len(must(Status(t.Context(), false))) > 0 })
+			func() bool { return len(must(inspect.Status(t.Context(), false))) > 0 })
 		if a := status(t); a.Program.ID != first.Program.ID {
 			t.Errorf("back with program %d, before %d", a.Program.ID, first.Program.ID)
 		}

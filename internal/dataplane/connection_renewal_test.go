@@ -230,9 +230,9 @@ func TestForgedHandshakesAreNotOlder(t *testing.T) {
 				sends(packet.ACK, 1001, number+2+i<<20)
 			}
 			eventually(t, func() error {
-				if now := status(t); now.packets("default") < a.packets("default")+20 {
+				if now := status(t); packets(&now, "default") < packets(&a, "default")+20 {
 					return fmt.Errorf("%d forged segments are dropped, want 20",
-						now.packets("default")-a.packets("default"))
+						packets(&now, "default")-packets(&a, "default"))
 				}
 				return nil
 			})

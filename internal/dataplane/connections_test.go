@@ -156,7 +156,7 @@ func TestConnections(t *testing.T) {
 				return frame
 			}
 			was := status(t)
-			dropped := was.packets("default")
+			dropped := packets(&was, "default")
 			for _, f := range []uint8{packet.ACK, packet.RST, packet.FIN | packet.ACK, 0,
 				packet.SYN | packet.ACK} {
 				for range 20 {
@@ -165,7 +165,7 @@ func TestConnections(t *testing.T) {
 			}
 			eventually(t, func() error {
 				now := status(t)
-				if got := now.packets("default") - dropped; got < 100 {
+				if got := packets(&now, "default") - dropped; got < 100 {
 					return fmt.Errorf("%d of 100 forged segments were dropped", got)
 				}
 				return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -172,7 +173,7 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *store.Description) e
 			if m == nil || p.Spec.Maps[p.Maps[i].Name].Compatible(m) != nil {
 				continue
 			}
-			if u.leaves && isShared(old) {
+			if u.leaves && inspect.IsShared(old) {
 				k.copies[p.Maps[i].Name] = m
 			} else {
 				k.maps[p.Maps[i].Name] = m

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -430,7 +431,7 @@ func TestDeathAtAnyStepDivertsOn(t *testing.T) {
 				if c.name == "replace" && got != "trap" {
 					t.Fatalf("%s: a member reaches %q", what, got)
 				}
-				all, _, err := Status(context.Background(), false)
+				all, _, err := inspect.Status(context.Background(), false)
 				if err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 )
@@ -24,13 +25,13 @@ func (u *up) reading() (reading, error) {
 	if err != nil {
 		return reading{}, kernel.Refuse(err, "read what %s has received", u.Dev)
 	}
-	r := reading{at: monotonic(), received: readReceived(l)}
+	r := reading{at: inspect.Monotonic(), received: inspect.ReadReceived(l)}
 	if u.at != nil {
 		totals, err := generation.Totals(u.Store, u.at)
 		if err != nil {
 			return r, err
 		}
-		r.judged = sumTotals(totals)
+		r.judged = inspect.SumTotals(totals)
 	}
 	return r, nil
 }
@@ -44,21 +45,21 @@ const firstLink = 10 * time.Second
 // interface then, unless there was one before. The time of a trial begins when it returns.
 func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, err error) {
 	g := st.desc
-	c := begin(g.Generation, u.dev.Index, u.before.at, u.before.received, u.before.judged)
+	c := inspect.Begin(g.Generation, u.dev.Index, u.before.at, u.before.received, u.before.judged)
 	if u.at != nil && u.at.Current().Mode == g.Mode {
-		var was comparison
+		var was inspect.Comparison
 		if store.ReadJSON(u.JudgingFile(u.key), &was) == nil && !was.State.Failed() {
 			c.State = was.State
 		}
 	}
-	began := monotonic()
-	if c.State != Seen {
+	began := inspect.Monotonic()
+	if c.State != inspect.Seen {
 		if err := u.compareFirst(ctx, &c, u.bounced(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	u.report.Judging = c.tell(u.dev.Driver, t.Mode)
-	if c.State == Still && t.Mode == store.XDPNative { // of others the driver is not asked
+	u.report.Judging = c.Tell(u.dev.Driver, t.Mode)
+	if c.State == inspect.Still && t.Mode == store.XDPNative { // of others the driver is not asked
 		still = attach.Unfit("%s", u.report.Judging.Why())
 		if u.at == nil {
 			u.report, u.staged, u.deaf = nil, nil, true
@@ -66,7 +67,7 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, e
 		}
 		u.Note("%v", still)
 	}
-	if u.Confirm > 0 && monotonic()-began > u.Confirm/100 {
+	if u.Confirm > 0 && inspect.Monotonic()-began > u.Confirm/100 {
 		if _, err := st.arm(u.Confirm); err != nil {
 			return nil, err
 		}
@@ -81,14 +82,14 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, e
 
 // bounced waits for a link that was up before, and says whether it is up.
 func (u *up) bounced(ctx context.Context) bool {
-	for until := monotonic() + firstLink; ; {
+	for until := inspect.Monotonic() + firstLink; ; {
 		l, err := netlink.LinkByIndex(u.dev.Index)
 		switch {
 		case err != nil, !u.dev.Up, ctx.Err() != nil:
 			return false
 		case attach.IsUp(l):
 			return true
-		case monotonic() > until:
+		case inspect.Monotonic() > until:
 			return false
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -96,20 +97,20 @@ func (u *up) bounced(ctx context.Context) bool {
 }
 
 // compareFirst looks until a packet was judged, or there is no reason to wait for one.
-func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
-	began, wait := monotonic(), time.Duration(0)
+func (u *up) compareFirst(ctx context.Context, c *inspect.Comparison, isUp bool) error {
+	began, wait := inspect.Monotonic(), time.Duration(0)
 	asked := time.Duration(0)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		l, err := netlink.LinkByIndex(u.dev.Index)
 		if err != nil {
 			return kernel.Refuse(err, "read what %s has received", u.Dev)
 		}
-		now := monotonic()
-		if isUp && (asked == 0 || now-asked > askAgain) {
+		now := inspect.Monotonic()
+		if isUp && (asked == 0 || now-asked > inspect.AskAgain) {
 			asked = now
-			ask(u.asks)
+			inspect.Ask(u.asks)
 			if len(u.asks) > 0 || u.before.received != u.began.received {
-				wait = max(wait, firstWait)
+				wait = max(wait, inspect.FirstWait)
 			}
 		}
 		a, err := attach.Open(u.Store, u.key)
@@ -117,17 +118,17 @@ func (u *up) compareFirst(ctx context.Context, c *comparison, isUp bool) error {
 			return err
 		}
 		totals, err := generation.Totals(u.Store, a)
-		can, whole := comparable(l, u.staged.desc, a.Shown())
+		can, whole := inspect.Comparable(l, u.staged.desc, a.Shown())
 		a.Close()
 		if err != nil {
 			return err
 		}
-		received, judged := readReceived(l), sumTotals(totals)
+		received, judged := inspect.ReadReceived(l), inspect.SumTotals(totals)
 		if came := received != c.Received; came && can && isUp {
-			wait = max(wait, late+firstWait)
+			wait = max(wait, inspect.Late+inspect.FirstWait)
 		}
-		c.look(now, received, judged, can, whole)
-		if c.State == Seen || c.State.Failed() || now-began >= wait || ctx.Err() != nil {
+		c.Look(now, received, judged, can, whole)
+		if c.State == inspect.Seen || c.State.Failed() || now-began >= wait || ctx.Err() != nil {
 			return nil
 		}
 		time.Sleep(pause)

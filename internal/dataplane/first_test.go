@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
@@ -24,12 +25,12 @@ import (
 func deaf(t *testing.T) (begin func()) {
 	t.Helper()
 	var passed, came atomic.Int64
-	was, read, from := monotonic, readReceived, monotonic()
-	t.Cleanup(func() { monotonic, readReceived = was, read })
-	monotonic = func() time.Duration {
+	was, read, from := inspect.Monotonic, inspect.ReadReceived, inspect.Monotonic()
+	t.Cleanup(func() { inspect.Monotonic, inspect.ReadReceived = was, read })
+	inspect.Monotonic = func() time.Duration {
 		return from + time.Duration(passed.Add(1))*400*time.Millisecond
 	}
-	readReceived = func(l netlink.Link) uint64 {
+	inspect.ReadReceived = func(l netlink.Link) uint64 {
 		n := came.Load()
 		if x := l.Attrs().Xdp; n > 0 && x != nil && x.Attached {
 			n = came.Add(1)
@@ -57,7 +58,7 @@ func TestUpTakesTheNextHookWhereNoPacketIsJudged(t *testing.T) {
 		if r.Mode != tc || !strings.Contains(r.Reason, want+string(tc)) {
 			t.Errorf("at %s: %s", r.Mode, r.Reason)
 		}
-		if a := status(t); a.Mode != tc || a.Judging.State != NotYet ||
+		if a := status(t); a.Mode != tc || a.Judging.State != inspect.NotYet ||
 			(a.Trial > 0) != (confirm > 0) {
 			t.Errorf("%+v, %+v", a, a.Judging)
 		}
@@ -84,18 +85,19 @@ func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	n := newTestNet(t)
 	began := time.Now()
 	r := bring(t, "lv0", store.Auto, named("edge.levee", "odd"))
-	if r.Judging.State != NotYet || time.Since(began) > firstWait {
+	if r.Judging.State != inspect.NotYet || time.Since(began) > inspect.FirstWait {
 		t.Errorf("%+v after %v", r.Judging, time.Since(began))
 	}
-	if a := status(t); a.Judging.State != NotYet || a.Judging.Failed() || a.Judging.Doubt {
+	if a := status(t); a.Judging.State != inspect.NotYet || a.Judging.Failed() || a.Judging.Doubt {
 		t.Errorf("%+v", a.Judging)
 	}
 	n.send(t, 5, 1)
 	wantPackets(t, "odd", 5)
-	if a := status(t); a.Judging.State != Seen || a.Judging.Doubt {
+	if a := status(t); a.Judging.State != inspect.Seen || a.Judging.Doubt {
 		t.Errorf("%+v", a.Judging)
 	}
-	if r := bring(t, "lv0", store.Auto, named("edge.levee", "odd")); r.Judging.State != Seen {
+	if r := bring(t, "lv0", store.Auto, named("edge.levee",
+		"odd")); r.Judging.State != inspect.Seen {
 		t.Errorf("a replace at the same hook has not been seen: %+v", r.Judging)
 	}
 	// A neighbour is asked, and answers.
@@ -107,7 +109,8 @@ func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	if _, err := Down(t.Context(), "lv0"); err != nil {
 		t.Fatal(err)
 	}
-	if r := bring(t, "lv0", store.Auto, named("edge.levee", "odd")); r.Judging.State != Seen {
+	if r := bring(t, "lv0", store.Auto, named("edge.levee",
+		"odd")); r.Judging.State != inspect.Seen {
 		t.Errorf("a neighbour is there: %+v", r.Judging)
 	}
 }
@@ -127,9 +130,9 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := deaf(t)
-	var w Watcher
+	var w inspect.Watcher
 	defer w.Close()
-	look := func() Judged {
+	look := func() inspect.Judged {
 		t.Helper()
 		all, err := w.Look(t.Context())
 		if err != nil || len(all) != 1 {
@@ -146,19 +149,19 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 		_ = status(t)
 	}
 	j, a := look(), status(t)
-	if j.State != Still || a.Judging.State != Still || a.Judging.Why() == "" {
+	if j.State != inspect.Still || a.Judging.State != inspect.Still || a.Judging.Why() == "" {
 		t.Fatalf("the watcher says %+v, status %+v", j, a.Judging)
 	}
-	if _, err := MoveOn(t.Context(), "lv0", j.next()); err != nil {
+	if _, err := MoveOn(t.Context(), "lv0", j.Next()); err != nil {
 		t.Fatal(err)
 	}
 	moved := status(t)
 	if moved.Mode != tc || !strings.Contains(moved.Reason, j.Why()) || moved.Judging.Failed() {
 		t.Errorf("at %s: %s; %+v", moved.Mode, moved.Reason, moved.Judging)
 	}
-	if got := entries(&moved, "abusers"); moved.packets("default") != 7 ||
+	if got := entries(&moved, "abusers"); packets(&moved, "default") != 7 ||
 		!strings.HasPrefix(got, "1 entries") {
-		t.Errorf("%d packets, %s", moved.packets("default"), got)
+		t.Errorf("%d packets, %s", packets(&moved, "default"), got)
 	}
 	n.send(t, 3, 1)
 	eventually(t, func() error { return counted(t, "default", 10) })
@@ -206,7 +209,7 @@ func TestAKeeperMovesAPolicyThatIsJudgedByNobody(t *testing.T) {
 	defer cancel()
 	ready, done := make(chan bool, 1), make(chan error, 1)
 	type moved struct {
-		Judged
+		inspect.Judged
 		rep *Report
 		err error
 	}
@@ -222,7 +225,7 @@ func TestAKeeperMovesAPolicyThatIsJudgedByNobody(t *testing.T) {
 		}
 		done <- Keep(ctx, o, compileText(text), KeepEvents{
 			Ready: func([]*Report) { ready <- true },
-			Past:  func(j Judged, rep *Report, err error) { past <- moved{j, rep, err} },
+			Past:  func(j inspect.Judged, rep *Report, err error) { past <- moved{j, rep, err} },
 		})
 	}()
 	<-ready
@@ -234,7 +237,7 @@ func TestAKeeperMovesAPolicyThatIsJudgedByNobody(t *testing.T) {
 		ip(t, fmt.Sprintf("link set lv0 mtu %d", 1400+mtu%50))
 		select {
 		case m := <-past:
-			if m.err != nil || m.State != Still || m.rep.Mode != tc {
+			if m.err != nil || m.State != inspect.Still || m.rep.Mode != tc {
 				t.Errorf("%+v", m)
 			}
 		case err := <-done:

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
@@ -60,17 +61,18 @@ func TestReplaceUnderFloodLosesAndMisjudgesNothing(t *testing.T) {
 			t.Logf("%d replaces, %v each, the slowest %v; %d frames", *replaces,
 				sum/time.Duration(*replaces), slowest, total)
 			want := total - (n.txDropped(t) - dropped)
-			var got Attachment
+			var got inspect.Attachment
 			eventually(t, func() error {
 				got = status(t)
-				if sum := got.packets("a dropped") + got.packets("b dropped"); sum != want {
+				if sum := packets(&got, "a dropped") + packets(&got, "b dropped"); sum != want {
 					return fmt.Errorf("%d frames were dropped by rules, %d sent and not refused "+
 						"by the ring", sum, want)
 				}
 				return nil
 			})
 			for _, label := range []string{"a", "b"} {
-				if c, d := got.packets(label+" counted"), got.packets(label+" dropped"); c != d ||
+				if c, d := packets(&got, label+" counted"),
+					packets(&got, label+" dropped"); c != d ||
 					c == 0 {
 					t.Errorf("%s: %d counted, %d dropped", label, c, d)
 				}

@@ -137,7 +137,7 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 		before, odd := packets(), status(t)
 		n.send(t, 3, 7) // dropped
 		n.send(t, 5, 4) // passed on
-		wantPackets(t, "odd", odd.packets("odd")+3)
+		wantPackets(t, "odd", packets(&odd, "odd")+3)
 		if got := packets() - before; got != 5 {
 			t.Errorf("the program behind levee's saw %d packets, want 5", got)
 		}

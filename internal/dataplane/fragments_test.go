@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/packet"
 )
 
@@ -78,7 +79,7 @@ func TestFragmentsOfRealDatagrams(t *testing.T) {
 }
 
 // labelled sums the packets of the counters of a label, or of a reason to be malformed.
-func labelled(a *Attachment, name string) (n uint64) {
+func labelled(a *inspect.Attachment, name string) (n uint64) {
 	for _, c := range a.Counters {
 		if c.Label == name || c.Rule == name || c.Rule == "malformed:"+name {
 			n += c.Packets

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -59,8 +60,8 @@ func TrueName(name string) string {
 }
 
 // Others lists the interfaces that have their policy together with one of them, and that one.
-func Others(all []Attachment, dev string) []string {
-	i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == dev })
+func Others(all []inspect.Attachment, dev string) []string {
+	i := slices.IndexFunc(all, func(a inspect.Attachment) bool { return a.Dev == dev })
 	if i < 0 || all[i].Together == "" {
 		return []string{dev}
 	}

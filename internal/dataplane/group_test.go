@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 )
@@ -181,7 +182,7 @@ type standsOn struct {
 
 func standing(t *testing.T) (out []standsOn) {
 	t.Helper()
-	for _, a := range must(Status(t.Context(), false)) {
+	for _, a := range must(inspect.Status(t.Context(), false)) {
 		out = append(out, standsOn{a.Dev, a.Policy, a.Together, a.Program.ID, a.Trial > 0})
 	}
 	return out

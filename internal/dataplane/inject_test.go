@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 )
@@ -112,7 +113,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 					c.prepare(t)
 					before := status0(t)
 					n.send(t, 3, 1)
-					want := before.packets("one") + 3
+					want := packets(&before, "one") + 3
 					eventually(t, func() error { return counted(t, "one", want) })
 					inject(t, c.do, i, kill)
 					n.send(t, 2, 1)
@@ -145,7 +146,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 		downs := record(t, order{Do: "down", Dev: "lv0"})
 		for i := range ups {
 			inject(t, first, i, true)
-			_, _, _ = Status(t.Context(), true)
+			_, _, _ = inspect.Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
 			eventually(t,
 				func() error { return nothingAtAll(t, fmt.Sprint("up killed at ", ups[i])) })
@@ -157,7 +158,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 		for i := range downs {
 			bring(t, "lv0", mode, named("a.levee", "one"))
 			inject(t, order{Do: "down", Dev: "lv0"}, i, true)
-			_, _, _ = Status(t.Context(), true)
+			_, _, _ = inspect.Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
 			eventually(t,
 				func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
@@ -220,11 +221,11 @@ func stages(policy, another func(*testing.T)) (steady, trial, expired func(*test
 }
 
 // status0 is status without a trial being ended on the way.
-func status0(t *testing.T) Attachment {
+func status0(t *testing.T) inspect.Attachment {
 	t.Helper()
-	var out Attachment
+	var out inspect.Attachment
 	asItIs(t, func(s *store.Store, a *attach.Attachment) error {
-		at, err := tell(s, a)
+		at, err := inspect.Tell(s, a)
 		if err == nil {
 			out = *at
 		}
@@ -287,7 +288,7 @@ func expire(t *testing.T) {
 // counted checks the total of a slot without ending a trial.
 func counted(t *testing.T, id string, want uint64) error {
 	a := status0(t)
-	if got := a.packets(id); got != want {
+	if got := packets(&a, id); got != want {
 		return fmt.Errorf("%s counted %d, want %d", id, got, want)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/dispatcher"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -206,7 +207,7 @@ func TestJoinedPolicyIsTakenOut(t *testing.T) {
 	n, d := newJoinedNet(t)
 	bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	xdpLoader(t, "unload", "lv0", "--all")
-	all, notes, err := Status(t.Context(), false)
+	all, notes, err := inspect.Status(t.Context(), false)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "was detached from lv0 by something else than levee") {
 		t.Errorf("%v, %q, %v", all, notes, err)
@@ -274,7 +275,7 @@ func TestJoinAndLeaveKilledAtEachStep(t *testing.T) {
 			}
 			_, killed = inChild(t, order{Do: do, Dev: "lv0", File: "a.levee", Label: "odd",
 				Kill: kill})
-			all, _, err := Status(t.Context(), false)
+			all, _, err := inspect.Status(t.Context(), false)
 			if err != nil {
 				t.Fatalf("%s, killed at step %d: %v", do, kill, err)
 			}
@@ -304,7 +305,7 @@ func TestJoinedPolicyWhoseRecordsAreGone(t *testing.T) {
 	if err := unix.Unmount(os.Getenv(store.RunEnv)+"/bpf", unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
-	if all := must(Status(t.Context(), false)); len(all) != 0 {
+	if all := must(inspect.Status(t.Context(), false)); len(all) != 0 {
 		t.Errorf("in force: %v", all)
 	}
 	d.want(t, attach.CallerName, theOther)

@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/local"
@@ -39,8 +40,8 @@ type KeepEvents struct {
 	Unlike func(dev string, err error)
 	// Past says that packets of one come past its policy, or are judged otherwise than it says, and
 	// where the policy is now, or why it is where it was. Judges says that it does so no more.
-	Past   func(j Judged, now *Report, err error)
-	Judges func(j Judged)
+	Past   func(j inspect.Judged, now *Report, err error)
+	Judges func(j inspect.Judged)
 }
 
 // ErrUnkept is the end of Keep by `levee down`.
@@ -81,7 +82,7 @@ type keeper struct {
 	unlike  map[string]bool
 	self    []netip.Prefix     // what it delivered when that was looked at last
 	own     map[int]*local.Own // of interfaces by index, when cookies were told last
-	watcher Watcher
+	watcher inspect.Watcher
 	// interfaces by name whose packets come past, and when that was told
 	past map[string]time.Time
 }
@@ -209,14 +210,14 @@ func (k *keeper) compare(ctx context.Context) {
 		switch {
 		case !k.record.Fits(k.record.Netns, j.Dev):
 		case !j.Failed():
-			if was && j.State == Seen {
+			if was && j.State == inspect.Seen {
 				delete(k.past, j.Dev)
 				if k.tell.Judges != nil {
 					k.tell.Judges(j)
 				}
 			}
 		case !was || j.Changed || time.Since(last) > pastAgain:
-			rep, err := MoveOn(ctx, j.Dev, j.next())
+			rep, err := MoveOn(ctx, j.Dev, j.Next())
 			k.past[j.Dev] = time.Now()
 			if k.tell.Past != nil && ctx.Err() == nil {
 				k.tell.Past(j, rep, err)

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"testing"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 )
@@ -15,7 +16,7 @@ func TestWhatAKilledDownLeavesIsRemoved(t *testing.T) {
 		for kill, killed := 1, true; killed; kill++ {
 			bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))
 			_, killed = inChild(t, order{Do: "down", Dev: "lv0", Kill: kill})
-			if len(must(Status(t.Context(), false))) > 0 {
+			if len(must(inspect.Status(t.Context(), false))) > 0 {
 				if _, err := Down(t.Context(), "lv0"); err != nil {
 					t.Fatalf("killed at step %d: %v", kill, err)
 				}

@@ -334,7 +334,7 @@ func (n *kindNet) judged(t *testing.T, families []int) (judge, stats string) {
 	after := status(t)
 	for label, want := range map[string]uint64{"dropped4": dropped[0], "dropped6": dropped[1],
 		"passed": uint64(each * len(families)), "wrong": 0} {
-		if n := after.packets(label) - before.packets(label); n != want {
+		if n := packets(&after, label) - packets(&before, label); n != want {
 			stats = fmt.Sprintf("no: %q counted %d, want %d", label, n, want)
 		}
 	}

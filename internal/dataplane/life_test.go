@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -64,7 +65,7 @@ func TestPolicyOutlivesCommandsOfIPNetnsExec(t *testing.T) {
 	if out, _ := inChild(t, order{Do: "status"}); out != "" {
 		t.Errorf("status in another namespace: %q", out)
 	}
-	all, _, err := Status(context.Background(), true)
+	all, _, err := inspect.Status(context.Background(), true)
 	if err != nil || len(all) != 1 || all[0].Dev != "lv0" {
 		t.Errorf("status of all: %v, %v", all, err)
 	}
@@ -177,7 +178,7 @@ func TestVanishedInterfaceIsCleanedUp(t *testing.T) {
 		do   func(*testing.T) []string
 	}{
 		{"status", func(t *testing.T) []string {
-			all, notes, err := Status(context.Background(), false)
+			all, notes, err := inspect.Status(context.Background(), false)
 			if err != nil || len(all) != 0 {
 				t.Errorf("%v %v", all, err)
 			}
@@ -226,7 +227,7 @@ func TestVanishedNamespaceIsCleanedUpFromAnother(t *testing.T) {
 	third.Close() // nothing refers to it any more
 	var all []string
 	eventually(t, func() error { // the kernel takes namespaces down in the background
-		_, notes, err := Status(t.Context(), false)
+		_, notes, err := inspect.Status(t.Context(), false)
 		all = append(all, notes...)
 		if err != nil || len(all) == 0 {
 			return fmt.Errorf("no note: %v", err)
@@ -313,7 +314,7 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], files[0]) {
 		t.Errorf("notes %q", r.Notes)
 	}
-	all, _, err := Status(t.Context(), false)
+	all, _, err := inspect.Status(t.Context(), false)
 	if len(all) != 1 || all[0].Dev != "lv0" || err == nil {
 		t.Errorf("%v %v", all, err)
 	}
@@ -335,7 +336,7 @@ func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	all, notes, err := Status(t.Context(), false)
+	all, notes, err := inspect.Status(t.Context(), false)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "was detached from lv0 by something else") {
 		t.Errorf("%v %q %v", all, notes, err)

@@ -606,7 +606,7 @@ func refillsNothing(t *testing.T, n *testNet, text, from, to string, spend, pays
 	}
 	count := func() (paid, all uint64) {
 		a := status(t)
-		paid, all = a.packets("paid"), a.packets("paid")
+		paid, all = packets(&a, "paid"), packets(&a, "paid")
 		for _, c := range a.Counters {
 			if c.Action == "limit" {
 				all += c.Packets

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
@@ -129,12 +130,12 @@ func (p *pair) ask(t *testing.T) uint16 {
 func (p *pair) answer(t *testing.T, number uint16) { p.sendFrame(t, numbered(number)) }
 
 // judged waits until so many answers have been judged, of which so many were dropped.
-func judged(t *testing.T, what string, before Attachment, answers, dropped uint64) {
+func judged(t *testing.T, what string, before inspect.Attachment, answers, dropped uint64) {
 	t.Helper()
 	eventually(t, func() error {
 		a := status0(t)
-		drops := a.packets("unasked") - before.packets("unasked")
-		if all := drops + a.packets("default") - before.packets("default"); all < answers ||
+		drops := packets(&a, "unasked") - packets(&before, "unasked")
+		if all := drops + packets(&a, "default") - packets(&before, "default"); all < answers ||
 			drops != dropped {
 			return fmt.Errorf("%s: %d answers judged, %d of them dropped; want %d and %d", what,
 				all, drops, answers, dropped)
@@ -356,7 +357,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 		for i := range ups {
 			for _, kill := range []bool{false, true} {
 				inject(t, up, i, kill)
-				_, _, _ = Status(t.Context(), true)
+				_, _, _ = inspect.Status(t.Context(), true)
 				_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
 				eventually(t,
 					func() error {
@@ -368,7 +369,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 		for i := range downs {
 			p.bring(t, "a.levee", codegen.Carried, store.Auto, 0)
 			inject(t, down, i, true)
-			_, _, _ = Status(t.Context(), true)
+			_, _, _ = inspect.Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
 			eventually(t,
 				func() error {
@@ -380,7 +381,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 }
 
 // noOtherLinks checks that only the programs of policies that may judge are at egress.
-func noOtherLinks(t *testing.T, a Attachment, what string) error {
+func noOtherLinks(t *testing.T, a inspect.Attachment, what string) error {
 	want := 1
 	if a.Trial != 0 {
 		want = 2
@@ -436,7 +437,7 @@ func TestAFilterAtEgressStandsBesideOthers(t *testing.T) {
 	if err := netlink.FilterDel(b); err != nil {
 		t.Fatal(err)
 	}
-	_, notes, err := Status(t.Context(), false)
+	_, notes, err := inspect.Status(t.Context(), false)
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "is gone, and `established`") {
 		t.Errorf("told %q (%v)", notes, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -148,11 +149,12 @@ func findLive(s *store.Store, dev string) (*attach.Attachment, *store.Descriptio
 
 // LiveOf reads the live rules of an interface and the packets that each slot with a label has
 // counted, without the counts of CPUs. nil: there are none.
-func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]store.Counter,
+func LiveOf(ctx context.Context, dev string) (rules *inspect.LiveRules,
+	counts map[string]store.Counter,
 	err error) {
 	counts = map[string]store.Counter{}
 	err = generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
-		if rules, err = tellLive(s, a); err != nil || rules == nil {
+		if rules, err = inspect.TellLive(s, a); err != nil || rules == nil {
 			return err
 		}
 		totals, err := generation.Totals(s, a)

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
@@ -33,7 +34,7 @@ func inForceNow(t *testing.T) sets.PolicyState {
 
 func liveOver(t *testing.T, over sets.PolicyState, rule string, lease time.Duration) error {
 	t.Helper()
-	in, _, err := Show(t.Context(), "lv0")
+	in, _, err := inspect.Show(t.Context(), "lv0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +72,13 @@ func TestLiveRulesComeAndGo(t *testing.T) {
 			wantPackets(t, "flood-1", 5)
 			a := status(t)
 			if a.Trial != 0 || a.Live == nil || len(a.Live.Rules) != 1 ||
-				a.packets("default") != 10 {
+				packets(&a, "default") != 10 {
 				t.Errorf("status %+v", a)
 			}
 			if got := inForceNow(t); got != before {
 				t.Errorf("in force is %v, was %v", got, before)
 			}
-			in, _, err := Show(t.Context(), "lv0")
+			in, _, err := inspect.Show(t.Context(), "lv0")
 			if err != nil || string(in.Source) != text || in.Trial {
 				t.Errorf("shown: %+v, %v", in, err)
 			}
@@ -116,7 +117,7 @@ func TestLiveRulesComeAndGo(t *testing.T) {
 			})
 			passed := status(t)
 			n.send(t, 5, 1)
-			wantPackets(t, "default", passed.packets("default")+5)
+			wantPackets(t, "default", packets(&passed, "default")+5)
 			if passed.RolledBack != nil {
 				t.Errorf("rolled back: %+v", passed.RolledBack)
 			}

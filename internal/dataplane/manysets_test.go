@@ -210,8 +210,8 @@ func (c *crowd) agree(frames int) {
 	}
 	a := status(c.T)
 	for _, s := range c.slots {
-		if s.Rule != nil && a.packets(s.ID) != c.counted[s.ID] {
-			c.Fatalf("%s has counted %d packets, want %d", s.ID, a.packets(s.ID), c.counted[s.ID])
+		if s.Rule != nil && packets(&a, s.ID) != c.counted[s.ID] {
+			c.Fatalf("%s has counted %d packets, want %d", s.ID, packets(&a, s.ID), c.counted[s.ID])
 		}
 	}
 	if len(a.Sets) != len(c.sets) {

@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 )
 
@@ -41,7 +42,7 @@ func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, err
 			return err
 		}
 		if compile == nil {
-			force := InForce{Path: o.PolicyPath, Source: o.Source, Files: o.Files}
+			force := inspect.InForce{Path: o.PolicyPath, Source: o.Source, Files: o.Files}
 			p, diags := force.Parse()
 			if p == nil {
 				return fmt.Errorf("the policy in force cannot be read again: %w", diags.Err())

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -53,7 +54,7 @@ func newTestNet(t testing.TB) *testNet {
 	}
 	n := &testNet{}
 	t.Cleanup(func() {
-		for _, a := range must(Status(context.Background(), true)) {
+		for _, a := range must(inspect.Status(context.Background(), true)) {
 			_, _ = Down(context.Background(), a.Dev)
 		}
 		_ = unix.Unmount(dir+"/run/bpf", unix.MNT_DETACH) // only if a test failed
@@ -95,7 +96,7 @@ func newTestNet(t testing.TB) *testNet {
 	if *joinedNets {
 		d := newDispatched(t)
 		t.Cleanup(func() { // before the one above
-			for _, a := range must(Status(context.Background(), true)) {
+			for _, a := range must(inspect.Status(context.Background(), true)) {
 				_, _ = Down(context.Background(), a.Dev)
 			}
 			if calls := d.calls(t); !slices.Equal(calls, []string{theOther}) {
@@ -127,7 +128,7 @@ func allModes(t testing.TB) []store.Mode {
 	return append(tcModes(t), store.XDPNative, store.XDPGeneric)
 }
 
-func must(a []Attachment, _ []string, _ error) []Attachment { return a }
+func must(a []inspect.Attachment, _ []string, _ error) []inspect.Attachment { return a }
 
 func addVeth(t testing.TB, name, peerName string, peer netns.NsHandle) {
 	t.Helper()
@@ -203,9 +204,9 @@ func compileHand(p *policy.Policy) CompileFunc {
 }
 
 // status is the one attachment on lv0 in this namespace.
-func status(t testing.TB) Attachment {
+func status(t testing.TB) inspect.Attachment {
 	t.Helper()
-	all, notes, err := Status(context.Background(), false)
+	all, notes, err := inspect.Status(context.Background(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func status(t testing.TB) Attachment {
 }
 
 // packets is what the slot of that identity or label has counted.
-func (a *Attachment) packets(id string) uint64 {
+func packets(a *inspect.Attachment, id string) uint64 {
 	for _, c := range a.Counters {
 		if c.ID == id || c.Label == id {
 			return c.Packets
@@ -234,7 +235,7 @@ func wantPackets(t testing.TB, id string, want uint64) {
 	var got uint64
 	for range 2000 {
 		a := status(t)
-		if got = a.packets(id); got == want {
+		if got = packets(&a, id); got == want {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)

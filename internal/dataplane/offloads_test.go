@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/lang/action"
@@ -47,7 +48,7 @@ func TestOffloadsThatUpEndsAreBackAfterDown(t *testing.T) {
 		for kill, killed := 1, true; killed; kill++ {
 			up()
 			_, killed = inChild(t, order{Do: "down", Dev: "mv0", Kill: kill})
-			if len(must(Status(t.Context(), false))) > 0 {
+			if len(must(inspect.Status(t.Context(), false))) > 0 {
 				down()
 			}
 			if !wanted() {

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
@@ -185,7 +186,7 @@ func mustDrop(t *testing.T, what string, send func()) {
 	was := status(t)
 	eventually(t, func() error {
 		send()
-		if now := status(t); now.packets("default") == was.packets("default") {
+		if now := status(t); packets(&now, "default") == packets(&was, "default") {
 			return fmt.Errorf("%s was not dropped", what)
 		}
 		return nil
@@ -345,7 +346,7 @@ func TestDeathOfTheFirstUpEndsNoConnection(t *testing.T) {
 	p := ends{"published", outer, inner}
 	do := order{Do: "up", Dev: "lv0", File: "new.levee", Text: "pass established\ndefault drop\n"}
 	down := func() {
-		_, _, _ = Status(t.Context(), true) // cleans up
+		_, _, _ = inspect.Status(t.Context(), true) // cleans up
 		_, _ = Down(t.Context(), "lv0")
 	}
 	steps := record(t, do)

@@ -113,7 +113,7 @@ func TestOnErrorPutsTheFallbackInForce(t *testing.T) {
 			if c.sets == 1 && !c.fresh && a.Sets[0].Entries != 1 {
 				t.Errorf("sets %+v", a.Sets)
 			}
-			admin, other := a.packets("admin"), a.packets("default")
+			admin, other := packets(&a, "admin"), packets(&a, "default")
 			n.from(t, "192.0.2.1")
 			n.from(t, "203.0.113.1")
 			wantPackets(t, "admin", admin+1)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -216,11 +217,11 @@ func TestReadersSeeTheStateWhileItIsReplaced(t *testing.T) {
 
 // readOnce looks as a reader does, and says what is not as it is all the time.
 func readOnce(ctx context.Context, dev, label string) error {
-	all, _, err := Status(ctx, false)
+	all, _, err := inspect.Status(ctx, false)
 	if err != nil {
 		return err
 	}
-	if len(all) != 1 || all[0].packets(label) != 1 || all[0].Sets[0].Entries != 1 {
+	if len(all) != 1 || packets(&all[0], label) != 1 || all[0].Sets[0].Entries != 1 {
 		return fmt.Errorf("status says %+v", all)
 	}
 	sets, err := sets.List(ctx, dev, "abusers")
@@ -263,7 +264,7 @@ func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			store.ReadersWrite = func() bool { return c.after }
-			if _, _, err := Status(t.Context(), false); err != nil {
+			if _, _, err := inspect.Status(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
 			store.ReadersWrite = func() bool { return c.replaced }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 )
@@ -13,7 +14,7 @@ import (
 // anew, over all that changes counters.
 func TestAReaderFollowsReplacesAndRollbacks(t *testing.T) {
 	n := newTestNet(t)
-	var r Reader
+	var r inspect.Reader
 	defer r.Close()
 	same := func(when string, odd uint64) {
 		t.Helper()
@@ -64,7 +65,7 @@ func BenchmarkReader(b *testing.B) {
 	newTestNet(b)
 	bring(b, "lv0", store.Auto, handPolicy("odd", action.Pass))
 	b.Run("reader", func(b *testing.B) {
-		var r Reader
+		var r inspect.Reader
 		defer r.Close()
 		for b.Loop() {
 			if _, err := r.Read(context.Background()); err != nil {
@@ -74,7 +75,7 @@ func BenchmarkReader(b *testing.B) {
 	})
 	b.Run("status", func(b *testing.B) {
 		for b.Loop() {
-			if _, _, err := Status(context.Background(), false); err != nil {
+			if _, _, err := inspect.Status(context.Background(), false); err != nil {
 				b.Fatal(err)
 			}
 		}

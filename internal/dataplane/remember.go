@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -78,7 +79,7 @@ func remember(s *store.Store, key, dev string, g *store.Description) {
 // comes into force under the new one.
 func Past(ctx context.Context, dev string) (all []past.Policy, notes []string, err error) {
 	names := []string{dev}
-	running, _, err := Status(ctx, false)
+	running, _, err := inspect.Status(ctx, false)
 	for i := range running {
 		if running[i].Dev == dev && running[i].PutOn != dev {
 			names = append(names, running[i].PutOn)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 )
 
@@ -152,7 +153,7 @@ func TestDeathAtAnyStepOfRememberingLeavesWholePolicies(t *testing.T) {
 		if _, notes, err := Past(t.Context(), "lv0"); err != nil || len(notes) > 0 {
 			t.Errorf("killed at step %s: %q, %v", steps[i], notes, err)
 		}
-		if in, _, err := Show(t.Context(), "lv0"); err != nil ||
+		if in, _, err := inspect.Show(t.Context(), "lv0"); err != nil ||
 			string(in.Source) != dropping(last+2) {
 			t.Errorf("killed at step %s: %v, %v", steps[i], in, err)
 		}
@@ -261,7 +262,7 @@ func TestWhatWasInForceStandsIn(t *testing.T) {
 	for broken, want := range []string{dropping(2), dropping(1)} {
 		rep := bring(broken)
 		a := status(t)
-		in, _, err := Show(t.Context(), "lv0")
+		in, _, err := inspect.Show(t.Context(), "lv0")
 		if err != nil || string(in.Source) != want || in.Path != before || rep.Past == nil ||
 			string(rep.Past.Source) != want || a.OnError != "" || a.Instead != mistake.Error() {
 			t.Errorf("%d broken: %+v, %v; status %q, %q", broken, in, err, a.OnError, a.Instead)

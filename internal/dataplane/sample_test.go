@@ -81,15 +81,15 @@ func TestSamplesStandForEachPacket(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 				read()
 				a := status(t)
-				if d, p := a.packets("marked")-before.packets("marked"),
-					a.packets("default")-before.packets("default"); d > dropped+1 ||
+				if d, p := packets(&a, "marked")-packets(&before, "marked"),
+					packets(&a, "default")-packets(&before, "default"); d > dropped+1 ||
 					p > passed+1 {
 					return errors.New("samples stand for too few packets")
 				}
 				return nil
 			})
 			a := status(t)
-			if d := a.packets("marked") - before.packets("marked"); dropped > d+1 || d < sent {
+			if d := packets(&a, "marked") - packets(&before, "marked"); dropped > d+1 || d < sent {
 				t.Errorf("samples stand for %d dropped packets of %d", dropped, d)
 			}
 			if samples > sent/2 {

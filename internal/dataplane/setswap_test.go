@@ -293,7 +293,7 @@ func TestNoPacketIsJudgedByHalfASet(t *testing.T) {
 	// A run that a signal interrupts is made again, so more packets may be judged than were asked
 	// for.
 	a := status(t)
-	judged := a.packets("sent")
+	judged := packets(&a, "sent")
 	t.Logf("%d look-ups during 100 replaces", judged)
 	if judged < asked {
 		t.Errorf("%d packets were judged, %d asked for", judged, asked)

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
@@ -51,7 +52,7 @@ func upText(t testing.TB, dev string, mode store.Mode, text string) {
 // differing are the packets of the pairs whose verdicts differ, and of the rule of the shadow.
 func differing(t testing.TB, dev string) (n uint64) {
 	t.Helper()
-	for _, a := range must(Status(t.Context(), false)) {
+	for _, a := range must(inspect.Status(t.Context(), false)) {
 		if a.Dev != dev || a.Shadow == nil {
 			continue
 		}
@@ -169,9 +170,9 @@ func TestShadowSurvivesFailureAndDeathAtAnyStep(t *testing.T) {
 					wantDiffering(t, "lv0", want)
 					eventually(t, func() error {
 						now := status(t)
-						if n := after.packets("all") + 3; now.packets("all") != n {
+						if n := packets(&after, "all") + 3; packets(&now, "all") != n {
 							return fmt.Errorf("%s: %d packets in force, want %d", what,
-								now.packets("all"), n)
+								packets(&now, "all"), n)
 						}
 						return nil
 					})
@@ -236,7 +237,7 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 		}
 		upText(t, "lv2", store.Auto, inForceText)
 		shadowUp(t, shadowText, "lv0", "lv2")
-		for _, a := range must(Status(t.Context(), false)) {
+		for _, a := range must(inspect.Status(t.Context(), false)) {
 			if a.Shadow == nil {
 				t.Errorf("%s has no shadow", a.Dev)
 			}
@@ -258,7 +259,7 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 		}
 		n.send(t, 3, 1)
 		wantDiffering(t, "lv0", 3)
-		for _, a := range must(Status(t.Context(), false)) {
+		for _, a := range must(inspect.Status(t.Context(), false)) {
 			if a.Shadow == nil || a.Shadow.Policy != "/etc/shadow.levee" {
 				t.Errorf("%s: %+v", a.Dev, a.Shadow)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -79,7 +80,8 @@ func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
 		for _, use := range p.Maps {
 			i := slices.IndexFunc(other.g.Maps,
 				func(m codegen.MapUse) bool { return m.Holds == use.Holds })
-			if i < 0 || !isShared(use) || k.maps[use.Name] != nil || k.copies[use.Name] != nil {
+			if i < 0 || !inspect.IsShared(use) || k.maps[use.Name] != nil ||
+				k.copies[use.Name] != nil {
 				continue
 			}
 			m, err := u.OpenPinned(other.key, other.g.Generation, other.g.Maps[i].Name)

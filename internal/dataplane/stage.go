@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -224,14 +225,14 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 	d.Places = sets.PinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {
-		if d.TrialInfo, err = programInfo(st.trial.Prog); err != nil {
+		if d.TrialInfo, err = inspect.ProgramInfo(st.trial.Prog); err != nil {
 			return err
 		}
 		d.Trial = d.TrialInfo.ID
 		d.Fallback, d.Program, d.Info = u.fallback(), d.Trial, d.TrialInfo
 	}
 	if st.plain.Prog != nil {
-		if d.Info, err = programInfo(st.plain.Prog); err != nil {
+		if d.Info, err = inspect.ProgramInfo(st.plain.Prog); err != nil {
 			return err
 		}
 		d.Program = d.Info.ID

@@ -138,11 +138,11 @@ func TestNoPacketIsJudgedByTheTunnelOfAnEarlierOne(t *testing.T) {
 				ends++
 				wantPackets(t, "end", ends)
 				a := status(t)
-				if came && a.packets("default") == dropped {
+				if came && packets(&a, "default") == dropped {
 					t.Errorf("%s never came", what)
 				}
-				dropped = a.packets("default")
-				if a.packets("within") != tunnels || a.packets("another") != 0 {
+				dropped = packets(&a, "default")
+				if packets(&a, "within") != tunnels || packets(&a, "another") != 0 {
 					t.Fatalf("%s was judged by what the tunnel before it carried", what)
 				}
 			}

@@ -20,6 +20,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -37,7 +38,7 @@ type stateful struct {
 	holds codegen.Contents // of the map that only this state is in, if there is one
 	make  func(*stateTest) // something to remember
 	// look says what is remembered, "" if there is no such rule.
-	look func(*Attachment, string) string
+	look func(*inspect.Attachment, string) string
 }
 
 var states = []stateful{
@@ -56,9 +57,9 @@ var states = []stateful{
 		judges(udpTo(1007), udpTo(1008)), budgets},
 	{"log", `log udp port 1009 sample 1/2 as "NAME"`, codegen.Events, judges(udpTo(1009)), counter},
 	{"connection", `pass established as "NAME"`, codegen.Flows, (*stateTest).connect,
-		func(a *Attachment, _ string) string { return told(a.Connections) }},
+		func(a *inspect.Attachment, _ string) string { return told(a.Connections) }},
 	{"cookie", `cookie tcp port 443 as "NAME"`, codegen.Cookies, (*stateTest).prove,
-		func(a *Attachment, _ string) string {
+		func(a *inspect.Attachment, _ string) string {
 			if a.Cookies == nil {
 				return ""
 			}
@@ -66,9 +67,9 @@ var states = []stateful{
 		}},
 	{"fragments", `fragments track as "NAME"`, codegen.Fragments,
 		judges(datagramPart(1, 9000, 0)),
-		func(a *Attachment, _ string) string { return told(a.Fragments) }},
+		func(a *inspect.Attachment, _ string) string { return told(a.Fragments) }},
 	{"diverted", `divert tcp port 22 as "NAME"`, codegen.Diverted, (*stateTest).divert,
-		func(a *Attachment, _ string) string {
+		func(a *inspect.Attachment, _ string) string {
 			if a.Diverted == nil {
 				return ""
 			}
@@ -98,7 +99,7 @@ func told[T any](state *T) string {
 	return fmt.Sprintf("%+v", *state)
 }
 
-func counter(a *Attachment, label string) string { return countOf(a.Counters, label) }
+func counter(a *inspect.Attachment, label string) string { return countOf(a.Counters, label) }
 
 func countOf(all []generation.SlotCounter, label string) string {
 	i := slices.IndexFunc(all, func(c generation.SlotCounter) bool { return c.Label == label })
@@ -108,7 +109,7 @@ func countOf(all []generation.SlotCounter, label string) string {
 	return fmt.Sprint(all[i].Packets, " packets")
 }
 
-func budgets(a *Attachment, label string) string {
+func budgets(a *inspect.Attachment, label string) string {
 	i := slices.IndexFunc(a.Limits, func(l state.Budgets) bool { return l.ID == "label:"+label })
 	if i < 0 {
 		return ""
@@ -117,7 +118,7 @@ func budgets(a *Attachment, label string) string {
 }
 
 // entries are those of a set, with how many hours their leases have left.
-func entries(a *Attachment, name string) string {
+func entries(a *inspect.Attachment, name string) string {
 	if !slices.ContainsFunc(a.Sets, func(s store.SetInfo) bool { return s.Name == name }) {
 		return ""
 	}
@@ -129,7 +130,7 @@ func entries(a *Attachment, name string) string {
 	return strings.Join(out, ", ")
 }
 
-func pairs(a *Attachment, label string) string {
+func pairs(a *inspect.Attachment, label string) string {
 	if a.Shadow == nil || countOf(a.Shadow.Rules, label) == "" {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -49,7 +50,7 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 			}
 			addIfb(t, "lv0")
 			end := time.Now().Add(10 * time.Second)
-			for len(must(Status(t.Context(), false))) == 0 {
+			for len(must(inspect.Status(t.Context(), false))) == 0 {
 				if time.Now().After(end) {
 					t.Fatal("it has no policy")
 				}

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 )
 
@@ -67,11 +68,11 @@ const (
 // ends; the trial goes on then.
 func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd, error) {
 	for {
-		all, _, err := Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		if err != nil {
 			return NotConfirmed, err
 		}
-		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == r.Dev })
+		i := slices.IndexFunc(all, func(a inspect.Attachment) bool { return a.Dev == r.Dev })
 		switch {
 		case i < 0 || all[i].Generation < r.Generation:
 			left, err := store.TimeLeft(r.deadline)

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -152,7 +153,7 @@ func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
 	n.send(t, 6, 1)
 	wantPackets(t, "new", 6)
 	time.Sleep(shortTrial + 50*time.Millisecond)
-	all, notes, err := Status(context.Background(), true)
+	all, notes, err := inspect.Status(context.Background(), true)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "was not confirmed in time") {
 		t.Errorf("%v %v %v", all, notes, err)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 )
 
@@ -24,7 +25,7 @@ func onExpiredTrial(t *testing.T) {
 // wantPolicy asks for the status, which has to tell of one policy, with notes that contain words.
 func wantPolicy(t *testing.T, policy, words string) {
 	t.Helper()
-	all, notes, err := Status(context.Background(), false)
+	all, notes, err := inspect.Status(context.Background(), false)
 	if err != nil {
 		t.Fatalf("%v, notes %q", err, notes)
 	}
@@ -92,7 +93,7 @@ func TestAnUnmountedFileSystemIsTold(t *testing.T) {
 	if err := store.OnHost(func() error { return unix.Unmount(bpf, 0) }); err != nil {
 		t.Fatal(err)
 	}
-	all, notes, err := Status(context.Background(), false)
+	all, notes, err := inspect.Status(context.Background(), false)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "the bpf file system at "+bpf+" has been unmounted") ||
 		!strings.Contains(notes[0], "old.levee") {

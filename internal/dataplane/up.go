@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -83,8 +84,8 @@ type Report struct {
 	Fallback error        `json:"-"`
 	Past     *past.Policy `json:"-"` // the one, if it was in force before
 	// not nil: why nobody may hear the answers of its cookies
-	Unheard error    `json:"-"`
-	Judging *Judging `json:"-"` // whether packets come to it
+	Unheard error            `json:"-"`
+	Judging *inspect.Judging `json:"-"` // whether packets come to it
 
 	deadline uint64 // of the trial, in jiffies
 }
@@ -190,7 +191,7 @@ func (u *up) put(ctx context.Context) error {
 		return err
 	}
 	if l, err := netlink.LinkByIndex(u.dev.Index); err == nil {
-		u.asks = neighbours(l)
+		u.asks = inspect.Neighbours(l)
 	}
 	u.noteAbove()
 	if err := u.meet(); err != nil {
@@ -485,7 +486,7 @@ func (u *up) finish() error {
 			"before it failed (any levee command does it): %w", u.Dev, err)
 	}
 	if at != nil {
-		leaveMemories(u.Store, at)
+		inspect.LeaveMemories(u.Store, at)
 		at.Close()
 	}
 	return nil

@@ -41,8 +41,8 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 			n.send(t, 5, 2)
 			wantPackets(t, "odd", 7)
 			a := status(t)
-			if a.packets("default") < 5 {
-				t.Errorf("default counted %d, want 5 or more", a.packets("default"))
+			if packets(&a, "default") < 5 {
+				t.Errorf("default counted %d, want 5 or more", packets(&a, "default"))
 			}
 			if a.Dev != "lv0" || a.Mode != want || a.Program.Name != handName() ||
 				a.Program.XlatedLen == 0 || a.Trial != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
@@ -142,7 +143,7 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 			case len(devs) > 3: // it is the number that is new
 				text, contents = quickMemories, quickContents
 			case mixed && uplinks[1].mode == store.XDPNative: // programs of cookies take long to load
-				text, contents = everyMemory, sharedContents
+				text, contents = everyMemory, inspect.SharedContents
 			}
 			up(text)
 			if err := n.works(t, contents, devs...); err != nil {

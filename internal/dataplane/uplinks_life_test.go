@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -81,7 +82,7 @@ func (n *twoUplinks) session(t testing.TB) ends {
 
 // rollBack ends the trial on an interface.
 func rollBack(t testing.TB, dev string) error {
-	for _, a := range must(Status(t.Context(), false)) {
+	for _, a := range must(inspect.Status(t.Context(), false)) {
 		if a.Dev == dev {
 			_, err := generation.RollBack(t.Context(), dev, a.Generation)
 			return err
@@ -126,7 +127,7 @@ func TestEachUplinkHasMemoriesOfItsOwn(t *testing.T) {
 		steps []string // nil: all
 	}{
 		{quickMemories, quickContents, nil},
-		{everyMemory, sharedContents, []string{"up", "replace in another order", "trial",
+		{everyMemory, inspect.SharedContents, []string{"up", "replace in another order", "trial",
 			"roll back", "come later"}},
 	} {
 		group := func(devs ...string) func() error {
@@ -208,7 +209,7 @@ func TestAPolicyForOneOfTwoUplinksEndsSessions(t *testing.T) {
 	if err := n.bringOn([]string{"lv0"}, []string{"lv0"}, everyMemory+"#\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range sharedContents {
+	for _, what := range inspect.SharedContents {
 		ids := memoriesOf(t, what)
 		if ids["lv0"] == ids["up0"] {
 			t.Errorf("%s: %v", what, ids)
@@ -287,7 +288,7 @@ func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
 	n := newTwoUplinks(t)
 	open := n.session(t)
 	down := func() {
-		_, _, _ = Status(t.Context(), true) // cleans up
+		_, _, _ = inspect.Status(t.Context(), true) // cleans up
 		for _, dev := range n.devs {
 			_, _ = Down(t.Context(), dev)
 		}
@@ -381,7 +382,7 @@ func TestSharedStateIsCountedTwice(t *testing.T) {
 	}
 	n.session(t)
 	told := func() (open, limits int, with []string) {
-		for _, a := range must(Status(t.Context(), false)) {
+		for _, a := range must(inspect.Status(t.Context(), false)) {
 			if a.Connections != nil {
 				open += a.Connections.Open
 			}
@@ -390,7 +391,7 @@ func TestSharedStateIsCountedTwice(t *testing.T) {
 		}
 		return open, limits, with
 	}
-	first := must(Status(t.Context(), false))[0].Dev
+	first := must(inspect.Status(t.Context(), false))[0].Dev
 	if open, limits, with := told(); open != 1 || limits != 1 || !slices.Equal(with,
 		[]string{"", first}) {
 		t.Errorf("%d connections, %d limits, told by %q", open, limits, with)
@@ -419,7 +420,7 @@ func TestAShadowOfTwoUplinksSeesHalfOfASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	dropped := func() (n uint64) {
-		for _, a := range must(Status(t.Context(), false)) {
+		for _, a := range must(inspect.Status(t.Context(), false)) {
 			for i := range a.Shadow.Pairs {
 				if w := &a.Shadow.Pairs[i]; w.Differs() && w.Would.Rule == "shadow.levee:3" {
 					n += w.Packets
@@ -499,7 +500,7 @@ func TestCommandsInAnyOrderPartMemories(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d: %s of %v: %v", i, what, devs, err)
 		}
-		running := must(Status(t.Context(), false))
+		running := must(inspect.Status(t.Context(), false))
 		ids := memoriesOf(t, codegen.Limit)
 		if len(running) < 2 {
 			continue

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/packet"
 )
 
@@ -138,8 +139,8 @@ func (n *twoUplinks) sendBy(t testing.TB, dev int, f []byte) {
 // total is what slots of an identity or label have counted on all interfaces.
 func total(t testing.TB, id string) (sum uint64) {
 	t.Helper()
-	for _, a := range must(Status(context.Background(), false)) {
-		sum += a.packets(id)
+	for _, a := range must(inspect.Status(context.Background(), false)) {
+		sum += packets(&a, id)
 	}
 	return sum
 }

@@ -114,7 +114,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			sent := int(now.packets("dns") - was.packets("dns"))
+			sent := int(packets(&now, "dns") - packets(&was, "dns"))
 			got := count("dns") - first
 			// The sender may have changed its CPU.
 			if most := int(logging.EventsPerSecond * (took.Seconds() + 0.1) *

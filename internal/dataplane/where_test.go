@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -73,7 +74,7 @@ func TestMovedInterfaceIsManagedWhereItIs(t *testing.T) {
 			if err := netns.Set(n.here); err != nil {
 				t.Fatal(err)
 			}
-			if all, _, err := Status(ctx, false); err != nil || len(all) != 0 {
+			if all, _, err := inspect.Status(ctx, false); err != nil || len(all) != 0 {
 				t.Errorf("status where it was: %v, %v", all, err)
 			}
 			if err := netns.Set(there); err != nil {
@@ -97,7 +98,7 @@ func TestDownWhereTheInterfaceWasTakesThePolicyOff(t *testing.T) {
 	defer there.Close()
 	moveTo(t, "lv0", there)
 	n.enterHere(t)
-	all, notes, err := Status(ctx, false)
+	all, notes, err := inspect.Status(ctx, false)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "lv0 is in another network namespace now") {
 		t.Errorf("status: %v, notes %q, %v", all, notes, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/region"
 	"levee/internal/lang/policy"
 )
@@ -27,7 +27,7 @@ func Changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
 }
 
 func changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
-	in, _, err := dataplane.Show(ctx, dev)
+	in, _, err := inspect.Show(ctx, dev)
 	if err != nil || p == nil {
 		return nil
 	}

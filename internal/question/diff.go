@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/region"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -41,7 +41,7 @@ type diffFlags struct {
 
 // InForce reads the policy in force on an interface, "" for the one that has one, and says what is
 // to be known of it.
-type InForce func(cmd *cobra.Command, dev string) (*dataplane.InForce, error)
+type InForce func(cmd *cobra.Command, dev string) (*inspect.InForce, error)
 
 // env is what the commands work with.
 type env struct {
@@ -150,7 +150,7 @@ func (e *env) policyInForce(cmd *cobra.Command, dev string) (*policy.Policy, err
 }
 
 // judges is the policy by which packets are judged now: all of it, or what "on error" says.
-func judges(in *dataplane.InForce) (*policy.Policy, syntax.Diagnostics) {
+func judges(in *inspect.InForce) (*policy.Policy, syntax.Diagnostics) {
 	p, ds := in.Parse()
 	if p != nil && in.OnError != "" {
 		p = p.Fallback(true)

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/lab"
 )
 
@@ -60,7 +60,7 @@ func newLabDown(e *env) *cobra.Command {
 				return err
 			}
 			// Policies that were in force in it are noticed to be gone, and their remains removed.
-			if _, _, err := dataplane.Status(context.Background(), true); err != nil {
+			if _, _, err := inspect.Status(context.Background(), true); err != nil {
 				return err
 			}
 			fmt.Fprintf(e.Stdout, "lab %s is gone\n", nameOf(args))

@@ -13,7 +13,7 @@ import (
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/local"
 	"levee/internal/host/session"
@@ -73,7 +73,7 @@ func (p *policies) read(ctx context.Context) (out []*policy.Policy, err error) {
 // insteadOn is an error where something else is in force on an interface than the policy that
 // should be.
 func insteadOn(ctx context.Context, dev string) error {
-	shown, _, err := dataplane.Show(ctx, dev)
+	shown, _, err := inspect.Show(ctx, dev)
 	switch {
 	case err != nil: // which is told when the policy is read
 		return nil

@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/defend"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
@@ -62,7 +63,7 @@ const maxPolicyText = 1 << 20
 
 func readPolicies(ctx context.Context, _ *struct{}) (*policiesReport, error) {
 	out := &policiesReport{Policies: []policyInForce{}}
-	all, _, err := dataplane.Status(ctx, false)
+	all, _, err := inspect.Status(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func readPolicies(ctx context.Context, _ *struct{}) (*policiesReport, error) {
 		for _, dev := range p.Devs {
 			seen[dev] = true
 		}
-		shown, _, err := dataplane.Show(ctx, s.Dev)
+		shown, _, err := inspect.Show(ctx, s.Dev)
 		if err != nil {
 			return nil, err
 		}

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"levee/internal/agent/api"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/price"
@@ -33,7 +33,7 @@ type Reader struct {
 
 // Read reads the policy on an interface.
 func (r *Reader) Read(ctx context.Context, dev string) (*Policy, error) {
-	all, _, err := dataplane.Status(ctx, false)
+	all, _, err := inspect.Status(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +46,8 @@ func (r *Reader) Read(ctx context.Context, dev string) (*Policy, error) {
 		"/api/v1/interfaces lists those that have one", dev)
 }
 
-func (r *Reader) of(ctx context.Context, a *dataplane.Attachment) (*Policy, error) {
-	shown, _, err := dataplane.Show(ctx, a.Dev)
+func (r *Reader) of(ctx context.Context, a *inspect.Attachment) (*Policy, error) {
+	shown, _, err := inspect.Show(ctx, a.Dev)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func VerdictOf(word string) string {
 	}
 }
 
-func newShadow(s *dataplane.ShadowState) *Shadow {
+func newShadow(s *inspect.ShadowState) *Shadow {
 	out := &Shadow{Policy: filepath.Base(s.Policy), Since: s.Since, Packets: s.Untold.Packets,
 		Pairs: []Pair{}}
 	decision := func(c generation.SlotCounter, v shadow.Verdict) Decision {
@@ -103,7 +103,7 @@ func newShadow(s *dataplane.ShadowState) *Shadow {
 
 // price is the estimated ns of a packet by the place of the rule that decides it; none of a policy
 // that is too large for that.
-func (r *Reader) price(hash string, shown *dataplane.InForce) map[string]float64 {
+func (r *Reader) price(hash string, shown *inspect.InForce) map[string]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if costs, there := r.costs[hash]; there {
@@ -119,7 +119,7 @@ func (r *Reader) price(hash string, shown *dataplane.InForce) map[string]float64
 	return r.costs[hash]
 }
 
-func estimate(shown *dataplane.InForce) map[string]float64 {
+func estimate(shown *inspect.InForce) map[string]float64 {
 	p, _ := shown.Parse()
 	if p == nil || len(p.Slots()) > mostPriced {
 		return nil

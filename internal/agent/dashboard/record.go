@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"levee/internal/agent/history"
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 )
 
 // Recording says what is kept each second.
@@ -23,7 +23,7 @@ type Recording struct {
 
 // Record reads the counters of the policies in force each second, until ctx ends.
 func Record(ctx context.Context, o Recording) error {
-	var counters dataplane.Reader
+	var counters inspect.Reader
 	defer counters.Close()
 	var counts history.Counts
 	for {
@@ -72,7 +72,7 @@ func passed(seconds []history.Second) map[string]uint64 {
 }
 
 // readings are counters as the history takes them.
-func readings(all []dataplane.DeviceCounters) (out []history.Reading) {
+func readings(all []inspect.DeviceCounters) (out []history.Reading) {
 	for _, d := range all {
 		for _, c := range d.Counters {
 			label := c.Label

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
@@ -92,7 +92,7 @@ func (k *Kernel) Lower(ctx context.Context, name string, entries []sets.Lowered,
 	if !errors.Is(err, sets.ErrNoSet) {
 		return err
 	}
-	all, _, lookErr := dataplane.Status(ctx, false)
+	all, _, lookErr := inspect.Status(ctx, false)
 	if lookErr != nil {
 		return lookErr
 	}

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/bench/benchtest"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
 	"levee/internal/lab/demo"
@@ -123,7 +124,7 @@ func (s *standIn) Incidents(context.Context) ([]Incident, error) {
 
 func (s *standIn) Live(ctx context.Context) (live []string, err error) {
 	err = s.site.Host.Do(func() error {
-		all, _, err := dataplane.Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		for _, a := range all {
 			for _, c := range a.Counters {
 				if c.Label == "stand-in" {

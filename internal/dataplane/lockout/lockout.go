@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/host/local"
 	"levee/internal/host/session"
@@ -149,7 +150,7 @@ func alive(ctx context.Context, dev string, link packet.Link,
 
 // InForce is the operator's policy in force on an interface.
 func InForce(ctx context.Context, dev string) (*policy.Policy, error) {
-	shown, _, err := dataplane.Show(ctx, dev)
+	shown, _, err := inspect.Show(ctx, dev)
 	if err != nil {
 		return nil, err
 	}

@@ -11,14 +11,14 @@ import (
 	"syscall"
 	"time"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
 // changedSince lists the files of a policy in force, its own and its set files, that hold something
 // else now, or are gone. What this process may not read is not among them.
-func changedSince(a *dataplane.Attachment) []syntax.Shown {
+func changedSince(a *inspect.Attachment) []syntax.Shown {
 	changed := []syntax.Shown{}
 	path := syntax.Unquoted(a.Policy)
 	if !filepath.IsAbs(path) { // standard input

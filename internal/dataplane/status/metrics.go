@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/state"
 	"levee/internal/openmetrics"
 )
@@ -87,7 +87,7 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 		add(fallback, oneIf(s.OnError != ""), at)
 		add(standIn, oneIf(s.Instead != ""), at)
 		add(changed, float64(len(s.Changed)), at)
-		add(seen, oneIf(s.Judging.State == string(dataplane.Seen)), at)
+		add(seen, oneIf(s.Judging.State == string(inspect.Seen)), at)
 		add(past, oneIf(s.Judging.Why != ""), at)
 		for _, r := range s.Rules {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(r.ID)},

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/shadow"
 	"levee/internal/lang/syntax"
@@ -22,7 +22,7 @@ type Shadow struct {
 	Differ  uint64       `json:"differ"`  // of these, with different verdicts
 }
 
-func newShadow(s *dataplane.ShadowState) *Shadow {
+func newShadow(s *inspect.ShadowState) *Shadow {
 	if s == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func newDecision(c generation.SlotCounter, v shadow.Verdict) Decision {
 // Shadows is what shadows would do otherwise, and what somebody may want to know besides: on one
 // interface, or with "" on all of this network namespace or of every one.
 func Shadows(ctx context.Context, dev string, everywhere bool) (*DiffReport, []string, error) {
-	all, notes, err := dataplane.Status(ctx, everywhere)
+	all, notes, err := inspect.Status(ctx, everywhere)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func Shadows(ctx context.Context, dev string, everywhere bool) (*DiffReport, []s
 	return rep, notes, err
 }
 
-func newDiff(a *dataplane.Attachment) Diff {
+func newDiff(a *inspect.Attachment) Diff {
 	s := a.Shadow
 	out := Diff{Dev: a.Dev, Policy: syntax.Shown(a.Policy), Shadow: *newShadow(s),
 		Pairs: []Pair{}, Flows: []Flow{}, Rules: []DiffRule{}, Unjudged: s.Unjudged,

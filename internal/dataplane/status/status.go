@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
@@ -47,8 +48,8 @@ type Interface struct {
 	TrialSeconds float64      `json:"trial_seconds"` // left to confirm; 0: not on trial
 	Judging      Judging      `json:"judging"`
 	// rules that the agent has added
-	Live       *dataplane.LiveRules `json:"live,omitempty"`
-	RolledBack *Back                `json:"rolled_back,omitempty"`
+	Live       *inspect.LiveRules `json:"live,omitempty"`
+	RolledBack *Back              `json:"rolled_back,omitempty"`
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why this policy, which was in force before, is so again in place of another
@@ -79,10 +80,10 @@ type Judging struct {
 	Doubt      bool   `json:"-"` // dataplane.Compare knows more
 }
 
-func newJudging(j *dataplane.Judging) Judging {
+func newJudging(j *inspect.Judging) Judging {
 	s := Judging{State: string(j.State), Unjudged: j.Past, Amiss: []string{},
 		LargestMTU: j.LargestMTU, Why: j.Why(), Doubt: j.Doubt}
-	if j.State != dataplane.NotYet {
+	if j.State != inspect.NotYet {
 		ago := j.Ago.Seconds()
 		s.Seconds = &ago
 	}
@@ -152,7 +153,7 @@ func (r *Report) Settle(ctx context.Context) error {
 		if !s.Judging.Doubt {
 			continue
 		}
-		looked, err := dataplane.Compare(ctx, s.Dev)
+		looked, err := inspect.Compare(ctx, s.Dev)
 		if err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func (r *Report) Settle(ctx context.Context) error {
 // Look is what runs where now, and what somebody may want to know of it besides: on one interface,
 // or with "" on all of this network namespace or of every one.
 func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, error) {
-	all, notes, err := dataplane.Status(ctx, everywhere)
+	all, notes, err := inspect.Status(ctx, everywhere)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,7 +207,7 @@ func (r *Report) waits(dev string) bool {
 	})
 }
 
-func newInterface(a *dataplane.Attachment) Interface {
+func newInterface(a *inspect.Attachment) Interface {
 	s := Interface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: syntax.Shown(a.Policy),
 		Hash: a.Hash, Hook: string(a.Mode), Reason: a.Reason, Since: a.Since,

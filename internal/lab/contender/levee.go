@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -72,7 +73,7 @@ var drops = func() (words []string) {
 // LeveeDropped adds up levee's counters of rules that drop.
 func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 	err = s.Host.Do(func() error {
-		all, _, err := dataplane.Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		if err != nil {
 			return err
 		}
@@ -108,7 +109,7 @@ func LeveeUp(ctx context.Context, s Site, name string, text []byte,
 // LeveeDown takes levee down, where it is up.
 func LeveeDown(ctx context.Context, s Site) error {
 	return s.Host.Do(func() error {
-		all, _, err := dataplane.Status(ctx, false)
+		all, _, err := inspect.Status(ctx, false)
 		if err != nil || len(all) == 0 {
 			return err
 		}

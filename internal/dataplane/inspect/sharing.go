@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"errors"
@@ -56,7 +56,7 @@ func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, erro
 		}
 		g := a.Current()
 		for _, use := range g.Maps {
-			if !isShared(use) {
+			if !IsShared(use) {
 				continue
 			}
 			m, err := s.OpenPinned(a.Key, g.Generation, use.Name)
@@ -82,6 +82,6 @@ func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, erro
 // one have one memory of connections, of fragments, of who is proven, of what is diverted, and one
 // budget of each limit. Each pins the maps for itself, so that they go with the last that has them.
 // See docs/explanation/decisions/0104-uplinks.md.
-var sharedContents = state.Shared()
+var SharedContents = state.Shared()
 
-func isShared(use codegen.MapUse) bool { return slices.Contains(sharedContents, use.Holds.What) }
+func IsShared(use codegen.MapUse) bool { return slices.Contains(SharedContents, use.Holds.What) }

@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"testing"
@@ -51,10 +51,10 @@ func TestComparingFindsWhatComesPastAPolicy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from := time.Hour
-			w := begin(1, 7, from, 100, 0)
+			w := Begin(1, 7, from, 100, 0)
 			for _, l := range c.looks {
 				now := from + time.Duration(l.s*float64(time.Second))
-				w.look(now, l.received, l.judged, c.parts > 0, c.parts > 1)
+				w.Look(now, l.received, l.judged, c.parts > 0, c.parts > 1)
 				if w.State != l.state {
 					t.Fatalf("after %v s: %q, want %q; %+v", l.s, w.State, l.state, w)
 				}
@@ -66,7 +66,7 @@ func TestComparingFindsWhatComesPastAPolicy(t *testing.T) {
 // A command that looks once an hour has to ask again where most packets came past the policy: that
 // some were judged may be an hour ago.
 func TestALookThatDoubtsAsksForAnother(t *testing.T) {
-	w := begin(1, 7, time.Hour, 100, 0)
+	w := Begin(1, 7, time.Hour, 100, 0)
 	for _, c := range []struct {
 		received, judged uint64
 		whole, doubt     bool

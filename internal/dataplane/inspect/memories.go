@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"errors"
@@ -29,9 +29,9 @@ type memoryCounts struct {
 // rememberAgain is how old it may be before it is written anew.
 const rememberAgain = 500 * time.Millisecond
 
-// leaveMemories leaves what readers get of a policy that has come into force: who looks next would
+// LeaveMemories leaves what readers get of a policy that has come into force: who looks next would
 // else be the first.
-func leaveMemories(s *store.Store, a *attach.Attachment) {
+func LeaveMemories(s *store.Store, a *attach.Attachment) {
 	if g := a.Current(); g != nil && store.Readers.ID() >= 0 {
 		_ = tellMemories(s, a, &Attachment{Generation: g.Generation})
 	}
@@ -50,7 +50,7 @@ func tellMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 		return err
 	}
 	defer prog.Close()
-	if t.Program, err = programInfo(prog); err != nil {
+	if t.Program, err = ProgramInfo(prog); err != nil {
 		return err
 	}
 	t.Program.Frags = g.Frags

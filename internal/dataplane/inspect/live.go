@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"levee/internal/dataplane/store"
@@ -13,8 +13,8 @@ type LiveRules struct {
 	LeaseSeconds float64 `json:"lease_seconds"`
 }
 
-// tellLive is nil where there are none.
-func tellLive(s *store.Store, a *attach.Attachment) (*LiveRules, error) {
+// TellLive is nil where there are none.
+func TellLive(s *store.Store, a *attach.Attachment) (*LiveRules, error) {
 	g := a.Trial()
 	if g == nil || !g.IsLive() {
 		return nil, nil

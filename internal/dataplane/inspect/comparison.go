@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import "time"
 
@@ -25,9 +25,9 @@ const (
 // Failed says that packets come past the policy.
 func (s JudgingState) Failed() bool { return s == Still || s == Partly }
 
-// comparison is what is kept of one policy on one interface. Times are of the monotonic clock,
+// Comparison is what is kept of one policy on one interface. Times are of the monotonic clock,
 // which all processes have in common.
-type comparison struct {
+type Comparison struct {
 	Generation int           `json:"generation"`
 	Ifindex    int           `json:"ifindex"`
 	State      JudgingState  `json:"state"`
@@ -50,35 +50,35 @@ type span struct {
 }
 
 const (
-	// late is for how long a driver may count packets that it has handed on already: drivers of
+	// Late is for how long a driver may count packets that it has handed on already: drivers of
 	// cards that count themselves ask them each second or two (bnxt_en, igb, mlx4_en).
-	late = 2500 * time.Millisecond
+	Late = 2500 * time.Millisecond
 	// few packets may be counted and judged nowhere, as one that was on its way.
 	few = 3
 	// A share is of a time longer than what is late in it, and has many packets.
-	shareTime = 4 * late
+	shareTime = 4 * Late
 	shareMany = 1000
 )
 
-// begin is the comparison of a policy that has just come.
-func begin(generation, ifindex int, now time.Duration, received, judged uint64) comparison {
-	c := comparison{Generation: generation, Ifindex: ifindex, State: NotYet}
+// Begin is the comparison of a policy that has just come.
+func Begin(generation, ifindex int, now time.Duration, received, judged uint64) Comparison {
+	c := Comparison{Generation: generation, Ifindex: ifindex, State: NotYet}
 	c.restart(now, received, judged)
 	return c
 }
 
-func (c *comparison) restart(now time.Duration, received, judged uint64) {
+func (c *Comparison) restart(now time.Duration, received, judged uint64) {
 	c.Since, c.Received, c.Judged, c.Settled, c.Past = now, received, judged, false, 0
 }
 
-// look takes in what was received and judged up to now. can: all that is received has to come to
+// Look takes in what was received and judged up to now. can: all that is received has to come to
 // the program; whole: packet by packet, so that numbers can be compared, and not only whether there
 // are any.
 //
 // Standing still is found in two steps: what a late driver counts of packets before is waited for,
 // and only what comes after counts. So it takes `late` from the last packet that was judged, and a
 // few packets.
-func (c *comparison) look(now time.Duration, received, judged uint64, can, whole bool) {
+func (c *Comparison) Look(now time.Duration, received, judged uint64, can, whole bool) {
 	if received < c.Received { // the driver has begun anew
 		c.Window = span{now, judged, received, 0}
 	}
@@ -90,7 +90,7 @@ func (c *comparison) look(now time.Duration, received, judged uint64, can, whole
 		c.restart(now, received, judged)
 	case received < c.Received:
 		c.restart(now, received, judged)
-	case now-c.Since < late:
+	case now-c.Since < Late:
 	case !c.Settled:
 		c.Settled, c.Base = true, received
 	case can:
@@ -106,7 +106,7 @@ func (c *comparison) look(now time.Duration, received, judged uint64, can, whole
 
 // share looks at how much of what was received was judged, window after window. What is counted
 // late is in one of two.
-func (c *comparison) share(now time.Duration) {
+func (c *Comparison) share(now time.Duration) {
 	w := c.Window
 	if w.Since == 0 {
 		c.Window = span{now, c.Judged, c.Received, 0}
@@ -129,7 +129,7 @@ func (c *comparison) share(now time.Duration) {
 
 // doubt says whether packets may have come past the policy between two looks, so that it is worth a
 // third.
-func (c *comparison) doubt(received, judged uint64, whole bool) bool {
+func (c *Comparison) doubt(received, judged uint64, whole bool) bool {
 	came, was := received-c.Received, judged-c.Judged
 	if received < c.Received || judged < c.Judged {
 		return false

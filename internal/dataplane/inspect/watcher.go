@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type Watcher struct {
 }
 
 type watchedDevice struct {
-	comparison
+	Comparison
 	told    JudgingState
 	amiss   []string
 	checked time.Duration // when what is set on the interface was last looked at
@@ -53,7 +53,7 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := monotonic()
+	now := Monotonic()
 	var out []Judged
 	seen := map[string]*watchedDevice{}
 	for i := range all {
@@ -66,18 +66,18 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 			return nil, err
 		}
 		o := w.of[d.Dev]
-		judged, received := uint64(0), readReceived(l)
+		judged, received := uint64(0), ReadReceived(l)
 		for _, c := range d.Counters {
 			judged += c.Packets
 		}
 		if o == nil || o.Generation != d.in.Generation || o.Ifindex != l.Attrs().Index {
-			o = &watchedDevice{comparison: begin(d.in.Generation, l.Attrs().Index, now, received,
+			o = &watchedDevice{Comparison: Begin(d.in.Generation, l.Attrs().Index, now, received,
 				judged),
 				told: NotYet}
 		}
 		seen[d.Dev] = o
-		can, whole := comparable(l, d.in, d.program)
-		o.look(now, received, judged, can, whole)
+		can, whole := Comparable(l, d.in, d.program)
+		o.Look(now, received, judged, can, whole)
 		changed := o.State != o.told
 		if o.checked == 0 || now-o.checked > checkAgain {
 			before := len(o.amiss)
@@ -85,7 +85,7 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 			changed = changed || before != len(o.amiss)
 		}
 		o.told = o.State
-		j := Judged{Dev: d.Dev, Judging: *o.tell(attach.Driver(d.Dev), d.in.Mode), Changed: changed}
+		j := Judged{Dev: d.Dev, Judging: *o.Tell(attach.Driver(d.Dev), d.in.Mode), Changed: changed}
 		j.Amiss = o.amiss
 		out = append(out, j)
 	}
@@ -93,9 +93,9 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 	return out, nil
 }
 
-// next is the reason to take another hook, "" where the same may do, if the settings are what is
+// Next is the reason to take another hook, "" where the same may do, if the settings are what is
 // amiss.
-func (j *Judged) next() string {
+func (j *Judged) Next() string {
 	if j.State.Failed() {
 		return j.Why()
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"time"
@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// firstWait is for how long `up` waits for a packet, where there is reason to expect one.
-	firstWait = time.Second
-	askAgain  = 500 * time.Millisecond
+	// FirstWait is for how long `up` waits for a packet, where there is reason to expect one.
+	FirstWait = time.Second
+	AskAgain  = 500 * time.Millisecond
 )
 
-// ask has the kernel ask neighbours whether they are there still, as it does by itself from time to
+// Ask has the kernel ask neighbours whether they are there still, as it does by itself from time to
 // time: their answers are packets. A link that was down has forgotten them.
-func ask(some []netlink.Neigh) {
+func Ask(some []netlink.Neigh) {
 	for _, n := range some {
 		n.State = netlink.NUD_PROBE
 		_ = netlink.NeighSet(&n) // who is not asked does not answer
@@ -24,9 +24,9 @@ func ask(some []netlink.Neigh) {
 // asksMost is how many neighbours are asked at a time.
 const asksMost = 3
 
-// neighbours are some that are known on an interface, or on the bridge or bond that it is a port
+// Neighbours are some that are known on an interface, or on the bridge or bond that it is a port
 // of.
-func neighbours(l netlink.Link) (some []netlink.Neigh) {
+func Neighbours(l netlink.Link) (some []netlink.Neigh) {
 	for _, index := range []int{l.Attrs().Index, l.Attrs().MasterIndex} {
 		if index == 0 {
 			continue

@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"context"
@@ -88,7 +88,7 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 			if l == nil && !all {
 				return nil
 			}
-			t, err := tell(s, a)
+			t, err := Tell(s, a)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 	return out, notes, err
 }
 
-func tell(s *store.Store, a *attach.Attachment) (*Attachment, error) {
+func Tell(s *store.Store, a *attach.Attachment) (*Attachment, error) {
 	g := a.Current()
 	t := &Attachment{
 		Dev: g.Dev, Together: a.Together(), Ifindex: a.Ifindex, Netns: g.Netns, Mode: g.Mode,
@@ -122,7 +122,7 @@ func tell(s *store.Store, a *attach.Attachment) (*Attachment, error) {
 		t.Trial = max(left, 1) // 0 is for "not on trial"
 	}
 	var err error
-	if t.Live, err = tellLive(s, a); err != nil {
+	if t.Live, err = TellLive(s, a); err != nil {
 		return nil, err
 	}
 	if t.Sets, err = tellSets(s, a); err != nil {
@@ -183,7 +183,7 @@ func tellSets(s *store.Store, a *attach.Attachment) ([]store.SetInfo, error) {
 	return out, nil
 }
 
-func programInfo(p *ebpf.Program) (store.ProgramInfo, error) {
+func ProgramInfo(p *ebpf.Program) (store.ProgramInfo, error) {
 	info, err := p.Info()
 	if err != nil {
 		return store.ProgramInfo{}, kernel.Refuse(err, "ask the kernel about the program")
@@ -204,7 +204,7 @@ func readStatus(s *store.Store, all bool) (out []Attachment, err error) {
 	return out, generation.Steady(func() error {
 		out = nil
 		return generation.ReadEach(s, all, func(a *attach.Attachment) error {
-			t, err := tell(s, a)
+			t, err := Tell(s, a)
 			if err == nil {
 				t.Judging, err = tellJudging(s, a, nil)
 			}

@@ -1,4 +1,4 @@
-package dataplane
+package inspect
 
 import (
 	"cmp"
@@ -61,8 +61,8 @@ func (j *Judging) Why() string {
 
 // Seams of the comparison, for tests: a driver that does not ask a program cannot be made of veth.
 var (
-	monotonic    = kernel.Monotonic
-	readReceived = func(l netlink.Link) uint64 {
+	Monotonic    = kernel.Monotonic
+	ReadReceived = func(l netlink.Link) uint64 {
 		if s := l.Attrs().Statistics; s != nil {
 			return s.RxPackets
 		}
@@ -71,25 +71,25 @@ var (
 )
 
 // compare looks at an attachment whose interface is l, and keeps what it has found.
-func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (comparison, bool, error) {
-	var c comparison
-	g, now := a.Current(), monotonic()
+func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (Comparison, bool, error) {
+	var c Comparison
+	g, now := a.Current(), Monotonic()
 	totals, err := generation.Totals(s, a)
 	if err != nil {
 		return c, false, err
 	}
-	received, judged := readReceived(l), sumTotals(totals)
+	received, judged := ReadReceived(l), SumTotals(totals)
 	err = store.ReadJSON(s.JudgingFile(a.Key), &c)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, err
 	}
 	before, doubt := c, false
 	if err != nil || c.Generation != g.Generation || c.Ifindex != a.Ifindex {
-		c = begin(g.Generation, a.Ifindex, now, received, judged)
+		c = Begin(g.Generation, a.Ifindex, now, received, judged)
 	} else {
-		can, whole := comparable(l, g, a.Shown())
+		can, whole := Comparable(l, g, a.Shown())
 		doubt = can && c.doubt(received, judged, whole)
-		c.look(now, received, judged, can, whole)
+		c.Look(now, received, judged, can, whole)
 	}
 	if c != before {
 		_ = store.WriteJSON(s.JudgingFile(a.Key), c) // who looks next tries again
@@ -97,20 +97,20 @@ func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (comparison, 
 	return c, doubt && !c.State.Failed(), nil
 }
 
-func sumTotals(totals map[string][]store.Counter) (n uint64) {
+func SumTotals(totals map[string][]store.Counter) (n uint64) {
 	for _, cpus := range totals {
 		n += generation.SumCPUs(cpus).Packets
 	}
 	return n
 }
 
-// comparable says whether all that an interface counts as received comes to the hook of a policy on
+// Comparable says whether all that an interface counts as received comes to the hook of a policy on
 // it, so that none judged is a failure, and whether it comes there packet by packet.
 //
 // In the network stack that is so where the driver hands all that it counts to the stack of this
 // interface. WireGuard counts keepalives, PPP its own control, a bond what its ports keep to
 // themselves (LACP, LLDP), and a card that is a switch what it forwards.
-func comparable(l netlink.Link, g *store.Description, program uint32) (can, whole bool) {
+func Comparable(l netlink.Link, g *store.Description, program uint32) (can, whole bool) {
 	a := l.Attrs()
 	isSwitch := a.PhysSwitchID != 0
 	switch {
@@ -137,18 +137,18 @@ func comparable(l netlink.Link, g *store.Description, program uint32) (can, whol
 func tellJudging(s *store.Store, a *attach.Attachment, l netlink.Link) (*Judging, error) {
 	g := a.Current()
 	if s.ReadOnly || l == nil {
-		var c comparison
+		var c Comparison
 		err := store.ReadJSON(s.JudgingFile(a.Key), &c)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && c.Generation != g.Generation {
 			return &Judging{Mode: g.Mode, State: NotYet}, nil
 		}
-		return c.tell("", g.Mode), err
+		return c.Tell("", g.Mode), err
 	}
 	c, doubt, err := compare(s, a, l)
 	if err != nil {
 		return nil, err
 	}
-	j := c.tell(attach.Driver(l.Attrs().Name), g.Mode)
+	j := c.Tell(attach.Driver(l.Attrs().Name), g.Mode)
 	j.Doubt = doubt
 	is := card.Read(l.Attrs().Name)
 	j.Amiss = attach.Amiss(l, is, g)
@@ -159,27 +159,27 @@ func tellJudging(s *store.Store, a *attach.Attachment, l netlink.Link) (*Judging
 	return j, nil
 }
 
-func (c *comparison) tell(driver string, m store.Mode) *Judging {
-	return &Judging{Driver: driver, Mode: m, State: c.State, Ago: max(0, monotonic()-c.Since),
+func (c *Comparison) Tell(driver string, m store.Mode) *Judging {
+	return &Judging{Driver: driver, Mode: m, State: c.State, Ago: max(0, Monotonic()-c.Since),
 		Past: c.Past}
 }
 
 // Compare looks at the policy on an interface for as long as it takes to be sure whether packets
 // come past it: a moment where packets are judged, some seconds where none is.
 func Compare(ctx context.Context, dev string) (*Judging, error) {
-	began, asked := monotonic(), time.Duration(0)
-	var first *comparison
+	began, asked := Monotonic(), time.Duration(0)
+	var first *Comparison
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		var c comparison
+		var c Comparison
 		var mode store.Mode
 		err := generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 			l, err := a.Here()
 			if err != nil || l == nil {
 				return err
 			}
-			if now := monotonic(); asked == 0 || now-asked > askAgain {
+			if now := Monotonic(); asked == 0 || now-asked > AskAgain {
 				asked = now
-				ask(neighbours(l))
+				Ask(Neighbours(l))
 			}
 			mode = a.Current().Mode
 			c, _, err = compare(s, a, l)
@@ -192,8 +192,8 @@ func Compare(ctx context.Context, dev string) (*Judging, error) {
 			first = &c
 		}
 		judges := c.State == Seen && c.Judged != first.Judged
-		if judges || c.State.Failed() || monotonic()-began > late+firstWait || ctx.Err() != nil {
-			return c.tell(attach.Driver(dev), mode), ctx.Err()
+		if judges || c.State.Failed() || Monotonic()-began > Late+FirstWait || ctx.Err() != nil {
+			return c.Tell(attach.Driver(dev), mode), ctx.Err()
 		}
 		time.Sleep(pause)
 	}
