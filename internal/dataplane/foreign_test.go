@@ -122,7 +122,7 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 	o.qdisc()
 	o.add(1)
 	index := must2(netlink.LinkByName("lv0")).Attrs().Index
-	first, packets := newNeighbour(t, link.Tail())
+	first, seen := newNeighbour(t, link.Tail())
 	order := func(want ...uint32) {
 		t.Helper()
 		if got := must2(attach.TcxProgramsAt(index, ebpf.AttachTCXIngress)); !slices.Equal(got,
@@ -134,11 +134,11 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 	order(status(t).Program.ID, first)
 	last, _ := newNeighbour(t, link.Tail())
 	for range 2 { // before and after a replace
-		before, odd := packets(), status(t)
+		before, odd := seen(), status(t)
 		n.send(t, 3, 7) // dropped
 		n.send(t, 5, 4) // passed on
 		wantPackets(t, "odd", packets(&odd, "odd")+3)
-		if got := packets() - before; got != 5 {
+		if got := seen() - before; got != 5 {
 			t.Errorf("the program behind levee's saw %d packets, want 5", got)
 		}
 		bring(t, "lv0", store.Auto, handPolicy("odd", action.Pass))

@@ -142,7 +142,8 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 			switch {
 			case len(devs) > 3: // it is the number that is new
 				text, contents = quickMemories, quickContents
-			case mixed && uplinks[1].mode == store.XDPNative: // programs of cookies take long to load
+			case mixed && uplinks[1].mode == store.XDPNative:
+				// programs of cookies take long to load
 				text, contents = everyMemory, inspect.SharedContents
 			}
 			up(text)

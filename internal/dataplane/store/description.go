@@ -140,7 +140,7 @@ type Description struct {
 	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
 
 	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow
-	// is the same number for those that continue one another (shadow.go).
+	// is the same number for those that continue one another.
 	ShadowOf int    `json:"shadow_of,omitempty"`
 	Shadow   uint64 `json:"shadow,omitempty"`
 	// Unasked are the cookies of a shadow, which answer nobody.

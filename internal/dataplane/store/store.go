@@ -37,7 +37,7 @@ const bpfFSMagic = 0xcafe4a11
 //	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
 //	state/KEY/N.files  what the set files of generation N held, where it has any
 //	state/KEY/carried.json  counts of generations that are gone
-//	keep/ID.json, keep/ID.lock  policies that are bound to names (comeback.go, keeper.go)
+//	keep/ID.json, keep/ID.lock  policies that are bound to names
 //
 // KEY is the cookie of the network namespace and the index that the interface had when its first
 // policy came (see keyOn): interfaces of the same name in two namespaces do not meet.
@@ -47,7 +47,7 @@ type Store struct {
 	lock  *os.File
 	Notes []string // what was found and mended on the way
 
-	ReadOnly bool          // nothing is locked or changed (see read.go)
+	ReadOnly bool          // nothing is locked or changed (see readers.go)
 	Clock    *kernel.Clock // of a reader; nil: this process's own
 
 	Leaves Leaving // what detach has seen
