@@ -163,6 +163,33 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
+// TestNoPackageOfTheDataPlaneIsTooLong: what grows beyond that gets another layer.
+func TestNoPackageOfTheDataPlaneIsTooLong(t *testing.T) {
+	const most = 4000
+	lines := map[string]int{}
+	for _, f := range sources(t) {
+		if !f.generated && strings.HasPrefix(f.pkg+"/", "internal/dataplane/") {
+			text, err := os.ReadFile(f.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+					lines[f.pkg]++
+				}
+			}
+		}
+	}
+	for pkg, n := range lines {
+		if n > most {
+			t.Errorf("%s has %d lines of code without its tests; at most %d are wanted", pkg, n, most)
+		}
+	}
+	if lines["internal/dataplane"] == 0 {
+		t.Error("no data plane was found")
+	}
+}
+
 // TestEveryPackageIsDescribed: what goes in, what comes out, what it must never do.
 func TestEveryPackageIsDescribed(t *testing.T) {
 	described := map[string]bool{}

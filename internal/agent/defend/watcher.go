@@ -17,6 +17,7 @@ import (
 	"levee/internal/agent/inforce"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/tap"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -60,7 +61,7 @@ const (
 // Watcher watches one interface.
 type Watcher struct {
 	Options
-	sampler  *dataplane.Sampler
+	sampler  *tap.Sampler
 	link     packet.Link
 	base     *policy.Policy // of the operator's
 	state    inforce.State
@@ -112,7 +113,7 @@ func New(o Options) *Watcher {
 // Run watches until ctx ends, or there is no policy any more. Live rules stay for their lease.
 func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer close(w.done)
-	if w.sampler, err = dataplane.NewSampler(ctx, w.Dev, snap); err != nil {
+	if w.sampler, err = tap.NewSampler(ctx, w.Dev, snap); err != nil {
 		return err
 	}
 	defer w.sampler.Close()
@@ -211,7 +212,7 @@ func (w *Watcher) read(ctx context.Context) error {
 }
 
 // sample takes one sample.
-func (w *Watcher) sample(s dataplane.Sampled) {
+func (w *Watcher) sample(s tap.Sampled) {
 	w.tell(&s)
 	w.cpus[s.CPU] += float64(s.Weight)
 	w.sampled = s.At
@@ -232,7 +233,7 @@ func (w *Watcher) sample(s dataplane.Sampled) {
 }
 
 // dropped takes a sample of a packet that was dropped.
-func (w *Watcher) dropped(s *dataplane.Sampled) {
+func (w *Watcher) dropped(s *tap.Sampled) {
 	label := w.regulars.known[s.Slot]
 	if label == "" {
 		return

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 )
 
 // State tells one policy in force from another. Live rules make no difference.
-type State = dataplane.PolicyState
+type State = sets.PolicyState
 
 // Recent is how old what is known may be where nobody waits for a change.
 const Recent = 2 * time.Second
@@ -55,7 +55,7 @@ func (w *Watcher) Here(ctx context.Context, age time.Duration) ([]State, error) 
 	w.mu.Unlock()
 	look := w.Look
 	if look == nil {
-		look = dataplane.InForceHere
+		look = sets.InForceHere
 	}
 	at := time.Now()
 	all, err := look(ctx)

@@ -77,7 +77,7 @@ type Judging struct {
 	// the largest MTU that the driver takes while the program is attached, where one is known
 	LargestMTU int    `json:"largest_mtu,omitempty"`
 	Why        string `json:"-"` // "" if nothing is wrong
-	Doubt      bool   `json:"-"` // dataplane.Compare knows more
+	Doubt      bool   `json:"-"` // inspect.Compare knows more
 }
 
 func newJudging(j *inspect.Judging) Judging {
