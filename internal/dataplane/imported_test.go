@@ -178,9 +178,9 @@ func TestClientsReachWhatSYNPROXYGuards(t *testing.T) {
 		&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []Mode{XDPNative, tcModes(t)[0]} {
+	for _, mode := range []store.Mode{store.XDPNative, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
-			if mode == XDPNative {
+			if mode == store.XDPNative {
 				hearXDP(t, n.peer, "lv1")
 			}
 			if err := bringPolicyAt(t, "lv0", mode, text.String(), 0); err != nil {

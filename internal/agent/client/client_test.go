@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/dataplane"
+	"levee/internal/dataplane/sets"
 )
 
 // TestACommandSaysWhereADamagedFileWent: it put the file aside, and the next agent found nothing
 // that was wrong.
 func TestACommandSaysWhereADamagedFileWent(t *testing.T) {
-	t.Setenv(dataplane.LibEnv, t.TempDir())
+	t.Setenv(sets.LibEnv, t.TempDir())
 	if err := os.WriteFile(IncidentsFile(), []byte("spoilt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
