@@ -182,7 +182,8 @@ func TestNoPackageOfTheDataPlaneIsTooLong(t *testing.T) {
 	}
 	for pkg, n := range lines {
 		if n > most {
-			t.Errorf("%s has %d lines of code without its tests; at most %d are wanted", pkg, n, most)
+			t.Errorf("%s has %d lines of code without its tests; at most %d are wanted", pkg, n,
+				most)
 		}
 	}
 	if lines["internal/dataplane"] == 0 {

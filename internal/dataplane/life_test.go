@@ -330,8 +330,8 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 	newTestNet(t)
 	bring(t, "lv0", store.Auto, named("a.levee", "one"))
-	l := must2(link.LoadPinnedLink(must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "bpf", "*",
-		"link")))[0], nil))
+	pins := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "bpf", "*", "link")))
+	l := must2(link.LoadPinnedLink(pins[0], nil))
 	if err := l.Detach(); err != nil {
 		t.Fatal(err)
 	}
