@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/net/bpf"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/plan"
@@ -159,7 +160,7 @@ func TestCapturesTakeMoreThanAFilterSees(t *testing.T) {
 			n.sendFrame(t, long)
 			n.send(t, 1, 9)
 			var got [][]byte
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				_, err := c.Read(func(p tap.Captured) bool {
 					got = append(got, bytes.Clone(p.Packet))
 					return len(got) < 2
@@ -206,7 +207,7 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.send(t, 20, 3)
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			if sum() >= all {
 				return errors.New("no CPU has seen that nobody captures any more")
 			}
@@ -217,7 +218,7 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.send(t, 20, 3)
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			if sum() >= all {
 				return errors.New("no CPU has seen that the program is gone")
 			}

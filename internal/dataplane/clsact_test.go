@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
@@ -247,7 +248,7 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 			if _, qdisc := filters(t); qdisc {
 				t.Error("the qdisc is left")
 			}
-			eventually(t, func() error { return nothingAdded(t, before) })
+			await.OK(t, func() error { return nothingAdded(t, before) })
 			runDirIsGone(t)
 		})
 	}
@@ -319,7 +320,7 @@ func TestFilterInAnotherNamespace(t *testing.T) {
 	_ = somebody.Process.Kill()
 	_ = somebody.Wait() // killed
 	there.Close()
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		_, _, err := inspect.Status(t.Context(), true)
 		if _, there := os.Stat(os.Getenv(store.RunEnv)); there == nil {
 			err = errors.Join(err, errors.New("the runtime directory is still there"))

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 )
 
@@ -107,7 +108,7 @@ func publishedError(t *testing.T, n *testNet, behind netns.NsHandle) {
 	}
 	client.Close()
 	was := status(t)
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		_, _ = server.WriteTo([]byte("hello"), from) // an error about the last one is no matter
 		now := status(t)
 		if labelled(&now, "error") != labelled(&was, "error") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
@@ -120,7 +121,7 @@ default drop
 					t.Fatal(err)
 				}
 			}
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				a := status(t)
 				known, limited := labelled(&a, "known"), labelled(&a, "limit")
 				if known > 0 || limited+labelled(&a, "query") < queries {

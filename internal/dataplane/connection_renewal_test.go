@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/await"
 	"levee/internal/filter/flow"
 	"levee/internal/packet"
 )
@@ -229,7 +230,7 @@ func TestForgedHandshakesAreNotOlder(t *testing.T) {
 			for i := range uint32(20) {
 				sends(packet.ACK, 1001, number+2+i<<20)
 			}
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				if now := status(t); packets(&now, "default") < packets(&a, "default")+20 {
 					return fmt.Errorf("%d forged segments are dropped, want 20",
 						packets(&now, "default")-packets(&a, "default"))

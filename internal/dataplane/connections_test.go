@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/packet"
 )
@@ -163,7 +164,7 @@ func TestConnections(t *testing.T) {
 					n.sendFrame(t, flags(f))
 				}
 			}
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				now := status(t)
 				if got := packets(&now, "default") - dropped; got < 100 {
 					return fmt.Errorf("%d of 100 forged segments were dropped", got)
@@ -173,7 +174,7 @@ func TestConnections(t *testing.T) {
 			if mode != store.XDPGeneric { // which knows no trial's way back on every kernel
 				up(connectionPolicy+"# another\n", 300*time.Millisecond)
 				living("on trial")
-				time.Sleep(400 * time.Millisecond)
+				await.Pass(400*time.Millisecond, "the kernel ends the trial")
 				living("after a trial")
 			}
 			up(connectionPolicy+"# a third\n", 0)
@@ -184,7 +185,7 @@ func TestConnections(t *testing.T) {
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return nothingAdded(t, before) })
+			await.OK(t, func() error { return nothingAdded(t, before) })
 			living("without a policy")
 		})
 	}

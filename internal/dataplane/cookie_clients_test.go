@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -95,7 +96,7 @@ func TestCookieClients(t *testing.T) {
 				serveEcho(l)
 				defer l.Close()
 			}
-			time.Sleep(*listenerIdle)
+			await.Pass(*listenerIdle, "nobody asks the listener")
 			cookieClients(t, n)
 		})
 	}

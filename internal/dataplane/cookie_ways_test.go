@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -167,9 +168,10 @@ func TestATransferDuringAFlood(t *testing.T) {
 	flooded := make(chan int)
 	mac := own(t, "lv0")
 	go func() { flooded <- n.floodSYN(flood, mac) }()
-	for status(t).Cookies == nil || len(status(t).Cookies.Answering) == 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.True(t, "cookies answer", func() bool {
+		c := status(t).Cookies
+		return c != nil && len(c.Answering) > 0
+	})
 	d := net.Dialer{Timeout: 10 * time.Second}
 	c := in(t, n.peer, func() (net.Conn, error) { return d.Dial("tcp", "198.51.100.1:9000") })
 	defer c.Close()
@@ -240,9 +242,7 @@ func TestAClientOfBeforeAFloodProvesNothing(t *testing.T) {
 	mac := own(t, "lv0")
 	go func() { flooded <- n.floodSYN(flood, mac) }()
 	defer func() { stop(); <-flooded }()
-	for len(status(t).Cookies.Answering) == 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.True(t, "cookies answer", func() bool { return len(status(t).Cookies.Answering) > 0 })
 	come("10", 0, 2)
 	come("11", 2, 4)
 }
@@ -281,7 +281,7 @@ func (n *testNet) floodSYN(ctx context.Context, mac *[6]byte) (sent int) {
 		}
 		sent++
 		if i%64 == 0 {
-			time.Sleep(time.Millisecond) // some 20,000 a second
+			await.Pass(time.Millisecond, "some 20,000 a second")
 		}
 	}
 	return sent

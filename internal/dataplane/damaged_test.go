@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 )
@@ -19,7 +20,7 @@ func onExpiredTrial(t *testing.T) {
 	t.Helper()
 	bring(t, "lv0", store.Auto, named("old.levee", "odd"))
 	bringOnTrial(t, named("new.levee", "odd"), MinTrial)
-	time.Sleep(MinTrial + 100*time.Millisecond)
+	await.Pass(MinTrial+100*time.Millisecond, "the kernel ends the trial")
 }
 
 // wantPolicy asks for the status, which has to tell of one policy, with notes that contain words.

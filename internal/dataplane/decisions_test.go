@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
@@ -88,7 +89,7 @@ func (n *testNet) begun(t *testing.T, w *watching) {
 	t.Helper()
 	probe := markedFrame(1)
 	probe[13] = 0xb6
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		n.sendFrame(t, probe)
 		if w.count("probe") == 0 {
 			return errors.New("the watch does not begin")
@@ -184,7 +185,7 @@ func TestAFloodLeavesRoomForOtherRules(t *testing.T) {
 		other := markedFrame(1)
 		other[13] = 0xb9
 		n.sendFrame(t, other)
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			if w.count("default") == 0 {
 				return errors.New("the flood hides another packet")
 			}
@@ -230,7 +231,7 @@ func TestDecisionsAreChosen(t *testing.T) {
 				w := n.watchDecisions(t, c.o)
 				close(w.hold)
 				for _, text := range []string{"# the first", "# the next"} {
-					eventually(t, func() error {
+					await.OK(t, func() error {
 						for _, f := range frames {
 							n.sendFrame(t, f)
 						}
@@ -305,7 +306,7 @@ func TestWhoWatchesBesideWhom(t *testing.T) {
 		}()
 		f := markedFrame(1)
 		f[13] = 0xb7
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			n.sendFrame(t, f)
 			select {
 			case <-logged:

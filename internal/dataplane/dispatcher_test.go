@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/dispatcher"
 	"levee/internal/dataplane/inspect"
@@ -293,7 +294,7 @@ func TestJoinAndLeaveKilledAtEachStep(t *testing.T) {
 			}
 			d.want(t, theOther)
 			runDirIsGone(t)
-			eventually(t, func() error { return nothingAdded(t, before) })
+			await.OK(t, func() error { return nothingAdded(t, before) })
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/packet"
@@ -62,7 +63,7 @@ func TestReplaceUnderFloodLosesAndMisjudgesNothing(t *testing.T) {
 				sum/time.Duration(*replaces), slowest, total)
 			want := total - (n.txDropped(t) - dropped)
 			var got inspect.Attachment
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				got = status(t)
 				if sum := packets(&got, "a dropped") + packets(&got, "b dropped"); sum != want {
 					return fmt.Errorf("%d frames were dropped by rules, %d sent and not refused "+
@@ -101,8 +102,8 @@ func (n *testNet) flood(t *testing.T) (stop chan struct{}, sent chan uint64) {
 				return
 			default:
 			}
-			// a sender that never rests holds up RCU, and with it every replace
-			time.Sleep(20 * time.Microsecond)
+			await.Pass(20*time.Microsecond,
+				"a sender that never rests holds up RCU, and with it every replace")
 			for range 64 {
 				if err := n.offer(f); err != nil {
 					t.Errorf("send: %v", err)

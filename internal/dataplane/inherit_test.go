@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/sets"
@@ -198,7 +199,7 @@ func TestMapsStayWithThePolicyThatStays(t *testing.T) {
 	bringCells(t, "trial.levee", shortTrial)
 	wantNoCell(t, "c")
 	wantCell(t, "d", 8)
-	time.Sleep(shortTrial + 50*time.Millisecond)
+	await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 	if a := status(t); a.Policy != "one.levee" {
 		t.Fatal(a.Policy)
 	}

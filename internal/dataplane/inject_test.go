@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
@@ -22,20 +23,6 @@ import (
 )
 
 var errInjected = errors.New("injected")
-
-// eventually repeats a check that the kernel may satisfy a grace period later, or much later on a
-// busy machine.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	var err error
-	for range 1000 {
-		if err = check(); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Error(err)
-}
 
 // kept lists what lies in the runtime directory, generations' numbers left out.
 func kept(t *testing.T) string {
@@ -114,7 +101,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 					before := status0(t)
 					n.send(t, 3, 1)
 					want := packets(&before, "one") + 3
-					eventually(t, func() error { return counted(t, "one", want) })
+					await.OK(t, func() error { return counted(t, "one", want) })
 					inject(t, c.do, i, kill)
 					n.send(t, 2, 1)
 					want += 2
@@ -128,8 +115,8 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 						t.Errorf("%s: program %d of %s, want %d of %s", what, after.Program.ID,
 							after.Policy, before.Program.ID, before.Policy)
 					}
-					eventually(t, func() error { return counted(t, "one", want) })
-					eventually(t, func() error { return nothingElse(t, what) })
+					await.OK(t, func() error { return counted(t, "one", want) })
+					await.OK(t, func() error { return nothingElse(t, what) })
 					if t.Failed() {
 						return
 					}
@@ -148,11 +135,11 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 			inject(t, first, i, true)
 			_, _, _ = inspect.Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
-			eventually(t,
+			await.OK(t,
 				func() error { return nothingAtAll(t, fmt.Sprint("up killed at ", ups[i])) })
 			inject(t, first, i, false)
 			_, _ = Down(t.Context(), "lv0")
-			eventually(t,
+			await.OK(t,
 				func() error { return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i])) })
 		}
 		for i := range downs {
@@ -160,7 +147,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 			inject(t, order{Do: "down", Dev: "lv0"}, i, true)
 			_, _, _ = inspect.Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
-			eventually(t,
+			await.OK(t,
 				func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
 		}
 	})
@@ -183,7 +170,7 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() error { return nothingAdded(t, nil) }) // and nothing is left from before
+	await.OK(t, func() error { return nothingAdded(t, nil) }) // and nothing is left from before
 	prepare()
 	clean := len(kernelObjects(t))
 	steps := record(t, grow)
@@ -197,7 +184,7 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 			if got := listed(t, "lv0"); got != strings.Join(want, " ") {
 				t.Fatalf("step %d (%s), kill %v: the set has %s, want %s", i, step, kill, got, want)
 			}
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				_ = status(t)
 				if left := kernelObjects(t); len(left) != clean {
 					return fmt.Errorf("step %d (%s), kill %v: left %v", i, step, kill, left)
@@ -282,7 +269,7 @@ func expire(t *testing.T) {
 		}
 		return store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g)
 	})
-	time.Sleep(30 * time.Millisecond) // a few ticks of the slowest clock
+	await.Pass(30*time.Millisecond, "a few ticks of the slowest kernel's clock")
 }
 
 // counted checks the total of a slot without ending a trial.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
@@ -100,7 +101,7 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	}
 	s.Close()
 	down()
-	time.Sleep(400 * time.Millisecond)
+	await.Pass(400*time.Millisecond, "the lease ends")
 	begun := time.Now()
 	up(keeping(10))
 	all := must2(sets.List(t.Context(), "lv0", "abusers"))[0].Entries

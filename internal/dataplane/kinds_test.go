@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
@@ -417,13 +418,13 @@ func (n *kindNet) reach(t *testing.T, families []int) {
 	for _, family := range families {
 		came, end := listen(t, family)
 		n.datagram(t, family, passedPort)
-		for try := 0; came(passedPort, 0) == 0; try++ {
-			if try == 200 {
-				t.Fatalf("IPv%d does not come, without a policy", family)
+		await.OK(t, func() error {
+			if came(passedPort, 0) == 0 {
+				n.datagram(t, family, passedPort)
+				return fmt.Errorf("IPv%d does not come, without a policy", family)
 			}
-			time.Sleep(20 * time.Millisecond)
-			n.datagram(t, family, passedPort)
-		}
+			return nil
+		})
 		end()
 	}
 }

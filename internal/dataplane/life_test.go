@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
@@ -70,7 +71,7 @@ func TestPolicyOutlivesCommandsOfIPNetnsExec(t *testing.T) {
 		t.Errorf("status of all: %v, %v", all, err)
 	}
 	inChild(t, order{Do: "down", Dev: "lv0"}, exec...)
-	eventually(t, func() error { return nothingAdded(t, before) })
+	await.OK(t, func() error { return nothingAdded(t, before) })
 	runDirIsGone(t)
 }
 
@@ -203,7 +204,7 @@ func TestVanishedInterfaceIsCleanedUp(t *testing.T) {
 				!strings.Contains(notes[0], "vanished") {
 				t.Errorf("notes %q", notes)
 			}
-			eventually(t, func() error { return nothingAtAll(t, "after "+c.name) })
+			await.OK(t, func() error { return nothingAtAll(t, "after "+c.name) })
 			runDirIsGone(t)
 		})
 	}
@@ -226,7 +227,7 @@ func TestVanishedNamespaceIsCleanedUpFromAnother(t *testing.T) {
 	}
 	third.Close() // nothing refers to it any more
 	var all []string
-	eventually(t, func() error { // the kernel takes namespaces down in the background
+	await.OK(t, func() error { // the kernel takes namespaces down in the background
 		_, notes, err := inspect.Status(t.Context(), false)
 		all = append(all, notes...)
 		if err != nil || len(all) == 0 {
@@ -273,7 +274,7 @@ func TestConcurrentUpsSerialise(t *testing.T) {
 	if a := status(t); a.Generation != 8 {
 		t.Errorf("generation %d, want 8", a.Generation)
 	}
-	eventually(t, func() error { return nothingElse(t, "concurrent ups") })
+	await.OK(t, func() error { return nothingElse(t, "concurrent ups") })
 }
 
 func TestLargeMTUTakesFragments(t *testing.T) {
@@ -324,7 +325,7 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 	if _, err := Down(t.Context(), "lv0"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, func() error { return nothingAtAll(t, "after down") })
+	await.OK(t, func() error { return nothingAtAll(t, "after down") })
 }
 
 func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
@@ -341,7 +342,7 @@ func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 		!strings.Contains(notes[0], "was detached from lv0 by something else") {
 		t.Errorf("%v %q %v", all, notes, err)
 	}
-	eventually(t, func() error { return nothingAtAll(t, "after the detach") })
+	await.OK(t, func() error { return nothingAtAll(t, "after the detach") })
 }
 
 // A kernel without BTF must run the same program: none is handed to it.

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
@@ -132,7 +133,7 @@ func (p *pair) answer(t *testing.T, number uint16) { p.sendFrame(t, numbered(num
 // judged waits until so many answers have been judged, of which so many were dropped.
 func judged(t *testing.T, what string, before inspect.Attachment, answers, dropped uint64) {
 	t.Helper()
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		a := status0(t)
 		drops := packets(&a, "unasked") - packets(&before, "unasked")
 		if all := drops + packets(&a, "default") - packets(&before, "default"); all < answers ||
@@ -221,7 +222,7 @@ func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 			if _, err := Down(t.Context(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return nothingAdded(t, before) })
+			await.OK(t, func() error { return nothingAdded(t, before) })
 			if err := noQdisc(t); err != nil {
 				t.Error(err)
 			}
@@ -258,7 +259,7 @@ func replacesOfTwoLinks(t *testing.T, p *pair) {
 			}
 			p.answer(t, p.ask(t))
 			n++
-			time.Sleep(20 * time.Microsecond)
+			await.Pass(20*time.Microsecond, "the pace of the connections")
 		}
 	}()
 	for i := range *replaces {
@@ -338,7 +339,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 						after := status(t)
 						p.answer(t, p.ask(t))
 						judged(t, what+", mended", before, 3, 1)
-						eventually(t, func() error { return noOtherLinks(t, after, what) })
+						await.OK(t, func() error { return noOtherLinks(t, after, what) })
 						if t.Failed() {
 							return
 						}
@@ -359,7 +360,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 				inject(t, up, i, kill)
 				_, _, _ = inspect.Status(t.Context(), true)
 				_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
-				eventually(t,
+				await.OK(t,
 					func() error {
 						return errors.Join(noQdisc(t), nothingAtAll(t,
 							fmt.Sprint("up failed at ", ups[i], ", kill ", kill)))
@@ -371,7 +372,7 @@ func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) 
 			inject(t, down, i, true)
 			_, _, _ = inspect.Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
-			eventually(t,
+			await.OK(t,
 				func() error {
 					return errors.Join(noQdisc(t), nothingAtAll(t,
 						fmt.Sprint("down killed at ", downs[i])))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
@@ -108,7 +109,7 @@ func TestLiveRulesComeAndGo(t *testing.T) {
 			if err := live(t, `drop ether 0x88b5 as "flood-3"`, MinTrial); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				n.send(t, 1, 1)
 				if a := status(t); a.Live != nil {
 					return fmt.Errorf("live rules stay: %+v", a.Live)

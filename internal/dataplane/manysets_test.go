@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
@@ -273,7 +274,7 @@ func TestManyDynamicSets(t *testing.T) {
 				t.Fatal(err)
 			}
 			runDirIsGone(t)
-			eventually(t, func() error { return nothingAdded(t, before) })
+			await.OK(t, func() error { return nothingAdded(t, before) })
 		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -17,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -232,15 +232,13 @@ func packets(a *inspect.Attachment, id string) uint64 {
 // wantPackets waits until a slot has counted exactly so many packets.
 func wantPackets(t testing.TB, id string, want uint64) {
 	t.Helper()
-	var got uint64
-	for range 2000 {
+	await.OK(t, func() error {
 		a := status(t)
-		if got = packets(&a, id); got == want {
-			return
+		if got := packets(&a, id); got != want {
+			return fmt.Errorf("%s counted %d packets, want %d", id, got, want)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("%s counted %d packets, want %d", id, got, want)
+		return nil
+	})
 }
 
 // kernelObjects lists the ids of all programs of these tests, of all maps that they hold, and of

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -184,7 +185,7 @@ func TestConnectionsBehindAreOlder(t *testing.T) {
 func mustDrop(t *testing.T, what string, send func()) {
 	t.Helper()
 	was := status(t)
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		send()
 		if now := status(t); packets(&now, "default") == packets(&was, "default") {
 			return fmt.Errorf("%s was not dropped", what)
@@ -230,7 +231,7 @@ func TestConnectedSocketsAreOlder(t *testing.T) {
 					t.Errorf("a connected socket: %v", err)
 				}
 				was := labelled(new(status(t)), "other")
-				eventually(t, func() error {
+				await.OK(t, func() error {
 					send(other.LocalAddr())
 					if labelled(new(status(t)), "other") == was {
 						return errors.New("what came to a socket that is not connected is known")
@@ -285,7 +286,7 @@ func TestUDPTakesNoQuestionsOfTCP(t *testing.T) {
 		return verdict == action.Pass
 	}
 	for range 20 {
-		time.Sleep(30 * time.Millisecond) // a few ticks of the slowest clock
+		await.Pass(30*time.Millisecond, "a few ticks of the slowest kernel's clock")
 		if !known("udp") {
 			t.Fatal("the kernel was not asked of UDP")
 		}

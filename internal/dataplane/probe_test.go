@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
@@ -125,7 +126,7 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.send(t, 7, 1)
-	eventually(t, func() error { return counted(t, "default", 7) })
+	await.OK(t, func() error { return counted(t, "default", 7) })
 	if _, err := sets.Add(t.Context(), "lv0", "abusers", entriesOf("192.0.2.1/32")); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 		t.Errorf("%d packets, %s", packets(&moved, "default"), got)
 	}
 	n.send(t, 3, 1)
-	eventually(t, func() error { return counted(t, "default", 10) })
+	await.OK(t, func() error { return counted(t, "default", 10) })
 	if _, err := MoveOn(t.Context(), "lv0", "again"); !errors.Is(err, errNoHook) {
 		t.Errorf("from tc: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
@@ -18,7 +19,7 @@ func TestAReaderFollowsReplacesAndRollbacks(t *testing.T) {
 	defer r.Close()
 	same := func(when string, odd uint64) {
 		t.Helper()
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			got, err := r.Read(context.Background())
 			if err != nil {
 				return err

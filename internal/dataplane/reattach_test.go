@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
@@ -114,7 +115,7 @@ func (n *testNet) sendOn(t *testing.T, stop <-chan bool, first chan<- time.Time)
 		default:
 			_ = unix.Sendto(n.tx, markedFrame(1), 0,
 				&unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
-			time.Sleep(50 * time.Microsecond)
+			await.Pass(50*time.Microsecond, "the pace of the traffic")
 		}
 	}
 }
@@ -221,9 +222,9 @@ func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
 					t.Fatal(err)
 				}
 				addVeth(t, "lv0", "lv1", n.peer)
-				for len(must(inspect.Status(t.Context(), false))) == 0 {
-					time.Sleep(time.Millisecond)
-				}
+				await.True(t, "the policy is back", func() bool {
+					return len(must(inspect.Status(t.Context(), false))) > 0
+				})
 				a := status(t)
 				if a.Program.ID != first.Program.ID || a.Sets[0].Entries != 1 {
 					t.Fatalf("back with program %d and %d entries, before %d and 1",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -129,5 +130,5 @@ func TestProgramsAreHeldWhileTheyAreMeasured(t *testing.T) {
 		t.Errorf("before: %v, held: %v, want a link more", before, held)
 	}
 	release()
-	eventually(t, func() error { return nothingAdded(t, before) })
+	await.OK(t, func() error { return nothingAdded(t, before) })
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
@@ -75,10 +76,10 @@ func TestSamplesStandForEachPacket(t *testing.T) {
 				}
 			}
 			// What is left of a kind comes with its next sample.
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				n.sendFrame(t, markedFrame(1))
 				n.sendFrame(t, other)
-				time.Sleep(5 * time.Millisecond)
+				await.Pass(5*time.Millisecond, "the kernel hands on what it has sampled")
 				read()
 				a := status(t)
 				if d, p := packets(&a, "marked")-packets(&before, "marked"),
@@ -129,18 +130,18 @@ func TestSamplesGoOn(t *testing.T) {
 			}
 			return nil
 		}
-		eventually(t, sampled)
+		await.OK(t, sampled)
 		if err := bringPolicyAt(t, "lv0", store.Auto, "count\n"+decisionPolicy, 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Follow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, sampled)
+		await.OK(t, sampled)
 
 		got, _ := n.capture(t, tap.Capturing{Dev: "lv0", Snap: 64, Rate: 1000})
 		n.captured(t, got, 3)
-		eventually(t, sampled)
+		await.OK(t, sampled)
 		s.Mu.Lock() // as if it were killed
 		err := s.Hook.Coll.Variables["until"].Set(uint64(0))
 		s.Mu.Unlock()
@@ -154,7 +155,7 @@ func TestSamplesGoOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, sampled)
+		await.OK(t, sampled)
 		s.Close()
 		n.captured(t, got, 5)
 		s = n.sampler(t)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/prefix"
@@ -336,7 +337,7 @@ func (s *sequence) end(i int) {
 		sets.Entry{Prefix: p, Lease: time.Millisecond}); err != nil {
 		s.Fatalf("step %d: adding %v: %v", i, p, err)
 	}
-	time.Sleep(30 * time.Millisecond) // some jiffies, on every kernel
+	await.Pass(30*time.Millisecond, "a few ticks of the slowest kernel's clock")
 	delete(s.naive.entries, p)
 	s.happens["ended"]++
 }

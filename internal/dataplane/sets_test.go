@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -134,7 +135,7 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 	}
 	n.from(t, "198.51.100.1")
 	wantPackets(t, "abuser", 5)
-	time.Sleep(shortTrial + 50*time.Millisecond)
+	await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 	n.from(t, "198.51.100.1")
 	wantPackets(t, "abuser", 6)
 	if got := listed(t, ""); got != "198.51.100.1/32 "+both {
@@ -264,7 +265,7 @@ func TestSetLeasesEnd(t *testing.T) {
 	}
 	n.from(t, "192.0.2.1")
 	wantPackets(t, "abuser", 1)
-	time.Sleep(shortTrial + 50*time.Millisecond)
+	await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 	n.from(t, "192.0.2.1") // the program itself sees that the lease has ended
 	n.from(t, "192.0.2.2")
 	n.from(t, "192.0.2.3")
@@ -302,7 +303,7 @@ func TestOpenSetFollowsReplaces(t *testing.T) {
 				t.Errorf("add %d: %v", i, err)
 				return
 			}
-			time.Sleep(50 * time.Microsecond)
+			await.Pass(50*time.Microsecond, "the pace of the changes")
 		}
 	}()
 	for i := range 10 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
@@ -67,7 +68,7 @@ func differing(t testing.TB, dev string) (n uint64) {
 
 func wantDiffering(t *testing.T, dev string, want uint64) {
 	t.Helper()
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		if got := differing(t, dev); got != want {
 			return fmt.Errorf("%d packets are judged otherwise, want %d", got, want)
 		}
@@ -102,23 +103,23 @@ func TestShadow(t *testing.T) {
 				}) {
 				t.Errorf("rules %+v", a.Shadow.Rules)
 			}
-			eventually(t, func() error { return counted(t, "all", 8) }) // of the policy in force
+			await.OK(t, func() error { return counted(t, "all", 8) }) // of the policy in force
 
 			upText(t, "lv0", mode, inForceText+"\n")
 			n.send(t, 4, 1)
 			wantDiffering(t, "lv0", 9)
 			upText(t, "lv0", mode, shadowText)
-			eventually(t, func() error { return counted(t, "marked", 9) })
-			eventually(t, func() error { return counted(t, "all", 12) })
+			await.OK(t, func() error { return counted(t, "marked", 9) })
+			await.OK(t, func() error { return counted(t, "all", 12) })
 			if a := status(t); a.Shadow != nil {
 				t.Errorf("the shadow goes on: %+v", a.Shadow)
 			}
 			n.send(t, 2, 1) // are dropped
-			eventually(t, func() error { return counted(t, "marked", 11) })
+			await.OK(t, func() error { return counted(t, "marked", 11) })
 			if _, err := Down(t.Context(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return nothingAtAll(t, "after the shadow") })
+			await.OK(t, func() error { return nothingAtAll(t, "after the shadow") })
 		})
 	}
 }
@@ -168,7 +169,7 @@ func TestShadowSurvivesFailureAndDeathAtAnyStep(t *testing.T) {
 						t.Errorf("%s: the shadow has ended", what)
 					}
 					wantDiffering(t, "lv0", want)
-					eventually(t, func() error {
+					await.OK(t, func() error {
 						now := status(t)
 						if n := packets(&after, "all") + 3; packets(&now, "all") != n {
 							return fmt.Errorf("%s: %d packets in force, want %d", what,
@@ -176,7 +177,7 @@ func TestShadowSurvivesFailureAndDeathAtAnyStep(t *testing.T) {
 						}
 						return nil
 					})
-					eventually(t, func() error { return onlyNeeded(t, what) })
+					await.OK(t, func() error { return onlyNeeded(t, what) })
 					if t.Failed() {
 						return
 					}
@@ -185,7 +186,7 @@ func TestShadowSurvivesFailureAndDeathAtAnyStep(t *testing.T) {
 			if _, err := Down(t.Context(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return nothingAtAll(t, c.name) })
+			await.OK(t, func() error { return nothingAtAll(t, c.name) })
 		})
 	}
 }
@@ -284,7 +285,7 @@ func TestCaptureBesideAShadow(t *testing.T) {
 		check("beside")
 		was := differing(t, "lv0")
 		n.send(t, 3, 1)
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			if differing(t, "lv0") < was+3 {
 				return errors.New("the shadow does not judge while somebody captures")
 			}
@@ -321,7 +322,7 @@ func TestShadowSharesSetsAndHasItsOwnLimits(t *testing.T) {
 		for range 5 {
 			n.sendFrame(t, sourceFrame(t, "192.0.2.2"))
 		}
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			for _, p := range status(t).Shadow.Pairs {
 				if p.Would.Label == "slow" && p.Packets == 3 && p.Differs() {
 					return nil
@@ -346,7 +347,7 @@ func TestAShadowKnowsItsOwnAddresses(t *testing.T) {
 	judged := func(t *testing.T, want uint64) {
 		t.Helper()
 		n.sendFrame(t, to)
-		eventually(t, func() error {
+		await.OK(t, func() error {
 			is := func(c generation.SlotCounter) bool {
 				return c.Label == "mine" &&
 					c.Packets == want

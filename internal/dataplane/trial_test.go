@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
@@ -125,7 +126,7 @@ func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 	bringOnTrial(t, named("new.levee", "new"), shortTrial)
 	n.send(t, 6, 1)
 	wantPackets(t, "new", 6)
-	time.Sleep(shortTrial + 50*time.Millisecond)
+	await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 	n.send(t, 3, 1) // no command has run since: the kernel alone judges these by the old policy
 	a := status(t)
 	if a.Policy != "/etc/old.levee" || a.Program.ID != old || a.Trial != 0 || a.RolledBack == nil ||
@@ -152,7 +153,7 @@ func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
 	bringOnTrial(t, p, shortTrial)
 	n.send(t, 6, 1)
 	wantPackets(t, "new", 6)
-	time.Sleep(shortTrial + 50*time.Millisecond)
+	await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 	all, notes, err := inspect.Status(context.Background(), true)
 	if err != nil || len(all) != 0 || len(notes) != 1 ||
 		!strings.Contains(notes[0], "was not confirmed in time") {
@@ -176,7 +177,7 @@ func TestSecondUpDuringATrial(t *testing.T) {
 	bringOnTrial(t, named("second.levee", "one"), shortTrial)
 	n.send(t, 4, 1)
 	wantPackets(t, "one", 6)
-	time.Sleep(shortTrial + 50*time.Millisecond)
+	await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 	n.send(t, 5, 1)
 	wantPackets(t, "one", 11)
 	if a := status(t); a.Policy != "/etc/confirmed.levee" {
@@ -185,7 +186,7 @@ func TestSecondUpDuringATrial(t *testing.T) {
 	// An up without a trial during a trial is final.
 	bringOnTrial(t, named("third.levee", "one"), 200*time.Millisecond)
 	bring(t, "lv0", store.Auto, named("final.levee", "one"))
-	time.Sleep(300 * time.Millisecond)
+	await.Pass(300*time.Millisecond, "the trial would have ended")
 	if a := status(t); a.Policy != "/etc/final.levee" || a.Trial != 0 {
 		t.Errorf("%+v", a)
 	}
@@ -255,7 +256,7 @@ func TestTrialOfCompiledPoliciesInEveryMode(t *testing.T) {
 			}
 			n.from(t, "198.51.100.7")
 			wantPackets(t, "marked", 1)
-			time.Sleep(shortTrial + 50*time.Millisecond)
+			await.Pass(shortTrial+50*time.Millisecond, "the kernel ends the trial")
 			n.from(t, "198.51.100.7")
 			n.from(t, "203.0.113.7")
 			n.from(t, "203.0.113.7")
@@ -286,7 +287,7 @@ func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
 	_ = cmd.Wait() // killed
 	n.send(t, 3, 1)
 	wantPackets(t, "new", 3)
-	time.Sleep(2*time.Second - time.Since(started) + 50*time.Millisecond)
+	await.Pass(2*time.Second-time.Since(started)+50*time.Millisecond, "the kernel ends the trial")
 	n.send(t, 5, 1)
 	wantPackets(t, "old", 5)
 	if a := status(t); a.Policy != "/etc/old.levee" {

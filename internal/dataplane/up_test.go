@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -51,7 +52,7 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return nothingAdded(t, before) })
+			await.OK(t, func() error { return nothingAdded(t, before) })
 			runDirIsGone(t)
 		})
 	}

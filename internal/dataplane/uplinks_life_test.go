@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
@@ -193,7 +194,7 @@ func TestEachUplinkHasMemoriesOfItsOwn(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, func() error { return nothingAdded(t, before) })
+	await.OK(t, func() error { return nothingAdded(t, before) })
 	runDirIsGone(t)
 }
 

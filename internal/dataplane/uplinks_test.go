@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/packet"
 )
@@ -148,7 +149,7 @@ func total(t testing.TB, id string) (sum uint64) {
 // wantTotal waits until they have counted exactly so many packets.
 func wantTotal(t *testing.T, id string, want uint64) {
 	t.Helper()
-	eventually(t, func() error {
+	await.OK(t, func() error {
 		if got := total(t, id); got != want {
 			return fmt.Errorf("%s counted %d packets on all interfaces, want %d", id, got, want)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/logging"
@@ -75,7 +76,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 				return told[label]
 			}
 			frame := build(53)
-			eventually(t, func() error { // until the watch has begun
+			await.OK(t, func() error { // until the watch has begun
 				n.sendFrame(t, frame)
 				if count("dns") == 0 {
 					return errors.New("nothing was told of")
@@ -89,7 +90,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			n.sendFrame(t, frame[:20])
 			up(text + "# again\n")
 			before := count("dns")
-			eventually(t, func() error {
+			await.OK(t, func() error {
 				n.sendFrame(t, frame) // one at a time, for the bound
 				if count("dns") < before+20 || count("odd") == 0 && mode != store.XDPGeneric {
 					return errors.New("nothing was told of")
