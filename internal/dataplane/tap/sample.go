@@ -67,7 +67,7 @@ func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 
 // begin follows the policy in force, and maps what the program of a new one counts.
 func (s *Sampler) begin(ctx context.Context) error {
-	if err := s.Follow(ctx); err != nil || s.Hook == nil || s.mapped != nil {
+	if err := s.follower.Follow(ctx); err != nil || s.Hook == nil || s.mapped != nil {
 		return err
 	}
 	m := s.Hook.Coll.Maps[capture.SampledMap]
