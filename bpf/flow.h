@@ -29,7 +29,7 @@ enum flow_state {
 #define FLOW_FIN_OUT 0x20
 #define FLOW_RST_IN 0x40 // of FLOW_OPEN; proof is when it came, in jiffies
 #define FLOW_FIRST 0x10  // of FLOW_ONE_WAY and FLOW_TWO_WAY: noted while settled was to come
-#define FLOW_LOW 19 // bits below the tag; as many name the bucket
+#define FLOW_LOW 19 // bits below the tag; as many name the bucket of the largest memory
 
 // Of FLOW_ANSWERED and FLOW_OLDER: how many blocks of data have left behind proof, which the other
 // side may acknowledge any part of. The number stands behind the bits above.
@@ -45,7 +45,6 @@ struct flow {
 };
 
 #define FLOW_BUCKET 8
-#define FLOW_BUCKETS (1 << FLOW_LOW)
 #define FLOW_FACTORS 12
 
 struct flow_head {
@@ -65,14 +64,14 @@ struct flow_head {
 	__u64 unused;
 };
 
-// The bits of present tell who is not in a bucket, in memory that caches hold: bit n is set where
-// a place may have a tag that ends in n. The bits of opening tell which buckets have one of
-// FLOW_OPENING: SYNs that come in are looked up in no other.
+// A memory is a head; a byte for each bucket; the buckets; and a bit for each bucket. The bits of
+// the byte tell who is not in a bucket, in memory that caches hold: bit n is set where a place may
+// have a tag that ends in n. The bit behind the buckets tells whether one has a connection of
+// FLOW_OPENING: SYNs that come in are looked up in no other. A memory with fewer buckets than tags
+// are made for ends in a byte for each place, the bits of the hash above the tag: with them the
+// connection can move into a memory with more.
 struct flows {
 	struct flow_head head;
-	__u8 present[FLOW_BUCKETS];
-	struct flow places[FLOW_BUCKETS][FLOW_BUCKET];
-	__u64 opening[FLOW_BUCKETS / 64];
 };
 
 struct {
@@ -82,6 +81,35 @@ struct {
 	__type(key, __u32);
 	__type(value, struct flows);
 } flows SEC(".maps");
+
+// What depends on how many buckets a memory has. Package flow replaces the numbers when it knows:
+// so verifiers see constants, and programs load none.
+#define FLOW_SIZED(name, number)                                                                   \
+	static __always_inline __u64 name(void)                                                    \
+	{                                                                                          \
+		__u64 n;                                                                           \
+                                                                                                   \
+		asm("%0 = " #number : "=r"(n));                                                    \
+		return n;                                                                          \
+	}
+FLOW_SIZED(flow_shift, 0x666c6f01)   // of a hash, for the number of the bucket
+FLOW_SIZED(flow_places, 0x666c6f02)  // where the buckets begin
+FLOW_SIZED(flow_opening, 0x666c6f03) // where the bits behind them begin
+FLOW_SIZED(flow_above, 0x666c6f04)   // where the bytes behind these begin, 0 if there are none
+
+static __always_inline __u64 flow_number(__u64 hash) { return hash >> flow_shift(); }
+
+// flow_bucket is the bucket of a hash.
+static __always_inline struct flow *flow_bucket(struct flows *m, __u64 hash)
+{
+	return (void *)m + flow_places() + flow_number(hash) * (FLOW_BUCKET * sizeof(struct flow));
+}
+
+// flow_present is the byte of a bucket.
+static __always_inline __u8 *flow_present(struct flows *m, __u64 hash)
+{
+	return (void *)m + sizeof(m->head) + flow_number(hash);
+}
 
 static __always_inline __u64 flow_piece(const struct flow_head *h, __u64 sum, int i, __u32 piece)
 {
@@ -145,12 +173,13 @@ static __always_inline __u32 flow_now(const struct flow_head *h)
 static __always_inline int flow_known(struct flows *m, __u64 hash)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
-	__u32 bucket = hash >> (64 - FLOW_LOW), now = flow_now(&m->head);
+	__u32 now = flow_now(&m->head);
+	const struct flow *bucket = flow_bucket(m, hash);
 
-	if (!(m->present[bucket] & 1 << (tag & 7)))
+	if (!(*flow_present(m, hash) & 1 << (tag & 7)))
 		return 0;
 	for (int i = 0; i < FLOW_BUCKET; i++) {
-		const struct flow *f = &m->places[bucket][i];
+		const struct flow *f = &bucket[i];
 		__u64 word = f->word;
 		__u32 state = word & FLOW_STATE;
 

@@ -36,7 +36,7 @@ static __always_inline int rank(const struct flow_head *h, const struct flow *f,
 static __always_inline int find_place(struct flows *m, __u64 hash, __u32 now)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
-	struct flow *bucket = m->places[hash >> (64 - FLOW_LOW)];
+	struct flow *bucket = flow_bucket(m, hash);
 	__u64 least = (__u64)KEEPS << 32;
 	int at = -1;
 
@@ -75,26 +75,29 @@ static __always_inline void put(struct flows *m, struct flow *f, __u64 tag, __u3
 
 // show makes the place of a tag visible. A bit that another CPU has lost meanwhile is set again by
 // the next packet.
-static __always_inline void show(struct flows *m, __u32 bucket, __u64 tag)
+static __always_inline void show(struct flows *m, __u64 hash)
 {
-	__u8 bit = 1 << (tag & 7), all = bit;
+	const struct flow *bucket = flow_bucket(m, hash);
+	__u8 *present = flow_present(m, hash), bit = 1 << (hash & 7), all = bit;
 
-	if (m->present[bucket] & bit)
+	if (*present & bit)
 		return;
 	for (int i = 0; i < FLOW_BUCKET; i++) {
-		__u64 word = m->places[bucket][i].word;
+		__u64 word = bucket[i].word;
 
 		if (word & FLOW_STATE)
 			all |= 1 << (word >> FLOW_LOW & 7);
 	}
-	m->present[bucket] = all;
+	*present = all;
 }
 
 // open_up tells of a connection that is opening, or takes back what was told of one in whose place
 // another is now.
-static __always_inline void open_up(struct flows *m, __u32 bucket, int opening)
+static __always_inline void open_up(struct flows *m, __u64 hash, int opening)
 {
-	__u64 *word = &m->opening[bucket / 64], bit = 1ULL << bucket % 64;
+	const struct flow *bucket = flow_bucket(m, hash);
+	__u64 number = flow_number(hash), bit = 1ULL << number % 64;
+	__u64 *word = (void *)m + flow_opening() + number / 64 * sizeof(*word);
 
 	if (!(*word & bit)) {
 		if (opening)
@@ -102,7 +105,7 @@ static __always_inline void open_up(struct flows *m, __u32 bucket, int opening)
 		return;
 	}
 	for (int i = 0; i < FLOW_BUCKET; i++)
-		opening |= (m->places[bucket][i].word & FLOW_STATE) == FLOW_OPENING;
+		opening |= (bucket[i].word & FLOW_STATE) == FLOW_OPENING;
 	if (!opening)
 		__sync_fetch_and_and(word, ~bit);
 }
@@ -112,21 +115,25 @@ static __always_inline void place(struct flows *m, __u64 hash, int at, __u32 is,
 				  __u32 now)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
-	__u32 bucket = hash >> (64 - FLOW_LOW);
 	int opening = (is & FLOW_STATE) == FLOW_OPENING;
 
 	if (at < 0) {
 		__sync_fetch_and_add(&m->head.refused, 1);
 		return;
 	}
-	struct flow *f = &m->places[bucket][at & (FLOW_BUCKET - 1)];
+	struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
 
 	if (at < FLOW_BUCKET && rank(&m->head, f, now))
 		__sync_fetch_and_add(&m->head.taken, 1);
+	if (at < FLOW_BUCKET && flow_above()) {
+		__u8 *above = (void *)m + flow_above() + flow_number(hash) * FLOW_BUCKET;
+
+		above[at & (FLOW_BUCKET - 1)] = hash >> (64 - FLOW_LOW);
+	}
 	put(m, f, tag, is, proof, now);
-	show(m, bucket, tag);
+	show(m, hash);
 	if (at < FLOW_BUCKET || opening)
-		open_up(m, bucket, opening);
+		open_up(m, hash, opening);
 }
 
 #endif

@@ -18,8 +18,7 @@ __noinline int note_stranger(__u64 hash)
 	int at = find_place(m, hash, now);
 
 	if (at >= FLOW_BUCKET) {
-		const struct flow *f =
-			&m->places[hash >> (64 - FLOW_LOW)][at & (FLOW_BUCKET - 1)];
+		const struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
 
 		if ((f->word & FLOW_STATE) != FLOW_STRANGER)
 			return 0; // this side has begun in between

@@ -184,7 +184,7 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 	}
 	__u64 hash = flow_hash(&m->head, k, six, ports);
 	int at = find(hash, now);
-	struct flow *f = &m->places[hash >> (64 - FLOW_LOW)][at & (FLOW_BUCKET - 1)];
+	struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
 	if (at >= FLOW_BUCKET) {
 		is = f->word & ((1 << FLOW_LOW) - 1);
 		proof = f->proof;
@@ -247,4 +247,5 @@ int track_ip(struct __sk_buff *ctx)
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 // Exported to Go by bpf2go, which only sees types that are used.
+const struct flow *unused_flow __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));

@@ -7,7 +7,7 @@ if exists('b:current_syntax')
 endif
 
 syn iskeyword @,48-57,_,-
-syn keyword leveeStatement cookie count default detect divert drop essential interface
+syn keyword leveeStatement connections cookie count default detect divert drop essential interface
 syn keyword leveeStatement limit log on pass protect set source test
 syn keyword leveeOption above any as burst by dynamic error expect
 syn keyword leveeOption file has hex lease leaves max memory none

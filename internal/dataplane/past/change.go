@@ -50,6 +50,13 @@ func Compare(before, now *policy.Policy) Change {
 		c.Others = append(c.Others, map[bool]string{true: "essential rules are back",
 			false: "essential off"}[now.Essential])
 	}
+	if before.MaxConnections != now.MaxConnections {
+		if now.MaxConnections == 0 {
+			c.Others = append(c.Others, "no connections max")
+		} else {
+			c.Others = append(c.Others, fmt.Sprintf("connections max %d", now.MaxConnections))
+		}
+	}
 	if before.OnError != now.OnError {
 		c.Others = append(c.Others, map[policy.OnError]string{policy.KeepLast: "no on error",
 			policy.ErrorPass: "on error pass", policy.ErrorDrop: "on error drop"}[now.OnError])

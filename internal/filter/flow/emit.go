@@ -80,7 +80,7 @@ const (
 )
 
 // Emit emits the function of a protocol. That of TCP tells what is Proven if told is set.
-func Emit(b *assembler.Builder, proto uint8, told bool) {
+func (r Room) Emit(b *assembler.Builder, proto uint8, told bool) {
 	params := []assembler.Param{assembler.Number("hash")}
 	if proto == packet.ProtoTCP {
 		params = append(params, assembler.Number("flags"), assembler.Number("proof"))
@@ -99,7 +99,7 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 			asm.And.Imm(asm.R2, packet.SYN|packet.ACK),
 			asm.JNE.Imm(asm.R2, packet.SYN, notSYN),
 		)
-		mayOpen(b, no)
+		r.mayOpen(b, no)
 		b.Label(notSYN)
 	}
 	b.Jiffies()
@@ -108,7 +108,7 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 	if proto != packet.ProtoICMP {
 		absent = b.Fresh("absent")
 	}
-	find(b, absent)
+	r.find(b, absent)
 	live(b, absent)
 	put := b.Fresh("put")
 	switch proto {
@@ -208,11 +208,11 @@ func ask(b *assembler.Builder, asked int16, no string) {
 }
 
 // mayOpen goes to no with a SYN where no connection is opening in the bucket of the hash in R6.
-func mayOpen(b *assembler.Builder, no string) {
+func (r Room) mayOpen(b *assembler.Builder, no string) {
 	b.Emit(
-		asm.LoadMapValue(asm.R2, 0, uint32(atOpening)).WithReference(Map),
+		asm.LoadMapValue(asm.R2, 0, uint32(r.atOpening())).WithReference(Map),
 		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.RSh.Imm(asm.R1, 64-lowBits),
+		asm.RSh.Imm(asm.R1, int32(r.shift())),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 6),
 		asm.LSh.Imm(asm.R3, 3),
@@ -226,11 +226,11 @@ func mayOpen(b *assembler.Builder, no string) {
 }
 
 // find leaves the place of the connection with the hash in R6 in R9, or goes to no.
-func find(b *assembler.Builder, no string) {
+func (r Room) find(b *assembler.Builder, no string) {
 	b.Emit(
 		asm.LoadMapValue(asm.R2, 0, uint32(headBytes)).WithReference(Map),
 		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.RSh.Imm(asm.R1, 64-lowBits),
+		asm.RSh.Imm(asm.R1, int32(r.shift())),
 		asm.Add.Reg(asm.R2, asm.R1),
 		asm.LoadMem(asm.R0, asm.R2, 0, asm.Byte),
 		asm.Mov.Reg(asm.R3, asm.R6),
@@ -238,7 +238,7 @@ func find(b *assembler.Builder, no string) {
 		asm.RSh.Reg(asm.R0, asm.R3),
 		asm.And.Imm(asm.R0, 1),
 		asm.JEq.Imm(asm.R0, 0, no), // in most cases where it is not there
-		asm.LoadMapValue(asm.R9, 0, uint32(firstPlace)).WithReference(Map),
+		asm.LoadMapValue(asm.R9, 0, uint32(r.atPlaces())).WithReference(Map),
 		asm.LSh.Imm(asm.R1, 7), // bytes of a bucket
 		asm.Add.Reg(asm.R9, asm.R1),
 		asm.LSh.Imm(asm.R6, lowBits), // the tag, where words have it

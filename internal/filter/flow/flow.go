@@ -3,7 +3,8 @@
 // package makes. Adopt notes those that are older.
 //
 // The memory is a head, a byte for each bucket that tells who is not in it, buckets of eight
-// places, 128 bytes, and a bit for each that tells whether a connection is opening in it. A
+// places, 128 bytes, and a bit for each that tells whether a connection is opening in it. How many
+// buckets there are is known when programs are made: see Room. A
 // connection's hash names its bucket; a place is a tag of the hash with the state of the
 // connection, when its lease ends, and what the other side has yet to prove. Nothing collects what
 // has ended: a place whose lease has is as good as empty. The layout is that of bpf/flow.h.
@@ -70,7 +71,7 @@ const idle = 5 * time.Minute
 
 // Layout of bpf/flow.h.
 const (
-	lowBits = 19 // of a word below the tag; as many name the bucket
+	lowBits = 19 // of a word below the tag
 	finIn   = 0x10
 	finOut  = 0x20
 	resetIn = 0x40
@@ -80,8 +81,7 @@ const (
 
 	blockBits = 14
 
-	places  = 8 // of a bucket
-	buckets = 1 << lowBits
+	places = 8 // of a bucket
 
 	headBytes  = int(unsafe.Sizeof(trackFlowHead{}))
 	placeBytes = int(unsafe.Sizeof(trackFlow{}))
@@ -103,18 +103,6 @@ const (
 	ofExpires = int16(unsafe.Offsetof(trackFlow{}.Expires))
 	ofProof   = int16(unsafe.Offsetof(trackFlow{}.Proof))
 )
-
-// Size is the memory in bytes, Places how many connections it has room for.
-const (
-	Size   = atOpening + buckets/8
-	Places = buckets * places
-)
-
-// atOpening is where the bits of buckets begin in which connections are opening, behind the places.
-const atOpening = firstPlace + buckets*places*placeBytes
-
-// firstPlace is where the places begin, behind the bytes that tell who is there.
-const firstPlace = headBytes + buckets
 
 // behind is how far a reader's clock may be behind that of who wrote a lease: another CPU may see
 // the next tick before a packet that has read the time comes to the memory.
@@ -169,11 +157,12 @@ type Stats struct {
 
 // Read counts what is in a memory at a time in jiffies.
 func Read(memory []byte, jiffies uint64) Stats {
+	room := roomOf(memory)
 	s := Stats{
-		Places: Places, Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
+		Places: int(room), Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
 		Taken: binary.NativeEndian.Uint64(memory[atTaken:]),
 	}
-	for at := firstPlace; at < atOpening; at += placeBytes {
+	for at := room.atPlaces(); at < room.atOpening(); at += placeBytes {
 		word := binary.NativeEndian.Uint64(memory[at:])
 		state := word & stateOf
 		expires := binary.NativeEndian.Uint32(memory[at+int(ofExpires):])
@@ -190,7 +179,7 @@ func Read(memory []byte, jiffies uint64) Stats {
 }
 
 // Spec is the program at egress for devices of a link layer.
-func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
+func Spec(link packet.Link, room Room) (*ebpf.ProgramSpec, error) {
 	all, err := loadTrack()
 	if err != nil {
 		return nil, fmt.Errorf("read the program that notes connections: %w", err)
@@ -201,7 +190,7 @@ func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
 	}
 	spec := all.Programs[name]
 	spec.Name = Program
-	spec.Instructions = assembler.Older(spec.Instructions)
+	spec.Instructions = room.sized(assembler.Older(spec.Instructions))
 	spec.AttachType = ebpf.AttachTCXEgress
 	return spec, nil
 }

@@ -28,12 +28,12 @@ const (
 // they know of it stays, but for a handshake that has ended in between. It takes no other's place,
 // and counts what finds none.
 func Adopt(memory []byte, c Older, jiffies uint64) {
-	now, hash := uint32(jiffies), hashOf(memory, c)
-	bucket, tag := int(hash>>(64-lowBits)), hash<<lowBits>>lowBits
+	now, hash, room := uint32(jiffies), hashOf(memory, c), roomOf(memory)
+	bucket, tag := int(hash>>room.shift()), hash<<lowBits>>lowBits
 	word := func(at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
 	half := func(at int) *uint32 { return (*uint32)(unsafe.Pointer(&memory[at])) }
 	lease := func(state uint32) uint32 { return *half(int(atLease) + 4*int(state)) }
-	first := firstPlace + bucket*places*placeBytes
+	first := room.atPlaces() + bucket*places*placeBytes
 	free, tags := -1, byte(1)<<(tag&7)
 	for at := first; at < first+places*placeBytes; at += placeBytes {
 		w := atomic.LoadUint64(word(at))
@@ -59,6 +59,9 @@ func Adopt(memory []byte, c Older, jiffies uint64) {
 	expires := now + lease(c.State) - *half(int(atSecond))
 	atomic.StoreUint32(half(free+int(ofProof)), 0)
 	atomic.StoreUint32(half(free+int(ofExpires)), expires)
+	if above := room.atAbove(); above > 0 {
+		memory[above+(free-room.atPlaces())/placeBytes] = byte(hash >> (64 - lowBits))
+	}
 	atomic.StoreUint64(word(free), tag<<lowBits|uint64(c.State))
 	memory[headBytes+bucket] |= tags
 }

@@ -46,7 +46,7 @@ var loadQuotes = sync.OnceValues(loadQuote)
 
 // EmitQuotes emits the functions that are called, for programs at tc or at XDP, for packets in one
 // buffer or several.
-func EmitQuotes(b *assembler.Builder, context assembler.Param, tcx, frags bool) error {
+func (r Room) EmitQuotes(b *assembler.Builder, context assembler.Param, tcx, frags bool) error {
 	all, err := loadQuotes()
 	if err != nil {
 		return fmt.Errorf("read the functions that look into ICMP errors: %w", err)
@@ -74,7 +74,7 @@ func EmitQuotes(b *assembler.Builder, context assembler.Param, tcx, frags bool) 
 		}
 		b.Global(label, append([]assembler.Param{context, assembler.Number("off"),
 			assembler.Number("left")}, words...)...)
-		b.Emit(body...)
+		b.Emit(r.sized(body)...)
 	}
 	return nil
 }

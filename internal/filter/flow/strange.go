@@ -22,7 +22,7 @@ const MaxStrangeInstructions = 1_000
 var loadStrangers = sync.OnceValues(loadStrange)
 
 // EmitStrange emits those of the functions that are called.
-func EmitStrange(b *assembler.Builder) error {
+func (r Room) EmitStrange(b *assembler.Builder) error {
 	all, err := loadStrangers()
 	if err != nil {
 		return fmt.Errorf("read the functions about who has begun: %w", err)
@@ -44,7 +44,7 @@ func EmitStrange(b *assembler.Builder) error {
 			return err
 		}
 		b.Global(f.label, f.params...)
-		b.Emit(body...)
+		b.Emit(r.sized(body)...)
 	}
 	return nil
 }

@@ -33,14 +33,6 @@ type strangeFlows struct {
 		Groups   uint64
 		Unused   uint64
 	}
-	Present [524288]uint8
-	Places  [524288][8]struct {
-		_       structs.HostLayout
-		Word    uint64
-		Proof   uint32
-		Expires uint32
-	}
-	Opening [8192]uint64
 }
 
 // Names of all BPF objects in the ELF.

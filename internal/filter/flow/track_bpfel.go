@@ -58,11 +58,8 @@ const (
 )
 
 type trackFlows struct {
-	_       structs.HostLayout
-	Head    trackFlowHead
-	Present [524288]uint8
-	Places  [524288][8]trackFlow
-	Opening [8192]uint64
+	_    structs.HostLayout
+	Head trackFlowHead
 }
 
 // Names of all BPF objects in the ELF.
@@ -72,6 +69,7 @@ const (
 	trackMapFlows           = "flows"
 	trackProgTrackEthernet  = "track_ethernet"
 	trackProgTrackIp        = "track_ip"
+	trackVarUnusedFlow      = "unused_flow"
 	trackVarUnusedFlowState = "unused_flow_state"
 )
 
@@ -132,6 +130,7 @@ type trackMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type trackVariableSpecs struct {
+	UnusedFlow      *ebpf.VariableSpec `ebpf:"unused_flow"`
 	UnusedFlowState *ebpf.VariableSpec `ebpf:"unused_flow_state"`
 }
 
@@ -168,6 +167,7 @@ func (m *trackMaps) Close() error {
 //
 // It can be passed to loadTrackObjects or ebpf.CollectionSpec.LoadAndAssign.
 type trackVariables struct {
+	UnusedFlow      *ebpf.Variable `ebpf:"unused_flow"`
 	UnusedFlowState *ebpf.Variable `ebpf:"unused_flow_state"`
 }
 

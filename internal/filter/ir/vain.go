@@ -47,6 +47,15 @@ func neverProven(p *policy.Policy) []Finding {
 	return nil
 }
 
+// neverKnown warns of room for connections in a policy that asks for none.
+func neverKnown(p *policy.Policy) []Finding {
+	if p.MaxConnections == 0 || p.Asks(field.Flow) {
+		return nil
+	}
+	return []Finding{{p.ConnectionsPos, "no connection is ever known: no rule asks for " +
+		"`established`", "remove this line, or add `pass established`"}}
+}
+
 // connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on.
 func (prog *Program) connects(slot int, f Family) bool {
 	class := Class{Family: f, Transport: TCP}

@@ -84,6 +84,9 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.Diverts = p.diverts()
 	p.shareChains()
 	p.State = p.uses()
+	if err := p.State.Fit(prog.Policy.MaxConnections, t.Memory); err != nil {
+		return nil, p.errorf("%w", err)
+	}
 	if err := p.shape(); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,10 @@ type Target struct {
 	Called bool
 	CPUs   int    // possible CPUs of the machine; 0 counts as 1
 	HZ     uint64 // jiffies a second; 0 counts as 250
-	Trace  bool   // write the deciding slot to map "trace", for eval and tests
+	// Memory is that of the machine, in bytes, of which connections have a share; 0 is enough for
+	// as many as there can be.
+	Memory uint64
+	Trace  bool // write the deciding slot to map "trace", for eval and tests
 	// Bytecode has all rules become bytecode, which otherwise those do of which there are too many
 	// for instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool

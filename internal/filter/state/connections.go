@@ -13,8 +13,8 @@ var connections = Row{
 	Name: "connections",
 	What: HoldsFlows,
 	Used: func(u *Use) bool { return u.Tracks },
-	Maps: func(*Use) []Map {
-		return []Map{{Name: flow.Map, Bytes: flow.Size, For: "connections",
+	Maps: func(u *Use) []Map {
+		return []Map{{Name: flow.Map, Bytes: u.Room.Bytes(), For: "connections",
 			Holds: Identity{What: HoldsFlows}, Lifetime: Carried}}
 	},
 	Bound: func(u *Use) Bound {
@@ -29,16 +29,16 @@ var connections = Row{
 		for _, proto := range e.Protocols {
 			if label := flow.Label(proto); !emitted[label] {
 				emitted[label] = true
-				flow.Emit(e.Builder, proto, e.Proves)
+				e.Room.Emit(e.Builder, proto, e.Proves)
 			}
 		}
-		if err := flow.EmitStrange(e.Builder); err != nil {
+		if err := e.Room.EmitStrange(e.Builder); err != nil {
 			return err
 		}
-		return flow.EmitQuotes(e.Builder, e.Context, e.TCX, e.Frags)
+		return e.Room.EmitQuotes(e.Builder, e.Context, e.TCX, e.Frags)
 	},
 	Beside: &Program{flow.Program, Egress,
-		func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link) }},
+		func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link, u.Room) }},
 	Shared: []Contents{HoldsFlows},
 	Head:   flow.HeadBytes,
 	Seed:   flow.Seed,

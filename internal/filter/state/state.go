@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/flow"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -21,8 +22,9 @@ type Use struct {
 	Frags bool        // a packet may not lie in its first buffer as a whole
 	Plain bool        // without the careful decoder
 
-	Tracks     bool    // rules ask for connections
-	Protocols  []uint8 // of the packets that are looked up, each family by itself
+	Tracks     bool      // rules ask for connections
+	Room       flow.Room // for them: see Fit
+	Protocols  []uint8   // of the packets that are looked up, each family by itself
 	Limits     []Limit
 	Logs       []uint32 // their numbers, package logging
 	Cookies    int      // that answer SYNs

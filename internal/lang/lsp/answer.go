@@ -148,6 +148,8 @@ func (d *document) complete(at position) []item {
 	switch last := before[len(before)-1]; last {
 	case "essential":
 		return words("off")
+	case "connections":
+		return words("max")
 	case "on":
 		return words("error")
 	case "default", "error", "expect":
@@ -172,7 +174,7 @@ func (d *document) complete(at position) []item {
 	case "detect":
 		return append(words("to", "above", "observe", "propose", "enforce", "collateral", "keep",
 			"lease", "quiet"), d.sets()...)
-	case "interface", "default", "essential", "on":
+	case "interface", "default", "essential", "connections", "on":
 		return []item{}
 	}
 	return append(words(syntax.TermWords()...), d.sets()...)

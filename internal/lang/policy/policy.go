@@ -27,12 +27,15 @@ type Policy struct {
 	Inners     []*Inner // of terms of rules; at most MaxInners
 	Default    Default
 	Essential  bool // false after `essential off`
-	OnError    OnError
-	ErrorPos   Pos // of `on error`
-	Tests      []*Test
-	Sources    []*Source // for the agent
-	Lists      []*List   // for the agent
-	Detects    []*Detect // likewise
+	// MaxConnections is how many may be known at once, 0 where the policy does not say.
+	MaxConnections int
+	ConnectionsPos Pos // of that number
+	OnError        OnError
+	ErrorPos       Pos // of `on error`
+	Tests          []*Test
+	Sources        []*Source // for the agent
+	Lists          []*List   // for the agent
+	Detects        []*Detect // likewise
 }
 
 // Pos is a place in the policy file; both count from 1, Col in characters.

@@ -166,7 +166,7 @@ type resolver struct {
 	overspent bool
 	pol       *Policy
 
-	iface, essential, onError, def syntax.Stmt // the first of each, where there is one
+	iface, essential, connections, onError, def syntax.Stmt // the first of each, where there is one
 	// a statement could not be parsed that may be the default
 	broken bool
 	// of the last statement, once there are rules of the last of these
@@ -238,6 +238,10 @@ func (r *resolver) statement(s syntax.Stmt) {
 	case *syntax.Essential:
 		if r.once(&r.essential, s, "essential off") {
 			r.pol.Essential = false
+		}
+	case *syntax.Connections:
+		if r.once(&r.connections, s, "connections max") {
+			r.maxConnections(s.Max)
 		}
 	case *syntax.OnError:
 		if r.once(&r.onError, s, "on error") {

@@ -17,7 +17,7 @@ func (r *resolver) dynamicSet(d *setDef) {
 	d.set.Keep = dyn.Keep
 	n, err := strconv.ParseUint(dyn.Max.Text, 10, 32)
 	if err != nil || n < 1 || n > maxDynamic {
-		r.problem(dyn.Max.Pos, maxProblem(dyn.Max.Text))
+		r.problem(dyn.Max.Pos, maxProblem("max", dyn.Max.Text, maxDynamic))
 	}
 	d.set.Max = int(n)
 	if dyn.Of != nil {
@@ -67,7 +67,7 @@ func typeProblem(text string) problem {
 	return problemf(hint, "%q is not a type of entries that a dynamic set can have", short(text))
 }
 
-func maxProblem(text string) problem {
+func maxProblem(what, text string, most int) problem {
 	hint := ""
 	plain := strings.NewReplacer("_", "", "'", "").Replace(text)
 	switch {
@@ -81,7 +81,7 @@ func maxProblem(text string) problem {
 		}
 		hint = didYouMean(text[:len(text)-1] + zeros)
 	}
-	return problemf(hint, "max is a number from 1 to %d, not %s", maxDynamic, short(text))
+	return problemf(hint, "%s is a number from 1 to %d, not %s", what, most, short(text))
 }
 
 // Bounds of a lease.

@@ -61,8 +61,8 @@ type Word struct {
 	Pos  Pos
 }
 
-// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *OnError, *Source, *List,
-// *Detect, *Test and *Bad.
+// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *Connections, *OnError, *Source,
+// *List, *Detect, *Test and *Bad.
 type Stmt interface {
 	// Place is where the first word of the statement stands.
 	Place() Pos
@@ -112,6 +112,12 @@ type Default struct {
 
 // Essential is `essential off`.
 type Essential struct{ stmt }
+
+// Connections is `connections max N`.
+type Connections struct {
+	stmt
+	Max Word
+}
 
 // OnError is `on error pass` or `on error drop`.
 type OnError struct {

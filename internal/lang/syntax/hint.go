@@ -197,8 +197,7 @@ func statementRemedy(word string) (msg string, r remedy) {
 		oneOf("from to flags ether not as", word) {
 		return "", advice(ruleStarts + ": drop " + word + " ...")
 	}
-	if m := Nearest(word, strings.Fields(actionWords+" interface set default essential on "+
-		"source detect test")); m != "" {
+	if m := Nearest(word, strings.Fields(actionWords+" "+otherStatements)); m != "" {
 		return "", meant(m)
 	}
 	return "", remedy{}

@@ -256,6 +256,8 @@ func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
 		return p.defaultStmt(base)
 	case "essential":
 		return p.essentialStmt(base)
+	case "connections":
+		return p.connectionsStmt(base)
 	case "on":
 		return p.onErrorStmt(base)
 	case "source":
@@ -327,7 +329,7 @@ func (p *parser) startsStatement() bool {
 var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
-const otherStatements = "interface set default essential on source detect test"
+const otherStatements = "interface set default essential connections on source detect test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -396,8 +398,8 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tSemi:
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
-		p.fail("a line starts with "+actionList+", set, default, interface, essential, on, "+
-			"source, detect or test.", "expected a statement")
+		p.fail("a line starts with "+actionList+", set, default, interface, essential, "+
+			"connections, on, source, detect or test.", "expected a statement")
 	}
 	return ""
 }

@@ -72,6 +72,22 @@ func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
 	return &Essential{base}, true
 }
 
+func (p *parser) connectionsStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if !p.accept("max") {
+		hint := "write how many may be known at once: connections max 100000."
+		if p.tok.kind == tWord && isDigits(p.tok.text) {
+			hint = "write: connections max " + clip(p.tok.text) + "."
+		}
+		return nil, p.fail(hint, "expected max after \"connections\"")
+	}
+	if p.tok.kind != tWord {
+		return nil, p.fail("write how many may be known at once: connections max 100000.",
+			"expected a number after \"connections max\"")
+	}
+	return &Connections{stmt: base, Max: p.word()}, true
+}
+
 func (p *parser) onErrorStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	if !p.accept("error") {

@@ -47,6 +47,8 @@ func (p *printer) stmt(s Stmt) {
 		p.words("default", s.Action.Text)
 	case *Essential:
 		p.words("essential off")
+	case *Connections:
+		p.words("connections max", s.Max.Text)
 	case *OnError:
 		p.words("on error", s.Action.Text)
 	case *Source:

@@ -1,0 +1,168 @@
+package flow
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Mover moves connections into a memory with another room, while programs read and write both.
+type Mover struct{ from, to []byte }
+
+// Move begins: the memory gets the key, and what is known at a time in jiffies. Until its program
+// judges, the other one notes more: Finish has that follow.
+func Move(from, to []byte, jiffies uint64) *Mover {
+	copy(to[:headBytes], from)
+	m := &Mover{from, to}
+	m.enterAll(uint32(jiffies))
+	return m
+}
+
+// Finish enters what has changed since, of connections about which the new memory does not know
+// more, and counts those for which it has no place.
+func (m *Mover) Finish(jiffies uint64) {
+	lost := m.enterAll(uint32(jiffies))
+	atomic.AddUint64((*uint64)(unsafe.Pointer(&m.to[atTaken])), lost)
+}
+
+func (m *Mover) enterAll(now uint32) (lost uint64) {
+	room := roomOf(m.from)
+	for i := range int(room) {
+		p := placeAt(m.from, room.atPlaces()+i*placeBytes).load()
+		if !p.live(m.from, now) {
+			continue
+		}
+		hash := uint64(i/places)<<room.shift() | p.word>>lowBits
+		if above := room.atAbove(); above > 0 {
+			hash |= uint64(m.from[above+i]) << (64 - lowBits)
+		}
+		lost += enter(m.to, hash, p, now)
+	}
+	return lost
+}
+
+// moved is what a place has.
+type moved struct {
+	word           uint64
+	proof, expires uint32
+}
+
+func (p moved) state() uint64 { return p.word & stateOf }
+
+func (p moved) live(memory []byte, now uint32) bool {
+	return p.state() != 0 && p.expires-now-1 < leaseOf(memory, p.state())
+}
+
+// since is when a lease began, or was renewed.
+func (p moved) since(memory []byte) uint32 { return p.expires - leaseOf(memory, p.state()) }
+
+func leaseOf(memory []byte, state uint64) uint32 {
+	return binary.NativeEndian.Uint32(memory[int(atLease)+4*int(state):])
+}
+
+// pointers are to the words of a place, which programs change meanwhile.
+type pointers struct {
+	word           *uint64
+	proof, expires *uint32
+}
+
+func placeAt(memory []byte, at int) pointers {
+	return pointers{
+		(*uint64)(unsafe.Pointer(&memory[at])),
+		(*uint32)(unsafe.Pointer(&memory[at+int(ofProof)])),
+		(*uint32)(unsafe.Pointer(&memory[at+int(ofExpires)])),
+	}
+}
+
+func (e pointers) load() moved {
+	return moved{atomic.LoadUint64(e.word), atomic.LoadUint32(e.proof),
+		atomic.LoadUint32(e.expires)}
+}
+
+// enter gives a connection its place: its own, one that is free, or that of whom a new connection
+// would take it from, if it is itself worth more. It says how many have none afterwards.
+func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
+	room := roomOf(memory)
+	bucket := int(hash >> room.shift())
+	first := bucket * places
+	worth := worthOf(memory, p, now)
+	at, least, tags := -1, worth, byte(1)<<(p.word>>lowBits&7)
+	for i := first; i < first+places; i++ {
+		there := placeAt(memory, room.atPlaces()+i*placeBytes).load()
+		if there.state() != 0 {
+			tags |= 1 << (there.word >> lowBits & 7)
+		}
+		if there.live(memory, now) && there.word>>lowBits == p.word>>lowBits {
+			if !p.follows(memory, there) {
+				return 0
+			}
+			at, least = i, 0
+			break
+		}
+		if w := worthOf(memory, there, now); w < least {
+			at, least = i, w
+		}
+	}
+	if at < 0 {
+		return 1
+	}
+	if above := room.atAbove(); above > 0 {
+		memory[above+at] = byte(hash >> (64 - lowBits))
+	}
+	e := placeAt(memory, room.atPlaces()+at*placeBytes)
+	atomic.StoreUint32(e.proof, p.proof)
+	atomic.StoreUint32(e.expires, p.expires)
+	atomic.StoreUint64(e.word, p.word)
+	memory[headBytes+bucket] |= tags
+	if p.state() == uint64(opening) {
+		word := (*uint64)(unsafe.Pointer(&memory[room.atOpening()+bucket/64*8]))
+		atomic.OrUint64(word, 1<<(bucket%64))
+	}
+	return min(1, least)
+}
+
+// follows says whether what the memory of before has of a connection is later than what is there.
+// What renews no lease only adds to the word: that the other side has sent a FIN or a RST.
+func (p moved) follows(memory []byte, there moved) bool {
+	if p.word == there.word && p.proof == there.proof && p.expires == there.expires {
+		return false
+	}
+	later := int32(p.since(memory) - there.since(memory))
+	if later == 0 {
+		return progress[p.state()] > progress[there.state()] ||
+			p.state() == there.state() && p.word > there.word
+	}
+	return later > 0
+}
+
+// progress orders what a connection may be in one tick.
+var progress = [16]int{opening: 1, answered: 1, older: 1, open: 2, closing: 3, reset: 3,
+	stranger: 1, oneWay: 2, twoWay: 3}
+
+// ranks are those of bpf/places.h: what may lose its place to a new connection, 0 first.
+var ranks = [16]uint64{closing: 1, reset: 1, answered: 2, older: 2, stranger: 2, opening: 3,
+	oneWay: 3, echo: 3, group: 3, twoWay: 4, open: 6}
+
+func rank(memory []byte, p moved, now uint32) uint64 {
+	state := p.state()
+	left := p.expires - now
+	switch lease := leaseOf(memory, state); {
+	case state == 0 || left-1 >= lease:
+		return 0
+	case state != uint64(open):
+	case p.word&resetIn != 0:
+		return ranks[reset]
+	case lease-left >= binary.NativeEndian.Uint32(memory[int(atSecond)+4:]):
+		return 5
+	}
+	return ranks[state]
+}
+
+// worthOf orders places, as find_place does.
+func worthOf(memory []byte, p moved, now uint32) uint64 {
+	r := rank(memory, p, now)
+	if r == 0 {
+		return 0
+	}
+	return r<<32 | uint64(p.expires-now)
+}

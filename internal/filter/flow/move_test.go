@@ -1,0 +1,170 @@
+package flow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"levee/internal/packet"
+)
+
+const testNow = 1_000_000
+
+func testMemory(r Room) []byte {
+	memory := make([]byte, r.Bytes())
+	Seed(memory, 1000)
+	return memory
+}
+
+func testConnection(i int) Older {
+	ip := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+	return Older{Proto: packet.ProtoTCP, Near: netip.MustParseAddrPort("192.0.2.1:443"),
+		Far: netip.AddrPortFrom(ip, uint16(i)), State: Open}
+}
+
+// at is the offset of the place of a connection, 0 if it has none.
+func at(memory []byte, c Older) int {
+	room, hash := roomOf(memory), hashOf(memory, c)
+	first := room.atPlaces() + int(hash>>room.shift())*places*placeBytes
+	if memory[headBytes+int(hash>>room.shift())]&(1<<(hash<<lowBits>>lowBits&7)) == 0 {
+		return 0
+	}
+	for at := first; at < first+places*placeBytes; at += placeBytes {
+		p := placeAt(memory, at).load()
+		if p.live(memory, testNow) && p.word>>lowBits == hash<<lowBits>>lowBits {
+			return at
+		}
+	}
+	return 0
+}
+
+func TestRooms(t *testing.T) {
+	for _, c := range []struct{ n, want Room }{
+		{1, Least}, {Least, Least}, {Least + 1, 2 * Least}, {100_000, 131_072}, {Most, Most},
+	} {
+		if got := RoomFor(int(c.n)); got != c.want {
+			t.Errorf("room for %d is %d, not %d", c.n, got, c.want)
+		}
+	}
+	for r := Least; r <= Most; r *= 2 {
+		if got := Within(r.Bytes()); got != r {
+			t.Errorf("%d bytes are room for %d, not %d", r.Bytes(), got, r)
+		}
+		if got := Within(r.Bytes() - 1); got != max(Least, r/2) {
+			t.Errorf("a byte less than %d is room for %d", r.Bytes(), got)
+		}
+		if r.atPlaces()%16 != 0 || r.atOpening()%8 != 0 {
+			t.Errorf("words of %d places are not where CPUs write them at once", r)
+		}
+	}
+}
+
+// What a connection's place has of its hash has to do for every other room.
+func TestRoomChangesAndConnectionsEnd(t *testing.T) {
+	const n = 3000
+	rooms := []Room{Least, 8 * Least, 2 * Least, Most, Least, 64 * Least}
+	memory := testMemory(rooms[0])
+	for i := range n {
+		Adopt(memory, testConnection(i), testNow)
+	}
+	for _, r := range rooms[1:] {
+		next := testMemory(r)
+		Move(memory, next, testNow).Finish(testNow)
+		memory = next
+		for i := range n {
+			if at(memory, testConnection(i)) == 0 {
+				t.Fatalf("connection %d has no place among %d", i, r)
+			}
+		}
+		if s := Read(memory, testNow); s.Live != n || s.Open != n || s.Taken != 0 ||
+			s.Places != int(r) {
+			t.Fatalf("in a memory of %d: %+v", r, s)
+		}
+	}
+}
+
+// Fewer places than connections: those stay that were heard last, and the others are counted.
+func TestSmallerRoomKeepsWhatWasHeardLast(t *testing.T) {
+	const n = 2 * int(Least)
+	memory := testMemory(8 * Least)
+	for i := range n {
+		Adopt(memory, testConnection(i), testNow-1000*uint64(1-i%2))
+	}
+	next := testMemory(Least)
+	Move(memory, next, testNow).Finish(testNow)
+	s := Read(next, testNow)
+	if s.Live+int(s.Taken+s.Refused) != n { // some found no place before, either
+		t.Errorf("%d live, %d lost their place: not %d", s.Live, s.Taken, n)
+	}
+	var kept [2]int
+	for i := range n {
+		if at(next, testConnection(i)) != 0 {
+			kept[i%2]++
+		}
+	}
+	if kept[1] < 4*kept[0] {
+		t.Errorf("of those of before %d stay, of those heard since %d", kept[0], kept[1])
+	}
+}
+
+// Between the two passes both memories change: the later knowledge wins.
+func TestMoveForgetsWhatComesMeanwhile(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		from, to uint64 // what the state becomes in each, 0: as it was
+		at       [2]int32
+		want     uint64
+	}{
+		{"nothing", 0, 0, [2]int32{}, uint64(open)},
+		{"a FIN comes before", uint64(open) | finIn, 0, [2]int32{}, uint64(open) | finIn},
+		{"a FIN comes after", 0, uint64(open) | finIn, [2]int32{}, uint64(open) | finIn},
+		{"it closes before", uint64(closing), 0, [2]int32{5, 0}, uint64(closing)},
+		{"it closes in the same tick", uint64(closing), 0, [2]int32{}, uint64(closing)},
+		{"it closes after", 0, uint64(closing), [2]int32{0, 5}, uint64(closing)},
+		{"it is reset before, and opens after", uint64(reset), uint64(opening), [2]int32{5, 6},
+			uint64(opening)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			from, to := testMemory(Least), testMemory(2*Least)
+			Adopt(from, testConnection(1), testNow)
+			m := Move(from, to, testNow)
+			Adopt(from, testConnection(2), testNow) // new, too
+			for i, state := range []uint64{c.from, c.to} {
+				memory := [][]byte{from, to}[i]
+				p := placeAt(memory, at(memory, testConnection(1)))
+				since := p.load().since(memory) + uint32(c.at[i])
+				if state != 0 {
+					*p.word = *p.word&^(1<<lowBits-1) | state
+					*p.expires = since + leaseOf(memory, state&stateOf)
+				}
+			}
+			m.Finish(testNow)
+			if got := *placeAt(to, at(to, testConnection(1))).word & (1<<lowBits - 1); got != c.want {
+				t.Errorf("the state is %#x, not %#x", got, c.want)
+			}
+			if at(to, testConnection(2)) == 0 {
+				t.Error("a new connection is not known")
+			}
+		})
+	}
+}
+
+// Who is opening is looked up by the bit of its bucket.
+func TestMoveHidesOpening(t *testing.T) {
+	from, to := testMemory(Least), testMemory(Most)
+	c := testConnection(7)
+	c.State = uint32(opening)
+	Adopt(from, c, testNow)
+	Move(from, to, testNow)
+	bucket := hashOf(to, c) >> Most.shift()
+	word := binary.NativeEndian.Uint64(to[Most.atOpening()+int(bucket/64*8):])
+	if word>>(bucket%64)&1 == 0 {
+		t.Error("nobody is said to be opening in the bucket")
+	}
+}
+
+func ExampleRoom_Bytes() {
+	fmt.Println(Least.Bytes(), Most.Bytes())
+	// Output: 281088 67698944
+}

@@ -1,0 +1,75 @@
+package flow
+
+import (
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// Room is how many connections a memory has room for: a power of two from Least to Most.
+type Room int
+
+// Least is what a policy has on the smallest machine: less would save nobody anything. Most is what
+// tags and hashes are made for.
+const (
+	Least Room = 1 << 14
+	Most  Room = places << lowBits
+)
+
+// RoomFor is the least room for n connections.
+func RoomFor(n int) Room {
+	return min(Most, max(Least, Room(1)<<bits.Len(uint(max(1, n)-1))))
+}
+
+// Within is the greatest room that takes no more than so many bytes, or Least.
+func Within(bytes int) Room {
+	r := Most
+	for r > Least && r.Bytes() > bytes {
+		r /= 2
+	}
+	return r
+}
+
+// roomOf is the room of a memory, which may be mapped with the rest of its last page.
+func roomOf(memory []byte) Room { return Within(len(memory)) }
+
+func (r Room) buckets() int { return int(r) / places }
+
+// shift leaves the number of its bucket of a hash.
+func (r Room) shift() int { return 64 - (bits.Len(uint(r.buckets())) - 1) }
+
+// atPlaces is where the places begin, behind the bytes that tell who is there.
+func (r Room) atPlaces() int { return headBytes + r.buckets() }
+
+// atOpening is where the bits of buckets begin in which connections are opening.
+func (r Room) atOpening() int { return r.atPlaces() + int(r)*placeBytes }
+
+// atAbove is where the bits of hashes begin that neither the tag nor the number of a bucket has, 0
+// if these have all.
+func (r Room) atAbove() int {
+	if r == Most {
+		return 0
+	}
+	return r.atOpening() + r.buckets()/8
+}
+
+// Bytes is the memory.
+func (r Room) Bytes() int {
+	if above := r.atAbove(); above > 0 {
+		return above + int(r)
+	}
+	return r.atOpening() + r.buckets()/8
+}
+
+// sized gives programs of bpf/flow.h the numbers that depend on the room.
+func (r Room) sized(all asm.Instructions) asm.Instructions {
+	numbers := map[int64]int{0x666c6f01: r.shift(), 0x666c6f02: r.atPlaces(),
+		0x666c6f03: r.atOpening(), 0x666c6f04: r.atAbove()}
+	load := asm.Mov.Imm(asm.R0, 0).OpCode
+	for i := range all {
+		if n, ok := numbers[all[i].Constant]; ok && all[i].OpCode == load {
+			all[i].Constant = int64(n)
+		}
+	}
+	return all
+}

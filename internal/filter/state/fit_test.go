@@ -1,0 +1,68 @@
+package state
+
+import (
+	"strings"
+	"testing"
+
+	"levee/internal/filter/flow"
+	"levee/internal/lang/policy"
+)
+
+const gigabyte = 1 << 30
+
+func TestMostOfTheLanguageIsMostOfTheMemory(t *testing.T) {
+	if flow.Most != policy.MostConnections {
+		t.Errorf("a policy may ask for %d connections, and a memory has room for %d",
+			policy.MostConnections, flow.Most)
+	}
+}
+
+func TestConnectionsTakeMoreThanTheirShare(t *testing.T) {
+	alone := func() *Use { return &Use{Tracks: true} }
+	for _, c := range []struct {
+		name   string
+		use    func() *Use
+		asked  int
+		memory uint64
+		want   flow.Room
+	}{
+		{"a machine that nobody knows", alone, 0, 0, flow.Most},
+		{"a large machine", alone, 0, 16 * gigabyte, flow.Most},
+		{"8 GB", alone, 0, 8 * gigabyte, flow.Most / 2},
+		{"1 GB", alone, 0, gigabyte, flow.Most / 16 * 2},
+		{"1 GB, of which the kernel has some", alone, 0, 950 << 20, flow.Most / 16},
+		{"1 GB, and all other memories", all, 0, gigabyte, flow.Most / 64},
+		{"256 MB", alone, 0, gigabyte / 4, flow.Most / 64},
+		{"64 MB, and all other memories", all, 0, gigabyte / 16, flow.Least},
+		{"a policy that says so", alone, 4194304, gigabyte, flow.Most},
+		{"a policy that wants few", alone, 1, 16 * gigabyte, flow.Least},
+		{"a policy that wants some", alone, 100_000, 16 * gigabyte, 131_072},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := c.use()
+			if err := u.Fit(c.asked, c.memory); err != nil {
+				t.Fatal(err)
+			}
+			if u.Room != c.want {
+				t.Errorf("room for %d, not %d", u.Room, c.want)
+			}
+			if n := u.Bytes(); c.asked == 0 && c.memory > 0 && u.Room > flow.Least &&
+				n > int(c.memory/128) {
+				t.Errorf("all state takes %d bytes of %d", n, c.memory)
+			}
+		})
+	}
+}
+
+func TestMoreConnectionsThanMemory(t *testing.T) {
+	u := &Use{Tracks: true}
+	err := u.Fit(4_000_000, 128<<20)
+	want := "connections max 4000000 takes 64.56 MiB, more than a quarter of the memory of this " +
+		"machine, 128 MiB: write at most connections max 1048576"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("the error is %v", err)
+	}
+	if err := u.Fit(1_048_576, 128<<20); err != nil {
+		t.Error(err)
+	}
+}
