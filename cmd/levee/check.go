@@ -12,11 +12,11 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/divert"
-	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
+	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -172,7 +172,11 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
 		c.Diagnostics = append(c.Diagnostics, ir.Diagnostics(pr.Tree, lowered.Findings)...)
-		made, err := plan.New(lowered, plan.Target{Link: link})
+		memory, err := kernel.Memory()
+		if err != nil {
+			return nil, err
+		}
+		made, err := plan.New(lowered, plan.Target{Link: link, Memory: memory})
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +188,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 			c.Limits = append(c.Limits, checkLimit(made, &made.Limits[i]))
 		}
 		if made.Tracks() {
-			c.Connections = &checkedConnections{flow.Places, flow.Size}
+			c.Connections = &checkedConnections{int(made.State.Room), made.State.Room.Bytes()}
 		}
 		if made.KeepsSources() {
 			c.Cookies = &checkedConnections{cookie.Places, cookie.Size}

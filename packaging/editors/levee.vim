@@ -7,8 +7,9 @@ if exists('b:current_syntax')
 endif
 
 syn iskeyword @,48-57,_,-
-syn keyword leveeStatement connections cookie count default detect divert drop essential interface
-syn keyword leveeStatement limit log on pass protect set source test
+syn keyword leveeStatement connections cookie count default detect divert drop essential
+syn keyword leveeStatement interface limit log on pass protect set source
+syn keyword leveeStatement test
 syn keyword leveeOption above any as burst by dynamic error expect
 syn keyword leveeOption file has hex lease leaves max memory none
 syn keyword leveeOption off packet rate rollup sample track

@@ -29,7 +29,7 @@ func TestConnectionsTakeMoreThanTheirShare(t *testing.T) {
 		{"a machine that nobody knows", alone, 0, 0, flow.Most},
 		{"a large machine", alone, 0, 16 * gigabyte, flow.Most},
 		{"8 GB", alone, 0, 8 * gigabyte, flow.Most / 2},
-		{"1 GB", alone, 0, gigabyte, flow.Most / 16 * 2},
+		{"1 GB", alone, 0, gigabyte, flow.Most / 16},
 		{"1 GB, of which the kernel has some", alone, 0, 950 << 20, flow.Most / 16},
 		{"1 GB, and all other memories", all, 0, gigabyte, flow.Most / 64},
 		{"256 MB", alone, 0, gigabyte / 4, flow.Most / 64},

@@ -8,12 +8,13 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/flow"
 	"levee/internal/lang/policy"
 )
 
 // all is a use of everything that a program may remember.
 func all() *Use {
-	return &Use{CPUs: 2, HZ: 250, Tracks: true, Protocols: []uint8{6, 17},
+	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.Least, Protocols: []uint8{6, 17},
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
 		Cookies: 1, AsksProven: true, Fragments: 2, Diverts: 1, JudgedBytes: 64}
 }

@@ -36,6 +36,9 @@ func describe(p *Policy) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "file %s, interface %q, default %s, essential %v, on error %d\n", p.File,
 		strings.Join(p.Interfaces, ", "), p.Default.Action, p.Essential, p.OnError)
+	if p.MaxConnections > 0 {
+		fmt.Fprintf(&b, "connections max %d\n", p.MaxConnections)
+	}
 	for _, s := range p.Sets {
 		fmt.Fprintf(&b, "set %s: kind %d, type %d, max %d, lease %s, path %q\n", s.Name, s.Kind,
 			s.Type, s.Max, s.Lease, s.Path)
