@@ -10,23 +10,94 @@ import (
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
 )
 
-// moving are the budgets of one limit on their way into a memory of another shape.
-type moving struct {
-	*limit.Carrier
-	from, to []byte // mapped
+// moving is what is known on its way into a memory of another shape.
+type moving interface {
+	// Finish takes what has come since, once other programs judge since swapped.
+	Finish(swapped, now, hz uint64)
+	Close() error
 }
 
-func (b *moving) Close() error { return errors.Join(unix.Munmap(b.from), unix.Munmap(b.to)) }
+// mappedPair are two memories, mapped.
+type mappedPair struct{ from, to []byte }
 
-// carryBudgets gives each limit of a program what was spent of the budgets that it had in a memory
-// of another shape. finishBudgets has it take what is charged until the program judges.
-func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
-	if err := u.dropBudgets(); err != nil {
+func (p mappedPair) Close() error { return errors.Join(unix.Munmap(p.from), unix.Munmap(p.to)) }
+
+func mapPair(old, next *ebpf.Map) (p mappedPair, err error) {
+	if p.from, err = store.MapMemory(old, int(old.ValueSize())); err != nil {
+		return p, err
+	}
+	if p.to, err = store.MapMemory(next, int(next.ValueSize())); err != nil {
+		return p, errors.Join(err, unix.Munmap(p.from))
+	}
+	return p, nil
+}
+
+// movingBudgets are those of one limit.
+type movingBudgets struct {
+	*limit.Carrier
+	mappedPair
+}
+
+// movingFlows are connections.
+type movingFlows struct {
+	*flow.Mover
+	mappedPair
+}
+
+func (m movingFlows) Finish(_, now, _ uint64) { m.Mover.Finish(now) }
+
+// carry gives a program what was known in memories of another shape. finishMoves has it take what
+// comes until the program judges.
+func (u *up) carry(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
+	if err := u.dropMoves(); err != nil {
 		return err
 	}
+	if err := u.carryFlows(k, p, l); err != nil {
+		return err
+	}
+	return u.carryBudgets(k, p, l)
+}
+
+// carryFlows moves connections, of which a program has another room.
+func (u *up) carryFlows(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
+	name, ok := p.MapOf(codegen.Flows)
+	if !ok || k.maps[name] != nil || k.copies[name] != nil {
+		return nil
+	}
+	for _, g := range u.continued() {
+		of, ok := codegen.MapOf(g.Maps, codegen.Flows)
+		if !ok {
+			continue
+		}
+		old, err := u.openOld(k, g, of)
+		if err != nil {
+			return err
+		}
+		if old == nil {
+			continue
+		}
+		clock, err := u.Jiffies()
+		if err != nil {
+			return err
+		}
+		both, err := mapPair(old, l.Maps[name])
+		if err != nil {
+			return err
+		}
+		u.moves = append(u.moves, movingFlows{flow.Move(both.from[:old.ValueSize()],
+			both.to[:l.Maps[name].ValueSize()], clock.Now()), both})
+		return nil
+	}
+	return nil
+}
+
+// carryBudgets gives each limit of a program what was spent of the budgets that it had in a memory
+// of another shape.
+func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
 	limits := loader.DescribeLimits(p)
 	for i := range limits {
 		to := &limits[i]
@@ -49,7 +120,7 @@ func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loader.Loaded) err
 			if err != nil {
 				return err
 			}
-			u.budgets = append(u.budgets, b)
+			u.moves = append(u.moves, b)
 			break
 		}
 	}
@@ -76,51 +147,46 @@ func limitLike(d *store.Description, l *store.LimitInfo, next []store.LimitInfo)
 	})
 }
 
-func (u *up) carryBudget(old *ebpf.Map, from *store.LimitInfo, next *ebpf.Map,
-	to *store.LimitInfo) (*moving,
+func (u *up) carryBudget(old *ebpf.Map, from *store.LimitInfo, next *ebpf.Map, to *store.LimitInfo) (moving,
 	error) {
 	clock, err := u.Jiffies()
 	if err != nil {
 		return nil, err
 	}
-	b := &moving{}
-	if b.from, err = store.MapMemory(old, int(old.ValueSize())); err != nil {
+	both, err := mapPair(old, next)
+	if err != nil {
 		return nil, err
 	}
-	if b.to, err = store.MapMemory(next, int(next.ValueSize())); err != nil {
-		return nil, errors.Join(err, unix.Munmap(b.from))
-	}
-	b.Carrier = limit.NewCarrier(b.from[:old.ValueSize()], from.Shape, b.to[:next.ValueSize()],
-		to.Shape, clock.Now(), clock.HZ())
-	return b, nil
+	return movingBudgets{limit.NewCarrier(both.from[:old.ValueSize()], from.Shape,
+		both.to[:next.ValueSize()], to.Shape, clock.Now(), clock.HZ()), both}, nil
 }
 
-// finishBudgets takes what was charged while the program was made and put into force.
-func (u *up) finishBudgets() error {
-	if len(u.budgets) == 0 {
+// finishMoves takes what has come while the program was made and put into force.
+func (u *up) finishMoves() error {
+	if len(u.moves) == 0 {
 		return nil
 	}
-	if err := store.WaitForPrograms(); err != nil { // those of before charge no more
-		return errors.Join(err, u.dropBudgets())
+	if err := waitForPrograms(); err != nil { // those of before note no more
+		return errors.Join(err, u.dropMoves())
 	}
 	clock, err := u.Jiffies()
 	if err != nil {
-		return errors.Join(err, u.dropBudgets())
+		return errors.Join(err, u.dropMoves())
 	}
 	if u.swapped == 0 { // a shadow
 		u.swapped = clock.Now()
 	}
-	for _, b := range u.budgets {
+	for _, b := range u.moves {
 		b.Finish(u.swapped, clock.Now(), clock.HZ())
 	}
-	return u.dropBudgets()
+	return u.dropMoves()
 }
 
-// dropBudgets lets go of what has begun.
-func (u *up) dropBudgets() (err error) {
-	for _, b := range u.budgets {
+// dropMoves lets go of what has begun.
+func (u *up) dropMoves() (err error) {
+	for _, b := range u.moves {
 		err = errors.Join(err, b.Close())
 	}
-	u.budgets = nil
+	u.moves = nil
 	return err
 }

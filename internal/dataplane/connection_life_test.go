@@ -324,7 +324,7 @@ func (c *connections) flowStats() flow.Stats {
 // memory is the memory of connections, mapped until the test ends.
 func (c *connections) memory() []byte {
 	c.Helper()
-	memory, err := store.MapMemory(c.Loaded.Holding(codegen.Flows), flow.Size)
+	memory, err := store.MapMemory(c.Loaded.Holding(codegen.Flows), flow.Most.Bytes())
 	if err != nil {
 		c.Fatal(err)
 	}

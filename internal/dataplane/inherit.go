@@ -74,7 +74,7 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	if err := errors.Join(copyMemories(l, k), u.begin(k, l)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	if err := u.carryBudgets(k, p, l); err != nil {
+	if err := u.carry(k, p, l); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if err := store.Step("sets"); err != nil {

@@ -119,7 +119,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 			}
 			reps = append(reps, r)
 			u.staged.writers.Close()
-			if err := u.finishBudgets(); err != nil {
+			if err := u.finishMoves(); err != nil {
 				s.Note("%v", err)
 			}
 			if err := u.tidyShadow(); err != nil {
@@ -178,6 +178,9 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 		CPUs:   ebpf.MustPossibleCPU(),
 		Shadow: plan.Judged{RowBytes: of.RowBytes, Slots: len(of.Slots)}}
 	if _, t.HZ, err = kernel.Jiffies(); err != nil {
+		return nil, err
+	}
+	if t.Memory, err = kernel.Memory(); err != nil {
 		return nil, err
 	}
 	p, err := u.compiled(t)
@@ -308,7 +311,7 @@ func (u *up) followWithShadow(st *staged, t attach.Try) error {
 		return codegen.CompileIR(ir.Build(p), t)
 	}
 	next, err := f.stageBeside(st.desc, sh)
-	_ = f.dropBudgets() // it is the same policy: its budgets stay where they are
+	_ = f.dropMoves() // it is the same policy: what it knows stays where it is
 	if err == nil {
 		f.staged, st.shadow = next, next
 		err = store.WriteJSON(u.DescriptionPath(u.key, next.desc.Generation), next.desc)

@@ -63,6 +63,9 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	if _, target.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
 	}
+	if target.Memory, err = kernel.Memory(); err != nil {
+		return nil, err
+	}
 	plain, err := u.compiled(target)
 	if err != nil {
 		return nil, err

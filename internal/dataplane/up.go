@@ -142,13 +142,13 @@ type up struct {
 
 	// whether packets to an address leave by dev, of those that were asked for
 	routes map[netip.Addr]bool
-	// of limits whose memory has another shape now
-	budgets []*moving
+	// into memories of another shape
+	moves   []moving
 	swapped uint64 // when the policy took over, in jiffies
 }
 
 func (u *up) Close() {
-	_ = u.dropBudgets() // of mappings that there are
+	_ = u.dropMoves() // of mappings that there are
 	for _, a := range u.siblings {
 		a.Close()
 	}
@@ -466,7 +466,7 @@ func (u *up) warn() {
 
 // finish ends what began before the policy was in force, and removes what it replaced.
 func (u *up) finish() error {
-	if err := u.finishBudgets(); err != nil {
+	if err := u.finishMoves(); err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but what was spent of its limits in "+
 			"the last second may not count: %w", u.Dev, err)
 	}

@@ -206,7 +206,7 @@ func TestGenerateUsesTheWholeLanguage(t *testing.T) {
 		all.Write(Generate(seed))
 	}
 	text := all.String()
-	for _, word := range strings.Split(`interface eth|essential off|on error pass|on error drop|= file("|= dynamic(max |, lease |protect |pass |drop |count |`+
+	for _, word := range strings.Split(`interface eth|essential off|connections max |on error pass|on error drop|= file("|= dynamic(max |, lease |protect |pass |drop |count |`+
 		`default pass|default drop| malformed| as "|test "| from any| not from | not to | from port | to port | port {| port >| not port |`+
 		` tcp| udp| udplite| sctp| dccp| icmp| icmp6| igmp| gre| esp| ah| ospf| ipip| proto {| proto !=| ipv4| ipv6| arp| icmp type | icmp6 type |`+
 		` syn| not syn| flags none/| flags syn,ack| len >| len {| ttl <=| dscp ef| dscp =| vlan {| inner-vlan | untagged| not untagged| ether 0x88cc|`+

@@ -238,6 +238,9 @@ func (g *generator) header() {
 		g.line("essential off")
 	}
 	if g.chance(4) {
+		g.line("connections max %s", g.pick("1", "16384", "20000", "100000", "4194304"))
+	}
+	if g.chance(4) {
 		g.line("on error %s", g.pick("pass", "drop"))
 	}
 }
