@@ -17,6 +17,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
+	"levee/internal/quantity"
 	"levee/internal/question"
 )
 
@@ -398,6 +399,7 @@ type upReport struct {
 	Program      uint32    `json:"program"`            // id
 	TrialSeconds float64   `json:"trial_seconds"`      // 0: in force at once
 	Judging      string    `json:"judging"`            // as status has it: seen, not yet
+	Connections  int       `json:"connections"`        // room for so many
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why the policy is in force in place of the one that was given: it was so before
@@ -409,7 +411,7 @@ func newUpReport(name string, r *dataplane.Report) upReport {
 		Dev: r.Dev, Ifindex: r.Ifindex, Policy: cli.Shown(name), Hook: string(r.Mode),
 		Reason:     r.Reason,
 		Generation: r.Generation, Replaced: cli.Shown(r.Replaced), Program: r.Program,
-		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State),
+		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State), Connections: int(r.Connections),
 	}
 	switch {
 	case r.Past != nil:
@@ -430,6 +432,10 @@ func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 	fmt.Fprintf(e.Stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
 	if rep.Replaced != "" {
 		fmt.Fprintf(e.Stdout, "  replaced  %s, in one step\n", rep.Replaced)
+	}
+	if room := rep.Connections; room > 0 {
+		fmt.Fprintf(e.Stdout, "  memory    for %d connections, %s\n", room,
+			quantity.Print(float64(room.Bytes()), "bytes"))
 	}
 	switch {
 	case rep.Judging.Why() != "":

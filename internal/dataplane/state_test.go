@@ -157,6 +157,7 @@ func (s *stateTest) up(rules []stateful) {
 
 func textOf(rules []stateful) string {
 	b := strings.Builder{}
+	b.WriteString("connections max 4194304\n") // else as many as the other memories leave room for
 	for _, r := range rules {
 		b.WriteString(strings.ReplaceAll(r.rule, "NAME", r.name) + "\n")
 	}

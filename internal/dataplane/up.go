@@ -19,6 +19,7 @@ import (
 	"levee/internal/dataplane/past"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/flow"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -84,7 +85,9 @@ type Report struct {
 	Fallback error        `json:"-"`
 	Past     *past.Policy `json:"-"` // the one, if it was in force before
 	// not nil: why nobody may hear the answers of its cookies
-	Unheard error            `json:"-"`
+	Unheard error    `json:"-"`
+	// for how many connections there is room, 0 where the policy asks for none
+	Connections flow.Room `json:"-"`
 	Judging *inspect.Judging `json:"-"` // whether packets come to it
 
 	deadline uint64 // of the trial, in jiffies
@@ -394,6 +397,9 @@ func (u *up) try(ctx context.Context, t attach.Try, why string) (unsupported, er
 		TrialSecs: u.Confirm.Seconds(),
 		Unheard:   st.unheard,
 		deadline:  st.desc.Deadline,
+	}
+	if m := st.plain.Holding(codegen.Flows); m != nil {
+		u.report.Connections = flow.Within(int(m.ValueSize()))
 	}
 	if st.desc.Trial != 0 {
 		u.report.Program = st.desc.Trial

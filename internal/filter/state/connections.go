@@ -49,6 +49,8 @@ var connections = Row{
 		gauge("levee_open_connections", "connections",
 			"TCP connections among them whose handshake is proven.", ofFlows,
 			func(s *flow.Stats) int { return s.Open }),
+		gauge("levee_max_connections", "connections", "Connections that there is room for.",
+			ofFlows, func(s *flow.Stats) int { return s.Places }),
 		counter("levee_refused_connections", "connections",
 			"Connections that found no place, since all of their bucket are open.", ofFlows,
 			func(s *flow.Stats) uint64 { return s.Refused }),
