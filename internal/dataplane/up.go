@@ -85,10 +85,10 @@ type Report struct {
 	Fallback error        `json:"-"`
 	Past     *past.Policy `json:"-"` // the one, if it was in force before
 	// not nil: why nobody may hear the answers of its cookies
-	Unheard error    `json:"-"`
+	Unheard error `json:"-"`
 	// for how many connections there is room, 0 where the policy asks for none
-	Connections flow.Room `json:"-"`
-	Judging *inspect.Judging `json:"-"` // whether packets come to it
+	Connections flow.Room        `json:"-"`
+	Judging     *inspect.Judging `json:"-"` // whether packets come to it
 
 	deadline uint64 // of the trial, in jiffies
 }
