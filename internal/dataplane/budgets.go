@@ -166,7 +166,7 @@ func (u *up) finishMoves() error {
 	if len(u.moves) == 0 {
 		return nil
 	}
-	if err := waitForPrograms(); err != nil { // those of before note no more
+	if err := store.WaitForPrograms(); err != nil { // those of before note no more
 		return errors.Join(err, u.dropMoves())
 	}
 	clock, err := u.Jiffies()
