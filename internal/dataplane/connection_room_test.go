@@ -88,6 +88,6 @@ func TestAnotherRoomEndsConnections(t *testing.T) {
 	}
 	wantUntil(t, func() bool {
 		at := status(t)
-		return at.packets("known") == uint64(all)
+		return packets(&at, "known") == uint64(all)
 	})
 }
