@@ -411,7 +411,8 @@ func newUpReport(name string, r *dataplane.Report) upReport {
 		Dev: r.Dev, Ifindex: r.Ifindex, Policy: cli.Shown(name), Hook: string(r.Mode),
 		Reason:     r.Reason,
 		Generation: r.Generation, Replaced: cli.Shown(r.Replaced), Program: r.Program,
-		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State), Connections: int(r.Connections),
+		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State),
+		Connections: int(r.Connections),
 	}
 	switch {
 	case r.Past != nil:

@@ -140,7 +140,8 @@ func TestMoveForgetsWhatComesMeanwhile(t *testing.T) {
 				}
 			}
 			m.Finish(testNow)
-			if got := *placeAt(to, at(to, testConnection(1))).word & (1<<lowBits - 1); got != c.want {
+			got := *placeAt(to, at(to, testConnection(1))).word & (1<<lowBits - 1)
+			if got != c.want {
 				t.Errorf("the state is %#x, not %#x", got, c.want)
 			}
 			if at(to, testConnection(2)) == 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 // Salvage is what `on error` of a policy with errors may put in force: a policy of that statement,
-// of `essential off` and `connections max`, and of those protect rules and sets that have no errors. It is nil where no
-// `on error` can be read. name, src and open are as for Parse.
+// of `essential off` and `connections max`, and of those protect rules and sets that have no
+// errors. It is nil where no `on error` can be read. name, src and open are as for Parse.
 func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) *Policy {
 	src = bytes.ReplaceAll(src, []byte{0}, []byte{'\n'}) // as a power cut leaves a file
 	for {
