@@ -147,8 +147,8 @@ func limitLike(d *store.Description, l *store.LimitInfo, next []store.LimitInfo)
 	})
 }
 
-func (u *up) carryBudget(old *ebpf.Map, from *store.LimitInfo, next *ebpf.Map, to *store.LimitInfo) (moving,
-	error) {
+func (u *up) carryBudget(old *ebpf.Map, from *store.LimitInfo, next *ebpf.Map,
+	to *store.LimitInfo) (moving, error) {
 	clock, err := u.Jiffies()
 	if err != nil {
 		return nil, err
