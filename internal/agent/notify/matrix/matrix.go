@@ -18,7 +18,7 @@ import (
 
 // Way is the row.
 var Way = way.Way{
-	Name: "matrix", Usage: "write into this room of Matrix: `https://SERVER/!ROOM:SERVER`",
+	Name: "matrix", Usage: "write into this room of Matrix: https://SERVER/!ROOM:SERVER",
 	Says: "Matrix wants the token of a user who is in the room, in a file: --matrix-token-file.",
 	Options: []way.Option{{Flag: "matrix-token-file", Usage: "file with the token of --matrix",
 		In: func(p *way.Place) *string { return &p.Secret }}},

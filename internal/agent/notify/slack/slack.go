@@ -14,7 +14,7 @@ import (
 
 // Way is the row.
 var Way = way.Way{
-	Name: "slack", Usage: "write into the channel of this incoming webhook, a `URL`",
+	Name: "slack", Usage: "write into the channel of this incoming webhook",
 	Says: "Slack is the form of its incoming webhooks, which Mattermost, Rocket.Chat and Discord " +
 		"take too.",
 	Check: func(p *way.Place) error { return webhook.CheckURL(p.To) },
