@@ -193,7 +193,12 @@ func markedFrame(first byte) []byte {
 
 func (n *testNet) sendFrame(t testing.TB, f []byte) {
 	t.Helper()
-	if err := unix.Sendto(n.tx, f, 0, &unix.SockaddrLinklayer{Ifindex: n.txIndex}); err != nil {
+	var err error
+	await.True(t, "there is room for a frame in the ring of lv0", func() bool {
+		err = unix.Sendto(n.tx, f, 0, &unix.SockaddrLinklayer{Ifindex: n.txIndex})
+		return !errors.Is(err, unix.ENOBUFS)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -265,7 +265,7 @@ func mac(key []byte, text string, tokenHash []byte) []byte {
 
 var errCookie = errors.New("the session has ended: log in again")
 
-// session is one that somebody has logged in for.
+// session is what stands for a token from a login on.
 type session struct {
 	*Token
 	nonce string

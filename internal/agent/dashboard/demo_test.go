@@ -357,7 +357,7 @@ func (d *demo) routes() []api.Route {
 		d.entriesRoute(), api.Stream("/api/v1/events", api.Viewer, "Demo.", d.events))
 }
 
-// fingerprint is what an incident is made of.
+// fingerprint says of an incident which packets it has.
 func fingerprint(_ context.Context, _ *struct {
 	ID         string `path:"id"`
 	ShowTarget bool   `query:"show_target"`

@@ -73,7 +73,7 @@ type Answers struct {
 }
 
 // maxBoxes bounds the packets of one class that no rule has decided yet, in boxes.
-const maxBoxes = 1 << 14
+const maxBoxes = 1 << 11
 
 // manyBoxes is from how many on they are looked through for some that are one.
 const manyBoxes = 64

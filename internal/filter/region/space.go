@@ -129,6 +129,17 @@ func (s *space) close() {
 		s.impossible = append(s.impossible, &rule{wants: []want{
 			{bytes[i-1], single(noByte)}, {bytes[i], []field.Range{{Hi: noByte - 1}}}}})
 	}
+	if known, ok := s.index[sideKey{about: ofNumber, field: field.Flow}]; ok {
+		f, answers := field.ICMPType, answers4
+		if s.class.Family == ir.IPv6 {
+			f, answers = field.ICMP6Type, answers6
+		}
+		if s.class.Transport == ir.ICMP {
+			others := field.Subtract(s.class.Domain(f), answers)
+			s.impossible = append(s.impossible, &rule{wants: []want{{known, single(1)},
+				{s.number(f), others}}})
+		}
+	}
 	if later, ok := s.index[sideKey{about: ofLater}]; ok {
 		protocols := field.Subtract(s.class.Domain(field.Proto),
 			ir.Class{Family: s.class.Family}.Domain(field.Proto))
@@ -136,6 +147,15 @@ func (s *space) close() {
 			{s.number(field.Proto), protocols}}})
 	}
 }
+
+// answers4 and answers6 are what may belong to a known connection, type<<8|code: answers to an
+// echo, and errors that quote a packet (RFC 792, RFC 4443).
+var (
+	answers4 = []field.Range{
+		{Hi: 0xff}, {Lo: 3 << 8, Hi: 4<<8 - 1}, {Lo: 11 << 8, Hi: 13<<8 - 1},
+	}
+	answers6 = []field.Range{{Lo: 1 << 8, Hi: 5<<8 - 1}, {Lo: 129 << 8, Hi: 130<<8 - 1}}
+)
 
 // least is how long a well-formed packet of the class is at least, with a header of IP that has no
 // options. Later fragments and what is not IP have no header behind that.
