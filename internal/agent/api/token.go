@@ -265,7 +265,7 @@ func mac(key []byte, text string, tokenHash []byte) []byte {
 
 var errCookie = errors.New("the session has ended: log in again")
 
-// session is what stands for a token from a login on.
+// session stands for a token since somebody logged in.
 type session struct {
 	*Token
 	nonce string
@@ -273,8 +273,8 @@ type session struct {
 	sum   string
 }
 
-// ids are what a session is known by that has ended before its time: its nonce, or in files of
-// levee before 0.2 its sum.
+// ids are what a session is known by that has ended before its time: its nonce, or in older files
+// its sum.
 func (s *session) ids() [2]string { return [2]string{s.Name + "." + s.nonce, s.sum} }
 
 // session is what a cookie stands for.

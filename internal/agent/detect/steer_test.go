@@ -139,7 +139,7 @@ func TestTrafficThatGrowsIsUsual(t *testing.T) {
 }
 
 // risen has UDP from all over rise from 2,000 packets a second, by a fifth in ten minutes. It says
-// at which rate there was an alarm, 0 for none. Of each minute a second is looked at.
+// at which rate there was an alarm, 0 for none. It looks at one second of each minute.
 func risen(t *testing.T, answered float64) float64 {
 	t.Helper()
 	w := newWorld(Options{})
@@ -172,7 +172,7 @@ func TestARiseOverHoursIsNotLearned(t *testing.T) {
 }
 
 // TestVeryFewFatFlowsAreJudgedByAnswers: fewer than 32 flows were no flood, however fat. A tunnel
-// is answered, and a test of the line comes from whom there is a connection with.
+// is answered, and a test of the line comes from a host that has a connection with this one.
 func TestVeryFewFatFlowsAreJudgedByAnswers(t *testing.T) {
 	from := v4(0x10010001)
 	for _, c := range []struct {

@@ -271,7 +271,8 @@ func (p *point) words() string {
 		field field.Field
 		usual uint64
 	}{
-		{"from port", field.SrcPort, 40000}, {"port", field.DstPort, 9}, {"ttl", field.TTL, 64},
+		{"from port", field.SrcPort, usualPort[field.SrcPort]},
+		{"port", field.DstPort, usualPort[field.DstPort]}, {"ttl", field.TTL, 64},
 		{"dscp", field.DSCP, 0}, {"window", field.TCPWindow, 65535},
 	} {
 		if v, asked := p.number(f.field, f.usual); asked {
@@ -401,8 +402,8 @@ func (p *point) leaving() []string {
 	src, _ := p.addr(true)
 	dst, _ := p.addr(false)
 	begin := strings.Join(p.family(), " ") + fmt.Sprintf(" from %s to %s", dst, src)
-	from, _ := p.number(field.DstPort, 9)
-	to, _ := p.number(field.SrcPort, 40000)
+	from, _ := p.number(field.DstPort, usualPort[field.DstPort])
+	to, _ := p.number(field.SrcPort, usualPort[field.SrcPort])
 	ports := fmt.Sprintf(" from port %d port %d", from, to)
 	switch p.class.Transport {
 	case ir.TCP:

@@ -81,7 +81,7 @@ func (o Outcome) verdict() string {
 
 // kind are the classes and tags in words.
 func (p *Part) kind() string {
-	text := Kinds(p.Classes)
+	text := kindsOf(p.Classes)
 	if len(p.Tags) == 0 || len(p.Tags) == 3 {
 		return text
 	}

@@ -263,9 +263,9 @@ func bytesWords(values []field.Range) string {
 	return rangesWords(present, "0x%02x")
 }
 
-// Kinds are classes in words: "IPv4", "IPv4 TCP, UDP fragments". A transport without more said is
+// kindsOf are classes in words: "IPv4", "IPv4 TCP, UDP fragments". A transport without more said is
 // of packets that are fragments and of others.
-func Kinds(classes []ir.Class) string {
+func kindsOf(classes []ir.Class) string {
 	has := map[ir.Class]bool{}
 	for _, c := range classes {
 		has[c] = true
