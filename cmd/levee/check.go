@@ -10,12 +10,10 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
-	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -74,14 +72,7 @@ type checked struct {
 	Tests       int                `json:"tests"`
 	Diagnostics syntax.Diagnostics `json:"diagnostics"`
 	Limits      []checkedLimit     `json:"limits"`
-	// memory of connections, of a policy that asks for them
-	Connections *checkedConnections `json:"connections,omitempty"`
-	// memory of clients that have proven themselves, of a policy with cookies
-	Cookies *checkedConnections `json:"cookies,omitempty"`
-	// memory of datagrams, of a policy that follows fragments
-	Fragments *checkedConnections `json:"fragments,omitempty"`
-	// memory of what is diverted, of a policy that diverts connections
-	Diverted *checkedConnections `json:"diverted,omitempty"`
+	state.Rooms
 	// sets of names, which the agent fills
 	Names   []checkedNames `json:"names,omitempty"`
 	Program *compiled      `json:"program,omitempty"` // with --explain-compile
@@ -106,12 +97,6 @@ type checkedLimit struct {
 	HoldSeconds float64 `json:"hold_seconds"`
 	// the same as packets a second, where they come evenly or by chance
 	ExactBelow float64 `json:"exact_below_pps"`
-}
-
-// checkedConnections is the memory of connections, or of clients that have proven themselves.
-type checkedConnections struct {
-	Room  int `json:"room"` // for so many
-	Bytes int `json:"bytes"`
 }
 
 // compiled is what the compiler made of a policy.
@@ -187,18 +172,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		for i := range made.Limits {
 			c.Limits = append(c.Limits, checkLimit(made, &made.Limits[i]))
 		}
-		if made.Tracks() {
-			c.Connections = &checkedConnections{int(made.State.Room), made.State.Room.Bytes()}
-		}
-		if made.KeepsSources() {
-			c.Cookies = &checkedConnections{cookie.Places, cookie.Size}
-		}
-		if made.Fragments {
-			c.Fragments = &checkedConnections{fragment.Places, fragment.Size}
-		}
-		if made.Diverts > 0 {
-			c.Diverted = &checkedConnections{divert.Places, divert.Size}
-		}
+		c.Rooms = made.State.Rooms()
 		for _, s := range p.Sets {
 			if len(s.Names) > 0 {
 				c.Names = append(c.Names, checkedNames{s.Name, s.Names, s.Max})
@@ -273,21 +247,8 @@ func (e *env) printChecked(c *checked) error {
 	for i := range c.Limits {
 		c.Limits[i].print(e.Stdout)
 	}
-	if f := c.Connections; f != nil {
-		fmt.Fprintf(e.Stdout, "  connections: room for %d in %s\n", f.Room,
-			quantity.Print(float64(f.Bytes), "bytes"))
-	}
-	if k := c.Cookies; k != nil {
-		fmt.Fprintf(e.Stdout, "  cookies: room for %d proven clients in %s\n", k.Room,
-			quantity.Print(float64(k.Bytes), "bytes"))
-	}
-	if f := c.Fragments; f != nil {
-		fmt.Fprintf(e.Stdout, "  fragments: room for %d datagrams in %s\n", f.Room,
-			quantity.Print(float64(f.Bytes), "bytes"))
-	}
-	if d := c.Diverted; d != nil {
-		fmt.Fprintf(e.Stdout, "  diverted: room for %d connections in %s\n", d.Room,
-			quantity.Print(float64(d.Bytes), "bytes"))
+	for _, line := range c.Rooms.Words() {
+		fmt.Fprintf(e.Stdout, "  %s\n", line)
 	}
 	for _, n := range c.Names {
 		fmt.Fprintf(e.Stdout, "  set %s: empty until `levee agent` looks up %s; room for %d "+

@@ -110,7 +110,7 @@ func newTrapSSH(e *env) *cobra.Command {
 	flags.StringSliceVar(&f.listen, "listen", []string{loopback4},
 		"take connections at this address; may be given again")
 	flags.StringSliceVar(&f.divert, "divert", nil,
-		"get what the policy on this interface diverts; may be given again")
+		"get what the policy on this `interface` diverts; may be given again")
 	flags.StringVar(&f.version, "version", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7",
 		"say that it is this version")
 	flags.StringVar(&f.hostKey, "host-key", "", "keep the keys of the host in this file")

@@ -8,12 +8,12 @@ import (
 )
 
 // ArgNames are what help calls the values of flags, by the flag. A number is called so without
-// being listed.
+// being listed, and a flag whose usage has a word in `backquotes` by that word.
 var ArgNames = map[string]string{
 	"act": "time", "action": "action", "after": "time", "against": "published",
 	"before": "time", "capture": "file", "chain": "chain", "collateral": "percent",
 	"command": "file", "confirm": "time", "csv": "file", "data": "file", "defence": "name",
-	"dev": "interface", "divert": "interface", "duration": "time", "during": "time",
+	"dev": "interface", "duration": "time", "during": "time",
 	"engine":  "engine",
 	"entries": "kind", "entry": "set=entry", "expires": "time", "family": "4|6", "flags": "flags",
 	"flame": "file", "flood": "kind", "for": "time", "from": "file", "from-mac": "mac",
@@ -52,6 +52,8 @@ func nameArgs(cmd *cobra.Command) {
 		}
 		name, list := ArgNames[f.Name], strings.HasSuffix(f.Value.Type(), "Slice")
 		switch {
+		case strings.Contains(f.Usage, "`"):
+			name, f.Usage = pflag.UnquoteUsage(f)
 		case name == "":
 			name = "number"
 		case f.Name == "from" && list:

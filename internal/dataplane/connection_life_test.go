@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
@@ -263,7 +264,7 @@ func TestAFloodOfNewConnectionsEndsNone(t *testing.T) {
 func (c *connections) shrink() {
 	head := [14]uint64{1: 1, 2 + 4: 1<<45 + 1, 2 + 8: 1} // start, last, factors
 	for i, n := range head {
-		binary.NativeEndian.PutUint64(c.Flows[8*i:], n)
+		binary.NativeEndian.PutUint64(c.Head(state.HoldsFlows)[8*i:], n)
 	}
 }
 
@@ -324,7 +325,7 @@ func (c *connections) flowStats() flow.Stats {
 // memory is the memory of connections, mapped until the test ends.
 func (c *connections) memory() []byte {
 	c.Helper()
-	memory, err := store.MapMemory(c.Loaded.Holding(codegen.Flows), flow.Most.Bytes())
+	memory, err := store.MapMemory(c.Loaded.Holding(state.HoldsFlows), flow.Most.Bytes())
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -18,65 +18,79 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
-// adopt notes the connections through this machine that are older than a memory of connections, of
+// adopt notes the connections through this machine that are older than memories which are new, of
 // which the kernel has no socket to be asked for. What is not known of them ends nothing else, and
 // so keeps no policy from being put in force.
 //
 // It is called when the program at egress is there, before the policy is in force, and once more
 // after that. The first time finds what was answered before the program noted it. The second finds
 // those whose handshake has ended in between, where nobody looked at what came in.
-func (u *up) adopt(m *ebpf.Map) error {
-	if m == nil {
+func (u *up) adopt(maps []codegen.MapUse, began map[string]*ebpf.Map) error {
+	if len(began) == 0 {
 		return nil
 	}
 	if err := store.Step("adopt"); err != nil {
 		return err
 	}
-	clock, err := u.Jiffies()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = u.WithMemory(m, func(memory []byte) {
-		failed = u.older(func(c flow.Older) { flow.Adopt(memory, c, clock.Now()) })
+	return u.eachBegun(maps, began, func(o *state.Older, memory []byte, clock *kernel.Clock) {
+		if err := u.older(func(c flow.Older) { o.Adopt(memory, c, clock.Now()) }); err != nil {
+			u.Note("%s: not all connections through this machine that are older than the policy "+
+				"are known: %v", u.Dev, err)
+		}
 	})
-	if failed != nil {
-		u.Note("%s: not all connections through this machine that are older than the policy are "+
-			"known: %v", u.Dev, failed)
-	}
-	return err
 }
 
-// adoptAgain is adopt when the policy is in force.
+// adoptAgain is adopt when the policy is in force. It notes since when that has seen all that is
+// answered over UDP.
 func (u *up) adoptAgain() error {
-	if u.staged.plain.Began == nil {
-		return nil
+	began := map[string]*ebpf.Map{}
+	defer func() {
+		for _, m := range began {
+			m.Close()
+		}
+	}()
+	for name := range u.staged.plain.Began {
+		m, err := u.OpenPinned(u.key, u.staged.desc.Generation, name)
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			began[name] = m
+		}
 	}
-	name, _ := codegen.MapOf(u.staged.desc.Maps, codegen.Flows)
-	m, err := u.OpenPinned(u.key, u.staged.desc.Generation, name)
-	if err != nil || m == nil {
+	maps := u.staged.desc.Maps
+	err := u.eachBegun(maps, began, func(o *state.Older, memory []byte, clock *kernel.Clock) {
+		o.Settle(memory, clock.Now()+uint64(o.Settling/time.Second)*clock.HZ())
+	})
+	if err != nil {
 		return err
 	}
-	defer m.Close()
-	if err := u.begun(m); err != nil {
-		return err
-	}
-	return u.adopt(m)
+	return u.adopt(maps, began)
 }
 
-// begun notes the time since when the policy has seen all that is answered over UDP.
-func (u *up) begun(m *ebpf.Map) error {
+// eachBegun calls do for memories that have to learn what is older.
+func (u *up) eachBegun(maps []codegen.MapUse, began map[string]*ebpf.Map,
+	do func(*state.Older, []byte, *kernel.Clock)) error {
 	clock, err := u.Jiffies()
 	if err != nil {
 		return err
 	}
-	return u.WithMemory(m, func(memory []byte) {
-		flow.Settle(memory, clock.Now()+uint64(flow.Settling/time.Second)*clock.HZ())
-	})
+	for _, use := range maps {
+		if m := began[use.Name]; m != nil {
+			err := u.WithMemory(m, func(memory []byte) {
+				do(state.Of(use.Holds.What).Older, memory, clock)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // older calls do for connections that conntrack knows and that go through the device, where it

@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
@@ -235,7 +236,7 @@ func TestCookieProvesItsOwnSourceAlone(t *testing.T) {
 // Sources that are known to be there need no proof, and lose it after ten minutes like others.
 func TestCookieOfSourcesProvenByHand(t *testing.T) {
 	a := newAnswering(t, "", codegen.Target{})
-	memory, err := store.MapMemory(a.Loaded.Holding(codegen.Cookies), cookie.Size)
+	memory, err := store.MapMemory(a.Loaded.Holding(state.HoldsCookies), cookie.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +401,7 @@ func TestCookieWhereTheClockBeginsAnew(t *testing.T) {
 	a := newAnswering(t, "", codegen.Target{})
 	a.pass(1<<32 - 100*testHZ)
 	stats := func() cookie.Stats {
-		memory, err := store.CopyOfMap(a.Loaded.Holding(codegen.Cookies))
+		memory, err := store.CopyOfMap(a.Loaded.Holding(state.HoldsCookies))
 		if err != nil {
 			t.Fatal(err)
 		}

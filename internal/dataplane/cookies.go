@@ -9,6 +9,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/state"
 )
 
 // unheard says why nobody may hear the answers of cookies on a device in a mode (veth_xdp_flush of
@@ -47,7 +48,7 @@ func Unheard(ctx context.Context, dev string) error {
 
 // prove has the sources of Live count as proven before the program of its rules is in force.
 func (u *up) prove(l *loader.Loaded) error {
-	m := l.Holding(codegen.Cookies)
+	m := l.Holding(state.HoldsCookies)
 	if m == nil || len(u.proven) == 0 {
 		return nil
 	}

@@ -25,6 +25,7 @@ import (
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -158,10 +159,10 @@ func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 	now := uint64(1<<32 - 5*testHZ) // the lower half begins anew in between
 	r.SetClock(now)
 	memory := func() divert.Stats {
-		return divert.Read(must2(store.CopyOfMap(r.Loaded.Holding(codegen.Diverted))), now)
+		return divert.Read(must2(store.CopyOfMap(r.Loaded.Holding(state.HoldsDiverted))), now)
 	}
 	// All places but one line's two: so that a few packets fill the rest.
-	all := must2(store.MapMemory(r.Loaded.Holding(codegen.Diverted), divert.Size))
+	all := must2(store.MapMemory(r.Loaded.Holding(state.HoldsDiverted), divert.Size))
 	for at := divert.HeadBytes; at < divert.Size; at += 8 {
 		if at/8%8 > 1 {
 			binary.NativeEndian.PutUint64(all[at:], 1<<63|uint64(uint32(now+10*testHZ)))

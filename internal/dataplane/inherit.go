@@ -13,6 +13,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -23,7 +24,7 @@ type keptMaps struct {
 	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does
 	copied   map[*policy.Set]sets.Place
 	copies   map[string]*ebpf.Map // by name in the new program: it begins with what is in them
-	adopted  bool                 // older connections are in its memory, of all interfaces
+	adopted  map[string]bool      // by name in the new program: it knows what is older, of all
 	idle     []codegen.MapUse     // of the interface, and not of the new program
 	opened   map[string]*ebpf.Map // maps of the generation in force
 }
@@ -46,7 +47,7 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	k := &keptMaps{
 		maps: map[string]*ebpf.Map{}, memories: map[string]*ebpf.Map{},
 		copied: map[*policy.Set]sets.Place{}, opened: map[string]*ebpf.Map{},
-		copies: map[string]*ebpf.Map{},
+		copies: map[string]*ebpf.Map{}, adopted: map[string]bool{},
 	}
 	defer k.Close()
 	if err := u.keepMaps(k, p); err != nil {
@@ -110,25 +111,33 @@ func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
 		}
 	}
 	if u.beside != nil {
-		return u.shareSources(k, p)
+		return u.lend(k, p)
 	}
 	return u.joinMaps(k, p, u.inForce())
 }
 
-// shareSources has a shadow look for sources that have proven themselves where the policy in force
-// keeps them, if it does.
-func (u *up) shareSources(k *keptMaps, p *codegen.Program) error {
-	of := u.beside.of
-	name, asks := p.MapOf(codegen.Cookies)
-	kept, keeps := codegen.MapOf(of.Maps, codegen.Cookies)
-	if !asks || !keeps {
-		return nil
+// lend has a shadow look into the memories of the policy in force that this lends, where it has
+// them.
+func (u *up) lend(k *keptMaps, p *codegen.Program) error {
+	for i := range state.Table {
+		row, of := &state.Table[i], u.beside.of
+		name, asks := p.MapOf(row.What)
+		kept, keeps := codegen.MapOf(of.Maps, row.What)
+		if !row.Lent || !asks || !keeps {
+			continue
+		}
+		m, err := u.OpenPinned(u.key, of.Generation, kept)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			continue
+		}
+		k.opened["in force/"+kept] = m
+		if p.Spec.Maps[name].Compatible(m) == nil {
+			k.maps[name] = m
+		}
 	}
-	m, err := u.OpenPinned(u.key, of.Generation, kept)
-	if m == nil || p.Spec.Maps[name].Compatible(m) != nil {
-		return err
-	}
-	k.opened["in force/"+kept], k.maps[name] = m, m
 	return nil
 }
 
@@ -155,7 +164,7 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *store.Description) e
 		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
 		switch {
 		case old.Holds.What == codegen.DynamicSet: // see keepSet
-		case u.leaves && old.Holds.What == codegen.Trap: // whose sockets come to the new one
+		case u.leaves && old.Holds.What == state.HoldsTrap: // whose sockets come to the new one
 		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0:
 			m, err := u.openOld(k, g, old.Name)
 			if err != nil {

@@ -23,6 +23,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
@@ -254,10 +255,10 @@ func TestUDPTakesNoQuestionsOfTCP(t *testing.T) {
 		Trace: true})
 	const asks = 216 // where struct flow_head has how often in a tick
 	hz := must2(kernel.JiffiesClock()).HZ()
-	if binary.NativeEndian.Uint64(r.Flows[asks:]) != max(1, flow.Asks/hz) {
+	if binary.NativeEndian.Uint64(r.Head(state.HoldsFlows)[asks:]) != max(1, flow.Asks/hz) {
 		t.Fatal("the memory has another layout")
 	}
-	binary.NativeEndian.PutUint64(r.Flows[asks:], 1)
+	binary.NativeEndian.PutUint64(r.Head(state.HoldsFlows)[asks:], 1)
 	frame := map[string][]byte{}
 	for _, network := range []string{"tcp", "udp"} {
 		var c net.Conn

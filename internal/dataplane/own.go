@@ -10,12 +10,13 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/state"
 	"levee/internal/host/local"
 )
 
 // fillOwn tells the cookies of a program whom a SYN has to be for. The map is the interface's.
 func (u *up) fillOwn(l *loader.Loaded) error {
-	m := l.Holding(codegen.Own)
+	m := l.Holding(state.HoldsOwn)
 	if m == nil {
 		return nil
 	}
@@ -35,7 +36,7 @@ func (u *up) fillOwn(l *loader.Loaded) error {
 func followOwn(ctx context.Context, dev string, is *local.Own) error {
 	return generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
-		name, has := codegen.MapOf(g.Maps, codegen.Own)
+		name, has := codegen.MapOf(g.Maps, state.HoldsOwn)
 		if !has {
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
@@ -151,7 +152,7 @@ func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 func BenchmarkProven(b *testing.B) {
 	const many = 100_000
 	asks := benchRunner(b, "cookie tcp port 443\npass udp proven\ndefault drop\n")
-	memory, err := store.MapMemory(asks.Loaded.Holding(codegen.Cookies), cookie.Size)
+	memory, err := store.MapMemory(asks.Loaded.Holding(state.HoldsCookies), cookie.Size)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
-	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 )
 
 // TestMembersOfTheGroupReadTheState without any capability, and can do no more: not one lock, link
@@ -276,7 +276,7 @@ func TestWhereReadingIsWritingNothingIsForReaders(t *testing.T) {
 			touchAs(t, g.Gid, nil, c.opens...)
 		})
 	}
-	if store.PinMode(codegen.Flows, false) != store.SecretMode ||
+	if store.PinMode(state.HoldsFlows, false) != store.SecretMode ||
 		store.PinMode("of tomorrow", false) != store.SecretMode {
 		t.Error("readers open what holds no counts")
 	}

@@ -228,7 +228,7 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	if err := u.linkOthers(st, p); err != nil {
 		return st, err
 	}
-	return st, u.adopt(st.plain.Began)
+	return st, u.adopt(st.desc.Maps, st.plain.Began)
 }
 
 // unasked are the cookies of a shadow.

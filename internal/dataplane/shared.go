@@ -16,18 +16,18 @@ import (
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 	"levee/internal/host/session"
 )
 
 // placed is a generation on an interface.
 type placed struct {
-	key string
-	g   *store.Description
-	// it has had the older connections of all interfaces read
-	adopted bool
+	key   string
+	g     *store.Description
+	began map[string]*ebpf.Map // memories that have had what is older read, of all interfaces
 }
 
-func (st *staged) placed() placed { return placed{st.key, st.desc, st.plain.Began != nil} }
+func (st *staged) placed() placed { return placed{st.key, st.desc, st.plain.Began} }
 
 // follow has the policy share what the same command has put, or staged, on other interfaces.
 func (u *up) follow(ahead []*staged) {
@@ -97,21 +97,22 @@ func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
 					return err
 				}
 				k.maps[use.Name] = m
-				k.adopted = k.adopted || use.Holds.What == codegen.Flows && other.adopted
+				k.adopted[use.Name] = k.adopted[use.Name] || other.began[use.Name] != nil
 			}
 		}
 	}
 	return nil
 }
 
-// leave notes that an interface leaves connections that it remembered alone for those that others
-// share: a memory holds keyed hashes, which are of no use in one with another key.
+// leave notes that an interface leaves what it remembered alone for what others share: a memory
+// holds keyed hashes, which are of no use in one with another key.
 func (u *up) leave(use codegen.MapUse, next *ebpf.Map, other placed) error {
-	if u.at == nil || u.beside != nil || use.Holds.What != codegen.Flows {
+	row := state.Of(use.Holds.What)
+	if u.at == nil || u.beside != nil || row == nil || row.Older == nil {
 		return nil
 	}
 	g := u.at.Current()
-	name, had := codegen.MapOf(g.Maps, codegen.Flows)
+	name, had := codegen.MapOf(g.Maps, row.What)
 	if !had {
 		return nil
 	}
@@ -127,8 +128,7 @@ func (u *up) leave(use codegen.MapUse, next *ebpf.Map, other placed) error {
 	if same, err := store.HasID(old, uint32(id)); same || err != nil {
 		return err
 	}
-	u.Note("%s remembers with %s from now on: of connections that it alone knew, those go on that "+
-		"this machine has a socket or conntrack an entry for", u.Dev, other.g.Dev)
+	u.Note("%s remembers with %s from now on: %s", u.Dev, other.g.Dev, row.Older.Left)
 	return nil
 }
 
@@ -160,36 +160,49 @@ func (u *up) inForce() (out []placed) {
 	return out
 }
 
-// begin decides whose older connections have to be read: those of a memory that is new, and those
-// of an interface that comes to the memory of others.
+// begin decides which memories have to learn what is older: those that are new, and those of others
+// that an interface comes to.
 func (u *up) begin(k *keptMaps, l *loader.Loaded) error {
-	name, tracks := codegen.MapOf(l.Ledger, codegen.Flows)
-	switch {
-	case !tracks || k.maps[name] == nil && k.copies[name] == nil:
-		return nil
-	case k.copies[name] != nil || k.adopted:
-		l.Began = nil
-		return nil
-	}
-	id, err := store.MapID(l.Maps[name])
-	if err != nil {
-		return err
-	}
-	for _, g := range u.continued() {
-		old, tracked := codegen.MapOf(g.Maps, codegen.Flows)
-		if !tracked {
+	for _, use := range l.Ledger {
+		row := state.Of(use.Holds.What)
+		switch {
+		case row == nil || row.Older == nil, k.maps[use.Name] == nil && k.copies[use.Name] == nil:
+			continue
+		case k.copies[use.Name] != nil || k.adopted[use.Name]:
+			delete(l.Began, use.Name)
 			continue
 		}
-		m, err := u.openOld(k, g, old)
-		if err != nil || m == nil {
+		had, err := u.had(k, use.Holds.What, l.Maps[use.Name])
+		if err != nil {
 			return err
 		}
-		if same, err := store.HasID(m, uint32(id)); same || err != nil {
-			return err
+		if !had {
+			l.Began[use.Name] = l.Maps[use.Name]
 		}
 	}
-	l.Began = l.Maps[name]
 	return nil
+}
+
+// had reports whether the interface has had a memory.
+func (u *up) had(k *keptMaps, what codegen.Contents, memory *ebpf.Map) (bool, error) {
+	id, err := store.MapID(memory)
+	if err != nil {
+		return false, err
+	}
+	for _, g := range u.continued() {
+		name, kept := codegen.MapOf(g.Maps, what)
+		if !kept {
+			continue
+		}
+		m, err := u.openOld(k, g, name)
+		if err != nil || m == nil {
+			return m == nil, err
+		}
+		if same, err := store.HasID(m, uint32(id)); same || err != nil {
+			return same, err
+		}
+	}
+	return false, nil
 }
 
 // copyMemories gives a program that leaves others behind what is in the memories that they keep. A

@@ -131,7 +131,7 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	if err := u.linkOthers(st, plain); err != nil {
 		return nil, err
 	}
-	if err := u.adopt(st.plain.Began); err != nil {
+	if err := u.adopt(st.desc.Maps, st.plain.Began); err != nil {
 		return nil, err
 	}
 	return st, u.followWithShadow(st, t)

@@ -43,32 +43,32 @@ type stateful struct {
 
 var states = []stateful{
 	{"counter", `count udp port 1001 as "NAME"`, "", judges(udpTo(1001)), counter},
-	{"limit", `limit udp port 1002 rate 1/d burst 9 as "NAME"`, codegen.Limit,
+	{"limit", `limit udp port 1002 rate 1/d burst 9 as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1002)), budgets},
-	{"source", `limit udp port 1003 rate 1/d burst 9 by source as "NAME"`, codegen.Limit,
+	{"source", `limit udp port 1003 rate 1/d burst 9 by source as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1003)), budgets},
 	{"prefix", `limit udp port 1004 rate 1/d burst 9 by source/24,56, source/16 x32 as "NAME"`,
-		codegen.Limit, judges(udpTo(1004)), budgets},
-	{"destination", `limit udp port 1005 rate 1/d burst 9 by destination as "NAME"`, codegen.Limit,
+		state.HoldsLimit, judges(udpTo(1004)), budgets},
+	{"destination", `limit udp port 1005 rate 1/d burst 9 by destination as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1005)), budgets},
-	{"flow", `limit udp port 1006 rate 1/d burst 9 by flow as "NAME"`, codegen.Limit,
+	{"flow", `limit udp port 1006 rate 1/d burst 9 by flow as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1006)), budgets},
-	{"port", `limit udp port 1007-1008 rate 1/d burst 9 by port as "NAME"`, codegen.Limit,
+	{"port", `limit udp port 1007-1008 rate 1/d burst 9 by port as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1007), udpTo(1008)), budgets},
-	{"log", `log udp port 1009 sample 1/2 as "NAME"`, codegen.Events, judges(udpTo(1009)), counter},
-	{"connection", `pass established as "NAME"`, codegen.Flows, (*stateTest).connect,
+	{"log", `log udp port 1009 sample 1/2 as "NAME"`, state.HoldsEvents, judges(udpTo(1009)), counter},
+	{"connection", `pass established as "NAME"`, state.HoldsFlows, (*stateTest).connect,
 		func(a *inspect.Attachment, _ string) string { return told(a.Connections) }},
-	{"cookie", `cookie tcp port 443 as "NAME"`, codegen.Cookies, (*stateTest).prove,
+	{"cookie", `cookie tcp port 443 as "NAME"`, state.HoldsCookies, (*stateTest).prove,
 		func(a *inspect.Attachment, _ string) string {
 			if a.Cookies == nil {
 				return ""
 			}
 			return told(&a.Cookies.Stats)
 		}},
-	{"fragments", `fragments track as "NAME"`, codegen.Fragments,
+	{"fragments", `fragments track as "NAME"`, state.HoldsFragments,
 		judges(datagramPart(1, 9000, 0)),
 		func(a *inspect.Attachment, _ string) string { return told(a.Fragments) }},
-	{"diverted", `divert tcp port 22 as "NAME"`, codegen.Diverted, (*stateTest).divert,
+	{"diverted", `divert tcp port 22 as "NAME"`, state.HoldsDiverted, (*stateTest).divert,
 		func(a *inspect.Attachment, _ string) string {
 			if a.Diverted == nil {
 				return ""
@@ -88,7 +88,7 @@ var states = []stateful{
 // shadowed are rules of a shadow, which is one for as long as its text is.
 var shadowed = []stateful{
 	{"pair", `drop udp port 1001 as "NAME"`, "", judges(udpTo(1001)), pairs},
-	{"budget", `limit udp port 1011 rate 1/d burst 1 as "NAME"`, codegen.Limit,
+	{"budget", `limit udp port 1011 rate 1/d burst 1 as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1011), udpTo(1011)), pairs},
 }
 
@@ -186,7 +186,7 @@ func (s *stateTest) memory(r stateful, beside bool) (out string) {
 	s.onGeneration(beside, func(st *store.Store, key string, g *store.Description) error {
 		for _, use := range g.Maps {
 			if r.holds == "" || use.Holds.What != r.holds ||
-				r.holds == codegen.Limit && use.Holds.Name != "label:"+r.name {
+				r.holds == state.HoldsLimit && use.Holds.Name != "label:"+r.name {
 				continue
 			}
 			m, err := st.OpenPinned(key, g.Generation, use.Name)

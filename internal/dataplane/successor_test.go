@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
 )
 
@@ -85,7 +86,7 @@ func flowsOf(t *testing.T) (id ebpf.MapID) {
 	t.Helper()
 	err := store.Transact(t.Context(), func(s *store.Store) error {
 		return generation.Sweep(s, "", func(a *attach.Attachment) error {
-			name, _ := codegen.MapOf(a.Current().Maps, codegen.Flows)
+			name, _ := codegen.MapOf(a.Current().Maps, state.HoldsFlows)
 			m, err := s.OpenPinned(a.Key, a.Current().Generation, name)
 			if err != nil {
 				return err

@@ -20,6 +20,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -398,7 +399,7 @@ func (u *up) try(ctx context.Context, t attach.Try, why string) (unsupported, er
 		Unheard:   st.unheard,
 		deadline:  st.desc.Deadline,
 	}
-	if m := st.plain.Holding(codegen.Flows); m != nil {
+	if m := st.plain.Holding(state.HoldsFlows); m != nil {
 		u.report.Connections = flow.Within(int(m.ValueSize()))
 	}
 	if st.desc.Trial != 0 {

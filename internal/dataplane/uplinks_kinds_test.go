@@ -17,6 +17,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 )
 
 // bothSides runs ip(8) in both namespaces, with the names of each side for DEV.
@@ -138,7 +139,7 @@ func TestUplinksAtDifferentHooks(t *testing.T) {
 					}
 				}
 			}
-			text, contents := uplinkPolicy, []codegen.Contents{codegen.Flows}
+			text, contents := uplinkPolicy, []codegen.Contents{state.HoldsFlows}
 			switch {
 			case len(devs) > 3: // it is the number that is new
 				text, contents = quickMemories, quickContents
@@ -182,7 +183,7 @@ func TestWhatIsJudgedTwiceIsSaid(t *testing.T) {
 	if said != 1 {
 		t.Errorf("said %d times", said)
 	}
-	if err := n.works(t, []codegen.Contents{codegen.Flows}, devs...); err != nil {
+	if err := n.works(t, []codegen.Contents{state.HoldsFlows}, devs...); err != nil {
 		t.Error(err)
 	}
 	echoServer(t, n.here, "203.0.113.1:22")
@@ -231,7 +232,7 @@ func TestATrapForTwoUplinks(t *testing.T) {
 	if got := reached(); got != "first" {
 		t.Errorf("reached %s", got)
 	}
-	if err := shared(t, codegen.Trap, n.devs...); err != nil {
+	if err := shared(t, state.HoldsTrap, n.devs...); err != nil {
 		t.Error(err)
 	}
 	second := n.listen(t, "[::]:9023", "second")

@@ -21,6 +21,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
 )
 
@@ -112,8 +113,8 @@ pass tcp
 default drop
 `
 
-var quickContents = []codegen.Contents{codegen.Trap, codegen.Limit, codegen.Fragments,
-	codegen.Diverted}
+var quickContents = []codegen.Contents{state.HoldsTrap, state.HoldsLimit, state.HoldsFragments,
+	state.HoldsDiverted}
 
 // TestEachUplinkHasMemoriesOfItsOwn: whatever a policy remembers is there once, after each command.
 // Programs that know connections and proofs take long to load: with these, the steps are fewer.
@@ -206,7 +207,7 @@ func TestAPolicyForOneOfTwoUplinksEndsSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := n.session(t)
-	was := memoriesOf(t, codegen.Flows)["up0"]
+	was := memoriesOf(t, state.HoldsFlows)["up0"]
 	if err := n.bringOn([]string{"lv0"}, []string{"lv0"}, everyMemory+"#\n", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +217,7 @@ func TestAPolicyForOneOfTwoUplinksEndsSessions(t *testing.T) {
 			t.Errorf("%s: %v", what, ids)
 		}
 	}
-	if is := memoriesOf(t, codegen.Flows)["up0"]; is != was {
+	if is := memoriesOf(t, state.HoldsFlows)["up0"]; is != was {
 		t.Errorf("who stays has memory %d, had %d", is, was)
 	}
 	if err := open.says(); err != nil {
@@ -236,7 +237,7 @@ func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
 		err := generation.TransactOn(t.Context(), dev,
 			func(s *store.Store, a *attach.Attachment) error {
 				g := a.Current()
-				name, _ := codegen.MapOf(g.Maps, codegen.Flows)
+				name, _ := codegen.MapOf(g.Maps, state.HoldsFlows)
 				m, err := s.OpenPinned(a.Key, g.Generation, name)
 				if err != nil {
 					return err
@@ -276,7 +277,7 @@ func TestTwoPoliciesThatBecomeOneKeepTheirSessions(t *testing.T) {
 			strings.HasPrefix(notes[0], "up0 remembers with lv0 from now on")) {
 			t.Errorf("said %q", notes)
 		}
-		if err := errors.Join(shared(t, codegen.Flows, devs...), open.says()); err != nil {
+		if err := errors.Join(shared(t, state.HoldsFlows, devs...), open.says()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -301,10 +302,10 @@ func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
 		replace bool
 		each    bool
 	}{
-		{limitPolicy, codegen.Limit, false, true},
-		{limitPolicy, codegen.Limit, true, true},
-		{uplinkPolicy, codegen.Flows, false, false},
-		{uplinkPolicy, codegen.Flows, true, false},
+		{limitPolicy, state.HoldsLimit, false, true},
+		{limitPolicy, state.HoldsLimit, true, true},
+		{uplinkPolicy, state.HoldsFlows, false, false},
+		{uplinkPolicy, state.HoldsFlows, true, false},
 	} {
 		do := order{Do: "up", Devs: n.devs, File: "a.levee", Text: c.text}
 		down()
@@ -502,7 +503,7 @@ func TestCommandsInAnyOrderPartMemories(t *testing.T) {
 			t.Fatalf("%d: %s of %v: %v", i, what, devs, err)
 		}
 		running := must(inspect.Status(t.Context(), false))
-		ids := memoriesOf(t, codegen.Limit)
+		ids := memoriesOf(t, state.HoldsLimit)
 		if len(running) < 2 {
 			continue
 		}

@@ -119,8 +119,9 @@ func (w *work) notes(p *Proposal) (notes []string) {
 	add(p.Good.Packets == 0, "No good traffic was given: the collateral is unknown, and only "+
 		"narrow rules are proposed.")
 	scarce := p.Good.Packets > 0 && highest(0, p.Good.Packets) > max(w.Collateral, 0.0001)
-	add(w.base.Asks(field.Flow), "Connections were taken as unknown.")
-	add(w.base.Asks(field.Proven), "No client was taken as proven.")
+	for _, f := range field.Remembered() {
+		add(w.base.Asks(f), "%s", f.Info().Untold)
+	}
 	add(scarce, "%d good packets are few: one that none of them shows may be up to %s of all.",
 		p.Good.Packets, percent(highest(0, p.Good.Packets)))
 	add(p.Flood.Already > 0, "%d of %d packets of the flood are dropped already, and do not count.",

@@ -13,7 +13,7 @@ import (
 
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/divert"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -24,7 +24,7 @@ import (
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
 func AttachOther(d *Device, at codegen.Point, g *store.Description, p *ebpf.Program) (Hold, error) {
-	if at == codegen.SocketLookup {
+	if at == state.SocketLookup {
 		return attachLookup(p)
 	}
 	if at != codegen.Egress {
@@ -62,7 +62,7 @@ func LeaveAgain(s *store.Store, key string, d *Device, g *store.Description) (bo
 		return false, err
 	}
 	for _, link := range before {
-		if link != divert.Program && !slices.Contains(kept, link) {
+		if state.At(link) != state.SocketLookup && !slices.Contains(kept, link) {
 			return false, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -40,7 +41,7 @@ func Add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) 
 
 // Contents reads the memory of a shadow.
 func Contents(s *store.Store, key string, sh *store.Description) (out shadow.Contents, err error) {
-	name, _ := codegen.MapOf(sh.Maps, codegen.Pairs)
+	name, _ := codegen.MapOf(sh.Maps, state.HoldsPairs)
 	m, err := s.OpenPinned(key, sh.Generation, name)
 	if err != nil {
 		return out, err

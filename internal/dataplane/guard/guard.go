@@ -25,8 +25,9 @@ type CutError struct {
 	Decider string // what would drop them, in words
 	Packet  string // what is unusual about those, in words; "" if nothing is
 	Keep    string // the rule that lets them pass
-	// Diverted: the session goes on, and the next one like it would reach the trap.
-	Diverted bool
+	// Next is what the next session like it would be, as the table of actions says. This one goes
+	// on. It is "" if neither ends.
+	Next string
 	// Limit is the rate that the session would be held to, "" if it would be dropped.
 	Limit string
 }
@@ -38,9 +39,9 @@ func (e *CutError) Error() string {
 		text = fmt.Sprintf("%s, from %s to %s, would end: %s would be dropped", s.What, s.Remote,
 			s.Local, e.Needs)
 	}
-	if e.Diverted {
-		text = fmt.Sprintf("a new connection such as %s, from %s to %s, would be diverted to the "+
-			"trap", s.What, s.Remote, s.Local)
+	if e.Next != "" {
+		text = fmt.Sprintf("a new connection such as %s, from %s to %s, would be %s", s.What,
+			s.Remote, s.Local, e.Next)
 	}
 	if e.Limit != "" {
 		text = fmt.Sprintf("%s, from %s to %s, would be held to %s", s.What, s.Remote, s.Local,
@@ -76,7 +77,7 @@ func covers(of, e policy.Element) bool {
 
 // Check returns a *CutError for the first session of which the policy would drop a packet, or of
 // which it would drop what finds the way to it, or that could not be begun again since its first
-// packet would be diverted, on a device of that link layer.
+// packet would be led elsewhere, on a device of that link layer.
 func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entries Entries) error {
 	if len(sessions) == 0 {
 		return nil
@@ -103,9 +104,10 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 		}
 		next := beginning(s, link)
 		next.Has = entries.has
-		if d := prog.FirstDiverted(&next.Traffic); d != nil {
-			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),
-				Keep: keep(s), Diverted: true}
+		if d := prog.FirstElsewhere(&next.Traffic); d != nil {
+			by := p.Slots()[d.Slot]
+			return &CutError{Session: s, Decider: oracle.Decider(p, by), Keep: keep(s),
+				Next: by.Action.Info().Next}
 		}
 	}
 	return nil

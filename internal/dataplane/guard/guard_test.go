@@ -273,7 +273,7 @@ func TestTheNextSessionIsDiverted(t *testing.T) {
 		err := Check(p, packet.Ethernet, ssh(), c.entries)
 		var cut *CutError
 		if errors.As(err, &cut); (c.decider == "") != (err == nil) || err != nil && (cut == nil ||
-			cut.Decider != c.decider || !cut.Diverted) {
+			cut.Decider != c.decider || cut.Next != "diverted to the trap") {
 			t.Errorf("%q: %v", c.rules, err)
 		}
 	}

@@ -82,12 +82,7 @@ func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 			}
 		}
 	}
-	if t.Diverted == nil {
-		return nil
-	}
-	var err error
-	t.Diverted.Trap, err = tap.HasTrap(s, a)
-	return err
+	return nil
 }
 
 // readMemory reads one map of a row.
@@ -110,10 +105,15 @@ func readMemory(s *store.Store, a *attach.Attachment, t *Attachment, row *state.
 	}
 	r := readingOf(g, name)
 	r.Now, r.HZ = clock.Now(), clock.HZ()
-	return s.WithMemory(m, func(memory []byte) {
+	var failed error
+	r.Taken = func(what state.Contents) (taken bool) {
+		taken, failed = tap.HasSocket(s, a, what)
+		return taken
+	}
+	return errors.Join(s.WithMemory(m, func(memory []byte) {
 		r.Memory = memory
 		row.Tell(&r, &t.Memories)
-	})
+	}), failed)
 }
 
 // reading is what a description says of the memory in a map.

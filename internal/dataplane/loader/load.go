@@ -22,7 +22,8 @@ type Loaded struct {
 	// of dynamic sets by name, as they were when the program was loaded
 	Memories map[string]*ebpf.Map
 	Ledger   []codegen.MapUse // of maps
-	Began    *ebpf.Map        // the memory of connections, where it is new
+	// Began are the memories, by name, that are new and have to learn what is older.
+	Began map[string]*ebpf.Map
 }
 
 // Holding is the map that holds something of which a program has one, nil if it has none.

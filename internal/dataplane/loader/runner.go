@@ -16,11 +16,9 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
+	"levee/internal/filter/state"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -56,13 +54,26 @@ type Runner struct {
 	trace    []byte // memory of the map LastSlot, nil without one
 	counters []byte // memory of the map Counters
 	clock    []byte // memory of the map Clock, nil without one
-	Flows    []byte // head of the memory of connections, nil without one
-	cookies  []byte // head of the memory of cookies, nil without one
-	frags    []byte // head of the memory of fragments, nil without one
-	diverted []byte // head of the memory of what is diverted, nil without one
+	heads    []head
 	answer   []byte // room for the answer to a SYN, if the policy has cookies
 	answered int    // bytes of the last
 	sets     map[string]*sets.Memory
+}
+
+// head is the head of the memory of a row, mapped.
+type head struct {
+	row    *state.Row
+	memory []byte
+}
+
+// Head is the head of the memory of a row, nil if the program has none.
+func (r *Runner) Head(what state.Contents) []byte {
+	for _, h := range r.heads {
+		if h.row.What == what {
+			return h.memory
+		}
+	}
+	return nil
 }
 
 // NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
@@ -92,27 +103,22 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 		}
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), now)
 	}
-	if m := l.Holding(codegen.Flows); m != nil {
-		if r.Flows, err = store.MapMemory(m, flow.HeadBytes); err != nil {
+	for _, use := range l.Ledger {
+		row := state.Of(use.Holds.What)
+		if row == nil || row.SetClock == nil {
+			continue
+		}
+		memory, err := store.MapMemory(l.Maps[use.Name], row.Head)
+		if err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
-		flow.Settle(r.Flows, 0)
+		if row.Older != nil {
+			row.Older.Settle(memory, 0)
+		}
+		r.heads = append(r.heads, head{row, memory})
 	}
-	if m := l.Holding(codegen.Cookies); m != nil {
-		if r.cookies, err = store.MapMemory(m, cookie.HeadBytes); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
+	if r.Head(state.HoldsCookies) != nil {
 		r.answer = make([]byte, MaxFrame)
-	}
-	if m := l.Holding(codegen.Fragments); m != nil {
-		if r.frags, err = store.MapMemory(m, fragment.HeadBytes); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
-	}
-	if m := l.Holding(codegen.Diverted); m != nil {
-		if r.diverted, err = store.MapMemory(m, divert.HeadBytes); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
 	}
 	m := l.Holding(codegen.Counters)
 	if m == nil {
@@ -281,23 +287,14 @@ func (r *Runner) Counters() []store.Counter {
 // by the kernel's clock.
 func (r *Runner) SetClock(jiffies uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), jiffies)
-	if r.Flows != nil {
-		flow.SetClock(r.Flows, jiffies)
-	}
-	if r.cookies != nil {
-		cookie.SetClock(r.cookies, jiffies)
-	}
-	if r.frags != nil {
-		fragment.SetClock(r.frags, jiffies)
-	}
-	if r.diverted != nil {
-		divert.SetClock(r.diverted, jiffies)
+	for _, h := range r.heads {
+		h.row.SetClock(h.memory, jiffies)
 	}
 }
 
 // SetOwn tells cookies whom a SYN has to be for, as `up` does.
 func (r *Runner) SetOwn(macs [][6]byte, none []netip.Addr) error {
-	m := r.Loaded.Holding(codegen.Own)
+	m := r.Loaded.Holding(state.HoldsOwn)
 	if m == nil {
 		return nil
 	}
@@ -320,7 +317,7 @@ func (r *Runner) Leave(frame []byte) error {
 // more: who compares across days with what is exact needs it.
 func (r *Runner) ForgetLimits() error {
 	for _, use := range r.Loaded.Ledger {
-		if use.Holds.What != codegen.Limit {
+		if use.Holds.What != state.HoldsLimit {
 			continue
 		}
 		m := r.Loaded.Maps[use.Name]
@@ -360,8 +357,11 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.Flows, r.cookies, r.frags,
-		r.diverted} {
+	memories := [][]byte{r.trace, r.counters, r.clock}
+	for _, h := range r.heads {
+		memories = append(memories, h.memory)
+	}
+	for _, b := range memories {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
 		}
@@ -370,6 +370,6 @@ func (r *Runner) Close() error {
 		errs = append(errs, set.Close())
 	}
 	r.trace, r.counters, r.clock, r.sets = nil, nil, nil, nil
-	r.Flows, r.cookies, r.frags = nil, nil, nil
+	r.heads = nil
 	return errors.Join(append(errs, r.Loaded.Close())...)
 }

@@ -9,7 +9,6 @@ import (
 
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -17,6 +16,7 @@ import (
 
 // seedState writes the heads of the memories that are new.
 func seedState(l *Loaded, replaced map[string]*ebpf.Map) error {
+	l.Began = map[string]*ebpf.Map{}
 	for _, use := range l.Ledger {
 		row := state.Of(use.Holds.What)
 		if row == nil || row.Seed == nil || replaced[use.Name] != nil {
@@ -31,10 +31,10 @@ func seedState(l *Loaded, replaced map[string]*ebpf.Map) error {
 			return errors.Join(err, unix.Munmap(memory))
 		}
 		row.Seed(memory, hz)
-		if use.Holds.What == codegen.Flows {
+		if row.Older != nil {
 			// Until then the policy is in force, and has said so (up.begun).
-			flow.Settle(memory, now+hz*uint64(2*AdoptFor/time.Second))
-			l.Began = l.Maps[use.Name]
+			row.Older.Settle(memory, now+hz*uint64(2*AdoptFor/time.Second))
+			l.Began[use.Name] = l.Maps[use.Name]
 		}
 		if err := unix.Munmap(memory); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/shadow"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -38,7 +39,7 @@ func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
 
 // Compared is what a shadow has noted.
 func (r *Runner) Compared() (shadow.Contents, error) {
-	m := r.Loaded.Holding(codegen.Pairs)
+	m := r.Loaded.Holding(state.HoldsPairs)
 	var all []byte
 	for cpu := range m.MaxEntries() {
 		b, err := m.LookupBytes(cpu)

@@ -18,6 +18,7 @@ import (
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/logging"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
@@ -140,7 +141,7 @@ func (w *Watching) Close() {
 func (w *Watching) Open(ctx context.Context) error {
 	return generation.TransactOn(ctx, w.Dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
-		name, ok := codegen.MapOf(g.Maps, codegen.Events)
+		name, ok := codegen.MapOf(g.Maps, state.HoldsEvents)
 		switch {
 		case !ok && len(g.Logs) > 0:
 			return fmt.Errorf("the policy on %s was loaded by an older levee, whose logs go to "+
@@ -229,7 +230,7 @@ func (w *Watching) Look(ctx context.Context, lost func(Losses)) (there bool, err
 // readLosses gives what is new of the losses of a generation's logs, in the order of their rules.
 func (w *Watching) readLosses(s *store.Store, a *attach.Attachment) (out []Losses, err error) {
 	g := a.Current()
-	name, ok := codegen.MapOf(g.Maps, codegen.Losses)
+	name, ok := codegen.MapOf(g.Maps, state.HoldsLosses)
 	if !ok {
 		return nil, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -103,7 +104,7 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 	}
 	t.joined = false
 	err = generation.TransactOn(ctx, t.dev, func(s *store.Store, a *attach.Attachment) error {
-		m, err := openTrap(s, a)
+		m, err := openSockets(s, a, state.HoldsTrap)
 		if err != nil || m == nil {
 			return err
 		}
@@ -172,14 +173,14 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 	})
 }
 
-// HasTrap reports whether a trap waits for what the policy diverts.
-func HasTrap(s *store.Store, a *attach.Attachment) (bool, error) {
-	m, err := openTrap(s, a)
+// HasSocket reports whether a map of the policy in force, which holds sockets, has one.
+func HasSocket(s *store.Store, a *attach.Attachment, what state.Contents) (bool, error) {
+	m, err := openSockets(s, a, what)
 	if err != nil || m == nil {
 		return false, err
 	}
 	defer m.Close()
-	for i := range divert.Sockets {
+	for i := range m.MaxEntries() {
 		if socket, err := socketIn(m, i); err != nil || socket != 0 {
 			return err == nil, err
 		}
@@ -187,10 +188,10 @@ func HasTrap(s *store.Store, a *attach.Attachment) (bool, error) {
 	return false, nil
 }
 
-// openTrap opens the map of the trap's sockets, nil if there is none.
-func openTrap(s *store.Store, a *attach.Attachment) (*ebpf.Map, error) {
+// openSockets opens a map of sockets, nil if there is none.
+func openSockets(s *store.Store, a *attach.Attachment, what state.Contents) (*ebpf.Map, error) {
 	g := a.Current()
-	name, ok := codegen.MapOf(g.Maps, codegen.Trap)
+	name, ok := codegen.MapOf(g.Maps, what)
 	if !ok {
 		return nil, nil
 	}

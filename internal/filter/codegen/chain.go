@@ -3,7 +3,6 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
-	"levee/internal/filter/cookie"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
@@ -57,9 +56,10 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 	if ch.Tracked {
 		c.lookUpFlow(ch)
 	}
-	if ch.Asks[field.Proven] {
-		c.callSource(ch.Family() == ir.IPv6, cookie.ProvenLabel)
-		c.Emit(asm.StoreMem(asm.R10, keyProven, asm.R0, asm.Byte))
+	for _, a := range ch.Answers() {
+		at, _ := c.fieldAt(a.Field)
+		c.callSource(ch.Family() == ir.IPv6, a.Label)
+		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, asm.Byte))
 	}
 	inMain := false
 	for i, b := range ch.Do {

@@ -166,12 +166,12 @@ func seedState(t *testing.T, prog *Program, coll *ebpf.Collection) {
 	for _, use := range prog.Maps {
 		memory := make([]byte, prog.Spec.Maps[use.Name].ValueSize)
 		switch use.Holds.What {
-		case Limit:
+		case state.HoldsLimit:
 			limit.Seed(memory)
-		case Cookies:
+		case state.HoldsCookies:
 			cookie.Seed(memory, 250)
 			cookie.SetClock(memory, 1<<33)
-		case Fragments:
+		case state.HoldsFragments:
 			fragment.Seed(memory, 250)
 			fragment.SetClock(memory, 1<<33)
 		default:

@@ -35,7 +35,6 @@ const (
 	keyProto   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
 	keyClass   = keyAt + int16(unsafe.Offsetof(parseKey{}.Class))
 	keyFlow    = keyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
-	keyProven  = keyAt + int16(unsafe.Offsetof(parseKey{}.Proven))
 	keyProof   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
 	keyOff     = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
 	keyFrag    = keyAt + int16(unsafe.Offsetof(parseKey{}.Frag))

@@ -86,7 +86,7 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 		"src_port": {keySrcPort, 2}, "dst_port": {keyDstPort, 2}, "icmp": {keyICMP, 2},
 		"frag": {keyFrag, 2}, "datagram": {keyAt + int16(unsafe.Offsetof(parseKey{}.Datagram)), 4},
 		"proto": {keyProto, 1}, "proof": {keyProof, 4}, "flow": {keyFlow, 1},
-		"proven": {keyProven, 1},
+		"proven": {keyAt + int16(unsafe.Offsetof(parseKey{}.Proven)), 1},
 	} {
 		compare(name, p.at, int(p.size))
 	}

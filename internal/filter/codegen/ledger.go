@@ -33,18 +33,6 @@ const (
 	Previous    = state.HoldsPrevious
 	Capture     = state.HoldsCapture
 	Clock       = state.HoldsClock
-	Flows       = state.HoldsFlows
-	Cookies     = state.HoldsCookies
-	Fragments   = state.HoldsFragments
-	Diverted    = state.HoldsDiverted
-	Trap        = state.HoldsTrap
-	Work        = state.HoldsWork
-	Own         = state.HoldsOwn
-	Events      = state.HoldsEvents
-	Losses      = state.HoldsLosses
-	Limit       = state.HoldsLimit
-	Pairs       = state.HoldsPairs
-	Judged      = state.HoldsJudged
 	DynamicSet  = state.HoldsDynamicSet
 	DynamicSets = state.HoldsDynamicSets
 
@@ -53,9 +41,8 @@ const (
 	Carried  = state.Carried
 	Attached = state.Attached
 
-	Ingress      = state.Ingress
-	Egress       = state.Egress
-	SocketLookup = state.SocketLookup
+	Ingress = state.Ingress
+	Egress  = state.Egress
 )
 
 // MapOf gives the name of the map that holds something of which a program has one.

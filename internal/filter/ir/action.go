@@ -37,15 +37,14 @@ type Effect struct {
 	Limit  *policy.Limit // of a limit
 }
 
-// in is what the rule does in a class and those that ask the same. A later fragment begins no
-// connection: a rule that diverts passes it.
+// in is what the rule does in a class and those that ask the same.
 func (a *Action) in(c Class) *Action {
-	if c.Transport == TCP || !a.Has(action.Divert) {
+	begins := func(e Effect) bool { return e.Action.Info().Begins }
+	if c.Transport == TCP || !slices.ContainsFunc(a.Effects, begins) {
 		return a
 	}
-	rest := slices.DeleteFunc(slices.Clone(a.Effects),
-		func(e Effect) bool { return e.Action == action.Divert })
-	if len(rest) == 0 {
+	rest := slices.DeleteFunc(slices.Clone(a.Effects), begins)
+	if len(rest) == 0 && a.Verdict == Pass {
 		return actions[action.Pass]
 	}
 	return &Action{a.Verdict, rest}

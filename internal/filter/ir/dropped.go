@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -22,7 +21,7 @@ type Traffic struct {
 	Has func(set *policy.Set, e policy.Element) bool
 }
 
-// Dropped is packets that a rule drops, diverts or limits.
+// Dropped is packets that a rule drops, leads elsewhere or limits.
 type Dropped struct {
 	Slot int
 	box  *box
@@ -48,9 +47,12 @@ func (prog *Program) FirstDropped(t *Traffic) *Dropped {
 	return prog.firstThat(t, func(a *Action) bool { return a.Verdict == Drop })
 }
 
-// FirstDiverted does the same for rules that divert.
-func (prog *Program) FirstDiverted(t *Traffic) *Dropped {
-	return prog.firstThat(t, func(a *Action) bool { return a.Has(action.Divert) })
+// FirstElsewhere does the same for rules that lead connections elsewhere.
+func (prog *Program) FirstElsewhere(t *Traffic) *Dropped {
+	return prog.firstThat(t, func(a *Action) bool {
+		return slices.ContainsFunc(a.Effects,
+			func(e Effect) bool { return e.Action.Info().Next != "" })
+	})
 }
 
 // FirstLimited does the same for limits of which is holds: the packets may cost their budgets.

@@ -85,7 +85,9 @@ var words = func() (out [field.NumFields]string) {
 		}
 	}
 	out[field.DstPort], out[field.Tags], out[field.Fragment] = "to port", "tags", "fragment"
-	out[field.Flow], out[field.Proven] = "flow", "proven"
+	for _, f := range field.Remembered() {
+		out[f] = f.Info().Key
+	}
 	out[field.ICMPType], out[field.ICMP6Type] = "icmp", "icmp6"
 	return out
 }()

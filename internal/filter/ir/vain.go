@@ -29,6 +29,9 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 	return out
 }
 
+// neverTold warns of rules that ask what no memory ever tells, and of memories that nobody asks.
+func neverTold(p *policy.Policy) []Finding { return slices.Concat(neverProven(p), neverKnown(p)) }
+
 // neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
 // detector may have the agent put up a cookie.
 func neverProven(p *policy.Policy) []Finding {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -117,9 +116,9 @@ func (e *Evaluator) why(tr *Trace) string {
 			aheadBurst, time.Second/aheadCost)
 	case tr.Slot.Rule != nil && tr.Slot.Rule.Limit != nil:
 		return fmt.Sprintf("%s: above the rate of %s", tr.Result.Action, by)
-	case tr.Slot.Action == action.Divert:
-		return fmt.Sprintf("%s: by %s, which has a new connection reach the trap",
-			tr.Result.Action, by)
+	case tr.Slot.Action.Info().Reason != "":
+		return fmt.Sprintf("%s: by %s, which %s", tr.Result.Action, by,
+			tr.Slot.Action.Info().Reason)
 	case tr.Slot.Reason == policy.ByDefault:
 		return fmt.Sprintf("%s: no rule decided, so %s", tr.Result.Action, by)
 	}
@@ -134,14 +133,10 @@ func got(t *policy.Term, pkt *packet.Packet, frame []byte) string {
 	switch {
 	case !vs[f].present:
 		return "the packet has no " + f.Info().Name
-	case f == field.Flow && t.Not: // whether it is known is not read off the packet
-		return "the packet is of a known connection"
-	case f == field.Flow:
-		return "the packet is of no known connection"
-	case f == field.Proven && t.Not:
-		return "its source has proven itself"
-	case f == field.Proven:
-		return "its source has not proven itself"
+	case f.Info().Remembered && t.Not: // which is not read off the packet
+		return f.Info().Is
+	case f.Info().Remembered:
+		return f.Info().IsNot
 	case f == field.Fragment:
 		return "the packet is " + numberText(f, vs[f].lo)
 	case f == field.Payload && pkt.UDPPayload < t.Bytes.At+len(t.Bytes.Value):

@@ -266,8 +266,9 @@ func (vs *values) read(pkt *packet.Packet) {
 		fragment = 1
 	}
 	has(field.Fragment, ip, fragment)
-	has(field.Flow, tracked(pkt), 0)  // see decide
-	has(field.Proven, ip, 0)          // likewise
+	for _, f := range field.Remembered() { // see decide
+		has(f, ip && (f.Info().Header == field.InIP || tracked(pkt)), 0)
+	}
 	has(field.Payload, isUDP(pkt), 0) // see payload
 	has(field.Inner, isUDP(pkt) || ip && !pkt.LaterFragment &&
 		(pkt.Proto == packet.ProtoGRE || pkt.Proto == packet.ProtoIPIP ||

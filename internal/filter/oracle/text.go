@@ -47,8 +47,7 @@ func termText(t *policy.Term) string {
 		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:
 		text += fmt.Sprintf(" %s/%s", flagNames(t.Value), flagNames(t.Mask))
-	case t.Field == field.Fragment || t.Field == field.Tags || t.Field == field.Flow ||
-		t.Field == field.Proven:
+	case t.Field == field.Fragment || t.Field == field.Tags || t.Field.Info().Remembered:
 	default:
 		text += " " + list(elements(t))
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/state"
 	"levee/internal/lang/field"
 )
 
@@ -31,6 +32,11 @@ func (c *Chain) Blocks() []Block { return c.Do }
 // Family of the classes.
 func (c *Chain) Family() ir.Family { return c.Classes[0].Family }
 
+// Answers are what memories tell of the sources of its packets.
+func (c *Chain) Answers() []*state.Answer {
+	return state.Answers(func(f field.Field) bool { return c.Asks[f] })
+}
+
 // shareChains gives each class that packets may have its chain.
 func (p *planner) shareChains() {
 	alike := p.Program.Alike()
@@ -53,7 +59,7 @@ func (p *planner) shareChains() {
 		if c.Tracked = p.Tracks() && tracked(classes[0]); c.Tracked {
 			c.Asks.askFlow(classes[0])
 		}
-		if c.Asks[field.Proven] {
+		if len(c.Answers()) > 0 {
 			c.Asks[field.SrcAddr] = true
 		}
 		p.Chains = append(p.Chains, c)

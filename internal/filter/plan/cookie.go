@@ -3,6 +3,7 @@ package plan
 import (
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/logging"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -14,13 +15,10 @@ type Cookie struct {
 	Meter int // in the memory of cookies; it goes with the identity of the rule
 }
 
-// KeepsSources reports whether there is a memory of sources that have proven themselves.
-func (p *Plan) KeepsSources() bool { return len(p.Cookies) > 0 || p.asksProven }
-
 // ProvesSources reports whether handshakes that are seen prove who is there. A shadow looks into
 // the memory of the policy in force, and changes nothing there.
 func (p *Plan) ProvesSources() bool {
-	return p.KeepsSources() && p.Tracks() && !p.Target.IsShadow()
+	return p.State.Keeps(state.HoldsCookies) && p.Tracks() && !p.Target.IsShadow()
 }
 
 // findCookies lists the cookies that packets may come to.

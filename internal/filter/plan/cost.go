@@ -229,8 +229,8 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	if c.Tracked {
 		decode += price.Flow
 	}
-	if c.Asks[field.Proven] {
-		decode += price.Proven
+	for _, a := range c.Answers() {
+		decode += a.Time
 	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
@@ -241,8 +241,8 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	if c.Tracked {
 		t.instructions += sizeFlow
 	}
-	if c.Asks[field.Proven] {
-		t.instructions += sizeProven
+	for _, a := range c.Answers() {
+		t.instructions += a.Size
 	}
 	for _, b := range c.Do {
 		t.add(p.block(b, f))

@@ -8,6 +8,8 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/price"
+	"levee/internal/filter/state"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -68,7 +70,7 @@ func TestFragmentsMalformedBesideOthersCostTheLookUp(t *testing.T) {
 				continue
 			}
 			found++
-			if least := price.Careful + price.Track; class.Fragment && orphan < least ||
+			if least := price.Careful + waitOf(action.Track); class.Fragment && orphan < least ||
 				orphan > 3*least {
 				t.Errorf("%s: an orphan takes %.1f ns, decoding and following it %.1f", class,
 					orphan, least)
@@ -161,8 +163,8 @@ func TestTaggedFramesCostTheCarefulDecoder(t *testing.T) {
 // TestLimitsAndCookiesThatDecideCost: what they drop or answer has been asked and charged.
 func TestLimitsAndCookiesThatDecideCost(t *testing.T) {
 	for rule, least := range map[string]float64{
-		"limit tcp port 80 rate 10/s by source\n": price.Limit,
-		"cookie tcp port 80\n":                    price.Cookie,
+		"limit tcp port 80 rate 10/s by source\n": waitOf(action.Limit),
+		"cookie tcp port 80\n":                    waitOf(action.Cookie),
 	} {
 		if got := estimateOfRule(t, rule); got < least || got > least+10 {
 			t.Errorf("%q: what it decides takes %.1f ns, it by itself %.1f", rule, got, least)
@@ -184,4 +186,16 @@ func estimateOfRule(t *testing.T, rule string) float64 {
 	least, _ := p.Estimate(price.Default, []plan.Traffic{{
 		Class: ir.Class{Family: ir.IPv4, Transport: ir.TCP}, Slot: pol.RuleSlot(0), Packets: 1}})
 	return least
+}
+
+// waitOf is what an effect with a memory makes packets wait.
+func waitOf(a action.Action) float64 {
+	for i := range state.Table {
+		for _, c := range state.Table[i].Calls {
+			if c.Action == a {
+				return c.Time.Wait
+			}
+		}
+	}
+	return 0
 }

@@ -75,7 +75,7 @@ func (x *Extension) effect(k action.Action) effectCost {
 		return c
 	}
 	if n, ok := x.Effects[k]; ok {
-		return effectCost{n, price.Wait(price.Foreign)}
+		return effectCost{size: n, time: price.Wait(price.Foreign)}
 	}
-	return effectCost{sizeForeign, price.Wait(price.Foreign)}
+	return effectCost{size: sizeForeign, time: price.Wait(price.Foreign)}
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -35,10 +34,10 @@ func (f *Fields) askAll(rules []ir.Rule) {
 		for j := range rules[i].Conds {
 			f.Ask(&rules[i].Conds[j])
 		}
-		f[field.TCPFlags] = f[field.TCPFlags] || rules[i].Action.Has(action.Cookie)
-		if rules[i].Action.Has(action.Divert) {
-			f[field.SrcAddr], f[field.DstAddr] = true, true
-			f[field.SrcPort], f[field.DstPort] = true, true
+		for _, e := range rules[i].Action.Effects {
+			for _, asked := range effectCosts[e.Action].asks {
+				f[asked] = true
+			}
 		}
 		if l := LimitOf(&rules[i]); l != nil {
 			for j := range l.Keys {

@@ -8,7 +8,7 @@ import (
 // Tracks reports whether a rule asks for connections. Then each packet of a transport that has them
 // is looked up once, before the rules, whichever of these ask: what is known of a connection does
 // not depend on which rules are left after the compiler has removed some.
-func (p *Plan) Tracks() bool { return p.tracks }
+func (p *Plan) Tracks() bool { return p.State.Asks[field.Flow] }
 
 // tracked reports whether packets of a class may belong to connections.
 func tracked(c ir.Class) bool {

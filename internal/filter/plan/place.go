@@ -33,9 +33,9 @@ func (p *planner) place() {
 			c.Registers.askFlow(c.Classes[0])
 			p.mainSize += sizeFlow
 		}
-		if c.Asks[field.Proven] {
+		for _, a := range c.Answers() {
 			c.Registers[field.SrcAddr] = true
-			p.mainSize += sizeProven
+			p.mainSize += a.Size
 		}
 		for _, g := range c.groups {
 			switch {

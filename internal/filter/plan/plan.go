@@ -9,7 +9,6 @@ import (
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
-	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -42,10 +41,7 @@ type Plan struct {
 	Cookies       []Cookie                 // likewise
 	Logs          []Log                    // likewise
 	Fragments     bool                     // a rule follows them
-	Diverts       int                      // families with packets that rules may divert
 	State         *state.Use               // what it remembers
-
-	tracks, asksProven bool // a rule asks for connections, for sources that are proven
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -69,7 +65,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 			CPUs:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
 			RowBytes: RowBytes(len(slots)),
 			Places:   placesOf(prog.Policy),
-			tracks:   prog.Policy.Asks(field.Flow), asksProven: prog.Policy.Asks(field.Proven),
+			State:    asks(prog.Policy),
 		},
 		prefixes: map[ir.ListID]*Table{}, ethernet: map[string]*Table{}, bits: map[string]*Table{},
 		endpoints: map[ir.ListID]*Tree{}, extension: x,
@@ -81,9 +77,8 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.findLogs()
 	p.findCookies()
 	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
-	p.Diverts = p.diverts()
 	p.shareChains()
-	p.State = p.uses()
+	p.fillUse()
 	if err := p.State.Fit(prog.Policy.MaxConnections, t.Memory); err != nil {
 		return nil, p.errorf("%w", err)
 	}

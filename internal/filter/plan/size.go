@@ -3,6 +3,7 @@ package plan
 import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/price"
+	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
@@ -14,15 +15,9 @@ const (
 	sizeAddress    = 5   // both halves of an address
 	sizeVerdict    = 2   // a response, and the way to where it is acted on
 	sizeCount      = 10  // the effect that counts
-	sizeLimit      = 200 // a limit, but for its function: three hashes, of flows
 	sizeFlow       = 160 // looking a connection up, but for its functions
-	sizeProven     = 6   // asking whether the source is proven, but for the function
-	sizeLog        = 8   // a log, but for its function
 	sizeForeign    = 64  // an effect that nothing is known of
 	sizeRow        = 7   // finding this CPU's row of counters
-	sizeCookie     = 16  // a cookie, but for its function
-	sizeTrack      = 20  // following fragments, but for the functions
-	sizeDivert     = 16  // noting a packet that is diverted, but for the functions
 	sizeBytes      = 44  // comparing bytes of the packet
 	sizeInner      = 10  // whether a match on a packet within a tunnel holds
 	sizeNote       = 6   // noting that
@@ -47,19 +42,22 @@ const (
 // CallInstructions is what a call of a function of rules or of bytecode takes.
 const CallInstructions = sizeCall
 
-// effectCosts is what effects of the language are as straight code.
-var effectCosts = map[action.Action]effectCost{
-	action.Count:  {sizeCount, price.Core(price.Count)},
-	action.Limit:  {sizeLimit, price.Wait(price.Limit)},
-	action.Log:    {sizeLog, price.Wait(price.Log)},
-	action.Cookie: {sizeCookie, price.Wait(price.Cookie)},
-	action.Track:  {sizeTrack, price.Wait(price.Track)},
-	action.Divert: {sizeDivert, price.Wait(price.Divert)},
-}
+// effectCosts is what effects of the language are as straight code: those that need no memory, and
+// those of the rows of package state.
+var effectCosts = func() map[action.Action]effectCost {
+	out := map[action.Action]effectCost{action.Count: {sizeCount, price.Core(price.Count), nil}}
+	for i := range state.Table {
+		for _, c := range state.Table[i].Calls {
+			out[c.Action] = effectCost{c.Size, c.Time, c.Asks}
+		}
+	}
+	return out
+}()
 
 type effectCost struct {
 	size int
 	time price.Time
+	asks []field.Field // besides those of the match
 }
 
 // decoderSize is the careful decoder of a target, which clang makes.

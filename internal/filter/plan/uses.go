@@ -1,16 +1,30 @@
 package plan
 
-import "levee/internal/filter/state"
+import (
+	"levee/internal/filter/ir"
+	"levee/internal/filter/state"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
 
-// uses is what the program asks of memories.
-func (p *planner) uses() *state.Use {
-	u := &state.Use{
-		CPUs: p.CPUs, HZ: p.Target.Rate(), Link: p.Target.Link, TCX: p.Target.Hook == TCX,
-		Frags: p.Target.Frags, Plain: p.Target.Plain,
-		Tracks: p.Tracks(), Cookies: len(p.Cookies), Proves: p.ProvesSources(),
-		AsksProven: p.asksProven, Diverts: p.Diverts,
-		JudgedBytes: p.Target.Shadow.RowBytes,
+// asks is what rules ask of memories.
+func asks(p *policy.Policy) *state.Use {
+	u := &state.Use{Asks: map[field.Field]bool{}}
+	for _, f := range field.Remembered() {
+		u.Asks[f] = p.Asks(f)
 	}
+	return u
+}
+
+// fillUse says what the program asks of memories.
+func (p *planner) fillUse() {
+	u := p.State
+	u.CPUs, u.HZ, u.Link, u.TCX = p.CPUs, p.Target.Rate(), p.Target.Link, p.Target.Hook == TCX
+	u.Frags, u.Plain = p.Target.Frags, p.Target.Plain
+	u.Tracks, u.Cookies = p.Tracks(), len(p.Cookies)
+	u.Proves = p.ProvesSources()
+	u.JudgedBytes, u.Families = p.Target.Shadow.RowBytes, p.families()
 	for _, c := range p.Chains {
 		if c.Tracked {
 			u.Protocols = append(u.Protocols, c.Classes[0].Proto())
@@ -26,5 +40,28 @@ func (p *planner) uses() *state.Use {
 	if p.Fragments {
 		u.Fragments = p.fragmentFunctions()
 	}
-	return u
+}
+
+// families counts, for each effect that the program has, the families of which packets may come to
+// a rule with it.
+func (p *planner) families() map[action.Action]int {
+	type met struct {
+		effect action.Action
+		family ir.Family
+	}
+	seen, out := map[met]bool{}, map[action.Action]int{}
+	for _, c := range ir.Classes() {
+		rules := p.Program.Lists[c.Index()]
+		for i := range rules {
+			for _, e := range rules[i].Action.Effects {
+				is := met{e.Action, c.Family}
+				if seen[is] || p.Target.IsShadow() && e.Action.Info().May&action.MayShadow == 0 {
+					continue
+				}
+				seen[is] = true
+				out[e.Action]++
+			}
+		}
+	}
+	return out
 }

@@ -38,7 +38,7 @@ func Wait(ns float64) Time { return Time{Wait: ns} }
 const Overlap = 0.4
 
 // Times of a packet, on Default: of waiting, but for Compare and Count. Most are a chain, in which
-// each operation waits for the one before.
+// each operation waits for the one before. Those of memories stand in the rows of package state.
 const (
 	Decode4   = 1.5  // the fast path of IPv4, to the rules
 	Decode6   = 2.5  // of IPv6
@@ -52,12 +52,6 @@ const (
 	Surprise = 4.5  // a branch that it does not
 	Count    = 0.5  // adding to a counter
 	Flow     = 15.0 // looking a connection up
-	Proven   = 20.0 // asking whether a source is proven
-	Track    = 35.0 // of fragments with an offset
-	Divert   = 21.0 // of packets that are diverted
-	Cookie   = 2.0  // of packets that are neither SYNs nor RSTs
-	Log      = 20.0 // telling of a packet, where nobody watches
-	Limit    = 17.0 // finding and charging a budget
 	Bytes    = 36.0 // comparing bytes of the packet, which a helper fetches
 	Look     = 65.0 // finding no packet within what may be a tunnel, which is decoded twice
 	Within   = 43.0 // and if there is one, besides: it is decoded and matched

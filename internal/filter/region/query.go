@@ -278,7 +278,7 @@ func (q *Question) Tell(a *Answers) ToldAnswer {
 	out := ToldAnswer{Ways: []ToldWay{}, Open: a.Open}
 	for i := range a.Ways {
 		w := &a.Ways[i]
-		t := ToldWay{Verdict: w.Outcome.String(), By: ruleOf(q.Policy, w.Slot)}
+		t := ToldWay{Verdict: string(w.Outcome), By: ruleOf(q.Policy, w.Slot)}
 		for k := range w.From {
 			f := &w.From[k]
 			kind := (&Part{Classes: f.Classes, Tags: f.Tags}).kind()
@@ -314,7 +314,7 @@ func (t *ToldAnswer) Print(w io.Writer) {
 }
 
 func (t *ToldWay) passes() bool {
-	return t.Verdict != Drop.String() && t.Verdict != Answer.String()
+	return t.Verdict != string(Drop) && t.Verdict != string(Answer)
 }
 
 func (t *ToldWay) print(w io.Writer) {

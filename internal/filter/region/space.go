@@ -200,21 +200,16 @@ type rule struct {
 	key     string // the same for rules of both policies that ask and do the same
 }
 
-// Outcome is what becomes of a packet.
-type Outcome uint8
+// Outcome is what becomes of a packet, in words. That of an action which leads connections
+// elsewhere is its word: the packet passes.
+type Outcome string
 
 const (
-	Drop Outcome = iota
-	Pass
-	Answer  // a cookie answers in the host's place, or drops what nobody may answer
-	Divert  // passes, and new connections reach the trap
-	AsFirst // passes if its first fragment has
+	Drop    Outcome = "drop"
+	Pass    Outcome = "pass"
+	Answer  Outcome = "answer"                // or dropped, as nobody may answer it
+	AsFirst Outcome = "as its first fragment" // passes if that has
 )
-
-// String is the word for what becomes of a packet.
-func (o Outcome) String() string {
-	return [...]string{"drop", "pass", "answer", "divert", "as its first fragment"}[o]
-}
 
 // lower makes rules of those that can decide packets of the space.
 func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
@@ -239,7 +234,7 @@ func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 // outcome is what a rule does to packets for which its conditions hold, as a rule without them;
 // false if it decides none of the space.
 func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
-	n := &rule{slot: r.Slot}
+	n := &rule{slot: r.Slot, outcome: Drop}
 	for _, e := range r.Action.Effects {
 		switch {
 		case e.Limit != nil:
@@ -258,8 +253,8 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 			n.outcome = AsFirst
 			n.wants = append(n.wants, want{s.side(side{about: ofLater}), single(1)})
 			return n, s.class.Transport == ir.Other && s.class.Fragment
-		case e.Action == action.Divert:
-			n.outcome = Divert
+		case e.Action.Info().Next != "":
+			n.outcome = Outcome(e.Action.String())
 			return n, true
 		}
 	}
@@ -303,7 +298,7 @@ func masked(mask, value uint8, not bool) (out []field.Range) {
 func (r *rule) text() string {
 	wants := slices.Clone(r.wants)
 	slices.SortStableFunc(wants, func(a, b want) int { return a.side - b.side })
-	b := []byte{byte(r.outcome)}
+	b := append([]byte(r.outcome), 0)
 	b = appendWants(b, wants)
 	for _, u := range r.unions {
 		b = append(b, 'u')

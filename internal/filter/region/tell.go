@@ -48,7 +48,7 @@ func (c *Compared) Tell(a, b *policy.Policy) Told {
 	out := Told{Differences: []ToldDifference{}, Open: c.Open, Cut: c.Cut}
 	for i := range c.Differences {
 		d := &c.Differences[i]
-		t := ToldDifference{Was: d.Was.String(), Is: d.Is.String(), Before: ruleOf(a, d.A),
+		t := ToldDifference{Was: string(d.Was), Is: string(d.Is), Before: ruleOf(a, d.A),
 			After: ruleOf(b, d.B), Test: []string{}}
 		for _, p := range d.Parts {
 			t.Parts = append(t.Parts, ToldPart{p.kind(), p.Words, p.Unknown, p.Unless})

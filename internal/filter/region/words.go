@@ -194,7 +194,10 @@ func bare(p netip.Prefix) string {
 
 // numberWords are values of a field.
 func numberWords(f field.Field, values []field.Range) string {
-	word := map[field.Field]string{field.Flow: "established", field.Proven: "proven"}[f]
+	word := ""
+	if f.Info().Remembered {
+		word = f.Word()
+	}
 	switch {
 	case word != "" && values[0].Lo == 0:
 		return "not " + word

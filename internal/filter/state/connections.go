@@ -9,6 +9,12 @@ import (
 	"levee/internal/quantity"
 )
 
+// What maps of the row hold.
+const (
+	// HoldsFlows is an array of 1 entry, BPF_F_MMAPABLE: connections, package flow.
+	HoldsFlows Contents = "connections"
+)
+
 var connections = Row{
 	Name: "connections",
 	What: HoldsFlows,
@@ -41,8 +47,14 @@ var connections = Row{
 		func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link, u.Room) }},
 	Shared: []Contents{HoldsFlows},
 	Head:   flow.HeadBytes,
-	Seed:   flow.Seed,
-	Tell:   func(r *Reading, to *Memories) { to.Connections = new(flow.Read(r.Memory, r.Now)) },
+	Seed:   flow.Seed, SetClock: flow.SetClock,
+	Carry: func(c *Carrying) Moving { return movingFlows{flow.Move(c.From, c.To, c.Now)} },
+	Older: &Older{Settle: flow.Settle, Settling: flow.Settling, Adopt: flow.Adopt,
+		Left: "of connections that it alone knew, those go on that this machine has a socket or " +
+			"conntrack an entry for"},
+	Room: func(u *Use) Room { return Room{int(u.Room), u.Room.Bytes(), "connections: room for %d"} },
+	In:   func(to *Rooms) **Room { return &to.Connections },
+	Tell: func(r *Reading, to *Memories) { to.Connections = new(flow.Read(r.Memory, r.Now)) },
 	Values: []Value{
 		gauge("levee_connections", "connections", "Connections that are known.", ofFlows,
 			func(s *flow.Stats) int { return s.Live }),
@@ -71,3 +83,8 @@ var connections = Row{
 }
 
 func ofFlows(m *Memories) *flow.Stats { return m.Connections }
+
+// movingFlows are connections on their way.
+type movingFlows struct{ *flow.Mover }
+
+func (m movingFlows) Finish(_, now, _ uint64) { m.Mover.Finish(now) }

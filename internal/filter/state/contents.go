@@ -30,35 +30,6 @@ const (
 	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Clock of
 	// plan.Target).
 	HoldsClock Contents = "clock"
-	// HoldsLimit is an array of 1 entry, BPF_F_MMAPABLE: the memory of a limit, package limit. The
-	// name is the identity of its rule.
-	HoldsLimit Contents = "limit"
-	// HoldsFlows is an array of 1 entry, BPF_F_MMAPABLE: connections, package flow.
-	HoldsFlows Contents = "connections"
-	// HoldsCookies is an array of 1 entry, BPF_F_MMAPABLE: sources that have proven themselves,
-	// package cookie.
-	HoldsCookies Contents = "cookies"
-	// HoldsFragments is an array of 1 entry, BPF_F_MMAPABLE: datagrams that come in fragments,
-	// package fragment.
-	HoldsFragments Contents = "fragments"
-	// HoldsDiverted is an array of 1 entry, BPF_F_MMAPABLE: packets that rules divert, package
-	// divert.
-	HoldsDiverted Contents = "diverted"
-	// HoldsTrap is a sockmap: the sockets that new connections are diverted to, package divert.
-	HoldsTrap Contents = "trap"
-	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
-	HoldsWork Contents = "work"
-	// HoldsOwn is an array of 1 entry, BPF_F_MMAPABLE: the addresses that the kernel takes on the
-	// interface, package cookie.
-	HoldsOwn Contents = "own addresses"
-	// HoldsEvents is an array of 1 ring: what logs tell goes to who has put his ring into it.
-	HoldsEvents Contents = "event ring"
-	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of logging.Row for each CPU.
-	HoldsLosses Contents = "losses"
-	// HoldsPairs is an array of an entry for each CPU, BPF_F_MMAPABLE: package shadow.
-	HoldsPairs Contents = "pairs"
-	// HoldsJudged are the counters of the policy in force, with what its program leaves there.
-	HoldsJudged Contents = "judged"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Places of

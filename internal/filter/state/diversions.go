@@ -6,13 +6,25 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/divert"
+	"levee/internal/filter/price"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/quantity"
+)
+
+// What maps of the row hold.
+const (
+	// HoldsDiverted is an array of 1 entry, BPF_F_MMAPABLE: packets that rules divert, package
+	// divert.
+	HoldsDiverted Contents = "diverted"
+	// HoldsTrap is a sockmap: the sockets that new connections are diverted to, package divert.
+	HoldsTrap Contents = "trap"
 )
 
 var diversions = Row{
 	Name: "diversions",
 	What: HoldsDiverted,
-	Used: func(u *Use) bool { return u.Diverts > 0 },
+	Used: func(u *Use) bool { return u.Families[action.Divert] > 0 },
 	Maps: func(*Use) []Map {
 		return []Map{
 			{Name: divert.Map, Bytes: divert.Size, For: "packets that are diverted",
@@ -21,15 +33,19 @@ var diversions = Row{
 				Attached, divert.TrapSpec()},
 		}
 	},
-	Bound: func(u *Use) Bound { return Bound{u.Diverts, divert.MaxInstructions} },
+	Bound: func(u *Use) Bound { return Bound{u.Families[action.Divert], divert.MaxInstructions} },
 	Emit:  func(e *Emission) error { return divert.Emit(e.Builder) },
 	Beside: &Program{divert.Program, SocketLookup,
 		func(*Use) (*ebpf.ProgramSpec, error) { return divert.Spec() }},
+	Calls: []Call{{Action: action.Divert, Size: 16, Time: price.Wait(21),
+		Asks: []field.Field{field.SrcAddr, field.DstAddr, field.SrcPort, field.DstPort}}},
 	Shared: []Contents{HoldsDiverted, HoldsTrap},
 	Head:   divert.HeadBytes,
-	Seed:   divert.Seed,
+	Seed:   divert.Seed, SetClock: divert.SetClock,
+	Room: func(*Use) Room { return Room{divert.Places, divert.Size, "diverted: room for %d connections"} },
+	In:   func(to *Rooms) **Room { return &to.Diverted },
 	Tell: func(r *Reading, to *Memories) {
-		to.Diverted = &Diversions{Stats: divert.Read(r.Memory, r.Now)}
+		to.Diverted = &Diversions{r.Taken(HoldsTrap), divert.Read(r.Memory, r.Now)}
 	},
 	Values: []Value{
 		counter("levee_trapped_segments", "segments",
@@ -59,3 +75,9 @@ var diversions = Row{
 }
 
 func ofDiversions(m *Memories) *Diversions { return m.Diverted }
+
+// Diversions are what the memory of diversions tells.
+type Diversions struct {
+	Trap bool `json:"trap"` // there is one
+	divert.Stats
+}

@@ -4,7 +4,16 @@ import (
 	"fmt"
 
 	"levee/internal/filter/fragment"
+	"levee/internal/filter/price"
+	"levee/internal/lang/action"
 	"levee/internal/quantity"
+)
+
+// What maps of the row hold.
+const (
+	// HoldsFragments is an array of 1 entry, BPF_F_MMAPABLE: datagrams that come in fragments,
+	// package fragment.
+	HoldsFragments Contents = "fragments"
 )
 
 var fragments = Row{
@@ -16,12 +25,16 @@ var fragments = Row{
 			For: "datagrams that come in fragments", Holds: Identity{What: HoldsFragments},
 			Lifetime: Carried}}
 	},
-	Bound:  func(u *Use) Bound { return Bound{u.Fragments, fragment.MaxInstructions} },
-	Emit:   func(e *Emission) error { return fragment.Emit(e.Builder, e.Key) },
+	Bound: func(u *Use) Bound { return Bound{u.Fragments, fragment.MaxInstructions} },
+	Emit:  func(e *Emission) error { return fragment.Emit(e.Builder, e.Key) },
+	// of fragments with an offset
+	Calls:  []Call{{Action: action.Track, Size: 20, Time: price.Wait(35)}},
 	Shared: []Contents{HoldsFragments},
 	Head:   fragment.HeadBytes,
-	Seed:   fragment.Seed,
-	Tell:   func(r *Reading, to *Memories) { to.Fragments = new(fragment.Read(r.Memory, r.Now)) },
+	Seed:   fragment.Seed, SetClock: fragment.SetClock,
+	Room: func(*Use) Room { return Room{fragment.Places, fragment.Size, "fragments: room for %d datagrams"} },
+	In:   func(to *Rooms) **Room { return &to.Fragments },
+	Tell: func(r *Reading, to *Memories) { to.Fragments = new(fragment.Read(r.Memory, r.Now)) },
 	Values: []Value{
 		gauge("levee_fragmented_datagrams", "datagrams",
 			"Datagrams of which more fragments may come.", ofFragments,

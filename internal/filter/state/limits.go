@@ -3,9 +3,29 @@ package state
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"levee/internal/filter/limit"
+	"levee/internal/filter/price"
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
+
+// What maps of the row hold.
+const (
+	// HoldsLimit is an array of 1 entry, BPF_F_MMAPABLE: the memory of a limit, package limit. The
+	// name is the identity of its rule.
+	HoldsLimit Contents = "limit"
+)
+
+// Limit is a limit that packets may come to.
+type Limit struct {
+	*policy.Limit
+	ID   string // of its rule
+	Name string // of its rule, for people
+	Map  string // with its budgets
+}
 
 var limits = Row{
 	Name: "limits",
@@ -33,9 +53,14 @@ var limits = Row{
 		}
 		return nil
 	},
+	// finding and charging a budget: three hashes, of flows
+	Calls:  []Call{{Action: action.Limit, Size: 200, Time: price.Wait(17)}},
 	Shared: []Contents{HoldsLimit},
 	Head:   limit.Head,
 	Seed:   func(head []byte, _ uint64) { limit.Seed(head) },
+	Carry: func(c *Carrying) Moving {
+		return limit.NewCarrier(c.From, c.Was, c.To, c.Is, c.Now, c.HZ)
+	},
 	Tell: func(r *Reading, to *Memories) {
 		l := r.Limit
 		l.Bytes, l.Stats = len(r.Memory), limit.Read(r.Memory, r.Shape, r.Now, r.HZ)
@@ -72,4 +97,18 @@ var limits = Row{
 func (l *Limit) holds() Identity {
 	return Identity{What: HoldsLimit, Name: l.ID,
 		Kind: fmt.Sprintf("%d lines, %s%s", l.Lines(), limit.ShapeOf(l.Limit), l.ByKeys())}
+}
+
+// Budgets are what the memory of a limit tells.
+type Budgets struct {
+	ID    string       `json:"-"` // across replaces
+	Rule  syntax.Shown `json:"rule"`
+	Label string       `json:"label"`
+	Bytes int          `json:"bytes"`
+	limit.Stats
+}
+
+// Inherited are the debts that other keys have taken over.
+func (b *Budgets) Inherited() time.Duration {
+	return time.Duration(b.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
 }

@@ -2,6 +2,16 @@ package state
 
 import (
 	"levee/internal/filter/logging"
+	"levee/internal/filter/price"
+	"levee/internal/lang/action"
+)
+
+// What maps of the row hold.
+const (
+	// HoldsEvents is an array of 1 ring: what logs tell goes to who has put his ring into it.
+	HoldsEvents Contents = "event ring"
+	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of logging.Row for each CPU.
+	HoldsLosses Contents = "losses"
 )
 
 var logs = Row{
@@ -26,5 +36,6 @@ var logs = Row{
 		f.EmitAll()
 		return nil
 	},
+	Calls:     []Call{{Action: action.Log, Size: 8, Time: price.Wait(20)}}, // nobody watches
 	Elsewhere: "levee watch",
 }

@@ -1,68 +1,9 @@
 package state
 
 import (
-	"strings"
-	"time"
-
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/divert"
-	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
 	"levee/internal/lang/syntax"
 )
-
-// Memories are what the memories of a policy tell: the one model of commands, of their JSON, of the
-// API, and of metrics. A row fills its field.
-type Memories struct {
-	Limits []Budgets `json:"limits"`
-	// of a policy that asks for them
-	Connections *flow.Stats `json:"connections,omitempty"`
-	// of a policy that has cookies, or asks who is proven
-	Cookies *Proofs `json:"cookies,omitempty"`
-	// of a policy that follows them
-	Fragments *fragment.Stats `json:"fragments,omitempty"`
-	// of a policy that diverts connections
-	Diverted *Diversions `json:"diverted,omitempty"`
-}
-
-// Budgets are what the memory of a limit tells.
-type Budgets struct {
-	ID    string       `json:"-"` // across replaces
-	Rule  syntax.Shown `json:"rule"`
-	Label string       `json:"label"`
-	Bytes int          `json:"bytes"`
-	limit.Stats
-}
-
-// Inherited are the debts that other keys have taken over.
-func (b *Budgets) Inherited() time.Duration {
-	return time.Duration(b.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
-}
-
-// Proofs are what the memory of cookies tells.
-type Proofs struct {
-	cookie.Stats
-	Answering []syntax.Shown `json:"answering"` // rules that answer SYNs now
-}
-
-// answering names the rules.
-func (p *Proofs) answering() string {
-	if len(p.Answering) == 0 {
-		return "answering nobody"
-	}
-	var names []string
-	for _, r := range p.Answering {
-		names = append(names, string(r))
-	}
-	return "answering for " + strings.Join(names, ", ")
-}
-
-// Diversions are what the memory of diversions tells.
-type Diversions struct {
-	Trap bool `json:"trap"` // there is one
-	divert.Stats
-}
 
 // Reading is the memory of a row as it is read, and what the description of the program says of it.
 type Reading struct {
@@ -71,6 +12,8 @@ type Reading struct {
 	Limit   Budgets     // whose it is, without counts
 	Shape   limit.Shape // of the limit
 	Cookies []Answering
+	// Taken reports whether another map of the row has an entry.
+	Taken func(Contents) bool
 }
 
 // Answering is a cookie, which may answer SYNs.

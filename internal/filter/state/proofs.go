@@ -2,16 +2,32 @@ package state
 
 import (
 	"fmt"
+	"strings"
 
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/price"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 	"levee/internal/quantity"
+)
+
+// What maps of the row hold.
+const (
+	// HoldsCookies is an array of 1 entry, BPF_F_MMAPABLE: sources that have proven themselves,
+	// package cookie.
+	HoldsCookies Contents = "cookies"
+	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
+	HoldsWork Contents = "work"
+	// HoldsOwn is an array of 1 entry, BPF_F_MMAPABLE: the addresses that the kernel takes on the
+	// interface, package cookie.
+	HoldsOwn Contents = "own addresses"
 )
 
 var proofs = Row{
 	Name: "cookies",
 	What: HoldsCookies,
-	Used: func(u *Use) bool { return u.Cookies > 0 || u.AsksProven },
+	Used: func(u *Use) bool { return u.Cookies > 0 || u.Asks[field.Proven] },
 	Maps: func(u *Use) []Map {
 		maps := []Map{{Name: cookie.Map, Bytes: cookie.Size,
 			For: "sources that have proven themselves", Holds: Identity{What: HoldsCookies},
@@ -32,7 +48,7 @@ var proofs = Row{
 		if u.Proves {
 			b.Add(Bound{1, 0})
 		}
-		if u.AsksProven {
+		if u.Asks[field.Proven] {
 			b.Add(Bound{1, cookie.MaxSourceInstructions})
 		}
 		return b
@@ -45,9 +61,15 @@ var proofs = Row{
 		}
 		return cookie.EmitSources(e.Builder)
 	},
+	Calls: []Call{{Action: action.Cookie, Size: 16, Time: price.Wait(2), // neither SYN nor RST
+		Asks: []field.Field{field.TCPFlags}}},
+	Answer: &Answer{Field: field.Proven, Label: cookie.ProvenLabel, Size: 6, Time: 20},
 	Shared: []Contents{HoldsCookies},
+	Lent:   true,
 	Head:   cookie.HeadBytes,
-	Seed:   cookie.Seed,
+	Seed:   cookie.Seed, SetClock: cookie.SetClock,
+	Room: func(*Use) Room { return Room{cookie.Places, cookie.Size, "cookies: room for %d proven clients"} },
+	In:   func(to *Rooms) **Room { return &to.Cookies },
 	Tell: func(r *Reading, to *Memories) {
 		p := &Proofs{cookie.Read(r.Memory, r.Now), []syntax.Shown{}}
 		for _, k := range r.Cookies {
@@ -79,3 +101,21 @@ var proofs = Row{
 }
 
 func ofProofs(m *Memories) *Proofs { return m.Cookies }
+
+// Proofs are what the memory of cookies tells.
+type Proofs struct {
+	cookie.Stats
+	Answering []syntax.Shown `json:"answering"` // rules that answer SYNs now
+}
+
+// answering names the rules.
+func (p *Proofs) answering() string {
+	if len(p.Answering) == 0 {
+		return "answering nobody"
+	}
+	var names []string
+	for _, r := range p.Answering {
+		names = append(names, string(r))
+	}
+	return "answering for " + strings.Join(names, ", ")
+}

@@ -4,6 +4,14 @@ import (
 	"levee/internal/filter/shadow"
 )
 
+// What maps of the row hold.
+const (
+	// HoldsPairs is an array of an entry for each CPU, BPF_F_MMAPABLE: package shadow.
+	HoldsPairs Contents = "pairs"
+	// HoldsJudged are the counters of the policy in force, with what its program leaves there.
+	HoldsJudged Contents = "judged"
+)
+
 var pairs = Row{
 	Name: "shadow",
 	What: HoldsPairs,

@@ -8,41 +8,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/assembler"
-	"levee/internal/filter/flow"
-	"levee/internal/lang/policy"
-	"levee/internal/packet"
+	"levee/internal/filter/price"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 )
-
-// Use is what the program of a policy asks of memories. The planner fills it in.
-type Use struct {
-	CPUs  int         // a power of two
-	HZ    uint64      // jiffies a second
-	Link  packet.Link // what packets begin with
-	TCX   bool        // the context is an skb
-	Frags bool        // a packet may not lie in its first buffer as a whole
-	Plain bool        // without the careful decoder
-
-	Tracks     bool      // rules ask for connections
-	Room       flow.Room // for them: see Fit
-	Protocols  []uint8   // of the packets that are looked up, each family by itself
-	Limits     []Limit
-	Logs       []uint32 // their numbers, package logging
-	Cookies    int      // that answer SYNs
-	Proves     bool     // handshakes that are seen prove who is there
-	AsksProven bool     // rules ask who has proven himself
-	Fragments  int      // functions that follow them, 0 if no rule does
-	Diverts    int      // families with packets that are diverted
-	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
-	JudgedBytes int
-}
-
-// Limit is a limit that packets may come to.
-type Limit struct {
-	*policy.Limit
-	ID   string // of its rule
-	Name string // of its rule, for people
-	Map  string // with its budgets
-}
 
 // Map is a map of a row.
 type Map struct {
@@ -89,20 +58,74 @@ type Row struct {
 	Maps  func(u *Use) []Map
 	Bound func(u *Use) Bound
 	Emit  func(e *Emission) error // its functions
+	// Calls are the effects by which packets come to it.
+	Calls []Call
+	// Answer is a field of packets that it tells, nil if it tells none, or one that needs more than
+	// the source.
+	Answer *Answer
 	// Beside is its program at another place than the one that judges, nil if it has none.
 	Beside *Program
 	// Shared is what interfaces that have the policy as one have one of, for all of them.
 	Shared []Contents
+	// Lent says that a shadow looks into the memory of the policy in force, and changes nothing.
+	Lent bool
 	// Head is the beginning of the memory, which Seed writes: the key of its hashes, and the times
 	// that programs go by. A memory without Seed begins with zeroes.
 	Head int
 	Seed func(head []byte, hz uint64)
+	// SetClock has the program take a time in jiffies for the present one. Targets of tests have
+	// such a clock.
+	SetClock func(head []byte, jiffies uint64)
+	// Carry goes on with what is known in the memory of a program before, which has another shape.
+	// A row without it begins anew then.
+	Carry func(c *Carrying) Moving
+	// Older is of a memory that has to know what was there before it.
+	Older *Older
+	// Room is what the memory has room for, and In where check tells it. One without tells it of
+	// each rule.
+	Room func(u *Use) Room
+	In   func(to *Rooms) **Room
 	// Tell reads the memory of one map into what all tell, nil where that is told another way:
 	// then Elsewhere says by whom.
 	Tell      func(r *Reading, to *Memories)
 	Values    []Value
 	Lines     func(of *Memories, dev string) []Line
 	Elsewhere string
+}
+
+// Call is an effect of rules. Instructions that call functions of a memory stand where the rule
+// does.
+type Call struct {
+	Action action.Action
+	Size   int           // of the instructions, at most
+	Time   price.Time    // of a packet that the rule matches, as they were measured
+	Asks   []field.Field // that the instructions read, besides those of the match
+}
+
+// Answer is what a memory tells of the source of packets, before their rules. A function of the
+// label gets the source as package cookie has it, and returns 0 or 1.
+type Answer struct {
+	Field field.Field
+	Label string
+	Size  int     // of the instructions that call it, at most
+	Time  float64 // of waiting
+}
+
+// Answers are those that a program has to ask for.
+func Answers(asked func(field.Field) bool) (all []*Answer) {
+	for i := range Table {
+		if a := Table[i].Answer; a != nil && asked(a.Field) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Room is how much a memory is for.
+type Room struct {
+	Room  int    `json:"room"` // for so many
+	Bytes int    `json:"bytes"`
+	Says  string `json:"-"` // with the room for %d
 }
 
 // Line is a memory in words.
@@ -119,6 +142,16 @@ type Program struct {
 	Name string
 	At   Point
 	Spec func(u *Use) (*ebpf.ProgramSpec, error)
+}
+
+// At is where a program of a row beside the one that judges meets packets, "" if none has the name.
+func At(program string) Point {
+	for i := range Table {
+		if b := Table[i].Beside; b != nil && b.Name == program {
+			return b.At
+		}
+	}
+	return ""
 }
 
 // Of is the row of what a map holds, nil if that is no memory of the table.
@@ -166,6 +199,9 @@ func (u *Use) In() (rows []*Row) {
 	}
 	return rows
 }
+
+// Keeps reports whether the program has the memory of a row.
+func (u *Use) Keeps(what Contents) bool { return Of(what).Used(u) }
 
 // Bound is what the functions of all memories take.
 func (u *Use) Bound() (all Bound) {

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/flow"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -16,7 +18,8 @@ import (
 func all() *Use {
 	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.Least, Protocols: []uint8{6, 17},
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
-		Cookies: 1, AsksProven: true, Fragments: 2, Diverts: 1, JudgedBytes: 64}
+		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
+		Families: map[action.Action]int{action.Divert: 1}, JudgedBytes: 64}
 }
 
 // A row that lacks something would be a memory that some stage forgets.
@@ -115,7 +118,8 @@ func TestEachMemoryTells(t *testing.T) {
 			}
 		}
 		r.Tell(&Reading{Memory: make([]byte, r.Maps(u)[0].Bytes), Now: 1 << 20, HZ: 250,
-			Limit: Budgets{ID: "label:a", Rule: "a.levee:1"}}, m)
+			Limit: Budgets{ID: "label:a", Rule: "a.levee:1"},
+			Taken: func(Contents) bool { return false }}, m)
 		if l := r.Lines(m, "eth0"); len(l) != 1 || l[0].Live != 0 || l[0].Now == "" {
 			t.Errorf("%s: of an empty memory it says %+v", r.Name, l)
 		}

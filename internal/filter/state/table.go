@@ -1,4 +1,89 @@
 package state
 
-// Table has a row for each memory. Programs have their functions in its order.
+import (
+	"fmt"
+
+	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+	"levee/internal/packet"
+	"levee/internal/quantity"
+)
+
+// Table has a row for each memory. Programs have their functions in its order. What a row fills in
+// below is all that else knows a memory by name.
 var Table = []Row{connections, limits, logs, proofs, fragments, diversions, pairs}
+
+// Use is what the program of a policy asks of memories. The planner fills it in.
+type Use struct {
+	CPUs  int         // a power of two
+	HZ    uint64      // jiffies a second
+	Link  packet.Link // what packets begin with
+	TCX   bool        // the context is an skb
+	Frags bool        // a packet may not lie in its first buffer as a whole
+	Plain bool        // without the careful decoder
+
+	Asks map[field.Field]bool // of what is remembered, the fields that rules ask for
+	// Families is how many families have packets that come to rules with an effect of the program.
+	Families map[action.Action]int
+
+	Tracks    bool      // packets are looked up
+	Room      flow.Room // for them: see Fit
+	Protocols []uint8   // of the packets that are looked up, each family by itself
+	Limits    []Limit
+	Logs      []uint32 // their numbers, package logging
+	Cookies   int      // that answer SYNs
+	Proves    bool     // handshakes that are seen prove who is there
+	Fragments int      // functions that follow them, 0 if no rule does
+	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
+	JudgedBytes int
+}
+
+// Memories are what the memories of a policy tell: the one model of commands, of their JSON, of the
+// API, and of metrics. A row fills its field.
+type Memories struct {
+	Limits []Budgets `json:"limits"`
+	// of a policy that asks for them
+	Connections *flow.Stats `json:"connections,omitempty"`
+	// of a policy that has cookies, or asks who is proven
+	Cookies *Proofs `json:"cookies,omitempty"`
+	// of a policy that follows them
+	Fragments *fragment.Stats `json:"fragments,omitempty"`
+	// of a policy that diverts connections
+	Diverted *Diversions `json:"diverted,omitempty"`
+}
+
+// Rooms are what memories of a policy have room for.
+type Rooms struct {
+	// memory of connections, of a policy that asks for them
+	Connections *Room `json:"connections,omitempty"`
+	// memory of clients that have proven themselves, of a policy with cookies
+	Cookies *Room `json:"cookies,omitempty"`
+	// memory of datagrams, of a policy that follows fragments
+	Fragments *Room `json:"fragments,omitempty"`
+	// memory of what is diverted, of a policy that diverts connections
+	Diverted *Room `json:"diverted,omitempty"`
+}
+
+// Rooms are what the memories of a program have room for.
+func (u *Use) Rooms() (all Rooms) {
+	for _, r := range u.In() {
+		if r.Room != nil {
+			*r.In(&all) = new(r.Room(u))
+		}
+	}
+	return all
+}
+
+// Words are a line of each.
+func (all *Rooms) Words() (lines []string) {
+	for i := range Table {
+		if r := &Table[i]; r.In != nil && *r.In(all) != nil {
+			room := *r.In(all)
+			lines = append(lines, fmt.Sprintf("%s in %s", fmt.Sprintf(room.Says, room.Room),
+				quantity.Print(float64(room.Bytes), "bytes")))
+		}
+	}
+	return lines
+}

@@ -23,8 +23,24 @@ type Info struct {
 	// rules, once, and only for packets that come to the rule.
 	Effect bool
 	May    Traits
+	// Connection says that the rule is about TCP connections as a whole, nil of others.
+	Connection *Connection
+	// Begins says that only packets that may begin a connection have the effect. A later fragment,
+	// which the rule meets too, begins none.
+	Begins bool
+	// Next is what becomes of the next connection like one that the rule passes, where it does not
+	// go the way of that one. It completes "it would be ...".
+	Next   string
+	Reason string // what an explanation adds to the verdict: completes "by RULE, which ..."
 	Behind string // words that begin what may stand behind the match of a rule, before its label
 	Others string // words of other packet filters for it
+}
+
+// Connection is what a rule about whole connections cannot ask, which packets of one have not all.
+type Connection struct {
+	Who     string // begins "WHO cannot look at ..."
+	Why     string // and what to write
+	Example string // of one that says TCP
 }
 
 // Traits are what may be done with a rule that has an effect, besides doing it where the rule

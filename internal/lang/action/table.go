@@ -46,11 +46,23 @@ var table = []Info{
 	{
 		Action: Cookie, Word: "cookie", Verdict: Drop,
 		Effect: true, May: MayShare, Behind: "above",
+		Connection: &Connection{
+			Who: "a cookie",
+			Why: "a cookie finds SYNs by itself, and what proves a client: write addresses, " +
+				"ports and tags only.",
+			Example: "write: cookie tcp port 443.",
+		},
 		Others: "synproxy syncookie syncookies",
 	},
 	{
 		Action: Divert, Word: "divert", Decides: true, Verdict: Pass,
-		Effect: true, May: MayShare,
+		Effect: true, May: MayShare, Begins: true, Next: "diverted to the trap",
+		Reason: "has a new connection reach the trap",
+		Connection: &Connection{
+			Who:     "divert",
+			Why:     "a connection is diverted as a whole: write addresses, ports and tags only.",
+			Example: "write: divert tcp port 22 from SET.",
+		},
 		Others: "tproxy tarpit",
 	},
 	{

@@ -35,6 +35,10 @@ type Info struct {
 	// Remembered says that packets before this one have told the value: no byte of the packet has
 	// it, and nobody knows it of a packet within a tunnel.
 	Remembered bool
+	// Is and IsNot are sentences about a packet of which that was told, and of one of which not.
+	Is, IsNot string
+	// Untold is what is said where nobody tells it, as to who reads captures.
+	Untold string
 	// Address and Port are the fields that a pair consists of, besides the protocol. A service has
 	// no Address.
 	Address, Port Field
@@ -186,6 +190,16 @@ var laws = [...]Laws{
 
 // Laws of a field.
 func (f Field) Laws() Laws { return f.Info().Compare.Laws() }
+
+// Word is the first word of the language about the field.
+func (f Field) Word() string {
+	for i := range Phrases {
+		if Phrases[i].Field == f {
+			return Phrases[i].Word
+		}
+	}
+	return ""
+}
 
 // Remembered are the fields that packets before a packet have told.
 func Remembered() (all []Field) {

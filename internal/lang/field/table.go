@@ -219,7 +219,10 @@ var table = [NumFields]Info{
 	},
 	Flow: {
 		Name: "connection", Header: InFlow, Compare: ByRange, Key: "flow", Max: 1, Values: upTo(1),
-		Remembered: true, Needs: "connections are kept of tcp, udp and icmp.",
+		Remembered: true, Is: "the packet is of a known connection",
+		IsNot:  "the packet is of no known connection",
+		Untold: "Connections were taken as unknown.",
+		Needs:  "connections are kept of tcp, udp and icmp.",
 	},
 	Payload: {
 		Name: "payload", Header: InUDP, Compare: ByBytes,
@@ -231,7 +234,8 @@ var table = [NumFields]Info{
 	},
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
-		Values: upTo(1), Remembered: true,
+		Values: upTo(1), Remembered: true, Is: "its source has proven itself",
+		IsNot: "its source has not proven itself", Untold: "No client was taken as proven.",
 		Needs: "only ipv4 and ipv6 packets have sources that prove themselves.",
 	},
 }

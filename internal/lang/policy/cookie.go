@@ -3,6 +3,7 @@ package policy
 import (
 	"time"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -49,29 +50,18 @@ var connectionFields = map[field.Field]bool{
 	field.SrcMAC: true, field.DstMAC: true,
 }
 
-// cookieTerms says which terms a cookie cannot have. It needs no other but that for TCP.
-func (r *resolver) cookieTerms(s *syntax.Rule, all []resolvedTerm) {
-	r.connectionTerms(s, all, "a cookie", "a cookie finds SYNs by itself, and what proves a "+
-		"client: write addresses, ports and tags only.", "write: cookie tcp port 443.")
-}
-
-// divertTerms does the same for a rule that diverts.
-func (r *resolver) divertTerms(s *syntax.Rule, all []resolvedTerm) {
-	r.connectionTerms(s, all, "divert", "a connection is diverted as a whole: write addresses, "+
-		"ports and tags only.", "write: divert tcp port 22 from SET.")
-}
-
 // connectionTerms allows the fields that all packets of a client's TCP connection have in common.
-func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, who, why, example string) {
+func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, of *action.Connection) {
 	so := everything
 	for i := range all {
 		t := &all[i]
 		so = so.with(r.scopeOf(&t.term))
 		if !connectionFields[t.term.Field] {
-			r.c.Errorf(t.src.Pos, why, "%s cannot look at %s", who, t.term.Field.Info().Name)
+			r.c.Errorf(t.src.Pos, of.Why, "%s cannot look at %s", of.Who,
+				t.term.Field.Info().Name)
 		}
 	}
 	if so.eth&^ethIP != 0 || so.protos != protoSet(6) {
-		r.c.Errorf(s.Pos, example, "%s is for TCP only", who)
+		r.c.Errorf(s.Pos, of.Example, "%s is for TCP only", of.Who)
 	}
 }

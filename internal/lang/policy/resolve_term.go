@@ -29,11 +29,8 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		return
 	}
 	r.checkTogether(all)
-	if rule.Cookie != nil {
-		r.cookieTerms(s, all)
-	}
-	if rule.Action == action.Divert {
-		r.divertTerms(s, all)
+	if of := rule.Action.Info().Connection; of != nil {
+		r.connectionTerms(s, all, of)
 	}
 	if rule.Action == action.Track {
 		r.fragmentTerms(all)

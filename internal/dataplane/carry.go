@@ -10,16 +10,8 @@ import (
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/flow"
-	"levee/internal/filter/limit"
+	"levee/internal/filter/state"
 )
-
-// moving is what is known on its way into a memory of another shape.
-type moving interface {
-	// Finish takes what has come since, once other programs judge since swapped.
-	Finish(swapped, now, hz uint64)
-	Close() error
-}
 
 // mappedPair are two memories, mapped.
 type mappedPair struct{ from, to []byte }
@@ -36,94 +28,74 @@ func mapPair(old, next *ebpf.Map) (p mappedPair, err error) {
 	return p, nil
 }
 
-// movingBudgets are those of one limit.
-type movingBudgets struct {
-	*limit.Carrier
+// moving is what is known in a memory on its way into another.
+type moving struct {
+	state.Moving
 	mappedPair
 }
 
-// movingFlows are connections.
-type movingFlows struct {
-	*flow.Mover
-	mappedPair
-}
-
-func (m movingFlows) Finish(_, now, _ uint64) { m.Mover.Finish(now) }
-
-// carry gives a program what was known in memories of another shape. finishMoves has it take what
-// comes until the program judges.
+// carry gives a program what was known in memories of another shape, as their rows say. finishMoves
+// has it take what comes until the program judges.
 func (u *up) carry(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
 	if err := u.dropMoves(); err != nil {
 		return err
 	}
-	if err := u.carryFlows(k, p, l); err != nil {
-		return err
-	}
-	return u.carryBudgets(k, p, l)
-}
-
-// carryFlows moves connections, of which a program has another room.
-func (u *up) carryFlows(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
-	name, ok := p.MapOf(codegen.Flows)
-	if !ok || k.maps[name] != nil || k.copies[name] != nil {
-		return nil
-	}
-	for _, g := range u.continued() {
-		of, ok := codegen.MapOf(g.Maps, codegen.Flows)
-		if !ok {
-			continue
-		}
-		old, err := u.openOld(k, g, of)
-		if err != nil {
-			return err
-		}
-		if old == nil {
-			continue
-		}
-		clock, err := u.Jiffies()
-		if err != nil {
-			return err
-		}
-		both, err := mapPair(old, l.Maps[name])
-		if err != nil {
-			return err
-		}
-		u.moves = append(u.moves, movingFlows{flow.Move(both.from[:old.ValueSize()],
-			both.to[:l.Maps[name].ValueSize()], clock.Now()), both})
-		return nil
-	}
-	return nil
-}
-
-// carryBudgets gives each limit of a program what was spent of the budgets that it had in a memory
-// of another shape.
-func (u *up) carryBudgets(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
 	limits := loader.DescribeLimits(p)
-	for i := range limits {
-		to := &limits[i]
-		if k.maps[to.Map] != nil || k.copies[to.Map] != nil {
-			continue // it stays the map that it is, or begins as a copy of that
+	for _, use := range p.Maps {
+		row := state.Of(use.Holds.What)
+		if row == nil || row.Carry == nil || k.maps[use.Name] != nil || k.copies[use.Name] != nil {
+			continue // it begins empty, stays the map that it is, or begins as a copy of that
 		}
 		for _, g := range u.continued() {
-			from := limitLike(g, to, limits)
-			if from == nil {
+			name, c := carried(g, use, limits)
+			if name == "" {
 				continue
 			}
-			old, err := u.openOld(k, g, from.Map)
+			old, err := u.openOld(k, g, name)
 			if err != nil {
 				return err
 			}
 			if old == nil {
 				continue
 			}
-			b, err := u.carryBudget(old, from, l.Maps[to.Map], to)
-			if err != nil {
+			if err := u.move(row, old, l.Maps[use.Name], c); err != nil {
 				return err
 			}
-			u.moves = append(u.moves, b)
 			break
 		}
 	}
+	return nil
+}
+
+// carried is the map of a generation with what one of the next program holds, "" if it has none,
+// and of limits how both count.
+func carried(g *store.Description, use codegen.MapUse, limits []store.LimitInfo) (string,
+	state.Carrying) {
+	to := slices.IndexFunc(limits, func(l store.LimitInfo) bool { return l.Map == use.Name })
+	if to < 0 {
+		name, _ := codegen.MapOf(g.Maps, use.Holds.What)
+		return name, state.Carrying{}
+	}
+	from := limitLike(g, &limits[to], limits)
+	if from == nil {
+		return "", state.Carrying{}
+	}
+	return from.Map, state.Carrying{Was: from.Shape, Is: limits[to].Shape}
+}
+
+// move begins to carry what is known in one map into another.
+func (u *up) move(row *state.Row, old, next *ebpf.Map, c state.Carrying) error {
+	clock, err := u.Jiffies()
+	if err != nil {
+		return err
+	}
+	both, err := mapPair(old, next)
+	if err != nil {
+		return err
+	}
+	c.From, c.To = both.from[:old.ValueSize()], both.to[:next.ValueSize()]
+	c.Now, c.HZ = clock.Now(), clock.HZ()
+	u.moves = append(u.moves, moving{row.Carry(&c), both})
 	return nil
 }
 
@@ -145,20 +117,6 @@ func limitLike(d *store.Description, l *store.LimitInfo, next []store.LimitInfo)
 		return old.Alike == l.Alike &&
 			!slices.ContainsFunc(next, func(n store.LimitInfo) bool { return n.ID == old.ID })
 	})
-}
-
-func (u *up) carryBudget(old *ebpf.Map, from *store.LimitInfo, next *ebpf.Map,
-	to *store.LimitInfo) (moving, error) {
-	clock, err := u.Jiffies()
-	if err != nil {
-		return nil, err
-	}
-	both, err := mapPair(old, next)
-	if err != nil {
-		return nil, err
-	}
-	return movingBudgets{limit.NewCarrier(both.from[:old.ValueSize()], from.Shape,
-		both.to[:next.ValueSize()], to.Shape, clock.Now(), clock.HZ()), both}, nil
 }
 
 // finishMoves takes what has come while the program was made and put into force.
