@@ -69,7 +69,8 @@ func TestHelpNamesValues(t *testing.T) {
 			case f.Value.Type() == "bool":
 			case !named:
 				t.Errorf("%s --%s has a value without a name", cmd.CommandPath(), f.Name)
-			case strings.HasPrefix(v.Type(), "number") && strings.HasPrefix(cli.TypeOf(v), "string"):
+			case strings.HasPrefix(v.Type(), "number") &&
+				strings.HasPrefix(cli.TypeOf(v), "string"):
 				t.Errorf("%s --%s is no number, and has no other name", cmd.CommandPath(), f.Name)
 			case f.DefValue == "[]":
 				t.Errorf("%s --%s shows an empty default", cmd.CommandPath(), f.Name)

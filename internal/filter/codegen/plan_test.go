@@ -119,7 +119,8 @@ func asLedger(t *testing.T, name string, prog *Program, l *plan.Ledger) {
 	var got, want []string
 	for _, m := range prog.Maps {
 		spec, size := prog.Spec.Maps[m.Name], 0
-		if spec.InnerMap != nil && m.Holds.What != state.HoldsEvents { // whose ring is of who watches
+		// the ring of events is of who watches
+		if spec.InnerMap != nil && m.Holds.What != state.HoldsEvents {
 			size = int(spec.MaxEntries * spec.InnerMap.ValueSize)
 		} else if size = int(spec.ValueSize); m.Holds.What == Tables {
 			size = 0

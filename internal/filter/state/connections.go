@@ -45,14 +45,17 @@ var connections = Row{
 	},
 	Beside: &Program{flow.Program, Egress,
 		func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link, u.Room) }},
-	Shared: []Contents{HoldsFlows},
-	Head:   flow.HeadBytes,
-	Seed:   flow.Seed, SetClock: flow.SetClock,
-	Carry: func(c *Carrying) Moving { return movingFlows{flow.Move(c.From, c.To, c.Now)} },
+	Shared:   []Contents{HoldsFlows},
+	Head:     flow.HeadBytes,
+	Seed:     flow.Seed,
+	SetClock: flow.SetClock,
+	Carry:    func(c *Carrying) Moving { return movingFlows{flow.Move(c.From, c.To, c.Now)} },
 	Older: &Older{Settle: flow.Settle, Settling: flow.Settling, Adopt: flow.Adopt,
 		Left: "of connections that it alone knew, those go on that this machine has a socket or " +
 			"conntrack an entry for"},
-	Room: func(u *Use) Room { return Room{int(u.Room), u.Room.Bytes(), "connections: room for %d"} },
+	Room: func(u *Use) Room {
+		return Room{int(u.Room), u.Room.Bytes(), "connections: room for %d"}
+	},
 	In:   func(to *Rooms) **Room { return &to.Connections },
 	Tell: func(r *Reading, to *Memories) { to.Connections = new(flow.Read(r.Memory, r.Now)) },
 	Values: []Value{

@@ -39,11 +39,14 @@ var diversions = Row{
 		func(*Use) (*ebpf.ProgramSpec, error) { return divert.Spec() }},
 	Calls: []Call{{Action: action.Divert, Size: 16, Time: price.Wait(21),
 		Asks: []field.Field{field.SrcAddr, field.DstAddr, field.SrcPort, field.DstPort}}},
-	Shared: []Contents{HoldsDiverted, HoldsTrap},
-	Head:   divert.HeadBytes,
-	Seed:   divert.Seed, SetClock: divert.SetClock,
-	Room: func(*Use) Room { return Room{divert.Places, divert.Size, "diverted: room for %d connections"} },
-	In:   func(to *Rooms) **Room { return &to.Diverted },
+	Shared:   []Contents{HoldsDiverted, HoldsTrap},
+	Head:     divert.HeadBytes,
+	Seed:     divert.Seed,
+	SetClock: divert.SetClock,
+	Room: func(*Use) Room {
+		return Room{divert.Places, divert.Size, "diverted: room for %d connections"}
+	},
+	In: func(to *Rooms) **Room { return &to.Diverted },
 	Tell: func(r *Reading, to *Memories) {
 		to.Diverted = &Diversions{r.Taken(HoldsTrap), divert.Read(r.Memory, r.Now)}
 	},

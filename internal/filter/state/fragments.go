@@ -28,11 +28,14 @@ var fragments = Row{
 	Bound: func(u *Use) Bound { return Bound{u.Fragments, fragment.MaxInstructions} },
 	Emit:  func(e *Emission) error { return fragment.Emit(e.Builder, e.Key) },
 	// of fragments with an offset
-	Calls:  []Call{{Action: action.Track, Size: 20, Time: price.Wait(35)}},
-	Shared: []Contents{HoldsFragments},
-	Head:   fragment.HeadBytes,
-	Seed:   fragment.Seed, SetClock: fragment.SetClock,
-	Room: func(*Use) Room { return Room{fragment.Places, fragment.Size, "fragments: room for %d datagrams"} },
+	Calls:    []Call{{Action: action.Track, Size: 20, Time: price.Wait(35)}},
+	Shared:   []Contents{HoldsFragments},
+	Head:     fragment.HeadBytes,
+	Seed:     fragment.Seed,
+	SetClock: fragment.SetClock,
+	Room: func(*Use) Room {
+		return Room{fragment.Places, fragment.Size, "fragments: room for %d datagrams"}
+	},
 	In:   func(to *Rooms) **Room { return &to.Fragments },
 	Tell: func(r *Reading, to *Memories) { to.Fragments = new(fragment.Read(r.Memory, r.Now)) },
 	Values: []Value{

@@ -63,13 +63,16 @@ var proofs = Row{
 	},
 	Calls: []Call{{Action: action.Cookie, Size: 16, Time: price.Wait(2), // neither SYN nor RST
 		Asks: []field.Field{field.TCPFlags}}},
-	Answer: &Answer{Field: field.Proven, Label: cookie.ProvenLabel, Size: 6, Time: 20},
-	Shared: []Contents{HoldsCookies},
-	Lent:   true,
-	Head:   cookie.HeadBytes,
-	Seed:   cookie.Seed, SetClock: cookie.SetClock,
-	Room: func(*Use) Room { return Room{cookie.Places, cookie.Size, "cookies: room for %d proven clients"} },
-	In:   func(to *Rooms) **Room { return &to.Cookies },
+	Answer:   &Answer{Field: field.Proven, Label: cookie.ProvenLabel, Size: 6, Time: 20},
+	Shared:   []Contents{HoldsCookies},
+	Lent:     true,
+	Head:     cookie.HeadBytes,
+	Seed:     cookie.Seed,
+	SetClock: cookie.SetClock,
+	Room: func(*Use) Room {
+		return Room{cookie.Places, cookie.Size, "cookies: room for %d proven clients"}
+	},
+	In: func(to *Rooms) **Room { return &to.Cookies },
 	Tell: func(r *Reading, to *Memories) {
 		p := &Proofs{cookie.Read(r.Memory, r.Now), []syntax.Shown{}}
 		for _, k := range r.Cookies {
