@@ -1,6 +1,7 @@
 package region
 
 import (
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -18,50 +19,80 @@ import (
 // them, and asks the oracle for the truth: packets on the edges of both.
 func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
 	t.Parallel()
-	const pairs, packets = 60, 60
-	var seen, unshown, differences int
-	for seed := range uint64(pairs) {
-		a, text, err := difftest.Policy(seed)
-		if err != nil {
-			t.Fatal(err)
+	var sum shown
+	for seed := range uint64(60) {
+		a, b := generated(t, seed)
+		sum.add(compared(t, fmt.Sprintf("seed %d", seed), a, b, seed, 120))
+	}
+	sum.check(t)
+}
+
+// generated is a policy of a seed, and what some edits make of it.
+func generated(t *testing.T, seed uint64) (a, b *policy.Policy) {
+	t.Helper()
+	a, text, err := difftest.Policy(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ = edit(t, text, seed)
+	return a, b
+}
+
+// shown counts differences between policies, those that have no example, and packets that were
+// judged otherwise.
+type shown struct{ differences, unshown, packets int }
+
+func (s *shown) add(o shown) {
+	s.differences += o.differences
+	s.unshown += o.unshown
+	s.packets += o.packets
+}
+
+func (s *shown) check(t *testing.T) {
+	t.Helper()
+	t.Logf("%d differences, %d without an example, shown by %d packets", s.differences, s.unshown,
+		s.packets)
+	if s.unshown > 0 || s.packets == 0 {
+		t.Errorf("%d of %d differences have no example; %d packets showed some", s.unshown,
+			s.differences, s.packets)
+	}
+}
+
+// compared holds what Compare says of two policies against the verdicts of the oracle on a number
+// of packets, half of them on the edges of each.
+func compared(t *testing.T, name string, a, b *policy.Policy, seed uint64, packets int) shown {
+	t.Helper()
+	var sum shown
+	ofA, ofB := judge{policy: a}, judge{policy: b}
+	found := Compare(t.Context(), a, b)
+	if found.Open > 0 {
+		t.Errorf("%s: %d pairs given up", name, found.Open)
+	}
+	known := map[[2]int]bool{}
+	for _, d := range found.Differences {
+		known[[2]int{d.A, d.B}] = true
+		sum.differences++
+		if d.Example == nil && !excused(&d) {
+			sum.unshown++
+			t.Logf("%s: no example of %s -> %s\n%s\n%s\n%+v", name, d.Was, d.Is,
+				ruleText(a, d.A), ruleText(b, d.B), d.Parts)
 		}
-		b, edited := edit(t, text, seed)
-		ofA, ofB := judge{policy: a}, judge{policy: b}
-		found := Compare(t.Context(), a, b)
-		if found.Open > 0 {
-			t.Errorf("seed %d: %d pairs given up", seed, found.Open)
-		}
-		known := map[[2]int]bool{}
-		for _, d := range found.Differences {
-			known[[2]int{d.A, d.B}] = true
-			differences++
-			if d.Example == nil && !excused(&d) {
-				unshown++
-				t.Logf("seed %d: no example of %s -> %s\n%s\n%s\n%+v", seed, d.Was, d.Is,
-					ruleText(a, d.A), ruleText(b, d.B), d.Parts)
+	}
+	for i, p := range []*policy.Policy{a, b} {
+		for frame := range difftest.Packets(p, seed+uint64(i), packets/2) {
+			x, y := ofA.of().Eval(frame), ofB.of().Eval(frame)
+			if x.Action == y.Action && x.Answered == y.Answered || late(frame, a, x) ||
+				late(frame, b, y) {
+				continue
 			}
-		}
-		for i, p := range []*policy.Policy{a, b} {
-			for frame := range difftest.Packets(p, seed+uint64(i), packets) {
-				x, y := ofA.of().Eval(frame), ofB.of().Eval(frame)
-				if x.Action == y.Action && x.Answered == y.Answered || late(frame, a, x) ||
-					late(frame, b, y) {
-					continue
-				}
-				seen++
-				if !known[[2]int{x.Slot, y.Slot}] && !malformed(found, frame) {
-					t.Fatalf("seed %d: not found: %s by %s, %s by %s: %x\n%s\n----\n%s", seed,
-						x.Action, ruleText(a, x.Slot), y.Action, ruleText(b, y.Slot), frame, text,
-						edited)
-				}
+			sum.packets++
+			if !known[[2]int{x.Slot, y.Slot}] && !malformed(found, frame) {
+				t.Fatalf("%s: not found: %s by %s, %s by %s: %x", name, x.Action,
+					ruleText(a, x.Slot), y.Action, ruleText(b, y.Slot), frame)
 			}
 		}
 	}
-	t.Logf("%d differences, %d without an example, shown by %d packets", differences, unshown, seen)
-	if unshown > 0 || seen == 0 {
-		t.Errorf("%d of %d differences have no example; %d packets showed some", unshown,
-			differences, seen)
-	}
+	return sum
 }
 
 // judge makes evaluators that know of no packet before.
