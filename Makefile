@@ -19,7 +19,7 @@ VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack \
 	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
-	release-files release-test dashboard-proof diff-proof
+	release-files release-key release-test dashboard-proof diff-proof
 
 help:
 	@echo 'make build       bin/levee and bin/levee-lab, static binaries (needs only Go)'
@@ -138,8 +138,12 @@ tutorial-test:
 	RELEASES=bookworm ORDERS=4 $(MAKE) --no-print-directory life-test
 
 # What is offered is what was tested. APT names a repository that was made before, whose packages stay.
-release: packages-test boot-test life-test
+release: release-key packages-test boot-test life-test
 	@$(MAKE) --no-print-directory release-files
+
+release-key:
+	@scripts/deps release
+	@KEY="$(KEY)" scripts/release --key
 
 release-files:
 	@scripts/deps release

@@ -18,9 +18,10 @@ import (
 )
 
 const doctorLong = `Read what in this machine, network card or kernel costs packets, and say
-what it costs, how sure that is, and the command that mends it: driver and XDP support, queues
-and their interrupts, rings, coalescing, flow control, offloads that break XDP, MTU, C-states,
-governor, turbo, mitigations, JIT, conntrack table, open packet sockets, steal. It says what
+what it costs, how sure that is, and the command that mends it: driver and XDP support, queues,
+their interrupts and how packets are spread over them, discards, rings, coalescing, flow control,
+offloads that break XDP, MTU, C-states, governor, turbo, mitigations, JIT, conntrack table, rules of
+netfilter, open packet sockets, audit, busy polling, steal. It says what
 attaching a policy for the first time interrupts. Nothing is changed.
 
 Findings are ok, unknown (the machine does not tell), note, costs (packets or time are lost) or

@@ -8,6 +8,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"levee/internal/agent"
@@ -19,10 +20,12 @@ import (
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/live"
 	"levee/internal/agent/notify"
+	"levee/internal/agent/overload"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/dataplane/status"
 	"levee/internal/host/access"
+	"levee/internal/host/lost"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
 	"levee/internal/openmetrics"
@@ -80,6 +83,12 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	p := &policies{files: o.Files, readFile: o.Read, watcher: watcher}
 	floods := o.defender(watcher, kept.sampled, sight, events, parts, alarm)
 	defer look(ctx, stop, floods)()
+	var arrival sync.WaitGroup
+	arrival.Go(func() {
+		(&overload.Watch{Parts: parts, Devs: p.interfaces, Read: lost.Read}).Run(ctx)
+	})
+	defer arrival.Wait()
+	defer stop()
 	return agent.Run(ctx, agent.Options{
 		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
 		Upstream: upstream.Read,

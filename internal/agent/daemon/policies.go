@@ -36,11 +36,21 @@ func (p *policies) isInstead() error { return p.instead }
 // inForce tells one state of what is in force from another.
 func (p *policies) inForce(ctx context.Context) (string, error) {
 	all, err := p.watcher.Here(ctx, inforce.Recent)
-	p.devs = nil
-	for _, s := range all {
-		p.devs = append(p.devs, s.Dev)
-	}
+	p.devs = devsOf(all)
 	return fmt.Sprint(all), err
+}
+
+// interfaces are those that have a policy.
+func (p *policies) interfaces(ctx context.Context) ([]string, error) {
+	all, err := p.watcher.Here(ctx, inforce.Recent)
+	return devsOf(all), err
+}
+
+func devsOf(all []inforce.State) (devs []string) {
+	for _, s := range all {
+		devs = append(devs, s.Dev)
+	}
+	return devs
 }
 
 // read reads the policies of files and of interfaces. Those that cannot be read are left out, and

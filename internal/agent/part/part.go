@@ -27,6 +27,7 @@ const (
 	Notification Kind = "notification" // tells a target
 	API          Kind = "api"          // answers at an address
 	Policy       Kind = "policy"       // what is in force is known, and judges
+	Arrival      Kind = "arrival"      // packets come to a policy, and are not lost before it
 	Set          Kind = "set"          // holds in the kernel what is leased
 	Keep         Kind = "keep"         // knows whom no entry may hold
 	File         Kind = "file"         // writes what the agent remembers
@@ -34,8 +35,8 @@ const (
 )
 
 // Kinds are all of them, in the order in which they are listed.
-var Kinds = []Kind{Detector, LiveRules, Source, List, Notification, API, Policy, Set, Keep, File,
-	Help}
+var Kinds = []Kind{Detector, LiveRules, Source, List, Notification, API, Policy, Arrival, Set, Keep,
+	File, Help}
 
 // State is how a part is.
 type State string
@@ -60,7 +61,7 @@ const (
 
 // Status is what is known of a part.
 type Status struct {
-	Kind  Kind      `json:"kind" enum:"detector,live rules,source,list,notification,api,policy,set,keep,file,help" doc:"What it is."`
+	Kind  Kind      `json:"kind" enum:"detector,live rules,source,list,notification,api,policy,arrival,set,keep,file,help" doc:"What it is."`
 	Name  string    `json:"name" doc:"Its name in the policy, or the file or address that it is about."`
 	Dev   string    `json:"dev,omitempty" doc:"The interface that it is about."`
 	State State     `json:"state" enum:"waits,works,fails" doc:"How it is; one that has waited for a minute fails."`

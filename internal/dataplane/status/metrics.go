@@ -28,6 +28,11 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 		entries
 		most
 		refused
+		cardLost
+		received
+		sentLost
+		backlogDropped
+		backlogSqueezed
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -56,6 +61,19 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 			Help: "Entries that the dynamic set has room for."},
 		refused: {Name: "levee_set_refused_entries", Unit: "entries", Type: openmetrics.Counter,
 			Help: "Entries that were not taken, because the dynamic set was full."},
+		cardLost: {Name: "levee_lost_packets", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Packets that the card or its rings dropped before the policy, by the driver's " +
+				"counter; two counters may count the same ones."},
+		received: {Name: "levee_received_packets", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Packets that the kernel was given by the interface."},
+		sentLost: {Name: "levee_lost_sent_packets", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Packets that the queues to the wire dropped."},
+		backlogDropped: {Name: "levee_backlog_dropped_packets", Unit: "packets",
+			Type: openmetrics.Counter,
+			Help: "Packets of all interfaces that found the backlog of a CPU full."},
+		backlogSqueezed: {Name: "levee_backlog_squeezed_rounds", Unit: "rounds",
+			Type: openmetrics.Counter,
+			Help: "Receive rounds of a CPU that ended with packets left."},
 	}
 	// Those of memories follow, in the order of the table.
 	memories := len(all)
@@ -97,6 +115,18 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 			add(rulePackets, float64(r.Packets), labels)
 			add(ruleBytes, float64(r.Bytes), labels)
 		}
+		if l := s.Lost; l != nil {
+			add(received, float64(l.Received), at)
+			add(sentLost, float64(l.Sent), at)
+			for _, c := range l.Card {
+				labels := append(at, openmetrics.Label{Name: "counter", Value: c.Name})
+				if c.Queue != nil {
+					labels = append(labels, openmetrics.Label{Name: "queue",
+						Value: strconv.Itoa(*c.Queue)})
+				}
+				add(cardLost, float64(c.Packets), labels)
+			}
+		}
 		for _, set := range s.Sets {
 			labels := append(at, openmetrics.Label{Name: "set", Value: set.Name})
 			add(entries, float64(set.Entries), labels)
@@ -113,6 +143,14 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 				add(memories+j, sample.V, labels)
 			}
 		}
+	}
+	if len(rep.Interfaces) == 0 {
+		return all // levee does nothing here
+	}
+	for _, b := range rep.Backlogs {
+		at := []openmetrics.Label{{Name: "cpu", Value: strconv.Itoa(b.CPU)}}
+		add(backlogDropped, float64(b.Dropped), at)
+		add(backlogSqueezed, float64(b.Squeezed), at)
 	}
 	return all
 }

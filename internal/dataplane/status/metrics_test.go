@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/host/lost"
 	"levee/internal/openmetrics"
 )
 
@@ -17,7 +18,10 @@ func someStatus() *Report {
 		Rules: []Rule{{ID: "label:a\\b", Label: "a\\b", Verdict: "drop", Reason: "rule",
 			Packets: 3, Bytes: 180}},
 		Sets: []Set{{Name: "abusers", Entries: 2, Max: 100, Refused: 1}},
-	}}}
+		Lost: &lost.Counts{Received: 9, Sent: 2, Card: []lost.Counter{
+			{Name: "rx_missed_errors", Packets: 5},
+			{Name: "rx_queue_drops", Queue: new(3), Packets: 4}}},
+	}}, Backlogs: []lost.Backlog{{CPU: 1, Dropped: 6, Squeezed: 7}}}
 }
 
 func TestMetricsNameWhatTheyAreOf(t *testing.T) {
@@ -30,6 +34,12 @@ func TestMetricsNameWhatTheyAreOf(t *testing.T) {
 			`levee_set_entries{dev="eth0",set="abusers"} 2`,
 			`levee_set_max_entries{dev="eth0",set="abusers"} 100`,
 			`levee_set_refused_entries_total{dev="eth0",set="abusers"} 1`,
+			`levee_lost_packets_total{dev="eth0",counter="rx_missed_errors"} 5`,
+			`levee_lost_packets_total{dev="eth0",counter="rx_queue_drops",queue="3"} 4`,
+			`levee_received_packets_total{dev="eth0"} 9`,
+			`levee_lost_sent_packets_total{dev="eth0"} 2`,
+			`levee_backlog_dropped_packets_total{cpu="1"} 6`,
+			`levee_backlog_squeezed_rounds_total{cpu="1"} 7`,
 		},
 		true: {`levee_trial_seconds{dev="eth0",netns="7"} 0`},
 	} {

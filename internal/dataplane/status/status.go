@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
+	"levee/internal/host/lost"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -21,6 +23,8 @@ import (
 type Report struct {
 	Interfaces []Interface `json:"interfaces"`
 	Kept       []Kept      `json:"kept"` // policies that are bound to names
+	// what the CPUs dropped before any policy, of all interfaces; [] where it is not told
+	Backlogs []lost.Backlog `json:"backlogs"`
 }
 
 // Kept is a policy that is bound to names.
@@ -47,6 +51,9 @@ type Interface struct {
 	Generation   int          `json:"generation"`
 	TrialSeconds float64      `json:"trial_seconds"` // left to confirm; 0: not on trial
 	Judging      Judging      `json:"judging"`
+	// what the card and its queues drop before the policy and behind it; none for other network
+	// namespaces
+	Lost *lost.Counts `json:"lost,omitempty"`
 	// rules that the agent has added
 	Live       *inspect.LiveRules `json:"live,omitempty"`
 	RolledBack *Back              `json:"rolled_back,omitempty"`
@@ -174,7 +181,14 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 	if err != nil {
 		return nil, notes, err
 	}
-	rep := &Report{Interfaces: []Interface{}, Kept: []Kept{}}
+	own, err := attach.NetnsCookie()
+	if err != nil {
+		return nil, notes, err
+	}
+	rep := &Report{Interfaces: []Interface{}, Kept: []Kept{}, Backlogs: lost.Backlogs("")}
+	if rep.Backlogs == nil {
+		rep.Backlogs = []lost.Backlog{}
+	}
 	for _, k := range kept {
 		s := Kept{k.Names, syntax.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
 		if s.Waiting == nil {
@@ -187,6 +201,9 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 			s := newInterface(&all[i])
 			if all[i].Together != "" {
 				s.Together = dataplane.Others(all, all[i].Dev)
+			}
+			if s.Netns == own {
+				s.Lost, _ = lost.Read(s.Dev) // it may be gone meanwhile
 			}
 			rep.Interfaces = append(rep.Interfaces, s)
 		}
@@ -205,6 +222,16 @@ func (r *Report) waits(dev string) bool {
 	return slices.ContainsFunc(r.Kept, func(k Kept) bool {
 		return slices.Contains(k.Waiting, dev)
 	})
+}
+
+// Words are the lines of what an interface remembers, and of what it loses.
+func (s *Interface) Words(dev string) []state.Line {
+	lines := s.Memories.Words(dev)
+	if l := s.Lost; l != nil && l.AtLeast > 0 {
+		lines = append(lines, state.Line{Key: "lost", Status: l.Words(), Name: "lost",
+			Live: int(l.AtLeast), Now: l.Words()})
+	}
+	return lines
 }
 
 func newInterface(a *inspect.Attachment) Interface {

@@ -19,7 +19,7 @@ import (
 // them, and asks the oracle for the truth: packets on the edges of both.
 func TestEachDifferenceThatPacketsShowIsFound(t *testing.T) {
 	t.Parallel()
-	var sum shown
+	var sum showing
 	for seed := range uint64(60) {
 		a, b := generated(t, seed)
 		sum.add(compared(t, fmt.Sprintf("seed %d", seed), a, b, seed, 120))
@@ -38,17 +38,17 @@ func generated(t *testing.T, seed uint64) (a, b *policy.Policy) {
 	return a, b
 }
 
-// shown counts differences between policies, those that have no example, and packets that were
+// showing counts differences between policies, those that have no example, and packets that were
 // judged otherwise.
-type shown struct{ differences, unshown, packets int }
+type showing struct{ differences, unshown, packets int }
 
-func (s *shown) add(o shown) {
+func (s *showing) add(o showing) {
 	s.differences += o.differences
 	s.unshown += o.unshown
 	s.packets += o.packets
 }
 
-func (s *shown) check(t *testing.T) {
+func (s *showing) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%d differences, %d without an example, shown by %d packets", s.differences, s.unshown,
 		s.packets)
@@ -60,9 +60,9 @@ func (s *shown) check(t *testing.T) {
 
 // compared holds what Compare says of two policies against the verdicts of the oracle on a number
 // of packets, half of them on the edges of each.
-func compared(t *testing.T, name string, a, b *policy.Policy, seed uint64, packets int) shown {
+func compared(t *testing.T, name string, a, b *policy.Policy, seed uint64, packets int) showing {
 	t.Helper()
-	var sum shown
+	var sum showing
 	ofA, ofB := judge{policy: a}, judge{policy: b}
 	found := Compare(t.Context(), a, b)
 	if found.Open > 0 {

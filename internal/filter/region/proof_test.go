@@ -40,7 +40,7 @@ func TestProofDifferences(t *testing.T) {
 	}
 }
 
-func report(t *testing.T, s shown) {
+func report(t *testing.T, s showing) {
 	t.Logf("%d differences, %d without an example, shown by %d packets", s.differences, s.unshown,
 		s.packets)
 	if s.unshown > 0 {
@@ -109,7 +109,7 @@ func fiveFields(rnd *rand.Rand) string {
 		low := rnd.IntN(60000)
 		return fmt.Sprintf("%d-%d", low, low+rnd.IntN(5000))
 	}
-	return fmt.Sprintf("%s %s from %s port %s to %s port %s", []string{"pass", "drop"}[rnd.IntN(2)],
-		[]string{"tcp", "udp"}[rnd.IntN(2)], prefix(10+rnd.IntN(8)), port(), prefix(192+rnd.IntN(4)),
-		port())
+	verdict, proto := []string{"pass", "drop"}[rnd.IntN(2)], []string{"tcp", "udp"}[rnd.IntN(2)]
+	return fmt.Sprintf("%s %s from %s port %s to %s port %s", verdict, proto,
+		prefix(10+rnd.IntN(8)), port(), prefix(192+rnd.IntN(4)), port())
 }

@@ -120,7 +120,8 @@ func (h *Host) mitigations() Finding {
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
 	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.unprivileged(),
-		h.openBPF(), h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
+		h.openBPF(), h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet(),
+		h.netfilter(), h.audit(), h.busyPoll()}
 	for i := range out {
 		out[i].About = "kernel"
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"levee/internal/host/card"
 	"levee/internal/host/hosttest"
+	"levee/internal/host/lost"
 )
 
 func yes() *bool { v := true; return &v }
@@ -169,6 +171,27 @@ func TestEachSettingIsJudged(t *testing.T) {
 			"coalescing", Costs, "250 us"},
 		{"flow control", Host{}, Device{Name: "e", Pause: &Pause{RX: true}}, "flow_control", Costs,
 			"ethtool -A e"},
+		{"packets lost at the ring", Host{}, Device{Name: "e", Lost: &lost.Counts{AtLeast: 7,
+			Card: []lost.Counter{{Name: "rx_missed_errors", Packets: 7}}}}, "discards", Costs,
+			"rx_missed_errors 7"},
+		{"nothing lost", Host{}, Device{Lost: &lost.Counts{}}, "discards", OK, "none"},
+		{"UDP by addresses", Host{}, Device{Name: "e", Channels: &Channels{Combined: 4},
+			Spread: &Spread{TCP: "sdfn", UDP: "sd"}}, "flow_hash", Note,
+			"ethtool -N e rx-flow-hash udp4 sdfn"},
+		{"UDP by addresses to one queue", Host{}, Device{Channels: &Channels{Combined: 1},
+			Spread: &Spread{TCP: "sdfn", UDP: "sd"}}, "flow_hash", OK, "UDP by addresses"},
+		{"UDP by ports", Host{}, Device{Channels: &Channels{Combined: 4},
+			Spread: &Spread{TCP: "sdfn", UDP: "sdfn"}}, "flow_hash", OK, "addresses and ports"},
+		{"queues without packets", Host{}, Device{Name: "e", Channels: &Channels{Combined: 4},
+			Spread: &Spread{Entries: []int{64, 64}}}, "indirection", Note,
+			"ethtool -X e equal 4"},
+		{"one queue has most", Host{}, Device{Channels: &Channels{RX: 2},
+			Spread: &Spread{Entries: []int{100, 28}}}, "indirection", Note, "more than its share"},
+		{"an even table", Host{}, Device{Channels: &Channels{Combined: 3},
+			Spread: &Spread{Entries: []int{43, 43, 42}}}, "indirection", OK, "128 entries"},
+		{"threads that read queues", Host{}, Device{Name: "e", Threaded: "1"}, "napi", Note,
+			"/sys/class/net/e/threaded"},
+		{"softirqs that read queues", Host{}, Device{Threaded: "0"}, "napi", OK, "softirq"},
 		{"steering", Host{}, Device{Name: "e", RPS: []string{"rx-0 3"}}, "rps", Note, "rx-0 3"},
 
 		{"powersave", Host{Governors: map[string]int{"powersave": 4}}, Device{}, "governor", Costs,
@@ -205,6 +228,10 @@ func TestEachSettingIsJudged(t *testing.T) {
 			Device{Index: 3}, "packet_sockets", OK, "none"},
 		{"irqbalance", Host{IRQBalance: true}, Device{}, "irqbalance", Note,
 			"systemctl stop irqbalance"},
+		{"rules of netfilter", Host{Netfilter: new(12)}, Device{}, "netfilter", Note, "12 rules"},
+		{"no rules of netfilter", Host{Netfilter: new(0)}, Device{}, "netfilter", OK, "no rules"},
+		{"audit", Host{Audit: new(true)}, Device{}, "audit", Note, "audit log"},
+		{"busy polling", Host{BusyPoll: "50"}, Device{}, "busy_poll", Note, "50 us"},
 		{"a full backlog", Host{Softnet: &Softnet{Dropped: 3}}, Device{}, "softnet", Costs,
 			"netdev_max_backlog"},
 	}
@@ -377,5 +404,33 @@ func TestARealInterfaceIsRead(t *testing.T) {
 	}
 	if h := ReadHost(context.Background(), 0); h.CPUs < 1 || h.Softnet == nil {
 		t.Errorf("%+v", h)
+	}
+}
+
+// TestLettersOfTheFlowHash are those that ethtool prints.
+func TestLettersOfTheFlowHash(t *testing.T) {
+	for bits, want := range map[uint64]string{0: "", 0x30: "sd", 0xf0: "sdfn", 0x10: "s"} {
+		if got := letters(bits); got != want {
+			t.Errorf("%#x: %q, want %q", bits, got, want)
+		}
+	}
+	if got := flowHash("no-such-device0", flowUDP4); got != "" {
+		t.Errorf("%q of no device", got)
+	}
+}
+
+// TestRulesOfNetfilterAreCounted in a network namespace of its own.
+func TestRulesOfNetfilterAreCounted(t *testing.T) {
+	hosttest.Enter(t)
+	if n := netfilter(""); n == nil || *n != 0 {
+		t.Fatalf("%v rules where there are none", n)
+	}
+	const rules = "table ip t { chain c { type filter hook input priority 0; " +
+		"tcp dport 22 accept; drop; }; }"
+	if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if n := netfilter(""); n == nil || *n != 2 {
+		t.Errorf("%v rules of two", n)
 	}
 }

@@ -1,6 +1,9 @@
 package doctor
 
-import "levee/internal/host/card"
+import (
+	"levee/internal/host/card"
+	"levee/internal/host/lost"
+)
 
 // Device is what is known of a network interface. Pointers are nil where the driver does not tell.
 type Device struct {
@@ -26,6 +29,11 @@ type Device struct {
 	NotEthernet string // what it is, in words, if its packets have no Ethernet header; else ""
 	Unjudged    string // why no policy goes there, "" if one does
 
+	Lost   *lost.Counts // what it lost before a policy saw it
+	Spread *Spread
+	// 1: kernel threads of its own read its queues (NAPI), not the softirq; "" where it is not told
+	Threaded string
+
 	IRQs []IRQ    // of its queues; none for virtual devices
 	RPS  []string // receive queues that are steered to other CPUs, with their masks
 }
@@ -40,6 +48,15 @@ type Ring struct{ RX, MaxRX int }
 type Coalesce struct {
 	AdaptiveRX bool
 	RXMicros   int
+}
+
+// Spread is how the card chooses a queue (ethtool -x, -n rx-flow-hash).
+type Spread struct {
+	// how many entries of the indirection table each queue has; nil: not told
+	Entries []int
+	// what of a packet is hashed, by ethtool's letters: s and d are addresses, f and n ports; ""
+	// where it is not told
+	TCP, UDP string
 }
 
 // Pause is flow control (ethtool -a).
@@ -94,7 +111,11 @@ type Host struct {
 	Sockets     []PacketSocket
 	IRQBalance  bool
 	Softnet     *Softnet
-	Page        int // bytes
+	// rules of netfilter in this network namespace; nil: nobody may look
+	Netfilter *int
+	Audit     *bool  // the kernel logs system calls, and so each program that is loaded
+	BusyPoll  string // net.core.busy_read, microseconds
+	Page      int    // bytes
 }
 
 // IdleState is a C-state of the first CPU.

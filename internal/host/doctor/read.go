@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"levee/internal/host/lost"
 )
 
 // tree is a root directory with /proc and /sys in it: "" for this machine's.
@@ -82,6 +84,8 @@ func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 	h.Sockets = t.packetSockets()
 	h.IRQBalance = t.running("irqbalance")
 	h.Softnet = t.softnet()
+	h.BusyPoll = t.line("/proc/sys/net/core/busy_read")
+	h.Netfilter, h.Audit = netfilter(t), audit()
 	h.Steal = t.steal(ctx, sample)
 	return h
 }
@@ -181,21 +185,17 @@ func (t tree) running(name string) bool {
 		func(f string) bool { return t.line(f) == name })
 }
 
-// softnet adds up /proc/net/softnet_stat: one line a CPU, of which the second and the third column
-// are used (net/core/net-procfs.c, softnet_seq_show).
+// softnet adds up what the CPUs say of their backlogs.
 func (t tree) softnet() *Softnet {
-	var s *Softnet
-	t.lines("/proc/net/softnet_stat", func(line string) {
-		f := strings.Fields(line)
-		if len(f) < 3 {
-			return
-		}
-		if s == nil {
-			s = &Softnet{}
-		}
-		s.Dropped += hex(f[1])
-		s.Squeezed += hex(f[2])
-	})
+	all := lost.Backlogs(string(t))
+	if all == nil {
+		return nil
+	}
+	s := &Softnet{}
+	for _, b := range all {
+		s.Dropped += b.Dropped
+		s.Squeezed += b.Squeezed
+	}
 	return s
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"levee/internal/host/card"
 	"levee/internal/host/linklayer"
+	"levee/internal/host/lost"
 )
 
 // ErrNoDevice is returned for an interface that is not in this network namespace.
@@ -49,6 +50,9 @@ func ReadDevice(name string) (*Device, error) {
 	}
 	d.XDP, d.Card = xdpFeatures(a.Index), card.Read(a.Name)
 	d.askDriver()
+	if d.Lost, err = lost.Read(a.Name); err != nil {
+		return nil, err
+	}
 	tree("").sysfs(d)
 	return d, nil
 }
@@ -79,6 +83,7 @@ func (d *Device) askDriver() {
 	if p, err := e.GetPause(d.Name); err == nil {
 		d.Pause = &Pause{RX: p.RxPause != 0, TX: p.TxPause != 0}
 	}
+	d.Spread = spread(e, d.Name)
 	if f, err := e.Features(d.Name); err == nil {
 		d.Features = f
 	}
@@ -134,6 +139,7 @@ func xdpFeatures(index int) *XDPFeatures {
 // sysfs fills in what /sys and /proc/irq tell.
 func (t tree) sysfs(d *Device) {
 	base := "/sys/class/net/" + d.Name
+	d.Threaded = t.line(base + "/threaded")
 	if n, ok := t.number(base + "/device/numa_node"); ok {
 		d.NUMANode = n
 		d.NodeCPUs = cpuList(t.line(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n)))

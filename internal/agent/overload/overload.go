@@ -1,0 +1,89 @@
+// Package overload has an alarm go on while packets are lost before the policies: an overload that
+// no rule sees, and no counter of a policy.
+//
+// In go the counters of cards and backlogs, second by second; out comes the state of a part for
+// each interface that has a policy. It must never change anything in the kernel.
+package overload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"levee/internal/agent/part"
+	"levee/internal/host/lost"
+)
+
+// every is the time between two looks.
+const every = time.Second
+
+// Watch looks at the interfaces that have a policy.
+type Watch struct {
+	Parts *part.Register
+	Devs  func(context.Context) ([]string, error) // that have a policy
+	Read  func(dev string) (*lost.Counts, error)
+
+	known map[string]*watched
+}
+
+type watched struct {
+	part *part.Part
+	lost lost.Watch
+}
+
+// Run looks until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		w.look(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			for _, k := range w.known {
+				k.part.End()
+			}
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *Watch) look(ctx context.Context, now time.Time) {
+	devs, err := w.Devs(ctx)
+	if err != nil {
+		return // the part that looks at policies says so
+	}
+	if w.known == nil {
+		w.known = map[string]*watched{}
+	}
+	for dev, k := range w.known {
+		if !slices.Contains(devs, dev) {
+			k.part.End()
+			delete(w.known, dev)
+		}
+	}
+	for _, dev := range devs {
+		k := w.known[dev]
+		if k == nil {
+			k = &watched{part: w.Parts.Begin(part.Arrival, "", dev)}
+			w.known[dev] = k
+		}
+		counts, err := w.Read(dev)
+		if err != nil {
+			k.part.Fails(err)
+			continue
+		}
+		l, over := k.lost.Look(now, counts)
+		switch {
+		case over:
+			k.part.Fails(part.Do(fmt.Errorf("%.1f %% of what arrives is lost before the policy, "+
+				"%.0f packets a second at %s", 100*l.Share, l.PerSecond, l.Counter),
+				"levee doctor --dev "+dev))
+		case l.PerSecond > 0:
+			k.part.Saw(now, fmt.Sprintf("%.0f packets a second lost at %s", l.PerSecond, l.Counter))
+		default:
+			k.part.Works()
+		}
+	}
+}
