@@ -16,6 +16,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/packet"
 )
 
@@ -214,7 +215,7 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 			return nil
 		})
 		h.Turn(true)
-		if err := h.Programs.Delete(uint32(plan.Looks)); err != nil {
+		if err := h.Programs.Delete(uint32(state.Looks)); err != nil {
 			t.Fatal(err)
 		}
 		n.send(t, 20, 3)

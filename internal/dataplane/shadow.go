@@ -17,6 +17,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -155,7 +156,7 @@ func (u *up) stageFirstShadow() (err error) {
 // stageBeside loads and pins a shadow beside a generation, whose maps are pinned. On an error
 // nothing of it is left. before is the shadow that it continues.
 func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
-	if _, ok := codegen.MapOf(of.Maps, codegen.Capture); !ok {
+	if _, ok := codegen.MapOf(of.Maps, state.HoldsCapture); !ok {
 		return nil, errors.New("the policy in force does not say what decided (an older levee " +
 			"loaded it, or it is what \"on error\" asks for): load it again with `levee up`")
 	}

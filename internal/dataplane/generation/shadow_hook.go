@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -36,7 +37,7 @@ func Hook(s *store.Store, key string, of, sh *store.Description) error {
 		return err
 	}
 	defer programs.Close()
-	if err := programs.Put(uint32(plan.Looks), prog); err != nil {
+	if err := programs.Put(uint32(state.Looks), prog); err != nil {
 		return kernel.Refuse(err, "have packets go to the shadow")
 	}
 	// A program that captured may still be about to turn itself off.
@@ -48,7 +49,7 @@ func Hook(s *store.Store, key string, of, sh *store.Description) error {
 
 // handed is the array of programs to which one hands its packets.
 func handed(s *store.Store, key string, of *store.Description) (*ebpf.Map, error) {
-	name, _ := codegen.MapOf(of.Maps, codegen.Capture)
+	name, _ := codegen.MapOf(of.Maps, state.HoldsCapture)
 	programs, err := s.OpenPinned(key, of.Generation, name)
 	if err == nil && programs == nil {
 		err = kernel.Refuse(nil, "the array of programs behind the policy is gone")
@@ -71,7 +72,7 @@ func turnOn(s *store.Store, key string, of *store.Description) error {
 	if err != nil {
 		return err
 	}
-	TurnRows(rows[:counters.ValueSize()], of, plan.Looks, true)
+	TurnRows(rows[:counters.ValueSize()], of, state.Looks, true)
 	return unix.Munmap(rows)
 }
 
@@ -94,7 +95,7 @@ func Unhook(s *store.Store, key string, of *store.Description) error {
 		return err
 	}
 	defer programs.Close()
-	err = programs.Delete(uint32(plan.Looks))
+	err = programs.Delete(uint32(state.Looks))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return kernel.Refuse(err, "have no packets go to the shadow")
 	}
@@ -128,7 +129,7 @@ func HandsTo(s *store.Store, key string, of *store.Description, id uint32) (bool
 		return false, err
 	}
 	defer programs.Close()
-	return HoldsProgram(programs, plan.Looks, id)
+	return HoldsProgram(programs, state.Looks, id)
 }
 
 // HoldsProgram reports whether an array of programs has the one of an id at a place.

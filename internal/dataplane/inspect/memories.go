@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
@@ -67,17 +69,19 @@ func tellMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 // readMemories reads each memory of what is in force, but for those of which another interface
 // tells.
 func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
-	g := a.Current()
 	for i := range state.Table {
-		row := &state.Table[i]
-		if row.Tell == nil {
+		row, g := &state.Table[i], a.Current()
+		if row.OfShadow {
+			g = a.Shadow()
+		}
+		if row.Tell == nil || g == nil {
 			continue
 		}
 		for _, use := range g.Maps {
 			if use.Holds.What != row.What {
 				continue
 			}
-			if err := readMemory(s, a, t, row, use.Name); err != nil {
+			if err := readMemory(s, a, g, t, row, use.Name); err != nil {
 				return err
 			}
 		}
@@ -86,9 +90,8 @@ func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 }
 
 // readMemory reads one map of a row.
-func readMemory(s *store.Store, a *attach.Attachment, t *Attachment, row *state.Row,
-	name string) error {
-	g := a.Current()
+func readMemory(s *store.Store, a *attach.Attachment, g *store.Description, t *Attachment,
+	row *state.Row, name string) error {
 	clock, err := s.Jiffies()
 	if err != nil {
 		return err
@@ -106,9 +109,13 @@ func readMemory(s *store.Store, a *attach.Attachment, t *Attachment, row *state.
 	r := readingOf(g, name)
 	r.Now, r.HZ = clock.Now(), clock.HZ()
 	var failed error
-	r.Taken = func(what state.Contents) (taken bool) {
-		taken, failed = tap.HasSocket(s, a, what)
+	r.Taken = func(what state.Contents) (taken []int) {
+		taken, failed = tap.Taken(s, a, what)
 		return taken
+	}
+	if m.Flags()&unix.BPF_F_MMAPABLE == 0 {
+		row.Tell(&r, &t.Memories)
+		return failed
 	}
 	return errors.Join(s.WithMemory(m, func(memory []byte) {
 		r.Memory = memory
@@ -118,6 +125,7 @@ func readMemory(s *store.Store, a *attach.Attachment, t *Attachment, row *state.
 
 // reading is what a description says of the memory in a map.
 func readingOf(d *store.Description, name string) (r state.Reading) {
+	r.Logs = len(d.Logs)
 	for _, l := range d.Limits {
 		if l.Map == name {
 			r.Shape = l.Shape

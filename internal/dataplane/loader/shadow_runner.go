@@ -27,13 +27,13 @@ func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.Loaded.Holding(codegen.Capture).Put(uint32(plan.Looks), sh.Loaded.Prog)
+	err = r.Loaded.Holding(state.HoldsCapture).Put(uint32(state.Looks), sh.Loaded.Prog)
 	if err != nil {
 		return nil, errors.Join(kernel.Refuse(err, "have packets go to the shadow"), sh.Close())
 	}
 	generation.TurnRows(r.counters, &store.Description{Slots: make([]store.Slot,
 		len(r.program.Slots)),
-		RowBytes: r.program.RowBytes}, plan.Looks, true)
+		RowBytes: r.program.RowBytes}, state.Looks, true)
 	return sh, nil
 }
 

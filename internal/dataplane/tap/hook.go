@@ -17,6 +17,7 @@ import (
 	"levee/internal/filter/capture"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -25,7 +26,7 @@ import (
 // has not been heard of for the lease. There is one such program of each role for an interface.
 type follower struct {
 	dev   string
-	role  uint32 // plan.Looks or plan.Samples
+	role  uint32 // state.Looks or state.Samples
 	Lease time.Duration
 	// program makes the program for a policy.
 	program func(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
@@ -42,7 +43,7 @@ type follower struct {
 
 // newFollower is one that looks at packets.
 func newFollower(dev string) follower {
-	return follower{dev: dev, role: plan.Looks, Lease: captureLease}
+	return follower{dev: dev, role: state.Looks, Lease: captureLease}
 }
 
 func (f *follower) Close() {
@@ -134,12 +135,12 @@ func (f *follower) Follow(ctx context.Context) error {
 
 func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) error {
 	g := h.G
-	if _, ok := codegen.MapOf(g.Maps, codegen.Capture); !ok {
+	if _, ok := codegen.MapOf(g.Maps, state.HoldsCapture); !ok {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which does not say what "+
 			"decided: load it again with `levee up`", f.dev)
 	}
 	place, what := "behind", "captures from %s already, or watches its decisions"
-	if f.role == plan.Samples {
+	if f.role == state.Samples {
 		place, what = "samples", "takes samples of %s already"
 	}
 	err := f.only.take(s, a.Key, place)
@@ -170,7 +171,7 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 	if err != nil {
 		return err
 	}
-	name, _ = codegen.MapOf(behind.Maps, codegen.Capture)
+	name, _ = codegen.MapOf(behind.Maps, state.HoldsCapture)
 	h.Programs, err = s.OpenPinned(a.Key, behind.Generation, name)
 	if err == nil && h.Programs == nil {
 		err = fmt.Errorf("the policy on %s has gone", f.dev)
@@ -178,7 +179,7 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 	if err != nil {
 		return err
 	}
-	if h.Programs.MaxEntries() < plan.CaptureEntries {
+	if h.Programs.MaxEntries() < state.CaptureEntries {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which has no place for "+
 			"this: load it again with `levee up`", f.dev)
 	}
@@ -226,7 +227,7 @@ func (h *captureHook) detach() {
 		return
 	}
 	h.Turn(false)
-	if h.role == plan.Samples {
+	if h.role == state.Samples {
 		// Packets on their way here go on to the program that looks, which misses none.
 		_ = store.WaitForPrograms()
 	}
@@ -237,10 +238,10 @@ func (h *captureHook) detach() {
 
 // places are those of the program, the last of them that which all its programs have.
 func (h *captureHook) places() []uint32 {
-	if h.role == plan.Samples {
-		return []uint32{plan.Samples | plan.Looks, plan.Samples}
+	if h.role == state.Samples {
+		return []uint32{state.Samples | state.Looks, state.Samples}
 	}
-	return []uint32{plan.Looks}
+	return []uint32{state.Looks}
 }
 
 // Turn says in each CPU's row whether a program is there.

@@ -52,7 +52,7 @@ const (
 // interface has no policy any more. Only one may watch an interface.
 func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)) error {
 	w := &Watching{Dev: dev, Rules: map[uint32]generation.SlotCounter{},
-		Before: map[string][2]uint64{}}
+		Before: map[string]logging.Losses{}}
 	defer w.Close()
 	if err := w.Open(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ type Watching struct {
 	Reader *ringbuf.Reader
 	Record ringbuf.Record
 	Rules  map[uint32]generation.SlotCounter // of logs, by number
-	Before map[string][2]uint64              // losses by generation and identity, as they were last
+	Before map[string]logging.Losses         // losses by generation and identity, as they were last
 	looked time.Time
 }
 
@@ -243,20 +243,14 @@ func (w *Watching) readLosses(s *store.Store, a *attach.Attachment) (out []Losse
 	if err != nil {
 		return nil, err
 	}
-	row := logging.Row(len(g.Logs))
-	for i, id := range g.Logs {
-		var now [2]uint64
-		for at := 0; at+row <= len(memory); at += row {
-			for j := range now {
-				now[j] += binary.NativeEndian.Uint64(memory[at+8+16*i+8*j:])
-			}
-		}
+	for i, now := range logging.ReadLosses(memory, len(g.Logs)) {
+		id := g.Logs[i]
 		c := generation.CounterOf(g, id)
 		w.Rules[logging.Number(id)] = c
 		key := fmt.Sprint(g.Generation, " ", id)
 		was := w.Before[key] // none of a policy that has come since
 		w.Before[key] = now
-		if d := (Losses{Rule: c, Bound: now[0] - was[0], Ring: now[1] - was[1]}); d.Bound > 0 ||
+		if d := (Losses{Rule: c, Bound: now.Bound - was.Bound, Ring: now.Ring - was.Ring}); d.Bound > 0 ||
 			d.Ring > 0 {
 			out = append(out, d)
 		}

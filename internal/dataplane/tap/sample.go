@@ -14,7 +14,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
-	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
@@ -50,7 +50,7 @@ const MostSampled = 100_000
 // NewSampler begins to take up to snap bytes of packets of dev.
 func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 	s := &Sampler{snap: snap, bound: 1, follower: newFollower(dev)}
-	s.role = plan.Samples
+	s.role = state.Samples
 	s.program = func(g *store.Description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error) {
 		return capture.SampleSpec(capture.Sample{Judge: j, Snap: snap,

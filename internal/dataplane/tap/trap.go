@@ -173,19 +173,23 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 	})
 }
 
-// HasSocket reports whether a map of the policy in force, which holds sockets, has one.
-func HasSocket(s *store.Store, a *attach.Attachment, what state.Contents) (bool, error) {
+// Taken are the places of a map of the policy in force, of sockets or programs, that have one.
+func Taken(s *store.Store, a *attach.Attachment, what state.Contents) (all []int, err error) {
 	m, err := openSockets(s, a, what)
 	if err != nil || m == nil {
-		return false, err
+		return nil, err
 	}
 	defer m.Close()
-	for i := range m.MaxEntries() {
-		if socket, err := socketIn(m, i); err != nil || socket != 0 {
-			return err == nil, err
+	for at := range m.MaxEntries() {
+		is, err := m.LookupBytes(at)
+		if err != nil {
+			return nil, kernel.Refuse(err, "look into the map %s", what)
+		}
+		if is != nil {
+			all = append(all, int(at))
 		}
 	}
-	return false, nil
+	return all, nil
 }
 
 // openSockets opens a map of sockets, nil if there is none.

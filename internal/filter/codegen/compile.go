@@ -216,6 +216,9 @@ func (c *compiler) generate() error {
 		c.measured(f, func() { c.emitFunction(f) })
 	}
 	for _, row := range c.plan.State.In() {
+		if row.Emit == nil {
+			continue
+		}
 		if err := row.Emit(&state.Emission{Builder: c.Builder, Use: c.plan.State,
 			Context: c.contextParam(), Key: assembler.Memory("key", int(keySize))}); err != nil {
 			return err
@@ -402,7 +405,7 @@ func (c *compiler) verdict() {
 
 // capture hands the packet, with the slot in R6 and the verdict in R7, to the program that
 // captures or takes samples, where there is one. R9 is this CPU's row of counters: behind them
-// stands which of them there are, as a place in the array of programs (plan.CaptureEntries), and
+// stands which of them there are, as a place in the array of programs (state.CaptureEntries), and
 // then what it is told (plan.RowBytes). The program returns the verdict.
 func (c *compiler) capture() {
 	if c.target.Plain {
@@ -420,7 +423,7 @@ func (c *compiler) capture() {
 		asm.StoreMem(asm.R9, int16(at)+8, asm.R6, asm.Word),
 		asm.StoreMem(asm.R9, int16(at)+12, asm.R7, asm.Word),
 		asm.LoadMem(asm.R1, asm.R10, mainCtx, asm.DWord),
-		asm.LoadMapPtr(asm.R2, 0).WithReference(plan.CaptureMap),
+		asm.LoadMapPtr(asm.R2, 0).WithReference(state.CaptureMap),
 		asm.FnTailCall.Call(),
 		// The program has gone.
 		asm.StoreImm(asm.R9, int16(at), 0, asm.Word),

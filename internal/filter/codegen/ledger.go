@@ -5,7 +5,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 )
 
@@ -31,7 +30,6 @@ const (
 	LastSlot    = state.HoldsLastSlot
 	Deadline    = state.HoldsDeadline
 	Previous    = state.HoldsPrevious
-	Capture     = state.HoldsCapture
 	Clock       = state.HoldsClock
 	DynamicSet  = state.HoldsDynamicSet
 	DynamicSets = state.HoldsDynamicSets
@@ -73,12 +71,9 @@ func (c *compiler) addMaps() error {
 		switch m.Holds.What {
 		case Tables:
 			continue
-		case Previous, Capture: // the kernel empties it when no user holds it
+		case Previous: // the kernel empties it when no user holds it
 			spec = state.Memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
-			if m.Holds.What == Capture {
-				spec.MaxEntries = plan.CaptureEntries
-			}
 		case DynamicSet, DynamicSets:
 			var err error
 			if spec, err = m.Sets.Spec(m.Name); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
 )
 
@@ -28,7 +29,7 @@ func TestLedgerListsEveryMap(t *testing.T) {
 				"drop to a\ndrop from b\ndefault pass\n",
 			Target{Trial: true, Trace: true},
 			[]MapUse{
-				{"capture", Identity{What: Capture}, Pinned},
+				{"capture", Identity{What: state.HoldsCapture}, Pinned},
 				{"counters", Identity{What: Counters}, Pinned},
 				{"previous", Identity{What: Previous}, Pinned},
 				{"set_a", Identity{What: DynamicSet, Name: "a", Kind: "services"}, Carried},
@@ -41,7 +42,7 @@ func TestLedgerListsEveryMap(t *testing.T) {
 			many.String() + "default pass\n",
 			Target{},
 			[]MapUse{
-				{"capture", Identity{What: Capture}, Pinned},
+				{"capture", Identity{What: state.HoldsCapture}, Pinned},
 				{"counters", Identity{What: Counters}, Pinned},
 				{"sets_addresses_128", Identity{What: DynamicSets, Name: "sets_addresses_128"},
 					Pinned},

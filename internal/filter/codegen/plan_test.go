@@ -124,7 +124,7 @@ func asLedger(t *testing.T, name string, prog *Program, l *plan.Ledger) {
 			size = int(spec.MaxEntries * spec.InnerMap.ValueSize)
 		} else if size = int(spec.ValueSize); m.Holds.What == Tables {
 			size = 0
-		} else if m.Holds.What == Capture {
+		} else if m.Holds.What == state.HoldsCapture {
 			size *= int(spec.MaxEntries)
 		}
 		got = append(got, fmt.Sprint(m, size))

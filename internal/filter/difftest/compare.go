@@ -143,6 +143,8 @@ type Stats struct {
 	Sequences int         // parts of the frames, see Case.Talk
 	Decided   map[int]int // frames by slot
 	Malformed int
+	// Remembered is what the oracle remembers in the end, by the rows of package state.
+	Remembered map[string]int
 }
 
 // Compare judges the frames of c with the oracle and with each engine, and stops at the first
@@ -185,6 +187,7 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	if err := r.judge(ctx, block); err != nil {
 		return r.stats, err
 	}
+	r.stats.Remembered = o.Remembered()
 	return r.stats, compareSums(c, r.sums, engines)
 }
 

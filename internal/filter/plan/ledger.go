@@ -48,7 +48,6 @@ const (
 	TraceMap    = "trace"
 	TrialMap    = "trial"
 	PreviousMap = "previous"
-	CaptureMap  = "capture"
 	ClockMap    = "clock"
 	TablesMap   = "tables" // more than one map if it is too much for one
 )
@@ -64,10 +63,6 @@ func (p *planner) enter() error {
 	}
 	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
 		state.HoldsCounters, state.Pinned)
-	if !p.Target.Plain {
-		add(CaptureMap, 4*CaptureEntries, "the programs that capture", state.HoldsCapture,
-			state.Pinned)
-	}
 	if p.Target.Trace {
 		add(TraceMap, 8, "the slot that decided last", state.HoldsLastSlot, state.Private)
 	}

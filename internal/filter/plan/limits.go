@@ -43,14 +43,6 @@ const SlotBytes = 16
 // slot that decided and what the program returns.
 func RowBytes(slots int) int { return ((slots+1)*SlotBytes + 63) &^ 63 }
 
-// Places in the array of programs behind a policy's. They are sums of bits, one for each role: a
-// program that takes samples stands at all places with its bit, and hands on to the one that looks.
-const (
-	Looks          = 1 // captures, watches decisions, or is a shadow
-	Samples        = 2
-	CaptureEntries = 4
-)
-
 // checkCounters refuses what no program can address.
 func (p *planner) checkCounters() error {
 	if size := p.CPUs * p.RowBytes; size >= prefix.MaxBytes {

@@ -24,9 +24,6 @@ const (
 	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline;
 	// packets pass if it is empty (Trial of plan.Target).
 	HoldsPrevious Contents = "previous program"
-	// HoldsCapture is a program array of plan.CaptureEntries: the programs that packets go to once
-	// they have been judged, while somebody captures or takes samples.
-	HoldsCapture Contents = "capture"
 	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Clock of
 	// plan.Target).
 	HoldsClock Contents = "clock"

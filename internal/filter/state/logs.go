@@ -16,15 +16,15 @@ const (
 
 var logs = Row{
 	Name: "logs",
-	What: HoldsEvents,
+	What: HoldsLosses,
 	Used: func(u *Use) bool { return len(u.Logs) > 0 },
 	Maps: func(u *Use) []Map {
 		return []Map{
-			{logging.EventsMap, 4, "who watches", Identity{What: HoldsEvents}, Carried,
-				logging.EventsSpec()},
 			{Name: logging.LossesMap, Bytes: u.CPUs * logging.Row(len(u.Logs)),
 				For: "events that nobody was told of", Holds: Identity{What: HoldsLosses},
 				Lifetime: Pinned},
+			{logging.EventsMap, 4, "who watches", Identity{What: HoldsEvents}, Carried,
+				logging.EventsSpec()},
 		}
 	},
 	Bound: func(u *Use) Bound {
@@ -36,6 +36,22 @@ var logs = Row{
 		f.EmitAll()
 		return nil
 	},
-	Calls:     []Call{{Action: action.Log, Size: 8, Time: price.Wait(20)}}, // nobody watches
+	Calls: []Call{{Action: action.Log, Size: 8, Time: price.Wait(20)}}, // nobody watches
+	Tell: func(r *Reading, to *Memories) {
+		to.Logs = &logging.Losses{}
+		for _, l := range logging.ReadLosses(r.Memory, r.Logs) {
+			to.Logs.Bound += l.Bound
+			to.Logs.Ring += l.Ring
+		}
+	},
+	Values: []Value{
+		counter("levee_bounded_events", "events", "Events of logs above what a CPU tells a second.",
+			ofLogs, func(l *logging.Losses) uint64 { return l.Bound }),
+		counter("levee_untold_events", "events",
+			"Events of logs that nobody watched, or for which there was no place.", ofLogs,
+			func(l *logging.Losses) uint64 { return l.Ring }),
+	},
 	Elsewhere: "levee watch",
 }
+
+func ofLogs(m *Memories) *logging.Losses { return m.Logs }

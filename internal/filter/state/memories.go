@@ -12,8 +12,9 @@ type Reading struct {
 	Limit   Budgets     // whose it is, without counts
 	Shape   limit.Shape // of the limit
 	Cookies []Answering
-	// Taken reports whether another map of the row has an entry.
-	Taken func(Contents) bool
+	Logs    int // how many the program has
+	// Taken are the places with an entry in another map of the row, of sockets or programs.
+	Taken func(Contents) []int
 }
 
 // Answering is a cookie, which may answer SYNs.

@@ -57,7 +57,7 @@ type Row struct {
 	Used  func(u *Use) bool
 	Maps  func(u *Use) []Map
 	Bound func(u *Use) Bound
-	Emit  func(e *Emission) error // its functions
+	Emit  func(e *Emission) error // its functions; both are nil where it has none
 	// Calls are the effects by which packets come to it.
 	Calls []Call
 	// Answer is a field of packets that it tells, nil if it tells none, or one that needs more than
@@ -67,6 +67,8 @@ type Row struct {
 	Beside *Program
 	// Shared is what interfaces that have the policy as one have one of, for all of them.
 	Shared []Contents
+	// OfShadow says that a shadow has it, and not the policy in force.
+	OfShadow bool
 	// Lent says that a shadow looks into the memory of the policy in force, and changes nothing.
 	Lent bool
 	// Head is the beginning of the memory, which Seed writes: the key of its hashes, and the times
@@ -85,8 +87,8 @@ type Row struct {
 	// each rule.
 	Room func(u *Use) Room
 	In   func(to *Rooms) **Room
-	// Tell reads the memory of one map into what all tell, nil where that is told another way:
-	// then Elsewhere says by whom.
+	// Tell reads the memory of the first map into what all tell; of a map that is none, its entries.
+	// Where there are no words for people, Elsewhere says which command tells them.
 	Tell      func(r *Reading, to *Memories)
 	Values    []Value
 	Lines     func(of *Memories, dev string) []Line
@@ -206,7 +208,9 @@ func (u *Use) Keeps(what Contents) bool { return Of(what).Used(u) }
 // Bound is what the functions of all memories take.
 func (u *Use) Bound() (all Bound) {
 	for _, r := range u.In() {
-		all.Add(r.Bound(u))
+		if r.Bound != nil {
+			all.Add(r.Bound(u))
+		}
 	}
 	return all
 }

@@ -33,14 +33,16 @@ func TestARowSaysAllOfItsMemory(t *testing.T) {
 		if Of(r.What) != r {
 			t.Errorf("%s: another row holds %s too", r.Name, r.What)
 		}
-		if r.Used(&Use{}) {
+		if r.Used(&Use{Plain: true}) {
 			t.Errorf("%s: a program that asks for nothing has it", r.Name)
 		}
-		if r.Emit == nil {
-			t.Errorf("%s: nothing says what works on it", r.Name)
+		if (r.Emit == nil) != (r.Bound == nil) {
+			t.Errorf("%s: its functions have no bound, or there are none", r.Name)
 		}
-		if b := r.Bound(u); b.Functions == 0 || b.Instructions == 0 {
-			t.Errorf("%s: its functions have no bound: %+v", r.Name, b)
+		if r.Bound != nil {
+			if b := r.Bound(u); b.Functions == 0 || b.Instructions == 0 {
+				t.Errorf("%s: its functions have no bound: %+v", r.Name, b)
+			}
 		}
 		if (r.Seed == nil) != (r.Head == 0) {
 			t.Errorf("%s: %d bytes of a head, and who writes them", r.Name, r.Head)
@@ -96,21 +98,23 @@ func TestAHeadIsDrawnAnew(t *testing.T) {
 	}
 }
 
-// A memory of which nothing is told is one that fills up unseen.
+// A memory of which nothing is told, in a metric and in words, is one that fills up unseen.
 func TestEachMemoryTells(t *testing.T) {
 	names := map[string]bool{}
 	for i := range Table {
 		r := &Table[i]
-		if r.Tell == nil {
-			if r.Elsewhere == "" || len(r.Values) > 0 || r.Lines != nil {
-				t.Errorf("%s: nobody tells of it, or two do", r.Name)
-			}
-			continue
-		}
 		u, m := all(), &Memories{}
-		if len(r.Values) == 0 || r.Lines == nil || r.Elsewhere != "" ||
-			len(r.Lines(m, "eth0")) > 0 {
-			t.Fatalf("%s: it has no metric, or no words, or is told where it is not", r.Name)
+		if r.Tell == nil || len(r.Values) == 0 || (r.Lines == nil) != (r.Elsewhere != "") {
+			t.Fatalf("%s: it has no metric, or no words, or is told twice", r.Name)
+		}
+		lines := func() []Line {
+			if r.Lines == nil {
+				return nil
+			}
+			return r.Lines(m, "eth0")
+		}
+		if len(lines()) > 0 {
+			t.Errorf("%s: it is in words where there is none", r.Name)
 		}
 		for _, v := range r.Values {
 			if samples := v.Of(m); len(samples) > 0 {
@@ -119,8 +123,8 @@ func TestEachMemoryTells(t *testing.T) {
 		}
 		r.Tell(&Reading{Memory: make([]byte, r.Maps(u)[0].Bytes), Now: 1 << 20, HZ: 250,
 			Limit: Budgets{ID: "label:a", Rule: "a.levee:1"},
-			Taken: func(Contents) bool { return false }}, m)
-		if l := r.Lines(m, "eth0"); len(l) != 1 || l[0].Live != 0 || l[0].Now == "" {
+			Taken: func(Contents) []int { return nil }, Logs: len(u.Logs)}, m)
+		if l := lines(); r.Lines != nil && (len(l) != 1 || l[0].Live != 0 || l[0].Now == "") {
 			t.Errorf("%s: of an empty memory it says %+v", r.Name, l)
 		}
 		for _, v := range r.Values {

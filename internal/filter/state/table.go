@@ -5,6 +5,7 @@ import (
 
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
+	"levee/internal/filter/logging"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
@@ -13,7 +14,7 @@ import (
 
 // Table has a row for each memory. Programs have their functions in its order. What a row fills in
 // below is all that else knows a memory by name.
-var Table = []Row{connections, limits, logs, proofs, fragments, diversions, pairs}
+var Table = []Row{samples, connections, limits, logs, proofs, fragments, diversions, pairs}
 
 // Use is what the program of a policy asks of memories. The planner fills it in.
 type Use struct {
@@ -52,6 +53,12 @@ type Memories struct {
 	Fragments *fragment.Stats `json:"fragments,omitempty"`
 	// of a policy that diverts connections
 	Diverted *Diversions `json:"diverted,omitempty"`
+	// of a policy with logs
+	Logs *logging.Losses `json:"logs,omitempty"`
+	// who looks at what was judged
+	Samples *Samplers `json:"samples,omitempty"`
+	// of a shadow, which JSON tells in an object of its own
+	Shadow *ShadowCounts `json:"-"`
 }
 
 // Rooms are what memories of a policy have room for.

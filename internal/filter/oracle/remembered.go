@@ -1,0 +1,18 @@
+package oracle
+
+// Remembered counts what the evaluator remembers, by the rows of package state that it models.
+func (e *Evaluator) Remembered() map[string]int {
+	out := map[string]int{
+		"connections": len(e.flows),
+		"cookies":     len(e.cookies.meters) + len(e.cookies.proven),
+		"fragments":   0,
+		"limits":      0,
+	}
+	if e.frags != nil {
+		out["fragments"] = len(e.frags.of)
+	}
+	for _, b := range e.limits {
+		out["limits"] += len(b.full)
+	}
+	return out
+}

@@ -1,0 +1,61 @@
+package state
+
+import "github.com/cilium/ebpf"
+
+// HoldsCapture is a program array of CaptureEntries: the programs that packets go to once they have
+// been judged, while somebody captures or takes samples.
+const HoldsCapture Contents = "capture"
+
+// CaptureMap is the name of that array.
+const CaptureMap = "capture"
+
+// Places in the array of programs behind a policy's. They are sums of bits, one for each role: a
+// program that takes samples stands at all places with its bit, and hands on to the one that looks.
+const (
+	Looks          = 1 // captures, watches decisions, or is a shadow
+	Samples        = 2
+	CaptureEntries = 4
+)
+
+// samples are who looks at packets that were judged. Main calls them, so that there is no function.
+var samples = Row{
+	Name: "samples",
+	What: HoldsCapture,
+	Used: func(u *Use) bool { return !u.Plain },
+	Maps: func(*Use) []Map {
+		return []Map{{CaptureMap, 4 * CaptureEntries, "the programs that capture",
+			Identity{What: HoldsCapture}, Pinned, &ebpf.MapSpec{Name: CaptureMap,
+				Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: CaptureEntries}}}
+	},
+	Tell: func(r *Reading, to *Memories) {
+		to.Samples = &Samplers{}
+		for _, at := range r.Taken(HoldsCapture) {
+			to.Samples.Looks = to.Samples.Looks || at == Looks
+			to.Samples.Samples = to.Samples.Samples || at == Samples
+		}
+	},
+	Values: []Value{
+		gauge("levee_looking_programs", "programs", "Programs of a capture, of `levee watch "+
+			"--verdict` or of a shadow that get each packet that was judged.", ofSamples,
+			func(s *Samplers) int { return oneIf(s.Looks) }),
+		gauge("levee_sampling_programs", "programs",
+			"Programs that take samples of what was judged.", ofSamples,
+			func(s *Samplers) int { return oneIf(s.Samples) }),
+	},
+	Elsewhere: "levee status --json",
+}
+
+// Samplers are who looks at packets that were judged.
+type Samplers struct {
+	Looks   bool `json:"looks"`   // a capture, `levee watch --verdict`, or a shadow
+	Samples bool `json:"samples"` // for the agent, or who else takes samples
+}
+
+func oneIf(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func ofSamples(m *Memories) *Samplers { return m.Samples }
