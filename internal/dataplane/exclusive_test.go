@@ -11,6 +11,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
+	"levee/internal/filter/logging"
 )
 
 // TestNobodyHoldsAWatchUpButAnother: what said that somebody watches, or captures, was the name of
@@ -31,12 +32,12 @@ func TestNobodyHoldsAWatchUpButAnother(t *testing.T) {
 		t.Errorf("watch decisions: %v", err)
 	}
 	w := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
-		Before: map[string][2]uint64{}}
+		Before: map[string]logging.Losses{}}
 	if err := w.Open(t.Context()); err != nil {
 		t.Errorf("watch logs: %v", err)
 	}
 	again := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
-		Before: map[string][2]uint64{}}
+		Before: map[string]logging.Losses{}}
 	if err := again.Open(t.Context()); err == nil {
 		t.Error("two watch the logs")
 	}

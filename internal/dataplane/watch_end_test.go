@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
+	"levee/internal/filter/logging"
 )
 
 // ending is a context that ends when it is asked for the last of so many times.
@@ -30,7 +31,7 @@ func TestLossesOfTheLastLookAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
-		Before: map[string][2]uint64{}}
+		Before: map[string]logging.Losses{}}
 	defer w.Close()
 	if err := w.Open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestAWatchFollowsOneThatWasKilled(t *testing.T) {
 	}
 	begin := func() *tap.Watching {
 		w := &tap.Watching{Dev: "lv0", Rules: map[uint32]generation.SlotCounter{},
-			Before: map[string][2]uint64{}}
+			Before: map[string]logging.Losses{}}
 		if err := w.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
