@@ -250,8 +250,8 @@ func (w *Watching) readLosses(s *store.Store, a *attach.Attachment) (out []Losse
 		key := fmt.Sprint(g.Generation, " ", id)
 		was := w.Before[key] // none of a policy that has come since
 		w.Before[key] = now
-		if d := (Losses{Rule: c, Bound: now.Bound - was.Bound, Ring: now.Ring - was.Ring}); d.Bound > 0 ||
-			d.Ring > 0 {
+		d := Losses{Rule: c, Bound: now.Bound - was.Bound, Ring: now.Ring - was.Ring}
+		if d.Bound > 0 || d.Ring > 0 {
 			out = append(out, d)
 		}
 	}

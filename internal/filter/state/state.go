@@ -87,7 +87,7 @@ type Row struct {
 	// each rule.
 	Room func(u *Use) Room
 	In   func(to *Rooms) **Room
-	// Tell reads the memory of the first map into what all tell; of a map that is none, its entries.
+	// Tell reads the memory of the first map into what all tell, or the entries of one without.
 	// Where there are no words for people, Elsewhere says which command tells them.
 	Tell      func(r *Reading, to *Memories)
 	Values    []Value
