@@ -86,7 +86,7 @@ var checks = []check{
 	{name: "rules that look at the packet", clock: host,
 		script: `tests internal/filter/codegen 'RulesLookAtThePacket'`},
 	{name: "as many terms on the payload as there may be", clock: host,
-		script: `tests internal/filter/codegen AsManyTermsOnThePayload`},
+		script: `tests internal/filter/codegen 'AsManyTermsOnThePayload|ASearch|AsManySearches'`},
 	{name: "limits", script: `tests internal/dataplane 'LimitIsExact|AFullLimit|LimitForgets|KeysAreTold'`},
 	{name: "connections: oracle and program", clock: host, script: `tests internal/filter/difftest Connections`},
 	{name: "connections of real hosts",

@@ -19,7 +19,8 @@ var leftOut = map[field.Field]string{
 	field.DstMAC:    "written by the last router",
 	field.SrcSuffix: "of addresses, which prefixes say", field.DstSuffix: "of addresses",
 	field.Flow: "a sample does not tell", field.Proven: "a sample does not tell",
-	field.Inner: "what is in a tunnel is of another flood",
+	field.Contents: "bytes at one place tell a flood at less cost",
+	field.Inner:    "what is in a tunnel is of another flood",
 }
 
 // Of each field of the registry there are terms, or it is said why there are none.

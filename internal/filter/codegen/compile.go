@@ -228,6 +228,7 @@ func (c *compiler) generate() error {
 		return err
 	}
 	c.emitSetFunctions()
+	c.emitSearches()
 	c.emitTableFunctions()
 	c.emitArms()
 	c.emitBytecode()

@@ -69,4 +69,7 @@ func (c *compiler) describe() {
 	for _, ch := range c.plan.Chains {
 		block(ch)
 	}
+	for _, s := range c.plan.Searches {
+		add(s.Table.For, s.Table.Kind, s.Table.Bytes, s.Table.Why)
+	}
 }

@@ -33,6 +33,8 @@ func (x *extension) of(r *ir.Rule) (all []extra) {
 		switch q := &r.Conds[i]; {
 		case q.Inner != nil:
 			all = append(all, matchWithin(q))
+		case q.Pattern != nil:
+			all = append(all, contains(q))
 		case plan.InPacket(q):
 			all = append(all, inPacket(q))
 		}

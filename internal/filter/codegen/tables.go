@@ -24,9 +24,12 @@ type location struct {
 // placeTables gives the tables of the plan a place.
 func (c *compiler) placeTables() {
 	for _, t := range c.plan.Tables {
-		if t.Bits != nil {
+		switch {
+		case t.Bits != nil:
 			c.constant(t.Name, t.Bits)
-		} else {
+		case t.States != nil:
+			c.constant(t.Name, t.States)
+		default:
 			c.constant(t.Name, t.Prefixes.Bytes())
 		}
 	}

@@ -64,6 +64,8 @@ func (s *shape) aim(c *corners, t *policy.Term) {
 				s.in.aim(c, in)
 			}
 		}
+	case field.Contents:
+		s.missPayload(r, len(s.Payload))
 	case field.Payload:
 		s.missPayload(r, t.Bytes.At+len(t.Bytes.Value))
 	}

@@ -50,7 +50,8 @@ var moreNumbers = func() (more []*field.Phrase) {
 		field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
 	for i := range field.Phrases {
 		if ph := &field.Phrases[i]; ph.Form == field.FormSuffix ||
-			ph.Form == field.FormBytes || ph.Form == field.FormInner ||
+			ph.Form == field.FormBytes || ph.Form == field.FormPattern ||
+			ph.Form == field.FormInner ||
 			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
 			more = append(more, ph)
 		}
@@ -70,6 +71,13 @@ func (g *generator) bytes() string {
 		b.Value[at] = byte(1+g.r.IntN(3)) << 4 & b.Mask[at]
 	}
 	return b.String()
+}
+
+// find is what a payload may contain, of a few in a policy.
+func (g *generator) find() string {
+	all := []string{`"ab"`, "0000", "010203", `/^[\x00-\x0f]/`, `/\x00[^\x00]+\x00$/`,
+		`{ "a", /b.?c/, ff } any case`, `/[\x00-\x7f]{5}/`, `/\b\d/`}
+	return all[g.r.IntN(len(all))]
 }
 
 // within is a term on what a tunnel carries; "" where there may be none.
@@ -106,6 +114,9 @@ func (g *generator) anyNumber(ph *field.Phrase) string {
 	}
 	if ph.Form == field.FormInner {
 		return g.within()
+	}
+	if ph.Form == field.FormPattern {
+		return ph.Word + " " + g.find()
 	}
 	if ph.Form == field.FormBytes {
 		return ph.Word + " " + g.bytes()

@@ -64,7 +64,8 @@ func TestRuleThatNothingIsKnownOfMayDrop(t *testing.T) {
 	tcp := Class{IPv4, TCP, false}
 	traffic := &Traffic{Class: tcp, Src: netip.MustParseAddr("192.0.2.7"),
 		Dst: netip.MustParseAddr("198.51.100.1")}
-	for _, f := range append(strangers, field.Payload, field.Inner) {
+	for _, f := range append(strangers, field.Payload, field.Contents,
+		field.Inner) {
 		asks := []Cond{{Field: f}}
 		for name, c := range map[string]struct {
 			first *Action
@@ -164,7 +165,7 @@ func TestLawsOfEveryField(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		laws := f.Laws()
 		if laws == (field.Laws{}) && f.Info().Compare != field.ByBytes &&
-			f.Info().Compare != field.ByInner {
+			f.Info().Compare != field.ByPattern && f.Info().Compare != field.ByInner {
 			t.Errorf("%s: nothing may be done with questions for it", f.Info().Name)
 		}
 		r := rand.New(rand.NewPCG(uint64(f), 1))
@@ -231,6 +232,7 @@ func TestSameConditionsLooksAtEveryMember(t *testing.T) {
 		"Value": uint8(0), "Set": &policy.Set{}, "Ranges": one(4), "List": ListID(2),
 		"Bytes":    &policy.Bytes{At: 1},
 		"Inner":    &policy.Inner{},
+		"Pattern":  &policy.Pattern{},
 		"Prefixes": nil, "Pairs": nil, // of which List is the number
 	}
 	if !sameConds([]Cond{base}, []Cond{base}) {

@@ -106,6 +106,8 @@ func (c *Cond) String() string {
 		return text + fmt.Sprintf(" %#02x/%#02x", c.Value, c.Mask)
 	case c.Bytes != nil:
 		return text + " " + c.Bytes.String()
+	case c.Pattern != nil:
+		return text + " " + c.Pattern.Text
 	case c.Inner != nil:
 		return text + fmt.Sprintf(" number %d", c.Inner.Number)
 	case c.Set != nil:

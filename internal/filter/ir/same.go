@@ -20,5 +20,6 @@ func (c *Cond) same(d *Cond) bool {
 	return c.Field == d.Field && c.Not == d.Not && c.Number == d.Number && c.Proto == d.Proto &&
 		c.Set == d.Set &&
 		c.Mask == d.Mask && c.Value == d.Value && slices.Equal(c.Ranges, d.Ranges) &&
-		c.List == d.List && c.Bytes.Equal(d.Bytes) && c.Inner == d.Inner
+		c.List == d.List && c.Bytes.Equal(d.Bytes) && c.Inner == d.Inner &&
+		c.Pattern == d.Pattern
 }

@@ -71,6 +71,11 @@ func (a *across) term(i int, c Class, q *questions) {
 		if presentIn[t.Field][c.Index()] {
 			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Bytes: t.Bytes}
 		}
+	case field.ByPattern:
+		q.outcome, cond = never, Cond{}
+		if presentIn[t.Field][c.Index()] {
+			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Pattern: t.Pattern}
+		}
 	case field.ByInner:
 		q.outcome, cond = never, Cond{}
 		if presentIn[t.Field][c.Index()] {

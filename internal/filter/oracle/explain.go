@@ -144,6 +144,10 @@ func got(t *policy.Term, pkt *packet.Packet, frame []byte) string {
 	case f == field.Payload:
 		at := frame[pkt.TransportOffset+8+t.Bytes.At:]
 		return fmt.Sprintf("payload at %d is %x", t.Bytes.At, at[:len(t.Bytes.Value)])
+	case f == field.Contents && t.Not:
+		return "the payload contains it"
+	case f == field.Contents:
+		return fmt.Sprintf("the payload of %d bytes does not contain it", pkt.UDPPayload)
 	case f == field.Inner && !pkt.Inner(frame, new(packet.Packet)):
 		return "the packet has no inner packet"
 	case f == field.Inner && t.Not:

@@ -108,21 +108,25 @@ pass: malformed (truncated-ethernet), decided by ` + "`pass malformed`" + ` (tes
 // Terms about bytes and tunnels say what is there in place of what they ask for.
 func TestExplainBytesAndTunnels(t *testing.T) {
 	const p = "drop udp port 4789 inner( tcp )\ndrop udp port 4789 not inner( udp )\n" +
-		"drop udp payload at 1 ff\ndrop udp payload at 200 00\ndefault pass\n"
+		"drop udp payload at 1 ff\ndrop udp payload at 200 00\n" +
+		"drop udp payload contains \"x\"\n" +
+		"drop udp not payload contains /[\\x01-\\xff]/ any case\ndefault pass\n"
 	vxlan := packet.Spec{Proto: new(uint8(packet.ProtoUDP)), ToPort: new(uint16(4789)),
 		Inner: &packet.Spec{ToPort: new(uint16(90))}}
 	plain := packet.Spec{ToPort: new(uint16(4789)), Payload: []byte{1, 2, 3}}
 	for _, tt := range []struct {
 		name string
 		spec packet.Spec
-		want [4]string
+		want [6]string
 	}{
-		{"a tunnel", vxlan, [4]string{"the inner packet is another",
+		{"a tunnel", vxlan, [6]string{"the inner packet is another",
 			"the inner packet is one of these", "payload at 1 is 00",
-			"payload ends after 50 bytes"}},
-		{"none", plain, [4]string{"the packet has no inner packet",
+			"payload ends after 50 bytes", "the payload of 50 bytes does not contain it",
+			"the payload contains it"}},
+		{"none", plain, [6]string{"the packet has no inner packet",
 			"the packet has no inner packet", "payload at 1 is 02",
-			"payload ends after 3 bytes"}},
+			"payload ends after 3 bytes", "the payload of 3 bytes does not contain it",
+			"the payload contains it"}},
 	} {
 		tr := New(parse(t, p)).Explain(build(t, tt.spec))
 		for i, want := range tt.want {

@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/binary"
 	"net/netip"
+	"regexp"
 
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -39,11 +40,12 @@ func (s *span) holds(v *value) bool {
 type term struct {
 	field      field.Field
 	not        bool
-	mask, want uint8        // TCP flags: flags & mask == want
-	spans      []span       // all other fields: one of them holds the value ...
-	set        *addressSet  // ... or this does ...
-	ends       *endpointSet // ... or this
-	inner      []term       // of a match on the packet within a tunnel
+	mask, want uint8            // TCP flags: flags & mask == want
+	spans      []span           // all other fields: one of them holds the value ...
+	set        *addressSet      // ... or this does ...
+	ends       *endpointSet     // ... or this
+	inner      []term           // of a match on the packet within a tunnel
+	find       []*regexp.Regexp // of texts and expressions that the payload is searched for
 	of         *policy.Term
 }
 
@@ -74,6 +76,7 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 				want:  r.Match[j].Value,
 				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set],
 				ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
+			t.find = finders(r.Match[j].Pattern)
 			if in := r.Match[j].Inner; in != nil {
 				t.inner = e.prepare([]*policy.Rule{{Match: in.Match}})[0].terms
 			}
@@ -149,6 +152,9 @@ func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values)
 	}
 	if t.field == field.Payload {
 		return payload(t.of.Bytes, t.not, pkt, frame)
+	}
+	if t.field == field.Contents {
+		return isUDP(pkt) && t.finds(frame[pkt.TransportOffset+8:][:pkt.UDPPayload]) != t.not
 	}
 	v := &vs[t.field]
 	return v.present && e.inside(t, pkt, v) != t.not
@@ -266,10 +272,17 @@ func (vs *values) read(pkt *packet.Packet) {
 		fragment = 1
 	}
 	has(field.Fragment, ip, fragment)
+<<<<<<< HEAD
 	for _, f := range field.Remembered() { // see decide
 		has(f, ip && (f.Info().Header == field.InIP || tracked(pkt)), 0)
 	}
 	has(field.Payload, isUDP(pkt), 0) // see payload
+=======
+	has(field.Flow, tracked(pkt), 0)   // see decide
+	has(field.Proven, ip, 0)           // likewise
+	has(field.Payload, isUDP(pkt), 0)  // see payload
+	has(field.Contents, isUDP(pkt), 0) // see finds
+>>>>>>> 6d633f4a (language: search the payload of UDP (wip))
 	has(field.Inner, isUDP(pkt) || ip && !pkt.LaterFragment &&
 		(pkt.Proto == packet.ProtoGRE || pkt.Proto == packet.ProtoIPIP ||
 			pkt.Proto == packet.ProtoIPv6), 0) // see within

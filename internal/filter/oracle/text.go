@@ -43,6 +43,8 @@ func termText(t *policy.Term) string {
 			text += " " + termText(&t.Inner.Match[i])
 		}
 		text += " )"
+	case t.Pattern != nil:
+		text += " " + t.Pattern.Text
 	case t.Bytes != nil:
 		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:

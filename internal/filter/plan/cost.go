@@ -316,8 +316,11 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 		for i := range r.Conds {
 			if InPacket(&r.Conds[i]) {
 				took := wait(price.Bytes)
-				if r.Conds[i].Inner != nil {
+				switch {
+				case r.Conds[i].Inner != nil:
 					took = both(price.Core(price.Compare))
+				case r.Conds[i].Pattern != nil:
+					took = wait(price.Search + price.Searched*price.SearchByte)
 				}
 				whole, some = whole.plus(took), some.plus(took.part(come))
 				t.add(priced{took.part(come * share), 0, 0})

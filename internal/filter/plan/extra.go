@@ -28,6 +28,8 @@ func (x *Extension) of(r *ir.Rule) (all []Extra) {
 		switch c := &r.Conds[i]; {
 		case c.Inner != nil:
 			all = append(all, Extra{sizeInner, true})
+		case c.Pattern != nil:
+			all = append(all, Extra{sizeAskSearch, true})
 		case InPacket(c):
 			all = append(all, Extra{sizeBytes, true})
 		}
@@ -47,7 +49,7 @@ func (x *Extension) further(r *ir.Rule) []Extra {
 // found out about that within.
 func InPacket(c *ir.Cond) bool {
 	by := c.Field.Info().Compare
-	return by == field.ByBytes || by == field.ByInner
+	return by == field.ByBytes || by == field.ByPattern || by == field.ByInner
 }
 
 // asks reports whether one of them may end the rule.

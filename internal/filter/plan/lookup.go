@@ -38,6 +38,7 @@ type Table struct {
 	Bytes    int
 	Prefixes *prefix.Static // of addresses and Ethernet addresses
 	Bits     []byte         // of numbers: one for each value of 16 bits
+	States   []byte         // of an automaton
 }
 
 // lookup says where a condition is looked up. Rule trees are built when it is known which are
@@ -167,8 +168,11 @@ func beyondBits(rs []field.Range) (n int) {
 
 // label is the name of a table, number n of the plan.
 func (t *Table) label(n int) string {
-	if t.Bits != nil {
+	switch {
+	case t.Bits != nil:
 		return fmt.Sprintf("bits_%d", n)
+	case t.States != nil:
+		return fmt.Sprintf("states_%d", n)
 	}
 	return fmt.Sprintf("prefixes_%d", n)
 }

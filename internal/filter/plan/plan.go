@@ -40,6 +40,7 @@ type Plan struct {
 	Limits        []Limit                  // in the order of their rules
 	Cookies       []Cookie                 // likewise
 	Logs          []Log                    // likewise
+	Searches      []*Search                // of payloads
 	Fragments     bool                     // a rule follows them
 	State         *state.Use               // what it remembers
 }
@@ -75,6 +76,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	}
 	p.findLimits()
 	p.findLogs()
+	p.findSearches()
 	p.findCookies()
 	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
 	p.shareChains()
@@ -128,7 +130,8 @@ func (p *planner) count() (functions, size int) {
 	}
 	kept := p.State.Bound()
 	functions, size = functions+kept.Functions, size+kept.Instructions
-	functions += 2 * len(p.SetFunctions)
+	functions += 2 * (len(p.SetFunctions) + len(p.Searches))
+	size += sizeSearch * len(p.Searches)
 	for _, f := range p.SetFunctions {
 		size += sizeLookup
 		if f.Type == policy.Addresses && prefix.HasBulk(f.Room) {
@@ -246,6 +249,9 @@ func (p *planner) fill() {
 		if a.Lookup != nil {
 			look(a.Class, a.Lookup)
 		}
+	}
+	for _, s := range p.Searches {
+		use(s.Table)
 	}
 	for i, t := range p.Tables {
 		t.Name = t.label(i)

@@ -19,6 +19,8 @@ const (
 	sizeForeign    = 64  // an effect that nothing is known of
 	sizeRow        = 7   // finding this CPU's row of counters
 	sizeBytes      = 44  // comparing bytes of the packet
+	sizeAskSearch  = 14  // asking whether the payload contains something, but for the functions
+	sizeSearch     = 700 // these: 64 bytes of the payload a round
 	sizeInner      = 10  // whether a match on a packet within a tunnel holds
 	sizeNote       = 6   // noting that
 	sizeLookInside = 160 // finding tunnels, but for the function

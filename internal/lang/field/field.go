@@ -154,13 +154,14 @@ func (h Header) Presence() *Presence {
 type Compare uint8
 
 const (
-	Unknown  Compare = iota // of which nothing may be concluded
-	ByRange                 // numbers, in ranges
-	ByMask                  // bits under a mask that have one value
-	ByPrefix                // addresses, in prefixes or in a set
-	ByPair                  // a protocol and a port, with an address or without
-	ByBytes                 // bytes at an offset, under a mask: the packet itself is read
-	ByInner                 // a match of its own, of the packet within
+	Unknown   Compare = iota // of which nothing may be concluded
+	ByRange                  // numbers, in ranges
+	ByMask                   // bits under a mask that have one value
+	ByPrefix                 // addresses, in prefixes or in a set
+	ByPair                   // a protocol and a port, with an address or without
+	ByBytes                  // bytes at an offset, under a mask: the packet itself is read
+	ByPattern                // texts and expressions that the packet itself is searched for
+	ByInner                  // a match of its own, of the packet within
 )
 
 // Laws are what may be done with the questions that rules ask for a field.
@@ -179,13 +180,14 @@ type Laws struct {
 
 // laws of each way to compare. What is not listed may not be done.
 var laws = [...]Laws{
-	Unknown:  {},
-	ByRange:  {Cover: true, Join: true, Reorder: true, Cut: true},
-	ByMask:   {Cover: true, Reorder: true},
-	ByPrefix: {Cover: true, Join: true, Reorder: true, Cut: true},
-	ByPair:   {Cover: true, Reorder: true},
-	ByBytes:  {},
-	ByInner:  {},
+	Unknown:   {},
+	ByRange:   {Cover: true, Join: true, Reorder: true, Cut: true},
+	ByMask:    {Cover: true, Reorder: true},
+	ByPrefix:  {Cover: true, Join: true, Reorder: true, Cut: true},
+	ByPair:    {Cover: true, Reorder: true},
+	ByBytes:   {},
+	ByPattern: {},
+	ByInner:   {},
 }
 
 // Laws of a field.
@@ -243,6 +245,7 @@ const (
 	FormFlags               // a word, and TCP flags
 	FormAddress             // a word, and addresses, services, endpoints or a set
 	FormBytes               // a word, an offset, and bytes in hexadecimal with or without a mask
+	FormPattern             // a word, and quoted texts, bytes in hexadecimal, /expressions/
 	FormInner               // a word, and a match in parentheses
 	FormPacket              // in packets only: no field of rules
 )

@@ -34,6 +34,7 @@ const (
 	DstSuffix   // the same of the destination
 	Flow        // 1 where the packet belongs to a connection that is known
 	Payload     // bytes behind the UDP header, as far as the packet has them
+	Contents    // the same bytes, which are searched
 	Inner       // the packet within a tunnel, of which a match of its own is asked
 	Proven      // 1 where the source has proven that it is there
 
@@ -228,6 +229,10 @@ var table = [NumFields]Info{
 		Name: "payload", Header: InUDP, Compare: ByBytes,
 		Needs: "the payload of udp is looked into.",
 	},
+	Contents: {
+		Name: "payload to search", Header: InUDP, Compare: ByPattern,
+		Needs: "the payload of udp is searched.",
+	},
 	Inner: {
 		Name: "inner packet", Header: InTunnel, Compare: ByInner,
 		Needs: "tunnels are looked into that are udp, gre, ipip or proto 41.",
@@ -270,6 +275,7 @@ var Phrases = [...]Phrase{
 	{Word: "dscp", Field: DSCP, Form: FormNumber, What: "a DSCP"},
 	{Word: "window", Field: TCPWindow, Form: FormNumber, What: "a TCP window"},
 	{Word: "payload at", Field: Payload, Form: FormBytes, What: "an offset"},
+	{Word: "payload contains", Field: Contents, Form: FormPattern, What: "a text"},
 	{Word: "frag", Form: FormPacket, What: "an offset in units of 8 bytes"},
 	{Word: "options", Form: FormPacket},
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own

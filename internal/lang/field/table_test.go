@@ -78,7 +78,8 @@ func TestEveryFieldIsSomewhere(t *testing.T) {
 	for _, f := range all() {
 		info := f.Info()
 		pair := info.Compare == ByPair
-		read := info.Compare == ByBytes || info.Compare == ByInner
+		read := info.Compare == ByBytes || info.Compare == ByPattern ||
+			info.Compare == ByInner
 		if decides := f == Fragment; (info.Key == "") != (pair || decides || read) {
 			t.Errorf("%s: member %q of struct key; pairs have none, nor what the class says "+
 				"alone, nor what is read of the packet itself", info.Name, info.Key)

@@ -44,6 +44,6 @@ func (m *match) takesDHCP() bool {
 		}
 	}
 	return m.fromDyn == nil && m.toDyn == nil && m.from.pos == nil && m.to.pos == nil &&
-		m.flags == nil && len(m.notFlags) == 0 &&
+		m.flags == nil && len(m.notFlags) == 0 && len(m.finds) == 0 &&
 		!m.never
 }

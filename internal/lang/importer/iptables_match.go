@@ -391,7 +391,6 @@ var modules = map[string]reason{
 	"connbytes": {"counts bytes of a connection", ""},
 	"connmark":  {"asks for a mark of the connection", ""},
 	"owner":     {"asks for the local process", ""},
-	"string":    {"looks into the payload", "`payload at` compares bytes of udp at one place"},
 	"u32":       {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
 	"time":      {"asks for the time", "replace the policy by a timer"},
 	"statistic": {"matches at random", ""},
@@ -422,6 +421,10 @@ var plain = map[string]bool{
 func (p *ipRule) useModule() error {
 	if p.module == "" {
 		return fmt.Errorf("-m needs a name")
+	}
+	if p.module == "string" {
+		p.texts = append(p.texts, ipString{to: anywhere})
+		return nil
 	}
 	if plain[p.module] {
 		p.useLimit()

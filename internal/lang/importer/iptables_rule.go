@@ -19,6 +19,7 @@ type ipRule struct {
 	to     string // of DNAT and REDIRECT
 	badAll bool
 	seen   seenLately
+	texts  []ipString // of -m string
 	ipLimit
 }
 
@@ -79,12 +80,12 @@ func (p *ipRule) option() error {
 	}
 	for i, group := range [...]func(*ipRule, string) (bool, error){
 		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
-		(*ipRule).mark, (*ipRule).limits,
+		(*ipRule).mark, (*ipRule).limits, (*ipRule).text,
 	} {
 		if known, err := group(p, o); known || err != nil {
 			if p.rate != "" && i == 3 { // see carryStates
 				p.r.stateLast = true
-			} else if p.rate != "" && 0 < i && i < 5 {
+			} else if p.rate != "" && (0 < i && i < 5 || i == 6) {
 				p.early = true
 			}
 			return err
@@ -265,6 +266,7 @@ func (p *ipRule) fragment() { p.number(fFragment, just(later)) }
 // finish draws together what was read.
 func (p *ipRule) finish() error {
 	r := p.r
+	p.finishTexts()
 	p.finishRecent()
 	p.finishLimit()
 	switch p.target {

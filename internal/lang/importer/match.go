@@ -82,7 +82,8 @@ type match struct {
 
 	flags    *flagMatch
 	notFlags []flagMatch
-	never    bool // no packet can match
+	finds    []string // terms that search the payload of UDP
+	never    bool     // no packet can match
 }
 
 // with restricts one field further.
@@ -140,6 +141,11 @@ func (m match) and(o *match) match {
 	}
 	for _, f := range o.notFlags {
 		m = m.withoutFlags(f)
+	}
+	for _, f := range o.finds {
+		if !slices.Contains(m.finds, f) {
+			m.finds = append(slices.Clip(m.finds), f)
+		}
 	}
 	m.never = m.never || o.never
 	return m.settle()
@@ -203,7 +209,7 @@ const maxTerms = 32
 
 // terms is at least the number of terms that the match is written with.
 func (m *match) terms() int {
-	n := len(m.notFlags) + len(m.from.neg) + len(m.to.neg) + 6 // family, flags, and two of from, to
+	n := len(m.notFlags) + len(m.finds) + len(m.from.neg) + len(m.to.neg) + 6 // family, flags, and two of from, to
 	for f := range numFields {
 		n += b2i(m.f[f] != nil)
 	}
@@ -235,7 +241,7 @@ func (m match) butNot(o *match) (match, bool) {
 		}
 	}
 	flags := (m.flags == nil) != (o.flags == nil) || m.flags != nil && *m.flags != *o.flags ||
-		!slices.Equal(m.notFlags, o.notFlags)
+		!slices.Equal(m.notFlags, o.notFlags) || !slices.Equal(m.finds, o.finds)
 	from, to := !m.from.equal(o.from), !m.to.equal(o.to)
 	isIP := m.f[fEther] != nil && m.f[fEther].within(bothIP)
 	switch {
@@ -312,6 +318,9 @@ func (m match) settle() match {
 	if m.flags != nil || len(m.notFlags) > 0 {
 		m = m.with(fProto, just(6))
 	}
+	if len(m.finds) > 0 {
+		m = m.with(fProto, just(17))
+	}
 	if m.f[fFromPort] != nil || m.f[fPort] != nil || m.fromDyn.ports() || m.toDyn.ports() {
 		m = m.with(fProto, withPorts)
 	}
@@ -342,7 +351,7 @@ func (m match) settle() match {
 // hasTransport tells whether the match asks for a field of the transport header.
 func (m *match) hasTransport() bool {
 	return m.f[fFromPort] != nil || m.f[fPort] != nil || m.f[fICMP] != nil || m.f[fICMP6] != nil ||
-		m.flags != nil || len(m.notFlags) > 0 || m.fromDyn.ports() || m.toDyn.ports() ||
+		m.flags != nil || len(m.notFlags) > 0 || len(m.finds) > 0 || m.fromDyn.ports() || m.toDyn.ports() ||
 		m.f[fKnown] != nil
 }
 
@@ -411,7 +420,8 @@ func (m *match) equal(o *match) bool {
 	if m.fromDyn != o.fromDyn || m.toDyn != o.toDyn {
 		return false
 	}
-	return m.from.equal(o.from) && m.to.equal(o.to) && slices.Equal(m.notFlags, o.notFlags)
+	return m.from.equal(o.from) && m.to.equal(o.to) && slices.Equal(m.notFlags, o.notFlags) &&
+		slices.Equal(m.finds, o.finds)
 }
 
 func (a addrMatch) equal(o addrMatch) bool {

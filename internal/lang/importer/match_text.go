@@ -33,6 +33,9 @@ func (m *match) text() string {
 			writeNumbers(&b, n.word, n.f, m.f[n.f])
 		}
 	}
+	for _, f := range m.finds {
+		b.WriteString(" " + f)
+	}
 	if k := m.f[fKnown]; k != nil {
 		if k[0].Lo == 0 {
 			b.WriteString(" not")

@@ -19,7 +19,7 @@ var (
 		"ip saddr != @none", "fib saddr type local"}
 	othersIPTables = []string{"-m mark --mark 0x1", "-m statistic --mode nth --every 2 --packet 0",
 		"-m addrtype --src-type UNICAST", "-m recent --name x --set",
-		"-m string --string \"-s\" --algo bm", "-m recent --name x --rcheck",
+		"-m string --string \"-s -j -s -j\" --algo bm", "-m recent --name x --rcheck",
 		"-m set ! --match-set svc src,dst", "-m set --match-set nets src --return-nomatch"}
 )
 

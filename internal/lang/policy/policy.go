@@ -71,6 +71,7 @@ type Term struct {
 	Ranges   []field.Range  // numeric fields: sorted, disjoint, not adjacent
 	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
 	Bytes    *Bytes         // Payload
+	Pattern  *Pattern       // Contents; terms with the same text share it
 	Inner    *Inner         // Inner
 	given    *given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos

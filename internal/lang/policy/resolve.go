@@ -126,8 +126,8 @@ func newResolver(f *syntax.File, open func(path string) (io.ReadCloser, error)) 
 		file: f,
 		c:    &syntax.Collector{File: f.Name},
 		open: open,
-		sets: make(map[string]*setDef),
-		pol:  &Policy{File: fileName(f), Essential: true},
+		sets: make(map[string]*setDef), patterns: make(map[string]*Pattern),
+		pol: &Policy{File: fileName(f), Essential: true},
 	}
 }
 
@@ -175,9 +175,10 @@ type resolver struct {
 	rules       int  // statements
 	limits      int  // of them
 	cookies     int
-	looks       int     // terms on the payload
-	logs        int     // likewise
-	resolved    []*Rule // those without errors
+	looks       int                 // terms on the payload
+	patterns    map[string]*Pattern // by their text
+	logs        int                 // likewise
+	resolved    []*Rule             // those without errors
 	labelled    []labelled
 	tests       []pendingTest
 	labels      map[string]int   // how many rules have each

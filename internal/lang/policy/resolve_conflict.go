@@ -222,6 +222,9 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 			if a.term.Bytes != nil && a.term.Bytes.At != b.term.Bytes.At {
 				continue // other bytes
 			}
+			if a.term.Pattern != nil && a.term.Pattern != b.term.Pattern {
+				continue // a payload may contain both
+			}
 			same := sameValue(&a.term, &b.term)
 			switch {
 			case same && a.term.Not != b.term.Not:
@@ -245,7 +248,7 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 
 func sameValue(a, b *Term) bool {
 	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value && a.Bytes.Equal(b.Bytes) &&
-		a.Inner == b.Inner &&
+		a.Inner == b.Inner && a.Pattern == b.Pattern &&
 		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) &&
 		slices.Equal(a.Services(), b.Services()) &&
 		slices.Equal(a.Endpoints(), b.Endpoints())

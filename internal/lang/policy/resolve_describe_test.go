@@ -76,6 +76,8 @@ func describe(p *Policy) string {
 			switch {
 			case t.Set != nil:
 				v = "set " + t.Set.Name
+			case t.Pattern != nil:
+				v = fmt.Sprintf("%s, %d states", t.Pattern.Text, t.Pattern.Machine.States)
 			case t.Field == field.TCPFlags:
 				v = fmt.Sprintf("flags & %#02x == %#02x", t.Mask, t.Value)
 			}

@@ -39,7 +39,7 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 			continue
 		}
 		found[want] = true
-		if m := &r.Match[0]; m.Set == nil && m.Mask == 0 && m.Bytes == nil &&
+		if m := &r.Match[0]; m.Set == nil && m.Mask == 0 && m.Bytes == nil && m.Pattern == nil &&
 			m.Inner == nil &&
 			len(m.Ranges)+len(m.Prefixes)+len(m.Services())+len(m.Endpoints()) == 0 {
 			t.Errorf("%q: a term that asks for nothing", text)
@@ -74,7 +74,7 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 func TestSameValueLooksAtEveryMember(t *testing.T) {
 	other := map[string]any{
 		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []field.Range{{}},
-		"Prefixes": []netip.Prefix{{}}, "Bytes": &Bytes{At: 1},
+		"Prefixes": []netip.Prefix{{}}, "Bytes": &Bytes{At: 1}, "Pattern": &Pattern{},
 		"Inner": &Inner{},
 		// given is looked at below; the others are not of the value
 		"given": nil, "Field": nil, "Not": nil, "Pos": nil,

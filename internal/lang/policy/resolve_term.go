@@ -149,10 +149,12 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 			return false
 		}
 		t.Bytes = b
-		if r.looks++; r.looks == maxLooks+1 {
-			r.c.Errorf(s.Pos, "compare the bytes that many of them share.",
-				"a policy has at most %d terms on the payload", maxLooks)
+		r.look(s)
+	case syntax.Pattern:
+		if !r.search(t, s) {
+			return false
 		}
+		r.look(s)
 	case syntax.Inner:
 		return r.inner(t, s)
 	case syntax.Suffix:
@@ -161,6 +163,14 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 		return r.address(t, s)
 	}
 	return true
+}
+
+// look counts a term on the payload.
+func (r *resolver) look(s *syntax.Term) {
+	if r.looks++; r.looks == maxLooks+1 {
+		r.c.Errorf(s.Pos, "compare the bytes that many of them share.",
+			"a policy has at most %d terms on the payload", maxLooks)
+	}
 }
 
 // each parses every element of a value into ranges, and reports what is wrong and what is doubled.

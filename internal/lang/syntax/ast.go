@@ -175,6 +175,7 @@ const (
 	From        // from Value
 	To          // to Value
 	Bytes       // payload at Value: one element, an offset, a blank and hex digits
+	Pattern     // payload contains Value: elements with their quotes or slashes
 	Inner       // inner( Terms )
 	Malformed   // malformed
 	PacketType  // type Value, in test packets only, as all that follow
@@ -208,6 +209,8 @@ type Value struct {
 	List  bool // written in braces
 	Hex   bool // the one element is a text of hex digits
 	Text  bool // the one element is a quoted text
+	// AnyCase: letters are found in either case. Of a Pattern only.
+	AnyCase bool
 }
 
 // Op is the sign of a comparison.

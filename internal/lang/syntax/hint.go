@@ -154,7 +154,7 @@ const states = "what belongs to a connection is let in by a rule of its own (pas
 
 // payloadRule shows how a rule looks into packets.
 const payloadRule = "name an offset behind the UDP header, and bytes with or without a mask: " +
-	"drop udp port 53 payload at 4 0001."
+	"drop udp port 53 payload at 4 0001; or search it: payload contains \"evil\"."
 
 // statementRemedy says what a line that starts with word was probably meant to be. The message is
 // "" for the ordinary one.

@@ -233,7 +233,9 @@ func (l *lexer) expression() (t token, ok bool) {
 		return t, false
 	}
 	start, col := l.off, l.col()
-	t = token{kind: tExpression, pos: Pos{l.line, col, col}, at: int32(start)}
+	t = token{kind: tExpression, first: l.fresh, blank: l.fresh && l.empty > 1,
+		pos: Pos{l.line, col, col}, at: int32(start)}
+	l.fresh, l.empty = false, 0
 	l.one(tExpression)
 	for l.off < len(l.src) && l.src[l.off] != '\n' && !l.lineEnd() {
 		r, n := l.rune()

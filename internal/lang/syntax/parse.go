@@ -72,6 +72,7 @@ type parser struct {
 	setName  string // of the set statement that is being parsed, once it was read
 	parts    int    // of MaxParts
 	template bool   // values of packets may vary
+	slashes  bool   // expressions between slashes may stand here
 	stopped  bool   // the policy is too large; the rest of it is not read
 
 	values bump.Allocator[Value]
@@ -100,6 +101,12 @@ func (p *parser) stop(at Pos, hint, format string, args ...any) {
 func (p *parser) advance() {
 	p.last = p.tok
 	for {
+		if p.slashes {
+			if t, ok := p.lx.expression(); ok {
+				p.tok = t
+				return
+			}
+		}
 		t := p.lx.next()
 		switch {
 		case t.kind == tComment:

@@ -124,6 +124,10 @@ func (p *parser) termWord(t *Term) bool {
 		p.advance()
 		return p.flags(t)
 	case word == "payload":
+		p.advance()
+		if p.is("contains") {
+			return p.find(t)
+		}
 		t.Kind, t.Field = Bytes, field.Payload
 		return p.bytes(t)
 	case word == "inner":
@@ -185,9 +189,8 @@ const noTerm TermKind = 255
 
 // bytes parses what follows payload: at, an offset, and bytes, which become one element.
 func (p *parser) bytes(t *Term) bool {
-	p.advance()
 	if !p.accept("at") {
-		return p.fail(payloadRule, "expected \"at\" after \"payload\"")
+		return p.fail(payloadRule, "expected \"at\" or \"contains\" after \"payload\"")
 	}
 	first := p.tok.pos
 	if p.tok.kind != tWord || !isDigits(p.tok.text) {

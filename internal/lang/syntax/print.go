@@ -155,6 +155,8 @@ func kindsOf(ph *field.Phrase) []TermKind {
 		return []TermKind{Suffix}
 	case field.FormBytes:
 		return []TermKind{Bytes}
+	case field.FormPattern:
+		return []TermKind{Pattern}
 	case field.FormInner:
 		return []TermKind{Inner}
 	case field.FormICMP:
@@ -220,6 +222,9 @@ func (p *printer) value(v *Value) {
 			p.words(v.Op.String())
 		}
 		p.words(v.Elems[0].Text)
+	}
+	if v.AnyCase {
+		p.words("any case")
 	}
 }
 
@@ -325,7 +330,6 @@ func (t *Term) Words() string {
 
 // Text is the term as it is printed, in one line; a long value is cut short.
 func (t *Term) Text() string {
-	var pr printer
 	if v := t.Value; v != nil && len(v.Elems) > 3 {
 		few := *t
 		cut := *v
@@ -333,6 +337,12 @@ func (t *Term) Text() string {
 		few.Value = &cut
 		t = &few
 	}
+	return clip(t.Whole())
+}
+
+// Whole is the term as it is printed, in one line.
+func (t *Term) Whole() string {
+	var pr printer
 	pr.term(t)
-	return clip(string(pr.b))
+	return string(pr.b)
 }

@@ -59,6 +59,8 @@ func Term(s *packet.Spec, t *policy.Term, c Chooser) {
 		}
 	case field.ByBytes:
 		setPayload(s, t.Bytes)
+	case field.ByPattern:
+		setContents(s, t.Pattern)
 	case field.ByInner:
 		setInner(s, t.Inner, c)
 	case field.ByRange:
@@ -83,6 +85,17 @@ func setPayload(s *packet.Spec, b *policy.Bytes) {
 	for i, v := range b.Value {
 		s.Payload[b.At+i] = s.Payload[b.At+i]&^b.Mask[i] | v
 	}
+}
+
+// setContents makes s a datagram whose payload contains something: behind what it has there, if
+// that may stand in front.
+func setContents(s *packet.Spec, p *policy.Pattern) {
+	s.Proto = new(uint8(packet.ProtoUDP))
+	found := p.Machine.Example()
+	if all := slices.Concat(s.Payload, found); p.Machine.Match(all) {
+		found = all
+	}
+	s.Payload = found
 }
 
 // setInner makes s a tunnel with a packet in it for which a match holds, VXLAN where s is none.

@@ -58,6 +58,8 @@ func of(ph *field.Phrase) (all []Sample) {
 		add(ph.Field, "::a/64", "{ ::a/64, ::211:22ff:fe33:4455/64 }")
 	case field.FormBytes:
 		add(ph.Field, "0 00ff", "12 4c00/ff00", "7 000102030405060708090a0b0c0d0e0f")
+	case field.FormPattern:
+		add(ph.Field, `"evil"`, "00ff17", `/^[a-c]+\x00/`, `{ "Evil", 0001, /e[a-c]?l/ } any case`)
 	case field.FormInner:
 		return []Sample{
 			{"inner( tcp syn from 192.0.2.0/24 port 22 )", ph.Field},

@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"encoding/hex"
+	"errors"
+	"regexp/syntax"
+	"strings"
+
+	"levee/internal/lang/pattern"
+	levee "levee/internal/lang/syntax"
+)
+
+// MaxPatterns is how many different searches a policy may have: each is a function of the program,
+// of which the kernel takes 256.
+const MaxPatterns = 32
+
+// MaxFind is how many bytes a text that is searched for may have.
+const MaxFind = 256
+
+// Pattern is what a term searches payloads for: any of the items.
+type Pattern struct {
+	Items   []pattern.Item
+	AnyCase bool             // letters of ASCII are found in either case
+	Machine *pattern.Machine // that finds them
+	Text    string           // as it is written in a policy
+}
+
+// search resolves what a term searches payloads for. Terms with the same text share it.
+func (r *resolver) search(t *Term, s *levee.Term) bool {
+	text := strings.TrimPrefix(s.Whole(), s.Words()+" ")
+	if t.Pattern = r.patterns[text]; t.Pattern != nil {
+		return true
+	}
+	p := &Pattern{AnyCase: s.Value.AnyCase, Text: text}
+	ok := true
+	for i := range s.Value.Elems {
+		e := &s.Value.Elems[i]
+		it, wrong := parseFind(e.Text)
+		if !wrong.found() {
+			_, err := pattern.Compile([]pattern.Item{it}, p.AnyCase)
+			wrong = notFound(e.Text, err)
+		}
+		if wrong.found() {
+			r.problem(e.Pos, wrong)
+			ok = false
+		}
+		p.Items = append(p.Items, it)
+	}
+	if !ok {
+		return false
+	}
+	var err error
+	if p.Machine, err = pattern.Compile(p.Items, p.AnyCase); err != nil {
+		r.problem(s.Value.Pos, notFound("this list", err))
+		return false
+	}
+	if len(r.patterns) == MaxPatterns {
+		r.c.Errorf(s.Pos, "search for what several rules look for by one list.",
+			"a policy has at most %d different searches of payloads", MaxPatterns)
+		return false
+	}
+	r.patterns[text] = p
+	t.Pattern = p
+	return true
+}
+
+// parseFind reads a text in quotes, an expression between slashes, or bytes in hexadecimal.
+func parseFind(text string) (it pattern.Item, p problem) {
+	switch text[0] {
+	case '"':
+		it.Text = []byte(text[1 : len(text)-1])
+	case '/':
+		it.Expression = strings.ReplaceAll(text[1:len(text)-1], `\/`, "/")
+		for _, c := range it.Expression {
+			if c >= 0x80 {
+				return it, problemf("write its bytes: "+bytesOf(string(c))+".",
+					"%q in an expression, which is about bytes", c)
+			}
+		}
+	default:
+		b, err := hex.DecodeString(text)
+		if err != nil {
+			return it, problemf("write a text in quotes, \"evil\", an expression, /ev.l/, or two "+
+				"hexadecimal digits for each byte, 6576696c.", "%q is not bytes in hexadecimal",
+				short(text))
+		}
+		it.Text = b
+	}
+	if len(it.Text) > MaxFind {
+		return it, problemf("search for the bytes that tell the traffic apart.",
+			"%d bytes: at most %d are searched for", len(it.Text), MaxFind)
+	}
+	return it, p
+}
+
+// bytesOf writes a text as the bytes that an expression asks for.
+func bytesOf(s string) string {
+	digits := hex.EncodeToString([]byte(s))
+	var b strings.Builder
+	for i := 0; i < len(digits); i += 2 {
+		b.WriteString(`\x` + digits[i:i+2])
+	}
+	return b.String()
+}
+
+// notFound says why something cannot be searched for.
+func notFound(text string, err error) problem {
+	var large *pattern.LargeError
+	var wrong *syntax.Error
+	switch {
+	case err == nil:
+		return problem{}
+	case errors.Is(err, pattern.ErrEmpty):
+		return problemf("leave the term out, or say what the payload has to contain.",
+			"%s is found in every payload", short(text))
+	case errors.Is(err, pattern.ErrNever):
+		return problemf("^ is the beginning of the payload, and $ its end.",
+			"%s is found in no payload", short(text))
+	case errors.As(err, &large):
+		return problemf("bound what repeats, use [^ ]* instead of .* and {0,9} instead of {0,999}, "+
+			"or split it over several rules.",
+			"%s takes more than %d states, and a search has a table of %d KB at most", short(text),
+			large.States, pattern.MaxTable>>10)
+	case errors.As(err, &wrong):
+		return problemf("expressions are those of RE2; what has a meaning there is written with a "+
+			"backslash.", "%s is no expression: %s %s", short(text), wrong.Code, short(wrong.Expr))
+	}
+	return problemf("", "%s: %v", short(text), err)
+}

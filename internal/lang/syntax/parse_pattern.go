@@ -1,0 +1,66 @@
+package syntax
+
+import "levee/internal/lang/field"
+
+// patternRule shows how a rule searches packets.
+const patternRule = "write a text, bytes in hexadecimal or an expression between slashes: " +
+	"drop udp port 53 payload contains \"evil\"."
+
+// find parses what follows payload contains: a text in quotes, bytes or an expression, or a list
+// of these, and whether the case of letters matters.
+func (p *parser) find(t *Term) bool {
+	t.Kind, t.Field = Pattern, field.Contents
+	p.slashes = true
+	p.advance()
+	v := p.values.One()
+	v.Pos = p.tok.pos
+	t.Value = v
+	if p.tok.kind == tLBrace {
+		ok := p.bracesOf(v, p.findElement)
+		p.slashes = false
+		if ok && len(v.Elems) == 0 {
+			p.errs.Errorf(v.Pos, "name what to look for, or leave the term out.",
+				"this list is empty and would never match")
+		}
+		if !ok || len(v.Elems) == 0 {
+			return false
+		}
+	} else {
+		p.slashes = false
+		e, ok := p.findElement()
+		if !ok {
+			return false
+		}
+		v.Elems = p.elems.Keep([]Elem{e})
+		v.Pos = e.Pos
+	}
+	if p.accept("any") {
+		if !p.accept("case") {
+			return p.fail("write: payload contains \"evil\" any case.",
+				"expected \"case\" after \"any\"")
+		}
+		v.AnyCase = true
+	}
+	return true
+}
+
+// findElement parses one thing to look for.
+func (p *parser) findElement() (Elem, bool) {
+	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	switch {
+	case p.tok.kind == tString:
+		e.Text = quoted(Word{Text: p.tok.text})
+	case p.tok.kind == tExpression:
+	case p.tok.kind == tWord && p.tok.class&keyword == 0:
+	case p.tok.kind == tBad:
+		return e, false
+	default:
+		return e, p.fail(patternRule, "expected what to look for after \"payload contains\"")
+	}
+	p.part()
+	if p.depth > 0 && (len(p.pending) > 0 || p.tok.blank) {
+		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+	}
+	p.advance()
+	return e, true
+}
