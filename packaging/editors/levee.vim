@@ -13,17 +13,17 @@ syn keyword leveeStatement test
 syn keyword leveeOption above any as burst by dynamic error expect
 syn keyword leveeOption file has hex lease leaves max memory none
 syn keyword leveeOption off packet rate rollup sample track
-syn keyword leveeTerm ack-number ah arp at checksum code data-offset dccp
-syn keyword leveeTerm dei dest-options df dscp ecn esp established ether
-syn keyword leveeTerm flags flow-label frag frag-offset fragments from gre hop-options
-syn keyword leveeTerm icmp icmp-id icmp-rest icmp-seq icmp6 id igmp ihl
-syn keyword leveeTerm inner inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len ip-options
-syn keyword leveeTerm ip-proto ipip ipv4 ipv6 len malformed mf mss
-syn keyword leveeTerm not op options ospf payload pcp port proto
-syn keyword leveeTerm proven reserved routing sack-permitted sctp sender-mac seq suffix
-syn keyword leveeTerm syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to
-syn keyword leveeTerm tpid ttl type udp udp-len udplite untagged urgent
-syn keyword leveeTerm version vlan window window-scale
+syn keyword leveeTerm ack-number ah arp at checksum code contains data-offset
+syn keyword leveeTerm dccp dei dest-options df dscp ecn esp established
+syn keyword leveeTerm ether flags flow-label frag frag-offset fragments from gre
+syn keyword leveeTerm hop-options icmp icmp-id icmp-rest icmp-seq icmp6 id igmp
+syn keyword leveeTerm ihl inner inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len
+syn keyword leveeTerm ip-options ip-proto ipip ipv4 ipv6 len malformed mf
+syn keyword leveeTerm mss not op options ospf payload pcp port
+syn keyword leveeTerm proto proven reserved routing sack-permitted sctp sender-mac seq
+syn keyword leveeTerm suffix syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo
+syn keyword leveeTerm to tpid ttl type udp udp-len udplite untagged
+syn keyword leveeTerm urgent version vlan window window-scale
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/

@@ -129,9 +129,10 @@ func validPolicies(t *testing.T) map[string]string {
 func lexGrammar(src string) []string {
 	src = strings.TrimPrefix(src, "\uFEFF")
 	out, depth := []string{}, 0
+	finds, list := false, false // behind payload contains, and in its braces
 	for src != "" && utf8.ValidString(src) {
 		tok := grammarToken.FindString(src)
-		if n := len(out); n > 0 && out[n-1] == "matches" && src[0] == '/' {
+		if n := len(out); n > 0 && (out[n-1] == "matches" || finds) && src[0] == '/' {
 			tok = grammarExpression.FindString(src)
 		}
 		if tok == "" {
@@ -152,6 +153,9 @@ func lexGrammar(src string) []string {
 			depth = max(0, depth-1)
 		}
 		out = append(out, tok)
+		n := len(out)
+		list = finds && (tok == "{" || list && tok != "}")
+		finds = list || n > 1 && out[n-2] == "payload" && tok == "contains"
 	}
 	if src != "" {
 		return nil
