@@ -272,17 +272,11 @@ func (vs *values) read(pkt *packet.Packet) {
 		fragment = 1
 	}
 	has(field.Fragment, ip, fragment)
-<<<<<<< HEAD
 	for _, f := range field.Remembered() { // see decide
 		has(f, ip && (f.Info().Header == field.InIP || tracked(pkt)), 0)
 	}
-	has(field.Payload, isUDP(pkt), 0) // see payload
-=======
-	has(field.Flow, tracked(pkt), 0)   // see decide
-	has(field.Proven, ip, 0)           // likewise
 	has(field.Payload, isUDP(pkt), 0)  // see payload
 	has(field.Contents, isUDP(pkt), 0) // see finds
->>>>>>> 6d633f4a (language: search the payload of UDP (wip))
 	has(field.Inner, isUDP(pkt) || ip && !pkt.LaterFragment &&
 		(pkt.Proto == packet.ProtoGRE || pkt.Proto == packet.ProtoIPIP ||
 			pkt.Proto == packet.ProtoIPv6), 0) // see within

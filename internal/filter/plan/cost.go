@@ -320,7 +320,7 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 				case r.Conds[i].Inner != nil:
 					took = both(price.Core(price.Compare))
 				case r.Conds[i].Pattern != nil:
-					took = wait(price.Search + price.Searched*price.SearchByte)
+					took = wait(price.Search + price.Searched*price.Byte)
 				}
 				whole, some = whole.plus(took), some.plus(took.part(come))
 				t.add(priced{took.part(come * share), 0, 0})

@@ -48,12 +48,13 @@ const (
 	Decide    = 2.0  // the verdict: finding and adding to the counter
 	Mixed     = 9.0  // packets of several classes in no order
 
-<<<<<<< HEAD
 	Compare  = 0.1  // a compare that the CPU foresees
 	Surprise = 4.5  // a branch that it does not
 	Count    = 0.5  // adding to a counter
 	Flow     = 15.0 // looking a connection up
 	Bytes    = 36.0 // comparing bytes of the packet, which a helper fetches
+	Search   = 23.0 // searching a payload: the functions and their helper
+	Byte     = 1.4  // and each byte of it
 	Look     = 65.0 // finding no packet within what may be a tunnel, which is decoded twice
 	Within   = 43.0 // and if there is one, besides: it is decoded and matched
 	Foreign  = 10.0 // an effect that nothing is known of
@@ -65,32 +66,6 @@ const (
 	Op       = 2.0  // a record of bytecode
 	Strange  = 2.0  // and if packets are in no order, besides: the branch to the next surprises
 	Enter    = 12.0 // the interpreter
-=======
-	Compare    = 0.1  // a compare that the CPU foresees
-	Surprise   = 4.5  // a branch that it does not
-	Count      = 0.5  // adding to a counter
-	Flow       = 15.0 // looking a connection up
-	Proven     = 20.0 // asking whether a source is proven
-	Track      = 35.0 // of fragments with an offset
-	Divert     = 21.0 // of packets that are diverted
-	Cookie     = 2.0  // of packets that are neither SYNs nor RSTs
-	Log        = 20.0 // telling of a packet, where nobody watches
-	Limit      = 17.0 // finding and charging a budget
-	Bytes      = 36.0 // comparing bytes of the packet, which a helper fetches
-	Search     = 40.0 // searching a payload: the functions and their helper
-	SearchByte = 2.0  // and each byte
-	Look       = 65.0 // finding no packet within what may be a tunnel, which is decoded twice
-	Within     = 43.0 // and if there is one, besides: it is decoded and matched
-	Foreign    = 10.0 // an effect that nothing is known of
-	Call       = 3.0  // a function of rules, its arguments and fields
-	Bits       = 1.5  // a bitmap
-	Level      = 2.5  // a level of prefixes
-	Dynamic    = 30.0 // a dynamic set
-	Endpoint   = 28.0 // of endpoints
-	Op         = 2.0  // a record of bytecode
-	Strange    = 2.0  // and if packets are in no order, besides: the branch to the next surprises
-	Enter      = 12.0 // the interpreter
->>>>>>> 6d633f4a (language: search the payload of UDP (wip))
 
 	Step  = 2.0  // from a node of a rule tree to a child
 	Leaf  = 1.0  // a leaf that is asked

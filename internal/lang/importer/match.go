@@ -209,7 +209,8 @@ const maxTerms = 32
 
 // terms is at least the number of terms that the match is written with.
 func (m *match) terms() int {
-	n := len(m.notFlags) + len(m.finds) + len(m.from.neg) + len(m.to.neg) + 6 // family, flags, and two of from, to
+	// family, flags, and two of from, to
+	n := 6 + len(m.notFlags) + len(m.finds) + len(m.from.neg) + len(m.to.neg)
 	for f := range numFields {
 		n += b2i(m.f[f] != nil)
 	}
@@ -351,7 +352,8 @@ func (m match) settle() match {
 // hasTransport tells whether the match asks for a field of the transport header.
 func (m *match) hasTransport() bool {
 	return m.f[fFromPort] != nil || m.f[fPort] != nil || m.f[fICMP] != nil || m.f[fICMP6] != nil ||
-		m.flags != nil || len(m.notFlags) > 0 || len(m.finds) > 0 || m.fromDyn.ports() || m.toDyn.ports() ||
+		m.flags != nil || len(m.notFlags) > 0 || len(m.finds) > 0 ||
+		m.fromDyn.ports() || m.toDyn.ports() ||
 		m.f[fKnown] != nil
 }
 

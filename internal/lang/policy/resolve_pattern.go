@@ -117,8 +117,8 @@ func notFound(text string, err error) problem {
 		return problemf("^ is the beginning of the payload, and $ its end.",
 			"%s is found in no payload", short(text))
 	case errors.As(err, &large):
-		return problemf("bound what repeats, use [^ ]* instead of .* and {0,9} instead of {0,999}, "+
-			"or split it over several rules.",
+		return problemf("bound what repeats, write [^ ]* instead of .* and {0,9} instead of "+
+			"{0,999}, or split it over several rules.",
 			"%s takes more than %d states, and a search has a table of %d KB at most", short(text),
 			large.States, pattern.MaxTable>>10)
 	case errors.As(err, &wrong):
