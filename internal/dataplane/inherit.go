@@ -164,7 +164,8 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *store.Description) e
 		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
 		switch {
 		case old.Holds.What == codegen.DynamicSet: // see keepSet
-		case u.leaves && old.Holds.What == state.HoldsTrap: // whose sockets come to the new one
+		case u.leaves && old.Lifetime == codegen.Attached && inspect.IsShared(old):
+			// Who has put something into it puts it into the new one, too.
 		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0:
 			m, err := u.openOld(k, g, old.Name)
 			if err != nil {

@@ -78,10 +78,10 @@ func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, erro
 	return out, nil
 }
 
-// What a policy remembers belongs to the policy, not to an interface: interfaces that have it as
-// one have one memory of connections, of fragments, of who is proven, of what is diverted, and one
-// budget of each limit. Each pins the maps for itself, so that they go with the last that has them.
-// See docs/explanation/decisions/0104-uplinks.md.
+// SharedContents is what a policy remembers. It belongs to the policy, not to an interface:
+// interfaces that have the policy as one have one memory of each kind, and one budget of each
+// limit. Each pins the maps for itself, so that they go with the last that has them. See
+// docs/explanation/decisions/0104-uplinks.md.
 var SharedContents = state.Shared()
 
 func IsShared(use codegen.MapUse) bool { return slices.Contains(SharedContents, use.Holds.What) }

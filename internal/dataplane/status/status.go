@@ -69,7 +69,7 @@ type Interface struct {
 	state.Memories
 	// the policy beside it, where there is one
 	Shadow *Shadow `json:"shadow,omitempty"`
-	// when limits, connections, cookies, fragments, diverted and shadow were read, if not now
+	// when what memories tell, and of the shadow, was read, if not now
 	Told time.Time `json:"told,omitzero"`
 	// the interface that tells of the memories that this one shares with it
 	SharedWith string `json:"shared_with,omitempty"`

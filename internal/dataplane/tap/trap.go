@@ -15,7 +15,6 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
-	"levee/internal/filter/codegen"
 	"levee/internal/filter/divert"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -104,7 +103,7 @@ func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
 	}
 	t.joined = false
 	err = generation.TransactOn(ctx, t.dev, func(s *store.Store, a *attach.Attachment) error {
-		m, err := openSockets(s, a, state.HoldsTrap)
+		m, err := openHolding(s, a, state.HoldsTrap)
 		if err != nil || m == nil {
 			return err
 		}
@@ -171,35 +170,6 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 		}
 		return nil
 	})
-}
-
-// Taken are the places of a map of the policy in force, of sockets or programs, that have one.
-func Taken(s *store.Store, a *attach.Attachment, what state.Contents) (all []int, err error) {
-	m, err := openSockets(s, a, what)
-	if err != nil || m == nil {
-		return nil, err
-	}
-	defer m.Close()
-	for at := range m.MaxEntries() {
-		is, err := m.LookupBytes(at)
-		if err != nil {
-			return nil, kernel.Refuse(err, "look into the map %s", what)
-		}
-		if is != nil {
-			all = append(all, int(at))
-		}
-	}
-	return all, nil
-}
-
-// openSockets opens a map of sockets, nil if there is none.
-func openSockets(s *store.Store, a *attach.Attachment, what state.Contents) (*ebpf.Map, error) {
-	g := a.Current()
-	name, ok := codegen.MapOf(g.Maps, what)
-	if !ok {
-		return nil, nil
-	}
-	return s.OpenPinned(a.Key, g.Generation, name)
 }
 
 // socketIn is the cookie of the socket in a place, 0 if there is none.

@@ -19,7 +19,7 @@ type Told struct {
 
 // ToldDifference is a Difference in words.
 type ToldDifference struct {
-	Was    string     `json:"was"` // pass, drop, answer, divert, "as its first fragment"
+	Was    string     `json:"was"` // in the words of Outcome
 	Is     string     `json:"is"`
 	Before ToldRule   `json:"before"`
 	After  ToldRule   `json:"after"`
