@@ -17,7 +17,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack \
+.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack state-random \
 	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
 	release-files release-key release-test dashboard-proof diff-proof
 
@@ -45,6 +45,7 @@ help:
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
 	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
+	@echo 'make state-random 30,000 random sequences of packets both ways, by the oracle, at four hooks (root; twenty minutes)'
 	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
@@ -185,7 +186,14 @@ agent-proof:
 	@$(MAKE) --no-print-directory dashboard-proof
 
 # What limits, connections, fragments and answers to SYNs cost a packet above an empty program, three times.
-state-bench:
+state-# Random sequences of packets that come and go by two interfaces: all counters after each are those of the oracle.
+# With ARGS: -random-seed, -random-sequences.
+state-random:
+	@scripts/deps test
+	$(GO) test -timeout 60m -count 1 -v ./internal/dataplane -run TestRandomSequencesAgreeWithTheOracle -random-all \
+		-random-sequences 2500 $(ARGS)
+
+bench:
 	@scripts/deps bench
 	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments|Answer|Proven' -count 3 ./internal/dataplane
 

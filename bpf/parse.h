@@ -156,7 +156,7 @@ static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 
 }
 
 // on_wire gives a merged packet the bytes of all that it stands for: each has all headers, which
-// end hlen bytes behind off.
+// end hlen bytes behind off, and the tag that lies beside the frame.
 static __always_inline void on_wire(const struct frame *f, struct key *k, __u32 off, __u32 left,
 				    __u32 hlen, int hook)
 {
@@ -168,6 +168,8 @@ static __always_inline void on_wire(const struct frame *f, struct key *k, __u32 
 
 	if (!segments) // who made it may not have counted, such as a virtual machine
 		segments = (left - hlen + size - 1) / size;
+	if (((struct __sk_buff *)f->ctx)->vlan_present)
+		hlen += 4;
 	k->bytes += (segments - 1) * (off + hlen);
 }
 

@@ -3,6 +3,7 @@ package difftest
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"levee/internal/filter/codegen"
@@ -86,6 +87,42 @@ func TestALimitChargesEachPacketOfAMergedOne(t *testing.T) {
 							counted, c.Bytes, want)
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestATagBesideAMergedPacketIsOnEach: the tag that lies beside a frame at tc was counted once for
+// all packets that a merged one stands for, so that a limit in bits let more pass.
+func TestATagBesideAMergedPacketIsOnEach(t *testing.T) {
+	needRoot(t)
+	const segments, size, tag = 10, 100, 4
+	p, ds := policy.Parse("test.levee", []byte("count tcp as \"all\"\ndefault pass\n"), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	for tags := range 3 {
+		f, err := packet.Build(packet.Spec{Flags: new(uint8(packet.ACK)),
+			Payload: make([]byte, segments*size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range tags {
+			f = slices.Concat(f[:12], []byte{0x81, 0, 0, 7}, f[12:])
+		}
+		r := load(t, p, codegen.Target{Hook: codegen.TCX})
+		frame, context := (&arrival{takes: true}).split(f)
+		if context == nil {
+			context = make([]byte, skbBytes)
+		}
+		copy(context[164:], mergedContext(segments, size)[164:])
+		if _, _, err := r.EvalWith(frame, context); err != nil {
+			t.Fatal(err)
+		}
+		want := uint64(segments * (14 + tag*tags + 20 + 20 + size))
+		for i, c := range r.Counters() {
+			if s := r.Slots()[i]; s.Rule != nil && c.Bytes != want {
+				t.Errorf("with %d tags %d bytes are counted, want %d", tags, c.Bytes, want)
 			}
 		}
 	}

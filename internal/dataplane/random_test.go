@@ -1,0 +1,610 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/await"
+	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/store"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
+	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
+	"levee/internal/filter/limit"
+	"levee/internal/filter/oracle"
+	"levee/internal/filter/plan"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+var (
+	randomSequences = flag.Int("random-sequences", 250,
+		"TestRandomSequencesAgreeWithTheOracle: sequences at each hook by a policy")
+	randomAll = flag.Bool("random-all", false,
+		"TestRandomSequencesAgreeWithTheOracle: by each policy at each hook")
+	randomSeed = flag.Uint64("random-seed", 1, "TestRandomSequencesAgreeWithTheOracle: the first seed")
+)
+
+// randomPolicies are those by which random sequences are judged. To the oracle a merged packet is
+// one, also for limits: where these are of TCP, none comes merged.
+var randomPolicies = []struct {
+	name, text string
+	merges     bool
+}{
+	{"everything", `fragments track
+count tcp established as "tcp"
+count udp established as "udp"
+count icmp established as "icmp"
+count icmp6 established as "icmp6"
+count proven as "proven"
+count vlan 7 as "vlan"
+count inner( tcp port 80 ) as "inner"
+pass established as "known"
+cookie tcp port 80 as "cookie"
+pass tcp syn port { 22, 80, 443 } as "new"
+limit udp port 53 rate 5/s burst 4 by source as "queries"
+pass udp port { 53, 443 } as "dns"
+pass proven tcp port 22 as "friend"
+default drop
+`, true},
+	{"strict", `limit not established udp rate 2/s burst 3 by source/24,64 as "udp limit"
+drop untagged not established tcp not syn as "untagged"
+count not established inner( tcp ) as "tunnel"
+pass established as "known"
+pass udp inner( tcp port 80 ) as "inner"
+pass tcp syn port { 22, 443 } vlan { 5, 7 } as "new"
+pass tcp syn port 443 as "new too"
+pass udp port 53 as "dns"
+default drop
+`, true},
+	{"open", `drop icmp not established as "icmp"
+drop icmp6 type { 1, 2, 3, 4, 129 } not established as "icmp6"
+fragments track
+cookie tcp port 443 as "cookie"
+limit not proven tcp rate 3/s burst 3 by source, destination as "unproven"
+drop tcp port 22 not established as "ssh"
+default pass
+`, false},
+}
+
+// arena is a policy on two interfaces, as one, at a hook:
+//
+//	        here                     peer
+//	+--------------------+   +--------------------+
+//	| lv0  <- the policy |===| lv1  <- arrives    |
+//	| lw0  <- the policy |===| lw1  <- arrives    |
+//	|   leaves ->        |   |   answers          |
+//	+--------------------+   +--------------------+
+//
+// The time is the test's.
+type arena struct {
+	*testing.T
+	mode    store.Mode
+	merges  bool
+	policy  *policy.Policy
+	oracle  *oracle.Evaluator
+	devs    []arenaDev
+	out     int // packet socket of here, whose frames have a struct virtio_net_hdr in front
+	in      int // and of peer
+	clocks  []func(jiffies uint64)
+	budgets [][]byte
+	mapped  [][]byte
+	jiffies uint64
+	tick    time.Duration
+	decides []bool   // by slot: counting in it is the decision
+	met     []uint64 // by slot: packets
+	log     []string
+}
+
+type arenaDev struct {
+	near, far int // indexes of its ends
+	mac       [6]byte
+	heard     int // packet socket of the far end
+	counters  []byte
+	row       int
+	seen      []store.Counter
+}
+
+func (a *arena) now() time.Time { return time.Unix(0, int64(a.jiffies)*int64(a.tick)) }
+
+// TestRandomSequencesAgreeWithTheOracle: what comes and goes by two interfaces, on two CPUs, as
+// stacks, networks and attackers have it, at each hook, with the time. After each packet all
+// counters are those of the oracle.
+func TestRandomSequencesAgreeWithTheOracle(t *testing.T) {
+	n := newTestNet(t)
+	addVeth(t, "lw0", "lw1", n.peer)
+	n.inPeer(t, func() { ip(t, "link set lw1 up") })
+	for i, mode := range allModes(t) {
+		for j, p := range randomPolicies {
+			if !*randomAll && j != i%len(randomPolicies) {
+				continue
+			}
+			n.run(t, string(mode)+"/"+p.name, func(t *testing.T) {
+				a := newArena(t, n, mode)
+				a.merges = p.merges && mode.AtTC()
+				frames := 0
+				for seed := range uint64(*randomSequences) {
+					if seed%250 == 0 { // leases of 32 bits of jiffies come around
+						a.bring(p.text)
+					}
+					frames += a.sequence(*randomSeed + seed)
+					if t.Failed() {
+						break
+					}
+				}
+				a.told(frames)
+				a.end()
+			})
+		}
+	}
+}
+
+// told says what was met. Each rule has to be.
+func (a *arena) told(frames int) {
+	words := fmt.Sprintf("%d packets as the oracle has it", frames)
+	for i, s := range a.policy.Slots() {
+		if s.Rule != nil {
+			words += fmt.Sprintf(", %d %s", a.met[i], s.Rule.Label)
+			if a.met[i]*3000 < uint64(frames) {
+				a.Errorf("only %d of %d packets met %q", a.met[i], frames, s.Rule.Label)
+			}
+		}
+	}
+	a.Log(words)
+}
+
+// newArena opens the sockets.
+func newArena(t *testing.T, n *testNet, mode store.Mode) *arena {
+	a := &arena{T: t, mode: mode}
+	_, hz, err := kernel.Jiffies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.tick = time.Duration(limit.Tick(hz))
+	open := func(protocol int) int {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	a.out = open(0)
+	for _, names := range [][2]string{{"lv0", "lv1"}, {"lw0", "lw1"}} {
+		l := must2(netlink.LinkByName(names[0]))
+		d := arenaDev{near: l.Attrs().Index, mac: [6]byte(l.Attrs().HardwareAddr)}
+		n.inPeer(t, func() {
+			d.far = must2(netlink.LinkByName(names[1])).Attrs().Index
+			if a.in == 0 {
+				a.in = open(0)
+			}
+			d.heard = open(0)
+			if err := errors.Join(
+				unix.SetsockoptInt(d.heard, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+				unix.Bind(d.heard, &unix.SockaddrLinklayer{Ifindex: d.far,
+					Protocol: 0x0300})); err != nil { // ETH_P_ALL
+				t.Fatal(err)
+			}
+		})
+		if mode == store.XDPNative {
+			hearXDP(t, n.peer, names[1])
+		}
+		a.devs = append(a.devs, d)
+	}
+	for _, fd := range []int{a.in, a.out} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// bring puts a policy into force that goes by the test's clock, and maps what is read and set.
+func (a *arena) bring(text string) {
+	a.Helper()
+	a.end()
+	p, ds := policy.Parse("random.levee", []byte(text), nil)
+	if ds.HasErrors() {
+		a.Fatal(ds)
+	}
+	a.policy = p
+	if a.met == nil {
+		a.met = make([]uint64, len(p.Slots()))
+	}
+	names := []string{"lv0", "lw0"}
+	if _, err := UpAll(a.Context(), names, UpOptions{Names: names, Mode: a.mode,
+		PolicyPath: "/etc/random.levee", Source: []byte(text)},
+		func(target codegen.Target) (*codegen.Program, error) {
+			target.Clock = true
+			return codegen.Compile(p, target)
+		}); err != nil {
+		a.Fatal(err)
+	}
+	for i, name := range names {
+		if err := generation.TransactOn(a.Context(), name,
+			func(s *store.Store, at *attach.Attachment) error {
+				return errors.Join(a.open(s, at.Key, at.Current(), &a.devs[i]),
+					a.openClock(ebpf.ProgramID(at.Program)))
+			}); err != nil {
+			a.Fatal(err)
+		}
+	}
+	a.decides = nil
+	for _, s := range p.Slots() {
+		a.decides = append(a.decides, s.Rule == nil || s.Rule.Action.MayDecide())
+	}
+	now, _, err := kernel.Jiffies()
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.jiffies = now
+	a.pass(0)
+}
+
+// open maps the memories of a generation.
+func (a *arena) open(s *store.Store, key string, g *store.Description, d *arenaDev) error {
+	for _, use := range g.Maps {
+		var head int
+		var set func(b []byte, jiffies uint64)
+		switch use.Holds.What {
+		case codegen.Counters:
+		case codegen.Flows:
+			head, set = flow.HeadBytes, flow.SetClock
+		case codegen.Cookies:
+			head, set = cookie.HeadBytes, cookie.SetClock
+		case codegen.Fragments:
+			head, set = fragment.HeadBytes, fragment.SetClock
+		case codegen.Limit:
+		default:
+			continue
+		}
+		m, err := s.OpenPinned(key, g.Generation, use.Name)
+		if err != nil {
+			return err
+		}
+		if head == 0 {
+			head = int(m.ValueSize())
+		}
+		b, err := store.MapMemory(m, head)
+		m.Close()
+		if err != nil {
+			return err
+		}
+		a.mapped = append(a.mapped, b)
+		switch {
+		case set != nil:
+			a.clocks = append(a.clocks, func(jiffies uint64) { set(b, jiffies) })
+		case use.Holds.What == codegen.Limit:
+			a.budgets = append(a.budgets, b)
+		default:
+			d.counters, d.row = b[:head], g.RowBytes
+			d.seen = make([]store.Counter, len(g.Slots))
+			a.read(d, d.seen)
+		}
+	}
+	return nil
+}
+
+// openClock maps the clock that a program goes by, which has no pin.
+func (a *arena) openClock(id ebpf.ProgramID) error {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if info, err := m.Info(); err != nil || info.Name != plan.ClockMap {
+			continue
+		}
+		b, err := store.MapMemory(m, 8)
+		if err != nil {
+			return err
+		}
+		a.mapped = append(a.mapped, b)
+		a.clocks = append(a.clocks, func(jiffies uint64) {
+			atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[0])), jiffies)
+		})
+		return nil
+	}
+	return errors.New("the program has no clock")
+}
+
+// end takes the policy off.
+func (a *arena) end() {
+	for _, b := range a.mapped {
+		unix.Munmap(b)
+	}
+	a.mapped, a.clocks, a.budgets = nil, nil, nil
+	for _, name := range []string{"lv0", "lw0"} {
+		if a.policy != nil {
+			if _, err := Down(a.Context(), name); err != nil {
+				a.Fatal(err)
+			}
+		}
+	}
+	a.policy = nil
+}
+
+// pass lets time pass.
+func (a *arena) pass(jiffies uint64) {
+	a.jiffies += jiffies
+	for _, set := range a.clocks {
+		set(a.jiffies)
+	}
+}
+
+// read sums the counters of a device over all CPUs.
+func (a *arena) read(d *arenaDev, into []store.Counter) {
+	clear(into)
+	for _, row := range generation.Rows(d.counters, d.row, len(into)) {
+		for i, c := range row {
+			into[i].Packets += c.Packets
+			into[i].Bytes += c.Bytes
+		}
+	}
+}
+
+// turn is one step of a sequence, so that it can be done again.
+type turn struct {
+	pause uint64 // jiffies
+	dev   int
+	cpu   int
+	event event
+}
+
+// sequence is one where nothing is known at the beginning. It returns how many packets came. One in
+// which something differs is cut to the steps that it takes.
+func (a *arena) sequence(seed uint64) (arrived int) {
+	var done []turn
+	s := a.begin(seed)
+	for range 4 + s.IntN(60) {
+		t := turn{pause: uint64(s.pause(a.tick) / a.tick), dev: s.IntN(len(a.devs)),
+			cpu: s.IntN(runtime.NumCPU())}
+		a.pass(t.pause)
+		t.event = s.next()
+		if t.event.packet == nil {
+			t.event.frame = nil
+		} else if !t.event.leaves {
+			arrived++
+			if t.event.packet.toMAC == ([6]byte{}) {
+				copy(t.event.frame, a.devs[t.dev].mac[:])
+				if s.chance(12) {
+					t.event.frame[5] ^= 1
+				}
+			}
+		}
+		done = append(done, t)
+		if !a.step(s, &t) {
+			a.differs(seed, done)
+			return arrived
+		}
+	}
+	return arrived
+}
+
+// begin has all be forgotten.
+func (a *arena) begin(seed uint64) *scene {
+	a.pass(uint64((3*time.Hour + time.Duration(seed%60)*time.Minute) / a.tick))
+	for _, b := range a.budgets {
+		clear(b[limit.Head:])
+	}
+	a.oracle = oracle.New(a.policy)
+	a.oracle.SetClock(a.now)
+	a.log = nil
+	s := newScene(rand.New(rand.NewPCG(seed, 37)), a.now)
+	s.merges = a.merges
+	return s
+}
+
+// differs tells of a sequence, without the steps that change nothing of it.
+func (a *arena) differs(seed uint64, done []turn) {
+	told := a.log
+	again := func(some []turn) bool {
+		s := a.begin(seed)
+		for i := range some {
+			a.pass(some[i].pause)
+			if !a.step(s, &some[i]) {
+				return i == len(some)-1
+			}
+		}
+		return false
+	}
+	for i := len(done) - 2; i >= 0; i-- {
+		if less := slices.Delete(slices.Clone(done), i, i+1); again(less) {
+			done, told = less, a.log
+		}
+	}
+	a.Errorf("seed %d at %s\n%s", seed, a.mode, strings.Join(told, "\n"))
+}
+
+// step has one packet come or go, and says whether all counters are as they should be.
+func (a *arena) step(s *scene, t *turn) bool {
+	d, e := &a.devs[t.dev], t.event
+	if t.pause > 0 {
+		a.log = append(a.log, fmt.Sprintf("%v pass", time.Duration(t.pause)*a.tick))
+	}
+	if e.frame == nil {
+		return true
+	}
+	var set unix.CPUSet
+	set.Set(t.cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		a.Fatal(err)
+	}
+	if s.unsure(e.frame) {
+		return true
+	}
+	way := "in "
+	if e.leaves {
+		way = "out"
+	}
+	a.log = append(a.log, fmt.Sprintf("%s by %d: %s (merged %d) %x", way, d.near,
+		oracle.Brief(e.frame, packet.Ethernet), e.merged, e.frame[:min(len(e.frame), 160)]))
+	if e.leaves {
+		if err := send(a.out, d.near, e); err != nil {
+			a.log = append(a.log, "not sent: "+err.Error())
+			return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
+		}
+		a.oracle.Leave(e.frame)
+		return true
+	}
+	if a.mode.AtTC() && untagged(e.frame) == nil {
+		return true // the kernel drops it before
+	}
+	a.drain(d)
+	if err := send(a.in, d.far, e); err != nil {
+		a.log = append(a.log, "not sent: "+err.Error())
+		return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
+	}
+	a.oracle.SetOwn([][6]byte{d.mac}, nil)
+	want := a.oracle.Eval(e.frame)
+	if !a.counted(d, e, want) {
+		return false
+	}
+	if want.Answered {
+		answer := make([]byte, 2048)
+		n := 0
+		if !await.Until(func() bool {
+			var err error
+			n, _, err = unix.Recvfrom(d.heard, answer, unix.MSG_DONTWAIT)
+			return err == nil
+		}) {
+			a.log = append(a.log, "no answer came")
+			return false
+		}
+		a.answered(s, e, answer[:n])
+	}
+	return true
+}
+
+// untagged is a frame as the kernel has it at tc, nil if it drops it: net/core/skbuff.c,
+// skb_vlan_untag.
+func untagged(f []byte) []byte {
+	if kind := binary.BigEndian.Uint16(f[12:]); kind != 0x8100 && kind != 0x88a8 {
+		return f
+	}
+	if len(f) < 18 {
+		return nil
+	}
+	return append(slices.Clone(f[:12]), f[16:]...)
+}
+
+// counted says whether the counters of the device are those of one packet more.
+func (a *arena) counted(d *arenaDev, e event, want oracle.Result) bool {
+	bytes := len(e.frame)
+	if e.merged > 0 {
+		headers := bytes - len(e.packet.body) + 20
+		segments := (len(e.packet.body) - 20 + e.merged - 1) / e.merged
+		bytes += (segments - 1) * headers
+	}
+	after := make([]store.Counter, len(d.seen))
+	decided := func() bool {
+		a.read(d, after)
+		for i := range after {
+			if a.decides[i] && after[i].Packets != d.seen[i].Packets {
+				return true
+			}
+		}
+		return false
+	}
+	for range 1000 { // mostly it is at once
+		if decided() {
+			break
+		}
+	}
+	if !await.Until(decided) {
+		a.log = append(a.log, "it was not counted")
+		return false
+	}
+	good := true
+	slots := a.policy.Slots()
+	for i := range after {
+		packets := uint64(0)
+		if i == want.Slot || slices.Contains(want.Counted, i) {
+			packets = 1
+		}
+		got := store.Counter{Packets: after[i].Packets - d.seen[i].Packets,
+			Bytes: after[i].Bytes - d.seen[i].Bytes}
+		a.met[i] += got.Packets
+		if got.Packets != packets || got.Bytes != packets*uint64(bytes) {
+			name := slots[i].Name
+			if r := slots[i].Rule; r != nil {
+				name = r.Label + " " + r.Text
+			}
+			a.log = append(a.log, fmt.Sprintf("slot %d %s: counted %+v, want %d of %d bytes", i,
+				name, got, packets, bytes))
+			good = false
+		}
+	}
+	copy(d.seen, after)
+	return good
+}
+
+// drain takes what the far end has heard.
+func (a *arena) drain(d *arenaDev) {
+	b := make([]byte, 64)
+	for {
+		if _, _, err := unix.Recvfrom(d.heard, b, unix.MSG_DONTWAIT); err != nil {
+			return
+		}
+	}
+}
+
+// answered notes the answer to a SYN.
+func (a *arena) answered(s *scene, e event, answer []byte) {
+	a.oracle.Answered(answer)
+	var p packet.Packet
+	packet.Decode(answer, &p)
+	if p.Transport != packet.TCPTransport {
+		a.Errorf("an answer is %x", answer)
+		return
+	}
+	s.given = append(s.given, proof{*e.packet,
+		binary.BigEndian.Uint32(answer[p.TransportOffset+8:]), a.now()})
+	a.log = append(a.log, fmt.Sprintf("answered %x", answer))
+}
+
+// send sends a frame by the interface of an index, with a struct virtio_net_hdr in front of it
+// (include/uapi/linux/virtio_net.h).
+func send(fd, index int, e event) error {
+	h := make([]byte, 10, 10+len(e.frame))
+	if e.merged > 0 {
+		headers := len(e.frame) - len(e.packet.body)
+		h[0], h[1] = 1, 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4
+		if e.packet.src.Is6() {
+			h[1] = 4
+		}
+		binary.NativeEndian.PutUint16(h[2:], uint16(headers+20))
+		binary.NativeEndian.PutUint16(h[4:], uint16(e.merged))
+		binary.NativeEndian.PutUint16(h[6:], uint16(headers))
+		binary.NativeEndian.PutUint16(h[8:], 16)
+	}
+	return unix.Sendto(fd, append(h, e.frame...), 0, &unix.SockaddrLinklayer{Ifindex: index})
+}
