@@ -186,14 +186,7 @@ agent-proof:
 	@$(MAKE) --no-print-directory dashboard-proof
 
 # What limits, connections, fragments and answers to SYNs cost a packet above an empty program, three times.
-state-# Random sequences of packets that come and go by two interfaces: all counters after each are those of the oracle.
-# With ARGS: -random-seed, -random-sequences.
-state-random:
-	@scripts/deps test
-	$(GO) test -timeout 60m -count 1 -v ./internal/dataplane -run TestRandomSequencesAgreeWithTheOracle -random-all \
-		-random-sequences 2500 $(ARGS)
-
-bench:
+state-bench:
 	@scripts/deps bench
 	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments|Answer|Proven' -count 3 ./internal/dataplane
 
@@ -213,6 +206,13 @@ state-proof:
 state-attack: build
 	@scripts/deps test
 	$(GO) run ./scripts/attack $(ARGS)
+
+# Random sequences of packets that come and go by two interfaces: all counters after each are those of the oracle.
+# With ARGS: -random-seed, -random-sequences.
+state-random:
+	@scripts/deps test
+	$(GO) test -timeout 60m -count 1 -v ./internal/dataplane -run TestRandomSequencesAgreeWithTheOracle -random-all \
+		-random-sequences 2500 $(ARGS)
 
 bench:
 	@scripts/deps bench

@@ -1,14 +1,10 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,20 +14,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/cookie"
-	"levee/internal/filter/flow"
-	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
-	"levee/internal/packet"
 )
 
 var (
@@ -261,40 +253,36 @@ func (a *arena) bring(text string) {
 // open maps the memories of a generation.
 func (a *arena) open(s *store.Store, key string, g *store.Description, d *arenaDev) error {
 	for _, use := range g.Maps {
-		var head int
-		var set func(b []byte, jiffies uint64)
-		switch use.Holds.What {
-		case codegen.Counters:
-		case codegen.Flows:
-			head, set = flow.HeadBytes, flow.SetClock
-		case codegen.Cookies:
-			head, set = cookie.HeadBytes, cookie.SetClock
-		case codegen.Fragments:
-			head, set = fragment.HeadBytes, fragment.SetClock
-		case codegen.Limit:
-		default:
+		what, size := use.Holds.What, 0
+		i := slices.IndexFunc(state.Table, func(r state.Row) bool {
+			return r.What == what && r.SetClock != nil
+		})
+		switch {
+		case i >= 0:
+			size = state.Table[i].Head
+		case what != state.HoldsCounters && what != state.HoldsLimit:
 			continue
 		}
 		m, err := s.OpenPinned(key, g.Generation, use.Name)
 		if err != nil {
 			return err
 		}
-		if head == 0 {
-			head = int(m.ValueSize())
+		if size == 0 {
+			size = int(m.ValueSize())
 		}
-		b, err := store.MapMemory(m, head)
+		b, err := store.MapMemory(m, size)
 		m.Close()
 		if err != nil {
 			return err
 		}
 		a.mapped = append(a.mapped, b)
 		switch {
-		case set != nil:
-			a.clocks = append(a.clocks, func(jiffies uint64) { set(b, jiffies) })
-		case use.Holds.What == codegen.Limit:
+		case i >= 0:
+			a.clocks = append(a.clocks, func(jiffies uint64) { state.Table[i].SetClock(b, jiffies) })
+		case what == state.HoldsLimit:
 			a.budgets = append(a.budgets, b)
 		default:
-			d.counters, d.row = b[:head], g.RowBytes
+			d.counters, d.row = b[:size], g.RowBytes
 			d.seen = make([]store.Counter, len(g.Slots))
 			a.read(d, d.seen)
 		}
@@ -369,242 +357,4 @@ func (a *arena) read(d *arenaDev, into []store.Counter) {
 			into[i].Bytes += c.Bytes
 		}
 	}
-}
-
-// turn is one step of a sequence, so that it can be done again.
-type turn struct {
-	pause uint64 // jiffies
-	dev   int
-	cpu   int
-	event event
-}
-
-// sequence is one where nothing is known at the beginning. It returns how many packets came. One in
-// which something differs is cut to the steps that it takes.
-func (a *arena) sequence(seed uint64) (arrived int) {
-	var done []turn
-	s := a.begin(seed)
-	for range 4 + s.IntN(60) {
-		t := turn{pause: uint64(s.pause(a.tick) / a.tick), dev: s.IntN(len(a.devs)),
-			cpu: s.IntN(runtime.NumCPU())}
-		a.pass(t.pause)
-		t.event = s.next()
-		if t.event.packet == nil {
-			t.event.frame = nil
-		} else if !t.event.leaves {
-			arrived++
-			if t.event.packet.toMAC == ([6]byte{}) {
-				copy(t.event.frame, a.devs[t.dev].mac[:])
-				if s.chance(12) {
-					t.event.frame[5] ^= 1
-				}
-			}
-		}
-		done = append(done, t)
-		if !a.step(s, &t) {
-			a.differs(seed, done)
-			return arrived
-		}
-	}
-	return arrived
-}
-
-// begin has all be forgotten.
-func (a *arena) begin(seed uint64) *scene {
-	a.pass(uint64((3*time.Hour + time.Duration(seed%60)*time.Minute) / a.tick))
-	for _, b := range a.budgets {
-		clear(b[limit.Head:])
-	}
-	a.oracle = oracle.New(a.policy)
-	a.oracle.SetClock(a.now)
-	a.log = nil
-	s := newScene(rand.New(rand.NewPCG(seed, 37)), a.now)
-	s.merges = a.merges
-	return s
-}
-
-// differs tells of a sequence, without the steps that change nothing of it.
-func (a *arena) differs(seed uint64, done []turn) {
-	told := a.log
-	again := func(some []turn) bool {
-		s := a.begin(seed)
-		for i := range some {
-			a.pass(some[i].pause)
-			if !a.step(s, &some[i]) {
-				return i == len(some)-1
-			}
-		}
-		return false
-	}
-	for i := len(done) - 2; i >= 0; i-- {
-		if less := slices.Delete(slices.Clone(done), i, i+1); again(less) {
-			done, told = less, a.log
-		}
-	}
-	a.Errorf("seed %d at %s\n%s", seed, a.mode, strings.Join(told, "\n"))
-}
-
-// step has one packet come or go, and says whether all counters are as they should be.
-func (a *arena) step(s *scene, t *turn) bool {
-	d, e := &a.devs[t.dev], t.event
-	if t.pause > 0 {
-		a.log = append(a.log, fmt.Sprintf("%v pass", time.Duration(t.pause)*a.tick))
-	}
-	if e.frame == nil {
-		return true
-	}
-	var set unix.CPUSet
-	set.Set(t.cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		a.Fatal(err)
-	}
-	if s.unsure(e.frame) {
-		return true
-	}
-	way := "in "
-	if e.leaves {
-		way = "out"
-	}
-	a.log = append(a.log, fmt.Sprintf("%s by %d: %s (merged %d) %x", way, d.near,
-		oracle.Brief(e.frame, packet.Ethernet), e.merged, e.frame[:min(len(e.frame), 160)]))
-	if e.leaves {
-		if err := send(a.out, d.near, e); err != nil {
-			a.log = append(a.log, "not sent: "+err.Error())
-			return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
-		}
-		a.oracle.Leave(e.frame)
-		return true
-	}
-	if a.mode.AtTC() && untagged(e.frame) == nil {
-		return true // the kernel drops it before
-	}
-	a.drain(d)
-	if err := send(a.in, d.far, e); err != nil {
-		a.log = append(a.log, "not sent: "+err.Error())
-		return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
-	}
-	a.oracle.SetOwn([][6]byte{d.mac}, nil)
-	want := a.oracle.Eval(e.frame)
-	if !a.counted(d, e, want) {
-		return false
-	}
-	if want.Answered {
-		answer := make([]byte, 2048)
-		n := 0
-		if !await.Until(func() bool {
-			var err error
-			n, _, err = unix.Recvfrom(d.heard, answer, unix.MSG_DONTWAIT)
-			return err == nil
-		}) {
-			a.log = append(a.log, "no answer came")
-			return false
-		}
-		a.answered(s, e, answer[:n])
-	}
-	return true
-}
-
-// untagged is a frame as the kernel has it at tc, nil if it drops it: net/core/skbuff.c,
-// skb_vlan_untag.
-func untagged(f []byte) []byte {
-	if kind := binary.BigEndian.Uint16(f[12:]); kind != 0x8100 && kind != 0x88a8 {
-		return f
-	}
-	if len(f) < 18 {
-		return nil
-	}
-	return append(slices.Clone(f[:12]), f[16:]...)
-}
-
-// counted says whether the counters of the device are those of one packet more.
-func (a *arena) counted(d *arenaDev, e event, want oracle.Result) bool {
-	bytes := len(e.frame)
-	if e.merged > 0 {
-		headers := bytes - len(e.packet.body) + 20
-		segments := (len(e.packet.body) - 20 + e.merged - 1) / e.merged
-		bytes += (segments - 1) * headers
-	}
-	after := make([]store.Counter, len(d.seen))
-	decided := func() bool {
-		a.read(d, after)
-		for i := range after {
-			if a.decides[i] && after[i].Packets != d.seen[i].Packets {
-				return true
-			}
-		}
-		return false
-	}
-	for range 1000 { // mostly it is at once
-		if decided() {
-			break
-		}
-	}
-	if !await.Until(decided) {
-		a.log = append(a.log, "it was not counted")
-		return false
-	}
-	good := true
-	slots := a.policy.Slots()
-	for i := range after {
-		packets := uint64(0)
-		if i == want.Slot || slices.Contains(want.Counted, i) {
-			packets = 1
-		}
-		got := store.Counter{Packets: after[i].Packets - d.seen[i].Packets,
-			Bytes: after[i].Bytes - d.seen[i].Bytes}
-		a.met[i] += got.Packets
-		if got.Packets != packets || got.Bytes != packets*uint64(bytes) {
-			name := slots[i].Name
-			if r := slots[i].Rule; r != nil {
-				name = r.Label + " " + r.Text
-			}
-			a.log = append(a.log, fmt.Sprintf("slot %d %s: counted %+v, want %d of %d bytes", i,
-				name, got, packets, bytes))
-			good = false
-		}
-	}
-	copy(d.seen, after)
-	return good
-}
-
-// drain takes what the far end has heard.
-func (a *arena) drain(d *arenaDev) {
-	b := make([]byte, 64)
-	for {
-		if _, _, err := unix.Recvfrom(d.heard, b, unix.MSG_DONTWAIT); err != nil {
-			return
-		}
-	}
-}
-
-// answered notes the answer to a SYN.
-func (a *arena) answered(s *scene, e event, answer []byte) {
-	a.oracle.Answered(answer)
-	var p packet.Packet
-	packet.Decode(answer, &p)
-	if p.Transport != packet.TCPTransport {
-		a.Errorf("an answer is %x", answer)
-		return
-	}
-	s.given = append(s.given, proof{*e.packet,
-		binary.BigEndian.Uint32(answer[p.TransportOffset+8:]), a.now()})
-	a.log = append(a.log, fmt.Sprintf("answered %x", answer))
-}
-
-// send sends a frame by the interface of an index, with a struct virtio_net_hdr in front of it
-// (include/uapi/linux/virtio_net.h).
-func send(fd, index int, e event) error {
-	h := make([]byte, 10, 10+len(e.frame))
-	if e.merged > 0 {
-		headers := len(e.frame) - len(e.packet.body)
-		h[0], h[1] = 1, 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4
-		if e.packet.src.Is6() {
-			h[1] = 4
-		}
-		binary.NativeEndian.PutUint16(h[2:], uint16(headers+20))
-		binary.NativeEndian.PutUint16(h[4:], uint16(e.merged))
-		binary.NativeEndian.PutUint16(h[6:], uint16(headers))
-		binary.NativeEndian.PutUint16(h[8:], 16)
-	}
-	return unix.Sendto(fd, append(h, e.frame...), 0, &unix.SockaddrLinklayer{Ifindex: index})
 }
