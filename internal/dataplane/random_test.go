@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	randomSequences = flag.Int("random-sequences", 250,
+	randomSequences = flag.Int("random-sequences", 120,
 		"TestRandomSequencesAgreeWithTheOracle: sequences at each hook by a policy")
 	randomAll = flag.Bool("random-all", false,
 		"TestRandomSequencesAgreeWithTheOracle: by each policy at each hook")
