@@ -4,11 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"levee/internal/await"
-	"levee/internal/dataplane/store"
-	"levee/internal/filter/limit"
-	"levee/internal/filter/oracle"
-	"levee/internal/packet"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -16,6 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/await"
+	"levee/internal/dataplane/store"
+	"levee/internal/filter/limit"
+	"levee/internal/filter/oracle"
+	"levee/internal/packet"
 )
 
 // turn is one step of a sequence, so that it can be done again.

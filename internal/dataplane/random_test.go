@@ -31,7 +31,8 @@ var (
 		"TestRandomSequencesAgreeWithTheOracle: sequences at each hook by a policy")
 	randomAll = flag.Bool("random-all", false,
 		"TestRandomSequencesAgreeWithTheOracle: by each policy at each hook")
-	randomSeed = flag.Uint64("random-seed", 1, "TestRandomSequencesAgreeWithTheOracle: the first seed")
+	randomSeed = flag.Uint64("random-seed", 1,
+		"TestRandomSequencesAgreeWithTheOracle: the first seed")
 )
 
 // randomPolicies are those by which random sequences are judged. To the oracle a merged packet is
@@ -278,7 +279,9 @@ func (a *arena) open(s *store.Store, key string, g *store.Description, d *arenaD
 		a.mapped = append(a.mapped, b)
 		switch {
 		case i >= 0:
-			a.clocks = append(a.clocks, func(jiffies uint64) { state.Table[i].SetClock(b, jiffies) })
+			a.clocks = append(a.clocks, func(jiffies uint64) {
+				state.Table[i].SetClock(b, jiffies)
+			})
 		case what == state.HoldsLimit:
 			a.budgets = append(a.budgets, b)
 		default:
