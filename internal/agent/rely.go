@@ -5,11 +5,10 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
+	places "levee/internal/agent/source"
 	"levee/internal/host/upstream"
-	"levee/internal/lang/policy"
 )
 
 // Times of looking up on whom the machine and the agent rely.
@@ -41,9 +40,8 @@ func (a *Agent) servers() (*upstream.Servers, error) {
 	}
 	for _, p := range a.policies {
 		for _, of := range p.Sources {
-			if of.Input == policy.FromRedis {
-				address := strings.TrimPrefix(of.Path, policy.TLSRedis)
-				if host, _, err := net.SplitHostPort(address); err == nil {
+			if server := places.Input(of.Place.Input).Server; server != nil {
+				if host := server(&of.Place); host != "" {
 					s.Add(host, "the server of source "+of.Name)
 				}
 			}

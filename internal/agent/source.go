@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"levee/internal/agent/event"
-	"levee/internal/agent/inlet"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/live"
 	"levee/internal/agent/part"
+	places "levee/internal/agent/source"
+	"levee/internal/agent/source/inlet"
 	"levee/internal/dataplane/sets"
 	"levee/internal/host/access"
 	"levee/internal/lang/policy"
@@ -77,16 +76,16 @@ func (a *Agent) follow(ctx context.Context, want []*policy.Source) {
 		s := &source{Source: w, part: a.parts.Begin(part.Source, w.Name, "")}
 		var match *event.Matcher
 		if at := slices.IndexFunc(old, func(o *source) bool {
-			return o.Name == w.Name && samePlace(o.Source, w)
+			return o.Name == w.Name && places.Same(&o.Place, &w.Place)
 		}); at >= 0 {
 			o := old[at]
 			s.inlet, s.status, match, s.failures, s.next = o.inlet, o.status, o.match, o.failures,
 				o.next
 		} else {
-			s.status = SourceStatus{Name: w.Name, Path: w.Path, current: time.Now()}
+			s.status = SourceStatus{Name: w.Name, Path: w.Place.At, current: time.Now()}
 		}
 		if at := slices.IndexFunc(old, func(o *source) bool {
-			return s.inlet == nil && w.Input != policy.FromFile && samePlace(o.Source, w)
+			return s.inlet == nil && !places.Input(w.Place.Input).Alone && places.Same(&o.Place, &w.Place)
 		}); at >= 0 {
 			s.inlet = old[at].inlet // under another name
 		}
@@ -109,12 +108,12 @@ func (a *Agent) follow(ctx context.Context, want []*policy.Source) {
 func (a *Agent) openSources() {
 	for i, s := range a.sources {
 		s.first = nil
-		if s.Input == policy.FromFile {
+		if places.Input(s.Place.Input).Alone {
 			a.open(s)
 			continue
 		}
 		at := slices.IndexFunc(a.sources[:i], func(o *source) bool {
-			return samePlace(o.Source, s.Source)
+			return places.Same(&o.Place, &s.Place)
 		})
 		if at >= 0 {
 			s.first = a.sources[at]
@@ -137,8 +136,8 @@ func (a *Agent) open(s *source) {
 		return
 	}
 	err := part.Try(func() (err error) {
-		s.inlet, err = inlet.Open(s.Source, inlet.Options{FromStart: a.opts.FromStart,
-			Position: a.ledger.Position(positionName(s.Source))})
+		s.inlet, err = places.Open(&s.Place, inlet.Opening{
+			FromStart: a.opts.FromStart, Position: a.ledger.Position(positionName(s.Source))})
 		return err
 	})
 	if err != nil {
@@ -158,26 +157,7 @@ func (a *Agent) open(s *source) {
 
 // adviseSource adds what to do about a source that cannot be read.
 func adviseSource(s *policy.Source, err error) error {
-	switch do := ""; s.Input {
-	case policy.FromFile:
-		return part.Do(err, access.Read(s.Path, err))
-	case policy.FromUnixStream, policy.FromUnixDgram:
-		return part.Do(err, access.Write(s.Path, err))
-	case policy.FromRedis:
-		if do = "look whether Redis runs, and takes who asks"; filepath.IsAbs(s.Path) &&
-			errors.Is(err, fs.ErrPermission) {
-			do = access.Read(s.Path, err)
-		}
-		return part.Do(err, do)
-	case policy.FromJournal:
-		do = "type as the agent's user: journalctl --unit=" + s.Path + " --lines=1"
-		if strings.Contains(err.Error(), "insufficient permissions") {
-			do = fmt.Sprintf("systemctl edit %s, with [Service] SupplementaryGroups="+
-				"systemd-journal; then systemctl restart %[1]s", access.Unit())
-		}
-		return part.Do(err, do)
-	}
-	return err
+	return part.Do(err, places.Input(s.Place.Input).Advise(&s.Place, err))
 }
 
 // adviseList adds what to do about a list of a condition that cannot be read.
@@ -190,15 +170,8 @@ func adviseList(err error) error {
 	return part.Do(err, "mend that file; it is read again within a second")
 }
 
-// samePlace tells whether two sources read the same in the same way.
-func samePlace(a, b *policy.Source) bool {
-	return a.Input == b.Input && a.Path == b.Path && a.List == b.List && a.User == b.User &&
-		a.Password == b.Password && a.CA == b.CA &&
-		(a.Input != policy.FromJournal || a.Format == b.Format)
-}
-
 // positionName is what the ledger calls the position of a source: another path begins anew.
-func positionName(s *policy.Source) string { return s.Name + " " + s.Path }
+func positionName(s *policy.Source) string { return s.Name + " " + s.Place.At }
 
 // newestName is what the ledger calls the time of the newest event of a source, after which what is
 // read again is new.
@@ -260,7 +233,7 @@ func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
 	case s.match.Trouble() != nil:
 		s.part.Fails(adviseList(s.match.Trouble()))
 	case st.Waits != nil:
-		s.part.Waits(st.Waits.Error(), access.Read(s.Path, st.Waits))
+		s.part.Waits(st.Waits.Error(), access.Read(s.Place.At, st.Waits))
 	case seen != s.seen:
 		s.seen = seen
 		s.part.Saw(time.Now(), eventCount(seen))

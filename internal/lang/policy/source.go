@@ -3,17 +3,17 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
+	"levee/internal/agent/source"
+	"levee/internal/agent/source/inlet"
 	"levee/internal/lang/eve"
 	"levee/internal/lang/logline"
 	"levee/internal/lang/syntax"
@@ -24,12 +24,7 @@ import (
 type Source struct {
 	Name     string // the origin of its entries
 	Format   Format
-	Input    Input
-	Path     string // of the file or socket, absolute; the unit; the address of Redis
-	List     string // the key of Redis' list
-	User     string // of Redis
-	Password string // the path of the file that has it
-	CA       string // the path of the certificates that vouch for Redis; "": the machine's
+	Place    inlet.Place
 	Where    []Condition
 	Patterns []string      // of Lines, those of logline
 	Except   []string      // patterns of lines that Patterns match besides, and that do not count
@@ -54,22 +49,7 @@ const (
 	Lines               // lines of text
 )
 
-// Input is where the events of a source come from.
-type Input uint8
-
-const (
-	FromFile Input = iota
-	FromUnixStream
-	FromUnixDgram
-	FromRedis
-	FromJournal
-)
-
-var (
-	formats = map[string]Format{"eve": EVE, "json": JSON, "lines": Lines}
-	inputs  = map[string]Input{"file": FromFile, "unix_stream": FromUnixStream,
-		"unix_dgram": FromUnixDgram, "redis": FromRedis, "journal": FromJournal}
-)
+var formats = map[string]Format{inlet.EVE: EVE, inlet.JSON: JSON, inlet.Lines: Lines}
 
 // Condition is one condition of a source. It never holds for events without the field. Of a field
 // with several values one that it holds for is enough, and with Not one that it does not hold for.
@@ -124,9 +104,8 @@ const CommandOrigin = "command"
 // source resolves a `source` statement.
 func (r *resolver) source(s *syntax.Source) {
 	errors := r.c.Errors()
-	out := &Source{Name: strings.Clone(s.Name.Text), Path: strings.Clone(s.Path.Text),
-		Format: formats[s.Format.Text], Input: inputs[s.Input.Text], Text: s.Text(),
-		Pos: pos(s.Pos)}
+	out := &Source{Name: strings.Clone(s.Name.Text), Format: formats[s.Format.Text],
+		Text: s.Text(), Pos: pos(s.Pos)}
 	r.sourceName(s)
 	r.sourcePlace(s, out)
 	for i := range s.Where {
@@ -157,87 +136,48 @@ func (r *resolver) source(s *syntax.Source) {
 	}
 }
 
-// sourcePlace checks where the events of a source come from.
+// sourcePlace checks where the events of a source come from, as the row of its place says.
 func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
-	absolute := func(w syntax.Word, hint string) {
-		switch path := w.Text; {
-		case path == "":
-			r.c.Errorf(w.Pos, "write: "+hint+".", "the path is empty")
-		case !filepath.IsAbs(path):
-			r.c.Errorf(w.Pos, "the agent runs in no directory of its own: begin the path with /.",
-				"%q is not a whole path", short(path))
+	row := source.Input(s.Input.Text)
+	out.Place = inlet.Place{Input: row.Name, At: strings.Clone(s.At.Text),
+		Format: strings.Clone(s.Format.Text)}
+	words := map[string]syntax.Word{"": s.At, row.Name: s.Input}
+	whole := r.placeValue(s.At, &row.At)
+	for i := range s.Options {
+		o := &s.Options[i]
+		at := slices.IndexFunc(row.Options, func(of inlet.Option) bool {
+			return of.Word == o.Word.Text
+		})
+		of := &row.Options[at]
+		if out.Place.Options == nil {
+			out.Place.Options = map[string]string{}
 		}
+		out.Place.Options[of.Word] = strings.Clone(o.Value.Text)
+		words[of.Word] = o.Value
+		whole = r.placeValue(o.Value, &of.Value) && whole
 	}
-	switch out.Input {
-	case FromFile:
-		absolute(s.Path, `file "/var/log/suricata/eve.json"`)
-	case FromUnixStream, FromUnixDgram:
-		absolute(s.Path, s.Input.Text+` "/run/levee-agent/eve.sock"`)
-		if len(s.Path.Text) > maxSocketPath {
-			r.c.Errorf(s.Path.Pos, "", "the path of a socket has at most %d bytes", maxSocketPath)
-		}
-	case FromRedis:
-		r.redisPlace(s, out)
-		if out.List = strings.Clone(s.List.Text); out.List == "" {
-			r.c.Errorf(s.List.Pos, `write: list "suricata".`, "the key is empty")
-		}
-		if s.User != nil {
-			if out.User = strings.Clone(s.User.Text); s.Password == nil {
-				r.c.Errorf(s.User.Pos, `write: password "/etc/levee/redis.password" behind it.`,
-					"a user needs a password")
-			}
-		}
-		if s.Password != nil {
-			absolute(*s.Password, `password "/etc/levee/redis.password"`)
-			out.Password = strings.Clone(s.Password.Text)
-		}
-		if s.CA != nil {
-			absolute(*s.CA, `ca "/etc/levee/redis-ca.pem"`)
-		}
-	case FromJournal:
-		if out.Format == EVE {
-			r.c.Errorf(s.Input.Pos, "write: lines journal, or json journal.",
-				"Suricata writes no events to the journal")
-		}
-		if !journalUnit().MatchString(s.Path.Text) {
-			r.c.Errorf(s.Path.Pos, `write: journal "ssh.service".`, "%q is no unit of systemd",
-				short(s.Path.Text))
-		}
+	if row.Check == nil || !whole {
+		return
 	}
+	row.Check(&out.Place, func(of, hint, text string) {
+		w := words[of]
+		r.c.Errorf(w.Pos, hint, "%s", strings.ReplaceAll(text, "%q", strconv.Quote(short(w.Text))))
+	})
 }
 
-// TLSRedis is before the address of a Redis that is reached over TLS.
-const TLSRedis = "rediss://"
-
-// redisPlace checks where Redis is, and by what it is known.
-func (r *resolver) redisPlace(s *syntax.Source, out *Source) {
-	address, encrypted := strings.CutPrefix(s.Path.Text, TLSRedis)
-	host, _, err := net.SplitHostPort(address)
-	switch {
-	case encrypted && (err != nil || host == "" || strings.ContainsAny(address, "/@?#")):
-		r.c.Errorf(s.Path.Pos, `write: redis "rediss://redis.example:6379"; a user and a password `+
-			"stand behind the list.", "%q is not rediss://, a host and a port",
-			short(s.Path.Text))
-	case !encrypted && err != nil && !filepath.IsAbs(address):
-		r.c.Errorf(s.Path.Pos, `write: redis "127.0.0.1:6379", or the path of a socket, or `+
-			`"rediss://redis.example:6379" for TLS.`,
-			"%q is no address with a port, and no path", short(s.Path.Text))
-	case !encrypted && s.CA != nil:
-		r.c.Errorf(s.CA.Pos, "write rediss:// before the address, or leave it out.",
-			"without TLS there is no certificate")
+// placeValue checks a text of a place that is a path.
+func (r *resolver) placeValue(w syntax.Word, of *inlet.Value) bool {
+	switch path := w.Text; {
+	case !of.Path || filepath.IsAbs(path):
+		return true
+	case path == "":
+		r.c.Errorf(w.Pos, "write: "+of.Form+".", "the path is empty")
+	default:
+		r.c.Errorf(w.Pos, "the agent runs in no directory of its own: begin the path with /.",
+			"%q is not a whole path", short(path))
 	}
-	if s.CA != nil {
-		out.CA = strings.Clone(s.CA.Text)
-	}
+	return false
 }
-
-// maxSocketPath is what sun_path has room for (unix(7)).
-const maxSocketPath = 107
-
-// journalUnit is the name of a unit (systemd.unit(5)).
-var journalUnit = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}$`)
-})
 
 // sourcePatterns prepares the patterns of lines.
 func (r *resolver) sourcePatterns(s *syntax.Source, out *Source) {

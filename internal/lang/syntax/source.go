@@ -1,28 +1,33 @@
 package syntax
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"levee/internal/agent/source"
+)
 
 // Source is `source "NAME" FORMAT INPUT [where CONDITION and ...] [match PATTERN]
 // [after N within DURATION] add FIELD[/BITS,BITS] to SET [lease DURATION]`.
 type Source struct {
 	stmt
-	Name     Word
-	Format   Word // eve, json or lines
-	Input    Word // file, unix_stream, unix_dgram, redis or journal
-	Path     Word // of the file or socket, the address of Redis, the unit
-	List     *Word
-	User     *Word
-	Password *Word // a file
-	CA       *Word // a file
-	Where    []Condition
-	Match    *Value // names, and patterns with their quotes
-	After    *Word
-	Within   *Word
-	Add      Word
-	Bits     *Word // `32,64`
-	Set      Word
-	Lease    *Word
+	Name    Word
+	Format  Word // eve, json or lines
+	Input   Word // a row of package source
+	At      Word // what stands behind it: a path, an address, a unit
+	Options []InputOption
+	Where   []Condition
+	Match   *Value // names, and patterns with their quotes
+	After   *Word
+	Within  *Word
+	Add     Word
+	Bits    *Word // `32,64`
+	Set     Word
+	Lease   *Word
 }
+
+// InputOption is a text behind a word of its own, as the list of Redis'.
+type InputOption struct{ Word, Value Word }
 
 // Condition is one condition on a field of an event. The texts of its values have their quotes; an
 // expression has its slashes.
@@ -41,15 +46,28 @@ const sourceForm = `write: source "ids" eve file "/var/log/suricata/eve.json" ` 
 const (
 	sourceFormats = "eve json lines"
 	listFormats   = "feed crowdsec" // see listStmt
-	sourceInputs  = "file unix_stream unix_dgram redis journal"
-	sourceParts   = "list user password ca where and not match after within add to lease"
+	sourceParts   = "where and not match after within add to lease"
 	conditionHows = "contains begins ends matches in"
 )
 
 // SourceWords are the words of a source.
 func SourceWords() []string {
-	return strings.Fields(sourceFormats + " " + sourceInputs + " " + sourceParts + " " +
-		conditionHows + " any case addr program")
+	all := strings.Fields(sourceFormats + " " + sourceInputs())
+	for _, r := range source.Inputs {
+		for _, o := range r.Options {
+			all = append(all, o.Word)
+		}
+	}
+	return append(all, strings.Fields(sourceParts+" "+conditionHows+" any case addr program")...)
+}
+
+// sourceInputs are the words of places that events come from.
+func sourceInputs() string {
+	var all []string
+	for _, r := range source.Inputs {
+		all = append(all, r.Name)
+	}
+	return strings.Join(all, " ")
 }
 
 // sourceStmt parses what begins with `source`.
@@ -135,56 +153,52 @@ func (p *parser) oneOfWords(words, what string) (Word, bool) {
 	if p.tok.kind == tWord {
 		if m := Nearest(p.tok.text, strings.Fields(words)); m != "" {
 			hint = didYouMean(m)
-		} else if m := otherWords[p.tok.text]; m != "" && oneOf(words, m) {
+		} else if m := otherWord(p.tok.text); m != "" && oneOf(words, m) {
 			hint = didYouMean(m)
 		}
 	}
 	return Word{}, p.fail(hint, "expected %s: %s", what, strings.Join(strings.Fields(words), ", "))
 }
 
-// otherWords are what others call what a source reads.
-var otherWords = map[string]string{"suricata": "eve", "EVE": "eve", "eve-log": "eve",
-	"ndjson": "json",
-	"text":   "lines", "log": "lines", "syslog": "lines", "regular": "file", "path": "file",
-	"socket": "unix_stream", "unix": "unix_stream", "journald": "journal", "systemd": "journal"}
+// otherWord is what others call what a source reads, by its word here; "": it is none of that.
+func otherWord(word string) string {
+	for _, r := range source.Inputs {
+		if slices.Contains(r.Others, word) {
+			return r.Name
+		}
+	}
+	return otherFormats[word]
+}
+
+var otherFormats = map[string]string{"suricata": "eve", "EVE": "eve", "eve-log": "eve",
+	"ndjson": "json", "text": "lines", "log": "lines", "syslog": "lines"}
 
 // sourceInput parses where the events come from.
 func (p *parser) sourceInput(s *Source) (ok bool) {
-	if s.Input, ok = p.oneOfWords(sourceInputs,
-		"where the events come from"); !ok {
+	if s.Input, ok = p.oneOfWords(sourceInputs(), "where the events come from"); !ok {
 		return false
 	}
-	switch s.Input.Text {
-	case "redis":
-		if s.Path, ok = p.text("an address, such as 127.0.0.1:6379, or the path of a socket"); !ok {
+	row := source.Input(s.Input.Text)
+	if s.At, ok = p.text(row.At.What); !ok {
+		return false
+	}
+	for i := range row.Options {
+		o := &row.Options[i]
+		if !p.is(o.Word) {
+			if o.Required {
+				return p.fail("write: "+row.At.Form+".", "expected %q and %s", o.Word, o.What)
+			}
+			continue
+		}
+		word := Word{o.Word, p.tok.pos}
+		p.advance()
+		value, ok := p.text(o.What)
+		if !ok {
 			return false
 		}
-		if !p.accept("list") {
-			return p.fail(`write: redis "127.0.0.1:6379" list "suricata".`,
-				"expected \"list\" and its key")
-		}
-		for _, part := range []struct {
-			into **Word
-			word string
-			what string
-		}{{&s.List, "", "the key of a list"}, {&s.User, "user", "the name of a user"},
-			{&s.Password, "password", "the path of a file with the password"},
-			{&s.CA, "ca", "the path of a file with certificates"}} {
-			if part.word != "" && !p.accept(part.word) {
-				continue
-			}
-			w, ok := p.text(part.what)
-			if !ok {
-				return false
-			}
-			*part.into = &w
-		}
-	case "journal":
-		s.Path, ok = p.text("a unit, such as ssh.service")
-	default:
-		s.Path, ok = p.text("a path")
+		s.Options = append(s.Options, InputOption{word, value})
 	}
-	return ok
+	return true
 }
 
 // patterns parses what stands behind `match`.
@@ -415,14 +429,9 @@ func (p *parser) eventElement() (Elem, bool) {
 }
 
 func (p *printer) source(s *Source) {
-	p.words("source", quoted(s.Name), s.Format.Text, s.Input.Text, quoted(s.Path))
-	for _, part := range []struct {
-		word string
-		of   *Word
-	}{{"list", s.List}, {"user", s.User}, {"password", s.Password}, {"ca", s.CA}} {
-		if part.of != nil {
-			p.words(part.word, quoted(*part.of))
-		}
+	p.words("source", quoted(s.Name), s.Format.Text, s.Input.Text, quoted(s.At))
+	for i := range s.Options {
+		p.words(s.Options[i].Word.Text, quoted(s.Options[i].Value))
 	}
 	p.where(s.Where)
 	if s.Match != nil {

@@ -1,4 +1,6 @@
-package inlet
+// Package socket listens at a unix socket, to which others write records. In goes a path, out come
+// lines. It must never take a path that is somebody's, nor let a peer use up its memory.
+package socket
 
 import (
 	"bytes"
@@ -15,7 +17,34 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/agent/follow"
+	"levee/internal/agent/source/inlet"
+	"levee/internal/host/access"
 )
+
+// Stream and Datagram are the rows.
+var (
+	Stream   = row("unix_stream", false, "socket", "unix")
+	Datagram = row("unix_dgram", true)
+)
+
+func row(name string, dgram bool, others ...string) inlet.Row {
+	return inlet.Row{
+		Name: name, Others: others,
+		At: inlet.Value{What: "a path", Form: name + ` "/run/levee-agent/eve.sock"`, Path: true},
+		Check: func(p *inlet.Place, wrong func(of, hint, text string)) {
+			if len(p.At) > maxPath {
+				wrong("", "", fmt.Sprintf("the path of a socket has at most %d bytes", maxPath))
+			}
+		},
+		Advise: func(p *inlet.Place, err error) string { return access.Write(p.At, err) },
+		Open: func(p *inlet.Place, _ inlet.Opening) (inlet.Inlet, error) {
+			return listen(p.At, dgram)
+		},
+	}
+}
+
+// maxPath is what sun_path has room for (unix(7)).
+const maxPath = 107
 
 // maxPeers is how many connections a socket has at most.
 const maxPeers = 64
@@ -40,7 +69,7 @@ func letWrite(path, group string) error {
 // socket listens at a path, where other programs write records: each ends with a newline, or is a
 // datagram.
 type socket struct {
-	*queue
+	*inlet.Queue
 	path  string
 	made  os.FileInfo // what stands at the path
 	close func() error
@@ -51,8 +80,8 @@ type socket struct {
 }
 
 // listen makes the socket, in the place of one that nobody listens at any more.
-func listen(path string, dgram bool) (Inlet, error) {
-	s := &socket{queue: newQueue(), path: path, peers: map[net.Conn]bool{}}
+func listen(path string, dgram bool) (inlet.Inlet, error) {
+	s := &socket{Queue: inlet.NewQueue(), path: path, peers: map[net.Conn]bool{}}
 	network := "unix"
 	if dgram {
 		network = "unixgram"
@@ -127,17 +156,17 @@ func (s *socket) accept(l *net.UnixListener) {
 			return
 		}
 		if err != nil { // too many files: whoever is connected goes on
-			s.fail(fmt.Errorf("accept a connection at %s: %w", s.path, err))
+			s.Fail(fmt.Errorf("accept a connection at %s: %w", s.path, err))
 			time.Sleep(time.Second)
 			continue
 		}
 		if !s.enter(c) {
-			s.note(fmt.Sprintf("%s: a connection is refused: there are %d already", s.path,
+			s.Note(fmt.Sprintf("%s: a connection is refused: there are %d already", s.path,
 				maxPeers))
 			c.Close()
 			continue
 		}
-		s.fail(nil)
+		s.Fail(nil)
 		s.done.Go(func() {
 			s.records(c)
 			s.leave(c)
@@ -153,7 +182,7 @@ func (s *socket) enter(c net.Conn) bool {
 	}
 	s.peers[c] = true
 	n := len(s.peers)
-	s.change(func(st *State) { st.Peers = n })
+	s.Change(func(st *inlet.State) { st.Peers = n })
 	return true
 }
 
@@ -163,21 +192,21 @@ func (s *socket) leave(c net.Conn) {
 	defer s.peersMu.Unlock()
 	delete(s.peers, c)
 	n := len(s.peers)
-	s.change(func(st *State) { st.Peers = n })
+	s.Change(func(st *inlet.State) { st.Peers = n })
 }
 
 // records reads the lines of one peer.
 func (s *socket) records(c net.Conn) {
-	err := readLines(c, func() { s.change(func(st *State) { st.TooLong++ }) },
-		func(line []byte) bool { return s.put(line, nil) })
+	err := inlet.ReadLines(c, func() { s.Change(func(st *inlet.State) { st.TooLong++ }) },
+		func(line []byte) bool { return s.Put(line, nil) })
 	if err != nil && !errors.Is(err, net.ErrClosed) {
-		s.note(fmt.Sprintf("%s: a connection ended: %v", s.path, err))
+		s.Note(fmt.Sprintf("%s: a connection ended: %v", s.path, err))
 	}
 }
 
 // datagrams reads datagrams, each a record, or several with newlines between.
 func (s *socket) datagrams(c *net.UnixConn) {
-	_ = c.SetReadBuffer(queueBytes) // what the kernel allows
+	_ = c.SetReadBuffer(inlet.QueueBytes) // what the kernel allows
 	b := make([]byte, follow.MaxLine+1)
 	for {
 		n, _, err := c.ReadFromUnix(b)
@@ -185,17 +214,17 @@ func (s *socket) datagrams(c *net.UnixConn) {
 			return
 		}
 		if err != nil {
-			s.fail(fmt.Errorf("read at %s: %w", s.path, err))
+			s.Fail(fmt.Errorf("read at %s: %w", s.path, err))
 			time.Sleep(time.Second)
 			continue
 		}
-		s.fail(nil)
+		s.Fail(nil)
 		if n > follow.MaxLine {
-			s.change(func(st *State) { st.TooLong++ })
+			s.Change(func(st *inlet.State) { st.TooLong++ })
 			continue
 		}
 		for line := range bytes.SplitSeq(bytes.TrimRight(b[:n], "\r\n\x00"), []byte("\n")) {
-			if len(line) > 0 && !s.put(line, nil) {
+			if len(line) > 0 && !s.Put(line, nil) {
 				return
 			}
 		}
@@ -204,7 +233,7 @@ func (s *socket) datagrams(c *net.UnixConn) {
 
 // Close ends all connections, and removes the socket if it is still this one.
 func (s *socket) Close() {
-	s.end()
+	s.End()
 	s.close()
 	s.peersMu.Lock()
 	for c := range s.peers {

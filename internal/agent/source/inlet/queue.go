@@ -2,12 +2,12 @@ package inlet
 
 import "sync"
 
-// queueBytes is how much of a queue may wait to be read. Whoever writes waits then.
-const queueBytes = 4 << 20
+// QueueBytes is how much of a queue may wait to be read. Whoever writes waits then.
+const QueueBytes = 4 << 20
 
-// queue holds lines between goroutines that read them and the loop that takes them. A position
+// Queue holds lines between goroutines that read them and the loop that takes them. A position
 // stands with the line that it is behind.
-type queue struct {
+type Queue struct {
 	mu    sync.Mutex
 	room  sync.Cond
 	lines []queued
@@ -22,17 +22,18 @@ type queued struct {
 	position []byte
 }
 
-func newQueue() *queue {
-	q := &queue{}
+// NewQueue is an empty one.
+func NewQueue() *Queue {
+	q := &Queue{}
 	q.room.L = &q.mu
 	return q
 }
 
-// put appends a copy of a line once there is room, and tells whether the queue still takes any.
-func (q *queue) put(line, position []byte) bool {
+// Put appends a copy of a line once there is room, and tells whether the queue still takes any.
+func (q *Queue) Put(line, position []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.ended && q.bytes > 0 && q.bytes+len(line) > queueBytes {
+	for !q.ended && q.bytes > 0 && q.bytes+len(line) > QueueBytes {
 		q.room.Wait()
 	}
 	if q.ended {
@@ -46,23 +47,23 @@ func (q *queue) put(line, position []byte) bool {
 // lineCost is what a line takes besides its bytes.
 const lineCost = 64
 
-// change changes the state.
-func (q *queue) change(f func(*State)) {
+// Change changes the state.
+func (q *Queue) Change(f func(*State)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f(&q.state)
 }
 
-// fail notes what goes wrong, nil once it does not any more.
-func (q *queue) fail(err error) {
+// Fail notes what goes wrong, nil once it does not any more.
+func (q *Queue) Fail(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.err, q.state.Waits = err, nil
 }
 
-// note adds a note.
-func (q *queue) note(text string) {
-	q.change(func(s *State) {
+// Note adds a note.
+func (q *Queue) Note(text string) {
+	q.Change(func(s *State) {
 		if len(s.Notes) < 100 {
 			s.Notes = append(s.Notes, text)
 		}
@@ -70,13 +71,13 @@ func (q *queue) note(text string) {
 }
 
 // Poll hands on what has come.
-func (q *queue) Poll(most int64, line func([]byte)) (more bool, err error) {
-	_, more, err = q.poll(most, line)
+func (q *Queue) Poll(most int64, line func([]byte)) (more bool, err error) {
+	_, more, err = q.Take(most, line)
 	return more, err
 }
 
-// poll is Poll, and the position behind the last line.
-func (q *queue) poll(most int64, line func([]byte)) (position []byte, more bool, err error) {
+// Take is Poll, and the position behind the last line.
+func (q *Queue) Take(most int64, line func([]byte)) (position []byte, more bool, err error) {
 	q.mu.Lock()
 	n := 0
 	for ; n < len(q.lines) && most > 0; n++ {
@@ -103,16 +104,16 @@ func (q *queue) poll(most int64, line func([]byte)) (position []byte, more bool,
 }
 
 // Position is that of an inlet that can have nothing again.
-func (q *queue) Position() []byte { return nil }
+func (q *Queue) Position() []byte { return nil }
 
 // Renewal is 0: nothing comes twice.
-func (q *queue) Renewal() uint64 { return 0 }
+func (q *Queue) Renewal() uint64 { return 0 }
 
 // Kept has nothing to do.
-func (q *queue) Kept() {}
+func (q *Queue) Kept() {}
 
 // State is what there is to tell.
-func (q *queue) State() State {
+func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state
@@ -121,8 +122,8 @@ func (q *queue) State() State {
 	return s
 }
 
-// end lets everybody go who waits.
-func (q *queue) end() {
+// End lets everybody go who waits.
+func (q *Queue) End() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ended = true

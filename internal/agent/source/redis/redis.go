@@ -1,4 +1,6 @@
-package inlet
+// Package redis reads a list of Redis'. In goes an address and a key, out come the elements of the
+// list. It takes away nothing that is not on the disk.
+package redis
 
 import (
 	"bufio"
@@ -17,8 +19,8 @@ import (
 	"time"
 
 	"levee/internal/agent/follow"
+	"levee/internal/agent/source/inlet"
 	"levee/internal/host/secret"
-	"levee/internal/lang/policy"
 )
 
 // Times and bounds of reading a list.
@@ -33,13 +35,14 @@ const (
 // step that loses nothing, whichever end others push to. From that it cuts off what is on the disk
 // (LTRIM), and only then: whoever is killed in between reads again what he had not leased.
 type redis struct {
-	*queue
-	source *policy.Source
-	taken  string        // the name under which the list is taken away
-	wait   time.Duration // for the server
-	ctx    context.Context
-	stop   context.CancelFunc
-	ended  chan struct{}
+	*inlet.Queue
+	place *inlet.Place
+	list  string
+	taken string        // the name under which the list is taken away
+	wait  time.Duration // for the server
+	ctx   context.Context
+	stop  context.CancelFunc
+	ended chan struct{}
 
 	put     int64         // elements that were put into the queue
 	handed  int64         // of these, handed on
@@ -48,21 +51,22 @@ type redis struct {
 	waiting atomic.Int64  // elements in Redis
 }
 
-func newRedis(s *policy.Source, wait time.Duration) *redis {
-	r := &redis{queue: newQueue(), source: s, taken: s.List + ":levee", wait: wait,
+func newRedis(p *inlet.Place, wait time.Duration) *redis {
+	list := p.Options[listWord]
+	r := &redis{Queue: inlet.NewQueue(), place: p, list: list, taken: list + ":levee", wait: wait,
 		ended: make(chan struct{}), changed: make(chan struct{}, 1)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	if !strings.Contains(s.List, "{") { // the same slot of a cluster
-		r.taken = "{" + s.List + "}:levee"
+	if !strings.Contains(list, "{") { // the same slot of a cluster
+		r.taken = "{" + list + "}:levee"
 	}
-	r.state.Waits = fmt.Errorf("connecting to Redis at %s", s.Path)
+	r.Change(func(s *inlet.State) { s.Waits = fmt.Errorf("connecting to Redis at %s", p.At) })
 	go r.run()
 	return r
 }
 
 // Poll hands on what has come.
 func (r *redis) Poll(most int64, line func([]byte)) (more bool, err error) {
-	return r.queue.Poll(most, func(b []byte) {
+	return r.Queue.Poll(most, func(b []byte) {
 		r.handed++
 		line(b)
 	})
@@ -78,8 +82,8 @@ func (r *redis) Kept() {
 }
 
 // State is what there is to tell. What is in the queue is in Redis, too.
-func (r *redis) State() State {
-	s := r.queue.State()
+func (r *redis) State() inlet.State {
+	s := r.Queue.State()
 	s.LagLines, s.LagBytes = r.waiting.Load(), 0
 	return s
 }
@@ -87,7 +91,7 @@ func (r *redis) State() State {
 // Close ends the connection, and waits for no answer. What was not kept stays in Redis.
 func (r *redis) Close() {
 	r.stop()
-	r.end()
+	r.End()
 	<-r.ended
 }
 
@@ -101,8 +105,8 @@ func (r *redis) run() {
 			return
 		default:
 		}
-		r.fail(fmt.Errorf("read list %s of Redis at %s: %w; the next attempt is in %s at most",
-			r.source.List, r.source.Path, err, redisDelay))
+		r.Fail(fmt.Errorf("read list %s of Redis at %s: %w; the next attempt is in %s at most",
+			r.list, r.place.At, err, redisDelay))
 		if reached {
 			delay = redisPause
 		}
@@ -118,7 +122,7 @@ func (r *redis) run() {
 // certificate for the name or the address by which the policy calls it.
 func (r *redis) dial() (net.Conn, error) {
 	d := &net.Dialer{Timeout: r.wait}
-	address, encrypted := strings.CutPrefix(r.source.Path, policy.TLSRedis)
+	address, encrypted := strings.CutPrefix(r.place.At, overTLS)
 	if !encrypted {
 		network := "tcp"
 		if filepath.IsAbs(address) {
@@ -127,14 +131,14 @@ func (r *redis) dial() (net.Conn, error) {
 		return d.DialContext(r.ctx, network, address)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if r.source.CA != "" { // read each time: it may be renewed
-		text, err := os.ReadFile(r.source.CA)
+	if r.place.Options[caWord] != "" { // read each time: it may be renewed
+		text, err := os.ReadFile(r.place.Options[caWord])
 		if err != nil {
 			return nil, fmt.Errorf("read certificates: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate (PEM)", r.source.CA)
+			return nil, fmt.Errorf("%s holds no certificate (PEM)", r.place.Options[caWord])
 		}
 	}
 	return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(r.ctx, "tcp", address)
@@ -142,16 +146,16 @@ func (r *redis) dial() (net.Conn, error) {
 
 // greet says who asks.
 func (r *redis) greet(c *respConn) error {
-	if r.source.Password == "" {
+	if r.place.Options[passwordWord] == "" {
 		return nil
 	}
-	password, err := secret.Read(r.source.Password)
+	password, err := secret.Read(r.place.Options[passwordWord])
 	if err != nil {
 		return err
 	}
 	args := []string{"AUTH", password}
-	if r.source.User != "" {
-		args = []string{"AUTH", r.source.User, password}
+	if r.place.Options[userWord] != "" {
+		args = []string{"AUTH", r.place.Options[userWord], password}
 	}
 	_, err = c.do(args...)
 	return err
@@ -177,12 +181,12 @@ func (r *redis) session() (reached bool, err error) {
 		if err != nil {
 			return reached, err
 		}
-		more, err := r.length(c, r.source.List)
+		more, err := r.length(c, r.list)
 		if err != nil {
 			return reached, err
 		}
 		r.waiting.Store(int64(n + more))
-		r.fail(nil)
+		r.Fail(nil)
 		if n > 0 {
 			if err := r.drain(c, n); err != nil {
 				return reached, err
@@ -210,7 +214,7 @@ func (r *redis) length(c *respConn, key string) (int, error) {
 
 // take takes the list away, and says how many elements it has.
 func (r *redis) take(c *respConn) (int, error) {
-	_, err := c.do("RENAMENX", r.source.List, r.taken)
+	_, err := c.do("RENAMENX", r.list, r.taken)
 	var refused redisError
 	if errors.As(err, &refused) && strings.Contains(string(refused), "no such key") {
 		return 0, nil // there is nothing in it
@@ -231,11 +235,11 @@ func (r *redis) drain(c *respConn, n int) error {
 	for n > 0 {
 		some, err := c.elements(follow.MaxLine, func(b []byte) bool {
 			if b = bytes.TrimRight(b, "\r\n"); len(b) == 0 {
-				r.change(func(s *State) { s.TooLong++ })
+				r.Change(func(s *inlet.State) { s.TooLong++ })
 				return true
 			}
 			r.put++
-			return r.queue.put(b, nil)
+			return r.Queue.Put(b, nil)
 		}, "LRANGE", r.taken, strconv.Itoa(-min(n, maxRange)), "-1")
 		if err != nil {
 			return err

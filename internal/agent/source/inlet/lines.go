@@ -11,9 +11,9 @@ import (
 // firstBytes is the buffer of a reader, which grows with its lines.
 const firstBytes = 64 << 10
 
-// readLines hands on the lines of a stream until it ends, or line returns false. A line that is
+// ReadLines hands on the lines of a stream until it ends, or line returns false. A line that is
 // longer than follow.MaxLine is skipped. What has no end at the end is a line.
-func readLines(from io.Reader, tooLong func(), line func([]byte) bool) error {
+func ReadLines(from io.Reader, tooLong func(), line func([]byte) bool) error {
 	r := bufio.NewScanner(from)
 	r.Buffer(make([]byte, 0, firstBytes), follow.MaxLine+1)
 	skip := false

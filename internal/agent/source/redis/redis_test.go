@@ -1,4 +1,4 @@
-package inlet
+package redis
 
 import (
 	"bufio"
@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"levee/internal/agent/follow"
+	"levee/internal/agent/source/inlet"
+	"levee/internal/agent/source/inlet/inlettest"
 	"levee/internal/await"
 )
 
@@ -33,6 +35,15 @@ type server struct {
 	vanish bool   // what LRANGE is asked for is gone by then
 	l      net.Listener
 	conns  map[net.Conn]bool
+}
+
+// place is a list "k" at an address, with the values of other words.
+func place(at string, options ...string) *inlet.Place {
+	p := &inlet.Place{At: at, Options: map[string]string{"list": "k"}}
+	for i := 0; i < len(options); i += 2 {
+		p.Options[options[i]] = options[i+1]
+	}
+	return p
 }
 
 func serve(t *testing.T, path string) *server {
@@ -179,8 +190,8 @@ func (s *server) left() int {
 func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir+"/r")
-	of := source(t, dir, `redis "DIR/r" list "k"`)
-	in := open(t, of, Options{})
+	of := place(dir + "/r")
+	in := inlettest.Open(t, &Row, of, inlet.Opening{})
 	s.push("one", "two", "", strings.Repeat("z", follow.MaxLine+1), "three")
 	var got []string
 	take := func() {
@@ -197,11 +208,11 @@ func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 	if s.left() != 5 {
 		t.Errorf("%d left", s.left())
 	}
-	in = open(t, of, Options{})
+	in = inlettest.Open(t, &Row, of, inlet.Opening{})
 	got = nil
 	take()
 	s.drop() // the connection breaks before it is kept: it is read again
-	poll(t, in, &got, func() bool { return s.left() == 0 })
+	inlettest.Poll(t, in, &got, func() bool { return s.left() == 0 })
 	if in.State().TooLong < 2 {
 		t.Errorf("%+v", in.State())
 	}
@@ -219,7 +230,7 @@ func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 		in.Poll(1<<20, func(b []byte) { got = append(got, string(b)) })
 		in.Kept()
 	}
-	poll(t, in, &got, func() bool { return s.left() == 0 })
+	inlettest.Poll(t, in, &got, func() bool { return s.left() == 0 })
 	seen := map[string]bool{}
 	for _, g := range got {
 		seen[g] = true
@@ -233,7 +244,7 @@ func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
 func TestAnswersThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir+"/r")
-	in := open(t, source(t, dir, `redis "DIR/r" list "k"`), Options{})
+	in := inlettest.Open(t, &Row, place(dir+"/r"), inlet.Opening{})
 	defer in.Close()
 	var got []string
 	for _, bad := range []string{"*99999999999999999999\r\n", "*-5\r\n", "$-1\r\n", "*1\r\n$-1\r\n",
@@ -243,7 +254,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		s.broken = bad
 		s.mu.Unlock()
 		s.push("x")
-		poll(t, in, &got, func() bool {
+		inlettest.Poll(t, in, &got, func() bool {
 			_, err := in.Poll(1, func([]byte) {})
 			s.drop()
 			return err != nil && !strings.Contains(err.Error(), "connecting")
@@ -255,7 +266,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	s.mu.Lock()
 	s.broken = ""
 	s.mu.Unlock()
-	poll(t, in, &got, func() bool { return s.left() == 0 })
+	inlettest.Poll(t, in, &got, func() bool { return s.left() == 0 })
 }
 
 // TestAListThatVanishes: who empties it, as FLUSHALL does, costs what was in it and nothing that
@@ -263,20 +274,20 @@ func TestAnswersThatAreNone(t *testing.T) {
 func TestAListThatVanishes(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir+"/r")
-	in := open(t, source(t, dir, `redis "DIR/r" list "k"`), Options{})
+	in := inlettest.Open(t, &Row, place(dir+"/r"), inlet.Opening{})
 	defer in.Close()
 	s.mu.Lock()
 	s.vanish = true
 	s.mu.Unlock()
 	s.push("gone")
 	var got []string
-	poll(t, in, &got, func() bool {
+	inlettest.Poll(t, in, &got, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return !s.vanish
 	})
 	s.push("later")
-	poll(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+	inlettest.Poll(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
 	if got[0] != "later" {
 		t.Errorf("%q", got)
 	}
@@ -286,7 +297,8 @@ func TestPasswordsOfRedis(t *testing.T) {
 	dir := t.TempDir()
 	s := &server{lists: map[string][]string{}, conns: map[net.Conn]bool{}, secret: "s3cret"}
 	s.listen(t, dir+"/r")
-	in := open(t, source(t, dir, `redis "DIR/r" list "k" user "levee" password "DIR/p"`), Options{})
+	in := inlettest.Open(t, &Row, place(dir+"/r", "user", "levee", "password", dir+"/p"),
+		inlet.Opening{})
 	defer in.Close()
 	s.push("x")
 	var got []string
@@ -296,13 +308,13 @@ func TestPasswordsOfRedis(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), what)
 		}
 	}
-	poll(t, in, &got, says("no such file"))
+	inlettest.Poll(t, in, &got, says("no such file"))
 	os.WriteFile(dir+"/p", []byte("\n"), 0o600)
-	poll(t, in, &got, says("is no secret"))
+	inlettest.Poll(t, in, &got, says("is no secret"))
 	os.WriteFile(dir+"/p", []byte("wrong\n"), 0o600)
-	poll(t, in, &got, says("WRONGPASS"))
+	inlettest.Poll(t, in, &got, says("WRONGPASS"))
 	os.WriteFile(dir+"/p", []byte("s3cret\nmore\n"), 0o600)
-	poll(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+	inlettest.Poll(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
 }
 
 // certificate is one for names and addresses, which vouches for itself, and its PEM.
@@ -368,7 +380,7 @@ func TestRedisOverTLS(t *testing.T) {
 			}
 			t.Cleanup(func() { l.Close() })
 			s := &server{lists: map[string][]string{}, conns: map[net.Conn]bool{}, secret: "s3cret"}
-			how := `redis "rediss://` + l.Addr().String() + `" list "k" password "DIR/p"`
+			of := place("rediss://"+l.Addr().String(), "password", dir+"/p")
 			if test.of != nil {
 				s.serve(t, tls.NewListener(l,
 					&tls.Config{Certificates: []tls.Certificate{*test.of}}))
@@ -376,18 +388,18 @@ func TestRedisOverTLS(t *testing.T) {
 				go plain(l)
 			}
 			if test.ca != nil {
-				how += ` ca "DIR/ca"`
+				of.Options["ca"] = dir + "/ca"
 			}
 			for name, text := range map[string][]byte{"p": []byte("s3cret"), "ca": test.ca} {
 				if err := os.WriteFile(dir+"/"+name, text, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			in := open(t, source(t, dir, how), Options{})
+			in := inlettest.Open(t, &Row, of, inlet.Opening{})
 			defer in.Close()
 			s.push("x")
 			var got []string
-			poll(t, in, &got, func() bool {
+			inlettest.Poll(t, in, &got, func() bool {
 				_, err := in.Poll(1, func([]byte) {})
 				if test.want == "" {
 					return len(got) == 1 && s.left() == 0
@@ -418,7 +430,7 @@ func TestAServerThatDoesNotAnswerHoldsNobody(t *testing.T) {
 			}
 			io.Copy(io.Discard, c)
 		}()
-		r := newRedis(source(t, "", `redis "`+scheme+l.Addr().String()+`" list "k"`), time.Hour)
+		r := newRedis(place(scheme+l.Addr().String()), time.Hour)
 		<-asked
 		done := make(chan struct{})
 		go func() { r.Close(); close(done) }()
@@ -445,14 +457,18 @@ func TestARealRedis(t *testing.T) {
 	}
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	os.WriteFile(dir+"/p", []byte("s3cret\n"), 0o600)
-	of := source(t, dir, `redis "DIR/r" list "k" password "DIR/p"`)
-	in := open(t, of, Options{})
+	of := place(dir+"/r", "password", dir+"/p")
+	in := inlettest.Open(t, &Row, of, inlet.Opening{})
 	var got []string
-	poll(t, in, &got, func() bool {
+	inlettest.Poll(t, in, &got, func() bool {
 		_, err := in.Poll(1, func([]byte) {})
 		return err == nil
 	})
-	conn := dial(t, "unix", dir+"/r")
+	conn, err := net.Dial("unix", dir+"/r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
 	c := &respConn{c: conn, r: bufio.NewReader(conn), wait: time.Minute}
 	if _, err := c.do("AUTH", "s3cret"); err != nil {
 		t.Fatal(err)
@@ -471,7 +487,7 @@ func TestARealRedis(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	poll(t, in, &got, func() bool {
+	inlettest.Poll(t, in, &got, func() bool {
 		for _, g := range got {
 			seen[g] = true
 		}

@@ -1,4 +1,6 @@
-package inlet
+// Package journal reads what a unit writes to the journal of systemd. In goes the name of a unit and
+// a cursor, out come lines and the cursor behind them. It runs journalctl, and no shell.
+package journal
 
 import (
 	"bytes"
@@ -8,12 +10,50 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"levee/internal/lang/policy"
+	"levee/internal/agent/source/inlet"
+	"levee/internal/host/access"
 )
+
+// Row is the row.
+var Row = inlet.Row{
+	Name: "journal", Others: []string{"journald", "systemd"},
+	At:       inlet.Value{What: "a unit, such as ssh.service", Form: `journal "ssh.service"`},
+	Check:    check,
+	ByFormat: true,
+	Advise:   advise,
+	Open: func(p *inlet.Place, o inlet.Opening) (inlet.Inlet, error) {
+		return newJournal(p, o.Position), nil
+	},
+}
+
+// unit is the name of a unit (systemd.unit(5)).
+var unit = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}$`)
+})
+
+func check(p *inlet.Place, wrong func(of, hint, text string)) {
+	if p.Format == inlet.EVE {
+		wrong(p.Input, "write: lines journal, or json journal.",
+			"Suricata writes no events to the journal")
+	}
+	if !unit().MatchString(p.At) {
+		wrong("", `write: journal "ssh.service".`, "%q is no unit of systemd")
+	}
+}
+
+func advise(p *inlet.Place, err error) string {
+	if strings.Contains(err.Error(), "insufficient permissions") {
+		return fmt.Sprintf("systemctl edit %s, with [Service] SupplementaryGroups="+
+			"systemd-journal; then systemctl restart %[1]s", access.Unit())
+	}
+	return "type as the agent's user: journalctl --unit=" + p.At + " --lines=1"
+}
 
 // Times of reading the journal.
 const (
@@ -24,8 +64,8 @@ const (
 // journal reads what a unit writes to the journal of systemd, by journalctl(1). Its position is the
 // cursor of the last entry.
 type journal struct {
-	*queue
-	source *policy.Source
+	*inlet.Queue
+	place  *inlet.Place
 	cursor []byte // of the last entry that was handed on
 	boot   string // this one
 	stop   chan struct{}
@@ -34,11 +74,11 @@ type journal struct {
 
 // newJournal begins behind a cursor, or, without one, with what comes from now on: "@" and seconds
 // since 1970.
-func newJournal(s *policy.Source, cursor []byte) *journal {
+func newJournal(p *inlet.Place, cursor []byte) *journal {
 	if cursor == nil {
 		cursor = fmt.Appendf(nil, "@%d", time.Now().Unix())
 	}
-	j := &journal{queue: newQueue(), source: s, cursor: cursor, stop: make(chan struct{}),
+	j := &journal{Queue: inlet.NewQueue(), place: p, cursor: cursor, stop: make(chan struct{}),
 		ended: make(chan struct{}), boot: thisBoot()}
 	go j.run(string(cursor))
 	return j
@@ -46,7 +86,7 @@ func newJournal(s *policy.Source, cursor []byte) *journal {
 
 // Poll hands on what has come.
 func (j *journal) Poll(most int64, line func([]byte)) (bool, error) {
-	cursor, more, err := j.poll(most, line)
+	cursor, more, err := j.Take(most, line)
 	if cursor != nil {
 		j.cursor = cursor
 	}
@@ -59,7 +99,7 @@ func (j *journal) Position() []byte { return j.cursor }
 // Close ends journalctl.
 func (j *journal) Close() {
 	close(j.stop)
-	j.end()
+	j.End()
 	<-j.ended
 }
 
@@ -75,7 +115,7 @@ func (j *journal) run(cursor string) {
 		if err == nil {
 			err = errors.New("it has ended")
 		}
-		j.fail(fmt.Errorf("read the journal of %s by journalctl: %w", j.source.Path, err))
+		j.Fail(fmt.Errorf("read the journal of %s by journalctl: %w", j.place.At, err))
 		select {
 		case <-j.stop:
 			return
@@ -127,8 +167,8 @@ func thisBoot() string {
 // journalctl runs journalctl until it ends, and leaves out the entries of a boot.
 func (j *journal) journalctl(cursor *string, but string, which ...string) error {
 	args := append([]string{"--quiet", "--no-pager", "--all", "--output=json",
-		"--unit=" + j.source.Path}, which...)
-	if j.source.Format == policy.Lines {
+		"--unit=" + j.place.At}, which...)
+	if j.place.Format == inlet.Lines {
 		args = append(args, "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_COMM")
 	}
 	cmd := exec.Command("journalctl", args...)
@@ -172,8 +212,8 @@ type entry struct {
 
 // entries reads what journalctl writes, one object a line, and leaves out a boot.
 func (j *journal) entries(from io.Reader, cursor *string, but string) error {
-	tooLong := func() { j.change(func(s *State) { s.TooLong++ }) }
-	return readLines(from, tooLong, func(line []byte) bool {
+	tooLong := func() { j.Change(func(s *inlet.State) { s.TooLong++ }) }
+	return inlet.ReadLines(from, tooLong, func(line []byte) bool {
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil || e.Cursor == "" {
 			tooLong()
@@ -182,14 +222,14 @@ func (j *journal) entries(from io.Reader, cursor *string, but string) error {
 		if but != "" && bootOf(e.Cursor) == but {
 			return true
 		}
-		j.fail(nil)
-		if j.source.Format == policy.Lines {
+		j.Fail(nil)
+		if j.place.Format == inlet.Lines {
 			if line = e.line(); line == nil {
 				return true
 			}
 		}
 		*cursor = e.Cursor
-		return j.put(line, []byte(e.Cursor))
+		return j.Put(line, []byte(e.Cursor))
 	})
 }
 

@@ -1,4 +1,4 @@
-package inlet
+package redis
 
 import (
 	"bufio"

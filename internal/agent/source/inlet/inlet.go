@@ -1,0 +1,92 @@
+// Package inlet is what the places have in common that events come from: a row each, with its words
+// in a policy and who reads there, and a queue between goroutines and the loop of the agent.
+//
+// In goes a place and a position, out come lines, each bounded, and the next position. Whoever uses
+// it asks again and again, from one goroutine; an inlet never holds that up. What comes from others
+// is hostile: its memory is bounded. It judges no line, and knows no policy.
+package inlet
+
+// Row is a kind of place that events come from.
+type Row struct {
+	Name    string   // its word in a policy
+	Others  []string // what others call it
+	At      Value    // what stands behind the word
+	Options []Option // what stands behind that, in this order
+	// Check says what is wrong with a place. Of is the word that this is about: that of an option, of
+	// the row, or "" for what stands behind the word; %q in the text is its value. nil: nothing is.
+	Check func(p *Place, wrong func(of, hint, text string))
+	// ByFormat is that what is read depends on the format of the events.
+	ByFormat bool
+	// Alone is that each source reads by itself, from a position of its own. Without it all sources
+	// of one place share what comes.
+	Alone bool
+	// Server is the host of another machine that is asked; nil: none is.
+	Server func(*Place) string
+	// Advise is what to do where nothing can be read; "": nobody knows.
+	Advise func(*Place, error) string
+	// Open begins to read.
+	Open func(*Place, Opening) (Inlet, error)
+}
+
+// Value is a text of a place.
+type Value struct {
+	What string // what it is, in errors
+	Form string // an example, with the word in front of it
+	Path bool   // it is the whole path of a file
+}
+
+// Option is a text behind a word of its own.
+type Option struct {
+	Word string
+	Value
+	Required bool
+}
+
+// Place is where the events of a source come from.
+type Place struct {
+	Input   string            // the name of its row
+	At      string            // what stands behind the word: a path, an address, a unit
+	Options map[string]string // what stands behind other words
+	Format  string            // of the events: eve, json or lines
+}
+
+// The formats of events.
+const (
+	EVE   = "eve"   // JSON objects with the fields of a table
+	JSON  = "json"  // JSON objects with any fields
+	Lines = "lines" // lines of text
+)
+
+// Inlet is one place that is read.
+type Inlet interface {
+	// Poll hands on lines that have come, until about most bytes; more says that there are others.
+	// A line is valid until line returns.
+	Poll(most int64, line func([]byte)) (more bool, err error)
+	// Renewal is which place the line is of that is handed on, counted from 0, where such may hold
+	// again what was read before.
+	Renewal() uint64
+	// Position is up to where lines were handed on, nil where nothing can be had again.
+	Position() []byte
+	// Kept says that what was handed on is on the disk, with the position.
+	Kept()
+	// State is what there is to tell. Notes are told once.
+	State() State
+	Close()
+}
+
+// State is what there is to tell of an inlet.
+type State struct {
+	TooLong   uint64 // lines that were skipped
+	Rotations uint64 // of a file
+	LagBytes  int64  // that have come and were not handed on, where bytes are known
+	LagLines  int64  // the same in lines
+	Peers     int    // that are connected
+	Notes     []string
+	Waits     error // why nothing can come yet, though nothing has failed
+}
+
+// Opening is what an inlet is opened with.
+type Opening struct {
+	Position  []byte // that Position has given, or nil
+	FromStart bool   // read a file that is new from its beginning
+}
