@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"levee/internal/agent"
+	"levee/internal/agent/defend"
 	"levee/internal/agent/incident"
 	"levee/internal/dataplane/status"
 	"levee/internal/openmetrics"
@@ -23,7 +24,7 @@ func TestMetricsAreDocumentedAndReadable(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for _, f := range slices.Concat(status.Metrics(&status.Report{}, false),
-		agent.Families(), incident.Metrics(nil)) {
+		agent.Families(), incident.Metrics(nil), []openmetrics.Family{defend.Metrics(nil)}) {
 		if f.Unit != "" && !strings.HasSuffix(f.Name, "_"+f.Unit) {
 			t.Errorf("%s does not end in its unit, %s", f.Name, f.Unit)
 		}

@@ -187,8 +187,8 @@ func (e *env) printStatus(w io.Writer, s *status.Interface, f *statusFlags) {
 			sh.Packets)
 	}
 	if s.Live != nil {
-		fmt.Fprintf(w, "  live     %s of the agent, for %s unless it renews them; levee agent "+
-			"incidents tells why\n", cli.Plural(len(s.Live.Rules), "rule"),
+		fmt.Fprintf(w, "  live     %s of the agent%s, for %s unless it renews them; levee "+
+			"agent rules list names them\n", cli.Plural(len(s.Live.Rules), "rule"), s.Live.Of(),
 			time.Duration(s.Live.LeaseSeconds*float64(time.Second)).Round(time.Second))
 	}
 	if s.TrialSeconds > 0 {

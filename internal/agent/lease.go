@@ -19,15 +19,6 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// originOf is the origin of what a caller of the API leases. No source can have the name of a
-// token's, as these have no colon.
-func originOf(c api.Caller) string {
-	if c.Role == api.Admin && c.From == "unix" {
-		return policy.CommandOrigin
-	}
-	return "api:" + c.Name
-}
-
 // leaseSet is the dynamic set of addresses of a name, of the policies that are followed.
 func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 	for _, p := range a.policies {
@@ -136,7 +127,7 @@ type Added struct {
 }
 
 func (a *Agent) add(ctx context.Context, in *AddInput) (*Added, error) {
-	origin := originOf(api.CallerOf(ctx))
+	origin := api.CallerOf(ctx).Origin(policy.CommandOrigin)
 	if named := in.Body.Origin; named != "" {
 		if origin != policy.CommandOrigin {
 			return nil, api.Refuse(http.StatusUnprocessableEntity,
@@ -194,7 +185,7 @@ func LeaseOnce(ctx context.Context, l *ledger.Ledger, o Options, in *AddInput) (
 
 func (a *Agent) addTo(ctx context.Context, set string, words []string, lease string) (*Added,
 	error) {
-	return a.addAs(ctx, set, words, lease, originOf(api.CallerOf(ctx)))
+	return a.addAs(ctx, set, words, lease, api.CallerOf(ctx).Origin(policy.CommandOrigin))
 }
 
 func (a *Agent) addAs(ctx context.Context, set string, words []string, lease, origin string) (

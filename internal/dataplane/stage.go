@@ -181,7 +181,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
 		Slots:    attach.DescribeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
-		Live: u.live, Instead: u.instead,
+		Live: u.live, LiveOf: u.liveOf, Instead: u.instead,
 	}
 	for i := range d.Slots {
 		if sl := &d.Slots[i]; sl.Reason == policy.ByRule.String() && sl.Line == 0 {

@@ -48,6 +48,7 @@ type UpOptions struct {
 
 	instead    string       // why a policy that was in force is put there in place of another
 	live       []string     // rules that are added to the policy (Live)
+	liveOf     []string     // of whom these are
 	proven     []netip.Addr // sources whose SYNs no cookie answers (Live)
 	egressMode store.Mode   // of programs at egress beside XDP; "" is what the kernel has
 	still      string       // why the policy in force has to go to another hook (MoveOn)

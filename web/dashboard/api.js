@@ -54,6 +54,8 @@ export const policies = () => json("GET", "interfaces");
 export const policy = (dev) => json("GET", `interfaces/${encodeURIComponent(dev)}/policy`);
 export const incidents = () => json("GET", "incidents");
 export const fingerprint = (id) => json("GET", `incidents/${encodeURIComponent(id)}/fingerprint`, { query: { show_target: "true" } });
+export const rules = () => json("GET", "rules");
+export const undoRule = (id) => json("POST", `rules/${encodeURIComponent(id)}/undo`);
 export const act = (id, what) => json("POST", `incidents/${encodeURIComponent(id)}/${what}`);
 export const sets = () => json("GET", "sets");
 export const entries = (set, query) => json("GET", `sets/${encodeURIComponent(set)}/entries`, { query });

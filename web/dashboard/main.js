@@ -7,6 +7,7 @@ import { duration, number, plain, unix } from "./format.js";
 import * as health from "./health.js";
 import * as incidents from "./incidents.js";
 import * as policy from "./policy.js";
+import * as rules from "./rules.js";
 import * as sets from "./sets.js";
 import * as traffic from "./traffic.js";
 
@@ -88,6 +89,7 @@ const tiles = () => traffic.tiles((tile) => {
 every(1, tiles);
 every(5, interfaces);
 every(3, () => incidents.load());
+every(5, () => rules.load());
 every(5, () => sets.load());
 every(5, policyNow);
 every(5, status);
@@ -111,6 +113,7 @@ const start = async () => {
   $("main").hidden = false;
   const may = me.role === "operator" || me.role === "admin";
   incidents.allow(may);
+  rules.allow(may);
   sets.allow(may);
   $("who").hidden = me.from === "unix";
   $("who").firstElementChild.textContent = `${plain(me.name)}, ${plain(me.role)}`;
@@ -189,6 +192,7 @@ document.addEventListener("keydown", (e) => {
 $("dev").addEventListener("change", () => { traffic.setDev($("dev").value); runAll(); });
 traffic.onData(compare.draw);
 incidents.onAct(runAll);
+rules.onAct(runAll);
 traffic.restore();
 theme();
 start();

@@ -217,6 +217,15 @@ type Caller struct {
 	Expires *time.Time `json:"expires,omitempty" doc:"When the token ends."`
 }
 
+// Origin is what the leases and rules of a caller are of: command where root asks at the unix
+// socket. No source or detector can have the name of a token's, as these have no colon.
+func (c Caller) Origin(command string) string {
+	if c.Role == Admin && c.From == "unix" {
+		return command
+	}
+	return "api:" + c.Name
+}
+
 type callerKey struct{}
 
 // CallerOf is who asks, for a handler.

@@ -37,3 +37,6 @@ func Socket() string {
 	}
 	return filepath.Join(dir, "agent.sock")
 }
+
+// Rules is the file of live rules of others than detectors.
+func Rules() string { return File("rules.json") }

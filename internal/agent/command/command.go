@@ -40,7 +40,7 @@ func New(in *cli.Env, gate func() *lockout.Gate) *cobra.Command {
 		newAgentRun(e), newAgentStatus(e), newAgentList(e), newAgentLease(e), newAgentWithdraw(e),
 		newAgentDiff(e),
 		newAgentAccept(e), newAgentToken(e), newAgentNotify(e),
-		newAgentIncidents(e), newAgentUndo(e), newAgentApply(e))
+		newAgentIncidents(e), newAgentUndo(e), newAgentApply(e), newAgentRules(e))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return e.agent(nil, &agentFlags{interval: "10s"})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,13 +125,18 @@ func newAgentUndo(e *env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "undo ID",
-		Short: "Take back what was done about a flood",
+		Short: "Take back what was done about a flood, or a live rule",
 		Long: `Take the live rules of an incident out of force. The policy is as it was before, and nothing is
-done about such a flood to the same destination for an hour. It works whether an agent runs or not;
+done about such a flood to the same destination for an hour. Or take the live rule of that ID out of
+force, whoever has put it there: levee agent rules list names them. It works whether an agent runs or not;
 without one all live rules of the interface are taken back.`,
-		Example: "  sudo levee agent undo 7",
-		Args:    cli.WantArgs("ID"),
+		Example: `  sudo levee agent undo 7
+  sudo levee agent undo live-3`,
+		Args: cli.WantArgs("ID"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if _, err := strconv.Atoi(args[0]); err != nil {
+				return e.undoRule(args[0], asJSON)
+			}
 			var i incident.Incident
 			err := client.Ask(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/undo",
 				struct{}{}, &i)

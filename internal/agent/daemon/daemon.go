@@ -96,20 +96,21 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		Ledger:   client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
 		Routes:   Routes(floods, kept.routes()),
 		Notifier: notify.New(client.Notifications(), parts),
-		Metrics:  metrics(floods.Incidents), Live: events, Parts: parts, Alarms: alarms,
+		Metrics:  metrics(floods), Live: events, Parts: parts, Alarms: alarms,
 		FromStart: o.FromStart, Interval: o.Interval,
 		Notify: o.Notify, Watchdog: o.Watchdog, Log: o.Say,
 	}, reload)
 }
 
-// metrics are those of the data plane and of incidents.
-func metrics(floods *incident.Store) func(context.Context) ([]openmetrics.Family,
+// metrics are those of the data plane, of incidents and of live rules.
+func metrics(floods *defend.Manager) func(context.Context) ([]openmetrics.Family,
 	error) {
 	return func(ctx context.Context) ([]openmetrics.Family, error) {
 		all, err := status.Here(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return append(all, incident.Metrics(floods.List())...), nil
+		all = append(all, incident.Metrics(floods.Incidents.List())...)
+		return append(all, defend.Metrics(floods.Rules())), nil
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/live"
 	"levee/internal/agent/part"
+	"levee/internal/agent/rulebook"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/session"
 )
@@ -34,7 +35,12 @@ func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
 		alarm(fmt.Sprintf("what is usual has to be learned again: %s was damaged (%v), and is put "+
 			"aside as %s", baselines.Path(), baselines.Damaged, baselines.Aside()))
 	}
-	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
+	book := rulebook.Open(client.Rules())
+	if book.Damaged != nil {
+		alarm(fmt.Sprintf("the live rules of the API are lost: %s was damaged (%v), and is put aside "+
+			"as %s", book.Path(), book.Damaged, book.Aside()))
+	}
+	return defend.NewManager(defend.ManagerOptions{Incidents: store, Book: book, Sampled: sampled,
 		Sight: sight, Evidence: evidence.Open(client.File("packets")), Baselines: baselines,
 		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
 		Log: o.Say, Policy: lockout.InForce, InForce: watcher, Allowed: o.Gate.Live})

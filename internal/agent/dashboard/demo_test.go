@@ -352,6 +352,9 @@ func (d *demo) routes() []api.Route {
 		get("/api/v1/incidents", func() any {
 			return map[string]any{"incidents": d.incidents(), "watched": d.parts()[:2]}
 		}),
+		get("/api/v1/rules", func() any {
+			return map[string]any{"rules": d.liveRules()}
+		}),
 		api.Get("/api/v1/incidents/{id}/fingerprint", api.Viewer, "Demo.", fingerprint),
 		act("undo", "undone"), act("apply", "open"),
 		d.entriesRoute(), api.Stream("/api/v1/events", api.Viewer, "Demo.", d.events))
@@ -493,6 +496,22 @@ func (d *demo) events(ctx context.Context, after uint64,
 		case <-time.After(pause):
 		}
 	}
+}
+
+// liveRules are those of the page.
+func (d *demo) liveRules() []any {
+	type m = map[string]any
+	origin := "api:ops"
+	if d.hostile {
+		origin = hostileText
+	}
+	until := d.now.Add(time.Hour).Format(time.RFC3339Nano)
+	return []any{
+		m{"id": "live-3", "dev": "eth0", "origin": origin, "state": "live", "until": until,
+			"rule": `drop udp from 203.0.113.0/24 as "live-3"`, "packets": 12_000},
+		m{"id": "flood-12-1", "dev": "eth0", "origin": "floods", "state": "live", "until": until,
+			"rule": `drop udp from port 53 len 1180-1480 as "flood-12-1"`, "packets": 1_814_002,
+			"incident": "12"}}
 }
 
 func (d *demo) incidents() []any {

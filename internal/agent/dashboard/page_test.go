@@ -366,8 +366,8 @@ e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e
 	if n > 0 {
 		t.Errorf("%d elements were made of names", n)
 	}
-	for _, where := range []string{"#legend", "#incidents", "#events", "#policy", "#plot .tip",
-		"#health", "#alarms"} {
+	for _, where := range []string{"#legend", "#incidents", "#events", "#policy", "#rules",
+		"#plot .tip", "#health", "#alarms"} {
 		text := webtest.Eval[string](t, b, `document.querySelector('`+where+`').textContent`)
 		if !strings.Contains(text, `<script>alert(2)</script>\u{202e}\u{a}`) {
 			t.Errorf("%s does not show the text as it is: %.200q", where, text)

@@ -51,17 +51,23 @@ func written(text string, d *policy.Detect, label string) string {
 	return body + ` as "` + label + `"`
 }
 
-// compose is a policy with live rules in it, each where it should stand.
+// compose is a policy with live rules in it, each where it should stand. Those of writers come
+// first, in their order.
 func compose(p *policy.Policy, rules []episode.Live) (*policy.Policy, error) {
 	q := *p
 	q.Rules = slices.Clone(p.Rules)
+	first := 0
 	for _, l := range rules {
 		rule, err := resolve(&l.Rule, l.Of)
 		if err != nil {
 			return nil, err
 		}
 		at := len(q.Rules)
-		if l.Rule.Before != "" {
+		switch {
+		case l.Of == nil:
+			at = first
+			first++
+		case l.Rule.Before != "":
 			at = max(0, slices.IndexFunc(q.Rules, func(o *policy.Rule) bool {
 				return o.Text == l.Rule.Before
 			}))

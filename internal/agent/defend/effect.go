@@ -51,6 +51,8 @@ func (w *Watcher) effect(ctx context.Context, now time.Time, f *episode.Effect) 
 		}
 	case f.Forget != nil:
 		w.good.forget(*f.Forget)
+	case f.Gone != nil:
+		w.gone(f.Gone)
 	case f.Spare:
 		w.good.spare(w.regulars.spare())
 	}
@@ -103,6 +105,9 @@ func (w *Watcher) change(ctx context.Context, p *episode.Put) {
 		a := &episode.Applied{Steps: c.steps}
 		if err != nil {
 			a.Err = err.Error()
+			if !errors.Is(err, dataplane.ErrOtherPolicy) {
+				a.Unfit = c.blame(ctx)
+			}
 		}
 		w.answers <- answer{episode.Event{Applied: a}, p.Rules, err}
 	}()
@@ -194,25 +199,35 @@ func (w *Watcher) refit(ctx context.Context) {
 	now := time.Now()
 	x := &episode.Unfit{Why: map[string]string{}}
 	for _, l := range w.floods.Live() {
-		if l.Rule.State == incident.Loosened {
-			l.Rule.Rule = episode.Tightened(l.Rule.Rule)
-		}
-		p, err := compose(w.base, []episode.Live{l})
-		if err == nil && !fits(w.base, p) {
-			err = errors.New("it does not fit the policy that came into force")
-		}
-		if err == nil {
-			good := w.good.sample(now, w.link, p)
-			if share := harm(p, l.Rule.Label, good); share > byChance(l.Of.Collateral, good) {
-				err = fmt.Errorf("it would drop %.3g %% of good traffic by the policy that "+
-					"came into force", 100*share)
-			}
-		}
-		if err != nil {
+		if err := w.fitsNow(now, l); err != nil {
 			x.Why[l.Rule.Label] = err.Error()
 		}
 	}
 	w.step(ctx, episode.Event{Unfit: x})
+}
+
+// fitsNow is an error for a live rule that does not fit the policy in force.
+func (w *Watcher) fitsNow(now time.Time, l episode.Live) error {
+	one := []episode.Live{l}
+	if l.Of == nil {
+		return fitsWritten(w.base, one)
+	}
+	if l.Rule.State == incident.Loosened {
+		one[0].Rule.Rule = episode.Tightened(l.Rule.Rule)
+	}
+	p, err := compose(w.base, one)
+	if err != nil {
+		return err
+	}
+	if !fits(w.base, p) {
+		return errors.New("it does not fit the policy that came into force")
+	}
+	good := w.good.sample(now, w.link, p)
+	if share := harm(p, l.Rule.Label, good); share > byChance(l.Of.Collateral, good) {
+		return fmt.Errorf("it would drop %.3g %% of good traffic by the policy that came into force",
+			100*share)
+	}
+	return nil
 }
 
 // adopt goes on with what an agent before this one has left.
@@ -221,7 +236,7 @@ func (w *Watcher) adopt(ctx context.Context) {
 	if err != nil {
 		w.Log("%s: look for live rules: %v", w.Dev, err)
 	}
-	a := &episode.Adopt{InKernel: there != nil}
+	a := &episode.Adopt{InKernel: there != nil, Written: w.written()}
 	if there != nil {
 		a.Texts = there.Rules
 	}

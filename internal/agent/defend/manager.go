@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
+	"levee/internal/agent/rulebook"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
 	"levee/internal/host/access"
@@ -26,6 +27,7 @@ type ManagerOptions struct {
 	InForce   *inforce.Watcher // knows what is in force
 	Allowed   func(ctx context.Context, dev string, p *policy.Policy) error
 	Incidents *incident.Store
+	Book      *rulebook.Book   // of rules of other writers
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
@@ -45,6 +47,7 @@ type Manager struct {
 	mu       sync.Mutex
 	watchers map[string]*Watcher
 	seen     map[string]inforce.State // that have no detectors
+	running  context.Context          // of Run; nil: it has not begun
 	ended    sync.WaitGroup
 	asking   sync.Once // for peers, from the first detector on
 
@@ -54,7 +57,7 @@ type Manager struct {
 }
 
 // fileParts are the files that are written about floods.
-type fileParts struct{ incidents, baselines, evidence *part.Part }
+type fileParts struct{ incidents, rules, baselines, evidence *part.Part }
 
 // NewManager is one that watches nothing yet.
 func NewManager(o ManagerOptions) *Manager {
@@ -66,6 +69,9 @@ func NewManager(o ManagerOptions) *Manager {
 		looking: o.Parts.Begin(part.Policy, "with detectors", "").Within(lookWithin)}
 	if o.Incidents != nil {
 		m.files.incidents = o.Parts.Begin(part.File, o.Incidents.Path(), "")
+	}
+	if o.Book != nil {
+		m.files.rules = o.Parts.Begin(part.File, o.Book.Path(), "")
 	}
 	if o.Baselines != nil {
 		m.files.baselines = o.Parts.Begin(part.File, o.Baselines.Path(), "")
@@ -79,6 +85,9 @@ func NewManager(o ManagerOptions) *Manager {
 
 // Run watches until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
+	m.mu.Lock()
+	m.running = ctx
+	m.mu.Unlock()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	defer func() {
@@ -103,6 +112,9 @@ func (m *Manager) save() {
 	}
 	if m.Incidents != nil {
 		wrote(m.files.incidents, m.Incidents.Path(), m.Incidents.Save())
+	}
+	if m.Book != nil {
+		wrote(m.files.rules, m.Book.Path(), m.Book.Expire(time.Now()))
 	}
 }
 
@@ -131,7 +143,7 @@ func (m *Manager) look(ctx context.Context) {
 		if m.read(s.Dev, err); err != nil {
 			continue
 		}
-		if m.seen[s.Dev] = s; len(p.Detects) > 0 {
+		if m.seen[s.Dev] = s; len(p.Detects) > 0 || m.Book != nil && len(m.Book.Of(s.Dev)) > 0 {
 			m.begin(ctx, s.Dev, p)
 		}
 	}
@@ -167,7 +179,7 @@ func (m *Manager) begin(ctx context.Context, dev string, p *policy.Policy) {
 		})
 	}
 	parts := newWatchParts(m.Parts, dev)
-	parts.set(p.Detects)
+	parts.set(p.Detects, false)
 	m.watchers[dev] = m.watcher(dev, parts)
 	m.ended.Go(func() {
 		m.watch(ctx, dev, parts)
@@ -188,7 +200,7 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 		m.mu.Unlock()
 		err := part.Try(func() error { return w.Run(ctx) })
 		if ctx.Err() != nil || err == nil || generation.IsNotAttached(err) ||
-			errors.Is(err, errNoPolicy) {
+			errors.Is(err, errNoPolicy) || errors.Is(err, errIdle) {
 			return
 		}
 		if !w.followed.IsZero() { // it had begun
@@ -209,7 +221,7 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 }
 
 func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
-	return New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
+	return New(Options{Dev: dev, Incidents: m.Incidents, Book: m.Book, Sampled: m.Sampled, Evidence: m.Evidence,
 		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log, Sight: m.Sight,
 		parts: parts, files: m.files, InForce: m.InForce,
 		Policy: func(ctx context.Context) (*policy.Policy, inforce.State, error) {
@@ -279,8 +291,7 @@ func UndoAlone(ctx context.Context, s *incident.Store, id string) (incident.Inci
 	if i.Closed != nil {
 		return i, fmt.Errorf("incident %s: %w", id, ErrOver)
 	}
-	if err := dataplane.LiveDown(ctx, i.Dev); err != nil && !errors.Is(err, dataplane.ErrNotLive) &&
-		!generation.IsNotAttached(err) {
+	if err := downAlone(ctx, i.Dev); err != nil {
 		return i, err
 	}
 	now := time.Now()
@@ -295,4 +306,13 @@ func UndoAlone(ctx context.Context, s *incident.Store, id string) (incident.Inci
 	}
 	i, _ = s.Get(id)
 	return i, nil
+}
+
+// downAlone takes all live rules of an interface out of force.
+func downAlone(ctx context.Context, dev string) error {
+	err := dataplane.LiveDown(ctx, dev)
+	if errors.Is(err, dataplane.ErrNotLive) || generation.IsNotAttached(err) {
+		return nil
+	}
+	return err
 }

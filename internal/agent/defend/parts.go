@@ -27,20 +27,20 @@ type watchParts struct {
 	of    *part.Register
 	dev   string
 	looks map[string]*part.Part // by the name of the detector
-	rules *part.Part            // nil: all detectors observe
+	rules *part.Part            // nil: nobody puts any into force
 }
 
 func newWatchParts(of *part.Register, dev string) *watchParts {
 	return &watchParts{of: of, dev: dev, looks: map[string]*part.Part{}}
 }
 
-// set makes the parts those of the detectors of a policy.
-func (p *watchParts) set(detects []*policy.Detect) {
+// set makes the parts those of the detectors of a policy, and of whoever else has written rules.
+func (p *watchParts) set(detects []*policy.Detect, written bool) {
 	if p == nil {
 		return
 	}
 	stays := map[string]bool{}
-	acts := false
+	acts := written
 	for _, d := range detects {
 		stays[d.Name] = true
 		acts = acts || d.Mode != policy.Observe
@@ -64,7 +64,7 @@ func (p *watchParts) set(detects []*policy.Detect) {
 }
 
 // end takes all parts out of the register.
-func (p *watchParts) end() { p.set(nil) }
+func (p *watchParts) end() { p.set(nil, false) }
 
 // looked tells that the detectors have looked, and what they saw last, or that they see nothing of
 // what there is.

@@ -3,6 +3,7 @@ package defend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
 )
 
@@ -40,23 +42,76 @@ func (c *changer) put(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !fits(c.base, p) {
-		return errors.New("the rules do not fit the policy: some could never match, or take " +
-			"what is essential")
+	if err := c.fit(); err != nil {
+		return err
 	}
 	if err := c.allowed(ctx, p); err != nil {
 		return err
 	}
 	c.step("checked")
-	var texts []string
+	var texts, origins []string
 	for _, l := range c.rules {
-		texts = append(texts, l.Rule.Rule)
+		texts, origins = append(texts, l.Rule.Rule), append(origins, l.Origin)
 	}
 	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: texts,
-		Lease: episode.LeaseOf(c.rules), Proven: slices.Collect(maps.Keys(c.proven))},
-		c.compiler(p))
+		Origins: origins, Lease: episode.LeaseOf(c.rules),
+		Proven: slices.Collect(maps.Keys(c.proven))}, c.compiler(p))
 	c.step("in force")
 	return err
+}
+
+// fit is an error where rules do not fit the policy. Those of detectors are looked at without those
+// of writers, who may well drop what a rule below asks for.
+func (c *changer) fit() error {
+	of := func(written bool) []episode.Live {
+		return slices.DeleteFunc(slices.Clone(c.rules), func(l episode.Live) bool {
+			return (l.Of == nil) != written
+		})
+	}
+	p, err := compose(c.base, of(false))
+	if err == nil && !fits(c.base, p) {
+		err = errors.New("the rules do not fit the policy: some could never match, or take " +
+			"what is essential")
+	}
+	if err != nil {
+		return err
+	}
+	return fitsWritten(c.base, of(true))
+}
+
+// fitsWritten is an error for rules of writers that take what is essential.
+func fitsWritten(base *policy.Policy, rules []episode.Live) error {
+	p, err := compose(base, rules)
+	if err != nil {
+		return err
+	}
+	before := len(ir.Taken(ir.Build(base)))
+	if all := ir.Taken(ir.Build(p)); len(all) > before {
+		return fmt.Errorf("it would take what is essential: %s", all[0].Message)
+	}
+	return nil
+}
+
+// blame finds the rules of writers that keep all from coming into force, each by itself.
+func (c *changer) blame(ctx context.Context) map[string]string {
+	out := map[string]string{}
+	for _, l := range c.rules {
+		if l.Of != nil {
+			continue
+		}
+		one := []episode.Live{l}
+		err := fitsWritten(c.base, one)
+		if err == nil {
+			var p *policy.Policy
+			if p, err = compose(c.base, one); err == nil {
+				err = c.allowed(ctx, p)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			out[l.Rule.Label] = err.Error()
+		}
+	}
+	return out
 }
 
 // compiler says when it has compiled.

@@ -11,6 +11,8 @@ import (
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/part"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
 )
 
 // Report are incidents, the newest first.
@@ -76,5 +78,72 @@ func (m *Manager) Routes() []api.Route {
 			"Take the rules of an incident back. They stay so for an hour.", one(m.Undo)),
 		api.Post("/api/v1/incidents/{id}/apply", api.Operator,
 			"Put the rules that were proposed for an incident into force.", one(m.Apply)),
+		api.Get("/api/v1/rules", api.Viewer, "The live rules, with who they are of, in the order in "+
+			"which they are asked.",
+			func(context.Context, *none) (*RulesReport, error) {
+				return &RulesReport{m.Rules()}, nil
+			}),
+		api.Post("/api/v1/rules", api.Operator,
+			"Put a live rule into force for a time, under the name of the token.",
+			func(ctx context.Context, in *RuleInput) (*LiveRule, error) {
+				lease, err := policy.ParseLease(in.Body.Lease)
+				if err != nil {
+					return nil, api.Refuse(http.StatusUnprocessableEntity, "body.lease: %v", err)
+				}
+				r, err := m.Write(ctx, origin(ctx), in.Body.Dev, in.Body.Rule, lease)
+				return &r, refusal(err)
+			}),
+		api.Post("/api/v1/rules/{id}/withdraw", api.Operator, "Take a live rule of this token back.",
+			func(ctx context.Context, in *RuleID) (*LiveRule, error) {
+				r, err := m.Withdraw(ctx, origin(ctx), in.ID)
+				return &r, refusal(err)
+			}),
+		api.Post("/api/v1/rules/{id}/undo", api.Operator, "Take a live rule back, whoever it is of: "+
+			"that of a detector with all rules of its incident.",
+			func(ctx context.Context, in *RuleID) (*LiveRule, error) {
+				r, err := m.Withdraw(ctx, "", in.ID)
+				return &r, refusal(err)
+			}),
 	)
+}
+
+// RulesReport are live rules.
+type RulesReport struct {
+	Rules []LiveRule `json:"rules"`
+}
+
+// RuleInput is a rule that is to come into force.
+type RuleInput struct {
+	Body struct {
+		Dev   string `json:"dev" minLength:"1" maxLength:"64" doc:"The interface."`
+		Rule  string `json:"rule" minLength:"1" maxLength:"1000" doc:"As in a policy, without a label; it drops or limits."`
+		Lease string `json:"lease" minLength:"1" maxLength:"32" doc:"How long, such as 10m; 1s to 7d."`
+	}
+}
+
+// RuleID names a live rule.
+type RuleID struct {
+	ID string `path:"id" maxLength:"64" doc:"The live rule."`
+}
+
+// origin is what the rules of a caller are of.
+func origin(ctx context.Context) string {
+	return api.CallerOf(ctx).Origin(policy.CommandOrigin)
+}
+
+// refusal is an error about a live rule, as the API answers it.
+func refusal(err error) error {
+	status := http.StatusUnprocessableEntity
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNoRule), errors.Is(err, errUnwatched):
+		status = http.StatusNotFound
+	case errors.Is(err, errNotYours):
+		status = http.StatusForbidden
+	case errors.Is(err, errFull), errors.Is(err, dataplane.ErrOnTrial),
+		errors.Is(err, dataplane.ErrOtherPolicy), errors.Is(err, errGone):
+		status = http.StatusConflict
+	}
+	return api.Refuse(status, "%v", err)
 }

@@ -34,7 +34,7 @@ func TestADetectorThatSeesNothingIsBlind(t *testing.T) {
 	}
 	r := part.NewRegister(nil)
 	p := newWatchParts(r, "eth0")
-	p.set([]*policy.Detect{{Name: "floods"}})
+	p.set([]*policy.Detect{{Name: "floods"}}, false)
 	p.looked(time.Time{}, 0, s.look(begun.Add(time.Hour), false, sight.of("eth0")+2000))
 	if all := part.Failing(r.List()); len(all) != 1 || all[0].Kind != part.Detector {
 		t.Errorf("%+v", r.List())

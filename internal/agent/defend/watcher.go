@@ -15,6 +15,7 @@ import (
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
+	"levee/internal/agent/rulebook"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
@@ -32,6 +33,7 @@ type Options struct {
 	// Allowed is an error for a policy that would cut a session of this machine.
 	Allowed   func(context.Context, *policy.Policy) error
 	Incidents *incident.Store
+	Book      *rulebook.Book   // of rules of other writers; nil: there are none
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
@@ -183,7 +185,7 @@ func (w *Watcher) read(ctx context.Context) error {
 		return err
 	}
 	w.base, w.state, w.link = p, state, w.sampler.Link()
-	w.parts.set(p.Detects)
+	w.parts.set(p.Detects, len(w.written()) > 0)
 	w.nextReady = time.Time{}
 	old := w.eyes
 	w.eyes = nil
@@ -269,7 +271,7 @@ func (w *Watcher) decode(f *frame) {
 // takes with it.
 func (w *Watcher) keepUp(ctx context.Context, now time.Time) error {
 	every := followEvery
-	if w.floods.Busy() {
+	if w.floods.Busy() || len(w.floods.Live()) > 0 {
 		every = followBusy
 	}
 	if w.floods.Working() || w.floods.Hurried(now) || now.Sub(w.followed) < every {
@@ -350,7 +352,11 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	}
 	w.count(ctx)
 	w.step(ctx, episode.Event{Second: &episode.Second{}})
-	if !w.floods.Working() && !w.floods.Busy() && !now.Before(w.nextReady) {
+	switch {
+	case w.floods.Working() || w.floods.Busy() || len(w.floods.Live()) > 0:
+	case len(w.eyes) == 0:
+		return errIdle
+	case !now.Before(w.nextReady):
 		w.ready(ctx, now)
 	}
 	return nil
@@ -422,4 +428,5 @@ func (w *Watcher) Do(fn func()) bool {
 var (
 	errGone     = errors.New("the interface is not watched any more")
 	errNoPolicy = errors.New("the interface has no policy any more")
+	errIdle     = errors.New("there is nothing to watch for")
 )

@@ -41,6 +41,7 @@ func (m *Machine) unfit(now time.Time, x *Unfit) {
 			}
 		}
 	})
+	m.loseAll(x.Why)
 	m.change(now)
 }
 
@@ -59,6 +60,9 @@ func (m *Machine) adopt(now time.Time, a *Adopt) {
 		if i.Closed == nil {
 			m.goOn(now, i, a)
 		}
+	}
+	for i := range a.Written {
+		m.keep(&a.Written[i], false)
 	}
 	if a.InKernel {
 		m.loaded = unknown // what is in force is compared with what should be

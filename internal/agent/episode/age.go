@@ -24,6 +24,9 @@ const (
 
 // count takes what live rules have dropped, and what that costs.
 func (m *Machine) count(now time.Time, c *Counted) {
+	for _, w := range m.written {
+		w.add(c.Rules[w.Rule.Label])
+	}
 	m.each(func(u *unit, f *flood) {
 		all := 0.0
 		for _, r := range f.rules {

@@ -82,8 +82,8 @@ func (m *Machine) searched(f *flood, now time.Time, r *Found, failed string) {
 
 // put asks for a change in the kernel.
 func (m *Machine) put(p *pending, steps []incident.Step) {
-	rules := m.copies(p.live)
-	p.texts = Texts(rules)
+	rules := m.wanted(p.live)
+	p.texts, p.written = Texts(rules), slices.Clone(m.written)
 	m.pending = p
 	m.do(Effect{Put: &Put{Rules: rules, Steps: steps,
 		Cookie: slices.ContainsFunc(p.rules, func(r *rule) bool { return r.Action == "cookie" })}})
@@ -97,9 +97,16 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 	}
 	m.pending = nil
 	if a.Err != "" {
-		m.waits = now.Add(RetryAfter)
+		if m.waits = now.Add(RetryAfter); len(a.Unfit) > 0 {
+			m.waits = now
+		}
+		m.loseAll(a.Unfit)
+		m.refused(p, a.Err)
 	} else {
 		m.live, m.loaded = p.live, p.texts
+		for _, w := range p.written {
+			w.fresh = false
+		}
 		m.leased(now)
 	}
 	if p.flood == nil {
@@ -160,7 +167,7 @@ func (f *flood) acted(now time.Time) {
 // leased notes that the lease of live rules has begun anew.
 func (m *Machine) leased(now time.Time) {
 	m.renewed = now
-	until := now.Add(LeaseOf(m.copies(m.live)))
+	until := now.Add(LeaseOf(m.Live()))
 	m.each(func(_ *unit, f *flood) {
 		for _, r := range f.rules {
 			if r.IsLive() {
@@ -184,6 +191,7 @@ func (m *Machine) kept(now time.Time, r *Renewed) {
 // second loosens, tightens and removes rules, closes incidents, and renews what is in force.
 func (m *Machine) second(now time.Time) {
 	m.each(func(u *unit, f *flood) { m.age(u, f, now) })
+	m.expire(now)
 	m.change(now)
 	m.saveDirty()
 }
@@ -196,7 +204,7 @@ func (m *Machine) change(now time.Time) {
 	if m.pending != nil {
 		return
 	}
-	rules := m.copies(m.live)
+	rules := m.Live()
 	lease := LeaseOf(rules)
 	switch {
 	case Texts(rules) != m.loaded && !now.Before(m.waits):

@@ -23,6 +23,8 @@ type Event struct {
 	Renewed *Renewed `json:"renewed,omitempty"`
 	Undo    *Command `json:"undo,omitempty"`
 	Apply   *Command `json:"apply,omitempty"`
+	Write   *Write   `json:"write,omitempty"`
+	Erase   *Erase   `json:"erase,omitempty"`
 }
 
 // Policy is that these detectors are in force.
@@ -37,6 +39,7 @@ type Adopt struct {
 	Incidents []incident.Incident
 	InKernel  bool
 	Texts     []string
+	Written   []Write `json:",omitempty"` // by others than detectors
 }
 
 // Tick ends a bin of the detectors.
@@ -68,6 +71,8 @@ type Found struct {
 type Applied struct {
 	Steps []incident.Step // with those that the change was given
 	Err   string
+	// Unfit says which rules of writers were the reason, and why, by their labels.
+	Unfit map[string]string `json:",omitempty"`
 }
 
 // Counted are the packets and bytes that each live rule has decided, by its label.
@@ -96,6 +101,15 @@ type Renewed struct {
 // Command is one about an incident.
 type Command struct{ ID string }
 
+// Write is that somebody who is no detector wants a rule in force. Until in it is when it ends.
+type Write struct {
+	Origin string
+	Rule   incident.Rule
+}
+
+// Erase is that a rule is wanted no more.
+type Erase struct{ Label, Why string }
+
 // Effect is something to do. Exactly one member is set.
 type Effect struct {
 	Search *Search            `json:"search,omitempty"`
@@ -107,6 +121,7 @@ type Effect struct {
 	Reset  bool               `json:"reset,omitempty"`
 	Forget *time.Time         `json:"forget,omitempty"`
 	Spare  bool               `json:"spare,omitempty"` // what was dropped of good sources is good
+	Gone   *Gone              `json:"gone,omitempty"`
 }
 
 // Search is to look for rules against a flood, in the packets since a time. Found or Few answers.
@@ -143,8 +158,22 @@ type Strict struct {
 	Until    time.Time
 }
 
+// Gone is that a rule of a writer is not wanted any more.
+type Gone struct{ Label, Why string }
+
 // Live is a rule that is to be in force, with the detector that it is of. It is a copy.
 type Live struct {
-	Rule incident.Rule
-	Of   *policy.Detect
+	Rule   incident.Rule
+	Of     *policy.Detect // nil: of another writer
+	Origin string         // the name of the detector, or that of the writer
+}
+
+// WrittenLease is how long a rule of a writer stays in force without an agent.
+const WrittenLease = time.Minute
+
+func (l *Live) lease() time.Duration {
+	if l.Of == nil {
+		return WrittenLease
+	}
+	return l.Of.Lease
 }

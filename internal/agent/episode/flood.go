@@ -156,6 +156,12 @@ func Label(id string, round, n int) string {
 	return fmt.Sprintf("flood-%s-%d", id, (round-1)*(EachRound+1)+n+1)
 }
 
+// IncidentOf is the incident that the label of a rule is of.
+func IncidentOf(label string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(label, "flood-"), "-")
+	return id
+}
+
 // EachRound is how many rules a search finds, without one that takes their place.
 const EachRound = 4
 

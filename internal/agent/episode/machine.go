@@ -15,7 +15,8 @@ type Machine struct {
 	dev     string
 	next    func() string // the ID of a new incident
 	units   []*unit
-	live    []*rule  // that are to be in force, in the order of the policy
+	live    []*rule // that are to be in force, in the order of the policy
+	written []*written
 	loaded  string   // texts of those in the kernel; "?": others
 	pending *pending // what was asked for, and is not answered
 	undone  []suppressed
@@ -37,6 +38,8 @@ type pending struct {
 	rules []*rule // of the flood, and of others that come at once
 	live  []*rule // when it is in force
 	texts string
+	// written are the rules of writers in it.
+	written []*written
 }
 
 // suppressed is what somebody has taken back, and that nothing is done about for a time.
@@ -90,6 +93,10 @@ func (m *Machine) Step(now time.Time, e Event) []Effect {
 		m.undo(now, e.Undo.ID)
 	case e.Apply != nil:
 		m.apply(e.Apply.ID)
+	case e.Write != nil:
+		m.write(now, e.Write)
+	case e.Erase != nil:
+		m.erase(now, e.Erase)
 	}
 	return m.out
 }
@@ -180,15 +187,12 @@ func (m *Machine) Clean() bool {
 	return !m.Passing() && (len(m.live) == 0 || m.loaded != "")
 }
 
-// Live are the rules that are to be in force.
-func (m *Machine) Live() []Live { return m.copies(m.live) }
-
 // copies are rules with their detectors. A detector that is gone has none.
 func (m *Machine) copies(rules []*rule) (out []Live) {
 	for _, r := range rules {
 		u := m.unit(r.detector)
 		if u != nil && (r.IsLive() || r.State == incident.Waiting) {
-			out = append(out, Live{r.Rule, u.Detect})
+			out = append(out, Live{r.Rule, u.Detect, r.detector})
 		}
 	}
 	return out
@@ -276,7 +280,7 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 			m.undoneUntil(u, f.alarm).Format(time.TimeOnly))
 		return
 	}
-	if m.loaded != Texts(m.copies(m.live)) { // what passes is what these are against
+	if m.loaded != Texts(m.Live()) { // what passes is what these are against
 		m.change(now)
 		return
 	}
@@ -285,9 +289,15 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 		f.note("%d rules are in force, and more of it passes", mostLive)
 		return
 	}
+	if !m.Room(u.Name) {
+		f.retry = now.Add(RetryAfter)
+		f.note("the interface has as many live rules as this detector may have, and more of it " +
+			"passes")
+		return
+	}
 	m.pending = &pending{flood: f}
 	m.do(Effect{Search: &Search{ID: f.ID, Of: u.Detect, Alarm: f.alarm, Since: f.since,
-		Round: f.rounds + 1, Acts: f.acts, Peak: f.Seen.Peak, Live: m.copies(m.live),
+		Round: f.rounds + 1, Acts: f.acts, Peak: f.Seen.Peak, Live: m.Live(),
 		Tried: f.tried(), Beside: u.beside(f)}})
 }
 

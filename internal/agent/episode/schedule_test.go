@@ -36,9 +36,11 @@ type world struct {
 	kind    kind.Kind
 	beside  []detect.Alarm       // of other floods at once
 	calm    bool                 // nothing goes wrong any more
+	calmed  time.Time            // since when
 	undone  map[string]time.Time // by incident
 	costly  map[string]time.Time // rules that dropped more than is allowed
 	gone    map[string]bool      // rules, by their label
+	wanted  map[string]*wanted   // rules of writers, by their label
 	told    func(Event)
 	wrong   []string
 }
@@ -51,7 +53,7 @@ type answer struct {
 func newWorld(seed uint64, told func(Event)) *world {
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 38)), store: map[string]incident.Incident{},
 		counts: map[string]Count{}, undone: map[string]time.Time{},
-		costly: map[string]time.Time{}, gone: map[string]bool{},
+		costly: map[string]time.Time{}, gone: map[string]bool{}, wanted: map[string]*wanted{},
 		told: told}
 	w.begin()
 	return w
@@ -75,6 +77,12 @@ func (w *world) begin() {
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.store)) {
 		a.Incidents = append(a.Incidents, w.store[id])
+	}
+	for _, label := range slices.Sorted(maps.Keys(w.wanted)) {
+		if one := w.wanted[label]; !one.gone {
+			one.inForce = true // it was kept
+			a.Written = append(a.Written, one.Write)
+		}
 	}
 	w.step(Event{Adopt: a})
 }
@@ -109,7 +117,7 @@ func (w *world) effect(f *Effect) {
 		w.search(f.Search)
 	case f.Put != nil:
 		if w.fails() {
-			w.later(time.Second, Event{Applied: &Applied{Err: "the kernel refused"}})
+			w.later(time.Second, Event{Applied: w.refuse(f.Put)})
 			return
 		}
 		w.kernel, w.until = f.Put.Rules, time.Now().Add(LeaseOf(f.Put.Rules))
@@ -126,6 +134,8 @@ func (w *world) effect(f *Effect) {
 		}
 	case f.Save != nil:
 		w.save(f.Save)
+	case f.Gone != nil:
+		w.goes(f.Gone)
 	}
 }
 
@@ -174,7 +184,11 @@ func (w *world) wrongf(format string, args ...any) {
 
 // check holds what must be so at each moment.
 func (w *world) check() {
+	w.checkWritten()
 	for _, l := range w.kernel {
+		if l.Of == nil {
+			continue
+		}
 		id := strings.Split(l.Rule.Label, "-")[1]
 		i, ok := w.store[id]
 		if !ok {
@@ -244,7 +258,7 @@ func (w *world) count() {
 		case 1:
 			c.Costs[l.Rule.Label] = 0.5
 			if slices.ContainsFunc(w.m.Live(), func(o Live) bool {
-				return o.Rule.Label == l.Rule.Label && o.Rule.IsLive()
+				return o.Of != nil && o.Rule.Label == l.Rule.Label && o.Rule.IsLive()
 			}) {
 				w.costly[l.Rule.Label] = time.Now()
 			}
@@ -277,6 +291,9 @@ func (w *world) happens() {
 		for _, l := range w.m.Live() {
 			if w.IntN(2) == 0 {
 				x.Why[l.Rule.Label] = "it could never match"
+				if one := w.wanted[l.Rule.Label]; one != nil {
+					one.may = true
+				}
 			}
 		}
 		w.step(Event{Unfit: x})
@@ -298,6 +315,11 @@ func (w *world) happens() {
 		}
 	case 11:
 		w.kernel = nil // somebody took them down
+	case 12, 13, 14:
+		w.write([]string{"api:a", "api:b"}[w.IntN(2)],
+			time.Second+time.Duration(w.Int64N(int64(25*time.Second))))
+	case 15:
+		w.erase()
 	}
 }
 
@@ -307,7 +329,7 @@ func (w *world) run() {
 		w.bin(n)
 		w.happens()
 	}
-	w.rate, w.calm = 0, true
+	w.rate, w.calm, w.calmed = 0, true, time.Now()
 	for n := range 4 * 30 {
 		w.bin(n)
 	}

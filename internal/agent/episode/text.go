@@ -53,8 +53,8 @@ func Texts(rules []Live) string {
 
 // LeaseOf is the longest lease of rules.
 func LeaseOf(rules []Live) (lease time.Duration) {
-	for _, l := range rules {
-		lease = max(lease, l.Of.Lease)
+	for i := range rules {
+		lease = max(lease, rules[i].lease())
 	}
 	return lease
 }

@@ -153,6 +153,8 @@ type Description struct {
 
 	// Live are rules that the agent has added to the policy. The policy without is Fallback.
 	Live []string `json:"live,omitempty"`
+	// LiveOf says of whom these are, one each.
+	LiveOf []string `json:"live_of,omitempty"`
 
 	// why this is the fallback of the policy, "" if it is the policy
 	OnError string `json:"on_error,omitempty"`

@@ -34,7 +34,7 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 	}
 	prog.Inners = lowerInners(p, trace.work)
 	prog.Malformed = malformed(p, x)
-	prog.Findings = append(taken(prog), trace.findings()...) // of many, the first are shown
+	prog.Findings = append(Taken(prog), trace.findings()...) // of many, the first are shown
 	prog.Findings = append(prog.Findings, trace.inVain(prog)...)
 	prog.Findings = append(prog.Findings, neverTold(p)...)
 	return prog

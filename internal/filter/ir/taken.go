@@ -14,8 +14,8 @@ import (
 // maxBlamed is how many rules are told by themselves.
 const maxBlamed = 20
 
-// taken warns of rules that drop what an essential rule would pass.
-func taken(prog *Program) (out []Finding) {
+// Taken warns of rules that drop what an essential rule would pass.
+func Taken(prog *Program) (out []Finding) {
 	of := take(prog)
 	for _, slot := range slices.Sorted(maps.Keys(of)) {
 		f := blame(ruleAt(prog.Policy, slot), of[slot])
