@@ -85,7 +85,8 @@ func (a *Agent) follow(ctx context.Context, want []*policy.Source) {
 			s.status = SourceStatus{Name: w.Name, Path: w.Place.At, current: time.Now()}
 		}
 		if at := slices.IndexFunc(old, func(o *source) bool {
-			return s.inlet == nil && !places.Input(w.Place.Input).Alone && places.Same(&o.Place, &w.Place)
+			return s.inlet == nil && !places.Input(w.Place.Input).Alone &&
+				places.Same(&o.Place, &w.Place)
 		}); at >= 0 {
 			s.inlet = old[at].inlet // under another name
 		}

@@ -37,8 +37,8 @@ func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
 	}
 	book := rulebook.Open(client.Rules())
 	if book.Damaged != nil {
-		alarm(fmt.Sprintf("the live rules of the API are lost: %s was damaged (%v), and is put aside "+
-			"as %s", book.Path(), book.Damaged, book.Aside()))
+		alarm(fmt.Sprintf("the live rules of the API are lost: %s was damaged (%v), and is put "+
+			"aside as %s", book.Path(), book.Damaged, book.Aside()))
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Book: book, Sampled: sampled,
 		Sight: sight, Evidence: evidence.Open(client.File("packets")), Baselines: baselines,

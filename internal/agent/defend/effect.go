@@ -224,8 +224,8 @@ func (w *Watcher) fitsNow(now time.Time, l episode.Live) error {
 	}
 	good := w.good.sample(now, w.link, p)
 	if share := harm(p, l.Rule.Label, good); share > byChance(l.Of.Collateral, good) {
-		return fmt.Errorf("it would drop %.3g %% of good traffic by the policy that came into force",
-			100*share)
+		return fmt.Errorf("it would drop %.3g %% of good traffic by the policy that came into "+
+			"force", 100*share)
 	}
 	return nil
 }

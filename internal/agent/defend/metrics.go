@@ -21,7 +21,8 @@ func Metrics(all []LiveRule) openmetrics.Family {
 		return strings.Compare(a.dev+" "+a.origin, b.dev+" "+b.origin)
 	}) {
 		out.Samples = append(out.Samples, openmetrics.Sample{Value: float64(counts[k]),
-			Labels: []openmetrics.Label{{Name: "dev", Value: k.dev}, {Name: "origin", Value: k.origin}}})
+			Labels: []openmetrics.Label{{Name: "dev", Value: k.dev},
+				{Name: "origin", Value: k.origin}}})
 	}
 	return out
 }

@@ -78,8 +78,8 @@ func (m *Manager) Routes() []api.Route {
 			"Take the rules of an incident back. They stay so for an hour.", one(m.Undo)),
 		api.Post("/api/v1/incidents/{id}/apply", api.Operator,
 			"Put the rules that were proposed for an incident into force.", one(m.Apply)),
-		api.Get("/api/v1/rules", api.Viewer, "The live rules, with who they are of, in the order in "+
-			"which they are asked.",
+		api.Get("/api/v1/rules", api.Viewer,
+			"The live rules, with who they are of, in the order in which they are asked.",
 			func(context.Context, *none) (*RulesReport, error) {
 				return &RulesReport{m.Rules()}, nil
 			}),
@@ -93,13 +93,15 @@ func (m *Manager) Routes() []api.Route {
 				r, err := m.Write(ctx, origin(ctx), in.Body.Dev, in.Body.Rule, lease)
 				return &r, refusal(err)
 			}),
-		api.Post("/api/v1/rules/{id}/withdraw", api.Operator, "Take a live rule of this token back.",
+		api.Post("/api/v1/rules/{id}/withdraw", api.Operator,
+			"Take a live rule of this token back.",
 			func(ctx context.Context, in *RuleID) (*LiveRule, error) {
 				r, err := m.Withdraw(ctx, origin(ctx), in.ID)
 				return &r, refusal(err)
 			}),
-		api.Post("/api/v1/rules/{id}/undo", api.Operator, "Take a live rule back, whoever it is of: "+
-			"that of a detector with all rules of its incident.",
+		api.Post("/api/v1/rules/{id}/undo", api.Operator,
+			"Take a live rule back, whoever it is of: that of a detector with all rules of its "+
+				"incident.",
 			func(ctx context.Context, in *RuleID) (*LiveRule, error) {
 				r, err := m.Withdraw(ctx, "", in.ID)
 				return &r, refusal(err)

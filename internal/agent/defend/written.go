@@ -187,8 +187,8 @@ func (m *Manager) Write(ctx context.Context, origin, dev, text string, lease tim
 	return liveRule(dev, &episode.Live{Rule: e.Rule, Origin: origin}), err
 }
 
-// Withdraw takes a rule of an origin back, of anybody where origin is empty. That of a detector goes
-// with its incident.
+// Withdraw takes a rule of an origin back, of anybody where origin is empty. That of a detector
+// goes with its incident.
 func (m *Manager) Withdraw(ctx context.Context, origin, id string) (LiveRule, error) {
 	all := m.Rules()
 	at := slices.IndexFunc(all, func(r LiveRule) bool { return r.ID == id })

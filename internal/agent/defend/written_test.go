@@ -8,8 +8,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// TestARuleOfAWriterIsOneDropOrLimit: what is put into force by the API is one rule that takes away,
-// and nothing that opens, names sets or stands in several lines.
+// TestARuleOfAWriterIsOneDropOrLimit: what is put into force by the API is one rule that takes
+// away, and nothing that opens, names sets or stands in several lines.
 func TestARuleOfAWriterIsOneDropOrLimit(t *testing.T) {
 	for text, want := range map[string]string{
 		"drop udp from 203.0.113.0/24":   `drop udp from 203.0.113.0/24 as "live-1"`,

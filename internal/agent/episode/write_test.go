@@ -132,7 +132,8 @@ func TestNoOriginTakesTheRoomOfAnother(t *testing.T) {
 	m := New("eth0", func() string { return "1" })
 	fill := func(origin string) (n int) {
 		for ; m.Room(origin); n++ {
-			m.keep(&Write{Origin: origin, Rule: incident.Rule{Label: origin + fmt.Sprint(n)}}, false)
+			r := incident.Rule{Label: origin + fmt.Sprint(n)}
+			m.keep(&Write{Origin: origin, Rule: r}, false)
 		}
 		return n
 	}

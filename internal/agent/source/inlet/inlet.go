@@ -12,8 +12,9 @@ type Row struct {
 	Others  []string // what others call it
 	At      Value    // what stands behind the word
 	Options []Option // what stands behind that, in this order
-	// Check says what is wrong with a place. Of is the word that this is about: that of an option, of
-	// the row, or "" for what stands behind the word; %q in the text is its value. nil: nothing is.
+	// Check says what is wrong with a place. Of is the word that this is about: that of an option,
+	// of the row, or "" for what stands behind the word; %q in the text is its value. nil: nothing
+	// is.
 	Check func(p *Place, wrong func(of, hint, text string))
 	// ByFormat is that what is read depends on the format of the events.
 	ByFormat bool

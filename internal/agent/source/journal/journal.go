@@ -1,5 +1,5 @@
-// Package journal reads what a unit writes to the journal of systemd. In goes the name of a unit and
-// a cursor, out come lines and the cursor behind them. It runs journalctl, and no shell.
+// Package journal reads what a unit writes to the journal of systemd. In goes the name of a unit
+// and a cursor, out come lines and the cursor behind them. It runs journalctl, and no shell.
 package journal
 
 import (

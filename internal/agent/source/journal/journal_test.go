@@ -93,7 +93,8 @@ esac
 	inlettest.Poll(t, in, &got, func() bool { return len(got) == 4 })
 	in.Close()
 	stamp := time.Unix(1_700_000_000, 0).Format(time.RFC3339)
-	if got[0] != stamp+" - sshd: from 192.0.2.1 x" || !strings.HasSuffix(got[1], " - a__b: fr\xff") ||
+	if got[0] != stamp+" - sshd: from 192.0.2.1 x" ||
+		!strings.HasSuffix(got[1], " - a__b: fr\xff") ||
 		!strings.HasSuffix(got[2], " x: two") || !strings.HasSuffix(got[3], " x: last") ||
 		string(in.Position()) != "c5" || in.State().TooLong != 1 {
 		t.Errorf("%q, %q, %+v", got, in.Position(), in.State())

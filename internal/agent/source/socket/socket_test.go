@@ -127,8 +127,8 @@ func TestThePlaceOfASocket(t *testing.T) {
 		row := map[string]*inlet.Row{"unix": &Stream, "unixgram": &Datagram}[network]
 		at := &inlet.Place{At: path}
 		in := inlettest.Open(t, row, at, inlet.Opening{})
-		if _, err := row.Open(at, inlet.Opening{}); err == nil || !strings.Contains(err.Error(), "another "+
-			"program") {
+		_, err := row.Open(at, inlet.Opening{})
+		if err == nil || !strings.Contains(err.Error(), "another program") {
 			t.Errorf("%s: two listen: %v", network, err)
 		}
 		in.Close()
@@ -142,7 +142,8 @@ func TestThePlaceOfASocket(t *testing.T) {
 		if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := row.Open(at, inlet.Opening{}); err == nil || !strings.Contains(err.Error(), "no socket") {
+		_, err = row.Open(at, inlet.Opening{})
+		if err == nil || !strings.Contains(err.Error(), "no socket") {
 			t.Errorf("%s: a file is replaced: %v", network, err)
 		}
 		if err := os.Remove(path); err != nil {
