@@ -12,7 +12,7 @@ import (
 	"levee/internal/usage"
 )
 
-// Options are what every measurement can be asked for. One that has no windows takes no Window.
+// Options are those of every measurement. One that has no windows takes no Window.
 type Options struct {
 	Rounds  int
 	Window  time.Duration

@@ -32,8 +32,8 @@ func addLink(t *testing.T, l netlink.Link) {
 	t.Cleanup(func() { _ = netlink.LinkDel(l) })
 }
 
-// openDriver opens the character device that devices of a kind are made with. It skips the test
-// where the kernel has no driver behind it.
+// openDriver opens the character device that makes devices of a kind. It skips the test where the
+// kernel has no driver behind it.
 func openDriver(t *testing.T, path string) int {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -265,8 +265,8 @@ func (n *kindNet) datagram(t *testing.T, family, port int) {
 	})
 }
 
-// listen takes datagrams to two ports here; came says how many came to one of them, of so many
-// that are waited for. What is not to come is not waited for: it would be there already.
+// listen takes datagrams to two ports here; came waits for so many packets at one of them, and says
+// how many came. What is not to come is not waited for: it would be there already.
 func listen(t *testing.T, family int) (came func(port, of int) int, end func()) {
 	t.Helper()
 	addr := near4

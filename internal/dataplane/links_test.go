@@ -278,7 +278,7 @@ func replacesOfTwoLinks(t *testing.T, p *pair) {
 // A command that fails or is killed at any step leaves a policy in force whose two programs work
 // together, with all that it has learnt, before any other command mends anything; and the next
 // command leaves nothing else behind. That holds also where the two policies share no map, and for
-// the policy that a trial ends in.
+// the fallback of a trial.
 func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 	p := newPair(t)
 	lifetimes := []codegen.Lifetime{codegen.Carried, codegen.Pinned}

@@ -26,7 +26,7 @@ import (
 // LiveOptions say which rules are added, and to what.
 type LiveOptions struct {
 	Dev string
-	// Over is the policy without live rules that they were made for.
+	// Over is the policy without live rules, for which they were made.
 	Over  sets.PolicyState
 	Rules []string // as they are printed
 	// Origins are of whom these are, one each.
@@ -39,7 +39,7 @@ type LiveOptions struct {
 
 // Errors of Live.
 var (
-	// ErrOtherPolicy: another policy is in force than the one that rules were made for.
+	// ErrOtherPolicy: another policy is in force than the one for which rules were made.
 	ErrOtherPolicy = errors.New("another policy has come into force")
 	// ErrOnTrial: the policy in force is on trial, and has to be confirmed before rules are added.
 	ErrOnTrial = errors.New("the policy in force is on trial")

@@ -184,7 +184,7 @@ func (n *testNet) send(t testing.TB, count int, first byte) {
 	}
 }
 
-// markedFrame has an EtherType that nobody listens to.
+// markedFrame has an EtherType without a listener.
 func markedFrame(first byte) []byte {
 	f := frame(60, first)
 	copy(f, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})

@@ -176,7 +176,7 @@ func refuseDecoder(t *testing.T, p *codegen.Program) {
 	ins := p.Spec.Programs[codegen.ProgramName].Instructions
 	for i := range ins {
 		if f := btf.FuncMetadata(&ins[i]); f != nil && strings.HasPrefix(f.Name, "parse_") {
-			bad := asm.Mov.Reg(asm.R0, asm.R9) // a register that nothing was written to
+			bad := asm.Mov.Reg(asm.R0, asm.R9) // a register without a value
 			bad.Metadata = ins[i].Metadata
 			ins[i] = bad
 			return

@@ -14,7 +14,8 @@ import (
 	"levee/internal/host/local"
 )
 
-// fillOwn tells the cookies of a program whom a SYN has to be for. The map is the interface's.
+// fillOwn tells the cookies of a program the destinations that a SYN has to have. The map is the
+// interface's.
 func (u *up) fillOwn(l *loader.Loaded) error {
 	m := l.Holding(state.HoldsOwn)
 	if m == nil {

@@ -20,7 +20,7 @@ import (
 
 // TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore: a card of another driver came under the name
 // of a policy that is kept, could not have the program of the one before at its hook, and got the
-// policy anew, with empty sets. Neither fits what the other ran at.
+// policy anew, with empty sets. Neither fits the interface of the other.
 func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 	n := newTestNet(t)
 	for _, mode := range []store.Mode{store.Auto, store.Clsact} {

@@ -83,7 +83,7 @@ func touchPin(path, pinAt string, fail func(path, what string)) {
 
 // touchPinned opens a map anew by a pin of its own.
 func touchPinned(path string, m *ebpf.Map, pinAt string, fail func(path, what string)) {
-	again, err := m.Clone() // without the pin that it was opened by
+	again, err := m.Clone() // without its pin
 	if err != nil {
 		return
 	}

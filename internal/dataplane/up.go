@@ -102,7 +102,7 @@ type Report struct {
 //
 // With Confirm the policy is on trial: unless Confirm is called in time, the kernel itself hands
 // packets back to the last confirmed policy, or passes them if there was none. An Up during a
-// trial replaces the policy on trial; the one that was confirmed last stays the one to return to.
+// trial replaces the policy on trial; the kernel still returns to the one that was confirmed last.
 //
 // Errors of the machine match kernel.ErrRefused; errors of compile are returned as they are.
 func Up(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) {
@@ -321,7 +321,8 @@ func (u *up) joining(mode store.Mode) ([]attach.Try, error) {
 	return attach.Tries(there, u.dev, there), nil
 }
 
-// fallback is the generation that a trial returns to: the last confirmed one, 0 if there is none.
+// fallback is the generation after a trial that is not confirmed: the last confirmed one, 0 if
+// there is none.
 func (u *up) fallback() int {
 	if u.at == nil {
 		return 0

@@ -18,7 +18,7 @@ type Layout struct {
 	Proto      uint8 // of L4
 }
 
-// layer is a header that fields lie in.
+// layer is a header with fields.
 type layer uint8
 
 const (

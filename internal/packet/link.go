@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Link says what the packets of a device begin with. The zero value is Ethernet.
+// Link is the link layer of a device: the first header of its packets. The zero value is Ethernet.
 type Link uint8
 
 const (

@@ -102,7 +102,7 @@ type Figure struct {
 	Bound    string      `json:"bound,omitempty"` // "at least", "at most", "unknown"
 }
 
-// ErrIncomparable is what Compare refuses with.
+// ErrIncomparable is the error of Compare where it refuses.
 var ErrIncomparable = errors.New("these two reports cannot be compared")
 
 // Compare says which differences of two documents of the same measurement are real. A figure that

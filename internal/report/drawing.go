@@ -392,7 +392,7 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 		return
 	}
 	end, half := x(*p.Y), thick/2-1
-	if g.logY { // there is no zero that a bar could begin at: its length would mean nothing
+	if g.logY { // there is no zero for the foot of a bar: its length would mean nothing
 		c.StrokeLine2(draw.LineStyle{Color: gridColour, Width: 1}, c.Min.X, middle, c.Max.X, middle)
 		spot := draw.GlyphStyle{Color: colourOf(i), Radius: min(half, 4), Shape: draw.CircleGlyph{}}
 		if own {

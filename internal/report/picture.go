@@ -201,7 +201,7 @@ func textStyle(size vg.Length, c color.Color) draw.TextStyle {
 	}
 }
 
-// fitText cuts text that is wider than there is room for.
+// fitText cuts text that is wider than its room.
 func fitText(style draw.TextStyle, words string, room vg.Length) string {
 	words = printable(words)
 	if style.Width(words) <= room {

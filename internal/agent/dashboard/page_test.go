@@ -25,7 +25,7 @@ var (
 	strict = flag.Bool("strict", false, "hold times that a busy machine would miss")
 )
 
-// window is what the page is opened in.
+// window is the browser window with the page.
 func (d *demo) window(width, height int64, scheme string) webtest.Window {
 	return webtest.Window{Width: width, Height: height, Scheme: scheme, Lasts: 2 * time.Minute,
 		Own: func(url string) bool {
@@ -242,7 +242,7 @@ func key(keys string) chromedp.Action[chromedp.Void] { return chromedp.KeyEvent(
 const focused = `(() => { const e = document.activeElement; return e === document.body ? '' :
 (e.id || e.dataset.key || e.dataset.value || e.className || e.tagName) })()`
 
-// types does with the keyboard what a mouse would be taken for.
+// types uses the keyboard in place of a mouse.
 func types(t *testing.T, d *demo, b *webtest.Browser) {
 	seen := map[string]bool{}
 	for range 150 { // the end is the browser itself

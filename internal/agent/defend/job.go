@@ -33,7 +33,7 @@ type job struct {
 	link     packet.Link
 	peers    *Peers
 	evidence *evidence.Store
-	file     *part.Part // that evidence is kept in
+	file     *part.Part // with the evidence
 	flood    *signature.Sample
 	good     *signature.Sample
 	beyond   float64 // share of its flood that is more than usual

@@ -20,7 +20,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// ManagerOptions are what all interfaces are watched with.
+// ManagerOptions are those of the watchers of all interfaces.
 type ManagerOptions struct {
 	// Policy reads the operator's policy in force on an interface.
 	Policy    func(ctx context.Context, dev string) (*policy.Policy, error)

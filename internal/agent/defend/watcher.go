@@ -23,7 +23,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Options are what an interface is watched with.
+// Options are those of the watcher of an interface.
 type Options struct {
 	Dev string
 	// Policy reads the operator's policy in force on Dev, and which one that is.

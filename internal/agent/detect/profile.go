@@ -65,7 +65,7 @@ var kindOf = func() (out [numRates]kind.Kind) {
 	return out
 }()
 
-// rates are those of the kinds, and of what a crowd of clients is known by.
+// rates are those of the kinds, and those that tell a crowd of clients.
 type rates [numRates]float32
 
 const (

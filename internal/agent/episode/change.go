@@ -46,7 +46,7 @@ func (m *Machine) found(now time.Time, r Found) {
 	}
 }
 
-// owners are the floods that rules are of.
+// owners are the floods that have rules.
 func (p *pending) owners() (out []*flood) {
 	for _, r := range p.rules {
 		if !slices.Contains(out, r.of) {

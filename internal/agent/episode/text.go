@@ -15,7 +15,7 @@ func Loosened(text string, rate float64) string {
 		int(max(1, rate)), label)
 }
 
-// Tightened is the drop that Loosened made a limit of.
+// Tightened is the drop before Loosened made it a limit.
 func Tightened(text string) string {
 	body, label, _ := strings.Cut(text, ` as "`)
 	if at := strings.LastIndex(body, " rate "); at >= 0 {

@@ -1,8 +1,8 @@
 // Package follow reads lines as another program writes them to a file that is rotated.
 //
-// In goes a path, out come whole lines, each once, and a position that a later process continues
-// from. It follows files that are renamed, copied and truncated, truncated in place, replaced by
-// another target of a symbolic link, and not there yet. Lines are bounded; memory is that of one
+// In goes a path, out come whole lines, each once, and a position, from which a later process
+// continues. It follows files that are renamed, copied and truncated, truncated in place, replaced
+// by another target of a symbolic link, and not there yet. Lines are bounded; memory is that of one
 // line. It never writes, waits or locks: whoever uses it asks again.
 package follow
 

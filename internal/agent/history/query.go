@@ -164,7 +164,7 @@ func (g *gathering) wants(at int64) bool {
 	return at >= g.begin && at < g.begin+int64(g.points)*g.Step
 }
 
-// of is where a series is summed up, nil if it is not asked for.
+// of is where a series is summed up, nil if nobody asks for it.
 func (g *gathering) of(s *Series) *sums {
 	if s.Kind != g.Kind || g.Dev != "" && s.Dev != g.Dev {
 		return nil

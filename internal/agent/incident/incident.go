@@ -79,7 +79,7 @@ type Rate struct {
 // Seen is what was too much.
 type Seen struct {
 	Kind        string  `json:"kind"`
-	Words       string  `json:"words,omitempty"`       // what the kind is made of
+	Words       string  `json:"words,omitempty"`       // packets of the kind, in words
 	Destination string  `json:"destination,omitempty"` // a prefix; none: everything that is watched
 	Source      string  `json:"source,omitempty"`      // a prefix, where that stands out
 	Packets     float64 `json:"packets_per_second"`    // when it was detected

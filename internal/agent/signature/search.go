@@ -25,7 +25,7 @@ const (
 	answers = 12
 )
 
-// rule is terms that all have to hold, with what they hold for.
+// rule is terms that all have to hold, with the packets that meet them.
 type rule struct {
 	terms       []*term
 	flood, good set
@@ -114,7 +114,7 @@ func (s *search) with(r *rule, t *term) *rule {
 	return w
 }
 
-// fill makes the sets of what a rule holds for.
+// fill makes the sets of packets that meet a rule.
 func (s *search) fill(r *rule) {
 	r.flood, r.good = s.left, s.spared
 	for _, t := range r.terms {

@@ -44,7 +44,7 @@ func TestEveryFieldIsAskedForOrLeftOut(t *testing.T) {
 	}
 }
 
-// The oracle takes the terms as they are meant: each holds for packets that it was made of.
+// The oracle takes the terms as they are meant: each holds for its own packets.
 func TestTermsHoldForWhatTheyWereMadeOf(t *testing.T) {
 	for _, f := range floods {
 		s := sampleOf(nil, frames(t, f.packets, 0, 500))

@@ -70,7 +70,7 @@ func newView(s *Sample, places []int) *view {
 
 func (v *view) len() int { return len(v.places) }
 
-// ask lets the oracle say which packets each term holds for.
+// ask lets the oracle say which packets meet each term.
 func (v *view) ask(terms []*term) ([]set, error) {
 	var text strings.Builder
 	for _, t := range terms {

@@ -34,7 +34,7 @@ type Record struct {
 
 	Client     string `json:"client,omitempty"`     // what it says that it is, behind "SSH-2.0-"
 	HASSH      string `json:"hassh,omitempty"`      // fingerprint of the algorithms that it offers
-	Algorithms string `json:"algorithms,omitempty"` // what that is the MD5 of
+	Algorithms string `json:"algorithms,omitempty"` // the text below that MD5
 
 	Method      string `json:"method,omitempty"`
 	User        string `json:"user,omitempty"`

@@ -198,7 +198,7 @@ func install(t *testing.T, l *Lab, d contender.Defence) (remove func()) {
 	}
 }
 
-// slow is a generator that no rung is the limit of.
+// slow is a generator that limits itself.
 func slow(t *Traffic) { t.Rate = 20_000 }
 
 // oneWindow installs a defence and takes one window of UDP, as it is changed.

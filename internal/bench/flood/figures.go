@@ -259,7 +259,7 @@ func (c *Comparison) needed() int {
 	return max((2*c.Rounds+2)/3, bench.MinRounds)
 }
 
-// attempts groups the windows of a family by the attempt that they belong to.
+// attempts groups the windows of a family by their attempt.
 func (g *Rung) attempts(family string) [][]Window {
 	var out [][]Window
 	for _, w := range g.Windows {

@@ -12,7 +12,7 @@ import (
 	"levee/internal/lab/labtest"
 )
 
-// newTestLab is a lab to take single windows in.
+// newTestLab is a lab for single windows.
 func newTestLab(t *testing.T) *Lab {
 	t.Helper()
 	labtest.NeedRoot(t)

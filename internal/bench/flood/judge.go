@@ -112,7 +112,7 @@ func ratio(a, b uint64) float64 { return float64(a) / math.Max(float64(b), 1) }
 // RefusedShare is the share of the packets offered that found the ring full.
 func (w *Window) RefusedShare() float64 { return ratio(w.Refused, w.Offered) }
 
-// OffBalance is the share of the packets offered, or of those received, that nobody accounts for.
+// OffBalance is the share of the packets offered, or of those received, without an account.
 func (w *Window) OffBalance() float64 {
 	return max(imbalance(w.Offered, w.Refused+w.Received),
 		imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow))

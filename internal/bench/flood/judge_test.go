@@ -7,7 +7,7 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// sound is a window that nothing is wrong with.
+// sound is a window without a fault.
 func sound() Window {
 	return Window{
 		Seconds: 1, Packets: 1_000_000, Traffic: "udp",

@@ -84,7 +84,7 @@ func (o *Options) Complete(u Usual) error {
 	return o.Options.Complete(u.Usual)
 }
 
-// Lab is a lab that is ready to be measured in.
+// Lab is a lab that is ready for measurements.
 type Lab struct {
 	*Options
 	Server, World             *lab.Host
@@ -139,7 +139,7 @@ func (l *Lab) prepare() error {
 	return nil
 }
 
-// In is the device that the flood comes in by.
+// In is the device on which the flood arrives.
 func (l *Lab) In() *lab.Device { return &l.Server.Devices[0] }
 
 // NoCounters says why there are no cycles, empty if there are.

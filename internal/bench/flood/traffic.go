@@ -52,7 +52,7 @@ var (
 	}
 )
 
-// TrafficNames are the floods that a ladder can be measured with.
+// TrafficNames are the floods for ladders.
 var TrafficNames = []string{"udp", "syn", "bogon", "ack"}
 
 // Floods are the named floods of a family, to a device of a lab.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestDocumentOfALadder draws up a report of two rungs, one without a figure: figures carry their
-// rounds, the other its reason, and the certificate says what the figures rest on.
+// rounds, the other its reason, and the certificate says the grounds of the figures.
 func TestDocumentOfALadder(t *testing.T) {
 	good := &flood.Rung{Name: "xdp drop"}
 	for round := range bench.MinRounds {

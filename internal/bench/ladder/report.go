@@ -93,7 +93,7 @@ func newReport(o *Options, l *flood.Lab, c *flood.Comparison) *Report {
 	return r
 }
 
-// add takes a rung into the report and what it is made of.
+// add takes a rung into the report, and its parts.
 func (r *Report) add(g *Rung) {
 	r.Rungs, r.all.Rungs = append(r.Rungs, g), append(r.all.Rungs, g.Rung)
 }

@@ -167,8 +167,7 @@ func (r *Report) measure(ctx context.Context, l *flood.Lab, p *prober, rungs []*
 	return nil
 }
 
-// A generator that misses its rate by more than this did not offer the load that the figure would
-// stand for.
+// A generator that misses its rate by more than this did not offer the load of the figure.
 const maxRateError = 0.02
 
 // round takes one window; a disturbed one is tried again.

@@ -209,7 +209,7 @@ func WithNames(names []string, list []*Contender) []string {
 	return names
 }
 
-// Caveat says what times to load and to change are made of.
+// Caveat names the parts of the times to load and to change.
 const Caveat = "loading in the lab begins with the text in memory, and reading it is part of it; " +
 	"other tools are programs that are started for a load or a change " +
 	"(some ms each), levee's library is called within this program"
@@ -340,8 +340,8 @@ func (c *Contender) result(g *flood.Rung, f *flood.Figures) *Result {
 }
 
 // Flood measures contenders against each other under one trace. group tells sets and rules apart by
-// what they are made of: a contender that could not load one in time is not tried with more of the
-// same. With an error there may still be results: what was measured before.
+// their parts: a contender that could not load one in time is not tried with more of the same. With
+// an error there may still be results: what was measured before.
 func (o *Options) Flood(ctx context.Context, group, what string, size int, list []*Contender,
 	traffic string, frames [][]byte) ([]*Result, error) {
 	var defences []contender.Defence

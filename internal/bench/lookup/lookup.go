@@ -165,7 +165,7 @@ func (t *timer) run() (ns float64, hits uint64, err error) {
 	return float64(d.Nanoseconds()) / traceLength, hits, nil
 }
 
-// newAddresses makes the map that the programs take addresses from.
+// newAddresses makes the map of addresses for the programs.
 func newAddresses() (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "addrs", Type: ebpf.Array, KeySize: 4,
 		ValueSize: 16 * traceLength, MaxEntries: 1})

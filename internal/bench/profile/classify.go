@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Class is what a moment of the core was spent on.
+// Class is the work of the core at a moment.
 type Class string
 
 // The classes, in the order of reports.

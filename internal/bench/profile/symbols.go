@@ -146,7 +146,7 @@ func (s *symbols) add(info *ebpf.ProgramInfo) {
 	}
 }
 
-// at finds the function that an address is in.
+// at finds the function around an address.
 func (s *symbols) at(ip uint64) symbol {
 	i := sort.Search(len(s.programs), func(i int) bool { return s.programs[i].from > ip })
 	if i > 0 && ip < s.programs[i-1].to {

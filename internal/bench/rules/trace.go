@@ -28,7 +28,7 @@ type TraceRound struct {
 	Ns    float64 `json:"ns"` // a packet, above the empty program
 	Empty float64 `json:"ns_empty"`
 	calibration.Reading
-	// Counts: it is one of the rounds that figures are of. These are the ones with the least
+	// Counts: it is one of the rounds behind the figures. These are the ones with the least
 	// pressure.
 	Counts bool `json:"counts"`
 }

@@ -234,7 +234,7 @@ func (a *Attachment) OnTrial() *store.Description {
 	return nil
 }
 
-// Base is the current generation, or the one that its live rules were added to.
+// Base is the current generation, or the one before live rules were added.
 func (a *Attachment) Base() *store.Description {
 	g := a.Current()
 	if g != nil && g.IsLive() {

@@ -23,7 +23,7 @@ type Device struct {
 	MTU    int
 	Up     bool       // it carries packets
 	Driver string     // "driver veth", or "interface lo" where the kernel does not tell
-	tells  *card.Card // what it tells of itself, once that was asked for
+	tells  *card.Card // what it tells of itself, once somebody asked
 	XDP    uint32     // id of the XDP program on it, 0 if none
 	XDPOff string     // the word of ip-link(8) that takes it off
 	Netns  uint64     // cookie of its network namespace
@@ -87,8 +87,7 @@ func NetnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// Link is what packets of an interface of this network namespace begin with. Errors match
-// kernel.ErrRefused.
+// Link is the link layer of an interface of this network namespace. Errors match kernel.ErrRefused.
 func Link(dev string) (packet.Link, error) {
 	d, err := FindDevice(dev)
 	if err != nil {

@@ -53,7 +53,7 @@ func placeIn(s *store.Store, key string, where namespace, netns uint64, index in
 	return j
 }
 
-// dispatchers are those that a killed command may have left pins of.
+// dispatchers are those whose pins a killed command may have left.
 type dispatchers struct {
 	Netns uint64   `json:"netns"`
 	Index int      `json:"ifindex"`
@@ -286,7 +286,7 @@ func (j *joined) Close() error {
 	return errors.Join(err, j.jumps.Close(), j.caller.Close(), j.where.Close())
 }
 
-// leaveStray has the dispatcher of a device not call what nothing is kept for.
+// leaveStray has the dispatcher of a device not call programs without a description.
 func leaveStray(s *store.Store, d *Device) (found bool, err error) {
 	j := placeIn(s, d.Key(), namespace{}, d.Netns, d.Index)
 	all, err := dispatcher.Read(j.on)

@@ -105,7 +105,7 @@ func sampleEvery(rules, most int) int {
 	return (rules + most - 1) / most
 }
 
-// findFrames finds a frame for each slot that is looked at.
+// findFrames finds a frame for each slot of interest.
 func findFrames(ctx context.Context, p *policy.Policy, ref *oracle.Evaluator, every int,
 	progress func(Progress)) ([][]byte, error) {
 	s := craft.Search{

@@ -15,7 +15,7 @@ type Told struct {
 	// half the distance between the quartiles of ns_per_packet
 	Spread      float64        `json:"spread"`
 	Rules       []ToldRule     `json:"rules"`
-	NotReached  []syntax.Shown `json:"not_reached"` // rules that no packet was found for
+	NotReached  []syntax.Shown `json:"not_reached"` // rules without a packet
 	NotMeasured int            `json:"not_measured"`
 	// one rule in so many was looked at; not there: all were
 	SampleEvery int `json:"sample_every,omitempty"`

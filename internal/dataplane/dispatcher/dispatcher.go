@@ -52,7 +52,7 @@ const boundBytes = 4
 // BPFFSEnv names the environment variable by which libxdp finds its bpffs.
 const BPFFSEnv = "LIBXDP_BPFFS"
 
-// dir holds the pins of all dispatchers, and is what the lock is of.
+// dir holds the pins of all dispatchers, and the lock.
 func dir() string {
 	bpffs := os.Getenv(BPFFSEnv)
 	if bpffs == "" {

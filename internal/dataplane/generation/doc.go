@@ -4,6 +4,6 @@
 // with it.
 //
 // It may touch counters, links and descriptions of generations that there are. It puts no new
-// program into force but the one that a trial falls back to. Of the layers of the data plane it
-// imports attaching (attach) and the state on disk (store).
+// program into force but the fallback of a trial. Of the layers of the data plane it imports
+// attaching (attach) and the state on disk (store).
 package generation

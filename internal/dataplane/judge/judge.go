@@ -162,7 +162,7 @@ func (j *Judge) newRunner(frags bool) (*loader.Runner, error) {
 // Engine is who judges.
 func (j *Judge) Engine() Engine { return j.engine }
 
-// Slots are the slots of the policy, which verdicts are indices of.
+// Slots are the slots of the policy. Verdicts are indices of these.
 func (j *Judge) Slots() []policy.Slot { return j.slots }
 
 // Explain judges a frame by the oracle alone, and tells its story.

@@ -60,7 +60,7 @@ type StoryLayer struct {
 	Fields map[string]string `json:"fields,omitempty"`
 }
 
-// StoryRule is a rule that was looked at.
+// StoryRule is a rule that was tried.
 type StoryRule struct {
 	Rule    syntax.Shown `json:"rule"`
 	Text    string       `json:"text"`

@@ -20,11 +20,11 @@ import (
 
 // Gate looks at the machine for who may be cut off.
 type Gate struct {
-	// Link is what packets of an interface begin with.
+	// Link is the link layer of an interface.
 	Link func(dev string) (packet.Link, error)
 	// Sessions are those whose packets arrive on an interface.
 	Sessions func(dev string) ([]session.Session, error)
-	// Say is told what could not be looked for.
+	// Say is told which sessions could not be found.
 	Say func(format string, args ...any)
 }
 

@@ -39,7 +39,7 @@ const (
 type Policy struct {
 	Number int              `json:"-"` // counts from 1 for each interface; the name of the file
 	Path   string           `json:"path"`
-	Names  []string         `json:"names,omitempty"` // interfaces and patterns that it was for
+	Names  []string         `json:"names,omitempty"` // its interfaces and patterns
 	Since  time.Time        `json:"since"`           // when it came into force
 	Source []byte           `json:"source"`
 	Files  []policy.SetFile `json:"files,omitempty"`

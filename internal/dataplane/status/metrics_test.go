@@ -11,7 +11,7 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// someStatus has one of all that there are metrics of.
+// someStatus has one of all that has metrics.
 func someStatus() *Report {
 	return &Report{Interfaces: []Interface{{
 		Dev: "eth0", Netns: 7, Policy: `/etc/"a".levee`, Hash: "ab", Hook: "tcx",

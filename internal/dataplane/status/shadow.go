@@ -47,7 +47,7 @@ type Diff struct {
 	Dev    string       `json:"dev"`
 	Policy syntax.Shown `json:"policy"` // in force
 	Shadow Shadow       `json:"shadow"`
-	// pairs of rules that packets came to; those whose verdicts differ first
+	// pairs of rules that met packets; those whose verdicts differ first
 	Pairs []Pair `json:"pairs"`
 	// newest flows of the pairs that differ
 	Flows []Flow `json:"flows"`

@@ -103,10 +103,10 @@ func (d *Description) IsLive() bool { return len(d.Live) > 0 }
 type Description struct {
 	Generation int         `json:"generation"`
 	Dev        string      `json:"dev"`
-	Names      []string    `json:"names,omitempty"` // that the interface was found by
+	Names      []string    `json:"names,omitempty"` // by which the interface was found
 	Ifindex    int         `json:"ifindex"`
 	Netns      uint64      `json:"netns"`
-	Link       packet.Link `json:"link,omitempty"` // that it was compiled for
+	Link       packet.Link `json:"link,omitempty"` // for which it was compiled
 	Mode       Mode        `json:"mode"`
 	Reason     string      `json:"reason"`
 	Asked      bool        `json:"asked,omitempty"` // for the mode, by somebody
@@ -121,7 +121,7 @@ type Description struct {
 	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
 	// what the kernel says of the two, for readers, who may open neither
 	Info, TrialInfo ProgramInfo
-	// generation that the kernel returns to; 0 is none
+	// generation to which the kernel returns; 0 is none
 	Fallback  int       `json:"fallback"`
 	Deadline  uint64    `json:"deadline"`   // of the trial, in jiffies
 	ConfirmBy time.Time `json:"confirm_by"` // the same by the clock on the wall

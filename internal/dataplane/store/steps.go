@@ -9,7 +9,7 @@ var TestHook func(step string) error
 // load, sets, pin, describe, for each program that does not judge link and keep link, adopt where
 // the memory of connections is new, then swap, keep, adopt again; the first command after it that
 // finds something to clean up, Up itself included, goes through unlink, wait, fold, forget, unpin.
-// Each leaves a state that the next command can continue from.
+// Each leaves a state from which the next command can continue.
 func Step(name string) error {
 	if TestHook == nil {
 		return nil

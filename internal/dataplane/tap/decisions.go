@@ -18,7 +18,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Deciding says which decisions are told of.
+// Deciding says which decisions are told.
 type Deciding struct {
 	Dev string
 	// Verdict takes packets with this one only: "pass", "drop" (answered ones too), or "" for all.
@@ -181,8 +181,8 @@ func (d *deciding) tell() {
 	d.total.Shown++
 }
 
-// look tells of losses since it was called last. At the end those are lost, too, which lay in the
-// ring and were not told of.
+// look tells of losses since it was called last. At the end those are lost, too, which still lay in
+// the ring.
 func (d *deciding) look(end bool) {
 	for i, now := range capture.ReadTold(d.rows, len(d.shown)) {
 		was := d.before[i]

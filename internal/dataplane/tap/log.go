@@ -23,7 +23,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Event is a packet that a log has told of.
+// Event is a packet that a log has told.
 type Event struct {
 	At     time.Time // when it was read
 	CPU    int
@@ -74,7 +74,7 @@ func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)
 			}
 		}
 	}
-	// From here on the program counts what it has nobody for.
+	// From here on the program counts what has no reader.
 	if err := w.Leave(); err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (s *Sampler) Program() uint32 {
 	return s.Hook.G.Program
 }
 
-// Link is what packets begin with.
+// Link is the link layer of packets.
 func (s *Sampler) Link() packet.Link { return s.Hook.G.Link }
 
 // Read gives the samples that there are. The ring holds some 1,000 of 128 bytes for each CPU.

@@ -181,7 +181,7 @@ func Parse(raw []byte, snap int) (Event, []byte, error) {
 		int(h.Queue)}, packet[:min(len(packet), int(h.Bytes), snap)], nil
 }
 
-// Losses are packets that the filter took, and those of them that nobody was told of.
+// Losses are packets that the filter took, and those of them that nobody got.
 type Losses struct {
 	Taken  uint64 // in all
 	Above  uint64 // the bound

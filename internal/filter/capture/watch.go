@@ -32,7 +32,7 @@ const MostWatched = 1_000_000
 // MostToldOf is how much of a packet an event can have, WATCH_SNAP in bpf/watch.bpf.c.
 const MostToldOf = len(tellerWatchEvent{}.Packet)
 
-// Watch says which decisions are told of.
+// Watch says which decisions are told.
 type Watch struct {
 	Judge
 	Snap int    // bytes of each packet that are handed on
@@ -82,7 +82,7 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 // WatchRow is the size of a CPU's row for so many slots.
 func WatchRow(slots int) int { return watchHead + slots*watchSlot }
 
-// Told is what became of the packets of a slot that were to be told of.
+// Told is what became of those packets of a slot that the filter took.
 type Told struct {
 	Events uint64 // that the kernel took
 	Above  uint64 // the rate

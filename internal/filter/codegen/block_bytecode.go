@@ -84,7 +84,7 @@ type bytecode struct {
 	bodies  shared   // records of rules
 	sorted  shared   // bounds
 	sorted2 shared   // wide ones
-	starts  []uint32 // of each bytecode of the plan, the record that a packet begins with
+	starts  []uint32 // of each bytecode of the plan, the first record
 	bytes   []int    // that it takes
 }
 
@@ -347,7 +347,7 @@ const (
 	wideTable    = "interpreter_wide"
 )
 
-// place gives the tables a place. They are never empty, so that there is something to point at.
+// place gives the tables a place. They are never empty: a pointer needs a place.
 func (m *bytecode) place(c *compiler) {
 	c.room(recordsTable, plan.RecordBytes*m.records.n, func(to []byte) {
 		m.records.drain(func(piece []record) {

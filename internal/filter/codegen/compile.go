@@ -361,7 +361,7 @@ func (c *compiler) decided() {
 
 // verdict counts the packet for the rule that decided, whose slot is in R0, and ends the program.
 func (c *compiler) verdict() {
-	// The verifier refuses code that nothing leads to: a policy may pass all, or drop all.
+	// The verifier refuses code that no jump reaches: a policy may pass all, or drop all.
 	if c.Referenced("impossible") {
 		c.Label("impossible")
 		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Ja.Label("drop"))

@@ -240,7 +240,7 @@ const (
 	sockState    = 72
 )
 
-// flowPieces are what a connection is hashed of.
+// flowPieces are the parts of a connection that are hashed.
 func (c *compiler) flowPieces(class ir.Class) map[int]func() {
 	upper := func(r asm.Register) func() {
 		return func() { c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32)) }

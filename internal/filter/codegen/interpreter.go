@@ -316,7 +316,7 @@ func (c *compiler) arm(a *plan.Arm) {
 		c.endpoint(in, &plan.Question{Cond: a.Lookup.Cond, By: plan.InTable, Lookup: a.Lookup}, no)
 	}
 	c.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
-	if c.Referenced(no) { // the verifier refuses code that nothing leads to
+	if c.Referenced(no) { // the verifier refuses code that no jump reaches
 		c.Label(no)
 		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	}

@@ -12,7 +12,7 @@ import (
 const udpHeader = 8
 
 // inPacket compares bytes of the payload, where the packet has them. Their helper reads across the
-// buffers that a packet may lie in.
+// buffers of a packet.
 func inPacket(q *ir.Cond) extra {
 	return extra{looks: true, asks: true, emit: func(c *compiler, no string) {
 		const at = -16 // scratch

@@ -51,7 +51,7 @@ func (c *compiler) comparePairs(in *scope, q *ir.Cond, found, missing string) {
 	}
 }
 
-// endpointAddress says where the address lies that a condition on endpoints asks for.
+// endpointAddress is the place of the address in a condition on endpoints.
 func endpointAddress(q *ir.Cond) (hi asm.Register, lo int16) {
 	if q.Field.Info().Address == field.DstAddr {
 		return regDst, keyDstLo

@@ -45,7 +45,7 @@ type Program struct {
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	Plain    bool                 // see Target
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
-	// all dynamic sets of the policy, also those that no rule asks for
+	// all dynamic sets of the policy, also those without a rule
 	Dynamic []*policy.Set
 	Places  map[string]SetPlace // where they are, by name
 	// addresses of protect rules, for sets that roll up; nil if none does

@@ -23,8 +23,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// oldest is the oldest kernel that compiled policies are made for: nothing in them may be newer.
-// The TCX hook itself is, and is used only where the kernel has it.
+// oldest is the oldest kernel that has to load compiled policies: nothing in them may be newer. The
+// TCX hook itself is, and is used only where the kernel has it.
 var oldest = version{6, 1}
 
 // version is that of a kernel.
@@ -100,9 +100,9 @@ const (
 	modeIMM, modeMEM, modeATOMIC              = 0, 3, 6
 )
 
-// instructionNeed says what an encoded instruction asks for. Besides RFC 9669, which begins with
-// what Linux 6.6 calls cpu v4, the kernel's Documentation/bpf/standardization and its verifier.c
-// say since when.
+// instructionNeed says what an encoded instruction needs of the kernel. Besides RFC 9669, which
+// begins with what Linux 6.6 calls cpu v4, the kernel's Documentation/bpf/standardization and its
+// verifier.c say since when.
 func instructionNeed(raw []byte) need {
 	op, src := raw[0], raw[1]>>4
 	off, imm := int16(binary.LittleEndian.Uint16(raw[2:])),

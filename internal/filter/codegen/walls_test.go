@@ -39,7 +39,7 @@ type wall struct {
 	rule func(g *wallGenerator, i int) string
 }
 
-// wallGenerator draws what rules consist of.
+// wallGenerator draws the parts of rules.
 type wallGenerator struct {
 	*rand.Rand
 	n    int // rules

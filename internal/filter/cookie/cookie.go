@@ -96,7 +96,7 @@ const (
 
 var load = sync.OnceValues(loadAnswer)
 
-// names are the functions in the object, by what they are for.
+// names are the functions in the object, by purpose.
 func names(tcx, frags bool, link packet.Link) (function, entry string) {
 	switch {
 	case tcx && link == packet.L3:

@@ -36,7 +36,7 @@ type compiled struct {
 	way  *arrival // nil: frames come to it as they are
 }
 
-// Eval leaves out what BPF_PROG_RUN does not make a socket buffer of: an IP packet that ends
+// Eval leaves out frames of which BPF_PROG_RUN makes no socket buffer: an IP packet that ends
 // within its header (net/bpf/test_run.c).
 func (c compiled) Eval(frame []byte) (int, action.Action, error) {
 	var context []byte

@@ -393,8 +393,8 @@ func verdict(p *policy.Policy, slot int, does action.Action) string {
 }
 
 // Entries are what a set holds in this case if it is dynamic: no entries, few or many, each once,
-// of the addresses that the rest of the policy speaks of. A third has a lease, half of these one
-// that has ended.
+// of the addresses in the rest of the policy. A third has a lease, half of these one that has
+// ended.
 func (c Case) Entries(s *policy.Set) []Entry {
 	if s.Kind != policy.Dynamic {
 		return nil

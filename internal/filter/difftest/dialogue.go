@@ -17,7 +17,7 @@ type dialogue struct {
 	talkers []talker
 }
 
-// talker is a connection as its ends would see it. Side 0 is the one that the policy is for.
+// talker is a connection as its ends would see it. Side 0 has the policy.
 type talker struct {
 	six   bool
 	proto uint8

@@ -11,7 +11,7 @@ import (
 	"levee/internal/packet"
 )
 
-// connection is a client's, and whom it is for.
+// connection is the client's end and the server's.
 type connection struct{ from, to netip.AddrPort }
 
 // unsure is for connections of which it does not matter whether they are diverted.

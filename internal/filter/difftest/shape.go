@@ -9,10 +9,10 @@ import (
 )
 
 // shape is a packet before it is bytes. It can be any: what does not fit together is laid out as
-// it is asked for.
+// the rule says.
 type shape struct {
 	in *shape // what it carries as a tunnel
-	// Spec is what terms ask for. Numbers are set from the beginning, addresses, tags and Frag
+	// Spec is the values in terms. Numbers are set from the beginning, addresses, tags and Frag
 	// where a packet has them, Len where the length is not that of the parts.
 	packet.Spec
 	v4, v6  [2]netip.Addr // source and destination of a packet whose Spec has none of its family
@@ -188,7 +188,7 @@ func (s *shape) addresses() (from, to netip.Addr) {
 	return from, to
 }
 
-// laidOut is a frame with the places that mutations aim at; 0: there is none.
+// laidOut is a frame with the places that mutations change; 0: there is none.
 type laidOut struct {
 	b      []byte
 	ip, l4 int   // offsets

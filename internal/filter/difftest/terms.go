@@ -107,7 +107,7 @@ func (g *generator) within() string {
 	return "inner( " + strings.Join(terms, " ") + " )"
 }
 
-// anyNumber is a term on a field that nothing but the table is known of.
+// anyNumber is a term on a field of which only the table is known.
 func (g *generator) anyNumber(ph *field.Phrase) string {
 	if ph.Form == field.FormSuffix {
 		return ph.Word + " " + g.suffixes()

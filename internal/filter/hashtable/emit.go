@@ -99,9 +99,8 @@ func (c *Code) Search(no string) {
 }
 
 // narrowKey leaves the masked address in R1, the tag in R4, and the hash for the first bucket in
-// R3; see Table.hash. Both are cut to the bits that they are compared with: else the verifier would
-// learn from each compare that they are small, and walk what follows once more for not having
-// known.
+// R3; see Table.hash. Both are cut to the bits that are compared: else the verifier would learn
+// from each compare that they are small, and walk what follows once more for not having known.
 func (c *Code) narrowKey() {
 	c.Emit(
 		asm.And.Imm(asm.R4, metaCode),

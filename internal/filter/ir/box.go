@@ -126,7 +126,7 @@ func (b *box) paired(c *Cond) (out []netip.Prefix) {
 	return policy.MergePrefixes(out)
 }
 
-// around gives the elements of a sorted, disjoint list that lie in p, or the one that p lies in.
+// around gives the elements of a sorted, disjoint list that lie in p, or the one around p.
 func around(p netip.Prefix, list []netip.Prefix) (inside []netip.Prefix, covered bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].Addr().Compare(p.Addr()) >= 0 })
 	if i > 0 && list[i-1].Contains(p.Addr()) {

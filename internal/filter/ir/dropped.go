@@ -158,7 +158,7 @@ func inBoxes(conds []Cond) (rest []Cond, all bool) {
 	return slices.DeleteFunc(slices.Clone(conds), out), false
 }
 
-// element is what a dynamic set is asked for.
+// element is what is looked up in a dynamic set.
 func (t *Traffic) element(c *Cond) (e policy.Element) {
 	if c.Set.Type != policy.Services {
 		a := [2]netip.Addr{t.Src, t.Dst}[sideOf(c)]

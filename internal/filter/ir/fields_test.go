@@ -12,8 +12,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// strangers are fields that nothing is known of: one that has no row, and one that has an empty
-// one.
+// strangers are fields with an empty row: one that has no row, and one that has an empty one.
 var strangers = []field.Field{field.None, field.NumFields}
 
 // A rule goes only where an earlier one covers it. That of a field that nobody has described stays,

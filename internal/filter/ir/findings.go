@@ -16,7 +16,7 @@ type reach struct {
 	p        *policy.Policy
 	canMatch []bool // in some class, before shadowing
 	isAlive  []bool // in some class, after it
-	idle     []bool // in the list that is looked at: covered, and kept
+	idle     []bool // in the present list: covered, and kept
 	// slots of the rules that cover it, in the classes where it is covered
 	shadowers [][]int
 	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class

@@ -145,8 +145,7 @@ type ListID uint32
 type Cond struct {
 	Field field.Field
 	Not   bool // addresses, dynamic sets and flags
-	// endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of
-	// Pairs are of
+	// endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, whose ranges Pairs have
 	Number field.Field
 	// of these where Set is dynamic: the protocol of the class, unless Number is Proto
 	Proto    uint8

@@ -12,7 +12,7 @@ import (
 // shadow removes rules that an earlier deciding rule covers by itself: every packet that they match
 // has been decided before. Of many thousand rules without addresses, which only comparing all pairs
 // could tell, and of long lists that are nearly the same, some that are covered may be kept. A rule
-// that may not go is kept and told of.
+// that may not go is kept, and the report names it.
 func shadow(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := newIndex(len(rules))

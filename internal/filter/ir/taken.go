@@ -250,7 +250,7 @@ type vital struct {
 	length field.Range
 	// sources that are not public: a list of such addresses names nobody
 	near     []netip.Prefix
-	group    []netip.Prefix // destinations that every machine listens to
+	group    []netip.Prefix // destinations of every machine
 	groupMAC []field.Range
 	// what a rule asks for that is about this traffic alone
 	named map[field.Field][]field.Range

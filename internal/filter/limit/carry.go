@@ -120,7 +120,7 @@ func (s *Shape) owes(w, now uint64) uint64 {
 }
 
 // add charges the budget of the old slot i, whose tag is in w, in the new memory. Where that has
-// more lines, nobody knows which of several it would be looked for in: it is entered in each.
+// more lines, nobody knows which of several lines has it: it is entered in each.
 func (c *Carrier) add(i int, w, units uint64) {
 	more := c.owed(units)
 	if more == 0 {

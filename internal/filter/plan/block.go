@@ -1,7 +1,7 @@
 package plan
 
-// ID is the number of a block: its chain's, and behind dots its place in each block that it is in.
-// What several chains share has the number of the first.
+// ID is the number of a block: its chain's, and behind dots its place in each block around it. What
+// several chains share has the number of the first.
 type ID string
 
 // Block is a node of a plan: *Chain, *Straight, *Rule, *Lookup, *RuleTree, *Bytecode, *Function,

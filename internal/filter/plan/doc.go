@@ -1,4 +1,4 @@
-// Package plan decides what a policy's program consists of.
+// Package plan decides of which blocks a policy's program consists.
 //
 // In goes the lowered policy (package ir) and the target; out comes a Plan: a tree of blocks, each
 // with its cost and the reason for it, and a ledger of what the program takes of the kernel's

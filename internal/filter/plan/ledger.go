@@ -52,7 +52,7 @@ const (
 	TablesMap   = "tables" // more than one map if it is too much for one
 )
 
-// enter writes the ledger. The error is a set that the kernel has no room for.
+// enter writes the ledger. The error is a set that is too large for the kernel.
 func (p *planner) enter() error {
 	l := &p.Ledger
 	l.Functions, l.Instructions = p.count()
@@ -131,7 +131,7 @@ func (p *planner) enterSets() error {
 	return nil
 }
 
-// cacheLine is what tables begin at a multiple of.
+// cacheLine is the alignment of tables.
 const cacheLine = 64
 
 // tableBytes is what all tables take, one behind the other.

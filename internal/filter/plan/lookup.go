@@ -29,9 +29,9 @@ func (*Lookup) Blocks() []Block { return nil }
 // endpoints reports whether the look-up walks a rule tree.
 func (l *Lookup) endpoints() bool { return l.Table == nil && !l.Cond.Dynamic() }
 
-// Table is memory that straight code and bytecode look something up in.
+// Table is memory for look-ups of straight code and bytecode.
 type Table struct {
-	Name     string // that instructions refer to it by
+	Name     string // in instructions that refer to it
 	For      string
 	Kind     string
 	Why      string

@@ -13,7 +13,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Plan is what a program will consist of.
+// Plan is the parts of a program that is to be.
 type Plan struct {
 	Program  *ir.Program
 	Target   Target

@@ -28,7 +28,7 @@ type ReportMap struct {
 
 // ReportBlock is a node of the tree.
 type ReportBlock struct {
-	In   string `json:"in,omitempty"` // the block that it is in
+	In   string `json:"in,omitempty"` // the block around it
 	ID   string `json:"id"`
 	Kind string `json:"kind"`
 	What string `json:"what"`

@@ -103,7 +103,7 @@ func boxesOf(r *ir.Rule) int {
 }
 
 // boxes multiplies the lists of a rule out. The second number of a box is the destination port,
-// the ICMP type or the protocol, of which no class of packets has two to ask for.
+// the ICMP type or the protocol, of which no class of packets has two.
 func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 	first := len(out)
 	out = append(out, ruletree.Box{
@@ -150,7 +150,7 @@ func (p *planner) ruleTree(f ir.Family, rules []ir.Rule) *RuleTree {
 	return t
 }
 
-// pool gives the pool of a family, which is made when it is first asked for.
+// pool gives the pool of a family, which is made when the first rule needs it.
 func (p *planner) pool(f ir.Family) *Pool {
 	if p.Pools[f] == nil {
 		top := Response{ir.Pass, len(p.Slots)}.Word()

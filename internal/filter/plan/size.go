@@ -16,7 +16,7 @@ const (
 	sizeVerdict    = 2   // a response, and the way to where it is acted on
 	sizeCount      = 10  // the effect that counts
 	sizeFlow       = 160 // looking a connection up, but for its functions
-	sizeForeign    = 64  // an effect that nothing is known of
+	sizeForeign    = 64  // an effect without a row
 	sizeRow        = 7   // finding this CPU's row of counters
 	sizeBytes      = 44  // comparing bytes of the packet
 	sizeAskSearch  = 14  // asking whether the payload contains something, but for the functions

@@ -16,7 +16,7 @@ const (
 // Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
 type Target struct {
 	Hook  Hook
-	Link  packet.Link // what packets of the device begin with
+	Link  packet.Link // link layer of the device
 	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
 	// Called: packets come from a program that replaces a function of another. The kernel takes
 	// such a program to have no attach type, and has it go only to programs that have none either.

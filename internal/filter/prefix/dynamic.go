@@ -82,7 +82,7 @@ func (d *Dynamic) locate(p netip.Prefix) (*family, hashtable.Key) {
 
 func lengthOf(k hashtable.Key) int { return k.Code - 1 }
 
-// prefix is the prefix that a key of the family stands for.
+// prefix is the prefix in a key of the family.
 func (f *family) prefix(k hashtable.Key) netip.Prefix {
 	if f.Narrow {
 		k.Hi <<= 32
@@ -105,7 +105,7 @@ func (d *Dynamic) Add(p netip.Prefix, expires uint64) error {
 	return nil
 }
 
-// Touch fetches the memory that an Add of the prefix would wait for. It changes nothing.
+// Touch fetches the memory of the prefix, so that an Add does not wait. It changes nothing.
 func (d *Dynamic) Touch(p netip.Prefix) {
 	if p.IsValid() {
 		f, k := d.locate(p)

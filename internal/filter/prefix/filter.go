@@ -156,7 +156,7 @@ func (d *Dynamic) isShort(f *family, length int) bool {
 // for each of its slots takes longer than all else that a new entry does.
 func (f *family) crowded() uint64 { return 16 << f.bits }
 
-// admit makes the filter say that the entry has to be looked for.
+// admit makes the filter let look-ups of the entry through.
 func (d *Dynamic) admit(f *family, k hashtable.Key) {
 	w, b := f.bit(lengthOf(k))
 	set := func(at int) {

@@ -76,7 +76,7 @@ func formatOf(room, size int) (*hashtable.Kind, func(room int) geometry) {
 	return kind, plainGeometry
 }
 
-// lengths are what the codes from 1 on stand for.
+// lengths are the meaning of the codes from 1 on.
 func lengths() (out []int) {
 	for n := range 129 {
 		out = append(out, n)

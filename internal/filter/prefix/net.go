@@ -85,8 +85,8 @@ func networks(prefixes []netip.Prefix, width int) []network {
 	return merge(out)
 }
 
-// merge works in place on sorted networks: a covered one follows the one that covers it, so the
-// last one kept is all that has to be looked at.
+// merge works in place on sorted networks: a covered one follows the one that covers it, so only
+// the last one kept has to be compared.
 func merge(sorted []network) []network {
 	out := sorted[:0]
 	for _, n := range sorted {

@@ -9,7 +9,7 @@ import "math"
 // on another, and their memory accesses overlap.
 type level struct {
 	layout
-	top     int // bits of the address that the level looks at
+	top     int // bits of the address on this level
 	minLen  int // shortest and longest prefix in it
 	maxLen  int
 	blocks  int // slots in use

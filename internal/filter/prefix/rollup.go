@@ -8,7 +8,7 @@ import (
 	"levee/internal/filter/hashtable"
 )
 
-// Lengths of the prefixes that hosts are rolled up to: what one customer has at least.
+// Lengths of the prefixes in place of hosts: what one customer has at least.
 const (
 	rollUp4 = 24
 	rollUp6 = 64
@@ -29,8 +29,8 @@ type group struct {
 // RollUp makes room in a full set: the /24 (IPv6: /64) with the most host entries is replaced by
 // one entry for all of it, whose lease is the longest of them and of the one that is there already;
 // then the next one, until 1 in 64 of max is free. Of two with as many hosts the lower address
-// comes first, IPv4 before IPv6. A prefix with one host only stays, and so does one that spare says
-// yes to. It returns how many entries were freed. Programs see the new entry before the hosts go.
+// comes first, IPv4 before IPv6. A prefix with one host only stays, and so does one for which spare
+// is true. It returns how many entries were freed. Programs see the new entry before the hosts go.
 func (d *Dynamic) RollUp(spare func(netip.Prefix) bool) (freed int) {
 	d.Change(func(now uint64) { freed = d.rollUp(spare, now) })
 	return freed
@@ -101,7 +101,7 @@ func (d *Dynamic) groups(now uint64) []group {
 	return out
 }
 
-// Cover is the prefix that a host is rolled up to; not ok for what is no host.
+// Cover is the prefix in place of a host; not ok for what is no host.
 func Cover(host netip.Prefix) (_ netip.Prefix, ok bool) {
 	if !host.IsSingleIP() {
 		return netip.Prefix{}, false

@@ -117,7 +117,7 @@ func (s *Static) Kind() string {
 	return "compares"
 }
 
-// Why says, in one line, why this structure was chosen and what it consists of.
+// Why says, in one line, why this structure was chosen, and names its parts.
 func (s *Static) Why() string {
 	switch s.Kind() {
 	case "none":

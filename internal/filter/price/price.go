@@ -57,7 +57,7 @@ const (
 	Byte     = 1.4  // and each byte of it
 	Look     = 65.0 // finding no packet within what may be a tunnel, which is decoded twice
 	Within   = 43.0 // and if there is one, besides: it is decoded and matched
-	Foreign  = 10.0 // an effect that nothing is known of
+	Foreign  = 10.0 // an effect without a row
 	Call     = 3.0  // a function of rules, its arguments and fields
 	Bits     = 1.5  // a bitmap
 	Level    = 2.5  // a level of prefixes

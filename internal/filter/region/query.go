@@ -64,7 +64,7 @@ type Sources struct {
 	Unknown  []string       // what has to be so, which only run time knows
 }
 
-// Answers are who gets to what a question asks for.
+// Answers are the packets that reach the target of a question.
 type Answers struct {
 	Ways []Way // in the order of the rules
 	// Open is set if there are too many kinds of packets: of some it is not said what becomes of
@@ -182,7 +182,7 @@ func (w *walk) note(s *space, r *rule, asked *rule, of Sources, boxes []box) {
 	}
 }
 
-// withoutAsked is a box without the sides of which it has all that was asked for.
+// withoutAsked is a box without the sides that hold all values of the question.
 func (s *space) withoutAsked(b box, asked *rule) box {
 	out := slices.Clone(b)
 	for _, w := range asked.wants {

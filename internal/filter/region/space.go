@@ -24,7 +24,7 @@ import (
 	"levee/internal/packet"
 )
 
-// about is what a side is of.
+// about is the subject of a side.
 type about uint8
 
 const (
@@ -49,7 +49,7 @@ type side struct {
 	domain []field.Range // all values that there are
 }
 
-// Values of sides beyond what rules can ask for.
+// Values of sides that no rule can name.
 const (
 	noByte        = 256 // the payload ends before
 	nothingWithin = 2   // of a match of the packet within a tunnel: there is none

@@ -33,11 +33,11 @@ type builder struct {
 	made     []uint64 // descriptors of leaves, without rank and gate
 	entry    []uint64 // scratch: the entries of a leaf
 	lists    []int32  // see take
-	work     int      // rules of regions that may still be looked at
+	work     int      // rules of regions that searches may still visit
 	number   int      // of the tree in the table
 	later    []uint8  // what rules need of later trees, 0 where that was not asked yet
 	search   search   // scratch
-	searches int      // what searches may still look at
+	searches int      // visits that searches have left
 	chooser
 }
 

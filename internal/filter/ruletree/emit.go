@@ -142,7 +142,7 @@ type emitter struct {
 	aside   []func() // write what a walk rarely comes to
 }
 
-// packet is where a look-up finds what it asks of a packet: what IPv4 and IPv6 differ in.
+// packet is where a look-up finds what it asks of a packet: the differences of IPv4 and IPv6.
 type packet interface {
 	// prepare makes the packet ready for walks.
 	prepare()

@@ -61,8 +61,8 @@ const (
 	needShift   = pairShift + pairBits
 	resultShift = needShift + needBits
 
-	// nothing is a leaf without entries that any match is better than. Its lower half is 0, as that
-	// of no other descriptor is.
+	// nothing is a leaf without entries. Any match is better. Its lower half is 0, as that of no
+	// other descriptor is.
 	nothing = leafKind | (1<<rankBits-1)<<rankShift
 
 	// A match is result<<needBits | needs. None is above all and needs all; its result is none in
@@ -290,7 +290,7 @@ func (t *Table) Lookup(p Packet) uint32 {
 	return uint32(best >> needBits)
 }
 
-// keys are what trees look at.
+// keys are the bytes that trees compare.
 func (q *Packet) keys(width int) (k [keys6]uint64) {
 	ports := uint64(q.Ports[0])<<16 | uint64(q.Ports[1])
 	if width == 32 {

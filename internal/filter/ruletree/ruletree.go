@@ -48,7 +48,7 @@ var Any = Span{0, 0xffff}
 
 // Limits of the structure. They bound what the verifier walks.
 const (
-	maxTrees = 4  // that a table begins with
+	maxTrees = 4  // at the beginning of a table
 	maxLeaf  = 16 // rules of one leaf; what is more is in leaves that follow it
 	maxDepth = 16 // nodes above a leaf
 	// nodes from the beginning of a walk to its leaf, with those of trees that follow at once
@@ -77,7 +77,7 @@ type Table struct {
 	Matched, Strange Walks
 }
 
-// tree is one of those that a table begins with.
+// tree is one of those at the beginning of a table.
 type tree struct {
 	root  uint64 // descriptor, see layout.go
 	first uint64 // lowest result in it

@@ -166,7 +166,7 @@ func TestTableAndProgramAgreeWithComparingAll(t *testing.T) {
 	}
 }
 
-// hostile are sets that trees are bad at: whatever they are, they must be held, and decide as
+// hostile are the worst sets for trees: whatever they are, they must be held, and decide as
 // comparing all does.
 var hostile = []struct {
 	name string

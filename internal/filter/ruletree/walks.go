@@ -16,8 +16,8 @@ type Walks struct {
 	Calls     float64 // of the function that walks what follows
 	Rounds    float64 // walks there, beyond the first of each call
 	Surprises float64 // branches that the CPU does not foresee, of packets in no order
-	// Loads[k] are cache lines that about every 2^k-th packet asks for; the last are those that
-	// hardly a packet asks for.
+	// Loads[k] are cache lines that about every 2^k-th packet reads; the last are those that hardly
+	// a packet reads.
 	Loads [maxApart + 1]float64
 }
 
@@ -27,7 +27,7 @@ const (
 	// maxSamples is how many packets are followed at most. Of few boxes fewer are enough.
 	maxSamples = 2 << maxApart
 	// linesBytes is what a packet reads of memory, about: lines of the trees and of counters, its
-	// header and what it is copied from.
+	// header and its source.
 	linesBytes = 1 << 10
 )
 

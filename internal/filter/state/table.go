@@ -61,7 +61,7 @@ type Memories struct {
 	Shadow *ShadowCounts `json:"-"`
 }
 
-// Rooms are what memories of a policy have room for.
+// Rooms are the room of each memory of a policy.
 type Rooms struct {
 	// memory of connections, of a policy that asks for them
 	Connections *Room `json:"connections,omitempty"`
@@ -73,7 +73,7 @@ type Rooms struct {
 	Diverted *Room `json:"diverted,omitempty"`
 }
 
-// Rooms are what the memories of a program have room for.
+// Rooms are the room of each memory of a program.
 func (u *Use) Rooms() (all Rooms) {
 	for _, r := range u.In() {
 		if r.Room != nil {

@@ -26,7 +26,7 @@ type Driver struct {
 	Freezes string
 }
 
-// MTUSource is where values of MTU are from: the eBPF documentation computed them from the drivers'
+// MTUSource is the source of values of MTU: the eBPF documentation computed them from the drivers'
 // source.
 const MTUSource = "https://docs.ebpf.io/linux/program-type/BPF_PROG_TYPE_XDP/ (max MTU)"
 

@@ -41,7 +41,7 @@ type Machine struct {
 	Behind          []string // the others by which it may forward what comes by Dev
 	// NAT is what rules translate and filter. Read does not fill it: these are in no file.
 	NAT        nat.Rules
-	Ephemeral  [2]uint16  // ports that questions go out from
+	Ephemeral  [2]uint16  // source ports of questions
 	Transient  []Listener // UDP sockets at such ports: most wait for an answer
 	Unreadable bool       // some sockets' owners are not told to this process
 }

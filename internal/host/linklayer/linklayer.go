@@ -1,5 +1,5 @@
-// Package linklayer says what packets of a network device begin with: an Ethernet header, the IP
-// header, or something else.
+// Package linklayer says which header packets of a network device have first: an Ethernet header,
+// the IP header, or something else.
 //
 // In goes what netlink tells of a device; out comes the link layer, or a sentence that names the
 // device and its link type. The package must never let a device through that it does not know:

@@ -25,8 +25,8 @@ const most = 1 << 16
 // delivering are the types of routes by which the kernel takes a packet itself.
 var delivering = []uint8{unix.RTN_LOCAL, unix.RTN_ANYCAST, unix.RTN_BROADCAST}
 
-// always are destinations of this machine that no route tells of: the broadcast address of every
-// network, and the loopback network, which `route_localnet` opens to packets from outside.
+// always are destinations of this machine without a route: the broadcast address of every network,
+// and the loopback network, which `route_localnet` opens to packets from outside.
 var always = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("255.255.255.255/32"),
 }

@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// hover says what a word means, what a set holds, or which rule a label is of.
+// hover says what a word means, what a set holds, or which rule has a label.
 func (d *document) hover(at position) *hover {
 	w, ok := d.wordAt(at)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 )
 
 // Detect is one `detect` statement: what the agent looks for in the traffic, and what it may do. It
-// is no part of what the policy compiles to.
+// is no part of the compiled policy.
 type Detect struct {
 	Name string
 	To   []netip.Prefix // what is watched; nil: everything

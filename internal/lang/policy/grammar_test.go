@@ -369,7 +369,7 @@ func dynamicSetsAreWhole(toks []string) bool {
 	return true
 }
 
-// matcher finds what a node can stand for: in tokens, or in the characters of one token.
+// matcher finds the meanings of a node: in tokens, or in the characters of one token.
 type matcher struct {
 	g    *grammar
 	toks []string

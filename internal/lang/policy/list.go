@@ -15,7 +15,7 @@ import (
 )
 
 // List is a source that says at any time what all its entries are. It is for the agent, and no part
-// of what the policy compiles to. Exactly one of Feed, CrowdSec and DNS is given.
+// of the compiled policy. Exactly one of Feed, CrowdSec and DNS is given.
 type List struct {
 	Name     string // the origin of its entries
 	Feed     *Feed

@@ -85,7 +85,7 @@ type Inner struct {
 
 // Bytes are what a term asks for that looks into packets.
 type Bytes struct {
-	At    int    // offset in bytes, from what the field begins with
+	At    int    // offset in bytes, from the first of the field
 	Value []byte // 1 to MaxBytes, zero where Mask is
 	Mask  []byte // as long as Value
 }

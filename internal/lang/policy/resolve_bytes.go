@@ -13,8 +13,8 @@ const MaxBytes = 16
 // kernel's verifier takes a million instructions.
 const maxLooks = 1024
 
-// maxPayload is the end of what such a term may look at: the payload of the longest datagram in
-// IPv4 at an MTU of 1500.
+// maxPayload is the end of the bytes that such a term may compare: the payload of the longest
+// datagram in IPv4 at an MTU of 1500.
 const maxPayload = 1472
 
 // parseBytes reads an offset and, behind a blank, bytes in hexadecimal with or without a mask.

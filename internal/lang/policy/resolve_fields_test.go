@@ -70,7 +70,7 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 	}
 }
 
-// Terms are told to be doubled by what sameValue says: it has to look at all that they ask for.
+// Terms are told to be doubled by what sameValue says: it has to compare all their values.
 func TestSameValueLooksAtEveryMember(t *testing.T) {
 	other := map[string]any{
 		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []field.Range{{}},

@@ -20,7 +20,7 @@ import (
 )
 
 // Source is one `source` statement: events that become leased entries of a dynamic set. It is for
-// the agent, and no part of what the policy compiles to.
+// the agent, and no part of the compiled policy.
 type Source struct {
 	Name     string // the origin of its entries
 	Format   Format
@@ -52,7 +52,7 @@ const (
 var formats = map[string]Format{inlet.EVE: EVE, inlet.JSON: JSON, inlet.Lines: Lines}
 
 // Condition is one condition of a source. It never holds for events without the field. Of a field
-// with several values one that it holds for is enough, and with Not one that it does not hold for.
+// with several values one that meets it is enough, and with Not one that does not.
 type Condition struct {
 	Field   string
 	Not     bool
@@ -554,8 +554,8 @@ func (r *resolver) listed(c *syntax.Condition, f eve.Field) (out Condition, ok b
 		File: strings.Clone(c.File.Text)}, true
 }
 
-// knownTexts checks what a field is compared with: wildcards are no part of =, and of some fields
-// all values are known. What never holds would say nothing, and its negation would always hold.
+// knownTexts checks the values beside a field: wildcards are no part of =, and of some fields all
+// values are known. What never holds would say nothing, and its negation would always hold.
 func (r *resolver) knownTexts(c *syntax.Condition, f eve.Field, format Format) bool {
 	for _, e := range c.Value.Elems {
 		if e.Text[0] != '"' {

@@ -28,8 +28,8 @@ func overlapping(n int, service func(i int) string) string {
 	return b.String()
 }
 
-// TestOverlappingRangesAreJoinedBeforeTheyArePrefixes bounds what 40,000 ranges take by the memory
-// that is asked for: their prefixes alone would be 110 MB, and were sorted several times.
+// TestOverlappingRangesAreJoinedBeforeTheyArePrefixes bounds the memory of 40,000 ranges by the
+// bytes allocated: their prefixes alone would be 110 MB, and were sorted several times.
 func TestOverlappingRangesAreJoinedBeforeTheyArePrefixes(t *testing.T) {
 	const n = 40_000
 	for _, tc := range []struct {

@@ -317,7 +317,7 @@ func (r *resolver) walk(v *Vary, w *syntax.Walk) bool {
 	return true
 }
 
-// base is the value that the packet is built with.
+// base is the value in the packet before it varies.
 func (v *Vary) base() string {
 	switch {
 	case len(v.Prefixes) > 0:

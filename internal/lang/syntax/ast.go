@@ -1,5 +1,5 @@
-// Package syntax is the text of a policy: lexer, parser, syntax tree, printer, and the
-// diagnostics that every later stage reports in.
+// Package syntax is the text of a policy: lexer, parser, syntax tree, printer, and the diagnostics
+// of every later stage.
 //
 // In goes the source of one policy file, out comes a File: every statement with its words, values,
 // comments and positions, but without meaning. Whether a word is an address, a set or nonsense is

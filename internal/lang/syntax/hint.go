@@ -108,7 +108,7 @@ func Distance(a, b string) int {
 	return prev[len(b)]
 }
 
-// actionWords are the words that rules begin with.
+// actionWords are the first words of rules.
 var actionWords = strings.Join(action.Words(), " ")
 
 // actionList is the same as a list in a sentence.

@@ -22,7 +22,7 @@ type List struct {
 	Lease     *Word
 }
 
-// listWords are the words that options of lists, and what follows them, begin with.
+// listWords are the first words of options of lists, and of what follows them.
 const listWords = "header user key password cleartext every change shortest where add"
 
 const (

@@ -360,7 +360,7 @@ func (p *parser) word() Word {
 	return w
 }
 
-// text parses a quoted text; what says what it is for.
+// text parses a quoted text; what says its purpose.
 func (p *parser) text(what string) (Word, bool) {
 	if p.tok.kind == tString {
 		return p.word(), true
@@ -383,7 +383,7 @@ func (p *parser) tooMany(have int, at Pos) bool {
 }
 
 // unknownStatement reports a line that does not start with the word of a statement. Where it is
-// clear what was meant, that word is returned, so that the rest of the line can be looked at.
+// clear what was meant, that word is returned, so that the rest of the line can be checked.
 // assigned is for NAME = ..., a set without its first word.
 func (p *parser) unknownStatement(assigned bool) string {
 	switch {

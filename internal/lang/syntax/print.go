@@ -121,7 +121,7 @@ func (t *Term) Rank() int {
 	return n
 }
 
-// Phrase is the row of the table of fields that the term is written by.
+// Phrase is the row of the table of fields with the words of the term.
 func (t *Term) Phrase() *field.Phrase { return &field.Phrases[rows[t.Kind][t.Field]] }
 
 // rows are the rows of the table of fields, by kind and field of a term.

@@ -373,7 +373,7 @@ func isEventField(word string) bool {
 	return word != "" && word != "not"
 }
 
-// eventValue parses what a field is compared with.
+// eventValue parses the value beside a field.
 func (p *parser) eventValue(field string) (*Value, bool) {
 	v := p.values.One()
 	v.Pos = p.tok.pos

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// class says what a word is to the language, as bits: which lists of words it is in.
+// class says what a word is to the language, as bits: which lists of words have it.
 type class uint8
 
 const (
@@ -61,13 +61,13 @@ func classOf(word string) class {
 // kept for a later version.
 func Words() []string { return slices.Sorted(maps.Keys(classes)) }
 
-// Statements are the words that statements begin with.
+// Statements are the first words of statements.
 func Statements() []string { return strings.Fields(actionWords + " " + otherStatements) }
 
-// TermWords are the words that terms of rules are made of.
+// TermWords are the words in terms of rules.
 func TermWords() []string { return strings.Fields(termWords) }
 
-// PacketWords are the words that packets of tests are made of.
+// PacketWords are the words in packets of tests.
 func PacketWords() []string {
 	return strings.Fields(packetWords + " " + fieldWords + " " + bytesWords)
 }

@@ -236,8 +236,8 @@ func Number(s *packet.Spec, f field.Field, v uint64, c Chooser) {
 	}
 }
 
-// setProtocol makes s a packet of a protocol that has a header. One without a protocol becomes what
-// it is asked for: UDP for ports.
+// setProtocol makes s a packet of a protocol that has a header. One without a protocol gets that of
+// the rule: UDP for ports.
 func setProtocol(s *packet.Spec, h field.Header, c Chooser) {
 	all := h.Presence().Protos
 	switch {

@@ -8,8 +8,8 @@ import (
 	"levee/internal/packet"
 )
 
-// plan is one packet of a template, laid out: what stays the same, what varies, and the sums that
-// the checksums are finished from.
+// plan is one packet of a template, laid out: what stays the same, what varies, and the sums from
+// which the checksums are finished.
 type plan struct {
 	layout packet.Layout
 	// the longest one; bits that vary are zero, and so are checksums that are computed
@@ -36,7 +36,7 @@ type field struct {
 	bits     int
 	inIP     bool // counts in the checksum of the IPv4 header
 	inL4     bool // counts in that of the transport, its pseudo-header included
-	from, to int  // the bytes that it has bits of
+	from, to int  // the bytes with some of its bits
 }
 
 // shape is what depends on the length.

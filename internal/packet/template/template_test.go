@@ -354,8 +354,8 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// TestTunnelsAreForOnePacket: a packet within a tunnel is told by its words where one is asked
-// for; a template, whose packets are written field by field, has none.
+// TestTunnelsAreForOnePacket: a packet within a tunnel is told by its words where the test has one;
+// a template, whose packets are written field by field, has none.
 func TestTunnelsAreForOnePacket(t *testing.T) {
 	const words = "ipv4 udp port 4789 inner( tcp syn port 22 )"
 	p, ds := One("packet", words)

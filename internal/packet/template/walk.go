@@ -128,7 +128,7 @@ func (w *walk) index(n uint64) uint64 {
 	return i
 }
 
-// value is what index i stands for.
+// value is that of index i.
 func (w *walk) value(i uint64) (hi, lo uint64) {
 	s := &w.spans[0]
 	if len(w.spans) > 1 {

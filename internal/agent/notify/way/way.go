@@ -24,7 +24,7 @@ type Way struct {
 	Check   func(*Place) error
 	// Where is the place without what may be secret; nil: To is not.
 	Where func(*Place) string
-	// Host is the server that is spoken to; nil: none.
+	// Host is the server at the other end; nil: none.
 	Host func(*Place) string
 	// Send tells once. What another attempt would meet again is Permanent.
 	Send func(context.Context, *Place, *Message) error

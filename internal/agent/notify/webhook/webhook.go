@@ -50,7 +50,7 @@ func Host(p *way.Place) string {
 	return u.Hostname()
 }
 
-// CheckURL is an error for what is no URL that may be posted to.
+// CheckURL is an error for what is no URL of a webhook.
 func CheckURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
