@@ -198,7 +198,7 @@ func checkLimit(made *plan.Plan, l *plan.Limit) checkedLimit {
 		Slots: 1, Bytes: limit.Size(l.Limit), ExactBelow: math.Floor(l.Bound()),
 		ExactCrowd: math.Floor(l.Crowd()), HoldSeconds: l.Hold().Seconds(),
 	}
-	if len(l.Keys) > 0 {
+	if !l.One() {
 		out.Slots = l.Lines() * policy.SlotsInLine
 	}
 	return out
@@ -211,7 +211,11 @@ func (l *checkedLimit) print(w io.Writer) {
 		name += fmt.Sprintf(" %q", l.Label)
 	}
 	if l.ExactBelow == 0 {
-		fmt.Fprintf(w, "  limit %s: one budget, always exact\n", name)
+		what := "one budget, always exact"
+		if l.Slots > 1 {
+			what = "a budget for each prefix, always exact"
+		}
+		fmt.Fprintf(w, "  limit %s: %s\n", name, what)
 		return
 	}
 	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact while at most %.0f sources that "+

@@ -161,7 +161,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 // wouldCut looks for a session of this machine that an imported policy would end, or that could
 // not be begun again. On another machine than the rules are of there is none to find.
 func (e *env) wouldCut(text []byte, dev string) error {
-	p, diags := policy.Parse("imported", text, nil)
+	p, diags := policy.Parse("imported", text, policy.NoFiles)
 	if diags.HasErrors() {
 		return diags.Err()
 	}

@@ -93,6 +93,7 @@ func TestTheAPIDoesWhatItsDocumentSays(t *testing.T) {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	t.Logf("seed %d: %d requests, by status %v", seed, rep.Requests, rep.Statuses)
+	t.Logf("answered nothing but errors: %v", rep.Unheld)
 	for _, fault := range rep.Faults {
 		t.Errorf("seed %d: %s", seed, fault)
 	}

@@ -50,6 +50,25 @@ source "beside" eve unix_stream "DIR/taken.sock" where event_type = "x" add src_
 source "red" eve redis "127.0.0.1:1" list "x" add src_ip to s
 `
 
+// A source whose patterns fit no line of its program says so, once.
+func TestASourceThatMatchesNothingSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	log := strings.Repeat("Nov 25 01:31:58 h sshd[1]: nobody knows this line\n", 1001)
+	if err := os.WriteFile(dir+"/auth.log", []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, dir, k, `source "ssh" lines file "DIR/auth.log" match sshd-failed add addr to s`+
+		"\n")
+	for a.poll(t.Context()) {
+	}
+	a.poll(t.Context())
+	if s := a.current(); len(s.Alarms) != 1 ||
+		!strings.Contains(s.Alarms[0].Text, "has read 1001 lines of its program") {
+		t.Errorf("alarms: %+v", s.Alarms)
+	}
+}
+
 // TestOneSourceThatCannotBeReadEndsNoOther: an unreadable log ended the agent, and flood defence
 // with it, in a loop of restarts. Each fails alone, is told, and works once it can.
 func TestOneSourceThatCannotBeReadEndsNoOther(t *testing.T) {

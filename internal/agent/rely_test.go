@@ -64,3 +64,22 @@ func TestNobodyHoldsWhomTheMachineReliesOn(t *testing.T) {
 		t.Errorf("refused %s", got)
 	}
 }
+
+// The networks of a CDN in front had to be protected for no source to lease them, and protect
+// passes all that they send.
+func TestNobodyHoldsWhomADetectorKeeps(t *testing.T) {
+	dir := t.TempDir()
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, dir, k, one+"detect \"all\" enforce keep { 198.51.100.0/24 }\n")
+	write(t, dir+"/eve.json", "198.51.100.1", "203.0.113.1")
+	for a.poll(t.Context()) {
+	}
+	if _, held := k.sets["s"][netip.MustParsePrefix("198.51.100.1/32")]; held ||
+		len(k.sets["s"]) != 1 {
+		t.Errorf("leased %v", k.sets["s"])
+	}
+	if s := a.current(); len(s.Refusals) != 1 ||
+		s.Refusals[0].Why != `kept by detector "all" of e.levee` {
+		t.Errorf("refusals: %+v", s.Refusals)
+	}
+}

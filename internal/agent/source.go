@@ -243,6 +243,10 @@ func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
 	}
 	s.status.TooLong, s.status.Rotations = st.TooLong, st.Rotations
 	s.status.LagBytes, s.status.LagLines, s.status.Peers = st.LagBytes, st.LagLines, st.Peers
+	if lines, is := s.match.Misfit(); is {
+		a.alarm("source %q has read %d lines of its program, and its patterns have matched none: "+
+			"look whether what it should find is written otherwise", s.Name, lines)
+	}
 	if n := s.match.Uncounted(); n != s.status.Uncounted {
 		a.alarm("source %q: there is no room to count more addresses; %d events were not counted",
 			s.Name, n-s.status.Uncounted)

@@ -40,13 +40,19 @@ func (u *up) fillSelf(l *loader.Loaded, p *codegen.Program) error {
 	return nil
 }
 
-// restore fills the sets that say keep, and that no policy in force had, from their files. What
-// does not fit is told and left out, and a file that cannot be read is put aside: a policy without
-// its kept entries is more than none.
+// restore fills the sets that no policy in force had: from their files those that say keep, else
+// with what the policy says they begin with. What does not fit is told and left out, and a file
+// that cannot be read is put aside: a policy without its kept entries is more than none.
 func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *keptMaps) error {
 	for _, ps := range p.Dynamic {
 		_, copied := k.copied[ps]
-		if !ps.Keep || copied || k.memories[ps.Name] != nil {
+		if copied || k.memories[ps.Name] != nil {
+			continue
+		}
+		if !ps.Keep {
+			if err := u.fillNew(l, p, ps); err != nil {
+				return err
+			}
 			continue
 		}
 		path, err := sets.KeptFile(u.Dev, ps.Name)
@@ -55,6 +61,9 @@ func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *keptMaps) error {
 		}
 		b, err := sets.ReadKept(path)
 		if errors.Is(err, fs.ErrNotExist) {
+			if err := u.fillNew(l, p, ps); err != nil {
+				return err
+			}
 			continue
 		}
 		var entries []sets.Entry
@@ -69,14 +78,27 @@ func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *keptMaps) error {
 				ps.Name, path, err, sets.PutAside(path))
 			continue
 		}
-		if err := u.fillKept(l.Place(p, ps.Name), ps, entries); err != nil {
+		if err := u.fill(l.Place(p, ps.Name), ps, entries, "kept"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (u *up) fillKept(at sets.Place, ps *policy.Set, entries []sets.Entry) error {
+// fillNew fills a new set with what it begins with.
+func (u *up) fillNew(l *loader.Loaded, p *codegen.Program, ps *policy.Set) error {
+	if len(ps.Begin) == 0 {
+		return nil
+	}
+	entries := make([]sets.Entry, len(ps.Begin))
+	for i, e := range ps.Begin {
+		entries[i] = sets.Entry{Prefix: e.Prefix, Service: e.Service} // with the set's lease
+	}
+	return u.fill(l.Place(p, ps.Name), ps, entries, "first")
+}
+
+// fill puts entries of some kind into a set.
+func (u *up) fill(at sets.Place, ps *policy.Set, entries []sets.Entry, kind string) error {
 	m, err := sets.Access(at, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -94,13 +116,13 @@ func (u *up) fillKept(at sets.Place, ps *policy.Set, entries []sets.Entry) error
 		if sets.NoRoom(err) {
 			out++
 		} else if err != nil {
-			return fmt.Errorf("dynamic set %q: kept entry %s: %w", ps.Name, e.Element(), err)
+			return fmt.Errorf("dynamic set %q: %s entry %s: %w", ps.Name, kind, e.Element(), err)
 		}
 	}
 	m.Frozen = 0
 	m.Settle()
 	if out > 0 {
-		u.Note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
+		u.Note("%d of %d %s entries of dynamic set %q have no room in it", out, len(entries), kind,
 			ps.Name)
 	}
 	return nil

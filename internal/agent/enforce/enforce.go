@@ -144,8 +144,8 @@ func (k *Keep) Add(p netip.Prefix, why string) {
 	k.why = append(k.why, reason{p, why})
 }
 
-// AddProtected keeps what the protect rules of a policy name, and says which sets they ask whose
-// entries only the kernel knows.
+// AddProtected keeps what the protect rules and the detectors of a policy name, and says which sets
+// the rules ask whose entries only the kernel knows.
 func (k *Keep) AddProtected(p *policy.Policy) (dynamic []string) {
 	for _, r := range p.Protect {
 		for _, t := range r.Match {
@@ -162,6 +162,11 @@ func (k *Keep) AddProtected(p *policy.Policy) (dynamic []string) {
 			for _, e := range t.Endpoints() {
 				k.Add(e.Prefix, why)
 			}
+		}
+	}
+	for _, d := range p.Detects {
+		for _, a := range d.Keep {
+			k.Add(a, fmt.Sprintf("kept by detector %q of %s", d.Name, p.File))
 		}
 	}
 	return dynamic

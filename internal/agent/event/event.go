@@ -34,6 +34,7 @@ type Result uint8
 
 const (
 	Other     Result = iota // some condition does not hold
+	Unmatched               // a line of its program that no pattern matches
 	NoAddress               // all conditions hold, and there is no address
 	Ambiguous               // several addresses can be meant
 	Counted                 // it is one of several that the source asks for
@@ -55,7 +56,18 @@ type Matcher struct {
 	again   *again
 	renewal uint64
 	counter *Counter // nil: each record counts
+	fit     fit
 }
+
+// fit is whether patterns fit what a program writes.
+type fit struct {
+	unmatched int  // lines of the program
+	matched   bool // one has
+	told      bool
+}
+
+// misfits is how many lines of a program have to be read for none to have matched by chance.
+const misfits = 1000
 
 // New prepares the conditions and patterns of a source. old is the matcher of the source before it
 // was changed, or nil: what was counted stays. keeps tells of a prefix that holds whom no entry may
@@ -64,6 +76,9 @@ func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher
 	m := &Matcher{source: s, keeps: keeps, again: newAgain()}
 	if old != nil {
 		m.again, m.renewal = old.again, old.renewal
+		if old.source.Text == s.Text {
+			m.fit = old.fit
+		}
 	}
 	if s.Format == policy.Lines {
 		m.judge = newLines(s)
@@ -83,6 +98,13 @@ func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher
 // Match judges one record that was read now.
 func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, error) {
 	a, r, err := m.judge.Match(record, now)
+	switch r {
+	case Other:
+	case Unmatched:
+		m.fit.unmatched++
+	default:
+		m.fit.matched = true
+	}
 	if r != Matched {
 		return netip.Prefix{}, r, err
 	}
@@ -102,6 +124,15 @@ func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, err
 		}
 	}
 	return p, r, err
+}
+
+// Misfit reports, once, that so many lines of its program were read and none has matched.
+func (m *Matcher) Misfit() (lines int, misfit bool) {
+	if m.fit.matched || m.fit.told || m.fit.unmatched < misfits {
+		return 0, false
+	}
+	m.fit.told = true
+	return m.fit.unmatched, true
 }
 
 // Begin says which renewal of its place the next record is of: 0, and from then on more where the

@@ -139,7 +139,7 @@ func TestLinesOfPrograms(t *testing.T) {
 	const line = "Nov 25 01:31:58 h sshd[1]: Failed password for root from 192.0.2.1 port 22 ssh2"
 	for text, want := range map[string]Result{
 		`match sshd-failed`:                   Matched,
-		`match sshd-invalid`:                  Other,
+		`match sshd-invalid`:                  Unmatched,
 		`match { sshd-invalid, sshd-failed }`: Matched,
 		`match postfix-sasl`:                  Other,
 		`where program = "sshd" match "Failed <text> from <addr> port <text>"`: Matched,
@@ -163,6 +163,44 @@ func TestLinesOfPrograms(t *testing.T) {
 		Match([]byte("Failed password for root from 192.0.2.1 port 22 ssh2"),
 			time.Now()); r != Other {
 		t.Error("a line of no program is taken for one of sshd's")
+	}
+}
+
+// A pattern that fits no line of its program found nobody, without a word.
+func TestPatternsThatFitNoLineOfTheirProgramAreTold(t *testing.T) {
+	read := func(m *Matcher, n int, line string) {
+		for range n {
+			if _, _, err := m.Match([]byte(line), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const (
+		other    = "Nov 25 01:31:58 h cron[1]: (root) CMD (true)"
+		unlike   = "Nov 25 01:31:58 h sshd[1]: Failed passphrase of root, 192.0.2.1"
+		matching = "Nov 25 01:31:58 h sshd[1]: Failed password for root from 192.0.2.1 port 22 ssh2"
+	)
+	source := parse(t, `source "a" lines file "/a" match sshd-failed add addr to s`)
+	m := New(source, nil, nil)
+	read(m, 2000, other)
+	read(m, misfits-1, unlike)
+	if n, is := m.Misfit(); is {
+		t.Errorf("told after %d lines", n)
+	}
+	m = New(source, m, nil) // a reload
+	read(m, 1, unlike)
+	if n, is := m.Misfit(); !is || n != misfits {
+		t.Errorf("after %d lines of the program: %v", n, is)
+	}
+	read(m, 5, unlike)
+	if _, again := m.Misfit(); again {
+		t.Error("told twice")
+	}
+	m = New(source, nil, nil)
+	read(m, 1, matching)
+	read(m, 2000, unlike)
+	if _, is := m.Misfit(); is {
+		t.Error("told of a source that has matched a line")
 	}
 }
 

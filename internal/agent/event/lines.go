@@ -74,7 +74,10 @@ func (l *lines) Match(line []byte, now time.Time) (netip.Addr, Result, error) {
 	case logline.Ambiguous:
 		return a, Ambiguous, nil
 	}
-	return netip.Addr{}, Other, nil
+	if len(l.programs)+len(l.where) == 0 {
+		return netip.Addr{}, Other, nil // a log of all that comes, most of it as it should
+	}
+	return netip.Addr{}, Unmatched, nil
 }
 
 // Trouble is about lists.

@@ -14,6 +14,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -127,6 +128,9 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.
 	own := arriving(s, link)[0]
 	own.Has = entries.has
 	d := prog.FirstLimited(&own.Traffic, func(l *policy.Limit) bool {
+		if l = ofSession(l, s); l == nil {
+			return false
+		}
 		enough := float64(enoughPackets)
 		if l.Rate.Bits {
 			enough = enoughBits
@@ -137,8 +141,23 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.
 		return nil
 	}
 	by := p.Slots()[d.Slot]
-	return &CutError{Session: s, Limit: by.Rule.Limit.Rate.Text,
+	return &CutError{Session: s, Limit: ofSession(by.Rule.Limit, s).Rate.Text,
 		Decider: oracle.Decider(p, by), Packet: own.words(d), Keep: own.keep}
+}
+
+// ofSession is what a limit lets through of a session, nil if it does not limit it.
+func ofSession(l *policy.Limit, s session.Session) *policy.Limit {
+	if l.Rates == nil {
+		return l
+	}
+	a := s.Local.Addr()
+	if l.Rates.Field == field.SrcAddr {
+		a = s.Remote.Addr()
+	}
+	if e := l.Rates.Of(a); e != nil {
+		return e.Limit
+	}
+	return nil
 }
 
 // Fallbacks are what `on error` asks for, in the order in which they are tried: first with all

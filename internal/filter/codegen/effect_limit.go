@@ -42,10 +42,20 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 	switch {
 	case l.Rate.Bits:
 		c.field(args, keyBytes, asm.Word)
+		args++
 	case c.target.Hook == TCX:
 		c.segments(args)
+		args++
 	}
-	c.Emit(asm.Call.Label(limit.Label(l.Map)), asm.JEq.Imm(asm.R0, 0, within))
+	six := in.family == ir.IPv6
+	if l.Rates != nil {
+		hi, lo := addressAt(l.Rates.Field)
+		c.Emit(asm.Mov.Reg(args, hi))
+		if six {
+			c.field(args+1, lo, asm.DWord)
+		}
+	}
+	c.Emit(asm.Call.Label(limit.LabelOf(l.Limit, l.Map, six)), asm.JEq.Imm(asm.R0, 0, within))
 	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
 	c.Label(within)
 }
@@ -100,11 +110,8 @@ func (c *compiler) pieces(in *scope, k *policy.Key) (out []func()) {
 
 // addressPieces are the bits of an address that count, from the first on.
 func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out []func()) {
-	hi, lo, counts := regSrc, keySrcLo, k.Bits4
-	if f == field.DstAddr {
-		hi, lo = regDst, keyDstLo
-	}
-	width := 32
+	hi, lo := addressAt(f)
+	counts, width := k.Bits4, 32
 	if in.family == ir.IPv6 {
 		counts, width = k.Bits6, 128
 	}
@@ -129,6 +136,15 @@ func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out [
 		})
 	}
 	return out
+}
+
+// addressAt is the register with an address, or the first half of one of IPv6, and where in the key
+// its second half is.
+func addressAt(f field.Field) (hi asm.Register, lo int16) {
+	if f == field.DstAddr {
+		return regDst, keyDstLo
+	}
+	return regSrc, keySrcLo
 }
 
 func (c *compiler) limitOf(of *policy.Limit) *plan.Limit {

@@ -9,15 +9,11 @@ import (
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
-	"levee/internal/lang/field"
 )
 
 // address asks whether the source or destination lies in prefixes or in a dynamic set.
 func (c *compiler) address(in *scope, q *plan.Question, no string) {
-	hi, lo := regSrc, keySrcLo
-	if q.Field == field.DstAddr {
-		hi, lo = regDst, keyDstLo
-	}
+	hi, lo := addressAt(q.Field)
 	ip4 := in.family == ir.IPv4
 	if q.By != plan.InTable {
 		c.prefixes(q.Cond, hi, lo, ip4, no)

@@ -29,6 +29,8 @@ func (c *compiler) placeTables() {
 			c.constant(t.Name, t.Bits)
 		case t.States != nil:
 			c.constant(t.Name, t.States)
+		case t.Rates != nil:
+			c.constant(t.Name, t.Rates)
 		default:
 			c.constant(t.Name, t.Prefixes.Bytes())
 		}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -403,14 +404,37 @@ func (g *generator) limit(match string) string {
 	} else if g.chance(2) {
 		text += fmt.Sprintf(" burst %d", g.between(1, 20))
 	}
-	if keys := g.keys(match); keys != "" {
+	rates := ""
+	if g.chance(3) {
+		if rates = g.rates(match); rates != "" {
+			text = rates
+		}
+	}
+	if keys := g.keys(match, rates != ""); keys != "" {
 		text += " by " + keys
 	}
 	return text
 }
 
+// rates are those of a limit by prefix, of both families, for packets that have addresses.
+func (g *generator) rates(match string) string {
+	if strings.Contains(match, "ether") || strings.Contains(match, "arp") {
+		return ""
+	}
+	all := g.some(g.between(0, 12), g.address)
+	all = slices.DeleteFunc(all, func(a string) bool { return strings.Contains(a, "-") })
+	for _, p := range []netip.Prefix{netip.PrefixFrom(addr4(g.v4[0]), 9),
+		netip.PrefixFrom(addr6(g.v6[0]), 17)} {
+		all = append(all, prefixText(p.Masked()))
+	}
+	for i := range all {
+		all[i] += fmt.Sprintf(" %d%s", g.between(1, 30), g.pick("/s", "/s", "/m"))
+	}
+	return fmt.Sprintf(" rate %s { %s }", g.pick("from", "to"), strings.Join(all, ", "))
+}
+
 // keys are those of a limit, which packets have that the match is about.
-func (g *generator) keys(match string) string {
+func (g *generator) keys(match string, rates bool) string {
 	if strings.Contains(match, "ether") || strings.Contains(match, "arp") || g.chance(3) {
 		return ""
 	}
@@ -420,7 +444,14 @@ func (g *generator) keys(match string) string {
 		!strings.Contains(match, "not") {
 		all = append(all, "flow", "flow", "port", "from port x2")
 	}
-	return strings.Join(g.some(g.between(1, 3), func() string { return g.pick(all...) }), ", ")
+	most := policy.MaxKeys
+	if rates { // which have no factors, and are a key
+		most--
+		for i := range all {
+			all[i], _, _ = strings.Cut(all[i], " x")
+		}
+	}
+	return strings.Join(g.some(g.between(1, most), func() string { return g.pick(all...) }), ", ")
 }
 
 // The words of the actions that do not stand before all others, of those that decide, and of those

@@ -21,11 +21,21 @@ type Function struct {
 	HZ    uint64 // jiffies a second
 	Alone bool   // no other CPU changes the memory
 	// Merged says that a packet may stand for several.
-	Merged bool
+	Merged   bool
+	Families Families
+
+	six  bool // of rates by prefix: the function is for addresses of IPv6
+	rows table
 }
 
-// MaxInstructions is how many instructions the function of a limit has, at most.
-func MaxInstructions(l *policy.Limit) int { return 20 + 330*max(1, len(l.Keys)) }
+// MaxInstructions is how many instructions a function of a limit has, at most.
+func MaxInstructions(l *policy.Limit) int {
+	n := 20 + 330*max(1, len(l.Keys))
+	if l.Rates != nil {
+		n += searchInstructions(l) + 9*max(1, len(l.Keys))
+	}
+	return n
+}
 
 // attempts is how often a slot is charged anew that another CPU has changed meanwhile.
 const attempts = 8
@@ -48,6 +58,7 @@ const (
 const (
 	regDepth = asm.R6
 	regNow   = asm.R7 // shifted to where slots have their time
+	regRate  = asm.R8 // of rates by prefix: the row of the packet's
 	regSlot  = asm.R9
 )
 
@@ -55,8 +66,21 @@ const (
 // the amount where it counts one; it returns 0 where the packet is within the limit.
 func Label(memory string) string { return memory + "_charge" }
 
-// Emit emits the function.
-func (f *Function) Emit(name string) {
+// Emit emits the functions of the limit.
+func (f *Function) Emit() {
+	if f.Limit.Rates == nil {
+		f.emit(Label(f.Map))
+		return
+	}
+	f.rows = tableOf(f.Limit)
+	for _, six := range []bool{false, true} {
+		if f.six = six; f.Families.have(six) {
+			f.emit(LabelOf(f.Limit, f.Map, six))
+		}
+	}
+}
+
+func (f *Function) emit(name string) {
 	keys := max(1, len(f.Limit.Keys))
 	var params []assembler.Param
 	for i := range keys {
@@ -65,6 +89,13 @@ func (f *Function) Emit(name string) {
 	if f.counted() {
 		params = append(params, assembler.Number("amount"))
 	}
+	address := asm.R1 + asm.Register(len(params))
+	if f.Limit.Rates != nil {
+		params = append(params, assembler.Number("address"))
+		if f.six {
+			params = append(params, assembler.Number("low"))
+		}
+	}
 	f.Global(name, params...)
 	for i := range keys {
 		f.add(asm.StoreMem(asm.R10, stackHash-8*int16(i), asm.R1+asm.Register(i), asm.DWord))
@@ -72,8 +103,15 @@ func (f *Function) Emit(name string) {
 	if f.counted() {
 		f.add(asm.StoreMem(asm.R10, stackAmount, asm.R1+asm.Register(keys), asm.DWord))
 	}
+	if f.Limit.Rates != nil {
+		f.search(address)
+	}
 	f.now()
-	f.add(asm.LoadImm(regDepth, int64(f.Limit.Depth()), asm.DWord))
+	if f.Limit.Rates != nil {
+		f.add(asm.LoadMem(regDepth, regRate, rowDepth, asm.DWord))
+	} else {
+		f.add(asm.LoadImm(regDepth, int64(f.Limit.Depth()), asm.DWord))
+	}
 	over := f.Fresh("over")
 	for i := range keys {
 		f.find(i)
@@ -125,6 +163,9 @@ func (f *Function) find(key int) {
 		asm.LoadMapValue(regSlot, 0, Head).WithReference(f.Map),
 		asm.LoadMem(asm.R4, asm.R10, stackHash-8*int16(key), asm.DWord),
 	)
+	if f.Limit.Rates != nil {
+		f.mix()
+	}
 	if lines > 0 {
 		f.add(
 			asm.Mov.Reg(asm.R3, asm.R4),
@@ -135,7 +176,7 @@ func (f *Function) find(key int) {
 		)
 	}
 	f.add(asm.RSh.Imm(asm.R4, timeBits))
-	if len(f.Limit.Keys) == 0 { // one budget, in the first slot
+	if f.Limit.One() { // in the first slot
 		f.add(asm.LoadMem(asm.R0, regSlot, 0, asm.DWord))
 		return
 	}
@@ -215,7 +256,11 @@ func (f *Function) price(key int) {
 		key = -1
 	}
 	if !l.Rate.Bits {
-		f.add(asm.LoadImm(asm.R2, int64(l.Price(key, 0)), asm.DWord))
+		if l.Rates != nil {
+			f.add(asm.LoadMem(asm.R2, regRate, rowRate, asm.DWord))
+		} else {
+			f.add(asm.LoadImm(asm.R2, int64(l.Price(key, 0)), asm.DWord))
+		}
 		if f.Merged {
 			f.add(
 				asm.LoadMem(asm.R1, asm.R10, stackAmount, asm.DWord),
@@ -233,7 +278,13 @@ func (f *Function) price(key int) {
 		asm.LoadMem(asm.R2, asm.R10, stackAmount, asm.DWord),
 		asm.LoadImm(asm.R1, int64(8*time.Second), asm.DWord),
 		asm.Mul.Reg(asm.R2, asm.R1),
-		asm.LoadImm(asm.R1, int64(amount), asm.DWord),
+	)
+	if l.Rates != nil {
+		f.add(asm.LoadMem(asm.R1, regRate, rowRate, asm.DWord))
+	} else {
+		f.add(asm.LoadImm(asm.R1, int64(amount), asm.DWord))
+	}
+	f.add(
 		asm.Add.Reg(asm.R2, asm.R1),
 		asm.Sub.Imm(asm.R2, 1),
 		asm.Div.Reg(asm.R2, asm.R1),
@@ -277,7 +328,7 @@ func (f *Function) commit(key int, over string) {
 		f.add(asm.Ja.Label(over))
 	}
 	f.Label(done)
-	if len(f.Limit.Keys) == 0 {
+	if f.Limit.One() {
 		return
 	}
 	own := f.Fresh("own")

@@ -77,8 +77,16 @@ type Shape struct {
 
 // ShapeOf is the shape of a limit.
 func ShapeOf(l *policy.Limit) Shape {
-	s := Shape{Depth: l.Depth(), Shift: l.Shift, Keyed: len(l.Keys) > 0, Bytes: l.Rate.Bits,
+	s := Shape{Depth: l.Depth(), Shift: l.Shift, Keyed: !l.One(), Bytes: l.Rate.Bits,
 		Amount: 1}
+	if l.Rates != nil {
+		// What was spent of rates by prefix stays spent for as long as it would have been.
+		second := uint64(time.Second) >> l.Shift
+		for range max(1, len(l.Keys)) {
+			s.Costs = append(s.Costs, second)
+		}
+		return s
+	}
 	if s.Bytes {
 		s.Amount = l.Burst // a byte may cost less than a unit
 	}

@@ -25,7 +25,14 @@ var charged = map[bool]string{
 // charge takes the price of a packet from the budgets of all keys, and reports whether all had as
 // much. If one has not, none is charged.
 func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
-	l := b.limit
+	l, prefix := b.limit, ""
+	if l.Rates != nil {
+		of := l.Rates.Of(address(l.Rates.Field, pkt))
+		if of == nil {
+			return true
+		}
+		l, prefix = of.Limit, of.Prefix.String()
+	}
 	at := now.UnixNano() >> l.Shift
 	type bill struct {
 		key  string
@@ -33,7 +40,7 @@ func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
 	}
 	var bills []bill
 	for i := range max(1, len(l.Keys)) {
-		key, name := i, fmt.Sprint(i)
+		key, name := i, fmt.Sprint(i, prefix)
 		if len(l.Keys) == 0 {
 			key = -1
 		} else {

@@ -40,6 +40,9 @@ func (f *Fields) askAll(rules []ir.Rule) {
 			}
 		}
 		if l := LimitOf(&rules[i]); l != nil {
+			if l.Rates != nil {
+				f[l.Rates.Field] = true
+			}
 			for j := range l.Keys {
 				for _, key := range l.Keys[j].Fields {
 					f[key] = true

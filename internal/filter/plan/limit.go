@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
 )
 
@@ -13,22 +14,27 @@ type Limit struct {
 	Rule *policy.Rule
 	Slot int    // of the rule
 	Map  string // with its memory
+	// Families are those of the packets that come to it.
+	Families limit.Families
 }
 
 // findLimits lists the limits that packets may come to.
 func (p *planner) findLimits() {
-	reached := map[*policy.Limit]bool{}
-	for _, rules := range p.Program.Lists {
+	reached := map[*policy.Limit]limit.Families{}
+	for _, c := range ir.Classes() {
+		rules := p.Program.Lists[c.Index()]
 		for i := range rules {
 			if l := LimitOf(&rules[i]); l != nil {
-				reached[l] = true
+				of := reached[l]
+				of.Add(c.Family == ir.IPv6)
+				reached[l] = of
 			}
 		}
 	}
 	for i, r := range p.Program.Policy.Rules {
-		if r.Limit != nil && reached[r.Limit] {
+		if of, ok := reached[r.Limit]; ok && r.Limit != nil {
 			p.Limits = append(p.Limits, Limit{
-				Limit: r.Limit, Rule: r, Slot: p.Program.Policy.RuleSlot(i),
+				Limit: r.Limit, Rule: r, Slot: p.Program.Policy.RuleSlot(i), Families: of,
 				Map: fmt.Sprintf("limit_%d", len(p.Limits)),
 			})
 		}
@@ -43,4 +49,16 @@ func LimitOf(r *ir.Rule) *policy.Limit {
 		}
 	}
 	return nil
+}
+
+// rates is the table of rates by prefix, nil if the limit has one rate.
+func (l *Limit) rates(name string) *Table {
+	if l.Rates == nil {
+		return nil
+	}
+	all := limit.RatesBytes(l.Limit)
+	return &Table{
+		Name: limit.RatesOf(l.Map), For: "rates of " + name, Kind: "sorted starts of prefixes",
+		Why: "a rate by prefix, found by halving", Bytes: len(all), Rates: all,
+	}
 }

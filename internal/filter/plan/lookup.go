@@ -39,6 +39,7 @@ type Table struct {
 	Prefixes *prefix.Static // of addresses and Ethernet addresses
 	Bits     []byte         // of numbers: one for each value of 16 bits
 	States   []byte         // of an automaton
+	Rates    []byte         // of a limit, by prefix
 }
 
 // lookup says where a condition is looked up. Rule trees are built when it is known which are

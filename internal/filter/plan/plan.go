@@ -256,6 +256,11 @@ func (p *planner) fill() {
 	for i, t := range p.Tables {
 		t.Name = t.label(i)
 	}
+	for i := range p.Limits {
+		if t := p.Limits[i].rates(p.nameOf(p.Limits[i].Slot)); t != nil {
+			p.Tables = append(p.Tables, t)
+		}
+	}
 }
 
 // number gives all blocks their numbers.

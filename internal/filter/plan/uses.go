@@ -32,7 +32,7 @@ func (p *planner) fillUse() {
 	}
 	for _, l := range p.Limits {
 		u.Limits = append(u.Limits, state.Limit{Limit: l.Limit, ID: l.Rule.ID,
-			Name: p.nameOf(l.Slot), Map: l.Map})
+			Name: p.nameOf(l.Slot), Map: l.Map, Families: l.Families})
 	}
 	for i := range p.Logs {
 		u.Logs = append(u.Logs, p.Logs[i].Number())

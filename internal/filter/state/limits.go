@@ -25,6 +25,8 @@ type Limit struct {
 	ID   string // of its rule
 	Name string // of its rule, for people
 	Map  string // with its budgets
+	// Families are those of the packets that come to it.
+	Families limit.Families
 }
 
 var limits = Row{
@@ -41,15 +43,17 @@ var limits = Row{
 	},
 	Bound: func(u *Use) (b Bound) {
 		for _, l := range u.Limits {
-			b.Add(Bound{1, limit.MaxInstructions(l.Limit)})
+			n := limit.Functions(l.Limit, l.Families)
+			b.Add(Bound{n, n * limit.MaxInstructions(l.Limit)})
 		}
 		return b
 	},
 	Emit: func(e *Emission) error {
 		for i := range e.Limits {
 			f := limit.Function{Builder: e.Builder, Limit: e.Limits[i].Limit, Map: e.Limits[i].Map,
-				HZ: e.HZ, Alone: e.CPUs == 1, Merged: e.TCX}
-			f.Emit(limit.Label(f.Map))
+				HZ: e.HZ, Alone: e.CPUs == 1, Merged: e.TCX,
+				Families: e.Limits[i].Families}
+			f.Emit()
 		}
 		return nil
 	},

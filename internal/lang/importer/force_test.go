@@ -46,7 +46,7 @@ func tcp(t *testing.T, port uint16, flags uint8) []byte {
 // passes tells whether a policy passes a frame.
 func passes(t *testing.T, text string, frame []byte) bool {
 	t.Helper()
-	p, diags := policy.Parse("imported.levee", []byte(text), nil)
+	p, diags := policy.Parse("imported.levee", []byte(text), policy.NoFiles)
 	if err := diags.Err(); err != nil {
 		t.Fatal(err)
 	}

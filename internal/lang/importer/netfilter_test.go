@@ -34,7 +34,7 @@ func checkImported(t *testing.T, text []byte, rep importer.Imported) *policy.Pol
 	t.Helper()
 	checkLayout(t, text, rep.Rules)
 	checkCounted(t, rep)
-	p, diags := policy.Parse("imported.levee", text, nil)
+	p, diags := policy.Parse("imported.levee", text, policy.NoFiles)
 	if err := diags.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

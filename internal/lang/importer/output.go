@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"unicode"
@@ -145,7 +144,7 @@ func (o *output) write(w io.Writer) error {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", err)
 	}
-	if _, diags = policy.Resolve(file, noFiles); diags.Err() != nil {
+	if _, diags = policy.Resolve(file, policy.NoFiles); diags.Err() != nil {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", diags.Err())
 	}
@@ -154,8 +153,6 @@ func (o *output) write(w io.Writer) error {
 	}
 	return nil
 }
-
-func noFiles(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist }
 
 // ending is what happens to packets that no rule decided: one default where the chains agree and
 // see all IP packets, else closing rules for those they see.

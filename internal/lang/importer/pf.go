@@ -154,6 +154,12 @@ func parsePFAddr(s string) (addrSpan, error) {
 	return a, err
 }
 
+// hasFile reports whether the table is read from a file that a policy can name.
+func (t *pfTable) hasFile() bool {
+	return t.file != "" && len(t.file) < 200 && printable(t.file, len(t.file)) == t.file &&
+		!strings.ContainsAny(t.file, "\"\\")
+}
+
 // set is the set of a table. One without addresses is filled at run time, or from its file.
 func (p *pf) set(name string) *addrSet {
 	t := p.tables[name]
@@ -178,7 +184,9 @@ func (p *pf) set(name string) *addrSet {
 	const room = 200_000 // pf's own limit
 	s := p.out.addSet(t.named.name, dynamicText(max(room, uint64(len(held))), 0))
 	s.comments = entriesComment(t.named.name, held)
-	if t.file != "" {
+	if t.hasFile() {
+		s.text = strings.TrimSuffix(s.text, ")") + ", from file(\"" + t.file + "\"))"
+	} else if t.file != "" {
 		s.comments = append(s.comments, printable("Its file: levee set replace "+t.named.name+
 			" --from "+t.file, 100))
 	}

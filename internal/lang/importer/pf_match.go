@@ -183,7 +183,11 @@ func (r *pfRule) lacks(table, dir string, outside bool) {
 // fills says what is in a dynamic set that a table becomes.
 func (r *pfRule) fills(table, set string) {
 	f := begins(quote(table), set, 0)
-	if r.p.tables[table].file != "" {
+	if t := r.p.tables[table]; t.hasFile() {
+		f = filled{"table " + quote(table) + " is read from a file: it becomes the dynamic set " +
+			set + ", which begins with what that file has here", "put the file there, without " +
+			"the lines that begin with !", false, false, ""}
+	} else if t.file != "" {
 		f = filled{"table " + quote(table) + " is read from a file: it becomes the dynamic set " +
 			set + ", which begins empty", "the command above the set reads the file", true, false,
 			""}

@@ -133,7 +133,7 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 		fmt.Fprintf(&b, "pass %s as %s\n", m[1], m[2])
 	}
 	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"),
-		nil)
+		policy.NoFiles)
 	if err := diags.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
@@ -145,7 +145,7 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imported) {
 	k.t.Helper()
 	text = filledIn(text)
-	p, diags := policy.Parse("imported.levee", []byte(text), nil)
+	p, diags := policy.Parse("imported.levee", []byte(text), policy.NoFiles)
 	if err := diags.Err(); err != nil {
 		k.t.Fatal(err)
 	}

@@ -355,14 +355,21 @@ func dynamicSetsAreWhole(toks []string) bool {
 			continue
 		}
 		seen := map[string]int{}
+		open := 1
 		for _, option := range toks[i+2:] {
-			if option == ")" {
+			switch option {
+			case "(": // of a file
+				open++
+			case ")":
+				open--
+			}
+			if open == 0 {
 				break
 			}
 			seen[option]++
 		}
 		if seen["max"] != 1 || seen["of"] > 1 || seen["lease"] > 1 || seen["rollup"] > 1 ||
-			seen["keep"] > 1 {
+			seen["keep"] > 1 || seen["from"] > 1 {
 			return false
 		}
 	}

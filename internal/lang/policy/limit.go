@@ -23,6 +23,7 @@ import (
 // oracle and program count the same.
 type Limit struct {
 	Rate   Rate
+	Rates  *Rates // by prefix: then Rate and Burst are those of the deepest budget
 	Burst  uint64 // packets or bytes that a full budget lets through at once
 	Keys   []Key  // each with budgets of its own; none: one budget for all packets
 	Memory int    // bytes asked for; 0: as much as Lines says
@@ -36,6 +37,9 @@ type Limit struct {
 // means nothing to these.
 func (l *Limit) ByKeys() string {
 	var b strings.Builder
+	if l.Rates != nil {
+		fmt.Fprintf(&b, ", rates of %v", l.Rates.Field)
+	}
 	for i := range l.Keys {
 		k := &l.Keys[i]
 		fmt.Fprintf(&b, ", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
@@ -161,6 +165,12 @@ var ticks = [...]uint64{10_000_000, 4_000_000, 3_333_333, 1_000_000}
 // the kernel where that is longest: a slot is empty again at the first tick at which its time has
 // passed.
 func (l *Limit) hold() (ns float64) {
+	if l.Rates != nil {
+		for i := range l.Rates.Entries {
+			ns = max(ns, l.Rates.Entries[i].hold())
+		}
+		return ns
+	}
 	for i := range max(1, len(l.Keys)) {
 		n := uint64(1)
 		if l.Rate.Bits {
@@ -184,15 +194,21 @@ const crowd = 0.7254
 // sources that send once, where that takes no more than defaultMost.
 const forgedRate = 1e6
 
+// One reports whether all packets share one budget.
+func (l *Limit) One() bool { return len(l.Keys) == 0 && l.Rates == nil }
+
 // Lines is how many lines of slots the memory of the limit has, a power of two.
 func (l *Limit) Lines() int {
 	switch {
-	case len(l.Keys) == 0:
+	case l.One():
 		return 1
 	case l.Memory > 0:
 		return l.Memory / LineBytes
 	}
 	lines := forgedRate * l.hold() / 1e9 / crowd
+	if len(l.Keys) == 0 {
+		lines = float64(len(l.Rates.Entries)) / crowd
+	}
 	n := defaultLeast / LineBytes
 	for float64(n) < lines && n < defaultMost/LineBytes {
 		n *= 2
@@ -237,7 +253,11 @@ func (r *resolver) limit(s *syntax.Limit, rule *Rule) {
 			"a policy has at most %d limits", maxLimits)
 	}
 	errors := r.c.Errors()
-	if p := l.rate(s.Rate.Text); p.msg != "" {
+	mostKeys := MaxKeys
+	if s.Rates != nil {
+		mostKeys-- // the prefix is one
+		r.rates(s.Rates, l)
+	} else if p := l.rate(s.Rate.Text); p.msg != "" {
 		r.problem(s.Rate.Pos, p)
 	}
 	for i := range s.By {
@@ -245,14 +265,22 @@ func (r *resolver) limit(s *syntax.Limit, rule *Rule) {
 			l.Keys = append(l.Keys, k)
 		}
 	}
-	if len(s.By) > MaxKeys {
-		r.c.Errorf(s.By[MaxKeys].Name.Pos, "write a second limit.",
-			"a limit has at most %d keys", MaxKeys)
+	if len(s.By) > mostKeys {
+		what := ""
+		if s.Rates != nil {
+			what = " beside its prefixes"
+		}
+		r.c.Errorf(s.By[mostKeys].Name.Pos, "write a second limit.",
+			"a limit has at most %d keys%s", mostKeys, what)
 	}
 	if s.Memory != nil {
 		r.limitMemory(s.Memory, l)
 	}
 	if r.c.Errors() != errors {
+		return
+	}
+	if l.Rates != nil {
+		r.rateKeys(s, l)
 		return
 	}
 	for i := range l.Keys {
@@ -335,8 +363,20 @@ func rateHint(digits, unit string) string {
 	return rateExample
 }
 
-// burst reads the burst, or takes what the rate gives in a second, and finds the unit of time.
+// burst reads the burst, or takes what the rate gives in a second.
 func (r *resolver) burst(s *syntax.Limit, l *Limit) {
+	at, text := s.Rate.Pos, ""
+	if s.Burst != nil {
+		at, text = s.Burst.Pos, s.Burst.Text
+	}
+	if p := l.setBurst(text); p.found() {
+		r.problem(at, p)
+	}
+}
+
+// setBurst takes a burst, or what the rate gives in a second where there is no text, and finds the
+// unit of time.
+func (l *Limit) setBurst(text string) problem {
 	inTime := func(d time.Duration) uint64 { // what the rate gives, rounded up
 		n := math.Ceil(float64(l.Rate.Amount) * float64(d) / float64(l.Rate.Per))
 		if l.Rate.Bits {
@@ -350,30 +390,27 @@ func (r *resolver) burst(s *syntax.Limit, l *Limit) {
 		least, what = max(frameBytes, least), "bytes"
 		l.Burst = max(mergedBytes, inTime(time.Second))
 	}
-	at := s.Rate.Pos
-	if s.Burst != nil {
-		at = s.Burst.Pos
-		n, p := burstOf(s.Burst.Text, l.Rate.Bits)
-		if p.msg != "" {
-			r.problem(at, p)
-			return
+	if text != "" {
+		n, p := burstOf(text, l.Rate.Bits)
+		if p.found() {
+			return p
 		}
 		l.Burst = n
 		if n < least {
-			r.c.Errorf(at, fmt.Sprintf("write burst %d or more, or leave \"burst\" out.", least),
+			return problemf(
+				fmt.Sprintf("write burst %d or more, or leave \"burst\" out.", least),
 				"a burst of %s is less than %d %s, and a limit of %s needs that much: programs "+
 					"count time in steps of up to %v, and a packet has up to %d bytes",
-				short(s.Burst.Text), least, what, l.Rate.Text, leastBurst, frameBytes)
-			return
+				short(text), least, what, l.Rate.Text, leastBurst, frameBytes)
 		}
 	}
 	debt, ok := l.depth()
 	if !ok || debt > uint64(longestDebt) {
-		r.c.Errorf(at, "write a smaller burst, or a higher rate.",
+		return problemf("write a smaller burst, or a higher rate.",
 			"a burst of %d at %s takes more than 30 days to come back", l.Burst, l.Rate.Text)
-		return
 	}
 	l.Shift = uint(max(0, bits.Len64(debt)-debtBits))
+	return problem{}
 }
 
 // burstOf reads a number of packets, or of bytes with a unit.
@@ -433,7 +470,7 @@ func (r *resolver) limitMemory(w *syntax.Word, l *Limit) {
 	switch {
 	case n < leastMemory || n > mostMemory || n&(n-1) != 0:
 		r.c.Errorf(w.Pos, example, "a limit cannot have %s of memory", short(text))
-	case len(l.Keys) == 0:
+	case l.One():
 		r.c.Errorf(w.Pos, "leave it out, or say by what: by source.",
 			"a limit without \"by\" has one budget, which takes no memory")
 	}
@@ -535,6 +572,15 @@ func (r *resolver) keyTerms(s *syntax.Limit, rule *Rule, all []resolvedTerm) []r
 	so := everything
 	for i := range all {
 		so = so.with(r.scopeOf(&all[i].term))
+	}
+	if rates := rule.Limit.Rates; rates != nil {
+		t := Term{Field: rates.Field, Prefixes: rates.prefixes()}
+		if so = so.with(scopeOf(&t)); so.empty() {
+			r.c.Errorf(s.Rates.Side.Pos, "limit packets that have such an address.",
+				"no packet that the rule matches has an address of these prefixes")
+			return all
+		}
+		all = append(all, resolvedTerm{src: presence(t.Field), term: t})
 	}
 	for i := range rule.Limit.Keys {
 		k := &rule.Limit.Keys[i]

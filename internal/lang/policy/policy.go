@@ -180,6 +180,7 @@ type Set struct {
 	Self      bool          // Dynamic: `self`, which holds what is delivered to the machine
 	RollUp    bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
 	Keep      bool          // Dynamic: its entries outlive a reboot
+	Begin     []Element     // Dynamic: entries that it has when it is new
 	Names     []string      // Dynamic: of DNS, whose addresses the agent puts into it
 	Pos       Pos
 }

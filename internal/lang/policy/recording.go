@@ -97,8 +97,16 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 		return nil, fmt.Errorf("%s cannot be read again: %s", name, ds[0].Message)
 	}
 	f, _ := syntax.Parse(name, src)
+	limits := p.Limits()
 	for _, s := range f.Stmts {
+		if rule, ok := s.(*syntax.Rule); ok && rule.Limit != nil {
+			inlineRates(rule.Limit.Rates, limits[0].Limit.Rates)
+			limits = limits[1:]
+		}
 		set, ok := s.(*syntax.Set)
+		if ok && set.Dynamic != nil && set.Dynamic.Path != nil {
+			inlineBegin(set, p)
+		}
 		if !ok || set.Path == nil && set.MMDB == nil {
 			continue
 		}
@@ -117,6 +125,30 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 		set.MMDB, set.Path, set.List = nil, nil, list
 	}
 	return syntax.Format(f), nil
+}
+
+// inlineRates puts rates in the place of the file that they were read from.
+func inlineRates(s *syntax.Rates, rates *Rates) {
+	if s == nil || s.Path == nil {
+		return
+	}
+	s.Path, s.List = nil, &syntax.Value{List: true}
+	for i := range rates.Entries {
+		s.List.Elems = append(s.List.Elems, syntax.Elem{Text: rates.Entries[i].Text()})
+	}
+}
+
+// inlineBegin puts the entries that a set begins with in the place of their file.
+func inlineBegin(s *syntax.Set, p *Policy) {
+	of := p.Sets[slices.IndexFunc(p.Sets, func(o *Set) bool { return o.Name == s.Name.Text })]
+	s.Dynamic.Path = nil
+	if len(of.Begin) == 0 {
+		return
+	}
+	s.Dynamic.From = &syntax.Value{List: true}
+	for _, e := range of.Begin {
+		s.Dynamic.From.Elems = append(s.Dynamic.From.Elems, syntax.Elem{Text: e.String()})
+	}
 }
 
 // Texts are the elements of a set as they stand in a list.

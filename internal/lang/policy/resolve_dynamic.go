@@ -30,6 +30,48 @@ func (r *resolver) dynamicSet(d *setDef) {
 		}
 		d.set.Lease = lease
 	}
+	r.begin(d)
+}
+
+// begin resolves the entries that a set begins with.
+func (r *resolver) begin(d *setDef) {
+	dyn := d.stmt.Dynamic
+	var at syntax.Pos
+	switch {
+	case dyn.From != nil:
+		at = dyn.From.Pos
+		for i := range dyn.From.Elems {
+			e := &dyn.From.Elems[i]
+			all, err := ParseElements(e.Text)
+			for i := 0; err == nil && i < len(all); i++ {
+				err = all[i].Check(d.set.Type)
+			}
+			if err != nil {
+				r.c.Errorf(e.Pos, "", "%q cannot be an entry: %v", short(e.Text), err)
+				return
+			}
+			d.set.Begin = append(d.set.Begin, all...)
+		}
+	case dyn.Path != nil:
+		at = dyn.Path.Pos
+		in := r.openFile(*dyn.Path, dyn.Path.Text)
+		if in == nil {
+			return
+		}
+		defer in.Close()
+		f := newSetFile(in, dyn.Path.Text)
+		f.typed, f.typ = true, d.set.Type
+		all, ds := readEntries(f, func(e Element, _ time.Duration) Element { return e })
+		if r.fileDiags = append(r.fileDiags, ds...); ds.HasErrors() {
+			return
+		}
+		d.set.Begin = all
+	}
+	r.spend(at, len(d.set.Begin))
+	if n := len(d.set.Begin); n > d.set.Max && d.set.Max > 0 {
+		r.c.Errorf(at, "raise max.", "the set begins with %d entries, and holds at most %d", n,
+			d.set.Max)
+	}
 }
 
 // maxDynamic is the largest number of entries of a dynamic set; of services and endpoints, whose

@@ -146,8 +146,12 @@ func newSetFile(r io.Reader, name string) *setFile {
 
 // read takes all lines; with an error there are no elements.
 func (f *setFile) read() syntax.Diagnostics {
+	each := f.each
+	if each == nil {
+		each = f.parse
+	}
 	for f.next() {
-		f.parse()
+		each()
 		if f.entries && len(f.out.prefixes) >= pieceSize {
 			f.pieces = append(f.pieces, f.out.prefixes)
 			f.before += len(f.out.prefixes)
@@ -202,6 +206,7 @@ type setFile struct {
 	// that stand before those of out, where entries are read: they need not lie in a row
 	pieces [][]netip.Prefix
 	before int             // how many those are
+	each   func()          // takes what stands in a line; nil: parse
 	leases []time.Duration // by element, up to the last that has one
 	bad    int
 	diags  syntax.Diagnostics
@@ -266,17 +271,10 @@ func (f *setFile) parse() {
 			return
 		}
 	}
-	text := bytes.TrimRight(f.text, "\r\n")
-	f.text = text
-	if i := bytes.IndexAny(text, "#;"); i >= 0 {
-		text = text[:i]
-	}
-	word := bytes.Trim(text, " \t")
-	if len(word) == 0 || bytes.HasPrefix(word, []byte("//")) {
+	word, col := f.content()
+	if len(word) == 0 {
 		return
 	}
-	start := bytes.Index(text, word)
-	col := utf8.RuneCount(text[:start]) + 1
 	entry, end := oneEntry(word)
 	lease, p, ok := f.lease(word[end:])
 	if ok && p.found() {
@@ -290,17 +288,31 @@ func (f *setFile) parse() {
 	if end < len(word) && !ok {
 		col += utf8.RuneCount(word[:end])
 		hint := "put each entry into a line of its own; a comment starts with # or ;." +
-			columnsHint(text)
+			columnsHint(word)
 		f.report(f.pos(col, col+1), problemf(hint, "expected the end of the line after %q",
 			short(entry)))
 		return
 	}
 	if p = f.take(entry, lease); p.found() {
 		if strings.Contains(entry, " ") {
-			p.hint += columnsHint(text)
+			p.hint += columnsHint(word)
 		}
 		f.report(f.pos(col, col+utf8.RuneCount(word)), p)
 	}
+}
+
+// content is what stands in the current line beside comments, and its column.
+func (f *setFile) content() (word []byte, col int) {
+	text := bytes.TrimRight(f.text, "\r\n")
+	f.text = text
+	if i := bytes.IndexAny(text, "#;"); i >= 0 {
+		text = text[:i]
+	}
+	word = bytes.Trim(text, " \t")
+	if len(word) == 0 || bytes.HasPrefix(word, []byte("//")) {
+		return nil, 0
+	}
+	return word, utf8.RuneCount(text[:bytes.Index(text, word)]) + 1
 }
 
 // take adds an entry with its lease, 0 for none of its own.

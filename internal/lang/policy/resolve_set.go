@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"slices"
@@ -530,25 +531,8 @@ func (r *resolver) spend(at syntax.Pos, n int) {
 // fileSet reads a set from a file, which open knows by name.
 func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 	d.set.Kind, d.set.Path, d.file = File, strings.Clone(path.Text), true
-	if path.Text == "" {
-		r.c.Errorf(path.Pos, "write: file(\"prefixes.txt\").", "the path is empty")
-		return
-	}
-	if r.open == nil {
-		r.c.Errorf(path.Pos, "", "set files cannot be read here")
-		return
-	}
-	in, err := r.open(name)
-	if err != nil {
-		hint := ""
-		if errors.Is(err, fs.ErrNotExist) {
-			hint = "a relative path starts in the directory of the policy file."
-		}
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		r.c.Errorf(path.Pos, hint, "cannot read %q: %v", short(path.Text), err)
+	in := r.openFile(path, name)
+	if in == nil {
 		return
 	}
 	defer in.Close()
@@ -569,4 +553,30 @@ func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 	r.merge(&f.out, path.Pos)
 	d.set.Prefixes, d.set.Ports, d.set.Services, d.set.Endpoints = f.out.prefixes, f.out.ports,
 		f.out.services, f.out.endpoints
+}
+
+// openFile opens a file that open knows by name, or says why it cannot and returns nil.
+func (r *resolver) openFile(path syntax.Word, name string) io.ReadCloser {
+	if path.Text == "" {
+		r.c.Errorf(path.Pos, "write: file(\"prefixes.txt\").", "the path is empty")
+		return nil
+	}
+	if r.open == nil {
+		r.c.Errorf(path.Pos, "", "set files cannot be read here")
+		return nil
+	}
+	in, err := r.open(name)
+	if err == nil {
+		return in
+	}
+	hint := ""
+	if errors.Is(err, fs.ErrNotExist) {
+		hint = "a relative path starts in the directory of the policy file."
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	r.c.Errorf(path.Pos, hint, "cannot read %q: %v", short(path.Text), err)
+	return nil
 }

@@ -102,6 +102,8 @@ type Dynamic struct {
 	Lease  *Word
 	RollUp bool
 	Keep   bool
+	From   *Value // entries that it begins with
+	Path   *Word  // or the file that has them
 }
 
 // Default is `default pass` or `default drop`.

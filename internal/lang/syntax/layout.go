@@ -99,6 +99,9 @@ func lists(s Stmt) []*Value {
 		if s.List != nil {
 			ls = append(ls, s.List)
 		}
+		if s.Dynamic != nil && s.Dynamic.From != nil {
+			ls = append(ls, s.Dynamic.From)
+		}
 		if s.MMDB != nil && s.MMDB.Values.List {
 			ls = append(ls, s.MMDB.Values)
 		}
@@ -128,6 +131,9 @@ func lists(s Stmt) []*Value {
 			if t.Value != nil && t.Value.List {
 				ls = append(ls, t.Value)
 			}
+		}
+		if s.Limit != nil && s.Limit.Rates != nil && s.Limit.Rates.List != nil {
+			ls = append(ls, s.Limit.Rates.List)
 		}
 	}
 	return ls

@@ -7,9 +7,10 @@ import (
 )
 
 // Limit is what stands behind the match of a rule that begins with limit: `rate RATE [burst N]
-// [by KEY, ...] [memory SIZE]`.
+// [by KEY, ...] [memory SIZE]`, or with rates by prefix in the place of the first two.
 type Limit struct {
-	Rate   Word
+	Rate   Word // of rates by prefix the place alone
+	Rates  *Rates
 	Burst  *Word
 	By     []Key
 	Memory *Word
@@ -34,12 +35,24 @@ func (p *parser) limit(r *Rule) bool {
 	if !p.is("rate") {
 		return p.fail(limitForm, "expected \"rate\" and how many packets may pass")
 	}
-	rate, ok := p.limitValue()
-	if !ok {
-		return false
+	ok := false
+	if next := p.ahead(); next.kind == tWord && (next.text == "to" || next.text == "from") {
+		l.Rate.Pos = p.word().Pos
+		if l.Rates, ok = p.rates(); !ok {
+			return false
+		}
+	} else {
+		rate, ok := p.limitValue()
+		if !ok {
+			return false
+		}
+		l.Rate = *rate
 	}
-	l.Rate = *rate
 	if p.is("burst") {
+		if l.Rates != nil {
+			return p.fail("write it behind each rate: { 192.0.2.0/24 1kpps burst 2000 }.",
+				"rates by prefix have bursts of their own")
+		}
 		if l.Burst, ok = p.limitValue(); !ok {
 			return false
 		}
@@ -130,7 +143,11 @@ func (p *parser) bits(name *Word) (bits *Word) {
 }
 
 func (p *printer) limit(l *Limit) {
-	p.words("rate", l.Rate.Text)
+	if l.Rates != nil {
+		p.rates(l.Rates)
+	} else {
+		p.words("rate", l.Rate.Text)
+	}
 	if l.Burst != nil {
 		p.words("burst", l.Burst.Text)
 	}

@@ -194,11 +194,16 @@ func (p *parser) dynamic(d *Dynamic) bool {
 		case p.is("keep") && !d.Keep:
 			p.advance()
 			d.Keep = true
+		case p.is("from") && d.From == nil && d.Path == nil:
+			p.advance()
+			if !p.dynamicFrom(d) {
+				return false
+			}
 		case p.isDynamic():
 			return p.fail("remove one of them.",
-				"expected of, max, lease, rollup and keep once each")
+				"expected of, max, lease, rollup, keep and from once each")
 		default:
-			return p.fail(hintDynamic(p.tok), "expected of, max, lease, rollup or keep")
+			return p.fail(hintDynamic(p.tok), "expected of, max, lease, rollup, keep or from")
 		}
 		switch {
 		case p.tok.kind == tComma:
@@ -209,7 +214,7 @@ func (p *parser) dynamic(d *Dynamic) bool {
 		case p.tok.kind == tRParen:
 			return p.dynamicHasMax(d)
 		case p.isDynamic():
-			return p.fail("separate of, max, lease, rollup and keep by commas.",
+			return p.fail("separate of, max, lease, rollup, keep and from by commas.",
 				"expected , or )")
 		default:
 			return true // parens says what is wrong
@@ -217,8 +222,26 @@ func (p *parser) dynamic(d *Dynamic) bool {
 	}
 }
 
+// dynamicFrom parses what a set begins with.
+func (p *parser) dynamicFrom(d *Dynamic) bool {
+	switch {
+	case p.tok.kind == tLBrace:
+		d.From = p.values.One()
+		return p.braces(d.From)
+	case p.is("file"):
+		p.advance()
+		return p.parens("file", func() bool {
+			path, ok := p.text("a path")
+			d.Path = &path
+			return ok
+		})
+	}
+	return p.fail("write: from { 192.0.2.1, 198.51.100.0/24 }, or from file(\"entries.txt\").",
+		"expected { ... } or file(\"...\") after \"from\"")
+}
+
 // isDynamicWord are the words that stand inside dynamic( ).
-var isDynamicWord = wordSet("of max lease rollup keep")
+var isDynamicWord = wordSet("of max lease rollup keep from")
 
 func (p *parser) isDynamic() bool { return p.tok.kind == tWord && isDynamicWord[p.tok.text] }
 

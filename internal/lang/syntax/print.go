@@ -86,7 +86,16 @@ func (p *printer) set(s *Set) {
 		if s.Dynamic.Keep {
 			d += ", keep"
 		}
-		p.words(d + ")")
+		switch {
+		case s.Dynamic.From != nil:
+			p.words(d + ", from")
+			p.value(s.Dynamic.From)
+			p.b = append(p.b, ')')
+		case s.Dynamic.Path != nil:
+			p.words(d + ", from file(" + quoted(*s.Dynamic.Path) + "))")
+		default:
+			p.words(d + ")")
+		}
 	}
 }
 

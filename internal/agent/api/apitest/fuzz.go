@@ -30,6 +30,9 @@ type Report struct {
 	Requests int
 	Statuses map[int]int
 	Faults   []string // at most 20
+	// Unheld are operations that have answered nothing but errors: what the document says of their
+	// answers was held against none.
+	Unheld []string
 }
 
 // roles in the order of what they may do; "" has no token.
@@ -63,6 +66,14 @@ func Fuzz(t *Target, seed uint64, lasts time.Duration) (*Report, error) {
 	}
 	f := &fuzzer{Target: t, client: client, rep: rep,
 		gen: &generator{Rand: rand.New(rand.NewPCG(seed, 1)), doc: doc, values: t.Values}}
+	f.held = map[string]bool{}
+	defer func() {
+		for i := range ops {
+			if name := ops[i].method + " " + ops[i].path; !f.held[name] {
+				rep.Unheld = append(rep.Unheld, name)
+			}
+		}
+	}()
 	end := time.Now().Add(lasts)
 	for round := 0; round == 0 || time.Now().Before(end); round++ {
 		for i := range ops {
@@ -81,6 +92,7 @@ type fuzzer struct {
 	client *http.Client
 	gen    *generator
 	rep    *Report
+	held   map[string]bool // operations that have answered what they are for
 }
 
 func (f *fuzzer) fault(format string, args ...any) {
@@ -130,6 +142,8 @@ func (f *fuzzer) one(op *operation, role string, wrong bool) error {
 	}
 	if err := f.gen.doc.check(op, status, contentType, answer); err != nil {
 		f.fault("%s: %v", what, err)
+	} else if status/100 == 2 {
+		f.held[op.method+" "+op.path] = true
 	}
 	if op.method != http.MethodGet && !mayChange {
 		after, err := f.State()
