@@ -70,6 +70,7 @@ type filled struct {
 	instead string
 	begins  bool // the policy's begins empty; else it stays as it is
 	empty   bool // it is empty in the source too
+	same    bool // it has what it has in the source
 	set     string
 }
 
@@ -85,7 +86,7 @@ func (r *chainRule) carryFilled(fills map[string]bool) {
 		switch drops := r.verb != doAccept && !r.verb.watches(); {
 		case f.empty:
 			r.remarks = append(r.remarks, r.remark(Noticed, f.text, "fill it with `levee set add`"))
-		case drops == f.begins && !r.verb.watches():
+		case drops == f.begins && !f.same && !r.verb.watches():
 			r.widen(f.text, f.instead, r.alts)
 		default:
 			r.remarks = append(r.remarks, r.remark(Changed, f.text, f.instead))

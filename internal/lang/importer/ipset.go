@@ -292,7 +292,7 @@ func begins(set, name string, held int) filled {
 		text = fmt.Sprintf("set %s, with entries that leave by themselves, becomes the dynamic "+
 			"set %s, which begins empty", set, name)
 	}
-	return filled{text, fillHint, true, held == 0, set}
+	return filled{text: text, instead: fillHint, begins: true, empty: held == 0, set: set}
 }
 
 // stays says that what was in a set stays in the policy.

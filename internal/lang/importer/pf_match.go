@@ -184,13 +184,13 @@ func (r *pfRule) lacks(table, dir string, outside bool) {
 func (r *pfRule) fills(table, set string) {
 	f := begins(quote(table), set, 0)
 	if t := r.p.tables[table]; t.hasFile() {
-		f = filled{"table " + quote(table) + " is read from a file: it becomes the dynamic set " +
-			set + ", which begins with what that file has here", "put the file there, without " +
-			"the lines that begin with !", false, false, ""}
+		f = filled{text: "table " + quote(table) + " is read from a file: it becomes the dynamic " +
+			"set " + set + ", which begins with what that file has here", instead: "put the file " +
+			"there, without the lines that begin with !", same: true}
 	} else if t.file != "" {
-		f = filled{"table " + quote(table) + " is read from a file: it becomes the dynamic set " +
-			set + ", which begins empty", "the command above the set reads the file", true, false,
-			""}
+		f = filled{text: "table " + quote(table) + " is read from a file: it becomes the dynamic " +
+			"set " + set + ", which begins empty", instead: "the command above the set reads the " +
+			"file", begins: true}
 	}
 	r.r.filled = append(r.r.filled, f)
 }
