@@ -104,6 +104,7 @@ func (w *Watcher) write(ctx context.Context, r *rulebook.Rule, text string) (err
 	if err := w.Book.Put(*r); err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx) // who asks may go: what is half done would stay
 	e := write(r)
 	w.parts.set(w.base.Detects, true)
 	w.step(ctx, episode.Event{Write: &e})

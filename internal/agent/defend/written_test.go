@@ -1,6 +1,10 @@
 package defend
 
 import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +61,32 @@ func TestRulesOfWritersStandFirstInTheirOrder(t *testing.T) {
 	}
 	if err := fitsWritten(base, []episode.Live{live("drop udp")}); err == nil {
 		t.Error("a rule that takes DHCP fits")
+	}
+}
+
+// TestARuleThatCutsASessionIsBlamedAlone: a change that fails takes back the rule that is the
+// reason, and no other writer's, nor a detector's.
+func TestARuleThatCutsASessionIsBlamedAlone(t *testing.T) {
+	base, ds := policy.Parse("p", []byte("default pass\n"), nil)
+	if base == nil {
+		t.Fatal(ds)
+	}
+	live := func(label string, of *policy.Detect) (l episode.Live) {
+		l.Rule.Label, l.Rule.Rule, l.Of = label, `drop tcp port 22 as "`+label+`"`, of
+		return l
+	}
+	c := &changer{base: base, rules: []episode.Live{live("live-1", nil), live("live-2", nil),
+		live("flood-1-1", &policy.Detect{})},
+		allowed: func(_ context.Context, p *policy.Policy) error {
+			for _, r := range p.Rules {
+				if r.Label != "live-1" {
+					return errors.New("it would cut the session of 192.0.2.1")
+				}
+			}
+			return nil
+		}}
+	got := slices.Collect(maps.Keys(c.blame(t.Context())))
+	if !slices.Equal(got, []string{"live-2"}) {
+		t.Errorf("%q", got)
 	}
 }
