@@ -18,6 +18,7 @@ import (
 
 	"levee/internal/await"
 	"levee/internal/dataplane/store"
+	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
@@ -216,6 +217,10 @@ func BenchmarkConnection(b *testing.B) {
 			at = 30
 		}
 		binary.BigEndian.PutUint32(f[at:], 10<<24|i)
+		if proto == packet.ProtoTCP { // each acknowledges what the other has sent
+			binary.BigEndian.PutUint32(f[38:], 1000)
+			binary.BigEndian.PutUint32(f[42:], 1000)
+		}
 		return f
 	}
 	r := benchRunner(b, "pass established\npass from 10.64.0.0/10 port 443\ndefault drop\n")
@@ -245,5 +250,13 @@ func BenchmarkConnection(b *testing.B) {
 			}
 			benchFrames(b, r, frames)
 		})
+	}
+	now, _, err := kernel.Jiffies()
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &connections{TB: b, Runner: r, now: now}
+	if s := c.flowStats(); s.Open != many {
+		b.Errorf("what came in opened not all of %d connections: %+v", many, s)
 	}
 }

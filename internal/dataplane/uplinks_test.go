@@ -214,3 +214,55 @@ func (n *twoUplinks) query(t *testing.T) []byte {
 	}
 	return f
 }
+
+// TestAnswersByTheOtherUplinkEndConnections: of ten thousand that leave by one interface, answers
+// that come by the other are known, also after a replace.
+func TestAnswersByTheOtherUplinkEndConnections(t *testing.T) {
+	n := newTwoUplinks(t)
+	const all = 10_000
+	up := func(comment string) {
+		t.Helper()
+		text := "pass udp established as \"known\"\ndefault drop\n" + comment
+		if err := n.bring(t, text, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	datagram := func(i int, comes bool) []byte {
+		s := packet.Spec{From: netip.MustParseAddr(uplinkHere), FromPort: new(uint16(1000 + i)),
+			To: netip.MustParseAddr(uplinkFar), ToPort: new(uint16(53)),
+			Proto: new(uint8(packet.ProtoUDP))}
+		if comes {
+			s.From, s.FromPort, s.To, s.ToPort = s.To, s.ToPort, s.From, s.FromPort
+		}
+		f, err := packet.Build(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	up("")
+	out, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(out)
+	up0, err := netlink.LinkByName("up0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		if i == all/2 {
+			up("# a replace\n")
+		}
+		to := &unix.SockaddrLinklayer{Ifindex: up0.Attrs().Index}
+		if err := unix.Sendto(out, datagram(i, false), 0, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up("# another\n")
+	before := total(t, "known")
+	for i := range all {
+		n.sendBy(t, 0, datagram(i, true))
+	}
+	wantTotal(t, "known", before+all)
+}

@@ -169,3 +169,19 @@ func ExampleRoom_Bytes() {
 	fmt.Println(Least.Bytes(), Most.Bytes())
 	// Output: 281088 67698944
 }
+
+// BenchmarkMove is how long a replace takes to move a million connections, and to have what comes
+// meanwhile follow.
+func BenchmarkMove(b *testing.B) {
+	for _, c := range []struct{ from, to Room }{{Most, Most / 2}, {Most / 2, Most}} {
+		b.Run(fmt.Sprintf("%d to %d", c.from, c.to), func(b *testing.B) {
+			from := testMemory(c.from)
+			for i := range 1_000_000 {
+				Adopt(from, testConnection(i), testNow)
+			}
+			for b.Loop() {
+				Move(from, testMemory(c.to), testNow).Finish(testNow)
+			}
+		})
+	}
+}

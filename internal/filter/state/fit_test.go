@@ -66,3 +66,19 @@ func TestMoreConnectionsThanMemory(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Only connections have less room on a smaller machine: what limits, proofs and fragments promise
+// does not depend on the machine.
+func TestASmallMachineTakesMemoryFromLimits(t *testing.T) {
+	others := func(memory uint64) int {
+		u := all()
+		if err := u.Fit(0, memory); err != nil {
+			t.Fatal(err)
+		}
+		return u.Bytes() - u.Room.Bytes()
+	}
+	if large, small := others(16*gigabyte), others(gigabyte/16); large != small || small == 0 {
+		t.Errorf("memories other than that of connections take %d bytes, and %d on a small machine",
+			large, small)
+	}
+}
