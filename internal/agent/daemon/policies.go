@@ -31,7 +31,27 @@ type policies struct {
 	instead error
 }
 
-func (p *policies) isInstead() error { return p.instead }
+// undeliveredWait is for how long the agent waits for a command that changes policies.
+const undeliveredWait = time.Second
+
+// isInstead is an error where something else is in force than should be, or what a policy takes for
+// this machine's own is not what the kernel delivers.
+func (p *policies) isInstead() error {
+	ctx, stop := context.WithTimeout(context.Background(), undeliveredWait)
+	defer stop()
+	err := p.instead
+	for _, dev := range p.devs {
+		all, failed := inspect.Undelivered(ctx, dev)
+		if failed != nil {
+			continue // it is looked at again, and the policies are read elsewhere
+		}
+		for _, why := range all {
+			err = errors.Join(err, part.Do(fmt.Errorf("on %s: %s", dev, why),
+				"levee up FILE --dev "+dev))
+		}
+	}
+	return err
+}
 
 // inForce tells one state of what is in force from another.
 func (p *policies) inForce(ctx context.Context) (string, error) {

@@ -152,6 +152,11 @@ func tellJudging(s *store.Store, a *attach.Attachment, l netlink.Link) (*Judging
 	j.Doubt = doubt
 	is := card.Read(l.Attrs().Name)
 	j.Amiss = attach.Amiss(l, is, g)
+	apart, err := undelivered(s, a, l)
+	if err != nil {
+		return nil, err
+	}
+	j.Amiss = append(j.Amiss, apart...)
 	bounded := g.Mode == store.XDPNative && (!g.Frags || !is.Fragments())
 	if limit, ok := is.RaisedMTU(attach.LinearMTU); ok && bounded {
 		j.LargestMTU = limit
