@@ -92,13 +92,13 @@ func lacks(s *store.Store, a *attach.Attachment, info store.SetInfo) (why string
 	if len(lacking) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("the kernel delivers %s to this machine, and %q lacks it (%d of %d in all): "+
-		"levee up --keep follows what comes", lacking[0], info.Name, len(lacking),
+	return fmt.Sprintf("the kernel delivers %s to this machine, and %q lacks it (%d of %d in "+
+		"all): levee up --keep follows what comes", lacking[0], info.Name, len(lacking),
 		len(there)), nil
 }
 
-// unanswered says that cookies were told otherwise whom a SYN has to be for. At tc the kernel itself
-// says which frames are its own.
+// unanswered says that cookies were told otherwise whom a SYN has to be for. At tc the kernel
+// itself says which frames are its own.
 func unanswered(s *store.Store, a *attach.Attachment, l netlink.Link) (why string, err error) {
 	g := a.Current()
 	name, has := codegen.MapOf(g.Maps, state.HoldsOwn)
@@ -122,7 +122,7 @@ func unanswered(s *store.Store, a *attach.Attachment, l netlink.Link) (why strin
 	if bytes.Equal(told, want.Bytes()) {
 		return "", nil
 	}
-	return fmt.Sprintf("%s has other Ethernet addresses, or the machine other broadcast addresses, "+
-		"than when the policy came, and cookies go by those: levee up --keep follows what changes",
-		g.Dev), nil
+	return fmt.Sprintf("%s has other Ethernet addresses, or the machine other broadcast "+
+		"addresses, than when the policy came, and cookies go by those: levee up --keep follows "+
+		"what changes", g.Dev), nil
 }
