@@ -67,7 +67,7 @@ func TestProofTenThousandRules(t *testing.T) {
 		lines[i] = fiveFields(rnd)
 	}
 	parse := func(lines []string) *policy.Policy {
-		p, ds := policy.Parse("rules.levee", []byte(strings.Join(lines, "\n")), nil)
+		p, ds := policy.Parse("rules.levee", []byte(strings.Join(lines, "\n")+"\ndefault drop\n"), nil)
 		if p == nil || ds.HasErrors() {
 			t.Fatal(ds)
 		}
@@ -110,6 +110,6 @@ func fiveFields(rnd *rand.Rand) string {
 		return fmt.Sprintf("%d-%d", low, low+rnd.IntN(5000))
 	}
 	verdict, proto := []string{"pass", "drop"}[rnd.IntN(2)], []string{"tcp", "udp"}[rnd.IntN(2)]
-	return fmt.Sprintf("%s %s from %s port %s to %s port %s", verdict, proto,
+	return fmt.Sprintf("%s %s from %s from port %s to %s port %s", verdict, proto,
 		prefix(10+rnd.IntN(8)), port(), prefix(192+rnd.IntN(4)), port())
 }
