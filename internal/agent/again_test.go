@@ -63,7 +63,7 @@ func TestALogThatIsWrittenAnewBansNobodyAgain(t *testing.T) {
 			l := &log{t: t, path: dir + "/auth.log"}
 			l.fail(5, "198.51.100.1", 2*time.Hour)
 			l.fail(4, "198.51.100.2", time.Minute)
-			l.fail(1, "198.51.100.9", 10*time.Second)
+			l.fail(3, "198.51.100.9", 10*time.Second)
 			a := start(t, dir, k, ssh)
 			read := func(want string) {
 				t.Helper()

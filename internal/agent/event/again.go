@@ -3,6 +3,7 @@ package event
 import (
 	"hash/maphash"
 	"maps"
+	"net/netip"
 	"time"
 )
 
@@ -12,50 +13,85 @@ const maxNewest = 4096
 // again knows which events were judged before, where a place holds them again: a log that an
 // editor, or sed -i, has written anew. Events that say when they were are old there up to the
 // newest that was judged, until the first that is not. Of those of that same time, which a log of
-// whole seconds has many of, the records decide.
+// whole seconds has many of, the records decide; in a renewal that holds older events too, and so
+// is the log with other words, the addresses do.
 type again struct {
-	renewal uint64
-	old     bool           // nothing new was read of the renewal yet
-	newest  time.Time      // of all that were judged
-	records map[uint64]int // of that time, by hash; nil: not known
-	left    map[uint64]int // of these, what the renewal has not held yet
-	seed    maphash.Seed
+	renewal   uint64
+	old       bool      // nothing new was read of the renewal yet
+	rewritten bool      // it holds what is older than newest
+	newest    time.Time // of all that were judged
+	at        *newest   // what was of that time; nil: not known
+	left      *newest   // of these, what the renewal has not held yet
+	seed      maphash.Seed
 }
 
-func newAgain() *again { return &again{seed: maphash.MakeSeed(), records: map[uint64]int{}} }
+// newest counts events of one time.
+type newest struct {
+	records   map[uint64]int // by hash
+	addresses map[netip.Prefix]int
+}
+
+func noNewest() *newest { return &newest{map[uint64]int{}, map[netip.Prefix]int{}} }
+
+func (n *newest) clone() *newest {
+	if n == nil {
+		return nil
+	}
+	return &newest{maps.Clone(n.records), maps.Clone(n.addresses)}
+}
+
+func newAgain() *again { return &again{seed: maphash.MakeSeed(), at: noNewest()} }
 
 // begin says which renewal of the place the next record is of.
 func (g *again) begin(renewal uint64) {
 	if renewal > g.renewal {
-		g.renewal, g.old, g.left = renewal, true, maps.Clone(g.records)
+		g.renewal, g.old, g.rewritten, g.left = renewal, true, false, g.at.clone()
 	}
 }
 
-// is tells whether a record of an event that was at a time is one that was judged before, and notes
-// it where it is not. A clock that was set back leaves no events of times to come.
-func (g *again) is(record []byte, renewal uint64, at, now time.Time) bool {
+// is tells whether a record of an event of an address that was at a time is one that was judged
+// before, and notes it where it is not. A clock that was set back leaves no events of times to
+// come.
+func (g *again) is(record []byte, of netip.Prefix, renewal uint64, at, now time.Time) bool {
 	if at.After(now) {
 		at = now
 	}
 	if g.newest.After(now) {
-		g.newest, g.records, g.left = now, map[uint64]int{}, map[uint64]int{}
+		g.newest, g.at, g.left = now, noNewest(), noNewest()
 	}
 	hash := maphash.Bytes(g.seed, record)
 	after := at.Compare(g.newest)
 	if g.old && renewal == g.renewal {
-		if after < 0 || after == 0 && (g.records == nil || g.left[hash] > 0) {
-			if after == 0 && g.left != nil {
-				g.left[hash]--
-			}
+		if after < 0 {
+			g.rewritten = true
+			return true
+		}
+		if after == 0 && g.before(hash, of) {
 			return true
 		}
 		g.old = false
 	}
 	switch {
 	case after > 0:
-		g.newest, g.records = at, map[uint64]int{hash: 1}
-	case after == 0 && g.records != nil && len(g.records) < maxNewest:
-		g.records[hash]++
+		g.newest, g.at = at, noNewest()
+		g.at.records[hash], g.at.addresses[of] = 1, 1
+	case after == 0 && g.at != nil && len(g.at.records) < maxNewest:
+		g.at.records[hash]++
+		g.at.addresses[of]++
 	}
 	return false
+}
+
+// before says whether an event of the newest time was judged before the renewal, and takes it off
+// what is left.
+func (g *again) before(hash uint64, of netip.Prefix) bool {
+	switch {
+	case g.left == nil:
+		return true
+	case g.rewritten && g.left.addresses[of] == 0, !g.rewritten && g.left.records[hash] == 0:
+		return false
+	}
+	g.left.records[hash]--
+	g.left.addresses[of]--
+	return true
 }

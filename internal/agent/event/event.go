@@ -111,7 +111,7 @@ func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, err
 	p, at := m.prefix(a), m.judge.When()
 	if at.IsZero() {
 		at = now
-	} else if m.again.is(record, m.renewal, at, now) {
+	} else if m.again.is(record, p, m.renewal, at, now) {
 		return p, Again, err
 	}
 	if m.counter == nil {
@@ -149,7 +149,7 @@ func (m *Matcher) Newest() time.Time { return m.again.newest }
 // comes has nothing new up to that time.
 func (m *Matcher) Resume(newest time.Time) {
 	if newest.After(m.again.newest) {
-		m.again.newest, m.again.records = newest, nil
+		m.again.newest, m.again.at = newest, nil
 	}
 }
 

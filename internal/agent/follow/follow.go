@@ -182,7 +182,7 @@ func (w *Follower) resume(p *position) {
 			break
 		}
 		if found == nil {
-			found = w.copied(&saved)
+			found = w.copied(&saved, p)
 		}
 		if found == nil {
 			w.note("%s: a file that was read up to byte %d is gone; what came behind is lost",
@@ -204,15 +204,16 @@ func (w *Follower) resume(p *position) {
 }
 
 // copied opens the file at the path, where that is a copy of one that is gone: it begins with the
-// same bytes, and reaches as far.
-func (w *Follower) copied(saved *savedFile) *file {
+// same bytes, reaches as far, and was not read itself.
+func (w *Follower) copied(saved *savedFile, p *position) *file {
 	f, err := open(w.path)
 	if err != nil {
 		return nil
 	}
 	if st, err := f.f.Stat(); err == nil && len(saved.Head) == headBytes &&
 		bytes.Equal(f.head, saved.Head) && st.Size() >= saved.Offset &&
-		!slices.ContainsFunc(w.files, func(o *file) bool { return o.id == f.id }) {
+		!slices.ContainsFunc(w.files, func(o *file) bool { return o.id == f.id }) &&
+		!slices.ContainsFunc(p.Files, func(o savedFile) bool { return f.id == id{o.Dev, o.Ino} }) {
 		return f
 	}
 	f.f.Close()

@@ -221,3 +221,40 @@ func TestWhatIsInTheFileAlready(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestAFileThatWasReadIsNoCopyOfOneThatIsGone: a log was written anew with the same beginning, and
+// read; a later process took it for a copy of the old one too, and read its end twice.
+func TestAFileThatWasReadIsNoCopyOfOneThatIsGone(t *testing.T) {
+	l := newLog(t)
+	l.open(l.path)
+	l.write(20)
+	w, err := New(l.path, nil, true)
+	l.must(err)
+	var got []string
+	poll := func() {
+		t.Helper()
+		for more := true; more; {
+			var err error
+			more, err = w.Poll(1<<20, func(line []byte) { got = append(got, string(line)) })
+			l.must(err)
+		}
+	}
+	poll()
+	text, err := os.ReadFile(l.path)
+	l.must(err)
+	l.must(os.WriteFile(l.path+"~", text, 0o600))
+	l.must(os.Rename(l.path+"~", l.path))
+	l.open(l.path)
+	poll()
+	position := w.Position()
+	w.Close()
+	l.write(1)
+	w, err = New(l.path, position, true)
+	l.must(err)
+	got = nil
+	poll()
+	if len(got) != 1 {
+		t.Errorf("%d lines of one: %q", len(got), got)
+	}
+	w.Close()
+}
