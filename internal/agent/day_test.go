@@ -277,7 +277,8 @@ func (d *aDay) check() {
 // trouble begins something.
 func (d *aDay) trouble() {
 	lasts := time.Duration(5+d.rnd.IntN(120)) * time.Second
-	name, do := "", func() (after func()) { return func() {} }
+	var name string
+	var do func() (after func())
 	switch d.rnd.IntN(8) {
 	case 0:
 		name, do = "disk full", d.fill
