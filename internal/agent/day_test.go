@@ -206,7 +206,8 @@ func (d *aDay) second() {
 
 func (d *aDay) address() string {
 	d.next++
-	return netip.AddrFrom4([4]byte{198, 18 + byte(d.next>>16), byte(d.next >> 8), byte(d.next)}).String()
+	n := d.next
+	return netip.AddrFrom4([4]byte{198, 18 + byte(n>>16), byte(n >> 8), byte(n)}).String()
 }
 
 // fail has an address fail in the log. One that fails often is due.

@@ -35,7 +35,8 @@ func TestProofDifferences(t *testing.T) {
 			begun := time.Now()
 			Compare(t.Context(), a, b)
 			t.Logf("%d and %d rules in %v", len(a.Rules), len(b.Rules), time.Since(begun))
-			report(t, compared(t, t.Name(), a, b, uint64(i), packets/len(pairs)))
+			s := compared(t, t.Name(), a, b, uint64(i), packets/len(pairs))
+			report(t, s)
 		})
 	}
 }
