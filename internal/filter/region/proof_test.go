@@ -68,7 +68,8 @@ func TestProofTenThousandRules(t *testing.T) {
 		lines[i] = fiveFields(rnd)
 	}
 	parse := func(lines []string) *policy.Policy {
-		p, ds := policy.Parse("rules.levee", []byte(strings.Join(lines, "\n")+"\ndefault drop\n"), nil)
+		text := strings.Join(lines, "\n") + "\ndefault drop\n"
+		p, ds := policy.Parse("rules.levee", []byte(text), nil)
 		if p == nil || ds.HasErrors() {
 			t.Fatal(ds)
 		}
