@@ -228,6 +228,8 @@ func scriptCondition(cond string) (bool, error) {
 	case "group":
 		_, err := user.LookupGroup("levee")
 		return err == nil, nil
+	case "nspawn":
+		return nspawnWorks(), nil
 	case "two-cores":
 		return runtime.NumCPU() >= 2, nil
 	case "vlan":
