@@ -56,3 +56,24 @@ func TestEachOfManyCustomersHasItsRate(t *testing.T) {
 		}
 	}
 }
+
+// The verifier walked both ways behind each step of a search: of more than 32,768 addresses it had
+// enough.
+func TestRatesOfManyPrefixesLoad(t *testing.T) {
+	var rates strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&rates, "10.%d.%d.0/24 1/h burst %d,\n", i>>8, i&255, 1+i%7)
+	}
+	for i := range 25_000 {
+		fmt.Fprintf(&rates, "2001:%x::/48 1/h burst 1,\n", 0xdb9+i)
+	}
+	l := newLimited(t, "limit udp rate from { "+rates.String()+"2001:db8::/32 1/h burst 3 }", 2)
+	for _, i := range []uint32{0, 1, 39_999} {
+		if got, want := l.send(from(10<<24|i<<8|1), 12), 1+int(i%7); got != want {
+			t.Errorf("customer %d: %d packets passed, want %d", i, got, want)
+		}
+	}
+	if got := l.send(from6(t, 0), 12); got != 3 {
+		t.Errorf("IPv6: %d passed, want 3", got)
+	}
+}

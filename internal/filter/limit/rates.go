@@ -256,14 +256,16 @@ func (f *Function) place(to asm.Register, behind, places, each int) {
 	)
 }
 
-// below4 takes the place in R2 for that in R0 unless the address lies before it.
+// below4 takes the place in R2 for that in R0 unless the address lies before it. It multiplies by a
+// bit: behind a mask that an arithmetic shift has made the verifier of Linux 6.18 goes both ways,
+// which doubles what it walks at each step (maybe_fork_scalars of kernel/bpf/verifier.c).
 func (f *Function) below4(address asm.Register, step int) {
 	f.add(
 		asm.LoadMem(asm.R4, asm.R3, 0, asm.Word),
 		asm.Mov.Reg(asm.R0, address),
 		asm.Sub.Reg(asm.R0, asm.R4),
-		asm.ArSh.Imm(asm.R0, 63), // all ones if it does
-		asm.And.Imm(asm.R0, int32(step)),
+		asm.RSh.Imm(asm.R0, 63), // 1 if it does
+		asm.Mul.Imm(asm.R0, int32(step)),
 		asm.Sub.Reg(asm.R2, asm.R0),
 		asm.Mov.Reg(asm.R0, asm.R2),
 	)
