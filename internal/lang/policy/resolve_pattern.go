@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/hex"
 	"errors"
+	"io"
 	"regexp/syntax"
 	"strings"
 
@@ -32,21 +33,21 @@ func (r *resolver) search(t *Term, s *levee.Term) bool {
 		return true
 	}
 	p := &Pattern{AnyCase: s.Value.AnyCase, Text: text}
-	ok := true
+	before, bad := r.c.Errors(), len(r.fileDiags)
 	for i := range s.Value.Elems {
 		e := &s.Value.Elems[i]
-		it, wrong := parseFind(e.Text)
-		if !wrong.found() {
-			_, err := pattern.Compile([]pattern.Item{it}, p.AnyCase)
-			wrong = notFound(e.Text, err)
+		if path, ok := strings.CutPrefix(e.Text, "file("); ok {
+			path = strings.TrimSuffix(path, ")")
+			r.findsOf(p, levee.Word{Text: path[1 : len(path)-1], Pos: e.Pos})
+			continue
 		}
+		it, wrong := readFind(e.Text, p.AnyCase)
 		if wrong.found() {
 			r.problem(e.Pos, wrong)
-			ok = false
 		}
 		p.Items = append(p.Items, it)
 	}
-	if !ok {
+	if r.c.Errors() != before || len(r.fileDiags) != bad {
 		return false
 	}
 	var err error
@@ -64,12 +65,67 @@ func (r *resolver) search(t *Term, s *levee.Term) bool {
 	return true
 }
 
+// maxFinds is how many bytes a file of things to look for may have.
+const maxFinds = 16 << 20
+
+// findsOf adds what stands in a file, one thing a line, as it is written in a policy.
+func (r *resolver) findsOf(p *Pattern, path levee.Word) {
+	in := r.openFile(path, path.Text)
+	if in == nil {
+		return
+	}
+	defer in.Close()
+	b, err := io.ReadAll(io.LimitReader(in, maxFinds+1))
+	switch {
+	case err != nil:
+		r.c.Errorf(path.Pos, "", "cannot read %q: %v", short(path.Text), err)
+		return
+	case len(b) > maxFinds:
+		r.c.Errorf(path.Pos, "name the file with what to look for, one thing a line.",
+			"%q has more than %d MB", short(path.Text), maxFinds>>20)
+		return
+	}
+	c := &levee.Collector{File: path.Text}
+	had, number := len(p.Items), int32(0)
+	for line := range strings.Lines(string(b)) {
+		number++
+		text := strings.TrimSpace(line)
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		it, wrong := readFind(text, p.AnyCase)
+		if wrong.found() {
+			c.Errorf(levee.Pos{Line: number, Col: 1, EndCol: 2}, wrong.hint, "%s", wrong.msg)
+		}
+		p.Items = append(p.Items, it)
+	}
+	if len(p.Items) == had {
+		r.c.Errorf(path.Pos, "write one text, expression or row of bytes a line.",
+			"nothing to look for stands in %q", short(path.Text))
+	}
+	r.fileDiags = append(r.fileDiags, c.Diagnostics(string(b))...)
+}
+
+// readFind reads one thing to look for, and tries whether it can be looked for by itself.
+func readFind(text string, anyCase bool) (pattern.Item, problem) {
+	it, wrong := parseFind(text)
+	if !wrong.found() && len(it.Text) == 0 {
+		_, err := pattern.Compile([]pattern.Item{it}, anyCase)
+		wrong = notFound(text, err)
+	}
+	return it, wrong
+}
+
 // parseFind reads a text in quotes, an expression between slashes, or bytes in hexadecimal.
 func parseFind(text string) (it pattern.Item, p problem) {
-	switch text[0] {
-	case '"':
+	open := text[0] == '"' || text[0] == '/' // of a line in a file there may be no end
+	switch {
+	case open && (len(text) < 2 || text[len(text)-1] != text[0]):
+		return it, problemf("end it with the character that it begins with.", "%s is not closed",
+			short(text))
+	case text[0] == '"':
 		it.Text = []byte(text[1 : len(text)-1])
-	case '/':
+	case text[0] == '/':
 		it.Expression = strings.ReplaceAll(text[1:len(text)-1], `\/`, "/")
 		for _, c := range it.Expression {
 			if c >= 0x80 {

@@ -48,6 +48,8 @@ func (p *parser) find(t *Term) bool {
 func (p *parser) findElement() (Elem, bool) {
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
 	switch {
+	case p.is("file"):
+		return p.findFile()
 	case p.tok.kind == tString:
 		e.Text = quoted(Word{Text: p.tok.text})
 	case p.tok.kind == tExpression:
@@ -57,10 +59,29 @@ func (p *parser) findElement() (Elem, bool) {
 	default:
 		return e, p.fail(patternRule, "expected what to look for after \"payload contains\"")
 	}
+	p.beginFind(&e)
+	p.advance()
+	return e, true
+}
+
+// findFile parses the name of a file of things to look for, as one element.
+func (p *parser) findFile() (Elem, bool) {
+	e := Elem{Pos: p.tok.pos}
+	p.beginFind(&e)
+	p.advance()
+	ok := p.parens("file", func() bool {
+		path, ok := p.text("a path")
+		e.Text = "file(" + quoted(path) + ")"
+		return ok
+	})
+	e.Pos = e.Pos.to(p.last.pos)
+	return e, ok
+}
+
+// beginFind counts an element, and gives it the comments in front of it.
+func (p *parser) beginFind(e *Elem) {
 	p.part()
 	if p.depth > 0 && (len(p.pending) > 0 || p.tok.blank) {
 		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}
-	p.advance()
-	return e, true
 }
