@@ -145,9 +145,9 @@ type tracked struct {
 // tuple names the packets of a connection one way.
 type tuple struct{ from, to netip.AddrPort }
 
-// states are what a connection is to what comes in as its first packet did, and to what comes in as
-// its answers did; 0 is for none. Who only sent to somebody has none: anybody can. UDP is the near
-// side's only if it has begun.
+// states are two states of a connection: for packets that come in the way of its first one, and for
+// those that come in the way of the answers. 0 is none. A side that has only sent has none, since
+// anybody can send. UDP belongs to the near side only if that has begun.
 func (t *tracked) states() [2]uint32 {
 	assured := t.status&ctAssured != 0
 	switch {

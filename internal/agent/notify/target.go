@@ -21,7 +21,7 @@ import (
 	"levee/internal/host/atomicfile"
 )
 
-// Target is whom to tell, and of what.
+// Target is a receiver of notifications, with the kinds of events that it gets.
 type Target struct {
 	Name string `json:"name"`
 	Way  string `json:"way"`

@@ -138,8 +138,8 @@ func checkTrialIsOver(t *testing.T, p *policy.Policy, target codegen.Target) {
 // Each pass only removes work: without it the same packets are decided by the same rules.
 func TestPassesChangeNoDecision(t *testing.T) {
 	needRoot(t)
-	for _, skip := range [][]string{{ir.PassShadow}, {ir.PassOrder},
-		{ir.PassShadow, ir.PassOrder}} {
+	for _, skip := range [][]string{{ir.PassCovered}, {ir.PassOrder},
+		{ir.PassCovered, ir.PassOrder}} {
 		for seed := range uint64(8) {
 			p := generated(t, 6000+seed)
 			agree(t, fmt.Sprint("without ", skip), ir.Build(p, skip...), codegen.Target{}, seed,

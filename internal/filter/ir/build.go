@@ -10,8 +10,8 @@ import (
 // Pass names, in the order they run. Each can be left out in tests: a Program without it decides
 // the same, only slower.
 const (
-	PassShadow = "shadow" // drop rules that an earlier deciding rule covers
-	PassOrder  = "order"  // ask the cheapest question first
+	PassCovered = "covered" // drop rules that an earlier deciding rule covers
+	PassOrder   = "order"   // ask the cheapest question first
 )
 
 // Build lowers a policy. skip names passes to leave out. Classes with the same rules share the
@@ -24,8 +24,8 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 	trace := newReach(p)
 	for _, l := range lower(p, trace, x, !slices.Contains(skip, PassOrder)) {
 		trace.matchable(l.rules)
-		if !slices.Contains(skip, PassShadow) {
-			l.rules = shadow(l.rules, trace)
+		if !slices.Contains(skip, PassCovered) {
+			l.rules = uncovered(l.rules, trace)
 		}
 		trace.alive(l)
 		for _, c := range l.classes {

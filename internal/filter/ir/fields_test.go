@@ -34,7 +34,7 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 			rules := []Rule{{Action: actions[action.Drop], Conds: asks},
 				{Slot: 1, Action: actions[action.Drop], Conds: slices.Clone(asks)}}
 			p := &policy.Policy{}
-			if kept := shadow(rules, newReach(p)); len(kept) != 2 {
+			if kept := uncovered(rules, newReach(p)); len(kept) != 2 {
 				t.Errorf("field %d with %s: %d of two rules are left", f, name, len(kept))
 			}
 			steps := 0

@@ -14,19 +14,19 @@ import (
 // reach keeps, by slot, what the passes learned about each rule in all classes together.
 type reach struct {
 	p        *policy.Policy
-	canMatch []bool // in some class, before shadowing
+	canMatch []bool // in some class, covered or not
 	isAlive  []bool // in some class, after it
 	idle     []bool // in the present list: covered, and kept
 	// slots of the rules that cover it, in the classes where it is covered
-	shadowers [][]int
-	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
-	work      *work
+	coverers [][]int
+	endedBy  [NumClasses]int // slot of the rule that decides all that is left, by class
+	work     *work
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
 	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n),
-		idle: make([]bool, n), shadowers: make([][]int, n), work: newWork(p)}
+		idle: make([]bool, n), coverers: make([][]int, n), work: newWork(p)}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -54,9 +54,9 @@ func (t *reach) ended(classes []Class, by int) {
 	}
 }
 
-func (t *reach) shadowed(slot, by int) {
-	if !slices.Contains(t.shadowers[slot], by) {
-		t.shadowers[slot] = append(t.shadowers[slot], by)
+func (t *reach) covered(slot, by int) {
+	if !slices.Contains(t.coverers[slot], by) {
+		t.coverers[slot] = append(t.coverers[slot], by)
 	}
 }
 
@@ -88,7 +88,7 @@ func asksNothing(t policy.Term) bool { return t.Set != nil && t.Set.EmptyOnPurpo
 
 func (t *reach) explain(r *policy.Rule, slot int) Finding {
 	f := Finding{Pos: r.Pos}
-	by := t.shadowers[slot]
+	by := t.coverers[slot]
 	switch {
 	case len(by) > 0:
 		first := t.rule(by[0])

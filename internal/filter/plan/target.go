@@ -27,8 +27,8 @@ type Target struct {
 	// as many as there can be.
 	Memory uint64
 	Trace  bool // write the deciding slot to map "trace", for eval and tests
-	// Bytecode has all rules become bytecode, which otherwise those do of which there are too many
-	// for instructions of their own. It is for tests: verdicts and counters are the same.
+	// Bytecode has all rules become bytecode. Without it a rule does if there are too many for
+	// instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool
 	// Clock takes the time from the map "clock" and not from the kernel. It is for tests.
 	Clock bool

@@ -80,7 +80,7 @@ const manyBoxes = 64
 
 // Who answers a question. What counts and logs without deciding is no part of it.
 func (q *Question) Who() *Answers {
-	prog := ir.Build(q.Policy, ir.PassShadow)
+	prog := ir.Build(q.Policy, ir.PassCovered)
 	w := &walk{Question: q, found: map[int]*Way{}}
 	for _, classes := range together([2]*ir.Program{prog, prog}) {
 		rules := prog.Lists[classes[0].Index()]

@@ -11,7 +11,7 @@ import (
 const logins = "/run/systemd/sessions"
 
 // LoggedIn are the addresses from which somebody has logged in, with what shows it. A connection to
-// an SSH server is none as long as whoever made it has not proven who he is: all can make one. It
+// an SSH server counts once its user has authenticated: anybody can make a connection. It
 // asks systemd-logind, the titles of OpenSSH's processes, the children of Dropbear's, and
 // SSH_CONNECTION. Which process has a connection is told with CAP_SYS_PTRACE only.
 func LoggedIn() (map[netip.Addr]string, error) {

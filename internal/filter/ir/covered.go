@@ -9,16 +9,16 @@ import (
 	"levee/internal/packet"
 )
 
-// shadow removes rules that an earlier deciding rule covers by itself: every packet that they match
-// has been decided before. Of many thousand rules without addresses, which only comparing all pairs
+// uncovered removes rules that an earlier deciding rule covers by itself: every packet that they
+// match has been decided before. Of many thousand rules without addresses, which only comparing all pairs
 // could tell, and of long lists that are nearly the same, some that are covered may be kept. A rule
 // that may not go is kept, and the report names it.
-func shadow(rules []Rule, trace *reach) []Rule {
+func uncovered(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := newIndex(len(rules))
 	for i := range rules {
 		if by, ok := deciding.cover(begins(&rules[i]), kept); ok {
-			trace.shadowed(rules[i].Slot, kept[by].Slot)
+			trace.covered(rules[i].Slot, kept[by].Slot)
 			if rules[i].Action.May(action.MayGo) {
 				continue
 			}
