@@ -14,10 +14,10 @@ type Quality struct {
 	// far more is clustering, far less a pattern that happens to be even.
 	Low  float64 `json:"chi_square_low"`
 	High float64 `json:"chi_square_high"`
-	// Avalanche is about pairs of an input bit and a bit of the hash. Of each pair there is the share
-	// of keys for which the one turns the other. Avalanche is the largest distance of a share from a
-	// half. Random functions give up to about 0.04 in a sample of this size; 0.5 means that one
-	// decides the other.
+	// Avalanche is about pairs of an input bit and a bit of the hash. Of each pair there is the
+	// share of keys for which the one turns the other. Avalanche is the largest distance of a share
+	// from a half. Random functions give up to about 0.04 in a sample of this size; 0.5 means that
+	// one decides the other.
 	Avalanche float64 `json:"avalanche_worst"`
 }
 

@@ -10,9 +10,9 @@ import (
 )
 
 // uncovered removes rules that an earlier deciding rule covers by itself: every packet that they
-// match has been decided before. Of many thousand rules without addresses, which only comparing all pairs
-// could tell, and of long lists that are nearly the same, some that are covered may be kept. A rule
-// that may not go is kept, and the report names it.
+// match has been decided before. Of many thousand rules without addresses, which only comparing all
+// pairs could tell, and of long lists that are nearly the same, some that are covered may be kept.
+// A rule that may not go is kept, and the report names it.
 func uncovered(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := newIndex(len(rules))
