@@ -60,7 +60,7 @@ func (r *Reader) of(ctx context.Context, a *inspect.Attachment) (*Policy, error)
 	costs := r.price(a.Hash, shown)
 	for _, c := range a.Counters[:min(len(a.Counters), mostSlots)] {
 		p.Slots = append(p.Slots, Slot{ID: c.ID, Line: c.Line, Rule: c.Rule, Label: c.Label,
-			Text: c.Text, Reason: c.Reason, Verdict: VerdictOf(c.Action), Packets: c.Packets,
+			Text: c.Text, Reason: c.Reason, Verdict: verdictOf(c.Action), Packets: c.Packets,
 			Bytes: c.Bytes, Ns: costs[c.Rule]})
 	}
 	if a.Shadow != nil {
@@ -69,8 +69,8 @@ func (r *Reader) of(ctx context.Context, a *inspect.Attachment) (*Policy, error)
 	return p, nil
 }
 
-// VerdictOf is what becomes of a packet that an action counts: pass, drop, answer, or nothing.
-func VerdictOf(word string) string {
+// verdictOf is what becomes of a packet that an action counts: pass, drop, answer, or nothing.
+func verdictOf(word string) string {
 	switch a, ok := action.Named(word); {
 	case !ok || !a.MayDecide():
 		return ""

@@ -14,11 +14,11 @@ func TestEveryActionThatDecidesHasAVerdict(t *testing.T) {
 		if want == "" && a.Action.MayDecide() {
 			want = a.Verdict.String()
 		}
-		if got := VerdictOf(a.Word); got != want {
+		if got := verdictOf(a.Word); got != want {
 			t.Errorf("%s: verdict %q, want %q", a.Word, got, want)
 		}
 	}
-	if got := VerdictOf("nothing"); got != "" {
+	if got := verdictOf("nothing"); got != "" {
 		t.Errorf("a word that is no action has the verdict %q", got)
 	}
 }

@@ -84,7 +84,7 @@ func readings(all []inspect.DeviceCounters) (out []history.Reading) {
 			}
 			out = append(out, history.Reading{
 				Series: history.Series{Key: history.Key{Dev: d.Dev, Kind: history.Rule, ID: c.ID},
-					Label: label, Verdict: VerdictOf(c.Action), Text: c.Text, Line: c.Line},
+					Label: label, Verdict: verdictOf(c.Action), Text: c.Text, Line: c.Line},
 				Packets: c.Packets, Bytes: c.Bytes})
 		}
 	}

@@ -25,8 +25,8 @@ type Counter struct {
 	refused uint64
 }
 
-// NewCounter makes a counter of n events within a time.
-func NewCounter(n int, within time.Duration) *Counter {
+// newCounter makes a counter of n events within a time.
+func newCounter(n int, within time.Duration) *Counter {
 	return &Counter{n: n, within: within, seen: map[netip.Prefix][]int64{}}
 }
 

@@ -32,7 +32,7 @@ func TestEventsAreCountedByTheirTime(t *testing.T) {
 		"from the future": {[]int{900, 901, 902, 903, 904}, 5, []bool{false, false,
 			false, false, true}},
 	} {
-		k := NewCounter(5, time.Minute)
+		k := newCounter(5, time.Minute)
 		for i, s := range c.seconds {
 			got := k.Add(addr(1), begin.Add(time.Duration(s)*time.Second),
 				begin.Add(time.Duration(c.now)*time.Second))
@@ -46,7 +46,7 @@ func TestEventsAreCountedByTheirTime(t *testing.T) {
 // TestAClockThatIsSetBackHidesNobody: events of an hour that had not been yet were the last for
 // that hour, and those that came were too old to be counted with them.
 func TestAClockThatIsSetBackHidesNobody(t *testing.T) {
-	k := NewCounter(3, time.Minute)
+	k := newCounter(3, time.Minute)
 	begin := time.Unix(1_700_000_000, 0)
 	for i, c := range []struct {
 		at   time.Duration
@@ -64,7 +64,7 @@ func TestAClockThatIsSetBackHidesNobody(t *testing.T) {
 // out,
 // and takes no more memory than there is.
 func TestNobodyIsForgottenBeforeHisTime(t *testing.T) {
-	c := NewCounter(3, time.Minute)
+	c := newCounter(3, time.Minute)
 	now := time.Unix(1_700_000_000, 0)
 	c.Add(addr(0), now, now)
 	c.Add(addr(0), now, now)
@@ -84,7 +84,7 @@ func TestNobodyIsForgottenBeforeHisTime(t *testing.T) {
 	if !c.Add(addr(1<<20), later, later) || len(c.seen) > 2 {
 		t.Errorf("%d addresses after their time", len(c.seen))
 	}
-	c = NewCounter(1000, time.Minute)
+	c = newCounter(1000, time.Minute)
 	for i := range 2 * maxTimes {
 		c.Add(addr(i%2000), now, now)
 	}

@@ -90,7 +90,7 @@ func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher
 	case old != nil && old.counter != nil && old.counter.is(s.After, s.Within):
 		m.counter = old.counter
 	default:
-		m.counter = NewCounter(s.After, s.Within)
+		m.counter = newCounter(s.After, s.Within)
 	}
 	return m
 }

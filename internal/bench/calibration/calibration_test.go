@@ -10,7 +10,7 @@ import (
 
 func TestAChainVisitsEveryLineOnceInARound(t *testing.T) {
 	for _, bytes := range []int{128, 4096, 1 << 20} {
-		c, err := NewChain(bytes)
+		c, err := newChain(bytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestAChainVisitsEveryLineOnceInARound(t *testing.T) {
 }
 
 func TestTheOrderOfAChainIsNotThatOfMemory(t *testing.T) {
-	c, err := NewChain(1 << 20)
+	c, err := newChain(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestTheOrderOfAChainIsNotThatOfMemory(t *testing.T) {
 
 func TestChainsOfNoSizeAreRefused(t *testing.T) {
 	for _, bytes := range []int{-64, 0, 64, 100, 129, MaxChain + 64, math.MaxInt} {
-		if c, err := NewChain(bytes); err == nil {
+		if c, err := newChain(bytes); err == nil {
 			c.Close()
 			t.Errorf("%d bytes: accepted", bytes)
 		} else if !strings.Contains(err.Error(), "a chain of loads over") {

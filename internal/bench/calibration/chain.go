@@ -29,8 +29,8 @@ const chainSeed = 1
 // MaxChain bounds the bytes of a chain.
 const MaxChain = 1 << 30
 
-// NewChain makes a chain over so many bytes, a multiple of 64, 128 or more. Close gives them back.
-func NewChain(bytes int) (*Chain, error) {
+// newChain makes a chain over so many bytes, a multiple of 64, 128 or more. Close gives them back.
+func newChain(bytes int) (*Chain, error) {
 	const size = int(unsafe.Sizeof(line{}))
 	if bytes < 2*size || bytes > MaxChain || bytes%size != 0 {
 		return nil, fmt.Errorf("a chain of loads over %d bytes: it has %d to %d, whole lines of %d",

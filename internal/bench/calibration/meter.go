@@ -38,11 +38,11 @@ type Meter struct{ chain, near *Chain }
 
 // New makes a meter. Close gives its memory back.
 func New() (*Meter, error) {
-	c, err := NewChain(ChainBytes)
+	c, err := newChain(ChainBytes)
 	if err != nil {
 		return nil, err
 	}
-	near, err := NewChain(NearBytes)
+	near, err := newChain(NearBytes)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

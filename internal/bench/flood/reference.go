@@ -19,12 +19,12 @@ type Reference struct {
 	Work     float64 // ns of an operation
 }
 
-// ReferenceOf finds it in windows: the least tenth of each reading. For the distance the median
+// referenceOf finds it in windows: the least tenth of each reading. For the distance the median
 // would be, in one run, of cores with a common cache, and in the next of cores without; so would
 // the quartile, where the cores are apart for most of a run. A core of one's own has one speed, and
 // all else is slower; where neighbours work for most of a run the quartile would be of a core that
 // is shared.
-func ReferenceOf(windows iter.Seq[*Window]) Reference {
+func referenceOf(windows iter.Seq[*Window]) Reference {
 	var distance, work []float64
 	for w := range windows {
 		for _, d := range w.Distance {

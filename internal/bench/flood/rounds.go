@@ -261,7 +261,7 @@ const forComfort = 0.9
 const retryPause = 200 * time.Millisecond
 
 // Reference is that of the windows until now.
-func (c *Comparison) Reference() Reference { return ReferenceOf(c.AllWindows()) }
+func (c *Comparison) Reference() Reference { return referenceOf(c.AllWindows()) }
 
 // AllWindows are those of all rungs.
 func (c *Comparison) AllWindows() iter.Seq[*Window] {

@@ -63,7 +63,7 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 		each *= 2
 	}
 	m := spec.Maps[WatchedMap]
-	m.ValueSize, m.MaxEntries = uint32(WatchRow(w.NumSlots)), uint32(w.Rows)
+	m.ValueSize, m.MaxEntries = uint32(watchRow(w.NumSlots)), uint32(w.Rows)
 	row := make([]byte, m.ValueSize)
 	for i := range w.NumSlots {
 		binary.NativeEndian.PutUint64(row[watchHead+i*watchSlot:], math.MaxUint64)
@@ -79,8 +79,8 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 		"wake_at": w.size(spec), "slot_step": each, "burst": second / burstShare})
 }
 
-// WatchRow is the size of a CPU's row for so many slots.
-func WatchRow(slots int) int { return watchHead + slots*watchSlot }
+// watchRow is the size of a CPU's row for so many slots.
+func watchRow(slots int) int { return watchHead + slots*watchSlot }
 
 // Told is what became of those packets of a slot that the filter took.
 type Told struct {
@@ -92,7 +92,7 @@ type Told struct {
 // ReadTold adds the rows of a map WatchedMap, by slot.
 func ReadTold(rows []byte, slots int) []Told {
 	out := make([]Told, slots)
-	for at := watchHead; at < len(rows); at += WatchRow(slots) {
+	for at := watchHead; at < len(rows); at += watchRow(slots) {
 		for i := range out {
 			s := (*tellerWatchSlot)(unsafe.Pointer(&rows[at+i*watchSlot]))
 			out[i].Events += atomic.LoadUint64(&s.Told)

@@ -46,11 +46,11 @@ func Replace(path string, text []byte, step func(string) error) (err error) {
 			return err
 		}
 	}
-	return SyncDir(dir)
+	return syncDir(dir)
 }
 
-// SyncDir makes a rename in a directory, or a removal, outlive a power cut.
-func SyncDir(dir string) error {
+// syncDir makes a rename in a directory, or a removal, outlive a power cut.
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
