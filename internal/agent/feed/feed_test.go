@@ -135,7 +135,7 @@ func TestAListThatHasNotChangedIsNotReadAgain(t *testing.T) {
 	if err != nil || len(r.List.Prefixes) != 1 || r.Unchanged {
 		t.Fatal(r, err)
 	}
-	kept := ParseState(r.State.Text())
+	kept := r.State
 	if r, err = f.Fetch(t.Context(), kept); err != nil || !r.Unchanged || r.State != kept {
 		t.Error(r, err)
 	}
@@ -284,7 +284,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(r.List.Prefixes) != 1 {
 		t.Fatal(r, err)
 	}
-	if r, err = f.Fetch(t.Context(), ParseState(r.State.Text())); err != nil || !r.Unchanged {
+	if r, err = f.Fetch(t.Context(), r.State); err != nil || !r.Unchanged {
 		t.Error(r, err)
 	}
 	for name, make := range map[string]func(string) error{

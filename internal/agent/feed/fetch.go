@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,20 +36,6 @@ type State struct {
 	Modified string    `json:"modified,omitempty"` // Last-Modified, as it was sent
 	Time     time.Time `json:"time,omitzero"`      // of a file
 	Size     int64     `json:"size,omitempty"`
-}
-
-// Text is a state as bytes.
-func (s State) Text() []byte {
-	b, _ := json.Marshal(s) // strings and numbers: it cannot fail
-	return b
-}
-
-// ParseState reads what Text has made; other bytes are the zero state, which fetches all.
-func ParseState(b []byte) (s State) {
-	if json.Unmarshal(b, &s) != nil {
-		return State{}
-	}
-	return s
 }
 
 // Result is what a fetch has brought.
