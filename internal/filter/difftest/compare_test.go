@@ -74,7 +74,7 @@ func TestCompareFindsFaults(t *testing.T) {
 					r.Slot = 9999
 				}
 			}},
-		{"a count that is missing", "packets: count by",
+		{"a count that is missing", " packets: ",
 			func(n int, r *oracle.Result) { r.Counted = nil }},
 	}
 	for _, tt := range tests {
