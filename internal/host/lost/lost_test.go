@@ -89,6 +89,9 @@ func TestAnOverloadIsToldWhileItGoesOn(t *testing.T) {
 		if over && (l.Counter != "rx_missed_errors" || l.Share < 0.3 || l.PerSecond != 5000) {
 			t.Errorf("%+v", l)
 		}
+		if !over && gone == 0 && l.PerSecond != 0 {
+			t.Errorf("nothing was lost, and %+v is told", l)
+		}
 		return over
 	}
 	look(0, 7000) // before the first look

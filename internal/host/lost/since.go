@@ -26,16 +26,17 @@ type Watch struct {
 	at         time.Time
 	bad, good  time.Time // since when; zero: not
 	overloaded bool
-	worst      Loss
+	much       Loss // the last that was
 }
 
-// Look takes the next counts. It says whether the interface has lost more than Share for For, and
-// has not been quiet for as long since then.
+// Look takes the next counts, and says what was lost since the look before. true: the interface has
+// lost more than Share for For, and has not been quiet for as long since then; what it lost last in
+// that time is told.
 func (w *Watch) Look(now time.Time, c *Counts) (Loss, bool) {
 	last, took := w.last, now.Sub(w.at)
 	w.last, w.at = c, now
 	if last == nil || took <= 0 || c.AtLeast < last.AtLeast || c.Received < last.Received {
-		return Loss{}, w.overloaded // the first look, or the driver began anew
+		return w.told(Loss{}) // the first look, or the driver began anew
 	}
 	gone := float64(c.AtLeast - last.AtLeast)
 	all := gone + float64(c.Received-last.Received)
@@ -49,8 +50,8 @@ func (w *Watch) Look(now time.Time, c *Counts) (Loss, bool) {
 			w.bad = now.Add(-took)
 		}
 		w.overloaded = w.overloaded || now.Sub(w.bad) >= For
-		w.worst = l
-		return l, w.overloaded
+		w.much = l
+		return w.told(l)
 	}
 	w.bad = time.Time{}
 	if w.good.IsZero() {
@@ -59,7 +60,14 @@ func (w *Watch) Look(now time.Time, c *Counts) (Loss, bool) {
 	if now.Sub(w.good) >= For {
 		w.overloaded = false
 	}
-	return w.worst, w.overloaded
+	return w.told(l)
+}
+
+func (w *Watch) told(l Loss) (Loss, bool) {
+	if w.overloaded {
+		return w.much, true
+	}
+	return l, false
 }
 
 // grown is the name of the counter that grew most.
