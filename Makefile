@@ -41,7 +41,7 @@ help:
 	@echo 'make boot-test   boot Debian 13 twice with systemd in qemu: no gap, and entries kept (root; five minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/explanation/plots: idle machine, two hours (root)'
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
-	@echo 'make diff-proof  what levee diff promises, on 200 pairs of policies with 1,000,000 packets (five minutes)'
+	@echo 'make diff-proof  what levee diff promises, on 200 pairs of policies with 1,000,000 packets (minutes)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
 	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'

@@ -265,7 +265,7 @@ func mac(key []byte, text string, tokenHash []byte) []byte {
 
 var errCookie = errors.New("the session has ended: log in again")
 
-// session stands for a token since somebody logged in.
+// session stands for a token from a login to a logout.
 type session struct {
 	*Token
 	nonce string

@@ -127,7 +127,7 @@ func (e *env) printChanged(r *defend.LiveRule, err error, what string, asJSON bo
 	return nil
 }
 
-// undoRule takes a live rule back, whoever it is of.
+// undoRule takes back a live rule of any origin.
 func (e *env) undoRule(id string, asJSON bool) error {
 	var r defend.LiveRule
 	err := client.Ask(http.MethodPost, "rules/"+url.PathEscape(id)+"/undo", struct{}{}, &r)

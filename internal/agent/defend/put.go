@@ -61,7 +61,7 @@ func (c *changer) put(ctx context.Context) error {
 }
 
 // fit is an error where rules do not fit the policy. Those of detectors are looked at without those
-// of writers, who may well drop what a rule below asks for.
+// of writers, who may well drop what a rule below would match.
 func (c *changer) fit() error {
 	of := func(written bool) []episode.Live {
 		return slices.DeleteFunc(slices.Clone(c.rules), func(l episode.Live) bool {

@@ -128,7 +128,7 @@ type RuleID struct {
 	ID string `path:"id" maxLength:"64" doc:"The live rule."`
 }
 
-// origin is what the rules of a caller are of.
+// origin is the origin of a caller's rules.
 func origin(ctx context.Context) string {
 	return api.CallerOf(ctx).Origin(policy.CommandOrigin)
 }

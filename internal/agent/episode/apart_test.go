@@ -194,7 +194,7 @@ func TestRulesThatComeBackComeFirst(t *testing.T) {
 }
 
 // TestSearchesThatFindNothingBecomeRarer, until something else passes: a flood that nothing can be
-// done about had a search each two seconds, for as long as it went on.
+// done about had a search each two seconds until it ended.
 func TestSearchesThatFindNothingBecomeRarer(t *testing.T) {
 	searches := 0
 	l := newLab(func(*Search) Found { searches++; return Found{} })

@@ -156,7 +156,7 @@ func Label(id string, round, n int) string {
 	return fmt.Sprintf("flood-%s-%d", id, (round-1)*(EachRound+1)+n+1)
 }
 
-// IncidentOf is the incident that the label of a rule is of.
+// IncidentOf is the incident that a rule's label names.
 func IncidentOf(label string) string {
 	id, _, _ := strings.Cut(strings.TrimPrefix(label, "flood-"), "-")
 	return id

@@ -126,8 +126,8 @@ func (h *Host) audit() Finding {
 		f.State, f.Value = Unknown, "needs root"
 	case *h.Audit:
 		f.State, f.Value, f.Sure = Note, "on", Documents
-		f.Cost = "each program that is loaded or unloaded is a line in the audit log: two for " +
-			"each `levee up`, more while the agent answers floods"
+		f.Cost = "each program that is loaded or unloaded is a line in the audit log: at each " +
+			"`levee up`, and whenever the agent changes what it does about a flood"
 		f.Where = "kernel/bpf/syscall.c, bpf_audit_prog"
 	}
 	return f
