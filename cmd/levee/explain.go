@@ -247,7 +247,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	if in.OnError != "" {
 		p = p.Fallback(true)
 	}
-	entries, err := judge.Live(context.Background(), dev, p)
+	entries, err := judge.Entries(context.Background(), dev, p)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/sets"
@@ -62,8 +62,8 @@ type Options struct {
 	Audit    *api.Audit       // of who changed what
 	Version  string           // of levee
 	Notifier *notify.Notifier // of people and programs; nil: nobody
-	// Live tells what happens to those who watch; nil: one of the agent's own.
-	Live *live.Hub
+	// Events tells what happens to those who watch; nil: one of the agent's own.
+	Events *pubsub.Hub
 	// Parts knows which parts work, those of others too; nil: one of the agent's own.
 	Parts *part.Register
 	// Alarms are what others have found that somebody should look at; nil: none.
@@ -99,7 +99,7 @@ type Agent struct {
 	keep     *enforce.Keep
 	kept     time.Time // when keep was made
 	status   Status
-	live     *live.Hub
+	events     *pubsub.Hub
 	ops      chan func()
 	gone     chan struct{} // closed when the loop has ended
 	batch    map[batchKey]batchLease
@@ -134,13 +134,13 @@ type Agent struct {
 // newAgent is one that has read and opened nothing.
 func newAgent(opts Options) *Agent {
 	a := &Agent{opts: opts, ops: make(chan func()), gone: make(chan struct{}),
-		batch: map[batchKey]batchLease{}, told: map[string]time.Time{}, live: opts.Live,
+		batch: map[batchKey]batchLease{}, told: map[string]time.Time{}, events: opts.Events,
 		parts: opts.Parts, ledger: &ledger.Ledger{}, setParts: map[string]*part.Part{}}
-	if a.live == nil {
-		a.live = &live.Hub{}
+	if a.events == nil {
+		a.events = &pubsub.Hub{}
 	}
 	if a.parts == nil {
-		a.parts = NewParts(a.live, opts.Log)
+		a.parts = NewParts(a.events, opts.Log)
 	}
 	a.inForcePart = a.parts.Begin(part.Policy, "in force", "")
 	a.keepPart = a.parts.Begin(part.Keep, "own addresses and sessions", "")
@@ -178,7 +178,7 @@ func Run(ctx context.Context, opts Options, reload <-chan struct{}) error {
 	defer close(a.gone)
 	if a.opts.Notifier != nil {
 		var told sync.WaitGroup
-		told.Go(func() { a.opts.Notifier.Run(ctx, a.live.Watch) })
+		told.Go(func() { a.opts.Notifier.Run(ctx, a.events.Watch) })
 		defer told.Wait()
 	}
 	a.reading.Go(func() { a.rely(ctx) })
@@ -306,7 +306,7 @@ func (a *Agent) load(ctx context.Context) error {
 		state = "" // they are read again
 	}
 	if a.policies != nil && state != a.inForce {
-		a.live.Publish(live.Event{Kind: live.Policy, Text: "other policies are in force"})
+		a.events.Publish(pubsub.Event{Kind: pubsub.Policy, Text: "other policies are in force"})
 	}
 	a.inForce, a.policies, a.keep = state, all, nil
 	var want []*policy.Source
@@ -399,7 +399,7 @@ func (a *Agent) alarm(format string, args ...any) {
 		a.status.Alarms[n-1].At = time.Now()
 		return
 	}
-	a.live.Publish(live.Event{Kind: live.Alarm, Text: line})
+	a.events.Publish(pubsub.Event{Kind: pubsub.Alarm, Text: line})
 	a.status.Alarms = append(a.status.Alarms, Alarm{At: time.Now(), Text: line})
 	a.status.Alarms = a.status.Alarms[max(0, len(a.status.Alarms)-maxAlarms):]
 }

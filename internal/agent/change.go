@@ -41,19 +41,19 @@ type Held struct {
 
 // difference is what a list would change, without entries that are refused in any case, and whether
 // that waits, as it is more than a part of what there was.
-func difference(keep *enforce.Keep, r *feed.Result, live map[netip.Prefix]time.Time,
+func difference(keep *enforce.Keep, r *feed.Result, leases map[netip.Prefix]time.Time,
 	part float64) *held {
 	h := &held{since: time.Now(), list: r.List, state: r.State}
 	had := 0
 	for _, p := range r.List.Prefixes {
-		if _, there := live[p]; there {
+		if _, there := leases[p]; there {
 			had++
 		} else if keep.Refuses(p) == "" {
 			h.added = append(h.added, p)
 		}
 	}
-	for p := range live {
-		if had == len(live) {
+	for p := range leases {
+		if had == len(leases) {
 			break
 		}
 		if _, stays := slices.BinarySearchFunc(r.List.Prefixes, p, netip.Prefix.Compare); !stays {
@@ -61,7 +61,7 @@ func difference(keep *enforce.Keep, r *feed.Result, live map[netip.Prefix]time.T
 		}
 	}
 	slices.SortFunc(h.removed, netip.Prefix.Compare)
-	h.why = h.waitsFor(part, live)
+	h.why = h.waitsFor(part, leases)
 	return h
 }
 
@@ -75,13 +75,13 @@ const (
 
 // waitsFor says why a change waits, "" if it does not. Where there was nothing, only its share of
 // the Internet counts.
-func (h *held) waitsFor(part float64, live map[netip.Prefix]time.Time) string {
-	stays := maps.Clone(live)
+func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string {
+	stays := maps.Clone(leases)
 	for _, p := range h.removed {
 		delete(stays, p)
 	}
 	kept := slices.Collect(maps.Keys(stays))
-	before := spaceOf(slices.Collect(maps.Keys(live)))
+	before := spaceOf(slices.Collect(maps.Keys(leases)))
 	left := spaceOf(kept)
 	all := spaceOf(slices.Concat(kept, h.added))
 	for family, public := range public {
@@ -91,7 +91,7 @@ func (h *held) waitsFor(part float64, live map[netip.Prefix]time.Time) string {
 				100*share, []int{4, 6}[family])
 		}
 	}
-	had := len(live)
+	had := len(leases)
 	if had == 0 {
 		return ""
 	}

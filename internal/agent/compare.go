@@ -34,7 +34,7 @@ func (a *Agent) compare(ctx context.Context) {
 	begun := time.Now()
 	all := map[string]*SetStatus{}
 	some := map[string][]sets.Entry{}
-	ended, refused, live := 0, 0, 0
+	ended, refused, leases := 0, 0, 0
 	flush := func(set string) {
 		if len(some[set]) == 0 {
 			return
@@ -80,11 +80,11 @@ func (a *Agent) compare(ctx context.Context) {
 			case a.refuses(keep, &l) != "":
 				refused++
 			case l.Set != last.Set || l.Prefix != last.Prefix:
-				live++
+				leases++
 				put()
 				last, pending, counted = l, true, false
 			default:
-				live++
+				leases++
 				pending = true
 				if l.Until.IsZero() || !last.Until.IsZero() && l.Until.After(last.Until) {
 					last.Until = l.Until
@@ -105,7 +105,7 @@ func (a *Agent) compare(ctx context.Context) {
 	if err != nil {
 		a.ledgerPart.Fails(fmt.Errorf("read it: %w", err))
 	}
-	a.compared(all, live, begun)
+	a.compared(all, leases, begun)
 	a.sweep(ctx, begun, ended, refused)
 	took := time.Since(begun)
 	a.status.Compare.Seconds = took.Seconds()
@@ -117,10 +117,10 @@ func (a *Agent) compare(ctx context.Context) {
 }
 
 // compared notes what a comparison has found.
-func (a *Agent) compared(all map[string]*SetStatus, live int, at time.Time) {
+func (a *Agent) compared(all map[string]*SetStatus, leases int, at time.Time) {
 	c := &a.status.Compare
 	first := c.At.IsZero()
-	c.At, c.Entries, c.Held, c.Leases = at, 0, 0, live
+	c.At, c.Entries, c.Held, c.Leases = at, 0, 0, leases
 	a.status.Sets = nil
 	for _, st := range all {
 		c.Entries += st.Entries

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
 	"levee/internal/lang/policy"
 )
@@ -151,7 +151,7 @@ func (d *aDay) begin() {
 	if p == nil {
 		d.t.Fatal(ds)
 	}
-	d.parts = NewParts(&live.Hub{}, func(string, ...any) {})
+	d.parts = NewParts(&pubsub.Hub{}, func(string, ...any) {})
 	ctx, stop := context.WithCancel(d.t.Context())
 	ended := make(chan error, 1)
 	d.stop, d.ended = stop, ended

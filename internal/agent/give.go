@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/sets"
 )
 
@@ -92,11 +92,11 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 		}
 	}
 	if out.added > 0 {
-		a.live.Publish(live.Event{Kind: live.Leased, Set: c.set, Origin: c.origin,
+		a.events.Publish(pubsub.Event{Kind: pubsub.Leased, Set: c.set, Origin: c.origin,
 			Count: out.added, Text: entryCount(out.added) + " more of a list"})
 	}
 	if out.removed > 0 {
-		a.live.Publish(live.Event{Kind: live.Withdrawn, Set: c.set, Origin: c.origin,
+		a.events.Publish(pubsub.Event{Kind: pubsub.Withdrawn, Set: c.set, Origin: c.origin,
 			Count: out.removed, Text: entryCount(out.removed) + " less of a list"})
 	}
 	return out, err

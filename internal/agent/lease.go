@@ -14,7 +14,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
 )
@@ -205,12 +205,12 @@ func (a *Agent) addAs(ctx context.Context, set string, words []string, lease, or
 		if err := a.lease(ctx, set, f.Entries, out.Origin, lasts); err != nil {
 			return err
 		}
-		e := live.Event{Kind: live.Leased, Set: set, Origin: out.Origin, Count: out.Leased,
+		e := pubsub.Event{Kind: pubsub.Leased, Set: set, Origin: out.Origin, Count: out.Leased,
 			Text: fmt.Sprintf("%s leased to %s by %s", entryCount(out.Leased), set, out.Origin)}
 		if out.Leased == 1 {
 			e.Entry = text(f.Entries[0])
 		}
-		a.live.Publish(e)
+		a.events.Publish(e)
 		a.opts.Log("%s", e.Text)
 		return nil
 	})
@@ -241,6 +241,6 @@ func entryCount(n int) string {
 
 // tellRepaired tells of entries that the kernel had lost.
 func (a *Agent) tellRepaired(st *SetStatus) {
-	a.live.Publish(live.Event{Kind: live.Repaired, Set: st.Name, Count: st.Repaired,
+	a.events.Publish(pubsub.Event{Kind: pubsub.Repaired, Set: st.Name, Count: st.Repaired,
 		Text: entryCount(st.Repaired) + " that the kernel lacked: there again"})
 }

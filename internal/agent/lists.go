@@ -159,19 +159,19 @@ func listPosition(l *policy.List) string { return "list " + l.Text }
 // feedState is by what a server knows that the list has not changed. Where the ledger holds less
 // than was taken, the list is read whole.
 func (a *Agent) feedState(ctx context.Context, l *lister) feed.State {
-	live, err := a.leased(ctx, l)
+	leases, err := a.leased(ctx, l)
 	if err != nil {
 		return feed.State{}
 	}
-	return a.stateOf(ctx, l, len(live))
+	return a.stateOf(ctx, l, len(leases))
 }
 
 // stateOf is feedState where so many leases live.
-func (a *Agent) stateOf(ctx context.Context, l *lister, live int) feed.State {
+func (a *Agent) stateOf(ctx context.Context, l *lister, leases int) feed.State {
 	var b []byte
 	a.in(ctx, func() { b = a.ledger.Position(listPosition(l.List)) })
 	var n noted
-	if json.Unmarshal(b, &n) != nil || n.Entries != live {
+	if json.Unmarshal(b, &n) != nil || n.Entries != leases {
 		return feed.State{}
 	}
 	return n.State
@@ -198,15 +198,15 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) (
 		a.in(ctx, func() { l.failed(err) })
 		return a.feedState(ctx, l), err
 	}
-	live, err := a.leased(ctx, l)
+	leases, err := a.leased(ctx, l)
 	if err != nil {
 		a.in(ctx, func() { l.failed(err) })
 		return feed.State{}, err
 	}
 	if r.Unchanged {
 		a.in(ctx, func() { l.read(time.Now()); l.release() })
-		state := a.stateOf(ctx, l, len(live))
-		return state, a.renew(ctx, l, live)
+		state := a.stateOf(ctx, l, len(leases))
+		return state, a.renew(ctx, l, leases)
 	}
 	var keep *enforce.Keep
 	a.in(ctx, func() {
@@ -220,7 +220,7 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) (
 	if keep == nil { // the list is no longer in the policy
 		return feed.State{}, nil
 	}
-	h := difference(keep, r, live, l.Feed.Change)
+	h := difference(keep, r, leases, l.Feed.Change)
 	if h.why == "" {
 		a.in(ctx, l.release)
 		_, state, err := a.take(ctx, l, r.List, r.State)
@@ -231,7 +231,7 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) (
 	}
 	a.in(ctx, func() { l.hold(h) })
 	// What was taken last holds until somebody has looked.
-	return feed.State{}, a.renew(ctx, l, live)
+	return feed.State{}, a.renew(ctx, l, leases)
 }
 
 // hold lets a change wait.
@@ -332,16 +332,16 @@ func (l *lister) end() time.Time {
 }
 
 // renew gives all leases of a list another term.
-func (a *Agent) renew(ctx context.Context, l *lister, live map[netip.Prefix]time.Time) error {
-	a.in(ctx, func() { l.status.Entries = len(live) })
-	if l.Lease == 0 || len(live) == 0 {
+func (a *Agent) renew(ctx context.Context, l *lister, leases map[netip.Prefix]time.Time) error {
+	a.in(ctx, func() { l.status.Entries = len(leases) })
+	if l.Lease == 0 || len(leases) == 0 {
 		return nil
 	}
 	until := l.end()
-	for p := range live {
-		live[p] = until
+	for p := range leases {
+		leases[p] = until
 	}
-	_, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: live})
+	_, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: leases})
 	if err != nil {
 		a.in(ctx, func() { l.failed(err) })
 	}

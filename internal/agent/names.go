@@ -74,7 +74,7 @@ func both(first, second error) error {
 // cannot be looked up any more, and for its time to live when the name has others. A family without
 // addresses counts as one that cannot be looked up.
 func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed error) error {
-	live, err := a.leased(ctx, l)
+	leases, err := a.leased(ctx, l)
 	if err != nil {
 		a.in(ctx, func() { l.failed(err) })
 		return err
@@ -87,7 +87,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		if answer == nil || len(answer.Addresses) == 0 {
 			continue
 		}
-		for p, until := range live {
+		for p, until := range leases {
 			if p.Addr().Is4() == (i == 0) {
 				if end := now.Add(answer.TTL); until.IsZero() || until.After(end) {
 					until = end
@@ -100,7 +100,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 			term := max(l.Lease, answer.TTL)
 			c.until[p] = now.Add(term)
 			// not each answer is worth a write to the disk
-			if was := live[p]; now.Add(term-term/64).Before(was) && was.Before(now.Add(term)) {
+			if was := leases[p]; now.Add(term-term/64).Before(was) && was.Before(now.Add(term)) {
 				c.until[p] = was
 			}
 		}
@@ -111,7 +111,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 	}
 	out, err := a.give(ctx, &c)
 	if err == nil {
-		live, err = a.leased(ctx, l)
+		leases, err = a.leased(ctx, l)
 	}
 	a.in(ctx, func() {
 		l.status.Skipped, l.status.Example, l.status.Refused = skipped, example, out.refused
@@ -125,13 +125,13 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		default:
 			l.read(now)
 		}
-		l.status.Entries = len(live)
-		if failed == nil && len(live) == 0 {
+		l.status.Entries = len(leases)
+		if failed == nil && len(leases) == 0 {
 			l.status.Error = "the name has no address"
 		}
 	})
 	if out.added > 0 && err == nil {
-		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, len(live), out.added)
+		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, len(leases), out.added)
 	}
 	return err
 }

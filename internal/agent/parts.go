@@ -7,19 +7,19 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
 	"levee/internal/host/access"
 )
 
 // NewParts is the register of an agent's parts. What fails is told as an alarm, in the log and to
 // those who watch, once, and told to be over when it works again.
-func NewParts(hub *live.Hub, log func(format string, args ...any)) *part.Register {
+func NewParts(hub *pubsub.Hub, log func(format string, args ...any)) *part.Register {
 	return part.NewRegister(func(c part.Change, s part.Status) {
-		e := live.Event{Kind: live.Recovered, Text: s.Title() + " works again", Part: s.Title()}
+		e := pubsub.Event{Kind: pubsub.Recovered, Text: s.Title() + " works again", Part: s.Title()}
 		switch c {
 		case part.Failed:
-			e.Kind, e.Text = live.Alarm, s.Sentence()
+			e.Kind, e.Text = pubsub.Alarm, s.Sentence()
 			log("alarm: %s", e.Text)
 		case part.Differs:
 			log("alarm: %s", s.Sentence())

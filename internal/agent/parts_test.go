@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
 	"levee/internal/await"
 	"levee/internal/lang/policy"
@@ -242,16 +242,16 @@ func TestWhatStandsInForAPolicyIsAnAlarm(t *testing.T) {
 func TestAFailureIsToldEverywhere(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, dir, &fake{sets: map[string]map[netip.Prefix]time.Duration{}}, one)
-	var events []live.Event
+	var events []pubsub.Event
 	ctx, cancel := context.WithCancel(t.Context())
-	heard := make(chan live.Event, 16)
-	go a.live.Watch(ctx, 0, func(_ uint64, e *live.Event) error { heard <- *e; return nil })
-	await.True(t, "somebody watches", func() bool { return a.live.Watchers() > 0 })
+	heard := make(chan pubsub.Event, 16)
+	go a.events.Watch(ctx, 0, func(_ uint64, e *pubsub.Event) error { heard <- *e; return nil })
+	await.True(t, "somebody watches", func() bool { return a.events.Watchers() > 0 })
 	defer cancel()
 	p := a.parts.Begin(part.Detector, "floods", "eth0")
 	p.Fails(part.Do(errors.New("perf_event_open: operation not permitted"), "allow it"))
 	events = append(events, <-heard)
-	if e := events[0]; e.Kind != live.Alarm || e.Part != "detector floods on eth0" ||
+	if e := events[0]; e.Kind != pubsub.Alarm || e.Part != "detector floods on eth0" ||
 		!strings.Contains(e.Text, "not permitted; to do: allow it") {
 		t.Errorf("%+v", e)
 	}
@@ -274,7 +274,7 @@ func TestAFailureIsToldEverywhere(t *testing.T) {
 		t.Errorf("metrics: %v", found)
 	}
 	p.End()
-	if e := <-heard; e.Kind != live.Recovered || e.Part != events[0].Part {
+	if e := <-heard; e.Kind != pubsub.Recovered || e.Part != events[0].Part {
 		t.Errorf("%+v", e)
 	}
 	if s := a.current(); len(s.Alarms) != 0 {

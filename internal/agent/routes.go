@@ -113,7 +113,7 @@ func (a *Agent) routes() []api.Route {
 			"Changes of lists that wait until they are accepted.", a.heldQuery),
 		api.Post("/api/v1/lists/accept", api.Operator, "Take a change of a list that waits.",
 			a.acceptQuery),
-		api.Stream("/api/v1/events", api.Viewer, "What happens, as it happens.", a.live.Watch),
+		api.Stream("/api/v1/events", api.Viewer, "What happens, as it happens.", a.events.Watch),
 	)
 }
 

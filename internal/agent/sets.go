@@ -10,7 +10,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
@@ -243,6 +243,6 @@ func (a *Agent) tellWithdrawn(ctx context.Context, n int, origin, set string) {
 		text += fmt.Sprintf(" in set %q", set)
 	}
 	a.opts.Log("%s", text)
-	a.live.Publish(live.Event{Kind: live.Withdrawn, Set: set, Origin: origin, Count: n,
+	a.events.Publish(pubsub.Event{Kind: pubsub.Withdrawn, Set: set, Origin: origin, Count: n,
 		Text: who + " withdrew " + count(n)})
 }

@@ -13,7 +13,7 @@ import (
 
 	"levee/internal/agent/event"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
 	places "levee/internal/agent/source"
 	"levee/internal/agent/source/inlet"
@@ -360,12 +360,12 @@ func (a *Agent) makeRoom(now time.Time) bool {
 
 // tellLeased tells what was leased, once for each set and origin.
 func (a *Agent) tellLeased(leases []ledger.Lease) {
-	all := map[[2]string]*live.Event{}
+	all := map[[2]string]*pubsub.Event{}
 	for i := range leases {
 		l := &leases[i]
 		k := [2]string{l.Set, l.Origin}
 		if all[k] == nil {
-			all[k] = &live.Event{Kind: live.Leased, Set: l.Set, Origin: l.Origin,
+			all[k] = &pubsub.Event{Kind: pubsub.Leased, Set: l.Set, Origin: l.Origin,
 				Entry: text(l.Prefix)}
 		}
 		all[k].Count++
@@ -375,7 +375,7 @@ func (a *Agent) tellLeased(leases []ledger.Lease) {
 		if e.Count > 1 {
 			e.Entry = ""
 		}
-		a.live.Publish(*e)
+		a.events.Publish(*e)
 	}
 }
 
@@ -446,7 +446,7 @@ func (a *Agent) refuse(k batchKey, why string) {
 	}
 	a.status.Refusals = append(a.status.Refusals, Refusal{At: time.Now(), Entry: text(k.prefix),
 		Set: k.set, Origin: k.origin, Why: why, Count: 1})
-	a.live.Publish(live.Event{Kind: live.Refused, Set: k.set, Origin: k.origin,
+	a.events.Publish(pubsub.Event{Kind: pubsub.Refused, Set: k.set, Origin: k.origin,
 		Entry: text(k.prefix), Text: fmt.Sprintf("refused %s of %s: %s", text(k.prefix), k.origin,
 			why)})
 	a.status.Refusals = a.status.Refusals[max(0, len(a.status.Refusals)-maxRefusals):]

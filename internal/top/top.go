@@ -200,8 +200,8 @@ func (s *screen) take(now Snapshot) {
 	for _, i := range now.Interfaces {
 		for _, m := range i.Memory {
 			at := [2]string{i.Name, m.Name}
-			live := append(before[at], float64(m.Live))
-			s.memories[at] = live[max(0, len(live)-past):]
+			inUse := append(before[at], float64(m.Live))
+			s.memories[at] = inUse[max(0, len(inUse)-past):]
 		}
 	}
 	s.now = now
@@ -251,8 +251,8 @@ func (s *screen) lines() []string {
 	}
 	out := []string{s.cut(title)}
 	for _, m := range i.Memory {
-		live := sparkline(s.memories[[2]string{i.Name, m.Name}])
-		out = append(out, s.cut(fmt.Sprintf("%*s  %s: %s", 11+past, live, m.Name, m.Text)))
+		inUse := sparkline(s.memories[[2]string{i.Name, m.Name}])
+		out = append(out, s.cut(fmt.Sprintf("%*s  %s: %s", 11+past, inUse, m.Name, m.Text)))
 	}
 	state := fmt.Sprintf("  %s packets/s counted, by %s", short(all), s.order)
 	if s.paused {

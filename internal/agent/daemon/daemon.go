@@ -18,7 +18,7 @@ import (
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/overload"
 	"levee/internal/agent/part"
@@ -60,7 +60,7 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	if err := listen[0].Try(); errors.Is(err, api.ErrRunning) {
 		return err
 	}
-	events := &live.Hub{}
+	events := &pubsub.Hub{}
 	parts := agent.NewParts(events, o.Say)
 	alarms := make(chan string, 64)
 	alarm := func(text string) {
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		Ledger:   client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
 		Routes:   Routes(floods, kept.routes()),
 		Notifier: notify.New(client.Notifications(), parts),
-		Metrics:  metrics(floods), Live: events, Parts: parts, Alarms: alarms,
+		Metrics:  metrics(floods), Events: events, Parts: parts, Alarms: alarms,
 		FromStart: o.FromStart, Interval: o.Interval,
 		Notify: o.Notify, Watchdog: o.Watchdog, Log: o.Say,
 	}, reload)

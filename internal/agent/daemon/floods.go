@@ -10,7 +10,7 @@ import (
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
 	"levee/internal/agent/rulebook"
 	"levee/internal/dataplane/lockout"
@@ -20,7 +20,7 @@ import (
 // defender looks for floods as the policies in force say, and tells of them. Its samples are told
 // to sampled, and what was damaged to alarm.
 func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
-	sight *defend.Sight, events *live.Hub, parts *part.Register,
+	sight *defend.Sight, events *pubsub.Hub, parts *part.Register,
 	alarm func(string)) *defend.Manager {
 	store := incident.OpenStore(client.IncidentsFile())
 	if store.Damaged != nil {
@@ -28,7 +28,7 @@ func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
 			"as %s", store.Path(), store.Damaged, store.Aside()))
 	}
 	store.Changed = func(i incident.Incident) {
-		events.Publish(live.Event{Kind: live.Incident, Incident: i.ID, Text: i.Sentence})
+		events.Publish(pubsub.Event{Kind: pubsub.Incident, Incident: i.ID, Text: i.Sentence})
 	}
 	baselines := defend.OpenBaselines(client.File("baselines.json"))
 	if baselines.Damaged != nil {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 	"levee/internal/agent/part"
 )
@@ -61,7 +61,7 @@ func New(path string, parts *part.Register) *Notifier {
 
 // Run tells of the events that watch sends until ctx ends, of those before it too.
 func (n *Notifier) Run(ctx context.Context,
-	watch func(ctx context.Context, after uint64, send func(uint64, *live.Event) error)) {
+	watch func(ctx context.Context, after uint64, send func(uint64, *pubsub.Event) error)) {
 	n.look(ctx)
 	go func() {
 		tick := time.NewTicker(lookEvery)
@@ -76,13 +76,13 @@ func (n *Notifier) Run(ctx context.Context,
 		}
 	}()
 	// What has failed while the agent began is told too: all that there was.
-	watch(ctx, math.MaxUint64, func(_ uint64, e *live.Event) error {
+	watch(ctx, math.MaxUint64, func(_ uint64, e *pubsub.Event) error {
 		n.give(e)
 		return nil
 	})
 }
 
-func (n *Notifier) give(e *live.Event) {
+func (n *Notifier) give(e *pubsub.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, w := range n.workers {
@@ -126,7 +126,7 @@ func (n *Notifier) look(ctx context.Context) {
 			next = append(next, n.workers[at])
 			continue
 		}
-		w := &worker{target: all[i], events: make(chan live.Event, queued), n: n, fresh: true,
+		w := &worker{target: all[i], events: make(chan pubsub.Event, queued), n: n, fresh: true,
 			part: n.parts.Begin(part.Notification, all[i].Name, "")}
 		var own context.Context
 		own, w.stop = context.WithCancel(ctx)
@@ -174,7 +174,7 @@ func (n *Notifier) Hosts() map[string]string {
 // worker tells one target.
 type worker struct {
 	target Target
-	events chan live.Event
+	events chan pubsub.Event
 	stop   func()
 	n      *Notifier
 	part   *part.Part
@@ -189,7 +189,7 @@ type worker struct {
 
 	// of the goroutine alone
 	sent  []time.Time // the last messages, as many as the limit counts
-	held  map[live.Kind]int
+	held  map[pubsub.Kind]int
 	first []string
 }
 
@@ -213,10 +213,10 @@ func (t *Target) Status() (s Status) {
 }
 
 // offer queues an event that the target asks for, and waits for nobody.
-func (w *worker) offer(e *live.Event) {
+func (w *worker) offer(e *pubsub.Event) {
 	lost := 0
 	switch {
-	case e.Kind == live.Lost:
+	case e.Kind == pubsub.Lost:
 		lost = e.Count
 	case !w.target.asks(e.Kind):
 		return
@@ -235,9 +235,9 @@ func (w *worker) offer(e *live.Event) {
 }
 
 // asks tells whether a target is told of a kind. Who hears an alarm hears when it is over.
-func (t *Target) asks(k live.Kind) bool {
-	if k == live.Recovered {
-		k = live.Alarm
+func (t *Target) asks(k pubsub.Kind) bool {
+	if k == pubsub.Recovered {
+		k = pubsub.Alarm
 	}
 	return slices.Contains(t.On, k)
 }
@@ -290,16 +290,16 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-func messageOf(e *live.Event) *Message {
+func messageOf(e *pubsub.Event) *Message {
 	m := way.NewMessage(e.Kind, e.Text, e.At.UTC())
 	m.Event = &way.Event{Set: e.Set, Origin: e.Origin, Entry: e.Entry, Incident: e.Incident,
 		Part: e.Part, Count: e.Count}
 	return m
 }
 
-func (w *worker) hold(e *live.Event) {
+func (w *worker) hold(e *pubsub.Event) {
 	if w.held == nil {
-		w.held = map[live.Kind]int{}
+		w.held = map[pubsub.Kind]int{}
 	}
 	w.held[e.Kind]++
 	if len(w.first) < firsts {
@@ -314,7 +314,7 @@ func (w *worker) hold(e *live.Event) {
 func (w *worker) summarise(ctx context.Context) {
 	var parts []string
 	total := 0
-	for _, k := range append(slices.Clip(Kinds), live.Recovered) {
+	for _, k := range append(slices.Clip(Kinds), pubsub.Recovered) {
 		if n := w.held[k]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, k))
 			total += n

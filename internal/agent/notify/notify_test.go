@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 	"levee/internal/agent/notify/webhook"
 	"levee/internal/await"
@@ -65,7 +65,7 @@ func (h *hook) messages() []Message {
 }
 
 // running is a notifier of targets whose attempts follow each other at once.
-func running(t *testing.T, targets ...Target) (*Notifier, *live.Hub) {
+func running(t *testing.T, targets ...Target) (*Notifier, *pubsub.Hub) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify.json")
 	for _, target := range targets {
@@ -76,7 +76,7 @@ func running(t *testing.T, targets ...Target) (*Notifier, *live.Hub) {
 	n := New(path, nil)
 	n.backoff = []time.Duration{time.Millisecond, time.Millisecond}
 	n.look(t.Context())
-	hub := &live.Hub{}
+	hub := &pubsub.Hub{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan bool)
 	go func() { n.Run(ctx, hub.Watch); close(done) }()
@@ -90,12 +90,12 @@ func TestAWebhookIsSignedAndTriedAgain(t *testing.T) {
 	h := newHook(t, secret, http.StatusBadGateway, http.StatusTooManyRequests)
 	n, hub := running(t, Target{Name: "ops", Way: "webhook", Place: way.Place{
 		To: h.URL + "/secret-path", Secret: secret},
-		On: []live.Kind{live.Alarm, live.Incident}, Limit: Limit{10, time.Hour}})
-	hub.Publish(live.Event{Kind: live.Leased, Text: "nobody asked for this"})
-	hub.Publish(live.Event{Kind: live.Incident, Text: "a flood", Incident: "7"})
+		On: []pubsub.Kind{pubsub.Alarm, pubsub.Incident}, Limit: Limit{10, time.Hour}})
+	hub.Publish(pubsub.Event{Kind: pubsub.Leased, Text: "nobody asked for this"})
+	hub.Publish(pubsub.Event{Kind: pubsub.Incident, Text: "a flood", Incident: "7"})
 	await.True(t, "the message", func() bool { return len(h.messages()) == 1 })
 	m := h.messages()[0]
-	if m.Kind != live.Incident || m.Text != "a flood" || m.Event.Incident != "7" ||
+	if m.Kind != pubsub.Incident || m.Text != "a flood" || m.Event.Incident != "7" ||
 		m.Machine == "" ||
 		len(h.bad) > 0 {
 		t.Errorf("%+v, %v", m, h.bad)
@@ -110,8 +110,8 @@ func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusFound} {
 		h := newHook(t, "", status)
 		n, hub := running(t, Target{Name: "ops", Way: "webhook", Place: way.Place{To: h.URL},
-			On: []live.Kind{live.Alarm}, Limit: Limit{10, time.Hour}})
-		hub.Publish(live.Event{Kind: live.Alarm})
+			On: []pubsub.Kind{pubsub.Alarm}, Limit: Limit{10, time.Hour}})
+		hub.Publish(pubsub.Event{Kind: pubsub.Alarm})
 		await.True(t, "the failure", func() bool { return n.Status()[0].Failed == 1 })
 		if len(h.messages()) != 0 || n.Status()[0].Error == "" {
 			t.Errorf("%d: %+v, %+v", status, n.Status(), h.messages())
@@ -122,14 +122,14 @@ func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
 func TestALimitHoldsBackAndTellsASummary(t *testing.T) {
 	h := newHook(t, "")
 	n, hub := running(t, Target{Name: "ops", Way: "webhook", Place: way.Place{To: h.URL},
-		On: []live.Kind{live.Alarm}, Limit: Limit{2, time.Second}})
+		On: []pubsub.Kind{pubsub.Alarm}, Limit: Limit{2, time.Second}})
 	for i := range 40 {
-		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint("alarm ", i)})
+		hub.Publish(pubsub.Event{Kind: pubsub.Alarm, Text: fmt.Sprint("alarm ", i)})
 	}
 	await.True(t, "two messages and a summary", func() bool { return len(h.messages()) >= 3 })
 	all := h.messages()
 	if s := all[2]; all[0].Text != "alarm 0" || all[1].Text != "alarm 1" || s.Kind != way.Summary ||
-		s.Held[live.Alarm] != 38 || len(s.First) != firsts || s.First[0] != "alarm 2" {
+		s.Held[pubsub.Alarm] != 38 || len(s.First) != firsts || s.First[0] != "alarm 2" {
 		t.Errorf("%+v", all)
 	}
 	if s := n.Status()[0]; s.Held != 38 || s.Lost != 0 {
@@ -146,13 +146,13 @@ func TestATargetThatHangsHoldsUpNobody(t *testing.T) {
 	defer slow.Close()
 	defer close(wait)
 	h := newHook(t, "")
-	on, limit := []live.Kind{live.Alarm}, Limit{1000, time.Second}
+	on, limit := []pubsub.Kind{pubsub.Alarm}, Limit{1000, time.Second}
 	n, hub := running(t, Target{Name: "slow", Way: "webhook", Place: way.Place{To: slow.URL},
 		On: on, Limit: limit},
 		Target{Name: "quick", Way: "webhook", Place: way.Place{To: h.URL}, On: on,
 			Limit: limit})
 	for i := range 200 {
-		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint(i)})
+		hub.Publish(pubsub.Event{Kind: pubsub.Alarm, Text: fmt.Sprint(i)})
 		await.True(t, "the quick one", func() bool { return len(h.messages()) == i+1 })
 	}
 	if s := n.Status()[0]; s.Lost < 200-queued-1 || s.Sent != 0 {
@@ -169,9 +169,9 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 	}
 	t.Setenv("LEVEE_TEST_SECRET", "x")
 	n, hub := running(t, Target{Name: "pager", Way: "command", Place: way.Place{To: script},
-		On:    []live.Kind{live.Alarm},
+		On:    []pubsub.Kind{pubsub.Alarm},
 		Limit: Limit{10, time.Hour}})
-	hub.Publish(live.Event{Kind: live.Alarm, Text: "$(touch there) `x`"})
+	hub.Publish(pubsub.Event{Kind: pubsub.Alarm, Text: "$(touch there) `x`"})
 	await.True(t, "the command", func() bool { return n.Status()[0].Sent == 1 })
 	got, err := os.ReadFile(filepath.Join(dir, "got"))
 	var m Message
@@ -184,7 +184,7 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 	if err := os.Chmod(script, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	hub.Publish(live.Event{Kind: live.Alarm})
+	hub.Publish(pubsub.Event{Kind: pubsub.Alarm})
 	await.True(t, "the refusal", func() bool { return n.Status()[0].Failed == 1 })
 	if s := n.Status()[0]; !strings.Contains(s.Error, "chmod go-w") {
 		t.Errorf("%+v", s)
@@ -193,7 +193,7 @@ func TestACommandGetsJSONAndNoShell(t *testing.T) {
 
 func TestTargetsThatAreWrong(t *testing.T) {
 	good := Target{Name: "a", Way: "webhook", Place: way.Place{To: "https://hooks.example/x"},
-		On: []live.Kind{live.Alarm}, Limit: Limit{1, time.Hour}}
+		On: []pubsub.Kind{pubsub.Alarm}, Limit: Limit{1, time.Hour}}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 	"levee/internal/host/atomicfile"
 )
@@ -26,7 +26,7 @@ type Target struct {
 	Name string `json:"name"`
 	Way  string `json:"way"`
 	way.Place
-	On    []live.Kind `json:"on"`
+	On    []pubsub.Kind `json:"on"`
 	Limit Limit       `json:"limit"`
 }
 
@@ -76,12 +76,13 @@ func (l *Limit) UnmarshalText(b []byte) (err error) {
 }
 
 // Kinds are the events that a target may ask for.
-var Kinds = []live.Kind{live.Incident, live.Alarm, live.Policy, live.Refused, live.Withdrawn}
+var Kinds = []pubsub.Kind{pubsub.Incident, pubsub.Alarm, pubsub.Policy, pubsub.Refused,
+	pubsub.Withdrawn}
 
 // ParseKinds reads a list of kinds with commas between them.
-func ParseKinds(s string) (out []live.Kind, err error) {
+func ParseKinds(s string) (out []pubsub.Kind, err error) {
 	for word := range strings.SplitSeq(s, ",") {
-		k := live.Kind(strings.TrimSpace(word))
+		k := pubsub.Kind(strings.TrimSpace(word))
 		if !slices.Contains(Kinds, k) {
 			return nil, fmt.Errorf("%q is no kind of event: there are %s", word, kindNames())
 		}

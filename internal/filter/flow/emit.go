@@ -109,7 +109,7 @@ func (r Room) Emit(b *assembler.Builder, proto uint8, told bool) {
 		absent = b.Fresh("absent")
 	}
 	r.find(b, absent)
-	live(b, absent)
+	inUse(b, absent)
 	put := b.Fresh("put")
 	switch proto {
 	case packet.ProtoTCP:
@@ -257,8 +257,8 @@ func (r Room) find(b *assembler.Builder, no string) {
 	b.Meet(at, b.Fresh("found"), asm.R9, placeBytes, stackPlace)
 }
 
-// live leaves the word in R0 and the state in R1, or goes to no where the lease has ended.
-func live(b *assembler.Builder, no string) {
+// inUse leaves the word in R0 and the state in R1, or goes to no where the lease has ended.
+func inUse(b *assembler.Builder, no string) {
 	b.Emit(
 		asm.LoadMem(asm.R0, asm.R9, 0, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R9, ofExpires, asm.Word),

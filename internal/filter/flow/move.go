@@ -29,7 +29,7 @@ func (m *Mover) enterAll(now uint32) (lost uint64) {
 	room := roomOf(m.from)
 	for i := range int(room) {
 		p := placeAt(m.from, room.atPlaces()+i*placeBytes).load()
-		if !p.live(m.from, now) {
+		if !p.inUse(m.from, now) {
 			continue
 		}
 		hash := uint64(i/places)<<room.shift() | p.word>>lowBits
@@ -49,7 +49,7 @@ type moved struct {
 
 func (p moved) state() uint64 { return p.word & stateOf }
 
-func (p moved) live(memory []byte, now uint32) bool {
+func (p moved) inUse(memory []byte, now uint32) bool {
 	return p.state() != 0 && p.expires-now-1 < leaseOf(memory, p.state())
 }
 
@@ -92,7 +92,7 @@ func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 		if there.state() != 0 {
 			tags |= 1 << (there.word >> lowBits & 7)
 		}
-		if there.live(memory, now) && there.word>>lowBits == p.word>>lowBits {
+		if there.inUse(memory, now) && there.word>>lowBits == p.word>>lowBits {
 			if !p.follows(memory, there) {
 				return 0
 			}

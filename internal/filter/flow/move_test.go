@@ -32,7 +32,7 @@ func at(memory []byte, c Older) int {
 	}
 	for at := first; at < first+places*placeBytes; at += placeBytes {
 		p := placeAt(memory, at).load()
-		if p.live(memory, testNow) && p.word>>lowBits == hash<<lowBits>>lowBits {
+		if p.inUse(memory, testNow) && p.word>>lowBits == hash<<lowBits>>lowBits {
 			return at
 		}
 	}

@@ -38,14 +38,14 @@ func Adopt(memory []byte, c Older, jiffies uint64) {
 	for at := first; at < first+places*placeBytes; at += placeBytes {
 		w := atomic.LoadUint64(word(at))
 		state := uint32(w & stateOf)
-		live := state != 0 && atomic.LoadUint32(half(at+int(ofExpires)))-now-1 < lease(state)
+		inUse := state != 0 && atomic.LoadUint32(half(at+int(ofExpires)))-now-1 < lease(state)
 		switch {
-		case live && w>>lowBits == tag:
+		case inUse && w>>lowBits == tag:
 			if !gives(w, c.State) {
 				return
 			}
 			free = at
-		case !live && free < 0:
+		case !inUse && free < 0:
 			free = at
 		}
 		if state != 0 {

@@ -210,7 +210,7 @@ func (s *Set) sweep(now uint64) {
 			t := &s.Tables[n]
 			for i := range t.Slots {
 				slot := Slot{b, i}
-				if m := *t.meta(slot); m&metaCode != 0 && !live(m, now) {
+				if m := *t.meta(slot); m&metaCode != 0 && !inUse(m, now) {
 					t.Remove(slot, t.keyAt(slot))
 				}
 			}

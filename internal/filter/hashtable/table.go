@@ -29,8 +29,8 @@ const (
 	metaExpires  = 24
 )
 
-// live says whether a slot with this meta holds an entry whose lease has not ended.
-func live(m, now uint64) bool {
+// inUse says whether a slot with this meta holds an entry whose lease has not ended.
+func inUse(m, now uint64) bool {
 	return m&metaCode != 0 && (m>>metaExpires == 0 || now < m>>metaExpires)
 }
 
@@ -137,7 +137,7 @@ func (t *Table) findIn(bucket int, k Key, tag uint64) (Slot, uint64) {
 // elsewhere.
 func (t *Table) Holds(k Key) bool {
 	_, m := t.find(k)
-	return m != 0 && live(m, t.set.now())
+	return m != 0 && inUse(m, t.set.now())
 }
 
 // Get gives the end of the lease of exactly this key, if it has not ended.
@@ -153,7 +153,7 @@ func (t *Table) Get(k Key) (expires uint64, ok bool) {
 // come at the time now.
 func (t *Table) Lease(s Slot, now uint64) (expires uint64, alive bool) {
 	m := *t.meta(s)
-	if !live(m, now) {
+	if !inUse(m, now) {
 		return 0, false
 	}
 	return m >> metaExpires, true
@@ -191,7 +191,7 @@ func (t *Table) free(bucket int, now uint64) (Slot, bool) {
 		if m&metaCode == 0 {
 			return s, true
 		}
-		if !live(m, now) {
+		if !inUse(m, now) {
 			t.Remove(s, t.keyAt(s))
 			return s, true
 		}

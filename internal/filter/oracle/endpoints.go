@@ -60,8 +60,8 @@ func (s *endpointSet) del(e policy.Element) {
 
 func (s *endpointSet) size() int { return len(s.entries) }
 
-// live is the number of entries after those whose lease has ended are gone.
-func (s *endpointSet) live(now time.Time) int {
+// inUse is the number of entries after those whose lease has ended are gone.
+func (s *endpointSet) inUse(now time.Time) int {
 	for e, expires := range s.entries {
 		if !current(expires, now) {
 			s.del(e)

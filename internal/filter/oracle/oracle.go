@@ -100,11 +100,11 @@ type holder[E comparable] interface {
 	has(E) bool
 	add(E, time.Time)
 	size() int          // with entries whose lease has ended
-	live(time.Time) int // looks at all
+	inUse(time.Time) int // looks at all
 }
 
 func addTo[E comparable](h holder[E], entry E, expires, now time.Time, s *policy.Set) error {
-	if !h.has(entry) && h.size() >= s.Max && h.live(now) >= s.Max {
+	if !h.has(entry) && h.size() >= s.Max && h.inUse(now) >= s.Max {
 		return fmt.Errorf("add %v to set %s: it is full, with %d entries", entry, s.Name, s.Max)
 	}
 	h.add(entry, expires)

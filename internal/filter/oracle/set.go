@@ -51,8 +51,8 @@ func (a *addressSet) del(p netip.Prefix) {
 
 func (a *addressSet) size() int { return len(a.entries) }
 
-// live is the number of entries after those whose lease has ended are gone.
-func (a *addressSet) live(now time.Time) int {
+// inUse is the number of entries after those whose lease has ended are gone.
+func (a *addressSet) inUse(now time.Time) int {
 	for p, expires := range a.entries {
 		if !current(expires, now) {
 			a.del(p)

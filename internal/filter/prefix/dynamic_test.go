@@ -144,7 +144,7 @@ func sound(d *Dynamic) bool {
 // model is the naive set.
 type model map[netip.Prefix]uint64
 
-func (m model) live(now uint64) []netip.Prefix {
+func (m model) inUse(now uint64) []netip.Prefix {
 	var out []netip.Prefix
 	for p, e := range m {
 		if e == 0 || now < e {
@@ -159,7 +159,7 @@ func (m model) live(now uint64) []netip.Prefix {
 func check(t *testing.T, r *rand.Rand, d *Dynamic, m model, now uint64, around []netip.Prefix,
 	programs map[int]*runner) {
 	t.Helper()
-	alive := m.live(now)
+	alive := m.inUse(now)
 	for _, width := range []int{32, 128} {
 		var near []netip.Prefix
 		for _, p := range around {
@@ -193,7 +193,7 @@ func check(t *testing.T, r *rand.Rand, d *Dynamic, m model, now uint64, around [
 		t.Fatalf("All has %d entries, want %d", n, len(alive))
 	}
 	if d.Len() < n || !sound(d) {
-		t.Fatalf("Len is %d of %d live; bookkeeping sound: %v", d.Len(), n, sound(d))
+		t.Fatalf("Len is %d of %d in use; bookkeeping sound: %v", d.Len(), n, sound(d))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 )
 
@@ -58,7 +58,7 @@ func postbox(t *testing.T) (address string, letter <-chan string) {
 func TestMailHasNoHeaderThatAnEventChose(t *testing.T) {
 	server, letter := postbox(t)
 	p := way.Place{To: "ops@example.net", Server: server, From: "levee@example.net"}
-	m := way.NewMessage(live.Alarm, "flood\r\nBcc: all@example.net\r\n\r\nä\n.\n", time.Now())
+	m := way.NewMessage(pubsub.Alarm, "flood\r\nBcc: all@example.net\r\n\r\nä\n.\n", time.Now())
 	if err := Way.Send(t.Context(), &p, m); err != nil {
 		t.Fatal(err)
 	}

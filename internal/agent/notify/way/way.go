@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 )
 
 // Way is one way of telling: a row.
@@ -80,11 +80,11 @@ type Message struct {
 	ID      string    `json:"id"`
 	Machine string    `json:"machine"`
 	At      time.Time `json:"at"`
-	Kind    live.Kind `json:"kind"` // of the event; summary or test
+	Kind    pubsub.Kind `json:"kind"` // of the event; summary or test
 	Text    string    `json:"text"`
 	Event   *Event    `json:"event,omitempty"`
 	// of a summary: how many events of each kind the limit held back, and the first texts
-	Held  map[live.Kind]int `json:"held,omitempty"`
+	Held  map[pubsub.Kind]int `json:"held,omitempty"`
 	First []string          `json:"first,omitempty"`
 	Lost  int               `json:"lost,omitempty"` // events that no summary counts
 }
@@ -101,12 +101,12 @@ type Event struct {
 
 // Kinds of messages that are no events.
 const (
-	Summary live.Kind = "summary"
-	Test    live.Kind = "test"
+	Summary pubsub.Kind = "summary"
+	Test    pubsub.Kind = "test"
 )
 
 // NewMessage is one of this machine.
-func NewMessage(kind live.Kind, text string, at time.Time) *Message {
+func NewMessage(kind pubsub.Kind, text string, at time.Time) *Message {
 	b := make([]byte, 12)
 	_, _ = rand.Read(b)
 	name, _ := os.Hostname()

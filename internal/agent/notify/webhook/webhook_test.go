@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/agent/live"
+	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 )
 
@@ -27,7 +27,7 @@ func TestAWebhookIsSignedAndShowsNoPath(t *testing.T) {
 	}))
 	defer s.Close()
 	p := way.Place{To: s.URL + "/path", Secret: secret}
-	m := way.NewMessage(live.Alarm, "a flood", time.Now())
+	m := way.NewMessage(pubsub.Alarm, "a flood", time.Now())
 	if err := Way.Send(t.Context(), &p, m); err != nil {
 		t.Error(err)
 	}

@@ -1,9 +1,9 @@
-// Package live tells what happens to those who watch at that moment, and keeps the last of it for
+// Package pubsub tells what happens to those who watch at that moment, and keeps the last of it for
 // those who come back.
 //
 // In go events, out come the same with numbers, to each subscriber. It never waits for one: who is
 // slow misses events, and is told how many.
-package live
+package pubsub
 
 import (
 	"context"

@@ -8,8 +8,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Live is what the dynamic sets of the policy in force on dev hold now.
-func Live(ctx context.Context, dev string, p *policy.Policy) ([]Entry, error) {
+// Entries is what the dynamic sets of the policy in force on dev hold now.
+func Entries(ctx context.Context, dev string, p *policy.Policy) ([]Entry, error) {
 	var all []Entry
 	for _, set := range p.Sets {
 		if set.Kind != policy.Dynamic {
