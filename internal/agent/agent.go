@@ -48,7 +48,7 @@ type Options struct {
 	// Instead, if there is one, is an error while something else is in force on an interface than
 	// the policy that should be; it knows once Policies has been asked.
 	Instead func() error
-	// Others are kept besides what protect rules keep, with the reason.
+	// Others are protected besides what protect rules name, with the reason.
 	Others func(context.Context) (map[netip.Prefix]string, error)
 	// Upstream are those on whom the machine depends; nil: nobody.
 	Upstream func() (*upstream.Servers, error)
@@ -82,7 +82,7 @@ const (
 	pollEvery   = 100 * time.Millisecond
 	idleEvery   = time.Second // where there is nothing to poll: each time wakes the whole process
 	policyEvery = 5 * time.Second
-	keepFor     = 2 * time.Second
+	protectedFor     = 2 * time.Second
 	// a comparison of many entries takes a hundredth of the time, but comes once a minute
 	compareShare = 100
 	comparePause = time.Minute
@@ -96,8 +96,8 @@ type Agent struct {
 	sources  []*source
 	policies []*policy.Policy
 	inForce  string
-	keep     *enforce.Keep
-	kept     time.Time // when keep was made
+	protects     *enforce.Protected
+	protectsSince     time.Time // when protects was read
 	status   Status
 	events     *pubsub.Hub
 	ops      chan func()
@@ -116,7 +116,7 @@ type Agent struct {
 
 	parts          *part.Register
 	inForcePart    *part.Part // that policies are known
-	keepPart       *part.Part
+	protectedPart       *part.Part
 	tokensPart     *part.Part
 	ledgerPart     *part.Part
 	ledgerFailures int
@@ -143,7 +143,7 @@ func newAgent(opts Options) *Agent {
 		a.parts = NewParts(a.events, opts.Log)
 	}
 	a.inForcePart = a.parts.Begin(part.Policy, "in force", "")
-	a.keepPart = a.parts.Begin(part.Keep, "own addresses and sessions", "")
+	a.protectedPart = a.parts.Begin(part.Keep, "own addresses and sessions", "")
 	a.ledgerPart = a.parts.Begin(part.File, opts.Ledger, "")
 	if opts.Tokens != nil {
 		a.tokensPart = a.parts.Begin(part.File, opts.Tokens.Path(), "")
@@ -308,7 +308,7 @@ func (a *Agent) load(ctx context.Context) error {
 	if a.policies != nil && state != a.inForce {
 		a.events.Publish(pubsub.Event{Kind: pubsub.Policy, Text: "other policies are in force"})
 	}
-	a.inForce, a.policies, a.keep = state, all, nil
+	a.inForce, a.policies, a.protects = state, all, nil
 	var want []*policy.Source
 	var lists []*policy.List
 	for _, p := range all {
@@ -336,12 +336,12 @@ func (a *Agent) load(ctx context.Context) error {
 	return err
 }
 
-// keeper is whom no entry may hold, at most a moment old.
-func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
-	if a.keep != nil && time.Since(a.kept) < keepFor {
-		return a.keep
+// protected is whom no entry may hold, at most a moment old.
+func (a *Agent) protected(ctx context.Context) *enforce.Protected {
+	if a.protects != nil && time.Since(a.protectsSince) < protectedFor {
+		return a.protects
 	}
-	k := &enforce.Keep{}
+	k := &enforce.Protected{}
 	var failed error
 	for _, p := range a.policies {
 		for _, name := range k.AddProtected(p) {
@@ -369,8 +369,8 @@ func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
 	for addr, r := range a.relied {
 		k.Add(netip.PrefixFrom(addr, addr.BitLen()), r.what)
 	}
-	_ = a.keepPart.Did(errors.Join(failed, err, serversErr))
-	a.keep, a.kept = k, time.Now()
+	_ = a.protectedPart.Did(errors.Join(failed, err, serversErr))
+	a.protects, a.protectsSince = k, time.Now()
 	return k
 }
 

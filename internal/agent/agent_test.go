@@ -210,7 +210,7 @@ func TestANetworkOfOnesOwnIsNotLeasedForANeighbour(t *testing.T) {
 	a.opts.Others = func(context.Context) (map[netip.Prefix]string, error) {
 		return map[netip.Prefix]string{own: "an address of this machine"}, nil
 	}
-	a.keep = nil
+	a.protects = nil
 	write(t, dir+"/eve.json", "2001:db8::1", "2001:db8::2", "2001:db8:1::2", "2001:db8:1::1",
 		"3fff::9") // start protects 3fff::7
 	for a.poll(t.Context()) {

@@ -41,14 +41,14 @@ type Held struct {
 
 // difference is what a list would change, without entries that are refused in any case, and whether
 // that waits, as it is more than a part of what there was.
-func difference(keep *enforce.Keep, r *feed.Result, leases map[netip.Prefix]time.Time,
+func difference(protected *enforce.Protected, r *feed.Result, leases map[netip.Prefix]time.Time,
 	part float64) *held {
 	h := &held{since: time.Now(), list: r.List, state: r.State}
 	had := 0
 	for _, p := range r.List.Prefixes {
 		if _, there := leases[p]; there {
 			had++
-		} else if keep.Refuses(p) == "" {
+		} else if protected.Refuses(p) == "" {
 			h.added = append(h.added, p)
 		}
 	}

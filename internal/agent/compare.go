@@ -25,7 +25,7 @@ const (
 
 // compare makes the kernel hold what the ledger says, and measures what it did not hold.
 func (a *Agent) compare(ctx context.Context) {
-	keep := a.keeper(ctx)
+	protected := a.protected(ctx)
 	if !a.ledger.IsOpen() { // its part says why
 		a.nextCompare = time.Now().Add(a.opts.Interval)
 		return
@@ -77,7 +77,7 @@ func (a *Agent) compare(ctx context.Context) {
 			switch {
 			case l.Ended(begun):
 				ended++
-			case a.refuses(keep, &l) != "":
+			case a.refuses(protected, &l) != "":
 				refused++
 			case l.Set != last.Set || l.Prefix != last.Prefix:
 				leases++
@@ -169,8 +169,10 @@ func (a *Agent) tellSet(st *SetStatus, at time.Time) {
 // sweep takes leases out of the ledger that have ended, and those of whom nothing may hold.
 func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 	if refused > 0 {
-		keep := a.keeper(ctx)
-		n, err := a.withdraw(ctx, func(l ledger.Lease) bool { return a.refuses(keep, &l) != "" })
+		protected := a.protected(ctx)
+		n, err := a.withdraw(ctx, func(l ledger.Lease) bool {
+			return a.refuses(protected, &l) != ""
+		})
 		a.say("withdrew %s on addresses that a policy, this machine or a session keeps now",
 			count(n))
 		if err != nil {

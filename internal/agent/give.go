@@ -135,7 +135,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 			out.removed++
 		}
 	}
-	refuses := a.keeper(ctx).Refuses
+	refuses := a.protected(ctx).Refuses
 	if c.exempt {
 		refuses = nobody.Refuses
 	}

@@ -52,12 +52,12 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	if lasts == 0 {
 		lasts = set.Lease
 	}
-	keep := a.keeper(ctx)
+	protected := a.protected(ctx)
 	now := time.Now()
 	var leases []ledger.Lease
 	entries := map[string][]sets.Entry{}
 	for _, p := range prefixes {
-		if why := keep.Refuses(p); why != "" {
+		if why := protected.Refuses(p); why != "" {
 			return api.Refuse(http.StatusUnprocessableEntity, "%s may be no entry: %s; nothing "+
 				"was added", text(p), why)
 		}

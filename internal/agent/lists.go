@@ -208,19 +208,19 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) (
 		state := a.stateOf(ctx, l, len(leases))
 		return state, a.renew(ctx, l, leases)
 	}
-	var keep *enforce.Keep
+	var protected *enforce.Protected
 	a.in(ctx, func() {
 		l.read(time.Now())
 		l.status.Skipped, l.status.Example = r.List.Bad+r.List.Short, ""
 		if len(r.List.Skipped) > 0 {
 			l.status.Example = r.List.Skipped[0]
 		}
-		keep = a.keeper(ctx)
+		protected = a.protected(ctx)
 	})
-	if keep == nil { // the list is no longer in the policy
+	if protected == nil { // the list is no longer in the policy
 		return feed.State{}, nil
 	}
-	h := difference(keep, r, leases, l.Feed.Change)
+	h := difference(protected, r, leases, l.Feed.Change)
 	if h.why == "" {
 		a.in(ctx, l.release)
 		_, state, err := a.take(ctx, l, r.List, r.State)
@@ -293,14 +293,14 @@ func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed
 	feed.State, error) {
 	c := claim{set: l.Set.Name, origin: l.Name, whole: true, position: listPosition(l.List),
 		until: make(map[netip.Prefix]time.Time, len(list.Prefixes))}
-	var keep *enforce.Keep
-	if err := a.do(ctx, func() error { keep = a.keeper(ctx); return nil }); err != nil {
+	var protected *enforce.Protected
+	if err := a.do(ctx, func() error { protected = a.protected(ctx); return nil }); err != nil {
 		return given{}, feed.State{}, err
 	}
 	until, entries := l.end(), 0
 	for _, p := range list.Prefixes {
 		c.until[p] = until
-		if keep.Refuses(p) == "" {
+		if protected.Refuses(p) == "" {
 			entries++
 		}
 	}

@@ -138,20 +138,20 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 
 // refuses says why a lease may not be, "" if it may. Sets of names hold whom the policy names, so
 // that a protect rule can ask them.
-func (a *Agent) refuses(keep *enforce.Keep, l *ledger.Lease) string {
+func (a *Agent) refuses(protected *enforce.Protected, l *ledger.Lease) string {
 	if !strings.HasPrefix(l.Origin, policy.DNSOrigin) {
-		return keep.Refuses(l.Prefix)
+		return protected.Refuses(l.Prefix)
 	}
 	for _, n := range a.lists {
 		if n.DNS != "" && n.Set.Name == l.Set && n.Name == l.Origin {
 			return nobody.Refuses(l.Prefix)
 		}
 	}
-	return keep.Refuses(l.Prefix)
+	return protected.Refuses(l.Prefix)
 }
 
 // nobody keeps nobody: it refuses what no host can have.
-var nobody = &enforce.Keep{}
+var nobody = &enforce.Protected{}
 
 // sameList tells whether two lists are one to the ledger.
 func sameList(a, b *policy.List) bool {

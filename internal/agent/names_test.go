@@ -72,9 +72,9 @@ func TestAddressesOfNames(t *testing.T) {
 	}
 
 	// a protect rule asks the set: its addresses are no strangers to it, but to all others
-	a.keep = nil
+	a.protects = nil
 	for p := range k.sets["partners"] {
-		a.keeper(t.Context()).Add(p, "protected, as an entry of set partners")
+		a.protected(t.Context()).Add(p, "protected, as an entry of set partners")
 	}
 	a.compare(t.Context())
 	if s := a.current(); s.Compare.Entries != 4 || s.Enforced != 100 {
@@ -83,7 +83,7 @@ func TestAddressesOfNames(t *testing.T) {
 	for origin, refused := range map[string]bool{"dns:a.example": false, "ids": true} {
 		of := ledger.Lease{Set: "partners", Origin: origin,
 			Prefix: netip.MustParsePrefix("198.51.100.3/32")}
-		if why := a.refuses(a.keep, &of); (why != "") != refused {
+		if why := a.refuses(a.protects, &of); (why != "") != refused {
 			t.Errorf("of %s: %q", origin, why)
 		}
 	}

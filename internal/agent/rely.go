@@ -84,7 +84,7 @@ func (a *Agent) rely(ctx context.Context) {
 					found[addr] = r
 				}
 			}
-			a.relied, a.keep = found, nil
+			a.relied, a.protects = found, nil
 		})
 		if !a.pause(ctx, relyEvery) {
 			return

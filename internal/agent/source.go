@@ -91,7 +91,7 @@ func (a *Agent) follow(ctx context.Context, want []*policy.Source) {
 			s.inlet = old[at].inlet // under another name
 		}
 		s.match = event.New(w, match, func(p netip.Prefix) bool {
-			return a.keeper(ctx).Refuses(p) != ""
+			return a.protected(ctx).Refuses(p) != ""
 		})
 		a.sources = append(a.sources, s)
 	}
@@ -306,7 +306,7 @@ func (a *Agent) flush(ctx context.Context) {
 	var leases []ledger.Lease
 	entries := map[string][]sets.Entry{}
 	for k, b := range a.batch {
-		if why := a.keeper(ctx).Refuses(k.prefix); why != "" {
+		if why := a.protected(ctx).Refuses(k.prefix); why != "" {
 			a.refuse(k, why)
 			continue
 		}

@@ -36,7 +36,7 @@ type moving struct {
 
 // carry gives a program what was known in memories of another shape, as their rows say. finishMoves
 // has it take what comes until the program judges.
-func (u *up) carry(k *keptMaps, p *codegen.Program, l *loader.Loaded) error {
+func (u *up) carry(k *inherited, p *codegen.Program, l *loader.Loaded) error {
 	if err := u.dropMoves(); err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// keptMaps are what goes on of the policy in force in the one that takes its place.
-type keptMaps struct {
+// inherited is what goes on of the policy in force in the one that takes its place.
+type inherited struct {
 	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
 	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does
 	copied   map[*policy.Set]sets.Place
@@ -29,7 +29,7 @@ type keptMaps struct {
 	opened   map[string]*ebpf.Map // maps of the generation in force
 }
 
-func (k *keptMaps) Close() {
+func (k *inherited) Close() {
 	for _, maps := range []map[string]*ebpf.Map{k.opened, k.memories} {
 		for _, m := range maps {
 			m.Close()
@@ -44,20 +44,20 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	if err := store.Step("load"); err != nil {
 		return nil, attach.Unable(err)
 	}
-	k := &keptMaps{
+	k := &inherited{
 		maps: map[string]*ebpf.Map{}, memories: map[string]*ebpf.Map{},
 		copied: map[*policy.Set]sets.Place{}, opened: map[string]*ebpf.Map{},
 		copies: map[string]*ebpf.Map{}, adopted: map[string]bool{},
 	}
 	defer k.Close()
-	if err := u.keepMaps(k, p); err != nil {
+	if err := u.inheritMaps(k, p); err != nil {
 		return nil, err
 	}
 	if u.beside != nil {
 		k.maps[shadow.JudgedMap] = u.beside.counters
 	}
 	for _, ps := range p.Dynamic {
-		if err := u.keepSet(k, p, ps); err != nil {
+		if err := u.inheritSet(k, p, ps); err != nil {
 			return nil, err
 		}
 	}
@@ -97,16 +97,16 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	return l, nil
 }
 
-// keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of
+// inheritMaps finds the maps that the program continues, but for those of dynamic sets, and those of
 // the interface that it does not use.
-func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
+func (u *up) inheritMaps(k *inherited, p *codegen.Program) error {
 	if u.together() != "" {
 		if err := u.joinMaps(k, p, u.ahead); err != nil {
 			return err
 		}
 	}
 	for _, g := range u.continued() {
-		if err := u.keepMapsOf(k, p, g); err != nil {
+		if err := u.inheritMapsOf(k, p, g); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
 
 // lend has a shadow look into the memories of the policy in force that this lends, where it has
 // them.
-func (u *up) lend(k *keptMaps, p *codegen.Program) error {
+func (u *up) lend(k *inherited, p *codegen.Program) error {
 	for i := range state.Table {
 		row, of := &state.Table[i], u.beside.of
 		name, asks := p.MapOf(row.What)
@@ -158,12 +158,12 @@ func (u *up) continued() (out []*store.Description) {
 	return out
 }
 
-// keepMapsOf finds the maps of one generation that the program continues.
-func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *store.Description) error {
+// inheritMapsOf finds the maps of one generation that the program continues.
+func (u *up) inheritMapsOf(k *inherited, p *codegen.Program, g *store.Description) error {
 	for _, old := range g.Maps {
 		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
 		switch {
-		case old.Holds.What == codegen.DynamicSet: // see keepSet
+		case old.Holds.What == codegen.DynamicSet: // see inheritSet
 		case u.leaves && old.Lifetime == codegen.Attached && inspect.IsShared(old):
 			// Who has put something into it puts it into the new one, too.
 		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0:
@@ -194,7 +194,7 @@ func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *store.Description) e
 }
 
 // openOld opens a map of a generation, nil if it is gone.
-func (u *up) openOld(k *keptMaps, g *store.Description, name string) (*ebpf.Map, error) {
+func (u *up) openOld(k *inherited, g *store.Description, name string) (*ebpf.Map, error) {
 	id := name
 	if g.ShadowOf != 0 {
 		id = "shadow/" + name
@@ -211,7 +211,7 @@ func (u *up) openOld(k *keptMaps, g *store.Description, name string) (*ebpf.Map,
 
 // hold keeps idle maps with a program that does not use them, for the next that does. A map of the
 // program may have the name.
-func hold(l *loader.Loaded, k *keptMaps) error {
+func hold(l *loader.Loaded, k *inherited) error {
 	for _, use := range k.idle {
 		m, err := k.opened[use.Name].Clone()
 		if err != nil {
@@ -226,8 +226,8 @@ func hold(l *loader.Loaded, k *keptMaps) error {
 	return nil
 }
 
-// keepSet finds the set of the policy in force that a new one continues, and decides how.
-func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
+// inheritSet finds the set of the policy in force that a new one continues, and decides how.
+func (u *up) inheritSet(k *inherited, p *codegen.Program, ps *policy.Set) error {
 	if u.from.g != nil && hasSet(u.from.g, ps) {
 		from, err := sets.OpenPlace(u.Store, u.from.key, u.from.g, ps.Name)
 		if err != nil || from.Outer == nil {

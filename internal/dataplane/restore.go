@@ -43,7 +43,7 @@ func (u *up) fillSelf(l *loader.Loaded, p *codegen.Program) error {
 // restore fills the sets that no policy in force had: from their files those that say keep, else
 // with what the policy says they begin with. What does not fit is told and left out, and a file
 // that cannot be read is put aside: a policy without its kept entries is more than none.
-func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *keptMaps) error {
+func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *inherited) error {
 	for _, ps := range p.Dynamic {
 		_, copied := k.copied[ps]
 		if copied || k.memories[ps.Name] != nil {

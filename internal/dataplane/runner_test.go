@@ -122,7 +122,7 @@ func TestProgramsAreHeldWhileTheyAreMeasured(t *testing.T) {
 	}
 	defer r.Close()
 	before := kernelObjects(t)
-	release, err := kernel.KeepDispatched(r.Loaded.Prog)
+	release, err := kernel.HoldDispatched(r.Loaded.Prog)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (u *up) meet() (err error) {
 }
 
 // joinMaps has the program share the memories of generations on other interfaces.
-func (u *up) joinMaps(k *keptMaps, p *codegen.Program, with []placed) error {
+func (u *up) joinMaps(k *inherited, p *codegen.Program, with []placed) error {
 	for _, other := range with {
 		for _, use := range p.Maps {
 			i := slices.IndexFunc(other.g.Maps,
@@ -162,7 +162,7 @@ func (u *up) inForce() (out []placed) {
 
 // begin decides which memories have to learn what is older: those that are new, and those of others
 // that an interface comes to.
-func (u *up) begin(k *keptMaps, l *loader.Loaded) error {
+func (u *up) begin(k *inherited, l *loader.Loaded) error {
 	for _, use := range l.Ledger {
 		row := state.Of(use.Holds.What)
 		switch {
@@ -184,7 +184,7 @@ func (u *up) begin(k *keptMaps, l *loader.Loaded) error {
 }
 
 // had reports whether the interface has had a memory.
-func (u *up) had(k *keptMaps, what codegen.Contents, memory *ebpf.Map) (bool, error) {
+func (u *up) had(k *inherited, what codegen.Contents, memory *ebpf.Map) (bool, error) {
 	id, err := store.MapID(memory)
 	if err != nil {
 		return false, err
@@ -207,7 +207,7 @@ func (u *up) had(k *keptMaps, what codegen.Contents, memory *ebpf.Map) (bool, er
 
 // copyMemories gives a program that leaves others behind what is in the memories that they keep. A
 // word is read and written whole, as by any program beside the one that changes it.
-func copyMemories(l *loader.Loaded, k *keptMaps) error {
+func copyMemories(l *loader.Loaded, k *inherited) error {
 	for name, old := range k.copies {
 		n := int(old.ValueSize())
 		from, err := store.MapMemory(old, n)

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepDispatched keeps a program in the kernel's XDP dispatcher until release. Otherwise each
+// HoldDispatched keeps a program in the kernel's XDP dispatcher until release. Otherwise each
 // test run puts it in and takes it out again, and waits for an RCU grace period both times
 // (bpf_prog_change_xdp in net/bpf/test_run.c): tens of ms. It takes CAP_SYS_ADMIN.
 //
 // A program is in the dispatcher as long as it is attached somewhere: here to a veth, which
 // is down, in a namespace of its own that ends with its thread, also when the process is killed.
-func KeepDispatched(prog *ebpf.Program) (release func(), err error) {
+func HoldDispatched(prog *ebpf.Program) (release func(), err error) {
 	attached := make(chan error, 1)
 	end := make(chan struct{})
 	ended := make(chan struct{})

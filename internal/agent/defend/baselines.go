@@ -27,7 +27,7 @@ type Baselines struct {
 	Damaged error
 
 	mu    sync.Mutex
-	file  *atomicfile.Kept
+	file  *atomicfile.Sealed
 	all   []baseline // the last to be put comes last
 	dirty bool       // the file lacks something
 }
@@ -41,7 +41,7 @@ type baseline struct {
 
 // OpenBaselines reads the file at path, which need not be there.
 func OpenBaselines(path string) *Baselines {
-	b := &Baselines{file: atomicfile.Keep(path, baselinesVersion, mostBytes, keptMode)}
+	b := &Baselines{file: atomicfile.NewSealed(path, baselinesVersion, mostBytes, keptMode)}
 	if b.Damaged = b.file.Read(&b.all); b.Damaged != nil {
 		b.all = nil
 	}

@@ -86,7 +86,7 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 			found = &episode.Found{Err: err.Error()}
 		}
 		w.answers <- answer{episode.Event{Found: found}, nil, err}
-		j.keep(frames)
+		j.retain(frames)
 	}()
 }
 

@@ -104,8 +104,8 @@ func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond floa
 	return out
 }
 
-// keep keeps the sample of the first search: those after it lack what rules drop by then.
-func (j *job) keep(frames []frame) {
+// retain retains the sample of the first search: those after it lack what rules drop by then.
+func (j *job) retain(frames []frame) {
 	if j.evidence == nil || j.Round > 1 {
 		return
 	}

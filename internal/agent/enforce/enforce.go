@@ -126,8 +126,8 @@ func (k *Kernel) Leases(ctx context.Context, name string, entries []sets.Entry) 
 	return out, nil
 }
 
-// Keep is whom no entry may hold.
-type Keep struct {
+// Protected is whom no entry may hold.
+type Protected struct {
 	table bart.Lite
 	why   []reason
 }
@@ -137,16 +137,16 @@ type reason struct {
 	text   string
 }
 
-// Add keeps the addresses of a prefix, for a reason in words.
-func (k *Keep) Add(p netip.Prefix, why string) {
+// Add protects the addresses of a prefix, for a reason in words.
+func (k *Protected) Add(p netip.Prefix, why string) {
 	p = p.Masked()
 	k.table.Insert(p)
 	k.why = append(k.why, reason{p, why})
 }
 
-// AddProtected keeps what the protect rules and the detectors of a policy name, and says which sets
-// the rules ask whose entries only the kernel knows.
-func (k *Keep) AddProtected(p *policy.Policy) (dynamic []string) {
+// AddProtected protects what the protect rules and the detectors of a policy name, and says which
+// sets the rules ask whose entries only the kernel knows.
+func (k *Protected) AddProtected(p *policy.Policy) (dynamic []string) {
 	for _, r := range p.Protect {
 		for _, t := range r.Match {
 			if t.Not {
@@ -173,7 +173,7 @@ func (k *Keep) AddProtected(p *policy.Policy) (dynamic []string) {
 }
 
 // Refuses says why a prefix may be no entry, "" if it may.
-func (k *Keep) Refuses(p netip.Prefix) string {
+func (k *Protected) Refuses(p netip.Prefix) string {
 	switch a := p.Addr(); {
 	case a.IsUnspecified(), a.IsLoopback(), a.IsMulticast(),
 		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):

@@ -533,17 +533,17 @@ func (s *scanner) value(n *node, depth int) bool {
 		return s.array(n, depth+1)
 	case c == '"':
 		v, ok := s.text()
-		s.keep(n, v)
+		s.store(n, v)
 		return ok
 	case c == '-' || c >= '0' && c <= '9':
 		v, ok := s.number()
-		s.keep(n, v)
+		s.store(n, v)
 		return ok
 	}
 	for _, word := range []string{"true", "false", "null"} {
 		if bytes.HasPrefix(s.b[s.at:], []byte(word)) {
 			if word != "null" {
-				s.keep(n, value{raw: s.b[s.at : s.at+len(word)]})
+				s.store(n, value{raw: s.b[s.at : s.at+len(word)]})
 			}
 			s.at += len(word)
 			return true
@@ -552,7 +552,7 @@ func (s *scanner) value(n *node, depth int) bool {
 	return false
 }
 
-func (s *scanner) keep(n *node, v value) {
+func (s *scanner) store(n *node, v value) {
 	if n != nil && n.field >= 0 && len(s.m.values[n.field]) < maxValues {
 		s.m.values[n.field] = append(s.m.values[n.field], v)
 	}

@@ -24,7 +24,7 @@ const (
 // Store is the incidents of a machine. It may be used by several goroutines.
 type Store struct {
 	mu    sync.Mutex
-	file  *atomicfile.Kept
+	file  *atomicfile.Sealed
 	all   []Incident // the oldest first
 	last  int        // number that was given last
 	dirty bool       // the file lacks something
@@ -43,7 +43,7 @@ type contents struct {
 // OpenStore reads the file at path, which need not be there. What is wrong with it does not keep
 // incidents from being kept in memory.
 func OpenStore(path string) *Store {
-	s := &Store{file: atomicfile.Keep(path, version, mostBytes, 0o600)}
+	s := &Store{file: atomicfile.NewSealed(path, version, mostBytes, 0o600)}
 	var c contents
 	if s.Damaged = s.file.Read(&c); s.Damaged == nil {
 		s.all, s.last = c.Incidents, c.Last

@@ -41,7 +41,7 @@ type Book struct {
 	Damaged error
 
 	mu    sync.Mutex
-	file  *atomicfile.Kept
+	file  *atomicfile.Sealed
 	all   []Rule
 	last  int  // number that was given last
 	dirty bool // the file lacks something
@@ -54,7 +54,7 @@ type contents struct {
 
 // Open reads the file at path, which need not be there.
 func Open(path string) *Book {
-	b := &Book{file: atomicfile.Keep(path, version, mostBytes, keptMode)}
+	b := &Book{file: atomicfile.NewSealed(path, version, mostBytes, keptMode)}
 	var c contents
 	if b.Damaged = b.file.Read(&c); b.Damaged == nil {
 		b.all, b.last = c.Rules, max(0, c.Last)

@@ -123,10 +123,10 @@ func names(dir string) (out []string, err error) {
 	return out, nil
 }
 
-// Unlink takes the links away that belong to generations other than those in keep. It comes before
+// Unlink takes the links away of all generations but those that stay. It comes before
 // their maps are read for the last time.
-func Unlink(s *store.Store, key string, keep []int) error {
-	if err := unlinkFilters(s, key, keep); err != nil {
+func Unlink(s *store.Store, key string, stay []int) error {
+	if err := unlinkFilters(s, key, stay); err != nil {
 		return err
 	}
 	numbers, err := s.Pinned(key)
@@ -134,7 +134,7 @@ func Unlink(s *store.Store, key string, keep []int) error {
 		return err
 	}
 	for _, n := range numbers {
-		if slices.Contains(keep, n) {
+		if slices.Contains(stay, n) {
 			continue
 		}
 		dir := filepath.Join(s.Pins(key, n), store.PinLinks)
@@ -162,7 +162,7 @@ func Unlink(s *store.Store, key string, keep []int) error {
 
 // unlinkFilters is unlink for filters at egress. They have no pins: the interface itself is asked
 // for them, and descriptions, which stay until they are gone, tell which interface that is.
-func unlinkFilters(s *store.Store, key string, keep []int) error {
+func unlinkFilters(s *store.Store, key string, stay []int) error {
 	files, err := filepath.Glob(s.State(key, "*.json"))
 	if err != nil {
 		return fmt.Errorf("list generations of %s: %w", key, err)
@@ -174,7 +174,7 @@ func unlinkFilters(s *store.Store, key string, keep []int) error {
 		if store.ReadJSON(file, g) != nil || g.Generation == 0 {
 			continue // who reads it says so
 		}
-		some = some || g.EgressFilter && !slices.Contains(keep, g.Generation)
+		some = some || g.EgressFilter && !slices.Contains(stay, g.Generation)
 		if on != nil {
 			g.MadeQdisc = g.MadeQdisc || on.MadeQdisc
 		}
@@ -200,7 +200,7 @@ func unlinkFilters(s *store.Store, key string, keep []int) error {
 			return err
 		}
 		for _, e := range filters {
-			if slices.Contains(keep, e.Generation) {
+			if slices.Contains(stay, e.Generation) {
 				continue
 			}
 			if err := store.Step("unlink filter"); err != nil {

@@ -84,12 +84,12 @@ func foldShadow(s *store.Store, a *attach.Attachment, next *store.Carried, sh *s
 
 // endShadow drops what is carried of a shadow that has ended. If its policy has been put in force,
 // the rules that the policy before did not have go on with what they counted as the shadow's.
-func endShadow(a *attach.Attachment, next *store.Carried, gone, keep []*store.Description) {
+func endShadow(a *attach.Attachment, next *store.Carried, gone, stay []*store.Description) {
 	if next.Shadow == nil {
 		return
 	}
 	goesOn := func(g *store.Description) bool { return g.Shadow == next.Shadow.Shadow }
-	if slices.ContainsFunc(keep, goesOn) {
+	if slices.ContainsFunc(stay, goesOn) {
 		return
 	}
 	counted := next.Shadow.Totals

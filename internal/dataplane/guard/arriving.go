@@ -17,7 +17,7 @@ import (
 // kind is packets that arrive of a session.
 type kind struct {
 	ir.Traffic
-	needs, keep string // as in CutError
+	needs, remedy string // as in CutError
 }
 
 // Systems start at a TTL of 64 or more, and no path has more than 32 hops.
@@ -45,7 +45,7 @@ func arriving(s session.Session, link packet.Link) []kind {
 		s.Tags, s.SrcMAC, s.DstMAC, s.Neighbour = nil, nil, nil, netip.Addr{}
 	}
 
-	own := kind{Traffic: traffic(s), keep: keep(s)}
+	own := kind{Traffic: traffic(s), remedy: remedy(s)}
 	own.Class = ir.Class{Family: family(s.Local.Addr()), Transport: ir.TCP}
 	own.Src, own.Dst = s.Remote.Addr(), s.Local.Addr()
 	own.Known[field.SrcPort] = one(uint64(s.Remote.Port()))
@@ -72,8 +72,8 @@ func arriving(s session.Session, link packet.Link) []kind {
 	return kinds
 }
 
-// keep is the rule that lets all packets of a session pass.
-func keep(s session.Session) string {
+// remedy is the rule that lets all packets of a session pass.
+func remedy(s session.Session) string {
 	return fmt.Sprintf("protect from %s tcp port %d", s.Remote.Addr(), s.Local.Port())
 }
 
@@ -120,7 +120,7 @@ func number(mac net.HardwareAddr) (v uint64) {
 // arp is requests and answers of the neighbour (RFC 826), with the padding of Ethernet.
 func arp(s session.Session) []kind {
 	answer := kind{Traffic: traffic(s), needs: "ARP of " + s.Neighbour.String(),
-		keep: "protect arp"}
+		remedy: "protect arp"}
 	answer.Known[field.EtherType] = one(packet.EtherARP)
 	answer.Known[field.Len] = span(28, 46)
 	request := answer
@@ -136,7 +136,7 @@ func arp(s session.Session) []kind {
 func discovery(s session.Session) []kind {
 	k := func(typ uint64, dst netip.Addr, mac net.HardwareAddr) kind {
 		k := kind{Traffic: traffic(s), needs: "neighbour discovery of " + s.Neighbour.String(),
-			keep: "protect icmp6 type 133-137 ttl 255"}
+			remedy: "protect icmp6 type 133-137 ttl 255"}
 		k.Class = ir.Class{Family: ir.IPv6, Transport: ir.ICMP}
 		k.Src, k.Dst = s.Neighbour, dst
 		k.Known[field.ICMP6Type] = one(typ << 8)

@@ -25,7 +25,7 @@ type CutError struct {
 	Needs   string // "" for its own packets, else those that it cannot do without
 	Decider string // what would drop them, in words
 	Packet  string // what is unusual about those, in words; "" if nothing is
-	Keep    string // the rule that lets them pass
+	Remedy  string // the rule that lets them pass
 	// Next is what the next session like it would be, as the table of actions says. This one goes
 	// on. It is "" if neither ends.
 	Next string
@@ -52,7 +52,7 @@ func (e *CutError) Error() string {
 	if e.Packet != "" {
 		text += " where it has " + e.Packet
 	}
-	return fmt.Sprintf("%s; let it pass (`%s`)", text, e.Keep)
+	return fmt.Sprintf("%s; let it pass (`%s`)", text, e.Remedy)
 }
 
 // Entries are what dynamic sets hold that the policy will find, by their names.
@@ -89,7 +89,7 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 			tooDeep := slices.Index(policy.Malformed[:], "vlan-depth")
 			if slot, drops := prog.DropsMalformed(tooDeep); drops {
 				return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[slot]),
-					Keep: "pass malformed"}
+					Remedy: "pass malformed"}
 			}
 			continue
 		}
@@ -97,7 +97,7 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 			k.Has = entries.has
 			if d := prog.FirstDropped(&k.Traffic); d != nil {
 				return &CutError{Session: s, Needs: k.needs,
-					Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: k.words(d), Keep: k.keep}
+					Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: k.words(d), Remedy: k.remedy}
 			}
 		}
 		if err := starved(p, prog, s, link, entries); err != nil {
@@ -107,7 +107,7 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 		next.Has = entries.has
 		if d := prog.FirstElsewhere(&next.Traffic); d != nil {
 			by := p.Slots()[d.Slot]
-			return &CutError{Session: s, Decider: oracle.Decider(p, by), Keep: keep(s),
+			return &CutError{Session: s, Decider: oracle.Decider(p, by), Remedy: remedy(s),
 				Next: by.Action.Info().Next}
 		}
 	}
@@ -142,7 +142,7 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.
 	}
 	by := p.Slots()[d.Slot]
 	return &CutError{Session: s, Limit: ofSession(by.Rule.Limit, s).Rate.Text,
-		Decider: oracle.Decider(p, by), Packet: own.words(d), Keep: own.keep}
+		Decider: oracle.Decider(p, by), Packet: own.words(d), Remedy: own.remedy}
 }
 
 // ofSession is what a limit lets through of a session, nil if it does not limit it.

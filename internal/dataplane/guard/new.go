@@ -52,7 +52,7 @@ func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session) er
 		if d := prog.FirstDropped(&k.Traffic); d != nil {
 			s.What = "a new connection such as " + s.What
 			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),
-				Packet: k.words(d), Keep: keep(s)}
+				Packet: k.words(d), Remedy: remedy(s)}
 		}
 	}
 	return nil

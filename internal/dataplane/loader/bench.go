@@ -47,7 +47,7 @@ func (r *Runner) Bench(frames [][]byte, repeat int) (Cost, error) {
 
 	if r.hook == ebpf.XDP {
 		for _, prog := range []*ebpf.Program{empty, r.Loaded.Prog} {
-			if release, err := kernel.KeepDispatched(prog); err == nil { // it only saves time
+			if release, err := kernel.HoldDispatched(prog); err == nil { // it only saves time
 				defer release()
 			}
 		}

@@ -64,7 +64,7 @@ func Capture(ctx context.Context, o Capturing, tell func(Captured) bool) (Captur
 	if err := c.Follow(ctx); err != nil {
 		return CaptureLosses{}, err
 	}
-	defer c.keep()()
+	defer c.renew()()
 	for going := true; going && ctx.Err() == nil && c.Hook != nil; {
 		var err error
 		if going, err = c.Read(tell); err != nil {
@@ -111,7 +111,7 @@ func (c *capturing) spec(g *store.Description, j capture.Judge, hz uint64) (*ebp
 
 // Read hands on what there is.
 func (c *capturing) Read(tell func(Captured) bool) (going bool, err error) {
-	if err := c.kept(); err != nil {
+	if err := c.renewed(); err != nil {
 		return false, err
 	}
 	c.Hook.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))

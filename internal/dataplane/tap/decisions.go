@@ -83,7 +83,7 @@ func (d *deciding) Watch(ctx context.Context) (Decided, error) {
 	if d.Begun != nil {
 		d.Begun()
 	}
-	stop := d.keep()
+	stop := d.renew()
 	for d.going && ctx.Err() == nil && d.Hook != nil && err == nil {
 		if err = d.Read(); err == nil && time.Since(d.looked) > time.Second {
 			d.look(false)
@@ -150,7 +150,7 @@ func decidedBy(d *store.Description, rule string, reasons []string) (out []int, 
 
 // Read tells of what there is.
 func (d *deciding) Read() error {
-	if err := d.kept(); err != nil {
+	if err := d.renewed(); err != nil {
 		return err
 	}
 	d.Hook.reader.SetDeadline(time.Now().Add(100 * time.Millisecond))

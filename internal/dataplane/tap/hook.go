@@ -62,9 +62,9 @@ func (f *follower) replace(next *captureHook) {
 	f.Hook = next
 }
 
-// keep renews the lease until it is told to stop. Whoever reads may be held up by what he writes
+// renew renews the lease until it is told to stop. Whoever reads may be held up by what he writes
 // to, and packets are counted nonetheless.
-func (f *follower) keep() (stop func()) {
+func (f *follower) renew() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	tick := time.NewTicker(captureLease / 6)
 	go func() {
@@ -87,8 +87,8 @@ func (f *follower) keep() (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// kept says whether the lease could be renewed.
-func (f *follower) kept() error {
+// renewed says whether the lease could be renewed.
+func (f *follower) renewed() error {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.failed

@@ -61,7 +61,7 @@ func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
 		s.follower.Close()
 		return nil, err
 	}
-	s.stop = s.keep()
+	s.stop = s.renew()
 	return s, nil
 }
 
@@ -151,7 +151,7 @@ func (s *Sampler) Link() packet.Link { return s.Hook.G.Link }
 
 // Read gives the samples that there are. The ring holds some 1,000 of 128 bytes for each CPU.
 func (s *Sampler) Read(tell func(Sampled)) error {
-	if err := s.kept(); err != nil {
+	if err := s.renewed(); err != nil {
 		return err
 	}
 	if s.Hook == nil {

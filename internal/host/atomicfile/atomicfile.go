@@ -52,7 +52,7 @@ func put(path string, text []byte, perm fs.FileMode, old fs.FileInfo) (err error
 	if _, err = tmp.Write(text); err != nil {
 		return err
 	}
-	if err = keepOwner(tmp, old); err != nil {
+	if err = preserveOwner(tmp, old); err != nil {
 		return err
 	}
 	if err = tmp.Chmod(perm); err != nil {
@@ -68,9 +68,9 @@ func put(path string, text []byte, perm fs.FileMode, old fs.FileInfo) (err error
 	return os.Rename(tmp.Name(), path)
 }
 
-// keepOwner gives tmp the owner of the file that it replaces, if there is one: root formatting a
+// preserveOwner gives tmp the owner of the file that it replaces, if there is one: root formatting a
 // user's file leaves it the user's.
-func keepOwner(tmp *os.File, old fs.FileInfo) error {
+func preserveOwner(tmp *os.File, old fs.FileInfo) error {
 	if old == nil {
 		return nil
 	}

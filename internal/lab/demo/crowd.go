@@ -91,7 +91,7 @@ func crowd(ctx context.Context, to netip.AddrPort, from []netip.Addr, out io.Wri
 	}
 	one := func(i int) netip.Addr { return from[i%len(from)] }
 	visitors := webClients(from)
-	keepers := []*http.Client{keeper(one(0)), keeper(one(1))}
+	persistent := []*http.Client{persist(one(0)), persist(one(1))}
 	transfer := "http://" + netip.AddrPortFrom(to.Addr(), transferPort).String() + "/?"
 	t := newTeller(out)
 	var all sync.WaitGroup
@@ -110,7 +110,7 @@ func crowd(ctx context.Context, to netip.AddrPort, from []netip.Addr, out io.Wri
 			return ping(ctx, one(i), to.Addr(), i)
 		}},
 		{Download, transferRate, func(ctx context.Context, i int, _ time.Time) error {
-			return ask(ctx, keepers[0], transfer+strconv.Itoa(downloadSize))
+			return ask(ctx, persistent[0], transfer+strconv.Itoa(downloadSize))
 		}},
 		{Upload, transferRate, func(ctx context.Context, i int, _ time.Time) error {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, transfer,
@@ -118,7 +118,7 @@ func crowd(ctx context.Context, to netip.AddrPort, from []netip.Addr, out io.Wri
 			if err != nil {
 				return err
 			}
-			return answered(keepers[1], req)
+			return answered(persistent[1], req)
 		}},
 	} {
 		all.Go(func() { t.openLoop(ctx, kind.what, kind.rate, kind.ask) })
@@ -127,8 +127,8 @@ func crowd(ctx context.Context, to netip.AddrPort, from []netip.Addr, out io.Wri
 	return nil
 }
 
-// keeper is a client whose connections stay.
-func keeper(from netip.Addr) *http.Client {
+// persist is a client whose connections stay.
+func persist(from netip.Addr) *http.Client {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
 	return &http.Client{Transport: &http.Transport{DialContext: d.DialContext,
 		MaxIdleConnsPerHost: transferRate, DisableCompression: true}}

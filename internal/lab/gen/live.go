@@ -100,7 +100,7 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 // counted runs a program that redirects to a device, and takes what the device took into the
 // report.
 func counted(dev device, prog *ebpf.Program, run func(meter) (Report, error)) (Report, error) {
-	release, err := kernel.KeepDispatched(prog)
+	release, err := kernel.HoldDispatched(prog)
 	if err != nil {
 		return Report{}, &refusal{fmt.Errorf("keeping the generator program ready: %w", err)}
 	}

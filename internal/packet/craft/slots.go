@@ -46,13 +46,13 @@ func (s *Search) ForSlots() ([][]byte, error) {
 	for _, spec := range builtIn() {
 		f.try(anySlot, spec)
 	}
-	f.keep(anySlot, malformed)
+	f.take(anySlot, malformed)
 	for _, t := range s.Policy.Tests {
 		for _, step := range t.Steps {
 			if err := s.Next(len(rules), len(rules)); err != nil {
 				return nil, err
 			}
-			f.keep(anySlot, step.Frame)
+			f.take(anySlot, step.Frame)
 		}
 	}
 	return f.frames, nil
@@ -70,12 +70,12 @@ const anySlot = -1
 // try builds a packet and keeps it if it reaches the slot.
 func (f *found) try(slot int, s packet.Spec) {
 	if frame, err := packet.Build(s); err == nil {
-		f.keep(slot, frame)
+		f.take(slot, frame)
 	}
 }
 
-// keep takes a frame for the slot if it reaches it and there is none yet.
-func (f *found) keep(slot int, frame []byte) {
+// take takes a frame for the slot if it reaches it and there is none yet.
+func (f *found) take(slot int, frame []byte) {
 	if len(frame) < minRun {
 		return
 	}

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 )
 
-// Kept is a file of JSON that a process reads once, and then writes anew with each change. Nothing
+// Sealed is a file of JSON that a process reads once, and then writes anew with each change. Nothing
 // that is wrong with it ends the process: what cannot be read is put aside, and before that nothing
 // is written in its place. A sum tells a file of which any byte was changed.
-type Kept struct {
+type Sealed struct {
 	path    string
 	version int
 	most    int64
@@ -22,10 +22,10 @@ type Kept struct {
 	unread  bool // what lies there is to be put aside before the first write
 }
 
-// Keep is a file of at most most bytes, which need not be there. A file of a version above this one
-// cannot be read.
-func Keep(path string, version int, most int64, perm fs.FileMode) *Kept {
-	return &Kept{path: path, version: version, most: most, perm: perm}
+// NewSealed is a file of at most most bytes, which need not be there. A file of a version above
+// this one cannot be read.
+func NewSealed(path string, version int, most int64, perm fs.FileMode) *Sealed {
+	return &Sealed{path: path, version: version, most: most, perm: perm}
 }
 
 // sealed is what such a file holds. Files of levee before it had sums are the data alone.
@@ -42,7 +42,7 @@ func sumOf(data []byte) string {
 }
 
 // unseal is the data of a file.
-func (k *Kept) unseal(text []byte) ([]byte, error) {
+func (k *Sealed) unseal(text []byte) ([]byte, error) {
 	var s sealed
 	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
 		if err := json.Unmarshal(text, &s); err != nil {
@@ -62,14 +62,14 @@ func (k *Kept) unseal(text []byte) ([]byte, error) {
 }
 
 // Path is where the file is.
-func (k *Kept) Path() string { return k.path }
+func (k *Sealed) Path() string { return k.path }
 
 // Aside is where what cannot be read is put.
-func (k *Kept) Aside() string { return k.path + ".damaged" }
+func (k *Sealed) Aside() string { return k.path + ".damaged" }
 
 // Read reads the file into v. damaged says why it cannot be read: it is too long, was changed, is
 // of a newer version or no such JSON. v may then hold a part of it.
-func (k *Kept) Read(v any) (damaged error) {
+func (k *Sealed) Read(v any) (damaged error) {
 	switch damaged = k.read(v); {
 	case damaged == nil, errors.Is(damaged, fs.ErrNotExist):
 		return nil
@@ -79,7 +79,7 @@ func (k *Kept) Read(v any) (damaged error) {
 	return damaged
 }
 
-func (k *Kept) read(v any) error {
+func (k *Sealed) read(v any) error {
 	info, err := os.Stat(k.path)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (k *Kept) read(v any) error {
 }
 
 // Write makes text, which is JSON, the contents of the file.
-func (k *Kept) Write(text []byte) error {
+func (k *Sealed) Write(text []byte) error {
 	text = fmt.Appendf(nil, "{\"version\":%d,\"crc32c\":%q,\"data\":%s}\n", k.version,
 		sumOf(text), text)
 	if err := k.aside(); err != nil {
@@ -110,7 +110,7 @@ func (k *Kept) Write(text []byte) error {
 	return Write(k.path, text, k.perm)
 }
 
-func (k *Kept) aside() error {
+func (k *Sealed) aside() error {
 	if !k.unread {
 		return nil
 	}

@@ -24,7 +24,7 @@ func TestWhatCannotBeReadIsPutAside(t *testing.T) {
 		if err := spoil(path); err != nil {
 			t.Fatal(err)
 		}
-		k := Keep(path, 1, 100, 0o600)
+		k := NewSealed(path, 1, 100, 0o600)
 		var v []int
 		if k.Read(&v) == nil {
 			t.Errorf("%s: nothing is wrong", name)
@@ -32,7 +32,7 @@ func TestWhatCannotBeReadIsPutAside(t *testing.T) {
 		if err := k.Write([]byte("[7]")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := Keep(path, 1, 100, 0o600).Read(&v); err != nil || len(v) != 1 {
+		if err := NewSealed(path, 1, 100, 0o600).Read(&v); err != nil || len(v) != 1 {
 			t.Errorf("%s: then %v, %v", name, v, err)
 		}
 		if _, err := os.Lstat(k.Aside()); err != nil {
@@ -47,7 +47,7 @@ func TestWhatCannotBePutAsideIsNotWrittenOver(t *testing.T) {
 	if err := os.WriteFile(path, []byte("spoilt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := Keep(path, 1, 100, 0o600)
+	k := NewSealed(path, 1, 100, 0o600)
 	if err := os.MkdirAll(filepath.Join(k.Aside(), "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -61,18 +61,18 @@ func TestWhatCannotBePutAsideIsNotWrittenOver(t *testing.T) {
 	if err := os.RemoveAll(k.Aside()); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Write([]byte("[7]")); err != nil || Keep(path, 1, 100, 0o600).Read(&v) != nil {
+	if err := k.Write([]byte("[7]")); err != nil || NewSealed(path, 1, 100, 0o600).Read(&v) != nil {
 		t.Error(err)
 	}
 }
 
-// TestAKeptFileWithAnyByteChangedIsReadWholeOrPutAside. Before it had a sum, another digit was read
-// as if it had been written.
-func TestAKeptFileWithAnyByteChangedIsReadWholeOrPutAside(t *testing.T) {
+// TestASealedFileWithAnyByteChangedIsReadWholeOrPutAside. Before it had a sum, another digit was
+// read as if it had been written.
+func TestASealedFileWithAnyByteChangedIsReadWholeOrPutAside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.json")
 	want := map[string]int{"packets": 1234, "rules": 5}
 	text := []byte(`{"packets": 1234, "rules": 5}`)
-	if err := Keep(path, 1, 1000, 0o600).Write(text); err != nil {
+	if err := NewSealed(path, 1, 1000, 0o600).Write(text); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(path)
@@ -87,7 +87,7 @@ func TestAKeptFileWithAnyByteChangedIsReadWholeOrPutAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got map[string]int
-			k := Keep(path, 1, 1000, 0o600)
+			k := NewSealed(path, 1, 1000, 0o600)
 			if err := k.Read(&got); err == nil && !maps.Equal(got, want) {
 				t.Errorf("%s was read as %v", spoilt, got)
 			} else if err != nil {
@@ -99,8 +99,8 @@ func TestAKeptFileWithAnyByteChangedIsReadWholeOrPutAside(t *testing.T) {
 	}
 }
 
-// TestAKeptFileOfAnotherVersion: an older one is read, a newer one is put aside.
-func TestAKeptFileOfAnotherVersion(t *testing.T) {
+// TestASealedFileOfAnotherVersion: an older one is read, a newer one is put aside.
+func TestASealedFileOfAnotherVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.json")
 	for _, c := range []struct {
 		text string
@@ -111,7 +111,7 @@ func TestAKeptFileOfAnotherVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []int
-		k := Keep(path, 2, 1000, 0o600)
+		k := NewSealed(path, 2, 1000, 0o600)
 		err := k.Read(&got)
 		if (err == nil) != c.ok || c.ok != slices.Equal(got, []int{1, 2}) {
 			t.Errorf("%s: %v, %v", c.text, got, err)
