@@ -234,7 +234,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	if err != nil {
 		return nil, err
 	}
-	link, err := attach.Link(dev)
+	link, err := attach.LinkLayer(dev)
 	if err != nil {
 		return nil, err
 	}

@@ -489,7 +489,7 @@ func (n *kindNet) row(t *testing.T, name string, families []int) string {
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
-	layer, err := attach.Link(dev)
+	layer, err := attach.LinkLayer(dev)
 	if err != nil {
 		t.Fatal(err)
 	}

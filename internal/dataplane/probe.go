@@ -36,8 +36,8 @@ func (u *up) reading() (reading, error) {
 	return r, nil
 }
 
-// firstLink is for how long `up` waits for a link that the driver has taken down.
-const firstLink = 10 * time.Second
+// carrierWait is for how long `up` waits for a link that the driver has taken down.
+const carrierWait = 10 * time.Second
 
 // watchFirst waits until the policy that has just come to its interface has judged a packet, where
 // packets are to be expected: some came while it was loaded, or a neighbour was asked for one.
@@ -82,7 +82,7 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, e
 
 // bounced waits for a link that was up before, and says whether it is up.
 func (u *up) bounced(ctx context.Context) bool {
-	for until := inspect.Monotonic() + firstLink; ; {
+	for until := inspect.Monotonic() + carrierWait; ; {
 		l, err := netlink.LinkByIndex(u.dev.Index)
 		switch {
 		case err != nil, !u.dev.Up, ctx.Err() != nil:

@@ -36,7 +36,7 @@ func build(ctx context.Context, rec *record, t Topology) error {
 	host := func(name string) *Host {
 		return rec.Hosts[slices.IndexFunc(rec.Hosts, func(h *Host) bool { return h.Name == name })]
 	}
-	for i, k := range t.Links {
+	for i, k := range t.Pairs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func build(ctx context.Context, rec *record, t Topology) error {
 }
 
 // ends describes both ends of link i.
-func ends(i int, k Link, nInner, nOuter, mtu int) (inner, outer Device) {
+func ends(i int, k Pair, nInner, nOuter, mtu int) (inner, outer Device) {
 	v4 := func(host int) netip.Addr {
 		return netip.AddrFrom4([4]byte{198, 18, byte(i),
 			byte(host)})

@@ -32,8 +32,8 @@ type Topology struct {
 	// Name of the lab: lower-case letters, digits, '-', at most 20. Empty picks one that is unique
 	// on this machine.
 	Name string
-	// Links are veth pairs; they name the hosts. The n-th link of a host is its device eth<n>.
-	Links []Link
+	// Pairs are of veth devices; they name the hosts. The n-th of a host is its device eth<n>.
+	Pairs []Pair
 	// Forward names the hosts that route between their links.
 	Forward []string
 	// MTU of all devices in bytes, 0 for 1500.
@@ -48,10 +48,10 @@ type Topology struct {
 	Persistent bool
 }
 
-// Link is one veth pair: Inner is nearer to what is protected, Outer nearer to the world. Link i
+// Pair is one veth pair: Inner is nearer to what is protected, Outer nearer to the world. Pair i
 // of a topology has 198.18.i.0/24 and 2001:db8:i::/64, host part 1 for Inner and 2 for Outer.
 // Inner's default route leads to Outer.
-type Link struct {
+type Pair struct {
 	Inner, Outer string
 	// Clients is the number of further addresses of Outer, from host part 10 up, at most 200: real
 	// clients can be told from a flood by them. In IPv6 each has a network of its own,
@@ -70,7 +70,7 @@ const (
 // the flood, so that both come in by the same device and queue.
 func Standard() Topology {
 	return Topology{
-		Links:       []Link{{Inner: Server, Outer: World, Clients: 16}},
+		Pairs:       []Pair{{Inner: Server, Outer: World, Clients: 16}},
 		ReceiverCPU: 1,
 	}
 }
@@ -78,7 +78,7 @@ func Standard() Topology {
 // Lab is a set of hosts that exist. Its methods may be used from several goroutines.
 type Lab struct {
 	Name  string
-	Hosts []*Host // in the order in which the links name them
+	Hosts []*Host // in the order in which the pairs name them
 
 	ctx    context.Context // ends with Close; bounds the commands
 	cancel context.CancelFunc
@@ -196,10 +196,10 @@ func (t *Topology) complete() error {
 	if t.MTU < 1280 || t.MTU > 9000 {
 		return fmt.Errorf("MTU %d: must be 1280 (what IPv6 needs) to 9000", t.MTU)
 	}
-	if len(t.Links) == 0 || len(t.Links) > 100 {
-		return fmt.Errorf("%d links: there must be 1 to 100", len(t.Links))
+	if len(t.Pairs) == 0 || len(t.Pairs) > 100 {
+		return fmt.Errorf("%d pairs: there must be 1 to 100", len(t.Pairs))
 	}
-	for i, k := range t.Links {
+	for i, k := range t.Pairs {
 		for _, h := range []string{k.Inner, k.Outer} {
 			if !nameRule.MatchString(h) {
 				return fmt.Errorf("link %d: host name %q: use at most 20 lower-case letters, "+
@@ -227,10 +227,10 @@ func (t *Topology) complete() error {
 	return nil
 }
 
-// hosts lists the hosts in the order in which the links name them.
+// hosts lists the hosts in the order in which the pairs name them.
 func (t *Topology) hosts() []string {
 	var names []string
-	for _, k := range t.Links {
+	for _, k := range t.Pairs {
 		for _, h := range []string{k.Inner, k.Outer} {
 			if !slices.Contains(names, h) {
 				names = append(names, h)

@@ -142,7 +142,7 @@ func greet(from, to *Host, source, dest netip.Addr) (netip.Addr, error) {
 
 func TestRouterForwardsBetweenItsLinks(t *testing.T) {
 	l := newLab(t, Topology{
-		Links:   []Link{{Inner: "router", Outer: "world"}, {Inner: "lan", Outer: "router"}},
+		Pairs:   []Pair{{Inner: "router", Outer: "world"}, {Inner: "lan", Outer: "router"}},
 		Forward: []string{"router"},
 	})
 	lan, world := l.Host("lan").Devices[0], l.Host("world").Devices[0]

@@ -315,17 +315,17 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 }
 
 func TestTopologiesThatMakeNoSenseAreRefused(t *testing.T) {
-	ok := []Link{{Inner: "a", Outer: "b"}}
+	ok := []Pair{{Inner: "a", Outer: "b"}}
 	for name, top := range map[string]Topology{
 		"no link":          {},
-		"bad lab name":     {Name: "../x", Links: ok},
-		"long lab name":    {Name: strings.Repeat("x", 21), Links: ok},
-		"bad host name":    {Links: []Link{{Inner: "a/b", Outer: "c"}}},
-		"link to itself":   {Links: []Link{{Inner: "a", Outer: "a"}}},
-		"too many clients": {Links: []Link{{Inner: "a", Outer: "b", Clients: 201}}},
-		"unknown router":   {Links: ok, Forward: []string{"c"}},
-		"small MTU":        {Links: ok, MTU: 576},
-		"large MTU":        {Links: ok, MTU: 65535},
+		"bad lab name":     {Name: "../x", Pairs: ok},
+		"long lab name":    {Name: strings.Repeat("x", 21), Pairs: ok},
+		"bad host name":    {Pairs: []Pair{{Inner: "a/b", Outer: "c"}}},
+		"link to itself":   {Pairs: []Pair{{Inner: "a", Outer: "a"}}},
+		"too many clients": {Pairs: []Pair{{Inner: "a", Outer: "b", Clients: 201}}},
+		"unknown router":   {Pairs: ok, Forward: []string{"c"}},
+		"small MTU":        {Pairs: ok, MTU: 576},
+		"large MTU":        {Pairs: ok, MTU: 65535},
 	} {
 		if err := top.complete(); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -70,7 +70,7 @@ func Solve(q Quantities) (Quantities, error) {
 	if err := q.pace(); err != nil {
 		return q, err
 	}
-	if err := q.link(); err != nil {
+	if err := q.derive(); err != nil {
 		return q, err
 	}
 	if err := q.pace(); err != nil { // the rate may have come from the link
@@ -153,8 +153,8 @@ func (q *Quantities) pace() error {
 	return nil
 }
 
-// link joins speed, frame and rate.
-func (q *Quantities) link() error {
+// derive joins speed, frame and rate.
+func (q *Quantities) derive() error {
 	switch {
 	case q.Speed != 0 && q.Frame != 0:
 		return agree("packets a second", &q.Rate, q.Speed/(8*(q.Frame+Overhead)))

@@ -66,7 +66,7 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *looku
 	}
 	// The lab outlives ctx: close takes the routes out first.
 	l, err := lab.New(context.WithoutCancel(ctx),
-		lab.Topology{Links: []lab.Link{{Inner: "stub", Outer: routerHost}},
+		lab.Topology{Pairs: []lab.Pair{{Inner: "stub", Outer: routerHost}},
 			Forward: []string{routerHost}})
 	if err != nil {
 		return nil, err

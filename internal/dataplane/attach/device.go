@@ -87,8 +87,8 @@ func NetnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// Link is the link layer of an interface of this network namespace. Errors match kernel.ErrRefused.
-func Link(dev string) (packet.Link, error) {
+// LinkLayer is the link layer of an interface of this network namespace. Errors match kernel.ErrRefused.
+func LinkLayer(dev string) (packet.Link, error) {
 	d, err := FindDevice(dev)
 	if err != nil {
 		return 0, err

@@ -84,7 +84,7 @@ func Read(root, dev string) (*Machine, error) {
 		"var/lib/dhcpcd/*.lease*", "var/lib/NetworkManager/*.lease"} {
 		m.DHCP = append(m.DHCP, r.glob(glob)...)
 	}
-	r.links(m)
+	r.interfaces(m)
 	for _, l := range m.Listeners {
 		if l.Proto == "udp" && (l.Port == 500 || l.Port == 4500) { // IKE
 			m.takes(protoESP, l.Owner)
@@ -339,8 +339,8 @@ func (r reader) resolvers() (out []netip.Addr) {
 var tunnels = map[string][]uint16{"768": {protoIPv4}, "769": {protoIPv4, protoIPv6},
 	"776": {protoIPv6}, "778": {protoGRE}, "823": {protoGRE}}
 
-// links finds tunnels among the interfaces, what is above Dev, and what is beside it.
-func (r reader) links(m *Machine) {
+// interfaces finds tunnels among the interfaces, what is above Dev, and what is beside it.
+func (r reader) interfaces(m *Machine) {
 	dirs, _ := filepath.Glob(filepath.Join(r.root, "sys/class/net/*"))
 	for _, dir := range dirs {
 		name := filepath.Base(dir)

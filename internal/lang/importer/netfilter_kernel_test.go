@@ -57,7 +57,7 @@ func newKernelSide(t *testing.T) *kernelSide {
 			t.Skipf("needs %s", tool)
 		}
 	}
-	l, err := lab.New(t.Context(), lab.Topology{Links: []lab.Link{{Inner: "inner", Outer: "outer"}},
+	l, err := lab.New(t.Context(), lab.Topology{Pairs: []lab.Pair{{Inner: "inner", Outer: "outer"}},
 		ReceiverCPU: -1, GeneratorCPU: -1})
 	if err != nil {
 		t.Fatal(err)

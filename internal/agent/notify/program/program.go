@@ -66,14 +66,14 @@ func ours(st fs.FileInfo) bool {
 	return !ok || s.Uid == 0 || int(s.Uid) == os.Geteuid()
 }
 
-// maxLinks is how many links a path may have, as the kernel has it (path_resolution(7)).
-const maxLinks = 40
+// maxSymlinks is how many symbolic links a path may have, as the kernel has it (path_resolution(7)).
+const maxSymlinks = 40
 
 // checkWay refuses a path on which somebody else could put another program in its place between the
 // look at it and its run: who may write to one of its directories. In one with the sticky bit, as
 // /tmp, nobody else may touch what is ours.
 func checkWay(path string) error {
-	for links := 0; links <= maxLinks; links++ {
+	for links := 0; links <= maxSymlinks; links++ {
 		target := ""
 		for at := "/"; ; {
 			st, err := os.Lstat(at)
@@ -106,5 +106,5 @@ func checkWay(path string) error {
 		}
 		path = target
 	}
-	return fmt.Errorf("the way to %s has more than %d links", path, maxLinks)
+	return fmt.Errorf("the way to %s has more than %d links", path, maxSymlinks)
 }
