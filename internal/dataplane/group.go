@@ -153,7 +153,7 @@ func putAll(ctx context.Context, s *store.Store, devs []string, o UpOptions, com
 		o.Dev = dev
 		u := &up{Store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0,
 			devs: devs}
-		u.follow(ahead)
+		u.shareWith(ahead)
 		if err = u.put(ctx); err != nil {
 			u.Close()
 			break

@@ -179,9 +179,9 @@ func (k *keeper) watch(ctx context.Context) error {
 			if !ok && ctx.Err() == nil {
 				return k.watch(ctx)
 			}
-			k.follow(ctx)
+			k.tellSelf(ctx)
 		case <-again.C: // what is not told
-			k.follow(ctx)
+			k.tellSelf(ctx)
 		}
 	}
 }
@@ -226,9 +226,9 @@ func (k *keeper) compare(ctx context.Context) {
 	}
 }
 
-// follow tells `self` of the policies what the kernel delivers, and what it delivers no more: a
+// tellSelf tells `self` of the policies what the kernel delivers, and what it delivers no more: a
 // policy may be in force before the machine has any address.
-func (k *keeper) follow(ctx context.Context) {
+func (k *keeper) tellSelf(ctx context.Context) {
 	there, err := local.Prefixes()
 	var gone []netip.Prefix
 	for _, p := range k.self {
@@ -238,7 +238,7 @@ func (k *keeper) follow(ctx context.Context) {
 	}
 	same := slices.Equal(there, k.self)
 	for index, dev := range k.seen {
-		k.followOwn(ctx, index, dev)
+		k.tellOwn(ctx, index, dev)
 		failed := err
 		switch {
 		case failed != nil:
@@ -247,7 +247,7 @@ func (k *keeper) follow(ctx context.Context) {
 		case k.unlike[dev]:
 			failed = sets.ResetSelf(ctx, dev, there)
 		default:
-			failed = sets.FollowSelf(ctx, dev, gone, there)
+			failed = sets.TellSelf(ctx, dev, gone, there)
 		}
 		k.told(ctx, dev, failed)
 	}
@@ -256,11 +256,11 @@ func (k *keeper) follow(ctx context.Context) {
 	}
 }
 
-// followOwn tells cookies whom a SYN has to be for, where that has changed.
-func (k *keeper) followOwn(ctx context.Context, index int, dev string) {
+// tellOwn tells cookies whom a SYN has to be for, where that has changed.
+func (k *keeper) tellOwn(ctx context.Context, index int, dev string) {
 	is, err := local.OwnOf(index)
 	if err == nil && !sameOwn(is, k.own[index]) {
-		err = followOwn(ctx, dev, is)
+		err = tellOwn(ctx, dev, is)
 	}
 	k.own[index] = is
 	if err != nil {
@@ -304,7 +304,7 @@ func (k *keeper) first(ctx context.Context) error {
 	for _, dev := range k.seen {
 		k.unlike[dev] = true // something may have come or gone since the policy was put in force
 	}
-	k.follow(ctx)
+	k.tellSelf(ctx)
 	if k.tell.Ready != nil {
 		k.tell.Ready(reps)
 	}
@@ -387,7 +387,7 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 			k.tell.Came(a.Name, time.Since(began))
 		}
 		k.unlike[a.Name] = true // others may have left while it was away
-		k.follow(ctx)
+		k.tellSelf(ctx)
 	}
 	return nil
 }

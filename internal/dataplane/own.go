@@ -32,9 +32,9 @@ func (u *up) fillOwn(l *loader.Loaded) error {
 	return loader.PutOwn(m, is)
 }
 
-// followOwn tells the cookies of the policy on an interface of a change. It does nothing where the
+// tellOwn tells the cookies of the policy on an interface of a change. It does nothing where the
 // policy has none.
-func followOwn(ctx context.Context, dev string, is *local.Own) error {
+func tellOwn(ctx context.Context, dev string, is *local.Own) error {
 	return generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		g := a.Current()
 		name, has := codegen.MapOf(g.Maps, state.HoldsOwn)

@@ -92,7 +92,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 		for _, dev := range devs {
 			o.Dev = dev
 			u := &up{Store: s, UpOptions: o, compile: Compiler(p), devs: devs}
-			u.follow(ahead)
+			u.shareWith(ahead)
 			all = append(all, u)
 			if err = u.stageFirstShadow(); err != nil {
 				err = fmt.Errorf("%s: %w", dev, err)
@@ -289,9 +289,9 @@ func (u *up) tidyShadow() error {
 	return err
 }
 
-// followWithShadow gives the policy that is staged the shadow of the one before it. What keeps the
+// bringShadow gives the policy that is staged the shadow of the one before it. What keeps the
 // shadow from following keeps no policy from being put in force.
-func (u *up) followWithShadow(st *staged, t attach.Try) error {
+func (u *up) bringShadow(st *staged, t attach.Try) error {
 	sh := u.staging()
 	if sh == nil {
 		return nil

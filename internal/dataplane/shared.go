@@ -29,8 +29,8 @@ type placed struct {
 
 func (st *staged) placed() placed { return placed{st.key, st.desc, st.plain.Began} }
 
-// follow has the policy share what the same command has put, or staged, on other interfaces.
-func (u *up) follow(ahead []*staged) {
+// shareWith has the policy share what the same command has put, or staged, on other interfaces.
+func (u *up) shareWith(ahead []*staged) {
 	for _, st := range ahead {
 		u.ahead = append(u.ahead, st.placed())
 		if st.shadow != nil {

@@ -134,7 +134,7 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	if err := u.adopt(st.desc.Maps, st.plain.Began); err != nil {
 		return nil, err
 	}
-	return st, u.followWithShadow(st, t)
+	return st, u.bringShadow(st, t)
 }
 
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {

@@ -109,10 +109,10 @@ func FillWith(at Place, ps *policy.Set, there []netip.Prefix) error {
 	return nil
 }
 
-// FollowSelf tells `self` of the policy on an interface, and on those that have it as one, of
+// TellSelf tells `self` of the policy on an interface, and on those that have it as one, of
 // destinations that have left this machine and of those that it has. What somebody else has put
 // there stays. It does nothing where the policy has no such set.
-func FollowSelf(ctx context.Context, dev string, gone, there []netip.Prefix) error {
+func TellSelf(ctx context.Context, dev string, gone, there []netip.Prefix) error {
 	name, err := selfOn(ctx, dev, there)
 	if err != nil || name == "" {
 		return err

@@ -93,7 +93,7 @@ func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 			tags |= 1 << (there.word >> lowBits & 7)
 		}
 		if there.inUse(memory, now) && there.word>>lowBits == p.word>>lowBits {
-			if !p.follows(memory, there) {
+			if !p.laterThan(memory, there) {
 				return 0
 			}
 			at, least = i, 0
@@ -121,9 +121,9 @@ func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 	return min(1, least)
 }
 
-// follows says whether what the memory of before has of a connection is later than what is there.
+// laterThan says whether what the memory of before has of a connection is later than what is there.
 // What renews no lease only adds to the word: that the other side has sent a FIN or a RST.
-func (p moved) follows(memory []byte, there moved) bool {
+func (p moved) laterThan(memory []byte, there moved) bool {
 	if p.word == there.word && p.proof == there.proof && p.expires == there.expires {
 		return false
 	}

@@ -43,7 +43,7 @@ func take(prog *Program) map[int][]taking {
 		v := &vitals[i]
 		if v.serves == NonIP && (passes(prog, IPv4) || passes(prog, IPv6)) ||
 			passes(prog, v.serves) {
-			t.follow(v, prog.Lists[v.class.Index()], v.boxes(w))
+			t.cut(v, prog.Lists[v.class.Index()], v.boxes(w))
 		}
 	}
 	return t.of
@@ -85,8 +85,8 @@ const (
 	questionsOfRule = 32
 )
 
-// follow cuts the packets of each rule of a list out of the boxes.
-func (t *takings) follow(v *vital, rules []Rule, boxes []*box) {
+// cut cuts the packets of each rule of a list out of the boxes.
+func (t *takings) cut(v *vital, rules []Rule, boxes []*box) {
 	budget := fewQuestions + questionsOfRule*len(rules)
 	var left []*box
 	for i := range rules {

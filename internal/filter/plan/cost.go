@@ -49,7 +49,7 @@ func (p *priced) add(q priced) {
 // price says what all blocks cost, and the whole for traffic that is spread evenly.
 func (p *planner) price() {
 	for _, c := range slices.Concat(p.Chains, p.Within) {
-		p.follow(c, &passage{write: true})
+		p.walk(c, &passage{write: true})
 	}
 	p.Cost.Least, p.Cost.Ns = p.Estimate(price.Default, p.Evenly())
 }
@@ -76,7 +76,7 @@ func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) 
 	}
 	for _, c := range p.Chains {
 		if bySlot := of[c]; bySlot != nil {
-			p.follow(c, &passage{decided: func(slot int, t times) {
+			p.walk(c, &passage{decided: func(slot int, t times) {
 				sum = sum.plus(t.part(bySlot[slot]))
 			}})
 		}
@@ -216,8 +216,8 @@ func (f *passage) note(n *Node, t priced) priced {
 	return t
 }
 
-// follow follows packets through a chain.
-func (p *Plan) follow(c *Chain, f *passage) {
+// walk follows packets through a chain.
+func (p *Plan) walk(c *Chain, f *passage) {
 	for i := range c.Rules {
 		if c.Rules[i].Action.Decides() {
 			f.all++

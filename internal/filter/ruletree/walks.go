@@ -109,13 +109,13 @@ type asked struct{ packets, last int32 }
 func (t *Table) sample(boxes []Box) (made, strange Walks) {
 	r := rand.New(rand.NewPCG(1, uint64(len(boxes))))
 	n := min(maxSamples, 64+16*len(boxes))
-	made = t.follow(n, func() Packet { return boxes[r.IntN(len(boxes))].packet(r) })
+	made = t.walkPackets(n, func() Packet { return boxes[r.IntN(len(boxes))].packet(r) })
 	any := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if t.pool.bits == 128 {
 		any = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	all := Box{Src: any, Dst: any, Ports: [2]Span{Any, Any}}
-	return made, t.follow(n/4, func() Packet { return all.packet(r) })
+	return made, t.walkPackets(n/4, func() Packet { return all.packet(r) })
 }
 
 // sampler makes one for first walks in place.
@@ -123,8 +123,8 @@ func (t *Table) sampler() *sampler {
 	return &sampler{t: t, inPlace: true, large: t.Bytes() > cached, lines: map[int]asked{}}
 }
 
-// follow follows n packets.
-func (t *Table) follow(n int, packet func() Packet) Walks {
+// walkPackets walks n packets.
+func (t *Table) walkPackets(n int, packet func() Packet) Walks {
 	s := t.sampler()
 	for range n {
 		p := packet()

@@ -68,7 +68,7 @@ func flooder(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	}()
 	out := json.NewEncoder(stdout)
 	for o := range orders {
-		if err := out.Encode(follow(ctx, c, o)); err != nil {
+		if err := out.Encode(execute(ctx, c, o)); err != nil {
 			return err
 		}
 	}
@@ -87,8 +87,8 @@ func aimed(c *gen.Config, to netip.AddrPort, path string) (err error) {
 	return nil
 }
 
-// follow sends what an order says.
-func follow(ctx context.Context, c gen.Config, o order) (s sent) {
+// execute sends what an order says.
+func execute(ctx context.Context, c gen.Config, o order) (s sent) {
 	c.Rate, c.Duration = o.Rate, time.Duration(o.NS)
 	r, err := gen.Run(ctx, c)
 	s.Ended = int64(kernel.Monotonic())
