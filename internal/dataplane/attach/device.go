@@ -87,7 +87,7 @@ func NetnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// LinkLayer is the link layer of an interface of this network namespace. Errors match kernel.ErrRefused.
+// LinkLayer is that of an interface of this network namespace. Errors match kernel.ErrRefused.
 func LinkLayer(dev string) (packet.Link, error) {
 	d, err := FindDevice(dev)
 	if err != nil {
