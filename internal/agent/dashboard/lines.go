@@ -57,7 +57,7 @@ func (r *Reader) of(ctx context.Context, a *inspect.Attachment) (*Policy, error)
 	if len(p.Lines) > mostLines {
 		p.Lines = p.Lines[:mostLines]
 	}
-	costs := r.price(a.Hash, shown)
+	costs := r.estimates(a.Hash, shown)
 	for _, c := range a.Counters[:min(len(a.Counters), mostSlots)] {
 		p.Slots = append(p.Slots, Slot{ID: c.ID, Line: c.Line, Rule: c.Rule, Label: c.Label,
 			Text: c.Text, Reason: c.Reason, Verdict: verdictOf(c.Action), Packets: c.Packets,
@@ -101,9 +101,9 @@ func newShadow(s *inspect.ShadowState) *Shadow {
 	return out
 }
 
-// price is the estimated ns of a packet by the place of the rule that decides it; none of a policy
+// estimates are the ns of a packet by the place of the rule that decides it; none of a policy
 // that is too large for that.
-func (r *Reader) price(hash string, shown *inspect.InForce) map[string]float64 {
+func (r *Reader) estimates(hash string, shown *inspect.InForce) map[string]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if costs, there := r.costs[hash]; there {

@@ -146,7 +146,7 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 			out[label] = 0
 		}
 		for i := range windows {
-			g.costs(out, all, typical, i)
+			g.collateral(out, all, typical, i)
 		}
 	}
 	for _, r := range g.of {
@@ -162,9 +162,9 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 	return out
 }
 
-// costs are the shares of all good packets that rules drop, in a window, where that is more than is
+// collateral is the shares of all good packets that rules drop, in a window, where that is more than is
 // known.
-func (g *regulars) costs(out map[string]float64, all, typical float64, window int) {
+func (g *regulars) collateral(out map[string]float64, all, typical float64, window int) {
 	type total struct {
 		lost
 		usual, passed float64

@@ -204,7 +204,7 @@ func (i *Incident) tellDone(b *strings.Builder) {
 			fmt.Fprintf(b, " of %s", number(float64(packets)+i.Seen.Passed))
 		}
 		b.WriteString(" packets, ")
-		i.tellCost(b)
+		i.tellCollateral(b)
 	}
 	if i.Ended != nil {
 		fmt.Fprintf(b, "; it ended after %s", round(i.Ended.Sub(i.Began)))
@@ -219,8 +219,8 @@ func (i *Incident) tellDone(b *strings.Builder) {
 	}
 }
 
-// tellCost says what rules cost, and on how many packets that is known.
-func (i *Incident) tellCost(b *strings.Builder) {
+// tellCollateral says what rules cost, and on how many packets that is known.
+func (i *Incident) tellCollateral(b *strings.Builder) {
 	c := &i.Collateral
 	if c.Packets == 0 {
 		b.WriteString("at a cost that is not known: no good packets were seen before")

@@ -61,12 +61,12 @@ func order(conds []Cond) {
 	if slices.ContainsFunc(conds, func(q Cond) bool { return !lawsOf[q.Field].Reorder }) {
 		return
 	}
-	slices.SortStableFunc(conds, func(a, b Cond) int { return cmp.Compare(cost(&a), cost(&b)) })
+	slices.SortStableFunc(conds, func(a, b Cond) int { return cmp.Compare(rank(&a), rank(&b)) })
 }
 
-// cost ranks a condition: compares by their number, table look-ups behind them, the growing
+// rank orders a condition: compares by their number, table look-ups behind them, the growing
 // dynamic sets last.
-func cost(c *Cond) int {
+func rank(c *Cond) int {
 	switch {
 	case c.Dynamic():
 		return 1000

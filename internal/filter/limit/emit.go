@@ -50,7 +50,7 @@ const (
 	ofSlot  = 0   // address
 	ofOld   = -8  // word that was read
 	ofNew   = -16 // word to write
-	ofPrice = -24
+	ofCharge = -24
 	keySize = 32
 )
 
@@ -216,17 +216,17 @@ func (f *Function) find(key int) {
 
 // charge works out the word that a slot is to have, or goes to over.
 func (f *Function) charge(key int, over string) {
-	f.price(key)
+	f.amount(key)
 	f.next(over)
 	f.add(
 		asm.StoreMem(asm.R10, at(key, ofSlot), regSlot, asm.DWord),
 		asm.StoreMem(asm.R10, at(key, ofOld), asm.R0, asm.DWord),
 		asm.StoreMem(asm.R10, at(key, ofNew), asm.R1, asm.DWord),
-		asm.StoreMem(asm.R10, at(key, ofPrice), asm.R2, asm.DWord),
+		asm.StoreMem(asm.R10, at(key, ofCharge), asm.R2, asm.DWord),
 	)
 }
 
-// next leaves the word in R1 that a slot with the word in R0 gets when the price in R2 is charged,
+// next leaves the word in R1 that a slot with the word in R0 gets when the charge in R2 is taken,
 // with the tag in R4, or goes to over where the budget has not as much.
 func (f *Function) next(over string) {
 	owing, empty := f.Fresh("owing"), f.Fresh("empty")
@@ -249,8 +249,8 @@ func (f *Function) next(over string) {
 	)
 }
 
-// price leaves what the packet costs in R2: see policy.Limit.Price.
-func (f *Function) price(key int) {
+// amount leaves what the packet costs in R2: see policy.Limit.Charge.
+func (f *Function) amount(key int) {
 	l := f.Limit
 	if len(l.Keys) == 0 {
 		key = -1
@@ -259,7 +259,7 @@ func (f *Function) price(key int) {
 		if l.Rates != nil {
 			f.add(asm.LoadMem(asm.R2, regRate, rowRate, asm.DWord))
 		} else {
-			f.add(asm.LoadImm(asm.R2, int64(l.Price(key, 0)), asm.DWord))
+			f.add(asm.LoadImm(asm.R2, int64(l.Charge(key, 0)), asm.DWord))
 		}
 		if f.Merged {
 			f.add(
@@ -317,7 +317,7 @@ func (f *Function) commit(key int, over string) {
 			if i > 0 {
 				load(asm.R4, ofNew)
 				f.add(asm.And.Imm(asm.R4, 1<<tagBits-1))
-				load(asm.R2, ofPrice)
+				load(asm.R2, ofCharge)
 				f.next(over)
 			}
 			f.add(asm.Mov.Reg(asm.R3, asm.R0))

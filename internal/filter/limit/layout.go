@@ -97,9 +97,9 @@ func ShapeOf(l *policy.Limit) Shape {
 		case s.Bytes:
 			s.Costs = append(s.Costs, max(1, s.Depth))
 		case s.Keyed:
-			s.Costs = append(s.Costs, l.Price(i, 0))
+			s.Costs = append(s.Costs, l.Charge(i, 0))
 		default:
-			s.Costs = append(s.Costs, l.Price(-1, 0))
+			s.Costs = append(s.Costs, l.Charge(-1, 0))
 		}
 	}
 	return s

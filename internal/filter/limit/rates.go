@@ -166,7 +166,7 @@ func RatesBytes(l *policy.Limit) []byte {
 		row := out[rowBytes*(i+1):]
 		rate := e.Rate.Amount
 		if !e.Rate.Bits {
-			rate = e.Price(-1, 0)
+			rate = e.Charge(-1, 0)
 		}
 		word.PutUint64(row[rowRate:], rate)
 		word.PutUint64(row[rowDepth:], e.Depth())

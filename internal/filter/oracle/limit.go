@@ -22,7 +22,7 @@ var charged = map[bool]string{
 	false: "is dropped: it is above the rate",
 }
 
-// charge takes the price of a packet from the budgets of all keys, and reports whether all had as
+// charge takes the charge of a packet from the budgets of all keys, and reports whether all had as
 // much. If one has not, none is charged.
 func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
 	l, prefix := b.limit, ""
@@ -46,7 +46,7 @@ func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
 		} else {
 			name += keyOf(&l.Keys[i], pkt)
 		}
-		full := max(b.full[name], at) + int64(l.Price(key, uint32(bytes)))
+		full := max(b.full[name], at) + int64(l.Charge(key, uint32(bytes)))
 		if full-at > int64(l.Depth()) {
 			return false
 		}

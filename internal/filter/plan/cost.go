@@ -46,8 +46,8 @@ func (p *priced) add(q priced) {
 	p.bytes += q.bytes
 }
 
-// price says what all blocks cost, and the whole for traffic that is spread evenly.
-func (p *planner) price() {
+// costs says what all blocks cost, and the whole for traffic that is spread evenly.
+func (p *planner) costs() {
 	for _, c := range slices.Concat(p.Chains, p.Within) {
 		p.walk(c, &passage{write: true})
 	}

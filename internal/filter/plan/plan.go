@@ -88,7 +88,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 		return nil, err
 	}
 	p.fill()
-	p.price()
+	p.costs()
 	p.number()
 	return p.Plan, p.enter()
 }

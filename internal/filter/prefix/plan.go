@@ -104,10 +104,10 @@ func (s *lengthStat) blocks(g int) int {
 	return s.keys[g]
 }
 
-// loadCost is about what one load from a table of so many bytes costs, in ns, when any part of it
+// loadTime is about what one load from a table of so many bytes costs, in ns, when any part of it
 // is as likely as any other. Measured with dependent loads on a core with 1 MB of second-level
 // cache; only the order of the results matters.
-func loadCost(bytes float64) float64 {
+func loadTime(bytes float64) float64 {
 	curve := []struct{ log2, ns float64 }{{6, 1}, {14, 3}, {18, 9}, {20, 20}, {22, 32}, {25, 80},
 		{29, 130}}
 	x := math.Log2(max(bytes, 1))
@@ -130,14 +130,14 @@ func (p *planner) cost(l *level, stats []*lengthStat) (ns float64, ok bool) {
 		if n := l.touched(stats); g >= 26 || 8<<g > min(maxDirect, p.maxBytes) || n<<4 < 1<<g {
 			return 0, false
 		}
-		return p.levelNs - 2 + loadCost(float64(int(8)<<g)), true
+		return p.levelNs - 2 + loadTime(float64(int(8)<<g)), true
 	}
 	n := l.touched(stats)
 	if n > maxBlocks || n*l.size > p.maxBytes {
 		return 0, false
 	}
 	slots, disp := float64(n*l.size)/load, float64(n)
-	return p.levelNs + loadCost(slots) + loadCost(disp)/2, true
+	return p.levelNs + loadTime(slots) + loadTime(disp)/2, true
 }
 
 // touched is about how many blocks the networks of these lengths need.

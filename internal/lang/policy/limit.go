@@ -19,7 +19,7 @@ import (
 // Annex A): by the time at which it is full again. What is left of that time is its debt.
 //
 // Times are in units of 1 << Shift nanoseconds, which are so that the greatest debt has at most
-// debtBits bits. Prices and depths are what docs/reference/language.md "Limits" says, to the unit:
+// debtBits bits. Charges and depths are what docs/reference/language.md "Limits" says, to the unit:
 // oracle and program count the same.
 type Limit struct {
 	Rate   Rate
@@ -103,8 +103,8 @@ const (
 	LineBytes   = 64
 )
 
-// price is what n packets or bytes cost a budget that gets times the rate, in ns, rounded up.
-func (r *Rate) price(n, times uint64) (ns uint64, ok bool) {
+// charge is what n packets or bytes cost a budget that gets times the rate, in ns, rounded up.
+func (r *Rate) charge(n, times uint64) (ns uint64, ok bool) {
 	each := uint64(r.Per)
 	if r.Bits {
 		each *= 8
@@ -121,32 +121,32 @@ func (r *Rate) price(n, times uint64) (ns uint64, ok bool) {
 	return q, true
 }
 
-// Price is what a packet of so many bytes costs budgets of a key, in units of time, at least 1.
+// Charge is what a packet of so many bytes costs budgets of a key, in units of time, at least 1.
 // Number -1 is the budget of a limit without keys.
-func (l *Limit) Price(key int, bytes uint32) uint64 {
+func (l *Limit) Charge(key int, bytes uint32) uint64 {
 	n := uint64(1)
 	if l.Rate.Bits {
 		n = uint64(bytes)
 	}
-	ns, _ := l.Rate.price(n, l.times(key))
+	ns, _ := l.Rate.charge(n, l.times(key))
 	return max(1, (ns+1<<l.Shift-1)>>l.Shift)
 }
 
 // Depth is the greatest debt of a budget, in units of time.
 func (l *Limit) Depth() uint64 {
 	if !l.Rate.Bits {
-		return l.Burst * l.Price(-1, 0)
+		return l.Burst * l.Charge(-1, 0)
 	}
 	ns, _ := l.depth()
 	return ns >> l.Shift
 }
 
-// depth is the price of the burst, in ns; of packets it is a multiple of what one costs.
+// depth is the charge of the burst, in ns; of packets it is a multiple of what one costs.
 func (l *Limit) depth() (ns uint64, ok bool) {
 	if l.Rate.Bits {
-		return l.Rate.price(l.Burst, 1)
+		return l.Rate.charge(l.Burst, 1)
 	}
-	each, ok := l.Rate.price(1, 1)
+	each, ok := l.Rate.charge(1, 1)
 	hi, lo := bits.Mul64(each, l.Burst)
 	return lo, ok && hi == 0
 }
@@ -176,7 +176,7 @@ func (l *Limit) hold() (ns float64) {
 		if l.Rate.Bits {
 			n = frameBytes
 		}
-		each, _ := l.Rate.price(n, l.times(i-max(0, 1-len(l.Keys))))
+		each, _ := l.Rate.charge(n, l.times(i-max(0, 1-len(l.Keys))))
 		longest := uint64(0)
 		for _, tick := range ticks {
 			longest = max(longest, (each+tick-1)/tick*tick)
@@ -284,7 +284,7 @@ func (r *resolver) limit(s *syntax.Limit, rule *Rule) {
 		return
 	}
 	for i := range l.Keys {
-		if _, ok := l.Rate.price(1, l.Keys[i].Times); !ok ||
+		if _, ok := l.Rate.charge(1, l.Keys[i].Times); !ok ||
 			float64(l.Rate.Amount)*float64(l.Keys[i].Times)/l.Rate.Per.Seconds() > l.Rate.most() {
 			r.c.Errorf(s.By[i].Times.Pos, "", "%s times %s is more than a limit can count",
 				s.By[i].Times.Text[1:], short(l.Rate.Text))

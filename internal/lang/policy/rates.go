@@ -169,7 +169,7 @@ func (l *Limit) settle() problem {
 		if e.Rate.Bits {
 			n = leastFrame
 		}
-		if ns, _ := e.Rate.price(n, 1); l.Shift > 0 && ns < unitsOfPrice<<l.Shift {
+		if ns, _ := e.Rate.charge(n, 1); l.Shift > 0 && ns < unitsOfCharge<<l.Shift {
 			return problemf("write a second limit for the slower ones.",
 				"%s and %s are too far apart for one limit", deepest.Rate.Text, e.Rate.Text)
 		}
@@ -180,9 +180,9 @@ func (l *Limit) settle() problem {
 
 const (
 	leastFrame = 64 // bytes
-	// unitsOfPrice is how many units of time a packet of the fastest of several rates costs at
-	// least: prices are rounded up to units.
-	unitsOfPrice = 64
+	// unitsOfCharge is how many units of time a packet of the fastest of several rates costs at
+	// least: charges are rounded up to units.
+	unitsOfCharge = 64
 )
 
 // rateKeys gives the keys of a limit to its rates.

@@ -40,12 +40,12 @@ func (q *Queue) Put(line, position []byte) bool {
 		return false
 	}
 	q.lines = append(q.lines, queued{append([]byte{}, line...), position})
-	q.bytes += len(line) + lineCost
+	q.bytes += len(line) + lineOverhead
 	return true
 }
 
-// lineCost is what a line takes besides its bytes.
-const lineCost = 64
+// lineOverhead is what a line takes besides its bytes.
+const lineOverhead = 64
 
 // Change changes the state.
 func (q *Queue) Change(f func(*State)) {
@@ -89,7 +89,7 @@ func (q *Queue) Take(most int64, line func([]byte)) (position []byte, more bool,
 		q.lines = nil
 	}
 	for _, l := range some {
-		q.bytes -= len(l.line) + lineCost
+		q.bytes -= len(l.line) + lineOverhead
 	}
 	more, err = len(q.lines) > 0, q.err
 	q.room.Broadcast()
@@ -117,7 +117,7 @@ func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state
-	s.LagBytes, s.LagLines = int64(q.bytes-len(q.lines)*lineCost), int64(len(q.lines))
+	s.LagBytes, s.LagLines = int64(q.bytes-len(q.lines)*lineOverhead), int64(len(q.lines))
 	q.state.Notes = nil
 	return s
 }
