@@ -325,7 +325,7 @@ func (c *connections) flowStats() flow.Stats {
 // memory is the memory of connections, mapped until the test ends.
 func (c *connections) memory() []byte {
 	c.Helper()
-	memory, err := store.MapMemory(c.Loaded.Holding(state.HoldsFlows), flow.Most.Bytes())
+	memory, err := store.MapMemory(c.Loaded.Holding(state.HoldsFlows), flow.MaxRoom.Bytes())
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func TestSYNsOfBothSidesInAFullBucket(t *testing.T) {
 		}
 	}
 	looksUp := func() (n int) {
-		for _, b := range x.memory()[flow.Most.Bytes()-int(flow.Most)/64:] {
+		for _, b := range x.memory()[flow.MaxRoom.Bytes()-int(flow.MaxRoom)/64:] {
 			n += bits.OnesCount8(b)
 		}
 		return n

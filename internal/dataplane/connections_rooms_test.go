@@ -12,7 +12,7 @@ import (
 func BenchmarkConnectionRooms(b *testing.B) {
 	needRoot(b)
 	const many = 100_000
-	for _, room := range []flow.Room{1 << 17, 1 << 18, 1 << 20, flow.Most} {
+	for _, room := range []flow.Room{1 << 17, 1 << 18, 1 << 20, flow.MaxRoom} {
 		r := benchRunner(b, fmt.Sprintf("connections max %d\npass established\ndefault drop\n",
 			room))
 		c := &connections{TB: b, Runner: r}

@@ -61,7 +61,7 @@ const (
 	rowHeight  = 18
 	flameEdge  = 10
 	flameTop   = 62
-	leastFrame = 0.2
+	minFrame = 0.2
 )
 
 // SVG writes the graph as a document of its own. Frames show their share on hover; a click shows
@@ -96,7 +96,7 @@ func (f *Flame) scale() float64 {
 func (n *frame) depth(rows int, scale float64) int {
 	deepest := rows
 	for _, c := range n.children {
-		if float64(c.count)*scale >= leastFrame {
+		if float64(c.count)*scale >= minFrame {
 			deepest = max(deepest, c.depth(rows+1, scale))
 		}
 	}
@@ -107,7 +107,7 @@ func (n *frame) depth(rows int, scale float64) int {
 // graphs can be compared.
 func (n *frame) write(m *markup, x, y, scale float64, all int) {
 	width := float64(n.count) * scale
-	if width < leastFrame {
+	if width < minFrame {
 		return
 	}
 	share := 100 * float64(n.count) / float64(all)

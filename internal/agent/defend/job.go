@@ -122,13 +122,13 @@ const (
 	mostPorts = 8    // of a cookie
 	first     = 0.8  // share of a flood with which the first rules go into force
 	looked    = 4000 // packets of each sample that a search looks at
-	least     = 0.5  // share of what is too much that rules have to drop
-	leastRule = 0.1  // share of what those before leave of it that each of them has to,
-	leastRate = 750  // with so many packets a second
-	leastPart = 0.01 // and of the sample
-	whole     = 0.99 // of it, with which a flood of SYNs needs no cookie
+	minDrop   = 0.5  // share of what is too much that rules have to drop
+	minOfRule = 0.1  // share of what those before leave of it that each of them has to,
+	minRate = 750  // with so many packets a second
+	minPart = 0.01 // and of the sample
+	nearlyAll = 0.99 // of it, with which a flood of SYNs needs no cookie
 	most      = 0.9  // of it, with which drops stand beside a cookie
-	leastGood = 200
+	minGood = 200
 )
 
 // run finds rules.
@@ -138,12 +138,12 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.good.Len() < leastGood {
+	if j.good.Len() < minGood {
 		r.Notes = append(r.Notes, fmt.Sprintf("only %d packets of good traffic are known: what "+
 			"rules cost is uncertain", j.good.Len()))
 	}
 	limits := signature.Limits{Collateral: j.allowance(), Rules: episode.EachRound, Policy: with,
-		Label: "flood", Least: leastPart, Searched: looked}
+		Label: "flood", Least: minPart, Searched: looked}
 	if j.Round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
@@ -153,7 +153,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 		}
 	}
 	dropped, p, err := j.search(limits, r)
-	if most := byChance(limits.Collateral, j.good); err == nil && dropped < j.least() &&
+	if most := byChance(limits.Collateral, j.good); err == nil && dropped < j.minShare() &&
 		!j.asks() && most > limits.Collateral {
 		limits.Collateral = most
 		dropped, p, err = j.search(limits, r)
@@ -234,8 +234,8 @@ func (j *job) search(l signature.Limits, r *episode.Found) (dropped float64, p *
 	r.Rules, r.Forged = nil, false
 	for i := range p.Rules {
 		rule := j.rule(&p.Rules[i], p, i)
-		if rule.Coverage >= leastRule || rule.Coverage >= leastRule*(j.beyond-dropped) &&
-			rule.Coverage*j.Alarm.All >= leastRate {
+		if rule.Coverage >= minOfRule || rule.Coverage >= minOfRule*(j.beyond-dropped) &&
+			rule.Coverage*j.Alarm.All >= minRate {
 			r.Forged = r.Forged || p.Rules[i].Forged
 			r.Rules = append(r.Rules, rule)
 			dropped += rule.Coverage
@@ -244,8 +244,8 @@ func (j *job) search(l signature.Limits, r *episode.Found) (dropped float64, p *
 	return dropped, p, nil
 }
 
-// least is the share of the sample that drops have to take, for nothing else to be tried.
-func (j *job) least() float64 { return max(leastRule, least*j.beyond) }
+// minShare is the share of the sample that drops have to take, for nothing else to be tried.
+func (j *job) minShare() float64 { return max(minOfRule, minDrop*j.beyond) }
 
 // step ends a part of the way to a rule in force.
 func (j *job) step(what string) { j.steps = append(j.steps, stepNow(what)) }
@@ -316,7 +316,7 @@ func (j *job) tried(answer string) bool { return slices.Contains(j.Tried, answer
 // given once.
 func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rule, why []string) {
 	if j.Alarm.Kind.Row().Cookie {
-		if dropped >= whole*j.beyond {
+		if dropped >= nearlyAll*j.beyond {
 			return rules, nil
 		}
 		beside := rules
@@ -331,7 +331,7 @@ func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rul
 				"that they are there")
 		}
 	}
-	if dropped >= j.least() {
+	if dropped >= j.minShare() {
 		return rules, why
 	}
 	if row := j.Alarm.Kind.Row(); !row.Cookie {
@@ -425,7 +425,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	switch answer {
 	case episode.LimitBySource:
 		by = func(p *packet.Packet) netip.Addr { return p.Src }
-		rate = j.rateOfEach(by, leastOfSource)
+		rate = j.rateOfEach(by, minOfSource)
 	case episode.LimitByDestination:
 		by = func(p *packet.Packet) netip.Addr { return p.Dst }
 		rate = j.rateOfEach(by, j.Alarm.Threshold/10)
@@ -455,7 +455,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	switch {
-	case out.Coverage <= least*j.beyond:
+	case out.Coverage <= minDrop*j.beyond:
 		fault = fmt.Sprintf("it would drop %.0f %% of the flood", 100*out.Coverage)
 	case out.Predicted > byChance(j.allowance(), j.good):
 		fault = fmt.Sprintf("it would drop %.2g %% of %d good packets", 100*out.Predicted,
@@ -464,10 +464,10 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	return out, fault
 }
 
-// leastOfSource is a rate that any client may have, in packets a second. Fewer packets of a source
+// minOfSource is a rate that any client may have, in packets a second. Fewer packets of a source
 // than fewOfSource show no rate: forged ones have one each.
 const (
-	leastOfSource = 20
+	minOfSource = 20
 	fewOfSource   = 4
 )
 

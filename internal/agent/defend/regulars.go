@@ -48,7 +48,7 @@ type lost struct{ packets, squares float64 }
 // Bounds of regulars.
 const (
 	mostRegulars = 1 << 13
-	leastTimes   = 3   // a source is a regular that came in so many seconds
+	minTimes   = 3   // a source is a regular that came in so many seconds
 	learns       = 0.1 // part of a second in what is usual
 	mostDropped  = 500 // packets that are kept
 	doubt        = 2.0 // standard deviations that may be missing, or be dropped, by chance
@@ -83,7 +83,7 @@ func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bo
 // drop is told of a packet that a live rule has dropped.
 func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame) {
 	r := g.of[from]
-	if (r == nil || r.times < leastTimes) && g.peer != nil && g.peer(from) {
+	if (r == nil || r.times < minTimes) && g.peer != nil && g.peer(from) {
 		if r == nil && len(g.of) < mostRegulars {
 			r = newRegular()
 			r.seen, g.of[from] = f.at, r
@@ -92,7 +92,7 @@ func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame)
 			r.strange = true
 		}
 	}
-	if r == nil || r.times < leastTimes && !r.strange {
+	if r == nil || r.times < minTimes && !r.strange {
 		return
 	}
 	for i := range r.sums {
@@ -124,14 +124,14 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 			r.strange = false
 		}
 		all += r.usual
-		if r.times >= leastTimes {
+		if r.times >= minTimes {
 			typical, n = typical+r.usual, n+1
 		}
 	}
 	typical /= float64(max(1, n))
 	for _, r := range g.of {
 		usual := r.usual
-		if r.strange && r.times < leastTimes {
+		if r.strange && r.times < minTimes {
 			usual = typical
 		}
 		for i, fades := range windows {

@@ -163,7 +163,7 @@ func keyOf(p *packet.Packet) vectorKey {
 }
 
 // Of the packets of a flood, a vector has at least this share. What has less came along.
-const leastShare = 0.05
+const minShare = 0.05
 
 // Fingerprint is what was collected.
 func (c *Collector) Fingerprint() (*Fingerprint, error) {
@@ -190,7 +190,7 @@ func (c *Collector) Fingerprint() (*Fingerprint, error) {
 	var keys []vectorKey
 	var whole uint64 // bytes without fragments, of which vectors have their fractions
 	for k, v := range c.vectors {
-		if float64(v.packets) < leastShare*float64(c.all.packets) {
+		if float64(v.packets) < minShare*float64(c.all.packets) {
 			continue
 		}
 		keys = append(keys, k)

@@ -45,9 +45,9 @@ const (
 	perRoute6 = 1024
 )
 
-// leastGrowth is the least growth of the kernel's memory that says something about what was just
+// minGrowth is the least growth of the kernel's memory that says something about what was just
 // done.
-const leastGrowth = 1 << 20
+const minGrowth = 1 << 20
 
 // routerHost is the outer end of the lab's link: the one that has no default route.
 const routerHost = "router"
@@ -110,7 +110,7 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *looku
 	if err != nil {
 		return b, err
 	}
-	if grown := after - before; grown >= leastGrowth {
+	if grown := after - before; grown >= minGrowth {
 		b.Memory = uint64(grown)
 	}
 	b.Update = r.replace

@@ -21,7 +21,7 @@ type kind struct {
 }
 
 // Systems start at a TTL of 64 or more, and no path has more than 32 hops.
-const leastTTL = 32
+const minTTL = 32
 
 // usualMTU is that of an interface which does not tell.
 const usualMTU = 1500
@@ -52,7 +52,7 @@ func arriving(s session.Session, link packet.Link) []kind {
 	own.Known[field.DstPort] = one(uint64(s.Local.Port()))
 	own.Known[field.TCPFlags] = ofConnection
 	own.Known[field.Flow] = one(1) // the kernel has it, which the program asks
-	own.Known[field.TTL] = span(leastTTL, 255)
+	own.Known[field.TTL] = span(minTTL, 255)
 	mtu := s.MTU
 	if mtu == 0 {
 		mtu = usualMTU

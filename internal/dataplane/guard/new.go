@@ -13,8 +13,8 @@ import (
 // from 5,840 on, and DSCP 0, since programs choose another when the connection is there. Scanners
 // send other windows, and rules that drop these cut nobody.
 const (
-	leastOptions, mostOptions = 4, 40
-	leastWindow               = 5840
+	minOptions, maxOptions = 4, 40
+	minWindow               = 5840
 	firstPort                 = 1024
 )
 
@@ -28,9 +28,9 @@ func beginning(s session.Session, link packet.Link) kind {
 		{Lo: packet.SYN, Hi: packet.SYN},
 		{Lo: packet.SYN | packet.ECE | packet.CWR, Hi: packet.SYN | packet.ECE | packet.CWR},
 	})
-	k.Known[field.Len] = span(headers+leastOptions, headers+mostOptions)
+	k.Known[field.Len] = span(headers+minOptions, headers+maxOptions)
 	k.Known[field.Flow] = one(0)
-	k.Known[field.TCPWindow] = span(leastWindow, 1<<16-1)
+	k.Known[field.TCPWindow] = span(minWindow, 1<<16-1)
 	k.Known[field.DSCP] = one(0)
 	return k
 }

@@ -41,17 +41,17 @@ func at(memory []byte, c Older) int {
 
 func TestRooms(t *testing.T) {
 	for _, c := range []struct{ n, want Room }{
-		{1, Least}, {Least, Least}, {Least + 1, 2 * Least}, {100_000, 131_072}, {Most, Most},
+		{1, MinRoom}, {MinRoom, MinRoom}, {MinRoom + 1, 2 * MinRoom}, {100_000, 131_072}, {MaxRoom, MaxRoom},
 	} {
 		if got := RoomFor(int(c.n)); got != c.want {
 			t.Errorf("room for %d is %d, not %d", c.n, got, c.want)
 		}
 	}
-	for r := Least; r <= Most; r *= 2 {
+	for r := MinRoom; r <= MaxRoom; r *= 2 {
 		if got := Within(r.Bytes()); got != r {
 			t.Errorf("%d bytes are room for %d, not %d", r.Bytes(), got, r)
 		}
-		if got := Within(r.Bytes() - 1); got != max(Least, r/2) {
+		if got := Within(r.Bytes() - 1); got != max(MinRoom, r/2) {
 			t.Errorf("a byte less than %d is room for %d", r.Bytes(), got)
 		}
 		if r.atPlaces()%16 != 0 || r.atOpening()%8 != 0 {
@@ -63,7 +63,7 @@ func TestRooms(t *testing.T) {
 // What a connection's place has of its hash has to do for every other room.
 func TestRoomChangesAndConnectionsEnd(t *testing.T) {
 	const n = 3000
-	rooms := []Room{Least, 8 * Least, 2 * Least, Most, Least, 64 * Least}
+	rooms := []Room{MinRoom, 8 * MinRoom, 2 * MinRoom, MaxRoom, MinRoom, 64 * MinRoom}
 	memory := testMemory(rooms[0])
 	for i := range n {
 		Adopt(memory, testConnection(i), testNow)
@@ -86,12 +86,12 @@ func TestRoomChangesAndConnectionsEnd(t *testing.T) {
 
 // Fewer places than connections: those stay that were heard last, and the others are counted.
 func TestSmallerRoomKeepsWhatWasHeardLast(t *testing.T) {
-	const n = 2 * int(Least)
-	memory := testMemory(8 * Least)
+	const n = 2 * int(MinRoom)
+	memory := testMemory(8 * MinRoom)
 	for i := range n {
 		Adopt(memory, testConnection(i), testNow-1000*uint64(1-i%2))
 	}
-	next := testMemory(Least)
+	next := testMemory(MinRoom)
 	Move(memory, next, testNow).Finish(testNow)
 	s := Read(next, testNow)
 	if s.Live+int(s.Taken+s.Refused) != n { // some found no place before, either
@@ -126,7 +126,7 @@ func TestMoveForgetsWhatComesMeanwhile(t *testing.T) {
 			uint64(opening)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			from, to := testMemory(Least), testMemory(2*Least)
+			from, to := testMemory(MinRoom), testMemory(2*MinRoom)
 			Adopt(from, testConnection(1), testNow)
 			m := Move(from, to, testNow)
 			Adopt(from, testConnection(2), testNow) // new, too
@@ -153,27 +153,27 @@ func TestMoveForgetsWhatComesMeanwhile(t *testing.T) {
 
 // Who is opening is looked up by the bit of its bucket.
 func TestMoveHidesOpening(t *testing.T) {
-	from, to := testMemory(Least), testMemory(Most)
+	from, to := testMemory(MinRoom), testMemory(MaxRoom)
 	c := testConnection(7)
 	c.State = uint32(opening)
 	Adopt(from, c, testNow)
 	Move(from, to, testNow)
-	bucket := hashOf(to, c) >> Most.shift()
-	word := binary.NativeEndian.Uint64(to[Most.atOpening()+int(bucket/64*8):])
+	bucket := hashOf(to, c) >> MaxRoom.shift()
+	word := binary.NativeEndian.Uint64(to[MaxRoom.atOpening()+int(bucket/64*8):])
 	if word>>(bucket%64)&1 == 0 {
 		t.Error("nobody is said to be opening in the bucket")
 	}
 }
 
 func ExampleRoom_Bytes() {
-	fmt.Println(Least.Bytes(), Most.Bytes())
+	fmt.Println(MinRoom.Bytes(), MaxRoom.Bytes())
 	// Output: 281088 67698944
 }
 
 // BenchmarkMove is how long a replace takes to move a million connections, and to have what comes
 // meanwhile follow.
 func BenchmarkMove(b *testing.B) {
-	for _, c := range []struct{ from, to Room }{{Most, Most / 2}, {Most / 2, Most}} {
+	for _, c := range []struct{ from, to Room }{{MaxRoom, MaxRoom / 2}, {MaxRoom / 2, MaxRoom}} {
 		b.Run(fmt.Sprintf("%d to %d", c.from, c.to), func(b *testing.B) {
 			from := testMemory(c.from)
 			for i := range 1_000_000 {

@@ -6,25 +6,25 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Room is how many connections a memory has room for: a power of two from Least to Most.
+// Room is how many connections a memory has room for: a power of two from MinRoom to MaxRoom.
 type Room int
 
-// Least is what a policy has on the smallest machine: less would save nobody anything. Most is what
+// MinRoom is what a policy has on the smallest machine: less would save nobody anything. MaxRoom is what
 // tags and hashes are made for.
 const (
-	Least Room = 1 << 14
-	Most  Room = places << lowBits
+	MinRoom Room = 1 << 14
+	MaxRoom  Room = places << lowBits
 )
 
 // RoomFor is the least room for n connections.
 func RoomFor(n int) Room {
-	return min(Most, max(Least, Room(1)<<bits.Len(uint(max(1, n)-1))))
+	return min(MaxRoom, max(MinRoom, Room(1)<<bits.Len(uint(max(1, n)-1))))
 }
 
-// Within is the greatest room that takes no more than so many bytes, or Least.
+// Within is the greatest room that takes no more than so many bytes, or MinRoom.
 func Within(bytes int) Room {
-	r := Most
-	for r > Least && r.Bytes() > bytes {
+	r := MaxRoom
+	for r > MinRoom && r.Bytes() > bytes {
 		r /= 2
 	}
 	return r
@@ -47,7 +47,7 @@ func (r Room) atOpening() int { return r.atPlaces() + int(r)*placeBytes }
 // atAbove is where the bits of hashes begin that neither the tag nor the number of a bucket has, 0
 // if these have all.
 func (r Room) atAbove() int {
-	if r == Most {
+	if r == MaxRoom {
 		return 0
 	}
 	return r.atOpening() + r.buckets()/8

@@ -82,10 +82,10 @@ func ofBulk(bytes int) *planner {
 const (
 	// Rooms of sets that have a bulk. Below, all that a look-up reads is in the cache anyway. The
 	// largest need the memory that a program can address for themselves.
-	leastBulk = 4096
-	mostBulk  = 4 << 20
-	// leastEntries of a family for which a bulk is built.
-	leastEntries = 1024
+	minBulk = 4096
+	maxBulk  = 4 << 20
+	// minEntries of a family for which a bulk is built.
+	minEntries = 1024
 	// markedAtOnce is how many pairs one entry may mark. A change of a prefix below /4, of IPv6
 	// below /16, gives the bulk up instead.
 	markedAtOnce = 1 << 10
@@ -93,7 +93,7 @@ const (
 )
 
 // HasBulk reports whether sets of that room have a bulk, and look-ups the code for it.
-func HasBulk(room int) bool { return room >= leastBulk && room <= mostBulk }
+func HasBulk(room int) bool { return room >= minBulk && room <= maxBulk }
 
 // placeBulk lays out marks and arena from an offset on, and returns where they end.
 func (g *geometry) placeBulk(at, room int) int {

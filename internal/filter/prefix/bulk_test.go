@@ -40,7 +40,7 @@ func merged(t *testing.T, d *Dynamic, in *mapped, max int, c *clock) *Dynamic {
 // before the horizon and, in some rounds, the horizon is over.
 func TestBulkFollowsAModel(t *testing.T) {
 	const hour = 3600 * 1200 // at the highest rate
-	const max = leastBulk
+	const max = minBulk
 	for name, lengths := range map[string]map[int][]int{
 		"any length": {32: span(0, 32), 128: span(0, 128)},
 		"usual":      {32: span(16, 25), 128: span(28, 50)},
@@ -151,7 +151,7 @@ func TestBulkFollowsAModel(t *testing.T) {
 // bulkOf is a set of more lengths than are looked up one by one, merged.
 func bulkOf(t *testing.T, c *clock, lease uint64) (*Dynamic, []netip.Prefix) {
 	t.Helper()
-	d := newDynamic(t, leastBulk, c)
+	d := newDynamic(t, minBulk, c)
 	var list []netip.Prefix
 	for i := range uint64(2000) {
 		p := netip.PrefixFrom(join(0x1000_0000_0000_0000+i<<40, 0, 32), 18+int(i%7)).Masked()
@@ -221,7 +221,7 @@ func TestBulkIsDue(t *testing.T) {
 // TestBulkOfOneLengthIsNone keeps sets that the table answers in one bucket from paying for more.
 func TestBulkOfOneLengthIsNone(t *testing.T) {
 	c := &clock{now: 1}
-	d := newDynamic(t, leastBulk, c)
+	d := newDynamic(t, minBulk, c)
 	for _, p := range hosts(rand.New(rand.NewPCG(1, 1)), 3000, 32) {
 		if err := d.Add(p, 0); err != nil {
 			t.Fatal(err)
@@ -256,8 +256,8 @@ func TestBulkIsGivenUpWithCounts(t *testing.T) {
 // may take their place.
 func TestSetWithoutBulkIsOpened(t *testing.T) {
 	c := &clock{now: 1}
-	mem := make([]byte, plainGeometry(leastBulk).size)
-	if err := Format(mem, leastBulk); err != nil {
+	mem := make([]byte, plainGeometry(minBulk).size)
+	if err := Format(mem, minBulk); err != nil {
 		t.Fatal(err)
 	}
 	d, err := Open(mem, c.read)
@@ -272,7 +272,7 @@ func TestSetWithoutBulkIsOpened(t *testing.T) {
 	if !d.Delete(p) || d.Lookup(p.Addr()) {
 		t.Error("it is not deleted")
 	}
-	spec, err := DynamicSpec("x", leastBulk)
+	spec, err := DynamicSpec("x", minBulk)
 	if err != nil || int(spec.InnerMap.ValueSize) == len(mem) {
 		t.Errorf("%v, or new sets are without", err)
 	}
@@ -308,9 +308,9 @@ func TestBulkIsTheStaticSet(t *testing.T) {
 // by itself or as what hosts are rolled up into.
 func TestAnEndedEntryComesBackBesideABulk(t *testing.T) {
 	c := &clock{now: 1 << 33}
-	d := newDynamic(t, leastBulk, c)
+	d := newDynamic(t, minBulk, c)
 	r := newRand(t)
-	for range leastBulk / 2 {
+	for range minBulk / 2 {
 		if err := d.Add(randomPrefix(r, 32, span(16, 25), 40), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestAnEndedEntryComesBackBesideABulk(t *testing.T) {
 	beside := netip.MustParseAddr("198.51.100.99")
 	addEntries(t, d, []Entry{{host, c.now + 10}, {cover, c.now + 10}})
 	c.now += 100
-	d = merged(t, d, &mapped{}, leastBulk, c)
+	d = merged(t, d, &mapped{}, minBulk, c)
 	if _, _, known := d.inBulk(host.Addr()); !known {
 		t.Fatal("the bulk does not know the host: this test shows nothing")
 	}

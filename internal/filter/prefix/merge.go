@@ -40,7 +40,7 @@ func (d *Dynamic) pays(f *family) bool {
 	for length := range f.width + 1 {
 		entries += int(*d.mem.U32(f.counts + 4*length))
 	}
-	return *d.mem.U64(f.lengths) > few && entries >= leastEntries
+	return *d.mem.U64(f.lengths) > few && entries >= minEntries
 }
 
 // Rest keeps Due from saying yes until the clock reaches a time in jiffies.

@@ -325,7 +325,7 @@ func (p *point) transport() string {
 
 // rest are the words for length, tags, Ethernet, fragments and payload.
 func (p *point) rest() (out []string) {
-	if v, asked := p.number(field.Len, p.least()+uint64(len(p.bytes()))); asked {
+	if v, asked := p.number(field.Len, p.minLen()+uint64(len(p.bytes()))); asked {
 		out = append(out, "len", fmt.Sprint(v))
 	}
 	for i, f := range []struct {

@@ -108,7 +108,7 @@ func (s *space) side(n side) int {
 			n.domain = []field.Range{{Hi: 255}}
 		}
 		if n.field == field.Len {
-			n.domain = field.Intersect(n.domain, []field.Range{{Lo: s.least(), Hi: 1<<32 - 1}})
+			n.domain = field.Intersect(n.domain, []field.Range{{Lo: s.minLen(), Hi: 1<<32 - 1}})
 		}
 	}
 	s.sides = append(s.sides, n)
@@ -157,9 +157,9 @@ var (
 	answers6 = []field.Range{{Lo: 1 << 8, Hi: 5<<8 - 1}, {Lo: 129 << 8, Hi: 130<<8 - 1}}
 )
 
-// least is how long a well-formed packet of the class is at least, with a header of IP that has no
+// minLen is how long a well-formed packet of the class is at least, with a header of IP that has no
 // options. Later fragments and what is not IP have no header behind that.
-func (s *space) least() uint64 {
+func (s *space) minLen() uint64 {
 	least := map[ir.Family]uint64{ir.IPv4: 20, ir.IPv6: 40}[s.class.Family]
 	if s.class.Fragment && s.class.Family == ir.IPv6 {
 		least += 8

@@ -29,9 +29,9 @@ func (u *Use) Fit(asked int, memory uint64) error {
 			"machine, %s: write at most connections max %d", asked, bytes(u.Room.Bytes()),
 			bytes(int(memory)), most)
 	case memory == 0:
-		u.Room = flow.Most
+		u.Room = flow.MaxRoom
 	default:
-		u.Room = flow.Least
+		u.Room = flow.MinRoom
 		u.Room = flow.Within(int(memory/share) - u.Bytes() + u.Room.Bytes())
 	}
 	return nil

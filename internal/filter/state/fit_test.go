@@ -11,9 +11,9 @@ import (
 const gigabyte = 1 << 30
 
 func TestMostOfTheLanguageIsMostOfTheMemory(t *testing.T) {
-	if flow.Most != policy.MostConnections {
+	if flow.MaxRoom != policy.MostConnections {
 		t.Errorf("a policy may ask for %d connections, and a memory has room for %d",
-			policy.MostConnections, flow.Most)
+			policy.MostConnections, flow.MaxRoom)
 	}
 }
 
@@ -26,16 +26,16 @@ func TestConnectionsTakeMoreThanTheirShare(t *testing.T) {
 		memory uint64
 		want   flow.Room
 	}{
-		{"a machine that nobody knows", alone, 0, 0, flow.Most},
-		{"a large machine", alone, 0, 16 * gigabyte, flow.Most},
-		{"8 GB", alone, 0, 8 * gigabyte, flow.Most / 2},
-		{"1 GB", alone, 0, gigabyte, flow.Most / 16},
-		{"1 GB, of which the kernel has some", alone, 0, 950 << 20, flow.Most / 16},
-		{"1 GB, and all other memories", all, 0, gigabyte, flow.Most / 64},
-		{"256 MB", alone, 0, gigabyte / 4, flow.Most / 64},
-		{"64 MB, and all other memories", all, 0, gigabyte / 16, flow.Least},
-		{"a policy that says so", alone, 4194304, gigabyte, flow.Most},
-		{"a policy that wants few", alone, 1, 16 * gigabyte, flow.Least},
+		{"a machine that nobody knows", alone, 0, 0, flow.MaxRoom},
+		{"a large machine", alone, 0, 16 * gigabyte, flow.MaxRoom},
+		{"8 GB", alone, 0, 8 * gigabyte, flow.MaxRoom / 2},
+		{"1 GB", alone, 0, gigabyte, flow.MaxRoom / 16},
+		{"1 GB, of which the kernel has some", alone, 0, 950 << 20, flow.MaxRoom / 16},
+		{"1 GB, and all other memories", all, 0, gigabyte, flow.MaxRoom / 64},
+		{"256 MB", alone, 0, gigabyte / 4, flow.MaxRoom / 64},
+		{"64 MB, and all other memories", all, 0, gigabyte / 16, flow.MinRoom},
+		{"a policy that says so", alone, 4194304, gigabyte, flow.MaxRoom},
+		{"a policy that wants few", alone, 1, 16 * gigabyte, flow.MinRoom},
 		{"a policy that wants some", alone, 100_000, 16 * gigabyte, 131_072},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestConnectionsTakeMoreThanTheirShare(t *testing.T) {
 			if u.Room != c.want {
 				t.Errorf("room for %d, not %d", u.Room, c.want)
 			}
-			if n := u.Bytes(); c.asked == 0 && c.memory > 0 && u.Room > flow.Least &&
+			if n := u.Bytes(); c.asked == 0 && c.memory > 0 && u.Room > flow.MinRoom &&
 				n > int(c.memory/128) {
 				t.Errorf("all state takes %d bytes of %d", n, c.memory)
 			}

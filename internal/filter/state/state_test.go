@@ -16,7 +16,7 @@ import (
 
 // all is a use of everything that a program may remember.
 func all() *Use {
-	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.Least, Protocols: []uint8{6, 17},
+	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.MinRoom, Protocols: []uint8{6, 17},
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
 		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
 		Families: map[action.Action]int{action.Divert: 1}, JudgedBytes: 64}

@@ -45,9 +45,9 @@ const (
 	defaultCollateral = 1.0 / 1000
 	defaultLease      = time.Minute
 	defaultQuiet      = 45 * time.Second
-	leastLease        = 10 * time.Second
-	mostLease         = 24 * time.Hour
-	leastQuiet        = 5 * time.Second
+	minDetectLease        = 10 * time.Second
+	maxDetectLease         = 24 * time.Hour
+	minQuiet        = 5 * time.Second
 )
 
 // detect resolves a `detect` statement.
@@ -82,8 +82,8 @@ func (r *resolver) detect(s *syntax.Detect) {
 		out.Keep = r.detectAddresses(syntax.From, s.Keep)
 		out.KeepText = s.KeepText()
 	}
-	r.detectTime(s.Lease, &out.Lease, leastLease, mostLease, "lease")
-	r.detectTime(s.Quiet, &out.Quiet, leastQuiet, mostLease, "quiet time")
+	r.detectTime(s.Lease, &out.Lease, minDetectLease, maxDetectLease, "lease")
+	r.detectTime(s.Quiet, &out.Quiet, minQuiet, maxDetectLease, "quiet time")
 	if len(r.pol.Detects) == maxDetects {
 		r.c.Errorf(s.Pos, "", "a policy has at most %d detectors", maxDetects)
 	}

@@ -78,7 +78,7 @@ const (
 	debtBits = 38 // of the greatest debt; a slot has 46 bits of time, package filter/limit
 	// A burst is at least what the rate gives in this time: programs count time in jiffies,
 	// which last up to 10 ms.
-	leastBurst  = 10 * time.Millisecond
+	minBurst  = 10 * time.Millisecond
 	longestDebt = 30 * 24 * time.Hour
 
 	mostPackets = 1e9   // a second, of all budgets
@@ -88,10 +88,10 @@ const (
 	mergedBytes = 65_535
 
 	maxLimits    = 32
-	leastMemory  = 4 << 10
-	mostMemory   = 256 << 20
-	defaultLeast = 64 << 10
-	defaultMost  = 32 << 20
+	minMemory  = 4 << 10
+	maxMemory   = 256 << 20
+	defaultMinMemory = 64 << 10
+	defaultMaxMemory  = 32 << 20
 )
 
 // MaxKeys is how many keys a limit may have.
@@ -191,7 +191,7 @@ func (l *Limit) hold() (ns float64) {
 const crowd = 0.7254
 
 // forgedRate is what a limit whose memory is not given holds out against, packets a second of
-// sources that send once, where that takes no more than defaultMost.
+// sources that send once, where that takes no more than defaultMaxMemory.
 const forgedRate = 1e6
 
 // One reports whether all packets share one budget.
@@ -209,8 +209,8 @@ func (l *Limit) Lines() int {
 	if len(l.Keys) == 0 {
 		lines = float64(len(l.Rates.Entries)) / crowd
 	}
-	n := defaultLeast / LineBytes
-	for float64(n) < lines && n < defaultMost/LineBytes {
+	n := defaultMinMemory / LineBytes
+	for float64(n) < lines && n < defaultMaxMemory/LineBytes {
 		n *= 2
 	}
 	return n
@@ -384,7 +384,7 @@ func (l *Limit) setBurst(text string) problem {
 		}
 		return uint64(n)
 	}
-	least, what := max(1, inTime(leastBurst)), "packets"
+	least, what := max(1, inTime(minBurst)), "packets"
 	l.Burst = max(5, inTime(time.Second))
 	if l.Rate.Bits {
 		least, what = max(frameBytes, least), "bytes"
@@ -401,7 +401,7 @@ func (l *Limit) setBurst(text string) problem {
 				fmt.Sprintf("write burst %d or more, or leave \"burst\" out.", least),
 				"a burst of %s is less than %d %s, and a limit of %s needs that much: programs "+
 					"count time in steps of up to %v, and a packet has up to %d bytes",
-				short(text), least, what, l.Rate.Text, leastBurst, frameBytes)
+				short(text), least, what, l.Rate.Text, minBurst, frameBytes)
 		}
 	}
 	debt, ok := l.depth()
@@ -468,7 +468,7 @@ func (r *resolver) limitMemory(w *syntax.Word, l *Limit) {
 	}
 	n *= factor
 	switch {
-	case n < leastMemory || n > mostMemory || n&(n-1) != 0:
+	case n < minMemory || n > maxMemory || n&(n-1) != 0:
 		r.c.Errorf(w.Pos, example, "a limit cannot have %s of memory", short(text))
 	case l.One():
 		r.c.Errorf(w.Pos, "leave it out, or say by what: by source.",

@@ -167,7 +167,7 @@ func (l *Limit) settle() problem {
 		e := &all[i]
 		n := uint64(1)
 		if e.Rate.Bits {
-			n = leastFrame
+			n = minFrame
 		}
 		if ns, _ := e.Rate.charge(n, 1); l.Shift > 0 && ns < unitsOfCharge<<l.Shift {
 			return problemf("write a second limit for the slower ones.",
@@ -179,7 +179,7 @@ func (l *Limit) settle() problem {
 }
 
 const (
-	leastFrame = 64 // bytes
+	minFrame = 64 // bytes
 	// unitsOfCharge is how many units of time a packet of the fastest of several rates costs at
 	// least: charges are rounded up to units.
 	unitsOfCharge = 64

@@ -164,8 +164,8 @@ func (k *plan) addShapes(v *policy.Vary, seed uint64) error {
 	}
 	for i := range w.size {
 		_, n := w.value(i)
-		if start+int(n) < k.least() {
-			return fmt.Errorf("len %d: this packet has at least %d bytes", n, k.least()-start)
+		if start+int(n) < k.minLen() {
+			return fmt.Errorf("len %d: this packet has at least %d bytes", n, k.minLen()-start)
 		}
 		k.shapes = append(k.shapes, k.shape(start+int(n)))
 	}
@@ -175,8 +175,8 @@ func (k *plan) addShapes(v *policy.Vary, seed uint64) error {
 	return nil
 }
 
-// least is the shortest frame: the headers, and payload that is given.
-func (k *plan) least() int {
+// minLen is of the shortest frame: the headers, and payload that is given.
+func (k *plan) minLen() int {
 	if k.random > 0 {
 		return k.random
 	}
