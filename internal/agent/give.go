@@ -17,7 +17,7 @@ type claim struct {
 	set, origin string
 	until       map[netip.Prefix]time.Time // zero: until the origin does not have it
 	gone        []netip.Prefix
-	whole       bool // what until lacks is gone
+	complete    bool // what until lacks is gone
 	exempt      bool // entries may be whom the policy protects: it names them
 	position    string
 	note        []byte // for the ledger under position, when all is done; nil: none
@@ -49,7 +49,7 @@ const endSlack = 2 * time.Second
 // killed in between asks for the whole list. When ctx ends, so does this.
 func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 	gone := c.gone
-	if c.whole {
+	if c.complete {
 		old, err := a.leasesOf(ctx, c.set, c.origin)
 		if err != nil {
 			return out, err

@@ -291,7 +291,7 @@ func (l *lister) release() { l.held, l.status.Held = nil, nil }
 // take makes the leases of a feed those of a list, and says with what the next reading goes on.
 func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed.State) (given,
 	feed.State, error) {
-	c := claim{set: l.Set.Name, origin: l.Name, whole: true, position: listPosition(l.List),
+	c := claim{set: l.Set.Name, origin: l.Name, complete: true, position: listPosition(l.List),
 		until: make(map[netip.Prefix]time.Time, len(list.Prefixes))}
 	var protected *enforce.Protected
 	if err := a.do(ctx, func() error { protected = a.protected(ctx); return nil }); err != nil {
@@ -357,28 +357,28 @@ func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
 	defer client.CloseIdleConnections()
 	c := crowdsec.New(l.CrowdSec, client, userAgent+a.opts.Version)
 	bans := crowdsec.NewBans(l.CrowdSec)
-	var whole time.Time // when all was asked for; zero: never, or something is missing since
+	var complete time.Time // when all was asked for; zero: never, or something is missing since
 	for failures := 0; ; {
-		all := time.Since(whole) > resync
+		all := time.Since(complete) > resync
 		begun := time.Now()
 		s, err := c.Stream(ctx, all)
 		changed := map[netip.Prefix]time.Time{}
 		if failures++; err != nil {
-			whole = time.Time{} // the API takes what it has sent for read
+			complete = time.Time{} // the API takes what it has sent for read
 		} else {
 			if failures = 0; all {
-				whole = begun
+				complete = begun
 				bans = crowdsec.NewBans(l.CrowdSec)
 			}
 			changed = bans.Apply(s, begun)
 			if n := bans.Decisions(); n > crowdsec.MaxDecisions {
 				err = fmt.Errorf("the local API has sent %d decisions, of at most %d", n,
 					crowdsec.MaxDecisions)
-				bans, whole = crowdsec.NewBans(l.CrowdSec), time.Time{}
+				bans, complete = crowdsec.NewBans(l.CrowdSec), time.Time{}
 			}
 		}
 		if !a.decided(ctx, l, bans, changed, all, err) {
-			whole = time.Time{}
+			complete = time.Time{}
 		}
 		pause := wait(l.Every, failures, 0)
 		a.in(ctx, func() { l.next(pause) })
@@ -399,7 +399,7 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		return false
 	}
 	read := time.Now()
-	c := claim{set: l.Set.Name, origin: l.Name, whole: all, until: changed}
+	c := claim{set: l.Set.Name, origin: l.Name, complete: all, until: changed}
 	most := l.end()
 	for p, until := range changed {
 		switch {

@@ -397,7 +397,7 @@ func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 	p := block(0, 1)[0]
 	give := func(origin string, d time.Duration) {
 		t.Helper()
-		c := claim{set: "s", origin: origin, whole: true, until: map[netip.Prefix]time.Time{}}
+		c := claim{set: "s", origin: origin, complete: true, until: map[netip.Prefix]time.Time{}}
 		if d == sets.Forever {
 			c.until[p] = time.Time{}
 		} else if d > 0 {

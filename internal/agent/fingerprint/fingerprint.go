@@ -188,14 +188,14 @@ func (c *Collector) Fingerprint() (*Fingerprint, error) {
 	out.AvgPps = uint64(float64(out.Packets) / seconds)
 	out.AvgBps = uint64(float64(c.all.bytes) * each * 8 / seconds)
 	var keys []vectorKey
-	var whole uint64 // bytes without fragments, of which vectors have their fractions
+	var unfragmented uint64 // bytes without fragments, of which vectors have their fractions
 	for k, v := range c.vectors {
 		if float64(v.packets) < minShare*float64(c.all.packets) {
 			continue
 		}
 		keys = append(keys, k)
 		if !k.later {
-			whole += v.bytes
+			unfragmented += v.bytes
 		}
 	}
 	slices.SortFunc(keys, func(a, b vectorKey) int {
@@ -203,7 +203,7 @@ func (c *Collector) Fingerprint() (*Fingerprint, error) {
 			cmp.Compare(a.proto, b.proto), cmp.Compare(a.port, b.port))
 	})
 	for _, k := range keys {
-		out.Vectors = append(out.Vectors, c.vectors[k].vector(k, whole, each))
+		out.Vectors = append(out.Vectors, c.vectors[k].vector(k, unfragmented, each))
 	}
 	target := c.target()
 	out.Tags = tags(out.Vectors, !target.IsSingleIP())

@@ -258,7 +258,7 @@ func icmpName(p *packet.Packet) string {
 
 // vector is what was collected, in the form of the clearing house. Shares above which a value
 // stands out are those of its dissector.
-func (c *collected) vector(k vectorKey, whole uint64, each float64) Vector {
+func (c *collected) vector(k vectorKey, unfragmented uint64, each float64) Vector {
 	v := Vector{Protocol: protocols[k.proto], Packets: times(c.packets, each),
 		MB:    times(c.bytes, each) / 1e6,
 		Start: stamp(c.first), Duration: c.seconds(), IPs: []string{},
@@ -288,8 +288,8 @@ func (c *collected) vector(k vectorKey, whole uint64, each float64) Vector {
 	if k.service {
 		v.Source = int(k.port)
 	}
-	if !k.later && whole > 0 {
-		f := math.Round(float64(c.bytes)/float64(whole)*1000) / 1000
+	if !k.later && unfragmented > 0 {
+		f := math.Round(float64(c.bytes)/float64(unfragmented)*1000) / 1000
 		v.Fraction = &f
 	}
 	if k.proto == protoTCP {

@@ -73,8 +73,8 @@ func open(dir string, tiers []Tier) (*Store, error) {
 	}
 	s := &Store{open: make([]*bucket, len(tiers))}
 	for _, of := range tiers {
-		t := &tier{dir: dir, step: of.Step, points: (of.Points + whole - 1) / whole,
-			bytes: of.Bytes / (whole + 1)}
+		t := &tier{dir: dir, step: of.Step, points: (of.Points + fullSegments - 1) / fullSegments,
+			bytes: of.Bytes / (fullSegments + 1)}
 		s.tiers = append(s.tiers, t)
 		damaged, err := t.open()
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// whole is how many full segments a tier keeps, besides the one that is written to.
-const whole = 16
+// fullSegments is how many full segments a tier keeps, besides the one that is written to.
+const fullSegments = 16
 
 // tier is a ring of points that are step seconds long.
 type tier struct {
@@ -196,7 +196,7 @@ func (t *tier) create(number int) error {
 	}
 	t.file, t.numbers, t.shown, t.present = f, map[Key]uint32{}, nil, nil
 	t.segs = append(t.segs, s)
-	for len(t.segs) > whole+1 {
+	for len(t.segs) > fullSegments+1 {
 		if gone := os.Remove(t.segs[0].path); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, gone)
 		}

@@ -135,7 +135,7 @@ func open(path string, wait time.Duration) (l *Ledger, err error) {
 			l = nil
 		}
 	}()
-	if err := whole(path, wait); err != nil {
+	if err := checkPages(path, wait); err != nil {
 		return nil, fmt.Errorf("open the ledger %s: %w", path, err)
 	}
 	db, err := bbolt.Open(path, fileMode, &bbolt.Options{Timeout: max(wait, time.Millisecond),

@@ -97,7 +97,8 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 			k.Has = entries.has
 			if d := prog.FirstDropped(&k.Traffic); d != nil {
 				return &CutError{Session: s, Needs: k.needs,
-					Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: k.words(d), Remedy: k.remedy}
+					Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: k.words(d),
+					Remedy: k.remedy}
 			}
 		}
 		if err := starved(p, prog, s, link, entries); err != nil {

@@ -41,7 +41,8 @@ func at(memory []byte, c Older) int {
 
 func TestRooms(t *testing.T) {
 	for _, c := range []struct{ n, want Room }{
-		{1, MinRoom}, {MinRoom, MinRoom}, {MinRoom + 1, 2 * MinRoom}, {100_000, 131_072}, {MaxRoom, MaxRoom},
+		{1, MinRoom}, {MinRoom, MinRoom}, {MinRoom + 1, 2 * MinRoom}, {100_000, 131_072},
+		{MaxRoom, MaxRoom},
 	} {
 		if got := RoomFor(int(c.n)); got != c.want {
 			t.Errorf("room for %d is %d, not %d", c.n, got, c.want)

@@ -144,8 +144,8 @@ func (g *datagram) add(from, to int, more bool) fits {
 	return fit
 }
 
-// whole says whether all of a datagram has passed.
-func (g *datagram) whole() bool {
+// complete says whether all of a datagram has passed.
+func (g *datagram) complete() bool {
 	return g.state == firstPassed && g.total > 0 && len(g.parts) == 1 &&
 		g.parts[0] == part{0, g.total}
 }
@@ -186,7 +186,7 @@ func (d *datagrams) later(p *packet.Packet, now time.Time) (bad packet.Malformed
 	if ahead {
 		g.ahead++
 	}
-	if g.whole() {
+	if g.complete() {
 		delete(d.of, k)
 	}
 	return packet.WellFormed, ahead
@@ -224,7 +224,7 @@ func (d *datagrams) first(p *packet.Packet, passes bool, now time.Time) (overlap
 		d.until = d.until.Add(-time.Duration(g.ahead) * aheadCost)
 	}
 	g.ahead = 0
-	if g.whole() {
+	if g.complete() {
 		delete(d.of, k)
 	}
 	return false

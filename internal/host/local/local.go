@@ -64,9 +64,9 @@ func Prefixes() ([]netip.Prefix, error) {
 // tries is how often a list is read again that was changed meanwhile.
 const tries = 20
 
-// whole reads a list until the kernel says that nothing changed while it was read. Where that does
-// not end, the last reading is taken: another follows, as each change is told.
-func whole(read func() error) (err error) {
+// consistent reads a list until the kernel says that nothing changed while it was read. Where that
+// does not end, the last reading is taken: another follows, as each change is told.
+func consistent(read func() error) (err error) {
 	for range tries {
 		if err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
@@ -76,7 +76,7 @@ func whole(read func() error) (err error) {
 }
 
 func addresses() (out []netip.Prefix, err error) {
-	err = whole(func() error {
+	err = consistent(func() error {
 		addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 		out = nil
 		for _, a := range addrs {
@@ -102,7 +102,7 @@ func reached(family int) (tables, error) {
 		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	var out tables
-	err := whole(func() error {
+	err := consistent(func() error {
 		out = tables{}
 		rules, err := netlink.RuleList(family)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
@@ -127,7 +127,7 @@ func reached(family int) (tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out, whole(func() error {
+	return out, consistent(func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			if v, ok := l.(*netlink.Vrf); ok { // by the rule of all of them, l3mdev
@@ -172,7 +172,7 @@ func routes(out []netip.Prefix, family int, reached tables, types ...uint8) ([]n
 	handle := &nl.SocketHandle{Socket: sock}
 	for _, kind := range types {
 		at := len(out)
-		err := whole(func() error {
+		err := consistent(func() error {
 			out = out[:at]
 			req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 			req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: handle}

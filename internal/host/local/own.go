@@ -24,7 +24,7 @@ type Own struct {
 // OwnOf tells it of the interface of an index.
 func OwnOf(index int) (*Own, error) {
 	var links []netlink.Link
-	err := whole(func() (err error) {
+	err := consistent(func() (err error) {
 		links, err = netlink.LinkList()
 		return err
 	})
@@ -62,7 +62,7 @@ func macs(links []netlink.Link, index int) (out [][6]byte, err error) {
 		return out, nil
 	}
 	// What stands on the interface in another network namespace has its address in here alone.
-	err = whole(func() error {
+	err = consistent(func() error {
 		all, err := netlink.NeighListExecute(netlink.Ndmsg{Family: unix.AF_BRIDGE,
 			Index: uint32(index)})
 		for _, n := range all {

@@ -125,7 +125,7 @@ func (r *resolver) feed(s *syntax.List) *Feed {
 	out := &Feed{Change: feedChange, Shortest4: Shortest4, Shortest6: Shortest6,
 		Cleartext: s.Cleartext != nil}
 	if s.Path != nil {
-		out.Path = r.wholePath(*s.Path)
+		out.Path = r.agentPath(*s.Path)
 	} else {
 		out.URL = r.url(s, "https://www.spamhaus.org/drop/drop_v4.json")
 	}
@@ -179,7 +179,7 @@ func (r *resolver) feedKey(s *syntax.List, out *Feed) {
 	if s.Key == nil {
 		return
 	}
-	out.Key = r.wholePath(*s.Key)
+	out.Key = r.agentPath(*s.Key)
 	if s.Header != nil {
 		if out.Header = strings.Clone(s.Header.Text); !headerName().MatchString(out.Header) {
 			r.c.Errorf(s.Header.Pos, "write: header \"Auth-Key\", as the feed calls it.",
@@ -204,8 +204,8 @@ func (r *resolver) feedKey(s *syntax.List, out *Feed) {
 	}
 }
 
-// wholePath checks a path that the agent opens.
-func (r *resolver) wholePath(w syntax.Word) string {
+// agentPath checks a path that the agent opens.
+func (r *resolver) agentPath(w syntax.Word) string {
 	switch {
 	case w.Text == "":
 		r.c.Errorf(w.Pos, "", "the path is empty")
@@ -250,7 +250,7 @@ func (r *resolver) crowdSec(s *syntax.List) *CrowdSec {
 		r.c.Errorf(s.URL.Pos, "make one: cscli bouncers add levee; then write: key "+
 			"\"/etc/levee/crowdsec.key\" behind the URL.", "the local API wants a key")
 	} else {
-		out.Key = r.wholePath(*s.Key)
+		out.Key = r.agentPath(*s.Key)
 	}
 	for i := range s.Where {
 		c := &s.Where[i]
