@@ -26,7 +26,7 @@ func systemEnv() *env {
 	return &env{
 		Env:        cli.System(),
 		interfaces: dataplane.Interfaces,
-		link:       attach.Link,
+		link:       attach.LinkLayer,
 		sessions:   session.On,
 	}
 }

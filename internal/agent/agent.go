@@ -20,9 +20,9 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
+	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/sets"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
@@ -79,10 +79,10 @@ type Options struct {
 
 // Times of the loop.
 const (
-	pollEvery   = 100 * time.Millisecond
-	idleEvery   = time.Second // where there is nothing to poll: each time wakes the whole process
-	policyEvery = 5 * time.Second
-	protectedFor     = 2 * time.Second
+	pollEvery    = 100 * time.Millisecond
+	idleEvery    = time.Second // where there is nothing to poll: each time wakes the whole process
+	policyEvery  = 5 * time.Second
+	protectedFor = 2 * time.Second
 	// a comparison of many entries takes a hundredth of the time, but comes once a minute
 	compareShare = 100
 	comparePause = time.Minute
@@ -91,21 +91,21 @@ const (
 
 // Agent is one run.
 type Agent struct {
-	opts     Options
-	ledger   *ledger.Ledger
-	sources  []*source
-	policies []*policy.Policy
-	inForce  string
-	protects     *enforce.Protected
-	protectsSince     time.Time // when protects was read
-	status   Status
-	events     *pubsub.Hub
-	ops      chan func()
-	gone     chan struct{} // closed when the loop has ended
-	batch    map[batchKey]batchLease
-	lists    []*lister
-	reading  sync.WaitGroup // goroutines of lists
-	relied   map[netip.Addr]relied
+	opts          Options
+	ledger        *ledger.Ledger
+	sources       []*source
+	policies      []*policy.Policy
+	inForce       string
+	protects      *enforce.Protected
+	protectsSince time.Time // when protects was read
+	status        Status
+	events        *pubsub.Hub
+	ops           chan func()
+	gone          chan struct{} // closed when the loop has ended
+	batch         map[batchKey]batchLease
+	lists         []*lister
+	reading       sync.WaitGroup // goroutines of lists
+	relied        map[netip.Addr]relied
 
 	upstream     *upstream.Servers
 	upstreamErr  error
@@ -116,7 +116,7 @@ type Agent struct {
 
 	parts          *part.Register
 	inForcePart    *part.Part // that policies are known
-	protectedPart       *part.Part
+	protectedPart  *part.Part
 	tokensPart     *part.Part
 	ledgerPart     *part.Part
 	ledgerFailures int

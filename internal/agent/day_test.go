@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
+	"levee/internal/agent/pubsub"
 	"levee/internal/lang/policy"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
+	"levee/internal/agent/pubsub"
 	"levee/internal/host/access"
 )
 

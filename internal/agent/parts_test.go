@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
+	"levee/internal/agent/pubsub"
 	"levee/internal/await"
 	"levee/internal/lang/policy"
 )

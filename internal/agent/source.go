@@ -13,8 +13,8 @@ import (
 
 	"levee/internal/agent/event"
 	"levee/internal/agent/ledger"
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/part"
+	"levee/internal/agent/pubsub"
 	places "levee/internal/agent/source"
 	"levee/internal/agent/source/inlet"
 	"levee/internal/dataplane/sets"

@@ -61,7 +61,7 @@ const (
 	rowHeight  = 18
 	flameEdge  = 10
 	flameTop   = 62
-	minFrame = 0.2
+	minFrame   = 0.2
 )
 
 // SVG writes the graph as a document of its own. Frames show their share on hover; a click shows

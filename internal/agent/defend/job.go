@@ -124,11 +124,11 @@ const (
 	looked    = 4000 // packets of each sample that a search looks at
 	minDrop   = 0.5  // share of what is too much that rules have to drop
 	minOfRule = 0.1  // share of what those before leave of it that each of them has to,
-	minRate = 750  // with so many packets a second
-	minPart = 0.01 // and of the sample
+	minRate   = 750  // with so many packets a second
+	minPart   = 0.01 // and of the sample
 	nearlyAll = 0.99 // of it, with which a flood of SYNs needs no cookie
 	most      = 0.9  // of it, with which drops stand beside a cookie
-	minGood = 200
+	minGood   = 200
 )
 
 // run finds rules.
@@ -468,7 +468,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 // than fewOfSource show no rate: forged ones have one each.
 const (
 	minOfSource = 20
-	fewOfSource   = 4
+	fewOfSource = 4
 )
 
 // rateOfEach is four times what the busiest source, or destination, of good packets has of the

@@ -48,7 +48,7 @@ type lost struct{ packets, squares float64 }
 // Bounds of regulars.
 const (
 	mostRegulars = 1 << 13
-	minTimes   = 3   // a source is a regular that came in so many seconds
+	minTimes     = 3   // a source is a regular that came in so many seconds
 	learns       = 0.1 // part of a second in what is usual
 	mostDropped  = 500 // packets that are kept
 	doubt        = 2.0 // standard deviations that may be missing, or be dropped, by chance

@@ -43,7 +43,7 @@ type tree struct {
 
 // checkPages is an error unless each page of the file at path is what another says that it is. It
 // waits at most wait for a process that has the file open.
-func whole(path string, wait time.Duration) error {
+func checkPages(path string, wait time.Duration) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

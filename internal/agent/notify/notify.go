@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 	"levee/internal/agent/part"
+	"levee/internal/agent/pubsub"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
 	"levee/internal/agent/notify/webhook"
+	"levee/internal/agent/pubsub"
 	"levee/internal/await"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
+	"levee/internal/agent/pubsub"
 	"levee/internal/host/atomicfile"
 )
 
@@ -27,7 +27,7 @@ type Target struct {
 	Way  string `json:"way"`
 	way.Place
 	On    []pubsub.Kind `json:"on"`
-	Limit Limit       `json:"limit"`
+	Limit Limit         `json:"limit"`
 }
 
 // Limit is how many messages a target gets in a time.

@@ -14,8 +14,8 @@ import (
 // send other windows, and rules that drop these cut nobody.
 const (
 	minOptions, maxOptions = 4, 40
-	minWindow               = 5840
-	firstPort                 = 1024
+	minWindow              = 5840
+	firstPort              = 1024
 )
 
 // beginning is the first packet of a connection like a session, from any port that a system takes

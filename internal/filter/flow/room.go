@@ -13,7 +13,7 @@ type Room int
 // hashes are made for MaxRoom.
 const (
 	MinRoom Room = 1 << 14
-	MaxRoom  Room = places << lowBits
+	MaxRoom Room = places << lowBits
 )
 
 // RoomFor is the least room for n connections.

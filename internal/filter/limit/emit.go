@@ -47,11 +47,11 @@ const (
 	stackPlace  = -37 // of the slot in its line
 	stackKeys   = -48
 	// of a key, above each other
-	ofSlot  = 0   // address
-	ofOld   = -8  // word that was read
-	ofNew   = -16 // word to write
+	ofSlot   = 0   // address
+	ofOld    = -8  // word that was read
+	ofNew    = -16 // word to write
 	ofCharge = -24
-	keySize = 32
+	keySize  = 32
 )
 
 // Registers of the function.

@@ -99,7 +99,7 @@ func (e *Evaluator) AddEntry(set string, entry policy.Element, expires time.Time
 type holder[E comparable] interface {
 	has(E) bool
 	add(E, time.Time)
-	size() int          // with entries whose lease has ended
+	size() int           // with entries whose lease has ended
 	inUse(time.Time) int // looks at all
 }
 

@@ -83,7 +83,7 @@ const (
 	// Rooms of sets that have a bulk. Below, all that a look-up reads is in the cache anyway. The
 	// largest need the memory that a program can address for themselves.
 	minBulk = 4096
-	maxBulk  = 4 << 20
+	maxBulk = 4 << 20
 	// minEntries of a family for which a bulk is built.
 	minEntries = 1024
 	// markedAtOnce is how many pairs one entry may mark. A change of a prefix below /4, of IPv6

@@ -45,9 +45,9 @@ const (
 	defaultCollateral = 1.0 / 1000
 	defaultLease      = time.Minute
 	defaultQuiet      = 45 * time.Second
-	minDetectLease        = 10 * time.Second
-	maxDetectLease         = 24 * time.Hour
-	minQuiet        = 5 * time.Second
+	minDetectLease    = 10 * time.Second
+	maxDetectLease    = 24 * time.Hour
+	minQuiet          = 5 * time.Second
 )
 
 // detect resolves a `detect` statement.

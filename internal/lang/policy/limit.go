@@ -78,7 +78,7 @@ const (
 	debtBits = 38 // of the greatest debt; a slot has 46 bits of time, package filter/limit
 	// A burst is at least what the rate gives in this time: programs count time in jiffies,
 	// which last up to 10 ms.
-	minBurst  = 10 * time.Millisecond
+	minBurst    = 10 * time.Millisecond
 	longestDebt = 30 * 24 * time.Hour
 
 	mostPackets = 1e9   // a second, of all budgets
@@ -87,11 +87,11 @@ const (
 	frameBytes  = 1514
 	mergedBytes = 65_535
 
-	maxLimits    = 32
-	minMemory  = 4 << 10
-	maxMemory   = 256 << 20
+	maxLimits        = 32
+	minMemory        = 4 << 10
+	maxMemory        = 256 << 20
 	defaultMinMemory = 64 << 10
-	defaultMaxMemory  = 32 << 20
+	defaultMaxMemory = 32 << 20
 )
 
 // MaxKeys is how many keys a limit may have.

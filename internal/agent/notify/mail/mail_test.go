@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
+	"levee/internal/agent/pubsub"
 )
 
 // postbox takes one letter by SMTP.

@@ -77,16 +77,16 @@ func IsLoopback(host string) bool {
 
 // Message is what a target is told, as JSON.
 type Message struct {
-	ID      string    `json:"id"`
-	Machine string    `json:"machine"`
-	At      time.Time `json:"at"`
+	ID      string      `json:"id"`
+	Machine string      `json:"machine"`
+	At      time.Time   `json:"at"`
 	Kind    pubsub.Kind `json:"kind"` // of the event; summary or test
-	Text    string    `json:"text"`
-	Event   *Event    `json:"event,omitempty"`
+	Text    string      `json:"text"`
+	Event   *Event      `json:"event,omitempty"`
 	// of a summary: how many events of each kind the limit held back, and the first texts
 	Held  map[pubsub.Kind]int `json:"held,omitempty"`
-	First []string          `json:"first,omitempty"`
-	Lost  int               `json:"lost,omitempty"` // events that no summary counts
+	First []string            `json:"first,omitempty"`
+	Lost  int                 `json:"lost,omitempty"` // events that no summary counts
 }
 
 // Event is what a message says of an event besides its text.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/agent/pubsub"
 	"levee/internal/agent/notify/way"
+	"levee/internal/agent/pubsub"
 )
 
 // TestAWebhookIsSignedAndShowsNoPath, which may be the secret of whoever takes it.
