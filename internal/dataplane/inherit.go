@@ -97,8 +97,8 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	return l, nil
 }
 
-// inheritMaps finds the maps that the program continues, but for those of dynamic sets, and those of
-// the interface that it does not use.
+// inheritMaps finds the maps that the program continues, but for those of dynamic sets, and those
+// of the interface that it does not use.
 func (u *up) inheritMaps(k *inherited, p *codegen.Program) error {
 	if u.together() != "" {
 		if err := u.joinMaps(k, p, u.ahead); err != nil {

@@ -162,8 +162,8 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 	return out
 }
 
-// collateral is the shares of all good packets that rules drop, in a window, where that is more than
-// is known.
+// collateral is the shares of all good packets that rules drop, in a window, where that is more
+// than is known.
 func (g *regulars) collateral(out map[string]float64, all, typical float64, window int) {
 	type total struct {
 		lost

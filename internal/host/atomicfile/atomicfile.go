@@ -68,8 +68,8 @@ func put(path string, text []byte, perm fs.FileMode, old fs.FileInfo) (err error
 	return os.Rename(tmp.Name(), path)
 }
 
-// preserveOwner gives tmp the owner of the file that it replaces, if there is one: root formatting a
-// user's file leaves it the user's.
+// preserveOwner gives tmp the owner of the file that it replaces, if there is one: root formatting
+// a user's file leaves it the user's.
 func preserveOwner(tmp *os.File, old fs.FileInfo) error {
 	if old == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// Sealed is a file of JSON that a process reads once, and then writes anew with each change. Nothing
-// that is wrong with it ends the process: what cannot be read is put aside, and before that nothing
+// Sealed is a file of JSON that a process reads once, and then writes anew with each change.
+// Nothing that is wrong with it ends the process: what cannot be read is put aside, and before that nothing
 // is written in its place. A sum tells a file of which any byte was changed.
 type Sealed struct {
 	path    string
