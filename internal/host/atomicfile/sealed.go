@@ -12,8 +12,8 @@ import (
 )
 
 // Sealed is a file of JSON that a process reads once, and then writes anew with each change.
-// Nothing that is wrong with it ends the process: what cannot be read is put aside, and before that nothing
-// is written in its place. A sum tells a file of which any byte was changed.
+// Nothing that is wrong with it ends the process: what cannot be read is put aside, and before that
+// nothing is written in its place. A sum tells a file of which any byte was changed.
 type Sealed struct {
 	path    string
 	version int
