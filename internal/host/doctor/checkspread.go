@@ -41,6 +41,31 @@ func (d *Device) flowHash() Finding {
 	return f
 }
 
+// symmetricKey repeats every 16 bits (Woo and Park, Scalable TCP Session Monitoring with Symmetric
+// Receive-side Scaling, 2012).
+var symmetricKey = strings.Repeat("6d:5a:", 19) + "6d:5a"
+
+// hashKey is about flows whose two directions come to two CPUs.
+func (d *Device) hashKey() Finding {
+	f := Finding{Name: "rss_key", State: OK}
+	if d.Spread == nil || d.Spread.Key == "" {
+		f.State, f.Value = Unknown, "the driver does not tell"
+		return f
+	}
+	f.Value = string(d.Spread.Key)
+	if d.Spread.Key == Symmetric || !d.several() {
+		return f
+	}
+	f.State, f.Sure = Note, Documents
+	f.Cost = "where both directions of a flow arrive (a router, a mirror port), they come to two " +
+		"CPUs: a reader of flows behind it sees them out of order, and what a policy remembers " +
+		"of a connection goes from cache to cache"
+	f.Mend = fmt.Sprintf("ethtool -X %s hkey %s   # of 40 bytes, as most cards have", d.Name,
+		symmetricKey)
+	f.Where = "Documentation/networking/scaling.rst"
+	return f
+}
+
 func hashed(letters string) string {
 	switch letters {
 	case "":

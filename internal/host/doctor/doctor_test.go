@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,6 +184,12 @@ func TestEachSettingIsJudged(t *testing.T) {
 			Spread: &Spread{TCP: "sdfn", UDP: "sd"}}, "flow_hash", OK, "UDP by addresses"},
 		{"UDP by ports", Host{}, Device{Channels: &Channels{Combined: 4},
 			Spread: &Spread{TCP: "sdfn", UDP: "sdfn"}}, "flow_hash", OK, "addresses and ports"},
+		{"flows in two directions", Host{}, Device{Name: "e", Channels: &Channels{Combined: 4},
+			Spread: &Spread{Key: OneWay}}, "rss_key", Note, "ethtool -X e hkey 6d:5a:6d:5a"},
+		{"flows at one queue", Host{}, Device{Channels: &Channels{Combined: 1},
+			Spread: &Spread{Key: OneWay}}, "rss_key", OK, "not symmetric"},
+		{"a symmetric key", Host{}, Device{Channels: &Channels{Combined: 4},
+			Spread: &Spread{Key: Symmetric}}, "rss_key", OK, "symmetric"},
 		{"queues without packets", Host{}, Device{Name: "e", Channels: &Channels{Combined: 4},
 			Spread: &Spread{Entries: []int{64, 64}}}, "indirection", Note,
 			"ethtool -X e equal 4"},
@@ -432,5 +440,52 @@ func TestRulesOfNetfilterAreCounted(t *testing.T) {
 	}
 	if n := netfilter(""); n == nil || *n != 2 {
 		t.Errorf("%v rules of two", n)
+	}
+}
+
+// toeplitz is the hash of Microsoft's "RSS hashing functions", bit by bit.
+func toeplitz(key, data []byte) uint32 {
+	var h uint32
+	for i := range 8 * len(data) {
+		if data[i/8]>>(7-i%8)&1 == 0 {
+			continue
+		}
+		for b := range 32 {
+			at := i + b
+			h ^= uint32(key[at/8]>>(7-at%8)&1) << (31 - b)
+		}
+	}
+	return h
+}
+
+func TestSymmetricKeysGiveBothDirectionsOneHash(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	word := func() []byte { return binary.BigEndian.AppendUint16(nil, uint16(r.Uint32())) }
+	var random, repeated []byte
+	for range 20 {
+		random, repeated = append(random, word()...), append(repeated, 0x6d, 0x5a)
+	}
+	for _, c := range []struct {
+		key  []byte
+		want KeyKind
+	}{{repeated, Symmetric}, {random, OneWay}} {
+		if got := keyKind(hashToeplitz, 0, c.key); got != c.want {
+			t.Errorf("% x: %q, not %q", c.key, got, c.want)
+		}
+		same := true
+		for range 100 {
+			there := slices.Concat(word(), word(), word(), word(), word(), word())
+			back := slices.Concat(there[4:8], there[:4], there[10:12], there[8:10])
+			same = same && toeplitz(c.key, there) == toeplitz(c.key, back)
+		}
+		if same != (c.want == Symmetric) {
+			t.Errorf("% x: one hash for both directions: %v", c.key, same)
+		}
+	}
+	if got := keyKind(hashToeplitz, 1, random); got != Symmetric {
+		t.Errorf("input made symmetric: %q", got)
+	}
+	if got := keyKind(2, 0, repeated); got != "" {
+		t.Errorf("a function whose symmetry is not known: %q", got)
 	}
 }

@@ -57,7 +57,17 @@ type Spread struct {
 	// what of a packet is hashed, by ethtool's letters: s and d are addresses, f and n ports; ""
 	// where it is not told
 	TCP, UDP string
+	Key      KeyKind
 }
+
+// KeyKind is whether both directions of a flow have one hash; "" where it is not told.
+type KeyKind string
+
+// Kinds of keys.
+const (
+	Symmetric KeyKind = "symmetric"
+	OneWay    KeyKind = "not symmetric"
+)
 
 // Pause is flow control (ethtool -a).
 type Pause struct{ RX, TX bool }

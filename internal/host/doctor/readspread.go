@@ -14,6 +14,7 @@ import (
 // Of include/uapi/linux/ethtool.h.
 const (
 	cmdRxFlowHash = 0x29 // ETHTOOL_GRXFH
+	cmdHashKey    = 0x46 // ETHTOOL_GRSSH
 	flowTCP4      = 0x01
 	flowUDP4      = 0x02
 	hashSource    = 1 << 4
@@ -21,6 +22,9 @@ const (
 	hashPorts     = 1 << 6 // of the sender: bytes 0 and 1 behind IP
 	hashPorts2    = 1 << 7
 	rxnfcBytes    = 256 // struct ethtool_rxnfc, and room behind it
+	rxfhBytes     = 24  // struct ethtool_rxfh, without its table and key
+	rxfhRoom      = 4096
+	hashToeplitz  = 1 // ETH_RSS_HASH_TOP
 )
 
 // spread asks the driver how it chooses a queue; nil where it tells nothing of it.
@@ -33,34 +37,78 @@ func spread(e *ethtool.Ethtool, dev string) *Spread {
 			s.Entries[q]++
 		}
 	}
-	if s.Entries == nil && s.TCP == "" && s.UDP == "" {
+	s.Key = hashKey(dev)
+	if s.Entries == nil && s.TCP == "" && s.UDP == "" && s.Key == "" {
 		return nil
 	}
 	return s
 }
 
-// flowHash is what of a kind of packets is hashed, "" where the driver does not say.
-func flowHash(dev string, kind uint32) string {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
+// hashKey says whether both directions of a flow have one hash: Symmetric, OneWay, or "" where the
+// driver does not tell.
+func hashKey(dev string) KeyKind {
+	var arg [rxfhBytes + rxfhRoom]byte
+	ask := func() bool {
+		binary.NativeEndian.PutUint32(arg[0:], cmdHashKey)
+		return ethtoolCall(dev, arg[:])
+	}
+	if !ask() { // it says how long the table and the key are
 		return ""
 	}
-	defer unix.Close(fd)
+	entries := 4 * int(binary.NativeEndian.Uint32(arg[8:]))
+	key := int(binary.NativeEndian.Uint32(arg[12:]))
+	if key == 0 || entries+key > rxfhRoom || !ask() {
+		return ""
+	}
+	return keyKind(arg[16], arg[17], arg[rxfhBytes+entries:][:key])
+}
+
+// keyKind of a hash function, what is done to its input (RXH_XFRM_*), and its key. Toeplitz gives
+// both directions one hash where the key repeats every 16 bits, since then an address and a port
+// weigh the same in either place.
+func keyKind(function, transform uint8, key []byte) KeyKind {
+	switch {
+	case transform != 0: // symmetric-xor, symmetric-or-xor: Linux 6.8, 6.17
+		return Symmetric
+	case function != hashToeplitz:
+		return ""
+	}
+	for i := range len(key) - 2 {
+		if key[i] != key[i+2] {
+			return OneWay
+		}
+	}
+	return Symmetric
+}
+
+// flowHash is what of a kind of packets is hashed, "" where the driver does not say.
+func flowHash(dev string, kind uint32) string {
 	var arg [rxnfcBytes]byte
 	binary.NativeEndian.PutUint32(arg[0:], cmdRxFlowHash)
 	binary.NativeEndian.PutUint32(arg[4:], kind)
+	if !ethtoolCall(dev, arg[:]) {
+		return ""
+	}
+	return letters(binary.NativeEndian.Uint64(arg[8:]))
+}
+
+// ethtoolCall asks the driver, whose answer is in arg; false: it refuses.
+func ethtoolCall(dev string, arg []byte) bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
 	var req struct { // struct ifreq
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
 		_    [16]byte
 	}
 	copy(req.name[:unix.IFNAMSIZ-1], dev)
-	req.data = unsafe.Pointer(&arg)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
-		uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return ""
-	}
-	return letters(binary.NativeEndian.Uint64(arg[8:]))
+	req.data = unsafe.Pointer(&arg[0])
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&req)))
+	return errno == 0
 }
 
 // letters are those of `ethtool -N ... rx-flow-hash`.
