@@ -22,7 +22,7 @@ export const night = () => document.documentElement.dataset.theme
 
 const places = new Map(); // a series keeps its colour while the page is open
 export const colour = (kind, s) => {
-  if (kind === "verdict" && ["pass", "drop", "answer"].includes(s.id)) return css(`--${s.id}`);
+  if (kind === "verdict" && ["pass", "drop", "answer", "lost"].includes(s.id)) return css(`--${s.id}`);
   if (s.id === "") return night() ? "#59636f" : "#a9b1bb";
   const family = kind === "rule" && lists.light[s.verdict] ? s.verdict : "other";
   const key = `${kind} ${family} ${s.dev} ${s.id}`, all = lists[night() ? "dark" : "light"][family];

@@ -77,16 +77,15 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	})
 	defer audit.Close()
 	sight := &defend.Sight{}
-	kept := openHistory(parts, sight, alarm, o.Say)
-	defer kept.stop()
 	watcher := &inforce.Watcher{}
 	p := &policies{files: o.Files, readFile: o.Read, watcher: watcher}
+	before := &overload.Watch{Parts: parts, Devs: p.interfaces, Read: lost.Read}
+	kept := openHistory(parts, sight, before.Lost, alarm, o.Say)
+	defer kept.stop()
 	floods := o.defender(watcher, kept.sampled, sight, events, parts, alarm)
 	defer look(ctx, stop, floods)()
 	var arrival sync.WaitGroup
-	arrival.Go(func() {
-		(&overload.Watch{Parts: parts, Devs: p.interfaces, Read: lost.Read}).Run(ctx)
-	})
+	arrival.Go(func() { before.Run(ctx) })
 	defer arrival.Wait()
 	defer stop()
 	return agent.Run(ctx, agent.Options{

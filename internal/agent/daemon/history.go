@@ -25,8 +25,8 @@ type keptHistory struct {
 }
 
 // openHistory goes on with the history of this machine until stop is called. One that cannot be
-// opened is tried again. sight hears what policies pass.
-func openHistory(parts *part.Register, sight *defend.Sight,
+// opened is tried again. sight hears what policies pass; lost says what was lost before them.
+func openHistory(parts *part.Register, sight *defend.Sight, lost func(dev string) uint64,
 	alarm func(string), say func(format string, args ...any)) *keptHistory {
 	h := &keptHistory{sampled: &history.Sampled{}, why: errors.New("it is not open yet")}
 	dir := client.File("history")
@@ -53,7 +53,7 @@ func openHistory(parts *part.Register, sight *defend.Sight,
 			}()
 			p.Works()
 			return dashboard.Record(ctx, dashboard.Recording{History: store,
-				Estimates: h.sampled.Take, Passed: sight.Passed, Told: func(err error) {
+				Estimates: h.sampled.Take, Passed: sight.Passed, Lost: lost, Told: func(err error) {
 					_ = p.Did(part.Do(err, access.Write(dir+"/x", err)))
 				}})
 		})

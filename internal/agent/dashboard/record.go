@@ -17,6 +17,8 @@ type Recording struct {
 	Estimates func() []history.Amount
 	// Passed hears each second how many packets the policy on an interface has passed.
 	Passed func(dev string, packets uint64)
+	// Lost is how many packets an interface has lost before its policy since somebody looks.
+	Lost func(dev string) uint64
 	// Told hears each second whether it could be kept.
 	Told func(error)
 }
@@ -44,7 +46,7 @@ func Record(ctx context.Context, o Recording) error {
 		if o.Estimates != nil {
 			estimates = o.Estimates()
 		}
-		seconds := counts.Read(time.Now(), readings(all))
+		seconds := counts.Read(time.Now(), readings(all, o.Lost))
 		history.Spread(seconds, estimates)
 		err = nil
 		for _, s := range seconds {
@@ -71,9 +73,18 @@ func passed(seconds []history.Second) map[string]uint64 {
 	return out
 }
 
-// readings are counters as the history takes them.
-func readings(all []inspect.DeviceCounters) (out []history.Reading) {
+// lostVerdict is of packets that no policy has seen, since the machine lost them before.
+const lostVerdict = "lost"
+
+// readings are counters as the history takes them, and what was lost before the policies where
+// something was.
+func readings(all []inspect.DeviceCounters, lost func(dev string) uint64) (out []history.Reading) {
 	for _, d := range all {
+		if n := lost(d.Dev); n > 0 {
+			out = append(out, history.Reading{Series: history.Series{
+				Key:   history.Key{Dev: d.Dev, Kind: history.Rule, ID: "lost before the policy"},
+				Label: "lost before the policy", Verdict: lostVerdict}, Packets: n})
+		}
 		for _, c := range d.Counters {
 			label := c.Label
 			switch {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"levee/internal/agent/part"
@@ -24,12 +25,25 @@ type Watch struct {
 	Devs  func(context.Context) ([]string, error) // that have a policy
 	Read  func(dev string) (*lost.Counts, error)
 
+	mu    sync.Mutex
 	known map[string]*watched
 }
 
 type watched struct {
 	part *part.Part
 	lost lost.Watch
+	last *lost.Counts
+	all  uint64 // packets lost since the first look, at least
+}
+
+// Lost is how many packets an interface has lost at least before its policy since it is watched.
+func (w *Watch) Lost(dev string) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.known[dev]; k != nil {
+		return k.all
+	}
+	return 0
 }
 
 // Run looks until ctx ends.
@@ -54,6 +68,8 @@ func (w *Watch) look(ctx context.Context, now time.Time) {
 	if err != nil {
 		return // the part that looks at policies says so
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.known == nil {
 		w.known = map[string]*watched{}
 	}
@@ -74,6 +90,10 @@ func (w *Watch) look(ctx context.Context, now time.Time) {
 			k.part.Fails(err)
 			continue
 		}
+		if k.last != nil && counts.AtLeast > k.last.AtLeast {
+			k.all += counts.AtLeast - k.last.AtLeast
+		}
+		k.last = counts
 		l, over := k.lost.Look(now, counts)
 		switch {
 		case over:

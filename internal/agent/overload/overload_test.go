@@ -49,9 +49,15 @@ func TestWhatIsLostBeforeThePolicyIsAnAlarm(t *testing.T) {
 		if len(changes) != 2 || !strings.HasPrefix(changes[1], "recovered: ") {
 			t.Fatal(changes)
 		}
+		if n, none := w.Lost("eth0"), w.Lost("eth1"); n != 10_000 || none != 0 {
+			t.Errorf("%d and %d packets lost, want 10000 and none", n, none)
+		}
 		policies = policies[1:]
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
+		if n := w.Lost("eth0"); n != 0 {
+			t.Errorf("%d packets lost on an interface without a policy", n)
+		}
 		if all := reg.List(); len(all) != 1 || all[0].Dev != "eth1" || all[0].State != part.Works {
 			t.Errorf("%+v", all)
 		}
