@@ -32,8 +32,11 @@ func TestWhatIsLostBeforeAPolicyHasASeries(t *testing.T) {
 	var counts history.Counts
 	sums := map[history.Key]uint64{}
 	for i := range 4 {
-		lost := func(dev string) uint64 { return map[string]uint64{"eth0": 100 + 40*uint64(i)}[dev] }
-		for _, s := range counts.Read(begun.Add(time.Duration(i)*time.Second), readings(all, lost)) {
+		lost := func(dev string) uint64 {
+			return map[string]uint64{"eth0": 100 + 40*uint64(i)}[dev]
+		}
+		now := begun.Add(time.Duration(i) * time.Second)
+		for _, s := range counts.Read(now, readings(all, lost)) {
 			for _, a := range s.Amounts {
 				sums[a.Key] += a.Packets
 			}

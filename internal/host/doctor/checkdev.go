@@ -18,7 +18,8 @@ func device(d *Device, h *Host) []Finding {
 			d.tags(), d.bigTCP())
 	}
 	out = append(out, d.queues(h), d.answers(h), d.affinity(h), d.node(), d.ring(), d.coalesce(),
-		d.pause(), d.steering(), d.discards(), d.flowHash(), d.hashKey(), d.indirection(), d.threads())
+		d.pause(), d.steering(), d.discards(), d.flowHash(), d.hashKey(), d.indirection(),
+		d.threads())
 	for i := range out {
 		out[i].About = "device"
 	}
