@@ -25,7 +25,8 @@ func TestWhatHasPassedIsToldByInterface(t *testing.T) {
 	}
 }
 
-// TestWhatIsLostBeforeAPolicyHasASeries: beside what its rules drop, and none where nothing is lost.
+// TestWhatIsLostBeforeAPolicyHasASeries: beside what its rules drop, and
+// none where nothing is lost.
 func TestWhatIsLostBeforeAPolicyHasASeries(t *testing.T) {
 	all := []inspect.DeviceCounters{{Dev: "eth0"}, {Dev: "eth1"}}
 	begun := time.Unix(1_000_000_000, 0)
