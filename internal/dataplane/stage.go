@@ -60,6 +60,9 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
 	target := codegen.Target{Hook: t.Mode.Hook(), Link: u.dev.Link, Frags: t.Frags,
 		Called: u.joined, CPUs: ebpf.MustPossibleCPU()}
+	if target.Names, err = u.Secret(); err != nil {
+		return nil, err
+	}
 	if _, target.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
 	}

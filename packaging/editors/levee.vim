@@ -14,16 +14,17 @@ syn keyword leveeOption above any as burst by dynamic error expect
 syn keyword leveeOption file has hex lease leaves max memory none
 syn keyword leveeOption off packet rate rollup sample track
 syn keyword leveeTerm ack-number ah arp at checksum code contains data-offset
-syn keyword leveeTerm dccp dei dest-options df dscp ecn esp established
-syn keyword leveeTerm ether flags flow-label frag frag-offset fragments from gre
-syn keyword leveeTerm hop-options icmp icmp-id icmp-rest icmp-seq icmp6 id igmp
-syn keyword leveeTerm ihl inner inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len
-syn keyword leveeTerm ip-options ip-proto ipip ipv4 ipv6 len malformed mf
-syn keyword leveeTerm mss not op options ospf payload pcp port
-syn keyword leveeTerm proto proven reserved routing sack-permitted sctp sender-mac seq
-syn keyword leveeTerm suffix syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo
-syn keyword leveeTerm to tpid ttl type udp udp-len udplite untagged
-syn keyword leveeTerm urgent version vlan window window-scale
+syn keyword leveeTerm dccp dei dest-options df dns dscp ecn edns-size
+syn keyword leveeTerm esp established ether flags flow-label frag frag-offset fragments
+syn keyword leveeTerm from gre hop-options icmp icmp-id icmp-rest icmp-seq icmp6
+syn keyword leveeTerm id igmp ihl inner inner-dei inner-pcp inner-tpid inner-vlan
+syn keyword leveeTerm ip-checksum ip-len ip-options ip-proto ipip ipv4 ipv6 len
+syn keyword leveeTerm malformed mf mss name not op opcode options
+syn keyword leveeTerm ospf payload pcp port proto proven query reserved
+syn keyword leveeTerm response routing sack-permitted sctp sender-mac seq suffix syn
+syn keyword leveeTerm target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to tpid
+syn keyword leveeTerm ttl type udp udp-len udplite untagged urgent version
+syn keyword leveeTerm vlan window window-scale
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/

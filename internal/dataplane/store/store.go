@@ -237,7 +237,7 @@ func (s *Store) tidy() error {
 	if s.Mounted() && !s.unmount() {
 		return nil
 	}
-	for _, path := range []string{s.State(clockFile), s.BPF(), s.State(),
+	for _, path := range []string{s.State(clockFile), s.State(secretFile), s.BPF(), s.State(),
 		filepath.Join(s.Dir, rememberedDir), filepath.Join(s.Dir, JudgingDir),
 		filepath.Join(s.Dir, "lock")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -61,12 +61,16 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 		c.callSource(ch.Family() == ir.IPv6, a.Label)
 		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, asm.Byte))
 	}
+	c.noMessage(ch)
 	inMain := false
 	for i, b := range ch.Do {
 		switch b := b.(type) {
 		case *plan.Function:
 			c.callFunction(b)
 		case *plan.Bytecode:
+			if plan.AsksMessages(b.Rules) { // not below the interpreter: the stack is too small
+				c.facts()
+			}
 			c.measured(b, func() { c.callBytecode(b) })
 		default:
 			if !inMain {

@@ -53,6 +53,7 @@ type compiler struct {
 	bytecode       *bytecode
 	behind         []string // what follows each call of the interpreter
 	inFunction     bool     // now
+	inArms         bool     // of the interpreter, now
 }
 
 // Compile makes the program of a policy for a target.
@@ -185,6 +186,7 @@ func (c *compiler) generate() error {
 		return err
 	}
 	c.placeTables()
+	c.placeNames()
 	for _, b := range c.plan.Bytecodes {
 		c.walk(b) // before its number is known to the main function
 	}
@@ -233,6 +235,9 @@ func (c *compiler) generate() error {
 	c.emitArms()
 	c.emitBytecode()
 	c.emitPools()
+	if err := c.emitNames(); err != nil {
+		return err
+	}
 	if c.target.Plain {
 		return nil
 	}

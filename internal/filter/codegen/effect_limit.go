@@ -22,7 +22,17 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 	wait := []asm.Register{asm.R5, asm.R4}
 	n := len(l.Keys)
 	for i := range l.Keys {
-		limit.Hash(c.Builder, l.Map, i, in.family == ir.IPv6, c.pieces(in, &l.Keys[i]))
+		if l.Keys[i].Fields[0] == field.DNSName {
+			c.nameKey(&l.Keys[i], i)
+		}
+	}
+	for i := range l.Keys {
+		k := &l.Keys[i]
+		if k.Fields[0] == field.DNSName { // whatever the family
+			limit.Hash(c.Builder, l.Map, i, false, c.namePieces(i))
+		} else {
+			limit.Hash(c.Builder, l.Map, i, in.family == ir.IPv6, c.pieces(in, k))
+		}
 		if i < n-1 {
 			c.Emit(asm.Mov.Reg(wait[i], asm.R0))
 		}

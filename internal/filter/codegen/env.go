@@ -39,6 +39,7 @@ const (
 	keyOff     = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
 	keyFrag    = keyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
 	keyLeft    = keyAt + int16(unsafe.Offsetof(parseKey{}.Left))
+	keyWindow  = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow))
 )
 
 // Slots of the main function and of those that are given the environment: its address, this

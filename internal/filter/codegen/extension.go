@@ -35,6 +35,8 @@ func (x *extension) of(r *ir.Rule) (all []extra) {
 			all = append(all, matchWithin(q))
 		case q.Pattern != nil:
 			all = append(all, contains(q))
+		case plan.AsksMessage(q):
+			all = append(all, inMessage(q))
 		case plan.InPacket(q):
 			all = append(all, inPacket(q))
 		}

@@ -288,8 +288,8 @@ func armLabel(arm int) string { return fmt.Sprintf("arm_%d", arm) }
 
 // emitArms emits the functions of the environment and the number of an arm.
 func (c *compiler) emitArms() {
-	c.inFunction = true
-	defer func() { c.inFunction = false }()
+	c.inFunction, c.inArms = true, true
+	defer func() { c.inFunction, c.inArms = false, false }()
 	arms := c.plan.Interpreter.Arms
 	for first := 0; first < len(arms); first += plan.ArmsEach {
 		last := min(first+plan.ArmsEach, len(arms))

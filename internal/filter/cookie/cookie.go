@@ -135,8 +135,9 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link p
 	return nil
 }
 
-// EmitSources emits the functions of ProveLabel and ProvenLabel that are called.
-func EmitSources(b *assembler.Builder) error {
+// EmitSources emits the function of ProveLabel if it is called, and that of ProvenLabel if rules
+// ask, also where no packet comes to these.
+func EmitSources(b *assembler.Builder, asks bool) error {
 	all, err := load()
 	if err != nil {
 		return fmt.Errorf("read the functions that know sources: %w", err)
@@ -144,7 +145,7 @@ func EmitSources(b *assembler.Builder) error {
 	for _, f := range []struct{ label, entry string }{
 		{ProveLabel, answerProgEntryProve}, {ProvenLabel, answerProgEntryProven},
 	} {
-		if !b.Referenced(f.label) {
+		if !b.Referenced(f.label) && !(asks && f.label == ProvenLabel) {
 			continue
 		}
 		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.label)

@@ -66,6 +66,9 @@ func (s *shape) aim(c *corners, t *policy.Term) {
 		}
 	case field.Contents:
 		s.missPayload(r, len(s.Payload))
+	case field.DNSName, field.DNSType, field.DNSOpcode, field.DNSQuery, field.DNSResponse,
+		field.DNSMalformed, field.DNSSize:
+		s.aimMessage(c, t)
 	case field.Payload:
 		s.missPayload(r, t.Bytes.At+len(t.Bytes.Value))
 	}

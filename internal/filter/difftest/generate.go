@@ -163,6 +163,8 @@ type generator struct {
 	portSets     []string
 	serviceSets  []string
 	endpointSets []string
+	nameSets     []string
+	nameLists    int // names and lists of them in rules
 	// those, and dynamic ones, that protect rules must not use: it may be more than one look-up
 	files      []string
 	withins    int  // terms on what tunnels carry
@@ -296,6 +298,7 @@ func (g *generator) sets() {
 	g.endpoints()
 	g.moreFiles()
 	g.moreDynamic()
+	g.nameSetsOf()
 }
 
 // moreDynamic are sets of services and endpoints that are filled at run time.
@@ -443,6 +446,9 @@ func (g *generator) keys(match string, rates bool) string {
 	if (strings.Contains(match, "syn") || strings.Contains(match, "flags")) &&
 		!strings.Contains(match, "not") {
 		all = append(all, "flow", "flow", "port", "from port x2")
+	}
+	if strings.Contains(match, "dns ") {
+		all = append(all, "dns-name", "dns-name/2", "dns-name/1 x2")
 	}
 	most := policy.MaxKeys
 	if rates { // which have no factors, and are a key

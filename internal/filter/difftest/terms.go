@@ -49,7 +49,7 @@ var moreNumbers = func() (more []*field.Phrase) {
 	drawn := []field.Field{field.SrcPort, field.DstPort, field.Proto, field.EtherType, field.Len,
 		field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
 	for i := range field.Phrases {
-		if ph := &field.Phrases[i]; ph.Form == field.FormSuffix ||
+		if ph := &field.Phrases[i]; isMessage(ph) || ph.Form == field.FormSuffix ||
 			ph.Form == field.FormBytes || ph.Form == field.FormPattern ||
 			ph.Form == field.FormInner ||
 			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
@@ -91,7 +91,8 @@ func (g *generator) within() string {
 	for range 1 + g.r.IntN(4) { // what cannot be asked there is left out
 		k, not := g.kind(), g.chance(5)
 		if k == kEtherFrom || k == kEtherTo || k == kProven ||
-			k >= numKinds && moreNumbers[k-numKinds].Form == field.FormInner {
+			k >= numKinds && (moreNumbers[k-numKinds].Form == field.FormInner ||
+				isMessage(moreNumbers[k-numKinds])) {
 			continue
 		}
 		if t := g.term(k, false); t != "" && g.fits(used, k, not) {
@@ -109,6 +110,9 @@ func (g *generator) within() string {
 
 // anyNumber is a term on a field of which only the table is known.
 func (g *generator) anyNumber(ph *field.Phrase) string {
+	if isMessage(ph) {
+		return g.message(ph)
+	}
 	if ph.Form == field.FormSuffix {
 		return ph.Word + " " + g.suffixes()
 	}

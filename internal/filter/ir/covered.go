@@ -145,11 +145,11 @@ type group struct {
 }
 
 // A tuple has a bit for each field.
-const _ = uint(32 - field.NumFields)
+const _ = uint(64 - field.NumFields)
 
 // tuple is what the rules of a group have in common.
 type tuple struct {
-	fields   uint32
+	fields   uint64
 	src, dst int16 // prefix lengths, or open
 }
 

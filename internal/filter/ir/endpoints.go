@@ -197,7 +197,7 @@ func (a *across) prefixesOf(pairs []Pair) ([]netip.Prefix, ListID) {
 }
 
 // asks are the fields that a condition looks at, as bits.
-func (c *Cond) asks() uint32 {
+func (c *Cond) asks() uint64 {
 	switch {
 	case compares[c.Field] != field.ByPair:
 		return 1 << c.Field

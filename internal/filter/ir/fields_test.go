@@ -164,7 +164,8 @@ func TestLawsOfEveryField(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		laws := f.Laws()
 		if laws == (field.Laws{}) && f.Info().Compare != field.ByBytes &&
-			f.Info().Compare != field.ByPattern && f.Info().Compare != field.ByInner {
+			f.Info().Compare != field.ByPattern && f.Info().Compare != field.ByInner &&
+			f.Info().Compare != field.ByName && f.Info().Compare != field.ByMessage {
 			t.Errorf("%s: nothing may be done with questions for it", f.Info().Name)
 		}
 		r := rand.New(rand.NewPCG(uint64(f), 1))
@@ -232,6 +233,7 @@ func TestSameConditionsLooksAtEveryMember(t *testing.T) {
 		"Bytes":    &policy.Bytes{At: 1},
 		"Inner":    &policy.Inner{},
 		"Pattern":  &policy.Pattern{},
+		"Names":    &policy.NameList{},
 		"Prefixes": nil, "Pairs": nil, // of which List is the number
 	}
 	if !sameConds([]Cond{base}, []Cond{base}) {

@@ -80,6 +80,7 @@ func (t *reach) findings() []Finding {
 	out = append(out, fragments(t.p)...)
 	out = append(out, alone(t.p, out)...)
 	out = append(out, listeners(t.p)...)
+	out = append(out, messages(t.p)...)
 	return append(out, t.unreached()...)
 }
 

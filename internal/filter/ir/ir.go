@@ -149,16 +149,17 @@ type Cond struct {
 	Number field.Field
 	// of these where Set is dynamic: the protocol of the class, unless Number is Proto
 	Proto    uint8
-	Mask     uint8           // TCPFlags
-	Value    uint8           // TCPFlags
-	Set      *policy.Set     // a named set of addresses or endpoints, static or dynamic, or nil
-	Ranges   []field.Range   // numeric fields
-	Prefixes []netip.Prefix  // addresses, unless Set is dynamic
-	Pairs    []Pair          // endpoints, unless Set is dynamic
-	Bytes    *policy.Bytes   // Payload
-	Pattern  *policy.Pattern // Contents
-	Inner    *policy.Inner   // Inner
-	List     ListID          // of Prefixes or Pairs, 0 where there are none
+	Mask     uint8            // TCPFlags
+	Value    uint8            // TCPFlags
+	Set      *policy.Set      // a named set of addresses or endpoints, static or dynamic, or nil
+	Ranges   []field.Range    // numeric fields
+	Prefixes []netip.Prefix   // addresses, unless Set is dynamic
+	Pairs    []Pair           // endpoints, unless Set is dynamic
+	Bytes    *policy.Bytes    // Payload
+	Pattern  *policy.Pattern  // Contents
+	Inner    *policy.Inner    // Inner
+	Names    *policy.NameList // DNSName
+	List     ListID           // of Prefixes or Pairs, 0 where there are none
 }
 
 // Dynamic reports whether the elements are only known at run time.

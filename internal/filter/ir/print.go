@@ -88,6 +88,8 @@ var words = func() (out [field.NumFields]string) {
 	for _, f := range field.Remembered() {
 		out[f] = f.Info().Key
 	}
+	out[field.DNSQuery], out[field.DNSResponse] = "dns query", "dns response"
+	out[field.DNSMalformed] = "dns malformed"
 	out[field.ICMPType], out[field.ICMP6Type] = "icmp", "icmp6"
 	return out
 }()
@@ -108,6 +110,8 @@ func (c *Cond) String() string {
 		return text + " " + c.Bytes.String()
 	case c.Pattern != nil:
 		return text + " " + c.Pattern.Text
+	case c.Names != nil:
+		return text + " " + c.Names.String()
 	case c.Inner != nil:
 		return text + fmt.Sprintf(" number %d", c.Inner.Number)
 	case c.Set != nil:

@@ -81,6 +81,12 @@ func (a *across) term(i int, c Class, q *questions) {
 		if presentIn[t.Field][c.Index()] {
 			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Inner: t.Inner}
 		}
+	case field.ByName, field.ByMessage:
+		q.outcome, cond = never, Cond{}
+		if presentIn[t.Field][c.Index()] {
+			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Names: t.Names,
+				Ranges: t.Ranges}
+		}
 	default: // of which nothing is known but that it has to be asked
 		q.outcome, cond = depends, Cond{
 			Field: t.Field, Not: t.Not, Set: t.Set, Mask: t.Mask, Value: t.Value, Ranges: t.Ranges,

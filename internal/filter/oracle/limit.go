@@ -24,7 +24,7 @@ var charged = map[bool]string{
 
 // charge takes the charge of a packet from the budgets of all keys, and reports whether all had as
 // much. If one has not, none is charged.
-func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
+func (b *budgets) charge(pkt *packet.Packet, frame []byte, now time.Time) bool {
 	l, prefix := b.limit, ""
 	if l.Rates != nil {
 		of := l.Rates.Of(address(l.Rates.Field, pkt))
@@ -44,9 +44,9 @@ func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
 		if len(l.Keys) == 0 {
 			key = -1
 		} else {
-			name += keyOf(&l.Keys[i], pkt)
+			name += keyOf(&l.Keys[i], pkt, frame)
 		}
-		full := max(b.full[name], at) + int64(l.Charge(key, uint32(bytes)))
+		full := max(b.full[name], at) + int64(l.Charge(key, uint32(len(frame))))
 		if full-at > int64(l.Depth()) {
 			return false
 		}
@@ -59,7 +59,14 @@ func (b *budgets) charge(pkt *packet.Packet, bytes int, now time.Time) bool {
 }
 
 // keyOf is, with the family, what packets of one budget have in common, as text.
-func keyOf(k *policy.Key, pkt *packet.Packet) (text string) {
+func keyOf(k *policy.Key, pkt *packet.Packet, frame []byte) (text string) {
+	if k.Fields[0] == field.DNSName { // whatever the family
+		m := readMessage(pkt, frame)
+		if k.Labels == 0 {
+			return string(m.Name)
+		}
+		return string(m.Name.Last(k.Labels))
+	}
 	text = fmt.Sprint(pkt.Family)
 	for _, f := range k.Fields {
 		switch f {

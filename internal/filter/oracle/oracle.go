@@ -26,6 +26,7 @@ type Evaluator struct {
 	rules   []rule
 	sets    map[*policy.Set]*addressSet
 	ends    map[*policy.Set]*endpointSet
+	names   map[*policy.NameList]nameSet
 	limits  map[*policy.Limit]*budgets
 	tracks  bool // a rule asks for connections
 	flows   map[connectionKey]*connection
@@ -53,7 +54,8 @@ func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{},
-		ends: map[*policy.Set]*endpointSet{}, limits: map[*policy.Limit]*budgets{},
+		ends: map[*policy.Set]*endpointSet{}, names: map[*policy.NameList]nameSet{},
+		limits: map[*policy.Limit]*budgets{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
 		cookies: newCookies(), now: time.Now}
 	if p.Has(action.Track) {
@@ -69,6 +71,9 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 		case s.Type == policy.Endpoints, s.Kind == policy.Dynamic:
 			e.ends[s] = newEndpointSet(s.Endpoints)
 		}
+	}
+	for _, l := range p.NameLists {
+		e.names[l] = newNameSet(l.Patterns)
 	}
 	e.tunnels = p.Asks(field.Inner)
 	e.protect, e.rules = e.prepare(p.Protect), e.prepare(p.Rules)
@@ -203,7 +208,7 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 			continue
 		}
 		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
-			within := l.charge(pkt, len(frame), e.now())
+			within := l.charge(pkt, frame, e.now())
 			if watch != nil {
 				watch(tried{slot: e.p.RuleSlot(i), effect: charged[within]})
 			}

@@ -156,6 +156,9 @@ func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values)
 	if t.field == field.Contents {
 		return isUDP(pkt) && t.finds(frame[pkt.TransportOffset+8:][:pkt.UDPPayload]) != t.not
 	}
+	if isDNS(t.field) {
+		return e.message(t, pkt, frame)
+	}
 	v := &vs[t.field]
 	return v.present && e.inside(t, pkt, v) != t.not
 }
@@ -277,6 +280,9 @@ func (vs *values) read(pkt *packet.Packet) {
 	}
 	has(field.Payload, isUDP(pkt), 0)  // see payload
 	has(field.Contents, isUDP(pkt), 0) // see finds
+	for _, f := range messageFields {
+		has(f, isUDP(pkt), 0) // see message
+	}
 	has(field.Inner, isUDP(pkt) || ip && !pkt.LaterFragment &&
 		(pkt.Proto == packet.ProtoGRE || pkt.Proto == packet.ProtoIPIP ||
 			pkt.Proto == packet.ProtoIPv6), 0) // see within

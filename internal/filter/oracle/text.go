@@ -35,6 +35,8 @@ const shown = 4
 func termText(t *policy.Term) string {
 	text := words[t.Field]
 	switch {
+	case t.Names != nil:
+		text += " " + t.Names.String()
 	case t.Set != nil:
 		text += " " + t.Set.Name
 	case t.Inner != nil:
@@ -49,7 +51,8 @@ func termText(t *policy.Term) string {
 		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:
 		text += fmt.Sprintf(" %s/%s", flagNames(t.Value), flagNames(t.Mask))
-	case t.Field == field.Fragment || t.Field == field.Tags || t.Field.Info().Remembered:
+	case t.Field == field.Fragment || t.Field == field.Tags || t.Field.Info().Remembered ||
+		t.Field == field.DNSQuery || t.Field == field.DNSResponse || t.Field == field.DNSMalformed:
 	default:
 		text += " " + list(elements(t))
 	}

@@ -321,6 +321,10 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 					took = both(price.Core(price.Compare))
 				case r.Conds[i].Pattern != nil:
 					took = wait(price.Search + price.Searched*price.Byte)
+				case r.Conds[i].Names != nil:
+					took = wait(price.Message + price.Name)
+				case AsksMessage(&r.Conds[i]):
+					took = wait(price.Message)
 				}
 				whole, some = whole.plus(took), some.plus(took.part(come))
 				t.add(priced{took.part(come * share), 0, 0})

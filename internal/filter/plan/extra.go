@@ -30,6 +30,8 @@ func (x *Extension) of(r *ir.Rule) (all []Extra) {
 			all = append(all, Extra{sizeInner, true})
 		case c.Pattern != nil:
 			all = append(all, Extra{sizeAskSearch, true})
+		case AsksMessage(c):
+			all = append(all, Extra{sizeMessage + 3*len(c.Ranges), true})
 		case InPacket(c):
 			all = append(all, Extra{sizeBytes, true})
 		}
@@ -49,7 +51,13 @@ func (x *Extension) further(r *ir.Rule) []Extra {
 // found out about that within.
 func InPacket(c *ir.Cond) bool {
 	by := c.Field.Info().Compare
-	return by == field.ByBytes || by == field.ByPattern || by == field.ByInner
+	return by == field.ByBytes || by == field.ByPattern || by == field.ByInner || AsksMessage(c)
+}
+
+// AsksMessage reports whether a condition is on the DNS message in a packet.
+func AsksMessage(c *ir.Cond) bool {
+	by := c.Field.Info().Compare
+	return by == field.ByName || by == field.ByMessage
 }
 
 // asks reports whether one of them may end the rule.

@@ -45,7 +45,7 @@ func (f *Fields) askAll(rules []ir.Rule) {
 			}
 			for j := range l.Keys {
 				for _, key := range l.Keys[j].Fields {
-					f[key] = true
+					f[key] = key != field.DNSName || f[key]
 				}
 			}
 		}

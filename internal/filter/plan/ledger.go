@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/endpoint"
+	"levee/internal/filter/names"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
@@ -73,6 +74,12 @@ func (p *planner) enter() error {
 	if p.Target.Clock {
 		add(ClockMap, 8, "the time", state.HoldsClock, state.Private)
 	}
+	if p.readsMessages {
+		l.Maps = append(l.Maps, Map{Map: state.Map{Name: names.WorkMap,
+			Bytes: names.WorkBytes, For: "what reading DNS messages works on, for each CPU",
+			Holds: state.Identity{What: state.HoldsNameWork}, Lifetime: state.Private,
+			Spec: names.WorkSpec()}})
+	}
 	for _, row := range p.State.In() {
 		for _, m := range row.Maps(p.State) {
 			l.Maps = append(l.Maps, Map{Map: m})
@@ -139,6 +146,14 @@ func (p *planner) tableBytes() (n int) {
 	add := func(bytes int) { n = (n+cacheLine-1)&^(cacheLine-1) + bytes }
 	for _, t := range p.Tables {
 		add(t.Bytes)
+	}
+	if p.readsMessages {
+		add(names.KeysBytes)
+	}
+	for _, t := range p.NameTables {
+		if t != nil {
+			add(t.Bytes)
+		}
 	}
 	if len(p.Bytecodes) > 0 {
 		add(RecordBytes + bytecodeTables*cacheLine) // the end of all lists

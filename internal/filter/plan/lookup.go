@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/names"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/field"
 )
@@ -40,6 +41,7 @@ type Table struct {
 	Bits     []byte         // of numbers: one for each value of 16 bits
 	States   []byte         // of an automaton
 	Rates    []byte         // of a limit, by prefix
+	Names    *names.Table   // of names of the DNS
 }
 
 // lookup says where a condition is looked up. Rule trees are built when it is known which are

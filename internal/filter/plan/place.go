@@ -37,6 +37,9 @@ func (p *planner) place() {
 			c.Registers[field.SrcAddr] = true
 			p.mainSize += a.Size
 		}
+		if AsksMessages(c.Rules) {
+			p.mainSize += sizeMessage
+		}
 		for _, g := range c.groups {
 			switch {
 			case g.bytecode != nil:

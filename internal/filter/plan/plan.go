@@ -32,6 +32,8 @@ type Plan struct {
 	Bytecodes     []*Bytecode
 	Interpreter   Interpreter
 	Tables        []*Table
+	NameTables    []*Table // by the numbers of the policy's lists of names
+	Deepest       int      // labels of a name of these, at most
 	Trees         []*Tree
 	Pools         [ir.IPv6 + 1]*Pool
 	SetFunctions  []SetFunction
@@ -43,6 +45,9 @@ type Plan struct {
 	Searches      []*Search                // of payloads
 	Fragments     bool                     // a rule follows them
 	State         *state.Use               // what it remembers
+
+	readsMessages bool // a rule asks what DNS messages have
+	keysByName    bool // a limit has budgets by their names
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -75,6 +80,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 		return nil, err
 	}
 	p.findLimits()
+	p.nameTables()
 	p.findLogs()
 	p.findSearches()
 	p.findCookies()
@@ -132,6 +138,8 @@ func (p *planner) count() (functions, size int) {
 	functions, size = functions+kept.Functions, size+kept.Instructions
 	functions += 2 * (len(p.SetFunctions) + len(p.Searches))
 	size += sizeSearch * len(p.Searches)
+	read, reads := p.sizeMessages()
+	functions, size = functions+read, size+reads
 	for _, f := range p.SetFunctions {
 		size += sizeLookup
 		if f.Type == policy.Addresses && prefix.HasBulk(f.Room) {

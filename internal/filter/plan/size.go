@@ -21,6 +21,7 @@ const (
 	sizeBytes      = 44  // comparing bytes of the packet
 	sizeAskSearch  = 14  // asking whether the payload contains something, but for the functions
 	sizeSearch     = 700 // these: 64 bytes of the payload a round
+	sizeMessage    = 40  // asking what a DNS message has, but for the functions
 	sizeInner      = 10  // whether a match on a packet within a tunnel holds
 	sizeNote       = 6   // noting that
 	sizeLookInside = 160 // finding tunnels, but for the function

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/filter/names"
 	"levee/internal/packet"
 )
 
@@ -26,7 +27,10 @@ type Target struct {
 	// Memory is that of the machine, in bytes, of which connections have a share; 0 is enough for
 	// as many as there can be.
 	Memory uint64
-	Trace  bool // write the deciding slot to map "trace", for eval and tests
+	// Names is the secret of digests of DNS names. Who does not know it can make no name that is
+	// taken for another.
+	Names names.Secret
+	Trace bool // write the deciding slot to map "trace", for eval and tests
 	// Bytecode has all rules become bytecode. Without it a rule does if there are too many for
 	// instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool

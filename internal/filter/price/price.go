@@ -55,6 +55,8 @@ const (
 	Bytes    = 36.0 // comparing bytes of the packet, which a helper fetches
 	Search   = 23.0 // searching a payload: the functions and their helper
 	Byte     = 1.4  // and each byte of it
+	Message  = 30.0 // reading a DNS message, with the digests of its name
+	Name     = 20.0 // looking a name up
 	Look     = 65.0 // finding no packet within what may be a tunnel, which is decoded twice
 	Within   = 43.0 // and if there is one, besides: it is decoded and matched
 	Foreign  = 10.0 // an effect without a row

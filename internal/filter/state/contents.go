@@ -27,6 +27,8 @@ const (
 	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Clock of
 	// plan.Target).
 	HoldsClock Contents = "clock"
+	// HoldsNameWork is an array of 1 entry for each CPU: what package names works on.
+	HoldsNameWork Contents = "name work"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Places of

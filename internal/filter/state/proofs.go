@@ -59,7 +59,7 @@ var proofs = Row{
 				return err
 			}
 		}
-		return cookie.EmitSources(e.Builder)
+		return cookie.EmitSources(e.Builder, e.Asks[field.Proven])
 	},
 	Calls: []Call{{Action: action.Cookie, Size: 16, Time: price.Wait(2), // neither SYN nor RST
 		Asks: []field.Field{field.TCPFlags}}},

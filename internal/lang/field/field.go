@@ -72,7 +72,8 @@ func init() {
 func (i Info) sure() Info {
 	p := i.Header.Presence()
 	lacks := func(has bool, values []Range) bool {
-		return has && (i.Compare == ByRange || i.Compare == ByMask) && values == nil
+		return has && (i.Compare == ByRange || i.Compare == ByMask || i.Compare == ByMessage) &&
+			values == nil
 	}
 	if !p.NotIP && !p.IPv4 && !p.IPv6 || lacks(p.NotIP, i.Values.Other) ||
 		lacks(p.IPv4, i.Values.IPv4) || lacks(p.IPv6, i.Values.IPv6) {
@@ -162,6 +163,8 @@ const (
 	ByBytes                  // bytes at an offset, under a mask: the packet itself is read
 	ByPattern                // texts and expressions that the packet itself is searched for
 	ByInner                  // a match of its own, of the packet within
+	ByName                   // names of the DNS, in a set or given, of the message in the packet
+	ByMessage                // numbers, in ranges, of the DNS message in the packet
 )
 
 // Laws are what may be done with the questions that rules ask for a field.
@@ -188,6 +191,8 @@ var laws = [...]Laws{
 	ByBytes:   {},
 	ByPattern: {},
 	ByInner:   {},
+	ByName:    {},
+	ByMessage: {},
 }
 
 // Laws of a field.
@@ -247,6 +252,7 @@ const (
 	FormBytes               // a word, an offset, and bytes in hexadecimal with or without a mask
 	FormPattern             // a word, and quoted texts, bytes in hexadecimal, /expressions/
 	FormInner               // a word, and a match in parentheses
+	FormName                // a word, and a name of the DNS in quotes, several, or a set
 	FormPacket              // in packets only: no field of rules
 )
 

@@ -25,6 +25,21 @@ var protocols = []Name{
 	one("esp", 50), one("ah", packet.ProtoAH), one("ospf", 89), one("ipip", 4),
 }
 
+// dnsTypes are types of DNS records and questions (IANA dns-parameters).
+var dnsTypes = []Name{
+	one("A", 1), one("NS", 2), one("CNAME", 5), one("SOA", 6), one("NULL", 10), one("PTR", 12),
+	one("HINFO", 13), one("MX", 15), one("TXT", 16), one("AAAA", 28), one("SRV", 33),
+	one("NAPTR", 35), one("DS", 43), one("RRSIG", 46), one("NSEC", 47), one("DNSKEY", 48),
+	one("TLSA", 52), one("SVCB", 64), one("HTTPS", 65), one("IXFR", 251), one("AXFR", 252),
+	one("ANY", 255), one("CAA", 257),
+}
+
+// dnsOpcodes are kinds of DNS messages (IANA dns-parameters).
+var dnsOpcodes = []Name{
+	one("query", 0), one("iquery", 1), one("status", 2), one("notify", 4), one("update", 5),
+	one("dso", 6),
+}
+
 // etherTypes are names of EtherTypes (IANA ieee-802-numbers); pppoe and mpls are two each.
 var etherTypes = []Name{
 	one("arp", packet.EtherARP), one("ipv4", packet.EtherIPv4), one("ipv6", packet.EtherIPv6),

@@ -14,29 +14,36 @@ const (
 	DstService // protocol and destination port together
 	// source address, protocol and source port; absent where a port protocol has no port
 	SrcEndpoint
-	DstEndpoint // destination address, protocol and destination port
-	Proto       // protocol, or last next header
-	EtherType   // after tags
-	ICMPType    // type<<8|code; ICMP in IPv4
-	ICMP6Type   // type<<8|code; ICMPv6 in IPv6
-	TCPFlags    //
-	TCPWindow   // as it stands in the header, not scaled
-	Len         // bytes of the IP packet, or of what follows Ethernet and tags
-	TTL         // time to live, or hop limit
-	DSCP        //
-	VLAN        // id of the outermost tag, priority tags aside
-	InnerVLAN   // id of the second tag
-	Tags        // number of tags, 0 to 2
-	SrcMAC      // first octet highest
-	DstMAC      //
-	Fragment    // 1 for a fragment, first or not
-	SrcSuffix   // the lower 64 bits of an IPv6 source address
-	DstSuffix   // the same of the destination
-	Flow        // 1 where the packet belongs to a connection that is known
-	Payload     // bytes behind the UDP header, as far as the packet has them
-	Contents    // the same bytes, which are searched
-	Inner       // the packet within a tunnel, of which a match of its own is asked
-	Proven      // 1 where the source has proven that it is there
+	DstEndpoint  // destination address, protocol and destination port
+	Proto        // protocol, or last next header
+	EtherType    // after tags
+	ICMPType     // type<<8|code; ICMP in IPv4
+	ICMP6Type    // type<<8|code; ICMPv6 in IPv6
+	TCPFlags     //
+	TCPWindow    // as it stands in the header, not scaled
+	Len          // bytes of the IP packet, or of what follows Ethernet and tags
+	TTL          // time to live, or hop limit
+	DSCP         //
+	VLAN         // id of the outermost tag, priority tags aside
+	InnerVLAN    // id of the second tag
+	Tags         // number of tags, 0 to 2
+	SrcMAC       // first octet highest
+	DstMAC       //
+	Fragment     // 1 for a fragment, first or not
+	SrcSuffix    // the lower 64 bits of an IPv6 source address
+	DstSuffix    // the same of the destination
+	Flow         // 1 where the packet belongs to a connection that is known
+	Payload      // bytes behind the UDP header, as far as the packet has them
+	Contents     // the same bytes, which are searched
+	Inner        // the packet within a tunnel, of which a match of its own is asked
+	Proven       // 1 where the source has proven that it is there
+	DNSName      // of the first question of a DNS message behind a UDP header
+	DNSType      // of that question
+	DNSOpcode    // of a DNS message's header
+	DNSQuery     // 1 of a query
+	DNSResponse  // 1 of a response
+	DNSMalformed // 1 of a message that no resolver sends
+	DNSSize      // that EDNS tells in a query
 
 	NumFields
 )
@@ -86,6 +93,7 @@ const (
 	needsPorts = "only tcp, udp, udplite, sctp and dccp have ports."
 	needsIP    = "only ipv4 and ipv6 packets have IP addresses."
 	needsIPv6  = "a suffix is of IPv6 addresses."
+	needsDNS   = "DNS is looked into over udp; over tcp it is a stream."
 	needsTag   = "an untagged packet has no VLAN id, and only one with two tags has an inner one."
 )
 
@@ -243,6 +251,33 @@ var table = [NumFields]Info{
 		IsNot: "its source has not proven itself", Untold: "No client was taken as proven.",
 		Needs: "only ipv4 and ipv6 packets have sources that prove themselves.",
 	},
+	DNSName: {
+		Name: "DNS name", Header: InUDP, Compare: ByName, Packet: "dns name", Needs: needsDNS,
+	},
+	DNSType: {
+		Name: "DNS type", Header: InUDP, Compare: ByMessage, Max: 65535, Values: upTo(65535),
+		Packet: "dns type", Names: dnsTypes, Needs: needsDNS,
+	},
+	DNSOpcode: {
+		Name: "DNS opcode", Header: InUDP, Compare: ByMessage, Max: 15, Values: upTo(15),
+		Packet: "dns opcode", Names: dnsOpcodes, Needs: needsDNS,
+	},
+	DNSQuery: {
+		Name: "DNS header", Header: InUDP, Compare: ByMessage, Max: 1, Values: upTo(1),
+		Needs: needsDNS,
+	},
+	DNSResponse: {
+		Name: "DNS flags", Header: InUDP, Compare: ByMessage, Max: 1, Values: upTo(1),
+		Needs: needsDNS,
+	},
+	DNSMalformed: {
+		Name: "DNS message", Header: InUDP, Compare: ByMessage, Max: 1, Values: upTo(1),
+		Needs: needsDNS,
+	},
+	DNSSize: {
+		Name: "EDNS size", Header: InUDP, Compare: ByMessage, Max: 65535, Values: upTo(65535),
+		Packet: "dns edns-size", Needs: needsDNS,
+	},
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -276,6 +311,13 @@ var Phrases = [...]Phrase{
 	{Word: "window", Field: TCPWindow, Form: FormNumber, What: "a TCP window"},
 	{Word: "payload at", Field: Payload, Form: FormBytes, What: "an offset"},
 	{Word: "payload contains", Field: Contents, Form: FormPattern, What: "a text"},
+	{Word: "dns query", Field: DNSQuery, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "dns response", Field: DNSResponse, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "dns opcode", Field: DNSOpcode, Form: FormNumber, What: "an opcode"},
+	{Word: "dns type", Field: DNSType, Form: FormNumber, What: "a type"},
+	{Word: "dns name", Field: DNSName, Form: FormName, What: "a name in quotes"},
+	{Word: "dns edns-size", Field: DNSSize, Form: FormNumber, What: "a size"},
+	{Word: "dns malformed", Field: DNSMalformed, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "frag", Form: FormPacket, What: "an offset in units of 8 bytes"},
 	{Word: "options", Form: FormPacket},
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own

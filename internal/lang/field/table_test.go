@@ -78,8 +78,8 @@ func TestEveryFieldIsSomewhere(t *testing.T) {
 	for _, f := range all() {
 		info := f.Info()
 		pair := info.Compare == ByPair
-		read := info.Compare == ByBytes || info.Compare == ByPattern ||
-			info.Compare == ByInner
+		read := info.Compare == ByBytes || info.Compare == ByPattern || info.Compare == ByInner ||
+			info.Compare == ByName || info.Compare == ByMessage
 		if decides := f == Fragment; (info.Key == "") != (pair || decides || read) {
 			t.Errorf("%s: member %q of struct key; pairs have none, nor what the class says "+
 				"alone, nor what is read of the packet itself", info.Name, info.Key)
@@ -105,7 +105,8 @@ func TestValuesAreSortedAndCanBeWritten(t *testing.T) {
 			has    bool
 			values []Range
 		}{{p.NotIP, info.Values.Other}, {p.IPv4, info.Values.IPv4}, {p.IPv6, info.Values.IPv6}} {
-			numbers := info.Compare == ByRange || info.Compare == ByMask
+			numbers := info.Compare == ByRange || info.Compare == ByMask ||
+				info.Compare == ByMessage
 			if v.has && numbers != (len(v.values) > 0) {
 				t.Errorf("%s: %d ranges of values", info.Name, len(v.values))
 			}

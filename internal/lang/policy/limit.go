@@ -43,6 +43,9 @@ func (l *Limit) ByKeys() string {
 	for i := range l.Keys {
 		k := &l.Keys[i]
 		fmt.Fprintf(&b, ", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
+		if k.Labels > 0 {
+			fmt.Fprintf(&b, "/%d", k.Labels)
+		}
 	}
 	return b.String()
 }
@@ -70,6 +73,7 @@ type Rate struct {
 type Key struct {
 	Fields       []field.Field
 	Bits4, Bits6 int    // of an address, how many bits count; else 0
+	Labels       int    // of a DNS name, how many labels at its end count; 0: all
 	Times        uint64 // rates that each budget has, at least 1
 	Text         string // as `levee fmt` prints it
 }
@@ -483,6 +487,7 @@ var keyFields = map[string][]field.Field{
 	"destination": {field.DstAddr},
 	"from port":   {field.SrcPort},
 	"port":        {field.DstPort},
+	"dns-name":    {field.DNSName},
 	"flow":        {field.SrcAddr, field.DstAddr, field.Proto, field.SrcPort, field.DstPort},
 }
 
@@ -501,6 +506,8 @@ func (r *resolver) key(k *syntax.Key, before []syntax.Key) (out Key, ok bool) {
 	}
 	if address := len(out.Fields) == 1 && out.Fields[0].Info().Compare == field.ByPrefix; address {
 		out.Bits4, out.Bits6 = 32, 128
+	} else if out.Fields[0] == field.DNSName {
+		return r.nameKey(k, out)
 	} else if k.Bits != nil {
 		r.c.Errorf(k.Bits.Pos, "only source and destination have prefixes.",
 			"%q has no prefix length", k.Name.Text)
@@ -511,15 +518,21 @@ func (r *resolver) key(k *syntax.Key, before []syntax.Key) (out Key, ok bool) {
 			return out, false
 		}
 	}
-	if k.Times != nil {
-		n, err := strconv.ParseUint(k.Times.Text[1:], 10, 20)
-		if err != nil || n == 0 {
-			r.c.Errorf(k.Times.Pos, "write how many rates the budget has: x32.",
-				"%q is not a number from 1 to 1048575", short(k.Times.Text))
-			return out, false
-		}
-		out.Times = n
+	return r.keyTimes(k, out)
+}
+
+// keyTimes resolves how many rates each budget of a key has.
+func (r *resolver) keyTimes(k *syntax.Key, out Key) (Key, bool) {
+	if k.Times == nil {
+		return out, true
 	}
+	n, err := strconv.ParseUint(k.Times.Text[1:], 10, 20)
+	if err != nil || n == 0 {
+		r.c.Errorf(k.Times.Pos, "write how many rates the budget has: x32.",
+			"%q is not a number from 1 to 1048575", short(k.Times.Text))
+		return out, false
+	}
+	out.Times = n
 	return out, true
 }
 
@@ -536,10 +549,11 @@ func keyHint(word string) string {
 	case "connection", "5-tuple", "five-tuple", "conn":
 		return didYouMean("flow")
 	}
-	if m := syntax.Nearest(word, []string{"source", "destination", "port", "flow"}); m != "" {
+	keys := []string{"source", "destination", "port", "flow", "dns-name"}
+	if m := syntax.Nearest(word, keys); m != "" {
 		return didYouMean(m)
 	}
-	return "keys are source, destination, source/24,56, from port, port and flow."
+	return "keys are source, destination, source/24,56, from port, port, flow and dns-name/2."
 }
 
 // prefixBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
@@ -589,6 +603,9 @@ func (r *resolver) keyTerms(s *syntax.Limit, rule *Rule, all []resolvedTerm) []r
 			switch {
 			case f == field.Proto:
 				continue // as ports are there
+			case f == field.DNSName: // where there is a question, there is a name
+				f = field.DNSType
+				t.Field = f
 			case f.Info().Compare == field.ByPrefix:
 				t.Ranges, t.Prefixes = nil, everyAddress
 			}

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -23,8 +25,9 @@ type Policy struct {
 	Interfaces []string // from `interface`: names and patterns, in order; nil without it
 	Sets       []*Set   // in order of definition
 	Protect    []*Rule
-	Rules      []*Rule  // all others, in order
-	Inners     []*Inner // of terms of rules; at most MaxInners
+	Rules      []*Rule     // all others, in order
+	Inners     []*Inner    // of terms of rules; at most MaxInners
+	NameLists  []*NameList // that terms of rules ask for
 	Default    Default
 	Essential  bool // false after `essential off`
 	// MaxConnections is how many may be known at once, 0 where the policy does not say.
@@ -73,6 +76,7 @@ type Term struct {
 	Bytes    *Bytes         // Payload
 	Pattern  *Pattern       // Contents; terms with the same text share it
 	Inner    *Inner         // Inner
+	Names    *NameList      // DNSName
 	given    *given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos
 }
@@ -81,6 +85,32 @@ type Term struct {
 type Inner struct {
 	Match  []Term // all must hold; never empty
 	Number int    // in Policy.Inners
+}
+
+// NameList is names of the DNS that terms ask for: those of a set, or given in a rule.
+type NameList struct {
+	Patterns []dnsname.Pattern // none of them stands for another
+	Number   int               // in Policy.NameLists
+	Set      *Set              // nil: they stand in a rule
+}
+
+// String is the list as rules have it, cut short.
+func (l *NameList) String() string {
+	const shown = 3
+	switch {
+	case l.Set != nil:
+		return "in " + l.Set.Name
+	case len(l.Patterns) == 1:
+		return `"` + l.Patterns[0].String() + `"`
+	}
+	var all []string
+	for _, p := range l.Patterns[:min(len(l.Patterns), shown)] {
+		all = append(all, `"`+p.String()+`"`)
+	}
+	if len(l.Patterns) > shown {
+		all = append(all, "...")
+	}
+	return "in { " + strings.Join(all, ", ") + " }"
 }
 
 // Bytes are what a term asks for that looks into packets.
@@ -162,6 +192,7 @@ const (
 	Ports
 	Services
 	Endpoints // an address together with a protocol and, where it has them, ports
+	Names     // of the DNS
 )
 
 // Set is a named set. Elements of inline and file sets are resolved: masked, sorted (IPv4 before
@@ -174,6 +205,7 @@ type Set struct {
 	Ports     []field.Range
 	Services  []Service
 	Endpoints []Element
+	Patterns  []dnsname.Pattern
 	Path      string        // File: as written
 	Max       int           // Dynamic: entries over both families; a block of ports is one
 	Lease     time.Duration // Dynamic: default lease; 0 means until deleted
@@ -319,7 +351,7 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 		return nil
 	}
 	f := *p
-	f.Rules, f.Inners, f.Tests = nil, nil, nil
+	f.Rules, f.Inners, f.NameLists, f.Tests = nil, nil, nil, nil
 	f.Default = Default{Action: action.Drop, Pos: p.ErrorPos}
 	if p.OnError == ErrorPass {
 		f.Default.Action = action.Pass

@@ -40,7 +40,7 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 		}
 		found[want] = true
 		if m := &r.Match[0]; m.Set == nil && m.Mask == 0 && m.Bytes == nil && m.Pattern == nil &&
-			m.Inner == nil &&
+			m.Inner == nil && m.Names == nil &&
 			len(m.Ranges)+len(m.Prefixes)+len(m.Services())+len(m.Endpoints()) == 0 {
 			t.Errorf("%q: a term that asks for nothing", text)
 		}
@@ -59,6 +59,9 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 		inPackets[w] = true
 	}
 	for i := range field.Phrases {
+		if strings.HasPrefix(field.Phrases[i].Word, "dns ") { // words only behind dns
+			continue
+		}
 		for _, w := range append(strings.Fields(field.Phrases[i].Word), field.Phrases[i].Words...) {
 			src := fmt.Sprintf("set %s = { 192.0.2.0/24 }\ndrop from %[1]s\ndefault pass\n", w)
 			f, ds := syntax.Parse("p.levee", []byte(src))
@@ -75,7 +78,7 @@ func TestSameValueLooksAtEveryMember(t *testing.T) {
 	other := map[string]any{
 		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []field.Range{{}},
 		"Prefixes": []netip.Prefix{{}}, "Bytes": &Bytes{At: 1}, "Pattern": &Pattern{},
-		"Inner": &Inner{},
+		"Inner": &Inner{}, "Names": &NameList{},
 		// given is looked at below; the others are not of the value
 		"given": nil, "Field": nil, "Not": nil, "Pos": nil,
 	}

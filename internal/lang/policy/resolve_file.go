@@ -438,6 +438,9 @@ func oneEntry(line []byte) (entry string, end int) {
 
 // agree checks that an entry is of the type of those before it, and finds the type by the first.
 func (f *setFile) agree(entry string) problem {
+	if f.typed && f.typ == Names {
+		return problem{} // anything may be one
+	}
 	t := looksLike(entry)
 	if t == Addresses && !(f.typed && f.typ == Addresses) {
 		if p := loneProtocol(entry); p.found() {
@@ -470,6 +473,8 @@ func entryHint(t SetType) string {
 		return "write a service such as tcp/443."
 	case Endpoints:
 		return "write an address and a service: 192.0.2.10 tcp/443."
+	case Names:
+		return "write a name such as example.com, or *.example.com for all below it."
 	}
 	return "write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or 2001:db8::/32."
 }

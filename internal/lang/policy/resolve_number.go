@@ -49,6 +49,7 @@ var numbers = func() (out [field.NumFields]*number) {
 var hints = map[field.Field]func(string) string{
 	field.SrcPort: portHint, field.DstPort: portHint, field.Proto: protoHint, field.Len: lenHint,
 	field.DSCP: dscpHint, field.EtherType: etherHint,
+	field.DNSType: dnsTypeHint, field.DNSOpcode: dnsOpcodeHint,
 }
 
 var (

@@ -149,6 +149,7 @@ func (r *resolver) spec(words []syntax.Term) (spec packet.Spec, ok bool) {
 		}
 		ok = r.specWord(&spec, t) && ok
 	}
+	ok = r.specDNS(&spec, words) && ok
 	if t := first[specField{kind: specType}]; ok && t != nil {
 		ok = r.specICMP(&spec, t)
 	}
@@ -280,6 +281,9 @@ func fieldOfSpec(t *syntax.Term) specField {
 // specWord puts one word into the packet; it returns false after an error.
 func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	var p problem
+	if isDNS(t.Field) {
+		return true // with the others, in specDNS
+	}
 	switch t.Kind {
 	case syntax.Family:
 		spec.Family = map[string]packet.Family{"ipv4": packet.IPv4, "ipv6": packet.IPv6,

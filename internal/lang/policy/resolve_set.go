@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/bump"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -228,6 +229,7 @@ func (r *resolver) inlineSet(d *setDef, depth int) {
 	d.set.Ports, l.ports = keep(&r.keptRanges, l.ports)
 	d.set.Services, l.services = keep(&r.keptServices, l.services)
 	d.set.Endpoints, l.endpoints = keep(&r.keptEndpoints, l.endpoints)
+	d.set.Patterns = slices.Clone(l.names)
 	r.done(&l)
 	if r.consume {
 		d.stmt.List = nil
@@ -263,7 +265,7 @@ func (r *resolver) newList(n int) list {
 	r.scratch, r.doubles = elements{}, doubles{}
 	l.prefixes, l.ports, l.services, l.endpoints = l.prefixes[:0], l.ports[:0], l.services[:0],
 		l.endpoints[:0]
-	l.spans = l.spans[:0]
+	l.spans, l.names = l.spans[:0], l.names[:0]
 	l.doubles.begin(min(n, maxRemembered))
 	return l
 }
@@ -277,17 +279,19 @@ type elements struct {
 	ports     []field.Range
 	services  []Service
 	endpoints []Element
+	names     []dnsname.Pattern
 	spans     []span // ranges of addresses that are not prefixes yet: see spread
 	apart     bool   // ranges become prefixes at once: each is an entry of its own
 }
 
 func (l *elements) size() int {
-	return len(l.prefixes) + len(l.ports) + len(l.services) + len(l.endpoints) + len(l.spans)
+	return len(l.prefixes) + len(l.ports) + len(l.services) + len(l.endpoints) + len(l.spans) +
+		len(l.names)
 }
 
 // size is the number of elements of a static set.
 func (s *Set) size() int {
-	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints)
+	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints) + len(s.Patterns)
 }
 
 // merge sorts the elements and joins those that one can stand for, in place. It returns how many
@@ -300,6 +304,7 @@ func (l *elements) merge() int {
 	l.ports = field.Join(l.ports)
 	l.services = mergeServices(l.services)
 	l.endpoints = mergeEndpoints(l.endpoints)
+	l.names = dnsname.Merge(l.names)
 	return l.size()
 }
 
@@ -331,6 +336,11 @@ func (l *elements) parse(t SetType, text string) (p problem) {
 		l.services = append(l.services, s)
 	case Endpoints:
 		l.endpoints, p = parseEndpoint(l.endpoints, text)
+	case Names:
+		var n dnsname.Pattern
+		if n, p = parseName(text); !p.found() {
+			l.names = append(l.names, n)
+		}
 	}
 	return p
 }
@@ -338,6 +348,9 @@ func (l *elements) parse(t SetType, text string) (p problem) {
 // looksLike tells by its look what an element is meant to be.
 func looksLike(text string) SetType {
 	const digit, minus, slash, dot, other = 1, 2, 4, 8, 16
+	if syntax.IsQuoted(text) {
+		return Names
+	}
 	seen := 0
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -366,14 +379,14 @@ func looksLike(text string) SetType {
 	return Addresses
 }
 
-// String names what a set of the type has: "addresses", "ports", "services" or "endpoints".
+// String names what a set of the type has, such as "addresses".
 func (t SetType) String() string { return t.plural() }
 
 func (t SetType) plural() string {
-	return [...]string{"addresses", "ports", "services", "endpoints"}[t]
+	return [...]string{"addresses", "ports", "services", "endpoints", "names"}[t]
 }
 func (t SetType) one() string {
-	return [...]string{"an address", "a port", "a service", "an endpoint"}[t]
+	return [...]string{"an address", "a port", "a service", "an endpoint", "a name"}[t]
 }
 
 // add takes one element.
@@ -395,6 +408,7 @@ func (l *list) add(e *syntax.Elem) {
 			l.ports = append(l.ports, d.set.Ports...)
 			l.services = append(l.services, d.set.Services...)
 			l.endpoints = append(l.endpoints, d.set.Endpoints...)
+			l.names = append(l.names, d.set.Patterns...)
 			l.spend(e, d.set.size())
 		}
 		return
@@ -537,6 +551,11 @@ func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 	}
 	defer in.Close()
 	f := newSetFile(in, path.Text)
+	if of := d.stmt.Of; of != nil {
+		if f.typed = true; !r.fileType(f, *of) {
+			return
+		}
+	}
 	ds := f.read()
 	r.fileDiags = append(r.fileDiags, ds...)
 	if ds.HasErrors() {
@@ -553,6 +572,7 @@ func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 	r.merge(&f.out, path.Pos)
 	d.set.Prefixes, d.set.Ports, d.set.Services, d.set.Endpoints = f.out.prefixes, f.out.ports,
 		f.out.services, f.out.endpoints
+	d.set.Patterns = f.out.names
 }
 
 // openFile opens a file that open knows by name, or says why it cannot and returns nil.

@@ -41,6 +41,7 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 	}
 	if rule.Action.First() {
 		r.protectInner(all)
+		r.dnsTerms(all, "a protect rule")
 	}
 	rule.Match = r.keep(all)
 }
@@ -157,6 +158,8 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 		r.look(s)
 	case syntax.Inner:
 		return r.inner(t, s)
+	case syntax.DNSName:
+		return r.dnsNames(t, s)
 	case syntax.Suffix:
 		return r.each(t, s, parseSuffix)
 	case syntax.From, syntax.To:
@@ -270,6 +273,8 @@ func useHint(s *Set, name string) string {
 	case Services, Endpoints:
 		return fmt.Sprintf("a set of %s is used as: to %s, or from %s.", s.Type.plural(), name,
 			name)
+	case Names:
+		return fmt.Sprintf("a set of names is used as: dns name in %s.", name)
 	}
 	return fmt.Sprintf("a set of addresses is used as: from %s, or to %s.", name, name)
 }
@@ -309,6 +314,11 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 		}
 		d := r.lookup(e)
 		if d == nil {
+			return false
+		}
+		if d.set.Type == Names {
+			r.c.Errorf(e.Pos, useHint(d.set, e.Text), "%q is a set of names, not of addresses",
+				short(e.Text))
 			return false
 		}
 		if d.set.Type == Ports {

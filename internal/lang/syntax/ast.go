@@ -90,6 +90,7 @@ type Set struct {
 	Name    Word
 	List    *Value
 	Path    *Word
+	Of      *Word // behind Path: the type of what the file has, where that is said
 	Dynamic *Dynamic
 	Names   *Names
 	MMDB    *MMDB
@@ -179,6 +180,7 @@ const (
 	Bytes       // payload at Value: one element, an offset, a blank and hex digits
 	Pattern     // payload contains Value: elements with their quotes or slashes
 	Inner       // inner( Terms )
+	DNSName     // dns name Value: quoted elements, or the name of a set
 	Malformed   // malformed
 	PacketType  // type Value, in test packets only, as all that follow
 	Frag        // frag Value
@@ -259,7 +261,7 @@ type Walk struct {
 }
 
 // Elem is one value: an address, a number, a range, a name, ... An endpoint is two words, with one
-// blank.
+// blank. A name of the DNS is in quotes, which Text has too.
 type Elem struct {
 	Text     string
 	Pos      Pos

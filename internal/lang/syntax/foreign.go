@@ -111,7 +111,6 @@ var foreign = map[string]remedy{
 	"http":        advice("write the port: tcp port 80."),
 	"https":       advice("write the port: tcp port 443."),
 	"ssh":         advice("write the port: tcp port 22."),
-	"dns":         advice("write the port: port 53."),
 	"host":        advice("say which side: from 192.0.2.1, or to 192.0.2.1."),
 	"net":         advice("say which side: from 192.0.2.0/24, or to 192.0.2.0/24."),
 	"ip-option": advice("options cannot be matched; packets with options are decoded like all " +

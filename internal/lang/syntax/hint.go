@@ -18,7 +18,7 @@ var isKeyword = func() map[string]bool {
 	for _, words := range behind {
 		maps.Copy(m, words)
 	}
-	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
+	for _, w := range phraseWords(func(ph *field.Phrase) bool { return !isDNS(ph) }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true
 		}

@@ -98,7 +98,8 @@ var limitExamples = map[string]string{
 func (p *parser) keys(l *Limit) bool {
 	for {
 		if p.tok.kind != tWord || limitWords[p.tok.text] || p.is("as") {
-			return p.fail("keys are source, destination, source/24,56, from port, port and flow.",
+			return p.fail("keys are source, destination, source/24,56, from port, port, flow and "+
+				"dns-name/2.",
 				"expected a key after \"by\"")
 		}
 		if p.tooMany(len(l.By), p.tok.pos) {

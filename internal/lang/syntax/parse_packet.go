@@ -245,7 +245,7 @@ func (p *parser) packetWord() (Term, bool) {
 		p.advance()
 	default:
 		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" &&
-			!oneOf("flags from to ether syn", word) {
+			!oneOf("flags from to ether syn dns", word) {
 			return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 		}
 		ok = p.termWord(&t)

@@ -43,11 +43,7 @@ func (p *parser) setBody(s *Set) bool {
 		return p.braces(s.List)
 	case p.is("file"):
 		p.advance()
-		return p.parens("file", func() bool {
-			path, ok := p.text("a path")
-			s.Path = &path
-			return ok
-		})
+		return p.parens("file", func() bool { return p.fileOf(s) })
 	case p.is("dynamic"):
 		p.advance()
 		s.Dynamic = &Dynamic{}
@@ -85,6 +81,26 @@ func (p *parser) setBody(s *Set) bool {
 		hint = "elements stand in braces: { ... }."
 	}
 	return p.fail(hint, "expected { ... }, file(\"...\") or dynamic(...)")
+}
+
+// fileOf parses a path, and behind it perhaps what the file has.
+func (p *parser) fileOf(s *Set) bool {
+	path, ok := p.text("a path")
+	s.Path = &path
+	if !ok || p.tok.kind != tComma {
+		return ok
+	}
+	p.advance()
+	if p.tok.kind == tRParen {
+		return true
+	}
+	if !p.accept("of") || p.tok.kind != tWord {
+		return p.fail("write: file(\"blocked.txt\", of names).",
+			"expected \"of\" and the type of the elements")
+	}
+	of := p.word()
+	s.Of = &of
+	return true
 }
 
 // typeOutside reports `dynamic(max 10) of services`, in which the type stands outside of the
@@ -348,13 +364,15 @@ func (p *parser) element() (Elem, bool) {
 			"write that name.", "expected an element")
 	case tOp:
 		return Elem{}, p.fail(hintOp(p.tok.text), "expected an element")
-	case tString:
-		return Elem{}, p.fail("write elements without quotes.", "expected an element")
+	case tString: // a name of the DNS
 	default:
 		return Elem{}, p.fail("", "expected an element or }")
 	}
 	p.part()
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	if p.tok.kind == tString {
+		e.Text = quoted(Word{Text: e.Text})
+	}
 	if len(p.pending) > 0 || p.tok.blank {
 		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}

@@ -133,6 +133,8 @@ func (p *parser) termWord(t *Term) bool {
 	case word == "inner":
 		t.Kind, t.Field = Inner, field.Inner
 		return p.inner(t, p.innerTerm)
+	case word == "dns":
+		return p.dns(t)
 	case word == "from", word == "to":
 		return p.direction(t, word)
 	case word == "ether":

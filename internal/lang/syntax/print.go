@@ -69,6 +69,8 @@ func (p *printer) set(s *Set) {
 		p.names(s.Names)
 	case s.MMDB != nil:
 		p.mmdb(s.MMDB)
+	case s.Path != nil && s.Of != nil:
+		p.words("file(" + quoted(*s.Path) + ", of " + s.Of.Text + ")")
 	case s.Path != nil:
 		p.words("file(" + quoted(*s.Path) + ")")
 	case s.Dynamic != nil:
@@ -168,6 +170,8 @@ func kindsOf(ph *field.Phrase) []TermKind {
 		return []TermKind{Pattern}
 	case field.FormInner:
 		return []TermKind{Inner}
+	case field.FormName:
+		return []TermKind{DNSName}
 	case field.FormICMP:
 		return []TermKind{ICMPType}
 	case field.FormFlags:
@@ -200,6 +204,9 @@ func (p *printer) term(t *Term) {
 		p.b = append(p.b, '(')
 		p.terms(t.Terms)
 		p.words(")")
+	}
+	if t.Kind == DNSName && (t.Value.List || !IsQuoted(t.Value.Elems[0].Text)) {
+		p.words("in")
 	}
 	if t.Value != nil {
 		p.value(t.Value)

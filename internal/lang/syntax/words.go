@@ -17,6 +17,7 @@ const (
 	simpleWord                      // is a term by itself or with a value, see simple
 	fieldWord                       // names a header field of a packet
 	bytesWord                       // names bytes of a packet
+	dnsWord                         // is dns, or stands behind it
 )
 
 // classes are the words of the language.
@@ -28,7 +29,7 @@ var classes = func() map[string]class {
 	}{
 		{isKeyword, keyword}, {isStatement, statementWord}, {isFamily, familyWord},
 		{isProto, protoWord},
-		{isFieldWord, fieldWord}, {isBytesWord, bytesWord},
+		{isFieldWord, fieldWord}, {isBytesWord, bytesWord}, {isDNSWord, dnsWord},
 	} {
 		for w := range l.words {
 			m[w] |= l.class

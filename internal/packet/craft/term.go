@@ -5,9 +5,11 @@ import (
 	"net/netip"
 	"slices"
 
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/dns"
 )
 
 // A Chooser decides which of the values that a term names a packet gets. It may also choose a value
@@ -61,6 +63,8 @@ func Term(s *packet.Spec, t *policy.Term, c Chooser) {
 		setPayload(s, t.Bytes)
 	case field.ByPattern:
 		setContents(s, t.Pattern)
+	case field.ByName, field.ByMessage:
+		setMessage(s, t, c)
 	case field.ByInner:
 		setInner(s, t.Inner, c)
 	case field.ByRange:
@@ -96,6 +100,38 @@ func setContents(s *packet.Spec, p *policy.Pattern) {
 		found = all
 	}
 	s.Payload = found
+}
+
+// setMessage makes s a datagram with a DNS message that has what a term asks for, and what it has
+// there else unchanged.
+func setMessage(s *packet.Spec, t *policy.Term, c Chooser) {
+	m := dns.Read(s.Payload, false)
+	m.Malformed = m.Malformed && m.Header
+	v := uint64(0)
+	if len(t.Ranges) > 0 {
+		v = c.Number(t.Ranges)
+	}
+	switch t.Field {
+	case field.DNSName:
+		p := t.Names.Patterns[c.Index(len(t.Names.Patterns))]
+		m.Question, m.Name = true, p.Name
+		if p.Below && len(p.Name)+3 <= dnsname.MaxName {
+			m.Name = "\x01a" + p.Name
+		}
+	case field.DNSType:
+		m.Question, m.Type = true, uint16(v)
+	case field.DNSOpcode:
+		m.Opcode = uint8(v) & 15
+	case field.DNSQuery:
+		m.Response = false
+	case field.DNSResponse:
+		m.Response = true
+	case field.DNSMalformed:
+		m.Malformed = v == 1
+	case field.DNSSize:
+		m.EDNS, m.Size = true, uint16(v)
+	}
+	s.Proto, s.Payload = new(uint8(packet.ProtoUDP)), dns.Query(m)
 }
 
 // setInner makes s a tunnel with a packet in it for which a match holds, VXLAN where s is none.

@@ -18,6 +18,7 @@ type Sample struct {
 const Sets = `set hosts = { 192.0.2.0/24, 2001:db8::/32 }
 set services = { tcp/80, udp/53 }
 set endpoints = { 192.0.2.1 tcp/80, 192.0.2.1 gre, 2001:db8::1 icmp6 }
+set zones = { "example.com", "*.evil.example" }
 set leased = dynamic(max 9)
 set openings = dynamic(of services, max 9)
 set partners = dynamic(of endpoints, max 9)
@@ -60,6 +61,8 @@ func of(ph *field.Phrase) (all []Sample) {
 		add(ph.Field, "0 00ff", "12 4c00/ff00", "7 000102030405060708090a0b0c0d0e0f")
 	case field.FormPattern:
 		add(ph.Field, `"evil"`, "00ff17", `/^[a-c]+\x00/`, `{ "Evil", 0001, /e[a-c]?l/ } any case`)
+	case field.FormName:
+		add(ph.Field, `"www.example.com"`, "in zones", `in { "example.com", "*.example.net" }`)
 	case field.FormInner:
 		return []Sample{
 			{"inner( tcp syn from 192.0.2.0/24 port 22 )", ph.Field},

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// The head of a DNS message over UDP, for rules that ask for it: what the header and the first
+// question say, and the digests of the name's suffixes. Package names takes the functions out of
+// this object. The question's name stands there as a whole (RFC 1035 section 4.1.2): a pointer in
+// it is malformed, so that every byte is read once, and none is followed.
+//
+// The digest of a suffix is a pair of sums over the suffix in pieces of 8 bytes, counted from its
+// end (NH, RFC 4418 section 5.2.2, with Toeplitz keys). The name is read from its last label on, so
+// the digest of each suffix is on the way to the next one.
+#include "parse.h"
+
+#define DNS_HEADER 12
+#define DNS_RECORD 11 // OPT without options: root, type, class, TTL, length
+#define DNS_OPT 41
+#define MAX_NAME 255
+#define NO_NAME 255 // in place of a number of labels
+#define MAX_LABEL 63
+#define NAME_LABELS 128 // 127, rounded up
+#define NAME_PIECES 128 // labels of one byte with their lengths have the most
+
+// What is known of a message: the upper half of what the function returns. The lower has the
+// question's type, and above it the size that EDNS tells.
+enum dns_facts {
+	DNS_SEEN = 1 << 0,
+	DNS_HEAD = 1 << 1, // there is a header
+	DNS_RESPONSE = 1 << 2,
+	DNS_MALFORMED = 1 << 3,
+	DNS_QUESTION = 1 << 4, // there is a whole question
+	DNS_EDNS = 1 << 5,
+	DNS_OPCODE = 8,	 // 4 bits from here on
+	DNS_LABELS = 16, // 8 bits from here on
+};
+
+struct name_digest {
+	__u64 a, b;
+};
+
+// What one CPU works on.
+struct name_work {
+	struct name_digest suffixes[NAME_LABELS]; // of one label, of two, ...
+	__u16 starts[NAME_LABELS];		  // where labels begin in the frame, the first first
+	__u16 slots[4]; // of numbers that the verifier shall forget
+	__u8 bytes[16]; // of the packet
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct name_work);
+} names SEC(".maps");
+
+// The keys of the sums. The program's are those of its policy.
+const volatile __u32 name_keys[2 * NAME_PIECES + 2] SEC(".rodata.names") = {};
+
+// lower makes letters of 8 bytes small: in bytes without their highest bit, no sum carries over.
+static __always_inline __u64 lower(__u64 v)
+{
+	const __u64 ones = 0x0101010101010101ULL, high = 0x80 * ones;
+	__u64 low = v & ~high;
+	__u64 from_a = low + (0x80 - 'A') * ones, above_z = low + (0x7f - 'Z') * ones;
+
+	return v | ((from_a ^ above_z) & ~v & high) >> 2;
+}
+
+// digest sums up the suffixes of a name, deepest of them, whose last label ends at end.
+static __always_inline void digest(const struct frame *f, struct name_work *w, __u32 labels,
+				   __u32 end, __u32 deepest, int hook)
+{
+	__u64 a = 0, b = 0;
+	__u32 depth = 0;
+
+	for (__u32 i = 0; i < NAME_PIECES; i++) {
+		__u32 start, bytes;
+		__u64 v;
+
+		if (depth >= labels || depth >= deepest)
+			return;
+		start = w->starts[(labels - depth - 1) & (NAME_LABELS - 1)];
+		end = forget(&w->slots[0], end);
+		bytes = end - start;
+		if (bytes > MAX_LABEL + 1 || !bytes || pull(f, end - 8, &v, 8, hook))
+			return; // never
+		if (bytes < 8)
+			v >>= 64 - 8 * bytes;
+		v = lower(v);
+		__u32 lo = v, hi = v >> 32;
+
+		a += (__u64)(__u32)(lo + name_keys[2 * i]) * (__u32)(hi + name_keys[2 * i + 1]);
+		b += (__u64)(__u32)(lo + name_keys[2 * i + 2]) * (__u32)(hi + name_keys[2 * i + 3]);
+		if (bytes > 8) {
+			end -= 8;
+			continue;
+		}
+		w->suffixes[depth & (NAME_LABELS - 1)].a = a;
+		w->suffixes[depth & (NAME_LABELS - 1)].b = b;
+		depth = forget(&w->slots[2], depth + 1);
+		end = start;
+	}
+}
+
+// labels_of finds the labels of a name at off, and leaves in off what is behind it; it returns
+// NO_NAME of what is none.
+static __always_inline __u32 labels_of(const struct frame *f, struct name_work *w, __u32 *off,
+				     __u32 end, int hook)
+{
+	__u32 at = *off, first = at;
+
+	for (__u32 i = 0; i < NAME_LABELS; i++) {
+		__u8 bytes;
+
+		at = forget(&w->slots[0], at);
+		if (at >= end || at - first >= MAX_NAME || pull(f, at, &bytes, 1, hook))
+			return NO_NAME;
+		if (!bytes) {
+			*off = at + 1;
+			return i;
+		}
+		if (bytes > MAX_LABEL)
+			return NO_NAME;
+		w->starts[i] = at;
+		at += 1 + bytes;
+	}
+	return NO_NAME;
+}
+
+static __always_inline __u16 be16(const __u8 *b) { return b[0] << 8 | b[1]; }
+
+// additional judges what is behind the question of a query: so many records, of which the first may
+// be OPT.
+static __always_inline __u64 additional(const struct frame *f, struct name_work *w, __u32 off,
+					__u32 end, __u32 records, int hook)
+{
+	__u8 *opt = w->bytes;
+
+	if (!records)
+		return off < end ? (__u64)DNS_MALFORMED << 32 : 0;
+	if (off >= end || pull(f, off, opt, 1, hook))
+		return (__u64)DNS_MALFORMED << 32;
+	if (opt[0])
+		return 0;
+	if (end - off < DNS_RECORD || pull(f, off, opt, DNS_RECORD, hook))
+		return (__u64)DNS_MALFORMED << 32;
+	if (be16(opt + 1) != DNS_OPT)
+		return 0;
+	__u32 behind = off + DNS_RECORD + be16(opt + 9);
+	__u64 facts = 0;
+
+	if (behind > end || (records == 1 && behind < end))
+		facts |= DNS_MALFORMED;
+	if (behind <= end)
+		facts |= DNS_EDNS;
+	return facts << 32 | (facts & DNS_EDNS ? (__u32)be16(opt + 3) << 16 : 0);
+}
+
+// look reads the message in a datagram whose UDP header is at off, with left bytes of the packet
+// from there on.
+static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, __u32 deepest,
+				  int hook)
+{
+	__u64 facts = DNS_SEEN;
+	__u32 zero = 0, end, cut;
+	struct name_work *w = bpf_map_lookup_elem(&names, &zero);
+
+	if (!w)
+		return (facts | DNS_MALFORMED) << 32; // never
+	__u8 *h = w->bytes;
+
+	if (left < 8 || pull(f, off + 4, h, 2, hook))
+		return (facts | DNS_MALFORMED) << 32;
+	end = be16(h);
+	cut = end > left;
+	if (cut)
+		end = left;
+	end += off;
+	off += 8;
+	if (end < off + DNS_HEADER || pull(f, off, h, DNS_HEADER, hook))
+		return (facts | DNS_MALFORMED) << 32;
+	__u32 response = h[2] & 0x80, opcode = h[2] >> 3 & 15;
+
+	facts |= DNS_HEAD | opcode << DNS_OPCODE;
+	if (response)
+		facts |= DNS_RESPONSE;
+	__u32 questions = be16(h + 4), records = be16(h + 10), answers = be16(h + 6) | be16(h + 8);
+
+	if (questions > 1 || (cut && !response))
+		facts |= DNS_MALFORMED;
+	off += DNS_HEADER;
+	__u64 word = 0;
+
+	if (questions) {
+		// The verifier would walk what follows once for each number of labels.
+		__u32 labels = forget(&w->slots[1], labels_of(f, w, &off, end, hook));
+
+		off = forget(&w->slots[0], off);
+
+		if (labels == NO_NAME || off + 4 > end || pull(f, off, h, 2, hook))
+			return (facts | DNS_MALFORMED) << 32;
+		facts |= DNS_QUESTION | labels << DNS_LABELS;
+		word = be16(h);
+		digest(f, w, labels, off - 1, deepest, hook);
+		off += 4;
+	}
+	if (!response && !opcode && !answers && questions <= 1)
+		word |= additional(f, w, off, end, records, hook);
+	return facts << 32 | word;
+}
+
+static __noinline __u64 dns_xdp(struct xdp_md *ctx, __u32 off, __u32 left, __u32 deepest)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	return look(&f, off, left, deepest, HOOK_XDP);
+}
+
+static __noinline __u64 dns_xdp_frags(struct xdp_md *ctx, __u32 off, __u32 left, __u32 deepest)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	return look(&f, off, left, deepest, HOOK_XDP_FRAGS);
+}
+
+static __noinline __u64 dns_tcx(struct __sk_buff *ctx, __u32 off, __u32 left, __u32 deepest)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	return look(&f, off, left, deepest, HOOK_TCX);
+}
+
+// These are here only so that the object holds whole programs.
+#define ENTRY(section, name, context)                                                              \
+	SEC(section)                                                                               \
+	int entry_##name(struct context *ctx)                                                      \
+	{                                                                                          \
+		__u32 at = bpf_get_prandom_u32() & 0xffff;                                         \
+                                                                                                   \
+		return dns_##name(ctx, at, bpf_get_prandom_u32() & 0xffff, at & 127);              \
+	}
+
+ENTRY("xdp", xdp, xdp_md)
+ENTRY("xdp.frags", xdp_frags, xdp_md)
+ENTRY("tc", tcx, __sk_buff)
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// Exported to Go by bpf2go, which only sees types that are used.
+const enum dns_facts *unused_dns_facts __attribute__((unused));

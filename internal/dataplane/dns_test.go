@@ -1,0 +1,88 @@
+package dataplane
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"levee/internal/lang/dnsname"
+	"levee/internal/packet"
+	"levee/internal/packet/dns"
+)
+
+// query is a frame with a DNS query for a name.
+func query(t *testing.T, family packet.Family, name string) []byte {
+	t.Helper()
+	p, bad := dnsname.Parse(name)
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	f, err := packet.Build(packet.Spec{Family: family, Proto: new(uint8(packet.ProtoUDP)),
+		ToPort: new(uint16(53)), Payload: dns.Query(dns.Message{Question: true, Name: p.Name,
+			Type: 28, EDNS: true, Size: 1232})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestNamesOfQueriesAreJudgedAtEachHook sends queries of both families to a policy about names.
+func TestNamesOfQueriesAreJudgedAtEachHook(t *testing.T) {
+	n := newTestNet(t)
+	const text = `set abused = { "evil.example", "*.below.example" }
+drop udp port 53 dns malformed as "malformed"
+drop udp port 53 dns name in abused dns type AAAA dns edns-size > 512 as "abused"
+pass udp port 53 dns query as "query"
+default pass
+`
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			defer Down(t.Context(), "lv0")
+			if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			for _, family := range []packet.Family{packet.IPv4, packet.IPv6} {
+				for _, name := range []string{"evil.example", "WWW.Evil.Example",
+					"a.b.below.example"} {
+					n.sendFrame(t, query(t, family, name))
+				}
+				for _, name := range []string{"below.example", "notevil.example", "example", "."} {
+					n.sendFrame(t, query(t, family, name))
+				}
+				f := query(t, family, "evil.example")
+				f[bytes.Index(f, []byte("\x04evil"))] = 0xc0 // a pointer
+				n.sendFrame(t, f)
+			}
+			wantPackets(t, "malformed", 2)
+			wantPackets(t, "abused", 6)
+			wantPackets(t, "query", 8)
+		})
+	}
+}
+
+// TestBudgetsOfZonesOutliveAReplace exhausts the budget of a zone. Digests by another secret would
+// give it a new one with each policy.
+func TestBudgetsOfZonesOutliveAReplace(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "xdp", func(t *testing.T) {
+		defer Down(t.Context(), "lv0")
+		text := func(more string) string {
+			return "limit udp port 53 rate 1/d burst 2 by dns-name/2 as \"zone\"\n" + more +
+				"pass udp port 53 as \"query\"\ndefault pass\n"
+		}
+		if err := bringPolicyAt(t, "lv0", allModes(t)[0], text(""), 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			n.sendFrame(t, query(t, packet.IPv4, fmt.Sprintf("r%d.example.com", i)))
+		}
+		n.sendFrame(t, query(t, packet.IPv6, "other.example.net"))
+		wantPackets(t, "zone", 3)
+		wantPackets(t, "query", 3)
+		if err := bringPolicyAt(t, "lv0", allModes(t)[0], text("count tcp\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+		n.sendFrame(t, query(t, packet.IPv6, "r9.Example.COM"))
+		wantPackets(t, "zone", 4)
+	})
+}

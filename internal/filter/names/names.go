@@ -1,0 +1,241 @@
+// Package names reads DNS messages in programs, and looks their names up in sets: a function that
+// clang makes of bpf/dns.bpf.c, the tables of sets, and the function that searches one.
+//
+// In go names and a secret, out come tables and instructions. The function reads the head of a
+// message once, and leaves a digest of each suffix of the name; a table holds digests, so that a
+// look-up takes one cache line for each number of labels that elements of the set have. Digests are
+// sums of NH (RFC 4418), of 128 bits: of two names that differ they are equal with a probability of
+// about 2^-64 for who does not know the secret. Of these 128 bits a table compares 62, and the
+// bucket.
+//
+// The package knows no policies, and opens, pins and loads nothing.
+package names
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package names -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type dns_facts -type name_work read ../../../bpf/dns.bpf.c
+
+// Label is the function. It is given the context, where the UDP header begins, how many bytes of
+// the packet there are from there on, and of how many suffixes digests are asked for. It returns
+// facts in the upper half, and in the lower the question's type below the size that EDNS tells.
+const Label = "dns"
+
+// Facts of a message.
+const (
+	Seen      = int32(readDnsFactsDNS_SEEN) // it has been looked at
+	Header    = int32(readDnsFactsDNS_HEAD)
+	Response  = int32(readDnsFactsDNS_RESPONSE)
+	Malformed = int32(readDnsFactsDNS_MALFORMED)
+	Question  = int32(readDnsFactsDNS_QUESTION)
+	EDNS      = int32(readDnsFactsDNS_EDNS)
+
+	OpcodeShift = int32(readDnsFactsDNS_OPCODE) // 4 bits
+	LabelsShift = int32(readDnsFactsDNS_LABELS) // 8 bits
+)
+
+// WorkMap is the map with what each CPU works on.
+const (
+	WorkMap   = "names"
+	WorkBytes = int(unsafe.Sizeof(readNameWork{}))
+)
+
+// KeysTable is the table with the keys of digests, for all sets of a program.
+const (
+	KeysTable = "name_keys"
+	KeysBytes = int(unsafe.Sizeof(keys{}))
+)
+
+// How many instructions the functions have, at most: that which reads messages, and that which
+// searches a set.
+const (
+	MaxInstructions       = 1_500
+	MaxSearchInstructions = 100
+)
+
+var load = sync.OnceValues(loadRead)
+
+// Keys are the contents of KeysTable.
+func Keys(s Secret) []byte {
+	k := keysOf(s)
+	return k.bytes()
+}
+
+// WorkSpec describes the map that the function works on.
+func WorkSpec() *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: WorkMap, Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: uint32(WorkBytes), MaxEntries: 1}
+}
+
+// Emit emits the function, for programs at tc or at XDP, for packets in one buffer or several.
+func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the function that reads DNS messages: %w", err)
+	}
+	function, entry := "dns_xdp", readProgEntryXdp
+	switch {
+	case tcx:
+		function, entry = "dns_tcx", readProgEntryTcx
+	case frags:
+		function, entry = "dns_xdp_frags", readProgEntryXdpFrags
+	}
+	body, err := assembler.Take(all.Programs[entry].Instructions, function)
+	if err != nil {
+		return err
+	}
+	for i := range body {
+		if body[i].Reference() == ".rodata.names" {
+			body[i] = body[i].WithReference(KeysTable)
+		}
+	}
+	b.Global(Label, context, assembler.Number("off"), assembler.Number("left"),
+		assembler.Number("deepest"))
+	b.Emit(body...)
+	return nil
+}
+
+// Stack of the function that searches.
+const stackZero = -4
+
+// EmitSearch emits a function that returns 1 if the name that was read last on this CPU, of so many
+// labels, is in a table, else 0.
+func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
+	b.Global(label, assembler.Number("labels"))
+	no, yes := b.Fresh("no_name"), b.Fresh("name")
+	switch {
+	case t.Root:
+		b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+		return
+	case t.AllBelow:
+		b.Emit(asm.Mov.Imm(asm.R0, 1), asm.JNE.Imm(asm.R1, 0, yes), asm.Mov.Imm(asm.R0, 0))
+		b.Label(yes)
+		b.Emit(asm.Return())
+		return
+	}
+	next, bucket, found := b.Fresh("depth"), b.Fresh("bucket"), b.Fresh("found")
+	b.Emit(
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.StoreImm(asm.R10, stackZero, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(WorkMap),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, stackZero),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, no),
+		asm.Mov.Reg(asm.R7, asm.R0),
+		asm.LoadMapValue(asm.R8, 0, 0).WithReference(table),
+		asm.Mov.Imm(asm.R9, 0),
+	)
+	b.Label(next)
+	b.Emit(
+		asm.JGE.Imm(asm.R9, int32(len(t.Depths)), no),
+		asm.Mov.Reg(asm.R1, asm.R8),
+		asm.Add.Reg(asm.R1, asm.R9),
+		asm.LoadMem(asm.R3, asm.R1, 0, asm.Byte),
+		asm.Add.Imm(asm.R9, 1),
+		asm.JGT.Reg(asm.R3, asm.R6, no),
+		// The digest of the suffix with so many labels.
+		asm.Mov.Reg(asm.R2, asm.R3),
+		asm.Sub.Imm(asm.R2, 1),
+		asm.And.Imm(asm.R2, int32(pieces-1)),
+		asm.LSh.Imm(asm.R2, 4),
+		asm.Add.Reg(asm.R2, asm.R7),
+		asm.LoadMem(asm.R4, asm.R2, 0, asm.DWord),
+		asm.LoadMem(asm.R5, asm.R2, 8, asm.DWord),
+		// Its mark, in R1.
+		asm.Mov.Reg(asm.R1, asm.R5),
+		asm.LSh.Imm(asm.R1, 32),
+		asm.Mov.Reg(asm.R0, asm.R5),
+		asm.RSh.Imm(asm.R0, 32),
+		asm.Or.Reg(asm.R1, asm.R0),
+		asm.Xor.Reg(asm.R1, asm.R4),
+		asm.And.Imm(asm.R1, ^flags),
+		asm.Or.Imm(asm.R1, present),
+		// Its bucket, in R4.
+		asm.LoadImm(asm.R0, mixA-1<<64, asm.DWord),
+		asm.Mul.Reg(asm.R4, asm.R0),
+		asm.Add.Reg(asm.R4, asm.R5),
+		asm.Mov.Reg(asm.R5, asm.R4),
+		asm.RSh.Imm(asm.R5, 32),
+		asm.Xor.Reg(asm.R4, asm.R5),
+		asm.LoadImm(asm.R0, mixB-1<<64, asm.DWord),
+		asm.Mul.Reg(asm.R4, asm.R0),
+		asm.RSh.Imm(asm.R4, 32),
+		asm.Mul.Imm(asm.R4, int32(t.buckets)),
+		asm.RSh.Imm(asm.R4, 32),
+		asm.Mul.Imm(asm.R4, bucketBytes),
+		asm.Add.Reg(asm.R4, asm.R8),
+		asm.Mov.Imm(asm.R5, 0),
+	)
+	b.Label(bucket)
+	for i := range slots {
+		b.Emit(
+			asm.LoadMem(asm.R0, asm.R4, int16(depthBytes+8*i), asm.DWord),
+			asm.Xor.Reg(asm.R0, asm.R1),
+			asm.JLE.Imm(asm.R0, onlyBelow, found),
+		)
+	}
+	b.Emit(
+		asm.JEq.Reg(asm.R0, asm.R1, next), // the last slot is free
+		asm.Add.Imm(asm.R4, bucketBytes),
+		asm.Add.Imm(asm.R5, 1),
+		asm.JLT.Imm(asm.R5, reach, bucket),
+		asm.Ja.Label(next),
+	)
+	b.Label(found)
+	b.Emit(
+		asm.JEq.Imm(asm.R0, 0, yes),
+		asm.JGE.Reg(asm.R3, asm.R6, next), // only what is below
+	)
+	b.Label(yes)
+	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	b.Label(no)
+	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// KeyLabel is the function that gives the digest, in 64 bits, of so many labels at the end of the
+// name that was read last on this CPU; of all where the name has fewer, or the number is 0. It is
+// given the name's labels and that number.
+const KeyLabel = "name_key"
+
+// EmitKey emits that function.
+func EmitKey(b *assembler.Builder) {
+	all, root := b.Fresh("all_labels"), b.Fresh("root")
+	b.Global(KeyLabel, assembler.Number("labels"), assembler.Number("last"))
+	b.Emit(
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.JEq.Imm(asm.R2, 0, all),
+		asm.JGE.Reg(asm.R2, asm.R6, all),
+		asm.Mov.Reg(asm.R6, asm.R2),
+	)
+	b.Label(all)
+	b.Emit(
+		asm.JEq.Imm(asm.R6, 0, root),
+		asm.StoreImm(asm.R10, stackZero, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(WorkMap),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, stackZero),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, root),
+		asm.Sub.Imm(asm.R6, 1),
+		asm.And.Imm(asm.R6, int32(pieces-1)),
+		asm.LSh.Imm(asm.R6, 4),
+		asm.Add.Reg(asm.R6, asm.R0),
+		asm.LoadMem(asm.R0, asm.R6, 0, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord),
+		asm.LoadImm(asm.R2, mixA-1<<64, asm.DWord),
+		asm.Mul.Reg(asm.R0, asm.R2),
+		asm.Add.Reg(asm.R0, asm.R1),
+		asm.Return(),
+	)
+	b.Label(root)
+	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
