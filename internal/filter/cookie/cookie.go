@@ -135,9 +135,8 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link p
 	return nil
 }
 
-// EmitSources emits the function of ProveLabel if it is called, and that of ProvenLabel if rules
-// ask, also where no packet comes to these.
-func EmitSources(b *assembler.Builder, asks bool) error {
+// EmitSources emits the functions of ProveLabel and ProvenLabel that are called.
+func EmitSources(b *assembler.Builder) error {
 	all, err := load()
 	if err != nil {
 		return fmt.Errorf("read the functions that know sources: %w", err)
@@ -145,7 +144,7 @@ func EmitSources(b *assembler.Builder, asks bool) error {
 	for _, f := range []struct{ label, entry string }{
 		{ProveLabel, answerProgEntryProve}, {ProvenLabel, answerProgEntryProven},
 	} {
-		if !b.Referenced(f.label) && !(asks && f.label == ProvenLabel) {
+		if !b.Referenced(f.label) {
 			continue
 		}
 		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.label)

@@ -25,7 +25,11 @@ func (p *planner) fillUse() {
 	u.Tracks, u.Cookies = p.Tracks(), len(p.Cookies)
 	u.Proves = p.ProvesSources()
 	u.JudgedBytes, u.Families = p.Target.Shadow.RowBytes, p.families()
+	u.Reached = map[field.Field]bool{}
 	for _, c := range p.Chains {
+		for _, f := range field.Remembered() {
+			u.Reached[f] = u.Reached[f] || c.Asks[f]
+		}
 		if c.Tracked {
 			u.Protocols = append(u.Protocols, c.Classes[0].Proto())
 		}

@@ -48,7 +48,7 @@ var proofs = Row{
 		if u.Proves {
 			b.Add(Bound{1, 0})
 		}
-		if u.Asks[field.Proven] {
+		if u.Reached[field.Proven] {
 			b.Add(Bound{1, cookie.MaxSourceInstructions})
 		}
 		return b
@@ -59,7 +59,7 @@ var proofs = Row{
 				return err
 			}
 		}
-		return cookie.EmitSources(e.Builder, e.Asks[field.Proven])
+		return cookie.EmitSources(e.Builder)
 	},
 	Calls: []Call{{Action: action.Cookie, Size: 16, Time: price.Wait(2), // neither SYN nor RST
 		Asks: []field.Field{field.TCPFlags}}},

@@ -26,6 +26,8 @@ type Use struct {
 	Plain bool        // without the careful decoder
 
 	Asks map[field.Field]bool // of what is remembered, the fields that rules ask for
+	// Reached are those of them that rules ask for to which packets come.
+	Reached map[field.Field]bool
 	// Families is how many families have packets that come to rules with an effect of the program.
 	Families map[action.Action]int
 
