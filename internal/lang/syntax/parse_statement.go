@@ -15,6 +15,11 @@ func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
 			ok = false
 		}
 		for _, e := range v.Elems {
+			if ok && IsQuoted(e.Text) {
+				p.errs.Errorf(e.Pos, "write the name without quotes.",
+					"expected the name of an interface, found the text %s", e.Text)
+				ok = false
+			}
 			if ok && IsKeyword(e.Text) {
 				p.errs.Errorf(e.Pos, "name it by --dev, or by a pattern.",
 					"%q is a word of the language and cannot stand in a list of interfaces", e.Text)
