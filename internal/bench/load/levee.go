@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/names"
 	"levee/internal/lab/contender"
 	"levee/internal/lang/policy"
 )
@@ -42,7 +43,7 @@ func (p *Levee) Load(ctx context.Context, s contender.Site) error {
 		func(t codegen.Target) (*codegen.Program, error) {
 			prog, err := codegen.Compile(resolved, t)
 			if err == nil {
-				p.programs[t] = prog
+				p.programs[anySecret(t)] = prog
 			}
 			return prog, err
 		})
@@ -52,11 +53,18 @@ func (p *Levee) Load(ctx context.Context, s contender.Site) error {
 func (p *Levee) again(ctx context.Context, s contender.Site) error {
 	return contender.LeveeUp(ctx, s, policyName, p.Text,
 		func(t codegen.Target) (*codegen.Program, error) {
-			if prog := p.programs[t]; prog != nil {
+			if prog := p.programs[anySecret(t)]; prog != nil {
 				return prog, nil
 			}
 			return nil, fmt.Errorf("the policy was compiled for another target than %+v", t)
 		})
+}
+
+// anySecret is a target whatever its secret of names, which ends with the last policy of a machine:
+// what is measured has no names.
+func anySecret(t codegen.Target) codegen.Target {
+	t.Names = names.Secret{}
+	return t
 }
 
 const policyName = "scale.levee"
