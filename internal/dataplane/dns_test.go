@@ -3,8 +3,13 @@ package dataplane
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"levee/internal/await"
+	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/dnsname"
 	"levee/internal/packet"
 	"levee/internal/packet/dns"
@@ -84,5 +89,34 @@ func TestBudgetsOfZonesOutliveAReplace(t *testing.T) {
 		}
 		n.sendFrame(t, query(t, packet.IPv6, "r9.Example.COM"))
 		wantPackets(t, "zone", 4)
+	})
+}
+
+// TestSecretOfNamesIsKeptForNamesOnly looks for what a policy without names has left of them, and
+// what one with names leaves that goes, or whose `up` dies at any step.
+func TestSecretOfNamesIsKeptForNamesOnly(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "xdp", func(t *testing.T) {
+		const names = "drop udp port 53 dns name \"evil.example\"\ndefault pass\n"
+		for text, want := range map[string]bool{"default pass\n": false, names: true} {
+			if err := bringPolicyAt(t, "lv0", store.Auto, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			if there := strings.Contains(kept(t), "secret.json"); there != want {
+				t.Errorf("a secret of names %v, want %v, for %q", there, want, text)
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+			await.OK(t, func() error { return nothingAtAll(t, "down") })
+		}
+		up := order{Do: "up", Dev: "lv0", File: filepath.Join(t.TempDir(), "a.levee"), Text: names}
+		for i, step := range record(t, up) {
+			_, _ = Down(t.Context(), "lv0")
+			inject(t, up, i, true)
+			_, _, _ = inspect.Status(t.Context(), true)
+			_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
+			await.OK(t, func() error { return nothingAtAll(t, "up killed at "+step) })
+		}
 	})
 }

@@ -184,9 +184,6 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	if t.Memory, err = kernel.Memory(); err != nil {
 		return nil, err
 	}
-	if t.Names, err = u.Secret(); err != nil {
-		return nil, err
-	}
 	p, err := u.compiled(t)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/names"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -60,9 +61,6 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
 	target := codegen.Target{Hook: t.Mode.Hook(), Link: u.dev.Link, Frags: t.Frags,
 		Called: u.joined, CPUs: ebpf.MustPossibleCPU()}
-	if target.Names, err = u.Secret(); err != nil {
-		return nil, err
-	}
 	if _, target.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
 	}
@@ -140,11 +138,17 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	return st, u.bringShadow(st, t)
 }
 
+// compiled compiles the policy for a target, and keeps the secret of names where it has any.
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
 	if err := store.Step("compile"); err != nil {
 		return nil, err
 	}
-	return u.compile(t)
+	t.Names = u.Secret()
+	p, err := u.compile(t)
+	if err != nil || p.Spec.Maps[names.WorkMap] == nil {
+		return p, err
+	}
+	return p, u.KeepSecret(t.Names)
 }
 
 // stageTrial loads the variant with a deadline over the maps of the plain one, so that confirming

@@ -1,19 +1,21 @@
 package store
 
-import (
-	"math/rand/v2"
-)
+import "math/rand/v2"
 
 // secretFile has what digests of DNS names depend on. It stays for as long as policies are in
 // force: budgets by name outlive a replace.
 const secretFile = "secret.json"
 
-// Secret is what digests of DNS names depend on here, which is drawn for the first policy. One that
+// Secret is what digests of DNS names depend on here, which is drawn until one is kept. One that
 // cannot be read is drawn anew: budgets by name begin anew then.
-func (s *Store) Secret() (secret [2]uint64, err error) {
+func (s *Store) Secret() (secret [2]uint64) {
 	if err := ReadJSON(s.State(secretFile), &secret); err == nil && secret != [2]uint64{} {
-		return secret, nil
+		return secret
 	}
-	secret = [2]uint64{rand.Uint64(), rand.Uint64()}
-	return secret, WriteSecret(s.State(secretFile), secret)
+	return [2]uint64{rand.Uint64(), rand.Uint64()}
+}
+
+// KeepSecret keeps the secret that a policy with names has been compiled with.
+func (s *Store) KeepSecret(secret [2]uint64) error {
+	return WriteSecret(s.State(secretFile), secret)
 }

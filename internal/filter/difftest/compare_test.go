@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"levee/internal/lang/action"
 	"slices"
 	"strings"
 	"testing"
 
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -36,23 +36,36 @@ func (w *wrong) Eval(frame []byte) (int, action.Action, error) {
 
 func (w *wrong) Packets() []uint64 { return w.counts }
 
-// withoutDynamicSets is the first generated policy that has none: nobody fills those of a faulty
-// oracle.
-func withoutDynamicSets(t *testing.T) (uint64, *policy.Policy, []byte) {
+// faultFrames is how many frames each comparison below has.
+const faultFrames = 500
+
+// countingPolicy is the first generated policy whose rules count some frame without deciding it,
+// and that has no dynamic sets: nobody fills those of a faulty oracle.
+func countingPolicy(t *testing.T) Case {
 	for seed := uint64(0); ; seed++ {
 		p, text, err := Policy(seed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(p.Sets,
+		if slices.ContainsFunc(p.Sets,
 			func(s *policy.Set) bool { return s.Kind == policy.Dynamic }) {
-			return seed, p, text
+			continue
+		}
+		c, counted := Case{Policy: p, Text: text, Seed: seed, Frames: faultFrames}, 0
+		w := &wrong{Evaluator: oracle.New(p), counts: make([]uint64, len(p.Slots())),
+			fault: func(_ int, r *oracle.Result) { counted += len(r.Counted) }}
+		if _, err := Compare(t.Context(), c, w); err != nil {
+			t.Fatal(err)
+		}
+		if counted > 0 {
+			return c
 		}
 	}
 }
 
 func TestCompareFindsFaults(t *testing.T) {
-	seed, p, text := withoutDynamicSets(t)
+	c := countingPolicy(t)
+	p := c.Policy
 	tests := []struct {
 		name, want string
 		fault      func(int, *oracle.Result)
@@ -84,18 +97,16 @@ func TestCompareFindsFaults(t *testing.T) {
 			if tt.name != "a slot that is not there" {
 				w.counts = make([]uint64, len(p.Slots()))
 			}
-			stats, err := Compare(t.Context(), Case{Policy: p, Text: text, Seed: seed, Frames: 500},
-				engine)
+			stats, err := Compare(t.Context(), c, engine)
 			if tt.want == "" {
-				if err != nil || stats.Frames != 500 {
+				if err != nil || stats.Frames != faultFrames {
 					t.Fatalf("%d frames, %v", stats.Frames, err)
 				}
 				return
 			}
 			d, ok := errors.AsType[*Difference](err)
 			if !ok || !strings.Contains(d.Error(), tt.want) ||
-				!strings.Contains(d.Error(), fmt.Sprintf("seed %d,",
-					seed)) || !strings.Contains(d.Error(), "default ") {
+				!strings.Contains(d.Error(), fmt.Sprintf("seed %d,", c.Seed)) || !strings.Contains(d.Error(), "default ") {
 				t.Errorf("got %v; want a difference with %q, the seed and the policy", err, tt.want)
 			}
 		})
