@@ -106,7 +106,8 @@ func TestCompareFindsFaults(t *testing.T) {
 			}
 			d, ok := errors.AsType[*Difference](err)
 			if !ok || !strings.Contains(d.Error(), tt.want) ||
-				!strings.Contains(d.Error(), fmt.Sprintf("seed %d,", c.Seed)) || !strings.Contains(d.Error(), "default ") {
+				!strings.Contains(d.Error(), fmt.Sprintf("seed %d,", c.Seed)) ||
+				!strings.Contains(d.Error(), "default ") {
 				t.Errorf("got %v; want a difference with %q, the seed and the policy", err, tt.want)
 			}
 		})
