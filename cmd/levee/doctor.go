@@ -118,6 +118,9 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 // process may not look.
 func judgingOf(ctx context.Context, name string) *doctor.Judging {
 	all, _, err := inspect.Status(ctx, false)
+	if err == nil {
+		err = inspect.Settled(ctx, all)
+	}
 	if err != nil {
 		return nil
 	}

@@ -16,10 +16,12 @@ import (
 	"levee/internal/agent/command"
 	"levee/internal/cli"
 	"levee/internal/dataplane/store"
+	"levee/internal/host/secret"
 	"levee/internal/question"
 )
 
 func main() {
+	secret.StaysHere() // keys, tokens and addresses of clients
 	e := systemEnv()
 	store.OnWait = func(what string) { e.Sayf("%s", what) }
 	os.Exit(run(e))

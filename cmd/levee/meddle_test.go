@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -112,7 +113,8 @@ func meddleFile(path string, d fs.DirEntry, secrets []string, did func(string, .
 		did("%s: can be written", path)
 	}
 	if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && !d.IsDir() {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || errors.Is(err, unix.EWOULDBLOCK) { // as soon as who has it ends
 			did("%s: can be locked", path)
 		}
 		f.Close()

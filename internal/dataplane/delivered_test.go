@@ -6,15 +6,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 )
 
+// What these tests set is not followed by a keeper: nothing settles by itself.
+func init() { inspect.SettleTime = 50 * time.Millisecond }
+
 // wantWhy looks at why the policy on lv0 judges otherwise than it says; "" is that it does not.
 func wantWhy(t *testing.T, when, want string) {
 	t.Helper()
 	a := status(t)
+	if err := inspect.Settled(t.Context(), []inspect.Attachment{a}); err != nil {
+		t.Fatal(err)
+	}
 	if why := a.Judging.Why(); (why == "") != (want == "") || !strings.Contains(why, want) {
 		t.Errorf("%s: %q, want %q", when, why, want)
 	}

@@ -48,7 +48,8 @@ func listenAnew(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// lockDirectory makes a directory and locks it until it is closed, or the process is gone.
+// lockDirectory makes a directory and locks it until it is closed, or the process is gone. Nobody
+// else may read it: who may open a file to read may lock it, and no agent would start.
 func lockDirectory(path string) (*os.File, error) {
 	for {
 		if err := os.MkdirAll(path, 0o700); err != nil {
@@ -61,7 +62,9 @@ func lockDirectory(path string) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open the directory of the socket: %w", err)
 		}
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err = keepUnread(dir); err == nil {
+			err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}
 		if err == nil && stillAt(dir, path) {
 			return dir, nil
 		}
@@ -73,6 +76,17 @@ func lockDirectory(path string) (*os.File, error) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 	}
+}
+
+// keepUnread takes from a directory the right of others to read it. They may go through it, to the
+// sockets of sources.
+func keepUnread(dir *os.File) error {
+	info, err := dir.Stat()
+	const others = 0o044
+	if err != nil || info.Mode().Perm()&others == 0 {
+		return err
+	}
+	return dir.Chmod(info.Mode() &^ others)
 }
 
 // stillAt tells whether a path names the file that was opened there.

@@ -69,3 +69,24 @@ func TestAnAgentTakesTheSocketOfAKilledOne(t *testing.T) {
 	}
 	release()
 }
+
+// TestNobodyElseCanLockOutAnAgent: the unit let a member of the group levee open the directory, and
+// so take the lock by which an agent says that it runs, as soon as it was there.
+func TestNobodyElseCanLockOutAnAgent(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := Local(filepath.Join(dir, "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o711 {
+		t.Errorf("the directory has mode %v", mode)
+	}
+}

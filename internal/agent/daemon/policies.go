@@ -35,7 +35,7 @@ type policies struct {
 const undeliveredWait = time.Second
 
 // isInstead is an error where something else is in force than should be, or what a policy takes for
-// this machine's own is not what the kernel delivers.
+// this machine's own has not been for a while what the kernel delivers.
 func (p *policies) isInstead() error {
 	ctx, stop := context.WithTimeout(context.Background(), undeliveredWait)
 	defer stop()

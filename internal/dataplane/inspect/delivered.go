@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -21,31 +23,116 @@ import (
 	"levee/internal/lang/policy"
 )
 
+// SettleTime is for how long what the policy on an interface takes for this machine's own has to differ
+// from what the kernel takes before it is told: a keeper follows what comes, and needs a moment.
+var SettleTime = 2 * time.Second
+
+// settleLook is how often it is looked at meanwhile.
+const settleLook = 50 * time.Millisecond
+
+// differing is since when something differs, as this process has seen it.
+var differing = struct {
+	sync.Mutex
+	since map[place]time.Time
+}{since: map[place]time.Time{}}
+
+// place is an interface of a network namespace.
+type place struct {
+	netns uint64
+	index int
+}
+
+// settles notes whether something differs, and says for how long that may still settle by itself.
+func settles(at place, differs bool) time.Duration {
+	differing.Lock()
+	defer differing.Unlock()
+	if !differs {
+		delete(differing.since, at)
+		return 0
+	}
+	since, seen := differing.since[at]
+	if !seen {
+		since = time.Now()
+		differing.since[at] = since
+	}
+	return SettleTime - time.Since(since)
+}
+
 // Undelivered says, a sentence each, how what the policy on an interface takes for this machine's
-// own differs from what the kernel takes: none where that is the same, or there is no policy.
-func Undelivered(ctx context.Context, dev string) (all []string, err error) {
+// own differs from what the kernel takes: none where that is the same, or there is no policy, or
+// this process has not seen it for long. It does not wait for that.
+func Undelivered(ctx context.Context, dev string) ([]string, error) {
+	all, left, err := undeliveredOn(ctx, dev)
+	if left > 0 {
+		return nil, err
+	}
+	return all, err
+}
+
+func undeliveredOn(ctx context.Context, dev string) (all []string, left time.Duration, err error) {
 	err = generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
 		l, err := a.Here()
 		if err != nil || l == nil {
 			return err
 		}
-		all, err = undelivered(s, a, l)
+		all, left, err = undelivered(s, a, l)
 		return err
 	})
 	if errors.As(err, new(*generation.NotAttachedError)) {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return all, err
+	return all, left, err
 }
 
-func undelivered(s *store.Store, a *attach.Attachment, l netlink.Link) (all []string, err error) {
+// Settled waits until what differs on interfaces that Status tells of has done so for long enough
+// to be told, or does no more.
+func Settled(ctx context.Context, all []Attachment) error {
+	for _, t := range all {
+		if t.Judging == nil {
+			continue
+		}
+		err := t.Judging.settle(ctx, func() ([]string, time.Duration, error) {
+			return undeliveredOn(ctx, t.Dev)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *Judging) settle(ctx context.Context, look func() ([]string, time.Duration, error)) error {
+	for j.settles > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(j.settles, settleLook)):
+		}
+		apart, left, err := look()
+		if err != nil {
+			return err
+		}
+		j.differs(apart, left)
+	}
+	return nil
+}
+
+// differs notes what differs in whom packets are for, once it will not settle by itself.
+func (j *Judging) differs(apart []string, left time.Duration) {
+	if j.settles = left; left <= 0 {
+		j.Amiss = append(j.Amiss, apart...)
+	}
+}
+
+func undelivered(s *store.Store, a *attach.Attachment, l netlink.Link) (all []string,
+	left time.Duration, err error) {
 	for _, info := range a.Current().Sets {
 		if !info.Self {
 			continue
 		}
 		why, err := lacks(s, a, info)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if why != "" {
 			all = append(all, why)
@@ -55,7 +142,11 @@ func undelivered(s *store.Store, a *attach.Attachment, l netlink.Link) (all []st
 	if why != "" {
 		all = append(all, why)
 	}
-	return all, err
+	if err != nil {
+		return nil, 0, err
+	}
+	at := place{a.Current().Netns, l.Attrs().Index}
+	return all, settles(at, len(all) > 0), nil
 }
 
 // lacks says which destinations the set `self` lacks. What it has besides, somebody has put there,

@@ -37,6 +37,8 @@ type Judging struct {
 	LargestMTU int
 	// Doubt: packets may have come past it since the last look; Compare tells.
 	Doubt bool
+	// for how long what differs in whom packets are for may still settle by itself
+	settles time.Duration
 }
 
 // Failed says that packets of the interface are not judged as the policy says.
@@ -152,11 +154,11 @@ func tellJudging(s *store.Store, a *attach.Attachment, l netlink.Link) (*Judging
 	j.Doubt = doubt
 	is := card.Read(l.Attrs().Name)
 	j.Amiss = attach.Amiss(l, is, g)
-	apart, err := undelivered(s, a, l)
+	apart, left, err := undelivered(s, a, l)
 	if err != nil {
 		return nil, err
 	}
-	j.Amiss = append(j.Amiss, apart...)
+	j.differs(apart, left)
 	bounded := g.Mode == store.XDPNative && (!g.Frags || !is.Fragments())
 	if limit, ok := is.RaisedMTU(attach.LinearMTU); ok && bounded {
 		j.LargestMTU = limit

@@ -174,6 +174,9 @@ func (r *Report) Settle(ctx context.Context) error {
 // or with "" on all of this network namespace or of every one.
 func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, error) {
 	all, notes, err := inspect.Status(ctx, everywhere)
+	if err == nil {
+		err = inspect.Settled(ctx, all)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

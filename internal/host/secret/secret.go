@@ -1,4 +1,5 @@
-// Package secret reads keys and passwords from files that only root may read.
+// Package secret reads keys and passwords from files that only root may read, and keeps them in the
+// memory of the process.
 //
 // In goes a path, out comes the secret. It writes none anywhere, and no error holds one.
 package secret
@@ -12,6 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// StaysHere keeps the memory of this process from core dumps, also from those that a program of the
+// machine takes in spite of limits, and from other processes of its user that may not look into
+// any. A process that it starts is kept from nothing.
+func StaysHere() {
+	// A filter of system calls may refuse it; the units of levee have LimitCORE=0 besides.
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
 
 // most is how many bytes a file may have.
 const most = 4096
