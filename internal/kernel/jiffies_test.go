@@ -76,7 +76,9 @@ func TestLateTicksAreNoFaultOfAClock(t *testing.T) {
 		follow       bool
 	}{
 		"in time":      {follow: true},
-		"late at once": {late: func(at time.Duration) uint64 { return lateUntil(at, 7) }, follow: true},
+		"late at once": {late: func(at time.Duration) uint64 {
+			return lateUntil(at, 7)
+		}, follow: true},
 		"late later": {late: func(at time.Duration) uint64 {
 			return lateUntil(at, 50) - lateUntil(at, 20)
 		}, follow: true},

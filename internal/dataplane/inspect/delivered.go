@@ -23,8 +23,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// SettleTime is for how long what the policy on an interface takes for this machine's own has to differ
-// from what the kernel takes before it is told: a keeper follows what comes, and needs a moment.
+// SettleTime is for how long what the policy on an interface takes for this machine's own has to
+// differ from what the kernel takes before it is told: a keeper that follows it needs a moment.
 var SettleTime = 2 * time.Second
 
 // settleLook is how often it is looked at meanwhile.
