@@ -75,7 +75,7 @@ func TestLateTicksAreNoFaultOfAClock(t *testing.T) {
 		ahead, times uint64                        // what is wrong with the clock
 		follow       bool
 	}{
-		"in time":      {follow: true},
+		"in time": {follow: true},
 		"late at once": {late: func(at time.Duration) uint64 {
 			return lateUntil(at, 7)
 		}, follow: true},
