@@ -169,7 +169,7 @@ func (e *env) trapSSH(f trapFlags) error {
 	log.Close()
 	c := t.Counts()
 	e.Sayf("%s, %d refused as there were too many of their source, %d ended to make room",
-		cli.Plural64(c.Accepted, "connection"), c.Refused, c.Ended)
+		cli.Plural(c.Accepted, "connection"), c.Refused, c.Ended)
 	return err
 }
 

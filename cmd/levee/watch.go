@@ -211,7 +211,7 @@ func lossesInWords(l tap.Losses, bound string) string {
 		{l.Reader, "as this command ended"},
 	} {
 		if part.n > 0 {
-			parts = append(parts, cli.Plural64(part.n, "packet")+" "+part.what)
+			parts = append(parts, cli.Plural(part.n, "packet")+" "+part.what)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -17,6 +17,7 @@ import (
 	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
+	"levee/internal/quantity"
 )
 
 // leaseSet is the dynamic set of addresses of a name, of the policies that are followed.
@@ -88,8 +89,8 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	if errors.Is(err, sets.ErrNoSet) {
 		err = noSet(name)
 	} else if err == nil {
-		err = api.Refuse(http.StatusConflict, "set %s is full, %d entries have no room: raise max "+
-			"in the policy; nothing was added", name, left)
+		err = api.Refuse(http.StatusConflict, "set %s is full, without room for %s: raise max "+
+			"in the policy; nothing was added", name, entryCount(left))
 	}
 	_, undone := a.withdrawOrOwe(ctx, func(l ledger.Lease) bool {
 		return l.Set == name && l.Origin == origin && fresh[l.Prefix]
@@ -232,12 +233,7 @@ func parseLease(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func entryCount(n int) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
-}
+func entryCount(n int) string { return quantity.Plural(n, "entry") }
 
 // tellRepaired tells of entries that the kernel had lost.
 func (a *Agent) tellRepaired(st *SetStatus) {

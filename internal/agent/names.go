@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/lookup"
 	"levee/internal/lang/policy"
+	"levee/internal/quantity"
 )
 
 // Bounds of the time to live of an address, and how long an answer may take.
@@ -105,8 +106,8 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 			}
 		}
 		if skipped += answer.Left; answer.Left > 0 {
-			example = fmt.Sprintf("%d addresses: %d are taken", answer.Left+
-				len(answer.Addresses), len(answer.Addresses))
+			example = fmt.Sprintf("%s: %d of them taken", quantity.Plural(answer.Left+
+				len(answer.Addresses), "address"), len(answer.Addresses))
 		}
 	}
 	out, err := a.give(ctx, &c)
@@ -131,7 +132,8 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		}
 	})
 	if out.added > 0 && err == nil {
-		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, len(leases), out.added)
+		a.opts.Log("name %s: %s, %d of them new", l.DNS,
+			quantity.Plural(len(leases), "address"), out.added)
 	}
 	return err
 }

@@ -23,14 +23,6 @@ func ParseRate(s string) (float64, error) {
 	return v * factor, nil
 }
 
-// Plural64 is plural for counters.
-func Plural64(n uint64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // ParsePercent reads a number of percent, with or without its sign: 5 is 5 %, as 5% is.
 func ParsePercent(s string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)

@@ -60,7 +60,7 @@ func (t *table) Print(w io.Writer, indent string) {
 }
 
 // Plural is "1 rule", "12 rules".
-func Plural(n int, noun string) string { return quantity.Plural(n, noun) }
+func Plural[N int | int64 | uint64](n N, noun string) string { return quantity.Plural(n, noun) }
 
 // Abridged lists the first few of many words.
 func Abridged[T ~string](words []T) string {

@@ -81,12 +81,14 @@ func Round(v float64, digits int) float64 {
 }
 
 // Plural is "1 rule", "12 rules".
-func Plural(n int, noun string) string {
+func Plural[N int | int64 | uint64](n N, noun string) string {
 	switch {
 	case n == 1:
 		return "1 " + noun
-	case strings.HasSuffix(noun, "y"):
+	case strings.HasSuffix(noun, "y") && !strings.HasSuffix(noun, "ay"):
 		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
+	case strings.HasSuffix(noun, "s"), strings.HasSuffix(noun, "x"):
+		return fmt.Sprintf("%d %ses", n, noun)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -299,7 +299,7 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	defer stop()
 	progress := e.Progress()
 	c.Progress = func(p gen.Progress) {
-		progress.Printf("%d packets in %s", p.Sent, p.Elapsed.Round(100*time.Millisecond))
+		progress.Printf("%s in %s", cli.Plural(p.Sent, "packet"), p.Elapsed.Round(100*time.Millisecond))
 	}
 	rep, err := gen.Run(ctx, c)
 	progress.Clear()
@@ -309,8 +309,8 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	if asJSON {
 		return e.PrintJSON(newGenReport(&rep))
 	}
-	fmt.Fprintf(e.Stdout, "sent     %s, %s, in %s\n", cli.Plural64(rep.Sent, "packet"),
-		cli.Plural64(rep.Bytes, "byte"), rep.Duration.Round(time.Microsecond))
+	fmt.Fprintf(e.Stdout, "sent     %s, %s, in %s\n", cli.Plural(rep.Sent, "packet"),
+		cli.Plural(rep.Bytes, "byte"), rep.Duration.Round(time.Microsecond))
 	asked := "as fast as possible"
 	if rep.Rate > 0 {
 		asked = fmt.Sprintf("%.0f/s, %+.3f %%", rep.Rate, (rep.Achieved/rep.Rate-1)*100)
@@ -323,7 +323,7 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	}
 	if rep.Filled > 0 {
 		fmt.Fprintf(e.Stdout, "         filled with zeros: %s that the capture has cut\n",
-			cli.Plural64(rep.Filled, "packet"))
+			cli.Plural(rep.Filled, "packet"))
 	}
 	if g := &rep.Gaps; g.Count() > 0 {
 		fmt.Fprintf(e.Stdout, "gaps     %s median, %s 99 %%, %s longest%s\n", g.Quantile(0.5),

@@ -97,8 +97,8 @@ func (e *env) printAgent(s *agent.Status) {
 	fmt.Fprintf(out, "ledger    %s: %s, %d bytes\n", syntax.Quoted(s.Ledger.Path),
 		cli.Plural(s.Ledger.Leases, "lease"), s.Ledger.Bytes)
 	for _, r := range s.Refusals {
-		fmt.Fprintf(out, "refused   %s of %s for %s, %d times: %s\n", r.Entry, r.Origin, r.Set,
-			r.Count, syntax.Quoted(r.Why))
+		fmt.Fprintf(out, "refused   %s of %s for %s, %s: %s\n", r.Entry, r.Origin, r.Set,
+			cli.Plural(r.Count, "time"), syntax.Quoted(r.Why))
 	}
 	for _, a := range s.Alarms {
 		if a.Part != "" { // it stands above

@@ -62,8 +62,8 @@ func (e *env) printRule(r *defend.LiveRule) {
 	if r.Until != nil {
 		until = ", until " + r.Until.Local().Format(time.DateTime)
 	}
-	fmt.Fprintf(e.Stdout, "%s on %s, of %s%s: %d packets\n    %s\n", r.ID, r.Dev,
-		syntax.Escaped(r.Origin), until, r.Packets, syntax.Escaped(r.Rule))
+	fmt.Fprintf(e.Stdout, "%s on %s, of %s%s: %s\n    %s\n", r.ID, r.Dev,
+		syntax.Escaped(r.Origin), until, cli.Plural(r.Packets, "packet"), syntax.Escaped(r.Rule))
 }
 
 func newRulesAdd(e *env) *cobra.Command {

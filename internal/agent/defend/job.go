@@ -23,6 +23,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/quantity"
 )
 
 // job is the search for rules. It has copies of all that it reads.
@@ -139,8 +140,8 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 		return nil, err
 	}
 	if j.good.Len() < minGood {
-		r.Notes = append(r.Notes, fmt.Sprintf("only %d packets of good traffic are known: what "+
-			"rules cost is uncertain", j.good.Len()))
+		r.Notes = append(r.Notes, fmt.Sprintf("only %s of good traffic known: what "+
+			"rules cost is uncertain", quantity.Plural(j.good.Len(), "packet")))
 	}
 	limits := signature.Limits{Collateral: j.allowance(), Rules: episode.EachRound, Policy: with,
 		Label: "flood", Least: minPart, Searched: looked}

@@ -49,7 +49,7 @@ func (o *Options) complete() error {
 	}
 	for _, r := range o.Rates {
 		if !(r >= 100 && r <= 1e8) {
-			return usage.Wrongf("a rate of %.0f packets a second: 100 to 100 million", r)
+			return usage.Wrongf("a rate of %.0f/s: 100 to 100 million packets a second", r)
 		}
 	}
 	return o.Options.Complete(usual)

@@ -41,7 +41,7 @@ func (o *Options) complete() error {
 		o.Frequency = 997
 	}
 	if o.Frequency < 50 || o.Frequency > maxFrequency {
-		return usage.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency,
+		return usage.Wrongf("%d/s: samples a second must be 50 to %d", o.Frequency,
 			maxFrequency)
 	}
 	name, err := rung(o.Rung, ladder.RungNames())

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"levee/internal/host/card"
+	"levee/internal/quantity"
 )
 
 // device judges the interface.
@@ -275,7 +276,7 @@ func (d *Device) queues(h *Host) Finding {
 	if most == 0 {
 		have, most, word = c.RX, c.MaxRX, "rx"
 	}
-	f.Value = fmt.Sprintf("%d of %d, %d CPUs", have, most, h.CPUs)
+	f.Value = fmt.Sprintf("%d of %d, %s", have, most, quantity.Plural(h.CPUs, "CPU"))
 	want := min(most, h.CPUs)
 	if have >= want {
 		return f
@@ -301,12 +302,12 @@ func (d *Device) answers(h *Host) Finding {
 		return f
 	}
 	f.State, f.Sure = Note, Documents
-	f.Value = fmt.Sprintf("%d queues and %d CPUs, of %d queues", d.Channels.Combined, h.CPUs,
+	f.Value = fmt.Sprintf("%s and %s, of at most %d queues",
+		quantity.Plural(d.Channels.Combined, "queue"), quantity.Plural(h.CPUs, "CPU"),
 		d.Channels.MaxCombined)
 	f.Cost = fmt.Sprintf("answers of a `cookie` take a lock of a queue that CPUs share: the "+
-		"kernel "+
-		"tells of a \"slower locked tx mode\"; it wants %d queues, which the host of this machine "+
-		"gives (qemu: queues=, vectors=)", d.Channels.Combined+h.CPUs)
+		"kernel tells of a \"slower locked tx mode\"; it wants %d queues, which the host of "+
+		"this machine gives (qemu: queues=, vectors=)", d.Channels.Combined+h.CPUs)
 	f.Where = "drivers/net/virtio_net.c, virtnet_xdp_set"
 	return f
 }
@@ -322,7 +323,8 @@ func (d *Device) affinity(h *Host) Finding {
 			cpus[c] = true
 		}
 	}
-	f.Value = fmt.Sprintf("%d interrupts on %d CPUs", len(d.IRQs), len(cpus))
+	f.Value = quantity.Plural(len(d.IRQs), "interrupt") + " on " +
+		quantity.Plural(len(cpus), "CPU")
 	if len(cpus) >= min(len(d.IRQs), h.CPUs) {
 		return f
 	}

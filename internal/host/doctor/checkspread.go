@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"levee/internal/quantity"
 )
 
 // discards is about what the card lost before anything of this machine saw it.
@@ -97,7 +99,7 @@ func (d *Device) indirection() Finding {
 		}
 		most, all = max(most, n), all+n
 	}
-	f.Value = fmt.Sprintf("%d entries to %d queues", all, used)
+	f.Value = quantity.Plural(all, "entry") + " to " + quantity.Plural(used, "queue")
 	queues := used
 	if d.Channels != nil {
 		queues = max(d.Channels.RX, d.Channels.Combined)
@@ -135,7 +137,7 @@ func (h *Host) netfilter() Finding {
 	case n == nil:
 		f.State, f.Value = Unknown, "needs root"
 	case *n > 0:
-		f.State, f.Value, f.Sure = Note, fmt.Sprintf("%d rules", *n), Expected
+		f.State, f.Value, f.Sure = Note, quantity.Plural(*n, "rule"), Expected
 		f.Cost = "packets that a policy passes go through them, too: their verdicts hold beside " +
 			"levee's, and each costs its time; what levee drops never comes there"
 		f.Mend = "levee import nft   # what of them a policy can say"

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"levee/internal/quantity"
 )
 
 // tell passes on the remarks of a rule, once.
@@ -190,8 +192,8 @@ func (fl *flattener) tellEnd(r *chainRule, m *match, ch *chain, n int) {
 	if rest := len(ch.rules) - n - 1; rest > 0 && !fl.ended[r] && m.equal(&match{}) {
 		fl.ended[r] = true
 		fl.out.rep.add(r.remark(Noticed,
-			fmt.Sprintf("decides all packets of chain %s: the %d rules behind it are not in the "+
-				"policy, as nothing reaches them", ch.name, rest), ""))
+			fmt.Sprintf("decides all packets of chain %s: %s behind it not in the policy, as "+
+				"nothing comes there", ch.name, quantity.Plural(rest, "rule")), ""))
 	}
 }
 

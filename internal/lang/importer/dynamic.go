@@ -3,6 +3,8 @@ package importer
 import (
 	"fmt"
 	"strconv"
+
+	"levee/internal/quantity"
 )
 
 // dynSet is a dynamic set of services or endpoints, which a match may ask for besides addresses.
@@ -25,8 +27,8 @@ func entriesComment(set string, in []entry) (lines []string) {
 	if len(in) == 0 {
 		return nil
 	}
-	lines = append(lines, fmt.Sprintf("Begins empty. %d entries were in it when it was saved; to "+
-		"put them back:", len(in)))
+	lines = append(lines, fmt.Sprintf("Begins empty. It held %s when it was saved; to "+
+		"put them back:", quantity.Plural(len(in), "entry")))
 	const perLine = 400 // bytes
 	line, lease := "", int64(-1)
 	end := func() {

@@ -3,6 +3,8 @@ package importer
 import (
 	"fmt"
 	"slices"
+
+	"levee/internal/quantity"
 )
 
 // remarkOnRest says what else is in the input: chains that were not imported, and what they do to
@@ -73,8 +75,8 @@ func usesTransport(bases []*chain) bool {
 
 // restRemark is about one chain that is not imported.
 func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
-	what := fmt.Sprintf("chain %s of table %s (%d rules) is not imported: ", c.name, tab.name,
-		len(c.rules))
+	what := fmt.Sprintf("chain %s of table %s (%s) is not imported: ", c.name, tab.name,
+		quantity.Plural(len(c.rules), "rule"))
 	k, why, hint := LeftOut, "", ""
 	switch {
 	case tab.name == "nat" && c.name == "PREROUTING":

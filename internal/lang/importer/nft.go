@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/syntax"
+	"levee/internal/quantity"
 )
 
 // NFT reads what `nft -j list ruleset` prints (libnftables-json(5)) and writes a policy that judges
@@ -351,8 +352,8 @@ func (n *nftables) remarkOnRest(bases []*chain) {
 			why, hint = "another chain was asked for",
 				"--chain "+printable(c.table.family+"/"+c.table.name+"/"+c.name, 100)+" imports it"
 		}
-		n.out.rep.add(c.remark(k, fmt.Sprintf("its %d rules are not imported: %s", len(c.rules),
-			why), hint))
+		n.out.rep.add(c.remark(k, fmt.Sprintf("not imported, %s: %s",
+			quantity.Plural(len(c.rules), "rule"), why), hint))
 	}
 	for _, c := range n.chains {
 		if c.hook == "forward" && slices.Contains(bases, &c.chain) {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"levee/internal/quantity"
 )
 
 // PF reads a pf.conf(5) of OpenBSD, FreeBSD or macOS and writes a policy that judges arriving
@@ -361,8 +363,8 @@ func (p *pf) add(r *pfRule) {
 // remarkOnRest says what else is in the input.
 func (p *pf) remarkOnRest([]*chain) {
 	if p.leaves > 0 {
-		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: itoa(p.leaves) +
-			" rules are about packets that leave: levee judges what arrives"})
+		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: quantity.Plural(p.leaves,
+			"rule") + " about packets that leave: levee judges what arrives"})
 	}
 	if p.opts.Device != "" {
 		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: "the interface has the " +

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"levee/internal/quantity"
 )
 
 // Kind says what became of a rule, or of a part of it.
@@ -81,9 +83,9 @@ func (f Fates) String() string {
 	if f.Loopback > 0 {
 		loopback = fmt.Sprintf(", %d about loopback", f.Loopback)
 	}
-	return fmt.Sprintf("of %d rules that decide, %d carry as they are, %d changed, %d are left "+
+	return fmt.Sprintf("of %s that decide, %d carry as they are, %d changed, %d are left "+
 		"out, %d are about other interfaces%s; with %d of them%s the policy may pass more",
-		f.Given, f.Same, f.Changed, f.LeftOut, f.Elsewhere, loopback, f.Widened, also)
+		quantity.Plural(f.Given, "rule"), f.Same, f.Changed, f.LeftOut, f.Elsewhere, loopback, f.Widened, also)
 }
 
 // Imported is what an import of a whole ruleset did.

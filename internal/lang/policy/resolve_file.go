@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/lang/syntax"
+	"levee/internal/quantity"
 )
 
 // Bounds on set files.
@@ -171,7 +172,7 @@ func (f *setFile) read() syntax.Diagnostics {
 	}
 	if f.bad > maxLineErrors {
 		n := f.bad - maxLineErrors
-		f.say(syntax.Pos{}, problemf("", "and %d more bad %s", n, plural(n, "line", "lines")))
+		f.say(syntax.Pos{}, problemf("", "and %s", quantity.Plural(n, "more bad line")))
 	}
 	if f.bad > 0 {
 		f.out, f.pieces, f.before = elements{}, nil, 0
@@ -182,13 +183,6 @@ func (f *setFile) read() syntax.Diagnostics {
 
 // size is how many elements were read.
 func (f *setFile) size() int { return f.before + f.out.size() }
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
 
 // setFile is a set file that is being read.
 type setFile struct {
