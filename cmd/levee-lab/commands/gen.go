@@ -299,7 +299,8 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	defer stop()
 	progress := e.Progress()
 	c.Progress = func(p gen.Progress) {
-		progress.Printf("%s in %s", cli.Plural(p.Sent, "packet"), p.Elapsed.Round(100*time.Millisecond))
+		progress.Printf("%s in %s", cli.Plural(p.Sent, "packet"),
+			p.Elapsed.Round(100*time.Millisecond))
 	}
 	rep, err := gen.Run(ctx, c)
 	progress.Clear()

@@ -105,7 +105,8 @@ func (e *env) printIncident(i *incident.Incident, whole bool) {
 		r := &i.Rules[k]
 		fmt.Fprintf(e.Stdout, "  %-9s %s\n", r.State, r.Rule)
 		fmt.Fprintf(e.Stdout, "            dropped %s; coverage %.4g %%; collateral "+
-			"%.3g %%, at most %.3g %% by 95 %% confidence", cli.Plural(r.Packets, "packet"), 100*r.Coverage,
+			"%.3g %%, at most %.3g %% by 95 %% confidence", cli.Plural(r.Packets, "packet"),
+			100*r.Coverage,
 			100*r.Predicted,
 			100*r.AtMost)
 		if r.Measured != nil {

@@ -85,7 +85,8 @@ func (f Fates) String() string {
 	}
 	return fmt.Sprintf("of %s that decide, %d carry as they are, %d changed, %d are left "+
 		"out, %d are about other interfaces%s; with %d of them%s the policy may pass more",
-		quantity.Plural(f.Given, "rule"), f.Same, f.Changed, f.LeftOut, f.Elsewhere, loopback, f.Widened, also)
+		quantity.Plural(f.Given, "rule"), f.Same, f.Changed,
+		f.LeftOut, f.Elsewhere, loopback, f.Widened, also)
 }
 
 // Imported is what an import of a whole ruleset did.
