@@ -256,6 +256,9 @@ func (e *env) prepare(b *bringing, devs []string) error {
 			b.unusable = errors.New("it asks packets of the interface for what they lack")
 		}
 	}
+	if p := b.policy(); p != nil {
+		b.opts.Carry = defend.Carry(p, e.carries(b.flags.force))
+	}
 	if b.flags.orLast {
 		e.orLast(b, devs)
 	}
@@ -274,6 +277,14 @@ func (e *env) allowed(b *bringing, devs []string) (err error) {
 	defer stop()
 	b.opts.Fallbacks, err = e.gate().Allowed(ctx, b.policy(), devs, b.flags.force)
 	return err
+}
+
+// carries is an error for a policy with live rules that would cut a session of this machine.
+func (e *env) carries(force bool) func(context.Context, string, *policy.Policy) error {
+	if force {
+		return func(context.Context, string, *policy.Policy) error { return nil }
+	}
+	return e.gate().Live
 }
 
 // readAnew reads the policy of a keeper again, for an interface that has come.
@@ -400,6 +411,7 @@ type upReport struct {
 	TrialSeconds float64   `json:"trial_seconds"`      // 0: in force at once
 	Judging      string    `json:"judging"`            // as status has it: seen, not yet
 	Connections  int       `json:"connections"`        // room for so many
+	Live         int       `json:"live"`               // rules of the agent that go on in it
 	// why only the fallback of the policy is in force
 	OnError string `json:"on_error,omitempty"`
 	// why the policy is in force in place of the one that was given: it was so before
@@ -412,7 +424,7 @@ func newUpReport(name string, r *dataplane.Report) upReport {
 		Reason:     r.Reason,
 		Generation: r.Generation, Replaced: cli.Shown(r.Replaced), Program: r.Program,
 		TrialSeconds: r.Trial.Seconds(), Judging: string(r.Judging.State),
-		Connections: int(r.Connections),
+		Connections: int(r.Connections), Live: r.Live,
 	}
 	switch {
 	case r.Past != nil:
@@ -437,6 +449,9 @@ func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 	if room := rep.Connections; room > 0 {
 		fmt.Fprintf(e.Stdout, "  memory    for %d connections, %s\n", room,
 			quantity.Print(float64(room.Bytes()), "bytes"))
+	}
+	if rep.Live > 0 {
+		fmt.Fprintf(e.Stdout, "  live      %s\n", plural)
 	}
 	switch {
 	case rep.Judging.Why() != "":

@@ -37,6 +37,7 @@ type order struct {
 	Confirm time.Duration
 	Pair    codegen.Lifetime // not "": pairProgram, with a map of that lifetime
 	Egress  store.Mode       // of its program there, beside XDP
+	Carry   bool             // live rules go on in it
 	Kill    int              // the step, counting from 1, at which the child kills itself; 0: none
 	Readers string           // the group that reads; "": levee
 	Unit    bool             // forbidden what systemd forbids the units
@@ -58,8 +59,12 @@ func (o order) run() error {
 		if o.Text != "" {
 			compile = compileText(o.Text)
 		}
-		_, err := Up(ctx, UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm,
-			PolicyPath: o.File, Source: []byte(o.Text), egressMode: o.Egress}, compile)
+		up := UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm,
+			PolicyPath: o.File, Source: []byte(o.Text), egressMode: o.Egress}
+		if o.Carry {
+			up.Carry = carryInto(o.Text)
+		}
+		_, err := Up(ctx, up, compile)
 		return err
 	case "move":
 		_, err := moveOn(ctx, UpOptions{Dev: o.Dev, still: "it stands still", tc: o.Mode},

@@ -80,24 +80,28 @@ func Others(all []inspect.Attachment, dev string) []string {
 func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
 	error) {
 	if o.Else == nil {
-		return upAll(ctx, devs, o, compile)
+		return upAsking(ctx, devs, o, compile)
 	}
 	first := o
 	first.Fallbacks = nil
-	reps, err := upAll(ctx, devs, first, compile)
+	reps, err := upAsking(ctx, devs, first, compile)
 	if len(reps) > 0 || !errors.Is(err, attach.ErrUnable) {
 		return reps, err
 	}
 	// Not within the command before: what is asked may look into the kernel.
 	o.Fallbacks = append(o.Else(), o.Fallbacks...)
-	return upAll(ctx, devs, o, Unusable(err))
+	return upAsking(ctx, devs, o, Unusable(err))
 }
 
-func upAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
+// upOnce is UpAll without what may have to be asked meanwhile.
+func upOnce(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
 	error) {
 	var reps []*Report
 	err := store.Transact(ctx, func(s *store.Store) error {
 		if err := s.Mount(); err != nil {
+			return err
+		}
+		if err := o.ask(s, devs); err != nil {
 			return err
 		}
 		all, err := putAll(ctx, s, devs, o, compile, nil)

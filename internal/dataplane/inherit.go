@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -25,8 +26,14 @@ type inherited struct {
 	copied   map[*policy.Set]sets.Place
 	copies   map[string]*ebpf.Map // by name in the new program: it begins with what is in them
 	adopted  map[string]bool      // by name in the new program: it knows what is older, of all
-	idle     []codegen.MapUse     // of the interface, and not of the new program
+	idle     []idleMap            // of the interface, and not of the new program
 	opened   map[string]*ebpf.Map // maps of the generation in force
+}
+
+// idleMap is a map that a program does not use.
+type idleMap struct {
+	codegen.MapUse
+	m *ebpf.Map
 }
 
 func (k *inherited) Close() {
@@ -152,6 +159,9 @@ func (u *up) continued() (out []*store.Description) {
 		if sh := u.shadowed(); sh != nil {
 			out = append(out, sh)
 		}
+		if u.rulesOf != nil {
+			out = append(out, u.rulesOf)
+		}
 	case u.beside.before != nil:
 		out = append(out, u.beside.before)
 	}
@@ -166,13 +176,13 @@ func (u *up) inheritMapsOf(k *inherited, p *codegen.Program, g *store.Descriptio
 		case old.Holds.What == codegen.DynamicSet: // see inheritSet
 		case u.leaves && old.Lifetime == codegen.Attached && inspect.IsShared(old):
 			// Who has put something into it puts it into the new one, too.
-		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0:
+		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0 && g != u.rulesOf:
 			m, err := u.openOld(k, g, old.Name)
 			if err != nil {
 				return err
 			}
 			if m != nil {
-				k.idle = append(k.idle, old)
+				k.idle = append(k.idle, idleMap{old, m})
 			}
 		case i >= 0 && p.Maps[i].Lifetime.Continues() && k.maps[p.Maps[i].Name] == nil &&
 			k.copies[p.Maps[i].Name] == nil:
@@ -195,10 +205,7 @@ func (u *up) inheritMapsOf(k *inherited, p *codegen.Program, g *store.Descriptio
 
 // openOld opens a map of a generation, nil if it is gone.
 func (u *up) openOld(k *inherited, g *store.Description, name string) (*ebpf.Map, error) {
-	id := name
-	if g.ShadowOf != 0 {
-		id = "shadow/" + name
-	}
+	id := fmt.Sprint(g.Generation, "/", name)
 	if m := k.opened[id]; m != nil {
 		return m, nil
 	}
@@ -212,8 +219,9 @@ func (u *up) openOld(k *inherited, g *store.Description, name string) (*ebpf.Map
 // hold keeps idle maps with a program that does not use them, for the next that does. A map of the
 // program may have the name.
 func hold(l *loader.Loaded, k *inherited) error {
-	for _, use := range k.idle {
-		m, err := k.opened[use.Name].Clone()
+	for _, idle := range k.idle {
+		use := idle.MapUse
+		m, err := idle.m.Clone()
 		if err != nil {
 			return kernel.Refuse(err, "keep the map %s", use.Name)
 		}

@@ -28,10 +28,8 @@ type LiveOptions struct {
 	Dev string
 	// Over is the policy without live rules, for which they were made.
 	Over  sets.PolicyState
-	Rules []string // as they are printed
-	// Origins are of whom these are, one each.
-	Origins []string
-	Lease   time.Duration
+	Rules []inspect.LiveRule
+	Lease time.Duration
 	// Proven are sources that need not prove that they are there where a rule is a cookie, for as
 	// long as one that has.
 	Proven []netip.Addr
@@ -75,7 +73,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		u := &up{Store: s, compile: compile, devs: []string{o.Dev}, UpOptions: UpOptions{
 			Dev: o.Dev, Names: base.Names,
 			Confirm: o.Lease, PolicyPath: base.Policy, Source: base.Source, Files: files,
-			instead: base.Instead, live: o.Rules, liveOf: o.Origins, proven: o.Proven}}
+			instead: base.Instead, live: o.Rules, proven: o.Proven}}
 		defer u.Close()
 		if err := u.put(ctx); err != nil {
 			return err

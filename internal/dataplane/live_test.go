@@ -48,8 +48,8 @@ func liveOver(t *testing.T, over sets.PolicyState, rule string, lease time.Durat
 		t.Fatal(ds)
 	}
 	p.Rules = slices.Concat(more.Rules, p.Rules)
-	_, err = Live(t.Context(), LiveOptions{Dev: "lv0", Over: over, Rules: []string{rule},
-		Lease: lease}, Compiler(p))
+	_, err = Live(t.Context(), LiveOptions{Dev: "lv0", Over: over, Lease: lease,
+		Rules: []inspect.LiveRule{{Rule: rule, Origin: "udp"}}}, Compiler(p))
 	return err
 }
 

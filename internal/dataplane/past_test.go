@@ -60,7 +60,7 @@ func TestWhatWasInForceIsRemembered(t *testing.T) {
 	}
 	wantPast(t, "confirmed", "lv0", 3, 1)
 	if _, err := Live(t.Context(), LiveOptions{Dev: "lv0", Lease: time.Hour,
-		Rules: []string{"drop udp"}, Over: over(t)},
+		Rules: []inspect.LiveRule{{Rule: "drop udp"}}, Over: over(t)},
 		compileText("drop udp\n"+dropping(3))); err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,15 @@ type staged struct {
 	writers *os.File       // keeps writers of dynamic sets out until it is closed
 	others  *os.File       // the same for sets whose entries are copied from another interface
 	shadow  *staged        // beside it; nil: there is none
+	live    *staged        // it with live rules, which gets the traffic; nil: there are none
+	over    *up            // that stages these
 	unheard error          // why nobody may hear the answers of its cookies
 }
 
 func (st *staged) Close() {
+	if st.live != nil {
+		st.live.Close()
+	}
 	if st.shadow != nil {
 		st.shadow.Close()
 	}
@@ -93,8 +98,10 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 			st.Close()
 		}
 	}()
-	if st.writers, err = u.Exclude(st.key, len(plain.Dynamic) > 0); err != nil {
-		return nil, err
+	if u.beneath == nil { // else that keeps them out
+		if st.writers, err = u.Exclude(st.key, len(plain.Dynamic) > 0); err != nil {
+			return nil, err
+		}
 	}
 	if u.from.g != nil {
 		if st.others, err = u.Exclude(u.from.key, false); err != nil {
@@ -135,7 +142,10 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	if err := u.adopt(st.desc.Maps, st.plain.Began); err != nil {
 		return nil, err
 	}
-	return st, u.bringShadow(st, t)
+	if err := u.bringShadow(st, t); err != nil {
+		return st, err
+	}
+	return st, u.bringLive(st, t)
 }
 
 // compiled compiles the policy for a target, and keeps the secret of names where it has any.
@@ -188,7 +198,11 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
 		Slots:    attach.DescribeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
-		Live: u.live, LiveOf: u.liveOf, Instead: u.instead,
+		Instead: u.instead,
+	}
+	for _, l := range u.live {
+		d.Live, d.LiveOf = append(d.Live, l.Rule), append(d.LiveOf, l.Origin)
+		d.LiveBefore = append(d.LiveBefore, l.Before)
 	}
 	for i := range d.Slots {
 		if sl := &d.Slots[i]; sl.Reason == policy.ByRule.String() && sl.Line == 0 {
@@ -351,6 +365,11 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 // unstage removes a generation that has not taken over.
 func (u *up) unstage(st *staged) error {
 	var paths []string
+	if st.live != nil {
+		if err := errors.Join(u.unstage(st.live), st.over.dropMoves()); err != nil {
+			return err
+		}
+	}
 	if st.shadow != nil {
 		if err := u.unstage(st.shadow); err != nil {
 			return err

@@ -45,14 +45,17 @@ type UpOptions struct {
 	Before func(what string)
 	// Else, if there is one, is asked then for what comes before them.
 	Else func() []Fallback
+	// Carry, if there is one, says what becomes of live rules of the policy before.
+	Carry func(ctx context.Context, dev string, rules []inspect.LiveRule) *Carried
 
-	instead    string       // why a policy that was in force is put there in place of another
-	live       []string     // rules that are added to the policy (Live)
-	liveOf     []string     // of whom these are
-	proven     []netip.Addr // sources whose SYNs no cookie answers (Live)
-	egressMode store.Mode   // of programs at egress beside XDP; "" is what the kernel has
-	still      string       // why the policy in force has to go to another hook (MoveOn)
-	tc         store.Mode   // how programs are at tc ingress; "" is what the kernel has
+	instead    string                        // why a policy that was in force is put there in place of another
+	live       []inspect.LiveRule            // that are added to the policy (Live)
+	proven     []netip.Addr                  // sources whose SYNs no cookie answers (Live)
+	egressMode store.Mode                    // of programs at egress beside XDP; "" is what the kernel has
+	still      string                        // why the policy in force has to go to another hook (MoveOn)
+	asked      map[string][]inspect.LiveRule // that Carry was asked for, by interface
+	carried    map[string]*Carried           // what it said
+	tc         store.Mode                    // how programs are at tc ingress; "" is what the kernel has
 }
 
 // Fallback is what may be in force in place of a policy.
@@ -83,6 +86,7 @@ type Report struct {
 	TrialSecs  float64       `json:"trial_seconds,omitempty"` // Trial, for JSON
 	// what was found and mended on the way
 	Notes []string `json:"notes,omitempty"`
+	Live  int      `json:"live"` // rules that go on in it
 	// not nil: one of Fallbacks is in force, because of this
 	Fallback error        `json:"-"`
 	Past     *past.Policy `json:"-"` // the one, if it was in force before
@@ -144,6 +148,9 @@ type up struct {
 	leaves bool     // others behind, which have been together with this one and stay so
 	// what the same command has put on other interfaces, and shadows beside that
 	ahead, aheadShadows []placed
+	// where live rules follow a policy: what they are staged over, and whose memories go on in them
+	beneath *staged
+	rulesOf *store.Description
 
 	// whether packets to an address leave by dev, of those that were asked for
 	routes map[netip.Addr]bool
@@ -410,12 +417,19 @@ func (u *up) try(ctx context.Context, t attach.Try, why string) (unsupported, er
 	if u.at != nil {
 		u.report.Replaced = u.at.Current().Policy
 	}
+	if st.live != nil {
+		u.report.Live = len(st.live.desc.Live)
+	}
 	return u.watchFirst(ctx, st, t)
 }
 
 // swap is the moment at which the staged policy takes over.
 func (u *up) swap(st *staged) error {
-	prog, err := st.arm(u.Confirm)
+	confirm := u.Confirm
+	if st.live != nil {
+		st, confirm = st.live, st.over.Confirm
+	}
+	prog, err := st.arm(confirm)
 	if err != nil {
 		return err
 	}
@@ -475,11 +489,21 @@ func (u *up) warn() {
 
 // finish ends what began before the policy was in force, and removes what it replaced.
 func (u *up) finish() error {
-	if err := u.finishMoves(); err != nil {
+	over := u.staged.over
+	err := u.finishMoves()
+	if over != nil {
+		over.swapped = u.swapped
+		err = errors.Join(err, over.finishMoves())
+	}
+	if err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but what was spent of its limits in "+
 			"the last second may not count: %w", u.Dev, err)
 	}
-	if err := u.adoptAgain(); err != nil {
+	err = u.adoptAgain()
+	if over != nil {
+		err = errors.Join(err, over.adoptAgain())
+	}
+	if err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but connections that are older may "+
 			"end: %w", u.Dev, err)
 	}

@@ -163,7 +163,7 @@ func (w *Watcher) settle(ctx context.Context) error {
 func (w *Watcher) renew(ctx context.Context, lease time.Duration) {
 	err := dataplane.LiveRenew(ctx, w.Dev, lease)
 	if errors.Is(err, dataplane.ErrNotLive) {
-		w.lost(ctx)
+		w.lost(ctx, nil)
 		return
 	}
 	r := &episode.Renewed{}
@@ -184,7 +184,7 @@ func (w *Watcher) count(ctx context.Context) {
 	case err != nil:
 		w.Log("%s: count what live rules drop: %v", w.Dev, err)
 	case rules == nil: // somebody else has ended them, or a policy has taken their place
-		w.lost(ctx)
+		w.lost(ctx, nil)
 	default:
 		c := &episode.Counted{Rules: map[string]episode.Count{}, Costs: w.costs}
 		for label, n := range counts {

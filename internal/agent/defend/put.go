@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
@@ -38,26 +39,33 @@ func (c *changer) put(ctx context.Context) error {
 		}
 		return err
 	}
-	p, err := compose(c.base, c.rules)
+	p, err := c.together(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.fit(); err != nil {
-		return err
-	}
-	if err := c.allowed(ctx, p); err != nil {
-		return err
-	}
 	c.step("checked")
-	var texts, origins []string
+	var rules []inspect.LiveRule
 	for _, l := range c.rules {
-		texts, origins = append(texts, l.Rule.Rule), append(origins, l.Origin)
+		rules = append(rules, inspect.LiveRule{Rule: l.Rule.Rule, Origin: l.Origin,
+			Before: l.Rule.Before})
 	}
-	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: texts,
-		Origins: origins, Lease: episode.LeaseOf(c.rules),
+	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: rules,
+		Lease: episode.LeaseOf(c.rules),
 		Proven: slices.Collect(maps.Keys(c.proven))}, c.compiler(p))
 	c.step("in force")
 	return err
+}
+
+// together is the policy with the rules in it, if they fit it and cut nobody off.
+func (c *changer) together(ctx context.Context) (*policy.Policy, error) {
+	p, err := compose(c.base, c.rules)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.fit(); err != nil {
+		return nil, err
+	}
+	return p, c.allowed(ctx, p)
 }
 
 // fit is an error where rules do not fit the policy. Those of detectors are looked at without those

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -246,12 +247,13 @@ func (w *Watcher) dropped(s *tap.Sampled) {
 	w.regulars.drop(label, w.packet.Src, float64(s.Weight), &f)
 }
 
-// lost notes that live rules are not in force any more. What has passed since they were is not
-// known to be good.
-func (w *Watcher) lost(ctx context.Context) {
-	w.step(ctx, episode.Event{Lost: &episode.Lost{}})
+// lost notes that of live rules no others than these are in force any more. What has passed since
+// all were is not known to be good.
+func (w *Watcher) lost(ctx context.Context, but []string) {
+	texts := strings.Join(but, "\n")
+	w.step(ctx, episode.Event{Lost: &episode.Lost{Texts: texts}})
 	w.regulars.rules(nil)
-	if len(w.floods.Live()) > 0 {
+	if live := w.floods.Live(); len(live) > 0 && episode.Texts(live) != texts {
 		w.good.forget(w.followed)
 	}
 }
@@ -377,7 +379,7 @@ func (w *Watcher) ready(ctx context.Context, now time.Time) {
 	w.parts.put(err, 0)
 }
 
-// follow goes on behind the policy in force. Live rules go into one that has come.
+// follow goes on behind the policy in force. Live rules go into one that has come without them.
 func (w *Watcher) follow(ctx context.Context) error {
 	now := time.Now()
 	if err := w.sampler.Follow(ctx); err != nil {
@@ -396,11 +398,18 @@ func (w *Watcher) follow(ctx context.Context) error {
 		w.followed = now
 		return nil
 	}
-	w.lost(ctx)
+	var carried []string
+	if there, _, err := dataplane.LiveOf(ctx, w.Dev); err == nil && there != nil {
+		carried = there.Rules
+	}
+	w.lost(ctx, carried)
 	if err := w.read(ctx); err != nil {
 		return err
 	}
 	w.refit(ctx)
+	if !w.floods.Working() { // all go on as they are
+		w.regulars.rules(w.slots(w.floods.Live()))
+	}
 	return nil
 }
 

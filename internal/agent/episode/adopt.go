@@ -8,7 +8,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-const noDetector = "its detector is gone from the policy"
+// NoDetector is why a rule ends.
+const NoDetector = "its detector is gone from the policy"
 
 // policy goes on with the detectors of a policy that came into force.
 func (m *Machine) policy(now time.Time, p *Policy) {
@@ -26,7 +27,7 @@ func (m *Machine) policy(now time.Time, p *Policy) {
 	for _, o := range old {
 		if m.unit(o.Name) == nil {
 			for _, f := range slices.Clone(o.floods) {
-				m.end(o, f, now, noDetector)
+				m.end(o, f, now, NoDetector)
 			}
 		}
 	}
@@ -90,7 +91,7 @@ func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
 		}
 	}
 	if u == nil {
-		m.end(&unit{}, f, now, noDetector)
+		m.end(&unit{}, f, now, NoDetector)
 		return
 	}
 	u.floods = append(u.floods, f)

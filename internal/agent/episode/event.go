@@ -89,8 +89,10 @@ type Count struct{ Packets, Bytes uint64 }
 // Second is that a second has passed.
 type Second struct{}
 
-// Lost is that live rules are not in force any more.
-type Lost struct{}
+// Lost is that live rules are not in force any more, or that only those with these texts are.
+type Lost struct {
+	Texts string `json:",omitempty"`
+}
 
 // Renewed is what came of renewing them.
 type Renewed struct {

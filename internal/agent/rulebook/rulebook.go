@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +71,9 @@ func (b *Book) Aside() string { return b.file.Aside() }
 
 // prefix begins the ID of each rule.
 const prefix = "live-"
+
+// IsID says whether a label is that of a rule of a writer.
+func IsID(label string) bool { return strings.HasPrefix(label, prefix) }
 
 // Next is the ID of a new rule.
 func (b *Book) Next() string {

@@ -14,8 +14,28 @@ type LiveRules struct {
 	Rules []string `json:"rules"`
 	// Origins are of whom these are, one each.
 	Origins []string `json:"origins,omitempty"`
+	// Before are the rules of the policy before which they stand, one each; "" where they are added.
+	Before []string `json:"-"`
 	// until they end by themselves
 	LeaseSeconds float64 `json:"lease_seconds"`
+}
+
+// LiveRule is one of them.
+type LiveRule struct{ Rule, Origin, Before string }
+
+// Each are the rules one by one.
+func (l *LiveRules) Each() []LiveRule {
+	at := func(of []string, i int) string {
+		if i < len(of) {
+			return of[i]
+		}
+		return "" // an older levee has noted none
+	}
+	out := make([]LiveRule, len(l.Rules))
+	for i, rule := range l.Rules {
+		out[i] = LiveRule{rule, at(l.Origins, i), at(l.Before, i)}
+	}
+	return out
 }
 
 // Of says whose rules they are, " (A, B)"; "" where that was not noted.
@@ -34,5 +54,5 @@ func TellLive(s *store.Store, a *attach.Attachment) (*LiveRules, error) {
 		return nil, nil
 	}
 	left, err := s.TimeLeft(g.Deadline)
-	return &LiveRules{g.Live, g.LiveOf, left.Seconds()}, err
+	return &LiveRules{g.Live, g.LiveOf, g.LiveBefore, left.Seconds()}, err
 }

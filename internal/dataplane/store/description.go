@@ -155,6 +155,8 @@ type Description struct {
 	Live []string `json:"live,omitempty"`
 	// LiveOf says of whom these are, one each.
 	LiveOf []string `json:"live_of,omitempty"`
+	// LiveBefore are the rules of the policy before which these stand, one each.
+	LiveBefore []string `json:"live_before,omitempty"`
 
 	// why this is the fallback of the policy, "" if it is the policy
 	OnError string `json:"on_error,omitempty"`

@@ -1,0 +1,88 @@
+package defend
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"levee/internal/agent/episode"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/rulebook"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
+	"levee/internal/lang/policy"
+)
+
+// Carry has the live rules of a policy go on in one that takes its place, where they fit it and cut
+// nobody off. The agent, which knows what is usual, looks at them again when it is in force.
+func Carry(p *policy.Policy, allowed func(context.Context, string, *policy.Policy) error) func(
+	context.Context, string, []inspect.LiveRule) *dataplane.Carried {
+	return func(ctx context.Context, dev string, rules []inspect.LiveRule) *dataplane.Carried {
+		c := &carrier{changer: changer{dev: dev, base: p,
+			allowed: func(ctx context.Context, with *policy.Policy) error {
+				return allowed(ctx, dev, with)
+			}}}
+		for _, r := range rules {
+			l := carried(p, r)
+			if l.Of == nil && !rulebook.IsID(l.Rule.Label) {
+				c.lose(r, errNoDetector)
+				continue
+			}
+			c.all, c.texts = append(c.all, l), append(c.texts, r)
+		}
+		return c.carry(ctx)
+	}
+}
+
+// carrier finds the rules that go on.
+type carrier struct {
+	changer
+	all   []episode.Live
+	texts []inspect.LiveRule // the same
+	out   dataplane.Carried
+}
+
+var errNoDetector = fmt.Errorf("%s", episode.NoDetector)
+
+// carried is a rule of the policy before, with its detector in this one.
+func carried(p *policy.Policy, r inspect.LiveRule) episode.Live {
+	_, label, _ := strings.Cut(r.Rule, ` as "`)
+	l := episode.Live{Origin: r.Origin, Rule: incident.Rule{Rule: r.Rule, Before: r.Before,
+		Label: strings.TrimSuffix(label, `"`), State: incident.Live}}
+	if rulebook.IsID(l.Rule.Label) {
+		return l
+	}
+	if at := slices.IndexFunc(p.Detects, func(d *policy.Detect) bool {
+		return d.Name == r.Origin
+	}); at >= 0 {
+		l.Of = p.Detects[at]
+	}
+	return l
+}
+
+func (c *carrier) lose(r inspect.LiveRule, why error) {
+	c.out.Lost = append(c.out.Lost, fmt.Sprintf("the live rule `%s` ends: %v", r.Rule, why))
+}
+
+// carry has all rules go on, or, where these do not fit together, each that fits those before it.
+func (c *carrier) carry(ctx context.Context) *dataplane.Carried {
+	c.rules = c.all
+	with, err := c.together(ctx)
+	if err == nil {
+		c.out.Rules, c.out.Compile = c.texts, dataplane.Compiler(with)
+		return &c.out
+	}
+	var kept []episode.Live
+	for i, l := range c.all {
+		c.rules = append(slices.Clone(kept), l)
+		p, err := c.together(ctx)
+		if err != nil {
+			c.lose(c.texts[i], err)
+			continue
+		}
+		kept, c.out.Rules = c.rules, append(c.out.Rules, c.texts[i])
+		c.out.Compile = dataplane.Compiler(p)
+	}
+	return &c.out
+}
