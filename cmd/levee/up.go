@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/defend"
 	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
@@ -56,6 +57,10 @@ flow. Its limits, connections and fragments have memories of their own, its cook
 its logs tell of nothing. It stays when the policy in force is replaced. It ends with
 ` + "`levee down --shadow`" + `, with the policy in force, and with ` + "`levee up`" + ` of its own
 file, whose rules go on with what they have counted.
+
+Live rules of the agent go on in the policy that takes the place of another, from its first packet
+on. Those that do not fit it, or whose detector is gone, end, and are named. A policy on trial is
+without them.
 
 Where another policy was in force, the packets that are decided otherwise now are told in short;
 --dry-run tells only that, and changes nothing ("levee diff" has the whole).
@@ -257,7 +262,7 @@ func (e *env) prepare(b *bringing, devs []string) error {
 		}
 	}
 	if p := b.policy(); p != nil {
-		b.opts.Carry = defend.Carry(p, e.carries(b.flags.force))
+		b.opts.Carry = defend.Carry(p, e.gate().Live, b.flags.force)
 	}
 	if b.flags.orLast {
 		e.orLast(b, devs)
@@ -277,14 +282,6 @@ func (e *env) allowed(b *bringing, devs []string) (err error) {
 	defer stop()
 	b.opts.Fallbacks, err = e.gate().Allowed(ctx, b.policy(), devs, b.flags.force)
 	return err
-}
-
-// carries is an error for a policy with live rules that would cut a session of this machine.
-func (e *env) carries(force bool) func(context.Context, string, *policy.Policy) error {
-	if force {
-		return func(context.Context, string, *policy.Policy) error { return nil }
-	}
-	return e.gate().Live
 }
 
 // readAnew reads the policy of a keeper again, for an interface that has come.
@@ -451,7 +448,7 @@ func (e *env) printUp(name string, rep *dataplane.Report, trial string) {
 			quantity.Print(float64(room.Bytes()), "bytes"))
 	}
 	if rep.Live > 0 {
-		fmt.Fprintf(e.Stdout, "  live      %s\n", plural)
+		fmt.Fprintf(e.Stdout, "  live      %s, as before\n", cli.Plural(rep.Live, "rule"))
 	}
 	switch {
 	case rep.Judging.Why() != "":

@@ -2,6 +2,7 @@ package defend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,12 +16,16 @@ import (
 )
 
 // Carry has the live rules of a policy go on in one that takes its place, where they fit it and cut
-// nobody off. The agent, which knows what is usual, looks at them again when it is in force.
-func Carry(p *policy.Policy, allowed func(context.Context, string, *policy.Policy) error) func(
-	context.Context, string, []inspect.LiveRule) *dataplane.Carried {
+// nobody off, unless that is forced. The agent, which knows what is usual, looks at them again when
+// it is in force.
+func Carry(p *policy.Policy, allowed func(context.Context, string, *policy.Policy) error,
+	force bool) func(context.Context, string, []inspect.LiveRule) *dataplane.Carried {
 	return func(ctx context.Context, dev string, rules []inspect.LiveRule) *dataplane.Carried {
 		c := &carrier{changer: changer{dev: dev, base: p,
 			allowed: func(ctx context.Context, with *policy.Policy) error {
+				if force {
+					return nil
+				}
 				return allowed(ctx, dev, with)
 			}}}
 		for _, r := range rules {
@@ -43,7 +48,7 @@ type carrier struct {
 	out   dataplane.Carried
 }
 
-var errNoDetector = fmt.Errorf("%s", episode.NoDetector)
+var errNoDetector = errors.New(episode.NoDetector)
 
 // carried is a rule of the policy before, with its detector in this one.
 func carried(p *policy.Policy, r inspect.LiveRule) episode.Live {

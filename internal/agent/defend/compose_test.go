@@ -274,7 +274,11 @@ func TestWhatLiveRulesAreAgainstIsNotGood(t *testing.T) {
 	if now = now.Add(goodCalm); pass() != 2 {
 		t.Errorf("what passes a rule in force is not good")
 	}
-	w.lost(t.Context())
+	w.lost(t.Context(), []string{"drop udp"})
+	if n := pass(); n != 3 {
+		t.Errorf("%d good packets where it goes on in another policy", n)
+	}
+	w.lost(t.Context(), nil)
 	if n := pass(); n != 1 {
 		t.Errorf("%d good packets where a rule is not in force any more", n)
 	}

@@ -50,7 +50,7 @@ func (c *changer) put(ctx context.Context) error {
 			Before: l.Rule.Before})
 	}
 	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: rules,
-		Lease: episode.LeaseOf(c.rules),
+		Lease:  episode.LeaseOf(c.rules),
 		Proven: slices.Collect(maps.Keys(c.proven))}, c.compiler(p))
 	c.step("in force")
 	return err
