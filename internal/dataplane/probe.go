@@ -45,7 +45,8 @@ const carrierWait = 10 * time.Second
 // interface then, unless there was one before. The time of a trial begins when it returns.
 func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, err error) {
 	g := st.desc
-	c := inspect.Begin(st.judges().desc.Generation, u.dev.Index, u.before.at, u.before.received, u.before.judged)
+	c := inspect.Begin(st.judges().desc.Generation, u.dev.Index, u.before.at,
+		u.before.received, u.before.judged)
 	if u.at != nil && u.at.Current().Mode == g.Mode {
 		var was inspect.Comparison
 		if store.ReadJSON(u.JudgingFile(u.key), &was) == nil && !was.State.Failed() {

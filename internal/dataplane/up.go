@@ -48,14 +48,16 @@ type UpOptions struct {
 	// Carry, if there is one, says what becomes of live rules of the policy before.
 	Carry func(ctx context.Context, dev string, rules []inspect.LiveRule) *Carried
 
-	instead    string                        // why a policy that was in force is put there in place of another
-	live       []inspect.LiveRule            // that are added to the policy (Live)
-	proven     []netip.Addr                  // sources whose SYNs no cookie answers (Live)
-	egressMode store.Mode                    // of programs at egress beside XDP; "" is what the kernel has
-	still      string                        // why the policy in force has to go to another hook (MoveOn)
-	asked      map[string][]inspect.LiveRule // that Carry was asked for, by interface
-	carried    map[string]*Carried           // what it said
-	tc         store.Mode                    // how programs are at tc ingress; "" is what the kernel has
+	instead    string     // why a policy that was in force is put there in place of another
+	egressMode store.Mode // of programs at egress beside XDP; "" is what the kernel has
+	still      string     // why the policy in force has to go to another hook (MoveOn)
+	tc         store.Mode // how programs are at tc ingress; "" is what the kernel has
+
+	live   []inspect.LiveRule // that are added to the policy (Live)
+	proven []netip.Addr       // sources whose SYNs no cookie answers (Live)
+
+	asked   map[string][]inspect.LiveRule // that Carry was asked for, by interface
+	carried map[string]*Carried           // what it said
 }
 
 // Fallback is what may be in force in place of a policy.

@@ -14,7 +14,8 @@ type LiveRules struct {
 	Rules []string `json:"rules"`
 	// Origins are of whom these are, one each.
 	Origins []string `json:"origins,omitempty"`
-	// Before are the rules of the policy before which they stand, one each; "" where they are added.
+	// Before are the rules of the policy before which they stand, one each; "" for those in no
+	// such place.
 	Before []string `json:"-"`
 	// until they end by themselves
 	LeaseSeconds float64 `json:"lease_seconds"`
