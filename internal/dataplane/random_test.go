@@ -52,7 +52,7 @@ count inner( tcp port 80 ) as "inner"
 pass established as "known"
 cookie tcp port 80 as "cookie"
 pass tcp syn port { 22, 80, 443 } as "new"
-limit udp port 53 rate 5/s burst 4 by source as "queries"
+limit udp port 53 rate 2/s burst 2 by source as "queries"
 pass udp port { 53, 443 } as "dns"
 pass proven tcp port 22 as "friend"
 default drop
