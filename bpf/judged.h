@@ -22,9 +22,10 @@ struct capture_event {
 #define EVENT_COUNT 40
 
 // Who gets packets: bits of a note's first word, which is the place in levee's array of programs to
-// which it goes. A program that takes samples hands on to the other by itself.
+// which it goes: that of the highest bit. Each hands on to the others by itself.
 #define ON_LOOKS 1u   // captures, watches decisions, or is a shadow
 #define ON_SAMPLES 2u // takes samples
+#define ON_FLOWS 4u   // hands on the first bytes of flows
 
 #ifndef ROLE
 #define ROLE ON_LOOKS // of the program that includes this

@@ -10,7 +10,7 @@
 // levee's array of programs, of which the one that captures comes behind this one.
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 4);
+	__uint(max_entries, 8);
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 } programs SEC(".maps");

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -20,11 +21,12 @@ func probe() {
 	n := flag.Int("n", 1, "")
 	size := flag.Int("len", 56, "")
 	port := flag.Int("tcp", 0, "")
+	say := flag.String("say", "", "")
 	wait := flag.Duration("wait", time.Second, "")
 	flag.Parse()
 	to, err := netip.ParseAddr(flag.Arg(0))
 	if err == nil && *port != 0 {
-		err = greeting(netip.AddrPortFrom(to, uint16(*port)), *wait)
+		err = greeting(netip.AddrPortFrom(to, uint16(*port)), *wait, *say)
 	} else if err == nil {
 		for i := range *n {
 			if err = echo(to, *size, uint16(i), *wait); err != nil {
@@ -38,8 +40,8 @@ func probe() {
 	}
 }
 
-// greeting prints the first line that a server says over TCP.
-func greeting(to netip.AddrPort, wait time.Duration) error {
+// greeting prints the first line that a server says over TCP, and says a line to it.
+func greeting(to netip.AddrPort, wait time.Duration, say string) error {
 	c, err := net.DialTimeout("tcp", to.String(), wait)
 	if err != nil {
 		return err
@@ -47,6 +49,11 @@ func greeting(to netip.AddrPort, wait time.Duration) error {
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
 		return err
+	}
+	if say != "" {
+		if _, err := io.WriteString(c, say+"\r\n"); err != nil {
+			return err
+		}
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	fmt.Print(line)

@@ -23,6 +23,7 @@ import (
 	"levee/internal/agent/notify"
 	"levee/internal/agent/part"
 	"levee/internal/agent/pubsub"
+	"levee/internal/agent/source/inlet"
 	"levee/internal/dataplane/sets"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
@@ -53,8 +54,10 @@ type Options struct {
 	// Upstream are those on whom the machine depends; nil: nobody.
 	Upstream func() (*upstream.Servers, error)
 	// Lookup is how names of servers are looked up; nil: as the machine does.
-	Lookup   func(ctx context.Context, network, name string) ([]netip.Addr, error)
-	Kernel   Kernel
+	Lookup func(ctx context.Context, network, name string) ([]netip.Addr, error)
+	Kernel Kernel
+	// Streams opens what is read of flows; nil: nobody reads any.
+	Streams  func(*inlet.Place) (inlet.Inlet, error)
 	Ledger   string           // path
 	Listen   []Listen         // for commands, pages and programs
 	Routes   []api.Route      // besides the agent's own

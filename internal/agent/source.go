@@ -138,7 +138,7 @@ func (a *Agent) open(s *source) {
 	}
 	err := part.Try(func() (err error) {
 		s.inlet, err = places.Open(&s.Place, inlet.Opening{
-			FromStart: a.opts.FromStart, Position: a.ledger.Position(positionName(s.Source))})
+			FromStart: a.opts.FromStart, Streams: a.opts.Streams, Position: a.ledger.Position(positionName(s.Source))})
 		return err
 	})
 	if err != nil {
@@ -243,6 +243,12 @@ func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
 	}
 	s.status.TooLong, s.status.Rotations = st.TooLong, st.Rotations
 	s.status.LagBytes, s.status.LagLines, s.status.Peers = st.LagBytes, st.LagLines, st.Peers
+	s.status.Flows, s.status.Unknown = st.Flows, st.Unknown
+	if st.Lost != s.status.Lost {
+		a.alarm("source %q: there was no room for %d packets of flows; what those say is not known",
+			s.Name, st.Lost-s.status.Lost)
+		s.status.Lost = st.Lost
+	}
 	if lines, is := s.match.Misfit(); is {
 		a.alarm("source %q has read %d lines of its program, and its patterns have matched none: "+
 			"look whether what it should find is written otherwise", s.Name, lines)

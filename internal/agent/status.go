@@ -55,6 +55,9 @@ type SourceStatus struct {
 	LagBytes   int64   `json:"lag_bytes"`
 	LagLines   int64   `json:"lag_lines"`
 	Peers      int     `json:"peers"`       // connected to a socket
+	Flows      uint64  `json:"flows"`       // of a stream, that were read
+	Unknown    uint64  `json:"unknown"`     // of these could not be read, or are no such stream
+	Lost       uint64  `json:"lost"`        // packets of flows that there was no room for
 	LagSeconds float64 `json:"lag_seconds"` // since all was read
 	Error      string  `json:"error,omitempty"`
 

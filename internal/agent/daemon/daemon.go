@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/client"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/enforce"
+	"levee/internal/agent/flowtap"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/notify"
@@ -82,6 +83,7 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	before := &overload.Watch{Parts: parts, Devs: p.interfaces, Read: lost.Read}
 	kept := openHistory(parts, sight, before.Lost, alarm, o.Say)
 	defer kept.stop()
+	flows := &flowtap.Hub{Devs: p.interfaces}
 	floods := o.defender(watcher, kept.sampled, sight, events, parts, alarm)
 	defer look(ctx, stop, floods)()
 	var arrival sync.WaitGroup
@@ -92,6 +94,7 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
 		Upstream: upstream.Read,
 		Kernel:   &enforce.Kernel{},
+		Streams:  flows.Open,
 		Ledger:   client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
 		Routes:   Routes(floods, kept.routes()),
 		Notifier: notify.New(client.Notifications(), parts),

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"levee/internal/agent/source/file"
+	"levee/internal/agent/source/flows"
 	"levee/internal/agent/source/inlet"
 	"levee/internal/agent/source/journal"
 	"levee/internal/agent/source/redis"
@@ -22,6 +23,7 @@ var Inputs = []*inlet.Row{
 	&socket.Datagram,
 	&redis.Row,
 	&journal.Row,
+	&flows.Row,
 }
 
 // Input is the row of a word; nil: there is none.
@@ -38,6 +40,6 @@ func Open(p *inlet.Place, o inlet.Opening) (inlet.Inlet, error) { return Input(p
 
 // Same tells whether the same is read at two places in the same way.
 func Same(a, b *inlet.Place) bool {
-	return a.Input == b.Input && a.At == b.At && maps.Equal(a.Options, b.Options) &&
+	return a.Input == b.Input && a.At == b.At && a.Match == b.Match && maps.Equal(a.Options, b.Options) &&
 		(a.Format == b.Format || !Input(a.Input).ByFormat)
 }

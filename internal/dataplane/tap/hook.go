@@ -26,11 +26,13 @@ import (
 // has not been heard of for the lease. There is one such program of each role for an interface.
 type follower struct {
 	dev   string
-	role  uint32 // state.Looks or state.Samples
+	role  uint32 // state.Looks, state.Samples or state.Flows
 	Lease time.Duration
 	// program makes the program for a policy.
 	program func(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error)
+	// fill fills maps of the program before packets come; nil: there is nothing to fill.
+	fill   func(*ebpf.Collection) error
 	leave  func() // is called before the program of a policy goes
 	looked time.Time
 	only   sole
@@ -140,8 +142,11 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 			"decided: load it again with `levee up`", f.dev)
 	}
 	place, what := "behind", "captures from %s already, or watches its decisions"
-	if f.role == state.Samples {
+	switch f.role {
+	case state.Samples:
 		place, what = "samples", "takes samples of %s already"
+	case state.Flows:
+		place, what = "flows", "reads flows of %s already"
 	}
 	err := f.only.take(s, a.Key, place)
 	if errors.Is(err, errTaken) {
@@ -179,7 +184,7 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 	if err != nil {
 		return err
 	}
-	if h.Programs.MaxEntries() < state.CaptureEntries {
+	if h.Programs.MaxEntries() < 2*f.role {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which has no place for "+
 			"this: load it again with `levee up`", f.dev)
 	}
@@ -227,8 +232,8 @@ func (h *captureHook) detach() {
 		return
 	}
 	h.Turn(false)
-	if h.role == state.Samples {
-		// Packets on their way here go on to the program that looks, which misses none.
+	if h.role != state.Looks {
+		// Packets on their way here go on to the programs behind, which miss none.
 		_ = store.WaitForPrograms()
 	}
 	for _, place := range h.places() {
@@ -237,11 +242,11 @@ func (h *captureHook) detach() {
 }
 
 // places are those of the program, the last of them that which all its programs have.
-func (h *captureHook) places() []uint32 {
-	if h.role == state.Samples {
-		return []uint32{state.Samples | state.Looks, state.Samples}
+func (h *captureHook) places() (all []uint32) {
+	for place := 2*h.role - 1; place >= h.role; place-- {
+		all = append(all, place)
 	}
-	return []uint32{state.Looks}
+	return all
 }
 
 // Turn says in each CPU's row whether a program is there.
@@ -291,6 +296,11 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 		ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return kernel.Refuse(err, "load the program behind the policy's")
+	}
+	if f.fill != nil {
+		if err := f.fill(h.Coll); err != nil {
+			return err
+		}
 	}
 	if events := h.Coll.Maps[capture.EventsMap]; events != nil {
 		if h.reader, err = ringbuf.NewReader(events); err != nil {

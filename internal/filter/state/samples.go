@@ -10,11 +10,12 @@ const HoldsCapture Contents = "capture"
 const CaptureMap = "capture"
 
 // Places in the array of programs behind a policy's. They are sums of bits, one for each role: a
-// program that takes samples stands at all places with its bit, and hands on to the one that looks.
+// program stands at all places whose highest bit is its own, and hands on to those of the others.
 const (
 	Looks          = 1 // captures, watches decisions, or is a shadow
 	Samples        = 2
-	CaptureEntries = 4
+	Flows          = 4 // reads the first bytes of flows
+	CaptureEntries = 8
 )
 
 // samples are who looks at packets that were judged. Main calls them, so that there is no function.
@@ -32,6 +33,7 @@ var samples = Row{
 		for _, at := range r.Taken(HoldsCapture) {
 			to.Samples.Looks = to.Samples.Looks || at == Looks
 			to.Samples.Samples = to.Samples.Samples || at == Samples
+			to.Samples.Flows = to.Samples.Flows || at == Flows
 		}
 	},
 	Values: []Value{
@@ -41,6 +43,9 @@ var samples = Row{
 		gauge("levee_sampling_programs", "programs",
 			"Programs that take samples of what was judged.", ofSamples,
 			func(s *Samplers) int { return oneIf(s.Samples) }),
+		gauge("levee_reading_programs", "programs",
+			"Programs that hand the first bytes of flows to the agent.", ofSamples,
+			func(s *Samplers) int { return oneIf(s.Flows) }),
 	},
 	Elsewhere: "levee status --json",
 }
@@ -49,6 +54,7 @@ var samples = Row{
 type Samplers struct {
 	Looks   bool `json:"looks"`   // a capture, `levee watch --verdict`, or a shadow
 	Samples bool `json:"samples"` // for the agent, or who else takes samples
+	Flows   bool `json:"flows"`   // for the agent, which reads what flows begin with
 }
 
 func oneIf(is bool) int {

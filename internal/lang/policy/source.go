@@ -109,7 +109,7 @@ func (r *resolver) source(s *syntax.Source) {
 	r.sourceName(s)
 	r.sourcePlace(s, out)
 	for i := range s.Where {
-		if c, ok := r.condition(&s.Where[i], out.Format); ok {
+		if c, ok := r.condition(&s.Where[i], out.Format); ok && r.sourceHas(s.Where[i].Field, out) {
 			out.Where = append(out.Where, c)
 		}
 	}
@@ -155,6 +155,9 @@ func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
 		out.Place.Options[of.Word] = strings.Clone(o.Value.Text)
 		words[of.Word] = o.Value
 		whole = r.placeValue(o.Value, &of.Value) && whole
+	}
+	if row.Flows != nil {
+		r.sourceFlows(s, row, out)
 	}
 	if row.Check == nil || !whole {
 		return

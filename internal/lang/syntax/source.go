@@ -7,7 +7,7 @@ import (
 	"levee/internal/agent/source"
 )
 
-// Source is `source "NAME" FORMAT INPUT [where CONDITION and ...] [match PATTERN]
+// Source is `source "NAME" FORMAT INPUT [MATCH] [where CONDITION and ...] [match PATTERN]
 // [after N within DURATION] add FIELD[/BITS,BITS] to SET [lease DURATION]`.
 type Source struct {
 	stmt
@@ -16,6 +16,7 @@ type Source struct {
 	Input   Word // a row of package source
 	At      Word // what stands behind it: a path, an address, a unit
 	Options []InputOption
+	Terms   []Term // of flows that are read
 	Where   []Condition
 	Match   *Value // names, and patterns with their quotes
 	After   *Word
@@ -57,8 +58,19 @@ func SourceWords() []string {
 		for _, o := range r.Options {
 			all = append(all, o.Word)
 		}
+		all = append(all, r.At.Words...)
 	}
 	return append(all, strings.Fields(sourceParts+" "+conditionHows+" any case addr program")...)
+}
+
+// ownFormats are words of places with a format of their own, which stand in the place of one.
+func ownFormats() (all string) {
+	for _, r := range source.Inputs {
+		if r.Format != "" {
+			all += " " + r.Name
+		}
+	}
+	return all
 }
 
 // sourceInputs are the words of places that events come from.
@@ -81,7 +93,10 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 	if p.is("feed") || p.is("crowdsec") {
 		return p.listStmt(base, s.Name)
 	}
-	if s.Format, ok = p.oneOfWords(sourceFormats+" "+listFormats, "what the source reads"); !ok {
+	if row := source.Input(p.tok.text); p.tok.kind == tWord && row != nil && row.Format != "" {
+		s.Format = Word{row.Format, p.tok.pos}
+	} else if s.Format, ok = p.oneOfWords(sourceFormats+" "+listFormats+ownFormats(),
+		"what the source reads"); !ok {
 		return nil, false
 	}
 	if !p.sourceInput(s) {
@@ -179,7 +194,17 @@ func (p *parser) sourceInput(s *Source) (ok bool) {
 		return false
 	}
 	row := source.Input(s.Input.Text)
-	if s.At, ok = p.text(row.At.What); !ok {
+	if row.Format != "" && row.Format != s.Format.Text {
+		p.errs.Errorf(s.Format.Pos, "leave "+s.Format.Text+" out.", "what %s reads is no %s",
+			row.Name, s.Format.Text)
+		return false
+	}
+	if row.At.Words != nil {
+		s.At, ok = p.oneOfWords(strings.Join(row.At.Words, " "), row.At.What)
+	} else {
+		s.At, ok = p.text(row.At.What)
+	}
+	if !ok || row.Flows != nil && !p.sourceFlows(s) {
 		return false
 	}
 	for i := range row.Options {
@@ -198,6 +223,22 @@ func (p *parser) sourceInput(s *Source) (ok bool) {
 		}
 		s.Options = append(s.Options, InputOption{word, value})
 	}
+	return true
+}
+
+// sourceFlows parses which flows are read: terms, as a rule has them.
+func (p *parser) sourceFlows(s *Source) bool {
+	match := p.match[:0]
+	for p.tok.kind == tWord && !oneOf(sourceParts, p.tok.text) || p.is("not") || p.is("to") {
+		t, ok := p.term()
+		if !ok || p.tooMany(len(match), t.Pos) {
+			return false
+		}
+		if t.Kind != noTerm {
+			match = append(match, t)
+		}
+	}
+	s.Terms, p.match = p.terms.Keep(match), match
 	return true
 }
 
@@ -429,7 +470,18 @@ func (p *parser) eventElement() (Elem, bool) {
 }
 
 func (p *printer) source(s *Source) {
-	p.words("source", quoted(s.Name), s.Format.Text, s.Input.Text, quoted(s.At))
+	p.words("source", quoted(s.Name))
+	row := source.Input(s.Input.Text)
+	if row.Format == "" {
+		p.words(s.Format.Text)
+	}
+	p.words(s.Input.Text)
+	if row.At.Words != nil {
+		p.words(s.At.Text)
+	} else {
+		p.words(quoted(s.At))
+	}
+	p.terms(s.Terms)
 	for i := range s.Options {
 		p.words(s.Options[i].Word.Text, quoted(s.Options[i].Value))
 	}
@@ -480,6 +532,13 @@ func (p *printer) where(all []Condition) {
 			p.words("any", "case")
 		}
 	}
+}
+
+// Flows is the match of the flows that are read, as it is printed.
+func (s *Source) Flows() string {
+	var p printer
+	p.terms(s.Terms)
+	return strings.TrimSpace(string(p.b))
 }
 
 // Text is a source in one line, as it is printed.

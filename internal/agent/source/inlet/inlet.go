@@ -6,6 +6,11 @@
 // is hostile: its memory is bounded. It judges no line, and knows no policy.
 package inlet
 
+import (
+	"net/netip"
+	"slices"
+)
+
 // Row is a kind of place that events come from.
 type Row struct {
 	Name    string   // its word in a policy
@@ -16,6 +21,13 @@ type Row struct {
 	// of the row, or "" for what stands behind the word; %q in the text is its value. nil: nothing
 	// is.
 	Check func(p *Place, wrong func(of, hint, text string))
+	// Format is that of all its events; "": a policy says it.
+	Format string
+	// Flows is the protocol and the ports whose flows are read unless terms of a match behind At
+	// name others; nil: nothing of flows is read, and no match stands there.
+	Flows func(at string) (proto uint8, ports []uint16)
+	// Fields are those that events of a place may have; nil: all of the format.
+	Fields func(at string) []string
 	// ByFormat is that what is read depends on the format of the events.
 	ByFormat bool
 	// Alone is that each source reads by itself, from a position of its own. Without it all sources
@@ -34,6 +46,8 @@ type Value struct {
 	What string // what it is, in errors
 	Form string // an example, with the word in front of it
 	Path bool   // it is the whole path of a file
+	// Words is one of which it is, without quotes; nil: it is any text.
+	Words []string
 }
 
 // Option is a text behind a word of its own.
@@ -49,6 +63,30 @@ type Place struct {
 	At      string            // what stands behind the word: a path, an address, a unit
 	Options map[string]string // what stands behind other words
 	Format  string            // of the events: eve, json or lines
+	Match   string            // of flows, as it is printed; "": those to the ports of their kind
+	Flows   Flows             // what that means
+}
+
+// Flows are those that are read.
+type Flows struct {
+	Proto    uint8
+	Ports    []Ports        // of the destination; one of them
+	From, To []netip.Prefix // of the addresses; nil: all
+}
+
+// Ports are those from the first to the last.
+type Ports struct{ First, Last uint16 }
+
+// Want says whether a flow between two addresses is read.
+func (f *Flows) Want(src, dst netip.AddrPort) bool {
+	return within(f.From, src.Addr()) && within(f.To, dst.Addr()) &&
+		slices.ContainsFunc(f.Ports, func(p Ports) bool {
+			return p.First <= dst.Port() && dst.Port() <= p.Last
+		})
+}
+
+func within(all []netip.Prefix, a netip.Addr) bool {
+	return all == nil || slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // The formats of events.
@@ -82,6 +120,9 @@ type State struct {
 	LagBytes  int64  // that have come and were not handed on, where bytes are known
 	LagLines  int64  // the same in lines
 	Peers     int    // that are connected
+	Flows     uint64 // that were read, of a stream
+	Unknown   uint64 // of these could not be read, or are no such stream
+	Lost      uint64 // packets of flows that there was no room for
 	Notes     []string
 	Waits     error // why nothing can come yet, though nothing has failed
 }
@@ -90,4 +131,6 @@ type State struct {
 type Opening struct {
 	Position  []byte // that Position has given, or nil
 	FromStart bool   // read a file that is new from its beginning
+	// Streams opens what is read of flows; nil: nobody reads any.
+	Streams func(*Place) (Inlet, error)
 }

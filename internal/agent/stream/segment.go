@@ -1,0 +1,39 @@
+package stream
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"levee/internal/packet"
+)
+
+// SegmentOf is what a whole frame carries of a flow; false: it is of none. p is overwritten.
+func SegmentOf(link packet.Link, frame []byte, p *packet.Packet) (s Segment, ok bool) {
+	*p = packet.Packet{}
+	link.Decode(frame, p)
+	if p.Malformed != packet.WellFormed || p.Fragment || !p.HasPorts() {
+		return s, false
+	}
+	s.Src = netip.AddrPortFrom(p.Src, p.SrcPort)
+	s.Dst = netip.AddrPortFrom(p.Dst, p.DstPort)
+	s.Proto = p.Proto
+	end := p.NetworkOffset + p.Len
+	at := p.TransportOffset
+	const fin, rst = 1, 4
+	switch p.Proto {
+	case TCP:
+		s.Seq = binary.BigEndian.Uint32(frame[at+4:])
+		s.Ends = p.Flags&(fin|rst) != 0
+		at += int(frame[at+12]>>4) * 4
+	case UDP:
+		end = at + 8 + p.UDPPayload
+		at += 8
+	default:
+		return s, false
+	}
+	if at > end || end > len(frame) {
+		return s, false
+	}
+	s.Data = frame[at:end]
+	return s, true
+}

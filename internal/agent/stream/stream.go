@@ -1,0 +1,81 @@
+// Package stream reads the first bytes of flows: what a client says before anything else. A kind
+// of stream is a row; its parser is fed in pieces of any size, and gives the same answer however
+// they are cut.
+//
+// In go segments as a tap gives them, out come records, JSON objects with the fields that Suricata
+// has in EVE. All of it comes from the network and is hostile: nothing is put together again but
+// what follows in order, a gap ends the flow, and memory is bounded. It opens nothing, and knows no
+// policy and no clock.
+package stream
+
+import "slices"
+
+// Kind is a kind of stream.
+type Kind struct {
+	Name   string
+	What   string // is read, in a few words
+	Proto  uint8
+	Ports  []uint16 // of its servers, unless a source names others
+	Fields []string // of its records, besides those of all
+	// Datagrams is that each datagram is read by itself.
+	Datagrams bool
+	New       func() Parser
+}
+
+// Protocols of flows.
+const (
+	TCP = 6
+	UDP = 17
+)
+
+// Limit is how many bytes of a flow are read.
+const Limit = 16 << 10
+
+// Answer is what a parser knows after a piece.
+type Answer uint8
+
+const (
+	More    Answer = iota // the record is not whole
+	Done                  // it is
+	Unknown               // this is no such stream, or not one that can be read
+)
+
+// Parser reads one direction of a flow.
+type Parser interface {
+	// Feed reads the next bytes, and is not called again once the answer is another than More. It
+	// keeps nothing of b.
+	Feed(b []byte) Answer
+	// End is asked where nothing more comes: whether what was read is a record nonetheless.
+	End() bool
+	// Record is the members of a record, by their names in EVE.
+	Record() map[string]any
+	// Held is how many bytes the parser has kept.
+	Held() int
+}
+
+// Kinds are the rows.
+var Kinds = []*Kind{&ssh}
+
+// Named is the kind of a name; nil: there is none.
+func Named(name string) *Kind {
+	at := slices.IndexFunc(Kinds, func(k *Kind) bool { return k.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return Kinds[at]
+}
+
+// Names are the names of all kinds.
+func Names() (out []string) {
+	for _, k := range Kinds {
+		out = append(out, k.Name)
+	}
+	return out
+}
+
+// common are the fields of each record.
+var common = []string{"timestamp", "event_type", "src_ip", "src_port", "dest_ip", "dest_port",
+	"proto", "app_proto", "in_iface"}
+
+// All are the fields that records of a kind may have.
+func (k *Kind) All() []string { return slices.Concat(common, k.Fields) }

@@ -1,0 +1,294 @@
+package stream
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Segment is a packet of a flow. It is valid until the call that it is given to returns.
+type Segment struct {
+	At       time.Time
+	Dev      string // that it came in on
+	Src, Dst netip.AddrPort
+	Proto    uint8
+	First    uint32 // TCP: the number of the first byte of the flow
+	Seq      uint32 // TCP: that of the first byte of Data
+	Data     []byte
+	Cut      bool // bytes behind Data are missing
+	Ends     bool // nothing comes behind it
+	Proven   bool // whoever sends it has shown that the address is his
+}
+
+// Reader is who reads flows of a kind.
+type Reader struct {
+	Kind *Kind
+	// Wants says which flows are read.
+	Wants func(src, dst netip.AddrPort) bool
+	// Line is given each record; it keeps it, or not.
+	Line func([]byte)
+	// Flows were read, of which those are Unknown that could not be, or are no such streams.
+	Flows, Unknown uint64
+}
+
+// Bounds of a table.
+const (
+	mostFlows = 8192
+	mostHeld  = 16 << 20 // bytes that parsers keep
+	// Patience is how long a flow may take to say what is read.
+	Patience = 10 * time.Second
+)
+
+// Table is the flows that are being read. It is used by one goroutine.
+type Table struct {
+	Readers []*Reader
+	// Forget is told of each flow of which nothing more is wanted.
+	Forget func(*Key)
+	// Evicted flows made room for others.
+	Evicted uint64
+
+	flows map[Key]*flow
+	order []*flow // by their age; those that have gone are nil in flows
+	held  int
+}
+
+// Key is what tells one flow from another.
+type Key struct {
+	Dev      string
+	Src, Dst netip.AddrPort
+	Proto    uint8
+}
+
+type flow struct {
+	key      Key
+	since    time.Time
+	first    uint32
+	next     uint32
+	proven   bool
+	gone     bool
+	readings []reading
+}
+
+// reading is a flow as one reader sees it.
+type reading struct {
+	*Reader
+	parser Parser // nil: it has an answer
+	record []byte // which waits for the proof; nil: none
+}
+
+// Segment reads a packet.
+func (t *Table) Segment(s *Segment) {
+	if t.flows == nil {
+		t.flows = map[Key]*flow{}
+	}
+	k := Key{s.Dev, s.Src, s.Dst, s.Proto}
+	f := t.flows[k]
+	if f != nil && s.Proto == TCP && f.first != s.First {
+		t.end(f) // the port is used again
+		t.remove(f)
+		f = nil
+	}
+	if f == nil {
+		if f = t.begin(k, s); f == nil {
+			t.forget(&k)
+			return
+		}
+	}
+	if s.Proven && !f.proven {
+		f.proven = true
+		f.tell()
+	}
+	t.feed(f, s)
+	if s.Ends {
+		t.end(f)
+	}
+	if f.finished() {
+		t.remove(f)
+		t.forget(&f.key)
+	}
+	for t.held > mostHeld || len(t.flows) > mostFlows {
+		t.evict()
+	}
+}
+
+// begin is a new flow; nil: nobody reads it.
+func (t *Table) begin(k Key, s *Segment) *flow {
+	f := &flow{key: k, since: s.At, first: s.First, next: s.First}
+	// Addresses of datagrams are as whoever sent them says.
+	f.proven = s.Proto == UDP
+	for _, r := range t.Readers {
+		if r.Kind.Proto == s.Proto && r.Wants(s.Src, s.Dst) {
+			r.Flows++
+			f.readings = append(f.readings, reading{Reader: r, parser: r.Kind.New()})
+		}
+	}
+	if len(f.readings) == 0 {
+		return nil
+	}
+	t.flows[k] = f
+	if t.order = append(t.order, f); len(t.order) > 2*mostFlows {
+		t.order = slices.DeleteFunc(t.order, func(f *flow) bool { return f.gone })
+	}
+	return f
+}
+
+// feed gives parsers what follows in order. Bytes that were read before are dropped, whatever they
+// are now; where some are missing, nobody knows what the flow says.
+func (t *Table) feed(f *flow, s *Segment) {
+	data, gap := s.Data, false
+	if s.Proto == TCP {
+		switch at := int32(s.Seq - f.next); {
+		case at > 0:
+			data, gap = nil, len(data) > 0 || s.Cut
+		case int(-at) >= len(data):
+			data = nil
+		default:
+			data = data[-at:]
+		}
+		f.next += uint32(len(data))
+	}
+	full := s.Proto == TCP && f.next-f.first >= Limit
+	for i := range f.readings {
+		r := &f.readings[i]
+		if r.parser == nil {
+			continue
+		}
+		answer := More
+		if len(data) > 0 {
+			held := r.parser.Held()
+			answer = r.parser.Feed(data)
+			t.held += r.parser.Held() - held
+		}
+		if answer == More && (gap || s.Cut && len(data) > 0 || full) {
+			answer = Unknown
+			if r.parser.End() {
+				answer = Done
+			}
+		}
+		t.answer(f, r, answer, s.At)
+		if answer == More && r.Kind.Datagrams {
+			t.answer(f, r, Unknown, s.At)
+		}
+	}
+}
+
+// answer takes what a parser says.
+func (t *Table) answer(f *flow, r *reading, a Answer, at time.Time) {
+	if a == More || r.parser == nil {
+		return
+	}
+	t.held -= r.parser.Held()
+	if a == Done {
+		r.record = f.record(r, at)
+	} else {
+		r.Unknown++
+	}
+	r.parser = nil
+	if f.proven {
+		f.tell()
+	}
+}
+
+// end ends what is not read whole.
+func (t *Table) end(f *flow) {
+	for i := range f.readings {
+		r := &f.readings[i]
+		if r.parser == nil {
+			continue
+		}
+		a := Unknown
+		if r.parser.End() {
+			a = Done
+		}
+		t.answer(f, r, a, f.since)
+	}
+}
+
+// Expire ends flows that have taken too long.
+func (t *Table) Expire(now time.Time) {
+	for len(t.order) > 0 {
+		f := t.order[0]
+		if !f.gone && now.Sub(f.since) < Patience {
+			return
+		}
+		t.order = t.order[1:]
+		if !f.gone {
+			t.end(f)
+			t.remove(f)
+			t.forget(&f.key)
+		}
+	}
+	t.order = nil
+}
+
+// evict ends the oldest flow.
+func (t *Table) evict() {
+	for len(t.order) > 0 {
+		f := t.order[0]
+		t.order = t.order[1:]
+		if !f.gone {
+			t.Evicted++
+			t.end(f)
+			t.remove(f)
+			t.forget(&f.key)
+			return
+		}
+	}
+}
+
+func (t *Table) remove(f *flow) {
+	f.gone = true
+	delete(t.flows, f.key)
+	for i := range f.readings {
+		if r := &f.readings[i]; r.parser != nil {
+			t.held -= r.parser.Held()
+		}
+	}
+	f.readings = nil
+}
+
+func (t *Table) forget(k *Key) {
+	if t.Forget != nil {
+		t.Forget(k)
+	}
+}
+
+// finished is that nobody wants more, and nothing waits for the proof.
+func (f *flow) finished() bool {
+	for i := range f.readings {
+		if r := &f.readings[i]; r.parser != nil || r.record != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// tell hands on what has waited for the proof.
+func (f *flow) tell() {
+	for i := range f.readings {
+		if r := &f.readings[i]; r.record != nil {
+			r.Line(r.record)
+			r.record = nil
+		}
+	}
+}
+
+// record is what a reader is told of a flow.
+func (f *flow) record(r *reading, at time.Time) []byte {
+	out := r.parser.Record()
+	proto := "TCP"
+	if f.key.Proto == UDP {
+		proto = "UDP"
+	}
+	out["timestamp"] = at.UTC().Format("2006-01-02T15:04:05.000000-0700")
+	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, proto
+	out["in_iface"] = f.key.Dev
+	out["src_ip"], out["src_port"] = f.key.Src.Addr().String(), f.key.Src.Port()
+	out["dest_ip"], out["dest_port"] = f.key.Dst.Addr().String(), f.key.Dst.Port()
+	text, err := json.Marshal(out)
+	if err != nil { // of texts and numbers there is none
+		return nil
+	}
+	return text
+}

@@ -1,0 +1,127 @@
+package tap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/store"
+	"levee/internal/filter/capture"
+	"levee/internal/filter/state"
+	"levee/internal/kernel"
+	"levee/internal/packet"
+)
+
+// FlowPacket is one of the first packets of a flow. It is overwritten when the function returns
+// that it is given to.
+type FlowPacket struct {
+	At     time.Time
+	Link   packet.Link
+	First  uint32 // TCP: the number of the first byte of the flow
+	Proven bool   // the kernel has the connection
+	Bytes  int    // of the whole frame
+	Packet []byte
+}
+
+// FlowReader hands on the first packets of flows to some ports, of those that an interface's policy
+// passes. It goes on when the policy is replaced. When its process is killed, the program behind
+// the policy's turns itself off. It is for one goroutine.
+type FlowReader struct {
+	follower
+	ports  *capture.Ports
+	stop   func()
+	before capture.FlowCounts // of programs that are gone
+}
+
+// NewFlowReader begins to read flows of dev; limit is how many bytes of each.
+func NewFlowReader(ctx context.Context, dev string, ports *capture.Ports, limit int) (*FlowReader,
+	error) {
+	r := &FlowReader{ports: ports, follower: newFollower(dev)}
+	r.role = state.Flows
+	r.program = func(g *store.Description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
+		*ebpf.ProgramSpec, error) {
+		return capture.FlowSpec(j, codesOf(g.Mode, "pass"), g.Link != packet.L3, limit)
+	}
+	r.fill = func(c *ebpf.Collection) error {
+		if err := c.Maps[capture.PortsMap].Put(uint32(0), r.ports[:]); err != nil {
+			return kernel.Refuse(err, "name the ports whose flows are read")
+		}
+		return nil
+	}
+	r.leave = func() { r.before, _ = r.Counted() }
+	if err := r.Follow(ctx); err != nil {
+		r.follower.Close()
+		return nil, err
+	}
+	r.stop = r.keep()
+	return r, nil
+}
+
+// SetPorts names other ports.
+func (r *FlowReader) SetPorts(ports *capture.Ports) error {
+	if r.ports = ports; r.Hook == nil {
+		return nil
+	}
+	return r.fill(r.Hook.Coll)
+}
+
+// Read gives the packets that there are.
+func (r *FlowReader) Read(tell func(*FlowPacket)) error {
+	if err := r.kept(); err != nil {
+		return err
+	}
+	if r.Hook == nil {
+		return generation.NotAttached(r.dev)
+	}
+	p := FlowPacket{Link: r.Hook.G.Link}
+	r.Hook.reader.SetDeadline(time.Now())
+	for {
+		err := r.Hook.reader.ReadInto(&r.Hook.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read flows: %w", err)
+		}
+		e, frame, err := capture.ParseFlow(r.Hook.record.RawSample)
+		if err != nil {
+			return err
+		}
+		p.At, p.First, p.Proven = r.Hook.epoch.Add(e.Time), e.First, e.Proven
+		p.Bytes, p.Packet = e.Bytes, frame
+		tell(&p)
+	}
+}
+
+// Forget says that no more of a flow is wanted.
+func (r *FlowReader) Forget(src, dst netip.AddrPort, proto uint8) {
+	if r.Hook != nil {
+		// A flow that is not known any more is forgotten already.
+		_ = capture.ForgetFlow(r.Hook.Coll.Maps[capture.FlowsMap], src, dst, proto)
+	}
+}
+
+// Counted are the flows and packets so far.
+func (r *FlowReader) Counted() (capture.FlowCounts, error) {
+	sum := r.before
+	if r.Hook == nil {
+		return sum, nil
+	}
+	now, err := capture.ReadFlows(r.Hook.Coll.Maps[capture.CountsMap])
+	sum.Begun, sum.Told, sum.Lost = sum.Begun+now.Begun, sum.Told+now.Told, sum.Lost+now.Lost
+	return sum, err
+}
+
+// Close takes the program away.
+func (r *FlowReader) Close() {
+	if r.stop != nil {
+		r.stop()
+	}
+	r.follower.Close()
+}
