@@ -1,0 +1,184 @@
+package stream
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	client = netip.MustParseAddrPort("192.0.2.7:40000")
+	server = netip.MustParseAddrPort("198.51.100.1:22")
+	begun  = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+)
+
+// kindTest is what a client of a kind says, and a part of the record.
+type kindTest struct {
+	kind *Kind
+	says []byte
+	want string
+}
+
+// reads is a table with a reader of a kind, and what it was told.
+func reads(k *Kind) (*Table, *Reader, *[]string) {
+	lines := &[]string{}
+	r := &Reader{Kind: k, Wants: func(_, _ netip.AddrPort) bool { return true },
+		Line: func(b []byte) { *lines = append(*lines, string(b)) }}
+	return &Table{Readers: []*Reader{r}}, r, lines
+}
+
+// segment is one of a flow whose first byte has a number that soon begins anew.
+func segment(k *Kind, at int, data []byte) *Segment {
+	const first = 0xffff_fff0
+	s := &Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: k.Proto, Proven: true,
+		Data: data}
+	if k.Proto == TCP {
+		s.First, s.Seq = first, uint32(first+at)
+	}
+	return s
+}
+
+// TestPiecesOfAStreamGiveOneAnswer: whole, byte by byte, and split at random, with pieces that come
+// twice and say other things the second time.
+func TestPiecesOfAStreamGiveOneAnswer(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, test := range kindTests(t) {
+		var whole string
+		for run := range 200 {
+			table, _, lines := reads(test.kind)
+			for at := 0; at < len(test.says); {
+				n := len(test.says)
+				switch {
+				case run == 0 || test.kind.Datagrams:
+				case run == 1:
+					n = 1
+				default:
+					n = 1 + r.IntN(1+r.IntN(len(test.says)))
+				}
+				n = min(n, len(test.says)-at)
+				table.Segment(segment(test.kind, at, test.says[at:at+n]))
+				if test.kind.Proto == TCP && run > 1 && at > 0 {
+					again := []byte(strings.Repeat("x", r.IntN(at+1)))
+					table.Segment(segment(test.kind, at-len(again), again))
+				}
+				at += n
+			}
+			last := segment(test.kind, len(test.says), nil)
+			last.Ends = true
+			table.Segment(last)
+			if len(*lines) != 1 {
+				t.Fatalf("%s, run %d: %d records", test.kind.Name, run, len(*lines))
+			}
+			if whole == "" {
+				whole = (*lines)[0]
+			}
+			if (*lines)[0] != whole {
+				t.Fatalf("%s, run %d: %s\nwhole: %s", test.kind.Name, run, (*lines)[0], whole)
+			}
+			if len(table.flows) > 0 || table.held != 0 {
+				t.Fatalf("%s: %d flows and %d bytes are held", test.kind.Name, len(table.flows),
+					table.held)
+			}
+		}
+		if !strings.Contains(whole, test.want) || !json.Valid([]byte(whole)) {
+			t.Errorf("%s: %s\nhas no %s", test.kind.Name, whole, test.want)
+		}
+	}
+}
+
+// TestRecordsHaveTheFieldsOfTheirKind, and no others: check refuses conditions on others.
+func TestRecordsHaveTheFieldsOfTheirKind(t *testing.T) {
+	for _, test := range kindTests(t) {
+		table, _, lines := reads(test.kind)
+		table.Segment(segment(test.kind, 0, test.says))
+		table.Expire(begun.Add(Patience))
+		var all map[string]any
+		if len(*lines) != 1 || json.Unmarshal([]byte((*lines)[0]), &all) != nil {
+			t.Fatalf("%s: %q", test.kind.Name, *lines)
+		}
+		known := map[string]bool{}
+		for _, f := range test.kind.All() {
+			known[f] = true
+		}
+		var walk func(prefix string, m map[string]any)
+		walk = func(prefix string, m map[string]any) {
+			for name, v := range m {
+				if below, is := v.(map[string]any); is {
+					walk(prefix+name+".", below)
+				} else if !known[prefix+name] {
+					t.Errorf("%s has %s", test.kind.Name, prefix+name)
+				}
+			}
+		}
+		walk("", all)
+	}
+}
+
+// TestAGapIsNoAnswer: nobody knows what a flow says of which bytes are missing.
+func TestAGapIsNoAnswer(t *testing.T) {
+	says := []byte("SSH-2.0-libssh\r\n")
+	for at := 1; at < len(says); at++ {
+		table, r, lines := reads(&ssh)
+		table.Segment(segment(&ssh, 0, says[:at-1]))
+		table.Segment(segment(&ssh, at, says[at:]))
+		if len(*lines) != 0 || r.Unknown != 1 {
+			t.Errorf("without byte %d: %q, %d unknown", at, *lines, r.Unknown)
+		}
+	}
+}
+
+// TestNothingIsSaidOfFlowsThatProveNothing: anybody can write an address into a packet.
+func TestNothingIsSaidOfFlowsThatProveNothing(t *testing.T) {
+	table, r, lines := reads(&ssh)
+	s := segment(&ssh, 0, []byte("SSH-1.5-libssh\r\n"))
+	s.Proven = false
+	table.Segment(s)
+	table.Expire(begun.Add(Patience))
+	if len(*lines) != 0 || r.Flows != 1 || len(table.flows) != 0 {
+		t.Fatalf("%q, %d flows", *lines, len(table.flows))
+	}
+	// The proof may come behind what is said.
+	table.Segment(s)
+	s = segment(&ssh, len(s.Data), nil)
+	table.Segment(s)
+	if len(*lines) != 1 {
+		t.Fatalf("%q", *lines)
+	}
+}
+
+// TestMemoryOfFlowsIsBounded, whatever they say and never end.
+func TestMemoryOfFlowsIsBounded(t *testing.T) {
+	table, _, _ := reads(&ssh)
+	forgotten := 0
+	table.Forget = func(*Key) { forgotten++ }
+	long := append([]byte("SSH-2.0-x\n\x00\x00\x3f\x00\x05\x14"), make([]byte, 8000)...)
+	const flows = 10 * mostFlows
+	for i := range flows {
+		s := segment(&ssh, 0, long)
+		s.Src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8),
+			byte(i)}), 1)
+		table.Segment(s)
+		if len(table.flows) > mostFlows || table.held > mostHeld+len(long) ||
+			len(table.order) > 2*mostFlows+1 {
+			t.Fatalf("%d flows, %d bytes", len(table.flows), table.held)
+		}
+	}
+	table.Expire(begun.Add(Patience))
+	if forgotten != flows || table.held != 0 || len(table.flows) != 0 {
+		t.Errorf("%d of %d flows are over, %d bytes are held", forgotten, flows, table.held)
+	}
+}
+
+func ExampleTable() {
+	table := &Table{Readers: []*Reader{{Kind: &ssh,
+		Wants: func(_, dst netip.AddrPort) bool { return dst.Port() == 22 },
+		Line:  func(line []byte) { fmt.Println(string(line)) }}}}
+	table.Segment(&Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: TCP,
+		Proven: true, Data: []byte("SSH-1.5-old\r\n")})
+	// Output:
+	// {"app_proto":"ssh","dest_ip":"198.51.100.1","dest_port":22,"event_type":"ssh","in_iface":"eth0","proto":"TCP","src_ip":"192.0.2.7","src_port":40000,"ssh":{"client":{"proto_version":"1.5","software_version":"old"}},"timestamp":"2026-06-01T12:00:00.000000+0000"}
+}
