@@ -157,6 +157,9 @@ func (s *Status) sourceFamilies() []openmetrics.Family {
 		malformed
 		long
 		rotations
+		flows
+		unknown
+		lost
 		lag
 		behind
 		failed
@@ -174,6 +177,12 @@ func (s *Status) sourceFamilies() []openmetrics.Family {
 			Help: "Events above the bound."},
 		rotations: {Name: "levee_source_rotations", Unit: "rotations", Type: openmetrics.Counter,
 			Help: "Rotations of the file."},
+		flows: {Name: "levee_source_flows", Unit: "flows", Type: openmetrics.Counter,
+			Help: "Flows that were read."},
+		unknown: {Name: "levee_source_unknown_flows", Unit: "flows", Type: openmetrics.Counter,
+			Help: "Flows that said something else, or nothing that could be read."},
+		lost: {Name: "levee_source_lost_packets", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Packets of flows that there was no room for."},
 		lag: {Name: "levee_source_lag_bytes", Unit: "bytes",
 			Help: "Bytes that are written and not read."},
 		behind: {Name: "levee_source_lag_seconds", Unit: "seconds",
@@ -194,6 +203,9 @@ func (s *Status) sourceFamilies() []openmetrics.Family {
 		add(malformed, float64(src.Malformed), name)
 		add(long, float64(src.TooLong), name)
 		add(rotations, float64(src.Rotations), name)
+		add(flows, float64(src.Flows), name)
+		add(unknown, float64(src.Unknown), name)
+		add(lost, float64(src.Lost), name)
 		add(lag, float64(src.LagBytes), name)
 		add(behind, src.LagSeconds, name)
 		add(failed, oneIf(src.Error != ""), name)

@@ -80,7 +80,10 @@ func (e *env) printAgent(s *agent.Status) {
 			{int64(src.Again), "events that were judged before, in a file that was written anew"},
 			{int64(src.Ambiguous), "lines that could mean several addresses"},
 			{int64(src.Uncounted), "events that found no room to be counted"},
-			{src.LagLines, "lines wait"}, {int64(src.Peers), "programs are connected"}} {
+			{src.LagLines, "lines wait"}, {int64(src.Peers), "programs are connected"},
+			{int64(src.Flows), "flows were read"},
+			{int64(src.Unknown), "flows said something else, or nothing that could be read"},
+			{int64(src.Lost), "packets of flows were lost, as there was no room"}} {
 			if more.n > 0 {
 				fmt.Fprintf(out, "          %d %s\n", more.n, more.what)
 			}

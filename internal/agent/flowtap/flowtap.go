@@ -82,15 +82,20 @@ func (h *Hub) changed() {
 	}
 }
 
-// fail notes why an interface is not read; it is tried again.
+// fail ends the reading of an interface, which is tried again.
 func (h *Hub) fail(dev string, err error) {
 	h.close(dev)
 	if !generation.IsNotAttached(err) {
-		if h.failed == nil {
-			h.failed = map[string]error{}
-		}
-		h.failed[dev] = fmt.Errorf("read flows of %s: %w", dev, err)
+		h.note(dev, err)
 	}
+}
+
+// note keeps why an interface is not read.
+func (h *Hub) note(dev string, err error) {
+	if h.failed == nil {
+		h.failed = map[string]error{}
+	}
+	h.failed[dev] = fmt.Errorf("read flows of %s: %w", dev, err)
 }
 
 func (h *Hub) close(dev string) {
@@ -118,8 +123,10 @@ func (h *Hub) followed(ctx context.Context, now time.Time) error {
 	for dev, t := range h.taps {
 		if !slices.Contains(devs, dev) {
 			h.close(dev)
-		} else if err := t.Follow(ctx); err != nil {
-			h.fail(dev, err)
+		} else if err := t.Follow(ctx); generation.IsNotAttached(err) {
+			h.close(dev)
+		} else if err != nil {
+			h.note(dev, err)
 		}
 	}
 	for _, dev := range devs {

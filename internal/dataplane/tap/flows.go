@@ -59,7 +59,7 @@ func NewFlowReader(ctx context.Context, dev string, ports *capture.Ports, limit 
 		r.follower.Close()
 		return nil, err
 	}
-	r.stop = r.keep()
+	r.stop = r.renew()
 	return r, nil
 }
 
@@ -73,7 +73,7 @@ func (r *FlowReader) SetPorts(ports *capture.Ports) error {
 
 // Read gives the packets that there are.
 func (r *FlowReader) Read(tell func(*FlowPacket)) error {
-	if err := r.kept(); err != nil {
+	if err := r.renewed(); err != nil {
 		return err
 	}
 	if r.Hook == nil {

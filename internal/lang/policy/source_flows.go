@@ -17,6 +17,7 @@ func (r *resolver) sourceFlows(s *syntax.Source, row *inlet.Row, out *Source) {
 	kind := s.At.Text
 	proto, ports := row.Flows(kind)
 	of := inlet.Flows{Proto: proto}
+	errors := r.c.Errors()
 	all := r.resolveTerms(s.Terms, nil)
 	r.checkTogether(all)
 	for i := range all {
@@ -29,7 +30,8 @@ func (r *resolver) sourceFlows(s *syntax.Source, row *inlet.Row, out *Source) {
 		case t.Field == field.Proto:
 			if len(t.Ranges) != 1 || t.Ranges[0] != (field.Range{Lo: uint64(proto),
 				Hi: uint64(proto)}) {
-				r.c.Errorf(at.Pos, "leave it out.", "%s is read of protocol %d", kind, proto)
+				r.c.Errorf(at.Pos, "leave it out.", "%s is read of %s alone", kind,
+					map[uint8]string{6: "TCP", 17: "UDP"}[proto])
 			}
 		case t.Field == field.DstPort:
 			for _, p := range t.Ranges {
@@ -50,7 +52,7 @@ func (r *resolver) sourceFlows(s *syntax.Source, row *inlet.Row, out *Source) {
 			of.Ports = append(of.Ports, inlet.Ports{First: p, Last: p})
 		}
 	}
-	if len(of.Ports) == 0 && len(all) == len(s.Terms) {
+	if len(of.Ports) == 0 && r.c.Errors() == errors {
 		r.c.Errorf(s.At.Pos, "write: "+row.Name+" "+kind+" port 8443.", "name the ports whose "+
 			"flows are read")
 	}
