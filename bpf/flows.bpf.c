@@ -41,7 +41,8 @@ struct flows_event {
 	__u32 proven;
 };
 
-// What does not fit gives way to what comes: the kernel takes the flow that it heard of longest ago.
+// What does not fit gives way to what comes: the kernel takes the flow that it asked for longest
+// ago.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 15);
@@ -323,8 +324,8 @@ static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, con
 	return c;
 }
 
-// tell hands an event on; failed is whether the packet could not be read. Nobody is woken: who reads
-// looks by himself.
+// tell hands an event on; failed is whether the packet could not be read. Nobody is woken: who
+// reads looks by himself.
 static __always_inline void tell(struct flows_cpu *c, long failed, __u32 have)
 {
 	struct flows_counts *n = counted();

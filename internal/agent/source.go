@@ -138,7 +138,8 @@ func (a *Agent) open(s *source) {
 	}
 	err := part.Try(func() (err error) {
 		s.inlet, err = places.Open(&s.Place, inlet.Opening{
-			FromStart: a.opts.FromStart, Streams: a.opts.Streams, Position: a.ledger.Position(positionName(s.Source))})
+			FromStart: a.opts.FromStart, Streams: a.opts.Streams,
+			Position: a.ledger.Position(positionName(s.Source))})
 		return err
 	})
 	if err != nil {

@@ -91,7 +91,7 @@ func TestForgedFlowsAreNeverProven(t *testing.T) {
 				}
 				return nil
 			})
-			// Within a connection whose beginning the program has not seen, nobody says where it is.
+			// Of a connection whose beginning the program has not seen, nobody says where it is.
 			other := dial("10.9.0.3")
 			defer other.Close()
 			r.Forget(addrPort(c), netip.MustParseAddrPort("10.9.0.1:9000"), 6)

@@ -40,6 +40,6 @@ func Open(p *inlet.Place, o inlet.Opening) (inlet.Inlet, error) { return Input(p
 
 // Same tells whether the same is read at two places in the same way.
 func Same(a, b *inlet.Place) bool {
-	return a.Input == b.Input && a.At == b.At && a.Match == b.Match && maps.Equal(a.Options, b.Options) &&
-		(a.Format == b.Format || !Input(a.Input).ByFormat)
+	return a.Input == b.Input && a.At == b.At && a.Match == b.Match &&
+		maps.Equal(a.Options, b.Options) && (a.Format == b.Format || !Input(a.Input).ByFormat)
 }

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -171,14 +170,4 @@ func TestMemoryOfFlowsIsBounded(t *testing.T) {
 	if forgotten != flows || table.held != 0 || len(table.flows) != 0 {
 		t.Errorf("%d of %d flows are over, %d bytes are held", forgotten, flows, table.held)
 	}
-}
-
-func ExampleTable() {
-	table := &Table{Readers: []*Reader{{Kind: &ssh,
-		Wants: func(_, dst netip.AddrPort) bool { return dst.Port() == 22 },
-		Line:  func(line []byte) { fmt.Println(string(line)) }}}}
-	table.Segment(&Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: TCP,
-		Proven: true, Data: []byte("SSH-1.5-old\r\n")})
-	// Output:
-	// {"app_proto":"ssh","dest_ip":"198.51.100.1","dest_port":22,"event_type":"ssh","in_iface":"eth0","proto":"TCP","src_ip":"192.0.2.7","src_port":40000,"ssh":{"client":{"proto_version":"1.5","software_version":"old"}},"timestamp":"2026-06-01T12:00:00.000000+0000"}
 }

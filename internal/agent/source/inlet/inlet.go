@@ -86,7 +86,9 @@ func (f *Flows) Want(src, dst netip.AddrPort) bool {
 }
 
 func within(all []netip.Prefix, a netip.Addr) bool {
-	return all == nil || slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
+	return all == nil || slices.ContainsFunc(all, func(p netip.Prefix) bool {
+		return p.Contains(a)
+	})
 }
 
 // The formats of events.
