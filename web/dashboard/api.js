@@ -55,6 +55,8 @@ export const policy = (dev) => json("GET", `interfaces/${encodeURIComponent(dev)
 export const incidents = () => json("GET", "incidents");
 export const fingerprint = (id) => json("GET", `incidents/${encodeURIComponent(id)}/fingerprint`, { query: { show_target: "true" } });
 export const rules = () => json("GET", "rules");
+export const heldList = (source) => json("GET", "lists/held", { query: { source } });
+export const acceptList = (source) => json("POST", "lists/accept", { body: { source } });
 export const undoRule = (id) => json("POST", `rules/${encodeURIComponent(id)}/undo`);
 export const act = (id, what) => json("POST", `incidents/${encodeURIComponent(id)}/${what}`);
 export const sets = () => json("GET", "sets");

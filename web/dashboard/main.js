@@ -5,6 +5,7 @@ import { $, el, replace, said } from "./dom.js";
 import * as events from "./events.js";
 import { duration, number, plain, unix } from "./format.js";
 import * as health from "./health.js";
+import * as held from "./held.js";
 import * as incidents from "./incidents.js";
 import * as policy from "./policy.js";
 import * as rules from "./rules.js";
@@ -70,6 +71,7 @@ const policyNow = async () => {
 let agent = null;
 const status = async () => {
   agent = await api.status();
+  held.told(agent.lists);
   // What does not work comes first, and stays until it does.
   const all = (agent.alarms || []).slice().sort((a, b) => (b.part ? 1 : 0) - (a.part ? 1 : 0)), most = 4;
   const alarms = all.slice(0, most).map((a) => el("p", {}, el("strong", {}, "Alarm "), said(a.text)));
@@ -114,6 +116,7 @@ const start = async () => {
   const may = me.role === "operator" || me.role === "admin";
   incidents.allow(may);
   rules.allow(may);
+  held.allow(may);
   sets.allow(may);
   $("who").hidden = me.from === "unix";
   $("who").firstElementChild.textContent = `${plain(me.name)}, ${plain(me.role)}`;
@@ -193,6 +196,7 @@ $("dev").addEventListener("change", () => { traffic.setDev($("dev").value); runA
 traffic.onData(compare.draw);
 incidents.onAct(runAll);
 rules.onAct(runAll);
+held.onAct(runAll);
 traffic.restore();
 theme();
 start();

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/agent"
 	"levee/internal/agent/api"
 	"levee/internal/agent/history"
 	"levee/internal/agent/part"
@@ -25,17 +26,18 @@ import (
 // demo is an agent that only seems to run: the routes of the real one, with what a server of a
 // small company could have counted in a year.
 type demo struct {
-	store   *history.Store
-	mu      sync.Mutex
-	sets    map[string][]demoEntry
-	states  map[string]string // of incidents
-	hostile bool
-	blind   bool // its detector fails
-	now     time.Time
-	stop    func()
-	url     string
-	token   string
-	rules   []history.Series
+	store    *history.Store
+	mu       sync.Mutex
+	sets     map[string][]demoEntry
+	states   map[string]string // of incidents
+	hostile  bool
+	blind    bool // its detector fails
+	accepted bool // the change of its list
+	now      time.Time
+	stop     func()
+	url      string
+	token    string
+	rules    []history.Series
 }
 
 const demoPolicy = `# edge.levee: web, DNS and SSH of the edge
@@ -336,12 +338,13 @@ func (d *demo) routes() []api.Route {
 				return &demoList[string]{}, nil
 			})
 	}
-	return append(d.changeRoutes(),
+	return append(append(d.changeRoutes(), d.heldRoutes()...),
 		get("/api/v1/interfaces", func() any {
 			return demoList[map[string]any]{Interfaces: []map[string]any{{"dev": "eth0"}}}
 		}),
 		get("/api/v1/status", func() any {
 			return map[string]any{"enforced_percent": 100.0, "alarms": d.alarms(),
+				"lists":   d.lists(),
 				"compare": map[string]any{"at": time.Now(), "entries": len(d.sets["abusers"])}}
 		}),
 		get("/api/v1/parts", func() any { return map[string]any{"parts": d.parts()} }),
@@ -436,6 +439,37 @@ type demoAdd struct {
 type demoRemove struct {
 	Set   string   `path:"set"`
 	Entry []string `query:"entry,explode"`
+}
+
+// lists are those of the agent: a change of one waits until it is accepted. mu is held.
+func (d *demo) lists() []agent.ListStatus {
+	l := agent.ListStatus{Name: "blocklist", Kind: "feed", Set: "abusers", Entries: 1000}
+	if !d.accepted {
+		l.Held = &agent.HeldSize{Since: time.Now().Add(-time.Hour), Added: 223, Removed: 2,
+			Why: "it would change 31 % of the addresses"}
+	}
+	return []agent.ListStatus{l}
+}
+
+func (d *demo) heldRoutes() []api.Route {
+	return []api.Route{
+		api.Get("/api/v1/lists/held", api.Viewer, "Demo.",
+			func(_ context.Context, _ *agent.HeldQuery) (*agent.HeldReport, error) {
+				h := agent.Held{Source: "blocklist", Set: "abusers",
+					Removed: []string{"192.0.2.1", "192.0.2.2"}}
+				for i := range 223 {
+					h.Added = append(h.Added, fmt.Sprintf("%d.0.0.0/8", i))
+				}
+				return &agent.HeldReport{Held: []agent.Held{h}}, nil
+			}),
+		api.Post("/api/v1/lists/accept", api.Operator, "Demo.",
+			func(_ context.Context, in *agent.AcceptInput) (*agent.Accepted, error) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.accepted = true
+				return &agent.Accepted{Source: in.Body.Source, Added: 223, Removed: 2}, nil
+			}),
+	}
 }
 
 func (d *demo) changeRoutes() []api.Route {

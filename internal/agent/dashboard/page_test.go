@@ -255,7 +255,8 @@ func types(t *testing.T, d *demo, b *webtest.Browser) {
 	}
 	for _, want := range []string{"theme", "keys", "logout", "verdict", "rule", "bytes", "31536000",
 		"closer", "live", "plot", " drop", "undo 12", "apply 11", "events-filter",
-		"events-pause", "compare-x", "set", "set-find", "set-add", "remove 203.0.113.3"} {
+		"events-pause", "compare-x", "set", "set-find", "set-add", "remove 203.0.113.3",
+		"entries blocklist", "accept blocklist"} {
 		if !seen[want] {
 			t.Errorf("the tabulator never comes to %q", want)
 		}
@@ -284,6 +285,14 @@ func types(t *testing.T, d *demo, b *webtest.Browser) {
 	says(`document.querySelector('#ask').innerText`, "Undo incident 12?")
 	b.Run(t, chromedp.Focus("#ask-yes"), key(kb.Enter))
 	says(`document.querySelector('[data-id="12"]').innerText`, "undone")
+
+	says(`document.querySelector('#held').innerText`, "blocklist would change abusers: 223 more")
+	b.Run(t, chromedp.Focus(`[data-key="entries blocklist"]`), key(kb.Enter))
+	says(`document.querySelector('#held').innerText`, "99.0.0.0/8\nand 123 more\n− 192.0.2.1")
+	b.Run(t, chromedp.Focus(`[data-key="accept blocklist"]`), key(kb.Enter))
+	says(`document.querySelector('#ask').innerText`, "Accept the change of blocklist?")
+	b.Run(t, chromedp.Focus("#ask-yes"), key(kb.Enter))
+	waits(t, b, `document.querySelector('#held').hidden`)
 
 	b.Run(t, chromedp.Focus("#set-add"), chromedp.SendKeys("#set-add", "203.0.113.250"+kb.Enter))
 	says(`document.querySelector('#sets').innerText`, "203.0.113.250")
