@@ -56,8 +56,8 @@ struct {
 	__type(value, struct cookie_memory);
 } cookies SEC(".maps");
 
-// What the kernel takes, by Ethernet and by IP, on the interface of a program: whom a SYN has to be
-// for. Each list is in order.
+// What the kernel takes, by Ethernet and by IP, on the interface of a program: the possible
+// destinations of a SYN. Each list is in order.
 #define OWN_MACS 64
 #define OWN_NONE 1024
 

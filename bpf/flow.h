@@ -31,8 +31,8 @@ enum flow_state {
 #define FLOW_FIRST 0x10  // of FLOW_ONE_WAY and FLOW_TWO_WAY: noted while settled was to come
 #define FLOW_LOW 19 // bits below the tag; as many name the bucket of the largest memory
 
-// Of FLOW_ANSWERED and FLOW_OLDER: how many blocks of data have left behind proof, which the other
-// side may acknowledge any part of. The number stands behind the bits above.
+// Of FLOW_ANSWERED and FLOW_OLDER: how many blocks of data have left behind proof. The other side
+// may acknowledge any part of them. The number stands behind the bits above.
 #define FLOW_SENT 7
 #define FLOW_BLOCK 14 // bits of a sequence number within a block
 #define FLOW_BLOCKS ((1 << (FLOW_LOW - FLOW_SENT)) - 1)

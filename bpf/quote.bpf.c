@@ -36,7 +36,7 @@ static __always_inline int look_up(const struct frame *f, struct key *k, __u32 o
 }
 
 // quote4 looks into the error that begins at off and has left bytes. It came to the address dst,
-// from which the quoted packet has to be: errors go to whom they tell of.
+// which has to be the source of the quoted packet: errors go to the sender of what they quote.
 static __always_inline int quote4(const struct frame *f, __u32 off, __u32 left, __u32 dst, int hook)
 {
 	struct ipv4 ip;

@@ -227,7 +227,7 @@ __noinline int shadow_tcx_ip(struct __sk_buff *ctx, __u64 judged, __u64 would, _
 	return in_tcx(ctx, judged, would, bytes, 1);
 }
 
-// Where the functions are taken from: arguments that clang knows nothing of.
+// The place from which the functions are taken: clang knows nothing of these arguments.
 #define ENTRY(section, name, context)                                                              \
 	SEC(section)                                                                               \
 	int entry_##name(context *ctx)                                                             \

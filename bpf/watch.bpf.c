@@ -54,7 +54,7 @@ static __always_inline void charge(__u64 *next, __u64 now, __u64 step)
 	*next = (*next > now ? *next : now) + step;
 }
 
-// wanted finds the slot of a packet that is to be told of. Its place in the ring is not reserved
+// wanted finds the slot of a packet that is to be shown. Its place in the ring is not reserved
 // before its token is taken here: a full ring is dearer than the whole program.
 static __always_inline struct watch_slot *wanted(struct capture_note *n, __u32 cpu, __u64 *id)
 {

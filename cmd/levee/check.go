@@ -85,7 +85,7 @@ type checkedNames struct {
 	Room  int      `json:"room"` // for so many addresses
 }
 
-// checkedLimit is the memory of a limit, and what it is enough for.
+// checkedLimit is the memory of a limit, and the rate for which it is enough.
 type checkedLimit struct {
 	Rule  cli.Shown `json:"rule"`
 	Label string    `json:"label"`
@@ -204,7 +204,7 @@ func checkLimit(made *plan.Plan, l *plan.Limit) checkedLimit {
 	return out
 }
 
-// print says what a limit holds out against.
+// print says which rates a limit withstands.
 func (l *checkedLimit) print(w io.Writer) {
 	name := string(l.Rule)
 	if l.Label != "" {

@@ -132,7 +132,7 @@ var scriptCmds = map[string]func(*testscript.TestScript, bool, []string){
 // usesKernel are the commands that want a right, or more with one.
 var usesKernel = regexp.MustCompile(`levee (up|set|status|eval|test|cost|doctor) `)
 
-// moreRights are commands that least rights are not enough for. Who holds a session is not told
+// moreRights are commands for which least rights are not enough. Who holds a session is not told
 // without CAP_SYS_PTRACE: least-rights.txtar has what happens then.
 var moreRights = regexp.MustCompile(`levee (bench|lab|gen) |\$NS sshd `)
 

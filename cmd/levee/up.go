@@ -303,7 +303,7 @@ func (e *env) readAnew(b *bringing, dev string) (dataplane.UpOptions, dataplane.
 	return again.opts, again.compiler(), err
 }
 
-// absolute is the policy's path as status shows it, whatever directory that is asked from.
+// absolute is the policy's path as status shows it, from whatever directory that is asked.
 func absolute(s *cli.Source) string {
 	if s.Path != cli.StdinName {
 		if abs, err := filepath.Abs(s.Path); err == nil {

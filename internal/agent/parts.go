@@ -51,8 +51,8 @@ type Listen struct {
 	err    error
 }
 
-// Try opens it once, so that whoever waits for the agent finds it there. What it opens, or why it
-// cannot, is what the first attempt to serve goes on with.
+// Try opens it once, so that whoever waits for the agent finds it there. The first attempt to serve
+// goes on with what it has opened, or with the error.
 func (o *Listen) Try() error {
 	o.l, o.free, o.err = o.Open()
 	o.opened = true

@@ -290,8 +290,8 @@ func TestNoPacketIsJudgedByHalfASet(t *testing.T) {
 	}
 	close(done)
 	asked := <-sent
-	// A run that a signal interrupts is made again, so more packets may be judged than were asked
-	// for.
+	// A run that a signal interrupts is made again, so more packets may be judged than this test
+	// has ordered.
 	a := status(t)
 	judged := packets(&a, "sent")
 	t.Logf("%d look-ups during 100 replaces", judged)

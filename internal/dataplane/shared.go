@@ -161,7 +161,7 @@ func (u *up) inForce() (out []placed) {
 }
 
 // begin decides which memories have to learn what is older: those that are new, and those of others
-// that an interface comes to.
+// that an interface joins.
 func (u *up) begin(k *inherited, l *loader.Loaded) error {
 	for _, use := range l.Ledger {
 		row := state.Of(use.Holds.What)

@@ -169,7 +169,7 @@ var needed = [...]struct {
 // Capability is a number of linux/capability.h.
 type Capability uint
 
-// Capabilities that some commands do more with.
+// With these capabilities some commands do more.
 const (
 	SysChroot Capability = 18
 	SysPtrace Capability = 19

@@ -125,8 +125,7 @@ func (r *record) sound() bool {
 	return true
 }
 
-// records reads all records; what is damaged is skipped, since nothing in it can be trusted
-// enough to remove by.
+// records reads all records. A damaged one is skipped: nothing is removed because of what it says.
 func records() ([]*record, error) {
 	files, err := os.ReadDir(dir())
 	if errors.Is(err, os.ErrNotExist) {

@@ -69,8 +69,8 @@ func (k *Kernel) each(ctx context.Context, name string, fn func(*sets.Set) error
 }
 
 // Raise makes sure that all sets of a name hold the entries for their leases, which began at a
-// time. raised is how many were missing in the one that lacked most, left how many it has no room
-// for.
+// time. raised is how many were missing in the one that lacked most, left how many found no room
+// there.
 func (k *Kernel) Raise(ctx context.Context, name string, entries []sets.Entry,
 	began time.Time) (raised, left int, err error) {
 	err = k.each(ctx, name, func(s *sets.Set) error {

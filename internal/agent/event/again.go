@@ -42,7 +42,7 @@ func (n *newest) clone() *newest {
 
 func newAgain() *again { return &again{seed: maphash.MakeSeed(), at: noNewest()} }
 
-// begin says which renewal of the place the next record is of.
+// begin says to which renewal of the place the next record belongs.
 func (g *again) begin(renewal uint64) {
 	if renewal > g.renewal {
 		g.renewal, g.old, g.rewritten, g.left = renewal, true, false, g.at.clone()

@@ -347,7 +347,7 @@ func (w *Follower) Renewal() uint64 { return w.reading }
 // tailBytes are compared of two files behind their heads.
 const tailBytes = 4 << 10
 
-// goOn reads on in a copy of a file that was put in its place, where that one was read up to. What
+// goOn reads on in a copy of a file that was put in its place, from where that one was read. What
 // was written to the old one since it was copied stands in that alone.
 func (f *file) goOn(old *file) {
 	st, err := f.f.Stat()

@@ -131,7 +131,7 @@ type told struct {
 // call the register.
 func NewRegister(changed func(Change, Status)) *Register { return &Register{changed: changed} }
 
-// Part is what a part tells the register by. Methods of nil do nothing.
+// Part is the handle by which a part tells the register. Methods of nil do nothing.
 type Part struct {
 	of     *Register
 	status Status

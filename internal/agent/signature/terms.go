@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// fewest is the least share of a group of packets that a value is worth a term for.
+	// fewest is the smallest share of a group of packets for which a value is worth a term.
 	fewest = 0.05
 	// listed is how many values a list in a rule has at most.
 	listed = 6
-	// core is the share of a group that a term about all of it has to hold for.
+	// core is the share of a group for which a term about all of it has to hold.
 	core = 0.99
 )
 
@@ -42,7 +42,7 @@ const (
 	narrow = 0.1
 )
 
-// weigh notes how many of n good packets the term holds for.
+// weigh notes for how many of n good packets the term holds.
 func (t *term) weigh(n int) {
 	t.share, t.strange = t.width, t.width <= narrow
 	if n > 0 {

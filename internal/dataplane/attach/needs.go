@@ -78,8 +78,8 @@ func Amiss(l netlink.Link, c *card.Card, g *store.Description) (all []string) {
 }
 
 // tagless says which devices give XDP programs frames without their outermost VLAN tag, and what
-// ends that. In the network stack all tags lie beside frames that a device has taken them off, or
-// has never put them into.
+// ends that. In the network stack all tags lie beside frames: the device has taken them off, or has
+// never put them in.
 func tagless(c *card.Card, m store.Mode) (devs, mend []string) {
 	switch {
 	case m.AtTC():

@@ -315,7 +315,7 @@ type Change struct {
 	Step func(name string) error
 }
 
-// Do makes the change: all of it, or, with an error, nothing but what Note was told of.
+// Do makes the change: all of it, or, with an error, only what Note was told.
 func (c *Change) Do() error {
 	for range attempts {
 		d, err := Read(c.On)

@@ -37,7 +37,7 @@ func six(n int) string {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 33+n%90).String()
 }
 
-// A policy that is taken must load: the kernel has limits that rules of their own come up against.
+// A policy that is taken must load. The kernel has limits that some rules reach by themselves.
 func TestLimitsOfTheKernelAreKept(t *testing.T) {
 	needRoot(t)
 	ports := func(i int) string {

@@ -222,7 +222,7 @@ func (w *walker) function(first, depth int, args [6]held) summary {
 	return out
 }
 
-// at is an instruction, as it is come to.
+// at is an instruction, as a walk reaches it.
 type at struct {
 	i int
 	turn

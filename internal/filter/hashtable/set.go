@@ -17,8 +17,7 @@ type Set struct {
 	index Index
 }
 
-// Index is what a kind of set keeps beside the tables, so that a look-up knows which keys to ask
-// for.
+// Index is what a kind of set keeps beside the tables. It tells a look-up which keys to try.
 type Index interface {
 	// Admit says what keeps a key out that is not there, whatever the number of entries. It may
 	// call Set.Reclaim.

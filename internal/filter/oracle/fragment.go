@@ -82,7 +82,7 @@ func (d *datagrams) spend(now time.Time) bool {
 	return true
 }
 
-// fits is what adding a part comes to.
+// fits is the outcome of adding a part.
 type fits int
 
 const (

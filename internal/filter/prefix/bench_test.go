@@ -169,7 +169,7 @@ const (
 
 // measure times code over the addresses, above the same loop without code: once as a stream of
 // independent look-ups, which the CPU overlaps, once each waiting for the one before. Medians,
-// and of the stream the least, which is what a machine that does nothing else comes to.
+// and of the stream the least: that of a machine which does nothing else.
 func measure(b *testing.B, code write, sets map[string]any, addrs []netip.Addr,
 	functions ...write) {
 	b.Helper()

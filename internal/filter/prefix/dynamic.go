@@ -207,8 +207,8 @@ type index struct{ *Dynamic }
 // Admit takes every prefix.
 func (index) Admit(*hashtable.Table, hashtable.Key, uint64) error { return nil }
 
-// Count keeps the numbers of entries, and the set of lengths in use and the filter that programs go
-// by.
+// Count keeps the numbers of entries, and what programs read: the set of lengths in use, and the
+// filter.
 func (d index) Count(t *hashtable.Table, k hashtable.Key, by int) {
 	f := d.of(t)
 	if by > 0 {

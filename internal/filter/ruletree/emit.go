@@ -316,8 +316,8 @@ func (e *emitter) down(leaf, done string) {
 	)
 }
 
-// rank goes to done if the match is better than all that the leaf whose descriptor is in regD leads
-// to.
+// rank goes to done if the match is better than all matches below the leaf whose descriptor is in
+// regD.
 func (e *emitter) rank(done string) {
 	e.Emit(
 		asm.Mov.Reg(asm.R3, regBest),

@@ -98,7 +98,7 @@ const (
 	kinds
 )
 
-// outcomes are how often a branch was taken, and how often it was come to.
+// outcomes are how often a branch was taken, and how often it was reached.
 type outcomes struct{ taken, all int32 }
 
 // asked is how many packets asked for a line, and which was the last.

@@ -155,8 +155,8 @@ func netfilter(t tree) *int {
 	return &n
 }
 
-// audit asks whether system calls are logged; nil: nobody may ask. The answer has no port of who
-// asked, which the library waits for.
+// audit asks whether system calls are logged; nil: nobody may ask. The library waits for an answer
+// to its port, and this one names none.
 func audit() *bool {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err != nil {

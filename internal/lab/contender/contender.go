@@ -46,7 +46,7 @@ const (
 	NoDefence   Hook = "none"
 )
 
-// Defence is one tool, or one place, and what it drops by.
+// Defence is one tool, or one place, with the rules by which it drops.
 type Defence interface {
 	// Name is short, in lower case, and stays: reports are compared by it.
 	Name() string

@@ -151,7 +151,7 @@ func (t *iptables) Rules() string {
 	return t.sets + t.rules4 + t.rules6
 }
 
-// families are the programs, and what each loads its rules with.
+// families are the programs, with the command by which each loads its rules.
 func (t *iptables) families() []struct{ list, restore, rules string } {
 	all := []struct{ list, restore, rules string }{{"iptables", "iptables-restore", t.rules4}}
 	if lab.HaveIPv6() {

@@ -162,7 +162,7 @@ func (s *screen) table() []string {
 	return append(append(lines, ""), curves(s.columns)...)
 }
 
-// best is the flood that the highest rate was held at.
+// best is the flood at whose highest rate the service was held.
 func (c *column) best() (best trial, ok bool) {
 	for _, t := range c.trials {
 		if t.held && t.step == c.search.held {

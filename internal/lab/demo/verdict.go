@@ -38,7 +38,7 @@ func curves(columns []*column) []string {
 	return lines
 }
 
-// at is the step of what was sent, which may be less than was asked for.
+// at is the step of what was sent, which may be less than what was ordered.
 func (t *trial) at() int {
 	if t.less {
 		return stepBelow(t.rate)
