@@ -231,6 +231,52 @@ func TestCommandsInDocsExist(t *testing.T) {
 	}
 }
 
+// TestEachCommandIsOnItsPage: docs/reference/commands.md has a row for each command. Before, it
+// lacked `levee agent token renew`.
+func TestEachCommandIsOnItsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	row := regexp.MustCompile("(?m)^\\| (`.+?) \\| ")
+	for _, row := range row.FindAllStringSubmatch(string(page), -1) {
+		var before []string // words in front of the last one
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			words := strings.Fields(m[1])
+			if words[0] != "levee" {
+				known[strings.Join(append(slices.Clone(before), words[0]), " ")] = true
+				continue
+			}
+			end := 1 + slices.IndexFunc(append(words[1:], "-"), func(w string) bool {
+				return !regexp.MustCompile(`^[a-z]+(\\\|[a-z]+)*$`).MatchString(w)
+			})
+			before = words[:end-1]
+			for _, last := range strings.Split(words[end-1], `\|`) {
+				known[strings.Join(append(slices.Clone(before), last), " ")] = true
+			}
+		}
+	}
+	e, _, _, _ := testEnv(false)
+	root := wholeTree(e)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range clitest.Leaves(root) {
+		path := cmd.CommandPath()
+		if !known[path] && !strings.HasPrefix(path, "levee bench ") &&
+			!strings.HasPrefix(path, "levee completion ") {
+			t.Errorf("docs/reference/commands.md has no row for %s", path)
+		}
+		delete(known, path)
+	}
+	for path := range known {
+		if cmd, _, err := root.Find(strings.Fields(path)[1:]); err != nil ||
+			cmd.CommandPath() != path {
+			t.Errorf("docs/reference/commands.md has a row for %s, which is no command", path)
+		}
+	}
+}
+
 // wantCommand is 1 if the words begin with a command, which then must have the flags behind it.
 func wantCommand(t *testing.T, root *cobra.Command, where, line string) int {
 	t.Helper()
