@@ -106,6 +106,13 @@ func (at Place) Pinned(dir string, id uint32) (*ebpf.Map, error) {
 // uses what was there before. At any moment one of the two pins is of what is in the place, also
 // when the command is killed.
 func (at Place) put(m *ebpf.Map) error {
+	if at.Pins == "" {
+		return at.exchange(m)
+	}
+	return store.OnHost(func() error { return at.exchange(m) }) // the pins lie there
+}
+
+func (at Place) exchange(m *ebpf.Map) error {
 	if at.Pins != "" {
 		if err := at.settle(); err != nil {
 			return err
