@@ -3,6 +3,8 @@ package status
 import (
 	"testing"
 	"time"
+
+	"levee/internal/lang/policy"
 )
 
 func TestRatesAreOfTheTimeBetweenTwoReadings(t *testing.T) {
@@ -28,5 +30,16 @@ func TestRatesAreOfTheTimeBetweenTwoReadings(t *testing.T) {
 	}
 	if got := anew.Rates(seen, at.Add(3*time.Second)); len(got) != 1 {
 		t.Error(got)
+	}
+}
+
+// TestALiveRuleThatHasCountedNothingIsShown: who had just added one did not find it in `levee
+// status`.
+func TestALiveRuleThatHasCountedNothingIsShown(t *testing.T) {
+	for reason, quiet := range map[policy.Reason]bool{policy.ByRule: false, policy.ByDefault: false,
+		policy.ByEssential: true} {
+		if r := (Rule{Reason: reason.String(), Rule: "live"}); r.Quiet() != quiet {
+			t.Errorf("%s: quiet is %v", reason, !quiet)
+		}
 	}
 }

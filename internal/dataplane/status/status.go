@@ -130,9 +130,10 @@ type Rule struct {
 }
 
 // Quiet says whether a rule is built in and has counted nothing, so that no screen needs a row for
-// it. The default is never.
+// it. The default is never, and neither is a live rule, which has no line either.
 func (r *Rule) Quiet() bool {
-	return r.Line == 0 && r.Packets == 0 && r.Reason != policy.ByDefault.String()
+	return r.Line == 0 && r.Packets == 0 && r.Reason != policy.ByDefault.String() &&
+		r.Reason != policy.ByRule.String()
 }
 
 // CPU is what one CPU counted.
