@@ -154,7 +154,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 	}
 	c := &checked{File: pr.Src.Name(), OK: !pr.Diags.HasErrors(), Diagnostics: pr.Diags}
 	if p := pr.Policy; p != nil && c.OK {
-		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
+		c.Rules, c.Sets, c.Tests = p.Count(), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
 		c.Diagnostics = append(c.Diagnostics, ir.Diagnostics(pr.Tree, lowered.Findings)...)
 		memory, err := kernel.Memory()

@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -206,8 +207,27 @@ func (u *up) undo() error {
 	} else {
 		err = u.at.Link.Update(before) // traffic changes here
 	}
+	if err == nil {
+		err = u.turnBack(g, pin == store.PinTrial)
+	}
 	if err != nil {
 		return kernel.Refuse(err, "go back to the policy before")
 	}
 	return u.unstage(u.staged)
+}
+
+// turnBack has a generation judge what leaves that did so before, for as long as its trial lasts if
+// it is on trial.
+func (u *up) turnBack(g *store.Description, trial bool) error {
+	turn, err := generation.TurnIn(u.staged.plain.Holding(state.HoldsTurn))
+	if err != nil || turn == nil {
+		return err
+	}
+	defer turn.Close()
+	if trial {
+		turn.Give(g.Generation, g.Deadline, g.Fallback)
+	} else {
+		turn.Give(g.Generation, 0, 0)
+	}
+	return nil
 }

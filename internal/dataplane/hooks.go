@@ -53,7 +53,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if err := store.MakeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
-		lk, err := attach.AttachOther(u.dev, l.At, st.desc, st.plain.Others[l.Program])
+		lk, err := attach.AttachOther(u.dev, l, st.desc, st.plain.Others[l.Program])
 		if err != nil {
 			return attach.Unable(err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/await"
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -267,6 +268,9 @@ func expire(t *testing.T) {
 				}
 			}
 		}
+		turn := must2(generation.OpenTurn(s, a.Key, g))
+		defer turn.Close()
+		turn.Give(g.Generation, g.Deadline, g.Fallback)
 		return store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g)
 	})
 	await.Pass(30*time.Millisecond, "a few ticks of the slowest kernel's clock")

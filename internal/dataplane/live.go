@@ -111,8 +111,14 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 		if err != nil {
 			return err
 		}
+		turn, err := generation.OpenTurn(s, a.Key, g)
+		if err != nil {
+			return errors.Join(err, unix.Munmap(mem))
+		}
+		defer turn.Close()
 		// First what the kernel looks at: killed in between, the rules end too early, not too late.
 		binary.NativeEndian.PutUint64(mem, deadline)
+		turn.Give(g.Generation, deadline, g.Fallback)
 		if err := unix.Munmap(mem); err != nil {
 			return err
 		}

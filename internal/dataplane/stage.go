@@ -21,6 +21,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/names"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -276,6 +277,11 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 	}
 	if len(numbers) > 0 {
 		d.Generation = slices.Max(numbers) + 1
+	}
+	if m := st.plain.Holding(state.HoldsGeneration); m != nil {
+		if err := m.Put(uint32(0), uint64(d.Generation)); err != nil {
+			return kernel.Refuse(err, "tell the program at egress its generation")
+		}
 	}
 	st.desc = d
 	return nil

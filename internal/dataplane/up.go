@@ -425,12 +425,26 @@ func (u *up) try(ctx context.Context, t attach.Try, why string) (unsupported, er
 	return u.watchFirst(ctx, st, t)
 }
 
-// swap is the moment at which the staged policy takes over.
+// swap is the moment at which the staged policy takes over: first what arrives, then what leaves.
 func (u *up) swap(st *staged) error {
 	confirm := u.Confirm
 	if st.live != nil {
 		st, confirm = st.live, st.over.Confirm
 	}
+	turn, err := generation.TurnIn(st.plain.Holding(state.HoldsTurn))
+	if err != nil {
+		return err
+	}
+	defer turn.Close()
+	if err := u.swapArriving(st, confirm); err != nil {
+		return err
+	}
+	turn.Give(st.desc.Generation, st.desc.Deadline, st.desc.Fallback) // traffic changes here
+	return nil
+}
+
+// swapArriving has the staged policy judge what arrives.
+func (u *up) swapArriving(st *staged, confirm time.Duration) error {
 	prog, err := st.arm(confirm)
 	if err != nil {
 		return err

@@ -141,7 +141,7 @@ func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
 	ds = syntax.Merge(ds, more)
 	out := &checkReport{OK: !ds.HasErrors(), Diagnostics: []checkedResult{}}
 	if out.OK {
-		out.Rules, out.Sets, out.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
+		out.Rules, out.Sets, out.Tests = p.Count(), len(p.Sets), len(p.Tests)
 		ds = append(ds, ir.Diagnostics(tree, ir.Build(p).Findings)...)
 	}
 	for _, d := range ds {

@@ -23,15 +23,20 @@ func (p *Proposal) Into(f *syntax.File) []byte {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		insert(f, notes+"# "+p.Figures(r)+"\n"+r.Text, func(s syntax.Stmt) bool {
-			_, last := s.(*syntax.Default)
-			return last || r.Before != nil && s.Place().Line == r.Before.Pos.Line
+			return last(s) || r.Before != nil && s.Place().Line == r.Before.Pos.Line
 		})
 		notes = ""
 	}
 	if p.Tail != "" {
-		insert(f, p.Tail, func(s syntax.Stmt) bool { _, last := s.(*syntax.Default); return last })
+		insert(f, p.Tail, last)
 	}
 	return syntax.Format(f)
+}
+
+// last says whether a statement ends the rules for what arrives.
+func last(s syntax.Stmt) bool {
+	d, ok := s.(*syntax.Default)
+	return ok && !d.Out
 }
 
 // insert puts a statement in front of the first for which here holds.

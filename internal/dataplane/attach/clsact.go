@@ -46,6 +46,7 @@ type Filter struct {
 	namespace
 	Index      int
 	Generation int  // whose it is, at egress; 0: at ingress, the one that judges
+	judges     bool // at egress: it comes first there, too
 	made       bool // the qdisc is levee's too
 	kept       bool
 }
@@ -70,7 +71,8 @@ func attachFilter(d *Device, f *Filter, p *ebpf.Program) (Hold, error) {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
 		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to "+
 			"come %s; `tc filter show dev %s %s` shows it: %w", f.Filter().Priority,
-			map[bool]string{true: "first", false: "last"}[f.Generation == 0], d.Name, f.point(),
+			map[bool]string{true: "first", false: "last"}[f.Generation == 0 || f.judges], d.Name,
+			f.point(),
 			err)
 	}
 	if err != nil {
@@ -97,7 +99,10 @@ func (f *Filter) Filter() *netlink.BpfFilter {
 		Name: filterName, DirectAction: true,
 	}
 	if f.Generation != 0 {
-		b.Parent, b.Priority = netlink.HANDLE_MIN_EGRESS, egressPriority
+		b.Parent = netlink.HANDLE_MIN_EGRESS
+		if !f.judges {
+			b.Priority = egressPriority
+		}
 		b.Handle = egressHandle | uint32(f.Generation)&0xffffff
 	}
 	return b
@@ -296,7 +301,19 @@ func RemoveStray(s *store.Store, d *Device) (found bool, err error) {
 // EgressFilters lists the filters of generations at egress of an interface of this network
 // namespace.
 func EgressFilters(index int) (all []*Filter, err error) {
-	f := &Filter{Index: index, Generation: 1}
+	for _, judges := range []bool{true, false} {
+		some, err := egressFilters(index, judges)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// egressFilters are those that judge, or those that note.
+func egressFilters(index int, judges bool) (all []*Filter, err error) {
+	f := &Filter{Index: index, Generation: 1, judges: judges}
 	a := f.Filter().Attrs()
 	req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
 	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: a.Parent,
@@ -315,7 +332,7 @@ func EgressFilters(index int) (all []*Filter, err error) {
 		}
 		n := int(nl.DeserializeTcMsg(answer).Handle) - egressHandle
 		if n > 0 && n <= 0xffffff {
-			all = append(all, &Filter{Index: index, Generation: n, kept: true})
+			all = append(all, &Filter{Index: index, Generation: n, judges: judges, kept: true})
 		}
 	}
 	return all, nil

@@ -23,7 +23,8 @@ import (
 // So no two links have to change at once: whichever generation judges, its other programs have been
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
-func AttachOther(d *Device, at codegen.Point, g *store.Description, p *ebpf.Program) (Hold, error) {
+func AttachOther(d *Device, l codegen.Link, g *store.Description, p *ebpf.Program) (Hold, error) {
+	at := l.At
 	if at == state.SocketLookup {
 		return attachLookup(p)
 	}
@@ -31,16 +32,21 @@ func AttachOther(d *Device, at codegen.Point, g *store.Description, p *ebpf.Prog
 		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.Name, at)
 	}
 	if g.EgressFilter {
-		f := &Filter{Index: d.Index, Generation: g.Generation, made: g.MadeQdisc}
+		f := &Filter{Index: d.Index, Generation: g.Generation, made: g.MadeQdisc,
+			judges: l.Program == state.LeavingProgram}
 		lk, err := attachFilter(d, f, p)
 		if err != nil {
 			return nil, kernel.Refuse(err, "attach to %s of %s by tc", at, d.Name)
 		}
 		return lk, nil
 	}
-	// Behind all others: it sees what they let go.
+	// What judges comes first. What notes comes behind all others: it sees what they let go.
+	anchor := link.Tail()
+	if l.Program == state.LeavingProgram {
+		anchor = link.Head()
+	}
 	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: p,
-		Attach: ebpf.AttachTCXEgress, Anchor: link.Tail()})
+		Attach: ebpf.AttachTCXEgress, Anchor: anchor})
 	if err != nil {
 		return nil, kernel.Refuse(err, "attach to %s of %s", at, d.Name)
 	}
@@ -79,8 +85,7 @@ func LeaveAgain(s *store.Store, key string, d *Device, g *store.Description) (bo
 		return false, err
 	}
 	for _, name := range kept {
-		if err := linkAgain(s, d, g, filepath.Join(programs, name),
-			filepath.Join(links, name)); err != nil {
+		if err := linkAgain(s, d, g, programs, links, name); err != nil {
 			return false, err
 		}
 	}
@@ -88,13 +93,15 @@ func LeaveAgain(s *store.Store, key string, d *Device, g *store.Description) (bo
 }
 
 // linkAgain attaches a pinned program at egress, and pins the link in the place of the one before.
-func linkAgain(s *store.Store, d *Device, g *store.Description, program, pin string) error {
-	p, err := s.OpenProgram(program)
+func linkAgain(s *store.Store, d *Device, g *store.Description, programs, links,
+	name string) error {
+	pin := filepath.Join(links, name)
+	p, err := s.OpenProgram(filepath.Join(programs, name))
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	lk, err := AttachOther(d, codegen.Egress, g, p)
+	lk, err := AttachOther(d, codegen.Link{Program: name, At: codegen.Egress}, g, p)
 	if err != nil {
 		return err
 	}

@@ -105,9 +105,17 @@ func Give(s *store.Store, a *attach.Attachment, generation int) error {
 		return err
 	}
 	defer writers.Close()
+	var turn *Turn
+	if g := a.Generations[generation]; g != nil {
+		if turn, err = OpenTurn(s, a.Key, g); err != nil {
+			return err
+		}
+	}
+	defer turn.Close()
 	if err := a.Link.Update(prog); err != nil { // traffic changes here
 		return kernel.Refuse(err, "replace the program")
 	}
+	turn.Give(generation, 0, 0)
 	return nil
 }
 
@@ -128,6 +136,9 @@ func clean(s *store.Store, a *attach.Attachment) error {
 		}
 	}
 	if err := dropComing(s, a, gone); err != nil {
+		return err
+	}
+	if err := GiveTurn(s, a); err != nil { // of which a killed command may have come short
 		return err
 	}
 	if err := attach.Unlink(s, a.Key, needed); err != nil {

@@ -109,15 +109,32 @@ func (j *Judge) pass(d time.Duration) {
 	}
 }
 
-// Leave tells of a frame that leaves by the interface.
-func (j *Judge) Leave(frame []byte) error {
-	j.oracle.Leave(frame)
+// Leave judges a frame that leaves by the interface. Where the policy says nothing of what leaves,
+// it passes, and the slot is -1.
+func (j *Judge) Leave(frame []byte) (Verdict, error) {
+	v := Verdict{Long: j.engine != Oracle && len(frame) > loader.MaxFrame}
+	res := j.oracle.LeaveInto(&j.last, frame)
+	v.Decision = Decision{res.Slot, res.Action}
+	if !j.oracle.Leaving() {
+		v.Slot = -1
+	}
+	if v.Long {
+		return v, nil
+	}
 	for _, r := range j.runners() {
-		if err := r.Leave(frame); err != nil {
-			return err
+		var d Decision
+		var err error
+		if d.Slot, d.Action, err = r.EvalLeaving(frame); err != nil {
+			return v, err
+		}
+		switch {
+		case j.engine == Compiled:
+			v.Decision = d
+		case d != v.Decision:
+			v.Differs, v.Compiled = true, d
 		}
 	}
-	return nil
+	return v, nil
 }
 
 func (j *Judge) jiffies() uint64 { return start + uint64(j.passed/(time.Second/hz)) }

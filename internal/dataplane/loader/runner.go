@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -152,12 +153,18 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 // EvalWith is Eval with a context: struct __sk_buff of include/uapi/linux/bpf.h, as far as
 // BPF_PROG_RUN lets it be said.
 func (r *Runner) EvalWith(frame, context []byte) (slot int, verdict action.Action, err error) {
+	return r.run(r.entry, false, frame, context)
+}
+
+// run has a program judge a frame that arrives, or leaves.
+func (r *Runner) run(by *ebpf.Program, leaves bool, frame, context []byte) (slot int,
+	verdict action.Action, err error) {
 	if r.trace == nil {
 		return 0, action.Drop, errors.New("run program: it was not compiled with Target.Trace")
 	}
 	r.answered = 0
 	if len(frame) < minFrame {
-		slot, verdict = r.evalShort(len(frame))
+		slot, verdict = r.evalShort(len(frame), leaves)
 		return slot, verdict, nil
 	}
 	if len(frame) > MaxFrame {
@@ -171,7 +178,7 @@ func (r *Runner) EvalWith(frame, context []byte) (slot int, verdict action.Actio
 	if context != nil {
 		run.Context = context
 	}
-	ret, err := r.entry.Run(&run)
+	ret, err := by.Run(&run)
 	if err != nil {
 		return 0, action.Drop, runError(err, len(frame))
 	}
@@ -183,8 +190,26 @@ func (r *Runner) EvalWith(frame, context []byte) (slot int, verdict action.Actio
 		return 0, action.Drop, fmt.Errorf("run program: it returned %d but reported no slot (%#x)",
 			int32(ret), decided)
 	}
-	verdict, err = r.verdict(ret)
+	verdict, err = r.verdict(by.Type(), ret)
 	return int(decided), verdict, err
+}
+
+// EvalLeaving judges one frame that leaves, like Eval. What passes is seen by the program that
+// notes connections, where the policy has one. Where it says nothing of what leaves, the slot is
+// -1.
+func (r *Runner) EvalLeaving(frame []byte) (slot int, verdict action.Action, err error) {
+	slot, verdict = -1, action.Pass
+	if p := r.Loaded.Others[codegen.LeavingName]; p != nil {
+		if slot, verdict, err = r.run(p, true, frame, nil); err != nil {
+			return slot, verdict, err
+		}
+	}
+	if p := r.Loaded.Others[flow.Program]; p != nil && verdict == action.Pass {
+		if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+			return slot, verdict, runError(err, len(frame))
+		}
+	}
+	return slot, verdict, nil
 }
 
 // EnterBy has frames come in by a program that somebody makes, and that hands them on to the one
@@ -199,9 +224,11 @@ func (r *Runner) EnterBy(way func(judges *ebpf.Program) (*ebpf.Program, error)) 
 
 // evalShort does for a frame of less than 14 bytes what the program does for every
 // malformed frame.
-func (r *Runner) evalShort(n int) (int, action.Action) {
+func (r *Runner) evalShort(n int, leaves bool) (int, action.Action) {
+	first := slices.IndexFunc(r.program.Slots,
+		func(s policy.Slot) bool { return s.Leaves == leaves })
 	for i, s := range r.program.Slots {
-		if s.Reason != policy.ByRule || !s.Rule.Malformed {
+		if s.Leaves != leaves || s.Reason != policy.ByRule || !s.Rule.Malformed {
 			continue
 		}
 		r.count(i, n)
@@ -213,7 +240,7 @@ func (r *Runner) evalShort(n int) (int, action.Action) {
 	if r.link == packet.L3 {
 		reason = packet.TruncatedIP
 	}
-	slot := int(reason) - 1 // of policy.Malformed
+	slot := first + int(reason) - 1 // of policy.Malformed
 	r.count(slot, n)
 	return slot, action.Drop
 }
@@ -239,12 +266,12 @@ func (r *Runner) count(slot, n int) {
 	c.Bytes += uint64(n)
 }
 
-func (r *Runner) verdict(ret uint32) (action.Action, error) {
+func (r *Runner) verdict(hook ebpf.ProgramType, ret uint32) (action.Action, error) {
 	pass := ret == attach.XdpPass
 	drop := ret == XdpDrop || ret == r.answerCode() // an answer is no packet that goes on
-	if r.hook == ebpf.SchedCLS {
+	if hook == ebpf.SchedCLS {
 		pass = ret == tcxPass || ret == tcxNext
-		drop = ret == TcxDrop || ret == r.answerCode()
+		drop = ret == TcxDrop || ret == tcxRedirect
 	}
 	switch {
 	case pass:
@@ -301,16 +328,10 @@ func (r *Runner) SetOwn(macs [][6]byte, none []netip.Addr) error {
 	return PutOwn(m, &local.Own{MACs: macs, None: none})
 }
 
-// Leave runs the program at egress on a frame, where the policy has one.
+// Leave runs the programs at egress on a frame, where the policy has any.
 func (r *Runner) Leave(frame []byte) error {
-	p := r.Loaded.Others[flow.Program]
-	if p == nil {
-		return nil
-	}
-	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
-		return runError(err, len(frame))
-	}
-	return nil
+	_, _, err := r.EvalLeaving(frame)
+	return err
 }
 
 // ForgetLimits empties the budgets of all limits. Times in them wrap around after 19.5 hours or

@@ -142,6 +142,14 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 	}
 	c.dynamicSets(out)
 	out.Maps = c.ledger
+	if p.Out == nil {
+		return out, nil
+	}
+	leaving, err := Emit(p.Out)
+	if err != nil {
+		return nil, err
+	}
+	out.addLeaving(leaving)
 	return out, nil
 }
 
@@ -195,6 +203,9 @@ func (c *compiler) generate() error {
 	c.Emit(asm.Mov.Reg(regCtx, asm.R1))
 	if c.target.Trial {
 		c.trial()
+	}
+	if c.target.Leaves {
+		c.turn()
 	}
 	c.Emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
 	if c.target.IsShadow() {
@@ -327,7 +338,11 @@ func (c *compiler) malformed() {
 		asm.Mov.Imm(asm.R6, int32(len(policy.Malformed)-1)),
 	)
 	c.Label("reason")
-	c.Emit(asm.Mov.Reg(asm.R0, asm.R6), asm.Ja.Label("drop")) // reasons are the first slots
+	c.Emit(asm.Mov.Reg(asm.R0, asm.R6))
+	if first := c.plan.Program.Policy.MalformedSlot(0); first > 0 {
+		c.Emit(asm.Add.Imm(asm.R0, int32(first)))
+	}
+	c.Emit(asm.Ja.Label("drop"))
 }
 
 // decide ends the judging: R0 is the slot of the rule that decided.
@@ -414,7 +429,7 @@ func (c *compiler) verdict() {
 // stands which of them there are, as a place in the array of programs (state.CaptureEntries), and
 // then what it is told (plan.RowBytes). The program returns the verdict.
 func (c *compiler) capture() {
-	if c.target.Plain {
+	if c.target.Plain || c.target.Leaves {
 		return
 	}
 	off := c.Fresh("no_capture")

@@ -37,6 +37,10 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 	prog.Findings = append(Taken(prog), trace.findings()...) // of many, the first are shown
 	prog.Findings = append(prog.Findings, trace.inVain(prog)...)
 	prog.Findings = append(prog.Findings, neverTold(p)...)
+	if out := p.Leaving(); out != nil {
+		prog.Out = BuildWith(out, x, skip...)
+		prog.Findings = append(prog.Findings, prog.Out.Findings...)
+	}
 	return prog
 }
 

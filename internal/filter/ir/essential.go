@@ -1,9 +1,45 @@
 package ir
 
 import (
+	"slices"
+
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
+
+// essentialOf are the built-in rules of a side of a policy.
+func essentialOf(p *policy.Policy) [len(policy.Essential)][][]policy.Term {
+	if p.Leaves() {
+		return essentialOut
+	}
+	return essentialTerms
+}
+
+// essentialOut are those of what leaves: of DHCP and of multicast listeners it is the other half of
+// the talk.
+var essentialOut = func() (out [len(policy.Essential)][][]policy.Term) {
+	out = essentialTerms
+	out[slices.Index(policy.Essential[:], "dhcp")] = [][]policy.Term{
+		{
+			{Field: field.EtherType, Ranges: one(0x0800)}, {Field: field.Proto, Ranges: one(17)},
+			{Field: field.SrcPort, Ranges: one(68)}, {Field: field.DstPort, Ranges: one(67)},
+		},
+		{
+			{Field: field.EtherType, Ranges: one(0x86dd)}, {Field: field.Proto, Ranges: one(17)},
+			{Field: field.SrcPort, Ranges: one(546)}, {Field: field.DstPort, Ranges: one(547)},
+		},
+	}
+	out[slices.Index(policy.Essential[:], "mld")] = [][]policy.Term{
+		{ // reports and goodbyes: RFC 2710 section 3, RFC 3810 section 5.2
+			{Field: field.ICMP6Type, Ranges: []field.Range{
+				{Lo: 131 << 8, Hi: 132<<8 | 255}, {Lo: 143 << 8, Hi: 143<<8 | 255},
+			}},
+			{Field: field.TTL, Ranges: one(1)},
+			{Field: field.Fragment, Ranges: one(0)},
+		},
+	}
+	return out
+}()
 
 // essentialTerms are the built-in rules of docs/reference/language.md "Nothing essential is cut" as
 // alternatives of terms, in the order of policy.Essential.

@@ -152,6 +152,9 @@ func ruleAt(p *policy.Policy, slot int) *policy.Rule {
 
 // unreached warns of a default that no packet comes to, as rules decide all packets of each class.
 func (t *reach) unreached() []Finding {
+	if t.p.Default.Pos.Line == 0 { // nobody has written it
+		return nil
+	}
 	var by []int
 	for _, slot := range t.endedBy {
 		if slot == t.p.DefaultSlot() {
@@ -255,6 +258,12 @@ func fragments(p *policy.Policy) []Finding {
 		}
 	}
 	switch {
+	case p.Leaves() && p.Default.Action == action.Drop && passes != nil:
+		return []Finding{{passes.Pos,
+			"large datagrams break: a non-first fragment " + whatFragmentsMeet(passes).lack +
+				", so this rule does not match it and it reaches `out default drop`",
+			"add `out pass fragments`: without their first, which is judged, they are nothing"}}
+	case p.Leaves(): // of what follows a first that is dropped, nobody makes anything
 	case p.Default.Action == action.Pass && drops != nil:
 		what := "rule does not match"
 		if drops.Limit != nil {
@@ -349,6 +358,9 @@ var groups4 = without(prefixes("224.0.0.0/4"), prefixes("224.0.0.0/24"))
 // listeners warns of the first rule that passes packets to IPv4 groups in a policy that drops the
 // queries of who listens, as it says nothing about IGMP.
 func listeners(p *policy.Policy) []Finding {
+	if p.Leaves() {
+		return nil
+	}
 	const igmp = 2
 	var to *policy.Rule
 	for _, r := range slices.Concat(p.Protect, p.Rules) {

@@ -171,7 +171,8 @@ type Program struct {
 	Lists     [NumClasses][]Rule // by Class.Index; each ends with a rule without conditions
 	Malformed []Rule             // `malformed` rules, no conditions; up to the first that decides
 	Inners    []InnerList        // what is asked of packets within tunnels, in order of class
-	Findings  []Finding          // what `levee check` warns of
+	Findings  []Finding          // what `levee check` warns of, on both sides
+	Out       *Program           // of what leaves; nil where the policy says nothing of that
 }
 
 // InnerList is what matches on packets within tunnels ask of those of some classes of one family.

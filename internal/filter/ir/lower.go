@@ -122,7 +122,7 @@ func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 		}
 	}
 	if p.Essential {
-		for i, alternatives := range essentialTerms {
+		for i, alternatives := range essentialOf(p) {
 			for _, match := range alternatives {
 				l.add(p.EssentialSlot(i), actions[action.Pass], match)
 			}

@@ -34,7 +34,13 @@ func (p *Program) Print(w io.Writer) error {
 		}
 		p.Malformed[i].print(out, p.Policy, slots)
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil || p.Out == nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w, "what leaves:"); err != nil {
+		return err
+	}
+	return p.Out.Print(w)
 }
 
 // Alike groups the classes of each family whose rules are the same, in order of the first.

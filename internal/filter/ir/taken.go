@@ -34,7 +34,7 @@ func Taken(prog *Program) (out []Finding) {
 // and of long lists of addresses, some are forgotten.
 func take(prog *Program) map[int][]taking {
 	p := prog.Policy
-	if !p.Essential {
+	if !p.Essential || p.Leaves() { // vitals arrive
 		return nil
 	}
 	t := takings{p: p, of: map[int][]taking{}}

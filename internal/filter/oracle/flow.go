@@ -68,8 +68,8 @@ func (e *Evaluator) connection(k connectionKey) *connection {
 	return c
 }
 
-// Leave tells the evaluator of a frame that leaves by the interface.
-func (e *Evaluator) Leave(frame []byte) {
+// left notes a frame that has left by the interface.
+func (e *Evaluator) left(frame []byte) {
 	var pkt packet.Packet
 	e.link.Decode(frame, &pkt)
 	if pkt.Malformed != packet.WellFormed {

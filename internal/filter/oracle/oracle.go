@@ -33,6 +33,7 @@ type Evaluator struct {
 	cookies *cookies
 	tunnels bool       // a rule looks into them
 	frags   *datagrams // nil unless a rule follows them
+	leaving *Evaluator // of what leaves; nil where the policy says nothing of that
 	now     func() time.Time
 }
 
@@ -53,8 +54,27 @@ func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
-	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{},
-		ends: map[*policy.Set]*endpointSet{}, names: map[*policy.NameList]nameSet{},
+	sets, ends := map[*policy.Set]*addressSet{}, map[*policy.Set]*endpointSet{}
+	for _, s := range p.Sets {
+		switch {
+		case s.Type == policy.Addresses:
+			sets[s] = newAddressSet(s.Prefixes)
+		case s.Type == policy.Endpoints, s.Kind == policy.Dynamic:
+			ends[s] = newEndpointSet(s.Endpoints)
+		}
+	}
+	e := newSide(p, link, sets, ends)
+	if out := p.Leaving(); out != nil {
+		e.leaving = newSide(out, link, sets, ends)
+	}
+	return e
+}
+
+// newSide makes an evaluator of what arrives or of what leaves. Both have the same sets.
+func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSet,
+	ends map[*policy.Set]*endpointSet) *Evaluator {
+	e := &Evaluator{p: p, link: link, sets: sets, ends: ends,
+		names:  map[*policy.NameList]nameSet{},
 		limits: map[*policy.Limit]*budgets{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
 		cookies: newCookies(), now: time.Now}
@@ -63,14 +83,6 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	}
 	for _, r := range p.Limits() {
 		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
-	}
-	for _, s := range p.Sets {
-		switch {
-		case s.Type == policy.Addresses:
-			e.sets[s] = newAddressSet(s.Prefixes)
-		case s.Type == policy.Endpoints, s.Kind == policy.Dynamic:
-			e.ends[s] = newEndpointSet(s.Endpoints)
-		}
 	}
 	for _, l := range p.NameLists {
 		e.names[l] = newNameSet(l.Patterns)
@@ -81,7 +93,12 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 }
 
 // SetClock makes now the time that leases, limits and connections are held against.
-func (e *Evaluator) SetClock(now func() time.Time) { e.now = now }
+func (e *Evaluator) SetClock(now func() time.Time) {
+	e.now = now
+	if e.leaving != nil {
+		e.leaving.SetClock(now)
+	}
+}
 
 // AddEntry puts an entry into the dynamic set of that name, until expires; the zero time is for
 // good. An entry that is there already gets the new time. It fails when the policy has no such
@@ -243,7 +260,7 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 		}
 	}
 	if e.p.Essential {
-		for i, holds := range essential {
+		for i, holds := range essentialOf(e.p) {
 			if holds(pkt) {
 				if watch != nil {
 					watch(tried{slot: e.p.EssentialSlot(i)})
@@ -281,7 +298,7 @@ func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(t
 			return
 		}
 	}
-	res.Slot, res.Action = pkt.Malformed.Slot(), action.Drop
+	res.Slot, res.Action = e.p.MalformedSlot(pkt.Malformed.Slot()), action.Drop
 }
 
 // matches says whether all terms of r hold for a well-formed packet.

@@ -45,12 +45,14 @@ func (s *SetMap) Spec(name string) (spec *ebpf.MapSpec, err error) {
 
 // Names of maps. What one holds says its Identity.
 const (
-	CountersMap = "counters"
-	TraceMap    = "trace"
-	TrialMap    = "trial"
-	PreviousMap = "previous"
-	ClockMap    = "clock"
-	TablesMap   = "tables" // more than one map if it is too much for one
+	CountersMap   = "counters"
+	TraceMap      = "trace"
+	TrialMap      = "trial"
+	PreviousMap   = "previous"
+	ClockMap      = "clock"
+	TurnMap       = "turn"
+	GenerationMap = "generation"
+	TablesMap     = "tables" // more than one map if it is too much for one
 )
 
 // enter writes the ledger. The error is a set that is too large for the kernel.
@@ -70,6 +72,11 @@ func (p *planner) enter() error {
 	if p.Target.Trial {
 		add(TrialMap, 8, "until when the policy is on trial", state.HoldsDeadline, state.Pinned)
 		add(PreviousMap, 4, "the program that judges then", state.HoldsPrevious, state.Pinned)
+	}
+	if p.Target.Leaves {
+		add(TurnMap, state.TurnBytes, "which generation judges what leaves", state.HoldsTurn,
+			state.Attached)
+		add(GenerationMap, 8, "which generation this is", state.HoldsGeneration, state.Private)
 	}
 	if p.Target.Clock {
 		add(ClockMap, 8, "the time", state.HoldsClock, state.Private)

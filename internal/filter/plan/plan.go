@@ -46,8 +46,9 @@ type Plan struct {
 	Fragments     bool                     // a rule follows them
 	State         *state.Use               // what it remembers
 
-	readsMessages bool // a rule asks what DNS messages have
-	keysByName    bool // a limit has budgets by their names
+	readsMessages bool  // a rule asks what DNS messages have
+	keysByName    bool  // a limit has budgets by their names
+	Out           *Plan // of what leaves; nil where nothing is said of that, or the target judges none
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -96,7 +97,17 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.fill()
 	p.costs()
 	p.number()
-	return p.Plan, p.enter()
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	if prog.Out != nil && !t.IsShadow() && !t.Plain {
+		out, err := New(prog.Out, t.leaving())
+		if err != nil {
+			return nil, fmt.Errorf("what leaves: %w", err)
+		}
+		p.Out = out
+	}
+	return p.Plan, nil
 }
 
 // planner makes a plan.

@@ -30,7 +30,10 @@ func (p *Plan) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "map %s: %s, %s, %s\n", m.Name, count(m.Bytes, "byte"), life, m.For)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || p.Out == nil {
+		return err
+	}
+	return p.Out.Print(w)
 }
 
 // shownRules is up to how many rules of straight code are listed: of more only those with look-ups

@@ -40,6 +40,8 @@ type Target struct {
 	// Plain leaves the careful decoder out: packets that the fast path does not know have the
 	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
 	Plain bool
+	// Leaves: the program judges what leaves, at egress.
+	Leaves bool
 	// Shadow is the row of counters of the policy in force, where this one judges for nobody but
 	// itself: its program runs behind the other, notes what both decided, and returns what the
 	// other did. It answers no SYNs and tells of no packets.
@@ -54,6 +56,12 @@ type Judged struct {
 
 // Note is where in a row the program leaves its slot and its code.
 func (j Judged) Note() int { return j.Slots * SlotBytes }
+
+// leaving is the target for what leaves beside one for what arrives.
+func (t Target) leaving() Target {
+	return Target{Hook: TCX, Link: t.Link, CPUs: t.CPUs, HZ: t.HZ, Memory: t.Memory,
+		Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true}
+}
 
 // IsShadow reports whether the policy is one beside that in force.
 func (t Target) IsShadow() bool { return t.Shadow.RowBytes > 0 }
@@ -81,6 +89,8 @@ func (t Target) meets(class ir.Class) bool {
 // String names the hook for people.
 func (t Target) String() string {
 	switch {
+	case t.Leaves:
+		return "what leaves"
 	case t.Hook == TCX:
 		return "tcx"
 	case t.Frags:

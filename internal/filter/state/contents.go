@@ -29,11 +29,37 @@ const (
 	HoldsClock Contents = "clock"
 	// HoldsNameWork is an array of 1 entry for each CPU: what package names works on.
 	HoldsNameWork Contents = "name work"
+	// HoldsTurn is an array of 1 entry, BPF_F_MMAPABLE: three u64, see TurnNow. It is of a policy
+	// for what leaves.
+	HoldsTurn Contents = "turn"
+	// HoldsGeneration is an array of 1 entry, BPF_F_MMAPABLE: u64, the number of the generation. It
+	// is of a policy for what leaves.
+	HoldsGeneration Contents = "generation"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Places of
 	// plan.Plan.
 	HoldsDynamicSets Contents = "dynamic sets"
+)
+
+// OfBothSides reports whether the programs for what arrives and for what leaves have one map of it.
+func (c Contents) OfBothSides() bool {
+	switch c {
+	case HoldsCounters, HoldsLastSlot, HoldsClock, HoldsDynamicSet, HoldsDynamicSets:
+		return true
+	}
+	return false
+}
+
+// LeavingProgram is the name of the program that judges what leaves.
+const LeavingProgram = "levee_out"
+
+// Offsets of what a map holds that says whose turn it is to judge what leaves.
+const (
+	TurnNow   = 0  // the generation that does
+	TurnUntil = 8  // until then, in jiffies; 0: for good
+	TurnThen  = 16 // the one that does after that; 0: none
+	TurnBytes = 24
 )
 
 // Lifetime says how long a map lives.

@@ -8,7 +8,8 @@ const (
 	Ingress Point = "ingress"
 	// Egress is TCX egress, or a filter of tc there. Its program sees what leaves and lets it go
 	// on. It writes down what the one that judges asks for. It may see a packet beside that of
-	// another policy, so writing twice must be the same as writing once.
+	// another policy, so writing twice must be the same as writing once. Only LeavingProgram gives
+	// verdicts here, while it is its turn.
 	Egress Point = "egress"
 	// SocketLookup is where the kernel looks for the socket of a segment that belongs to no
 	// connection, in the network namespace of the interface. Its program gives those to the trap

@@ -29,6 +29,7 @@ type Policy struct {
 	Inners     []*Inner    // of terms of rules; at most MaxInners
 	NameLists  []*NameList // that terms of rules ask for
 	Default    Default
+	Out        *Out // of what leaves; nil where the policy says nothing of that
 	Essential  bool // false after `essential off`
 	// MaxConnections is how many may be known at once, 0 where the policy does not say.
 	MaxConnections int
@@ -39,6 +40,8 @@ type Policy struct {
 	Sources        []*Source // for the agent
 	Lists          []*List   // for the agent
 	Detects        []*Detect // likewise
+
+	arriving *Policy // of a policy for what leaves, the one that it is of
 }
 
 // Pos is a place in the policy file; both count from 1, Col in characters.
@@ -84,7 +87,7 @@ type Term struct {
 // Inner is a match of the packet within a tunnel.
 type Inner struct {
 	Match  []Term // all must hold; never empty
-	Number int    // in Policy.Inners
+	Number int    // in Policy.Inners, or in those of Out
 }
 
 // NameList is names of the DNS that terms ask for: those of a set, or given in a rule.
@@ -231,7 +234,8 @@ type Test struct {
 // put into a dynamic set.
 type Step struct {
 	Frame  []byte
-	Leaves bool          // no expectation
+	Leaves bool          // by the interface
+	Judged bool          // something is expected, as of all that arrives
 	Expect action.Action // Pass or Drop
 	By     string        // "" any; else "protect", "malformed", "essential", "default"
 	Label  string        // "" any; else the label of the rule that must decide
@@ -276,17 +280,32 @@ type Slot struct {
 	Action action.Action // of protect rules Pass
 	Rule   *Rule         // ByProtect and ByRule (also a rule with Malformed)
 	Name   string        // ByMalformed and ByEssential: which
+	Leaves bool          // counts what leaves
 	Line   int           // in the policy file; 0 for what is built in
 	ID     string        // identity across replaces, unique in the policy
 }
 
 // Slots lists the counters of a policy in their fixed order: malformed reasons, protect rules,
-// rules, essential rules (absent after `essential off`), default. The oracle and the compiled
-// program both report a decision as an index into it.
+// rules, essential rules (absent after `essential off`), default; then the same of what leaves,
+// where the policy says something of that. The oracle and the compiled programs report a decision
+// as an index into it. A policy for what leaves has all slots of the one that it is of.
 func (p *Policy) Slots() []Slot {
-	s := make([]Slot, 0, p.DefaultSlot()+1)
+	if p.arriving != nil {
+		return p.arriving.Slots()
+	}
+	s := p.ownSlots(make([]Slot, 0, p.DefaultSlot()+1))
+	if out := p.Leaving(); out != nil {
+		s = out.ownSlots(s)
+	}
+	return s
+}
+
+// ownSlots appends the slots of one side.
+func (p *Policy) ownSlots(s []Slot) []Slot {
+	from, side := len(s), p.side()
 	for _, m := range Malformed {
-		s = append(s, Slot{Reason: ByMalformed, Action: action.Drop, Name: m, ID: "malformed:" + m})
+		s = append(s, Slot{Reason: ByMalformed, Action: action.Drop, Name: m,
+			ID: side + "malformed:" + m})
 	}
 	for _, r := range p.Protect {
 		s = append(s, Slot{Reason: ByProtect, Action: r.Action.Verdict(), Rule: r,
@@ -298,23 +317,25 @@ func (p *Policy) Slots() []Slot {
 	}
 	if p.Essential {
 		for _, e := range Essential {
-			s = append(s, Slot{Reason: ByEssential, Action: action.Pass, Name: e, ID: "essential:" +
-				e})
+			s = append(s, Slot{Reason: ByEssential, Action: action.Pass, Name: e,
+				ID: side + "essential:" + e})
 		}
 	}
-	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action,
-		Line: int(p.Default.Pos.Line), ID: "default"})
+	s = append(s, Slot{Reason: ByDefault, Action: p.Default.Action,
+		Line: int(p.Default.Pos.Line), ID: side + "default"})
+	for i := range s[from:] {
+		s[from+i].Leaves = p.Leaves()
+	}
+	return s
 }
 
 // Slot offsets within Slots.
-func (p *Policy) ProtectSlot(i int) int { return len(Malformed) + i }
-func (p *Policy) RuleSlot(i int) int    { return len(Malformed) + len(p.Protect) + i }
-func (p *Policy) EssentialSlot(i int) int {
-	return len(Malformed) + len(p.Protect) + len(p.Rules) +
-		i
-}
+func (p *Policy) MalformedSlot(i int) int { return p.first() + i }
+func (p *Policy) ProtectSlot(i int) int   { return p.MalformedSlot(len(Malformed)) + i }
+func (p *Policy) RuleSlot(i int) int      { return p.ProtectSlot(len(p.Protect)) + i }
+func (p *Policy) EssentialSlot(i int) int { return p.RuleSlot(len(p.Rules)) + i }
 func (p *Policy) DefaultSlot() int {
-	n := len(Malformed) + len(p.Protect) + len(p.Rules)
+	n := p.EssentialSlot(0)
 	if p.Essential {
 		n += len(Essential)
 	}
@@ -324,8 +345,8 @@ func (p *Policy) DefaultSlot() int {
 // Where is the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what
 // stands in the file, "essential:arp" or "malformed:truncated-ip" for what is built in.
 func (p *Policy) Where(s Slot) string {
-	switch s.Reason {
-	case ByMalformed, ByEssential:
+	switch {
+	case s.Reason == ByMalformed, s.Reason == ByEssential, s.Reason == ByDefault && s.Line == 0:
 		return s.ID
 	}
 	return fmt.Sprintf("%s:%d", p.File, s.Line)
@@ -333,11 +354,15 @@ func (p *Policy) Where(s Slot) string {
 
 // LabelOf is the `label` of `levee eval --json`: what stands after `as`, or the built-in's name.
 func (p *Policy) LabelOf(s Slot) string {
+	side := ""
+	if s.Leaves {
+		side = "out "
+	}
 	switch s.Reason {
 	case ByMalformed, ByEssential:
-		return s.Name
+		return side + s.Name
 	case ByDefault:
-		return "default"
+		return side + "default"
 	}
 	return s.Rule.Label
 }
@@ -351,7 +376,7 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 		return nil
 	}
 	f := *p
-	f.Rules, f.Inners, f.NameLists, f.Tests = nil, nil, nil, nil
+	f.Rules, f.Inners, f.NameLists, f.Out, f.Tests = nil, nil, nil, nil, nil
 	f.Default = Default{Action: action.Drop, Pos: p.ErrorPos}
 	if p.OnError == ErrorPass {
 		f.Default.Action = action.Pass

@@ -169,7 +169,9 @@ type resolver struct {
 	overspent bool
 	pol       *Policy
 
-	iface, essential, connections, onError, def syntax.Stmt // the first of each, where there is one
+	// the first of each, where there is one
+	iface, essential, connections, onError, def, outDef syntax.Stmt
+	inners                                              *[]*Inner // of the side of the rule
 	// a statement could not be parsed that may be the default
 	broken bool
 	// of the last statement, once there are rules of the last of these
@@ -255,7 +257,9 @@ func (r *resolver) statement(s syntax.Stmt) {
 			}
 		}
 	case *syntax.Default:
-		if r.once(&r.def, s, "default") {
+		if s.Out {
+			r.outDefault(s)
+		} else if r.once(&r.def, s, "default") {
 			r.pol.Default = Default{Action: named(s.Action.Text), Pos: pos(s.Pos)}
 		}
 	case *syntax.Rule:
@@ -357,10 +361,14 @@ func (r *resolver) identify() {
 			limits[alike]++
 			l.Alike = fmt.Sprintf("%s#%d", alike, limits[alike])
 		}
+		protect, rules := &r.pol.Protect, &r.pol.Rules
+		if rule.Out {
+			protect, rules = &r.pol.Out.Protect, &r.pol.Out.Rules
+		}
 		if rule.Action.First() {
-			r.pol.Protect = append(r.pol.Protect, rule)
+			*protect = append(*protect, rule)
 		} else {
-			r.pol.Rules = append(r.pol.Rules, rule)
+			*rules = append(*rules, rule)
 		}
 	}
 }

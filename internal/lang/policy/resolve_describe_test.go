@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +65,12 @@ func describe(p *Policy) string {
 			d.Mode,
 			d.Collateral, d.Keep, d.KeepText, d.Lease, d.Quiet)
 	}
-	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {
+	rules := slices.Concat(p.Protect, p.Rules)
+	if p.Out != nil {
+		fmt.Fprintf(&b, "out default %s\n", p.Out.Default.Action)
+		rules = slices.Concat(rules, p.Out.Protect, p.Out.Rules)
+	}
+	for _, r := range rules {
 		fmt.Fprintf(&b, "%d:%d %s, malformed %v, label %q\n    id %s\n", r.Pos.Line, r.Pos.Col,
 			r.Action, r.Malformed, r.Label, r.ID)
 		for _, t := range r.Match {
@@ -92,7 +98,7 @@ func describe(p *Policy) string {
 				fmt.Fprintf(&b, "    %d:%d %s: %s\n", s.Pos.Line, s.Pos.Col, s.Text, s.Entry)
 				continue
 			}
-			if s.Leaves {
+			if s.Leaves && !s.Judged {
 				fmt.Fprintf(&b, "    %d:%d %s leaves\n        %x\n", s.Pos.Line, s.Pos.Col,
 					s.Text, s.Frame)
 				continue
@@ -131,6 +137,7 @@ var sameMeaning = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmpopts.EquateEmpty(),
 	cmp.AllowUnexported(Term{}, given{}),
+	cmpopts.IgnoreUnexported(Policy{}),
 }
 
 // checkFixpoint shows that formatting again changes nothing, and that the formatted policy means

@@ -38,9 +38,9 @@ func (r *resolver) inner(t *Term, s *syntax.Term) bool {
 	if r.c.Errors() != errors {
 		return false
 	}
-	t.Inner = &Inner{Match: r.keep(all), Number: len(r.pol.Inners)}
-	r.pol.Inners = append(r.pol.Inners, t.Inner)
-	if len(r.pol.Inners) == MaxInners+1 {
+	t.Inner = &Inner{Match: r.keep(all), Number: len(*r.inners)}
+	*r.inners = append(*r.inners, t.Inner)
+	if len(*r.inners) == MaxInners+1 {
 		r.c.Errorf(s.Pos, "put what they share into sets.",
 			"a policy has at most %d terms on what tunnels carry", MaxInners)
 	}

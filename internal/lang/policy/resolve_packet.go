@@ -97,8 +97,13 @@ func parseEntry(t SetType, text string) (Element, problem) {
 
 // packet resolves a packet and what is expected of it.
 func (r *resolver) packet(step *Step, s *syntax.Step) {
-	if step.Leaves = s.Leaves; !s.Leaves {
+	step.Leaves, step.Judged = s.Leaves, s.Expect.Text != ""
+	if step.Judged {
 		step.Expect = named(s.Expect.Text)
+	}
+	if s.Leaves && step.Judged && r.pol.Out == nil && !r.file.Failed() {
+		r.c.Errorf(s.Expect.Pos, "write rules for it, as in: out drop tcp port 25.",
+			"the policy has no rule for what leaves: all of it passes")
 	}
 	if s.By != nil {
 		step.By = s.By.Text

@@ -23,6 +23,7 @@ type Rule struct {
 	Limit     *Limit  // of a limit
 	Sample    uint32  // of a log: one packet in so many is told of
 	Cookie    *Cookie // of a cookie
+	Out       bool    // about what leaves
 	Pos       Pos
 }
 
@@ -38,11 +39,17 @@ func (r *Rule) asks(s *Set) bool {
 func (r *resolver) rule(s *syntax.Rule) {
 	r.rules++
 	errors := r.c.Errors()
-	if r.def != nil {
+	if s.Out {
+		r.leaves(s, named(s.Action))
+	} else if r.def != nil {
 		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line),
 			"this rule stands after \"default\", which ends the rules")
 	}
-	rule := &Rule{Action: named(s.Action), Pos: pos(s.Pos)}
+	rule := &Rule{Action: named(s.Action), Out: s.Out, Pos: pos(s.Pos)}
+	r.inners = &r.pol.Inners
+	if s.Out {
+		r.inners = &r.out().Inners
+	}
 	r.name(rule, s)
 	if s.Limit != nil {
 		r.limit(s.Limit, rule)

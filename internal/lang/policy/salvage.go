@@ -29,7 +29,7 @@ func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) 
 			case *syntax.Set:
 				return slices.Contains(right, s.Name.Text)
 			case *syntax.Rule:
-				return s.Action == "protect"
+				return s.Action == "protect" && !s.Out
 			}
 			return false
 		}, nil)

@@ -107,9 +107,10 @@ type Dynamic struct {
 	Path   *Word  // or the file that has them
 }
 
-// Default is `default pass` or `default drop`.
+// Default is `default pass` or `default drop`, with `out` before it that of what leaves.
 type Default struct {
 	stmt
+	Out    bool
 	Action Word
 }
 
@@ -144,8 +145,8 @@ type Bad struct {
 	Name    string // of a set, when it was read
 }
 
-// Step is one step of a test: `packet SPEC expect VERDICT`, `packet SPEC leaves`, or
-// `set NAME has ENTRY`.
+// Step is one step of a test: `packet SPEC expect VERDICT`, `packet SPEC leaves`, with or without an
+// expectation, or `set NAME has ENTRY`.
 type Step struct {
 	Pos Pos
 	Comments
@@ -155,8 +156,8 @@ type Step struct {
 
 	Hex    *Word  // packet hex "..."
 	Spec   []Term // packet as words, as written; values have one element and no operator
-	Leaves bool   // the packet leaves by the interface; nothing is expected
-	Expect Word   // pass or drop
+	Leaves bool   // the packet leaves by the interface
+	Expect Word   // pass or drop; "" where nothing is expected of a packet that leaves
 	By     *Word  // protect, malformed, essential or default
 	Label  *Word  // by "LABEL"
 }

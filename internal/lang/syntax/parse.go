@@ -255,6 +255,8 @@ func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
 		return p.ruleStmt(base)
 	}
 	switch word {
+	case "out":
+		return p.outStmt(base)
 	case "interface":
 		return p.interfaceStmt(base)
 	case "set":
@@ -336,7 +338,7 @@ func (p *parser) startsStatement() bool {
 var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
-const otherStatements = "interface set default essential connections on source detect test"
+const otherStatements = "interface set out default essential connections on source detect test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -405,7 +407,7 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tSemi:
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
-		p.fail("a line starts with "+actionList+", set, default, interface, essential, "+
+		p.fail("a line starts with "+actionList+", out, set, default, interface, essential, "+
 			"connections, on, source, detect or test.", "expected a statement")
 	}
 	return ""

@@ -115,7 +115,7 @@ func (p *parser) step(s *Step) bool {
 		}
 		s.Spec = append(s.Spec, t)
 	}
-	if s.Leaves = p.accept("leaves"); s.Leaves {
+	if s.Leaves = p.accept("leaves"); s.Leaves && !p.is("expect") {
 		return true
 	}
 	p.advance()

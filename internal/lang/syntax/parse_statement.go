@@ -53,6 +53,34 @@ func (p *parser) verdictWord(after string) (Word, bool) {
 	return Word{}, p.fail(hint, "expected pass or drop after %s", quote(after))
 }
 
+// outStmt parses what follows `out`: a rule, or the default, for what leaves.
+func (p *parser) outStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	switch {
+	case p.tok.kind == tWord && isAction(p.tok.text):
+		s, ok := p.ruleStmt(base)
+		if r, is := s.(*Rule); is {
+			r.Out = true
+		}
+		return s, ok
+	case p.is("default"):
+		s, ok := p.defaultStmt(base)
+		if d, is := s.(*Default); is {
+			d.Out = true
+		}
+		return s, ok
+	}
+	hint := "write a rule behind it, as in: out drop tcp port 25."
+	if p.tok.kind == tWord {
+		if a := actionMeant(p.tok.text); a != "" {
+			hint = didYouMean("out " + a)
+		} else if m := spell(p.tok.text, actionWords+" default"); m != "" {
+			hint = m
+		}
+	}
+	return nil, p.fail(hint, "expected a rule or default after \"out\"")
+}
+
 func (p *parser) defaultStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	if p.tok.kind == tOp && p.tok.text == "=" {

@@ -44,6 +44,9 @@ func (p *printer) stmt(s Stmt) {
 	case *Rule:
 		p.rule(s)
 	case *Default:
+		if s.Out {
+			p.words("out")
+		}
 		p.words("default", s.Action.Text)
 	case *Essential:
 		p.words("essential off")
@@ -313,7 +316,7 @@ func (p *printer) step(s *Step) {
 	if s.Leaves {
 		p.words("leaves")
 	}
-	if s.Set != nil || s.Leaves {
+	if s.Set != nil || s.Expect.Text == "" {
 		return
 	}
 	p.words("expect", s.Expect.Text)

@@ -5,6 +5,7 @@ import "levee/internal/lang/action"
 // Rule is a statement that begins with the word of an action.
 type Rule struct {
 	stmt
+	Out    bool // `out` stands before it: it is about what leaves
 	Action string
 	Terms  []Term // as written
 	Limit  *Limit // of a limit
@@ -74,6 +75,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 }
 
 func (p *printer) rule(r *Rule) {
+	if r.Out {
+		p.words("out")
+	}
 	p.words(r.Action)
 	if r.Action == action.Track.String() {
 		p.words("track")

@@ -1,0 +1,206 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/await"
+	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/store"
+	"levee/internal/packet"
+)
+
+// Two policies, of which each drops what the other passes, on either side.
+const (
+	outOld = "drop udp port 26 as \"in\"\nout drop udp port 25 as \"smtp\"\ndefault pass\n"
+	outNew = "drop udp port 25 as \"in\"\nout drop udp port 26 as \"smtp\"\ndefault pass\n" +
+		"out default pass\n"
+)
+
+func mailOf(t *testing.T, port uint16) []byte {
+	t.Helper()
+	proto := uint8(packet.ProtoUDP)
+	f, err := packet.Build(packet.Spec{Family: packet.IPv4, Proto: &proto, FromPort: &port,
+		ToPort: &port, From: netip.MustParseAddr("192.0.2.1"),
+		To: netip.MustParseAddr("192.0.2.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// leaves sends a datagram to a port out of lv0, and says whether it has left: the kernel tells the
+// sender of one that was dropped at egress.
+func (p *pair) leaves(t *testing.T, port uint16) bool {
+	t.Helper()
+	err := unix.Sendto(p.out, mailOf(t, port), 0, &unix.SockaddrLinklayer{Ifindex: p.outIndex})
+	if err != nil && !errors.Is(err, unix.ENOBUFS) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// dropsLeaving is an error unless of what leaves that to one port alone is dropped.
+func (p *pair) dropsLeaving(t *testing.T, dropped uint16) error {
+	t.Helper()
+	for _, port := range []uint16{25, 26} {
+		if left := p.leaves(t, port); left == (port == dropped) {
+			return fmt.Errorf("to port %d: left %v", port, left)
+		}
+	}
+	return nil
+}
+
+func (p *pair) bringText(t *testing.T, text string, mode store.Mode, confirm time.Duration) {
+	t.Helper()
+	if _, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: mode, PolicyPath: "out.levee",
+		Source: []byte(text), Confirm: confirm, egressMode: p.egress},
+		compileText(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ways are the ways in which a policy can be at both sides.
+func ways(t *testing.T) (all []struct{ mode, egress store.Mode }) {
+	for _, mode := range allModes(t) {
+		all = append(all, struct{ mode, egress store.Mode }{mode, ""})
+	}
+	return append(all, struct{ mode, egress store.Mode }{store.XDPNative, store.Clsact})
+}
+
+// TestWhatLeavesWasJudgedByNobody: a policy was about what arrives, and a machine that had been
+// broken into sent mail to whomever it liked.
+func TestWhatLeavesWasJudgedByNobody(t *testing.T) {
+	p := newPair(t)
+	for _, w := range ways(t) {
+		p.run(t, fmt.Sprint(w.mode, " ", w.egress), func(t *testing.T) {
+			p.egress = w.egress
+			before := kernelObjects(t)
+			p.bringText(t, outOld, w.mode, 0)
+			if err := p.dropsLeaving(t, 25); err != nil {
+				t.Fatal(err)
+			}
+			a := status0(t)
+			if n := packets(&a, "smtp"); n != 1 {
+				t.Errorf("%d packets counted for the rule, want 1", n)
+			}
+			if n := packets(&a, "out default"); n != 1 {
+				t.Errorf("%d packets counted for the default of what leaves, want 1", n)
+			}
+			p.bringText(t, outNew, w.mode, 0)
+			if err := p.dropsLeaving(t, 26); err != nil {
+				t.Fatal("after a replace: ", err)
+			}
+			a = status0(t)
+			if n := packets(&a, "smtp"); n != 2 {
+				t.Errorf("%d packets counted for the rule over both policies, want 2", n)
+			}
+			p.bringText(t, "default pass\n", w.mode, 0)
+			if at := egress(t); len(at) != 0 {
+				t.Errorf("programs %v at egress of a policy that says nothing of it", at)
+			}
+			if !p.leaves(t, 25) || !p.leaves(t, 26) {
+				t.Error("a policy that says nothing of what leaves drops some of it")
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+			await.OK(t, func() error { return errors.Join(noQdisc(t), nothingAdded(t, before)) })
+			runDirIsGone(t)
+		})
+	}
+}
+
+// TestATrialEndedForWhatArrivesOnly: the kernel goes back to the policy before for what leaves at
+// the deadline, too, whether that had rules for it or not, without a command.
+func TestATrialEndedForWhatArrivesOnly(t *testing.T) {
+	p := newPair(t)
+	for _, w := range egressWays(t) {
+		p.run(t, string(w), func(t *testing.T) {
+			p.egress = w
+			for _, c := range []struct {
+				first string
+				port  uint16
+			}{{outOld, 25}, {"default pass\n", 0}} {
+				p.bringText(t, c.first, store.Auto, 0)
+				p.bringText(t, outNew, store.Auto, time.Hour)
+				if err := p.dropsLeaving(t, 26); err != nil {
+					t.Fatal("on trial: ", err)
+				}
+				expire(t)
+				if err := p.dropsLeaving(t, c.port); err != nil {
+					t.Fatal("after the deadline: ", err)
+				}
+				status(t) // which ends it
+				if err := p.dropsLeaving(t, c.port); err != nil {
+					t.Fatal("after a command: ", err)
+				}
+				p.bringText(t, outNew, store.Auto, time.Hour)
+				if _, err := Confirm(t.Context(), "lv0"); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.dropsLeaving(t, 26); err != nil {
+					t.Fatal("confirmed: ", err)
+				}
+				if _, err := Down(t.Context(), "lv0"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestAKilledReplaceLeftBothPoliciesForWhatLeaves: whatever step a command fails or dies at, one
+// policy judges what leaves; and after the next command that is the one which judges what arrives.
+func TestAKilledReplaceLeftBothPoliciesForWhatLeaves(t *testing.T) {
+	p := newPair(t)
+	for _, w := range egressWays(t) {
+		p.run(t, string(w), func(t *testing.T) {
+			p.egress = w
+			prepare := func() { p.bringText(t, outOld, store.Auto, 0) }
+			do := order{Do: "up", Dev: "lv0", File: "out.levee", Text: outNew, Egress: w}
+			prepare()
+			steps := record(t, do)
+			if !slices.Contains(steps, "link") {
+				t.Fatal("nothing was attached at egress")
+			}
+			for i, step := range steps {
+				for _, kill := range []bool{false, true} {
+					prepare()
+					inject(t, do, i, kill)
+					if p.leaves(t, 25) == p.leaves(t, 26) {
+						t.Fatalf("step %d (%s), kill %v: not one policy", i, step, kill)
+					}
+					a := status(t)
+					want := uint16(25)
+					if onArrival(&a) == outNew {
+						want = 26
+					}
+					if err := p.dropsLeaving(t, want); err != nil {
+						t.Fatalf("step %d (%s), kill %v: %v", i, step, kill, err)
+					}
+					await.OK(t, func() error { return noOtherLinks(t, a, step) })
+				}
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// onArrival tells the policies apart by what drops on arrival.
+func onArrival(a *inspect.Attachment) string {
+	for _, c := range a.Counters {
+		if c.Label == "in" && c.Text == "drop udp port 25 as \"in\"" {
+			return outNew
+		}
+	}
+	return outOld
+}

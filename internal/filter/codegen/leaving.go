@@ -1,0 +1,78 @@
+package codegen
+
+import (
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/plan"
+	"levee/internal/filter/state"
+)
+
+// What a policy says of packets that leave is a program of its own, at egress. It shares counters
+// and dynamic sets with the one that judges what arrives, and has all else for itself.
+
+// LeavingName is the name of the program that judges what leaves.
+const LeavingName = state.LeavingProgram
+
+// turn leaves packets alone while another generation judges what leaves: programs at egress belong
+// to a generation each (docs/explanation/decisions/0032-links.md), and a word of the interface says
+// whose turn it is (0142-out.md).
+func (c *compiler) turn() {
+	c.Emit(
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.TurnMap),
+		asm.LoadMem(asm.R7, asm.R1, state.TurnNow, asm.DWord),
+		asm.LoadMem(asm.R8, asm.R1, state.TurnUntil, asm.DWord),
+		asm.JEq.Imm(asm.R8, 0, "whose turn"),
+		asm.LoadMem(asm.R9, asm.R1, state.TurnThen, asm.DWord),
+	)
+	c.Jiffies()
+	c.Emit(
+		asm.JLT.Reg(asm.R0, asm.R8, "whose turn"),
+		asm.Mov.Reg(asm.R7, asm.R9),
+	)
+	c.Label("whose turn")
+	c.Emit(
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.GenerationMap),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R7, "own turn"),
+		asm.Mov.Imm32(asm.R0, c.passCode()),
+		asm.Return(),
+	)
+	c.Label("own turn")
+}
+
+// addLeaving gives a program the one that judges what leaves, with its maps.
+func (p *Program) addLeaving(out *Program) {
+	spec := out.Spec.Programs[ProgramName]
+	spec.Name, spec.AttachType = LeavingName, ebpf.AttachTCXEgress
+	name := map[string]string{}
+	for _, use := range out.Maps {
+		name[use.Name] = use.Name
+		if use.Holds.What.OfBothSides() {
+			continue
+		}
+		if p.Spec.Maps[use.Name] != nil {
+			name[use.Name] = "out_" + use.Name
+		}
+		m := out.Spec.Maps[use.Name]
+		m.Name = name[use.Name]
+		p.Spec.Maps[m.Name] = m
+		use.Name = m.Name
+		if use.Holds.What == Tables {
+			use.Holds.Name = m.Name
+		}
+		p.Maps = append(p.Maps, use)
+	}
+	for i := range spec.Instructions {
+		if to, ok := name[spec.Instructions[i].Reference()]; ok {
+			spec.Instructions[i] = spec.Instructions[i].WithReference(to)
+		}
+	}
+	p.Spec.Programs[LeavingName] = spec
+	// In front of what notes connections: that sees what this lets go.
+	p.Links = append(p.Links, Link{LeavingName, Egress})
+	for _, t := range out.Tables {
+		t.For += ", of what leaves"
+		p.Tables = append(p.Tables, t)
+	}
+}
