@@ -30,14 +30,26 @@ func Alive(p *policy.Policy, link packet.Link, sessions []session.Session,
 		if len(s.Tags) > 2 {
 			return false // Check knows
 		}
-		k := arriving(s, link)[0]
-		k.Has = entries.has
-		k.Known[field.TCPFlags] = one(packet.ACK)
-		k.Known[field.TTL] = one(usualTTL)
-		k.Known[field.TCPWindow] = one(usualWindow)
-		k.Known[field.DSCP] = one(0)
-		k.Known[field.Len] = one(k.Known[field.Len][0].Lo + usualOption)
-		return prog.FirstDropped(&k.Traffic) != nil
+		k := ordinary(arriving(s, link)[0], entries)
+		if prog.FirstDropped(&k.Traffic) != nil {
+			return true
+		}
+		if prog.Out == nil {
+			return false
+		}
+		k = ordinary(answers(s, link)[0], entries)
+		return prog.Out.FirstDropped(&k.Traffic) != nil
 	}
 	return slices.DeleteFunc(slices.Clone(sessions), over)
+}
+
+// ordinary is the ordinary segment among packets of a session.
+func ordinary(k kind, entries Entries) kind {
+	k.Has = entries.has
+	k.Known[field.TCPFlags] = one(packet.ACK)
+	k.Known[field.TTL] = one(usualTTL)
+	k.Known[field.TCPWindow] = one(usualWindow)
+	k.Known[field.DSCP] = one(0)
+	k.Known[field.Len] = one(k.Known[field.Len][0].Lo + usualOption)
+	return k
 }
