@@ -19,7 +19,7 @@ func answers(s session.Session, link packet.Link) []kind {
 	back.SrcMAC, back.DstMAC, back.Neighbour = s.DstMAC, s.SrcMAC, netip.Addr{}
 	own := arriving(back, link)[0]
 	own.needs = "what it answers"
-	own.keep = fmt.Sprintf("out protect to %s tcp from port %d", s.Remote.Addr(), s.Local.Port())
+	own.remedy = fmt.Sprintf("out protect to %s tcp from port %d", s.Remote.Addr(), s.Local.Port())
 	all := []kind{own}
 	if !s.Neighbour.IsValid() || link == packet.L3 {
 		return all
@@ -32,7 +32,7 @@ func answers(s session.Session, link packet.Link) []kind {
 		all = append(all, discovery(back)...)
 	}
 	for i := range all[1:] {
-		all[1+i].keep = "out " + all[1+i].keep
+		all[1+i].remedy = "out " + all[1+i].remedy
 	}
 	return all
 }
@@ -47,7 +47,7 @@ func checkAnswers(p *policy.Policy, prog *ir.Program, s session.Session, link pa
 		k.Has = entries.has
 		if d := prog.Out.FirstDropped(&k.Traffic); d != nil {
 			return &CutError{Session: s, Needs: k.needs,
-				Decider: oracle.Decider(p, p.Slots()[d.Slot]), Keep: k.keep}
+				Decider: oracle.Decider(p, p.Slots()[d.Slot]), Remedy: k.remedy}
 		}
 	}
 	return nil

@@ -60,6 +60,15 @@ func asPlanned(t *testing.T, name string, p *policy.Policy, target Target) {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
+	if out := made.Out; out != nil {
+		made.Out = nil // each is a program of its own
+		sideAsPlanned(t, name+", what leaves", out)
+	}
+	sideAsPlanned(t, name, made)
+}
+
+func sideAsPlanned(t *testing.T, name string, made *plan.Plan) {
+	t.Helper()
 	emitted := map[plan.ID]bool{}
 	prog, err := emit(made, &extension{emitted: func(b plan.Block, n int) {
 		about := b.About()

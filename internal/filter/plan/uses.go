@@ -21,7 +21,7 @@ func asks(p *policy.Policy) *state.Use {
 func (p *planner) fillUse() {
 	u := p.State
 	u.CPUs, u.HZ, u.Link, u.TCX = p.CPUs, p.Target.Rate(), p.Target.Link, p.Target.Hook == TCX
-	u.Frags, u.Plain = p.Target.Frags, p.Target.Plain
+	u.Frags, u.Plain, u.Leaves = p.Target.Frags, p.Target.Plain, p.Target.Leaves
 	u.Tracks, u.Cookies = p.Tracks(), len(p.Cookies)
 	u.Proves = p.ProvesSources()
 	u.JudgedBytes, u.Families = p.Target.Shadow.RowBytes, p.families()

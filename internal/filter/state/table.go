@@ -24,6 +24,8 @@ type Use struct {
 	TCX   bool        // the context is an skb
 	Frags bool        // a packet may not lie in its first buffer as a whole
 	Plain bool        // without the careful decoder
+	// Leaves: the program judges what leaves
+	Leaves bool
 
 	Asks map[field.Field]bool // of what is remembered, the fields that rules ask for
 	// Reached are those of them that rules ask for to which packets come.
