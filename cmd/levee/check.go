@@ -172,6 +172,11 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		for i := range made.Limits {
 			c.Limits = append(c.Limits, checkLimit(made, &made.Limits[i]))
 		}
+		if out := made.Out; out != nil {
+			for i := range out.Limits {
+				c.Limits = append(c.Limits, checkLimit(out, &out.Limits[i]))
+			}
+		}
 		c.Rooms = made.State.Rooms()
 		for _, s := range p.Sets {
 			if len(s.Names) > 0 {

@@ -48,10 +48,10 @@ func (p *Program) addLeaving(out *Program) {
 	name := map[string]string{}
 	for _, use := range out.Maps {
 		name[use.Name] = use.Name
-		if use.Holds.What.OfBothSides() {
-			continue
-		}
 		if p.Spec.Maps[use.Name] != nil {
+			if use.Holds.What.OfBothSides() {
+				continue
+			}
 			name[use.Name] = "out_" + use.Name
 		}
 		m := out.Spec.Maps[use.Name]
@@ -69,6 +69,7 @@ func (p *Program) addLeaving(out *Program) {
 		}
 	}
 	p.Spec.Programs[LeavingName] = spec
+	p.Limits, p.Logs = append(p.Limits, out.Limits...), append(p.Logs, out.Logs...)
 	// In front of what notes connections: that sees what this lets go.
 	p.Links = append(p.Links, Link{LeavingName, Egress})
 	for _, t := range out.Tables {

@@ -68,6 +68,8 @@ type Functions struct {
 	CPUs    int      // rows, a power of two
 	HZ      uint64   // jiffies a second
 	Numbers []uint32 // of the logs
+	// Before are the logs of the other program that has the same memory, of All of both.
+	Before, All int
 }
 
 // The function's stack, and a field of struct __sk_buff.
@@ -86,8 +88,8 @@ func (f *Functions) EmitAll() {
 
 // one emits the function of a log.
 func (f *Functions) one(i int) {
-	row := Row(len(f.Numbers))
-	lost := int16(8 + 16*i)
+	row := Row(f.All)
+	lost := int16(8 + 16*(f.Before+i))
 	same, short, some, over, unread, discard, end := f.Fresh("same"), f.Fresh("short"),
 		f.Fresh("some"), f.Fresh("over"), f.Fresh("unread"), f.Fresh("discard"), f.Fresh("end")
 	f.Global(Label(i), f.Context, assembler.Number("bytes"))

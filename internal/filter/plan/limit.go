@@ -31,11 +31,15 @@ func (p *planner) findLimits() {
 			}
 		}
 	}
+	side := ""
+	if p.Target.Leaves {
+		side = "out_"
+	}
 	for i, r := range p.Program.Policy.Rules {
 		if of, ok := reached[r.Limit]; ok && r.Limit != nil {
 			p.Limits = append(p.Limits, Limit{
 				Limit: r.Limit, Rule: r, Slot: p.Program.Policy.RuleSlot(i), Families: of,
-				Map: fmt.Sprintf("limit_%d", len(p.Limits)),
+				Map: fmt.Sprintf("%slimit_%d", side, len(p.Limits)),
 			})
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"levee/internal/filter/ir"
 	"levee/internal/filter/logging"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -18,20 +19,25 @@ func (l *Log) Number() uint32 { return logging.Number(l.Rule.ID) }
 
 // findLogs lists the logs that packets may come to.
 func (p *planner) findLogs() {
-	if p.Target.IsShadow() {
-		return
+	if !p.Target.IsShadow() {
+		p.Logs = logsOf(p.Program)
 	}
+}
+
+// logsOf lists the logs to which packets of one side may come.
+func logsOf(prog *ir.Program) (all []Log) {
 	reached := map[int]bool{} // by slot
-	for _, rules := range append(p.Program.Lists[:], p.Program.Malformed) {
+	for _, rules := range append(prog.Lists[:], prog.Malformed) {
 		for i := range rules {
 			if rules[i].Action.Has(action.Log) {
 				reached[rules[i].Slot] = true
 			}
 		}
 	}
-	for i, r := range p.Program.Policy.Rules {
-		if slot := p.Program.Policy.RuleSlot(i); reached[slot] {
-			p.Logs = append(p.Logs, Log{r, slot})
+	for i, r := range prog.Policy.Rules {
+		if slot := prog.Policy.RuleSlot(i); reached[slot] {
+			all = append(all, Log{r, slot})
 		}
 	}
+	return all
 }

@@ -101,7 +101,9 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 		return nil, err
 	}
 	if prog.Out != nil && !t.IsShadow() && !t.Plain {
-		out, err := New(prog.Out, t.leaving())
+		side := t.leaving()
+		side.LogsBefore = len(p.Logs)
+		out, err := New(prog.Out, side)
 		if err != nil {
 			return nil, fmt.Errorf("what leaves: %w", err)
 		}

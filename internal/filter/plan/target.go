@@ -40,8 +40,9 @@ type Target struct {
 	// Plain leaves the careful decoder out: packets that the fast path does not know have the
 	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
 	Plain bool
-	// Leaves: the program judges what leaves, at egress.
-	Leaves bool
+	// Leaves: the program judges what leaves, at egress, behind so many logs of what arrives.
+	Leaves     bool
+	LogsBefore int
 	// Shadow is the row of counters of the policy in force, where this one judges for nobody but
 	// itself: its program runs behind the other, notes what both decided, and returns what the
 	// other did. It answers no SYNs and tells of no packets.

@@ -41,6 +41,11 @@ func (p *planner) fillUse() {
 	for i := range p.Logs {
 		u.Logs = append(u.Logs, p.Logs[i].Number())
 	}
+	u.LogsBefore = p.Target.LogsBefore
+	u.AllLogs = u.LogsBefore + len(u.Logs)
+	if out := p.Program.Out; out != nil {
+		u.AllLogs += len(logsOf(out))
+	}
 	if p.Fragments {
 		u.Fragments = p.fragmentFunctions()
 	}

@@ -45,7 +45,8 @@ const (
 // OfBothSides reports whether the programs for what arrives and for what leaves have one map of it.
 func (c Contents) OfBothSides() bool {
 	switch c {
-	case HoldsCounters, HoldsLastSlot, HoldsClock, HoldsDynamicSet, HoldsDynamicSets:
+	case HoldsCounters, HoldsLastSlot, HoldsClock, HoldsDynamicSet, HoldsDynamicSets, HoldsEvents,
+		HoldsLosses:
 		return true
 	}
 	return false

@@ -20,7 +20,7 @@ var logs = Row{
 	Used: func(u *Use) bool { return len(u.Logs) > 0 },
 	Maps: func(u *Use) []Map {
 		return []Map{
-			{Name: logging.LossesMap, Bytes: u.CPUs * logging.Row(len(u.Logs)),
+			{Name: logging.LossesMap, Bytes: u.CPUs * logging.Row(u.AllLogs),
 				For: "events that nobody was told of", Holds: Identity{What: HoldsLosses},
 				Lifetime: Pinned},
 			{logging.EventsMap, 4, "who watches", Identity{What: HoldsEvents}, Carried,
@@ -32,7 +32,7 @@ var logs = Row{
 	},
 	Emit: func(e *Emission) error {
 		f := logging.Functions{Builder: e.Builder, Context: e.Context, TCX: e.TCX, CPUs: e.CPUs,
-			HZ: e.HZ, Numbers: e.Logs}
+			HZ: e.HZ, Numbers: e.Logs, Before: e.LogsBefore, All: e.AllLogs}
 		f.EmitAll()
 		return nil
 	},

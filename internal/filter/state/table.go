@@ -38,9 +38,11 @@ type Use struct {
 	Protocols []uint8   // of the packets that are looked up, each family by itself
 	Limits    []Limit
 	Logs      []uint32 // their numbers, package logging
-	Cookies   int      // that answer SYNs
-	Proves    bool     // handshakes that are seen prove who is there
-	Fragments int      // functions that follow them, 0 if no rule does
+	// LogsBefore are the logs of what arrives, in a program for what leaves; AllLogs those of both.
+	LogsBefore, AllLogs int
+	Cookies             int  // that answer SYNs
+	Proves              bool // handshakes that are seen prove who is there
+	Fragments           int  // functions that follow them, 0 if no rule does
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
 	JudgedBytes int
 }

@@ -90,9 +90,6 @@ func (r *resolver) leaves(s *syntax.Rule, a action.Action) {
 	case action.Track:
 		r.c.Errorf(s.Pos, "ask for the fragments that leave: out drop fragments.",
 			"fragments are followed where they arrive; this machine sends whole datagrams")
-	case action.Limit, action.Log:
-		r.c.Errorf(s.Pos, "write it for what arrives, or drop and count what leaves.",
-			"%s is not there for what leaves", s.Action)
 	}
 	for i := range s.Terms {
 		if t := &s.Terms[i]; t.Field.Info().Remembered {
