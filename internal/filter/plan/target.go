@@ -61,7 +61,7 @@ func (j Judged) Note() int { return j.Slots * SlotBytes }
 // leaving is the target for what leaves beside one for what arrives.
 func (t Target) leaving() Target {
 	return Target{Hook: TCX, Link: t.Link, CPUs: t.CPUs, HZ: t.HZ, Memory: t.Memory,
-		Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true}
+		Names: t.Names, Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true}
 }
 
 // IsShadow reports whether the policy is one beside that in force.

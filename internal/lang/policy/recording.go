@@ -97,11 +97,15 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 		return nil, fmt.Errorf("%s cannot be read again: %s", name, ds[0].Message)
 	}
 	f, _ := syntax.Parse(name, src)
-	limits := p.Limits()
+	limits := map[bool][]*Rule{false: p.Limits()}
+	if out := p.Leaving(); out != nil {
+		limits[true] = out.Limits()
+	}
 	for _, s := range f.Stmts {
 		if rule, ok := s.(*syntax.Rule); ok && rule.Limit != nil {
-			inlineRates(rule.Limit.Rates, limits[0].Limit.Rates)
-			limits = limits[1:]
+			side := limits[rule.Out]
+			inlineRates(rule.Limit.Rates, side[0].Limit.Rates)
+			limits[rule.Out] = side[1:]
 		}
 		set, ok := s.(*syntax.Set)
 		if ok && set.Dynamic != nil && set.Dynamic.Path != nil {
