@@ -76,9 +76,10 @@ func covers(of, e policy.Element) bool {
 		e.Service.Hi <= of.Service.Hi
 }
 
-// Check returns a *CutError for the first session of which the policy would drop a packet, be it one
-// that arrives or one that leaves, or of which it would drop what finds the way to it, or that could not be begun again since its first
-// packet would be led elsewhere, on a device of that link layer.
+// Check returns a *CutError for the first session of which the policy would drop a packet, be it
+// one that arrives or one that leaves, or of which it would drop what finds the way to it, or that
+// could not be begun again since its first packet would be led elsewhere, on a device of that link
+// layer.
 func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entries Entries) error {
 	if len(sessions) == 0 {
 		return nil

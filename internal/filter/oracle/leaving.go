@@ -10,8 +10,8 @@ import (
 func (e *Evaluator) Leaving() bool { return e.leaving != nil }
 
 // Leave judges a frame that leaves by the interface. What passes has been seen to leave, which
-// connections are known by. Where the policy says nothing of it, it passes, and no slot has decided:
-// the result is the zero value but for the action.
+// connections are known by. Where the policy says nothing of it, it passes, and no slot has
+// decided: the result is the zero value but for the action.
 func (e *Evaluator) Leave(frame []byte) Result { return e.LeaveInto(new(Record), frame) }
 
 // LeaveInto is Leave that records how, as EvalInto does.

@@ -24,7 +24,8 @@ func (p *Policy) Leaving() *Policy {
 	}
 	return &Policy{
 		File: p.File, Interfaces: p.Interfaces, Sets: p.Sets, Protect: p.Out.Protect,
-		Rules: p.Out.Rules, Inners: p.Out.Inners, NameLists: p.NameLists, Default: p.Out.Default, Essential: p.Essential,
+		Rules: p.Out.Rules, Inners: p.Out.Inners, NameLists: p.NameLists,
+		Default: p.Out.Default, Essential: p.Essential,
 		arriving: p,
 	}
 }

@@ -145,8 +145,8 @@ type Bad struct {
 	Name    string // of a set, when it was read
 }
 
-// Step is one step of a test: `packet SPEC expect VERDICT`, `packet SPEC leaves`, with or without an
-// expectation, or `set NAME has ENTRY`.
+// Step is one step of a test: `packet SPEC expect VERDICT`, `packet SPEC leaves`, with or without
+// an expectation, or `set NAME has ENTRY`.
 type Step struct {
 	Pos Pos
 	Comments
