@@ -48,7 +48,7 @@ type Plan struct {
 
 	readsMessages bool  // a rule asks what DNS messages have
 	keysByName    bool  // a limit has budgets by their names
-	Out           *Plan // of what leaves; nil where nothing is said of it, or the target judges none
+	Out           *Plan // of what leaves; nil where nothing is said of it
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
