@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/agent/detect"
 	"levee/internal/agent/episode"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
@@ -62,7 +61,7 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 	for i := range frames {
 		frames[i].add(j.flood, &buf)
 		w.decode(&frames[i])
-		if detect.Is(s.Alarm.Kind, &w.packet) {
+		if s.Alarm.Kind.Is(&w.packet) {
 			j.kinds++
 			seen[w.packet.Src] = true
 			ports[w.packet.DstPort]++
@@ -206,7 +205,7 @@ func (j *job) beside(rules []incident.Rule) map[string]string {
 			counts[slot] = map[string]int{}
 		}
 		for k := range kind.Num {
-			if kind.Rows[k].Floor > 0 && detect.Is(k, &p) {
+			if kind.Rows[k].Floor > 0 && k.Is(&p) {
 				counts[slot][k.String()]++
 			}
 		}
@@ -387,7 +386,7 @@ func strangers(good *signature.Sample, known map[netip.Addr]bool) (n int) {
 	good.Each(func(b []byte) {
 		p = packet.Packet{}
 		good.Link().Decode(b, &p)
-		if detect.Is(kind.SYN, &p) && !known[p.Src] {
+		if kind.SYN.Is(&p) && !known[p.Src] {
 			syns[p.Src]++
 		}
 	})
@@ -506,7 +505,7 @@ func countKind(s *signature.Sample, k kind.Kind, by func(*packet.Packet) netip.A
 	var p packet.Packet
 	s.Each(func(b []byte) {
 		p = packet.Packet{}
-		if s.Link().Decode(b, &p); detect.Is(k, &p) {
+		if s.Link().Decode(b, &p); k.Is(&p) {
 			counts[by(&p)]++
 			all++
 		}

@@ -65,7 +65,7 @@ func (s Kinds) Has(k kind.Kind) bool { return s>>k&1 == 1 }
 // Is says whether a packet is of one of the kinds.
 func (s Kinds) Is(p *packet.Packet) bool {
 	for k := range kind.Num {
-		if s.Has(k) && Is(k, p) {
+		if s.Has(k) && k.Is(p) {
 			return true
 		}
 	}
@@ -142,7 +142,8 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 		return
 	}
 	fresh, same := d.fresh(now, p)
-	d.bin.tally(p, weight, bytes, fresh, same)
+	of := kind.OfPacket(p)
+	d.bin.tally(of, weight, bytes, fresh, same)
 	if !p.IsIP() {
 		return
 	}
@@ -153,17 +154,17 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if host == 128 {
 		net = 48
 	}
-	d.part(p.Dst, host, false, p, weight, bytes, fresh, same)
+	d.part(p.Dst, host, false, of, weight, bytes, fresh, same)
 	if d.fixed() {
 		return
 	}
-	d.part(p.Dst, net, false, p, weight, bytes, fresh, same)
-	d.part(p.Src, net, true, p, weight, bytes, fresh, same)
+	d.part(p.Dst, net, false, of, weight, bytes, fresh, same)
+	d.part(p.Src, net, true, of, weight, bytes, fresh, same)
 }
 
 func (d *Detector) fixed() bool { return d.Packets > 0 || d.Bits > 0 }
 
-func (d *Detector) part(a netip.Addr, bits int, source bool, p *packet.Packet, weight float64,
+func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, weight float64,
 	bytes int, fresh, same bool) {
 	prefix, err := a.Prefix(bits)
 	if err != nil {
@@ -182,7 +183,7 @@ func (d *Detector) part(a netip.Addr, bits int, source bool, p *packet.Packet, w
 		}
 		d.parts[w] = r
 	}
-	r.tally(p, weight, bytes, fresh, same)
+	r.tally(of, weight, bytes, fresh, same)
 }
 
 // fresh says whether the flow of a packet was not seen of late, and whether the packet before of

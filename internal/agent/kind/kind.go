@@ -3,10 +3,14 @@
 //
 // Everything about floods asks this table: what detects them, the rules against them, incidents,
 // the page and the bench. A name that is not in it, of a file that a later version wrote, has a row
-// too. The package must never look at a packet.
+// too. The package must never count.
 package kind
 
-import "slices"
+import (
+	"slices"
+
+	"levee/internal/packet"
+)
 
 // Kind is a kind of flood.
 type Kind uint8
@@ -63,6 +67,11 @@ type Row struct {
 	// Floor is the rate, in packets a second, below which nothing is a flood that was learned: a
 	// machine that can serve anybody takes it. 0: the kind needs a fixed threshold.
 	Floor float64
+	// Has says whether a packet is of this kind and of none further down in the table. Other has
+	// what no kind has.
+	Has func(*packet.Packet) bool
+	// Repeat is what a packet of a flow that was seen before counts in Counter.
+	Repeat float64
 	// Counter counts it, and All does so where packets of flows that go on count less in Counter;
 	// otherwise both are the same.
 	Counter, All Counter
@@ -80,28 +89,36 @@ type Row struct {
 	Bench         string // flood of `levee bench detect` that is of this kind; "" is none
 }
 
+// repeated is Repeat of kinds in which a backup, a tunnel and a test of a line are few flows with
+// many packets.
+const repeated = 0.1
+
+// reflected is narrower than reflectors: a limit on it stands for all machines.
 const reflected = "udp from port { 19, 53, 111, 123, 137, 161, 389, 1900, 3702, 5353, 11211 }"
 
 // Rows are the kinds.
 var Rows = [Num]Row{
-	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Counter: CountSYN,
-		All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn", Cookie: true, Bench: "syn"},
-	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Counter: CountUDP,
-		All: CountAllUDP, Same: CountSameUDP, Crowd: true, Cut: true, Answered: true,
-		Limit: "udp", Limit6: "udp", Bench: "udp"},
+	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Has: hasSYN,
+		Repeat: 1, Counter: CountSYN, All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn",
+		Cookie: true, Bench: "syn"},
+	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Has: hasUDP,
+		Repeat: repeated, Counter: CountUDP, All: CountAllUDP, Same: CountSameUDP,
+		Crowd: true, Cut: true, Answered: true, Limit: "udp", Limit6: "udp", Bench: "udp"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
-		Floor: 3000, Counter: CountReflection, All: CountReflection, Crowd: true, Cut: true,
-		Answered: true, Limit: reflected, Limit6: reflected, Bench: "reflection"},
-	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Counter: CountICMP,
-		All: CountAllICMP, Same: CountSameICMP, Crowd: true, Cut: true,
-		Limit: "icmp", Limit6: "icmp6", Bench: "icmp"},
+		Floor: 3000, Has: hasReflection, Repeat: 1, Counter: CountReflection, All: CountReflection,
+		Crowd: true, Cut: true, Answered: true, Limit: reflected, Limit6: reflected,
+		Bench: "reflection"},
+	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Has: hasICMP,
+		Repeat: repeated, Counter: CountICMP, All: CountAllICMP, Same: CountSameICMP,
+		Crowd: true, Cut: true, Limit: "icmp", Limit6: "icmp6", Bench: "icmp"},
 	Fragments: {Name: "fragments", Phrase: "a flood of fragments", Words: "fragments", Floor: 3000,
-		Counter: CountFragments, All: CountAllFragments, Same: CountSameFragments,
-		Answered: true, Limit: "fragments", Limit6: "fragments", Bench: "fragment"},
+		Has: hasFragment, Repeat: repeated, Counter: CountFragments, All: CountAllFragments,
+		Same: CountSameFragments, Answered: true, Limit: "fragments", Limit6: "fragments",
+		Bench: "fragment"},
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
-		Floor: 10_000, Counter: CountFresh, All: CountFresh, Bench: "ack"},
+		Floor: 10_000, Has: hasConnection, Counter: CountFresh, All: CountFresh, Bench: "ack"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
-		Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
+		Repeat: repeated, Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
 		Answered: true, Bench: "gre"},
 	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
 		All: CountPackets},

@@ -25,8 +25,8 @@ func TestEachKindIsOneRow(t *testing.T) {
 		if (r.Limit == "") != (r.Limit6 == "") {
 			t.Errorf("%s: limited by %q, and for IPv6 by %q", r.Name, r.Limit, r.Limit6)
 		}
-		if got := Named(r.Name); got != Rows[k] {
-			t.Errorf("the row of %q is %+v", r.Name, got)
+		if got := Named(r.Name); got.Name != r.Name || got.Counter != r.Counter {
+			t.Errorf("the row of %q is that of %q", r.Name, got.Name)
 		}
 	}
 }
