@@ -25,7 +25,7 @@ var checks = []check{
 	{name: "the policies of the language load", clock: host, script: `
 		# An empty capture: the header of a pcap file.
 		printf '\324\303\262\241\002\000\004\000\000\000\000\000\000\000\000\000\377\377\000\000\001\000\000\000' >/tmp/empty.pcap
-		for policy in test/policy/valid/*.levee; do levee eval "$policy" --pcap /tmp/empty.pcap --engine both --summary --verbose; done`},
+		for policy in test/policy/valid/*.levee; do echo "$policy"; levee eval "$policy" --pcap /tmp/empty.pcap --engine both --summary --verbose; done`},
 	{name: "examples attached natively", clock: host, script: `attached xdp-native`},
 	{name: "examples attached generically", clock: host, script: `attached xdp-generic`},
 	{name: "examples attached at TCX", clock: host, from: version{6, 6}, script: `attached tcx`},
