@@ -130,6 +130,7 @@ func (c *comparison) class(ctx context.Context, s *space, classes []ir.Class, ta
 		o.known(sides[1-i])
 	}
 	a, b := sides[0], sides[1]
+	s.bounded(a, b)
 	a.odd, b.odd = oddOnes(a, b)
 	for i := range a.rules {
 		if ctx.Err() != nil {
@@ -321,6 +322,47 @@ func oddOnes(a, b *ordered) (oddA, oddB []bool) {
 		oddA[i], oddB[a.twin[i]] = false, false
 	}
 	return oddA, oddB
+}
+
+// bounded notes that no packet is above the wider of two limits and not above the narrower one, if
+// the same packets come to both: rules in front of them are the same, and they ask the same.
+func (s *space) bounded(a, b *ordered) {
+	for i, x := range a.rules {
+		if i == len(b.rules) {
+			return
+		}
+		y := b.rules[i]
+		if x.key == y.key {
+			continue
+		}
+		if x.limit != nil && y.limit != nil && x.unlimited() == y.unlimited() {
+			narrow, wide := x, y
+			if !within(x.limit, y.limit) {
+				narrow, wide = y, x
+			}
+			if within(narrow.limit, wide.limit) {
+				s.impossible = append(s.impossible, &rule{wants: []want{
+					{wide.above, single(1)}, {narrow.above, single(0)}}})
+			}
+		}
+		return // behind it other packets come to the rules
+	}
+}
+
+// within says whether what a limit lets through is let through by another, too, of the same packets.
+func within(narrow, wide *policy.Limit) bool {
+	n, w := &narrow.Rate, &wide.Rate
+	return narrow.Rates == nil && wide.Rates == nil && narrow.ByKeys() == wide.ByKeys() &&
+		narrow.Times() == wide.Times() && n.Bits == w.Bits && narrow.Burst <= wide.Burst &&
+		float64(n.Amount)*float64(w.Per) <= float64(w.Amount)*float64(n.Per)
+}
+
+// unlimited is what tells rules apart whatever their limits have.
+func (r *rule) unlimited() string {
+	n := *r
+	n.wants = slices.DeleteFunc(slices.Clone(r.wants),
+		func(w want) bool { return w.side == r.above })
+	return n.text()
 }
 
 // hull is the least interval around the values of the sides that most rules ask for.

@@ -198,3 +198,46 @@ func TestTheSamePoliciesDoNotDiffer(t *testing.T) {
 		}
 	}
 }
+
+// TestALimitThatIsRaisedOnlyPassesMore: what is above 99 packets a second is above 10 of them, too,
+// unless other packets come to the two limits.
+func TestALimitThatIsRaisedOnlyPassesMore(t *testing.T) {
+	for _, c := range []struct {
+		name, a, b string
+		want       []string
+	}{
+		{"raised", "limit udp rate 10/s by source", "limit udp rate 99/s by source",
+			[]string{"drop -> pass"}},
+		{"lowered", "limit udp rate 99/s", "limit udp rate 10/s", []string{"pass -> drop"}},
+		{"by something else", "limit udp rate 10/s by source", "limit udp rate 99/s",
+			[]string{"drop -> pass", "pass -> drop"}},
+		{"of bits", "limit udp rate 10/s", "limit udp rate 99kbit/s",
+			[]string{"drop -> pass", "pass -> drop"}},
+		{"with less at once", "limit udp rate 10/s burst 50", "limit udp rate 99/s burst 20",
+			[]string{"drop -> pass", "pass -> drop"}},
+		{"of other packets", "limit udp port 53 rate 10/s", "limit udp rate 99/s",
+			[]string{"drop -> pass", "pass -> drop"}},
+		{"behind another rule", "pass udp port 53\nlimit udp rate 10/s",
+			"pass udp port 54\nlimit udp rate 99/s", []string{"drop -> pass", "pass -> drop"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var of [2]*policy.Policy
+			for i, text := range []string{c.a, c.b} {
+				p, ds := policy.Parse("edge.levee", []byte(text+"\ndefault pass\n"), nil)
+				if ds.HasErrors() {
+					t.Fatal(ds)
+				}
+				of[i] = p
+			}
+			found := Compare(t.Context(), of[0], of[1])
+			var got []string
+			for _, d := range found.Differences {
+				got = append(got, fmt.Sprintf("%s -> %s", d.Was, d.Is))
+			}
+			slices.Sort(got)
+			if got = slices.Compact(got); !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}

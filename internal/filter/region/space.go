@@ -198,6 +198,8 @@ type rule struct {
 	wants   []want
 	unions  []union
 	key     string // the same for rules of both policies that ask and do the same
+	limit   *policy.Limit
+	above   int // the side that is 1 above the limit
 }
 
 // Outcome is what becomes of a packet, in words. That of an action which leads connections
@@ -239,6 +241,7 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 		switch {
 		case e.Limit != nil:
 			s.unknown(n, "above \""+unlabelled(slot.Rule)+"\"", nil)
+			n.limit, n.above = e.Limit, n.wants[len(n.wants)-1].side
 			return n, true
 		case e.Action == action.Cookie:
 			if s.class.Transport != ir.TCP || s.class.Fragment {
