@@ -349,7 +349,7 @@ func (s *space) bounded(a, b *ordered) {
 	}
 }
 
-// within says whether what a limit lets through is let through by another, too, of the same packets.
+// within says whether of the same packets another limit lets through what one does.
 func within(narrow, wide *policy.Limit) bool {
 	n, w := &narrow.Rate, &wide.Rate
 	return narrow.Rates == nil && wide.Rates == nil && narrow.ByKeys() == wide.ByKeys() &&
