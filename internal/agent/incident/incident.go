@@ -133,11 +133,6 @@ type Collateral struct {
 // IsLive says whether a rule is in force.
 func (r *Rule) IsLive() bool { return r.State == Live || r.State == Loosened }
 
-// IsOver says whether nothing more comes of it.
-func (i *Incident) IsOver() bool {
-	return i.State == Ended || i.State == Undone || i.State == Observed && i.Ended != nil
-}
-
 // Tell writes the sentence.
 func (i *Incident) Tell() {
 	var b strings.Builder
