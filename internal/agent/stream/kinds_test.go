@@ -13,6 +13,16 @@ func kindTests(t testing.TB) []kindTest {
 			"aes128-ctr", "aes256-ctr", "hmac-sha2-256", "hmac-sha1", "none", "zlib", "", ""),
 			`"software_version":"OpenSSH_9.2p1"`},
 		{&ssh, []byte("SSH-2.0-Go\r\n"), `"proto_version":"2.0"`},
+		{&http, []byte("\r\nGET /x?y HTTP/1.1\r\nhost: Shop.example:8080\r\nUser-Agent: zgrab/0.x" +
+			"\nhost: second\r\nX: y\r\n\r\nthe body"), `{"hostname":"shop.example",` +
+			`"http_method":"GET","http_user_agent":"zgrab/0.x","protocol":"HTTP/1.1","url":"/x?y"}`},
+		{&http, []byte("POST / HTTP/1.0\r\nX-A: b"), `"http_method":"POST"`},
+		{&smtp, []byte("ehlo ylmf-pc\r\nMAIL FROM: <a@b.example> SIZE=1\r\nRCPT TO:<c@d.example>\r\n"),
+			`{"helo":"ylmf-pc","mail_from":"\u003ca@b.example\u003e","rcpt_to":"\u003cc@d.example\u003e"}`},
+		{&smtp, []byte("EHLO x\r\nSTARTTLS\r\n\x16\x03\x01"), `{"helo":"x"}`},
+		{&banner, []byte("\x03\x00mstshash=hello\r\nmore"), `"payload_printable":"..mstshash=hello."`},
+		{&tls, testHello(1), `"sni":"shop.example"`},
+		{&tls, testHello(700), `"ja4":"t13d0105h2_`},
 	}
 	seen := map[*Kind]bool{}
 	for _, test := range all {
@@ -24,6 +34,41 @@ func kindTests(t testing.TB) []kindTest {
 		}
 	}
 	return all
+}
+
+// testHello is a ClientHello in records of so many bytes, with GREASE, and a key as long as those
+// of ML-KEM.
+func testHello(each int) []byte {
+	within := func(b []byte, bytes int) []byte {
+		out := binary.BigEndian.AppendUint32(nil, uint32(len(b)))[4-bytes:]
+		return append(out, b...)
+	}
+	extension := func(kind uint16, body []byte) []byte {
+		return append(binary.BigEndian.AppendUint16(nil, kind), within(body, 2)...)
+	}
+	var extensions []byte
+	for _, e := range [][]byte{extension(0x1a1a, nil),
+		extension(extServerName, within(append([]byte{0}, within([]byte("shop.example"), 2)...), 2)),
+		extension(extALPN, within([]byte("\x02h2\x08http/1.1"), 2)),
+		extension(extGroups, within([]byte{0x2a, 0x2a, 0x11, 0xec, 0, 29}, 2)),
+		extension(51, make([]byte, 1216)),
+		extension(extVersions, within([]byte{0x3a, 0x3a, 3, 4, 3, 3}, 1))} {
+		extensions = append(extensions, e...)
+	}
+	body := append([]byte{3, 3}, make([]byte, 32)...)
+	body = append(body, 0)
+	body = append(body, within([]byte{0x4a, 0x4a, 0x13, 1}, 2)...)
+	body = append(body, 1, 0)
+	body = append(body, within(extensions, 2)...)
+	message := append([]byte{clientHello}, within(body, 3)...)
+	var out []byte
+	for len(message) > 0 {
+		n := min(each, len(message))
+		out = append(out, recordHandshake, 3, 1)
+		out = append(out, within(message[:n], 2)...)
+		message = message[n:]
+	}
+	return out
 }
 
 func sshHello(version string, lists ...string) []byte {

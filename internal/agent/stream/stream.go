@@ -54,7 +54,7 @@ type Parser interface {
 }
 
 // Kinds are the rows.
-var Kinds = []*Kind{&ssh}
+var Kinds = []*Kind{&tls, &http, &ssh, &smtp, &banner}
 
 // Named is the kind of a name; nil: there is none.
 func Named(name string) *Kind {

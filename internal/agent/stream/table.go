@@ -45,8 +45,6 @@ type Table struct {
 	Readers []*Reader
 	// Forget is told of each flow of which nothing more is wanted.
 	Forget func(*Key)
-	// Evicted flows made room for others.
-	Evicted uint64
 
 	flows map[Key]*flow
 	order []*flow // by their age; those that have gone are nil in flows
@@ -66,6 +64,7 @@ type flow struct {
 	first    uint32
 	next     uint32
 	proven   bool
+	over     bool // nothing more is wanted; what is under way comes nonetheless
 	gone     bool
 	readings []reading
 }
@@ -95,6 +94,9 @@ func (t *Table) Segment(s *Segment) {
 			return
 		}
 	}
+	if f.over {
+		return
+	}
 	if s.Proven && !f.proven {
 		f.proven = true
 		f.tell()
@@ -104,7 +106,7 @@ func (t *Table) Segment(s *Segment) {
 		t.end(f)
 	}
 	if f.finished() {
-		t.remove(f)
+		f.over = true
 		t.forget(&f.key)
 	}
 	for t.held > mostHeld || len(t.flows) > mostFlows {
@@ -213,11 +215,7 @@ func (t *Table) Expire(now time.Time) {
 			return
 		}
 		t.order = t.order[1:]
-		if !f.gone {
-			t.end(f)
-			t.remove(f)
-			t.forget(&f.key)
-		}
+		t.give(f)
 	}
 	t.order = nil
 }
@@ -228,12 +226,21 @@ func (t *Table) evict() {
 		f := t.order[0]
 		t.order = t.order[1:]
 		if !f.gone {
-			t.Evicted++
-			t.end(f)
-			t.remove(f)
-			t.forget(&f.key)
+			t.give(f)
 			return
 		}
+	}
+}
+
+// give ends a flow, whose place others may have.
+func (t *Table) give(f *flow) {
+	if f.gone {
+		return
+	}
+	t.end(f)
+	t.remove(f)
+	if !f.over {
+		t.forget(&f.key)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestPiecesOfAStreamGiveOneAnswer(t *testing.T) {
 			if (*lines)[0] != whole {
 				t.Fatalf("%s, run %d: %s\nwhole: %s", test.kind.Name, run, (*lines)[0], whole)
 			}
-			if len(table.flows) > 0 || table.held != 0 {
+			if table.Expire(begun.Add(Patience)); len(table.flows) > 0 || table.held != 0 {
 				t.Fatalf("%s: %d flows and %d bytes are held", test.kind.Name, len(table.flows),
 					table.held)
 			}

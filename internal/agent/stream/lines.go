@@ -1,0 +1,196 @@
+package stream
+
+import (
+	"bytes"
+	"net"
+	"strings"
+)
+
+// lined reads what comes in lines, each as soon as it is whole.
+type lined struct {
+	held []byte
+	most int // bytes of a line
+	// begins says whether a line may begin so; nil: it may.
+	begins func(held []byte) bool
+	line   func(string) Answer
+}
+
+func (l *lined) Held() int { return len(l.held) }
+
+func (l *lined) Feed(b []byte) Answer {
+	for _, c := range b {
+		if c == '\n' {
+			text := string(bytes.TrimSuffix(l.held, []byte{'\r'}))
+			l.held = l.held[:0]
+			if a := l.line(text); a != More {
+				return a
+			}
+			continue
+		}
+		l.held = append(l.held, c)
+		if len(l.held) > l.most || l.begins != nil && !l.begins(l.held) {
+			return Unknown
+		}
+	}
+	return More
+}
+
+var http = Kind{
+	Name:  "http",
+	What:  "the request line and the header fields of HTTP/1, of the first request",
+	Proto: TCP,
+	Ports: []uint16{80},
+	Fields: []string{"http.http_method", "http.url", "http.protocol", "http.hostname",
+		"http.http_user_agent", "http.http_refer"},
+	New: func() Parser {
+		p := &httpParser{fields: map[string]any{}}
+		p.lined = lined{most: Limit, begins: p.request, line: p.next}
+		return p
+	},
+}
+
+type httpParser struct {
+	lined
+	fields map[string]any
+}
+
+// End is that a request that is known is a record, however many fields would come.
+func (p *httpParser) End() bool { return len(p.fields) > 0 }
+
+func (p *httpParser) Record() map[string]any { return map[string]any{"http": p.fields} }
+
+// request says whether the line may be one of a request (RFC 9112, section 3).
+func (p *httpParser) request(held []byte) bool {
+	const longest = 32 // of methods that are known, and those of others
+	if len(p.fields) > 0 {
+		return true
+	}
+	method, _, whole := bytes.Cut(held, []byte{' '})
+	if !whole && len(method) > longest {
+		return false
+	}
+	last := method[len(method)-1]
+	return whole || last >= 'A' && last <= 'Z' || last == '-' || last == '_' ||
+		last == '\r' && len(method) == 1
+}
+
+// eveFields are header fields, by their names in EVE.
+var eveFields = map[string]string{"host": "hostname", "user-agent": "http_user_agent",
+	"referer": "http_refer"}
+
+func (p *httpParser) next(line string) Answer {
+	switch {
+	case len(p.fields) == 0 && line == "": // section 2.2: such a line in front means nothing
+		return More
+	case line == "":
+		return Done
+	case len(p.fields) == 0:
+		method, rest, _ := strings.Cut(line, " ")
+		url, protocol, ok := strings.Cut(rest, " ")
+		if !ok || url == "" || !strings.HasPrefix(protocol, "HTTP/1.") {
+			return Unknown
+		}
+		p.fields["http_method"], p.fields["url"], p.fields["protocol"] = method, url, protocol
+		return More
+	}
+	name, value, ok := strings.Cut(line, ":")
+	eve := eveFields[strings.ToLower(name)]
+	if !ok || eve == "" || p.fields[eve] != nil {
+		return More
+	}
+	value = strings.Trim(value, " \t")
+	if eve == "hostname" {
+		if host, _, err := net.SplitHostPort(value); err == nil {
+			value = host
+		}
+		value = strings.ToLower(value)
+	}
+	p.fields[eve] = value
+	return More
+}
+
+var smtp = Kind{
+	Name:   "smtp",
+	What:   "what a client of SMTP says up to the first recipient",
+	Proto:  TCP,
+	Ports:  []uint16{25, 587},
+	Fields: []string{"smtp.helo", "smtp.mail_from", "smtp.rcpt_to"},
+	New: func() Parser {
+		p := &smtpParser{fields: map[string]any{}}
+		p.lined = lined{most: 2048, line: p.next}
+		return p
+	},
+}
+
+type smtpParser struct {
+	lined
+	fields map[string]any
+}
+
+// End is that a greeting is a record: many begin TLS behind it, and say the rest there.
+func (p *smtpParser) End() bool { return len(p.fields) > 0 }
+
+func (p *smtpParser) Record() map[string]any { return map[string]any{"smtp": p.fields} }
+
+func (p *smtpParser) next(line string) Answer {
+	upper := strings.ToUpper(line)
+	if len(p.fields) == 0 {
+		for _, word := range []string{"EHLO ", "HELO ", "LHLO "} {
+			if strings.HasPrefix(upper, word) {
+				p.fields["helo"] = strings.Trim(line[len(word):], " ")
+				return More
+			}
+		}
+		return Unknown
+	}
+	for _, of := range []struct{ word, field string }{{"MAIL FROM:", "mail_from"},
+		{"RCPT TO:", "rcpt_to"}} {
+		if !strings.HasPrefix(upper, of.word) {
+			continue
+		}
+		path, _, _ := strings.Cut(strings.TrimLeft(line[len(of.word):], " "), " ")
+		p.fields[of.field] = path
+		if of.field == "rcpt_to" {
+			return Done
+		}
+		return More
+	}
+	if upper == "STARTTLS" || upper == "QUIT" || upper == "DATA" {
+		return Done
+	}
+	return More
+}
+
+var banner = Kind{
+	Name:   "banner",
+	What:   "the first line that a client says, whatever it speaks, at most 256 bytes",
+	Proto:  TCP,
+	Fields: []string{"payload_printable"},
+	New:    func() Parser { return &bannerParser{} },
+}
+
+type bannerParser struct{ held []byte }
+
+func (p *bannerParser) Held() int { return len(p.held) }
+
+func (p *bannerParser) End() bool { return len(p.held) > 0 }
+
+func (p *bannerParser) Feed(b []byte) Answer {
+	const most = 256
+	for _, c := range b {
+		if c == '\n' && len(p.held) > 0 {
+			return Done
+		}
+		if c < ' ' || c > '~' {
+			c = '.'
+		}
+		if p.held = append(p.held, c); len(p.held) == most {
+			return Done
+		}
+	}
+	return More
+}
+
+func (p *bannerParser) Record() map[string]any {
+	return map[string]any{"payload_printable": string(p.held)}
+}
