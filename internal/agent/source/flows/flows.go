@@ -14,7 +14,7 @@ import (
 var Row = inlet.Row{
 	Name:   "stream",
 	Others: []string{"flows", "app-layer", "sniff"},
-	At: inlet.Value{What: "the kind of stream", Form: "stream ssh",
+	At: inlet.Value{What: "the kind of stream", Form: "stream tls",
 		Words: stream.Names()},
 	Format: inlet.EVE,
 	Flows: func(kind string) (proto uint8, ports []uint16) {
