@@ -17,7 +17,8 @@ func kindTests(t testing.TB) []kindTest {
 			"\nhost: second\r\nX: y\r\n\r\nthe body"), `{"hostname":"shop.example",` +
 			`"http_method":"GET","http_user_agent":"zgrab/0.x","protocol":"HTTP/1.1","url":"/x?y"}`},
 		{&http, []byte("POST / HTTP/1.0\r\nX-A: b"), `"http_method":"POST"`},
-		{&smtp, []byte("ehlo ylmf-pc\r\nMAIL FROM: <a@b.example> SIZE=1\r\nRCPT TO:<c@d.example>\r\n"),
+		{&smtp, []byte("ehlo ylmf-pc\r\nMAIL FROM: <a@b.example> SIZE=1\r\n" +
+			"RCPT TO:<c@d.example>\r\n"),
 			`{"helo":"ylmf-pc","mail_from":"\u003ca@b.example\u003e","rcpt_to":"\u003cc@d.example\u003e"}`},
 		{&smtp, []byte("EHLO x\r\nSTARTTLS\r\n\x16\x03\x01"), `{"helo":"x"}`},
 		{&banner, []byte("\x03\x00mstshash=hello\r\nmore"), `"payload_printable":"..mstshash=hello."`},
@@ -48,7 +49,8 @@ func testHello(each int) []byte {
 	}
 	var extensions []byte
 	for _, e := range [][]byte{extension(0x1a1a, nil),
-		extension(extServerName, within(append([]byte{0}, within([]byte("shop.example"), 2)...), 2)),
+		extension(extServerName, within(append([]byte{0},
+			within([]byte("shop.example"), 2)...), 2)),
 		extension(extALPN, within([]byte("\x02h2\x08http/1.1"), 2)),
 		extension(extGroups, within([]byte{0x2a, 0x2a, 0x11, 0xec, 0, 29}, 2)),
 		extension(51, make([]byte, 1216)),
@@ -87,6 +89,7 @@ func FuzzStreams(f *testing.F) {
 	for _, test := range kindTests(f) {
 		f.Add(test.says)
 	}
+	f.Add([]byte(" "))
 	f.Fuzz(func(t *testing.T, says []byte) {
 		says = says[:min(len(says), Limit)]
 		for _, k := range Kinds {

@@ -66,7 +66,7 @@ func (p *httpParser) request(held []byte) bool {
 		return true
 	}
 	method, _, whole := bytes.Cut(held, []byte{' '})
-	if !whole && len(method) > longest {
+	if len(method) == 0 || !whole && len(method) > longest {
 		return false
 	}
 	last := method[len(method)-1]

@@ -123,7 +123,8 @@ func TestPublishedFingerprints(t *testing.T) {
 	t.Logf("%d fingerprints", published)
 }
 
-// TestClientsOfCaptures: what others have recorded is read; HASSH is as nDPI has it for its capture.
+// TestClientsOfCaptures: what others have recorded is read; HASSH is as nDPI has it for its
+// capture.
 func TestClientsOfCaptures(t *testing.T) {
 	for file, hassh := range map[string]string{
 		"streams/ssh2.pcapng": "06046964c022c6407d15a27b12a6a4fb",
@@ -148,8 +149,8 @@ func TestJA3AsItsAuthorsHaveIt(t *testing.T) {
 		"ada70206e40642a3e4461f35503241d5": {version: 769, ciphers: []uint16{47, 53, 5, 10, 49161,
 			49162, 49171, 49172, 50, 56, 19, 4}, extensions: []uint16{0, 10, 11},
 			groups: []uint16{23, 24, 25}, points: []byte{0}},
-		"de350869b8c85de67a350c8d186f11e6": {version: 769, ciphers: []uint16{4, 5, 10, 9, 100, 98, 3,
-			6, 19, 18, 99}},
+		"de350869b8c85de67a350c8d186f11e6": {version: 769, ciphers: []uint16{4, 5, 10, 9, 100, 98,
+			3, 6, 19, 18, 99}},
 	} {
 		if got := h.ja3(); md5Hex(got) != hash {
 			t.Errorf("%s: %s", hash, got)
