@@ -153,12 +153,12 @@ func (a *arena) step(s *scene, t *turn) bool {
 }
 
 // untagged is a frame as the kernel has it at tc, nil if it drops it: net/core/skbuff.c,
-// skb_vlan_untag.
+// skb_vlan_untag, which reads two bytes behind the tag.
 func untagged(f []byte) []byte {
 	if kind := binary.BigEndian.Uint16(f[12:]); kind != 0x8100 && kind != 0x88a8 {
 		return f
 	}
-	if len(f) < 18 {
+	if len(f) < 20 {
 		return nil
 	}
 	return append(slices.Clone(f[:12]), f[16:]...)
