@@ -22,7 +22,7 @@ import (
 func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames([]Source{in}), "nftables", opts)
 	n := &nftables{opts: opts, out: out, name: heading(in.Name),
-		tables: map[string]*nftTable{}}
+		tables: map[string]*nftTable{}, limits: map[string]json.RawMessage{}}
 	if n.name == "" {
 		n.name = "input"
 	}
@@ -44,6 +44,7 @@ type nftables struct {
 	out    *output
 	name   string
 	tables map[string]*nftTable
+	limits map[string]json.RawMessage // by family, table and name
 	chains []*nftChain
 	rules  int
 }

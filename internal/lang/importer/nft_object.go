@@ -29,7 +29,12 @@ func (n *nftables) object(key string, inner json.RawMessage, line int) error {
 		return commandError(key)
 	case "insert", "delete", "destroy", "replace", "rename", "reset", "list":
 		return commandError(key)
-	case "metainfo", "counter", "quota", "limit", "flowtable", "ct helper", "ct timeout",
+	case "limit":
+		var l struct{ Family, Table, Name string }
+		_ = json.Unmarshal(inner, &l)
+		n.limits[l.Family+" "+l.Table+" "+l.Name] = inner
+		return nil
+	case "metainfo", "counter", "quota", "flowtable", "ct helper", "ct timeout",
 		"ct expectation", "secmark", "synproxy":
 		return nil // rules refer to them, and are left out where that matters
 	}

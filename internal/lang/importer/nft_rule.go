@@ -187,6 +187,11 @@ func (p *nftRule) limit(kind, what string, inner, key json.RawMessage) {
 		Per         string
 		Unit        string `json:"rate_unit"`
 	}
+	if name, named := scalar(inner); named { // an object, of which all rules that name it are one
+		id := p.c.table.family + " " + p.c.table.name + " " + name
+		inner = p.n.limits[id]
+		p.countsIn("limit " + id)
+	}
 	_ = json.Unmarshal(inner, &l)
 	by, ok := limitKey(key)
 	if ok && l.Rate > 0 && (l.Unit == "" || l.Unit == "packets") {
@@ -307,6 +312,9 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 	}
 	if alts := p.direction(l, op, right); alts != nil {
 		p.both(alts...)
+		return nil
+	}
+	if p.fibType(l, op, right) {
 		return nil
 	}
 	d := left(l)

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"levee/internal/quantity"
@@ -121,7 +122,7 @@ func (p *pf) findTables(in []pfStatement) {
 			default:
 				a, err := parsePFAddr(w.text)
 				switch {
-				case err == nil && a.lo.Is4In6():
+				case isMapped(w.text):
 					tab.mapped = append(tab.mapped, w.text)
 				case err != nil:
 					p.out.rep.add(Remark{File: p.reader.name, Line: w.line, Rule: s.text,
@@ -154,6 +155,15 @@ func parsePFAddr(s string) (addrSpan, error) {
 	}
 	a, _, err := parseMaskedAddr(s)
 	return a, err
+}
+
+// isMapped reports whether an address or a prefix has IPv4-mapped addresses alone. Go has no such
+// prefixes.
+func isMapped(s string) bool {
+	addr, bits, has := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(addr)
+	n, errBits := strconv.Atoi(bits)
+	return err == nil && a.Is4In6() && (!has || errBits == nil && n >= 96 && n <= 128)
 }
 
 // hasFile reports whether the table is read from a file that a policy can name.

@@ -305,6 +305,13 @@ func (r *pfRule) port(dir string) {
 		return
 	}
 	m := match{}.with(portField(dir), joinSpans(in))
+	for i := range r.r.alts {
+		if p := r.r.alts[i].f[fProto]; p != nil && !p.within(withPorts) {
+			r.remark(Changed, "asks for ports of protocols that have none, which pfctl refuses: "+
+				"the rule stands for TCP, UDP and others with ports alone", "write two rules")
+			break
+		}
+	}
 	r.both(m.settle())
 }
 

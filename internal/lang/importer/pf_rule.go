@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -268,9 +269,17 @@ func (r *pfRule) stateOptions() {
 		return
 	}
 	var counts []string
+	tcp := slices.ContainsFunc(r.r.alts, func(m match) bool {
+		return m.f[fProto] == nil || len(m.f[fProto].and(just(6))) > 0
+	})
 	for i, t := range r.t {
 		if t.is(")") {
 			break
+		}
+		if !tcp && (strings.HasPrefix(t.text, "max-src-conn") || t.is("overload")) {
+			r.remark(Noticed, t.text+" is about connections of TCP whose handshake is complete: "+
+				"it decides nothing here", "")
+			continue
 		}
 		if t.is("max-src-conn-rate") && i+1 < len(r.t) {
 			n, in, _ := strings.Cut(r.t[i+1].text, "/")

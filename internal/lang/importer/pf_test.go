@@ -87,6 +87,9 @@ func TestPF(t *testing.T) {
 		{"limits", "pass in proto tcp to port 22 (max-src-conn 5, overload <x>)\n",
 			"# left out: pass in proto tcp to port 22 ( max-src-conn 5 , overload < x > )\n" +
 				"#   nearest: pass tcp flags syn/syn,ack port 22"},
+		// which are of TCP alone; it was told as a limit that the rule lacks
+		{"limits of connections of UDP", "pass in proto udp to port 53 keep state " +
+			"(max-src-conn-rate 50/3, overload <x>)\n", "pass udp port 53"},
 		{"limits of states", "pass in proto tcp to port 22 keep state (max-src-conn 5)\n",
 			"pass tcp flags syn/syn,ack port 22"},
 	} {
@@ -129,6 +132,11 @@ func TestPFCountsWhatWidens(t *testing.T) {
 			"pass in from ! <a> no state\n", `which lacks "bad.example"`, 1, false},
 		{"block in\npass in proto tcp to port 22\n", "told by their headers", 0, true},
 		{"table <a> { bad.example }\nblock in proto udp\n", "is not an address", 0, false},
+		// A prefix of IPv4-mapped addresses was not an address: Linux drops what comes from there.
+		{"table <a> { ::ffff:0:0/96, 192.0.2.0/24 }\nblock in from <a>\n", "Linux drops what", 0,
+			false},
+		// The half of ICMP was gone without a word.
+		{"block in proto { icmp tcp } to port 80\n", "ports of protocols that have none", 0, false},
 	} {
 		_, rep := pf(t, c.in, importer.Rulesets{Stateless: true})
 		if rep.Fates.Widened != c.widened || rep.Fates.States != c.states {

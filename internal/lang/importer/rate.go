@@ -188,12 +188,52 @@ func (fl *flattener) settle() {
 		at := places[r]
 		m := fl.out.pending[at[0]].m
 		if len(at) == 1 && left > 0 && fl.out.pending[at[0]].rate != "" &&
-			(r.verb != doAccept || r.rate.ends || fl.droppedBehind(at[0]+2, &m)) {
+			(r.verb != doAccept || r.rate.ends || fl.droppedBehind(at[0]+2, &m) ||
+				fl.unknownOnly(r, at[0])) {
 			left--
 			continue
 		}
 		fl.takeBack(r, at)
 	}
+}
+
+// unknownOnly makes a limit and the pass behind it about packets of no known connection, where
+// those behind it pass the others, and drop these.
+func (fl *flattener) unknownOnly(r *chainRule, i int) bool {
+	m := &fl.out.pending[i].m
+	known, unknown := m.with(fKnown, just(1)).settle(), m.with(fKnown, just(0)).settle()
+	if m.f[fKnown] != nil || i+1 >= len(fl.out.pending) ||
+		fl.out.pending[i+1].action != "pass" || fl.out.pending[i+1].m.text() != m.text() ||
+		!fl.droppedBehind(i+2, &unknown) || !fl.passedAtLast(i+2, &known) {
+		return false
+	}
+	text := r.rate.text(&unknown)
+	if text == "" {
+		return false
+	}
+	fl.out.pending[i].m, fl.out.pending[i].rate = unknown, text
+	fl.out.pending[i+1].m = unknown
+	told := r.remark(Changed, "what belongs to a known connection passes behind it, and does not "+
+		"count here", "")
+	r.remarks = append(r.remarks, told)
+	fl.out.rep.add(told)
+	return true
+}
+
+// passedAtLast tells whether one of statement i and those behind it passes all packets of m that
+// none before it drops for something else.
+func (fl *flattener) passedAtLast(i int, m *match) bool {
+	for _, s := range fl.out.pending[min(i, len(fl.out.pending)):] {
+		if fl.looks++; fl.looks > maxLooks {
+			return false
+		}
+		if s.action == "pass" || s.action == "drop" {
+			if m.compatible(&s.m) && m.within(s.m) {
+				return s.action == "pass"
+			}
+		}
+	}
+	return false
 }
 
 // maxLooks bounds what is looked at: hostile input may have many rules of each kind.
@@ -205,7 +245,7 @@ func (fl *flattener) droppedBehind(i int, m *match) bool {
 		if fl.looks++; fl.looks > maxLooks {
 			return false
 		}
-		if s.action != "pass" && s.action != "drop" {
+		if s.action != "pass" && s.action != "drop" || s.action == "pass" && isMartian(&s.m) {
 			continue
 		}
 		if !m.compatible(&s.m) {
@@ -234,6 +274,12 @@ func (fl *flattener) droppedBehind(i int, m *match) bool {
 		}
 	}
 	return false
+}
+
+// isMartian tells whether m is about packets from loopback, which the kernel drops where they come
+// by another interface.
+func isMartian(m *match) bool {
+	return m.from.pos != nil && len(m.from.pos.addrs) > 0 && m.from.pos.addrs.within(loopback)
 }
 
 // passedBehind tells whether statement i and those behind it drop no packet of m.

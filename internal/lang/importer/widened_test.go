@@ -71,6 +71,17 @@ func TestRulesThatWidened(t *testing.T) {
 			"-p tcp --dport 22 -m state --state NEW -j ACCEPT"),
 			"fragments track\nlimit ipv4 established rate 50/s burst 50\npass ipv4 established\n" +
 				"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 0},
+		{"a limit behind which what is known passes", save("DROP", "-p icmp -m icmp --icmp-type 0 "+
+			"-m limit --limit 1/sec -j ACCEPT", "-s 192.0.2.0/24 -j DROP",
+			"-m state --state ESTABLISHED -j ACCEPT"), "fragments track\n" +
+			"limit icmp type 0 not established rate 1/s burst 5\n" +
+			"pass icmp type 0 not established\ndrop from 192.0.2.0/24\n" +
+			"pass ipv4 tcp established\npass ipv4 udp established\n" +
+			"pass not icmp type { 3, 8, 11-13, 15, 17 } established\ndrop ipv4\ndefault pass", 0},
+		{"and one behind which some of that passes", save("DROP", "-p udp --dport 53:54 -m limit "+
+			"--limit 1/sec -j ACCEPT", "-p udp --dport 53 -m state --state ESTABLISHED -j ACCEPT"),
+			"fragments track\npass ipv4 udp port 53-54\n" +
+				"pass ipv4 udp port 53 established\ndrop ipv4\ndefault pass", 1},
 		{"a limit above which all passes too", save("ACCEPT",
 			"-p icmp -m limit --limit 1/sec -j ACCEPT"), "pass ipv4 icmp\ndefault pass", 0},
 		{"a limit above which some is dropped", save("ACCEPT",
@@ -130,10 +141,26 @@ func TestNFTRulesThatWidened(t *testing.T) {
 			`{"protocol": "udp", "field": "dport"}}]}, "stmt": {"limit": {"rate": 5, "per": ` +
 			`"second", "inv": true}}}}` + dropped,
 			"# left out: inet f input handle 1: udp dport @none meter drop", 0},
+		{"broadcasts and groups by the routing table", `{"match": {"op": "==", "left": {"fib": ` +
+			`{"result": "type", "flags": ["daddr"]}}, "right": {"set": ["broadcast", "anycast", ` +
+			`"multicast"]}}}` + dropped, "drop to { 224.0.0.0/4, ff00::/8 }\n" +
+			"drop to 255.255.255.255\ndrop ipv4 ether to ff:ff:ff:ff:ff:ff to self\n", 0},
+		{"what comes to no machine", `{"match": {"op": "!=", "left": {"fib": {"result": "type", ` +
+			`"flags": ["daddr"]}}, "right": {"set": ["local", "broadcast", "multicast"]}}}` + dropped,
+			"default pass", 0},
+		{"a limit by its name", `{"match": {"op": "==", "left": {"payload": {"protocol": "icmp", ` +
+			`"field": "type"}}, "right": "echo-request"}}, {"limit": "over"}` + dropped,
+			"limit icmp type 8 rate 20/s burst 40", 0},
+		{"and one that is not there", proto("udp") + `{"limit": "none"}` + dropped,
+			"# left out: inet f input handle 1: meta l4proto udp limit drop", 1},
+		{"the machine's own", `{"match": {"op": "==", "left": {"fib": {"result": "type", ` +
+			`"flags": ["daddr"]}}, "right": "local"}}` + dropped,
+			"drop not to { 224.0.0.0/4, 255.255.255.255, ff00::/8 }", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := `{"nftables": [{"table": {"family": "inet", "name": "f", "handle": 1}},
 {"chain": {"family": "inet", "table": "f", "name": "input", "handle": 4, "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+{"limit": {"family": "inet", "name": "over", "table": "f", "handle": 3, "rate": 20, "per": "second", "burst": 40, "inv": true}},
 {"set": {"family": "inet", "name": "none", "table": "f", "type": "inet_service", "handle": 2}},
 {"rule": {"family": "inet", "table": "f", "chain": "input", "handle": 1, "expr": [` + c.rule + `]}}]}`
 			got, rep := nftImport(t, in, importer.Rulesets{})
