@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// fibType is `fib daddr type` in a chain at the hook input, where a packet is for the machine, for a
-// group or for all. The broadcast addresses of networks are in `self`, where a frame to all Ethernet
-// addresses tells them from the machine's own.
+// fibType is `fib daddr type` in a chain at the hook input, where a packet is for the machine, for
+// a group or for all. The broadcast addresses of networks are in `self`, where a frame to all
+// Ethernet addresses tells them from the machine's own.
 func (p *nftRule) fibType(l json.RawMessage, op string, right json.RawMessage) bool {
 	key, inner := object(l)
 	var f struct {
