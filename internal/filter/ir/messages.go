@@ -12,12 +12,8 @@ func messages(p *policy.Policy) (out []Finding) {
 	for _, r := range p.Rules {
 		asks, port := false, false
 		for i := range r.Match {
-			switch info := r.Match[i].Field.Info(); info.Compare {
-			case field.ByName, field.ByMessage:
-				asks = true
-			case field.ByPair:
-				port = true
-			}
+			asks = asks || r.Match[i].Field.OfMessage()
+			port = port || r.Match[i].Field.Info().Compare == field.ByPair
 			port = port || slices.Contains([]field.Field{field.SrcPort, field.DstPort},
 				r.Match[i].Field)
 		}

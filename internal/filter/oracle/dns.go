@@ -11,16 +11,10 @@ import (
 	"levee/internal/packet/dns"
 )
 
-// isDNS tells whether a field is of the DNS message behind a UDP header.
-func isDNS(f field.Field) bool {
-	by := f.Info().Compare
-	return by == field.ByName || by == field.ByMessage
-}
-
 // messageFields are these fields.
 var messageFields = func() (all []field.Field) {
 	for f := range field.NumFields {
-		if isDNS(f) {
+		if f.OfMessage() {
 			all = append(all, f)
 		}
 	}

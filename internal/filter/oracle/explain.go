@@ -148,7 +148,7 @@ func got(t *policy.Term, pkt *packet.Packet, frame []byte) string {
 		return "the payload contains it"
 	case f == field.Contents:
 		return fmt.Sprintf("the payload of %d bytes does not contain it", pkt.UDPPayload)
-	case isDNS(f):
+	case f.OfMessage():
 		return gotMessage(t, pkt, frame)
 	case f == field.Inner && !pkt.Inner(frame, new(packet.Packet)):
 		return "the packet has no inner packet"

@@ -156,7 +156,7 @@ func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values)
 	if t.field == field.Contents {
 		return isUDP(pkt) && t.finds(frame[pkt.TransportOffset+8:][:pkt.UDPPayload]) != t.not
 	}
-	if isDNS(t.field) {
+	if t.field.OfMessage() {
 		return e.message(t, pkt, frame)
 	}
 	v := &vs[t.field]

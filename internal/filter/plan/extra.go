@@ -55,10 +55,7 @@ func InPacket(c *ir.Cond) bool {
 }
 
 // AsksMessage reports whether a condition is on the DNS message in a packet.
-func AsksMessage(c *ir.Cond) bool {
-	by := c.Field.Info().Compare
-	return by == field.ByName || by == field.ByMessage
-}
+func AsksMessage(c *ir.Cond) bool { return c.Field.OfMessage() }
 
 // asks reports whether one of them may end the rule.
 func (x *Extension) asks(r *ir.Rule) bool {

@@ -198,6 +198,12 @@ var laws = [...]Laws{
 // Laws of a field.
 func (f Field) Laws() Laws { return f.Info().Compare.Laws() }
 
+// OfMessage tells whether the field is of the DNS message in a packet.
+func (f Field) OfMessage() bool {
+	by := f.Info().Compare
+	return by == ByName || by == ByMessage
+}
+
 // Word is the first word of the language about the field.
 func (f Field) Word() string {
 	for i := range Phrases {

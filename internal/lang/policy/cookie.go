@@ -8,10 +8,12 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Cookie is what a rule that begins with cookie does: SYNs are answered in the host's place where
-// more than so many come in a second. docs/reference/language.md "Cookies" says how.
+// Cookie is what a rule that begins with cookie does: SYNs, or DNS queries over UDP, are answered in
+// the host's place where more than so many come in a second. docs/reference/language.md "Cookies"
+// says how.
 type Cookie struct {
-	Above uint64 // SYNs a second that pass unanswered; 0: none
+	DNS   bool   // it answers queries
+	Above uint64 // of them that pass unanswered in a second; 0: none
 }
 
 // maxCookies is how many cookies a policy may have.
@@ -19,7 +21,7 @@ const maxCookies = 16
 
 // cookie resolves what stands behind the match of a cookie.
 func (r *resolver) cookie(s *syntax.Rule, rule *Rule) {
-	rule.Cookie = &Cookie{}
+	rule.Cookie = &Cookie{DNS: s.DNS}
 	if r.cookies++; r.cookies == maxCookies+1 {
 		r.c.Errorf(s.Pos, "answer for all services with one rule.",
 			"a policy has at most %d cookies", maxCookies)
@@ -27,7 +29,7 @@ func (r *resolver) cookie(s *syntax.Rule, rule *Rule) {
 	if s.Above == nil {
 		return
 	}
-	const example = "write SYNs a second, as in 500/s, 10kpps or 1Mpps."
+	const example = "write packets a second, as in 500/s, 10kpps or 1Mpps."
 	var l Limit
 	switch p := l.rate(s.Above.Text); {
 	case p.msg != "":
@@ -63,5 +65,29 @@ func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, of *actio
 	}
 	if so.eth&^ethIP != 0 || so.protos != protoSet(6) {
 		r.c.Errorf(s.Pos, of.Example, "%s is for TCP only", of.Who)
+	}
+}
+
+// overUDP says that a cookie for DNS is for UDP.
+func (r *resolver) overUDP(s *syntax.Rule, all []resolvedTerm) {
+	so := everything
+	for i := range all {
+		so = so.with(r.scopeOf(&all[i].term))
+	}
+	if so.eth&^ethIP != 0 || so.protos != protoSet(17) {
+		r.c.Errorf(s.Pos, "write: cookie dns udp port 53.", "a cookie for DNS is for UDP only")
+	}
+}
+
+// queries are terms for well-formed queries with a question, which a cookie for DNS answers: what
+// else there is goes on to other rules.
+func queries(s *syntax.Rule) []Term {
+	is := []field.Range{{Lo: 1, Hi: 1}}
+	return []Term{
+		{Field: field.DNSQuery, Ranges: is, Pos: pos(s.Pos)},
+		{Field: field.DNSOpcode, Ranges: []field.Range{{}}, Pos: pos(s.Pos)},
+		{Field: field.DNSType, Ranges: []field.Range{{Hi: field.DNSType.Info().Max}},
+			Pos: pos(s.Pos)},
+		{Field: field.DNSMalformed, Not: true, Ranges: is, Pos: pos(s.Pos)},
 	}
 }

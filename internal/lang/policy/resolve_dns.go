@@ -113,17 +113,11 @@ func dnsOpcodeHint(string) string {
 	return "opcodes are query, iquery, status, notify, update and dso, or numbers."
 }
 
-// isDNS tells whether a field is of a DNS message.
-func isDNS(f field.Field) bool {
-	by := f.Info().Compare
-	return by == field.ByName || by == field.ByMessage
-}
-
 // dnsTerms says where terms on DNS messages cannot stand: in rules to protect, which promise what
 // is read off every packet, and within tunnels.
 func (r *resolver) dnsTerms(all []resolvedTerm, why string) {
 	for i := range all {
-		if t := &all[i]; isDNS(t.term.Field) {
+		if t := &all[i]; t.term.Field.OfMessage() {
 			r.c.Errorf(t.src.Pos, "ask for addresses and ports there.",
 				"%s cannot look into DNS messages", why)
 		}
@@ -136,7 +130,7 @@ func (r *resolver) specDNS(spec *packet.Spec, words []syntax.Term) bool {
 	any, ok := false, true
 	for i := range words {
 		t := &words[i]
-		if !isDNS(t.Field) {
+		if !t.Field.OfMessage() {
 			continue
 		}
 		any = true

@@ -20,7 +20,7 @@ func (r *resolver) inner(t *Term, s *syntax.Term) bool {
 		case in.Field.Info().Remembered:
 			r.c.Errorf(in.Pos, "it is known of the packets that carry others: write it in "+
 				"front of inner.", "%q cannot be asked of the packet within a tunnel", in.Words())
-		case isDNS(in.Field):
+		case in.Field.OfMessage():
 			r.c.Errorf(in.Pos, "ask for the port: inner( udp port 53 ).",
 				"the DNS message of a packet within a tunnel is not looked into")
 		case in.Field == field.SrcMAC || in.Field == field.DstMAC:

@@ -286,7 +286,7 @@ func fieldOfSpec(t *syntax.Term) specField {
 // specWord puts one word into the packet; it returns false after an error.
 func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	var p problem
-	if isDNS(t.Field) {
+	if t.Field.OfMessage() {
 		return true // with the others, in specDNS
 	}
 	switch t.Kind {

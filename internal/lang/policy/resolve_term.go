@@ -29,8 +29,11 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		return
 	}
 	r.checkTogether(all)
-	if of := rule.Action.Info().Connection; of != nil {
+	if of := rule.Action.Info().Connection; of != nil && !s.DNS {
 		r.connectionTerms(s, all, of)
+	}
+	if s.DNS {
+		r.overUDP(s, all)
 	}
 	if rule.Action == action.Track {
 		r.fragmentTerms(all)

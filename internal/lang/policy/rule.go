@@ -67,6 +67,9 @@ func (r *resolver) rule(s *syntax.Rule) {
 	if rule.Action == action.Track {
 		rule.Match = append(rule.Match, laterFragments(s))
 	}
+	if s.DNS {
+		rule.Match = append(rule.Match, queries(s)...)
+	}
 	if r.c.Errors() == errors {
 		r.resolved = append(r.resolved, rule)
 	}

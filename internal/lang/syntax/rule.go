@@ -10,6 +10,7 @@ type Rule struct {
 	Terms  []Term // as written
 	Limit  *Limit // of a limit
 	Sample *Word  // of a log: `1/100`
+	DNS    bool   // of a cookie: it answers queries, not SYNs
 	Above  *Word  // of a cookie: `10kpps`
 	Label  *Word
 }
@@ -35,6 +36,13 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		return nil, p.fail("write: fragments track, or a rule as in: drop fragments.",
 			"expected \"track\" after \"fragments\"")
 	}
+	if r.Action == action.Cookie.String() && p.accept("dns") {
+		r.DNS = true
+		if p.tok.kind == tWord && (dnsFields[p.tok.text] != nil || p.is("name")) {
+			return nil, p.fail("write: cookie dns udp port 53 dns "+p.tok.text+" ...",
+				"\"cookie dns\" says what is answered, and the match follows it")
+		}
+	}
 	for !p.atEnd() && !p.is("as") && !(p.tok.kind == tWord && ends[p.tok.text]) {
 		t, ok := p.term()
 		if !ok || p.tooMany(len(match), t.Pos) {
@@ -58,7 +66,7 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	}
 	if ends["above"] && p.accept("above") {
 		if p.tok.kind != tWord || p.is("as") {
-			return nil, p.fail("write how many SYNs a second pass unanswered: above 10kpps.",
+			return nil, p.fail("write how many packets a second pass unanswered: above 10kpps.",
 				"expected a value after \"above\"")
 		}
 		w := p.word()
@@ -81,6 +89,9 @@ func (p *printer) rule(r *Rule) {
 	p.words(r.Action)
 	if r.Action == action.Track.String() {
 		p.words("track")
+	}
+	if r.DNS {
+		p.words("dns")
 	}
 	p.terms(r.Terms)
 	if r.Limit != nil {

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// What is kept of sources that have proven that they are there, and of the packets that come to
+// cookies. Those that answer SYNs and those that answer queries share it.
+#ifndef LEVEE_COOKIE_H
+#define LEVEE_COOKIE_H
+
+#include "parse.h"
+#include "sip.h"
+
+struct cookie_head {
+	__u64 key[2]; // of SipHash
+	__u64 clock;  // jiffies for tests, 0 for those of the kernel
+	__u32 second; // in jiffies
+	__u32 lease;  // of a source that is proven, in jiffies, and a second: see flow.h
+	__u64 proven; // RSTs that proved their source
+	__u64 forged; // RSTs that proved nothing
+	__u64 evicted; // sources that lost their place before their lease had ended
+	__u64 unused;
+};
+
+// A source that is proven; expires is the lower 32 bits of jiffies. A tag of 0 is no source: right
+// after a boot, and every 50 days, a time of 0 lies ahead.
+struct cookie_source {
+	__u32 tag, expires;
+};
+
+// What is known of the packets that come to a rule, SYNs or queries. Times are in jiffies.
+struct cookie_meter {
+	__u64 start; // of the second that is counted
+	__u64 count; // packets in it
+	__u64 until; // answers are given
+	__u64 last;  // answer
+};
+
+#define COOKIE_LINE 8
+#define COOKIE_LINES (1 << 16)
+#define COOKIE_METERS 256 // a rule has the one of its number
+
+struct cookie_memory {
+	struct cookie_head head;
+	struct cookie_meter meters[COOKIE_METERS];
+	// A bit for the last three of each tag in a line: of forged sources most need not be looked for
+	// in a line, which is a miss of all caches.
+	__u8 tags[COOKIE_LINES];
+	struct cookie_source sources[COOKIE_LINES][COOKIE_LINE];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cookie_memory);
+} cookies SEC(".maps");
+
+// What becomes of a packet.
+enum cookie_result {
+	COOKIE_GOES_ON,
+	COOKIE_ANSWERED, // the packet is the answer now
+	COOKIE_DROPPED,  // it has proven its source, or could not be made the answer
+};
+
+#define OPENS 2	  // seconds for which answers go on when the rate has been exceeded
+
+static __always_inline __u64 clock_of(const struct cookie_memory *c)
+{
+	return c->head.clock ? c->head.clock : bpf_jiffies64();
+}
+
+// line finds the line in which a source may have its place, and its tag.
+static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
+				  __u32 *tag)
+{
+	const __u64 words[] = {hi, lo, (__u64)class << 32 | 0xffffffff}; // no period
+	__u64 hash = sip_hash(c->head.key, words, 3);
+
+	*tag = (__u32)hash | 1U << 31;
+	return hash >> 48 & (COOKIE_LINES - 1);
+}
+
+static __always_inline __u8 bit(__u32 tag) { return 1 << (tag & 7); }
+
+static __always_inline int is_proven(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
+				     __u32 now)
+{
+	__u32 tag, at = line(c, hi, lo, class, &tag);
+	struct cookie_source *s = c->sources[at];
+
+	if (!(c->tags[at] & bit(tag)))
+		return 0;
+	for (int i = 0; i < COOKIE_LINE; i++)
+		if (s[i].tag == tag && s[i].expires - now - 1 < c->head.lease)
+			return 1;
+	return 0;
+}
+
+// prove gives a source a place, and says how long that of another would have held it, in jiffies.
+static __always_inline __u32 prove(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
+				   __u32 now)
+{
+	__u32 tag, least = 0xffffffff, at = 0, l = line(c, hi, lo, class, &tag);
+	struct cookie_source *s = c->sources[l];
+	__u8 tags = bit(tag);
+
+	for (int i = 0; i < COOKIE_LINE; i++) {
+		__u32 left = s[i].expires - now;
+
+		if (!s[i].tag || left - 1 >= c->head.lease)
+			left = 0;
+		else
+			tags |= bit(s[i].tag);
+		if (s[i].tag == tag)
+			left = 0;
+		if (left < least || s[i].tag == tag) {
+			least = left;
+			at = i;
+		}
+	}
+	if (least)
+		__sync_fetch_and_add(&c->head.evicted, 1);
+	at &= COOKIE_LINE - 1;
+	s[at].expires = now + c->head.lease - c->head.second;
+	s[at].tag = tag;
+	c->tags[l] = tags; // without those whose time is over
+	return least;
+}
+
+// above counts a packet, and says whether answers are given.
+static __always_inline int above(const struct cookie_head *h, struct cookie_meter *m, __u64 rate,
+				 __u64 now)
+{
+	if (now - m->start >= h->second) {
+		m->start = now;
+		m->count = 0;
+	}
+	if (__sync_fetch_and_add(&m->count, 1) >= rate && m->until != now + OPENS * h->second)
+		m->until = now + OPENS * h->second;
+	return now < m->until;
+}
+
+#endif
