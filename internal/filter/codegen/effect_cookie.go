@@ -7,31 +7,39 @@ import (
 
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/ir"
+	"levee/internal/filter/names"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
 
 // cookie emits what a cookie does where it stands: SYNs, and the RSTs by which clients prove that
-// they are there, are given to the function. In a shadow, which answers nobody, they go on, as
-// those of clients that have proven themselves.
+// they are there, or DNS queries are given to the function. In a shadow, which answers nobody, they
+// go on, as those of clients that have proven themselves.
 func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	i := slices.IndexFunc(c.plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
-	on, ask, dropped := c.Fresh("no_cookie"), c.Fresh("ask_cookie"), c.Fresh("cookie_dropped")
-	at, n := c.fieldAt(field.TCPFlags)
-	c.field(asm.R0, at, sizeOf(n))
-	c.Emit(
-		asm.And.Imm(asm.R0, packet.FIN|packet.SYN|packet.RST|packet.ACK),
-		asm.JEq.Imm(asm.R0, packet.RST, ask),
-		asm.And.Imm(asm.R0, packet.SYN|packet.ACK), // also with FIN or RST
-		asm.JNE.Imm(asm.R0, packet.SYN, on),
-	)
-	c.Label(ask)
+	on, dropped, label := c.Fresh("no_cookie"), c.Fresh("cookie_dropped"), cookie.Label
+	if c.plan.Cookies[i].Rule.Cookie.DNS {
+		label = cookie.TruncateLabel
+		c.field(asm.R4, messageFacts, asm.Word)
+		c.Emit(asm.And.Imm(asm.R4, names.EDNS), asm.RSh.Imm(asm.R4, shiftOf(names.EDNS)))
+	} else {
+		ask := c.Fresh("ask_cookie")
+		at, n := c.fieldAt(field.TCPFlags)
+		c.field(asm.R0, at, sizeOf(n))
+		c.Emit(
+			asm.And.Imm(asm.R0, packet.FIN|packet.SYN|packet.RST|packet.ACK),
+			asm.JEq.Imm(asm.R0, packet.RST, ask),
+			asm.And.Imm(asm.R0, packet.SYN|packet.ACK), // also with FIN or RST
+			asm.JNE.Imm(asm.R0, packet.SYN, on),
+		)
+		c.Label(ask)
+	}
 	c.context(asm.R1)
 	c.Emit(
 		asm.Mov.Imm(asm.R2, int32(c.plan.Cookies[i].Meter)),
 		asm.Mov.Imm(asm.R3, int32(e.Value)),
-		asm.Call.Label(cookie.Label),
+		asm.Call.Label(label),
 		asm.JEq.Imm(asm.R0, cookie.GoesOn, on),
 		asm.JNE.Imm(asm.R0, cookie.Answered, dropped),
 	)

@@ -136,6 +136,8 @@ type answerCookieWork struct {
 		Pseudo uint64
 	}
 	Words [6]uint64
+	Text  [512]uint8
+	Slots [4]uint16
 }
 
 // Names of all BPF objects in the ELF.

@@ -1,6 +1,6 @@
-// Package cookie answers SYNs in place of a host, so that only clients that are there reach it: a
-// function for programs at ingress, which clang makes of bpf/cookie.bpf.c, and the layout of its
-// memory.
+// Package cookie answers SYNs and DNS queries in place of a host, so that only clients that are
+// there reach it: functions for programs at ingress, which clang makes of bpf/cookie.bpf.c and
+// bpf/truncate.bpf.c, and the layout of their memory.
 //
 // The memory is a head with the secret key, a meter for each rule, and lines of eight sources
 // that have proven themselves, or whose handshake was seen. Nothing is kept of a SYN: what its
@@ -8,6 +8,9 @@
 // that is there sends a RST with that number. A source's hash names its line; a place is a tag
 // of the hash and the time at which the proof ends. A place whose time has passed is as good as
 // empty. A line that is full gives the place of the source whose proof ends first.
+//
+// Of a query nothing is kept either: its answer says that it is cut short, and the handshake of the
+// TCP connection by which the client asks again proves it.
 //
 // The package opens, pins and loads nothing.
 package cookie
@@ -22,11 +25,15 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/cilium/ebpf/asm"
+
 	"levee/internal/filter/assembler"
 	"levee/internal/packet"
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type cookie_meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" truncate ../../../bpf/truncate.bpf.c
 
 // Names of the maps with the memory, and with what each CPU works on, in the specs of programs.
 const (
@@ -75,16 +82,20 @@ const Places = (Size - atSources) / sourceSize
 // place.
 const Lease = 10 * time.Minute
 
-// How many instructions the functions have, at most: that which answers, and those that know
+// How many instructions the functions have, at most: those that answer, and those that know
 // sources.
 const (
-	MaxInstructions       = 4_000
+	MaxInstructions       = 4_300
 	MaxSourceInstructions = 1_000
 )
 
-// Label is the function, which is given the context, the number of the rule's meter and how many
-// SYNs a second pass unanswered.
-const Label = "cookie"
+// Label is the function for TCP, which is given the context, the number of the rule's meter and how
+// many SYNs a second pass unanswered. TruncateLabel is that for well-formed DNS queries over UDP,
+// which is told by 1 or 0 whether there is EDNS, too.
+const (
+	Label         = "cookie"
+	TruncateLabel = "truncate"
+)
 
 // ProveLabel is the function that has a source count as proven. ProvenLabel returns 1 for a source
 // that does, else 0. Both are given the upper and the lower half of its address, of IPv4 the
@@ -94,23 +105,24 @@ const (
 	ProvenLabel = "cookie_proven"
 )
 
-var load = sync.OnceValues(loadAnswer)
+var (
+	load          = sync.OnceValues(loadAnswer)
+	loadTruncates = sync.OnceValues(loadTruncate)
+)
 
-// names are the functions in the object, by purpose.
-func names(tcx, frags bool, link packet.Link) (function, entry string) {
+// variant is the end of the names of functions in the objects, by purpose.
+func variant(tcx, frags bool, link packet.Link) string {
+	name := "xdp"
 	switch {
-	case tcx && link == packet.L3:
-		return "cookie_tcx_ip", answerProgEntryTcxIp
 	case tcx:
-		return "cookie_tcx", answerProgEntryTcx
-	case frags && link == packet.L3:
-		return "cookie_xdp_frags_ip", answerProgEntryXdpFragsIp
+		name = "tcx"
 	case frags:
-		return "cookie_xdp_frags", answerProgEntryXdpFrags
-	case link == packet.L3:
-		return "cookie_xdp_ip", answerProgEntryXdpIp
+		name = "xdp_frags"
 	}
-	return "cookie_xdp", answerProgEntryXdp
+	if link == packet.L3 {
+		name += "_ip"
+	}
+	return name
 }
 
 // WorkSpec describes the map that the function works on.
@@ -119,20 +131,40 @@ func WorkSpec() *ebpf.MapSpec {
 		ValueSize: uint32(WorkBytes), MaxEntries: 1}
 }
 
-// Emit emits the function, for programs at tc or at XDP, for packets in one buffer or several.
-func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link packet.Link) error {
-	all, err := load()
+// Emit emits the function of Label, for programs at tc or at XDP, for packets in one buffer or
+// several.
+func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool,
+	link packet.Link) error {
+	body, err := take(load, Label+"_", variant(tcx, frags, link))
 	if err != nil {
 		return fmt.Errorf("read the function that answers SYNs: %w", err)
-	}
-	function, entry := names(tcx, frags, link)
-	body, err := assembler.Take(all.Programs[entry].Instructions, function)
-	if err != nil {
-		return err
 	}
 	b.Global(Label, context, assembler.Number("meter"), assembler.Number("above"))
 	b.Emit(body...)
 	return nil
+}
+
+// EmitTruncate emits that of TruncateLabel.
+func EmitTruncate(b *assembler.Builder, context assembler.Param, tcx, frags bool,
+	link packet.Link) error {
+	body, err := take(loadTruncates, TruncateLabel+"_", variant(tcx, frags, link))
+	if err != nil {
+		return fmt.Errorf("read the function that answers DNS queries: %w", err)
+	}
+	b.Global(TruncateLabel, context, assembler.Number("meter"), assembler.Number("above"),
+		assembler.Number("edns"))
+	b.Emit(body...)
+	return nil
+}
+
+// take takes a function out of an object, which is in the program of the same variant.
+func take(load func() (*ebpf.CollectionSpec, error), function, variant string) (asm.Instructions,
+	error) {
+	all, err := load()
+	if err != nil {
+		return nil, err
+	}
+	return assembler.Take(all.Programs["entry_"+variant].Instructions, function+variant)
 }
 
 // EmitSources emits the functions of ProveLabel and ProvenLabel that are called.

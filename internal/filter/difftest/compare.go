@@ -48,7 +48,8 @@ type Leaver interface {
 	Leave(frame []byte) error
 }
 
-// Answerer is an engine that answers SYNs in the host's place. All engines give the same numbers.
+// Answerer is an engine that answers SYNs and queries in the host's place. All engines give the same
+// numbers.
 type Answerer interface {
 	// Answer is the frame that goes back in place of the last one, nil if none does.
 	Answer() []byte
@@ -323,8 +324,10 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 				Want: fmt.Sprintf("answered %v", want.Answered),
 				Got:  fmt.Sprintf("answer %x", answer), Story: r.oracle.Explain(f)}
 		}
-		if answer != nil {
-			r.answered(f, answer)
+		if wrong := r.answered(f, answer); wrong != "" {
+			return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
+				Want: "an answer to the query", Got: fmt.Sprintf("%x: %s", answer, wrong),
+				Story: r.oracle.Explain(f)}
 		}
 	}
 	if d, ok := e.(Diverter); ok {

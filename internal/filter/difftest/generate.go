@@ -386,17 +386,21 @@ func (g *generator) connections() {
 			" flags rst", " icmp6", " untagged", " fragments"))
 }
 
-// cookie is a rule that answers SYNs, often broad: few frames are SYNs.
+// cookie is a rule that answers SYNs or queries, often broad: few frames are SYNs.
 func (g *generator) cookie() {
 	if g.cookies++; g.cookies > 16 {
 		return
+	}
+	of := "tcp"
+	if g.chance(2) {
+		of = "dns udp"
 	}
 	text := g.pick("", "", " ipv4", " ipv6", " untagged", " port 1-40000", " not port 443",
 		" from 0.0.0.0/1")
 	if g.chance(2) {
 		text += fmt.Sprintf(" above %d/s", g.between(1, 8))
 	}
-	g.line("cookie tcp%s%s", text, g.label())
+	g.line("cookie %s%s%s", of, text, g.label())
 }
 
 // limit is what stands behind a match of a limit. Rates are low, so that few frames reach them.

@@ -10,7 +10,8 @@ import (
 	"levee/internal/packet"
 )
 
-// cookies are what the evaluator knows of clients whose SYNs are answered in the host's place.
+// cookies are what the evaluator knows of clients whose SYNs and queries are answered in the
+// host's place.
 type cookies struct {
 	meters map[*policy.Cookie]*meter
 	given  map[connectionKey][]answer
@@ -19,7 +20,7 @@ type cookies struct {
 	none   []netip.Addr             // that belong to no single host
 }
 
-// meter counts the SYNs that come to a cookie.
+// meter counts the SYNs, or the queries, that come to a cookie.
 type meter struct {
 	began time.Time // the second that is counted
 	count uint64
@@ -49,14 +50,14 @@ func newCookies() *cookies {
 type fate int
 
 const (
-	foreign   fate = iota // no whole segment of TCP
+	foreign   fate = iota // no whole segment of TCP, or datagram of UDP
 	elsewhere             // in a frame for another machine
 	untouched             // neither SYN nor RST
-	below                 // a SYN, while none are answered
-	known                 // a SYN of a source that is proven
+	below                 // a SYN or query, while none are answered
+	known                 // one of a source that is proven
 	unproven              // an RST that proves nothing
-	replied               // a SYN, in the host's place
-	spent                 // an RST that has proven its source, or a SYN that nobody may answer
+	replied               // a SYN or query, in the host's place
+	spent                 // an RST that has proven its source, or what nobody may answer
 )
 
 // decides says whether the packet goes no further.
@@ -64,17 +65,22 @@ func (f fate) decides() bool { return f >= replied }
 
 // fates say what of a packet goes on, and why.
 var fates = [replied]string{
-	foreign:   "goes on: a cookie acts on whole TCP segments only, not within PPPoE or MPLS",
+	foreign: "goes on: a cookie acts on whole TCP segments, or queries, only, not within PPPoE " +
+		"or MPLS",
 	elsewhere: "goes on: a cookie answers for this machine, and the frame is for another",
 	untouched: "goes on: a cookie answers SYNs and judges RSTs, and this is neither",
-	below:     "goes on: SYNs are answered above the rate only, and this one is below it",
+	below:     "goes on: packets are answered above the rate only, and this one is below it",
 	known:     "goes on: its source has proven that it is there",
 	unproven:  "goes on: this RST resets nothing that a cookie has sent",
 }
 
 // judge says what a cookie makes of a packet that its rule matches.
 func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now time.Time) fate {
-	if pkt.Transport != packet.TCPTransport || pkt.Fragment || pkt.Carried {
+	whole := pkt.Transport == packet.TCPTransport
+	if k.DNS {
+		whole = isUDP(pkt)
+	}
+	if !whole || pkt.Fragment || pkt.Carried {
 		return foreign
 	}
 	if !c.ours(pkt) {
@@ -87,24 +93,10 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 	}
 	flags := pkt.Flags & (packet.FIN | packet.SYN | packet.RST | packet.ACK)
 	switch {
+	case k.DNS:
+		return c.ask(k, m, pkt, true, now)
 	case flags&packet.SYN != 0 && flags&packet.ACK == 0:
-		if now.Sub(m.began) >= time.Second {
-			m.began, m.count = now, 0
-		}
-		if m.count++; m.count > k.Above {
-			m.until = now.Add(answersGoOn)
-		}
-		if !now.Before(m.until) {
-			return below
-		}
-		if now.Before(c.proven[pkt.Src]) {
-			return known
-		}
-		if flags != packet.SYN || !betweenHosts(pkt) || slices.Contains(c.none, pkt.Dst) {
-			return spent
-		}
-		m.last = now
-		return replied
+		return c.ask(k, m, pkt, flags == packet.SYN, now)
 	case flags == packet.RST:
 		if now.Sub(m.last) > numberEnds {
 			return unproven
@@ -119,6 +111,27 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		return unproven
 	}
 	return untouched
+}
+
+// ask says what becomes of a SYN, or of a query, and whether an answer to it may prove its source.
+func (c *cookies) ask(k *policy.Cookie, m *meter, pkt *packet.Packet, may bool,
+	now time.Time) fate {
+	if now.Sub(m.began) >= time.Second {
+		m.began, m.count = now, 0
+	}
+	if m.count++; m.count > k.Above {
+		m.until = now.Add(answersGoOn)
+	}
+	switch {
+	case !now.Before(m.until):
+		return below
+	case now.Before(c.proven[pkt.Src]):
+		return known
+	case !may || !betweenHosts(pkt) || slices.Contains(c.none, pkt.Dst):
+		return spent
+	}
+	m.last = now
+	return replied
 }
 
 // SetOwn says whom a SYN has to be for: in frames to which addresses, where there are any, and to
@@ -142,7 +155,7 @@ func (c *cookies) ours(pkt *packet.Packet) bool {
 	return slices.Contains(c.macs, [6]byte(mac[2:]))
 }
 
-// betweenHosts says whether a segment goes from one host to one other (RFC 9293 section 3.9.2.3).
+// betweenHosts says whether a packet goes from one host to one other (RFC 9293 section 3.9.2.3).
 func betweenHosts(pkt *packet.Packet) bool {
 	const group = 1 << 40
 	for _, a := range []netip.Addr{pkt.Src, pkt.Dst} {

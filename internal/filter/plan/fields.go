@@ -36,7 +36,9 @@ func (f *Fields) askAll(rules []ir.Rule) {
 		}
 		for _, e := range rules[i].Action.Effects {
 			for _, asked := range effectCosts[e.Action].asks {
-				f[asked] = true
+				if asked != field.TCPFlags || !AsksMessages(rules[i:i+1]) { // of a cookie for DNS
+					f[asked] = true
+				}
 			}
 		}
 		if l := LimitOf(&rules[i]); l != nil {

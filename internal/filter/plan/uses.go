@@ -23,6 +23,11 @@ func (p *planner) fillUse() {
 	u.CPUs, u.HZ, u.Link, u.TCX = p.CPUs, p.Target.Rate(), p.Target.Link, p.Target.Hook == TCX
 	u.Frags, u.Plain, u.Leaves = p.Target.Frags, p.Target.Plain, p.Target.Leaves
 	u.Tracks, u.Cookies = p.Tracks(), len(p.Cookies)
+	for _, k := range p.Cookies {
+		if k.Rule.Cookie.DNS {
+			u.Queries++
+		}
+	}
 	u.Proves = p.ProvesSources()
 	u.JudgedBytes, u.Families = p.Target.Shadow.RowBytes, p.families()
 	u.Reached = map[field.Field]bool{}

@@ -244,13 +244,20 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 			n.limit, n.above = e.Limit, n.wants[len(n.wants)-1].side
 			return n, true
 		case e.Action == action.Cookie:
-			if s.class.Transport != ir.TCP || s.class.Fragment {
+			over := ir.TCP
+			if slot.Rule.Cookie.DNS {
+				over = ir.UDP
+			}
+			if s.class.Transport != over || s.class.Fragment {
 				return nil, false
 			}
 			s.unknown(n, "answered by \""+unlabelled(slot.Rule)+"\"", nil)
+			n.outcome = Answer
+			if over == ir.UDP {
+				return n, true
+			}
 			n.wants = append(n.wants, want{s.number(field.TCPFlags),
 				masked(packet.SYN|packet.ACK, packet.SYN, false)})
-			n.outcome = Answer
 			return n, true
 		case e.Action == action.Track:
 			n.outcome = AsFirst

@@ -42,7 +42,10 @@ var proofs = Row{
 		return maps
 	},
 	Bound: func(u *Use) (b Bound) {
-		if u.Cookies > 0 {
+		if u.Cookies > u.Queries {
+			b.Add(Bound{1, cookie.MaxInstructions})
+		}
+		if u.Queries > 0 {
 			b.Add(Bound{1, cookie.MaxInstructions})
 		}
 		if u.Proves {
@@ -54,8 +57,14 @@ var proofs = Row{
 		return b
 	},
 	Emit: func(e *Emission) error {
-		if e.Cookies > 0 {
+		if e.Cookies > e.Queries {
 			if err := cookie.Emit(e.Builder, e.Context, e.TCX, e.Frags, e.Link); err != nil {
+				return err
+			}
+		}
+		if e.Queries > 0 {
+			err := cookie.EmitTruncate(e.Builder, e.Context, e.TCX, e.Frags, e.Link)
+			if err != nil {
 				return err
 			}
 		}
@@ -88,7 +97,7 @@ var proofs = Row{
 			func(p *Proofs) int { return p.Sources }),
 		counter("levee_forged_proofs", "proofs", "Resets that answer no answer of a cookie.",
 			ofProofs, func(p *Proofs) uint64 { return p.Forged }),
-		gauge("levee_answering_cookies", "cookies", "Cookies that answer SYNs now.", ofProofs,
+		gauge("levee_answering_cookies", "cookies", "Cookies that answer SYNs or queries now.", ofProofs,
 			func(p *Proofs) int { return len(p.Answering) }),
 	},
 	Lines: func(of *Memories, _ string) []Line {
@@ -108,7 +117,7 @@ func ofProofs(m *Memories) *Proofs { return m.Cookies }
 // Proofs are what the memory of cookies tells.
 type Proofs struct {
 	cookie.Stats
-	Answering []syntax.Shown `json:"answering"` // rules that answer SYNs now
+	Answering []syntax.Shown `json:"answering"` // rules that answer SYNs or queries now
 }
 
 // answering names the rules.

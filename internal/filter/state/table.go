@@ -40,7 +40,8 @@ type Use struct {
 	Logs      []uint32 // their numbers, package logging
 	// LogsBefore are the logs of what arrives, in a program for what leaves; AllLogs those of both.
 	LogsBefore, AllLogs int
-	Cookies             int  // that answer SYNs
+	Cookies             int  // that answer SYNs or DNS queries
+	Queries             int  // of them, that answer queries
 	Proves              bool // handshakes that are seen prove who is there
 	Fragments           int  // functions that follow them, 0 if no rule does
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.

@@ -125,3 +125,22 @@ func Query(m Message) []byte {
 	}
 	return b
 }
+
+// Truncated is the answer to a well-formed query that has its client ask again over TCP: the
+// question without records, and TC. Where the query has EDNS, so has the answer.
+func Truncated(query []byte) []byte {
+	const qr, tc, rd, cd, ok = 0x80, 0x02, 0x01, 0x10, 0x80
+	end := headerBytes + nameBytes(query[headerBytes:]) + 4
+	out := append(make([]byte, 0, end+recordBytes), query[:end]...)
+	clear(out[4:headerBytes])
+	out[2], out[3], out[5] = qr|tc|query[2]&rd, query[3]&cd, 1
+	if Read(query, false).EDNS {
+		out[11] = 1
+		out = append(out, 0, 0, typeOPT, AnswerSize>>8, AnswerSize&0xff, 0, 0,
+			query[end+7]&ok, 0, 0, 0)
+	}
+	return out
+}
+
+// AnswerSize is what such answers say of themselves by EDNS (DNS Flag Day 2020).
+const AnswerSize = 1232

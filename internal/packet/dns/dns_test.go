@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -83,4 +84,25 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%x is %+v", b, m)
 		}
 	})
+}
+
+// An answer must not be longer than its query, or forged sources have it make a flood larger.
+func TestAnAnswerIsNoLongerThanItsQuery(t *testing.T) {
+	for _, m := range []Message{
+		{Question: true},
+		{Question: true, Name: "\x07example\x03com", Type: 28},
+		{Question: true, Name: "\x07eXample\x03com", Type: 255, EDNS: true, Size: 4096},
+	} {
+		query := Query(m)
+		query[3] |= 0x30 // AD, CD
+		answer := Truncated(query)
+		a := Read(answer, false)
+		if len(answer) > len(query) || !a.Response || !a.Question || a.Malformed ||
+			a.Name != m.Name || a.Type != m.Type {
+			t.Errorf("%x is answered by %x: %+v", query, answer, a)
+		}
+		if answer[2] != 0x83 || answer[3] != 0x10 || !bytes.Equal(answer[:2], query[:2]) {
+			t.Errorf("%x is answered by %x", query, answer)
+		}
+	}
 }
