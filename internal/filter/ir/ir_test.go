@@ -184,6 +184,20 @@ func TestFindings(t *testing.T) {
 			[]string{"1: no client can connect"}},
 		{"a cookie of two services, one of which is reached",
 			"cookie tcp port { 80, 443 }\npass tcp syn port 443\ndefault drop\n", nil},
+		{"a cookie for queries that nobody can ask again",
+			"pass established\ncookie dns udp port 53\npass udp\npass tcp syn port 80\n" +
+				"default drop\n",
+			[]string{"2: no client can ask again"}},
+		{"a cookie for queries where nobody is proven",
+			"cookie dns udp port 53\npass udp\npass tcp syn port 53\ndefault drop\n",
+			[]string{"1: nobody is ever proven"}},
+		{"a cookie for queries",
+			"pass tcp syn port 53\ncookie dns udp port 53\npass established\npass udp\n" +
+				"default drop\n", nil},
+		{"a cookie for queries behind a rule that decides",
+			"pass fragments\npass udp port 53\ncookie dns udp port 53\npass established\n" +
+				"pass tcp\ndefault drop\n",
+			[]string{"3: line 2 decides all its packets first"}},
 		{"who is proven, where nobody can be",
 			"count udp port 9\nlimit udp not proven rate 9/s\ndefault pass\n",
 			[]string{"2: nobody is ever proven"}},

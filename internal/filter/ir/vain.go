@@ -22,6 +22,11 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 			prog.connects(slot, IPv6) {
 			continue
 		}
+		if r.Cookie.DNS {
+			out = append(out, Finding{r.Pos, "no client can ask again: it comes by TCP, and no rule " +
+				"passes a SYN to these ports", "add `pass tcp syn port 53` for them"})
+			continue
+		}
 		out = append(out, Finding{r.Pos, "no client can connect: a SYN that this cookie lets on " +
 			"reaches `default drop`, as no rule behind it passes one",
 			"put `pass tcp syn` for these ports behind it"})
@@ -35,10 +40,16 @@ func neverTold(p *policy.Policy) []Finding { return slices.Concat(neverProven(p)
 // neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
 // detector may have the agent put up a cookie.
 func neverProven(p *policy.Policy) []Finding {
-	if p.Has(action.Cookie) || p.Asks(field.Flow) || len(p.Detects) > 0 {
+	proves := func(r *policy.Rule) bool { return r.Cookie != nil && !r.Cookie.DNS }
+	if slices.ContainsFunc(p.Rules, proves) || p.Asks(field.Flow) || len(p.Detects) > 0 {
 		return nil
 	}
 	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		if r.Cookie != nil {
+			return []Finding{{r.Pos, "nobody is ever proven, and all use TCP: no rule asks " +
+				"for `established`", "add `pass established` behind it: handshakes then prove " +
+				"clients"}}
+		}
 		for i := range r.Match {
 			if t := &r.Match[i]; t.Field == field.Proven {
 				return []Finding{{t.Pos, "nobody is ever proven: this policy has no cookie, and " +
@@ -59,13 +70,25 @@ func neverKnown(p *policy.Policy) []Finding {
 		"`established`", "remove this line, or add `pass established`"}}
 }
 
-// connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on.
+// connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on, or any
+// rule one by which the client of a query may ask again.
 func (prog *Program) connects(slot int, f Family) bool {
 	class := Class{Family: f, Transport: TCP}
 	rules := prog.Lists[class.Index()]
-	at := slices.IndexFunc(rules, func(r Rule) bool { return r.Slot == slot })
-	if at < 0 {
-		return false
+	of := func(r Rule) bool { return r.Slot == slot }
+	at := slices.IndexFunc(rules, of)
+	var conds []Cond
+	if at >= 0 {
+		conds = told(&rules[at])
+	} else {
+		queries := prog.Lists[Class{Family: f, Transport: UDP}.Index()]
+		i := slices.IndexFunc(queries, of)
+		if i < 0 {
+			return false
+		}
+		conds = slices.DeleteFunc(told(&queries[i]), func(c Cond) bool {
+			return c.Field != field.SrcAddr && c.Field != field.DstAddr && c.Field != field.DstPort
+		})
 	}
 	b := &box{}
 	for f := range field.NumFields {
@@ -77,7 +100,7 @@ func (prog *Program) connects(slot int, f Family) bool {
 		every = prefixes("::/0")
 	}
 	b.addrs = [2][]netip.Prefix{every, every}
-	syns, _ := b.cut(told(&rules[at]))
+	syns, _ := b.cut(conds)
 	return syns != nil && slices.ContainsFunc(rules[at+1:], func(r Rule) bool {
 		if r.Action.Verdict != Pass {
 			return false

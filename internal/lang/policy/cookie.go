@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"levee/internal/lang/action"
@@ -59,7 +60,12 @@ func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, of *actio
 		t := &all[i]
 		so = so.with(r.scopeOf(&t.term))
 		if !connectionFields[t.term.Field] {
-			r.c.Errorf(t.src.Pos, of.Why, "%s cannot look at %s", of.Who,
+			why := of.Why
+			if t.term.Field.OfMessage() {
+				why = "a cookie for queries has dns in front of its match: cookie dns udp port 53 " +
+					"dns type ANY."
+			}
+			r.c.Errorf(t.src.Pos, why, "%s cannot look at %s", of.Who,
 				t.term.Field.Info().Name)
 		}
 	}
@@ -79,15 +85,18 @@ func (r *resolver) overUDP(s *syntax.Rule, all []resolvedTerm) {
 	}
 }
 
-// queries are terms for well-formed queries with a question, which a cookie for DNS answers: what
+// queries adds terms for well-formed queries with a question, which a cookie for DNS answers: what
 // else there is goes on to other rules.
-func queries(s *syntax.Rule) []Term {
-	is := []field.Range{{Lo: 1, Hi: 1}}
-	return []Term{
-		{Field: field.DNSQuery, Ranges: is, Pos: pos(s.Pos)},
-		{Field: field.DNSOpcode, Ranges: []field.Range{{}}, Pos: pos(s.Pos)},
-		{Field: field.DNSType, Ranges: []field.Range{{Hi: field.DNSType.Info().Max}},
-			Pos: pos(s.Pos)},
-		{Field: field.DNSMalformed, Not: true, Ranges: is, Pos: pos(s.Pos)},
+func queries(s *syntax.Rule, match []Term) []Term {
+	at, is := pos(s.Pos), []field.Range{{Lo: 1, Hi: 1}}
+	out := append(match, Term{Field: field.DNSQuery, Ranges: is, Pos: at},
+		Term{Field: field.DNSOpcode, Ranges: []field.Range{{}}, Pos: at},
+		Term{Field: field.DNSMalformed, Not: true, Ranges: is, Pos: at})
+	if slices.ContainsFunc(match, func(t Term) bool {
+		return t.Field == field.DNSName || t.Field == field.DNSType // which ask for a question
+	}) {
+		return out
 	}
+	every := []field.Range{{Hi: field.DNSType.Info().Max}}
+	return append(out, Term{Field: field.DNSType, Ranges: every, Pos: at})
 }

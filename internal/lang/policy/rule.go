@@ -68,7 +68,7 @@ func (r *resolver) rule(s *syntax.Rule) {
 		rule.Match = append(rule.Match, laterFragments(s))
 	}
 	if s.DNS {
-		rule.Match = append(rule.Match, queries(s)...)
+		rule.Match = queries(s, rule.Match)
 	}
 	if r.c.Errors() == errors {
 		r.resolved = append(r.resolved, rule)

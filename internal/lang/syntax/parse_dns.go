@@ -32,6 +32,11 @@ var dnsFields = func() map[string]*field.Phrase {
 // dns parses what follows dns, which begins a term and may be the name of a set elsewhere.
 func (p *parser) dns(t *Term) bool {
 	p.advance()
+	return p.message(t)
+}
+
+// message parses what stands behind dns.
+func (p *parser) message(t *Term) bool {
 	if p.accept("name") {
 		t.Kind, t.Field = DNSName, field.DNSName
 		return p.dnsName(t)
@@ -60,7 +65,7 @@ func (p *parser) dnsName(t *Term) bool {
 			return false
 		}
 		return ok
-	case p.tok.kind == tString, p.tok.kind == tWord && p.tok.class&keyword == 0:
+	case p.tok.kind == tString, in && p.tok.kind == tWord && p.tok.class&keyword == 0:
 		e := p.elems.Take(1)
 		e[0] = Elem{Text: p.tok.text, Pos: p.tok.pos}
 		if p.tok.kind == tString {
@@ -75,7 +80,7 @@ func (p *parser) dnsName(t *Term) bool {
 		return p.fail("write: dns name in SET, or dns name in { \"example.com\" }.",
 			"expected the name of a set or a list after \"in\"")
 	}
-	return p.fail("write the name in quotes: dns name \"example.com\".",
+	return p.fail("write the name in quotes: dns name \"example.com\", or: dns name in SET.",
 		"expected a name after \"dns name\"")
 }
 

@@ -36,11 +36,13 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		return nil, p.fail("write: fragments track, or a rule as in: drop fragments.",
 			"expected \"track\" after \"fragments\"")
 	}
-	if r.Action == action.Cookie.String() && p.accept("dns") {
-		r.DNS = true
-		if p.tok.kind == tWord && (dnsFields[p.tok.text] != nil || p.is("name")) {
-			return nil, p.fail("write: cookie dns udp port 53 dns "+p.tok.text+" ...",
-				"\"cookie dns\" says what is answered, and the match follows it")
+	if t := (Term{Pos: p.tok.pos}); r.Action == action.Cookie.String() && p.accept("dns") {
+		if r.DNS = !p.is("name") && dnsFields[p.tok.text] == nil; !r.DNS { // a term
+			if !p.message(&t) {
+				return nil, false
+			}
+			t.Pos = t.Pos.to(p.last.pos)
+			match = append(match, t)
 		}
 	}
 	for !p.atEnd() && !p.is("as") && !(p.tok.kind == tWord && ends[p.tok.text]) {

@@ -98,7 +98,7 @@ func TestAnAnswerIsNoLongerThanItsQuery(t *testing.T) {
 		answer := Truncated(query)
 		a := Read(answer, false)
 		if len(answer) > len(query) || !a.Response || !a.Question || a.Malformed ||
-			a.Name != m.Name || a.Type != m.Type {
+			a.Name != dnsname.Lower([]byte(m.Name)) || a.Type != m.Type {
 			t.Errorf("%x is answered by %x: %+v", query, answer, a)
 		}
 		if answer[2] != 0x83 || answer[3] != 0x10 || !bytes.Equal(answer[:2], query[:2]) {
