@@ -57,6 +57,7 @@ var helpers = map[int32]need{
 	23:  {"bpf_redirect", version{4, 4}},
 	26:  {"bpf_skb_load_bytes", version{4, 5}},
 	38:  {"bpf_skb_change_tail", version{4, 9}},
+	28:  {"bpf_csum_diff", version{4, 6}},
 	44:  {"bpf_xdp_adjust_head", version{4, 10}},
 	50:  {"bpf_skb_adjust_room", version{4, 13}},
 	65:  {"bpf_xdp_adjust_tail", version{4, 18}},
@@ -71,6 +72,7 @@ var helpers = map[int32]need{
 	181: {"bpf_loop", version{5, 17}},
 	188: {"bpf_xdp_get_buff_len", version{5, 18}},
 	189: {"bpf_xdp_load_bytes", version{5, 18}},
+	190: {"bpf_xdp_store_bytes", version{5, 18}},
 }
 
 // mapTypes, with flags of maps and programs: include/uapi/linux/bpf.h.
