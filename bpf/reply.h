@@ -7,8 +7,8 @@
 #include "answer.h"
 #include "cookie.h"
 
-// What the kernel takes, by Ethernet and by IP, on the interface of a program: whom a packet has to
-// be for. Each list is in order.
+// What the kernel takes, by Ethernet and by IP, on the interface of a program: the possible
+// destinations of what is answered. Each list is in order.
 #define OWN_MACS 64
 #define OWN_NONE 1024
 
