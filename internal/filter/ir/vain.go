@@ -23,8 +23,8 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 			continue
 		}
 		if r.Cookie.DNS {
-			out = append(out, Finding{r.Pos, "no client can ask again: it comes by TCP, and no rule " +
-				"passes a SYN to these ports", "add `pass tcp syn port 53` for them"})
+			out = append(out, Finding{r.Pos, "no client can ask again: no rule passes a SYN to " +
+				"these ports", "add `pass tcp syn port 53` for them"})
 			continue
 		}
 		out = append(out, Finding{r.Pos, "no client can connect: a SYN that this cookie lets on " +

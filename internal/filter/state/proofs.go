@@ -97,8 +97,8 @@ var proofs = Row{
 			func(p *Proofs) int { return p.Sources }),
 		counter("levee_forged_proofs", "proofs", "Resets that answer no answer of a cookie.",
 			ofProofs, func(p *Proofs) uint64 { return p.Forged }),
-		gauge("levee_answering_cookies", "cookies", "Cookies that answer SYNs or queries now.", ofProofs,
-			func(p *Proofs) int { return len(p.Answering) }),
+		gauge("levee_answering_cookies", "cookies", "Cookies that answer SYNs or queries now.",
+			ofProofs, func(p *Proofs) int { return len(p.Answering) }),
 	},
 	Lines: func(of *Memories, _ string) []Line {
 		p := of.Cookies

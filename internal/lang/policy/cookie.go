@@ -9,9 +9,9 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Cookie is what a rule that begins with cookie does: SYNs, or DNS queries over UDP, are answered in
-// the host's place where more than so many come in a second. docs/reference/language.md "Cookies"
-// says how.
+// Cookie is what a rule that begins with cookie does: SYNs, or DNS queries over UDP, are answered
+// in the host's place where more than so many come in a second. docs/reference/language.md
+// "Cookies" says how.
 type Cookie struct {
 	DNS   bool   // it answers queries
 	Above uint64 // of them that pass unanswered in a second; 0: none
@@ -62,8 +62,8 @@ func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, of *actio
 		if !connectionFields[t.term.Field] {
 			why := of.Why
 			if t.term.Field.OfMessage() {
-				why = "a cookie for queries has dns in front of its match: cookie dns udp port 53 " +
-					"dns type ANY."
+				why = "a cookie for queries has dns in front of its match: cookie dns udp " +
+					"port 53 dns type ANY."
 			}
 			r.c.Errorf(t.src.Pos, why, "%s cannot look at %s", of.Who,
 				t.term.Field.Info().Name)
