@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// What a cookie does to a DNS query over UDP. The answer has the question, no records and the bit TC
-// (RFC 1035 section 4.1.1): the client asks again over TCP (RFC 7766 section 5), whose handshake
+// What a cookie does to a DNS query over UDP. The answer has the question, no records and the bit
+// TC (RFC 1035 section 4.1.1): the client asks again over TCP (RFC 7766 section 5), whose handshake
 // proves it. The answer is never longer than the query. Nothing is kept of a query. Package cookie
 // takes the functions out of this object. They are called for queries that package names has found
 // to be well-formed.

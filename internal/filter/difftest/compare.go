@@ -48,8 +48,8 @@ type Leaver interface {
 	Leave(frame []byte) error
 }
 
-// Answerer is an engine that answers SYNs and queries in the host's place. All engines give the same
-// numbers.
+// Answerer is an engine that answers SYNs and queries in the host's place. All engines give the
+// same numbers.
 type Answerer interface {
 	// Answer is the frame that goes back in place of the last one, nil if none does.
 	Answer() []byte
