@@ -92,7 +92,7 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 
 // change has the kernel judge by other live rules.
 func (w *Watcher) change(ctx context.Context, p *episode.Put) {
-	c := &changer{dev: w.Dev, base: w.base, over: w.state, rules: p.Rules, allowed: w.Allowed,
+	c := &changer{kernel: w.kernel, dev: w.Dev, base: w.base, over: w.state, rules: p.Rules, allowed: w.Allowed,
 		steps: p.Steps}
 	peers := w.Peers
 	go func() {
@@ -102,6 +102,10 @@ func (w *Watcher) change(ctx context.Context, p *episode.Put) {
 			}
 			return c.put(ctx)
 		})
+		if err != nil && c.stands(ctx) {
+			w.Log("%s: live rules are as they were asked for, but: %v", w.Dev, err)
+			err = nil
+		}
 		a := &episode.Applied{Steps: c.steps}
 		if err != nil {
 			a.Err = err.Error()
@@ -161,7 +165,7 @@ func (w *Watcher) settle(ctx context.Context) error {
 
 // renew has the kernel keep live rules for one more lease, which begins now.
 func (w *Watcher) renew(ctx context.Context, lease time.Duration) {
-	err := dataplane.LiveRenew(ctx, w.Dev, lease)
+	err := w.kernel.renew(ctx, w.Dev, lease)
 	if errors.Is(err, dataplane.ErrNotLive) {
 		w.lost(ctx, nil)
 		return
@@ -179,18 +183,14 @@ func (w *Watcher) count(ctx context.Context) {
 	if len(w.floods.Live()) == 0 {
 		return
 	}
-	rules, counts, err := dataplane.LiveOf(ctx, w.Dev)
+	rules, counts, err := w.kernel.live(ctx, w.Dev)
 	switch {
 	case err != nil:
 		w.Log("%s: count what live rules drop: %v", w.Dev, err)
 	case rules == nil: // somebody else has ended them, or a policy has taken their place
 		w.lost(ctx, nil)
 	default:
-		c := &episode.Counted{Rules: map[string]episode.Count{}, Costs: w.costs}
-		for label, n := range counts {
-			c.Rules[label] = episode.Count{Packets: n.Packets, Bytes: n.Bytes}
-		}
-		w.step(ctx, episode.Event{Counted: c})
+		w.step(ctx, episode.Event{Counted: &episode.Counted{Rules: counts, Costs: w.costs}})
 	}
 }
 
@@ -232,7 +232,7 @@ func (w *Watcher) fitsNow(now time.Time, l episode.Live) error {
 
 // adopt goes on with what an agent before this one has left.
 func (w *Watcher) adopt(ctx context.Context) {
-	there, _, err := dataplane.LiveOf(ctx, w.Dev)
+	there, _, err := w.kernel.live(ctx, w.Dev)
 	if err != nil {
 		w.Log("%s: look for live rules: %v", w.Dev, err)
 	}

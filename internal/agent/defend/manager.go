@@ -223,7 +223,7 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
 	return New(Options{Dev: dev, Incidents: m.Incidents, Book: m.Book, Sampled: m.Sampled,
 		Evidence: m.Evidence, Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log,
-		Sight: m.Sight, parts: parts, files: m.files, InForce: m.InForce,
+		Sight: m.Sight, parts: parts, files: m.files, kernel: namespace{}, InForce: m.InForce,
 		Policy: func(ctx context.Context) (*policy.Policy, inforce.State, error) {
 			for {
 				state, err := inForce(ctx, m.InForce, dev)

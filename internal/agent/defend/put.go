@@ -22,6 +22,7 @@ import (
 // changer has the kernel judge by the operator's policy with live rules in it. Cookies among them
 // let proven sources through.
 type changer struct {
+	kernel  kernel
 	dev     string
 	base    *policy.Policy
 	over    sets.PolicyState
@@ -33,11 +34,7 @@ type changer struct {
 
 func (c *changer) put(ctx context.Context) error {
 	if len(c.rules) == 0 {
-		err := dataplane.LiveDown(ctx, c.dev)
-		if errors.Is(err, dataplane.ErrNotLive) {
-			err = nil
-		}
-		return err
+		return c.kernel.down(ctx, c.dev)
 	}
 	p, err := c.together(ctx)
 	if err != nil {
@@ -49,11 +46,28 @@ func (c *changer) put(ctx context.Context) error {
 		rules = append(rules, inspect.LiveRule{Rule: l.Rule.Rule, Origin: l.Origin,
 			Before: l.Rule.Before})
 	}
-	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: rules,
+	err = c.kernel.put(ctx, dataplane.LiveOptions{Dev: c.dev, Over: c.over, Rules: rules,
 		Lease:  episode.LeaseOf(c.rules),
 		Proven: slices.Collect(maps.Keys(c.proven))}, c.compiler(p))
 	c.step("in force")
 	return err
+}
+
+// stands says whether the rules, and no others, are in force, whatever came of the change: it may
+// have been made before something behind it failed, or before whoever asked for it went.
+func (c *changer) stands(ctx context.Context) bool {
+	there, _, err := c.kernel.live(context.WithoutCancel(ctx), c.dev)
+	if err != nil {
+		return false
+	}
+	if there == nil {
+		return len(c.rules) == 0
+	}
+	var want []string
+	for _, l := range c.rules {
+		want = append(want, l.Rule.Rule)
+	}
+	return slices.Equal(there.Rules, want)
 }
 
 // together is the policy with the rules in it, if they fit it and cut nobody off.

@@ -17,7 +17,6 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/rulebook"
-	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
 	"levee/internal/lang/policy"
@@ -43,8 +42,9 @@ type Options struct {
 	Sight     *Sight           // of what the policy passes; nil: nobody compares
 	Log       func(format string, args ...any)
 
-	parts *watchParts // nil: nobody is told
-	files fileParts
+	parts  *watchParts // nil: nobody is told
+	files  fileParts
+	kernel kernel
 }
 
 // Times and rates of the loop.
@@ -64,7 +64,7 @@ const (
 // Watcher watches one interface.
 type Watcher struct {
 	Options
-	sampler  *tap.Sampler
+	sampler  sampler
 	link     packet.Link
 	base     *policy.Policy // of the operator's
 	state    inforce.State
@@ -116,7 +116,7 @@ func New(o Options) *Watcher {
 // Run watches until ctx ends, or there is no policy any more. Live rules stay for their lease.
 func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer close(w.done)
-	if w.sampler, err = tap.NewSampler(ctx, w.Dev, snap); err != nil {
+	if w.sampler, err = w.kernel.sample(ctx, w.Dev); err != nil {
 		return err
 	}
 	defer w.sampler.Close()
@@ -369,7 +369,7 @@ func (w *Watcher) ready(ctx context.Context, now time.Time) {
 	if w.parts == nil || w.parts.rules == nil {
 		return
 	}
-	err := dataplane.LiveReady(ctx, w.Dev)
+	err := w.kernel.ready(ctx, w.Dev)
 	if generation.IsNotAttached(err) {
 		return // whoever follows the policy says so
 	}
@@ -399,7 +399,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 		return nil
 	}
 	var carried []string
-	if there, _, err := dataplane.LiveOf(ctx, w.Dev); err == nil && there != nil {
+	if there, _, err := w.kernel.live(ctx, w.Dev); err == nil && there != nil {
 		carried = there.Rules
 	}
 	w.lost(ctx, carried)

@@ -1,0 +1,77 @@
+package defend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"levee/internal/agent/episode"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/tap"
+	"levee/internal/packet"
+)
+
+// kernel is what a watcher asks of the kernel about the interface that it watches. Tests have one
+// that needs no rights and no clock.
+type kernel interface {
+	sample(ctx context.Context, dev string) (sampler, error)
+	put(ctx context.Context, o dataplane.LiveOptions, c dataplane.CompileFunc) error
+	down(ctx context.Context, dev string) error
+	renew(ctx context.Context, dev string, lease time.Duration) error
+	// live is nil if there are no live rules; counts are by label.
+	live(ctx context.Context, dev string) (*inspect.LiveRules, map[string]episode.Count, error)
+	ready(ctx context.Context, dev string) error
+}
+
+// sampler gives samples of what the policy on an interface judges.
+type sampler interface {
+	Follow(ctx context.Context) error
+	Program() uint32
+	Link() packet.Link
+	SetRate(each int) error
+	Read(tell func(tap.Sampled)) error
+	Close()
+}
+
+// namespace is the kernel of this network namespace.
+type namespace struct{}
+
+func (namespace) sample(ctx context.Context, dev string) (sampler, error) {
+	s, err := tap.NewSampler(ctx, dev, snap)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (namespace) put(ctx context.Context, o dataplane.LiveOptions, c dataplane.CompileFunc) error {
+	_, err := dataplane.Live(ctx, o, c)
+	return err
+}
+
+func (namespace) down(ctx context.Context, dev string) error {
+	err := dataplane.LiveDown(ctx, dev)
+	if errors.Is(err, dataplane.ErrNotLive) {
+		return nil
+	}
+	return err
+}
+
+func (namespace) renew(ctx context.Context, dev string, lease time.Duration) error {
+	return dataplane.LiveRenew(ctx, dev, lease)
+}
+
+func (namespace) live(ctx context.Context, dev string) (*inspect.LiveRules,
+	map[string]episode.Count, error) {
+	rules, counts, err := dataplane.LiveOf(ctx, dev)
+	out := map[string]episode.Count{}
+	for label, n := range counts {
+		out[label] = episode.Count{Packets: n.Packets, Bytes: n.Bytes}
+	}
+	return rules, out, err
+}
+
+func (namespace) ready(ctx context.Context, dev string) error {
+	return dataplane.LiveReady(ctx, dev)
+}

@@ -1,0 +1,326 @@
+package defend
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"levee/internal/agent/episode"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/inforce"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/tap"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Packets of the world behind a fake kernel, and how many of them are sampled in a second.
+const (
+	goodSampled  = 300
+	floodSampled = 2000
+	floodRate60k = 60_000
+	judgeText    = "detect \"floods\" enforce\ndefault pass\n"
+)
+
+// fakeKernel judges packets by the oracle, and holds live rules for their lease.
+type fakeKernel struct {
+	*rand.Rand
+	mu          sync.Mutex
+	base        *policy.Policy
+	state       inforce.State
+	program     uint32
+	rules       []inspect.LiveRule
+	until       time.Time
+	judge       *oracle.Evaluator
+	with        *policy.Policy
+	counts      map[string]episode.Count
+	good, flood [][]byte
+	rate        float64 // of the flood
+	read        time.Time
+	before      error // of the next change, which is not made
+	behind      error // of the next change, which is made
+	puts        int
+}
+
+func newFakeKernel(t *testing.T, seed uint64) *fakeKernel {
+	t.Helper()
+	k := &fakeKernel{Rand: rand.New(rand.NewPCG(seed, 38)), state: inforce.State{Dev: "eth0"},
+		counts: map[string]episode.Count{}, read: time.Now()}
+	server := netip.MustParseAddr("192.0.2.1")
+	frame := func(s packet.Spec) []byte {
+		s.To = server
+		b, err := packet.Build(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for i := range 256 {
+		k.good = append(k.good, frame(packet.Spec{ToPort: new(uint16(443)), Flags: new(uint8(0x10)),
+			From:     netip.AddrFrom4([4]byte{198, 51, 100, byte(i % 64)}),
+			FromPort: new(uint16(40_000 + i)), Payload: make([]byte, k.IntN(400))}))
+	}
+	for range 2048 {
+		k.flood = append(k.flood, frame(packet.Spec{Proto: new(uint8(packet.ProtoUDP)),
+			From:     netip.AddrFrom4([4]byte{16, byte(k.IntN(256)), byte(k.IntN(256)), 9}),
+			FromPort: new(uint16(2000)), ToPort: new(uint16(9999)), TTL: new(uint8(50)),
+			Payload: make([]byte, 64)}))
+	}
+	k.replace(t)
+	return k
+}
+
+// replace puts another policy into force, which takes live rules with it.
+func (k *fakeKernel) replace(t *testing.T) {
+	t.Helper()
+	p, ds := policy.Parse("p", []byte(judgeText), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	p.Detects[0].Lease, p.Detects[0].Quiet = 10*time.Second, 6*time.Second
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.base = p
+	k.state.Generation++
+	k.load(nil)
+}
+
+// load judges by rules.
+func (k *fakeKernel) load(rules []inspect.LiveRule) {
+	var text strings.Builder
+	for _, r := range rules {
+		text.WriteString(r.Rule + "\n")
+	}
+	k.with, _ = policy.Parse("p", []byte(text.String()+judgeText), nil)
+	k.rules, k.judge, k.counts = rules, oracle.New(k.with), map[string]episode.Count{}
+	k.program++
+	if len(rules) == 0 {
+		k.state.Program = k.program
+	}
+}
+
+// live rules end with their lease.
+func (k *fakeKernel) expire() {
+	if len(k.rules) > 0 && time.Now().After(k.until) {
+		k.load(nil)
+	}
+}
+
+func (k *fakeKernel) texts() (out []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.expire()
+	for _, r := range k.rules {
+		out = append(out, r.Rule)
+	}
+	return out
+}
+
+func (k *fakeKernel) policy() (*policy.Policy, inforce.State) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.base, k.state
+}
+
+func (k *fakeKernel) sample(context.Context, string) (sampler, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.read = time.Now()
+	return fakeSampler{k}, nil
+}
+
+func (k *fakeKernel) put(ctx context.Context, o dataplane.LiveOptions,
+	_ dataplane.CompileFunc) error {
+	time.Sleep(20 * time.Millisecond)
+	return k.change(ctx, o.Over, o.Rules, o.Lease)
+}
+
+func (k *fakeKernel) down(ctx context.Context, _ string) error {
+	_, state := k.policy()
+	return k.change(ctx, state, nil, 0)
+}
+
+func (k *fakeKernel) change(ctx context.Context, over inforce.State, rules []inspect.LiveRule,
+	lease time.Duration) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.expire()
+	before, behind := k.before, k.behind
+	k.before, k.behind = nil, nil
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case before != nil:
+		return before
+	case over.Generation != k.state.Generation:
+		return dataplane.ErrOtherPolicy
+	}
+	k.puts++
+	k.until = time.Now().Add(lease)
+	k.load(rules)
+	return behind
+}
+
+func (k *fakeKernel) renew(_ context.Context, _ string, lease time.Duration) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.expire(); len(k.rules) == 0 {
+		return dataplane.ErrNotLive
+	}
+	k.until = time.Now().Add(lease)
+	return nil
+}
+
+func (k *fakeKernel) live(context.Context, string) (*inspect.LiveRules,
+	map[string]episode.Count, error) {
+	texts := k.texts()
+	if len(texts) == 0 {
+		return nil, nil, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[string]episode.Count{}
+	for label, n := range k.counts {
+		out[label] = n
+	}
+	return &inspect.LiveRules{Rules: texts}, out, nil
+}
+
+func (k *fakeKernel) ready(context.Context, string) error { return nil }
+
+type fakeSampler struct{ *fakeKernel }
+
+func (fakeSampler) Follow(context.Context) error { return nil }
+func (fakeSampler) Link() packet.Link            { return packet.Ethernet }
+func (fakeSampler) SetRate(int) error            { return nil }
+func (fakeSampler) Close()                       {}
+
+func (s fakeSampler) Program() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.program
+}
+
+// Read gives what came since the last time.
+func (s fakeSampler) Read(tell func(tap.Sampled)) error {
+	s.mu.Lock()
+	s.expire()
+	now, from := time.Now(), s.read
+	s.read = now
+	var out []tap.Sampled
+	add := func(all [][]byte, each int, weight float64) {
+		n := int(float64(each) * now.Sub(from).Seconds())
+		for i := range n {
+			b := all[s.IntN(len(all))]
+			r := s.judge.Eval(b)
+			one := tap.Sampled{At: from.Add(now.Sub(from) * time.Duration(i+1) / time.Duration(n)),
+				Weight: uint64(weight), Slot: r.Slot, Passed: r.Action == action.Pass,
+				Bytes: len(b), Packet: b[:min(len(b), snap)]}
+			if at := r.Slot - s.with.RuleSlot(0); !one.Passed && at >= 0 &&
+				at < len(s.with.Rules) {
+				c := s.counts[s.with.Rules[at].Label]
+				c.Packets += one.Weight
+				s.counts[s.with.Rules[at].Label] = c
+			}
+			out = append(out, one)
+		}
+	}
+	add(s.good, goodSampled, 1)
+	if s.rate > 0 {
+		add(s.flood, floodSampled, s.rate/floodSampled)
+	}
+	s.mu.Unlock()
+	for _, one := range out {
+		tell(one)
+	}
+	return nil
+}
+
+// shell is an agent's watcher of an interface, with a file of incidents that outlives it.
+type shell struct {
+	*testing.T
+	k     *fakeKernel
+	path  string
+	store *incident.Store
+	w     *Watcher
+	end   func()
+}
+
+func newShell(t *testing.T, seed uint64) *shell {
+	s := &shell{T: t, k: newFakeKernel(t, seed), path: t.TempDir() + "/incidents.json"}
+	s.begin()
+	return s
+}
+
+// begin is an agent that begins.
+func (s *shell) begin() {
+	s.store = incident.OpenStore(s.path)
+	s.w = New(Options{Dev: "eth0", Incidents: s.store, kernel: s.k,
+		Policy: func(context.Context) (*policy.Policy, inforce.State, error) {
+			p, state := s.k.policy()
+			return p, state, nil
+		},
+		InForce: &inforce.Watcher{Look: func(context.Context) ([]inforce.State, error) {
+			_, state := s.k.policy()
+			return []inforce.State{state}, nil
+		}},
+		Allowed: func(context.Context, *policy.Policy) error { return nil },
+		Log:     func(string, ...any) {},
+	})
+	ctx, cancel := context.WithCancel(s.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.w.Run(ctx) }()
+	s.end = func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.Errorf("the watcher ended: %v", err)
+		}
+	}
+}
+
+// floods has the flood come at a rate, none at 0.
+func (s *shell) floods(rate float64) {
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	s.k.rate = rate
+}
+
+// passes waits, and holds all the while that no rule is in force without an incident.
+func (s *shell) passes(long time.Duration) {
+	s.Helper()
+	for end := time.Now().Add(long); time.Now().Before(end); {
+		time.Sleep(250 * time.Millisecond)
+		for _, text := range s.k.texts() {
+			_, label, _ := strings.Cut(text, ` as "flood-`)
+			id, _, _ := strings.Cut(label, "-")
+			if _, ok := s.store.Get(id); !ok {
+				s.Fatalf("%q is in force without an incident", text)
+			}
+		}
+	}
+}
+
+// over is that after a time of quiet nothing is in force, and no incident is open.
+func (s *shell) over() {
+	s.Helper()
+	s.floods(0)
+	s.passes(45 * time.Second)
+	if rules := s.k.texts(); len(rules) > 0 {
+		s.Errorf("after a time of quiet: %q", rules)
+	}
+	for _, i := range s.store.List() {
+		if i.Closed == nil {
+			s.Errorf("after a time of quiet: %s, %s", i.State, i.Sentence)
+		}
+	}
+}
+
+var errKernel = errors.New("the kernel says no")

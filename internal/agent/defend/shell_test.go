@@ -1,0 +1,161 @@
+package defend
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// flooded is a shell in the middle of a flood that its rules stop.
+func flooded(t *testing.T) *shell {
+	t.Helper()
+	s := newShell(t, 1)
+	s.passes(8 * time.Second)
+	if n := len(s.store.List()); n > 0 {
+		t.Fatalf("%d incidents before the flood", n)
+	}
+	s.floods(floodRate60k)
+	s.passes(3 * time.Second)
+	if len(s.k.texts()) == 0 {
+		t.Fatal("no rule stops the flood")
+	}
+	return s
+}
+
+// TestAFloodIsStoppedWithoutRights: what applies the effects of the machine was tested as root
+// alone, by one story.
+func TestAFloodIsStoppedWithoutRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := flooded(t)
+		i := s.store.List()[0]
+		if i.Seen.Kind != "udp" || i.Acted == nil {
+			t.Errorf("%+v", i)
+		}
+		s.over()
+		s.end()
+	})
+}
+
+// TestRulesGoOnWithAnotherAgent, and those whose lease has ended meanwhile are gone.
+func TestRulesGoOnWithAnotherAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := flooded(t)
+		before := s.k.texts()
+		s.end()
+		s.begin()
+		s.passes(20 * time.Second) // twice their lease
+		if got := s.k.texts(); !slices.Equal(got, before) {
+			t.Errorf("%q went on as %q", before, got)
+		}
+		s.end()
+		time.Sleep(12 * time.Second)
+		if got := s.k.texts(); len(got) > 0 {
+			t.Errorf("without an agent: %q", got)
+		}
+		s.begin()
+		s.over()
+		s.end()
+	})
+}
+
+// TestWhatIsUndoneStaysUndone, though the flood goes on, for another agent too.
+func TestWhatIsUndoneStaysUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := flooded(t)
+		id := s.store.List()[0].ID
+		s.w.Do(func() {
+			if found, err := s.w.undo(t.Context(), id); !found || err != nil {
+				t.Errorf("undo: %t, %v", found, err)
+			}
+		})
+		s.passes(10 * time.Second)
+		s.end()
+		s.begin()
+		s.passes(10 * time.Second)
+		if got := s.k.texts(); len(got) > 0 {
+			t.Errorf("%q", got)
+		}
+		s.over()
+		s.end()
+	})
+}
+
+// TestRulesGoIntoAnotherPolicy that comes into force beneath them.
+func TestRulesGoIntoAnotherPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := flooded(t)
+		before := s.k.texts()
+		s.k.replace(t)
+		s.passes(2 * time.Second)
+		if got := s.k.texts(); !slices.Equal(got, before) {
+			t.Errorf("%q became %q", before, got)
+		}
+		s.over()
+		s.end()
+	})
+}
+
+// TestAChangeThatWasMadeIsBelieved: rules that were in force were believed to have failed where an
+// error came behind the change, such as that whoever asked for it was gone. Nobody renewed them.
+func TestAChangeThatWasMadeIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShell(t, 1)
+		s.passes(8 * time.Second)
+		s.k.mu.Lock()
+		s.k.behind = context.Canceled
+		s.k.mu.Unlock()
+		s.floods(floodRate60k)
+		s.passes(2 * time.Second)
+		i := s.store.List()[0]
+		if got := s.k.texts(); len(got) == 0 || len(i.Rules) < len(got) || i.Failed != "" {
+			t.Errorf("in force: %q, believed: %d, failed: %q", got, len(i.Rules), i.Failed)
+		}
+		s.over()
+		s.end()
+	})
+}
+
+// TestAnyScheduleOfTheShellKeepsThePromises: what it is asked and refused at random, no rule is in
+// force without an incident, and all are gone after a time of quiet.
+func TestAnyScheduleOfTheShellKeepsThePromises(t *testing.T) {
+	for seed := range uint64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShell(t, seed)
+			s.passes(8 * time.Second)
+			for range 30 {
+				switch s.k.IntN(10) {
+				case 0, 1, 2:
+					s.floods(floodRate60k)
+				case 3:
+					s.floods(0)
+				case 4, 5:
+					s.k.mu.Lock()
+					if s.k.IntN(2) == 0 {
+						s.k.before = errKernel
+					} else {
+						s.k.behind = errKernel
+					}
+					s.k.mu.Unlock()
+				case 6:
+					s.k.replace(t)
+				case 7:
+					s.end()
+					time.Sleep(time.Duration(s.k.IntN(15)) * time.Second)
+					s.begin()
+				case 8:
+					for _, i := range s.store.List() {
+						s.w.Do(func() { _, _ = s.w.undo(t.Context(), i.ID) })
+					}
+				}
+				s.passes(time.Duration(s.k.IntN(2000)) * time.Millisecond)
+			}
+			s.over()
+			s.end()
+			if t.Failed() {
+				t.Fatalf("schedule %d", seed)
+			}
+		})
+	}
+}
