@@ -88,8 +88,11 @@ func TestRulesGoIntoAnotherPolicy(t *testing.T) {
 		s := flooded(t)
 		before := s.k.texts()
 		s.k.replace(t)
-		s.passes(2 * time.Second)
-		if got := s.k.texts(); !slices.Equal(got, before) {
+		if len(s.k.texts()) > 0 {
+			t.Fatal("the policy took no live rules with it")
+		}
+		s.passes(6 * time.Second)
+		if got := s.k.texts(); !slices.Contains(got, before[0]) {
 			t.Errorf("%q became %q", before, got)
 		}
 		s.over()
