@@ -92,8 +92,8 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 
 // change has the kernel judge by other live rules.
 func (w *Watcher) change(ctx context.Context, p *episode.Put) {
-	c := &changer{kernel: w.kernel, dev: w.Dev, base: w.base, over: w.state, rules: p.Rules, allowed: w.Allowed,
-		steps: p.Steps}
+	c := &changer{kernel: w.kernel, dev: w.Dev, base: w.base, over: w.state, rules: p.Rules,
+		allowed: w.Allowed, steps: p.Steps}
 	peers := w.Peers
 	go func() {
 		err := part.Try(func() error {
@@ -109,7 +109,7 @@ func (w *Watcher) change(ctx context.Context, p *episode.Put) {
 		a := &episode.Applied{Steps: c.steps}
 		if err != nil {
 			a.Err = err.Error()
-			if !errors.Is(err, dataplane.ErrOtherPolicy) {
+			if a.Other = errors.Is(err, dataplane.ErrOtherPolicy); !a.Other {
 				a.Unfit = c.blame(ctx)
 			}
 		}
@@ -133,6 +133,11 @@ func (w *Watcher) finish(ctx context.Context, a answer) {
 		w.regulars.rules(w.slots(a.rules))
 	}
 	w.step(ctx, a.event)
+	if a.event.Applied != nil && a.event.Applied.Other {
+		if err := w.follow(ctx); err != nil {
+			w.Log("%s: read the policy that has come into force: %v", w.Dev, err)
+		}
+	}
 }
 
 // slots are the labels of live rules by their slot in the program in force, without cookies: who

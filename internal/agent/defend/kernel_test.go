@@ -107,7 +107,7 @@ func (k *fakeKernel) load(rules []inspect.LiveRule) {
 	}
 }
 
-// live rules end with their lease.
+// expire ends live rules with their lease.
 func (k *fakeKernel) expire() {
 	if len(k.rules) > 0 && time.Now().After(k.until) {
 		k.load(nil)
@@ -273,7 +273,7 @@ func (s *shell) begin() {
 			return []inforce.State{state}, nil
 		}},
 		Allowed: func(context.Context, *policy.Policy) error { return nil },
-		Log:     func(string, ...any) {},
+		Log:     s.Logf,
 	})
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan error, 1)

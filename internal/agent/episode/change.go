@@ -97,7 +97,7 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 	}
 	m.pending = nil
 	if a.Err != "" {
-		if m.waits = now.Add(RetryAfter); len(a.Unfit) > 0 {
+		if m.waits = now.Add(RetryAfter); len(a.Unfit) > 0 || a.Other {
 			m.waits = now
 		}
 		m.loseAll(a.Unfit)

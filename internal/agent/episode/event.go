@@ -69,6 +69,8 @@ type Found struct {
 
 // Applied is what came of a change in the kernel.
 type Applied struct {
+	// Other says that another policy has come into force, which is read before the next change.
+	Other bool            `json:",omitempty"`
 	Steps []incident.Step // with those that the change was given
 	Err   string
 	// Unfit says which rules of writers were the reason, and why, by their labels.
