@@ -25,7 +25,8 @@ func BenchmarkFlows(b *testing.B) {
 		name  string
 		reads bool
 		port  uint16
-	}{{"nobody reads", false, read}, {"another port", true, other}, {"no more wanted", true, read}} {
+	}{{"nobody reads", false, read}, {"another port", true, other},
+		{"no more wanted", true, read}} {
 		b.Run(c.name, func(b *testing.B) {
 			n.enterHere(b)
 			r, err := tap.NewFlowReader(b.Context(), "lv0", &capture.Ports{read: capture.ReadTCP},
