@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane/judge"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/tap"
+	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
@@ -26,7 +27,8 @@ The packet is in words, as in the tests of a policy ("levee help language"); or 
 frame without frame check sequence, in hexadecimal (blanks, line ends and colons are ignored; "-"
 reads it from standard input); or packet --n of a capture. With --live it is the next packet of
 which a "log" rule of the policy in force tells, or the next --n of them, as they come: their first
-128 bytes, and zeros for the rest. Connections, budgets and proofs are not known to the story.
+128 bytes, and zeros for the rest. Connections, budgets and proofs are not known to the story. With
+--leaves the packet is one that leaves by the interface.
 
 Without FILE it is judged by the policy that is in force, on --dev or on the one interface of this
 network namespace that has one, with what its dynamic sets hold now (root). A packet in words then
@@ -46,6 +48,7 @@ type explainFlags struct {
 	link         string
 	n            int
 	live         bool
+	leaves       bool
 	json         bool
 	entries      []string
 
@@ -73,6 +76,7 @@ func newExplain(e *env) *cobra.Command {
 	cmd.Flags().IntVar(&f.n, "n", 1,
 		"which packet of --pcap, counted from 1; how many packets of --live")
 	cmd.Flags().BoolVar(&f.live, "live", false, "packets that log rules tell of, as they come")
+	cmd.Flags().BoolVar(&f.leaves, "leaves", false, "the packet leaves by the interface")
 	entryFlag(cmd, &f.entries)
 	linkFlag(cmd, &f.link)
 	cli.JsonFlag(cmd, &f.json)
@@ -99,6 +103,8 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 		return cli.Usagef(cmd, "--packet and --pcap exclude each other")
 	case f.live && (f.packet != "" || f.pcap != ""):
 		return cli.Usagef(cmd, "--live and --packet or --pcap exclude each other")
+	case f.live && f.leaves:
+		return cli.Usagef(cmd, "--live and --leaves exclude each other")
 	case f.live && f.file != "":
 		return cli.Usagef(cmd, "--live is of the policy in force: FILE is one argument too many")
 	case f.file != "" && f.dev != "":
@@ -138,19 +144,27 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 	}
 	var frame []byte
 	if words != nil {
-		frame, err = by.arriving(words)
+		frame, err = by.frame(words, f.leaves)
 	} else {
 		frame, err = e.explainFrame(cmd, by.link, f)
 	}
 	if err != nil {
 		return err
 	}
-	return e.tell(by.policy, j, frame, f.n, f.json)
+	if f.leaves {
+		if by.policy.Out == nil {
+			return errors.New("the policy has no rule for what leaves: all of it passes")
+		}
+		if _, err := j.Leave(frame); err != nil {
+			return err
+		}
+		return e.tell(by.policy, j.Story(), f.n, f.json)
+	}
+	return e.tell(by.policy, j.Explain(frame), f.n, f.json)
 }
 
 // tell tells the story of a packet, which has a number.
-func (e *env) tell(p *policy.Policy, j *judge.Judge, frame []byte, n int, asJSON bool) error {
-	tr := j.Explain(frame)
+func (e *env) tell(p *policy.Policy, tr oracle.Trace, n int, asJSON bool) error {
 	if asJSON {
 		return e.PrintJSON(judge.NewStory(p, &tr, n))
 	}
@@ -178,7 +192,7 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 			fmt.Fprintln(e.Stdout)
 		}
 		frame := append(ev.Packet, make([]byte, max(0, ev.Bytes-len(ev.Packet)))...)
-		failed = e.tell(p, j, frame, told, f.json)
+		failed = e.tell(p, j.Explain(frame), told, f.json)
 		if told == f.n || failed != nil {
 			stop()
 		}
@@ -199,10 +213,10 @@ type explained struct {
 	entries []judge.Entry
 }
 
-// arriving is the frame of a packet in words. One that is judged by a policy in force goes to its
-// interface, where the words do not say otherwise.
-func (by *explained) arriving(p *policy.Packet) ([]byte, error) {
-	if by.dev != "" {
+// frame is that of a packet in words. One that is judged by a policy in force as it arrives goes to
+// its interface, where the words do not say otherwise.
+func (by *explained) frame(p *policy.Packet, leaves bool) ([]byte, error) {
+	if by.dev != "" && !leaves {
 		to, err := sets.Destination(by.dev)
 		if err != nil {
 			return nil, err

@@ -140,7 +140,7 @@ type measurement struct {
 func (m *measurement) run(ctx context.Context,
 	bench func(frame []byte) (loader.Cost, error)) (*Report, error) {
 	rep, all, rule := &m.rep, m.most(), -1
-	for i, s := range m.policy.Slots() {
+	for i, s := range m.policy.Slots()[:len(m.frames)] { // what leaves is not measured
 		if s.Rule != nil {
 			rule++
 		}

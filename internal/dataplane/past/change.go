@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -26,11 +27,24 @@ type SetChange struct {
 	What string `json:"what,omitempty"`
 }
 
+// outDefault decides what leaves where no rule does.
+func outDefault(p *policy.Policy) action.Action {
+	if p.Out == nil {
+		return action.Pass
+	}
+	return p.Out.Default.Action
+}
+
 // Compare says what is otherwise in a policy than in one before it.
 func Compare(before, now *policy.Policy) Change {
 	texts := func(p *policy.Policy) (all []string) {
 		for _, r := range slices.Concat(p.Protect, p.Rules) {
 			all = append(all, r.Text)
+		}
+		if out := p.Leaving(); out != nil {
+			for _, r := range slices.Concat(out.Protect, out.Rules) {
+				all = append(all, r.Text)
+			}
 		}
 		return all
 	}
@@ -45,6 +59,9 @@ func Compare(before, now *policy.Policy) Change {
 	}
 	if before.Default.Action != now.Default.Action {
 		c.Others = append(c.Others, "default "+now.Default.Action.String())
+	}
+	if was, is := outDefault(before), outDefault(now); was != is {
+		c.Others = append(c.Others, "out default "+is.String())
 	}
 	if before.Essential != now.Essential {
 		c.Others = append(c.Others, map[bool]string{true: "essential rules are back",

@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -15,6 +16,7 @@ import (
 type Difference struct {
 	A, B    int // slots
 	Was, Is Outcome
+	Leaves  bool // the packets leave
 	Parts   []Part
 	// Example is one of the packets, judged by the oracle with both policies; nil if no test can
 	// show one.
@@ -46,6 +48,30 @@ const maxSteps = 1 << 18
 // Compare finds the packets that two policies decide otherwise. What rules count and log without
 // deciding is not compared. When ctx is done it ends, and says so.
 func Compare(ctx context.Context, a, b *policy.Policy) *Compared {
+	out := compareSide(ctx, a, b)
+	if a.Out == nil && b.Out == nil {
+		return out
+	}
+	more := compareSide(ctx, leaving(a), leaving(b))
+	out.Differences = append(out.Differences, more.Differences...)
+	out.Open, out.Cut = out.Open+more.Open, out.Cut || more.Cut
+	return out
+}
+
+// leaving is what a policy says of what leaves: that all of it passes where it says nothing.
+func leaving(p *policy.Policy) *policy.Policy {
+	if p.Out == nil {
+		all := *p
+		all.Out = &policy.Out{Default: policy.Default{Action: action.Pass},
+			Rules: []*policy.Rule{{Action: action.Pass, Malformed: true, Out: true,
+				ID: "out:default"}}}
+		p = &all
+	}
+	return p.Leaving()
+}
+
+// compareSide compares what two policies decide of what arrives, or of what leaves.
+func compareSide(ctx context.Context, a, b *policy.Policy) *Compared {
 	c := &comparison{policies: [2]*policy.Policy{a, b}, found: map[[2]int]*Difference{},
 		remember: [2]bool{a.Remembers(), b.Remembers()}}
 	progs := [2]*ir.Program{ir.Build(a), ir.Build(b)}
@@ -414,6 +440,7 @@ func (h *hull) meets(o *hull) bool {
 func (c *comparison) result() *Compared {
 	out := &Compared{Open: c.open, Cut: c.cut}
 	for _, d := range c.found {
+		d.Leaves = c.policies[0].Leaves()
 		out.Differences = append(out.Differences, *d)
 	}
 	slices.SortFunc(out.Differences, func(a, b Difference) int {

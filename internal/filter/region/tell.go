@@ -45,16 +45,26 @@ type ToldPart struct {
 
 // Tell puts what was found in words.
 func (c *Compared) Tell(a, b *policy.Policy) Told {
+	if a.Out != nil || b.Out != nil {
+		a, b = leaving(a), leaving(b) // which have the slots of both sides
+	}
 	out := Told{Differences: []ToldDifference{}, Open: c.Open, Cut: c.Cut}
 	for i := range c.Differences {
 		d := &c.Differences[i]
 		t := ToldDifference{Was: string(d.Was), Is: string(d.Is), Before: ruleOf(a, d.A),
 			After: ruleOf(b, d.B), Test: []string{}}
 		for _, p := range d.Parts {
-			t.Parts = append(t.Parts, ToldPart{p.kind(), p.Words, p.Unknown, p.Unless})
+			kind := p.kind()
+			if d.Leaves {
+				kind = strings.TrimSuffix("what leaves: "+kind, ": ")
+			}
+			t.Parts = append(t.Parts, ToldPart{kind, p.Words, p.Unknown, p.Unless})
 		}
 		if d.Example != nil {
 			t.Test = d.Example.Steps()
+			if d.Leaves {
+				t.Test[len(t.Test)-1] += " leaves"
+			}
 			t.Test[len(t.Test)-1] += " expect " + d.Is.verdict()
 		}
 		out.Differences = append(out.Differences, t)

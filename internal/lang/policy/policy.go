@@ -346,7 +346,7 @@ func (p *Policy) DefaultSlot() int {
 // stands in the file, "essential:arp" or "malformed:truncated-ip" for what is built in.
 func (p *Policy) Where(s Slot) string {
 	switch {
-	case s.Reason == ByMalformed, s.Reason == ByEssential, s.Reason == ByDefault && s.Line == 0:
+	case s.Reason == ByMalformed, s.Reason == ByEssential, s.Line == 0 && (s.Leaves || s.Reason == ByDefault):
 		return s.ID
 	}
 	return fmt.Sprintf("%s:%d", p.File, s.Line)

@@ -1,0 +1,117 @@
+package difftest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/loader"
+	"levee/internal/dataplane/sets"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/oracle"
+	"levee/internal/kernel"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/packet/craft"
+)
+
+// outOf is a policy that says of what leaves what another says of what arrives, as far as it can,
+// and nothing of what arrives.
+func outOf(p *policy.Policy) *policy.Policy {
+	some := func(rules []*policy.Rule) (out []*policy.Rule) {
+		for _, r := range rules {
+			not := []action.Action{action.Cookie, action.Divert, action.Track}
+			if slices.Contains(not, r.Action) ||
+				slices.ContainsFunc(r.Match, func(t policy.Term) bool {
+					return t.Looks(field.Remembered()...)
+				}) {
+				continue
+			}
+			of := *r
+			of.ID, of.Text, of.Out = "out "+r.ID, "out "+r.Text, true
+			out = append(out, &of)
+		}
+		return out
+	}
+	both := *p
+	both.Out = &policy.Out{Protect: some(p.Protect), Rules: some(p.Rules), Inners: p.Inners,
+		Default: p.Default}
+	both.Protect, both.Rules, both.Inners = nil, nil, nil
+	return &both
+}
+
+// TestWhatLeavesIsAsTheOracleSays: generated policies judge frames that leave as the oracle does,
+// and count them so.
+func TestWhatLeavesIsAsTheOracleSays(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	judged := 0
+	for seed := range uint64(8) {
+		arriving, text, err := Policy(seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := outOf(arriving)
+		prog, err := codegen.Compile(p, codegen.Target{Trace: true, Clock: true, HZ: 1000,
+			CPUs: int(seed%3) + 1, Bytecode: seed%4 == 3})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		r, err := loader.NewRunner(prog)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		r.SetClock(1 << 33)
+		ref := oracle.New(p)
+		ref.SetClock(func() time.Time { return now })
+		for _, s := range p.Sets {
+			if s.Kind != policy.Dynamic || s.Self {
+				continue
+			}
+			for _, e := range craft.Entries(s) {
+				if ref.AddEntry(s.Name, e, time.Time{}) != nil {
+					continue // it is full
+				}
+				if err := r.SetAdd(s.Name, sets.Entry{Prefix: e.Prefix, Service: e.Service,
+					Lease: sets.Forever}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		sums := make([]uint64, len(p.Slots()))
+		for frame := range Packets(p.Leaving(), seed, 500) {
+			slot, verdict, err := r.EvalLeaving(frame)
+			if errors.Is(err, unix.EINVAL) {
+				continue // longer than the kernel runs programs of tc on
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := ref.Leave(frame)
+			if slot != want.Slot || verdict != want.Action {
+				t.Fatalf("seed %d: %x: %v by %d, want %v by %d\n%s", seed, frame, verdict, slot,
+					want.Action, want.Slot, text)
+			}
+			for _, s := range append(want.Counted, want.Slot) {
+				sums[s]++
+			}
+			judged++
+		}
+		for i, c := range r.Counters() {
+			if c.Packets != sums[i] {
+				t.Errorf("seed %d: slot %d counts %d packets, want %d", seed, i, c.Packets, sums[i])
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if judged < 3000 {
+		t.Errorf("%d frames judged", judged)
+	}
+}
