@@ -106,7 +106,7 @@ func (prog *Program) DropsMalformed(reason int) (slot int, drops bool) {
 			return r.Slot, r.Action.Verdict == Drop
 		}
 	}
-	return reason, true
+	return prog.Policy.MalformedSlot(reason), true
 }
 
 // box is the packets as a box.
