@@ -23,7 +23,7 @@ const (
 		"out default pass\n"
 )
 
-func mailOf(t *testing.T, port uint16) []byte {
+func mailOf(t testing.TB, port uint16) []byte {
 	t.Helper()
 	proto := uint8(packet.ProtoUDP)
 	f, err := packet.Build(packet.Spec{Family: packet.IPv4, Proto: &proto, FromPort: &port,
