@@ -346,7 +346,8 @@ func (p *Policy) DefaultSlot() int {
 // stands in the file, "essential:arp" or "malformed:truncated-ip" for what is built in.
 func (p *Policy) Where(s Slot) string {
 	switch {
-	case s.Reason == ByMalformed, s.Reason == ByEssential, s.Line == 0 && (s.Leaves || s.Reason == ByDefault):
+	case s.Reason == ByMalformed, s.Reason == ByEssential,
+		s.Line == 0 && (s.Leaves || s.Reason == ByDefault):
 		return s.ID
 	}
 	return fmt.Sprintf("%s:%d", p.File, s.Line)
