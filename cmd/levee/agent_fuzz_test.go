@@ -79,7 +79,13 @@ func fuzzAPI() {
 		return b.String(), nil
 	}
 	seed := uint64(time.Now().UnixNano())
-	rep, err := apitest.Fuzz(&apitest.Target{URL: url, Tokens: tokens, State: state,
+	const entries, of = "/api/v1/sets/{set}/entries", "/api/v1/sets/abusers/entries"
+	calls := []apitest.Call{
+		{Method: "POST", Path: entries, Role: "operator", Target: of,
+			Body: `{"entries":["203.0.113.50"],"lease":"10m"}`},
+		{Method: "GET", Path: entries, Role: "viewer", Target: of},
+		{Method: "DELETE", Path: entries, Role: "operator", Target: of + "?entry=203.0.113.50"}}
+	rep, err := apitest.Fuzz(&apitest.Target{URL: url, Tokens: tokens, State: state, Calls: calls,
 		Values: map[string][]string{"set": {"abusers"}, "dev": {"lv0"},
 			"entries": {"203.0.113.9", "198.51.100.0/24", "2001:db8::1"},
 			"entry":   {"203.0.113.9", "198.51.100.0/24"}, "lease": {"10m", "forever"},

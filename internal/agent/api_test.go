@@ -23,7 +23,7 @@ var (
 func serving(t *testing.T, k *fake) (a *Agent, url string, tokens map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
-	a = start(t, dir, k, one)
+	a = start(t, dir, k, one+oneFeed)
 	a.gone = make(chan struct{})
 	l, err := api.Listen("127.0.0.1:0", "", "", nil)
 	if err != nil {
@@ -66,11 +66,19 @@ func serving(t *testing.T, k *fake) (a *Agent, url string, tokens map[string]str
 func TestTheAPIDoesWhatItsDocumentSays(t *testing.T) {
 	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}, max: 1000}
 	a, url, tokens := serving(t, k)
+	l := a.lists[0]
+	a.fed(t.Context(), l, result("1", block(0, 20)), nil)
+	a.fed(t.Context(), l, result("2", block(0, 2), block(50, 30)), nil) // which waits
 	seed := *fuzzSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	rep, err := apitest.Fuzz(&apitest.Target{URL: url, Tokens: tokens,
+		Calls: []apitest.Call{
+			{Method: "POST", Path: "/api/v1/lists/accept", Role: "operator",
+				Target: "/api/v1/lists/accept", Body: `{"source":"drop"}`},
+			{Method: "POST", Path: "/api/v1/renew", Role: "viewer", Target: "/api/v1/renew",
+				Session: true}},
 		Values: map[string][]string{"set": {"s"}, "origin": {"api:operator", "ids"},
 			"entries": {"203.0.113.9", "198.51.100.0/24", "2001:db8::1", "192.0.2.1"},
 			"entry":   {"203.0.113.9", "198.51.100.0/24"}, "lease": {"10m", "forever", "1h"},

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,6 +24,16 @@ type Target struct {
 	Values map[string][]string
 	// State is all that a viewer may not change. Operators and admins may.
 	State func() (string, error)
+	// Calls have to succeed, before anything else is sent: what chance does not find.
+	Calls []Call
+}
+
+// Call is a request of an operation, as the document has it.
+type Call struct {
+	Method, Path string
+	Role, Target string
+	Body         string
+	Session      bool // with the cookie of a login in place of the token
 }
 
 // Report is what was seen.
@@ -74,6 +85,11 @@ func Fuzz(t *Target, seed uint64, lasts time.Duration) (*Report, error) {
 			}
 		}
 	}()
+	for i := range t.Calls {
+		if err := f.call(ops, &t.Calls[i]); err != nil {
+			return rep, err
+		}
+	}
 	end := time.Now().Add(lasts)
 	for round := 0; round == 0 || time.Now().Before(end); round++ {
 		for i := range ops {
@@ -93,6 +109,8 @@ type fuzzer struct {
 	gen    *generator
 	rep    *Report
 	held   map[string]bool // operations that have answered what they are for
+	// cookies stand for the token, where there are any
+	cookies []*http.Cookie
 }
 
 func (f *fuzzer) fault(format string, args ...any) {
@@ -160,6 +178,40 @@ func (f *fuzzer) one(op *operation, role string, wrong bool) error {
 	return nil
 }
 
+// call sends a request that has to succeed.
+func (f *fuzzer) call(ops []operation, c *Call) error {
+	at := slices.IndexFunc(ops, func(o operation) bool {
+		return o.method == c.Method && o.path == c.Path
+	})
+	if at < 0 {
+		return fmt.Errorf("the document has no %s %s", c.Method, c.Path)
+	}
+	kind := ""
+	if c.Body != "" {
+		kind = "application/json"
+	}
+	if c.Session {
+		res, err := f.client.Post(f.URL+"/api/v1/login", "application/json",
+			strings.NewReader(fmt.Sprintf("{\"token\":%q}", f.Tokens[c.Role])))
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		f.cookies = res.Cookies()
+		defer func() { f.cookies = nil }()
+	}
+	status, contentType, answer, err := f.send(&ops[at], c.Role, c.Target, []byte(c.Body), kind)
+	if err != nil {
+		return err
+	}
+	if err := f.gen.doc.check(&ops[at], status, contentType, answer); err != nil || status/100 != 2 {
+		f.fault("%s %s: %d %.300s %v", c.Method, c.Target, status, answer, err)
+		return nil
+	}
+	f.held[c.Method+" "+c.Path] = true
+	return nil
+}
+
 // send sends a request. Of a stream it reads the beginning.
 func (f *fuzzer) send(op *operation, role, target string, body []byte, kind string) (status int,
 	contentType string, answer []byte, err error) {
@@ -172,7 +224,10 @@ func (f *fuzzer) send(op *operation, role, target string, body []byte, kind stri
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	if token := f.Tokens[role]; token != "" {
+	for _, c := range f.cookies {
+		req.AddCookie(c)
+	}
+	if token := f.Tokens[role]; token != "" && f.cookies == nil {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := f.client.Do(req)
