@@ -204,7 +204,8 @@ func (f *fuzzer) call(ops []operation, c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := f.gen.doc.check(&ops[at], status, contentType, answer); err != nil || status/100 != 2 {
+	err = f.gen.doc.check(&ops[at], status, contentType, answer)
+	if err != nil || status/100 != 2 {
 		f.fault("%s %s: %d %.300s %v", c.Method, c.Target, status, answer, err)
 		return nil
 	}
