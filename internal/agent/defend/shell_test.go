@@ -112,10 +112,15 @@ func TestAChangeThatWasMadeIsBelieved(t *testing.T) {
 		s.k.behind = context.Canceled
 		s.k.mu.Unlock()
 		s.floods(floodRate60k)
-		s.passes(2 * time.Second)
+		s.passes(time.Second)
+		believed := 0
+		s.w.Do(func() { believed = len(s.w.floods.Live()) })
 		i := s.store.List()[0]
-		if got := s.k.texts(); len(got) == 0 || len(i.Rules) < len(got) || i.Failed != "" {
-			t.Errorf("in force: %q, believed: %d, failed: %q", got, len(i.Rules), i.Failed)
+		if got := s.k.texts(); len(got) == 0 || believed != len(got) || i.Acted == nil {
+			t.Errorf("in force: %q, believed: %d, failed: %q", got, believed, i.Failed)
+		}
+		if s.k.puts > 1 {
+			t.Errorf("%d changes made one", s.k.puts)
 		}
 		s.over()
 		s.end()
