@@ -31,7 +31,7 @@ struct flows_key {
 #define FLOWS_DONE 2u // the agent wants no more; it alone sets that
 
 struct flows_flow {
-	__u32 from; // TCP: the number of the first byte; UDP: bytes that were handed on
+	__u32 from; // the number of the first byte
 	__u32 state;
 };
 
@@ -50,9 +50,7 @@ struct {
 	__type(value, struct flows_flow);
 } flows SEC(".maps");
 
-// For each port of a destination: bits of the protocols that are read.
-#define READ_TCP 1u
-#define READ_UDP 2u
+// For each port of a destination: whether flows to it are read.
 struct flows_ports {
 	__u8 of[1 << 16];
 };
@@ -115,7 +113,6 @@ const volatile __u32 ether = 1;	       // frames begin with Ethernet
 const volatile __u32 limit = 16 << 10; // bytes of a flow
 
 #define PROTO_TCP 6
-#define PROTO_UDP 17
 
 // segment is what is asked of a packet.
 struct segment {
@@ -186,27 +183,18 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 	if (!read || port >= sizeof(read->of))
 		return 0;
 
-	__u32 of = read->of[port];
-
+	if (s->key.proto != PROTO_TCP || !read->of[port] || at + 20 > end)
+		return 0;
 	__builtin_memcpy(&s->key.src_port, at, 4);
-	if (s->key.proto == PROTO_TCP && of & READ_TCP) {
-		if (at + 20 > end)
-			return 0;
 
-		__u32 header = (at[12] >> 4) * 4;
+	__u32 header = (at[12] >> 4) * 4;
 
-		if (header < 20 || left < header)
-			return 0;
-		s->seq = word(at + 4);
-		s->flags = at[13];
-		s->data = left - header;
-		return 1;
-	}
-	if (s->key.proto == PROTO_UDP && of & READ_UDP && left >= 8) {
-		s->data = left - 8;
-		return 1;
-	}
-	return 0;
+	if (header < 20 || left < header)
+		return 0;
+	s->seq = word(at + 4);
+	s->flags = at[13];
+	s->data = left - header;
+	return 1;
 }
 
 #define FIN 0x01u
@@ -245,8 +233,8 @@ static __always_inline __u32 asked(void *ctx, const struct segment *s, int six)
 	return is;
 }
 
-// wanted_tcp says whether a segment is handed on, and what of its flow is known.
-static __always_inline int wanted_tcp(void *ctx, struct flows_cpu *c, const struct segment *s,
+// wanted_segment says whether a segment is handed on, and what of its flow is known.
+static __always_inline int wanted_segment(void *ctx, struct flows_cpu *c, const struct segment *s,
 				      int six)
 {
 	struct flows_flow *f;
@@ -276,22 +264,6 @@ static __always_inline int wanted_tcp(void *ctx, struct flows_cpu *c, const stru
 	return 1;
 }
 
-static __always_inline int wanted_udp(struct flows_cpu *c, const struct segment *s)
-{
-	struct flows_flow *f = bpf_map_lookup_elem(&flows, &s->key);
-
-	c->event.proven = 0;
-	if (!f) {
-		struct flows_flow begun = {.from = s->data};
-
-		return begin(&s->key, &begun, BPF_NOEXIST);
-	}
-	if (f->state & FLOWS_DONE || f->from >= limit)
-		return 0;
-	f->from += s->data;
-	return 1;
-}
-
 // wanted is the room of this CPU with what an event says of the packet, 0 where nobody wants it.
 static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, const void *end,
 						struct capture_note *n, __u32 bytes, __u32 queue)
@@ -306,13 +278,11 @@ static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, con
 	c = bpf_map_lookup_elem(&cpus, &zero);
 	if (!c)
 		return 0;
-	if (s.key.proto == PROTO_UDP)
-		is = wanted_udp(c, &s);
-	else if (*(__u64 *)&s.key.src[8] | *(__u32 *)&s.key.src[4] | *(__u32 *)&s.key.dst[4] |
+	if (*(__u64 *)&s.key.src[8] | *(__u32 *)&s.key.src[4] | *(__u32 *)&s.key.dst[4] |
 		 *(__u64 *)&s.key.dst[8])
-		is = wanted_tcp(ctx, c, &s, 1);
+		is = wanted_segment(ctx, c, &s, 1);
 	else
-		is = wanted_tcp(ctx, c, &s, 0);
+		is = wanted_segment(ctx, c, &s, 0);
 	if (!is)
 		return 0;
 	c->event.of.time = bpf_ktime_get_ns();

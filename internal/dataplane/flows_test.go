@@ -41,7 +41,7 @@ func TestForgedFlowsAreNeverProven(t *testing.T) {
 	l := in(t, n.here, func() (net.Listener, error) { return net.Listen("tcp4", "10.9.0.1:9000") })
 	t.Cleanup(func() { l.Close() }) // and nobody accepts: the kernel shakes hands
 	mac := [6]byte(must2(netlink.LinkByName("lv0")).Attrs().HardwareAddr)
-	ports := &capture.Ports{9000: capture.ReadTCP}
+	ports := &capture.Ports{9000: capture.Read}
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
 			stayHere(t)

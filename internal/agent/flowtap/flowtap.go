@@ -57,13 +57,9 @@ func (h *Hub) changed() {
 	h.ports = capture.Ports{}
 	for _, in := range h.inlets {
 		h.table.Readers = append(h.table.Readers, in.reader)
-		bit := byte(capture.ReadTCP)
-		if in.reader.Kind.Proto == stream.UDP {
-			bit = capture.ReadUDP
-		}
 		for _, of := range in.of.Flows.Ports {
 			for port := int(of.First); port <= int(of.Last); port++ {
-				h.ports[port] |= bit
+				h.ports[port] = capture.Read
 			}
 		}
 	}

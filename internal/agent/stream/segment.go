@@ -11,7 +11,7 @@ import (
 func SegmentOf(link packet.Link, frame []byte, p *packet.Packet) (s Segment, ok bool) {
 	*p = packet.Packet{}
 	link.Decode(frame, p)
-	if p.Malformed != packet.WellFormed || p.Fragment || !p.HasPorts() {
+	if p.Malformed != packet.WellFormed || p.Fragment || p.Transport != packet.TCPTransport {
 		return s, false
 	}
 	s.Src = netip.AddrPortFrom(p.Src, p.SrcPort)
@@ -20,17 +20,9 @@ func SegmentOf(link packet.Link, frame []byte, p *packet.Packet) (s Segment, ok 
 	end := p.NetworkOffset + p.Len
 	at := p.TransportOffset
 	const fin, rst = 1, 4
-	switch p.Proto {
-	case TCP:
-		s.Seq = binary.BigEndian.Uint32(frame[at+4:])
-		s.Ends = p.Flags&(fin|rst) != 0
-		at += int(frame[at+12]>>4) * 4
-	case UDP:
-		end = at + 8 + p.UDPPayload
-		at += 8
-	default:
-		return s, false
-	}
+	s.Seq = binary.BigEndian.Uint32(frame[at+4:])
+	s.Ends = p.Flags&(fin|rst) != 0
+	at += int(frame[at+12]>>4) * 4
 	if at > end || end > len(frame) {
 		return s, false
 	}

@@ -17,16 +17,11 @@ type Kind struct {
 	Proto  uint8
 	Ports  []uint16 // of its servers, unless a source names others
 	Fields []string // of its records, besides those of all
-	// Datagrams is that each datagram is read by itself.
-	Datagrams bool
-	New       func() Parser
+	New    func() Parser
 }
 
-// Protocols of flows.
-const (
-	TCP = 6
-	UDP = 17
-)
+// TCP is the protocol of all kinds: of datagrams nobody has proven where they come from.
+const TCP = 6
 
 // Limit is how many bytes of a flow are read.
 const Limit = 16 << 10

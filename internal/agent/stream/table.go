@@ -13,8 +13,8 @@ type Segment struct {
 	Dev      string // that it came in on
 	Src, Dst netip.AddrPort
 	Proto    uint8
-	First    uint32 // TCP: the number of the first byte of the flow
-	Seq      uint32 // TCP: that of the first byte of Data
+	First    uint32 // the number of the first byte of the flow
+	Seq      uint32 // that of the first byte of Data
 	Data     []byte
 	Cut      bool // bytes behind Data are missing
 	Ends     bool // nothing comes behind it
@@ -83,7 +83,7 @@ func (t *Table) Segment(s *Segment) {
 	}
 	k := Key{s.Dev, s.Src, s.Dst, s.Proto}
 	f := t.flows[k]
-	if f != nil && s.Proto == TCP && f.first != s.First {
+	if f != nil && f.first != s.First {
 		t.end(f) // the port is used again
 		t.remove(f)
 		f = nil
@@ -117,10 +117,8 @@ func (t *Table) Segment(s *Segment) {
 // begin is a new flow; nil: nobody reads it.
 func (t *Table) begin(k Key, s *Segment) *flow {
 	f := &flow{key: k, since: s.At, first: s.First, next: s.First}
-	// Addresses of datagrams are as whoever sent them says.
-	f.proven = s.Proto == UDP
 	for _, r := range t.Readers {
-		if r.Kind.Proto == s.Proto && r.Wants(s.Src, s.Dst) {
+		if r.Wants(s.Src, s.Dst) {
 			r.Flows++
 			f.readings = append(f.readings, reading{Reader: r, parser: r.Kind.New()})
 		}
@@ -139,18 +137,16 @@ func (t *Table) begin(k Key, s *Segment) *flow {
 // are now; where some are missing, nobody knows what the flow says.
 func (t *Table) feed(f *flow, s *Segment) {
 	data, gap := s.Data, false
-	if s.Proto == TCP {
-		switch at := int32(s.Seq - f.next); {
-		case at > 0:
-			data, gap = nil, len(data) > 0 || s.Cut
-		case int(-at) >= len(data):
-			data = nil
-		default:
-			data = data[-at:]
-		}
-		f.next += uint32(len(data))
+	switch at := int32(s.Seq - f.next); {
+	case at > 0:
+		data, gap = nil, len(data) > 0 || s.Cut
+	case int(-at) >= len(data):
+		data = nil
+	default:
+		data = data[-at:]
 	}
-	full := s.Proto == TCP && f.next-f.first >= Limit
+	f.next += uint32(len(data))
+	full := f.next-f.first >= Limit
 	for i := range f.readings {
 		r := &f.readings[i]
 		if r.parser == nil {
@@ -169,9 +165,6 @@ func (t *Table) feed(f *flow, s *Segment) {
 			}
 		}
 		t.answer(f, r, answer, s.At)
-		if answer == More && r.Kind.Datagrams {
-			t.answer(f, r, Unknown, s.At)
-		}
 	}
 }
 
@@ -284,12 +277,8 @@ func (f *flow) tell() {
 // record is what a reader is told of a flow.
 func (f *flow) record(r *reading, at time.Time) []byte {
 	out := r.parser.Record()
-	proto := "TCP"
-	if f.key.Proto == UDP {
-		proto = "UDP"
-	}
 	out["timestamp"] = at.UTC().Format("2006-01-02T15:04:05.000000-0700")
-	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, proto
+	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, "TCP"
 	out["in_iface"] = f.key.Dev
 	out["src_ip"], out["src_port"] = f.key.Src.Addr().String(), f.key.Src.Port()
 	out["dest_ip"], out["dest_port"] = f.key.Dst.Addr().String(), f.key.Dst.Port()

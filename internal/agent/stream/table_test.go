@@ -33,12 +33,8 @@ func reads(k *Kind) (*Table, *Reader, *[]string) {
 // segment is one of a flow whose first byte has a number that soon begins anew.
 func segment(k *Kind, at int, data []byte) *Segment {
 	const first = 0xffff_fff0
-	s := &Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: k.Proto, Proven: true,
-		Data: data}
-	if k.Proto == TCP {
-		s.First, s.Seq = first, uint32(first+at)
-	}
-	return s
+	return &Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: k.Proto, Proven: true,
+		Data: data, First: first, Seq: uint32(first + at)}
 }
 
 // TestPiecesOfAStreamGiveOneAnswer: whole, byte by byte, and split at random, with pieces that come
@@ -52,7 +48,7 @@ func TestPiecesOfAStreamGiveOneAnswer(t *testing.T) {
 			for at := 0; at < len(test.says); {
 				n := len(test.says)
 				switch {
-				case run == 0 || test.kind.Datagrams:
+				case run == 0:
 				case run == 1:
 					n = 1
 				default:
@@ -60,7 +56,7 @@ func TestPiecesOfAStreamGiveOneAnswer(t *testing.T) {
 				}
 				n = min(n, len(test.says)-at)
 				table.Segment(segment(test.kind, at, test.says[at:at+n]))
-				if test.kind.Proto == TCP && run > 1 && at > 0 {
+				if run > 1 && at > 0 {
 					again := []byte(strings.Repeat("x", r.IntN(at+1)))
 					table.Segment(segment(test.kind, at-len(again), again))
 				}

@@ -69,11 +69,11 @@ func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]an
 			continue
 		}
 		k := Key{Src: s.Src, Dst: s.Dst, Proto: s.Proto}
-		if s.Proto == TCP && p.Flags&packet.SYN != 0 {
+		if p.Flags&packet.SYN != 0 {
 			first[k] = s.Seq + 1
 			continue
 		}
-		if s.First, ok = first[k]; !ok && s.Proto == TCP {
+		if s.First, ok = first[k]; !ok {
 			first[k], s.First = s.Seq, s.Seq
 		}
 		s.At, s.Proven = rec.Time, true

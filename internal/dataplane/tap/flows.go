@@ -23,7 +23,7 @@ import (
 type FlowPacket struct {
 	At     time.Time
 	Link   packet.Link
-	First  uint32 // TCP: the number of the first byte of the flow
+	First  uint32 // the number of the first byte of the flow
 	Proven bool   // the kernel has the connection
 	Bytes  int    // of the whole frame
 	Packet []byte

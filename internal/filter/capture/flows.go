@@ -26,14 +26,11 @@ const (
 // FlowSnap is how many bytes of a packet are handed on at most, FLOWS_SNAP in bpf/flows.bpf.c.
 const FlowSnap = len(readerFlowsCpu{}.Packet)
 
-// Bits of ports that are read, READ_TCP and READ_UDP in bpf/flows.bpf.c.
-const (
-	ReadTCP = 1
-	ReadUDP = 2
-)
-
-// Ports says for each port of a destination of which protocols flows are read.
+// Ports says for each port of a destination whether flows of TCP to it are read: 0 or Read.
 type Ports = [1 << 16]byte
+
+// Read is that a port is read.
+const Read = 1
 
 // FlowSpec is the program with its maps. passes are codes of packets that pass, ether is whether
 // frames begin with Ethernet, and limit is how many bytes of a flow are handed on.
@@ -60,7 +57,7 @@ const flowBytes = int(unsafe.Sizeof(readerFlowsEvent{}))
 type FlowEvent struct {
 	Time   time.Duration // of CLOCK_MONOTONIC
 	Bytes  int           // of the whole frame
-	First  uint32        // TCP: the number of the first byte
+	First  uint32        // the number of the first byte
 	Proven bool          // the kernel has the connection
 }
 
