@@ -2,7 +2,10 @@ package dataplane
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +32,81 @@ func query(t *testing.T, family packet.Family, name string) []byte {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// queries are queries from so many sources in turn, each for a name of its own.
+func queries(t testing.TB, family packet.Family, sources int, name string) (frames [][]byte) {
+	t.Helper()
+	s := packet.Spec{Proto: new(uint8(packet.ProtoUDP)), FromPort: new(uint16(40000)),
+		ToPort: new(uint16(53)), From: netip.MustParseAddr("16.0.0.1"),
+		To: netip.MustParseAddr("198.51.100.1"), EtherTo: &[6]byte{2, 0, 0, 0, 0, 1},
+		EtherFrom: &[6]byte{2, 0, 0, 0, 0, 2}}
+	source := 26 // the lower 32 bits of the address, in the frame
+	if family == packet.IPv6 {
+		s.From, s.To = netip.MustParseAddr("2a00::1"), netip.MustParseAddr("2001:db8::1")
+		source = 34
+	}
+	for i := range sources {
+		p, bad := dnsname.Parse(fmt.Sprintf(name, i*2654435761%1_000_000))
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		s.Payload = dns.Query(dns.Message{Question: true, Name: p.Name, Type: 1, EDNS: true,
+			Size: 1232})
+		f, err := packet.Build(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.BigEndian.PutUint32(f[source:], 16<<24|uint32(i)*2654435761>>8)
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// BenchmarkAskAgain is what a query that a cookie answers costs above an empty program.
+func BenchmarkAskAgain(b *testing.B) {
+	r := benchRunner(b, "cookie dns udp port 53\npass established\ndefault pass\n")
+	for _, family := range []packet.Family{packet.IPv4, packet.IPv6} {
+		for _, sources := range []int{1, 1 << 16} {
+			b.Run(fmt.Sprintf("%s/sources=%d", family, sources), func(b *testing.B) {
+				benchFrames(b, r, queries(b, family, sources, "%07x.example.com"))
+			})
+		}
+	}
+}
+
+// BenchmarkNames is what a query costs above an empty program: by a policy that looks at the port,
+// and by ones that look its name up, in a small set and in one of a million names; for one name of
+// 22 bytes, and for as many as no cache holds, which are in the set of a million or are not.
+func BenchmarkNames(b *testing.B) {
+	million := func(b *testing.B) string {
+		path := filepath.Join(b.TempDir(), "names.txt")
+		var out bytes.Buffer
+		for i := range 1_000_000 {
+			fmt.Fprintf(&out, "h%07x.z.example.com\n", i)
+		}
+		if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		return path
+	}(b)
+	for _, c := range []struct{ name, set string }{{"port", ""},
+		{"small", `{ "a.example.org", "b.c.example.net" }`},
+		{"million", fmt.Sprintf("file(%q, of names)", million)}} {
+		text := "drop udp port 54\ndefault pass\n"
+		if c.set != "" {
+			text = "set s = " + c.set + "\ndrop udp port 53 dns name in s\ndefault pass\n"
+		}
+		r := benchRunner(b, text)
+		for _, n := range []int{1, 1 << 18} {
+			for what, name := range map[string]string{"in": "h%07x.z.example.com",
+				"not": "n%07x.z.example.com"} {
+				b.Run(fmt.Sprintf("%s/names=%d/%s", c.name, n, what), func(b *testing.B) {
+					benchFrames(b, r, queries(b, packet.IPv4, n, name))
+				})
+			}
+		}
+	}
 }
 
 // TestNamesOfQueriesAreJudgedAtEachHook sends queries of both families to a policy about names.

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -521,7 +523,8 @@ func benchLimit(b *testing.B, trace *loader.Trace, rule string) {
 func runnerOf(t testing.TB, text string, target codegen.Target) (*loader.Runner, *policy.Policy) {
 	t.Helper()
 	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte(text), nil)
+	p, ds := policy.Parse("test.levee", []byte(text),
+		func(path string) (io.ReadCloser, error) { return os.Open(path) })
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

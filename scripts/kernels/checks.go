@@ -95,7 +95,8 @@ var checks = []check{
 		tests internal/dataplane 'TestPolicyOfTwoLinks|ReplacesOfTwoLinks|AtEgress' -test.skip TestAShadow`},
 	{name: "cookies: answers, proofs, real clients", script: `
 		modprobe 8021q
-		tests internal/dataplane 'Cookie(Answers|Proves|Above|Refuses|Clients|OverATag)|TransferDuring'`},
+		tests internal/dataplane 'Cookie(Answers|Proves|Above|Refuses|Clients|OverATag)|TransferDuring'
+		tests internal/dataplane 'NamesOfQueries|BudgetsOfZones|ResolversAsk'`},
 	{name: "fragments: oracle and program", clock: host,
 		script: `tests internal/filter/difftest Fragments`},
 	{name: "fragments of real datagrams", script: `tests internal/dataplane FragmentsOfReal`},
