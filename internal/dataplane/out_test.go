@@ -3,11 +3,13 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
@@ -203,4 +205,28 @@ func onArrival(a *inspect.Attachment) string {
 		}
 	}
 	return outOld
+}
+
+// TestForgedSourcesLeft: who has broken into a machine sends with addresses of others (BCP 38).
+func TestForgedSourcesLeft(t *testing.T) {
+	p := newPair(t)
+	l, err := netlink.LinkByName("lv0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}}
+	if err := netlink.AddrAdd(l, own); err != nil {
+		t.Fatal(err)
+	}
+	p.bringText(t, "out drop ipv4 not from self as \"forged\"\ndefault pass\n", store.Auto, 0)
+	if !p.leaves(t, 25) {
+		t.Error("what has the machine's own address does not leave")
+	}
+	if err := netlink.AddrDel(l, own); err != nil {
+		t.Fatal(err)
+	}
+	p.bringText(t, "out drop ipv4 not from self as \"forged\"\ndefault pass\n", store.Auto, 0)
+	if p.leaves(t, 25) {
+		t.Error("what has somebody else's address leaves")
+	}
 }

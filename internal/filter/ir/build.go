@@ -40,6 +40,7 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 	if out := p.Leaving(); out != nil {
 		prog.Out = BuildWith(out, x, skip...)
 		prog.Findings = append(prog.Findings, prog.Out.Findings...)
+		prog.Findings = append(prog.Findings, asksCut(prog.Out)...)
 	}
 	return prog
 }
