@@ -36,8 +36,8 @@ var before = func() []asked {
 	}
 }()
 
-// asksCut warns of rules on the addresses of what leaves that drop what a machine asks before it has
-// one of its own. Essential rules, which would pass it, come behind them.
+// asksCut warns of rules on the addresses of what leaves that drop what a machine asks before it
+// has one of its own. Essential rules, which would pass it, come behind them.
 func asksCut(prog *Program) (out []Finding) {
 	if !prog.Policy.Essential {
 		return nil
