@@ -60,7 +60,8 @@ struct key {
 	__u16 off; // what follows the IP headers: where it begins,
 	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
 	__u16 left;  // and how much there is
-	__u16 tcp_window; // not scaled
+	// not scaled; of UDP: 1 where the flow has proven itself, filled where rules ask
+	__u16 tcp_window;
 	__u32 datagram; // of a fragment: the identification
 	__u32 row; // where this CPU's row of counters begins; only there if a function counts
 };

@@ -244,6 +244,10 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 	d.Needs = attach.NeedsOf(p)
 	d.Limits = loader.DescribeLimits(p)
 	d.Cookies = describeCookies(p)
+	for i := range p.Echoes {
+		d.Echoes = append(d.Echoes, store.EchoInfo{Name: p.Echoes[i].Name,
+			Tally: p.Echoes[i].Tally})
+	}
 	for i := range p.Logs {
 		d.Logs = append(d.Logs, p.Logs[i].Rule.ID)
 	}

@@ -23,7 +23,8 @@ var leftOut = map[field.Field]string{
 	field.DNSName:  "a zone under attack is limited, not dropped", field.DNSType: noDNS,
 	field.DNSOpcode: noDNS, field.DNSQuery: noDNS, field.DNSResponse: noDNS,
 	field.DNSMalformed: noDNS, field.DNSSize: noDNS,
-	field.Inner: "what is in a tunnel is of another flood",
+	field.Inner:      "what is in a tunnel is of another flood",
+	field.ProvenFlow: "a sample does not tell",
 }
 
 // noDNS is why no rule against a flood reads messages.

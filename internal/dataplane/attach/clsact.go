@@ -38,6 +38,7 @@ const (
 	filterHandle   = 0x1e7ee
 	FilterPriority = 1
 	egressHandle   = 0x1e000000 // and the number of the generation
+	nthHandle      = 0x800000   // times which of the generation's programs it is
 	egressPriority = 0xffff
 )
 
@@ -47,6 +48,7 @@ type Filter struct {
 	Index      int
 	Generation int  // whose it is, at egress; 0: at ingress, the one that judges
 	judges     bool // at egress: it comes first there, too
+	Nth        int  // which of its programs there
 	made       bool // the qdisc is levee's too
 	kept       bool
 }
@@ -103,7 +105,7 @@ func (f *Filter) Filter() *netlink.BpfFilter {
 		if !f.judges {
 			b.Priority = egressPriority
 		}
-		b.Handle = egressHandle | uint32(f.Generation)&0xffffff
+		b.Handle = egressHandle | uint32(f.Generation)&(nthHandle-1) | uint32(f.Nth)*nthHandle
 	}
 	return b
 }
@@ -331,8 +333,9 @@ func egressFilters(index int, judges bool) (all []*Filter, err error) {
 			continue
 		}
 		n := int(nl.DeserializeTcMsg(answer).Handle) - egressHandle
-		if n > 0 && n <= 0xffffff {
-			all = append(all, &Filter{Index: index, Generation: n, judges: judges, kept: true})
+		if n > 0 && n < 2*nthHandle {
+			all = append(all, &Filter{Index: index, Generation: n % nthHandle, Nth: n / nthHandle,
+				judges: judges, kept: true})
 		}
 	}
 	return all, nil

@@ -23,6 +23,7 @@ import (
 // So no two links have to change at once: whichever generation judges, its other programs have been
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
+// AttachOther attaches a program of a generation that is not the one which judges what comes in.
 func AttachOther(d *Device, l codegen.Link, g *store.Description, p *ebpf.Program) (Hold, error) {
 	at := l.At
 	if at == state.SocketLookup {
@@ -33,7 +34,7 @@ func AttachOther(d *Device, l codegen.Link, g *store.Description, p *ebpf.Progra
 	}
 	if g.EgressFilter {
 		f := &Filter{Index: d.Index, Generation: g.Generation, made: g.MadeQdisc,
-			judges: l.Program == state.LeavingProgram}
+			judges: l.Program == state.LeavingProgram, Nth: state.Nth(l.Program)}
 		lk, err := attachFilter(d, f, p)
 		if err != nil {
 			return nil, kernel.Refuse(err, "attach to %s of %s by tc", at, d.Name)
@@ -222,21 +223,30 @@ func unlinkFilters(s *store.Store, key string, stay []int) error {
 	})
 }
 
-// NoteDeaf tells of a filter at egress that somebody else has deleted: connections that begin from
-// then on are not known.
+// NoteDeaf tells of filters at egress that somebody else has deleted: what they note is not known
+// from then on.
 func NoteDeaf(s *store.Store, a *Attachment) {
 	g := a.Current()
 	if g == nil || !g.EgressFilter {
 		return
 	}
-	f, err := EgressFilterOf(g, g.Generation)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	if _, name, err := f.Running(); err == nil && name != filterName {
-		s.Note("%s: the tc filter at egress of %s is gone, and `established` knows no connection "+
-			"that began since: `levee up` brings it back", g.Policy, g.Dev)
+	for i := range state.Table {
+		row := &state.Table[i]
+		if _, has := codegen.MapOf(g.Maps, row.What); !has || row.Beside == nil ||
+			row.Beside.At != state.Egress {
+			continue
+		}
+		f, err := EgressFilterOf(g, g.Generation)
+		if err != nil {
+			return
+		}
+		f.Nth = row.Beside.Nth
+		_, name, err := f.Running()
+		f.Close()
+		if err == nil && name != filterName {
+			s.Note("%s: the tc filter at egress of %s is gone, and %s: `levee up` brings it back",
+				g.Policy, g.Dev, row.Beside.Lost)
+		}
 	}
 }
 

@@ -137,6 +137,9 @@ func readingOf(d *store.Description, name string) (r state.Reading) {
 		rule, _ := ruleOf(d, k.ID)
 		r.Cookies = append(r.Cookies, state.Answering{Rule: rule, Meter: k.Meter, Always: k.Always})
 	}
+	for _, e := range d.Echoes {
+		r.Echoes = append(r.Echoes, state.Proving(e))
+	}
 	return r
 }
 

@@ -17,7 +17,6 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/state"
 	"levee/internal/host/local"
@@ -204,8 +203,12 @@ func (r *Runner) EvalLeaving(frame []byte) (slot int, verdict action.Action, err
 			return slot, verdict, err
 		}
 	}
-	if p := r.Loaded.Others[flow.Program]; p != nil && verdict == action.Pass {
-		if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+	for _, l := range r.program.Links {
+		if l.At != codegen.Egress || l.Program == codegen.LeavingName || verdict != action.Pass {
+			continue
+		}
+		run := ebpf.RunOptions{Data: frame, Repeat: 1}
+		if _, err := r.Loaded.Others[l.Program].Run(&run); err != nil {
 			return slot, verdict, runError(err, len(frame))
 		}
 	}

@@ -74,6 +74,16 @@ func Compare(before, now *policy.Policy) Change {
 			c.Others = append(c.Others, fmt.Sprintf("connections max %d", now.MaxConnections))
 		}
 	}
+	proves := func(p *policy.Policy) (all []string) {
+		for _, s := range p.Proves {
+			all = append(all, s.Text)
+		}
+		return all
+	}
+	for _, text := range without(proves(before), proves(now)) {
+		c.Others = append(c.Others, "no "+text)
+	}
+	c.Others = append(c.Others, without(proves(now), proves(before))...)
 	if before.OnError != now.OnError {
 		c.Others = append(c.Others, map[policy.OnError]string{policy.KeepLast: "no on error",
 			policy.ErrorPass: "on error pass", policy.ErrorDrop: "on error drop"}[now.OnError])

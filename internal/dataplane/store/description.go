@@ -20,6 +20,12 @@ type CookieInfo struct {
 	Always bool   `json:"always,omitempty"` // whether it answers whatever the rate of SYNs
 }
 
+// EchoInfo describes a proof by echo.
+type EchoInfo struct {
+	Name  string `json:"name"`
+	Tally int    `json:"tally"`
+}
+
 // ProgramInfo is what the kernel says about the program in force.
 type ProgramInfo struct {
 	ID        uint32 `json:"id"`
@@ -137,6 +143,7 @@ type Description struct {
 	Needs   Needs        `json:"needs,omitzero"`
 	Limits  []LimitInfo  `json:"limits,omitempty"`
 	Cookies []CookieInfo `json:"cookies,omitempty"`
+	Echoes  []EchoInfo   `json:"echoes,omitempty"`
 	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
 
 	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow

@@ -10,8 +10,7 @@ import (
 
 // Take gives the instructions of one function of an object that clang made, to be emitted behind
 // Static or Global. Its own BTF is left behind: line information of one function among generated
-// ones is refused. The function calls none but helpers, and
-// finds its maps by their names.
+// ones is refused. The function finds its maps, and functions that it calls, by their names.
 func Take(object asm.Instructions, function string) (asm.Instructions, error) {
 	first, last, err := find(object, function)
 	if err != nil {
@@ -21,7 +20,7 @@ func Take(object asm.Instructions, function string) (asm.Instructions, error) {
 	for i := range body {
 		object := body[i].Reference()
 		body[i].Metadata = asm.Metadata{}
-		if body[i].IsLoadFromMap() {
+		if body[i].IsLoadFromMap() || body[i].IsFunctionCall() {
 			body[i] = body[i].WithReference(object)
 		}
 	}

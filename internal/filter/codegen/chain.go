@@ -62,6 +62,9 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, asm.Byte))
 	}
 	c.noMessage(ch)
+	if ch.Asks[field.ProvenFlow] {
+		c.lookUpEcho(ch)
+	}
 	inMain := false
 	for i, b := range ch.Do {
 		switch b := b.(type) {

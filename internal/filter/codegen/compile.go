@@ -131,12 +131,18 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Limits:   p.Limits,
 		Logs:     p.Logs,
 		Cookies:  p.Cookies,
+		Echoes:   p.Echoes,
 	}
 	for _, row := range p.State.In() {
 		if b := row.Beside; b != nil {
-			if out.Spec.Programs[b.Name], err = b.Spec(p.State); err != nil {
+			spec, err := b.Spec(p.State)
+			if err != nil {
 				return nil, err
 			}
+			if spec == nil {
+				continue
+			}
+			out.Spec.Programs[b.Name] = spec
 			out.Links = append(out.Links, Link{b.Name, b.At})
 		}
 	}

@@ -37,6 +37,7 @@ const (
 	keyFlow    = keyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
 	keyProof   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
 	keyOff     = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
+	keyEcho    = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow)) // of UDP
 	keyFrag    = keyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
 	keyLeft    = keyAt + int16(unsafe.Offsetof(parseKey{}.Left))
 	keyWindow  = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow))
@@ -52,6 +53,9 @@ const (
 	mainBehind = envAt - 24
 	// The hash of a packet over UDP that belongs to no known connection; 0 of any other.
 	mainStranger = envAt - 32
+
+	// The hash of a flow that may prove itself, before the rules.
+	mainEcho = mainBehind
 
 	envPointer = -72
 	rowPointer = -80

@@ -209,7 +209,8 @@ func (c *compiler) fastClass(class ir.Class, l4 int16) {
 			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
 		}
 	}
-	if c.extension.looks(ch.Rules) || c.quotes(ch) {
+	if c.extension.looks(ch.Rules) || c.quotes(ch) ||
+		c.tells(ch) {
 		c.fastPlace(class, l4)
 	}
 	if ch.Tracked {

@@ -53,6 +53,7 @@ type Program struct {
 	Limits  []plan.Limit
 	Logs    []plan.Log
 	Cookies []plan.Cookie
+	Echoes  []plan.Echo
 	Tables  []Table // what the compiler chose, for `check --explain-compile`
 }
 

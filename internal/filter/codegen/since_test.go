@@ -281,8 +281,8 @@ func TestNothingIsNewerThanTheOldestKernel(t *testing.T) {
 				if target.Hook == codegen.TCX && n == attachTypes[ebpf.AttachTCXIngress] {
 					continue
 				}
-				// Connections need what leaves: "levee up" says that older kernels lack it.
-				if p.Asks(field.Flow) && n == attachTypes[ebpf.AttachTCXEgress] {
+				// Connections and proofs by echo need what leaves, by a filter on older kernels.
+				if p.Asks(field.Flow, field.ProvenFlow) && n == attachTypes[ebpf.AttachTCXEgress] {
 					continue
 				}
 				if n.since.after(oldest) {

@@ -166,6 +166,7 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		sums:  make([][]uint64, len(engines)),
 		flow:  c.Policy.Asks(field.Flow), cookie: c.Policy.Has(action.Cookie),
 		proven: c.Policy.Asks(field.Proven),
+		echoes: c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
 		track:  c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
@@ -216,11 +217,12 @@ type comparison struct {
 	sums    [][]uint64 // packets by slot, for each engine
 
 	// What some rule asks for or does; the policy may have too many to look at each for each frame.
-	flow, cookie, proven, track, divert bool
+	flow, cookie, proven, echoes, track, divert bool
 
 	noted    map[connection]uint64 // until when, in jiffies, where the policy diverts
 	dialogue *dialogue
 	left     [][]byte // of late, where the policy asks for connections
+	told     []told   // values that replies had
 	given    []given  // answers to SYNs
 	whole    []byte   // a packet of which fragments are made
 	rand     *rand.Rand
@@ -281,6 +283,9 @@ func (r *comparison) arrange(frames [][]byte, i int) error {
 		return err
 	}
 	r.quote(frames, i)
+	if err := r.echo(frames, i); err != nil {
+		return err
+	}
 	r.handshake(frames, i)
 	r.fragment(frames, i)
 	return nil

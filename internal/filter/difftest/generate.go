@@ -37,6 +37,7 @@ const (
 	streamEntries
 	streamChanges
 	streamClock
+	streamProofs
 )
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs
@@ -44,7 +45,8 @@ const (
 // overlap or hide one another, few and many prefixes. One seed in 32 is a filter of some hundred
 // rules on addresses, protocols and ports.
 func Generate(seed uint64) []byte {
-	g := &generator{r: newRand(seed, streamPolicy), seed: seed}
+	g := &generator{r: newRand(seed, streamPolicy), seed: seed,
+		proofs: &proofs{generator: generator{r: newRand(seed, streamProofs)}}}
 	g.pools()
 	g.weights()
 	g.header()
@@ -172,6 +174,7 @@ type generator struct {
 	labels     int
 	limits     int
 	cookies    int
+	proofs     *proofs
 	logs       int
 }
 
@@ -242,6 +245,9 @@ func (g *generator) header() {
 	}
 	if g.chance(4) {
 		g.line("connections max %s", g.pick("1", "16384", "20000", "100000", "4194304"))
+	}
+	for range g.proofs.r.IntN(3) {
+		g.proofs.prove(g)
 	}
 	if g.chance(4) {
 		g.line("on error %s", g.pick("pass", "drop"))
@@ -378,6 +384,35 @@ func (g *generator) protects() {
 	}
 }
 
+// proofs draws what policies have of proofs by echo, from numbers of its own.
+type proofs struct {
+	generator
+	n int
+}
+
+// rule is one that asks whose flow is proven, now and then.
+func (g *proofs) rule(of *generator) {
+	if g.n > 0 && g.chance(8) {
+		of.line("%s udp %sproven flow%s", g.pick("pass", "count", "drop", "count"),
+			g.pick("", "", "not "), g.pick("", " port 53", " len > 60", " ipv6"))
+	}
+}
+
+// prove is a proof by echo.
+func (g *proofs) prove(of *generator) {
+	g.n++
+	ports := g.pick("27015", "53", "> 1023", "{ 53, 443, 1000-60000 }", "!= 53")
+	reply := g.pick("", " payload at 4 41", " payload at 0 00/f0 payload at 2 010203040506070809")
+	n := g.between(4, 20)
+	in := fmt.Sprint(g.r.IntN(4))
+	for at, more := 4+g.r.IntN(8), g.r.IntN(4); more > 0; more-- {
+		in += fmt.Sprintf(", %d", at)
+		at += 1 + g.r.IntN(30)
+	}
+	of.line("prove \"%d\" udp port %s reply%s echo %d bytes at %d in request at %s", g.n, ports, reply,
+		n, 16+g.r.IntN(9), in)
+}
+
 // connections is a rule about connections.
 func (g *generator) connections() {
 	not := g.pick("", "", "not ")
@@ -502,6 +537,7 @@ func (g *generator) rules() {
 		if flows && g.chance(5) {
 			g.connections()
 		}
+		g.proofs.rule(g)
 		if g.chance(24) {
 			g.line("%s malformed%s", g.pick(malformedWords...), g.label())
 			continue

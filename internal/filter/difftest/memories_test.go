@@ -6,6 +6,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
+	"levee/internal/lang/action"
 )
 
 // beside are memories that the oracle does not model, since no verdict depends on them.
@@ -26,7 +27,7 @@ func TestEachMemoryHasAModel(t *testing.T) {
 		if ds.HasErrors() {
 			continue
 		}
-		stats, err := Compare(t.Context(), Case{Policy: p, Seed: seed, Frames: 600})
+		stats, err := Compare(t.Context(), Case{Policy: p, Seed: seed, Frames: 600}, hears{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +50,14 @@ func TestEachMemoryHasAModel(t *testing.T) {
 	}
 	t.Log(filled)
 }
+
+// hears is an engine to which frames come, and leave, at some time, and that judges none.
+type hears struct{}
+
+func (hears) Eval([]byte) (int, action.Action, error) { return 0, action.Drop, ErrNotRun }
+func (hears) Leave([]byte) error                      { return nil }
+func (hears) Time() (jiffies, hz uint64)              { return 1 << 33, 250 }
+func (hears) SetTime(uint64)                          {}
 
 // TestEachMemoryIsDrawn: what no generated policy remembers is compared with the oracle nowhere.
 // One that is drawn, and that the oracle does not model, makes comparisons fail.

@@ -54,6 +54,17 @@ limit not proven rate 2/s burst 2 by source/8 memory 256kB as "limit"
 pass proven as "proven"
 default drop
 `, []string{"tcp", "others", "cookie", "limit", "proven"}, false},
+	{"echoes", `prove "a2s" udp port 27015 reply payload at 4 41 echo 4 bytes at 5 in request at 25, 5
+prove "long" udp port { 500, 4500-4510 } reply payload at 1 00ff/f0ff payload at 30 0102030405060708090a echo 20 bytes at 8 in request at 0
+prove "any" udp port > 60000 reply echo 9 bytes at 0 in request at 100, 50, 1, 0
+count udp proven flow port 27015 as "a2s"
+count ipv6 proven flow as "ipv6"
+count udp not proven flow as "not"
+count fragments proven flow
+limit udp not proven flow rate 2/s burst 2 by source/8 memory 256kB as "limit"
+pass proven flow as "proven"
+default drop
+`, []string{"a2s", "ipv6", "limit", "proven"}, false},
 	{"fragments", `count fragments as "fragments"
 fragments track as "follow"
 limit ether { ipv4, ipv6 } rate 2/s burst 1 by source, destination memory 256kB as "limit"

@@ -41,8 +41,13 @@ func Label(proto uint8) string {
 // their factors, those of the destination from 0 on, of the source from 4 on, of the ports 8. R1 to
 // R3 are used.
 func Hash(b *assembler.Builder, six bool, proto uint8, pieces map[int]func()) {
+	HashIn(b, Map, six, proto, pieces)
+}
+
+// HashIn is Hash by the head of a memory in another map, which begins as that of connections does.
+func HashIn(b *assembler.Builder, in string, six bool, proto uint8, pieces map[int]func()) {
 	b.Emit(
-		asm.LoadMapValue(asm.R3, 0, 0).WithReference(Map),
+		asm.LoadMapValue(asm.R3, 0, 0).WithReference(in),
 		asm.LoadMem(asm.R0, asm.R3, atStart, asm.DWord),
 	)
 	add := func(i int) {

@@ -96,6 +96,7 @@ var words = func() (out [field.NumFields]string) {
 	}
 	out[field.DNSQuery], out[field.DNSResponse] = "dns query", "dns response"
 	out[field.DNSMalformed] = "dns malformed"
+	out[field.ProvenFlow] = "proven flow"
 	out[field.ICMPType], out[field.ICMP6Type] = "icmp", "icmp6"
 	return out
 }()

@@ -35,7 +35,9 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 }
 
 // neverTold warns of rules that ask what no memory ever tells, and of memories that nobody asks.
-func neverTold(p *policy.Policy) []Finding { return slices.Concat(neverProven(p), neverKnown(p)) }
+func neverTold(p *policy.Policy) []Finding {
+	return slices.Concat(neverProven(p), neverEchoed(p), neverKnown(p))
+}
 
 // neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
 // detector may have the agent put up a cookie.
@@ -68,6 +70,29 @@ func neverKnown(p *policy.Policy) []Finding {
 	}
 	return []Finding{{p.ConnectionsPos, "no connection is ever known: no rule asks for " +
 		"`established`", "remove this line, or add `pass established`"}}
+}
+
+// neverEchoed warns of rules that ask whose flows are proven in a policy by which none can be, and
+// of proofs for which no rule asks.
+func neverEchoed(p *policy.Policy) []Finding {
+	asks := p.Asks(field.ProvenFlow)
+	if !asks && len(p.Proves) > 0 {
+		return []Finding{{p.Proves[0].Pos, "this proves nothing: no rule asks for `proven flow`",
+			"remove this line, or add a rule such as `limit udp port N not proven flow rate 1kpps`"}}
+	}
+	if !asks || len(p.Proves) > 0 {
+		return nil
+	}
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		for i := range r.Match {
+			if t := &r.Match[i]; t.Field == field.ProvenFlow {
+				return []Finding{{t.Pos, "no flow is ever proven: this policy has no `prove`",
+					"add a line such as `prove \"a2s\" udp port N reply payload at 4 41 echo 4 bytes " +
+						"at 5 in request at 25, 5`"}}
+			}
+		}
+	}
+	return nil
 }
 
 // connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on, or any

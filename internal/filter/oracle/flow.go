@@ -75,6 +75,9 @@ func (e *Evaluator) left(frame []byte) {
 	if pkt.Malformed != packet.WellFormed {
 		return
 	}
+	if e.echoes != nil {
+		e.echoes.leave(&pkt, frame, e.now())
+	}
 	k := connectionKey{proto: pkt.Proto, local: pkt.Src, remote: pkt.Dst,
 		localPort: pkt.SrcPort, remotePort: pkt.DstPort}
 	next := connection{}

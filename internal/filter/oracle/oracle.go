@@ -31,6 +31,7 @@ type Evaluator struct {
 	tracks  bool // a rule asks for connections
 	flows   map[connectionKey]*connection
 	cookies *cookies
+	echoes  *echoes
 	tunnels bool       // a rule looks into them
 	frags   *datagrams // nil unless a rule follows them
 	leaving *Evaluator // of what leaves; nil where the policy says nothing of that
@@ -77,7 +78,7 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 		names:  map[*policy.NameList]nameSet{},
 		limits: map[*policy.Limit]*budgets{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
-		cookies: newCookies(), now: time.Now}
+		cookies: newCookies(), echoes: newEchoes(p), now: time.Now}
 	if p.Has(action.Track) {
 		e.frags = &datagrams{of: map[datagramKey]*datagram{}}
 	}
@@ -209,6 +210,9 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 	vs.read(pkt)
 	if known {
 		vs[field.Flow].lo = 1
+	}
+	if e.echoes.meet(pkt, frame, e.now()) {
+		vs[field.ProvenFlow].lo = 1
 	}
 	if e.now().Before(e.cookies.proven[pkt.Src]) { // by this very packet, too
 		vs[field.Proven].lo = 1

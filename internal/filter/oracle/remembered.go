@@ -5,8 +5,12 @@ func (e *Evaluator) Remembered() map[string]int {
 	out := map[string]int{
 		"connections": len(e.flows),
 		"cookies":     len(e.cookies.meters) + len(e.cookies.proven),
+		"echoes":      0,
 		"fragments":   0,
 		"limits":      0,
+	}
+	if e.echoes != nil {
+		out["echoes"] = len(e.echoes.given) + len(e.echoes.proven)
 	}
 	if e.frags != nil {
 		out["fragments"] = len(e.frags.of)

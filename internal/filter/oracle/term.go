@@ -276,7 +276,9 @@ func (vs *values) read(pkt *packet.Packet) {
 	}
 	has(field.Fragment, ip, fragment)
 	for _, f := range field.Remembered() { // see decide
-		has(f, ip && (f.Info().Header == field.InIP || tracked(pkt)), 0)
+		in := f.Info().Header
+		has(f, ip && (in == field.InIP || in == field.InUDP && isUDP(pkt) ||
+			in == field.InFlow && tracked(pkt)), 0)
 	}
 	has(field.Payload, isUDP(pkt), 0)  // see payload
 	has(field.Contents, isUDP(pkt), 0) // see finds

@@ -62,6 +62,9 @@ func (p *planner) shareChains() {
 		if len(c.Answers()) > 0 {
 			c.Asks[field.SrcAddr] = true
 		}
+		if c.Asks[field.ProvenFlow] {
+			c.Asks.askFlow(classes[0])
+		}
 		p.Chains = append(p.Chains, c)
 	}
 }

@@ -232,6 +232,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	for _, a := range c.Answers() {
 		decode += a.Time
 	}
+	if c.Asks[field.ProvenFlow] {
+		decode += price.Echo
+	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	if c.within {
@@ -243,6 +246,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	}
 	for _, a := range c.Answers() {
 		t.instructions += a.Size
+	}
+	if c.Asks[field.ProvenFlow] {
+		t.instructions += sizeEcho
 	}
 	for _, b := range c.Do {
 		t.add(p.block(b, f))

@@ -43,6 +43,7 @@ type Plan struct {
 	Cookies       []Cookie                 // likewise
 	Logs          []Log                    // likewise
 	Searches      []*Search                // of payloads
+	Echoes        []Echo                   // proofs, where rules ask whose flows are proven
 	Fragments     bool                     // a rule follows them
 	State         *state.Use               // what it remembers
 
@@ -85,9 +86,13 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.findLogs()
 	p.findSearches()
 	p.findCookies()
+	p.findEchoes()
 	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
 	p.shareChains()
 	p.fillUse()
+	if err := p.State.SetEchoes(p.forms()); err != nil {
+		return nil, p.errorf("%w", err)
+	}
 	if err := p.State.Fit(prog.Policy.MaxConnections, t.Memory); err != nil {
 		return nil, p.errorf("%w", err)
 	}

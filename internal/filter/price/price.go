@@ -52,6 +52,7 @@ const (
 	Surprise = 4.5  // a branch that it does not
 	Count    = 0.5  // adding to a counter
 	Flow     = 15.0 // looking a connection up
+	Echo     = 15.0 // asking whether its flow is proven
 	Bytes    = 36.0 // comparing bytes of the packet, which a helper fetches
 	Search   = 23.0 // searching a payload: the functions and their helper
 	Byte     = 1.4  // and each byte of it

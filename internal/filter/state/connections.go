@@ -43,8 +43,9 @@ var connections = Row{
 		}
 		return e.Room.EmitQuotes(e.Builder, e.Context, e.TCX, e.Frags)
 	},
-	Beside: &Program{flow.Program, Egress,
-		func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link, u.Room) }},
+	Beside: &Program{Name: flow.Program, At: Egress,
+		Lost: "`established` knows no connection that began since",
+		Spec: func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link, u.Room) }},
 	Shared:   []Contents{HoldsFlows},
 	Head:     flow.HeadBytes,
 	Seed:     flow.Seed,

@@ -12,6 +12,7 @@ type Reading struct {
 	Limit   Budgets     // whose it is, without counts
 	Shape   limit.Shape // of the limit
 	Cookies []Answering
+	Echoes  []Proving
 	Logs    int // how many the program has
 	// Taken are the places with an entry in another map of the row, of sockets or programs.
 	Taken func(Contents) []int
@@ -22,6 +23,12 @@ type Answering struct {
 	Rule   syntax.Shown
 	Meter  int
 	Always bool // whatever the rate of SYNs
+}
+
+// Proving is a `prove` statement.
+type Proving struct {
+	Name  string
+	Tally int
 }
 
 // Value is a number that a row tells, and its metric.

@@ -143,17 +143,26 @@ type Line struct {
 type Program struct {
 	Name string
 	At   Point
+	Nth  int // of the programs at its point: filters of tc are told apart by it
+	// Lost is what is not known any more once somebody else has taken it away from egress.
+	Lost string
+	// Spec makes it; nil is that a use needs none.
 	Spec func(u *Use) (*ebpf.ProgramSpec, error)
 }
 
 // At is where a program of a row beside the one that judges meets packets, "" if none has the name.
-func At(program string) Point {
+func At(program string) Point { return named(program).At }
+
+// Nth is which it is of the programs at its point.
+func Nth(program string) int { return named(program).Nth }
+
+func named(program string) Program {
 	for i := range Table {
 		if b := Table[i].Beside; b != nil && b.Name == program {
-			return b.At
+			return *b
 		}
 	}
-	return ""
+	return Program{}
 }
 
 // Of is the row of what a map holds, nil if that is no memory of the table.

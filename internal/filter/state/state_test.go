@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/echo"
 	"levee/internal/filter/flow"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
@@ -19,6 +20,7 @@ func all() *Use {
 	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.MinRoom, Protocols: []uint8{6, 17},
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
 		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
+		Echoes:   []echo.Form{{}},
 		Families: map[action.Action]int{action.Divert: 1}, JudgedBytes: 64}
 }
 
@@ -73,7 +75,9 @@ func TestARowSaysAllOfItsMemory(t *testing.T) {
 			t.Errorf("%s: it shares %v, which none of its maps holds", r.Name, shared)
 		}
 		if b := r.Beside; b != nil {
-			spec, err := b.Spec(u)
+			judges := all()
+			judges.JudgedBytes = 0 // a shadow may need none
+			spec, err := b.Spec(judges)
 			if err != nil || spec.Name != b.Name || b.At == Ingress ||
 				spec.Type == ebpf.UnspecifiedProgram {
 				t.Errorf("%s: its program %+v at %s: %v", r.Name, spec, b.At, err)

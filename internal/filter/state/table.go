@@ -3,6 +3,9 @@ package state
 import (
 	"fmt"
 
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/echo"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/logging"
@@ -14,7 +17,7 @@ import (
 
 // Table has a row for each memory. Programs have their functions in its order. What a row fills in
 // below is all that else knows a memory by name.
-var Table = []Row{samples, connections, limits, logs, proofs, fragments, diversions, pairs}
+var Table = []Row{samples, connections, limits, logs, proofs, echoes, fragments, diversions, pairs}
 
 // Use is what the program of a policy asks of memories. The planner fills it in.
 type Use struct {
@@ -44,6 +47,9 @@ type Use struct {
 	Queries             int  // of them, that answer queries
 	Proves              bool // handshakes that are seen prove who is there
 	Fragments           int  // functions that follow them, 0 if no rule does
+	// Echoes are the replies whose clients prove their flows, nil where no rule asks for these.
+	Echoes []echo.Form
+	forms  *ebpf.MapSpec // of Echoes
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
 	JudgedBytes int
 }
@@ -56,6 +62,8 @@ type Memories struct {
 	Connections *flow.Stats `json:"connections,omitempty"`
 	// of a policy that has cookies, or asks who is proven
 	Cookies *Proofs `json:"cookies,omitempty"`
+	// of a policy that asks whose flows are proven
+	Echoes *Echoes `json:"echoes,omitempty"`
 	// of a policy that follows them
 	Fragments *fragment.Stats `json:"fragments,omitempty"`
 	// of a policy that diverts connections
@@ -74,6 +82,8 @@ type Rooms struct {
 	Connections *Room `json:"connections,omitempty"`
 	// memory of clients that have proven themselves, of a policy with cookies
 	Cookies *Room `json:"cookies,omitempty"`
+	// memory of flows that have proven themselves, of a policy that asks for these
+	Echoes *Room `json:"echoes,omitempty"`
 	// memory of datagrams, of a policy that follows fragments
 	Fragments *Room `json:"fragments,omitempty"`
 	// memory of what is diverted, of a policy that diverts connections

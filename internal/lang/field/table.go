@@ -44,6 +44,7 @@ const (
 	DNSResponse  // 1 of a response
 	DNSMalformed // 1 of a message that no resolver sends
 	DNSSize      // that EDNS tells in a query
+	ProvenFlow   // 1 where whoever sends from this address and port has proven that he is there
 
 	NumFields
 )
@@ -245,6 +246,12 @@ var table = [NumFields]Info{
 		Name: "inner packet", Header: InTunnel, Compare: ByInner,
 		Needs: "tunnels are looked into that are udp, gre, ipip or proto 41.",
 	},
+	ProvenFlow: {
+		Name: "proof of its flow", Header: InUDP, Compare: ByRange, Key: "tcp_window", Max: 1,
+		Values: upTo(1), Remembered: true, Is: "its flow has proven itself",
+		IsNot: "its flow has not proven itself", Untold: "No flow was taken as proven.",
+		Needs: "clients over udp prove their flows; of tcp ask for \"established\".",
+	},
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its source has proven itself",
@@ -324,6 +331,7 @@ var Phrases = [...]Phrase{
 	{Word: "fragments", Field: Fragment, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "established", Field: Flow, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "proven", Field: Proven, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "proven flow", Field: ProvenFlow, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "inner", Field: Inner, Form: FormInner, What: "a match in parentheses"},
 	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
 }

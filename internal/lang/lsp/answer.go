@@ -174,6 +174,8 @@ func (d *document) complete(at position) []item {
 	case "detect":
 		return append(words("to", "above", "observe", "propose", "enforce", "collateral", "keep",
 			"lease", "quiet"), d.sets()...)
+	case "prove":
+		return words("udp", "port", "reply", "payload", "at", "echo", "bytes", "in", "request")
 	case "interface", "default", "essential", "connections", "on":
 		return []item{}
 	}

@@ -34,6 +34,7 @@ type Policy struct {
 	// MaxConnections is how many may be known at once, 0 where the policy does not say.
 	MaxConnections int
 	ConnectionsPos Pos // of that number
+	Proves         []*Prove
 	OnError        OnError
 	ErrorPos       Pos // of `on error`
 	Tests          []*Test

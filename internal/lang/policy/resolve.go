@@ -249,6 +249,8 @@ func (r *resolver) statement(s syntax.Stmt) {
 		if r.once(&r.connections, s, "connections max") {
 			r.maxConnections(s.Max)
 		}
+	case *syntax.Prove:
+		r.prove(s)
 	case *syntax.OnError:
 		if r.once(&r.onError, s, "on error") {
 			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, pos(s.Pos)

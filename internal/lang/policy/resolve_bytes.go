@@ -55,7 +55,7 @@ func parseBytes(text string) (*Bytes, problem) {
 }
 
 func parseHex(digits string) ([]byte, problem) {
-	b, err := hex.DecodeString(digits)
+	b, err := hex.DecodeString(strings.TrimPrefix(digits, "0x"))
 	switch {
 	case err != nil || len(b) == 0:
 		return nil, problemf("write two hexadecimal digits for each byte: 0001 or 4c00/ff00.",

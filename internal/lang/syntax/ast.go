@@ -61,8 +61,8 @@ type Word struct {
 	Pos  Pos
 }
 
-// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *Connections, *OnError, *Source,
-// *List, *Detect, *Test and *Bad.
+// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *Connections, *OnError, *Prove,
+// *Source, *List, *Detect, *Test and *Bad.
 type Stmt interface {
 	// Place is where the first word of the statement stands.
 	Place() Pos

@@ -18,7 +18,10 @@ var isKeyword = func() map[string]bool {
 	for _, words := range behind {
 		maps.Copy(m, words)
 	}
-	for _, w := range phraseWords(func(ph *field.Phrase) bool { return !isDNS(ph) }) {
+	for _, w := range phraseWords(func(ph *field.Phrase) bool {
+		// What follows another word and has no value names a set as before: proven flow.
+		return !isDNS(ph) && (ph.Form != field.FormAlone || !strings.Contains(ph.Word, " "))
+	}) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true
 		}

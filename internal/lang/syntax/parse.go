@@ -267,6 +267,8 @@ func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
 		return p.essentialStmt(base)
 	case "connections":
 		return p.connectionsStmt(base)
+	case "prove":
+		return p.proveStmt(base)
 	case "on":
 		return p.onErrorStmt(base)
 	case "source":
@@ -338,7 +340,7 @@ func (p *parser) startsStatement() bool {
 var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
-const otherStatements = "interface set out default essential connections on source detect test"
+const otherStatements = "interface set out default essential connections prove on source detect test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -408,7 +410,7 @@ func (p *parser) unknownStatement(assigned bool) string {
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
 		p.fail("a line starts with "+actionList+", out, set, default, interface, essential, "+
-			"connections, on, source, detect or test.", "expected a statement")
+			"connections, prove, on, source, detect or test.", "expected a statement")
 	}
 	return ""
 }

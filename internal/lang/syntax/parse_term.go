@@ -104,6 +104,9 @@ func (p *parser) termWord(t *Term) bool {
 		s := simple[word]
 		t.Kind, t.Field = s.kind, s.field
 		p.advance()
+		if s.field == field.Proven && p.accept("flow") {
+			t.Field = field.ProvenFlow
+		}
 		return s.what == "" || p.value(t, word, s.what, true)
 	case class&familyWord != 0:
 		t.Kind, t.Field, t.Name = Family, field.EtherType, word

@@ -52,6 +52,8 @@ func (p *printer) stmt(s Stmt) {
 		p.words("essential off")
 	case *Connections:
 		p.words("connections max", s.Max.Text)
+	case *Prove:
+		p.prove(s)
 	case *OnError:
 		p.words("on error", s.Action.Text)
 	case *Source:

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// Proof by echo. The program at egress notes bytes of replies, by the client that gets them; the
+// functions at ingress find them in what the client sends, and know its flow from then on.
+#include "flow.h"
+#include "sip.h"
+
+#define TCX_NEXT -1
+#define ECHO_FORMS 16 // `prove` statements of a policy
+#define ECHO_PORTS 8  // ranges of ports of a statement
+#define ECHO_TERMS 8  // eight bytes each of what replies have to match
+#define ECHO_AT 4     // places in packets of clients
+#define ECHO_LEAST 4  // bytes of a value
+#define ECHO_MOST 20
+#define UDP_HEADER 8
+
+struct echo_ports {
+	__u16 lo, hi;
+};
+
+// Bytes of a reply, and which of their bits count.
+struct echo_term {
+	__u64 value, mask; // as a load has them
+	__u32 at, bytes;   // 1 to 8
+};
+
+// A `prove` statement.
+struct echo_form {
+	__u32 id;    // of its name
+	__u32 tally; // which of the memory's is its own
+	__u32 bytes; // of the value
+	__u32 at;    // behind the UDP header of a reply
+	__u32 in[ECHO_AT]; // behind that of a client's packet
+	__u32 ins, terms, ranges, unused;
+	struct echo_ports ports[ECHO_PORTS];
+	struct echo_term term[ECHO_TERMS];
+};
+
+struct echo_forms {
+	__u32 n, unused;
+	struct echo_form form[ECHO_FORMS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct echo_forms);
+} forms SEC(".maps");
+
+#define ECHO_TALLIES 32
+#define ECHO_ROWS 16 // CPUs share them
+#define ECHO_BITS 1024
+
+struct echo_count {
+	__u64 given, proofs, wrong, unused[5];
+};
+
+// How often values were given, proved somebody, and were wrong; and which of 1,024 classes the
+// values are of, which tells how many different ones there are.
+struct echo_tally {
+	struct echo_count row[ECHO_ROWS];
+	__u64 classes[ECHO_BITS / 64];
+};
+
+struct echo_head {
+	__u64 start, last;           // of the hash of a flow, as in struct flow_head
+	__u64 factors[FLOW_FACTORS]; //
+	__u64 key[2];                // of values
+	__u64 clock;                 // jiffies for tests, 0 for those of the kernel
+	__u32 second, lease;         // of a flow, in jiffies
+	__u32 idle;                  // after which a flow may lose its place
+	__u32 holds;                 // how long a value does
+	__u64 refused;               // proofs that found no place
+	__u64 taken;                 // places taken from flows whose lease had not ended
+	__u64 rest[11];
+};
+
+_Static_assert(offsetof(struct echo_head, factors) == offsetof(struct flow_head, factors),
+	       "flow_hash reads both");
+_Static_assert(sizeof(struct echo_head) % 64 == 0, "lines lie in cache lines");
+
+#define ECHO_LINE 8
+#define ECHO_LINES (1 << 15)
+
+// Values and flows have lines of their own, so that no value takes the place of a flow. A value is
+// 40 bits of its hash above its time; a flow is a tag of its hash above the time at which its proof
+// ends. The bits of a byte tell which flows a line does not have: bit n is set where a tag may end
+// in n. Zero is an empty place.
+struct echo_memory {
+	struct echo_head head;
+	struct echo_tally tallies[ECHO_TALLIES];
+	__u8 tags[ECHO_LINES];
+	__u64 values[ECHO_LINES][ECHO_LINE];
+	__u64 flows[ECHO_LINES][ECHO_LINE];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct echo_memory);
+} echoes SEC(".maps");
+
+#define TIME_BITS 24
+#define TIME_MASK ((1 << TIME_BITS) - 1)
+
+static __always_inline __u64 clock_of(const struct echo_memory *m)
+{
+	return m->head.clock ? m->head.clock : bpf_jiffies64();
+}
+
+static __always_inline __u32 line_of(__u64 hash) { return hash >> 48 & (ECHO_LINES - 1); }
+
+static __always_inline struct echo_tally *tally_of(struct echo_memory *m,
+						    const struct echo_form *f)
+{
+	return &m->tallies[f->tally & (ECHO_TALLIES - 1)];
+}
+
+static __always_inline struct echo_count *row_of(struct echo_tally *t)
+{
+	return &t->row[bpf_get_smp_processor_id() & (ECHO_ROWS - 1)];
+}
+
+// What is hashed of a value: its flow, its bytes with zeroes behind them, and above these the
+// number of its form. It is read where it is hashed: functions of a program share 512 bytes of stack.
+struct value {
+	__u64 flow;
+	__u64 words[3];
+};
+
+// value_hash is the hash of a value that a flow was given, with the lowest bit set.
+static __always_inline __u64 value_hash(const struct echo_head *h, const struct value *v)
+{
+	return sip_hash(h->key, &v->flow, 4) >> TIME_BITS | 1;
+}
+
+// find_value says in which place a value is, -1 if in none.
+static __always_inline int find_value(const __u64 *line, __u64 value)
+{
+	for (int i = 0; i < ECHO_LINE; i++)
+		if (line[i] >> TIME_BITS == value)
+			return i;
+	return -1;
+}
+
+// age_of is the age of a value and a second more: a CPU may be behind the one that wrote it.
+static __always_inline __u32 age_of(const struct echo_head *h, __u64 word, __u32 now)
+{
+	return (now - (__u32)word + h->second) & TIME_MASK;
+}
+
+// give notes that a flow was given a value, in place of the oldest in its line.
+static __always_inline void give(struct echo_memory *m, const struct echo_form *f,
+				 const struct value *v)
+{
+	__u64 hash = value_hash(&m->head, v);
+	__u32 now = clock_of(m), most = 0, at = 0;
+	__u64 *line = m->values[line_of(v->flow)];
+	struct echo_tally *t = tally_of(m, f);
+	const __u64 *factors = m->head.factors;
+	__u64 class = (v->words[0] * factors[0] + v->words[1] * factors[1] +
+		       v->words[2] * factors[2]) >> 54;
+	__u64 *seen = &t->classes[class >> 6 & (ECHO_BITS / 64 - 1)], bit = 1ULL << (class & 63);
+	int found = find_value(line, hash);
+
+	for (int i = 0; i < ECHO_LINE; i++) {
+		__u32 age = line[i] ? age_of(&m->head, line[i], now) : TIME_MASK;
+
+		if (age >= most) {
+			most = age;
+			at = i;
+		}
+	}
+	if (found >= 0)
+		at = found;
+	line[at & (ECHO_LINE - 1)] = hash << TIME_BITS | (now & TIME_MASK);
+	__sync_fetch_and_add(&row_of(t)->given, 1);
+	if (!(*seen & bit))
+		__sync_fetch_and_or(seen, bit);
+}
+
+// was_given says whether a flow was given a value of late.
+static __always_inline int was_given(struct echo_memory *m, const struct value *v)
+{
+	__u64 hash = value_hash(&m->head, v);
+	const __u64 *line = m->values[line_of(v->flow)];
+	int at = find_value(line, hash);
+
+	return at >= 0 && age_of(&m->head, line[at & (ECHO_LINE - 1)], clock_of(m)) <=
+				  m->head.holds + m->head.second;
+}
+
+static __always_inline __u64 flow_word(__u64 flow, __u32 ends)
+{
+	return (flow | 1) << 32 | ends;
+}
+
+// left is how long a flow is proven still, 0 of one that is not.
+static __always_inline __u32 left(const struct echo_head *h, __u64 word, __u32 now)
+{
+	__u32 rest = (__u32)word - now;
+
+	return word && rest - 1 < h->lease ? rest : 0;
+}
+
+// is_proven says whether a flow is, and has it be for as long again. A lease is renewed once a
+// second at most.
+static __always_inline int is_proven(struct echo_memory *m, __u64 flow, int renews)
+{
+	__u32 line = line_of(flow), now = clock_of(m);
+	__u64 tag = flow_word(flow, 0) >> 32;
+
+	if (!(m->tags[line] & 1 << (tag >> 1 & 7)))
+		return 0;
+	for (int i = 0; i < ECHO_LINE; i++) {
+		__u64 *place = &m->flows[line][i], word = *place;
+
+		if (word >> 32 != tag)
+			continue;
+		__u32 rest = left(&m->head, word, now);
+
+		if (renews && rest && m->head.lease - rest >= 2 * m->head.second)
+			*place = flow_word(flow, now + m->head.lease - m->head.second);
+		return rest != 0;
+	}
+	return 0;
+}
+
+// prove has a flow count as proven, in the place of one that is not, or else of that which is idle
+// for the longest time, if it is for long enough.
+static __always_inline int prove(struct echo_memory *m, __u64 flow)
+{
+	__u32 line = line_of(flow), now = clock_of(m), least = -1, at = 0;
+	__u64 tag = flow_word(flow, 0) >> 32;
+	__u8 bit = 1 << (tag >> 1 & 7), all = bit;
+
+	for (int i = 0; i < ECHO_LINE; i++) {
+		__u64 word = m->flows[line][i];
+		__u32 rest = word >> 32 == tag ? 0 : left(&m->head, word, now);
+
+		if (rest < least) {
+			least = rest;
+			at = i;
+		}
+	}
+	if (least > m->head.lease - m->head.idle) {
+		__sync_fetch_and_add(&m->head.refused, 1);
+		return 0;
+	}
+	if (least)
+		__sync_fetch_and_add(&m->head.taken, 1);
+	m->flows[line][at & (ECHO_LINE - 1)] =
+		flow_word(flow, now + m->head.lease - m->head.second);
+	// A bit that another CPU has lost meanwhile is set again by the next proof.
+	for (int i = 0; i < ECHO_LINE; i++) {
+		__u64 word = m->flows[line][i];
+
+		if (word)
+			all |= 1 << (word >> 33 & 7);
+	}
+	m->tags[line] = all;
+	return 1;
+}
+
+// read_packet reads 1 to 24 bytes.
+static __always_inline long read_packet(void *ctx, __u32 off, void *to, __u32 n, int hook)
+{
+	if (hook == HOOK_TCX)
+		return bpf_skb_load_bytes(ctx, off, to, n);
+	return bpf_xdp_load_bytes(ctx, off, to, n);
+}
+
+// read_value reads the value of a form at an offset behind the UDP header, of which left bytes are
+// there from the header at off on.
+static __always_inline int read_value(void *ctx, __u32 off, __u32 left, __u32 at,
+				      const struct echo_form *f, struct value *v, int hook)
+{
+	__u32 n = f->bytes;
+
+	if (n < ECHO_LEAST || n > ECHO_MOST || left < UDP_HEADER + at + n)
+		return 0;
+	v->words[0] = v->words[1] = v->words[2] = 0;
+	if (read_packet(ctx, off + UDP_HEADER + at, v->words, n, hook))
+		return 0;
+	v->words[2] |= (__u64)f->id << 32;
+	return 1;
+}
+
+static __always_inline int is_service(const struct echo_form *f, __u32 port)
+{
+	for (int i = 0; i < ECHO_PORTS; i++) {
+		if (i >= f->ranges)
+			return 0;
+		if (f->ports[i].lo <= port && port <= f->ports[i].hi)
+			return 1;
+	}
+	return 0;
+}
+
+// What a packet has at a place where a value may be.
+enum { ECHO_NOTHING, ECHO_WRONG, ECHO_PROOF };
+
+// look looks at one place of a packet for what its flow was given in replies of form i. Verifiers
+// see it once, not for each form and place.
+static __always_inline int look(void *ctx, __u64 flow, __u32 place, __u32 i, __u32 at, int hook)
+{
+	__u32 zero = 0;
+	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
+	struct value v = {flow};
+
+	if (!m || !all)
+		return ECHO_NOTHING;
+	const struct echo_form *f = &all->form[i & (ECHO_FORMS - 1)];
+
+	if (!read_value(ctx, place & 0xffff, place >> 16, at, f, &v, hook))
+		return ECHO_NOTHING;
+	return was_given(m, &v) ? ECHO_PROOF : ECHO_WRONG;
+}
+
+static __noinline int echo_look_xdp(struct xdp_md *ctx, __u64 flow, __u32 place, __u32 i, __u32 at)
+{
+	return look(ctx, flow, place, i, at, HOOK_XDP);
+}
+
+static __noinline int echo_look_tcx(struct __sk_buff *ctx, __u64 flow, __u32 place, __u32 i,
+				    __u32 at)
+{
+	return look(ctx, flow, place, i, at, HOOK_TCX);
+}
+
+// echo_prove has a flow count as proven, and says whether it does.
+static __noinline int echo_prove(__u64 flow)
+{
+	__u32 zero = 0;
+	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+
+	return m ? prove(m, flow) : 0;
+}
+
+// tell looks in a packet for what its flow was given. place is where the UDP header begins, and the
+// bytes from there on above it; port is that of the service.
+static __always_inline int tell(void *ctx, __u64 flow, __u32 place, __u32 port, int hook)
+{
+	__u32 zero = 0;
+	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
+
+	if (!m || !all)
+		return 0;
+	for (int i = 0; i < ECHO_FORMS; i++) {
+		const struct echo_form *f = &all->form[i];
+		int found = ECHO_NOTHING;
+
+		if (i >= all->n)
+			break;
+		if (!is_service(f, port))
+			continue;
+		for (int j = 0; j < ECHO_AT; j++) {
+			int is;
+
+			if (j >= f->ins)
+				break;
+			is = hook == HOOK_TCX ? echo_look_tcx(ctx, flow, place, i, f->in[j]) :
+						echo_look_xdp(ctx, flow, place, i, f->in[j]);
+			if (is > found)
+				found = is;
+			if (is == ECHO_PROOF)
+				break;
+		}
+		if (found == ECHO_PROOF) {
+			__sync_fetch_and_add(&row_of(tally_of(m, f))->proofs, 1);
+			return echo_prove(flow);
+		}
+		if (found)
+			__sync_fetch_and_add(&row_of(tally_of(m, f))->wrong, 1);
+	}
+	return 0;
+}
+
+static __noinline int echo_tell_xdp(struct xdp_md *ctx, __u64 flow, __u32 place, __u32 port)
+{
+	return tell(ctx, flow, place, port, HOOK_XDP);
+}
+
+static __noinline int echo_tell_tcx(struct __sk_buff *ctx, __u64 flow, __u32 place, __u32 port)
+{
+	return tell(ctx, flow, place, port, HOOK_TCX);
+}
+
+// echo_proven says whether a flow is proven, which renews it.
+static __noinline int echo_proven(__u64 flow)
+{
+	__u32 zero = 0;
+	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+
+	return m ? is_proven(m, flow, 1) : 0;
+}
+
+// echo_seen says it for a shadow, which changes nothing.
+static __noinline int echo_seen(__u64 flow)
+{
+	__u32 zero = 0;
+	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+
+	return m ? is_proven(m, flow, 0) : 0;
+}
+
+// learn_form notes what a reply has of form i, if it is one.
+__noinline int learn_form(struct __sk_buff *ctx, const struct key *k, __u32 i)
+{
+	__u32 zero = 0;
+	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
+	struct value v = {};
+
+	if (!m || !all || !k)
+		return 0;
+	const struct echo_form *f = &all->form[i & (ECHO_FORMS - 1)];
+	int six = k->class == CLASS(1, UDP, 0);
+
+	for (int j = 0; j < ECHO_TERMS; j++) {
+		const struct echo_term *t = &f->term[j];
+		__u32 n = t->bytes;
+		__u64 word = 0;
+
+		if (j >= f->terms)
+			break;
+		if (n < 1 || n > sizeof(word) || k->left < UDP_HEADER + t->at + n ||
+		    bpf_skb_load_bytes(ctx, k->off + UDP_HEADER + t->at, &word, n) ||
+		    (word & t->mask) != t->value)
+			return 0;
+	}
+	if (!read_value(ctx, k->off, k->left, f->at, f, &v, HOOK_TCX))
+		return 0;
+	v.flow = flow_hash((const struct flow_head *)&m->head, k, six,
+			   (__u32)k->src_port << 16 | k->dst_port);
+	give(m, f, &v);
+	return 1;
+}
+
+// learn notes what a decoded packet that leaves gives its client.
+__noinline int learn(struct __sk_buff *ctx, const struct key *k)
+{
+	__u32 zero = 0;
+	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
+
+	if (!all || !k || (k->class != CLASS(0, UDP, 0) && k->class != CLASS(1, UDP, 0)))
+		return TCX_NEXT;
+	for (int i = 0; i < ECHO_FORMS; i++) {
+		if (i >= all->n)
+			break;
+		if (is_service(&all->form[i], k->src_port))
+			learn_form(ctx, k, i);
+	}
+	return TCX_NEXT;
+}
+
+SEC("tc")
+int learn_ethernet(struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	struct key k = {};
+
+	if (parse_ethernet(&f, &k, HOOK_TCX))
+		return TCX_NEXT;
+	return learn(ctx, &k);
+}
+
+SEC("tc")
+int learn_ip(struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	struct key k = {};
+
+	if (parse_ip(&f, &k, HOOK_TCX))
+		return TCX_NEXT;
+	return learn(ctx, &k);
+}
+
+// These are here only so that the object holds whole programs.
+SEC("xdp")
+int entry_xdp(struct xdp_md *ctx)
+{
+	return echo_tell_xdp(ctx, bpf_get_prandom_u32(), bpf_get_prandom_u32(),
+			     bpf_get_prandom_u32());
+}
+
+SEC("tc")
+int entry_tcx(struct __sk_buff *ctx)
+{
+	return echo_tell_tcx(ctx, bpf_get_prandom_u32(), bpf_get_prandom_u32(),
+			     bpf_get_prandom_u32());
+}
+
+SEC("tc")
+int entry_flow(struct __sk_buff *ctx)
+{
+	return echo_proven(bpf_get_prandom_u32()) + echo_seen(bpf_get_prandom_u32());
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

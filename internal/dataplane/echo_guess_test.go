@@ -1,0 +1,136 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/loader"
+	"levee/internal/dataplane/store"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/echo"
+	"levee/internal/filter/state"
+	"levee/internal/lang/action"
+	"levee/internal/packet"
+)
+
+var guesses = flag.Int("guesses", 1<<14, "TestGuessedEchoesProveNobody: how many packets")
+
+// datagram is a packet over UDP between two addresses with ports.
+func datagram(t testing.TB, from, to string, payload []byte) []byte {
+	t.Helper()
+	src, dst := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
+	f, err := packet.Build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)), From: src.Addr(),
+		To: dst.Addr(), FromPort: new(src.Port()), ToPort: new(dst.Port()), Payload: payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestGuessedEchoesProveNobody: each of many clients was given a value, and who forges their
+// addresses and ports guesses it. 2^22 guesses of 4 bytes prove 1 in 1,024 tries of this test.
+func TestGuessedEchoesProveNobody(t *testing.T) {
+	const clients = 4096
+	r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 0 in request at 0\n"+
+		"pass udp proven flow\ndefault drop\n", codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	r.SetClock(1 << 33)
+	client := func(i int) string { return fmt.Sprintf("10.9.%d.%d:4000", i>>8, i&255) }
+	frames := make([][]byte, clients)
+	value := make([]byte, 4)
+	for i := range frames {
+		binary.BigEndian.PutUint32(value, rand.Uint32())
+		if err := r.Leave(datagram(t, "192.0.2.1:27015", client(i), value)); err != nil {
+			t.Fatal(err)
+		}
+		frames[i] = datagram(t, client(i), "192.0.2.1:27015", value)
+	}
+	proven := 0
+	for i := range *guesses {
+		f := frames[i%clients]
+		binary.BigEndian.PutUint32(f[42:], rand.Uint32())
+		_, verdict, err := r.Eval(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if verdict == action.Pass {
+			proven++
+		}
+	}
+	tally := echoTally(t, r)
+	t.Logf("%d guesses of 4 bytes for %d clients: %d proven; by chance %.4f", *guesses, clients,
+		proven, float64(*guesses)/(1<<32))
+	if proven > 1 || tally.Wrong < uint64(*guesses-proven) {
+		t.Errorf("%d of %d guesses prove a client; %d were counted as wrong", proven, *guesses,
+			tally.Wrong)
+	}
+}
+
+// echoTally is what the memory tells of the only statement of a policy.
+func echoTally(t testing.TB, r *loader.Runner) echo.Tally {
+	t.Helper()
+	memory, err := store.MapMemory(r.Loaded.Holding(state.HoldsEchoes), echo.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	var sum echo.Tally
+	for i := range echo.Tallies {
+		e := echo.ReadTally(memory, i)
+		sum.Given, sum.Proofs, sum.Wrong = sum.Given+e.Given, sum.Proofs+e.Proofs, sum.Wrong+e.Wrong
+		sum.Values += e.Values
+	}
+	return sum
+}
+
+// A flow that is proven stays so for as long as it sends something every three minutes, and a value
+// that comes back after more than five seconds proves nobody, as if it had been captured.
+func TestAProvenFlowStaysWhileItSends(t *testing.T) {
+	for name, target := range map[string]codegen.Target{"xdp": {}, "several buffers": {Frags: true},
+		"tcx": {Hook: codegen.TCX}, "records": {Bytecode: true}} {
+		for _, at := range [][2]string{{"203.0.113.9:4000", "192.0.2.1:27015"},
+			{"[2001:db8::9]:4000", "[2001:db8::1]:27015"}} {
+			t.Run(name+"/"+at[0], func(t *testing.T) {
+				target.Trace, target.Clock, target.HZ = true, true, testHZ
+				r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply payload at 0 41 echo 20 bytes at 1 "+
+					"in request at 30, 2\npass udp proven flow\ndefault drop\n", target)
+				now := uint64(1 << 33)
+				judged := func(what string, after uint64, payload string, want action.Action) {
+					t.Helper()
+					now += after * testHZ
+					r.SetClock(now)
+					_, verdict, err := r.Eval(datagram(t, at[0], at[1], []byte(payload)))
+					if err != nil || verdict != want {
+						t.Errorf("%s: %v, %v", what, verdict, err)
+					}
+				}
+				const value = "twenty bytes of them"
+				leave := func(payload string) {
+					t.Helper()
+					if err := r.Leave(datagram(t, at[1], at[0], []byte(payload))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				judged("before", 0, "xx"+value, action.Drop)
+				leave("B" + value)
+				judged("of another reply", 0, "xx"+value, action.Drop)
+				leave("A" + value)
+				judged("elsewhere", 0, "xxx"+value, action.Drop)
+				judged("cut short", 0, "xx"+value[:19], action.Drop)
+				judged("after six seconds", 6, "xx"+value, action.Drop)
+				leave("A" + value)
+				judged("after five seconds", 5, "xx"+value, action.Pass)
+				for range 3 {
+					judged("of a session", 179, "hello", action.Pass)
+				}
+				judged("after silence", 182, "hello", action.Drop)
+				judged("a replay", 0, "xx"+value, action.Drop)
+			})
+		}
+	}
+}
