@@ -108,19 +108,16 @@ func (j *judge) of() *oracle.Evaluator {
 	return j.known
 }
 
-// excused says whether all packets of a difference ask for what no test can say: malformed frames
-// never have an example.
+// excused says whether all packets of a difference ask for what no test can say, or are malformed:
+// that difference stands for all reasons, and has no example.
 func excused(d *Difference) bool {
-	if len(d.Parts) > 0 && d.Parts[0].Words == malformedWords {
-		return true
-	}
 	unsaid := func(u string) bool {
 		return strings.Contains(u, "inner(") ||
 			!strings.HasPrefix(u, "not ") && !strings.Contains(u, " set ")
 	}
 	return !slices.ContainsFunc(d.Parts, func(p Part) bool {
 		quotes := strings.Contains(p.Words, "icmp") && strings.Contains(p.Words, "established")
-		return !quotes && !strings.Contains(p.Words, "proven") &&
+		return !quotes && !strings.Contains(p.Words, "proven") && p.Words != malformedWords &&
 			!slices.ContainsFunc(p.Unknown, unsaid)
 	})
 }
