@@ -3,6 +3,7 @@ package difftest
 import (
 	"math/rand/v2"
 	"net/netip"
+	"time"
 
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -14,10 +15,15 @@ type told struct {
 	server netip.AddrPort
 	value  []byte
 	prove  *policy.Prove
+	at     time.Time
 }
 
-// mostTold is how many values are remembered.
-const mostTold = 16
+// mostTold is how many values are remembered, and how many are given within toldFor: a line holds
+// eight, which flows may share.
+const (
+	mostTold = 8
+	toldFor  = 10 * time.Second
+)
 
 // echo has replies leave before frame i comes in, and makes of it what their clients send back, or
 // what others try, where the policy has proofs by echo.
@@ -27,9 +33,10 @@ func (r *comparison) echo(frames [][]byte, i int) error {
 	}
 	rand := r.clock.rand
 	s := r.c.Policy.Proves[rand.IntN(len(r.c.Policy.Proves))]
-	if rand.IntN(2) == 0 {
+	if n := len(r.told); rand.IntN(2) == 0 &&
+		(n < mostTold || r.clock.at.Sub(r.told[0].at) > toldFor) {
 		t := told{endpoint(rand), endpoint(rand),
-			randomBytes(rand, s.Bytes), s}
+			randomBytes(rand, s.Bytes), s, r.clock.at}
 		t.server = netip.AddrPortFrom(t.server.Addr(), portOf(rand, s))
 		if t.client.Addr().Is4() != t.server.Addr().Is4() {
 			t.server = netip.AddrPortFrom(other(t.server.Addr()), t.server.Port())
