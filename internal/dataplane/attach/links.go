@@ -232,8 +232,13 @@ func NoteDeaf(s *store.Store, a *Attachment) {
 	}
 	for i := range state.Table {
 		row := &state.Table[i]
-		if _, has := codegen.MapOf(g.Maps, row.What); !has || row.Beside == nil ||
-			row.Beside.At != state.Egress {
+		if row.Beside == nil || row.Beside.At != state.Egress {
+			continue
+		}
+		// What no row names stands in the place of the first.
+		_, has := codegen.MapOf(g.Maps, row.What)
+		if _, other := codegen.MapOf(g.Maps, state.HoldsEchoes); !has &&
+			(row.Beside.Nth > 0 || other) {
 			continue
 		}
 		f, err := EgressFilterOf(g, g.Generation)
