@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -239,6 +241,49 @@ func TestAFINSoonAfterARSTClosesAConnection(t *testing.T) {
 	needRoot(t)
 	if _, err := run(t.Context(), 417, 1000, false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAFlowHasEightValues: where a flow was given nine values within a second, the program had no
+// place for the first, and the oracle still took it for one that proves.
+func TestAFlowHasEightValues(t *testing.T) {
+	needRoot(t)
+	pol, ds := policy.Parse("echo.levee", []byte("prove \"a\" udp port 27015 reply echo 4 bytes at 0 "+
+		"in request at 0\npass udp proven flow\ndefault drop\n"), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	c := Case{Policy: pol, Seed: 1}
+	engine, err := compileCase(c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	o := oracle.NewOn(pol, packet.Ethernet)
+	r := &comparison{c: c, oracle: o, clock: newClock(1, []Engine{engine}),
+		engines: []Engine{engine}}
+	o.SetClock(r.clock.now)
+	server := netip.MustParseAddrPort("192.0.2.1:27015")
+	client := netip.MustParseAddrPort("203.0.113.1:4000")
+	for _, given := range []int{8, 9, 16, 20} {
+		for sent := range given {
+			client = netip.AddrPortFrom(client.Addr(), client.Port()+1)
+			for i := range given {
+				if _, err := r.leave(r.datagram(server, client, []byte{1, 2, 3, byte(i)})); err != nil {
+					t.Fatal(err)
+				}
+				r.clock.pass(1)
+			}
+			back := r.datagram(client, server, []byte{1, 2, 3, byte(sent)})
+			want := o.Eval(back)
+			if should := sent >= given-8; (want.Action == action.Pass) != should {
+				t.Errorf("of %d values the oracle says %v of number %d", given, want.Action, sent)
+			}
+			if _, got, err := engine.Eval(back); err != nil || got != want.Action {
+				t.Errorf("of %d values number %d: %v, %v; the oracle says %v", given, sent, got, err,
+					want.Action)
+			}
+		}
 	}
 }
 

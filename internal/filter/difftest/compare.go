@@ -297,6 +297,7 @@ func (r *comparison) begin() error {
 	r.stats.Sequences++
 	r.clock.pause()
 	r.dialogue = newDialogue(r.clock.rand)
+	r.told = nil // the program notes times in 24 bits of jiffies, which come around within hours
 	for _, e := range r.engines {
 		if f, ok := e.(Forgetter); ok {
 			if err := f.ForgetLimits(); err != nil {

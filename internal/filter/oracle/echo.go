@@ -11,16 +11,20 @@ import (
 // echoes are what the evaluator knows of clients that prove their flows by what a reply said.
 type echoes struct {
 	proves []*policy.Prove
-	given  map[givenKey]time.Time      // when a reply left that has it
+	given  map[connectionKey]*[echoLine]given
 	proven map[connectionKey]time.Time // when the flow was last noted
 }
 
-// givenKey is a value that a flow was given in a kind of reply.
-type givenKey struct {
-	flow  connectionKey
+// given is a value that a flow was given in a kind of reply.
+type given struct {
 	text  string // of the statement
 	value string
+	at    time.Time // when the last reply left that has it
 }
+
+// echoLine is how many values a flow has at once. Flows that share a line of the program are not
+// modelled.
+const echoLine = 8
 
 const (
 	echoHolds   = 5 * time.Second
@@ -33,7 +37,7 @@ func newEchoes(p *policy.Policy) *echoes {
 	if !p.Asks(field.ProvenFlow) {
 		return nil
 	}
-	return &echoes{p.Proves, map[givenKey]time.Time{}, map[connectionKey]time.Time{}}
+	return &echoes{p.Proves, map[connectionKey]*[echoLine]given{}, map[connectionKey]time.Time{}}
 }
 
 // isService says whether a proof is about a port.
@@ -71,9 +75,42 @@ next:
 			}
 		}
 		if value, ok := at(pkt, frame, s.At, s.Bytes); ok {
-			e.given[givenKey{flow, s.Text, value}] = now
+			e.give(flow, given{s.Text, value, now})
 		}
 	}
+}
+
+// give notes a value where it was already, else in the last place that is empty, else in that of
+// the oldest one.
+func (e *echoes) give(flow connectionKey, g given) {
+	line := e.given[flow]
+	if line == nil {
+		line = new([echoLine]given)
+		e.given[flow] = line
+	}
+	at := 0
+	for i, was := range line {
+		if was.text == g.text && was.value == g.value {
+			at = i
+			break
+		}
+		if !was.at.After(line[at].at) {
+			at = i
+		}
+	}
+	line[at] = g
+}
+
+// wasGiven says whether a flow was given a value of late.
+func (e *echoes) wasGiven(flow connectionKey, text, value string, now time.Time) bool {
+	if line := e.given[flow]; line != nil {
+		for _, was := range line {
+			if was.text == text && was.value == value {
+				return now.Sub(was.at) <= echoHolds
+			}
+		}
+	}
+	return false
 }
 
 // meet says whether the flow of a packet that comes in is proven, or is by this very packet.
@@ -94,11 +131,7 @@ func (e *echoes) meet(pkt *packet.Packet, frame []byte, now time.Time) bool {
 		}
 		for _, offset := range s.In {
 			value, ok := at(pkt, frame, offset, s.Bytes)
-			if !ok {
-				continue
-			}
-			given, ok := e.given[givenKey{flow, s.Text, value}]
-			if ok && now.Sub(given) <= echoHolds {
+			if ok && e.wasGiven(flow, s.Text, value, now) {
 				e.proven[flow] = now
 				return true
 			}
