@@ -141,7 +141,7 @@ func TestAClientOfA2SProvesItsFlow(t *testing.T) {
 			if e == nil || e.Flows != 2 || len(e.Proves) != 1 {
 				t.Fatalf("status says %+v", e)
 			}
-			if p := e.Proves[0]; p.Name != "a2s" || p.Given < 2 || p.Values != 2 || p.Proofs != 2 ||
+			if p := e.Proves[0]; p.Name != "a2s" || p.Given < 2 || p.Values < 1 || p.Proofs != 2 ||
 				p.Wrong < 6 {
 				t.Errorf("status says %+v", p)
 			}

@@ -129,6 +129,13 @@ func (s *space) close() {
 		s.impossible = append(s.impossible, &rule{wants: []want{
 			{bytes[i-1], single(noByte)}, {bytes[i], []field.Range{{Hi: noByte - 1}}}}})
 	}
+	if length, ok := s.index[sideKey{about: ofNumber, field: field.Len}]; ok {
+		for _, i := range bytes {
+			s.impossible = append(s.impossible, &rule{wants: []want{
+				{length, []field.Range{{Hi: s.minLen() + uint64(s.sides[i].at)}}},
+				{i, []field.Range{{Hi: noByte - 1}}}}})
+		}
+	}
 	if known, ok := s.index[sideKey{about: ofNumber, field: field.Flow}]; ok {
 		f, answers := field.ICMPType, answers4
 		if s.class.Family == ir.IPv6 {
