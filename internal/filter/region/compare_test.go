@@ -122,7 +122,8 @@ func excused(d *Difference, of ...*policy.Policy) bool {
 	}
 	return !slices.ContainsFunc(d.Parts, func(p Part) bool {
 		quotes := strings.Contains(p.Words, "icmp") && strings.Contains(p.Words, "established")
-		return !quotes && !(searches && p.Unless > 0) && !strings.Contains(p.Words, "proven") && p.Words != malformedWords &&
+		return !quotes && !(searches && p.Unless > 0) &&
+			!strings.Contains(p.Words, "proven") && p.Words != malformedWords &&
 			!slices.ContainsFunc(p.Unknown, unsaid)
 	})
 }
