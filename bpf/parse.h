@@ -54,14 +54,13 @@ struct key {
 	__u8 ttl;
 	__u16 frag; // of a first fragment: FIRST and its bytes; of a later one: its offset and MORE
 	__u8 dscp;
-	__u8 tcp_flags;
+	__u8 tcp_flags; // of UDP: 1 where the flow has proven itself, filled where rules ask
 	__u8 tags;
 	__u8 flow; // 1: of a connection that is known; filled where rules ask
 	__u16 off; // what follows the IP headers: where it begins,
 	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
 	__u16 left;  // and how much there is
-	// not scaled; of UDP: 1 where the flow has proven itself, filled where rules ask
-	__u16 tcp_window;
+	__u16 tcp_window; // not scaled
 	__u32 datagram; // of a fragment: the identification
 	__u32 row; // where this CPU's row of counters begins; only there if a function counts
 };

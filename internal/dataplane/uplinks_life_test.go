@@ -93,12 +93,13 @@ func rollBack(t testing.TB, dev string) error {
 	return fmt.Errorf("no policy on %s", dev)
 }
 
-const everyMemory = `set attackers = dynamic(max 100, lease 10m)
+const everyMemory = `prove "a" udp port 27015 reply echo 4 bytes at 0 in request at 0
+set attackers = dynamic(max 100, lease 10m)
 fragments track
 cookie tcp port 80
 divert tcp port 9000 from attackers
 pass established as "known"
-limit udp rate 1/s
+limit udp not proven flow rate 1/s
 pass tcp syn port 22
 default drop
 `

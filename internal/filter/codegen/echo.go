@@ -21,13 +21,13 @@ func (c *compiler) lookUpEcho(ch *plan.Chain) {
 	class := ch.Classes[0]
 	six, done := class.Family == ir.IPv6, c.Fresh("echo")
 	if len(c.plan.Echoes) == 0 {
-		c.Emit(asm.StoreImm(asm.R10, keyEcho, 0, asm.Half))
+		c.Emit(asm.StoreImm(asm.R10, keyEcho, 0, asm.Byte))
 		return
 	}
 	flow.HashIn(c.Builder, echo.Map, six, class.Proto(), c.flowPieces(class))
 	if !c.tells(ch) {
 		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.Call.Label(echo.Seen),
-			asm.StoreMem(asm.R10, keyEcho, asm.R0, asm.Half))
+			asm.StoreMem(asm.R10, keyEcho, asm.R0, asm.Byte))
 		return
 	}
 	c.Emit(
@@ -47,5 +47,5 @@ func (c *compiler) lookUpEcho(ch *plan.Chain) {
 		asm.Call.Label(echo.Tell),
 	)
 	c.Label(done)
-	c.Emit(asm.StoreMem(asm.R10, keyEcho, asm.R0, asm.Half))
+	c.Emit(asm.StoreMem(asm.R10, keyEcho, asm.R0, asm.Byte))
 }

@@ -37,7 +37,7 @@ const (
 	keyFlow    = keyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
 	keyProof   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
 	keyOff     = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
-	keyEcho    = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow)) // of UDP
+	keyEcho    = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpFlags)) // of UDP
 	keyFrag    = keyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
 	keyLeft    = keyAt + int16(unsafe.Offsetof(parseKey{}.Left))
 	keyWindow  = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow))

@@ -247,7 +247,7 @@ var table = [NumFields]Info{
 		Needs: "tunnels are looked into that are udp, gre, ipip or proto 41.",
 	},
 	ProvenFlow: {
-		Name: "proof of its flow", Header: InUDP, Compare: ByRange, Key: "tcp_window", Max: 1,
+		Name: "proof of its flow", Header: InUDP, Compare: ByRange, Key: "tcp_flags", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its flow has proven itself",
 		IsNot: "its flow has not proven itself", Untold: "No flow was taken as proven.",
 		Needs: "clients over udp prove their flows; of tcp ask for \"established\".",
