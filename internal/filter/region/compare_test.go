@@ -111,9 +111,9 @@ func (j *judge) of() *oracle.Evaluator {
 // excused says whether all packets of a difference ask for what no test can say, or are malformed:
 // that difference stands for all reasons, and has no example. A rule in front may ask for it, too.
 func excused(d *Difference, of ...*policy.Policy) bool {
-	searches := slices.ContainsFunc(of, func(p *policy.Policy) bool {
-		return slices.ContainsFunc(p.Rules, func(r *policy.Rule) bool {
-			return strings.Contains(r.Text, "payload contains")
+	hidden := slices.ContainsFunc(of, func(p *policy.Policy) bool {
+		return slices.ContainsFunc(slices.Concat(p.Protect, p.Rules), func(r *policy.Rule) bool {
+			return strings.Contains(r.Text, "contains") || strings.Contains(r.Text, "cookie dns")
 		})
 	})
 	unsaid := func(u string) bool {
@@ -122,7 +122,7 @@ func excused(d *Difference, of ...*policy.Policy) bool {
 	}
 	return !slices.ContainsFunc(d.Parts, func(p Part) bool {
 		quotes := strings.Contains(p.Words, "icmp") && strings.Contains(p.Words, "established")
-		return !quotes && !(searches && p.Unless > 0) &&
+		return !quotes && !(hidden && p.Unless > 0) &&
 			!strings.Contains(p.Words, "proven") && p.Words != malformedWords &&
 			!slices.ContainsFunc(p.Unknown, unsaid)
 	})
