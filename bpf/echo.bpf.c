@@ -125,7 +125,8 @@ static __always_inline struct echo_count *row_of(struct echo_tally *t)
 }
 
 // What is hashed of a value: its flow, its bytes with zeroes behind them, and above these the
-// number of its form. It is read where it is hashed: functions of a program share 512 bytes of stack.
+// number of its form. It is read where it is hashed: functions of a program share 512 bytes of
+// stack.
 struct value {
 	__u64 flow;
 	__u64 words[3];

@@ -248,8 +248,8 @@ func TestAFINSoonAfterARSTClosesAConnection(t *testing.T) {
 // place for the first, and the oracle still took it for one that proves.
 func TestAFlowHasEightValues(t *testing.T) {
 	needRoot(t)
-	pol, ds := policy.Parse("echo.levee", []byte("prove \"a\" udp port 27015 reply echo 4 bytes at 0 "+
-		"in request at 0\npass udp proven flow\ndefault drop\n"), nil)
+	pol, ds := policy.Parse("echo.levee", []byte("prove \"a\" udp port 27015 reply echo 4 bytes "+
+		"at 0 in request at 0\npass udp proven flow\ndefault drop\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
@@ -269,7 +269,8 @@ func TestAFlowHasEightValues(t *testing.T) {
 		for sent := range given {
 			client = netip.AddrPortFrom(client.Addr(), client.Port()+1)
 			for i := range given {
-				if _, err := r.leave(r.datagram(server, client, []byte{1, 2, 3, byte(i)})); err != nil {
+				reply := r.datagram(server, client, []byte{1, 2, 3, byte(i)})
+				if _, err := r.leave(reply); err != nil {
 					t.Fatal(err)
 				}
 				r.clock.pass(1)
@@ -280,8 +281,8 @@ func TestAFlowHasEightValues(t *testing.T) {
 				t.Errorf("of %d values the oracle says %v of number %d", given, want.Action, sent)
 			}
 			if _, got, err := engine.Eval(back); err != nil || got != want.Action {
-				t.Errorf("of %d values number %d: %v, %v; the oracle says %v", given, sent, got, err,
-					want.Action)
+				t.Errorf("of %d values number %d: %v, %v; the oracle says %v", given, sent, got,
+					err, want.Action)
 			}
 		}
 	}

@@ -409,8 +409,8 @@ func (g *proofs) prove(of *generator) {
 		in += fmt.Sprintf(", %d", at)
 		at += 1 + g.r.IntN(30)
 	}
-	of.line("prove \"%d\" udp port %s reply%s echo %d bytes at %d in request at %s", g.n, ports, reply,
-		n, 16+g.r.IntN(9), in)
+	of.line("prove \"%d\" udp port %s reply%s echo %d bytes at %d in request at %s", g.n, ports,
+		reply, n, 16+g.r.IntN(9), in)
 }
 
 // connections is a rule about connections.

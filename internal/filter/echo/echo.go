@@ -49,8 +49,8 @@ const prove = "echo_prove"
 // MaxInstructions is how many instructions the functions have, at most.
 const MaxInstructions = 2_000
 
-// Holds is how long a value may come back. Lease is how long a flow is proven without a packet of it, at least; a second longer at most. Who is idle for
-// Idle may lose his place to another.
+// Holds is how long a value may come back. Lease is how long a flow is proven without a packet of
+// it, at least; a second longer at most. Who is idle for Idle may lose his place to another.
 const (
 	Holds = 5 * time.Second
 	Lease = 3 * time.Minute

@@ -78,7 +78,8 @@ func neverEchoed(p *policy.Policy) []Finding {
 	asks := p.Asks(field.ProvenFlow)
 	if !asks && len(p.Proves) > 0 {
 		return []Finding{{p.Proves[0].Pos, "this proves nothing: no rule asks for `proven flow`",
-			"remove this line, or add a rule such as `limit udp port N not proven flow rate 1kpps`"}}
+			"remove this line, or add a rule such as `limit udp port N not proven flow " +
+				"rate 1kpps`"}}
 	}
 	if !asks || len(p.Proves) > 0 {
 		return nil
@@ -87,8 +88,8 @@ func neverEchoed(p *policy.Policy) []Finding {
 		for i := range r.Match {
 			if t := &r.Match[i]; t.Field == field.ProvenFlow {
 				return []Finding{{t.Pos, "no flow is ever proven: this policy has no `prove`",
-					"add a line such as `prove \"a2s\" udp port N reply payload at 4 41 echo 4 bytes " +
-						"at 5 in request at 25, 5`"}}
+					"add a line such as `prove \"a2s\" udp port N reply payload at 4 41 " +
+						"echo 4 bytes at 5 in request at 25, 5`"}}
 			}
 		}
 	}

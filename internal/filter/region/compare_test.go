@@ -128,8 +128,8 @@ func excused(d *Difference, of ...*policy.Policy) bool {
 	})
 }
 
-// TestNoPacketIsShorterThanItsPayload: a rule for bytes behind the end of all packets of its lengths
-// was told as a difference, of which no packet is an example.
+// TestNoPacketIsShorterThanItsPayload: a rule for bytes behind the end of all packets of its
+// lengths was told as a difference, of which no packet is an example.
 func TestNoPacketIsShorterThanItsPayload(t *testing.T) {
 	t.Parallel()
 	for length, differs := range map[int]bool{32: false, 33: true} {

@@ -11,8 +11,8 @@ import (
 
 // What maps of the row hold.
 const (
-	// HoldsEchoes is an array of 1 entry, BPF_F_MMAPABLE: flows that have proven themselves, package
-	// echo.
+	// HoldsEchoes is an array of 1 entry, BPF_F_MMAPABLE: flows that have proven themselves,
+	// package echo.
 	HoldsEchoes Contents = "echoes"
 	// HoldsForms is an array of 1 entry: which replies clients echo, package echo.
 	HoldsForms Contents = "forms of replies"

@@ -340,7 +340,8 @@ func (p *parser) startsStatement() bool {
 var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
-const otherStatements = "interface set out default essential connections prove on source detect test"
+const otherStatements = "interface set out default essential connections prove on source " +
+	"detect test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
