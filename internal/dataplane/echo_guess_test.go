@@ -38,7 +38,8 @@ func datagram(t testing.TB, from, to string, payload []byte) []byte {
 func TestGuessedEchoesProveNobody(t *testing.T) {
 	const clients = 4096
 	r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 0 "+
-		"in request at 0\npass udp proven flow\ndefault drop\n", codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+		"in request at 0\npass udp proven flow\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
 	r.SetClock(1 << 33)
 	client := func(i int) string { return fmt.Sprintf("10.9.%d.%d:4000", i>>8, i&255) }
 	frames := make([][]byte, clients)
@@ -98,7 +99,8 @@ func TestAProvenFlowStaysWhileItSends(t *testing.T) {
 			t.Run(name+"/"+at[0], func(t *testing.T) {
 				target.Trace, target.Clock, target.HZ = true, true, testHZ
 				r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply payload at 0 41 "+
-					"echo 20 bytes at 1 in request at 30, 2\npass udp proven flow\ndefault drop\n", target)
+					"echo 20 bytes at 1 in request at 30, 2\npass udp proven flow\n"+
+					"default drop\n", target)
 				now := uint64(1 << 33)
 				judged := func(what string, after uint64, payload string, want action.Action) {
 					t.Helper()
