@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
@@ -137,17 +136,11 @@ func (a *arena) step(s *scene, t *turn) bool {
 		return false
 	}
 	if want.Answered {
-		answer := make([]byte, 2048)
-		n := 0
-		if !await.Until(func() bool {
-			var err error
-			n, _, err = unix.Recvfrom(d.heard, answer, unix.MSG_DONTWAIT)
-			return err == nil
-		}) {
-			a.log = append(a.log, "no answer came")
+		answer := a.answer(d)
+		if answer == nil {
 			return false
 		}
-		a.answered(s, e, answer[:n])
+		a.answered(s, e, answer)
 	}
 	return true
 }
@@ -173,22 +166,7 @@ func (a *arena) counted(d *arenaDev, e event, want oracle.Result) bool {
 		bytes += (segments - 1) * headers
 	}
 	after := make([]store.Counter, len(d.seen))
-	decided := func() bool {
-		a.read(d, after)
-		for i := range after {
-			if a.decides[i] && after[i].Packets != d.seen[i].Packets {
-				return true
-			}
-		}
-		return false
-	}
-	for range 1000 { // mostly it is at once
-		if decided() {
-			break
-		}
-	}
-	if !await.Until(decided) {
-		a.log = append(a.log, "it was not counted")
+	if !a.decided(d, after) {
 		return false
 	}
 	good := true
