@@ -445,7 +445,8 @@ func (p *parser) separator() {
 		IsService(p.tok.text) && !IsService(p.last.text):
 		p.fail("a service stands behind an address: 192.0.2.1 "+clip(p.tok.text)+".",
 			"expected , or }")
-	case p.tok.kind == tWord && !p.startsStatement():
+	case p.tok.kind == tWord && !p.startsStatement(), p.tok.kind == tString,
+		p.tok.kind == tExpression:
 		p.fail("separate elements by commas.", "expected , or }")
 	}
 }
