@@ -189,7 +189,7 @@ agent-proof:
 # What limits, connections, fragments and answers to SYNs cost a packet above an empty program, three times.
 state-bench:
 	@scripts/deps bench
-	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments|Answer|Proven' -count 3 ./internal/dataplane
+	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|RatesByPrefix|Connection|Fragments|Answer|Proven' -count 3 ./internal/dataplane
 
 # What limits, connections and cookies promise against floods, at length: no honest packet lost beside ten million
 # forged sources, no connection ended by 5 million new ones a second, listeners reached that saw nobody for three

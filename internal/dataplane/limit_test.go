@@ -7,9 +7,11 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -478,6 +480,29 @@ func TestKeysAreTold(t *testing.T) {
 	}
 }
 
+// TestOneRateForAllAddresses: a table with one prefix of all addresses of a family had no place to
+// be searched, and the kernel refused the policy.
+func TestOneRateForAllAddresses(t *testing.T) {
+	for _, c := range []struct {
+		table string
+		frame []byte
+		want  int
+	}{
+		{"0.0.0.0/0 10/s burst 5", from(1), 5},
+		{"0.0.0.0/0 10/s burst 5", from6(t, 1), 9},
+		{"::/0 10/s burst 6", from6(t, 1), 6},
+		{"::/0 10/s burst 6", from(1), 9},
+		{"0.0.0.0/0 10/s burst 5, ::/0 10/s burst 6", from(1), 5},
+		{"0.0.0.0/0 10/s burst 5, ::/0 10/s burst 6", from6(t, 1), 6},
+		{"0.0.0.0/0 10/s burst 5, ::/0 10/s burst 6, 2001:db8::/32 10/s burst 7", from(1), 5},
+	} {
+		l := newLimited(t, "limit rate from { "+c.table+" }", 1)
+		if got := l.send(c.frame, 9); got != c.want {
+			t.Errorf("%s: %d of 9 pass, want %d", c.table, got, c.want)
+		}
+	}
+}
+
 // BenchmarkLimit is what a limit costs above an empty program, less what the same policy costs
 // without it: of one source, and of a million in turn.
 func BenchmarkLimit(b *testing.B) {
@@ -506,6 +531,33 @@ func BenchmarkLimit(b *testing.B) {
 					benchLimit(b, trace, rule)
 				})
 			}
+		}
+	}
+}
+
+// BenchmarkRatesByPrefix is what a limit costs whose rates stand in a table: of one source, and of a
+// million in turn, which all have a rate.
+func BenchmarkRatesByPrefix(b *testing.B) {
+	for _, sources := range []int{1, 1 << 20} {
+		frames := make([][]byte, sources)
+		for i := range frames {
+			frames[i] = from(uint32(uint64(i+1) * 2654435761))
+		}
+		trace, err := loader.NewTrace(frames)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer trace.Close()
+		for _, bits := range []int{0, 4, 9, 15} {
+			var table []string
+			for i := range 1 << bits {
+				a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil,
+					uint32(i<<(32-bits)))))
+				table = append(table, fmt.Sprintf("%v/%d 1kpps", a, bits))
+			}
+			rule := "limit rate from { " + strings.Join(table, ", ") + " }"
+			b.Run(fmt.Sprintf("sources=%d/prefixes=%d", sources, len(table)),
+				func(b *testing.B) { benchLimit(b, trace, rule) })
 		}
 	}
 }

@@ -142,6 +142,12 @@ func (t *table) starts(six bool) []start {
 	return t.four
 }
 
+// has reports whether addresses of a family have rates: one prefix may hold all of them.
+func (t *table) has(six bool) bool {
+	all := t.starts(six)
+	return len(all) > 1 || all[0].row != 0
+}
+
 // room is how many places there are for n of something: a power of two.
 func room(n int) int { return 1 << bits.Len(uint(n-1)) }
 
@@ -150,7 +156,7 @@ func (t *table) rows() int { return room(1 + len(t.limit.Rates.Entries)) }
 // offset is where the starts of a family begin.
 func (t *table) offset(six bool) int {
 	at := rowBytes * t.rows()
-	if six && len(t.four) > 1 {
+	if six && t.has(false) {
 		at += startBytes4 * room(len(t.four))
 	}
 	return at
@@ -175,7 +181,7 @@ func RatesBytes(l *policy.Limit) []byte {
 	}
 	for _, six := range []bool{false, true} {
 		all := t.starts(six)
-		if len(all) == 1 {
+		if !t.has(six) {
 			continue
 		}
 		for n := range room(len(all)) {
