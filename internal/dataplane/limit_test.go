@@ -535,8 +535,8 @@ func BenchmarkLimit(b *testing.B) {
 	}
 }
 
-// BenchmarkRatesByPrefix is what a limit costs whose rates stand in a table: of one source, and of a
-// million in turn, which all have a rate.
+// BenchmarkRatesByPrefix is what a limit costs whose rates stand in a table: of one source, and of
+// a million in turn, which all have a rate.
 func BenchmarkRatesByPrefix(b *testing.B) {
 	for _, sources := range []int{1, 1 << 20} {
 		frames := make([][]byte, sources)
