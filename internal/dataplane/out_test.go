@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/packet"
@@ -228,5 +230,38 @@ func TestForgedSourcesLeft(t *testing.T) {
 	p.bringText(t, "out drop ipv4 not from self as \"forged\"\ndefault pass\n", store.Auto, 0)
 	if p.leaves(t, 25) {
 		t.Error("what has somebody else's address leaves")
+	}
+}
+
+// TestAFilterForWhatLeavesWasSaidToBeGone: beside it none notes connections, which was taken for
+// one that somebody had deleted; and of one that was deleted nothing was said that is so.
+func TestAFilterForWhatLeavesWasSaidToBeGone(t *testing.T) {
+	p := newPair(t)
+	p.egress = store.Clsact
+	for _, c := range []struct{ more, says string }{
+		{"", "what leaves is judged by nobody"},
+		{"pass established\n", "`established` knows no connection"},
+	} {
+		p.bringText(t, c.more+outOld, store.XDPNative, 0)
+		_, notes, err := inspect.Status(t.Context(), true)
+		if err != nil || len(notes) > 0 {
+			t.Fatalf("%q: %q, %v", c.more, notes, err)
+		}
+		l, err := netlink.LinkByName("lv0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range must2(attach.EgressFilters(l.Attrs().Index)) {
+			if err := netlink.FilterDel(f.Filter()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, notes, err = inspect.Status(t.Context(), true)
+		if err != nil || !strings.Contains(strings.Join(notes, "\n"), c.says) {
+			t.Errorf("%q: %q, %v", c.more, notes, err)
+		}
+		if _, err := Down(t.Context(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

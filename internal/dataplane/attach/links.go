@@ -224,33 +224,27 @@ func unlinkFilters(s *store.Store, key string, stay []int) error {
 }
 
 // NoteDeaf tells of filters at egress that somebody else has deleted: what they note is not known
-// from then on.
+// from then on, or what leaves is judged by nobody.
 func NoteDeaf(s *store.Store, a *Attachment) {
 	g := a.Current()
 	if g == nil || !g.EgressFilter {
 		return
 	}
-	for i := range state.Table {
-		row := &state.Table[i]
-		if row.Beside == nil || row.Beside.At != state.Egress {
-			continue
-		}
-		// What no row names stands in the place of the first.
-		_, has := codegen.MapOf(g.Maps, row.What)
-		if _, other := codegen.MapOf(g.Maps, state.HoldsEchoes); !has &&
-			(row.Beside.Nth > 0 || other) {
-			continue
-		}
+	kept, err := names(filepath.Join(s.Pins(a.Key, g.Generation), store.PinLeave))
+	if err != nil {
+		return
+	}
+	for _, program := range kept {
 		f, err := EgressFilterOf(g, g.Generation)
 		if err != nil {
 			return
 		}
-		f.Nth = row.Beside.Nth
+		f.judges, f.Nth = program == state.LeavingProgram, state.Nth(program)
 		_, name, err := f.Running()
 		f.Close()
 		if err == nil && name != filterName {
 			s.Note("%s: the tc filter at egress of %s is gone, and %s: `levee up` brings it back",
-				g.Policy, g.Dev, row.Beside.Lost)
+				g.Policy, g.Dev, state.Lost(program))
 		}
 	}
 }

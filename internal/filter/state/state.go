@@ -5,6 +5,8 @@
 package state
 
 import (
+	"cmp"
+
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/assembler"
@@ -155,6 +157,14 @@ func At(program string) Point { return named(program).At }
 
 // Nth is which it is of the programs at its point.
 func Nth(program string) int { return named(program).Nth }
+
+// Lost is what is not known, or done, any more without a program at egress.
+func Lost(program string) string {
+	if program == LeavingProgram {
+		return "what leaves is judged by nobody"
+	}
+	return cmp.Or(named(program).Lost, connections.Beside.Lost)
+}
 
 func named(program string) Program {
 	for i := range Table {
