@@ -158,7 +158,8 @@ func At(program string) Point { return named(program).At }
 // Nth is which it is of the programs at its point.
 func Nth(program string) int { return named(program).Nth }
 
-// Lost is what is not known, or done, any more without a program at egress.
+// Lost is what is not known, or done, any more without a program at egress. One that no row names
+// stands for the one that notes connections.
 func Lost(program string) string {
 	if program == LeavingProgram {
 		return "what leaves is judged by nobody"
