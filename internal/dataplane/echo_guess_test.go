@@ -1,11 +1,13 @@
 package dataplane
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +71,69 @@ func TestGuessedEchoesProveNobody(t *testing.T) {
 	if proven > 1 || tally.Wrong < uint64(*guesses-proven) {
 		t.Errorf("%d of %d guesses prove a client; %d were counted as wrong", proven, *guesses,
 			tally.Wrong)
+	}
+}
+
+// TestAFlowThatSendsIsNeverEvicted: all places have flows that send, so proofs are refused. Where
+// one of a line is silent for longer than ten seconds, its place is taken, and no other.
+func TestAFlowThatSendsIsNeverEvicted(t *testing.T) {
+	r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 0 in request at 0\n"+
+		"pass udp proven flow\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	memory, err := store.MapMemory(r.Loaded.Holding(state.HoldsEchoes), echo.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	flows := memory[echo.Size-8*echo.Places:]
+	fill := func(now uint64, silent int) { // tags are of no flow here, as nearly all
+		ends := now + uint64(echo.Lease.Seconds()+1)*testHZ
+		for i := range echo.Places {
+			if i%8 == silent {
+				continue
+			}
+			binary.NativeEndian.PutUint64(flows[8*i:], uint64(i)<<33|1<<32|ends&(1<<32-1))
+		}
+	}
+	prove := func(n int) (proven int) {
+		for i := range n {
+			client := fmt.Sprintf("10.9.%d.%d:4000", i>>8, i&255)
+			value := []byte{1, 2, byte(i >> 8), byte(i)}
+			if err := r.Leave(datagram(t, "192.0.2.1:27015", client, value)); err != nil {
+				t.Fatal(err)
+			}
+			_, verdict, err := r.Eval(datagram(t, client, "192.0.2.1:27015", value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if verdict == action.Pass {
+				proven++
+			}
+		}
+		return proven
+	}
+	now := uint64(1 << 33)
+	r.SetClock(now)
+	fill(now, -1)
+	before := slices.Clone(flows)
+	if n := prove(500); n != 0 || !bytes.Equal(flows, before) {
+		t.Errorf("where all flows send, %d others are proven", n)
+	}
+	now += 12 * testHZ
+	r.SetClock(now)
+	fill(now, 3)
+	before = slices.Clone(flows)
+	const tries = 500
+	if n := prove(tries); n < tries*9/10 {
+		t.Errorf("%d of %d take the places of those that are silent", n, tries)
+	}
+	for i := range echo.Places {
+		if is := flows[8*i:][:8]; i%8 != 3 && !bytes.Equal(is, before[8*i:][:8]) {
+			t.Fatalf("a flow that sends has lost its place, %d", i)
+		}
+	}
+	if s := echo.Read(memory, now); s.Refused < tries || s.Taken < tries*9/10 {
+		t.Errorf("the memory tells of %d refused and %d taken", s.Refused, s.Taken)
 	}
 }
 
