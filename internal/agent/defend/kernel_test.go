@@ -8,11 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
+	"levee/internal/await"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/tap"
@@ -139,7 +141,7 @@ func (k *fakeKernel) sample(context.Context, string) (sampler, error) {
 
 func (k *fakeKernel) put(ctx context.Context, o dataplane.LiveOptions,
 	_ dataplane.CompileFunc) error {
-	time.Sleep(20 * time.Millisecond)
+	await.Pass(20*time.Millisecond, "a change takes a while")
 	return k.change(ctx, o.Over, o.Rules, o.Lease)
 }
 
@@ -298,6 +300,7 @@ func (s *shell) passes(long time.Duration) {
 	s.Helper()
 	for end := time.Now().Add(long); time.Now().Before(end); {
 		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
 		for _, text := range s.k.texts() {
 			_, label, _ := strings.Cut(text, ` as "flood-`)
 			id, _, _ := strings.Cut(label, "-")

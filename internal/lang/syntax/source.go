@@ -453,8 +453,6 @@ func (p *parser) eventValue(field string) (*Value, bool) {
 func (p *parser) eventElement() (Elem, bool) {
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
 	switch {
-	case p.depth > 0 && p.last.kind != tComma && p.last.kind != tLBrace:
-		return e, p.fail("separate values by commas.", "expected , or }")
 	case p.tok.kind == tString:
 		e.Text = `"` + e.Text + `"`
 	case p.tok.kind == tWord && (isDigits(e.Text) || oneOf("true false", e.Text)):
