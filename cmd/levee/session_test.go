@@ -10,15 +10,19 @@ import (
 	"time"
 )
 
+// longest is when commands of a story end by themselves, whose test was killed. A busy machine
+// takes more than a minute for a story.
+const longest = 10 * time.Minute
+
 // sshd is the command `sshd ADDRESS:PORT` of the stories: a process of the name of an SSH server
-// that accepts connections and holds them until it is killed, or for a minute.
+// that accepts connections and holds them until it is killed, or for longer than a story takes.
 func sshd() {
 	l, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sshd:", err)
 		os.Exit(1)
 	}
-	time.AfterFunc(time.Minute, func() { os.Exit(1) })
+	time.AfterFunc(longest, func() { os.Exit(1) })
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -30,7 +34,8 @@ func sshd() {
 
 // over is the command `over ADDRESS:PORT [PROGRAM [ARG...]]` of the stories: it runs the program
 // while it holds a TCP connection to the address, as the session of somebody who is logged in does.
-// Without a program it holds it until it is killed or the other end goes, or for a minute.
+// Without a program it holds it until it is killed or the other end goes, or for longer than any
+// story takes.
 func over() {
 	c, err := net.DialTimeout("tcp", os.Args[1], 5*time.Second)
 	if err != nil {
@@ -38,7 +43,7 @@ func over() {
 		os.Exit(1)
 	}
 	if len(os.Args) == 2 {
-		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err == nil {
+		if err := c.SetReadDeadline(time.Now().Add(longest)); err == nil {
 			io.Copy(io.Discard, c)
 		}
 		return
