@@ -102,8 +102,9 @@ func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 // Forget says that no more of a flow is wanted.
 func (r *FlowReader) Forget(src, dst netip.AddrPort, proto uint8) {
 	if r.Hook != nil {
+		k, v := capture.DoneFlow(src, dst, proto)
 		// A flow that is not known any more is forgotten already.
-		_ = capture.ForgetFlow(r.Hook.Coll.Maps[capture.FlowsMap], src, dst, proto)
+		_ = r.Hook.Coll.Maps[capture.FlowsMap].Update(k, v, ebpf.UpdateExist)
 	}
 }
 
@@ -113,9 +114,14 @@ func (r *FlowReader) Counted() (capture.FlowCounts, error) {
 	if r.Hook == nil {
 		return sum, nil
 	}
-	now, err := capture.ReadFlows(r.Hook.Coll.Maps[capture.CountsMap])
-	sum.Begun, sum.Told, sum.Lost = sum.Begun+now.Begun, sum.Told+now.Told, sum.Lost+now.Lost
-	return sum, err
+	var cpus []capture.FlowCounts
+	if err := r.Hook.Coll.Maps[capture.CountsMap].Lookup(uint32(0), &cpus); err != nil {
+		return sum, fmt.Errorf("count flows: %w", err)
+	}
+	for i := range cpus {
+		sum.Add(cpus[i])
+	}
+	return sum, nil
 }
 
 // Close takes the program away.

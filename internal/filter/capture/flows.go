@@ -74,14 +74,15 @@ func ParseFlow(raw []byte) (e FlowEvent, packet []byte, err error) {
 	return e, packet[:min(len(packet), of.Bytes)], err
 }
 
-// ForgetFlow tells the programs that nothing more of a flow is wanted.
-func ForgetFlow(flows *ebpf.Map, src, dst netip.AddrPort, proto uint8) error {
+// DoneFlow is the key and the value by which the map FlowsMap says that nothing more of a flow is
+// wanted.
+func DoneFlow(src, dst netip.AddrPort, proto uint8) (key, value any) {
 	k := readerFlowsKey{SrcPort: bigEndian(src.Port()), DstPort: bigEndian(dst.Port()),
 		Proto: uint32(proto)}
 	copy(k.Src[:], src.Addr().AsSlice())
 	copy(k.Dst[:], dst.Addr().AsSlice())
 	const done = 2
-	return flows.Update(&k, &readerFlowsFlow{State: done}, ebpf.UpdateExist)
+	return &k, &readerFlowsFlow{State: done}
 }
 
 // bigEndian is a number whose bytes in memory are those on the wire.
@@ -91,23 +92,15 @@ func bigEndian(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// FlowCounts are packets and flows since the programs began.
+// FlowCounts are packets and flows since the programs began, as each CPU counts them in the map
+// CountsMap: struct flows_counts of bpf/flows.bpf.c.
 type FlowCounts struct {
 	Begun uint64 // flows
 	Told  uint64 // packets
 	Lost  uint64 // packets for which the ring had no place
 }
 
-// ReadFlows adds what the CPUs count in the map CountsMap.
-func ReadFlows(counts *ebpf.Map) (out FlowCounts, err error) {
-	var values []readerFlowsCounts
-	if err := counts.Lookup(uint32(0), &values); err != nil {
-		return out, fmt.Errorf("count flows: %w", err)
-	}
-	for i := range values {
-		out.Begun += values[i].Begun
-		out.Told += values[i].Told
-		out.Lost += values[i].Lost
-	}
-	return out, nil
+// Add adds others.
+func (c *FlowCounts) Add(o FlowCounts) {
+	c.Begun, c.Told, c.Lost = c.Begun+o.Begun, c.Told+o.Told, c.Lost+o.Lost
 }
