@@ -198,17 +198,20 @@ type reading struct {
 	of      *inlet.Place
 	reader  *stream.Reader
 	lines   [][]byte
+	bytes   int // of lines
 	tooMuch uint64
 }
 
-// mostLines bounds what waits for a source that is not asked.
-const mostLines = 100_000
+// mostBytes bounds what waits for a source that is asked too seldom. Clients choose how long a
+// record is: a number of records would bound nothing.
+const mostBytes = 16 << 20
 
 func (in *reading) put(line []byte) {
-	if len(in.lines) == mostLines {
+	if in.bytes+len(line) > mostBytes {
 		in.tooMuch++
 		return
 	}
+	in.bytes += len(line)
 	in.lines = append(in.lines, line)
 }
 
@@ -218,6 +221,7 @@ func (in *reading) Poll(most int64, line func([]byte)) (more bool, err error) {
 	n := 0
 	for ; n < len(in.lines) && most > 0; n++ {
 		most -= int64(len(in.lines[n]))
+		in.bytes -= len(in.lines[n])
 		line(in.lines[n])
 	}
 	if in.lines = in.lines[n:]; len(in.lines) == 0 {

@@ -9,19 +9,20 @@ import (
 // lined reads what comes in lines, each as soon as it is whole.
 type lined struct {
 	held []byte
+	kept int // bytes of lines of which something is in the record
 	most int // bytes of a line
 	// begins says whether a line may begin so; nil: it may.
 	begins func(held []byte) bool
 	line   func(string) Answer
 }
 
-func (l *lined) Held() int { return len(l.held) }
+func (l *lined) Held() int { return len(l.held) + l.kept }
 
 func (l *lined) Feed(b []byte) Answer {
 	for _, c := range b {
 		if c == '\n' {
 			text := string(bytes.TrimSuffix(l.held, []byte{'\r'}))
-			l.held = l.held[:0]
+			l.held = nil // the room of a long line would be held, and not counted
 			if a := l.line(text); a != More {
 				return a
 			}
@@ -91,6 +92,7 @@ func (p *httpParser) next(line string) Answer {
 			return Unknown
 		}
 		p.fields["http_method"], p.fields["url"], p.fields["protocol"] = method, url, protocol
+		p.kept += len(line)
 		return More
 	}
 	name, value, ok := strings.Cut(line, ":")
@@ -106,6 +108,7 @@ func (p *httpParser) next(line string) Answer {
 		value = strings.ToLower(value)
 	}
 	p.fields[eve] = value
+	p.kept += len(line)
 	return More
 }
 
@@ -138,6 +141,7 @@ func (p *smtpParser) next(line string) Answer {
 		for _, word := range []string{"EHLO ", "HELO ", "LHLO "} {
 			if strings.HasPrefix(upper, word) {
 				p.fields["helo"] = strings.Trim(line[len(word):], " ")
+				p.kept += len(line)
 				return More
 			}
 		}
@@ -150,6 +154,7 @@ func (p *smtpParser) next(line string) Answer {
 		}
 		path, _, _ := strings.Cut(strings.TrimLeft(line[len(of.word):], " "), " ")
 		p.fields[of.field] = path
+		p.kept += len(line)
 		if of.field == "rcpt_to" {
 			return Done
 		}

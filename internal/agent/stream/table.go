@@ -35,7 +35,7 @@ type Reader struct {
 // Bounds of a table.
 const (
 	mostFlows = 8192
-	mostHeld  = 16 << 20 // bytes that parsers keep
+	mostHeld  = 16 << 20 // bytes that parsers keep, and records that wait for the proof
 	// Patience is how long a flow may take to say what is read.
 	Patience = 10 * time.Second
 )
@@ -99,7 +99,7 @@ func (t *Table) Segment(s *Segment) {
 	}
 	if s.Proven && !f.proven {
 		f.proven = true
-		f.tell()
+		t.tell(f)
 	}
 	t.feed(f, s)
 	if s.Ends {
@@ -176,12 +176,13 @@ func (t *Table) answer(f *flow, r *reading, a Answer, at time.Time) {
 	t.held -= r.parser.Held()
 	if a == Done {
 		r.record = f.record(r, at)
+		t.held += len(r.record) // which may be several times what the parser kept
 	} else {
 		r.Unknown++
 	}
 	r.parser = nil
 	if f.proven {
-		f.tell()
+		t.tell(f)
 	}
 }
 
@@ -241,7 +242,8 @@ func (t *Table) remove(f *flow) {
 	f.gone = true
 	delete(t.flows, f.key)
 	for i := range f.readings {
-		if r := &f.readings[i]; r.parser != nil {
+		r := &f.readings[i]
+		if t.held -= len(r.record); r.parser != nil {
 			t.held -= r.parser.Held()
 		}
 	}
@@ -265,10 +267,11 @@ func (f *flow) finished() bool {
 }
 
 // tell hands on what has waited for the proof.
-func (f *flow) tell() {
+func (t *Table) tell(f *flow) {
 	for i := range f.readings {
 		if r := &f.readings[i]; r.record != nil {
 			r.Line(r.record)
+			t.held -= len(r.record)
 			r.record = nil
 		}
 	}

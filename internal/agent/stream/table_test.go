@@ -167,3 +167,37 @@ func TestMemoryOfFlowsIsBounded(t *testing.T) {
 		t.Errorf("%d of %d flows are over, %d bytes are held", forgotten, flows, table.held)
 	}
 }
+
+// TestMemoryOfWhatWaitsForAProofIsBounded: of a flow that is forged, a record that is whole waits
+// for the proof. JSON takes six bytes for one that a client may choose, and a line that was read
+// stays in the record of which more is to come.
+func TestMemoryOfWhatWaitsForAProofIsBounded(t *testing.T) {
+	line := "GET /" + strings.Repeat("\x01", 15<<10) + " HTTP/1.1\r\n"
+	for _, says := range []string{line + "\r\n", line} {
+		table, _, lines := reads(&http)
+		for i := range 2 * mostFlows {
+			s := segment(&http, 0, []byte(says))
+			s.Proven = false
+			s.Src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
+			table.Segment(s)
+			held := 0
+			if i%1000 == 0 {
+				for _, f := range table.flows {
+					for _, r := range f.readings {
+						held += len(r.record)
+						if r.parser != nil {
+							held += len(r.parser.(*httpParser).fields["url"].(string))
+						}
+					}
+				}
+			}
+			if held > mostHeld {
+				t.Fatalf("%d flows that nobody has proven hold %d bytes", len(table.flows), held)
+			}
+		}
+		table.Expire(begun.Add(Patience))
+		if table.held != 0 || len(*lines) != 0 {
+			t.Errorf("%d bytes are held of flows that are over, %d records", table.held, len(*lines))
+		}
+	}
+}

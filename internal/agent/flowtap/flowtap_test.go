@@ -1,0 +1,32 @@
+package flowtap
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"levee/internal/agent/stream"
+)
+
+// TestRecordsThatWaitAreBoundedByTheirBytes: a client makes a record of 96 KiB out of a request of
+// 16 KiB.
+func TestRecordsThatWaitAreBoundedByTheirBytes(t *testing.T) {
+	none := func(context.Context) ([]string, error) { return nil, nil }
+	in := &reading{hub: &Hub{Devs: none}, reader: &stream.Reader{}}
+	long := []byte(strings.Repeat("x", 96<<10))
+	const records = 1000
+	for range records {
+		in.put(long)
+	}
+	waits := len(in.lines)
+	if waits == 0 || waits*len(long) > mostBytes || in.tooMuch != uint64(records-waits) {
+		t.Fatalf("%d of %d records wait, %d were told as lost", waits, records, in.tooMuch)
+	}
+	handed := 0
+	if more, err := in.Poll(1<<40, func([]byte) { handed++ }); more || err != nil || handed != waits {
+		t.Fatalf("%d records were handed on, more: %v, %v", handed, more, err)
+	}
+	if in.put(long); len(in.lines) != 1 {
+		t.Error("there is no room for a record behind those that were handed on")
+	}
+}
