@@ -205,6 +205,8 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 // What the kernel knows of a connection: include/net/tcp_states.h.
 #define KNOWN 1u
 #define HAS_SHAKEN 2u
+#define SHAKES 4u // a SYN has come, and was answered
+#define NEW_SYN_RECV 12
 #define SHAKEN_STATES (1u << 1 | 1u << 4 | 1u << 5 | 1u << 8 | 1u << 9 | 1u << 11)
 
 static __always_inline __u32 asked(void *ctx, const struct segment *s, int six)
@@ -228,7 +230,8 @@ static __always_inline __u32 asked(void *ctx, const struct segment *s, int six)
 	}
 	if (!sk)
 		return 0;
-	is = KNOWN | (SHAKEN_STATES >> (sk->state & 31) & 1 ? HAS_SHAKEN : 0);
+	is = KNOWN | (SHAKEN_STATES >> (sk->state & 31) & 1 ? HAS_SHAKEN : 0) |
+	     (sk->state == NEW_SYN_RECV ? SHAKES : 0);
 	bpf_sk_release(sk);
 	return is;
 }
@@ -242,10 +245,14 @@ static __always_inline int wanted_segment(void *ctx, struct flows_cpu *c, const 
 
 	if ((s->flags & (SYN | ACK)) == SYN) {
 		struct flows_flow begun = {.from = s->seq + 1};
+		__u32 is = asked(ctx, s, six);
 
 		// A SYN within a connection is no beginning: who forges it would say where that begins.
-		if (asked(ctx, s, six) == KNOWN)
+		// The same is true of one behind the SYN that the kernel has answered.
+		if (is == KNOWN)
 			begin(&s->key, &begun, BPF_ANY);
+		else if (is == (KNOWN | SHAKES))
+			begin(&s->key, &begun, BPF_NOEXIST);
 		return 0;
 	}
 	f = bpf_map_lookup_elem(&flows, &s->key);

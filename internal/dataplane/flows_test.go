@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,4 +131,63 @@ func TestForgedFlowsAreNeverProven(t *testing.T) {
 
 func addrPort(c net.Conn) netip.AddrPort {
 	return c.LocalAddr().(*net.TCPAddr).AddrPort()
+}
+
+// TestAForgedSYNDoesNotMoveTheBeginningOfAFlow: behind the SYN that the kernel has answered, and in
+// front of the acknowledgement, that of another would say where what is proven then begins.
+func TestAForgedSYNDoesNotMoveTheBeginningOfAFlow(t *testing.T) {
+	n := newTestNet(t)
+	giveAddress(t, n.here, "lv0", "10.9.0.1/24")
+	l := in(t, n.here, func() (net.Listener, error) { return net.Listen("tcp4", "10.9.0.1:9000") })
+	t.Cleanup(func() { l.Close() })
+	mac := [6]byte(must2(netlink.LinkByName("lv0")).Attrs().HardwareAddr)
+	stayHere(t)
+	if err := bringPolicyAt(t, "lv0", allModes(t)[0], "default pass", 0); err != nil {
+		t.Fatal(err)
+	}
+	r, err := tap.NewFlowReader(t.Context(), "lv0", &capture.Ports{9000: capture.Read}, 1<<14)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	from, port := netip.MustParseAddr("10.9.0.9"), n.port()
+	send := func(seq uint64, flags uint8, payload string) {
+		frame, err := packet.Build(packet.Spec{From: from, FromPort: new(port),
+			To: netip.MustParseAddr("10.9.0.1"), ToPort: new(uint16(9000)), Flags: new(flags),
+			Payload: []byte(payload), EtherTo: &mac,
+			Fields: []packet.FieldValue{{Word: "seq", Value: seq}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.sendFrame(t, frame)
+	}
+	const first, forged = 1000, 1 << 30
+	send(first, packet.SYN, "")
+	const answered = " 03 " // in the form of the kernel: a SYN has come
+	await.OK(t, func() error {
+		table, err := os.ReadFile("/proc/thread-self/net/tcp")
+		if err == nil && !strings.Contains(string(table), answered) {
+			err = errors.New("the kernel has answered no SYN")
+		}
+		return err
+	})
+	send(forged, packet.SYN, "")
+	send(forged+1, packet.ACK, "forged")
+	got := false
+	await.OK(t, func() error {
+		send(first+1, packet.ACK, "true")
+		err := r.Read(func(p *tap.FlowPacket) {
+			if p.First != first+1 || !strings.HasSuffix(string(p.Packet), "true") {
+				t.Errorf("of a flow from %d on: %q", p.First, p.Packet)
+			}
+			got = true
+		})
+		if err == nil && !got {
+			err = errors.New("nothing is handed on of the flow")
+		}
+		return err
+	})
+	if _, err := Down(context.Background(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
 }
