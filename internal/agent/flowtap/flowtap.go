@@ -200,6 +200,7 @@ type reading struct {
 	lines   [][]byte
 	bytes   int // of lines
 	tooMuch uint64
+	told    bool // that its parser has failed
 }
 
 // mostBytes bounds what waits for a source that is asked too seldom. Clients choose how long a
@@ -227,7 +228,17 @@ func (in *reading) Poll(most int64, line func([]byte)) (more bool, err error) {
 	if in.lines = in.lines[n:]; len(in.lines) == 0 {
 		in.lines = nil
 	}
-	return len(in.lines) > 0, err
+	return len(in.lines) > 0, errors.Join(err, in.fault())
+}
+
+// fault tells once that a parser has failed.
+func (in *reading) fault() error {
+	if in.told || in.reader.Failed == 0 {
+		return nil
+	}
+	in.told = true
+	return fmt.Errorf("the parser of %s failed on a flow, which counts as unknown: please report it",
+		in.reader.Kind.Name)
 }
 
 // Renewal is 0: nothing comes twice.

@@ -30,3 +30,16 @@ func TestRecordsThatWaitAreBoundedByTheirBytes(t *testing.T) {
 		t.Error("there is no room for a record behind those that were handed on")
 	}
 }
+
+// TestAParserThatFailsIsToldOnce, with the kind that it is of.
+func TestAParserThatFailsIsToldOnce(t *testing.T) {
+	none := func(context.Context) ([]string, error) { return nil, nil }
+	in := &reading{hub: &Hub{Devs: none},
+		reader: &stream.Reader{Kind: stream.Named("tls"), Failed: 2}}
+	for _, want := range []bool{true, false} {
+		_, err := in.Poll(1, func([]byte) {})
+		if (err != nil) != want || want && !strings.Contains(err.Error(), "parser of tls failed") {
+			t.Errorf("%v", err)
+		}
+	}
+}

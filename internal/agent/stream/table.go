@@ -28,8 +28,9 @@ type Reader struct {
 	Wants func(src, dst netip.AddrPort) bool
 	// Line is given each record; it keeps it, or not.
 	Line func([]byte)
-	// Flows were read, of which those are Unknown that could not be, or are no such streams.
-	Flows, Unknown uint64
+	// Flows were read, of which those are Unknown that could not be, or are no such streams. On
+	// some of those the parser Failed: that is a fault of it.
+	Flows, Unknown, Failed uint64
 }
 
 // Bounds of a table.
@@ -73,6 +74,7 @@ type flow struct {
 type reading struct {
 	*Reader
 	parser Parser // nil: it has an answer
+	held   int    // bytes that it keeps
 	record []byte // which waits for the proof; nil: none
 }
 
@@ -154,18 +156,43 @@ func (t *Table) feed(f *flow, s *Segment) {
 		}
 		answer := More
 		if len(data) > 0 {
-			held := r.parser.Held()
-			answer = r.parser.Feed(data)
-			t.held += r.parser.Held() - held
+			held := r.held
+			answer = r.feed(data)
+			t.held += r.held - held
 		}
 		if answer == More && (gap || s.Cut && len(data) > 0 || full) {
-			answer = Unknown
-			if r.parser.End() {
-				answer = Done
-			}
+			answer = r.end()
 		}
 		t.answer(f, r, answer, s.At)
 	}
+}
+
+// guard has a parser do something. What it does is decided by strangers: where it fails, nothing
+// is known of this flow, and all others go on.
+func (r *reading) guard(do func()) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			r.Failed++
+		}
+	}()
+	do()
+	return true
+}
+
+func (r *reading) feed(b []byte) (a Answer) {
+	if !r.guard(func() { a = r.parser.Feed(b); r.held = r.parser.Held() }) {
+		return Unknown
+	}
+	return a
+}
+
+// end is the answer where nothing more comes.
+func (r *reading) end() Answer {
+	is := false
+	if r.guard(func() { is = r.parser.End() }) && is {
+		return Done
+	}
+	return Unknown
 }
 
 // answer takes what a parser says.
@@ -173,14 +200,15 @@ func (t *Table) answer(f *flow, r *reading, a Answer, at time.Time) {
 	if a == More || r.parser == nil {
 		return
 	}
-	t.held -= r.parser.Held()
+	t.held -= r.held
 	if a == Done {
 		r.record = f.record(r, at)
 		t.held += len(r.record) // which may be several times what the parser kept
-	} else {
+	}
+	if r.record == nil {
 		r.Unknown++
 	}
-	r.parser = nil
+	r.parser, r.held = nil, 0
 	if f.proven {
 		t.tell(f)
 	}
@@ -193,11 +221,7 @@ func (t *Table) end(f *flow) {
 		if r.parser == nil {
 			continue
 		}
-		a := Unknown
-		if r.parser.End() {
-			a = Done
-		}
-		t.answer(f, r, a, f.since)
+		t.answer(f, r, r.end(), f.since)
 	}
 }
 
@@ -243,9 +267,7 @@ func (t *Table) remove(f *flow) {
 	delete(t.flows, f.key)
 	for i := range f.readings {
 		r := &f.readings[i]
-		if t.held -= len(r.record); r.parser != nil {
-			t.held -= r.parser.Held()
-		}
+		t.held -= len(r.record) + r.held
 	}
 	f.readings = nil
 }
@@ -277,9 +299,12 @@ func (t *Table) tell(f *flow) {
 	}
 }
 
-// record is what a reader is told of a flow.
+// record is what a reader is told of a flow; nil: the parser fails to say it.
 func (f *flow) record(r *reading, at time.Time) []byte {
-	out := r.parser.Record()
+	var out map[string]any
+	if !r.guard(func() { out = r.parser.Record() }) {
+		return nil
+	}
 	out["timestamp"] = at.UTC().Format("2006-01-02T15:04:05.000000-0700")
 	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, "TCP"
 	out["in_iface"] = f.key.Dev

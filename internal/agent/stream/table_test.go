@@ -175,13 +175,13 @@ func TestMemoryOfWhatWaitsForAProofIsBounded(t *testing.T) {
 	line := "GET /" + strings.Repeat("\x01", 15<<10) + " HTTP/1.1\r\n"
 	for _, says := range []string{line + "\r\n", line} {
 		table, _, lines := reads(&http)
-		for i := range 2 * mostFlows {
+		for i := range 2000 {
 			s := segment(&http, 0, []byte(says))
 			s.Proven = false
 			s.Src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
 			table.Segment(s)
 			held := 0
-			if i%1000 == 0 {
+			if i%500 == 499 {
 				for _, f := range table.flows {
 					for _, r := range f.readings {
 						held += len(r.record)
@@ -198,6 +198,42 @@ func TestMemoryOfWhatWaitsForAProofIsBounded(t *testing.T) {
 		table.Expire(begun.Add(Patience))
 		if table.held != 0 || len(*lines) != 0 {
 			t.Errorf("%d bytes are held of flows that are over, %d records", table.held, len(*lines))
+		}
+	}
+}
+
+// failing is a parser with a fault in one of its methods.
+type failing struct{ in string }
+
+func (p failing) fail(in string) {
+	if p.in == in {
+		panic("a fault in " + in)
+	}
+}
+
+func (p failing) Feed([]byte) Answer { p.fail("Feed"); return More }
+func (p failing) End() bool          { p.fail("End"); return true }
+func (p failing) Held() int          { p.fail("Held"); return 1 }
+func (p failing) Record() map[string]any {
+	p.fail("Record")
+	return map[string]any{}
+}
+
+// TestAFaultOfAParserEndsItsFlowAlone: another reader of the flow, and the agent, go on.
+func TestAFaultOfAParserEndsItsFlowAlone(t *testing.T) {
+	for _, in := range []string{"Feed", "Held", "End", "Record"} {
+		table, good, lines := reads(&ssh)
+		bad := &Reader{Kind: &Kind{Name: "bad", New: func() Parser { return failing{in} }},
+			Wants: good.Wants, Line: good.Line}
+		table.Readers = []*Reader{bad, good}
+		table.Segment(segment(&ssh, 0, []byte("SSH-1.5-x\r\n")))
+		table.Expire(begun.Add(Patience))
+		if len(*lines) != 1 || !strings.Contains((*lines)[0], `"software_version":"x"`) {
+			t.Errorf("%s: %q", in, *lines)
+		}
+		if bad.Failed != 1 || bad.Unknown != 1 || table.held != 0 || len(table.flows) != 0 {
+			t.Errorf("%s: %d failed, %d unknown, %d bytes held", in, bad.Failed, bad.Unknown,
+				table.held)
 		}
 	}
 }
