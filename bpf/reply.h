@@ -72,7 +72,7 @@ struct cookie_work {
 	struct key key;
 	struct answer answer;
 	__u64 words[6];
-	__u8 text[TEXT]; // of a message: the question and what follows
+	__u8 text[TEXT + 16]; // of a message: the question and what follows
 	__u16 slots[4];	 // of numbers that the verifier shall forget
 };
 
@@ -163,14 +163,22 @@ static __always_inline int shed(struct __sk_buff *skb, __u32 at, __u32 extra)
 	return bpf_skb_adjust_room(skb, -(__s32)extra, BPF_ADJ_ROOM_NET, 0) ? -1 : (int)at;
 }
 
+// within has the verifier of Linux 6.1 know that a size is from 1 to TEXT: it forgets what a compare
+// has shown of a copy of 32 bits.
+static __always_inline __u64 within(__u64 n)
+{
+	asm volatile("%0 += -1; %0 &= 511; %0 += 1" : "+r"(n));
+	return n;
+}
+
 // put copies what stands behind the headers into the packet, n bytes of it.
 static __always_inline long put(void *ctx, __u32 at, struct cookie_work *w, __u32 n, int hook)
 {
 	n = forget(&w->slots[0], n);
 	if (!n || n > MOST_TEXT)
 		return -1;
-	return hook == HOOK_TCX ? bpf_skb_store_bytes(ctx, at, w->text, n, 0) :
-				  bpf_xdp_store_bytes(ctx, at, w->text, n);
+	return hook == HOOK_TCX ? bpf_skb_store_bytes(ctx, at, w->text, within(n), 0) :
+				  bpf_xdp_store_bytes(ctx, at, w->text, within(n));
 }
 
 static __always_inline int send_tcx(struct __sk_buff *skb, struct cookie_work *w, __be16 *check,

@@ -136,7 +136,7 @@ type answerCookieWork struct {
 		Pseudo uint64
 	}
 	Words [6]uint64
-	Text  [512]uint8
+	Text  [528]uint8
 	Slots [4]uint16
 }
 

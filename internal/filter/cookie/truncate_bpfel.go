@@ -122,7 +122,7 @@ type truncateCookieWork struct {
 		Pseudo uint64
 	}
 	Words [6]uint64
-	Text  [512]uint8
+	Text  [528]uint8
 	Slots [4]uint16
 }
 
