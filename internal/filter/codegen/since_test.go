@@ -281,8 +281,9 @@ func TestNothingIsNewerThanTheOldestKernel(t *testing.T) {
 				if target.Hook == codegen.TCX && n == attachTypes[ebpf.AttachTCXIngress] {
 					continue
 				}
-				// Connections and proofs by echo need what leaves, by a filter on older kernels.
-				if p.Asks(field.Flow, field.ProvenFlow) && n == attachTypes[ebpf.AttachTCXEgress] {
+				// What leaves is seen by a filter on older kernels.
+				if (p.Asks(field.Flow, field.ProvenFlow) || p.Leaving() != nil) &&
+					n == attachTypes[ebpf.AttachTCXEgress] {
 					continue
 				}
 				if n.since.after(oldest) {
