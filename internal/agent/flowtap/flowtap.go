@@ -237,7 +237,8 @@ func (in *reading) fault() error {
 		return nil
 	}
 	in.told = true
-	return fmt.Errorf("the parser of %s failed on a flow, which counts as unknown: please report it",
+	return fmt.Errorf("the parser of %s failed on a flow, which counts as unknown: please report "+
+		"it",
 		in.reader.Kind.Name)
 }
 

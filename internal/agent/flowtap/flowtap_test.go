@@ -23,7 +23,8 @@ func TestRecordsThatWaitAreBoundedByTheirBytes(t *testing.T) {
 		t.Fatalf("%d of %d records wait, %d were told as lost", waits, records, in.tooMuch)
 	}
 	handed := 0
-	if more, err := in.Poll(1<<40, func([]byte) { handed++ }); more || err != nil || handed != waits {
+	more, err := in.Poll(1<<40, func([]byte) { handed++ })
+	if more || err != nil || handed != waits {
 		t.Fatalf("%d records were handed on, more: %v, %v", handed, more, err)
 	}
 	if in.put(long); len(in.lines) != 1 {

@@ -197,7 +197,8 @@ func TestMemoryOfWhatWaitsForAProofIsBounded(t *testing.T) {
 		}
 		table.Expire(begun.Add(Patience))
 		if table.held != 0 || len(*lines) != 0 {
-			t.Errorf("%d bytes are held of flows that are over, %d records", table.held, len(*lines))
+			t.Errorf("%d bytes are held of flows that are over, %d records", table.held,
+				len(*lines))
 		}
 	}
 }
