@@ -56,11 +56,35 @@ func TestThePageHasEachKind(t *testing.T) {
 			continue
 		}
 		if want := strconv.Itoa(int(r.Floor)); said[r.Name] != want {
-			t.Errorf("%s: the page says %q, want %s", r.Name, said[r.Name], want)
+			t.Errorf("the table of docs/explanation/floods.md says %q of %s: want a row that ends "+
+				"with | %s |", said[r.Name], r.Name, want)
 		}
 		delete(said, r.Name)
 	}
 	if len(said) > 0 {
-		t.Errorf("the page has kinds that there are not: %v", said)
+		t.Errorf("docs/explanation/floods.md has kinds that there are not: %v", said)
+	}
+}
+
+// TestTheReferenceNamesEachKind: what JSON may say of a flood was a list that nobody held to the
+// rows, so that a new kind was missing there.
+func TestTheReferenceNamesEachKind(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/reference/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `incidents\\[\\]\\.seen\\.kind` \\| string \\| (.+) \\|$")
+	found := row.FindStringSubmatch(string(page))
+	if found == nil {
+		t.Fatal("docs/reference/json.md has no row of incidents[].seen.kind")
+	}
+	names := make([]string, Num)
+	for k := range Num {
+		names[k] = "`" + k.String() + "`"
+	}
+	last := len(names) - 1
+	want := strings.Join(names[:last], ", ") + " or " + names[last]
+	if found[1] != want {
+		t.Errorf("docs/reference/json.md, incidents[].seen.kind: %s; want %s", found[1], want)
 	}
 }

@@ -45,7 +45,7 @@ func TestAPacketIsOfOneKind(t *testing.T) {
 	} {
 		c.p.Family, c.p.Src = packet.IPv4, netip.MustParseAddr("192.0.2.1")
 		if got := OfPacket(&c.p); got != c.want {
-			t.Errorf("%s is of kind %q", c.what, got)
+			t.Errorf("%s is of kind %q, want %q", c.what, got, c.want)
 		}
 		for k := range Num {
 			if want := k == c.want || k == Packets || k == Bits; k.Is(&c.p) != want {

@@ -43,7 +43,8 @@ func TestEachFloodHasWaves(t *testing.T) {
 func TestEachKindOfFloodIsSent(t *testing.T) {
 	for _, r := range floodkind.Rows {
 		if r.Floor > 0 && !slices.Contains(FloodNames(), r.Bench) {
-			t.Errorf("no flood %q for the kind %s", r.Bench, r.Name)
+			t.Errorf("the row of %s names the flood %q, which kinds in floods.go has not",
+				r.Name, r.Bench)
 		}
 	}
 }
