@@ -75,6 +75,14 @@ var states = []stateful{
 			}
 			return fmt.Sprint(a.Diverted.Alone, " refused") // what is noted ends after 10 s
 		}},
+	{"echo", `prove "NAME" udp port 27015 reply payload at 4 41 echo 4 bytes at 5 in request at 5
+pass udp port 27015 proven flow as "NAME"`, state.HoldsEchoes, (*stateTest).echo,
+		func(a *inspect.Attachment, _ string) string {
+			if a.Echoes == nil {
+				return ""
+			}
+			return fmt.Sprint(a.Echoes.Flows, " flows")
+		}},
 	{"addresses", "set NAME = dynamic(max 100, lease 10m)\ndrop from NAME", "",
 		leasedTo(policy.Element{Prefix: netip.MustParsePrefix("203.0.113.0/24")}), entries},
 	{"services", "set NAME = dynamic(of services, max 100)\ndrop to NAME", "",
@@ -260,15 +268,32 @@ func (s *stateTest) connect() {
 	leaves.To = netip.MustParseAddr("203.0.113.9")
 	comes := segment("203.0.113.9", packet.SYN|packet.ACK)
 	comes.FromPort, comes.ToPort = leaves.ToPort, leaves.FromPort
+	s.leaves(s.build(leaves))
+	s.judge(s.build(comes))
+}
+
+// leaves sends a frame out of lv0.
+func (s *stateTest) leaves(frame []byte) {
+	s.Helper()
 	lv0, err := netlink.LinkByName("lv0")
 	if err != nil {
 		s.Fatal(err)
 	}
 	to := &unix.SockaddrLinklayer{Ifindex: lv0.Attrs().Index}
-	if err := unix.Sendto(s.out, s.build(leaves), 0, to); err != nil {
+	if err := unix.Sendto(s.out, frame, 0, to); err != nil {
 		s.Fatal(err)
 	}
-	s.judge(s.build(comes))
+}
+
+// echo has a client send back what a reply of this machine said.
+func (s *stateTest) echo() {
+	here, there := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.9")
+	of := func(from, to netip.Addr, fromPort, toPort uint16, payload string) []byte {
+		return s.build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)), From: from, To: to,
+			FromPort: &fromPort, ToPort: &toPort, Payload: []byte(payload)})
+	}
+	s.leaves(of(here, there, 27015, 5000, "\xff\xff\xff\xffA1234"))
+	s.judge(of(there, here, 5000, 27015, "\xff\xff\xff\xffU1234"))
 }
 
 // prove has a source prove itself to the cookie.
