@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -174,11 +175,11 @@ func mmapable(name string, size int) *ebpf.MapSpec {
 		MaxEntries: 1, Flags: 1 << 10}
 }
 
-// handName tells the programs of this test from those of others on the machine; child processes
-// inherit it.
+// handName tells the programs of this test from those of others on the machine, also from what a
+// killed test with the same process ID has left there; child processes inherit it.
 func handName() string {
 	if os.Getenv(nameEnv) == "" {
-		os.Setenv(nameEnv, fmt.Sprintf("levee_%d", os.Getpid()))
+		os.Setenv(nameEnv, fmt.Sprintf("levee_%08x", rand.Uint32()))
 	}
 	return os.Getenv(nameEnv)
 }
