@@ -73,7 +73,7 @@ func passed(seconds []history.Second) map[string]uint64 {
 	return out
 }
 
-// lostVerdict is of packets that no policy has seen, since the machine lost them before.
+// lostVerdict is of packets that the machine lost before any policy saw them.
 const lostVerdict = "lost"
 
 // readings are counters as the history takes them, and what was lost before the policies where

@@ -73,6 +73,9 @@ func usesTransport(bases []*chain) bool {
 	return slices.ContainsFunc(bases, visit)
 }
 
+// leavesHint says how a policy judges what leaves.
+const leavesHint = "write rules for what leaves by the interface as `out RULE`"
+
 // restRemark is about one chain that is not imported.
 func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
 	what := fmt.Sprintf("chain %s of table %s (%s) is not imported: ", c.name, tab.name,
@@ -86,7 +89,7 @@ func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
 	case tab.name == "nat":
 		why = "levee does not rewrite packets"
 	case c.name == "OUTPUT", c.name == "POSTROUTING":
-		why = "levee judges what arrives"
+		why, hint = "an import makes rules for what arrives alone", leavesHint
 	case c.name == "FORWARD" && len(c.rules) > 0 && t.onlyInput():
 		k, why, hint = Changed, forwardWhy, forwardHint
 	case !c.base:

@@ -343,7 +343,10 @@ func (n *nftables) remarkOnRest(bases []*chain) {
 				"packets, and levee sees them as they arrive",
 				"write rules with the addresses and ports before the rewriting"
 		case c.kind != "filter" || !c.usable():
-			why = "levee judges what arrives, and rewrites nothing"
+			why = "an import makes rules for what arrives alone, and levee rewrites nothing"
+			if c.hook == "output" || c.hook == "egress" {
+				hint = leavesHint
+			}
 		case c.hook == "forward" && len(c.rules) > 0 && n.onlyInput(bases):
 			k, why, hint = Changed, forwardWhy, forwardHint
 		case c.hook == "prerouting" || c.hook == "ingress":

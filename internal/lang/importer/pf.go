@@ -374,7 +374,8 @@ func (p *pf) add(r *pfRule) {
 func (p *pf) remarkOnRest([]*chain) {
 	if p.leaves > 0 {
 		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: quantity.Plural(p.leaves,
-			"rule") + " about packets that leave: levee judges what arrives"})
+			"rule") + " about packets that leave: an import makes rules for what arrives alone",
+			Instead: leavesHint})
 	}
 	if p.opts.Device != "" {
 		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: "the interface has the " +
