@@ -257,8 +257,8 @@ func TestAnonymousChainsLeaveTheirRuleOut(t *testing.T) {
 func TestFamiliesThatAreNotGivenAreSaid(t *testing.T) {
 	text, _ := iptables(t, importer.Rulesets{}, save("DROP", "-p tcp -j ACCEPT"))
 	if !strings.Contains(text, "# The source says nothing about IPv6, so all of it passes: import "+
-		"the rules for IPv6 too, or write\n#   `drop ipv6` in front of this line.\ndefault "+
-		"pass\n") {
+		"the rules for IPv6 too\n#   (ip6tables-save), or write `drop ipv6` in front of this "+
+		"line.\ndefault pass\n") {
 		t.Errorf("%s", text)
 	}
 }

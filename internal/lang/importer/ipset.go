@@ -198,6 +198,7 @@ func setPort(text string, bare bool) (proto, port spans, err error) {
 // ipSets are the sets of an input, by name.
 type ipSets struct {
 	byName map[string]*ipSet
+	files  map[string]*addrSet // sets that are not in the input, see beside
 	out    *output
 }
 
@@ -210,8 +211,7 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, about []filled
 	s := t.byName[name]
 	switch {
 	case s == nil:
-		return nil, nil, &reason{"set " + quote(name) + " is not in the input",
-			"give the output of `ipset save` too"}
+		return t.beside(name, dirs)
 	case s.dims == nil:
 		return nil, nil, &reason{"set " + quote(name) + " is a " + s.kind + ", which no policy has",
 			""}
@@ -276,6 +276,38 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, about []filled
 	alts, why = s.joined(dirs)
 	return alts, about, why
 }
+
+// beside is a set that is not in the input: it begins with the addresses of a file, without which
+// nothing loads the policy. A set of several fields cannot be told from its name.
+func (t *ipSets) beside(name string, dirs []string) ([]match, []filled, *reason) {
+	if len(dirs) != 1 {
+		return nil, nil, &reason{"set " + quote(name) + " is not in the input",
+			"give the output of `ipset save` too"}
+	}
+	a := t.files[name]
+	if a == nil {
+		const room = 65536 // that of ipset
+		a = &addrSet{name: t.policyName(name), dynamic: true}
+		t.files[name] = a
+		set := t.out.addSet(a.name, fmt.Sprintf("dynamic(max %d, from file(%q))", room,
+			a.name+".txt"))
+		set.comments = []string{"Not in the input: its addresses are in " + a.name + ".txt, " +
+			"one a line."}
+		if strings.Trim(name, setNameChars) == "" {
+			set.comments = append(set.comments, "  ipset save "+name+
+				" | awk '$1 == \"add\" { print $3 }' > "+a.name+".txt")
+		}
+	}
+	var m match
+	side(&m, dirs[0]).pos = a
+	return []match{m.settle()}, []filled{{text: "set " + quote(name) + " is not in the input: it " +
+		"becomes the dynamic set " + a.name + ", which begins with the addresses in " + a.name +
+		".txt", instead: "make that file by the command above the set, or give the output of " +
+		"`ipset save` too", same: true}}, nil
+}
+
+// setNameChars are those of names that a shell takes as they are.
+const setNameChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 // leases tells whether entries leave by themselves.
 func (s *ipSet) leases() bool { return s.timeout >= 0 || s.mixed }

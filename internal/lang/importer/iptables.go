@@ -36,7 +36,7 @@ const maxRuleLine = 64 << 10
 func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames(in), "iptables", opts)
 	t := &ipTables{opts: opts, out: out, recent: map[string][]*chainRule{},
-		sets: ipSets{byName: map[string]*ipSet{}, out: out}}
+		sets: ipSets{byName: map[string]*ipSet{}, files: map[string]*addrSet{}, out: out}}
 	for _, s := range in {
 		if err := t.read(s); err != nil {
 			return Imported{}, err

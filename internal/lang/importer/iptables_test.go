@@ -152,8 +152,8 @@ func TestIPTablesMatches(t *testing.T) {
 			"# left out: -A INPUT -m set --match-set mk src,src -j DROP"},
 		{"-m set --match-set pass src -j DROP",
 			"set set-pass = { 192.0.2.0/24 }\ndrop from set-pass"},
-		{"-m set --match-set none src -j DROP",
-			"# left out: -A INPUT -m set --match-set none src -j DROP"},
+		{"-m set --match-set none src -j DROP", "set set-none = dynamic(max 65536, from " +
+			"file(\"set-none.txt\"))\ndrop ipv4 from set-none"},
 		{"-i lo -j DROP", ""},
 		{"! -i lo -j DROP", "drop ipv4"},
 		{"-i eth0 -j DROP", "# left out: -A INPUT -i eth0 -j DROP"},

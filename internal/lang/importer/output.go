@@ -213,11 +213,11 @@ func (o *output) restComment(closed bool) string {
 	rest := ""
 	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
 	case !six:
-		rest = "The source says nothing about IPv6, so all of it passes: import the rules for " +
-			"IPv6 too, or write `drop ipv6` in front of this line."
+		rest = "The source says nothing about IPv6, so all of it passes: " + o.otherFamily("6") +
+			" in front of this line."
 	case !four:
-		rest = "The source says nothing about IPv4, so all of it passes: import the rules for " +
-			"IPv4 too, or write `drop ipv4` in front of this line."
+		rest = "The source says nothing about IPv4, so all of it passes: " + o.otherFamily("4") +
+			" in front of this line."
 	case closed:
 		rest = "What is left is neither IPv4 nor IPv6, such as ARP: the source does not judge it."
 	default:
@@ -232,10 +232,18 @@ func (o *output) restComment(closed bool) string {
 func (o *output) remarkOnFamilies(about func(text, instead string)) {
 	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
 	case !six:
-		about("the input says nothing about IPv6: all of it passes",
-			"import the rules for IPv6 too (ip6tables-save), or write `drop ipv6`")
+		about("the input says nothing about IPv6: all of it passes", o.otherFamily("6"))
 	case !four:
-		about("the input says nothing about IPv4: all of it passes",
-			"import the rules for IPv4 too (iptables-save), or write `drop ipv4`")
+		about("the input says nothing about IPv4: all of it passes", o.otherFamily("4"))
 	}
+}
+
+// otherFamily says what to do where the input has rules of the other family alone.
+func (o *output) otherFamily(six string) string {
+	write := ", or write `drop ipv" + six + "`"
+	if o.tool == "nftables" { // which prints both
+		return "name chains that judge IPv" + six + " with --chain" + write
+	}
+	return "import the rules for IPv" + six + " too (ip" + strings.TrimSuffix(six, "4") +
+		"tables-save)" + write
 }

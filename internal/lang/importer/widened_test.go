@@ -87,6 +87,13 @@ func TestRulesThatWidened(t *testing.T) {
 		{"a limit above which some is dropped", save("ACCEPT",
 			"-p icmp -m limit --limit 1/sec -j ACCEPT", "-m ttl --ttl-lt 5 -j DROP"),
 			"pass ipv4 icmp\ndrop ipv4 ttl 0-4\ndefault pass", 1},
+		{"a set that is not in the input", save("ACCEPT", "-m set --match-set bad.4 src -j DROP",
+			"-m set ! --match-set good dst -j DROP", "-m set --match-set bad.4 dst -j DROP"),
+			"set bad_4 = dynamic(max 65536, from file(\"bad_4.txt\"))\n" +
+				"set good = dynamic(max 65536, from file(\"good.txt\"))\n" +
+				"drop ipv4 from bad_4\ndrop ipv4 not to good\ndrop ipv4 to bad_4\ndefault pass", 0},
+		{"and one of several fields", save("ACCEPT", "-m set --match-set bad src,dst -j DROP"),
+			"# left out: -A INPUT -m set --match-set bad src,dst -j DROP\ndefault pass", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, rep := iptables(t, importer.Rulesets{Device: "eth0"}, c.in)
@@ -98,6 +105,33 @@ func TestRulesThatWidened(t *testing.T) {
 				t.Errorf("%d widen, not %d", rep.Fates.Widened, c.widened)
 			}
 		})
+	}
+}
+
+// TestASetBesideHasACommand: above a set that is not in the input stands what makes its file, where
+// its name is safe for a shell.
+func TestASetBesideHasACommand(t *testing.T) {
+	got, _ := iptables(t, importer.Rulesets{}, save("ACCEPT",
+		"-m set --match-set bad.4 src -j DROP", "-m set --match-set $(id) src -j DROP"))
+	const want = "#   ipset save bad.4 | awk '$1 == \"add\" { print $3 }' > bad_4.txt\n"
+	if !strings.Contains(got, want) || strings.Contains(got, "ipset save $(id)") {
+		t.Errorf("not %q alone in\n%s", want, got)
+	}
+}
+
+// TestNFTIsNotToldOfIP6TablesSave: what an import of nft advised where a ruleset has one family was
+// the other tool's.
+func TestNFTIsNotToldOfIP6TablesSave(t *testing.T) {
+	got, rep := nftImport(t, `{"nftables": [{"table": {"family": "ip", "name": "f", "handle": 1}},
+{"chain": {"family": "ip", "table": "f", "name": "input", "handle": 4, "type": "filter", "hook": "input", "prio": 0, "policy": "drop"}},
+{"rule": {"family": "ip", "table": "f", "chain": "input", "handle": 1, "expr": [{"accept": null}]}}]}`,
+		importer.Rulesets{})
+	remarksHave(t, rep, "says nothing about IPv6")
+	for _, r := range rep.Remarks {
+		got += r.String()
+	}
+	if strings.Contains(got, "tables-save") {
+		t.Errorf("tells of another tool:\n%s", got)
 	}
 }
 
