@@ -163,27 +163,36 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestNoPackageOfTheDataPlaneIsTooLong: what grows beyond that gets another layer.
-func TestNoPackageOfTheDataPlaneIsTooLong(t *testing.T) {
+// longer are the packages that are still above the bound of TestNoPackageIsTooLong. Those of
+// commands have one of their own (TestTheCommandIsArgumentsAndPrinting).
+var longer = []string{"internal/lang/importer", "internal/lang/policy", "internal/lang/syntax"}
+
+// TestNoPackageIsTooLong: what grows beyond that gets a package below or above.
+func TestNoPackageIsTooLong(t *testing.T) {
 	const most = 4000
 	lines := map[string]int{}
 	for _, f := range sources(t) {
-		if !f.generated && strings.HasPrefix(f.pkg+"/", "internal/dataplane/") {
-			text, err := os.ReadFile(f.name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for line := range strings.Lines(string(text)) {
-				if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
-					lines[f.pkg]++
-				}
+		if f.generated || strings.HasPrefix(f.pkg, "cmd/") {
+			continue
+		}
+		text, err := os.ReadFile(f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				lines[f.pkg]++
 			}
 		}
 	}
 	for pkg, n := range lines {
-		if n > most {
+		excused := slices.Contains(longer, pkg)
+		switch {
+		case n > most && !excused:
 			t.Errorf("%s has %d lines of code without its tests; at most %d are wanted", pkg, n,
 				most)
+		case n <= most && excused:
+			t.Errorf("%s has %d lines of code: it needs no excuse any more", pkg, n)
 		}
 	}
 	if lines["internal/dataplane"] == 0 {

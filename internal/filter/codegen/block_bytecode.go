@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
@@ -58,9 +59,9 @@ func skip(n int) record { return record{uint64(opTest) | uint64(n)<<32, 0, 1, 0}
 // wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key.
 // Reads have 8 bytes, and end where the struct does.
 func wordOf(o op, at int16, n int, not bool) uint64 {
-	off := int(at - keyAt)
+	off := int(at - env.KeyAt)
 	shift := 0
-	if last := int(keySize) - 8; n < 8 && off > last {
+	if last := int(env.KeySize) - 8; n < 8 && off > last {
 		off, shift = last, 8*(off-last)
 	}
 	w := uint64(o) | uint64(off)<<8 | uint64(shift)<<16
@@ -121,14 +122,14 @@ func (c *compiler) questionRecords(f ir.Family, q *ir.Cond, out []record) []reco
 	if q.Number != 0 {
 		return c.endpointRecords(f, q, out)
 	}
-	at, n := c.fieldAt(q.Field)
+	at, n := c.FieldAt(q.Field)
 	switch how := q.Field.Info().Compare; {
 	case how == field.ByPrefix:
 		return c.addressRecords(q, at, f == ir.IPv4, out)
 	case how == field.ByMask:
 		return append(out, record{wordOf(opTest, at, n, q.Not), uint64(q.Mask), uint64(q.Value), 0})
 	case how != field.ByRange:
-		panic(unknown(q.Field))
+		panic(env.Unknown(q.Field))
 	case len(q.Ranges) == 1:
 		r := q.Ranges[0]
 		return append(out, record{wordOf(opTest, at, n, false), maskOf(n), r.Lo, r.Hi - r.Lo})
@@ -151,7 +152,7 @@ func (c *compiler) search(word, mask uint64, bounds []uint64) record {
 
 // addressRecords appends the questions of a condition on an address.
 func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) []record {
-	if n, _, ok := c.plan.Interpreter.Lookup(c.plan, q, ip4); ok {
+	if n, _, ok := c.Plan.Interpreter.Lookup(c.Plan, q, ip4); ok {
 		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n),
 			c.keyOf(q)})
 	}
@@ -217,7 +218,7 @@ func (c *compiler) endpointRecords(f ir.Family, q *ir.Cond, out []record) []reco
 	if q.Dynamic() {
 		return append(out, c.dynamicRecord(f, q))
 	}
-	if _, arm, ok := c.plan.Interpreter.Lookup(c.plan, q, f == ir.IPv4); ok {
+	if _, arm, ok := c.Plan.Interpreter.Lookup(c.Plan, q, f == ir.IPv4); ok {
 		return append(out, c.armRecord(arm, q.Not))
 	}
 	first := len(out)
@@ -250,8 +251,8 @@ const found = 1<<32 - 1
 // sameNumberRecords appends the questions for endpoints that differ in the prefix only: first for
 // the number, then prefix by prefix. What is none of them goes behind.
 func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) []record {
-	at, _ := c.fieldAt(addressOf(q.Field))
-	numberAt, size := c.fieldAt(q.Number)
+	at, _ := c.FieldAt(addressOf(q.Field))
+	numberAt, size := c.FieldAt(q.Number)
 	r, begin := pairs[0].Range, len(out)
 	out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), r.Lo,
 		r.Hi - r.Lo})
@@ -273,7 +274,7 @@ func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) 
 }
 
 // keyOf is the number of a dynamic set that shares its map, 0 for all else.
-func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.plan.Places[q.Set].Key) }
+func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.Plan.Places[q.Set].Key) }
 
 // dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for.
 // What a protocol and a direction differ in stands in the record: a function for each would be more
@@ -283,10 +284,10 @@ func (c *compiler) dynamicRecord(f ir.Family, q *ir.Cond) record {
 	if q.Field.Info().Address == field.None {
 		mask, ip4 = 0, true
 	}
-	n := c.plan.Interpreter.Endpoint(plan.SetKey{Map: c.plan.Places[q.Set].Map, IPv4: ip4})
-	at := keySrcHi
+	n := c.Plan.Interpreter.Endpoint(plan.SetKey{Map: c.Plan.Places[q.Set].Map, IPv4: ip4})
+	at := env.KeySrcHi
 	if q.Field.Info().Address == field.DstAddr {
-		at = keyDstHi
+		at = env.KeyDstHi
 	}
 	return record{wordOf(opEndpoint, at, 8, q.Not), mask, uint64(n), c.serviceOperand(q)}
 }
@@ -298,9 +299,9 @@ func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 	keep, place := uint64(0), uint64(0)
 	switch {
 	case q.Number == field.Proto:
-		keep, place = 0xff<<16, wordOf(0, keyProto-2, 3, false)
+		keep, place = 0xff<<16, wordOf(0, env.KeyProto-2, 3, false)
 	case policy.HasPorts(q.Proto):
-		at, n := c.fieldAt(q.Number)
+		at, n := c.FieldAt(q.Number)
 		keep, place = 0xffff, wordOf(0, at, n, false)
 	}
 	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32 | c.keyOf(q)<<48
@@ -308,13 +309,13 @@ func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 
 // armRecord asks an arm.
 func (c *compiler) armRecord(arm int, not bool) record {
-	function := c.plan.Interpreter.Arms[arm].Function
-	return record{wordOf(opLookup, keySrcHi, 8, not), ^uint64(0), uint64(function), uint64(arm)}
+	function := c.Plan.Interpreter.Arms[arm].Function
+	return record{wordOf(opLookup, env.KeySrcHi, 8, not), ^uint64(0), uint64(function), uint64(arm)}
 }
 
 // bounds4 is the first and the last address of an IPv4 prefix.
 func bounds4(p netip.Prefix) (lo, hi uint64) {
-	lo = uint64(fourBytes(p.Addr().As4()))
+	lo = uint64(env.FourBytes(p.Addr().As4()))
 	return lo, lo | (1<<(32-p.Bits()) - 1)
 }
 
@@ -384,7 +385,7 @@ func (c *compiler) callBytecode(b *plan.Bytecode) {
 	behind := c.Fresh("behind")
 	c.Emit(
 		asm.Mov.Imm32(asm.R2, int32(c.bytecode.starts[b.Number])),
-		asm.StoreImm(asm.R10, mainBehind, int64(len(c.behind)), asm.Word),
+		asm.StoreImm(asm.R10, env.MainBehind, int64(len(c.behind)), asm.Word),
 		asm.Ja.Label("interpret"),
 	)
 	c.behind = append(c.behind, behind)
@@ -399,12 +400,12 @@ func (c *compiler) interpret() {
 	c.Label("interpret")
 	c.giveEnv()
 	if c.anyLooks {
-		c.context(asm.R3)
+		c.Context(asm.R3)
 	}
 	c.Emit(
 		asm.Call.Label(interpreter),
 		asm.JNE.Imm(asm.R0, 0, "decided"),
-		asm.LoadMem(asm.R1, asm.R10, mainBehind, asm.Word),
+		asm.LoadMem(asm.R1, asm.R10, env.MainBehind, asm.Word),
 	)
 	for i, label := range c.behind[1:] {
 		c.Emit(asm.JEq.Imm(asm.R1, int32(i+1), label))

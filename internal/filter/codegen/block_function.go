@@ -11,7 +11,7 @@ import (
 func (c *compiler) callFunction(f *plan.Function) {
 	c.giveEnv()
 	if c.givesContext(f.Rules) {
-		c.context(asm.R2)
+		c.Context(asm.R2)
 	}
 	c.Emit(asm.Call.Label(functionLabel(f)))
 }
@@ -20,10 +20,10 @@ func (c *compiler) callFunction(f *plan.Function) {
 // word of the response (plan.Response) of the rule that decided, or 0. It is global: the verifier
 // walks it by itself.
 func (c *compiler) emitFunction(f *plan.Function) {
-	c.inFunction = true
-	defer func() { c.inFunction = false }()
-	c.beginFunction(functionLabel(f), c.givesContext(f.Rules))
-	c.beginCounts(f.Rules)
+	c.InFunction = true
+	defer func() { c.InFunction = false }()
+	c.BeginFunction(functionLabel(f), c.givesContext(f.Rules))
+	c.BeginCounts(f.Rules)
 	c.loadRegs(&f.Asks)
 	in := &scope{f.Family, f.Within, f.Asks}
 	for _, b := range f.Do {

@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/ruletree"
@@ -16,7 +17,7 @@ func treeMaps(p *plan.Pool) ruletree.Maps {
 
 // emitPools emits the functions that walk the trees of a family, and gives their memory its place.
 func (c *compiler) emitPools() {
-	for _, p := range c.plan.Pools {
+	for _, p := range c.Plan.Pools {
 		if p != nil {
 			maps := treeMaps(p)
 			c.room(maps.Trees, p.Size(), p.Put)
@@ -30,7 +31,7 @@ func (c *compiler) emitPools() {
 func (c *compiler) ruleTree(in *scope, t *plan.RuleTree) {
 	c.givePacket(in)
 	c.walkTree(t.Tree, t.InPlace)
-	if c.inFunction {
+	if c.InFunction {
 		none := c.Fresh("none")
 		c.Emit(asm.JEq.Imm(asm.R0, 0, none), asm.Return())
 		c.Label(none)
@@ -65,7 +66,7 @@ func (c *compiler) givePacket(in *scope) {
 		c.Emit(asm.Mov.Imm(ruletree.RegAddresses, 0))
 	}
 	if in.holds[field.DstAddr] {
-		c.Emit(asm.Or.Reg(ruletree.RegAddresses, regDst))
+		c.Emit(asm.Or.Reg(ruletree.RegAddresses, env.RegDst))
 	}
 	c.giveNumber(in, field.BoxNumber0, ruletree.RegPort0)
 	c.giveNumber(in, field.BoxNumber1, ruletree.RegPort1)
@@ -79,10 +80,10 @@ func (c *compiler) giveNumber(in *scope, side field.Box, to asm.Register) {
 		c.Emit(asm.Mov.Imm(to, 0))
 		return
 	}
-	if reg, hot := hotRegister(f); hot && reg == to {
+	if reg, hot := env.HotRegister(f); hot && reg == to {
 		return
 	}
-	reg, _ := c.value(f)
+	reg, _ := c.Value(f)
 	c.Emit(asm.Mov.Reg(to, reg))
 }
 
@@ -99,9 +100,9 @@ func (in *scope) side(side field.Box) (f field.Field, ok bool) {
 // Where these compile, registers of the rules are those of a look-up: givePacket and givePair
 // change the others only.
 const (
-	_ = uint8(regSrc - ruletree.RegAddresses)
-	_ = uint8(regDstPort - ruletree.RegPort1)
-	_ = uint8(regSrcPort - ruletree.RegPort0)
+	_ = uint8(env.RegSrc - ruletree.RegAddresses)
+	_ = uint8(env.RegDstPort - ruletree.RegPort1)
+	_ = uint8(env.RegSrcPort - ruletree.RegPort0)
 )
 
 // takeBack undoes givePacket and what the look-up has overwritten.
@@ -109,15 +110,15 @@ func (c *compiler) takeBack(in *scope) {
 	dst := in.holds[field.DstAddr]
 	if in.family == ir.IPv6 {
 		if dst {
-			c.Emit(asm.LoadMem(regDst, asm.R10, keptAt, asm.DWord))
+			c.Emit(asm.LoadMem(env.RegDst, asm.R10, keptAt, asm.DWord))
 		}
 		return
 	}
 	if dst {
-		c.Emit(asm.Mov.Reg32(regDst, ruletree.RegAddresses))
+		c.Emit(asm.Mov.Reg32(env.RegDst, ruletree.RegAddresses))
 	}
 	if in.holds[field.SrcAddr] {
-		c.Emit(asm.RSh.Imm(regSrc, 32))
+		c.Emit(asm.RSh.Imm(env.RegSrc, 32))
 	}
 }
 
@@ -132,18 +133,18 @@ func (c *compiler) give6(in *scope) {
 			return
 		}
 		c.storePacket(upper, reg)
-		c.field(asm.R1, key, asm.DWord)
+		c.Field(asm.R1, key, asm.DWord)
 		c.storePacket(lower, asm.R1)
 	}
-	address(field.SrcAddr, regSrc, ruletree.SrcAt, ruletree.SrcLoAt, keySrcLo)
-	address(field.DstAddr, regDst, ruletree.DstAt, ruletree.DstLoAt, keyDstLo)
+	address(field.SrcAddr, env.RegSrc, ruletree.SrcAt, ruletree.SrcLoAt, env.KeySrcLo)
+	address(field.DstAddr, env.RegDst, ruletree.DstAt, ruletree.DstLoAt, env.KeyDstLo)
 	c.Emit(asm.Mov.Imm(asm.R2, 0))
 	if f, ok := in.side(field.BoxNumber0); ok {
-		reg, _ := c.value(f)
+		reg, _ := c.Value(f)
 		c.Emit(asm.Mov.Reg(asm.R2, reg), asm.LSh.Imm(asm.R2, 16))
 	}
 	if f, ok := in.side(field.BoxNumber1); ok {
-		reg, _ := c.value(f)
+		reg, _ := c.Value(f)
 		c.Emit(asm.Or.Reg(asm.R2, reg))
 	}
 	c.storePacket(ruletree.PortsAt, asm.R2)
@@ -153,7 +154,7 @@ func (c *compiler) give6(in *scope) {
 func (c *compiler) keepDst(in *scope) {
 	reg := asm.R0
 	if in.holds[field.DstAddr] {
-		reg = regDst
+		reg = env.RegDst
 	}
 	c.Emit(asm.StoreMem(asm.R10, keptAt, reg, asm.DWord))
 }

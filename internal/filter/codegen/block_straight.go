@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
@@ -40,7 +41,7 @@ func (c *compiler) do(in *scope, r *ir.Rule, do plan.Block) {
 
 // answer decides the packet, in the main function or in one of rules.
 func (c *compiler) answer(r plan.Response) {
-	if c.inFunction {
+	if c.InFunction {
 		c.Emit(asm.Mov.Imm32(asm.R0, int32(r.Word())), asm.Return())
 	} else {
 		c.decide(r)
@@ -55,10 +56,10 @@ func (c *compiler) question(in *scope, q *plan.Question, no string) {
 	case field.ByPair:
 		c.endpoint(in, q, no)
 	case field.ByMask:
-		c.flags(q.Cond, no)
+		c.Flags(q.Cond, no)
 	case field.ByRange:
-		c.number(q, no)
+		c.Number(q, no)
 	default:
-		panic(unknown(q.Field))
+		panic(env.Unknown(q.Field))
 	}
 }

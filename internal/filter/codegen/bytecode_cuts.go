@@ -29,7 +29,7 @@ func (c *compiler) walk(b *plan.Bytecode) {
 
 // cut is the record that compares an axis, but for bound and targets.
 func (c *compiler) cut(a plan.Axis, ip4 bool) record {
-	at, n := c.fieldAt(a.Field)
+	at, n := c.FieldAt(a.Field)
 	mask := maskOf(n)
 	if ip4 && a.Field.Info().Compare == field.ByPrefix {
 		mask = maskOf(4)

@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
@@ -18,9 +19,9 @@ type scope struct {
 // loadRegs fills the registers that blocks expect from struct key.
 func (c *compiler) loadRegs(fields *plan.Fields) {
 	for f, uses := range fields {
-		if reg, hot := hotRegister(field.Field(f)); uses && hot {
-			at, n := c.fieldAt(field.Field(f))
-			c.field(reg, at, sizeOf(n))
+		if reg, hot := env.HotRegister(field.Field(f)); uses && hot {
+			at, n := c.FieldAt(field.Field(f))
+			c.Field(reg, at, env.SizeOf(n))
 		}
 	}
 }
@@ -54,16 +55,16 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 	c.Label(chainLabel(ch))
 	in := &scope{family: ch.Family(), holds: ch.Registers}
 	if ch.Tracked {
-		c.lookUpFlow(ch)
+		c.LookUpFlow(ch)
 	}
 	for _, a := range ch.Answers() {
-		at, _ := c.fieldAt(a.Field)
-		c.callSource(ch.Family() == ir.IPv6, a.Label)
+		at, _ := c.FieldAt(a.Field)
+		c.CallSource(ch.Family() == ir.IPv6, a.Label)
 		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, asm.Byte))
 	}
 	c.noMessage(ch)
 	if ch.Asks[field.ProvenFlow] {
-		c.lookUpEcho(ch)
+		c.LookUpEcho(ch)
 	}
 	inMain := false
 	for i, b := range ch.Do {
@@ -78,7 +79,7 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 		default:
 			if !inMain {
 				inMain = true
-				c.beginCounts(rulesOf(ch.Do))
+				c.BeginCounts(rulesOf(ch.Do))
 			}
 			c.block(in, b)
 			continue
@@ -121,5 +122,5 @@ func (c *compiler) block(in *scope, b plan.Block) {
 
 // giveEnv puts the address of the environment where functions take it.
 func (c *compiler) giveEnv() {
-	c.Emit(asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, int32(envAt)))
+	c.Emit(asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, int32(env.At)))
 }

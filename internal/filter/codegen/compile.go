@@ -9,39 +9,20 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
-	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
-)
-
-// Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8 the
-// bounds of the frame and R9 its length; where the rules of a class begin they hold the fields that
-// rules ask for most, and all else is read from struct key on the stack. R0 to R5 are scratch.
-const (
-	regCtx   = asm.R6
-	regData  = asm.R7
-	regEnd   = asm.R8
-	regBytes = asm.R9
-
-	regSrc     = asm.R6 // IPv4 address, or upper half of the IPv6 address, host order
-	regDst     = asm.R7
-	regDstPort = asm.R8 // or ICMP type << 8 | code
-	regSrcPort = asm.R9
 )
 
 // compiler holds what the pieces of one program share.
 type compiler struct {
-	*assembler.Builder
-	plan           *plan.Plan
-	target         Target
+	*env.Code
 	extension      *extension
 	anyLooks       bool // a rule looks at the packet
-	anyEffects     bool // a rule leaves effects
 	bytecodeCounts bool // a rule of bytecode counts
 	called         bool // blocks are functions or bytecode, which are given the environment
-	rowInEnv       bool // the main function finds the row of counters for all functions
 	maps           map[string]*ebpf.MapSpec
 	ledger         []MapUse // of maps
 	tables         []Table
@@ -52,7 +33,6 @@ type compiler struct {
 	failed         error               // a table is too large
 	bytecode       *bytecode
 	behind         []string // what follows each call of the interpreter
-	inFunction     bool     // now
 	inArms         bool     // of the interpreter, now
 }
 
@@ -108,13 +88,13 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Instructions: instructions,
 		License:      "Dual BSD/GPL",
 	}
-	if c.target.Frags {
+	if c.Target.Frags {
 		spec.Flags = xdpHasFrags
 	}
-	if c.target.Called {
+	if c.Target.Called {
 		spec.AttachType = ebpf.AttachNone
 	}
-	if c.target.Hook == TCX {
+	if c.Target.Hook == TCX {
 		spec.Type, spec.AttachType = ebpf.SchedCLS, ebpf.AttachTCXIngress
 	}
 	out := &Program{
@@ -122,10 +102,10 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 			Maps:     c.maps,
 			Programs: map[string]*ebpf.ProgramSpec{ProgramName: spec},
 		},
-		Link:     c.target.Link,
+		Link:     c.Target.Link,
 		Links:    []Link{{ProgramName, Ingress}},
 		Slots:    p.Slots,
-		Plain:    c.target.Plain,
+		Plain:    c.Target.Plain,
 		RowBytes: p.RowBytes,
 		Tables:   c.tables,
 		Limits:   p.Limits,
@@ -162,9 +142,7 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 // newCompiler begins the program of a plan.
 func newCompiler(p *plan.Plan, x *extension) *compiler {
 	c := &compiler{
-		Builder:   assembler.New(),
-		plan:      p,
-		target:    p.Target,
+		Code:      &env.Code{Builder: assembler.New(), Plan: p, Target: p.Target},
 		extension: x,
 		maps:      map[string]*ebpf.MapSpec{},
 		tableAt:   map[string]location{},
@@ -175,17 +153,17 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 	}
 	for _, rules := range append(p.Program.Lists[:], p.Program.Malformed) {
 		c.anyLooks = c.anyLooks || x.looks(rules)
-		c.anyEffects = c.anyEffects || x.leaves(rules)
+		c.AnyEffects = c.AnyEffects || x.leaves(rules)
 	}
 	c.anyLooks = c.anyLooks || p.Tracks() // for the kernel to be asked
 	for _, ch := range p.Chains {
 		c.called = c.called || ch.Calls
 	}
 	for _, b := range p.Bytecodes {
-		c.bytecodeCounts = c.bytecodeCounts || slices.ContainsFunc(b.Rules, counts)
+		c.bytecodeCounts = c.bytecodeCounts || slices.ContainsFunc(b.Rules, env.Counts)
 	}
 	counting := slices.ContainsFunc(p.Functions, (*plan.Function).Counts)
-	c.rowInEnv = p.CPUs > 1 && (c.bytecodeCounts || counting)
+	c.RowInEnv = p.CPUs > 1 && (c.bytecodeCounts || counting)
 	return c
 }
 
@@ -195,51 +173,51 @@ const xdpHasFrags = 1 << 5
 // generate emits the whole program: decoding, then the rules of each class, then the verdict, then
 // functions, and the careful decoder.
 func (c *compiler) generate() error {
-	careful, err := decoder(c.target)
+	careful, err := env.Decoder(c.Target)
 	if err != nil {
 		return err
 	}
 	c.placeTables()
 	c.placeNames()
-	for _, b := range c.plan.Bytecodes {
+	for _, b := range c.Plan.Bytecodes {
 		c.walk(b) // before its number is known to the main function
 	}
 	c.describe()
-	c.Global(ProgramName, c.contextParam())
-	c.Emit(asm.Mov.Reg(regCtx, asm.R1))
-	if c.target.Trial {
+	c.Global(ProgramName, c.ContextParam())
+	c.Emit(asm.Mov.Reg(env.RegCtx, asm.R1))
+	if c.Target.Trial {
 		c.trial()
 	}
-	if c.target.Leaves {
+	if c.Target.Leaves {
 		c.turn()
 	}
-	c.Emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
-	if c.target.IsShadow() {
+	c.Emit(asm.StoreMem(asm.R10, env.MainCtx, env.RegCtx, asm.DWord))
+	if c.Target.IsShadow() {
 		c.beginShadow()
 	}
 	c.beginEnv()
 	c.fastPath()
-	if c.target.Plain {
+	if c.Target.Plain {
 		c.plainPath()
 	} else {
 		c.slowPath()
 		c.malformed()
 	}
-	for _, ch := range c.plan.Chains {
+	for _, ch := range c.Plan.Chains {
 		c.measured(ch, func() { c.emitChain(ch) })
 	}
 	c.interpret()
 	c.decided()
 	c.verdict()
-	for _, f := range c.plan.Functions {
+	for _, f := range c.Plan.Functions {
 		c.measured(f, func() { c.emitFunction(f) })
 	}
-	for _, row := range c.plan.State.In() {
+	for _, row := range c.Plan.State.In() {
 		if row.Emit == nil {
 			continue
 		}
-		if err := row.Emit(&state.Emission{Builder: c.Builder, Use: c.plan.State,
-			Context: c.contextParam(), Key: assembler.Memory("key", int(keySize))}); err != nil {
+		if err := row.Emit(&state.Emission{Builder: c.Builder, Use: c.Plan.State,
+			Context: c.ContextParam(), Key: assembler.Memory("key", int(env.KeySize))}); err != nil {
 			return err
 		}
 	}
@@ -247,7 +225,7 @@ func (c *compiler) generate() error {
 		return err
 	}
 	c.emitSetFunctions()
-	c.emitSearches()
+	c.EmitSearches()
 	c.emitTableFunctions()
 	c.emitArms()
 	c.emitBytecode()
@@ -255,10 +233,10 @@ func (c *compiler) generate() error {
 	if err := c.emitNames(); err != nil {
 		return err
 	}
-	if c.target.Plain {
+	if c.Target.Plain {
 		return nil
 	}
-	name, _ := decoderName(c.target)
+	name, _ := env.DecoderName(c.Target)
 	c.Static(name, assembler.Pointer("env"), assembler.Pointer("ctx"))
 	c.Emit(careful...)
 	return nil
@@ -267,15 +245,15 @@ func (c *compiler) generate() error {
 // beginEnv clears what nobody else fills of the environment.
 func (c *compiler) beginEnv() {
 	switch {
-	case c.called || c.plan.Fragments:
-		c.clearEnv()
-	case c.anyEffects:
-		c.clearEffects()
+	case c.called || c.Plan.Fragments:
+		c.ClearEnv()
+	case c.AnyEffects:
+		c.ClearEffects()
 	}
-	c.noStranger()
-	if c.rowInEnv {
-		c.rowOffset()
-		c.Emit(asm.StoreMem(asm.R10, rowAt, asm.R0, asm.Word))
+	c.NoStranger()
+	if c.RowInEnv {
+		c.RowOffset()
+		c.Emit(asm.StoreMem(asm.R10, env.RowAt, asm.R0, asm.Word))
 	}
 }
 
@@ -287,36 +265,14 @@ func (c *compiler) trial() {
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.TrialMap),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.JLT.Reg(asm.R0, asm.R1, "judge"),
-		asm.Mov.Reg(asm.R1, regCtx),
+		asm.Mov.Reg(asm.R1, env.RegCtx),
 		asm.LoadMapPtr(asm.R2, 0).WithReference(plan.PreviousMap),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
-		asm.Mov.Imm32(asm.R0, c.passCode()),
+		asm.Mov.Imm32(asm.R0, c.PassCode()),
 		asm.Return(),
 	)
 	c.Label("judge")
-}
-
-// Verdicts: include/uapi/linux/bpf.h enum xdp_action, enum tcx_action_base.
-func (c *compiler) passCode() int32 {
-	if c.target.Hook == TCX {
-		return -1 // TCX_NEXT: what else is attached has its say
-	}
-	return 2 // XDP_PASS
-}
-
-func (c *compiler) dropCode() int32 {
-	if c.target.Hook == TCX {
-		return 2 // TCX_DROP
-	}
-	return 1 // XDP_DROP
-}
-
-func (c *compiler) answerCode() int32 {
-	if c.target.Hook == TCX {
-		return 7 // TCX_REDIRECT, to where the effect has said
-	}
-	return 3 // XDP_TX
 }
 
 // malformed decides a frame whose reason code is in R0.
@@ -324,9 +280,9 @@ func (c *compiler) malformed() {
 	c.Label("malformed")
 	c.noFragment()
 	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
-	c.beginCounts(c.plan.Program.Malformed)
-	for i := range c.plan.Program.Malformed {
-		r := &c.plan.Program.Malformed[i]
+	c.BeginCounts(c.Plan.Program.Malformed)
+	for i := range c.Plan.Program.Malformed {
+		r := &c.Plan.Program.Malformed[i]
 		next := c.Fresh("next")
 		c.emitExtras(r, next)
 		c.emitEffects(r)
@@ -345,7 +301,7 @@ func (c *compiler) malformed() {
 	)
 	c.Label("reason")
 	c.Emit(asm.Mov.Reg(asm.R0, asm.R6))
-	if first := c.plan.Program.Policy.MalformedSlot(0); first > 0 {
+	if first := c.Plan.Program.Policy.MalformedSlot(0); first > 0 {
 		c.Emit(asm.Add.Imm(asm.R0, int32(first)))
 	}
 	c.Emit(asm.Ja.Label("drop"))
@@ -368,7 +324,7 @@ func (c *compiler) decided() {
 	if !c.Referenced("decided") {
 		return
 	}
-	last := int32(len(c.plan.Slots) - 1)
+	last := int32(len(c.Plan.Slots) - 1)
 	c.Label("decided")
 	c.Emit(
 		asm.Mov.Reg(asm.R1, asm.R0),
@@ -377,7 +333,7 @@ func (c *compiler) decided() {
 		asm.JGT.Imm(asm.R0, last, "impossible"), // never: for the verifier
 		asm.JEq.Imm(asm.R1, plan.PassWord, "pass"),
 	)
-	if len(c.plan.Cookies) > 0 {
+	if len(c.Plan.Cookies) > 0 {
 		c.Emit(asm.JEq.Imm(asm.R1, plan.AnswerWord, "answer"))
 	}
 	c.Emit(
@@ -394,27 +350,27 @@ func (c *compiler) verdict() {
 	}
 	if c.Referenced("pass") {
 		c.Label("pass")
-		c.Emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
+		c.Emit(asm.Mov.Imm32(asm.R7, c.PassCode()), asm.Ja.Label("count"))
 	}
 	if c.Referenced("answer") {
 		c.Label("answer")
-		c.Emit(asm.Mov.Imm32(asm.R7, c.answerCode()), asm.Ja.Label("count"))
+		c.Emit(asm.Mov.Imm32(asm.R7, c.AnswerCode()), asm.Ja.Label("count"))
 	}
 	if c.Referenced("drop") {
 		c.Label("drop")
-		c.Emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
+		c.Emit(asm.Mov.Imm32(asm.R7, c.DropCode()))
 	}
 	c.Label("count")
 	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
 	c.noteFragment()
-	c.noteStranger()
-	c.row()
+	c.NoteStranger()
+	c.Row()
 	c.Emit(
 		asm.Mov.Reg(asm.R9, asm.R1),
-		asm.Mov.Reg(asm.R2, asm.R6), asm.LSh.Imm(asm.R2, slotLog), asm.Add.Reg(asm.R1, asm.R2),
+		asm.Mov.Reg(asm.R2, asm.R6), asm.LSh.Imm(asm.R2, env.SlotLog), asm.Add.Reg(asm.R1, asm.R2),
 	)
-	c.bump(0)
-	if c.target.Trace {
+	c.Bump(0)
+	if c.Target.Trace {
 		c.Emit(
 			asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.TraceMap),
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
@@ -423,7 +379,7 @@ func (c *compiler) verdict() {
 	if c.extension.end != nil {
 		c.extension.end(c)
 	}
-	if c.target.IsShadow() {
+	if c.Target.IsShadow() {
 		c.shadow()
 	}
 	c.capture()
@@ -435,11 +391,11 @@ func (c *compiler) verdict() {
 // stands which of them there are, as a place in the array of programs (state.CaptureEntries), and
 // then what it is told (plan.RowBytes). The program returns the verdict.
 func (c *compiler) capture() {
-	if c.target.Plain || c.target.Leaves {
+	if c.Target.Plain || c.Target.Leaves {
 		return
 	}
 	off := c.Fresh("no_capture")
-	at := len(c.plan.Slots) * SlotBytes
+	at := len(c.Plan.Slots) * SlotBytes
 	if at > math.MaxInt16-SlotBytes {
 		c.Emit(asm.Add.Imm(asm.R9, int32(at)))
 		at = 0
@@ -449,7 +405,7 @@ func (c *compiler) capture() {
 		asm.JEq.Imm(asm.R3, 0, off),
 		asm.StoreMem(asm.R9, int16(at)+8, asm.R6, asm.Word),
 		asm.StoreMem(asm.R9, int16(at)+12, asm.R7, asm.Word),
-		asm.LoadMem(asm.R1, asm.R10, mainCtx, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R10, env.MainCtx, asm.DWord),
 		asm.LoadMapPtr(asm.R2, 0).WithReference(state.CaptureMap),
 		asm.FnTailCall.Call(),
 		// The program has gone.
@@ -458,96 +414,7 @@ func (c *compiler) capture() {
 	c.Label(off)
 }
 
-// slotLog is log2 of SlotBytes.
-const slotLog = 4
-
-// Where this compiles, it is.
-const _ = -uint(SlotBytes ^ 1<<slotLog)
-
-// count counts the packet for a rule that decides nothing, in the row that beginCounts found.
-func (c *compiler) count(slot int) {
-	at := slot * SlotBytes
-	c.Emit(asm.LoadMem(asm.R1, asm.R10, c.rowSlot(), asm.DWord))
-	if at > math.MaxInt16-SlotBytes {
-		c.Emit(asm.Add.Imm(asm.R1, int32(at)))
-		at = 0
-	}
-	c.bump(int16(at))
-}
-
-// beginCounts keeps the address of this CPU's row of counters for the rules that only count:
-// finding it takes a call, and the kernel rewrites the whole program for each of them while it
-// loads.
-func (c *compiler) beginCounts(rules []ir.Rule) {
-	if slices.ContainsFunc(rules, counts) {
-		c.row()
-		c.Emit(asm.StoreMem(asm.R10, c.rowSlot(), asm.R1, asm.DWord))
-	}
-}
-
-// row leaves the address of this CPU's row of counters in R1.
-func (c *compiler) row() {
-	if !c.rowInEnv { // as with one CPU
-		c.ownRow()
-		return
-	}
-	there := c.Fresh("row")
-	c.field(asm.R0, rowAt, asm.Word)
-	c.Emit(
-		asm.JLE.Imm(asm.R0, int32((c.plan.CPUs-1)*c.plan.RowBytes), there),
-		asm.Mov.Imm(asm.R0, 0), // never: for the verifier
-	)
-	c.Label(there)
-	c.Emit(
-		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap),
-		asm.Add.Reg(asm.R1, asm.R0),
-	)
-}
-
-// ownRow leaves this CPU's row of counters in R1, wherever the environment has not begun.
-func (c *compiler) ownRow() {
-	if c.plan.CPUs == 1 {
-		c.Emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap))
-		return
-	}
-	c.rowOffset()
-	c.Emit(
-		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap),
-		asm.Add.Reg(asm.R1, asm.R0),
-	)
-}
-
-// rowOffset leaves where this CPU's row of counters begins in R0.
-func (c *compiler) rowOffset() {
-	c.Emit(
-		asm.FnGetSmpProcessorId.Call(),
-		asm.And.Imm(asm.R0, int32(c.plan.CPUs-1)),
-		asm.Mul.Imm(asm.R0, int32(c.plan.RowBytes)),
-	)
-}
-
-func counts(r ir.Rule) bool { return r.Action.Has(action.Count) }
-
-// bump adds the packet to the counter at R1 plus at. Programs of this hook do not interrupt each
-// other on a CPU, so plain additions are exact.
-func (c *compiler) bump(at int16) {
-	c.field(asm.R2, keyBytes, asm.Word)
-	c.bumpBy(at)
-}
-
-// bumpBy adds a packet with as many bytes as R2 says.
-func (c *compiler) bumpBy(at int16) {
-	c.Emit(
-		asm.LoadMem(asm.R3, asm.R1, at, asm.DWord),
-		asm.Add.Imm(asm.R3, 1),
-		asm.StoreMem(asm.R1, at, asm.R3, asm.DWord),
-		asm.LoadMem(asm.R3, asm.R1, at+8, asm.DWord),
-		asm.Add.Reg(asm.R3, asm.R2),
-		asm.StoreMem(asm.R1, at+8, asm.R3, asm.DWord),
-	)
-}
-
 func (c *compiler) errorf(format string, args ...any) error {
 	return fmt.Errorf("compiling %s: "+format,
-		append([]any{c.plan.Program.Policy.File}, args...)...)
+		append([]any{c.Plan.Program.Policy.File}, args...)...)
 }

@@ -27,11 +27,11 @@ func (c *compiler) describe() {
 			add(l.Tree.For, l.Tree.Kind(), l.Tree.Bytes(), l.Tree.Why)
 		}
 	}
-	x := &c.plan.Interpreter
+	x := &c.Plan.Interpreter
 	bytecode := func(b *plan.Bytecode) {
 		for i := range b.Rules {
 			for j := range b.Rules[i].Conds {
-				n, arm, ok := x.Lookup(c.plan, &b.Rules[i].Conds[j], b.Family == ir.IPv4)
+				n, arm, ok := x.Lookup(c.Plan, &b.Rules[i].Conds[j], b.Family == ir.IPv4)
 				switch {
 				case ok && x.Lookups[n].Arms:
 					look(x.Arms[arm].Lookup)
@@ -66,10 +66,10 @@ func (c *compiler) describe() {
 			block(in)
 		}
 	}
-	for _, ch := range c.plan.Chains {
+	for _, ch := range c.Plan.Chains {
 		block(ch)
 	}
-	for _, s := range c.plan.Searches {
+	for _, s := range c.Plan.Searches {
 		add(s.Table.For, s.Table.Kind, s.Table.Bytes, s.Table.Why)
 	}
 }

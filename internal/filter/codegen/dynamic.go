@@ -14,19 +14,19 @@ import (
 // dynamicSets says of every dynamic set where it is.
 func (c *compiler) dynamicSets(out *Program) {
 	out.Places = map[string]SetPlace{}
-	for _, s := range c.plan.Program.Policy.Sets {
-		place, ok := c.plan.Places[s]
+	for _, s := range c.Plan.Program.Policy.Sets {
+		place, ok := c.Plan.Places[s]
 		if !ok {
 			continue
 		}
 		out.Dynamic = append(out.Dynamic, s)
 		out.Places[s.Name] = place
 		if s.RollUp {
-			out.Spared = c.plan.Program.Policy.Protected()
+			out.Spared = c.Plan.Program.Policy.Protected()
 		}
 		out.Tables = append(out.Tables, Table{
 			For: "set " + s.Name, Kind: "buckets of hashed " + hashed(s.Type),
-			Bytes: int(c.maps[place.Map].InnerMap.ValueSize), Why: c.plan.WhyPlace(place),
+			Bytes: int(c.maps[place.Map].InnerMap.ValueSize), Why: c.Plan.WhyPlace(place),
 		})
 	}
 }
@@ -46,8 +46,8 @@ func hashed(t policy.SetType) string {
 // answer. The code is a global function: it loops over the prefix lengths in use, which the
 // verifier walks for every length that there can be.
 func (c *compiler) dynamic(s *policy.Set, ip4 bool) {
-	if c.plan.Shared() {
-		c.Emit(asm.Mov.Imm(numberOf(ip4), int32(c.plan.Places[s].Key)))
+	if c.Plan.Shared() {
+		c.Emit(asm.Mov.Imm(numberOf(ip4), int32(c.Plan.Places[s].Key)))
 	}
 	c.Emit(asm.Call.Label(c.setFunction(s, ip4)))
 }
@@ -63,11 +63,11 @@ func numberOf(ip4 bool) asm.Register {
 
 // setFunction is the label of the function that looks something up in a dynamic set.
 func (c *compiler) setFunction(s *policy.Set, ip4 bool) string {
-	return c.setLabel(plan.SetKey{Map: c.plan.Places[s].Map, IPv4: ip4})
+	return c.setLabel(plan.SetKey{Map: c.Plan.Places[s].Map, IPv4: ip4})
 }
 
 func (c *compiler) setLabel(key plan.SetKey) string {
-	n, ok := c.plan.SetFunctionOf[key]
+	n, ok := c.Plan.SetFunctionOf[key]
 	if !ok {
 		panic(fmt.Sprintf("the plan has no function for %+v", key))
 	}
@@ -78,8 +78,8 @@ func setLabel(n int) string { return fmt.Sprintf("lookup_%d", n) }
 
 // emitSetFunctions emits the functions that search dynamic sets.
 func (c *compiler) emitSetFunctions() {
-	for i, f := range c.plan.SetFunctions {
-		label, shared := setLabel(i), c.plan.Shared()
+	for i, f := range c.Plan.SetFunctions {
+		label, shared := setLabel(i), c.Plan.Shared()
 		switch {
 		case f.Type != policy.Addresses && shared:
 			endpoint.NumberedFunction(c.Builder, f.Map, label, f.Room, f.IPv4)

@@ -20,7 +20,7 @@ type effect struct {
 // effectsOf has the effects of the language.
 var effectsOf = map[action.Action]*effect{
 	action.Count: {
-		emit: func(c *compiler, _ *scope, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
+		emit: func(c *compiler, _ *scope, r *ir.Rule, _ ir.Effect) { c.Count(r.Slot) },
 		record: func(r *ir.Rule, _ ir.Effect) record {
 			return record{uint64(opCount), uint64(r.Slot * SlotBytes)}
 		},
@@ -65,7 +65,7 @@ func (c *compiler) emitEffects(r *ir.Rule) {
 
 // has reports whether the program has an effect: a shadow has those only that nobody sees.
 func (c *compiler) has(e ir.Effect) bool {
-	return !c.target.IsShadow() || e.Action.Info().May&action.MayShadow != 0
+	return !c.Target.IsShadow() || e.Action.Info().May&action.MayShadow != 0
 }
 
 func (c *compiler) effect(in *scope, r *ir.Rule, e ir.Effect) {

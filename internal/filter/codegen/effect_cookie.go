@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/names"
@@ -17,16 +18,16 @@ import (
 // they are there, or DNS queries are given to the function. In a shadow, which answers nobody, they
 // go on, as those of clients that have proven themselves.
 func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
-	i := slices.IndexFunc(c.plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
+	i := slices.IndexFunc(c.Plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
 	on, dropped, label := c.Fresh("no_cookie"), c.Fresh("cookie_dropped"), cookie.Label
-	if c.plan.Cookies[i].Rule.Cookie.DNS {
+	if c.Plan.Cookies[i].Rule.Cookie.DNS {
 		label = cookie.TruncateLabel
-		c.field(asm.R4, messageFacts, asm.Word)
+		c.Field(asm.R4, messageFacts, asm.Word)
 		c.Emit(asm.And.Imm(asm.R4, names.EDNS), asm.RSh.Imm(asm.R4, shiftOf(names.EDNS)))
 	} else {
 		ask := c.Fresh("ask_cookie")
-		at, n := c.fieldAt(field.TCPFlags)
-		c.field(asm.R0, at, sizeOf(n))
+		at, n := c.FieldAt(field.TCPFlags)
+		c.Field(asm.R0, at, env.SizeOf(n))
 		c.Emit(
 			asm.And.Imm(asm.R0, packet.FIN|packet.SYN|packet.RST|packet.ACK),
 			asm.JEq.Imm(asm.R0, packet.RST, ask),
@@ -35,9 +36,9 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 		)
 		c.Label(ask)
 	}
-	c.context(asm.R1)
+	c.Context(asm.R1)
 	c.Emit(
-		asm.Mov.Imm(asm.R2, int32(c.plan.Cookies[i].Meter)),
+		asm.Mov.Imm(asm.R2, int32(c.Plan.Cookies[i].Meter)),
 		asm.Mov.Imm(asm.R3, int32(e.Value)),
 		asm.Call.Label(label),
 		asm.JEq.Imm(asm.R0, cookie.GoesOn, on),
@@ -47,15 +48,4 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	c.Label(dropped)
 	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
 	c.Label(on)
-}
-
-// callSource calls a function of package cookie for the source of a packet of a chain.
-func (c *compiler) callSource(six bool, label string) {
-	c.Emit(asm.Mov.Reg(asm.R1, regSrc))
-	if six {
-		c.Emit(asm.LoadMem(asm.R2, asm.R10, keySrcLo, asm.DWord))
-	} else {
-		c.Emit(asm.Mov.Imm(asm.R2, 0))
-	}
-	c.Emit(asm.Mov.Imm(asm.R3, cookie.Class(six)), asm.Call.Label(label))
 }

@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/divert"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -13,17 +14,17 @@ import (
 func (c *compiler) divert(in *scope, r *ir.Rule, _ ir.Effect) {
 	noted := c.Fresh("noted")
 	ports := func(to asm.Register) {
-		c.Emit(asm.Mov.Reg(to, regSrcPort), asm.LSh.Imm(to, 16), asm.Or.Reg(to, regDstPort))
+		c.Emit(asm.Mov.Reg(to, env.RegSrcPort), asm.LSh.Imm(to, 16), asm.Or.Reg(to, env.RegDstPort))
 	}
-	c.Emit(asm.Mov.Reg(asm.R1, regSrc))
+	c.Emit(asm.Mov.Reg(asm.R1, env.RegSrc))
 	if in.family == ir.IPv4 {
-		c.Emit(asm.Mov.Reg(asm.R2, regDst))
+		c.Emit(asm.Mov.Reg(asm.R2, env.RegDst))
 		ports(asm.R3)
 		c.Emit(asm.Call.Label(divert.NoteIPv4))
 	} else {
-		c.field(asm.R2, keySrcLo, asm.DWord)
-		c.Emit(asm.Mov.Reg(asm.R3, regDst))
-		c.field(asm.R4, keyDstLo, asm.DWord)
+		c.Field(asm.R2, env.KeySrcLo, asm.DWord)
+		c.Emit(asm.Mov.Reg(asm.R3, env.RegDst))
+		c.Field(asm.R4, env.KeyDstLo, asm.DWord)
 		ports(asm.R5)
 		c.Emit(asm.Call.Label(divert.NoteIPv6))
 	}

@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -20,14 +21,14 @@ var malformedSlots = map[int32]int{
 // function, the others go on.
 func (c *compiler) fragments(_ *scope, r *ir.Rule, _ ir.Effect) {
 	on, pass := c.Fresh("no_fragment"), c.Fresh("fragment_passes")
-	c.field(asm.R0, keyFrag, asm.Half)
+	c.Field(asm.R0, env.KeyFrag, asm.Half)
 	c.Emit(
 		asm.JEq.Imm(asm.R0, 0, on),
 		asm.And.Imm(asm.R0, fragment.FirstBit),
 		asm.JNE.Imm(asm.R0, 0, on),
 	)
-	if c.inFunction {
-		c.Emit(asm.LoadMem(asm.R1, asm.R10, envPointer, asm.DWord))
+	if c.InFunction {
+		c.Emit(asm.LoadMem(asm.R1, asm.R10, env.Pointer, asm.DWord))
 	} else {
 		c.giveEnv()
 	}
@@ -49,24 +50,24 @@ func (c *compiler) fragments(_ *scope, r *ir.Rule, _ ir.Effect) {
 
 // noFragment has nobody follow a malformed frame. R0 is kept.
 func (c *compiler) noFragment() {
-	if c.plan.Fragments {
-		c.Emit(asm.StoreImm(asm.R10, keyFrag, 0, asm.Half))
+	if c.Plan.Fragments {
+		c.Emit(asm.StoreImm(asm.R10, env.KeyFrag, 0, asm.Half))
 	}
 }
 
 // noteFragment tells what becomes of a first fragment, where the verdict is in R7 and the slot in
 // R6. One that overlaps what has passed is dropped.
 func (c *compiler) noteFragment() {
-	if !c.plan.Fragments {
+	if !c.Plan.Fragments {
 		return
 	}
 	noted, drops := c.Fresh("noted"), c.Fresh("fragment_dropped")
 	c.Emit(
-		asm.LoadMem(asm.R1, asm.R10, keyFrag, asm.Half),
+		asm.LoadMem(asm.R1, asm.R10, env.KeyFrag, asm.Half),
 		asm.And.Imm(asm.R1, fragment.FirstBit),
 		asm.JEq.Imm(asm.R1, 0, noted),
 		asm.Mov.Imm(asm.R2, 0),
-		asm.JNE.Imm32(asm.R7, c.passCode(), drops),
+		asm.JNE.Imm32(asm.R7, c.PassCode(), drops),
 		asm.Mov.Imm(asm.R2, 1),
 	)
 	c.Label(drops)
@@ -75,7 +76,7 @@ func (c *compiler) noteFragment() {
 		asm.Call.Label(fragment.End),
 		asm.JNE.Imm(asm.R0, fragment.Overlaps, noted),
 		asm.Mov.Imm(asm.R6, int32(malformedSlots[fragment.Overlaps])),
-		asm.Mov.Imm32(asm.R7, c.dropCode()),
+		asm.Mov.Imm32(asm.R7, c.DropCode()),
 	)
 	c.Label(noted)
 }

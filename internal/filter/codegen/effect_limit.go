@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
@@ -51,9 +52,9 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 	}
 	switch {
 	case l.Rate.Bits:
-		c.field(args, keyBytes, asm.Word)
+		c.Field(args, env.KeyBytes, asm.Word)
 		args++
-	case c.target.Hook == TCX:
+	case c.Target.Hook == TCX:
 		c.segments(args)
 		args++
 	}
@@ -62,7 +63,7 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 		hi, lo := addressAt(l.Rates.Field)
 		c.Emit(asm.Mov.Reg(args, hi))
 		if six {
-			c.field(args+1, lo, asm.DWord)
+			c.Field(args+1, lo, asm.DWord)
 		}
 	}
 	c.Emit(asm.Call.Label(limit.LabelOf(l.Limit, l.Map, six)), asm.JEq.Imm(asm.R0, 0, within))
@@ -75,14 +76,14 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 // with the headers there may be one too many then, and never one too few.
 func (c *compiler) segments(to asm.Register) {
 	one := c.Fresh("one")
-	c.context(asm.R0)
+	c.Context(asm.R0)
 	c.Emit(
-		asm.LoadMem(asm.R5, asm.R0, skbGSOSize, asm.Word),
+		asm.LoadMem(asm.R5, asm.R0, env.SkbGSOSize, asm.Word),
 		asm.Mov.Imm(to, 1),
 		asm.JEq.Imm(asm.R5, 0, one),
-		asm.LoadMem(to, asm.R0, skbGSOSegs, asm.Word),
+		asm.LoadMem(to, asm.R0, env.SkbGSOSegs, asm.Word),
 		asm.JNE.Imm(to, 0, one),
-		asm.LoadMem(to, asm.R0, skbLen, asm.Word),
+		asm.LoadMem(to, asm.R0, env.SkbLen, asm.Word),
 		asm.Add.Reg(to, asm.R5),
 		asm.Sub.Imm(to, 1),
 		asm.Div.Reg(to, asm.R5),
@@ -92,7 +93,7 @@ func (c *compiler) segments(to asm.Register) {
 
 // givesContext reports whether what rules are emitted as asks for the context.
 func (c *compiler) givesContext(rules []ir.Rule) bool {
-	return c.extension.looks(rules) || c.target.Hook == TCX && c.extension.anyEffect(rules,
+	return c.extension.looks(rules) || c.Target.Hook == TCX && c.extension.anyEffect(rules,
 		func(e *effect) bool { return e == effectsOf[action.Limit] })
 }
 
@@ -100,12 +101,12 @@ func (c *compiler) givesContext(rules []ir.Rule) bool {
 func (c *compiler) pieces(in *scope, k *policy.Key) (out []func()) {
 	number := func(f field.Field) func() {
 		return func() {
-			if reg, hot := hotRegister(f); hot {
+			if reg, hot := env.HotRegister(f); hot {
 				c.Emit(asm.Mov.Reg(asm.R1, reg))
 				return
 			}
-			at, n := c.fieldAt(f)
-			c.field(asm.R1, at, sizeOf(n))
+			at, n := c.FieldAt(f)
+			c.Field(asm.R1, at, env.SizeOf(n))
 		}
 	}
 	for _, f := range k.Fields {
@@ -133,7 +134,7 @@ func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out [
 			if from < 64 {
 				c.Emit(asm.Mov.Reg(asm.R1, hi))
 			} else {
-				c.field(asm.R1, lo, asm.DWord)
+				c.Field(asm.R1, lo, asm.DWord)
 			}
 			if width == 128 && from%64 == 0 {
 				c.Emit(asm.RSh.Imm(asm.R1, 32))
@@ -152,15 +153,15 @@ func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out [
 // its second half is.
 func addressAt(f field.Field) (hi asm.Register, lo int16) {
 	if f == field.DstAddr {
-		return regDst, keyDstLo
+		return env.RegDst, env.KeyDstLo
 	}
-	return regSrc, keySrcLo
+	return env.RegSrc, env.KeySrcLo
 }
 
 func (c *compiler) limitOf(of *policy.Limit) *plan.Limit {
-	for i := range c.plan.Limits {
-		if c.plan.Limits[i].Limit == of {
-			return &c.plan.Limits[i]
+	for i := range c.Plan.Limits {
+		if c.Plan.Limits[i].Limit == of {
+			return &c.Plan.Limits[i]
 		}
 	}
 	panic(fmt.Sprintf("limit of %s is not in the plan", of.Rate.Text))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/logging"
 	"levee/internal/filter/plan"
@@ -12,7 +13,7 @@ import (
 
 // log emits what a log does where it stands.
 func (c *compiler) log(_ *scope, r *ir.Rule, e ir.Effect) {
-	i := slices.IndexFunc(c.plan.Logs, func(l plan.Log) bool { return l.Slot == r.Slot })
+	i := slices.IndexFunc(c.Plan.Logs, func(l plan.Log) bool { return l.Slot == r.Slot })
 	on := c.Fresh("logged")
 	if e.Value > 1 {
 		c.Emit(
@@ -21,8 +22,8 @@ func (c *compiler) log(_ *scope, r *ir.Rule, e ir.Effect) {
 			asm.JNE.Imm(asm.R0, 0, on),
 		)
 	}
-	c.context(asm.R1)
-	c.field(asm.R2, keyBytes, asm.Word)
+	c.Context(asm.R1)
+	c.Field(asm.R2, env.KeyBytes, asm.Word)
 	c.Emit(asm.Call.Label(logging.Label(i)))
 	c.Label(on)
 }

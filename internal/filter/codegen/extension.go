@@ -3,6 +3,7 @@ package codegen
 import (
 	"slices"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
@@ -34,17 +35,22 @@ func (x *extension) of(r *ir.Rule) (all []extra) {
 		case q.Inner != nil:
 			all = append(all, matchWithin(q))
 		case q.Pattern != nil:
-			all = append(all, contains(q))
+			all = append(all, looksAt(q, (*env.Code).Contains))
 		case plan.AsksMessage(q):
 			all = append(all, inMessage(q))
 		case plan.InPacket(q):
-			all = append(all, inPacket(q))
+			all = append(all, looksAt(q, (*env.Code).Payload))
 		}
 	}
 	if x.extras == nil {
 		return all
 	}
 	return append(all, x.extras(r)...)
+}
+
+// looksAt is a question of the packet itself.
+func looksAt(q *ir.Cond, ask func(c *env.Code, q *ir.Cond, no string)) extra {
+	return extra{looks: true, asks: true, emit: func(c *compiler, no string) { ask(c.Code, q, no) }}
 }
 
 // looks reports whether a rule looks at the packet.
@@ -72,7 +78,7 @@ func (c *compiler) emitExtras(r *ir.Rule, no string) {
 // extraRecords appends the records of the extra questions of a rule of bytecode: each is an arm
 // that the interpreter calls.
 func (c *compiler) extraRecords(at plan.ExtraKey, r *ir.Rule, out []record) []record {
-	first := c.plan.Interpreter.Extras[at]
+	first := c.Plan.Interpreter.Extras[at]
 	for i := range c.extension.of(r) {
 		out = append(out, c.armRecord(first+i, false))
 	}

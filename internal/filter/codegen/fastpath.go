@@ -1,12 +1,12 @@
 package codegen
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
@@ -23,7 +23,7 @@ const (
 )
 
 // ipAt is where the IP header of an untagged packet begins.
-func (c *compiler) ipAt() int16 { return int16(c.target.Link.Header()) }
+func (c *compiler) ipAt() int16 { return int16(c.Target.Link.Header()) }
 
 // be16 is a 16-bit value as a little-endian load of network bytes sees it.
 func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
@@ -33,36 +33,36 @@ func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 // that it accepts is accepted by the careful decoder with the same result; the comments name the
 // reason of docs/reference/language.md that each check rules out.
 func (c *compiler) fastPath() {
-	if c.target.Frags {
-		c.Emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(),
-			asm.Mov.Reg32(regBytes, asm.R0))
+	if c.Target.Frags {
+		c.Emit(asm.Mov.Reg(asm.R1, env.RegCtx), asm.FnXdpGetBuffLen.Call(),
+			asm.Mov.Reg32(env.RegBytes, asm.R0))
 	}
-	c.bounds(regCtx, regData, regEnd)
+	c.Bounds(env.RegCtx, env.RegData, env.RegEnd)
 	switch {
-	case c.target.Hook == TCX:
-		c.Emit(asm.LoadMem(regBytes, regCtx, skbLen, asm.Word))
-	case !c.target.Frags:
-		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
+	case c.Target.Hook == TCX:
+		c.Emit(asm.LoadMem(env.RegBytes, env.RegCtx, env.SkbLen, asm.Word))
+	case !c.Target.Frags:
+		c.Emit(asm.Mov.Reg(env.RegBytes, env.RegEnd), asm.Sub.Reg(env.RegBytes, env.RegData))
 	}
 	// Before any way to "slow": these are written on all of them.
 	c.noTunnel()
-	c.Emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
-	if c.target.Hook == TCX {
+	c.Emit(asm.StoreMem(asm.R10, env.KeyBytes, env.RegBytes, asm.Word))
+	if c.Target.Hook == TCX {
 		c.Emit(
-			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
+			asm.LoadMem(asm.R1, env.RegCtx, env.SkbVLANPresent, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
 			// Of a merged packet the lengths in its headers are not those on the wire.
-			asm.LoadMem(asm.R1, regCtx, skbGSOSize, asm.Word),
+			asm.LoadMem(asm.R1, env.RegCtx, env.SkbGSOSize, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
 		)
 	}
 	c.need(int32(c.ipAt()) + ip4Bytes)
-	if c.target.Link == packet.L3 {
+	if c.Target.Link == packet.L3 {
 		c.byVersion()
 		return
 	}
 	c.Emit(
-		asm.LoadMem(asm.R3, regData, ethType, asm.Half),
+		asm.LoadMem(asm.R3, env.RegData, ethType, asm.Half),
 		asm.JNE.Imm(asm.R3, be16(0x0800), "not_ip4"),
 	)
 	c.fastIPv4()
@@ -83,7 +83,7 @@ func (c *compiler) fastPath() {
 // byVersion tells IPv4 and IPv6 apart where no header in front of IP does.
 func (c *compiler) byVersion() {
 	c.Emit(
-		asm.LoadMem(asm.R3, regData, 0, asm.Byte),
+		asm.LoadMem(asm.R3, env.RegData, 0, asm.Byte),
 		asm.RSh.Imm(asm.R3, 4),
 		asm.JNE.Imm(asm.R3, 4, "not_ip4"),
 	)
@@ -96,15 +96,15 @@ func (c *compiler) byVersion() {
 // need goes to "slow" unless the first buffer holds n bytes.
 func (c *compiler) need(n int32) {
 	c.Emit(
-		asm.Mov.Reg(asm.R2, regData),
+		asm.Mov.Reg(asm.R2, env.RegData),
 		asm.Add.Imm(asm.R2, n),
-		asm.JGT.Reg(asm.R2, regEnd, "slow"),
+		asm.JGT.Reg(asm.R2, env.RegEnd, "slow"),
 	)
 }
 
 // loadBE16 loads a field in network order.
 func (c *compiler) loadBE16(to asm.Register, at int16) {
-	c.Emit(asm.LoadMem(to, regData, at, asm.Half), asm.HostTo(asm.BE, to, asm.Half))
+	c.Emit(asm.LoadMem(to, env.RegData, at, asm.Half), asm.HostTo(asm.BE, to, asm.Half))
 }
 
 // fastIPv4 leaves the total length in R4 for the class's fields.
@@ -112,9 +112,9 @@ func (c *compiler) fastIPv4() {
 	ip4At := c.ipAt()
 	ip4L4At := ip4At + ip4Bytes
 	c.Emit(
-		asm.LoadMem(asm.R4, regData, ip4At, asm.Byte),
+		asm.LoadMem(asm.R4, env.RegData, ip4At, asm.Byte),
 		asm.JNE.Imm(asm.R4, 0x45, "slow"), // ip-version, ip-header-length, options
-		asm.LoadMem(asm.R5, regData, ip4At+6, asm.Half),
+		asm.LoadMem(asm.R5, env.RegData, ip4At+6, asm.Half),
 		asm.And.Imm(asm.R5, be16(0x3fff)),
 		asm.JNE.Imm(asm.R5, 0, "slow"), // fragment
 	)
@@ -123,8 +123,8 @@ func (c *compiler) fastIPv4() {
 		asm.JLT.Imm(asm.R4, 20, "slow"), // ip-length
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.Add.Imm(asm.R5, int32(ip4At)),
-		asm.JGT.Reg(asm.R5, regBytes, "slow"), // ip-length
-		asm.LoadMem(asm.R3, regData, ip4At+9, asm.Byte),
+		asm.JGT.Reg(asm.R5, env.RegBytes, "slow"), // ip-length
+		asm.LoadMem(asm.R3, env.RegData, ip4At+9, asm.Byte),
 		asm.JEq.Imm(asm.R3, 6, "tcp4"),
 		asm.JEq.Imm(asm.R3, 17, "udp4"),
 		asm.JEq.Imm(asm.R3, 1, "icmp4"),
@@ -143,7 +143,7 @@ func (c *compiler) fastIPv6() {
 	ip6L4At := ip6At + ip6Bytes
 	c.need(int32(ip6L4At))
 	c.Emit(
-		asm.LoadMem(asm.R4, regData, ip6At, asm.Byte),
+		asm.LoadMem(asm.R4, env.RegData, ip6At, asm.Byte),
 		asm.RSh.Imm(asm.R4, 4),
 		asm.JNE.Imm(asm.R4, 6, "slow"), // ip-version
 	)
@@ -152,8 +152,8 @@ func (c *compiler) fastIPv6() {
 		asm.Add.Imm(asm.R4, 40),
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.Add.Imm(asm.R5, int32(ip6At)),
-		asm.JGT.Reg(asm.R5, regBytes, "slow"), // ip-length
-		asm.LoadMem(asm.R3, regData, ip6At+6, asm.Byte),
+		asm.JGT.Reg(asm.R5, env.RegBytes, "slow"), // ip-length
+		asm.LoadMem(asm.R3, env.RegData, ip6At+6, asm.Byte),
 		asm.JEq.Imm(asm.R3, 6, "tcp6"),
 		asm.JEq.Imm(asm.R3, 17, "udp6"),
 		asm.JEq.Imm(asm.R3, 58, "icmp6"),
@@ -172,7 +172,7 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 	c.Label("tcp" + suffix)
 	c.need(int32(l4) + 20)
 	c.Emit(
-		asm.LoadMem(asm.R2, regData, l4+12, asm.Byte),
+		asm.LoadMem(asm.R2, env.RegData, l4+12, asm.Byte),
 		asm.And.Imm(asm.R2, 0xf0),
 		asm.RSh.Imm(asm.R2, 2),
 		asm.JLT.Imm(asm.R2, 20, "slow"), // l4-length
@@ -201,20 +201,20 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 // fastClass loads what the class's rules ask for out of the frame and leaves for them. R3 is the
 // protocol or, without IP, the EtherType in network order, R4 the length of the IP packet.
 func (c *compiler) fastClass(class ir.Class, l4 int16) {
-	ch := c.plan.ChainOf[class.Index()]
+	ch := c.Plan.ChainOf[class.Index()]
 	for i, uses := range ch.Asks {
 		if f := field.Field(i); uses && !f.Info().Hot && !f.Info().Remembered {
 			c.fastField(f, class, l4)
-			at, n := c.fieldAt(f)
-			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
+			at, n := c.FieldAt(f)
+			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, env.SizeOf(n)))
 		}
 	}
-	if c.extension.looks(ch.Rules) || c.quotes(ch) ||
-		c.tells(ch) {
+	if c.extension.looks(ch.Rules) || c.Quotes(ch) ||
+		c.Tells(ch) {
 		c.fastPlace(class, l4)
 	}
 	if ch.Tracked {
-		c.fastProof(class, l4)
+		c.FastProof(class, l4)
 	}
 	c.fastRegs(ch, class, l4)
 	c.Emit(asm.Ja.Label(chainLabel(ch)))
@@ -229,7 +229,7 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 	case f == field.Tags:
 		c.Emit(asm.Mov.Imm(asm.R2, 0))
 	case f == field.Len && class.Family == ir.NonIP:
-		c.Emit(asm.Mov.Reg(asm.R2, regBytes), asm.Sub.Imm(asm.R2, ethBytes))
+		c.Emit(asm.Mov.Reg(asm.R2, env.RegBytes), asm.Sub.Imm(asm.R2, ethBytes))
 	case f == field.Len:
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R4))
 	case f == field.EtherType:
@@ -239,7 +239,7 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 		if f == field.DstSuffix {
 			at += 16
 		}
-		c.Emit(asm.LoadMem(asm.R2, regData, at, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord))
+		c.Emit(asm.LoadMem(asm.R2, env.RegData, at, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord))
 	case f == field.Proto:
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R3))
 	default:
@@ -249,7 +249,7 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 			Proto: class.Proto()}
 		bit, bits, ok := frame.Locate(nil, info.Packet)
 		if !ok {
-			panic(unknown(f))
+			panic(env.Unknown(f))
 		}
 		c.bits(bit-8*less, bits)
 	}
@@ -268,9 +268,9 @@ func (c *compiler) bits(bit, bits int) {
 	case n > 4:
 		panic(fmt.Sprintf("%d bits at %d are more than one load", bits, bit))
 	}
-	c.Emit(asm.LoadMem(asm.R2, regData, int16(first), sizeOf(n)))
+	c.Emit(asm.LoadMem(asm.R2, env.RegData, int16(first), env.SizeOf(n)))
 	if n > 1 {
-		c.Emit(asm.HostTo(asm.BE, asm.R2, sizeOf(n)))
+		c.Emit(asm.HostTo(asm.BE, asm.R2, env.SizeOf(n)))
 	}
 	behind := 8*end - bit - bits
 	if behind > 0 {
@@ -293,8 +293,8 @@ func (c *compiler) fastPlace(class ir.Class, l4 int16) {
 		)
 	}
 	c.Emit(
-		asm.StoreMem(asm.R10, keyOff, asm.R2, asm.Half),
-		asm.StoreMem(asm.R10, keyLeft, asm.R5, asm.Half),
+		asm.StoreMem(asm.R10, env.KeyOff, asm.R2, asm.Half),
+		asm.StoreMem(asm.R10, env.KeyLeft, asm.R5, asm.Half),
 	)
 }
 
@@ -305,13 +305,13 @@ func (c *compiler) fastRegs(ch *plan.Chain, class ir.Class, l4 int16) {
 			return
 		}
 		if class.Family == ir.IPv4 {
-			c.Emit(asm.LoadMem(reg, regData, at4, asm.Word), asm.HostTo(asm.BE, reg, asm.Word))
+			c.Emit(asm.LoadMem(reg, env.RegData, at4, asm.Word), asm.HostTo(asm.BE, reg, asm.Word))
 		} else {
 			c.Emit(
-				asm.LoadMem(asm.R2, regData, at6+8, asm.DWord),
+				asm.LoadMem(asm.R2, env.RegData, at6+8, asm.DWord),
 				asm.HostTo(asm.BE, asm.R2, asm.DWord),
 				asm.StoreMem(asm.R10, keyLo, asm.R2, asm.DWord),
-				asm.LoadMem(reg, regData, at6, asm.DWord), asm.HostTo(asm.BE, reg, asm.DWord),
+				asm.LoadMem(reg, env.RegData, at6, asm.DWord), asm.HostTo(asm.BE, reg, asm.DWord),
 			)
 		}
 		if ch.Calls {
@@ -325,25 +325,25 @@ func (c *compiler) fastRegs(ch *plan.Chain, class ir.Class, l4 int16) {
 		}
 	}
 	ip := c.ipAt()
-	address(field.SrcAddr, regSrc, ip+12, ip+8, keySrcHi, keySrcLo)
+	address(field.SrcAddr, env.RegSrc, ip+12, ip+8, env.KeySrcHi, env.KeySrcLo)
 	if ch.Asks[field.SrcPort] {
-		half(regSrcPort, l4, keySrcPort)
+		half(env.RegSrcPort, l4, env.KeySrcPort)
 	}
 	if ch.Asks[field.DstPort] {
-		half(regDstPort, l4+2, keyDstPort)
+		half(env.RegDstPort, l4+2, env.KeyDstPort)
 	}
 	if ch.Asks[field.ICMPType] || ch.Asks[field.ICMP6Type] {
-		half(regDstPort, l4, keyICMP)
+		half(env.RegDstPort, l4, env.KeyICMP)
 	}
-	address(field.DstAddr, regDst, ip+16, ip+24, keyDstHi, keyDstLo)
+	address(field.DstAddr, env.RegDst, ip+16, ip+24, env.KeyDstHi, env.KeyDstLo)
 }
 
 // mac loads the Ethernet address at an offset into R2, first octet highest.
 func (c *compiler) mac(at int16) {
 	c.Emit(
-		asm.LoadMem(asm.R2, regData, at, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word),
+		asm.LoadMem(asm.R2, env.RegData, at, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word),
 		asm.LSh.Imm(asm.R2, 16),
-		asm.LoadMem(asm.R5, regData, at+4, asm.Half), asm.HostTo(asm.BE, asm.R5, asm.Half),
+		asm.LoadMem(asm.R5, env.RegData, at+4, asm.Half), asm.HostTo(asm.BE, asm.R5, asm.Half),
 		asm.Or.Reg(asm.R2, asm.R5),
 	)
 }
@@ -353,19 +353,19 @@ func (c *compiler) slowPath() {
 	c.Label("slow")
 	c.decode()
 	c.lookInside()
-	c.Emit(asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte))
-	c.dispatch(0, ir.NumClasses-1, c.plan.ChainOf[:], enterLabel)
-	for _, ch := range c.plan.Chains {
+	c.Emit(asm.LoadMem(asm.R1, asm.R10, env.KeyClass, asm.Byte))
+	c.dispatch(0, ir.NumClasses-1, c.Plan.ChainOf[:], enterLabel)
+	for _, ch := range c.Plan.Chains {
 		c.enterFromKey(ch)
 	}
 }
 
 // decode has the careful decoder fill struct key.
 func (c *compiler) decode() {
-	name, _ := decoderName(c.target)
+	name, _ := env.DecoderName(c.Target)
 	c.giveEnv()
 	c.Emit(
-		asm.Mov.Reg(asm.R2, regCtx),
+		asm.Mov.Reg(asm.R2, env.RegCtx),
 		asm.Call.Label(name),
 		asm.JNE.Imm32(asm.R0, 0, "malformed"),
 	)
@@ -389,9 +389,3 @@ func (c *compiler) dispatch(lo, hi int, of []*plan.Chain, label func(*plan.Chain
 	c.Label(upper)
 	c.dispatch(mid, hi, of, label)
 }
-
-// word32 is a 32-bit immediate; the compare must be a 32-bit one.
-func word32(v uint32) int32 { return int32(v) }
-
-// fourBytes is an IPv4 address in host order.
-func fourBytes(b [4]byte) uint32 { return binary.BigEndian.Uint32(b[:]) }

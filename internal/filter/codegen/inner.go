@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -15,25 +16,22 @@ import (
 // that holds, and this one if there is such a packet. It is 0 of a packet that is no tunnel.
 const withinBit = 63
 
-// asksInside reports whether a rule asks for the word, also where nobody looks into tunnels.
-func (c *compiler) asksInside() bool { return len(c.plan.Program.Inners) > 0 }
-
 // noTunnel begins with the word for a packet that is none. The verifier must not know that it is 0:
 // it would walk the rules once for this, and once for what is found in tunnels.
 func (c *compiler) noTunnel() {
-	if !c.asksInside() {
+	if !c.AsksInside() {
 		return
 	}
 	c.Emit(
-		asm.Mov.Reg(asm.R0, regBytes),
-		asm.Sub.Reg(asm.R0, regBytes),
-		asm.StoreMem(asm.R10, innerAt, asm.R0, asm.DWord),
+		asm.Mov.Reg(asm.R0, env.RegBytes),
+		asm.Sub.Reg(asm.R0, env.RegBytes),
+		asm.StoreMem(asm.R10, env.InnerAt, asm.R0, asm.DWord),
 	)
 }
 
 // slowTunnels has the careful decoder decode what may be a tunnel, by the protocol in R3.
 func (c *compiler) slowTunnels() {
-	if !c.plan.LooksInside() {
+	if !c.Plan.LooksInside() {
 		return
 	}
 	for _, p := range tunnel.Protocols {
@@ -43,10 +41,10 @@ func (c *compiler) slowTunnels() {
 
 // slowUDPTunnels does the same by the destination port of the header at l4.
 func (c *compiler) slowUDPTunnels(l4 int16) {
-	if !c.plan.LooksInside() {
+	if !c.Plan.LooksInside() {
 		return
 	}
-	c.Emit(asm.LoadMem(asm.R2, regData, l4+2, asm.Half))
+	c.Emit(asm.LoadMem(asm.R2, env.RegData, l4+2, asm.Half))
 	for _, p := range tunnel.Ports {
 		c.Emit(asm.JEq.Imm(asm.R2, be16(p), "slow"))
 	}
@@ -56,50 +54,50 @@ func (c *compiler) slowUDPTunnels(l4 int16) {
 // matches on it, and has the packet decoded once more: the stack has no room for two. It goes to
 // malformed with the reason in R0.
 func (c *compiler) lookInside() {
-	if !c.plan.LooksInside() {
+	if !c.Plan.LooksInside() {
 		return
 	}
 	whole, found, none := c.Fresh("no_later"), c.Fresh("tunnel"), c.Fresh("no_tunnel")
 	done, again := c.Fresh("looked_inside"), c.Fresh("decode_again")
 	c.Emit(
-		asm.LoadMem(asm.R5, asm.R10, keyFrag, asm.Half),
+		asm.LoadMem(asm.R5, asm.R10, env.KeyFrag, asm.Half),
 		asm.JEq.Imm(asm.R5, 0, whole),
 		asm.And.Imm(asm.R5, fragment.FirstBit),
 		asm.JEq.Imm(asm.R5, 0, none), // a later fragment begins with anything
 	)
 	c.Label(whole)
-	c.Emit(asm.LoadMem(asm.R4, asm.R10, keyProto, asm.Byte))
+	c.Emit(asm.LoadMem(asm.R4, asm.R10, env.KeyProto, asm.Byte))
 	for _, p := range tunnel.Protocols {
 		c.Emit(asm.JEq.Imm(asm.R4, int32(p), found))
 	}
 	c.Emit(
 		asm.JNE.Imm(asm.R4, packet.ProtoUDP, none),
-		asm.LoadMem(asm.R4, asm.R10, keyDstPort, asm.Half),
+		asm.LoadMem(asm.R4, asm.R10, env.KeyDstPort, asm.Half),
 	)
 	for _, p := range tunnel.Ports {
 		c.Emit(asm.JEq.Imm(asm.R4, int32(p), found))
 	}
 	c.Emit(asm.Ja.Label(none))
 	c.Label(found)
-	if !c.rowInEnv { // nobody else has written it
-		c.Emit(asm.StoreImm(asm.R10, rowAt, 0, asm.Word))
+	if !c.RowInEnv { // nobody else has written it
+		c.Emit(asm.StoreImm(asm.R10, env.RowAt, 0, asm.Word))
 	}
 	c.giveEnv()
-	c.context(asm.R2)
+	c.Context(asm.R2)
 	c.Emit(
 		asm.LSh.Imm(asm.R5, 31), // fragment.FirstBit is the second
-		asm.LoadMem(asm.R3, asm.R10, keyLeft, asm.Half),
+		asm.LoadMem(asm.R3, asm.R10, env.KeyLeft, asm.Half),
 		asm.LSh.Imm(asm.R3, 16),
 		asm.Or.Reg(asm.R3, asm.R5),
-		asm.LoadMem(asm.R5, asm.R10, keyOff, asm.Half),
+		asm.LoadMem(asm.R5, asm.R10, env.KeyOff, asm.Half),
 		asm.Or.Reg(asm.R3, asm.R5),
 		asm.Call.Label(tunnel.Label),
 		asm.JEq.Imm(asm.R0, tunnel.None, again),
 		asm.JNE.Imm32(asm.R0, 0, "malformed"),
-		asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte),
+		asm.LoadMem(asm.R1, asm.R10, env.KeyClass, asm.Byte),
 	)
 	var of [ir.NumClasses]*plan.Chain
-	for _, ch := range c.plan.Within {
+	for _, ch := range c.Plan.Within {
 		for _, class := range ch.Classes {
 			of[class.Index()] = ch
 		}
@@ -110,7 +108,7 @@ func (c *compiler) lookInside() {
 		}
 		return chainLabel(ch)
 	})
-	for _, ch := range c.plan.Within {
+	for _, ch := range c.Plan.Within {
 		c.measured(ch, func() {
 			c.Label(chainLabel(ch))
 			for _, b := range ch.Do {
@@ -121,10 +119,10 @@ func (c *compiler) lookInside() {
 	}
 	c.Label(done)
 	c.Emit(
-		asm.LoadMem(asm.R1, asm.R10, innerAt, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R10, env.InnerAt, asm.DWord),
 		asm.LoadImm(asm.R2, -1<<withinBit, asm.DWord),
 		asm.Or.Reg(asm.R1, asm.R2),
-		asm.StoreMem(asm.R10, innerAt, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R10, env.InnerAt, asm.R1, asm.DWord),
 	)
 	c.Label(again)
 	c.decode()
@@ -133,9 +131,9 @@ func (c *compiler) lookInside() {
 
 // noteMatch notes in a function that a match on the packet within holds.
 func (c *compiler) noteMatch(number int) {
-	const at = innerAt - envAt
+	const at = env.InnerAt - env.At
 	c.Emit(
-		asm.LoadMem(asm.R1, asm.R10, envPointer, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R10, env.Pointer, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, at, asm.DWord),
 		asm.LoadImm(asm.R3, 1<<number, asm.DWord),
 		asm.Or.Reg(asm.R2, asm.R3),
@@ -148,7 +146,7 @@ func (c *compiler) noteMatch(number int) {
 func matchWithin(q *ir.Cond) extra {
 	return extra{asks: true, emit: func(c *compiler, no string) {
 		bit := int32(q.Inner.Number)
-		c.field(asm.R1, innerAt, asm.DWord)
+		c.Field(asm.R1, env.InnerAt, asm.DWord)
 		if !q.Not {
 			c.Emit(
 				asm.RSh.Imm(asm.R1, bit),
@@ -170,9 +168,9 @@ func matchWithin(q *ir.Cond) extra {
 
 // emitInside emits the function that decodes packets within tunnels.
 func (c *compiler) emitInside() error {
-	if !c.plan.LooksInside() {
+	if !c.Plan.LooksInside() {
 		return nil
 	}
-	return tunnel.Emit(c.Builder, assembler.Memory("within", c.envBytes()), c.contextParam(),
-		c.target.Hook == TCX, c.target.Frags)
+	return tunnel.Emit(c.Builder, assembler.Memory("within", c.EnvBytes()), c.ContextParam(),
+		c.Target.Hook == TCX, c.Target.Frags)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/plan"
 )
 
@@ -24,7 +25,7 @@ const (
 	stBest   = 32 // u64: slot << 32 | response of the rule that has decided
 	stRow    = 40 // u64: address of this CPU's row of counters
 	stCtx    = 48 // u64: context, if a rule looks at the packet
-	stAt     = envPointer
+	stAt     = env.Pointer
 )
 
 // undecided is above what stands for any rule, and below endOfList.
@@ -40,12 +41,12 @@ const (
 
 // emitBytecode emits the interpreter and what it calls, if a chain has parts for it.
 func (c *compiler) emitBytecode() {
-	if len(c.plan.Bytecodes) == 0 {
+	if len(c.Plan.Bytecodes) == 0 {
 		return
 	}
 	c.bytecode.place(c)
-	c.inFunction = true
-	defer func() { c.inFunction = false }()
+	c.InFunction = true
+	defer func() { c.InFunction = false }()
 	c.emitInterpreter()
 	c.emitSteps()
 	c.emitSearch("interpreter_search", boundsTable, c.bytecode.bounds.n, false)
@@ -53,9 +54,9 @@ func (c *compiler) emitBytecode() {
 }
 
 func (c *compiler) emitInterpreter() {
-	params := []assembler.Param{assembler.Memory("env", c.envBytes()), assembler.Number("record")}
+	params := []assembler.Param{assembler.Memory("env", c.EnvBytes()), assembler.Number("record")}
 	if c.anyLooks {
-		params = append(params, c.contextParam())
+		params = append(params, c.ContextParam())
 	}
 	c.Global(interpreter, params...)
 	c.Emit(
@@ -76,7 +77,7 @@ func (c *compiler) emitInterpreter() {
 		c.Emit(asm.StoreMem(asm.R10, stAt+stCtx, asm.R3, asm.DWord))
 	}
 	if c.bytecodeCounts {
-		c.row()
+		c.Row()
 		c.Emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
 	}
 	c.Loop(maxCalls, "interpreter_steps", stAt)
@@ -151,7 +152,7 @@ func (c *compiler) emitQuestion() {
 		asm.Mov.Reg(asm.R3, asm.R2),
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
-		asm.JGT.Imm(asm.R3, int32(keySize)-8, "interpreter_end"), // never: for the verifier
+		asm.JGT.Imm(asm.R3, int32(env.KeySize)-8, "interpreter_end"), // never: for the verifier
 		asm.Mov.Reg(asm.R4, mEnv),
 		asm.Add.Reg(asm.R4, asm.R3),
 		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
@@ -214,7 +215,7 @@ func (c *compiler) emitCalls() {
 	c.Emit(
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
-		asm.JGT.Imm(asm.R3, int32(keySize)-16, "interpreter_end"), // never: for the verifier
+		asm.JGT.Imm(asm.R3, int32(env.KeySize)-16, "interpreter_end"), // never: for the verifier
 		asm.Add.Reg(asm.R3, mEnv),
 		asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R0),
@@ -227,10 +228,10 @@ func (c *compiler) emitCalls() {
 	)
 	c.Label("interpreter_no_wide")
 	c.Emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "interpreter_endpoint"))
-	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Lookups), "interpreter_end", c.lookup)
+	c.oneOf(asm.R3, 0, len(c.Plan.Interpreter.Lookups), "interpreter_end", c.lookup)
 	c.Label("interpreter_endpoint")
 	c.emitService()
-	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Endpoints), "interpreter_end", c.lookupEndpoint)
+	c.oneOf(asm.R3, 0, len(c.Plan.Interpreter.Endpoints), "interpreter_end", c.lookupEndpoint)
 	c.Label("interpreter_answer")
 	c.Emit(
 		asm.LoadMem(asm.R2, asm.R10, mNot, asm.DWord),
@@ -261,7 +262,7 @@ func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(i
 // lookup calls function i of opLookup with the address in R1 and R2, or with the environment and
 // the context, and with the number in R4 if it takes one.
 func (c *compiler) lookup(i int) {
-	l := c.plan.Interpreter.Lookups[i]
+	l := c.Plan.Interpreter.Lookups[i]
 	switch {
 	case l.Arms:
 		c.Emit(asm.Mov.Reg(asm.R1, mEnv))
@@ -273,7 +274,7 @@ func (c *compiler) lookup(i int) {
 	case l.Table != nil:
 		c.Emit(asm.Call.Label(tableLabel(l.Table)))
 	default:
-		if c.plan.Shared() {
+		if c.Plan.Shared() {
 			c.Emit(asm.Mov.Reg(numberOf(l.IPv4), asm.R4))
 		}
 		c.Emit(asm.Call.Label(c.setLabel(l.Set)))
@@ -288,12 +289,12 @@ func armLabel(arm int) string { return fmt.Sprintf("arm_%d", arm) }
 
 // emitArms emits the functions of the environment and the number of an arm.
 func (c *compiler) emitArms() {
-	c.inFunction, c.inArms = true, true
-	defer func() { c.inFunction, c.inArms = false, false }()
-	arms := c.plan.Interpreter.Arms
+	c.InFunction, c.inArms = true, true
+	defer func() { c.InFunction, c.inArms = false, false }()
+	arms := c.Plan.Interpreter.Arms
 	for first := 0; first < len(arms); first += plan.ArmsEach {
 		last := min(first+plan.ArmsEach, len(arms))
-		c.beginFunction(armsLabel(first), c.anyLooks, assembler.Number("arm"))
+		c.BeginFunction(armsLabel(first), c.anyLooks, assembler.Number("arm"))
 		c.oneOf(asm.R2, first, last, "", func(arm int) { c.Emit(asm.Ja.Label(armLabel(arm))) })
 		for _, a := range arms[first:last] {
 			c.arm(a)
@@ -329,7 +330,7 @@ func (c *compiler) arm(a *plan.Arm) {
 // and the number of the set in R4. Behind an IPv4 address R2 is anything: its entries count none of
 // it.
 func (c *compiler) lookupEndpoint(i int) {
-	key := c.plan.Interpreter.Endpoints[i]
+	key := c.Plan.Interpreter.Endpoints[i]
 	if key.IPv4 {
 		c.Emit(asm.LSh.Imm(asm.R1, 32))
 	}
@@ -344,7 +345,7 @@ func (c *compiler) emitService() {
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.RSh.Imm(asm.R5, 32),
 		asm.And.Imm(asm.R5, 0xff),
-		asm.JGT.Imm(asm.R5, int32(keySize)-8, "interpreter_end"), // never: for the verifier
+		asm.JGT.Imm(asm.R5, int32(env.KeySize)-8, "interpreter_end"), // never: for the verifier
 		asm.Add.Reg(asm.R5, mEnv),
 		asm.LoadMem(asm.R5, asm.R5, 0, asm.DWord),
 		asm.Mov.Reg(asm.R0, asm.R4),
@@ -360,7 +361,7 @@ func (c *compiler) emitService() {
 		asm.LSh.Imm(asm.R0, 16),
 		asm.Or.Reg(asm.R5, asm.R0),
 	)
-	if c.plan.Shared() {
+	if c.Plan.Shared() {
 		c.Emit(asm.RSh.Imm(asm.R4, 48))
 	}
 }
@@ -386,12 +387,12 @@ func (c *compiler) emitOthers() {
 		c.Label("interpreter_count")
 		c.Emit(
 			// never: for the verifier
-			asm.JGT.Imm(asm.R3, int32(c.plan.RowBytes-SlotBytes), "interpreter_end"),
+			asm.JGT.Imm(asm.R3, int32(c.Plan.RowBytes-SlotBytes), "interpreter_end"),
 			asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
 			asm.Add.Reg(asm.R1, asm.R3),
-			asm.LoadMem(asm.R2, mEnv, keyBytes-envAt, asm.Word),
+			asm.LoadMem(asm.R2, mEnv, env.KeyBytes-env.At, asm.Word),
 		)
-		c.bumpBy(0)
+		c.BumpBy(0)
 		c.Emit(asm.Ja.Label("interpreter_next"))
 	}
 	c.Label("interpreter_list")

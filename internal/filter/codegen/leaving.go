@@ -35,7 +35,7 @@ func (c *compiler) turn() {
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.GenerationMap),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.JEq.Reg(asm.R1, asm.R7, "own turn"),
-		asm.Mov.Imm32(asm.R0, c.passCode()),
+		asm.Mov.Imm32(asm.R0, c.PassCode()),
 		asm.Return(),
 	)
 	c.Label("own turn")

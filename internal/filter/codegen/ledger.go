@@ -65,8 +65,8 @@ func (c *compiler) addMap(spec *ebpf.MapSpec, holds Identity, l Lifetime) {
 
 // addMaps gives the program the maps of the plan's ledger, but for tables.
 func (c *compiler) addMaps() error {
-	for i := range c.plan.Ledger.Maps {
-		m := &c.plan.Ledger.Maps[i]
+	for i := range c.Plan.Ledger.Maps {
+		m := &c.Plan.Ledger.Maps[i]
 		var spec *ebpf.MapSpec
 		switch m.Holds.What {
 		case Tables:

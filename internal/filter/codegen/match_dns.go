@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/names"
 	"levee/internal/filter/plan"
@@ -16,9 +17,9 @@ import (
 // (package names) in place of what a TCP client acknowledges, the question's type in that of an
 // ICMP type, the size that EDNS tells in that of a window. Facts are 0 until a rule asks.
 const (
-	messageFacts = keyProof
-	messageType  = keyICMP
-	messageSize  = keyWindow
+	messageFacts = env.KeyProof
+	messageType  = env.KeyICMP
+	messageSize  = env.KeyWindow
 )
 
 // namesLabel is the function that searches a table of names.
@@ -31,7 +32,7 @@ func (c *compiler) noMessage(ch *plan.Chain) {
 		return
 	}
 	c.Emit(
-		asm.LoadMem(asm.R0, asm.R10, keyBytes, asm.Word),
+		asm.LoadMem(asm.R0, asm.R10, env.KeyBytes, asm.Word),
 		asm.Sub.Reg(asm.R0, asm.R0),
 		asm.StoreMem(asm.R10, messageFacts, asm.R0, asm.Word),
 		asm.StoreMem(asm.R10, messageType, asm.R0, asm.Half),
@@ -42,19 +43,19 @@ func (c *compiler) noMessage(ch *plan.Chain) {
 // facts leaves what is known of the message in R1; the first rule that asks has it read.
 func (c *compiler) facts() {
 	seen := c.Fresh("message_read")
-	c.field(asm.R1, messageFacts, asm.Word)
+	c.Field(asm.R1, messageFacts, asm.Word)
 	if c.inArms { // it has been read in front of them
 		return
 	}
 	c.Emit(asm.JNE.Imm(asm.R1, 0, seen))
-	c.context(asm.R1)
-	c.field(asm.R2, keyOff, asm.Half)
-	c.field(asm.R3, keyLeft, asm.Half)
+	c.Context(asm.R1)
+	c.Field(asm.R2, env.KeyOff, asm.Half)
+	c.Field(asm.R3, env.KeyLeft, asm.Half)
 	to, at := asm.R10, int16(0)
-	c.Emit(asm.Mov.Imm(asm.R4, int32(c.plan.Deepest)), asm.Call.Label(names.Label))
-	if c.inFunction {
-		to, at = asm.R2, -envAt
-		c.Emit(asm.LoadMem(to, asm.R10, envPointer, asm.DWord))
+	c.Emit(asm.Mov.Imm(asm.R4, int32(c.Plan.Deepest)), asm.Call.Label(names.Label))
+	if c.InFunction {
+		to, at = asm.R2, -env.At
+		c.Emit(asm.LoadMem(to, asm.R10, env.Pointer, asm.DWord))
 	}
 	c.Emit(
 		asm.StoreMem(to, messageType+at, asm.R0, asm.Half),
@@ -75,7 +76,7 @@ func inMessage(q *ir.Cond) extra {
 			field.DNSSize: names.EDNS, field.DNSQuery: names.Header, field.DNSOpcode: names.Header,
 			field.DNSResponse: names.Header, field.DNSMalformed: names.Seen}[q.Field]
 		if needs == 0 {
-			panic(unknown(q.Field))
+			panic(env.Unknown(q.Field))
 		}
 		c.Emit(
 			asm.Mov.Reg(asm.R0, asm.R1),
@@ -86,7 +87,7 @@ func inMessage(q *ir.Cond) extra {
 			c.Emit(
 				asm.RSh.Imm(asm.R1, names.LabelsShift),
 				asm.And.Imm(asm.R1, 0xff),
-				asm.Call.Label(namesLabel(c.plan.NameTables[q.Names.Number])),
+				asm.Call.Label(namesLabel(c.Plan.NameTables[q.Names.Number])),
 			)
 			if q.Not {
 				c.Emit(asm.JNE.Imm(asm.R0, 0, no))
@@ -123,9 +124,9 @@ func (c *compiler) messageValue(f field.Field) {
 	}
 	switch f {
 	case field.DNSType:
-		c.field(asm.R1, messageType, asm.Half)
+		c.Field(asm.R1, messageType, asm.Half)
 	case field.DNSSize:
-		c.field(asm.R1, messageSize, asm.Half)
+		c.Field(asm.R1, messageSize, asm.Half)
 	case field.DNSOpcode:
 		c.Emit(asm.RSh.Imm(asm.R1, names.OpcodeShift), asm.And.Imm(asm.R1, 15))
 	case field.DNSQuery:
@@ -150,11 +151,11 @@ func shiftOf(bit int32) (n int32) {
 
 // placeNames gives the tables of names, and the keys of their digests, a place.
 func (c *compiler) placeNames() {
-	if !c.plan.ReadsMessages() {
+	if !c.Plan.ReadsMessages() {
 		return
 	}
-	c.constant(names.KeysTable, names.Keys(c.target.Names))
-	for _, t := range c.plan.NameTables {
+	c.constant(names.KeysTable, names.Keys(c.Target.Names))
+	for _, t := range c.Plan.NameTables {
 		if t == nil {
 			continue
 		}
@@ -165,17 +166,17 @@ func (c *compiler) placeNames() {
 
 // emitNames emits the function that reads messages, and those that search names.
 func (c *compiler) emitNames() error {
-	if !c.plan.ReadsMessages() {
+	if !c.Plan.ReadsMessages() {
 		return nil
 	}
 	if c.Referenced(names.KeyLabel) {
 		names.EmitKey(c.Builder)
 	}
-	tcx := c.target.Hook == TCX
-	if err := names.Emit(c.Builder, c.contextParam(), tcx, c.target.Frags); err != nil {
+	tcx := c.Target.Hook == TCX
+	if err := names.Emit(c.Builder, c.ContextParam(), tcx, c.Target.Frags); err != nil {
 		return err
 	}
-	for _, t := range c.plan.NameTables {
+	for _, t := range c.Plan.NameTables {
 		if t != nil {
 			t.Names.EmitSearch(c.Builder, namesLabel(t), t.Name)
 		}

@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/ruletree"
@@ -40,10 +41,10 @@ func (c *compiler) comparePairs(in *scope, q *ir.Cond, found, missing string) {
 			next = missing
 		}
 		if p.Prefix.Bits() > 0 {
-			c.onePrefix(p.Prefix, hi, lo, in.family == ir.IPv4, next)
+			c.OnePrefix(p.Prefix, hi, lo, in.family == ir.IPv4, next)
 		}
-		reg, _ := c.value(q.Number)
-		c.inside(reg, p.Range, false, next)
+		reg, _ := c.Value(q.Number)
+		c.Inside(reg, p.Range, false, next)
 		c.Emit(asm.Ja.Label(found))
 		if next != missing {
 			c.Label(next)
@@ -54,9 +55,9 @@ func (c *compiler) comparePairs(in *scope, q *ir.Cond, found, missing string) {
 // endpointAddress is the place of the address in a condition on endpoints.
 func endpointAddress(q *ir.Cond) (hi asm.Register, lo int16) {
 	if q.Field.Info().Address == field.DstAddr {
-		return regDst, keyDstLo
+		return env.RegDst, env.KeyDstLo
 	}
-	return regSrc, keySrcLo
+	return env.RegSrc, env.KeySrcLo
 }
 
 // pairTree goes to found if the tree of a list has the address and number.
@@ -82,9 +83,9 @@ func (c *compiler) givePair6(in *scope, q *ir.Cond) {
 	c.storePacket(ruletree.SrcAt, asm.R0)
 	c.storePacket(ruletree.SrcLoAt, asm.R0)
 	c.storePacket(ruletree.DstAt, hi)
-	c.field(asm.R1, lo, asm.DWord)
+	c.Field(asm.R1, lo, asm.DWord)
 	c.storePacket(ruletree.DstLoAt, asm.R1)
-	reg, _ := c.value(q.Number)
+	reg, _ := c.Value(q.Number)
 	c.storePacket(ruletree.PortsAt, reg)
 }
 
@@ -93,7 +94,7 @@ func (c *compiler) givePair4(in *scope, q *ir.Cond) (back []asm.Instruction) {
 	at := int16(0)
 	var kept [asm.R10]bool
 	for f := range field.NumFields {
-		reg, hot := hotRegister(f)
+		reg, hot := env.HotRegister(f)
 		if !hot || !in.holds[f] || kept[reg] {
 			continue
 		}
@@ -102,7 +103,7 @@ func (c *compiler) givePair4(in *scope, q *ir.Cond) (back []asm.Instruction) {
 		c.Emit(asm.StoreMem(asm.R10, at, reg, asm.DWord))
 		back = append(back, asm.LoadMem(reg, asm.R10, at, asm.DWord))
 	}
-	reg, _ := c.value(q.Number)
+	reg, _ := c.Value(q.Number)
 	hi, _ := endpointAddress(q)
 	c.Emit(
 		asm.Mov.Reg(ruletree.RegAddresses, hi),
@@ -126,12 +127,12 @@ func (c *compiler) dynamicEndpoint(in *scope, q *ir.Cond, no string) {
 			c.Emit(asm.Mov.Reg(asm.R1, hi), asm.LSh.Imm(asm.R1, 32), asm.Mov.Imm(asm.R2, 0))
 		} else {
 			c.Forget(asm.R1, hi)
-			c.field(asm.R2, lo, asm.DWord)
+			c.Field(asm.R2, lo, asm.DWord)
 			c.Forget(asm.R2, asm.R2)
 		}
 	}
-	if c.plan.Shared() {
-		c.Emit(asm.Mov.Imm(asm.R4, int32(c.plan.Places[q.Set].Key)))
+	if c.Plan.Shared() {
+		c.Emit(asm.Mov.Imm(asm.R4, int32(c.Plan.Places[q.Set].Key)))
 	}
 	c.Emit(asm.Call.Label(c.setFunction(q.Set, ip4)))
 	if q.Not {
@@ -147,7 +148,7 @@ func (c *compiler) serviceNumber(q *ir.Cond) {
 		c.Emit(asm.Mov.Imm(asm.R3, int32(q.Proto)<<16))
 		return
 	}
-	reg, _ := c.value(q.Number)
+	reg, _ := c.Value(q.Number)
 	c.Emit(asm.Mov.Reg(asm.R3, reg))
 	if q.Number == field.Proto {
 		c.Emit(asm.LSh.Imm(asm.R3, 16))

@@ -13,9 +13,9 @@ import (
 func (c *compiler) plainPath() {
 	c.Label("slow")
 	to := "drop"
-	if c.plan.Program.Policy.Default.Action == action.Pass {
+	if c.Plan.Program.Policy.Default.Action == action.Pass {
 		to = "pass"
 	}
-	last := len(c.plan.Program.Policy.Slots()) - 1
+	last := len(c.Plan.Program.Policy.Slots()) - 1
 	c.Emit(asm.Mov.Imm32(asm.R0, int32(last)), asm.Ja.Label(to))
 }

@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/shadow"
 )
 
@@ -16,25 +17,25 @@ func (c *compiler) beginShadow() {
 	c.judged()
 	c.Emit(
 		asm.LoadMem(asm.R7, asm.R8, 12, asm.Word),
-		asm.JNE.Imm32(asm.R7, c.answerCode(), own),
+		asm.JNE.Imm32(asm.R7, c.AnswerCode(), own),
 		// The slot of nobody, and no bytes: they are those of the answer.
 		asm.Mov.Imm32(asm.R6, -1),
 	)
-	shadow.Call(c.Builder, c.context, func(to asm.Register) { c.Emit(asm.Mov.Imm(to, 0)) })
-	c.ownRow()
+	shadow.Call(c.Builder, c.Context, func(to asm.Register) { c.Emit(asm.Mov.Imm(to, 0)) })
+	c.OwnRow()
 	c.Emit(asm.Mov.Reg(asm.R9, asm.R1))
 	c.takeJudged()
 	c.capture()
 	c.Emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
 	c.Label(own)
-	c.context(regCtx)
+	c.Context(env.RegCtx)
 }
 
 // shadow notes what the policies decided. The slot is in R6, the code in R7, the row in R9.
 func (c *compiler) shadow() {
 	c.judged()
-	shadow.Call(c.Builder, c.context,
-		func(to asm.Register) { c.field(to, keyBytes, asm.Word) })
+	shadow.Call(c.Builder, c.Context,
+		func(to asm.Register) { c.Field(to, env.KeyBytes, asm.Word) })
 	c.takeJudged()
 }
 
@@ -49,16 +50,16 @@ func (c *compiler) takeJudged() {
 // judged leaves in R8 where the program in force has written what it decided. R6, R7 and R9 keep
 // their values.
 func (c *compiler) judged() {
-	of := c.target.Shadow
-	if c.plan.CPUs > 1 {
+	of := c.Target.Shadow
+	if c.Plan.CPUs > 1 {
 		c.Emit(
 			asm.FnGetSmpProcessorId.Call(),
-			asm.And.Imm(asm.R0, int32(c.plan.CPUs-1)),
+			asm.And.Imm(asm.R0, int32(c.Plan.CPUs-1)),
 			asm.Mul.Imm(asm.R0, int32(of.RowBytes)),
 		)
 	}
 	c.Emit(asm.LoadMapValue(asm.R8, 0, 0).WithReference(shadow.JudgedMap))
-	if c.plan.CPUs > 1 {
+	if c.Plan.CPUs > 1 {
 		c.Emit(asm.Add.Reg(asm.R8, asm.R0))
 	}
 	c.Emit(asm.Add.Imm(asm.R8, int32(of.Note())))

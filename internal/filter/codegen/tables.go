@@ -23,7 +23,7 @@ type location struct {
 
 // placeTables gives the tables of the plan a place.
 func (c *compiler) placeTables() {
-	for _, t := range c.plan.Tables {
+	for _, t := range c.Plan.Tables {
 		switch {
 		case t.Bits != nil:
 			c.constant(t.Name, t.Bits)

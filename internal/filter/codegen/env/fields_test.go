@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"math/bits"
@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"levee/internal/lang/field"
-	"levee/internal/lang/field/fieldtest"
-	"levee/internal/lang/policy"
 )
 
 // decodersOwn are the members of struct key that no rule asks for by themselves: what
@@ -31,7 +29,7 @@ func TestEveryMemberOfTheKeyIsAField(t *testing.T) {
 				8*at.bytes)
 		}
 		if at.bytes > 0 {
-			named[uintptr(at.at-keyAt)] = true
+			named[uintptr(at.at-KeyAt)] = true
 		}
 	}
 	key := reflect.TypeFor[parseKey]()
@@ -47,24 +45,6 @@ func TestHotFieldsHaveRegisters(t *testing.T) {
 	for f := field.None; f < field.NumFields; f++ {
 		if _, ok := hotRegisters[f]; ok != f.Info().Hot {
 			t.Errorf("%s: a register %v, hot %v", f.Info().Name, ok, f.Info().Hot)
-		}
-	}
-}
-
-// Questions of each form become instructions, and records.
-func TestEveryFieldIsCompiled(t *testing.T) {
-	for _, s := range fieldtest.Samples() {
-		for _, not := range []string{"", "not "} {
-			p, ds := policy.Parse("sample.levee",
-				[]byte(fieldtest.Sets+"drop "+not+s.Text+"\ndefault pass\n"), nil)
-			if ds.HasErrors() {
-				continue // not malformed, not any
-			}
-			for _, records := range []bool{false, true} {
-				if _, err := Compile(p, Target{CPUs: 1, Bytecode: records}); err != nil {
-					t.Errorf("%s, as records %v: %v", s.Text, records, err)
-				}
-			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"fmt"
@@ -18,28 +18,26 @@ const maxRounds = 1 << 16 / chunk
 
 func searchLabel(n int) string { return fmt.Sprintf("search_%d", n) }
 
-// contains asks whether the payload contains what a condition names.
-func contains(q *ir.Cond) extra {
-	return extra{looks: true, asks: true, emit: func(c *compiler, no string) {
-		c.field(asm.R2, keyOff, asm.Half)
-		c.field(asm.R3, keyLeft, asm.Half)
-		c.context(asm.R1)
-		c.Emit(
-			asm.Add.Imm(asm.R2, udpHeader),
-			asm.Sub.Imm(asm.R3, udpHeader),
-			asm.Call.Label(searchLabel(c.plan.SearchOf(q.Pattern))),
-		)
-		if q.Not {
-			c.Emit(asm.JNE.Imm(asm.R0, 0, no))
-		} else {
-			c.Emit(asm.JEq.Imm(asm.R0, 0, no))
-		}
-	}}
+// Contains asks whether the payload contains what a condition names.
+func (c *Code) Contains(q *ir.Cond, no string) {
+	c.Field(asm.R2, KeyOff, asm.Half)
+	c.Field(asm.R3, KeyLeft, asm.Half)
+	c.Context(asm.R1)
+	c.Emit(
+		asm.Add.Imm(asm.R2, udpHeader),
+		asm.Sub.Imm(asm.R3, udpHeader),
+		asm.Call.Label(searchLabel(c.Plan.SearchOf(q.Pattern))),
+	)
+	if q.Not {
+		c.Emit(asm.JNE.Imm(asm.R0, 0, no))
+	} else {
+		c.Emit(asm.JEq.Imm(asm.R0, 0, no))
+	}
 }
 
-// emitSearches emits the functions that search payloads.
-func (c *compiler) emitSearches() {
-	for i, s := range c.plan.Searches {
+// EmitSearches emits the functions that search payloads.
+func (c *Code) EmitSearches() {
+	for i, s := range c.Plan.Searches {
 		c.searchFunction(searchLabel(i), s)
 	}
 }
@@ -56,10 +54,10 @@ const (
 // number of bytes from there on, and returns 1 if these contain what is searched for. It has
 // bpf_loop call the second, which steps the automaton over 64 bytes: the verifier walks that once
 // or twice, and not once for each byte that a payload may have.
-func (c *compiler) searchFunction(label string, s *plan.Search) {
+func (c *Code) searchFunction(label string, s *plan.Search) {
 	m := s.Machine
 	round, no, yes := label+"_round", c.Fresh("no"), c.Fresh("found")
-	c.Global(label, c.contextParam(), assembler.Number("at"), assembler.Number("bytes"))
+	c.Global(label, c.ContextParam(), assembler.Number("at"), assembler.Number("bytes"))
 	c.Emit(
 		asm.And.Imm(asm.R2, 0xffff),
 		asm.And.Imm(asm.R3, 0xffff),
@@ -87,7 +85,7 @@ func (c *compiler) searchFunction(label string, s *plan.Search) {
 
 // searchRound emits the function of one round. Between two loads that wait for each other is one
 // addition: all else is done beside.
-func (c *compiler) searchRound(label string, s *plan.Search) {
+func (c *Code) searchRound(label string, s *plan.Search) {
 	const (
 		bytes = -chunk // on the stack
 		ahead = asm.R6 // what the first function keeps
@@ -97,7 +95,7 @@ func (c *compiler) searchRound(label string, s *plan.Search) {
 	)
 	m := s.Machine
 	load := asm.FnXdpLoadBytes
-	if c.target.Hook == TCX {
+	if c.Target.Hook == plan.TCX {
 		load = asm.FnSkbLoadBytes
 	}
 	few, done, end := c.Fresh("few"), c.Fresh("done"), c.Fresh("end")

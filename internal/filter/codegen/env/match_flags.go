@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -6,10 +6,10 @@ import (
 	"levee/internal/filter/ir"
 )
 
-// flags asks for TCP flags by mask and value.
-func (c *compiler) flags(q *ir.Cond, no string) {
-	at, n := c.fieldAt(q.Field)
-	c.field(asm.R1, at, sizeOf(n))
+// Flags asks for TCP flags by mask and value.
+func (c *Code) Flags(q *ir.Cond, no string) {
+	at, n := c.FieldAt(q.Field)
+	c.Field(asm.R1, at, SizeOf(n))
 	if q.Mask != 0xff {
 		c.Emit(asm.And.Imm(asm.R1, int32(q.Mask)))
 	}

@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"sync"
@@ -6,21 +6,22 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/plan"
 	"levee/internal/packet"
 )
 
 var loadDecoders = sync.OnceValues(loadParse)
 
-// decoderName is the careful decoder for a target.
-func decoderName(t Target) (function, entry string) {
+// DecoderName is the careful decoder for a target.
+func DecoderName(t plan.Target) (function, entry string) {
 	switch {
-	case t.Hook == TCX && t.Link == packet.L3:
+	case t.Hook == plan.TCX && t.Link == packet.L3:
 		return "parse_tcx_ip", parseProgEntryTcxIp
 	case t.Frags && t.Link == packet.L3:
 		return "parse_xdp_frags_ip", parseProgEntryXdpFragsIp
 	case t.Link == packet.L3:
 		return "parse_xdp_ip", parseProgEntryXdpIp
-	case t.Hook == TCX:
+	case t.Hook == plan.TCX:
 		return "parse_tcx", parseProgEntryTcx
 	case t.Frags:
 		return "parse_xdp_frags", parseProgEntryXdpFrags
@@ -28,9 +29,9 @@ func decoderName(t Target) (function, entry string) {
 	return "parse_xdp", parseProgEntryXdp
 }
 
-// decoder takes the careful decoder for a target out of the object that clang made.
-func decoder(t Target) (asm.Instructions, error) {
-	function, entry := decoderName(t)
+// Decoder takes the careful decoder for a target out of the object that clang made.
+func Decoder(t plan.Target) (asm.Instructions, error) {
+	function, entry := DecoderName(t)
 	spec, err := loadDecoders()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"fmt"
@@ -22,26 +22,26 @@ var places = func() (out [field.NumFields]struct {
 			return strings.EqualFold(member, name)
 		})
 		if ok {
-			out[f].at, out[f].bytes = keyAt+int16(m.Offset), int(m.Type.Size())
+			out[f].at, out[f].bytes = KeyAt+int16(m.Offset), int(m.Type.Size())
 		}
 	}
 	return out
 }()
 
-// fieldAt is the place of a field in struct key, from R10 in the main function, and its bytes.
-func (c *compiler) fieldAt(f field.Field) (at int16, n int) {
+// FieldAt is the place of a field in struct key, from R10 in the main function, and its bytes.
+func (c *Code) FieldAt(f field.Field) (at int16, n int) {
 	if f >= field.NumFields || places[f].bytes == 0 {
-		panic(unknown(f))
+		panic(Unknown(f))
 	}
 	return places[f].at, places[f].bytes
 }
 
-func unknown(f field.Field) string {
+func Unknown(f field.Field) string {
 	return fmt.Sprintf("there is no code that asks for field %d (%q)", f, f.Info().Name)
 }
 
-// sizeOf is a load or store of n bytes.
-func sizeOf(n int) asm.Size {
+// SizeOf is a load or store of n bytes.
+func SizeOf(n int) asm.Size {
 	switch n {
 	case 1:
 		return asm.Byte
@@ -55,12 +55,12 @@ func sizeOf(n int) asm.Size {
 
 // hotRegisters hold fields while rules are tried. No packet has two of those that share one.
 var hotRegisters = map[field.Field]asm.Register{
-	field.SrcAddr: regSrc, field.DstAddr: regDst, field.SrcPort: regSrcPort,
-	field.DstPort: regDstPort, field.ICMPType: regDstPort, field.ICMP6Type: regDstPort,
+	field.SrcAddr: RegSrc, field.DstAddr: RegDst, field.SrcPort: RegSrcPort,
+	field.DstPort: RegDstPort, field.ICMPType: RegDstPort, field.ICMP6Type: RegDstPort,
 }
 
-// hotRegister is the register of a field that has one.
-func hotRegister(f field.Field) (asm.Register, bool) {
+// HotRegister is the register of a field that has one.
+func HotRegister(f field.Field) (asm.Register, bool) {
 	if !f.Info().Hot {
 		return 0, false
 	}

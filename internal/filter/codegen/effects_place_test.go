@@ -7,114 +7,20 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
-	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
-
-// TestGoAndCAgreeOnTheEnvironment compares where and how wide generated code reads with what
-// clang wrote into the object of the decoder.
-func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
-	spec, err := loadDecoders()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var env, key *btf.Struct
-	for name, to := range map[string]**btf.Struct{"env": &env, "key": &key} {
-		if err := spec.Types.TypeByName(name, to); err != nil {
-			t.Fatalf("struct %s: %v", name, err)
-		}
-	}
-	if n := int16(env.Size); n != -64-envAt || n%8 != 0 {
-		t.Errorf("struct env has %d bytes, generated code reckons with %d", n, -64-envAt)
-	}
-	if key.Size != keySize {
-		t.Errorf("struct key has %d bytes, generated code reckons with %d", key.Size, keySize)
-	}
-	type place struct{ at, size int16 }
-	there := map[string]place{}
-	add := func(s *btf.Struct, base int16) {
-		for _, m := range s.Members {
-			size, err := btf.Sizeof(m.Type)
-			if err != nil {
-				t.Fatal(err)
-			}
-			there[m.Name] = place{base + int16(m.Offset.Bytes()), int16(size)}
-		}
-	}
-	add(env, envAt)
-	add(key, there["key"].at)
-	compared := map[string]bool{}
-	compare := func(name string, at int16, size int) {
-		if got, ok := there[name]; !ok || got != (place{at, int16(size)}) {
-			t.Errorf("%s: %d bytes at %d, generated code reads %d at %d", name, got.size, got.at,
-				size, at)
-		}
-		compared[name] = true
-	}
-	for f, p := range places {
-		if p.bytes == 0 {
-			continue
-		}
-		info := field.Field(f).Info()
-		compare(info.Key, p.at, p.bytes)
-		if !info.Hot && p.bytes < 8 && (p.at-envAt)%8 == 0 {
-			t.Errorf("%s lies at %d, where the verifier remembers what compares have shown",
-				info.Key, p.at-envAt)
-		}
-	}
-	for name, p := range map[string]place{
-		"key": {keyAt, int16(keySize)}, "row": {rowAt, 4}, "effects": {effectsAt, 8},
-		"inner": {innerAt, 8},
-		"bytes": {keyBytes, 4}, "class": {keyClass, 1}, "off": {keyOff, 2}, "left": {keyLeft, 2},
-		"src_hi": {keySrcHi, 8}, "src_lo": {keySrcLo, 8}, "dst_hi": {keyDstHi, 8},
-		"dst_lo":   {keyDstLo, 8},
-		"src_port": {keySrcPort, 2}, "dst_port": {keyDstPort, 2}, "icmp": {keyICMP, 2},
-		"frag": {keyFrag, 2}, "datagram": {keyAt + int16(unsafe.Offsetof(parseKey{}.Datagram)), 4},
-		"proto": {keyProto, 1}, "proof": {keyProof, 4}, "flow": {keyFlow, 1},
-		"proven": {keyAt + int16(unsafe.Offsetof(parseKey{}.Proven)), 1},
-	} {
-		compare(name, p.at, int(p.size))
-	}
-	for name := range there {
-		if !compared[name] && !strings.HasPrefix(name, "unused") {
-			t.Errorf("%s is in struct env and nothing here compares it", name)
-		}
-	}
-}
-
-// onWords are the small members of struct key that may lie on a multiple of 8 bytes: fields with
-// registers of their own, and what is the same on all ways through the decoder, or on few.
-var onWords = []string{"Bytes", "SrcPort", "Icmp", "Frag", "Proof", "Datagram", "Row"}
-
-// What is stored on a multiple of 8 bytes the verifier remembers, and walks the rules once for each
-// way on which it is something else. A member in front of Off moved that there: nearly no program
-// for XDP with several buffers, or for TCX, loaded any more.
-func TestSmallMembersOfTheKeyLieBesideWords(t *testing.T) {
-	key := reflect.TypeFor[parseKey]()
-	for i := range key.NumField() {
-		m := key.Field(i)
-		if m.Type.Size() < 8 && m.Offset%8 == 0 && m.Name != "_" &&
-			!slices.Contains(onWords, m.Name) {
-			t.Errorf("%s lies at %d of struct key: put new members in front of row, so that no "+
-				"other moves", m.Name, m.Offset)
-		}
-	}
-}
 
 // mark leaves a mark in the place for effects. It is the last of those that were left before, seven
 // at most.
@@ -122,7 +28,7 @@ const mark = action.Foreign
 
 var marks = map[action.Action]*effect{mark: {leaves: true, size: 6,
 	emit: func(c *compiler, _ *scope, _ *ir.Rule, e ir.Effect) {
-		c.effects(asm.R1)
+		c.Effects(asm.R1)
 		c.Emit(
 			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
 			asm.LSh.Imm(asm.R2, 8),
@@ -134,9 +40,9 @@ var marks = map[action.Action]*effect{mark: {leaves: true, size: 6,
 // peek holds if a byte of what follows the IP headers has a value.
 func peek(at int16, value byte) extra {
 	return extra{looks: true, asks: true, size: 9, emit: func(c *compiler, no string) {
-		c.context(asm.R1)
-		c.bounds(asm.R1, asm.R1, asm.R2)
-		c.field(asm.R3, keyOff, asm.Half)
+		c.Context(asm.R1)
+		c.Bounds(asm.R1, asm.R1, asm.R2)
+		c.Field(asm.R3, env.KeyOff, asm.Half)
 		c.Emit(
 			asm.And.Imm(asm.R3, 0x7fff), // the verifier's bound
 			asm.Add.Reg(asm.R1, asm.R3),
@@ -154,7 +60,7 @@ const seenMap = "seen"
 
 func keepEffects(c *compiler) {
 	c.addMap(state.Memory(seenMap, 8), Identity{What: "effects"}, Private)
-	c.effects(asm.R1)
+	c.Effects(asm.R1)
 	c.Emit(
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.LoadMapValue(asm.R2, 0, 0).WithReference(seenMap),

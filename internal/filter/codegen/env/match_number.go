@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"math"
@@ -10,19 +10,19 @@ import (
 	"levee/internal/lang/field"
 )
 
-// number asks whether a numeric field lies in one of the ranges.
-func (c *compiler) number(q *plan.Question, no string) {
-	reg, wide := c.value(q.Field)
+// Number asks whether a numeric field lies in one of the ranges.
+func (c *Code) Number(q *plan.Question, no string) {
+	reg, wide := c.Value(q.Field)
 	yes := c.Fresh("yes")
 	switch {
 	case q.By == plan.InOrder:
 		for i, r := range q.Ranges {
 			if i == len(q.Ranges)-1 {
-				c.inside(reg, r, wide, no)
+				c.Inside(reg, r, wide, no)
 				break
 			}
 			other := c.Fresh("other")
-			c.inside(reg, r, wide, other)
+			c.Inside(reg, r, wide, other)
 			c.Emit(asm.Ja.Label(yes))
 			c.Label(other)
 		}
@@ -36,22 +36,22 @@ func (c *compiler) number(q *plan.Question, no string) {
 	c.Label(yes)
 }
 
-// value gives a scratch register that holds a field; wide says that it has more than 32 bits.
-func (c *compiler) value(f field.Field) (reg asm.Register, wide bool) {
-	if reg, hot := hotRegister(f); hot {
+// Value gives a scratch register that holds a field; wide says that it has more than 32 bits.
+func (c *Code) Value(f field.Field) (reg asm.Register, wide bool) {
+	if reg, hot := HotRegister(f); hot {
 		c.Forget(asm.R1, reg)
 		return asm.R1, false
 	}
-	at, n := c.fieldAt(f)
-	c.field(asm.R1, at, sizeOf(n))
+	at, n := c.FieldAt(f)
+	c.Field(asm.R1, at, SizeOf(n))
 	if wide = n > 4; wide {
 		c.Forget(asm.R1, asm.R1)
 	}
 	return asm.R1, wide
 }
 
-// inside goes to no unless reg lies in r.
-func (c *compiler) inside(reg asm.Register, r field.Range, wide bool, no string) {
+// Inside goes to no unless reg lies in r.
+func (c *Code) Inside(reg asm.Register, r field.Range, wide bool, no string) {
 	if r.Lo == r.Hi {
 		c.compare(asm.JNE, reg, r.Lo, wide, no)
 		return
@@ -65,7 +65,7 @@ func (c *compiler) inside(reg asm.Register, r field.Range, wide bool, no string)
 }
 
 // compare jumps if reg op v holds; unsigned.
-func (c *compiler) compare(op asm.JumpOp, reg asm.Register, v uint64, wide bool, to string) {
+func (c *Code) compare(op asm.JumpOp, reg asm.Register, v uint64, wide bool, to string) {
 	switch {
 	case !wide:
 		c.Emit(op.Imm32(reg, word32(uint32(v)), to))
@@ -77,7 +77,7 @@ func (c *compiler) compare(op asm.JumpOp, reg asm.Register, v uint64, wide bool,
 }
 
 // halve finds reg among sorted ranges by halving.
-func (c *compiler) halve(reg asm.Register, rs []field.Range, wide bool, yes, no string) {
+func (c *Code) halve(reg asm.Register, rs []field.Range, wide bool, yes, no string) {
 	if len(rs) == 0 {
 		c.Emit(asm.Ja.Label(no))
 		return
@@ -93,7 +93,7 @@ func (c *compiler) halve(reg asm.Register, rs []field.Range, wide bool, yes, no 
 
 // bitmap looks a number up in a table of bits. Only lengths go beyond 16 bits, and with so few
 // ranges there that these are found by compares.
-func (c *compiler) bitmap(reg asm.Register, q *plan.Question, yes, no string) {
+func (c *Code) bitmap(reg asm.Register, q *plan.Question, yes, no string) {
 	if rs := q.Ranges; rs[len(rs)-1].Hi > math.MaxUint16 {
 		small := c.Fresh("small")
 		c.compare(asm.JLE, reg, math.MaxUint16, false, small)
@@ -117,7 +117,7 @@ func (c *compiler) bitmap(reg asm.Register, q *plan.Question, yes, no string) {
 
 // ethernet looks an Ethernet address up in a table of prefixes, as the upper 48 bits of an IPv6
 // address.
-func (c *compiler) ethernet(reg asm.Register, t *plan.Table, no string) {
+func (c *Code) ethernet(reg asm.Register, t *plan.Table, no string) {
 	if reg != asm.R1 {
 		c.Emit(asm.Mov.Reg(asm.R1, reg))
 	}

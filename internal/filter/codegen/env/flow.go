@@ -1,4 +1,4 @@
-package codegen
+package env
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -10,8 +10,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// fastProof stores what a client acknowledges, or the number of an echo, from the header at l4.
-func (c *compiler) fastProof(class ir.Class, l4 int16) {
+// FastProof stores what a client acknowledges, or the number of an echo, from the header at l4.
+func (c *Code) FastProof(class ir.Class, l4 int16) {
 	at := l4 + 8
 	switch class.Transport {
 	case ir.UDP:
@@ -20,26 +20,26 @@ func (c *compiler) fastProof(class ir.Class, l4 int16) {
 		at = l4 + 4
 	}
 	c.Emit(
-		asm.LoadMem(asm.R2, regData, at, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word),
-		asm.StoreMem(asm.R10, keyProof, asm.R2, asm.Word),
+		asm.LoadMem(asm.R2, RegData, at, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word),
+		asm.StoreMem(asm.R10, KeyProof, asm.R2, asm.Word),
 	)
 }
 
-// lookUpFlow looks the connection of a packet up, whose fields are in the registers of a chain, and
+// LookUpFlow looks the connection of a packet up, whose fields are in the registers of a chain, and
 // stores whether it is known where rules ask for it.
-func (c *compiler) lookUpFlow(ch *plan.Chain) {
+func (c *Code) LookUpFlow(ch *plan.Chain) {
 	class := ch.Classes[0]
 	six, proto := class.Family == ir.IPv6, class.Proto()
 	done := c.Fresh("looked_up")
 	if class.Transport == ir.ICMP {
 		answer := c.Fresh("echo_reply")
 		c.Emit(
-			asm.Mov.Reg(asm.R1, regDstPort),
+			asm.Mov.Reg(asm.R1, RegDstPort),
 			asm.RSh.Imm(asm.R1, 8),
 			asm.Mov.Imm(asm.R0, 0),
 			asm.JEq.Imm(asm.R1, int32(flow.EchoReply(six)), answer),
 		)
-		if c.quotes(ch) {
+		if c.Quotes(ch) {
 			c.lookUpQuote(six, done)
 		} else {
 			c.Emit(asm.Ja.Label(done))
@@ -52,10 +52,10 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 		c.Emit(asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord))
 	}
 	if class.Transport == ir.TCP {
-		at, n := c.fieldAt(field.TCPFlags)
+		at, n := c.FieldAt(field.TCPFlags)
 		c.Emit(
-			asm.LoadMem(asm.R2, asm.R10, at, sizeOf(n)),
-			asm.LoadMem(asm.R3, asm.R10, keyProof, asm.Word),
+			asm.LoadMem(asm.R2, asm.R10, at, SizeOf(n)),
+			asm.LoadMem(asm.R3, asm.R10, KeyProof, asm.Word),
 		)
 	}
 	c.Emit(asm.Call.Label(flow.Label(proto)))
@@ -64,10 +64,10 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	}
 	if class.Transport != ir.ICMP {
 		c.Emit(asm.JLE.Imm(asm.R0, flow.Known, done))
-		if class.Transport == ir.TCP && c.plan.ProvesSources() {
+		if class.Transport == ir.TCP && c.Plan.ProvesSources() {
 			c.proveSource(six, done)
 		}
-		if c.target.Clock { // in tests no connection is older
+		if c.Target.Clock { // in tests no connection is older
 			c.Emit(asm.Mov.Imm(asm.R0, 0))
 		} else {
 			c.askKernel(six, class.Transport)
@@ -78,29 +78,29 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	if class.Transport == ir.UDP {
 		strange := c.Fresh("strange")
 		c.Emit(asm.JEq.Imm(asm.R0, flow.Unknown, strange))
-		c.noStranger()
+		c.NoStranger()
 		c.Label(strange)
 	}
 }
 
 // lookUpGroup goes to done with 1 in R0 where a packet over UDP answers what a group has been
 // asked. Else it leaves in R0 what the look-up of its own connection returned.
-func (c *compiler) lookUpGroup(six bool, done string) {
+func (c *Code) lookUpGroup(six bool, done string) {
 	none := c.Fresh("no_group")
 	c.Emit(asm.JLT.Imm(asm.R0, flow.Groups, none))
 	// Functions change R0 to R5; the place of the result is free until there is one.
 	c.Emit(
 		asm.And.Imm(asm.R0, flow.Groups-1),
 		asm.StoreMem(asm.R10, keyFlow, asm.R0, asm.Byte),
-		asm.Mov.Reg(asm.R1, regDst),
+		asm.Mov.Reg(asm.R1, RegDst),
 		asm.Mov.Imm(asm.R2, 0),
-		asm.Mov.Reg(asm.R3, regSrc),
-		asm.Mov.Reg(asm.R4, regDstPort),
+		asm.Mov.Reg(asm.R3, RegSrc),
+		asm.Mov.Reg(asm.R4, RegDstPort),
 		asm.Mov.Imm(asm.R5, 0),
 	)
 	if six {
 		c.Emit(
-			asm.LoadMem(asm.R2, asm.R10, keyDstLo, asm.DWord),
+			asm.LoadMem(asm.R2, asm.R10, KeyDstLo, asm.DWord),
 			asm.Mov.Imm(asm.R5, 1),
 		)
 	}
@@ -112,9 +112,9 @@ func (c *compiler) lookUpGroup(six bool, done string) {
 	c.Label(none)
 }
 
-// noStranger has nobody noted as one who has begun.
-func (c *compiler) noStranger() {
-	if c.plan.Tracks() {
+// NoStranger has nobody noted as one who has begun.
+func (c *Code) NoStranger() {
+	if c.Plan.Tracks() {
 		c.Emit(
 			asm.Mov.Imm(asm.R0, 0),
 			asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord),
@@ -122,15 +122,15 @@ func (c *compiler) noStranger() {
 	}
 }
 
-// noteStranger notes that the other side began where a packet over UDP of no known connection
+// NoteStranger notes that the other side began where a packet over UDP of no known connection
 // passes: the verdict is in R7. R6 and R7 are kept.
-func (c *compiler) noteStranger() {
-	if !c.plan.Tracks() {
+func (c *Code) NoteStranger() {
+	if !c.Plan.Tracks() {
 		return
 	}
 	noted := c.Fresh("noted")
 	c.Emit(
-		asm.JNE.Imm32(asm.R7, c.passCode(), noted),
+		asm.JNE.Imm32(asm.R7, c.PassCode(), noted),
 		asm.LoadMem(asm.R1, asm.R10, mainStranger, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, noted),
 		asm.Call.Label(flow.NoteStranger),
@@ -140,36 +140,36 @@ func (c *compiler) noteStranger() {
 
 // proveSource has cookies know the source of a segment that proves it, leaves 1 in R0 and goes to
 // done.
-func (c *compiler) proveSource(six bool, done string) {
+func (c *Code) proveSource(six bool, done string) {
 	ask := c.Fresh("ask")
 	c.Emit(asm.JNE.Imm(asm.R0, flow.Proven, ask))
-	c.callSource(six, cookie.ProveLabel)
+	c.CallSource(six, cookie.ProveLabel)
 	c.Emit(asm.Mov.Imm(asm.R0, flow.Known), asm.Ja.Label(done))
 	c.Label(ask)
 }
 
-// quotes reports whether packets of a chain may quote others that are looked up.
-func (c *compiler) quotes(ch *plan.Chain) bool {
-	return ch.Tracked && ch.Classes[0].Transport == ir.ICMP && !c.target.Plain
+// Quotes reports whether packets of a chain may quote others that are looked up.
+func (c *Code) Quotes(ch *plan.Chain) bool {
+	return ch.Tracked && ch.Classes[0].Transport == ir.ICMP && !c.Target.Plain
 }
 
 // lookUpQuote looks the packet up that an ICMP error quotes, whose type is in R1, and goes to done
 // with what is no error, too.
-func (c *compiler) lookUpQuote(six bool, done string) {
+func (c *Code) lookUpQuote(six bool, done string) {
 	quote := c.Fresh("icmp_error")
 	for _, t := range flow.Errors(six) {
 		c.Emit(asm.JEq.Imm(asm.R1, int32(t), quote))
 	}
 	c.Emit(asm.Ja.Label(done))
 	c.Label(quote)
-	c.context(asm.R1)
+	c.Context(asm.R1)
 	c.Emit(
-		asm.LoadMem(asm.R2, asm.R10, keyOff, asm.Half),
-		asm.LoadMem(asm.R3, asm.R10, keyLeft, asm.Half),
-		asm.Mov.Reg(asm.R4, regDst),
+		asm.LoadMem(asm.R2, asm.R10, KeyOff, asm.Half),
+		asm.LoadMem(asm.R3, asm.R10, KeyLeft, asm.Half),
+		asm.Mov.Reg(asm.R4, RegDst),
 	)
 	if six {
-		c.Emit(asm.LoadMem(asm.R5, asm.R10, keyDstLo, asm.DWord))
+		c.Emit(asm.LoadMem(asm.R5, asm.R10, KeyDstLo, asm.DWord))
 	}
 	c.Emit(asm.Call.Label(flow.QuoteLabel(six)), asm.Ja.Label(done))
 }
@@ -177,7 +177,7 @@ func (c *compiler) lookUpQuote(six bool, done string) {
 // askKernel asks whether the kernel has a socket of the packet's connection, and leaves 1 in R0 if
 // it has: of TCP one whose handshake is done, of UDP one that is connected to the packet's source.
 // What the connection sends is noted at egress.
-func (c *compiler) askKernel(six bool, transport ir.Transport) {
+func (c *Code) askKernel(six bool, transport ir.Transport) {
 	const tuple = -48 // struct bpf_sock_tuple in the scratch above the environment
 	// Of the states (include/net/tcp_states.h) those in which data may come. A socket of UDP is
 	// established if it is connected, else closed: that one takes what anybody sends.
@@ -195,20 +195,20 @@ func (c *compiler) askKernel(six bool, transport ir.Transport) {
 		for i, a := range []struct {
 			hi asm.Register
 			lo int16
-		}{{regSrc, keySrcLo}, {regDst, keyDstLo}} {
+		}{{RegSrc, KeySrcLo}, {RegDst, KeyDstLo}} {
 			put(int16(16*i), a.hi, asm.DWord)
 			c.Emit(asm.LoadMem(asm.R0, asm.R10, a.lo, asm.DWord))
 			put(int16(16*i)+8, asm.R0, asm.DWord)
 		}
-		put(32, regSrcPort, asm.Half)
-		put(34, regDstPort, asm.Half)
+		put(32, RegSrcPort, asm.Half)
+		put(34, RegDstPort, asm.Half)
 	} else {
-		put(0, regSrc, asm.Word)
-		put(4, regDst, asm.Word)
-		put(8, regSrcPort, asm.Half)
-		put(10, regDstPort, asm.Half)
+		put(0, RegSrc, asm.Word)
+		put(4, RegDst, asm.Word)
+		put(8, RegSrcPort, asm.Half)
+		put(10, RegDstPort, asm.Half)
 	}
-	c.context(asm.R1)
+	c.Context(asm.R1)
 	c.Emit(
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, tuple),
@@ -241,7 +241,7 @@ const (
 )
 
 // flowPieces are the parts of a connection that are hashed.
-func (c *compiler) flowPieces(class ir.Class) map[int]func() {
+func (c *Code) flowPieces(class ir.Class) map[int]func() {
 	upper := func(r asm.Register) func() {
 		return func() { c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32)) }
 	}
@@ -253,7 +253,7 @@ func (c *compiler) flowPieces(class ir.Class) map[int]func() {
 	for i, a := range []struct {
 		hi asm.Register
 		lo int16
-	}{{regDst, keyDstLo}, {regSrc, keySrcLo}} {
+	}{{RegDst, KeyDstLo}, {RegSrc, KeySrcLo}} {
 		if class.Family == ir.IPv4 {
 			out[4*i] = lower(a.hi)
 			continue
@@ -262,13 +262,24 @@ func (c *compiler) flowPieces(class ir.Class) map[int]func() {
 		out[4*i+2], out[4*i+3] = word(a.lo+4), word(a.lo) // a number of the machine's order
 	}
 	out[8] = func() {
-		c.Emit(asm.Mov.Reg(asm.R1, regDstPort), asm.LSh.Imm(asm.R1, 16),
-			asm.Or.Reg(asm.R1, regSrcPort))
+		c.Emit(asm.Mov.Reg(asm.R1, RegDstPort), asm.LSh.Imm(asm.R1, 16),
+			asm.Or.Reg(asm.R1, RegSrcPort))
 	}
 	if class.Transport == ir.ICMP { // the identifier
 		out[8] = func() {
-			c.Emit(asm.LoadMem(asm.R1, asm.R10, keyProof, asm.Word), asm.RSh.Imm(asm.R1, 16))
+			c.Emit(asm.LoadMem(asm.R1, asm.R10, KeyProof, asm.Word), asm.RSh.Imm(asm.R1, 16))
 		}
 	}
 	return out
+}
+
+// CallSource calls a function of package cookie for the source of a packet of a chain.
+func (c *Code) CallSource(six bool, label string) {
+	c.Emit(asm.Mov.Reg(asm.R1, RegSrc))
+	if six {
+		c.Emit(asm.LoadMem(asm.R2, asm.R10, KeySrcLo, asm.DWord))
+	} else {
+		c.Emit(asm.Mov.Imm(asm.R2, 0))
+	}
+	c.Emit(asm.Mov.Imm(asm.R3, cookie.Class(six)), asm.Call.Label(label))
 }
