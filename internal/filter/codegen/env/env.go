@@ -57,7 +57,7 @@ const (
 	// The hash of a flow that may prove itself, before the rules.
 	mainEcho = MainBehind
 
-	Pointer = -72
+	Pointer    = -72
 	rowPointer = -80
 	ctxPointer = -88
 )
