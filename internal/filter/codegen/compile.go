@@ -216,8 +216,9 @@ func (c *compiler) generate() error {
 		if row.Emit == nil {
 			continue
 		}
-		if err := row.Emit(&state.Emission{Builder: c.Builder, Use: c.Plan.State,
-			Context: c.ContextParam(), Key: assembler.Memory("key", int(env.KeySize))}); err != nil {
+		err := row.Emit(&state.Emission{Builder: c.Builder, Use: c.Plan.State,
+			Context: c.ContextParam(), Key: assembler.Memory("key", int(env.KeySize))})
+		if err != nil {
 			return err
 		}
 	}

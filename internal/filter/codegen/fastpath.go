@@ -239,7 +239,10 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 		if f == field.DstSuffix {
 			at += 16
 		}
-		c.Emit(asm.LoadMem(asm.R2, env.RegData, at, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord))
+		c.Emit(
+			asm.LoadMem(asm.R2, env.RegData, at, asm.DWord),
+			asm.HostTo(asm.BE, asm.R2, asm.DWord),
+		)
 	case f == field.Proto:
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R3))
 	default:
