@@ -34,8 +34,14 @@ func (s *space) ask(n *rule, text string, conds []ir.Cond) bool {
 			s.askPairs(n, c)
 		case compare == field.ByBytes:
 			s.askBytes(n, c)
+		case compare == field.ByMessage:
+			s.askMessage(n, c)
+		case compare == field.ByName:
+			s.askName(n, c)
 		case c.Inner != nil:
 			s.unknown(n, innerText(text, inners), c)
+			s.unsaid = append(s.unsaid, &rule{wants: []want{
+				{n.wants[len(n.wants)-1].side, []field.Range{{Hi: nothingWithin - 1}}}}})
 			inners++
 		default:
 			s.unknown(n, positive(c), c)
@@ -202,6 +208,7 @@ func (s *space) askBytes(n *rule, c *ir.Cond) {
 	}
 	last := s.side(side{about: ofByte, at: c.Bytes.At + len(c.Bytes.Mask) - 1})
 	n.wants = append(n.wants, want{last, []field.Range{{Hi: noByte - 1}}}) // all are there
+	s.exact = append(s.exact, runs(c.Bytes)...)
 	if c.Not {
 		n.unions = append(n.unions, union{true, [][]want{all}})
 		return

@@ -31,6 +31,9 @@ type Part struct {
 	Unknown []string // what has to be so besides, which only run time knows
 	// Unless is how many rules of both policies decide some of these before, at most.
 	Unless int
+	// Hidden is what is so of some of these packets for which no test can have it be so: they come
+	// past the rules in front by that.
+	Hidden []string
 }
 
 // Compared is what Compare found.
@@ -213,10 +216,17 @@ func (c *comparison) pair(s *space, of Part, a, b *ordered, i, k int) {
 		d = &Difference{A: x.slot, B: y.slot, Was: x.outcome, Is: y.outcome}
 		c.found[key] = d
 	}
-	if d.Example == nil {
-		d.Example = c.example(s, found, of.Classes, d)
-	}
 	of.Words, of.Unknown = s.words(where, unions)
+	shown := found
+	if len(s.unsaid) > 0 {
+		say := &search{s, maxSteps}
+		if shown, ok = say.find(where, unions, slices.Concat(s.impossible, earlier, s.unsaid)); !ok {
+			of.Hidden = s.hidden(where, found)
+		}
+	}
+	if d.Example == nil && ok {
+		d.Example = c.example(s, shown, of.Classes, d)
+	}
 	of.Unless = len(earlier)
 	d.add(of)
 }
@@ -225,7 +235,8 @@ func (c *comparison) pair(s *space, of Part, a, b *ordered, i, k int) {
 func (d *Difference) add(more Part) {
 	for i := range d.Parts {
 		p := &d.Parts[i]
-		if p.Words != more.Words || !slices.Equal(p.Unknown, more.Unknown) {
+		if p.Words != more.Words || !slices.Equal(p.Unknown, more.Unknown) ||
+			!slices.Equal(p.Hidden, more.Hidden) {
 			continue
 		}
 		switch {

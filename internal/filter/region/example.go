@@ -72,7 +72,6 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 			p.rnd = rnd
 		}
 		for _, e := range p.examples() {
-
 			if as(e) {
 				return e
 			}
@@ -209,7 +208,8 @@ func (p *point) examples() []*Example {
 	return out
 }
 
-// entries are what sets have to hold; false if a box asks for something that no test can say.
+// entries are what sets have to hold; false if a box asks for a packet within a tunnel, which is not
+// made.
 func (p *point) entries() (out []Entry, ok bool) {
 	for i := range p.sides {
 		n := &p.sides[i]
@@ -219,7 +219,7 @@ func (p *point) entries() (out []Entry, ok bool) {
 		switch values := p.box[i]; {
 		case n.set != nil && values[0].Lo == 1:
 			out = append(out, Entry{n.set.Name, p.element(n.cond)})
-		case n.cond != nil && n.set == nil && values[len(values)-1].Hi < nothingWithin:
+		case n.cond != nil && n.cond.Inner != nil && values[len(values)-1].Hi < nothingWithin:
 			return nil, false
 		}
 	}
@@ -325,8 +325,10 @@ func (p *point) transport() string {
 
 // rest are the words for length, tags, Ethernet, fragments and payload.
 func (p *point) rest() (out []string) {
-	if v, asked := p.number(field.Len, p.minLen()+uint64(len(p.bytes()))); asked {
+	bytes := p.bytes()
+	if v, asked := p.number(field.Len, p.minLen()+uint64(len(bytes))); asked {
 		out = append(out, "len", fmt.Sprint(v))
+		bytes = p.filled(bytes, int(v-p.minLen()))
 	}
 	for i, f := range []struct {
 		word  string
@@ -351,7 +353,7 @@ func (p *point) rest() (out []string) {
 	case p.class.Fragment:
 		out = append(out, "frag 0")
 	}
-	if bytes := p.bytes(); len(bytes) > 0 {
+	if len(bytes) > 0 {
 		out = append(out, fmt.Sprintf("payload hex %q", hex.EncodeToString(bytes)))
 	}
 	return out
@@ -386,7 +388,8 @@ func (p *point) bytes() (out []byte) {
 		}
 		out[n.at] = byte(v)
 	}
-	return out
+	out, is := p.query(out)
+	return p.searchedFor(out, func(at int) bool { return is && p.free(at) })
 }
 
 func mac(v uint64) string {

@@ -35,13 +35,14 @@ const (
 	ofNumber  // a numeric field
 	ofByte    // a byte of the payload
 	ofLater   // 1 for a fragment that is not the first
+	ofMessage // a field of a DNS message, or the value of those that lack it
 	ofUnknown // what only run time knows: 1 if it is so; the last
 )
 
 // side is one thing that rules ask of packets.
 type side struct {
 	about
-	field  field.Field   // ofNumber
+	field  field.Field   // ofNumber, ofMessage
 	at     int           // ofByte: offset in the payload
 	name   string        // ofUnknown: in words, as "the source is in blocked"
 	set    *policy.Set   // ofUnknown: whose elements it is about, or nil
@@ -73,6 +74,10 @@ type space struct {
 	// impossible are what no packet is: a payload has no byte behind one that it lacks, and a first
 	// fragment of a protocol with a class of its own is of that class.
 	impossible []*rule
+	exact      []run // bytes that rules ask for one after the other
+	// unsaid are packets of which a test cannot say that they are so, such as one above a limit: what
+	// it cannot say is the first want of each.
+	unsaid []*rule
 }
 
 func newSpace(c ir.Class, tags int) *space {
@@ -97,6 +102,8 @@ func (s *space) side(n side) int {
 		n.domain = []field.Range{{Hi: noByte}}
 	case ofLater:
 		n.domain = []field.Range{{Hi: 1}}
+	case ofMessage:
+		n.domain = messageDomain(n.field)
 	case ofUnknown:
 		n.domain = []field.Range{{Hi: 1}}
 		if n.cond != nil && n.cond.Inner != nil {
@@ -147,6 +154,13 @@ func (s *space) close() {
 				{s.number(f), others}}})
 		}
 	}
+	for _, f := range []field.Field{field.Proven, field.ProvenFlow} {
+		if i, ok := s.index[sideKey{about: ofNumber, field: f}]; ok {
+			s.unsaid = append(s.unsaid, &rule{wants: []want{{i, single(1)}}})
+		}
+	}
+	s.messages()
+	s.contents()
 	if later, ok := s.index[sideKey{about: ofLater}]; ok {
 		protocols := field.Subtract(s.class.Domain(field.Proto),
 			ir.Class{Family: s.class.Family}.Domain(field.Proto))
@@ -207,6 +221,8 @@ type rule struct {
 	key     string // the same for rules of both policies that ask and do the same
 	limit   *policy.Limit
 	above   int // the side that is 1 above the limit
+	// answered is the side that is 1 of what a cookie answers.
+	answered int
 }
 
 // Outcome is what becomes of a packet, in words. That of an action which leads connections
@@ -230,6 +246,7 @@ func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 			text = known.Text
 		}
 		if n, ok := s.outcome(r, &slots[r.Slot]); ok && s.ask(n, text, r.Conds) {
+			s.hide(n, slots[r.Slot].Rule)
 			slices.SortStableFunc(n.wants, func(a, b want) int { // what is not known last
 				return cmp.Compare(s.sides[a.side].about, s.sides[b.side].about)
 			})
@@ -238,6 +255,25 @@ func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 		}
 	}
 	return out
+}
+
+// hide notes which packets that come to a rule no test can show: those above a limit, those that a
+// cookie leaves alone which answers all it can, and those of one that answers from a rate on.
+func (s *space) hide(n *rule, of *policy.Rule) {
+	switch {
+	case n.limit != nil:
+		s.unsaid = append(s.unsaid, &rule{wants: []want{{n.above, single(1)}}})
+	case n.outcome == Answer && of.Cookie.Above > 0:
+		s.unsaid = append(s.unsaid, &rule{wants: []want{{n.answered, single(1)}}})
+	case n.outcome == Answer:
+		left := &rule{wants: []want{{n.answered, single(0)}}, unions: n.unions}
+		for _, w := range n.wants {
+			if w.side != n.answered {
+				left.wants = append(left.wants, w)
+			}
+		}
+		s.unsaid = append(s.unsaid, left)
+	}
 }
 
 // outcome is what a rule does to packets for which its conditions hold, as a rule without them;
@@ -259,7 +295,7 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 				return nil, false
 			}
 			s.unknown(n, "answered by \""+unlabelled(slot.Rule)+"\"", nil)
-			n.outcome = Answer
+			n.outcome, n.answered = Answer, n.wants[len(n.wants)-1].side
 			if over == ir.UDP {
 				return n, true
 			}

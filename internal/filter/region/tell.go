@@ -41,6 +41,7 @@ type ToldPart struct {
 	Match   string   `json:"match"`
 	Depends []string `json:"depends,omitempty"`
 	Unless  int      `json:"unless"`
+	Hidden  []string `json:"hidden,omitempty"`
 }
 
 // Tell puts what was found in words.
@@ -58,7 +59,8 @@ func (c *Compared) Tell(a, b *policy.Policy) Told {
 			if d.Leaves {
 				kind = strings.TrimSuffix("what leaves: "+kind, ": ")
 			}
-			t.Parts = append(t.Parts, ToldPart{kind, p.Words, p.Unknown, p.Unless})
+			t.Parts = append(t.Parts, ToldPart{kind, p.Words, p.Unknown, p.Unless,
+				p.Hidden})
 		}
 		if d.Example != nil {
 			t.Test = d.Example.Steps()
@@ -163,6 +165,9 @@ func (p *ToldPart) line() string {
 		text += ", unless a rule in front decides"
 	case p.Unless > 1:
 		text += fmt.Sprintf(", unless one of %d rules in front decides", p.Unless)
+	}
+	if len(p.Hidden) > 0 {
+		text += ", as where " + strings.Join(p.Hidden, " and ")
 	}
 	return text
 }

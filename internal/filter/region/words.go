@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"levee/internal/filter/ir"
@@ -37,6 +38,8 @@ func (s *space) words(b box, unions []union) (text string, unknown []string) {
 				continue
 			}
 			add(numberWords(n.field, b[i]))
+		case ofMessage:
+			add(messageWords(n.field, b[i]))
 		case ofLater:
 			add([]string{"a first fragment", "a later fragment"}[b[i][0].Lo])
 		case ofByte:
@@ -324,4 +327,57 @@ func transports(has map[ir.Class]bool, f ir.Family) string {
 		return every
 	}
 	return strings.Join(of, ", ")
+}
+
+// messageWords are what is asked of a field of DNS messages.
+func messageWords(f field.Field, values []field.Range) string {
+	switch f {
+	case field.DNSQuery:
+		var all [noHeader + 1]bool
+		for v := range all {
+			all[v] = len(field.Intersect(values, single(uint64(v)))) > 0
+		}
+		return map[[noHeader + 1]bool]string{
+			{true, false, false}: "dns query", {false, true, false}: "dns response",
+			{true, true, false}: "a DNS header", {false, false, true}: "no DNS header",
+			{true, false, true}: "not dns response", {false, true, true}: "not dns query",
+		}[all]
+	case field.DNSMalformed:
+		return []string{"not dns malformed", "dns malformed"}[values[0].Lo]
+	}
+	none := values[len(values)-1].Hi == lacking(f)
+	there := field.Subtract(values, single(lacking(f)))
+	any := relate([]field.Range{{Hi: lacking(f) - 1}}, there) == all
+	switch {
+	case any:
+		return "a " + f.Info().Name
+	case len(there) == 0:
+		return "no " + f.Info().Name
+	}
+	text := (&ir.Cond{Field: f, Ranges: there}).String()
+	if none {
+		text += " or none"
+	}
+	return text
+}
+
+// hidden are the words for what is so of the packets of a box and of no packet that a test can
+// show, beyond what is asked of them anyway.
+func (s *space) hidden(asked, b box) (out []string) {
+	for _, r := range s.unsaid {
+		if rel, _ := s.relateRule(b, r); rel == none {
+			continue
+		}
+		w := r.wants[0]
+		if relate(s.values(asked, w.side), w.values) == all {
+			continue
+		}
+		words, unknown := s.words(s.with(nil, w.side, w.values), nil)
+		out = append(out, unknown...)
+		if words != "" {
+			out = append(out, words)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

@@ -270,6 +270,8 @@ func twiceHint(first, second *resolvedTerm) string {
 		return "write all terms in one pair of parentheses."
 	case b.Field == field.Payload:
 		return "for either of them write two rules."
+	case b.Field == field.DNSName:
+		return "for any of them write a list: dns name in { \"a.org\", \"b.org\" }."
 	case b.Field == field.EtherType:
 		return "for either of them write a list: ether { ipv4, arp }."
 	case b.Kind == syntax.ProtoName && a.Kind == syntax.ProtoName:

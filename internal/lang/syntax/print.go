@@ -210,7 +210,7 @@ func (p *printer) term(t *Term) {
 		p.terms(t.Terms)
 		p.words(")")
 	}
-	if t.Kind == DNSName && (t.Value.List || !IsQuoted(t.Value.Elems[0].Text)) {
+	if t.Kind == DNSName && t.Value != nil && (t.Value.List || !IsQuoted(t.Value.Elems[0].Text)) {
 		p.words("in")
 	}
 	if t.Value != nil {

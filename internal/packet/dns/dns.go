@@ -120,7 +120,10 @@ func Query(m Message) []byte {
 		b = binary.BigEndian.AppendUint16(b, m.Size)
 		b = append(b, 0, 0, 0, 0, 0, 0)
 	}
-	if m.Malformed {
+	switch {
+	case m.Malformed && m.Response:
+		b[5] = 2 // what is behind the answers is not read
+	case m.Malformed:
 		b = append(b, 0)
 	}
 	return b

@@ -22,6 +22,7 @@ func TestAMessageIsReadAsItWasMade(t *testing.T) {
 		{Header: true, Question: true, Name: name(t, "www.example.com"), Type: 28},
 		{Header: true, Question: true, Name: name(t, "."), Type: 2, EDNS: true, Size: 4096},
 		{Header: true, Response: true, Question: true, Name: name(t, "x"), Type: 1},
+		{Header: true, Response: true, Malformed: true, Question: true, Name: name(t, "x"), Type: 1},
 		{Header: true, Opcode: 4, Question: true, Name: name(t, "x"), Type: 6},
 		{Header: true, EDNS: true, Size: 1232},
 		{Header: true},
