@@ -220,7 +220,8 @@ func (c *comparison) pair(s *space, of Part, a, b *ordered, i, k int) {
 	shown := found
 	if len(s.unsaid) > 0 {
 		say := &search{s, maxSteps}
-		if shown, ok = say.find(where, unions, slices.Concat(s.impossible, earlier, s.unsaid)); !ok {
+		none := slices.Concat(s.impossible, earlier, s.unsaid)
+		if shown, ok = say.find(where, unions, none); !ok {
 			of.Hidden = s.hidden(where, found)
 		}
 	}

@@ -208,8 +208,8 @@ func (p *point) examples() []*Example {
 	return out
 }
 
-// entries are what sets have to hold; false if a box asks for a packet within a tunnel, which is not
-// made.
+// entries are what sets have to hold; false if a box asks for a packet within a tunnel, which is
+// not made.
 func (p *point) entries() (out []Entry, ok bool) {
 	for i := range p.sides {
 		n := &p.sides[i]

@@ -134,7 +134,8 @@ func (s *space) messages() {
 }
 
 // headers notes which bytes a message does not have where it says something of itself: the third
-// has the flag of responses and the opcode, the thirteenth is 0 for the root (RFC 1035 section 4.1).
+// has the flag of responses and the opcode, the thirteenth is 0 for the root (RFC 1035 section
+// 4.1).
 func (s *space) headers(header int) {
 	if flags, ok := s.index[sideKey{about: ofByte, at: 2}]; ok {
 		for kind, bit := range []uint8{isQuery: 0, isResponse: 0x80} {

@@ -75,8 +75,8 @@ type space struct {
 	// fragment of a protocol with a class of its own is of that class.
 	impossible []*rule
 	exact      []run // bytes that rules ask for one after the other
-	// unsaid are packets of which a test cannot say that they are so, such as one above a limit: what
-	// it cannot say is the first want of each.
+	// unsaid are packets of which a test cannot say that they are so, such as one above a limit:
+	// what it cannot say is the first want of each.
 	unsaid []*rule
 }
 
