@@ -191,6 +191,6 @@ func (e *env) printRemarks(rep importer.Imported, asJSON bool) error {
 	if rep.More > 0 {
 		fmt.Fprintf(w, "and %d more lines like these\n", rep.More)
 	}
-	fmt.Fprintf(w, "rules: %d; sets: %d; %s\n", rep.Rules, rep.Sets, rep.Fates)
+	fmt.Fprintf(w, "rules: %d; sets: %d; %s\n", rep.Rules, rep.Sets, rep.Summary())
 	return nil
 }

@@ -205,7 +205,11 @@ func (fl *flattener) prepare() {
 	}
 	for _, c := range order {
 		for _, r := range c.rules {
-			r.carryStates(&fl.out.written, fl.out.stateless)
+			if fl.out.leaves {
+				r.carryLeaving()
+			} else {
+				r.carryStates(&fl.out.written, fl.out.stateless)
+			}
 		}
 	}
 	for _, c := range order {

@@ -51,16 +51,21 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 			out.nats = append(out.nats, c)
 		}
 	}
-	return out.policy(w, bases, t.rules, opts, t.remarkOnRest)
+	return out.policy(w, bases, t.rules, opts, t.leaving, t.remarkOnRest)
 }
 
-// policy writes the policy of the base chains of a ruleset of so many rules; rest adds what is to
-// be said of the other chains.
+// policy writes the policy of the base chains of a ruleset of so many rules; leaving reads those
+// about what leaves, and rest adds what is to be said of the other chains.
 func (o *output) policy(w io.Writer, bases []*chain, rules int, opts Rulesets,
-	rest func([]*chain)) (Imported, error) {
+	leaving leavingChains, rest func([]*chain)) (Imported, error) {
 	fl := &flattener{bases: bases, given: rules, out: o}
 	if err := fl.run(); err != nil {
 		return Imported{}, err
+	}
+	if len(opts.Chains) == 0 {
+		if err := o.takeSide(rules, leaving); err != nil {
+			return Imported{}, err
+		}
 	}
 	rest(bases)
 	if opts.Strict && o.rep.widens() {
@@ -95,6 +100,7 @@ type ipTables struct {
 	tables []*ipTable
 	rules  int
 	recent map[string][]*chainRule // by the names of lists of -m recent
+	leaves bool                    // the rules are about what leaves
 }
 
 // ipTable is one table of one family.
@@ -189,7 +195,6 @@ func (t *ipTables) parseRules() error {
 			}
 			errs[tab.file].add(l.line, err.Error())
 		}
-		tab.lines = nil
 	}
 	if first != nil {
 		return first

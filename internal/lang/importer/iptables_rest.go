@@ -11,8 +11,15 @@ import (
 // packets before or after those that were.
 func (t *ipTables) remarkOnRest(bases []*chain) {
 	for _, tab := range t.tables {
+		if c := tab.byName["OUTPUT"]; tab.name == "filter" && c != nil && t.out.side != nil {
+			markMet(c, 0)
+		}
 		for _, c := range tab.chains {
 			if c.met || slices.Contains(bases, c) || len(c.rules) == 0 && !c.drop {
+				continue
+			}
+			if tab.name == "filter" && c.name == "OUTPUT" && len(t.opts.Chains) == 0 {
+				t.out.aboutSide(c)
 				continue
 			}
 			t.out.rep.add(t.restRemark(tab, c))
@@ -89,7 +96,7 @@ func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
 	case tab.name == "nat":
 		why = "levee does not rewrite packets"
 	case c.name == "OUTPUT", c.name == "POSTROUTING":
-		why, hint = "an import makes rules for what arrives alone", leavesHint
+		why, hint = "it is about what leaves", leavesHint
 	case c.name == "FORWARD" && len(c.rules) > 0 && t.onlyInput():
 		k, why, hint = Changed, forwardWhy, forwardHint
 	case !c.base:

@@ -112,6 +112,10 @@ func (p *ipRule) basic(o string) (bool, error) {
 	case "-i", "--in-interface":
 		p.in(p.value())
 	case "-o", "--out-interface":
+		if p.t.leaves {
+			p.in(p.value())
+			return true, nil
+		}
 		p.unknown("asks for the outgoing interface "+quote(p.value())+
 			", which is chosen after levee has judged the packet",
 			"match the destination addresses behind that interface")

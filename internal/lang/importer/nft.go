@@ -35,7 +35,7 @@ func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	}
 	n.parseRules()
 	out.nats = n.nats(bases)
-	return out.policy(w, bases, n.rules, opts, n.remarkOnRest)
+	return out.policy(w, bases, n.rules, opts, n.leaving, n.remarkOnRest)
 }
 
 // nftables is a ruleset that was read.
@@ -47,6 +47,7 @@ type nftables struct {
 	limits map[string]json.RawMessage // by family, table and name
 	chains []*nftChain
 	rules  int
+	leaves bool // the chains are about what leaves
 }
 
 // nftTable is one table; its key is family and name.
@@ -238,7 +239,6 @@ func (n *nftables) parseRules() {
 		for i, raw := range c.raw {
 			c.rules = append(c.rules, n.parseRule(c, raw, i+1)...)
 		}
-		c.raw = nil
 	}
 }
 
@@ -329,6 +329,11 @@ func (n *nftables) nats(bases []*chain) (out []*chain) {
 // remarkOnRest says which chains were not imported.
 func (n *nftables) remarkOnRest(bases []*chain) {
 	for _, c := range n.chains {
+		if n.out.side != nil && c.leaves() {
+			markMet(&c.chain, 0)
+		}
+	}
+	for _, c := range n.chains {
 		if c.met || slices.Contains(bases, &c.chain) || len(c.rules) == 0 && !c.drop {
 			continue
 		}
@@ -342,8 +347,11 @@ func (n *nftables) remarkOnRest(bases []*chain) {
 			k, why, hint = Changed, "it rewrites destinations before the other chains look at "+
 				"packets, and levee sees them as they arrive",
 				"write rules with the addresses and ports before the rewriting"
+		case c.leaves() && len(n.opts.Chains) == 0:
+			n.out.aboutSide(&c.chain)
+			continue
 		case c.kind != "filter" || !c.usable():
-			why = "an import makes rules for what arrives alone, and levee rewrites nothing"
+			why = "it is about no packets that arrive, and levee rewrites nothing"
 			if c.hook == "output" || c.hook == "egress" {
 				hint = leavesHint
 			}

@@ -107,7 +107,7 @@ func (p *nftRule) has(raw json.RawMessage, does string) {
 		parts = array(inner)
 	}
 	for _, part := range parts {
-		d := left(part)
+		d := p.left(part)
 		switch {
 		case d.why == nil && d.iface: // each packet has come by one
 		case d.why == nil && d.dir != "":

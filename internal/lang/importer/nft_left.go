@@ -7,6 +7,22 @@ import (
 
 func noWord(what, instead string) dim { return dim{why: &reason{what, instead}} }
 
+// left is the left side of a match, or the key of a map. Of what leaves the policy's interface is
+// that by which it does.
+func (p *nftRule) left(raw json.RawMessage) dim {
+	key, inner := object(raw)
+	var m struct{ Key string }
+	if p.n.leaves && key == "meta" && json.Unmarshal(inner, &m) == nil {
+		switch m.Key {
+		case "oifname", "oif":
+			return dim{iface: true}
+		case "iifname", "iif":
+			return noWord("asks for the interface that a packet came by", "")
+		}
+	}
+	return left(raw)
+}
+
 // left reads the left side of a match, or the key of a map.
 func left(raw json.RawMessage) dim {
 	key, inner := object(raw)

@@ -205,7 +205,7 @@ func flagsOrAll(tcp match, f flagMatch) match {
 
 // concat is a match on several fields together.
 func (p *nftRule) concat(parts []json.RawMessage, op string, right json.RawMessage) error {
-	dims, why := leftAll(parts)
+	dims, why := p.leftAll(parts)
 	switch {
 	case why != nil:
 		p.unknown(why.what, why.instead)
@@ -230,9 +230,9 @@ func (p *nftRule) concat(parts []json.RawMessage, op string, right json.RawMessa
 	return nil
 }
 
-func leftAll(parts []json.RawMessage) (dims []dim, why *reason) {
+func (p *nftRule) leftAll(parts []json.RawMessage) (dims []dim, why *reason) {
 	for _, l := range parts {
-		d := left(l)
+		d := p.left(l)
 		switch {
 		case d.why != nil:
 			return nil, d.why
@@ -442,9 +442,9 @@ func (p *nftRule) mapRule(r *chainRule, parts []json.RawMessage, several bool,
 	if err := p.verdict(r, g.key, g.inner); err != nil {
 		return err
 	}
-	dims, why := []dim{left(parts[0])}, (*reason)(nil)
+	dims, why := []dim{p.left(parts[0])}, (*reason)(nil)
 	if several {
-		dims, why = leftAll(parts)
+		dims, why = p.leftAll(parts)
 	} else if dims[0].why != nil {
 		why = dims[0].why
 	}

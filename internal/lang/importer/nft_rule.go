@@ -88,7 +88,7 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		if json.Unmarshal(inner, &m) != nil || len(m.Left) == 0 || len(m.Right) == 0 {
 			return fmt.Errorf("%s is not a match", quote(string(inner)))
 		}
-		if left(m.Left).state {
+		if p.left(m.Left).state {
 			p.r.stateLast = p.r.rate != nil
 		} else {
 			p.moreBehind()
@@ -317,7 +317,7 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 	if p.fibType(l, op, right) {
 		return nil
 	}
-	d := left(l)
+	d := p.left(l)
 	if d.why != nil {
 		p.unknown(d.why.what, d.why.instead)
 		return nil

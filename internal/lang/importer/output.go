@@ -39,6 +39,10 @@ type output struct {
 	logs      int             // written
 	nats      []*chain        // that rewrite what comes to the base chains
 	budgets   map[string]int  // how many rules count in what has a name
+	leaves    bool            // it is of rules of `out`
+	side      *output         // the rules for what leaves, nil if there are none
+	sideWhy   string          // why those of the source are not among them, see takeSide
+	limits    int             // written, on both sides
 }
 
 // namedSet is one set statement.
@@ -109,8 +113,11 @@ func (o *output) write(w io.Writer) error {
 	var b bytes.Buffer
 	ending := o.ending()
 	o.flush()
+	if o.side != nil {
+		o.addSide()
+	}
 	fmt.Fprintf(&b, "# Imported from %s (%s).\n", o.names, o.tool)
-	writeComment(&b, "# O", o.rep.Fates.String()[1:]+".")
+	writeComment(&b, "# O", o.rep.Summary()[1:]+".")
 	if o.rep.widens() {
 		writeComment(&b, "# ", "The comments that say \"widens\" name what more may pass; "+
 			"`levee import --strict` refuses it.")

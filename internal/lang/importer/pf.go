@@ -38,25 +38,27 @@ func PF(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	}
 	p.tellOwn()
 	base := p.chain()
-	return out.policy(w, []*chain{base}, len(base.rules), opts, p.remarkOnRest)
+	return out.policy(w, []*chain{base}, len(base.rules), opts, p.leaving, p.remarkOnRest)
 }
 
 // pf is a pf.conf that was read.
 type pf struct {
-	reader pfReader
-	opts   Rulesets
-	out    *output
-	tables map[string]*pfTable
-	first  []*chainRule // quick
-	last   []*chainRule // the others
-	number int
-	seen   bool // something of pf
-	states bool // a rule keeps state
-	skips  bool // the interface is not filtered
-	leaves int  // rules about packets that leave
-	loads  bool // anchors are loaded from files
-	others bool // a rule names another interface than the policy's
-	own    []ownRule
+	reader  pfReader
+	opts    Rulesets
+	out     *output
+	tables  map[string]*pfTable
+	first   []*chainRule // quick
+	last    []*chainRule // the others
+	number  int
+	seen    bool // something of pf
+	states  bool // a rule keeps state
+	skips   bool // the interface is not filtered
+	leaves  bool // the rules are about packets that leave
+	outs    []pfLeaving
+	carried int  // of them
+	loads   bool // anchors are loaded from files
+	others  bool // a rule names another interface than the policy's
+	own     []ownRule
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -331,7 +333,6 @@ func (p *pf) anchor(at origin, s pfStatement, under match) error {
 	r.r.verb = doJump // so that nothing of its states is asked for
 	r.read()
 	if r.out {
-		p.leaves++
 		return nil
 	}
 	if s.inline && len(r.r.unknown) == 0 && len(r.r.alts) == 1 && !r.quick {
@@ -372,10 +373,16 @@ func (p *pf) add(r *pfRule) {
 
 // remarkOnRest says what else is in the input.
 func (p *pf) remarkOnRest([]*chain) {
-	if p.leaves > 0 {
-		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: quantity.Plural(p.leaves,
-			"rule") + " about packets that leave: an import makes rules for what arrives alone",
-			Instead: leavesHint})
+	n := -p.carried
+	for _, l := range p.outs {
+		if l.only {
+			n++
+		}
+	}
+	if n > 0 {
+		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: quantity.Plural(n, "rule") +
+			" about packets that leave: an import has those that block by `quick`, in front of " +
+			"all that pass, and say whereto, as `out` knows no states", Instead: leavesHint})
 	}
 	if p.opts.Device != "" {
 		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: "the interface has the " +

@@ -13,6 +13,7 @@ type pfRule struct {
 	p     *pf
 	r     *chainRule
 	t     []pfToken // not read yet
+	in    bool      // of packets that arrive only
 	out   bool      // of packets that leave only
 	quick bool
 	logs  bool
@@ -28,13 +29,20 @@ func (p *pf) rule(at origin, s pfStatement, under match) {
 		r.r.verb = doAccept
 	}
 	r.read()
+	if p.leaves {
+		r.r.checkFragment()
+		p.add(r)
+		return
+	}
+	if !r.in {
+		p.outs = append(p.outs, pfLeaving{at, s, under, r.out})
+	}
 	pass := r.r.verb == doAccept
 	if pass && !r.stateless {
 		p.states = true
 	}
 	if r.out {
 		p.seen = true
-		p.leaves++
 		return
 	}
 	if pass && !r.stateless && !r.flagged { // flags S/SA, which pf puts in by itself
@@ -161,6 +169,7 @@ func (r *pfRule) read() {
 	for len(r.t) > 0 {
 		switch t := r.next(); t.text {
 		case "in":
+			r.in = true
 		case "out":
 			r.out = true
 		case "drop", "return", "return-rst", "return-icmp", "return-icmp6":

@@ -35,7 +35,8 @@ func TestPF(t *testing.T) {
 		{"the last match decides", "block all\npass in proto udp\nblock in proto udp to port 53\n",
 			"drop udp port 53\npass udp\ndrop from any"},
 		{"quick rules come first", "block quick inet6\npass in all no state\nblock in quick from " +
-			"10/8\nblock out quick all\n", "drop ipv6\ndrop from 10.0.0.0/8\npass from any"},
+			"10/8\nblock out quick all\n", "drop ipv6\ndrop from 10.0.0.0/8\npass from any\n" +
+			"out drop ipv6\nout drop from any"},
 		{"a pass is for SYNs", "pass in proto tcp to port ssh\n",
 			"pass tcp flags syn/syn,ack port 22"},
 		{"of all protocols", "pass in\n", "pass tcp flags syn/syn,ack\npass not tcp"},

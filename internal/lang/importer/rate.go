@@ -183,7 +183,7 @@ func (fl *flattener) settle() {
 			places[r] = append(places[r], i)
 		}
 	}
-	left := maxLimits
+	left := maxLimits - fl.out.limits
 	for _, r := range order {
 		at := places[r]
 		m := fl.out.pending[at[0]].m
@@ -191,6 +191,7 @@ func (fl *flattener) settle() {
 			(r.verb != doAccept || r.rate.ends || fl.droppedBehind(at[0]+2, &m) ||
 				fl.unknownOnly(r, at[0])) {
 			left--
+			fl.out.limits++
 			continue
 		}
 		fl.takeBack(r, at)

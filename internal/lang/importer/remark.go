@@ -96,11 +96,20 @@ type Imported struct {
 	Remarks []Remark // about all of it first, then in the order in which rules are looked at
 	More    int      // remarks beyond the first 50,000
 	Fates   Fates
+	Leaving Fates // of the rules for what leaves, if the policy has these
 	// Passes are matches, as a policy writes them, of the packets that the policy may pass though
 	// the source drops them; at most 10,000.
 	Passes []string
 
 	seen map[string]bool // of Passes
+}
+
+// Summary is what became of the rules, in one line.
+func (r *Imported) Summary() string {
+	if r.Leaving == (Fates{}) {
+		return r.Fates.String()
+	}
+	return r.Fates.String() + "; what leaves: " + r.Leaving.String()
 }
 
 // widens tells whether the policy may pass what the source drops.
@@ -194,11 +203,12 @@ func WriteRemarks(w io.Writer, rep Imported) error {
 		}
 	}
 	err := enc.Encode(struct {
-		Rules int   `json:"rules"`
-		Sets  int   `json:"sets"`
-		More  int   `json:"more"`
-		Fates Fates `json:"fates"`
-	}{rep.Rules, rep.Sets, rep.More, rep.Fates})
+		Rules   int   `json:"rules"`
+		Sets    int   `json:"sets"`
+		More    int   `json:"more"`
+		Fates   Fates `json:"fates"`
+		Leaving Fates `json:"leaving"`
+	}{rep.Rules, rep.Sets, rep.More, rep.Fates, rep.Leaving})
 	if err != nil {
 		return fmt.Errorf("writing remarks: %w", err)
 	}

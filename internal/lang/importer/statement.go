@@ -26,7 +26,9 @@ const minRun = 8
 // rule adds a rule; named says that its label must stay.
 func (o *output) rule(action string, m *match, label string, named bool) {
 	at := o.plain(*m)
-	o.dhcp.meet(action, &at)
+	if !o.leaves {
+		o.dhcp.meet(action, &at)
+	}
 	o.pending = append(o.pending, statement{action: action, m: at, label: label, named: named})
 	if o.keeps = o.keeps || at.f[fKnown] != nil; action != "count" && slices.ContainsFunc(
 		[]match{{}, match{}.with(fEther, only4), match{}.with(fEther, only6)},
@@ -105,6 +107,7 @@ func (o *output) addComment(text string) {
 
 // beside writes a remark as a comment above its rule, the first of its kind only.
 func (o *output) beside(r Remark) {
+	r.Widens = r.Widens && !o.leaves
 	text := r.Text
 	if r.Instead != "" {
 		text += "; " + r.Instead
@@ -165,6 +168,9 @@ func (o *output) flush() {
 
 func (o *output) write1(action string, m *match, rate, label string) {
 	o.rules++
+	if o.leaves {
+		action = "out " + action
+	}
 	fmt.Fprintf(&o.body, "%s%s%s as \"%s\"\n", action, m.text(), rate, o.label(label))
 }
 

@@ -1,0 +1,261 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+
+	"levee/internal/quantity"
+)
+
+// This file has the other side of an import: chains about what the machine sends become rules of
+// `out`. They are read and written as those about what arrives are, by an output of their own,
+// which is kept only if it cuts nothing that the source lets leave: a rule that passes and has no
+// word, a state above all, leaves the side out as a whole.
+
+// outside is the output for what leaves, of the same policy.
+func (o *output) outside() *output {
+	side := newOutput(o.names, o.tool, Rulesets{Device: o.device, Stateless: o.stateless})
+	side.leaves, side.labels, side.taken = true, o.labels, o.taken
+	side.logs, side.limits = o.logs, o.limits
+	return side
+}
+
+// leavingChains reads the base chains for what leaves, for an output; or says why they are not
+// carried over.
+type leavingChains func(*output) (bases []*chain, why string, err error)
+
+// takeSide writes the chains for what leaves, or notes why it does not.
+func (o *output) takeSide(given int, leaving leavingChains) error {
+	side := o.outside()
+	bases, why, err := leaving(side)
+	if o.sideWhy = why; err != nil || why != "" || len(bases) == 0 {
+		return err
+	}
+	if slices.ContainsFunc(bases, func(c *chain) bool { return c.drop && len(c.rules) == 0 }) {
+		o.sideWhy = "it has no rule, so that nothing would leave: it may be a part of a file"
+		return nil
+	}
+	fl := &flattener{bases: bases, given: given, out: side}
+	if err := fl.run(); err != nil {
+		return err
+	}
+	drops := slices.ContainsFunc(bases, func(c *chain) bool { return c.drop }) ||
+		slices.ContainsFunc(side.pending, func(s statement) bool {
+			return s.action == "drop" || s.action == "limit"
+		})
+	for _, r := range fl.order {
+		if fl.gone[r] && !r.verb.watches() && r.verb != doAccept && !drops ||
+			fl.gone[r] && !r.verb.watches() && r.verb != doDrop && drops {
+			o.sideWhy = "a rule of it, " + quote(r.text) + ", " + reasons(r)
+			return nil
+		}
+	}
+	if !drops {
+		return nil
+	}
+	o.side = side
+	o.rep.Leaving = side.rep.Fates
+	for _, m := range side.rep.Remarks {
+		m.Widens = false // which is of what arrives
+		o.rep.add(m)
+	}
+	return nil
+}
+
+// addSide puts the rules for what leaves behind the others.
+func (o *output) addSide() {
+	last := o.side.endingOut()
+	o.side.flush()
+	o.body.Write(o.side.body.Bytes())
+	o.body.WriteString(last)
+	o.sets = append(o.sets, o.side.sets...)
+	o.rules += o.side.rules
+}
+
+// reasons are what a policy has no words for in a rule.
+func reasons(r *chainRule) string {
+	if len(r.unknown) == 0 {
+		return "has no word"
+	}
+	return r.unknown[0].what
+}
+
+// endingOut is the default of what leaves, or closing rules where the chains see a part of it.
+func (o *output) endingOut() string {
+	if len(o.closed) > 0 && slices.Equal(o.sees, bothIP) &&
+		!slices.ContainsFunc(o.closed, func(c *chain) bool { return !c.drop }) {
+		return "out default drop\n"
+	}
+	for _, c := range o.closed {
+		if m := c.family; c.drop {
+			o.rule("drop", &m, c.name+" policy", true)
+		}
+	}
+	return ""
+}
+
+// carryLeaving is carryStates for a rule about what leaves, of which a policy knows no states: new
+// and known connections together are all packets, for a rule that passes.
+func (r *chainRule) carryLeaving() {
+	if r.states == nil || r.verb == doNothing {
+		return
+	}
+	if s := newStateSet(r.states); s.fresh && s.is && r.verb == doAccept {
+		r.widen(bothText, "", r.alts)
+		return
+	}
+	r.unknown = append(r.unknown, reason{"asks for a connection state, which `out` does not know",
+		""})
+}
+
+const forwardsToo = "it is about what this machine sends itself, and the machine forwards too, " +
+	"which rules of `out` judge alike"
+
+// leaving are the chains OUTPUT of the table filter, read once more as rules for what leaves.
+func (t *ipTables) leaving(side *output) ([]*chain, string, error) {
+	out := &ipTables{opts: t.opts, out: side, sets: t.sets, recent: map[string][]*chainRule{},
+		leaves: true}
+	out.opts.Chains = []string{"filter/OUTPUT"}
+	for _, tab := range t.tables {
+		switch {
+		case tab.forwards():
+			return nil, forwardsToo, nil
+		case tab.name == "filter" && tab.byName["OUTPUT"] != nil:
+			out.tables = append(out.tables, tab.again())
+		}
+	}
+	var bases []*chain
+	for _, tab := range out.tables {
+		bases = append(bases, tab.byName["OUTPUT"])
+	}
+	return bases, "", out.parseRules()
+}
+
+// forwards tells whether the table is about packets that the machine forwards.
+func (t *ipTable) forwards() bool {
+	name := map[string]string{"filter": "FORWARD", "nat": "POSTROUTING"}[t.name]
+	return t.byName[name] != nil && len(t.byName[name].rules) > 0
+}
+
+// again is the table before its rules were understood.
+func (t *ipTable) again() *ipTable {
+	out := *t
+	out.chains, out.byName, out.lines = nil, map[string]*chain{}, nil
+	of := map[*chain]*chain{}
+	for name, c := range t.byName {
+		fresh := *c
+		fresh.rules, fresh.met = nil, false
+		of[c], out.byName[name] = &fresh, &fresh
+	}
+	for _, c := range t.chains {
+		out.chains = append(out.chains, of[c])
+	}
+	for _, l := range t.lines {
+		l.chain = of[l.chain]
+		out.lines = append(out.lines, l)
+	}
+	return &out
+}
+
+// leaves tells whether the chain judges what the machine sends.
+func (c *nftChain) leaves() bool {
+	return c.base && c.kind == "filter" && c.hook == "output" && !c.table.dormant &&
+		c.table.family != "bridge" && c.table.family != "arp"
+}
+
+// leaving are the filter chains at the hook output, read once more as rules for what leaves.
+func (n *nftables) leaving(side *output) ([]*chain, string, error) {
+	out := *n
+	out.out, out.leaves, out.chains = side, true, nil
+	out.opts.Chains = []string{"output"}
+	tables := map[*nftTable]*nftTable{}
+	var picked []*nftChain
+	for _, c := range n.chains {
+		if c.base && len(c.raw) > 0 && (c.hook == "forward" && c.kind == "filter" ||
+			c.hook == "postrouting" && c.kind == "nat") {
+			return nil, forwardsToo, nil
+		}
+		t := tables[c.table]
+		if t == nil {
+			fresh := *c.table
+			fresh.chains = map[string]*nftChain{}
+			t, tables[c.table] = &fresh, &fresh
+		}
+		fresh := *c
+		fresh.rules, fresh.met, fresh.table = nil, false, t
+		for name, known := range c.table.chains {
+			if known == c {
+				t.chains[name] = &fresh
+			}
+		}
+		out.chains = append(out.chains, &fresh)
+		if c.leaves() {
+			picked = append(picked, &fresh)
+		}
+	}
+	if len(picked) == 0 {
+		return nil, "", nil
+	}
+	out.parseRules()
+	slices.SortStableFunc(picked, func(a, b *nftChain) int { return a.prio - b.prio })
+	var bases []*chain
+	for _, c := range picked {
+		bases = append(bases, &c.chain)
+	}
+	return bases, "", nil
+}
+
+// pfLeaving is a rule of pf that is about what leaves, too.
+type pfLeaving struct {
+	at    origin
+	s     pfStatement
+	under match
+	only  bool // about what leaves alone
+}
+
+// leaving are the rules of pf for what leaves, as far as they need no states: those that block at
+// once, in front of all that pass, and say whereto, as answers go to who was let in. What no rule
+// matches passes.
+func (p *pf) leaving(side *output) ([]*chain, string, error) {
+	if p.skips {
+		return nil, "", nil
+	}
+	out := *p
+	out.out, out.leaves, out.first, out.last, out.outs, out.own = side, true, nil, nil, nil, nil
+	var rules []*chainRule
+	for _, l := range p.outs {
+		n := len(out.first)
+		if out.rule(l.at, l.s, l.under); n == len(out.first) {
+			continue
+		}
+		r := out.first[n]
+		if r.verb != doDrop {
+			break
+		}
+		if p.states && slices.ContainsFunc(r.alts, func(m match) bool {
+			return m.to.pos == nil && m.f[fPort] == nil
+		}) {
+			continue
+		}
+		if rules = append(rules, r); l.only {
+			p.carried++
+		}
+	}
+	if out.tellOwn(); len(rules) == 0 {
+		return nil, "", nil
+	}
+	return []*chain{{name: "pf", base: true, family: match{}.with(fEther, bothIP),
+		origin: origin{file: p.reader.name}, rules: rules}}, "", nil
+}
+
+// aboutSide says what became of a chain for what leaves that stands in no rule.
+func (o *output) aboutSide(c *chain) {
+	what := fmt.Sprintf("chain %s (%s) is not imported: ", c.name,
+		quantity.Plural(len(c.rules), "rule"))
+	switch {
+	case o.sideWhy == "":
+		o.rep.add(c.remark(Noticed, what+"it drops nothing that leaves", ""))
+	default:
+		o.rep.add(c.remark(LeftOut, what+o.sideWhy, leavesHint))
+	}
+}
