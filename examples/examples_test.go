@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -47,7 +48,7 @@ func checkLayout(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	tree, _ := syntax.Parse(file, src)
-	if !tree.Failed() && !bytes.Equal(syntax.Format(tree), src) {
+	if !tree.Failed() && !bytes.Equal(ast.Format(tree), src) {
 		t.Error("levee fmt would change it")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 	"levee/internal/quantity"
 )
@@ -65,13 +65,13 @@ func newCheck(e *env) *cobra.Command {
 
 // checked is one file in the object of `levee check --json`.
 type checked struct {
-	File        string             `json:"file"`
-	OK          bool               `json:"ok"` // no errors; there may be warnings
-	Rules       int                `json:"rules"`
-	Sets        int                `json:"sets"`
-	Tests       int                `json:"tests"`
-	Diagnostics syntax.Diagnostics `json:"diagnostics"`
-	Limits      []checkedLimit     `json:"limits"`
+	File        string           `json:"file"`
+	OK          bool             `json:"ok"` // no errors; there may be warnings
+	Rules       int              `json:"rules"`
+	Sets        int              `json:"sets"`
+	Tests       int              `json:"tests"`
+	Diagnostics diag.Diagnostics `json:"diagnostics"`
+	Limits      []checkedLimit   `json:"limits"`
 	state.Rooms
 	// sets of names, which the agent fills
 	Names   []checkedNames `json:"names,omitempty"`
@@ -125,7 +125,7 @@ func (e *env) check(files []string, link packet.Link, asJSON, explain bool) erro
 		}
 		if asJSON {
 			for i, d := range c.Diagnostics {
-				c.Diagnostics[i].File = syntax.Unquoted(d.File)
+				c.Diagnostics[i].File = diag.Unquoted(d.File)
 			}
 			all = append(all, *c)
 		} else if err := e.printChecked(c); err != nil {
@@ -150,7 +150,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		return nil, err
 	}
 	if pr.Policy != nil {
-		pr.Diags = syntax.Merge(pr.Diags, lacks(pr, link, withoutEthernet))
+		pr.Diags = diag.Merge(pr.Diags, lacks(pr, link, withoutEthernet))
 	}
 	c := &checked{File: pr.Src.Name(), OK: !pr.Diags.HasErrors(), Diagnostics: pr.Diags}
 	if p := pr.Policy; p != nil && c.OK {
@@ -191,7 +191,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		c.Limits = []checkedLimit{}
 	}
 	if c.Diagnostics == nil {
-		c.Diagnostics = syntax.Diagnostics{}
+		c.Diagnostics = diag.Diagnostics{}
 	}
 	return c, nil
 }
@@ -251,7 +251,7 @@ func (e *env) printChecked(c *checked) error {
 	if n := len(c.Diagnostics); n > 0 {
 		warnings = ", " + cli.Plural(n, "warning")
 	}
-	fmt.Fprintf(e.Stdout, "%s: ok, %s, %s%s\n", syntax.Quoted(c.File), cli.Plural(c.Rules, "rule"),
+	fmt.Fprintf(e.Stdout, "%s: ok, %s, %s%s\n", diag.Quoted(c.File), cli.Plural(c.Rules, "rule"),
 		cli.Plural(c.Sets, "set"), warnings)
 	for i := range c.Limits {
 		c.Limits[i].print(e.Stdout)

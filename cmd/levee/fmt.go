@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/host/atomicfile"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/syntax"
 )
 
@@ -62,7 +63,7 @@ func (e *env) fmtOne(file string, f fmtFlags) error {
 		e.PrintDiagnostics(ds)
 		return cli.ErrNo
 	}
-	text := syntax.Format(tree)
+	text := ast.Format(tree)
 	changed := !bytes.Equal(text, src.Text)
 	if f.diff && changed {
 		e.Stdout.Write(diff.Diff(src.Title()+".orig", src.Text, src.Title(), text))

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
-	"levee/internal/lang/syntax"
 )
 
 const importLong = `Print a policy made from the rules of another tool. What cannot be carried
@@ -58,7 +58,7 @@ func (e *env) importClassBench(path string, action importer.Action) error {
 	defer f.Close()
 	name := cli.StdinTitle
 	if path != cli.StdinName {
-		name = syntax.Quoted(filepath.Base(path))
+		name = diag.Quoted(filepath.Base(path))
 	}
 	out := e.Stdout.Buffered()
 	rep, err := importer.ClassBench(bufio.NewReader(f), out,

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 const importIPTablesLong = `Print a policy that judges packets as rules of iptables do. The
@@ -112,7 +112,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	var in []importer.Source
 	stdin := false
 	for _, path := range files {
-		name := syntax.Quoted(filepath.Base(path))
+		name := diag.Quoted(filepath.Base(path))
 		if path == cli.StdinName {
 			if stdin {
 				return cli.Usagef(cmd, "standard input can be read once")

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 	"levee/internal/packet"
 )
 
@@ -25,7 +25,7 @@ func parseLink(cmd *cobra.Command, v string) (packet.Link, error) {
 
 // lacks are errors for what a policy asks of packets of a link layer that these lack; where says
 // which packets these are.
-func lacks(pr *cli.Parsed, link packet.Link, where string) syntax.Diagnostics {
+func lacks(pr *cli.Parsed, link packet.Link, where string) diag.Diagnostics {
 	if link == packet.Ethernet {
 		return nil
 	}

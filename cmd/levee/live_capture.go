@@ -18,7 +18,7 @@ import (
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/tcpdump"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 	"levee/internal/packet"
 	"levee/internal/usage"
 )
@@ -88,7 +88,7 @@ func newCapture(e *env) *cobra.Command {
 func (o *captureOptions) check() error {
 	switch {
 	case o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop":
-		return usage.Wrongf("--verdict is pass or drop, not %s", syntax.Quoted(o.Verdict))
+		return usage.Wrongf("--verdict is pass or drop, not %s", diag.Quoted(o.Verdict))
 	case o.Snap < 1 || o.Snap > tap.MostSnap:
 		return usage.Wrongf("--snap takes 1 to %d bytes", tap.MostSnap)
 	case o.Rate < 1 || o.Rate > 10_000_000:

@@ -12,6 +12,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/tap"
 	"levee/internal/host/atomicfile"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -174,7 +175,7 @@ func (e *env) sampleOf(path string, link packet.Link, p *policy.Policy) (*signat
 		e.Sayf("%s: %s left out: %v", c.title, cli.Plural(other, "packet"), packet.ErrNotL3)
 	}
 	if s.Seen() == 0 {
-		return nil, fmt.Errorf("%s: the capture has no packets", syntax.Quoted(c.title))
+		return nil, fmt.Errorf("%s: the capture has no packets", diag.Quoted(c.title))
 	}
 	return s, nil
 }
@@ -209,10 +210,10 @@ func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, e
 	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, ctx.Err()
 	case s.Seen() == 0:
-		return nil, fmt.Errorf("%s: nothing passed for %v", syntax.Quoted(o.dev), o.lasts)
+		return nil, fmt.Errorf("%s: nothing passed for %v", diag.Quoted(o.dev), o.lasts)
 	}
 	e.Sayf("%s of those that passed %s looked at; lost: %d above 10000 a second and CPU, %d that "+
-		"this command was too slow for", cli.Plural(s.Seen(), "packet"), syntax.Quoted(o.dev),
+		"this command was too slow for", cli.Plural(s.Seen(), "packet"), diag.Quoted(o.dev),
 		lost.Above, lost.Kernel)
 	return s, nil
 }
@@ -254,7 +255,7 @@ func (e *env) printRules(p *signature.Proposal) {
 		if r.Before != nil {
 			where = fmt.Sprintf("in front of line %d: %s", r.Before.Pos.Line, r.Before.Text)
 		}
-		fmt.Fprintf(e.Stdout, "# %s\n# %s\n%s\n", p.Figures(r), syntax.Escaped(where), r.Text)
+		fmt.Fprintf(e.Stdout, "# %s\n# %s\n%s\n", p.Figures(r), diag.Escaped(where), r.Text)
 	}
 	if p.Tail != "" {
 		fmt.Fprintf(e.Stdout, "# in front of the default, to say that it is meant\n%s\n", p.Tail)

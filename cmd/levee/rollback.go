@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/past"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -94,7 +95,7 @@ func (e *env) rollback(cmd *cobra.Command, args []string, f *rollbackFlags) erro
 	if err := e.bringUp(b, at.devs); err != nil {
 		return err
 	}
-	path := syntax.Unquoted(was.Path)
+	path := diag.Unquoted(was.Path)
 	if text, err := os.ReadFile(path); err == nil && !bytes.Equal(text, was.Source) {
 		e.Sayf("%s still holds another policy, which the next boot or reload reads; to write this "+
 			"one there: levee show --dev %s > FILE", was.Path, at.devs[0])
@@ -197,7 +198,7 @@ func (e *env) again(was *past.Policy, f *upFlags) (*bringing, error) {
 	pr := &cli.Parsed{Src: src}
 	tree, ds := syntax.Parse(src.Title(), src.Text)
 	p, more := policy.Consume(tree, policy.Recorded(was.Files))
-	pr.Tree, pr.Policy, pr.Diags = tree, p, syntax.Merge(ds, more)
+	pr.Tree, pr.Policy, pr.Diags = tree, p, diag.Merge(ds, more)
 	if pr.Diags.HasErrors() {
 		e.PrintDiagnostics(pr.Diags)
 		return nil, cli.ErrNo

@@ -15,7 +15,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/shadow"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // shadowReport is the object of `levee up --shadow --json`, for each interface.
@@ -47,15 +47,15 @@ func (e *env) upShadow(pr *cli.Parsed, devs []string, o dataplane.UpOptions, f *
 	all := []shadowReport{}
 	for _, r := range reps {
 		all = append(all, shadowReport{r.Dev, cli.Shown(pr.Policy.File), cli.Shown(r.Policy),
-			string(r.Mode), r.Program, cli.Shown(r.Replaced), syntax.ShownAll(r.Unasked),
-			syntax.ShownAll(r.Answering)})
+			string(r.Mode), r.Program, cli.Shown(r.Replaced), diag.ShownAll(r.Unasked),
+			diag.ShownAll(r.Answering)})
 	}
 	if f.json {
 		return e.PrintJSON(map[string]any{"shadows": all})
 	}
 	for i, r := range all {
 		fmt.Fprintf(e.Stdout, "%s judges beside %s on %s, and drops nothing\n", r.Shadow,
-			syntax.Base(string(r.Policy)), r.Dev)
+			diag.Base(string(r.Policy)), r.Dev)
 		if r.Replaced != "" {
 			fmt.Fprintf(e.Stdout, "  replaced  the shadow %s, whose counts are gone\n", r.Replaced)
 		}
@@ -86,7 +86,7 @@ func (e *env) downShadow(cmd *cobra.Command, dev string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.Stdout, "%s: the shadow %s judges no more\n", dev, syntax.Base(was))
+		fmt.Fprintf(e.Stdout, "%s: the shadow %s judges no more\n", dev, diag.Base(was))
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ const flowsOfPair = 5
 
 func printDiff(w io.Writer, d *status.Diff) {
 	fmt.Fprintf(w, "%s: %s in force, %s beside it since %s\n", d.Dev,
-		syntax.Base(string(d.Policy)), syntax.Base(string(d.Shadow.Policy)),
+		diag.Base(string(d.Policy)), diag.Base(string(d.Shadow.Policy)),
 		d.Shadow.Since.Format(time.DateTime))
 	fmt.Fprintf(w, "  %s judged by both, %d of them otherwise\n",
 		cli.Plural(int(d.Shadow.Packets), "packet"), d.Shadow.Differ)

@@ -12,7 +12,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/state"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule,
@@ -149,7 +149,7 @@ func (e *env) printKept(w io.Writer, k *status.Kept) {
 		state = "waiting for " + strings.Join(k.Waiting, ", ") + ", " + state
 	}
 	fmt.Fprintf(w, "%s: %s is kept, %s\n", strings.Join(k.Names, ", "),
-		syntax.Base(string(k.Policy)), state)
+		diag.Base(string(k.Policy)), state)
 }
 
 func (e *env) printStatus(w io.Writer, s *status.Interface, f *statusFlags) {
@@ -158,7 +158,7 @@ func (e *env) printStatus(w io.Writer, s *status.Interface, f *statusFlags) {
 		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
 	}
 	// the clock may have been set back
-	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, syntax.Base(string(s.Policy)), s.Hook,
+	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, diag.Base(string(s.Policy)), s.Hook,
 		max(0, e.Now().Sub(s.Since)).Round(time.Second))
 	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 	fmt.Fprintf(w, "  hook     %s\n", s.Reason)

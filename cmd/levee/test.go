@@ -9,8 +9,8 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
 
@@ -141,7 +141,7 @@ func (e *env) testSuites(file string, link packet.Link, beside []string) ([]suit
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, suite{syntax.Quoted(filepath.Base(path)), p})
+		all = append(all, suite{diag.Quoted(filepath.Base(path)), p})
 	}
 	if len(pr.Policy.Tests) > 0 {
 		all = append([]suite{{pr.Policy.File, pr.Policy}}, all...)

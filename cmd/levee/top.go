@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/status"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 	"levee/internal/top"
 )
 
@@ -60,7 +60,7 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 		s := &rep.Interfaces[i]
 		shown := top.Interface{
 			Name: s.Dev, Memory: memories(s),
-			Title: fmt.Sprintf("%s, %s, for %s", syntax.Base(string(s.Policy)), s.Hook,
+			Title: fmt.Sprintf("%s, %s, for %s", diag.Base(string(s.Policy)), s.Hook,
 				max(0, e.Now().Sub(s.Since)).Round(time.Second)),
 		}
 		for _, r := range s.Rules {

@@ -16,8 +16,8 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/region"
 	"levee/internal/lang/action"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 	"levee/internal/quantity"
 	"levee/internal/question"
 )
@@ -217,7 +217,7 @@ func (b *bringing) name() string {
 	if p := b.policy(); p != nil {
 		return p.File
 	}
-	return syntax.Base(b.opts.PolicyPath)
+	return diag.Base(b.opts.PolicyPath)
 }
 
 // compiler is what compiles it.
@@ -307,7 +307,7 @@ func (e *env) readAnew(b *bringing, dev string) (dataplane.UpOptions, dataplane.
 func absolute(s *cli.Source) string {
 	if s.Path != cli.StdinName {
 		if abs, err := filepath.Abs(s.Path); err == nil {
-			return syntax.Quoted(abs)
+			return diag.Quoted(abs)
 		}
 	}
 	return s.Title()

@@ -15,8 +15,8 @@ import (
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/logging"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 	"levee/internal/usage"
 )
@@ -96,14 +96,14 @@ func words[T fmt.Stringer](values []T) string {
 
 func checkWatch(o *tap.Deciding, decisions, rated bool) error {
 	if o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop" {
-		return usage.Wrongf("--verdict is pass or drop, not %s", syntax.Quoted(o.Verdict))
+		return usage.Wrongf("--verdict is pass or drop, not %s", diag.Quoted(o.Verdict))
 	}
 	for _, given := range o.Reasons {
 		if !slices.ContainsFunc(watchReasons, func(r policy.Reason) bool {
 			return r.String() == given
 		}) {
 			return usage.Wrongf("--reason is one of %s, not %s", words(watchReasons),
-				syntax.Quoted(given))
+				diag.Quoted(given))
 		}
 	}
 	switch {

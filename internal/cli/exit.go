@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"levee/internal/kernel"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 	"levee/internal/usage"
 )
@@ -80,7 +81,7 @@ func Report(e *Env, err error) int {
 // Sayf is a line, or some, on standard error. All that commands say there of their own goes through
 // it: names and texts from outside never reach a terminal as they are.
 func (e *Env) Sayf(format string, args ...any) {
-	fmt.Fprintf(e.Stderr, "levee: %s\n", syntax.Escaped(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(e.Stderr, "levee: %s\n", diag.Escaped(fmt.Sprintf(format, args...)))
 }
 
 // message is an error as a person reads it. What Go calls a canceled context was a signal.

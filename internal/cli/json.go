@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // Shown is a name, or a place in a file, as a line of text has it.
-type Shown = syntax.Shown
+type Shown = diag.Shown
 
 // PrintJSON prints one document, indented: it is read by people as often as by jq.
 func (e *Env) PrintJSON(v any) error {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -8,9 +10,9 @@ import (
 // Parsed is a policy with what was said about it.
 type Parsed struct {
 	Src    *Source
-	Tree   *syntax.File   // without its statements, for diagnostics
+	Tree   *ast.File      // without its statements, for diagnostics
 	Policy *policy.Policy // nil when there are errors
-	Diags  syntax.Diagnostics
+	Diags  diag.Diagnostics
 }
 
 // Parse reads and resolves a policy. The error is about reading; what is wrong with the policy is
@@ -32,7 +34,7 @@ func (e *Env) ParseThrough(path string, rec *policy.Recording) (*Parsed, error) 
 		open = rec.Through(open)
 	}
 	p, more := policy.Consume(tree, open)
-	pr.Tree, pr.Diags = tree, syntax.Merge(ds, more)
+	pr.Tree, pr.Diags = tree, diag.Merge(ds, more)
 	if !pr.Diags.HasErrors() {
 		pr.Policy = p
 	}
@@ -49,7 +51,7 @@ func (e *Env) TestsBeside(pr *Parsed, path string) (*policy.Policy, error) {
 	tests, ds := syntax.Parse(src.Title(), src.Text)
 	tree, _ := syntax.Parse(pr.Src.Title(), pr.Src.Text)
 	p, more := policy.ConsumeTests(tree, tests, policy.Files(pr.Src.Dir()))
-	ds = syntax.Merge(ds, more)
+	ds = diag.Merge(ds, more)
 	if ds.HasErrors() {
 		e.PrintDiagnostics(ds)
 		return nil, ErrNo
@@ -72,7 +74,7 @@ func (e *Env) LoadPolicy(path string) (*policy.Policy, error) {
 }
 
 // PrintDiagnostics shows diagnostics to a person.
-func (e *Env) PrintDiagnostics(ds syntax.Diagnostics) {
+func (e *Env) PrintDiagnostics(ds diag.Diagnostics) {
 	// The stream remembers a failed write.
 	_ = ds.Render(e.Stderr, e.Stderr.Terminal && !e.NoColor)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
 
@@ -28,7 +29,7 @@ func (s *Source) Title() string {
 	if s.Path == StdinName {
 		return StdinTitle
 	}
-	return syntax.Quoted(s.Path)
+	return diag.Quoted(s.Path)
 }
 
 // Name is the file as JSON has it, which escapes by itself.
@@ -89,7 +90,7 @@ func (e *Env) Open(path string) (io.ReadCloser, error) {
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		f.Close()
-		return nil, fmt.Errorf("%s is a directory, a file is needed", syntax.Quoted(path))
+		return nil, fmt.Errorf("%s is a directory, a file is needed", diag.Quoted(path))
 	}
 	return f, nil
 }
@@ -98,10 +99,10 @@ func openError(err error) error {
 	var pe *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &pe):
-		return fmt.Errorf("%s: no such file", syntax.Quoted(pe.Path))
+		return fmt.Errorf("%s: no such file", diag.Quoted(pe.Path))
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &pe):
 		return Refusedf("%s: not allowed to read it; run as its owner or as root",
-			syntax.Quoted(pe.Path))
+			diag.Quoted(pe.Path))
 	}
 	return err
 }

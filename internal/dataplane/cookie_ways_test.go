@@ -23,7 +23,7 @@ import (
 
 	"levee/internal/await"
 	"levee/internal/dataplane/store"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 	"levee/internal/packet"
 )
 
@@ -257,7 +257,7 @@ func TestACookieWithoutARateIsToldToAnswer(t *testing.T) {
 	st := status(t)
 	var labels []string
 	for _, c := range st.Counters {
-		if slices.Contains(st.Cookies.Answering, syntax.Shown(c.Rule)) {
+		if slices.Contains(st.Cookies.Answering, diag.Shown(c.Rule)) {
 			labels = append(labels, c.Label)
 		}
 	}

@@ -23,8 +23,8 @@ import (
 	"levee/internal/filter/names"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // staged is a generation that lies ready beside the one in force.
@@ -198,7 +198,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		Policy: u.PolicyPath, Hash: generation.HashOf(u.Source), Source: u.Source,
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
-		Slots:    attach.DescribeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
+		Slots:    attach.DescribeSlots(p.Slots, diag.Base(u.PolicyPath)), Spared: p.Spared,
 		Instead: u.instead,
 	}
 	for _, l := range u.live {

@@ -14,8 +14,8 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/region"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 const diffLong = `Tell which packets two policies decide otherwise: not lines, but packets. Each kind
@@ -150,7 +150,7 @@ func (e *env) policyInForce(cmd *cobra.Command, dev string) (*policy.Policy, err
 }
 
 // judges is the policy by which packets are judged now: all of it, or what "on error" says.
-func judges(in *inspect.InForce) (*policy.Policy, syntax.Diagnostics) {
+func judges(in *inspect.InForce) (*policy.Policy, diag.Diagnostics) {
 	p, ds := in.Parse()
 	if p != nil && in.OnError != "" {
 		p = p.Fallback(true)

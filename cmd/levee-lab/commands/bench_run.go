@@ -14,7 +14,7 @@ import (
 
 	"levee/internal/bench"
 	"levee/internal/cli"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // benchCommand is the command of a measurement: what all of them have in common.
@@ -125,7 +125,7 @@ func measuring(p *cli.Progress, m bench.Progress) {
 func (e *env) command() string {
 	words := []string{"levee"}
 	for _, a := range e.Args {
-		if syntax.Escaped(a) != a || strings.Contains(a, "\n") {
+		if diag.Escaped(a) != a || strings.Contains(a, "\n") {
 			// bash knows Go's escapes
 			a = "$'" + strings.Trim(strings.ReplaceAll(strconv.Quote(a), "'", `\'`), `"`) + "'"
 		} else if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
@@ -183,7 +183,7 @@ func readData[T any](e *env, path string, to *T, name *string,
 		return fmt.Errorf("--data: %w", err)
 	}
 	defer in.Close()
-	*name = syntax.Quoted(filepath.Base(path))
+	*name = diag.Quoted(filepath.Base(path))
 	*to, err = read(in, *name)
 	return err
 }

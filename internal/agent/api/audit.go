@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // Record is a line of the audit log: a request that changed something, or was refused.
@@ -133,7 +133,7 @@ func (a *Audit) write(r *Record, refused bool) error {
 	if err != nil {
 		return err
 	}
-	line = append(syntax.EscapedJSON(line), '\n')
+	line = append(diag.EscapedJSON(line), '\n')
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if refused {

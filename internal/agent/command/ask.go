@@ -16,7 +16,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 func newAgentStatus(e *env) *cobra.Command {
@@ -72,7 +72,7 @@ func (e *env) printAgent(s *agent.Status) {
 	for _, src := range s.Sources {
 		fmt.Fprintf(out, "source    %s: %d events, %d matched, %d malformed, %d too long; lag %d "+
 			"bytes, %.1f s; %d rotations; %s\n", src.Name, src.Events, src.Matched, src.Malformed,
-			src.TooLong, src.LagBytes, src.LagSeconds, src.Rotations, syntax.Quoted(src.Path))
+			src.TooLong, src.LagBytes, src.LagSeconds, src.Rotations, diag.Quoted(src.Path))
 		for _, more := range []struct {
 			n    int64
 			what string
@@ -94,20 +94,20 @@ func (e *env) printAgent(s *agent.Status) {
 		fmt.Fprintf(out, "set       %s: %s, %d missing\n", set.Name, entries(set.Entries),
 			set.Missing)
 		if set.Error != "" {
-			fmt.Fprintf(out, "          %s\n", syntax.Quoted(set.Error))
+			fmt.Fprintf(out, "          %s\n", diag.Quoted(set.Error))
 		}
 	}
-	fmt.Fprintf(out, "ledger    %s: %s, %d bytes\n", syntax.Quoted(s.Ledger.Path),
+	fmt.Fprintf(out, "ledger    %s: %s, %d bytes\n", diag.Quoted(s.Ledger.Path),
 		cli.Plural(s.Ledger.Leases, "lease"), s.Ledger.Bytes)
 	for _, r := range s.Refusals {
 		fmt.Fprintf(out, "refused   %s of %s for %s, %s: %s\n", r.Entry, r.Origin, r.Set,
-			cli.Plural(r.Count, "time"), syntax.Quoted(r.Why))
+			cli.Plural(r.Count, "time"), diag.Quoted(r.Why))
 	}
 	for _, a := range s.Alarms {
 		if a.Part != "" { // it stands above
 			continue
 		}
-		fmt.Fprintf(out, "alarm     %s %s\n", a.At.Format(time.RFC3339), syntax.Quoted(a.Text))
+		fmt.Fprintf(out, "alarm     %s %s\n", a.At.Format(time.RFC3339), diag.Quoted(a.Text))
 	}
 }
 

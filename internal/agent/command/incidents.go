@@ -15,7 +15,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 func newAgentIncidents(e *env) *cobra.Command {
@@ -46,7 +46,7 @@ or not.`,
 				r.Incidents = onlyIncident(r.Incidents, args[0])
 				if len(r.Incidents) == 0 {
 					return fmt.Errorf("there is no incident %s: levee agent incidents lists them",
-						syntax.Quoted(args[0]))
+						diag.Quoted(args[0]))
 				}
 			}
 			if asJSON {
@@ -81,7 +81,7 @@ func onlyIncident(all []incident.Incident, id string) []incident.Incident {
 // printIncident prints one, with its rules and times where it is asked for alone.
 func (e *env) printIncident(i *incident.Incident, whole bool) {
 	fmt.Fprintf(e.Stdout, "%-4s  %s  %-8s  %s: %s\n", i.ID, i.Began.Local().Format(time.DateTime),
-		i.State, syntax.Quoted(i.Dev), i.Sentence)
+		i.State, diag.Quoted(i.Dev), i.Sentence)
 	if !whole {
 		return
 	}
@@ -114,11 +114,11 @@ func (e *env) printIncident(i *incident.Incident, whole bool) {
 		}
 		fmt.Fprintln(e.Stdout)
 		if r.Why != "" {
-			fmt.Fprintf(e.Stdout, "            %s\n", syntax.Escaped(r.Why))
+			fmt.Fprintf(e.Stdout, "            %s\n", diag.Escaped(r.Why))
 		}
 	}
 	for _, n := range i.Notes {
-		fmt.Fprintf(e.Stdout, "  note      %s\n", syntax.Escaped(n))
+		fmt.Fprintf(e.Stdout, "  note      %s\n", diag.Escaped(n))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/client"
 	"levee/internal/cli"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // printLists are the lines of `levee agent status` for lists.
@@ -24,7 +24,7 @@ func (e *env) printLists(out io.Writer, lists []agent.ListStatus) {
 		}
 		fmt.Fprintf(out, "list      %s (%s): %s for %s, %d refused, %d skipped; %s; %s\n", l.Name,
 			l.Kind, entries(l.Entries), l.Set, l.Refused, l.Skipped, read,
-			syntax.Quoted(l.Place))
+			diag.Quoted(l.Place))
 		if l.Held != nil {
 			h := l.Held
 			fmt.Fprintf(out, "          a change waits since %s: %s more, %d less, as %s: levee "+
@@ -32,7 +32,7 @@ func (e *env) printLists(out io.Writer, lists []agent.ListStatus) {
 				h.Why, l.Name)
 		}
 		if l.Example != "" {
-			fmt.Fprintf(out, "          skipped: %s\n", syntax.Quoted(l.Example))
+			fmt.Fprintf(out, "          skipped: %s\n", diag.Quoted(l.Example))
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"levee/internal/agent/part"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // printParts prints the parts of an agent, those that do not work first.
@@ -22,21 +22,21 @@ func printParts(out io.Writer, parts []part.Status) {
 }
 
 func printPart(out io.Writer, s *part.Status) {
-	fmt.Fprintf(out, "%-8s  %s, since %s", s.State, syntax.Escaped(s.Title()),
+	fmt.Fprintf(out, "%-8s  %s, since %s", s.State, diag.Escaped(s.Title()),
 		s.Since.Local().Format(time.DateTime))
 	switch {
 	case s.State != part.Works:
-		fmt.Fprintf(out, ": %s", syntax.Escaped(s.Error))
+		fmt.Fprintf(out, ": %s", diag.Escaped(s.Error))
 	case !s.Last.IsZero():
-		fmt.Fprintf(out, "; %s, %s ago", syntax.Escaped(s.Saw), ago(s.Last))
+		fmt.Fprintf(out, "; %s, %s ago", diag.Escaped(s.Saw), ago(s.Last))
 	}
 	fmt.Fprintln(out)
 	if s.Do != "" {
-		fmt.Fprintf(out, "          to do: %s\n", syntax.Escaped(s.Do))
+		fmt.Fprintf(out, "          to do: %s\n", diag.Escaped(s.Do))
 	}
 	if s.State == part.Works && s.LastError != "" {
 		fmt.Fprintf(out, "          failed last at %s: %s\n",
-			s.LastFailed.Local().Format(time.DateTime), syntax.Escaped(s.LastError))
+			s.LastFailed.Local().Format(time.DateTime), diag.Escaped(s.LastError))
 	}
 }
 
@@ -51,7 +51,7 @@ func printWatched(out io.Writer, watched []part.Status, seen bool) {
 			printPart(out, s)
 		case looks(*s) && !seen:
 			fmt.Fprintf(out, "no floods were seen by %s, which has looked since %s\n",
-				syntax.Escaped(s.Title()), s.Since.Local().Format(time.DateTime))
+				diag.Escaped(s.Title()), s.Since.Local().Format(time.DateTime))
 		}
 	}
 	if len(watched) == 0 {

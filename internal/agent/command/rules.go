@@ -14,7 +14,7 @@ import (
 	"levee/internal/agent/defend"
 	"levee/internal/agent/rulebook"
 	"levee/internal/cli"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 func newAgentRules(e *env) *cobra.Command {
@@ -63,7 +63,7 @@ func (e *env) printRule(r *defend.LiveRule) {
 		until = ", until " + r.Until.Local().Format(time.DateTime)
 	}
 	fmt.Fprintf(e.Stdout, "%s on %s, of %s%s: %s\n    %s\n", r.ID, r.Dev,
-		syntax.Escaped(r.Origin), until, cli.Plural(r.Packets, "packet"), syntax.Escaped(r.Rule))
+		diag.Escaped(r.Origin), until, cli.Plural(r.Packets, "packet"), diag.Escaped(r.Rule))
 }
 
 func newRulesAdd(e *env) *cobra.Command {
@@ -123,7 +123,7 @@ func (e *env) printChanged(r *defend.LiveRule, err error, what string, asJSON bo
 	case asJSON:
 		return e.PrintJSON(r)
 	}
-	fmt.Fprintf(e.Stdout, "%s on %s is %s: %s\n", r.ID, r.Dev, what, syntax.Escaped(r.Rule))
+	fmt.Fprintf(e.Stdout, "%s on %s is %s: %s\n", r.ID, r.Dev, what, diag.Escaped(r.Rule))
 	return nil
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // recorded is an answer of CrowdSec 1.4.6.
@@ -67,7 +67,7 @@ func TestABanEndsWithItsLastDecision(t *testing.T) {
 
 func TestWhichDecisionsBan(t *testing.T) {
 	where := func(field string, not bool, texts ...string) policy.Condition {
-		return policy.Condition{Field: field, Not: not, Op: syntax.Equal, Texts: texts}
+		return policy.Condition{Field: field, Not: not, Op: ast.Equal, Texts: texts}
 	}
 	ban := Decision{ID: 1, Origin: "CAPI", Type: "ban", Scope: "Ip", Value: "192.0.2.1",
 		Duration: "1h", Scenario: "crowdsecurity/ssh-bf"}

@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/ir"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -73,7 +74,7 @@ func readPolicies(ctx context.Context, _ *struct{}) (*policiesReport, error) {
 		if seen[s.Dev] {
 			continue
 		}
-		p := policyInForce{Devs: []string{s.Dev}, Policy: syntax.Unquoted(s.Policy), Hash: s.Hash,
+		p := policyInForce{Devs: []string{s.Dev}, Policy: diag.Unquoted(s.Policy), Hash: s.Hash,
 			Hook: string(s.Mode), Since: s.Since, Rules: []ruleCounted{}}
 		if s.Together != "" {
 			p.Devs = dataplane.Others(all, s.Dev)
@@ -138,7 +139,7 @@ func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
 	p, more := policy.Consume(tree, func(string) (io.ReadCloser, error) {
 		return nil, errors.New("a check by the API reads no files: use levee check")
 	})
-	ds = syntax.Merge(ds, more)
+	ds = diag.Merge(ds, more)
 	out := &checkReport{OK: !ds.HasErrors(), Diagnostics: []checkedResult{}}
 	if out.OK {
 		out.Rules, out.Sets, out.Tests = p.Count(), len(p.Sets), len(p.Tests)

@@ -13,6 +13,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -128,5 +129,5 @@ func valid(text string) (string, bool) {
 		return "", false
 	}
 	f, _ := syntax.Parse("live", []byte(text+"\n"))
-	return strings.TrimSpace(string(syntax.Format(f))), true
+	return strings.TrimSpace(string(ast.Format(f))), true
 }

@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/rulebook"
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -53,7 +54,7 @@ func writtenRule(text, label string) (string, string, error) {
 	case p.Rules[0].Action != action.Drop && p.Rules[0].Action != action.Limit:
 		return "", "", fmt.Errorf("a live rule drops or limits: begin it with drop or limit")
 	}
-	text = strings.TrimSpace(string(syntax.Format(tree)))
+	text = strings.TrimSpace(string(ast.Format(tree)))
 	word, _, _ := strings.Cut(text, " ")
 	if label == "" {
 		return text, word, nil

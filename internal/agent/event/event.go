@@ -16,8 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // Bounds of a record.
@@ -201,7 +201,7 @@ type value struct {
 type condition struct {
 	field   int
 	not     bool
-	op      syntax.Op
+	op      ast.Op
 	numbers map[int64]bool
 	bound   int64
 	texts   *texts
@@ -357,13 +357,13 @@ func (m *objects) is(c *condition, v value) (is, known bool) {
 	}
 	if n, err := strconv.ParseInt(string(v.raw), 10, 64); err == nil {
 		switch c.op {
-		case syntax.Less:
+		case ast.Less:
 			return n < c.bound, true
-		case syntax.LessEqual:
+		case ast.LessEqual:
 			return n <= c.bound, true
-		case syntax.Greater:
+		case ast.Greater:
 			return n > c.bound, true
-		case syntax.GreaterEqual:
+		case ast.GreaterEqual:
 			return n >= c.bound, true
 		}
 		return c.numbers[n], true
@@ -373,13 +373,13 @@ func (m *objects) is(c *condition, v value) (is, known bool) {
 		return false, false
 	}
 	switch bound := float64(c.bound); c.op {
-	case syntax.Less:
+	case ast.Less:
 		return f < bound, true
-	case syntax.LessEqual:
+	case ast.LessEqual:
 		return f <= bound, true
-	case syntax.Greater:
+	case ast.Greater:
 		return f > bound, true
-	case syntax.GreaterEqual:
+	case ast.GreaterEqual:
 		return f >= bound, true
 	}
 	n := int64(f)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -139,7 +140,7 @@ func wantPolicy(t testing.TB, p *Proposal) {
 	t.Helper()
 	text := string(p.Policy())
 	f, ds := syntax.Parse("proposal", []byte(text))
-	if len(ds) > 0 || string(syntax.Format(f)) != text {
+	if len(ds) > 0 || string(ast.Format(f)) != text {
 		t.Errorf("not as it is laid out, or with remarks %v:\n%s", ds, text)
 	}
 	again, ds := policy.Resolve(f, nil)

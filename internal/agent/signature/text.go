@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
 
@@ -15,14 +17,14 @@ func (p *Proposal) Policy() []byte {
 
 // Into is a policy with the rules in it, each where it should stand, as `levee fmt` lays it out. f
 // is the policy of Limits, parsed without errors; it is changed.
-func (p *Proposal) Into(f *syntax.File) []byte {
+func (p *Proposal) Into(f *ast.File) []byte {
 	notes := "# " + p.Sentence + "\n"
 	for _, n := range p.Notes {
 		notes += "# " + n + "\n"
 	}
 	for i := range p.Rules {
 		r := &p.Rules[i]
-		insert(f, notes+"# "+p.Figures(r)+"\n"+r.Text, func(s syntax.Stmt) bool {
+		insert(f, notes+"# "+p.Figures(r)+"\n"+r.Text, func(s ast.Stmt) bool {
 			return last(s) || r.Before != nil && s.Place().Line == r.Before.Pos.Line
 		})
 		notes = ""
@@ -30,17 +32,17 @@ func (p *Proposal) Into(f *syntax.File) []byte {
 	if p.Tail != "" {
 		insert(f, p.Tail, last)
 	}
-	return syntax.Format(f)
+	return ast.Format(f)
 }
 
 // last says whether a statement ends the rules for what arrives.
-func last(s syntax.Stmt) bool {
-	d, ok := s.(*syntax.Default)
+func last(s ast.Stmt) bool {
+	d, ok := s.(*ast.Default)
 	return ok && !d.Out
 }
 
 // insert puts a statement in front of the first for which here holds.
-func insert(f *syntax.File, text string, here func(syntax.Stmt) bool) {
+func insert(f *ast.File, text string, here func(ast.Stmt) bool) {
 	if at := slices.IndexFunc(f.Stmts, here); at >= 0 {
 		made, _ := syntax.Parse("proposal", []byte(text+"\n"))
 		// a line of its own would be taken for one of the policy
@@ -49,10 +51,10 @@ func insert(f *syntax.File, text string, here func(syntax.Stmt) bool) {
 }
 
 // unplaced are statements whose place is in no file.
-func unplaced(all []syntax.Stmt) []syntax.Stmt {
+func unplaced(all []ast.Stmt) []ast.Stmt {
 	for _, s := range all {
-		if r, ok := s.(*syntax.Rule); ok {
-			r.Pos = syntax.Pos{}
+		if r, ok := s.(*ast.Rule); ok {
+			r.Pos = diag.Pos{}
 		}
 	}
 	return all

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // Events that are recorded.
@@ -67,7 +67,7 @@ func (r Record) bounded() Record {
 // line is the record as JSON.
 func (r Record) line() ([]byte, error) {
 	line, err := json.Marshal(r)
-	return append(syntax.EscapedJSON(line), '\n'), err
+	return append(diag.EscapedJSON(line), '\n'), err
 }
 
 // cut ends a text between two runes, where it has runes.

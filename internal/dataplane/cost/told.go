@@ -3,8 +3,8 @@ package cost
 import (
 	"fmt"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // Told is the object of `levee cost --json`; times are nanoseconds a packet.
@@ -13,10 +13,10 @@ type Told struct {
 	NsPerPacket float64 `json:"ns_per_packet"`
 	NsEmpty     float64 `json:"ns_empty"` // the empty program with the kernel's test loop
 	// half the distance between the quartiles of ns_per_packet
-	Spread      float64        `json:"spread"`
-	Rules       []ToldRule     `json:"rules"`
-	NotReached  []syntax.Shown `json:"not_reached"` // rules without a packet
-	NotMeasured int            `json:"not_measured"`
+	Spread      float64      `json:"spread"`
+	Rules       []ToldRule   `json:"rules"`
+	NotReached  []diag.Shown `json:"not_reached"` // rules without a packet
+	NotMeasured int          `json:"not_measured"`
 	// one rule in so many was looked at; not there: all were
 	SampleEvery int `json:"sample_every,omitempty"`
 	Repeat      int `json:"repeat"`
@@ -24,20 +24,20 @@ type Told struct {
 
 // ToldRule is what a packet costs that reaches a rule.
 type ToldRule struct {
-	Rule        syntax.Shown `json:"rule"`
-	Label       string       `json:"label"`
-	Verdict     string       `json:"verdict"`
-	NsPerPacket float64      `json:"ns_per_packet"`
-	Spread      float64      `json:"spread"`
-	Packet      string       `json:"packet"` // in hexadecimal
-	Text        string       `json:"text"`
+	Rule        diag.Shown `json:"rule"`
+	Label       string     `json:"label"`
+	Verdict     string     `json:"verdict"`
+	NsPerPacket float64    `json:"ns_per_packet"`
+	Spread      float64    `json:"spread"`
+	Packet      string     `json:"packet"` // in hexadecimal
+	Text        string     `json:"text"`
 }
 
 // Told is a report as JSON has it.
 func (m *Report) Told(p *policy.Policy, repeat int) *Told {
 	rep := &Told{
 		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []ToldRule{},
-		NotReached:  []syntax.Shown{},
+		NotReached:  []diag.Shown{},
 		NotMeasured: m.NotMeasured, Repeat: repeat,
 	}
 	if m.Every > 1 {
@@ -45,7 +45,7 @@ func (m *Report) Told(p *policy.Policy, repeat int) *Told {
 	}
 	for _, r := range m.Rules {
 		rule := ToldRule{
-			Rule: syntax.Shown(p.Where(r.Slot)), Label: p.LabelOf(r.Slot),
+			Rule: diag.Shown(p.Where(r.Slot)), Label: p.LabelOf(r.Slot),
 			Verdict:     r.Slot.Action.String(),
 			NsPerPacket: r.Ns, Spread: r.Spread, Packet: fmt.Sprintf("%x", r.Frame),
 		}
@@ -55,7 +55,7 @@ func (m *Report) Told(p *policy.Policy, repeat int) *Told {
 		rep.Rules = append(rep.Rules, rule)
 	}
 	for _, s := range m.NotReached {
-		rep.NotReached = append(rep.NotReached, syntax.Shown(p.Where(s)))
+		rep.NotReached = append(rep.NotReached, diag.Shown(p.Where(s)))
 	}
 	return rep
 }

@@ -14,7 +14,7 @@ import (
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // memoryCounts are what memories with secrets in them hold, in counts, for readers. Whoever looks
@@ -144,10 +144,10 @@ func readingOf(d *store.Description, name string) (r state.Reading) {
 }
 
 // ruleOf is where the rule of an identity stands, and its label.
-func ruleOf(d *store.Description, id string) (where syntax.Shown, label string) {
+func ruleOf(d *store.Description, id string) (where diag.Shown, label string) {
 	for i := range d.Slots {
 		if d.Slots[i].ID == id {
-			return syntax.Shown(d.Slots[i].Where), d.Slots[i].Label
+			return diag.Shown(d.Slots[i].Where), d.Slots[i].Label
 		}
 	}
 	return "", ""

@@ -7,8 +7,8 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // InForce is the policy in force on an interface, as it was given to Up.
@@ -27,7 +27,7 @@ type InForce struct {
 func (p *InForce) Name() string { return filepath.Base(p.Path) }
 
 // Parse reads the policy again.
-func (p *InForce) Parse() (*policy.Policy, syntax.Diagnostics) {
+func (p *InForce) Parse() (*policy.Policy, diag.Diagnostics) {
 	return policy.Parse(p.Name(), p.Source, policy.Recorded(p.Files))
 }
 

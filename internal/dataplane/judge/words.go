@@ -5,23 +5,23 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // Judged is one judged packet: the object of `levee eval --json`.
 type Judged struct {
-	N       int          `json:"n"` // from 1
-	Verdict string       `json:"verdict"`
-	Rule    syntax.Shown `json:"rule"`
-	Label   string       `json:"label"`
-	Reason  string       `json:"reason"`
-	Engine  string       `json:"engine"`
+	N       int        `json:"n"` // from 1
+	Verdict string     `json:"verdict"`
+	Rule    diag.Shown `json:"rule"`
+	Label   string     `json:"label"`
+	Reason  string     `json:"reason"`
+	Engine  string     `json:"engine"`
 }
 
 // NewJudged puts the decision of a slot into words.
 func NewJudged(p *policy.Policy, s policy.Slot, a action.Action, n int, by Engine) Judged {
-	return Judged{N: n, Verdict: a.String(), Rule: syntax.Shown(p.Where(s)), Label: p.LabelOf(s),
+	return Judged{N: n, Verdict: a.String(), Rule: diag.Shown(p.Where(s)), Label: p.LabelOf(s),
 		Reason: s.Reason.String(), Engine: string(by)}
 }
 
@@ -62,12 +62,12 @@ type StoryLayer struct {
 
 // StoryRule is a rule that was tried.
 type StoryRule struct {
-	Rule    syntax.Shown `json:"rule"`
-	Text    string       `json:"text"`
-	Matched bool         `json:"matched"`
-	Term    string       `json:"term,omitempty"`   // the first term that does not hold
-	Got     string       `json:"got,omitempty"`    // what the packet has in its place
-	Effect  string       `json:"effect,omitempty"` // what a rule does that matches and lets it on
+	Rule    diag.Shown `json:"rule"`
+	Text    string     `json:"text"`
+	Matched bool       `json:"matched"`
+	Term    string     `json:"term,omitempty"`   // the first term that does not hold
+	Got     string     `json:"got,omitempty"`    // what the packet has in its place
+	Effect  string     `json:"effect,omitempty"` // what a rule does that matches and lets it on
 }
 
 // NewStory puts a trace into words.
@@ -86,7 +86,7 @@ func NewStory(p *policy.Policy, tr *oracle.Trace, n int) Story {
 		s.Layers = append(s.Layers, StoryLayer{l.Name, l.Offset, l.Length, fields})
 	}
 	for _, t := range tr.Tried {
-		s.Tried = append(s.Tried, StoryRule{syntax.Shown(t.Where), t.Text, t.Matched, t.Term, t.Got,
+		s.Tried = append(s.Tried, StoryRule{diag.Shown(t.Where), t.Text, t.Matched, t.Term, t.Got,
 			t.Effect})
 	}
 	return s

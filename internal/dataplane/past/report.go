@@ -3,8 +3,8 @@ package past
 import (
 	"time"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // Report is the object of `levee rollback --list --json`.
@@ -15,10 +15,10 @@ type Report struct {
 
 // Row is one of the policies that were in force.
 type Row struct {
-	Number  int          `json:"number"`
-	Since   time.Time    `json:"since"` // when it came into force
-	Policy  syntax.Shown `json:"policy"`
-	InForce bool         `json:"in_force"`
+	Number  int        `json:"number"`
+	Since   time.Time  `json:"since"` // when it came into force
+	Policy  diag.Shown `json:"policy"`
+	InForce bool       `json:"in_force"`
 	// what is otherwise than in the one before it; none of the oldest
 	Change *Change `json:"change,omitempty"`
 	Older  bool    `json:"-"` // there is one before it
@@ -41,7 +41,7 @@ func NewReport(dev string, all []Policy, inForce func(*Policy) bool, tell func(e
 		if i == 0 {
 			now = read(p)
 		}
-		row := Row{Number: p.Number, Since: p.Since, Policy: syntax.Shown(p.Path),
+		row := Row{Number: p.Number, Since: p.Since, Policy: diag.Shown(p.Path),
 			InForce: inForce(p)}
 		var before *policy.Policy
 		if row.Older = i+1 < len(all); row.Older {

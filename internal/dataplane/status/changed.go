@@ -12,27 +12,27 @@ import (
 	"time"
 
 	"levee/internal/dataplane/inspect"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // changedSince lists the files of a policy in force, its own and its set files, that hold something
 // else now, or are gone. What this process may not read is not among them.
-func changedSince(a *inspect.Attachment) []syntax.Shown {
-	changed := []syntax.Shown{}
-	path := syntax.Unquoted(a.Policy)
+func changedSince(a *inspect.Attachment) []diag.Shown {
+	changed := []diag.Shown{}
+	path := diag.Unquoted(a.Policy)
 	if !filepath.IsAbs(path) { // standard input
 		return changed
 	}
 	dir := filepath.Dir(path)
 	open := func(string) (io.ReadCloser, error) { return os.Open(path) }
 	if differs(path, path, a.Hash, a.Since, open) {
-		changed = append(changed, syntax.Shown(a.Policy))
+		changed = append(changed, diag.Shown(a.Policy))
 	}
 	for _, f := range a.SetFiles {
 		there := policy.OnDisk(dir, f.Path)
 		if differs(there, f.Path, f.Sum, a.Since, policy.Files(dir)) {
-			changed = append(changed, syntax.Shown(syntax.Quoted(there)))
+			changed = append(changed, diag.Shown(diag.Quoted(there)))
 		}
 	}
 	return changed

@@ -9,24 +9,24 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/shadow"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // Shadow is the policy that judges beside the one in force.
 type Shadow struct {
-	Policy  syntax.Shown `json:"policy"`
-	Hash    string       `json:"hash"` // SHA-256 of its text
-	Since   time.Time    `json:"since"`
-	Program uint32       `json:"program"` // id
-	Packets uint64       `json:"packets"` // judged by both
-	Differ  uint64       `json:"differ"`  // of these, with different verdicts
+	Policy  diag.Shown `json:"policy"`
+	Hash    string     `json:"hash"` // SHA-256 of its text
+	Since   time.Time  `json:"since"`
+	Program uint32     `json:"program"` // id
+	Packets uint64     `json:"packets"` // judged by both
+	Differ  uint64     `json:"differ"`  // of these, with different verdicts
 }
 
 func newShadow(s *inspect.ShadowState) *Shadow {
 	if s == nil {
 		return nil
 	}
-	out := &Shadow{Policy: syntax.Shown(s.Policy), Hash: s.Hash, Since: s.Since,
+	out := &Shadow{Policy: diag.Shown(s.Policy), Hash: s.Hash, Since: s.Since,
 		Program: s.Program, Packets: s.Untold.Packets}
 	for i := range s.Pairs {
 		out.Packets += s.Pairs[i].Packets
@@ -44,27 +44,27 @@ type DiffReport struct {
 
 // Diff is one interface with a shadow.
 type Diff struct {
-	Dev    string       `json:"dev"`
-	Policy syntax.Shown `json:"policy"` // in force
-	Shadow Shadow       `json:"shadow"`
+	Dev    string     `json:"dev"`
+	Policy diag.Shown `json:"policy"` // in force
+	Shadow Shadow     `json:"shadow"`
 	// pairs of rules that met packets; those whose verdicts differ first
 	Pairs []Pair `json:"pairs"`
 	// newest flows of the pairs that differ
 	Flows []Flow `json:"flows"`
 	// packets that a cookie in force had answered, so that the shadow could not judge them
-	Unjudged uint64         `json:"unjudged"`
-	Untold   uint64         `json:"untold"`  // packets of pairs above what is told apart
-	Unasked  []syntax.Shown `json:"unasked"` // cookies of the shadow, which answer nobody
-	Rules    []DiffRule     `json:"rules"`   // what the shadow has counted
+	Unjudged uint64       `json:"unjudged"`
+	Untold   uint64       `json:"untold"`  // packets of pairs above what is told apart
+	Unasked  []diag.Shown `json:"unasked"` // cookies of the shadow, which answer nobody
+	Rules    []DiffRule   `json:"rules"`   // what the shadow has counted
 }
 
 // Decision is what one of the two policies decided, and by which rule.
 type Decision struct {
-	Verdict string       `json:"verdict"` // pass or drop
-	Rule    syntax.Shown `json:"rule"`
-	Line    int          `json:"line"`
-	Label   string       `json:"label"`
-	Text    string       `json:"text"`
+	Verdict string     `json:"verdict"` // pass or drop
+	Rule    diag.Shown `json:"rule"`
+	Line    int        `json:"line"`
+	Label   string     `json:"label"`
+	Text    string     `json:"text"`
 }
 
 // Pair is a rule in force with one of the shadow, and what came to both.
@@ -88,16 +88,16 @@ type Flow struct {
 
 // DiffRule is a counter of the shadow.
 type DiffRule struct {
-	Rule    syntax.Shown `json:"rule"`
-	Line    int          `json:"line"`
-	Label   string       `json:"label"`
-	Verdict string       `json:"verdict"`
-	Packets uint64       `json:"packets"`
-	Bytes   uint64       `json:"bytes"`
+	Rule    diag.Shown `json:"rule"`
+	Line    int        `json:"line"`
+	Label   string     `json:"label"`
+	Verdict string     `json:"verdict"`
+	Packets uint64     `json:"packets"`
+	Bytes   uint64     `json:"bytes"`
 }
 
 func newDecision(c generation.SlotCounter, v shadow.Verdict) Decision {
-	return Decision{v.String(), syntax.Shown(c.Rule), c.Line, c.Label, c.Text}
+	return Decision{v.String(), diag.Shown(c.Rule), c.Line, c.Label, c.Text}
 }
 
 // Shadows is what shadows would do otherwise, and what somebody may want to know besides: on one
@@ -125,9 +125,9 @@ func Shadows(ctx context.Context, dev string, everywhere bool) (*DiffReport, []s
 
 func newDiff(a *inspect.Attachment) Diff {
 	s := a.Shadow
-	out := Diff{Dev: a.Dev, Policy: syntax.Shown(a.Policy), Shadow: *newShadow(s),
+	out := Diff{Dev: a.Dev, Policy: diag.Shown(a.Policy), Shadow: *newShadow(s),
 		Pairs: []Pair{}, Flows: []Flow{}, Rules: []DiffRule{}, Unjudged: s.Unjudged,
-		Untold: s.Untold.Packets, Unasked: syntax.ShownAll(s.Unasked)}
+		Untold: s.Untold.Packets, Unasked: diag.ShownAll(s.Unasked)}
 	for i := range s.Pairs {
 		p := &s.Pairs[i]
 		out.Pairs = append(out.Pairs, Pair{p.Differs(), p.Packets, p.Bytes,
@@ -140,7 +140,7 @@ func newDiff(a *inspect.Attachment) Diff {
 			newDecision(p.Would, p.WouldVerdict)})
 	}
 	for _, c := range s.Rules {
-		out.Rules = append(out.Rules, DiffRule{syntax.Shown(c.Rule), c.Line, c.Label, c.Action,
+		out.Rules = append(out.Rules, DiffRule{diag.Shown(c.Rule), c.Line, c.Label, c.Action,
 			c.Packets, c.Bytes})
 	}
 	return out

@@ -15,8 +15,8 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/host/lost"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // Report is the object of `levee status --json`.
@@ -29,11 +29,11 @@ type Report struct {
 
 // Kept is a policy that is bound to names.
 type Kept struct {
-	Names   []string     `json:"names"`
-	Policy  syntax.Shown `json:"policy"`
-	Pid     int          `json:"pid"`     // of the process that keeps it
-	Running bool         `json:"running"` // that process lives
-	Waiting []string     `json:"waiting"` // names that no interface has
+	Names   []string   `json:"names"`
+	Policy  diag.Shown `json:"policy"`
+	Pid     int        `json:"pid"`     // of the process that keeps it
+	Running bool       `json:"running"` // that process lives
+	Waiting []string   `json:"waiting"` // names that no interface has
 }
 
 // Interface is one that has a policy.
@@ -41,16 +41,16 @@ type Interface struct {
 	Dev     string `json:"dev"`
 	Ifindex int    `json:"ifindex"`
 	// the interfaces that have the policy together with it, and itself; [] for one alone
-	Together     []string     `json:"together"`
-	Netns        uint64       `json:"netns"` // cookie of the network namespace
-	Policy       syntax.Shown `json:"policy"`
-	Hash         string       `json:"hash"` // SHA-256 of its text
-	Hook         string       `json:"hook"`
-	Reason       string       `json:"reason"` // why this hook
-	Since        time.Time    `json:"since"`
-	Generation   int          `json:"generation"`
-	TrialSeconds float64      `json:"trial_seconds"` // left to confirm; 0: not on trial
-	Judging      Judging      `json:"judging"`
+	Together     []string   `json:"together"`
+	Netns        uint64     `json:"netns"` // cookie of the network namespace
+	Policy       diag.Shown `json:"policy"`
+	Hash         string     `json:"hash"` // SHA-256 of its text
+	Hook         string     `json:"hook"`
+	Reason       string     `json:"reason"` // why this hook
+	Since        time.Time  `json:"since"`
+	Generation   int        `json:"generation"`
+	TrialSeconds float64    `json:"trial_seconds"` // left to confirm; 0: not on trial
+	Judging      Judging    `json:"judging"`
 	// what the card and its queues drop before the policy and behind it; none for other network
 	// namespaces
 	Lost *lost.Counts `json:"lost,omitempty"`
@@ -62,7 +62,7 @@ type Interface struct {
 	// why this policy, which was in force before, is so again in place of another
 	Instead string `json:"instead,omitempty"`
 	// files of the policy that hold something else than when it was put in force, or are gone
-	Changed []syntax.Shown    `json:"changed"`
+	Changed []diag.Shown      `json:"changed"`
 	Program store.ProgramInfo `json:"program"`
 	Rules   []Rule            `json:"rules"`
 	Sets    []Set             `json:"sets"`
@@ -106,22 +106,22 @@ func (r *Report) Failing() bool {
 
 // Back is a policy that was not confirmed in time.
 type Back struct {
-	Policy     syntax.Shown `json:"policy"`
-	Generation int          `json:"generation"`
-	Deadline   time.Time    `json:"deadline"`
+	Policy     diag.Shown `json:"policy"`
+	Generation int        `json:"generation"`
+	Deadline   time.Time  `json:"deadline"`
 }
 
 // Rule is one counter; bytes are of whole frames without FCS.
 type Rule struct {
-	Label   string       `json:"label"`
-	Line    int          `json:"line"` // 0 for what is built in
-	Packets uint64       `json:"packets"`
-	Bytes   uint64       `json:"bytes"`
-	Verdict string       `json:"verdict"` // pass, drop or count
-	Reason  string       `json:"reason"`
-	Rule    syntax.Shown `json:"rule"`
-	Text    string       `json:"text"`
-	CPUs    []CPU        `json:"cpus"` // by CPU, up to the last that counted anything
+	Label   string     `json:"label"`
+	Line    int        `json:"line"` // 0 for what is built in
+	Packets uint64     `json:"packets"`
+	Bytes   uint64     `json:"bytes"`
+	Verdict string     `json:"verdict"` // pass, drop or count
+	Reason  string     `json:"reason"`
+	Rule    diag.Shown `json:"rule"`
+	Text    string     `json:"text"`
+	CPUs    []CPU      `json:"cpus"` // by CPU, up to the last that counted anything
 	// since the time before, with --watch; none the first time that the rule is seen
 	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
 	BitsPerSecond    *float64 `json:"bits_per_second,omitempty"`
@@ -194,7 +194,7 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 		rep.Backlogs = []lost.Backlog{}
 	}
 	for _, k := range kept {
-		s := Kept{k.Names, syntax.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
+		s := Kept{k.Names, diag.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
 		if s.Waiting == nil {
 			s.Waiting = []string{}
 		}
@@ -240,7 +240,7 @@ func (s *Interface) Words(dev string) []state.Line {
 
 func newInterface(a *inspect.Attachment) Interface {
 	s := Interface{
-		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: syntax.Shown(a.Policy),
+		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: diag.Shown(a.Policy),
 		Hash: a.Hash, Hook: string(a.Mode), Reason: a.Reason, Since: a.Since,
 		Generation: a.Generation, TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError,
 		Instead: a.Instead,
@@ -249,12 +249,12 @@ func newInterface(a *inspect.Attachment) Interface {
 		Told: a.Told, SharedWith: a.SharedWith,
 	}
 	if rb := a.RolledBack; rb != nil {
-		s.RolledBack = &Back{syntax.Shown(rb.Policy), rb.Generation, rb.Deadline}
+		s.RolledBack = &Back{diag.Shown(rb.Policy), rb.Generation, rb.Deadline}
 	}
 	for _, c := range a.Counters {
 		r := Rule{
 			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
-			Verdict: c.Action, Reason: c.Reason, Rule: syntax.Shown(c.Rule), Text: c.Text,
+			Verdict: c.Action, Reason: c.Reason, Rule: diag.Shown(c.Rule), Text: c.Text,
 			CPUs: []CPU{},
 			ID:   c.ID,
 		}

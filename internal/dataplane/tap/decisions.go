@@ -15,7 +15,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // Deciding says which decisions are told.
@@ -142,7 +142,7 @@ func decidedBy(d *store.Description, rule string, reasons []string) (out []int, 
 	}
 	what := "the policy"
 	if rule != "" {
-		what = "the rule " + syntax.Quoted(rule)
+		what = "the rule " + diag.Quoted(rule)
 	}
 	return nil, fmt.Errorf("%s decides nothing for the reason %s", what,
 		strings.Join(reasons, ", "))

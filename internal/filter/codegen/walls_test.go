@@ -21,6 +21,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -241,7 +242,7 @@ func TestEveryKindOfRuleLoads(t *testing.T) {
 			tree, diags := syntax.Parse("test.levee", []byte(text))
 			took.lap("parse")
 			p, more := policy.Consume(tree, nil)
-			if err := syntax.Merge(diags, more).Err(); err != nil {
+			if err := diag.Merge(diags, more).Err(); err != nil {
 				t.Fatal(err)
 			}
 			took.lap("resolve")

@@ -18,8 +18,8 @@ import (
 	"strings"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // SetFileName is the set file of addresses that generated policies name; SetFile makes its
@@ -68,7 +68,7 @@ func prune(seed uint64, text []byte) []byte {
 		_, diags := compile(seed, text)
 		bad := map[int]bool{}
 		for _, d := range diags {
-			if d.Severity == syntax.Error && refused.MatchString(d.Message) {
+			if d.Severity == diag.Error && refused.MatchString(d.Message) {
 				bad[int(d.Line)] = true
 			}
 		}
@@ -86,7 +86,7 @@ func prune(seed uint64, text []byte) []byte {
 	}
 }
 
-func compile(seed uint64, text []byte) (*policy.Policy, syntax.Diagnostics) {
+func compile(seed uint64, text []byte) (*policy.Policy, diag.Diagnostics) {
 	return policy.Parse("generated.levee", text, func(path string) (io.ReadCloser, error) {
 		for _, f := range setFiles {
 			if f.name == path {

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -193,7 +194,7 @@ func edit(t *testing.T, text []byte, seed uint64) (*policy.Policy, []byte) {
 				}
 			}
 		}
-		edited := syntax.Format(tree)
+		edited := ast.Format(tree)
 		if p, ds := policy.Parse("b.levee", edited, open); p != nil && !ds.HasErrors() {
 			return p, edited
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -23,15 +24,15 @@ type Question struct {
 // Ask reads a match, in the words of rules, and the policy that it is asked of, whose sets it may
 // name. open opens the policy's set files. Without a question, the diagnostics say why.
 func Ask(name string, text []byte, match string, open func(string) (io.ReadCloser, error)) (
-	*Question, syntax.Diagnostics) {
+	*Question, diag.Diagnostics) {
 	const title = "the question"
 	asked, ds := syntax.Parse(title, []byte("count "+match))
 	if ds.HasErrors() {
 		return nil, ds
 	}
 	if len(asked.Stmts) != 1 {
-		c := &syntax.Collector{File: title}
-		c.Errorf(syntax.Pos{}, "a question is one match, as tcp port 22.", "%q is no match", match)
+		c := &diag.Collector{File: title}
+		c.Errorf(diag.Pos{}, "a question is one match, as tcp port 22.", "%q is no match", match)
 		return nil, c.Diagnostics(match)
 	}
 	tree, ds := syntax.Parse(name, slices.Concat(text, []byte("\ncount "+match+"\n")))

@@ -8,8 +8,8 @@ import (
 	"levee/internal/filter/limit"
 	"levee/internal/filter/price"
 	"levee/internal/lang/action"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 )
 
 // What maps of the row hold.
@@ -105,10 +105,10 @@ func (l *Limit) holds() Identity {
 
 // Budgets are what the memory of a limit tells.
 type Budgets struct {
-	ID    string       `json:"-"` // across replaces
-	Rule  syntax.Shown `json:"rule"`
-	Label string       `json:"label"`
-	Bytes int          `json:"bytes"`
+	ID    string     `json:"-"` // across replaces
+	Rule  diag.Shown `json:"rule"`
+	Label string     `json:"label"`
+	Bytes int        `json:"bytes"`
 	limit.Stats
 }
 

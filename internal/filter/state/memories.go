@@ -2,7 +2,7 @@ package state
 
 import (
 	"levee/internal/filter/limit"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // Reading is the memory of a row as it is read, and what the description of the program says of it.
@@ -20,7 +20,7 @@ type Reading struct {
 
 // Answering is a cookie, which may answer SYNs.
 type Answering struct {
-	Rule   syntax.Shown
+	Rule   diag.Shown
 	Meter  int
 	Always bool // whatever the rate of SYNs
 }

@@ -7,8 +7,8 @@ import (
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/price"
 	"levee/internal/lang/action"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 	"levee/internal/quantity"
 )
 
@@ -83,7 +83,7 @@ var proofs = Row{
 	},
 	In: func(to *Rooms) **Room { return &to.Cookies },
 	Tell: func(r *Reading, to *Memories) {
-		p := &Proofs{cookie.Read(r.Memory, r.Now), []syntax.Shown{}}
+		p := &Proofs{cookie.Read(r.Memory, r.Now), []diag.Shown{}}
 		for _, k := range r.Cookies {
 			if k.Always || cookie.Answering(r.Memory, k.Meter, r.Now) {
 				p.Answering = append(p.Answering, k.Rule)
@@ -117,7 +117,7 @@ func ofProofs(m *Memories) *Proofs { return m.Cookies }
 // Proofs are what the memory of cookies tells.
 type Proofs struct {
 	cookie.Stats
-	Answering []syntax.Shown `json:"answering"` // rules that answer SYNs or queries now
+	Answering []diag.Shown `json:"answering"` // rules that answer SYNs or queries now
 }
 
 // answering names the rules.

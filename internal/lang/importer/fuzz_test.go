@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/syntax"
 )
@@ -49,14 +50,14 @@ func checkLayout(t *testing.T, text []byte, rules int) {
 	}
 	got := 0
 	for _, s := range file.Stmts {
-		if _, ok := s.(*syntax.Rule); ok {
+		if _, ok := s.(*ast.Rule); ok {
 			got++
 		}
 	}
 	if got != rules {
 		t.Errorf("%d rules in the policy, %d in the report", got, rules)
 	}
-	if again := syntax.Format(file); !bytes.Equal(again, text) {
+	if again := ast.Format(file); !bytes.Equal(again, text) {
 		t.Errorf("levee fmt changes it from\n%s\nto\n%s", text, again)
 	}
 }

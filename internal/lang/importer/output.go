@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -155,7 +156,7 @@ func (o *output) write(w io.Writer) error {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", diags.Err())
 	}
-	if _, err := w.Write(syntax.Format(file)); err != nil {
+	if _, err := w.Write(ast.Format(file)); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/eve"
 	"levee/internal/lang/logline"
 	"levee/internal/lang/policy"
@@ -39,12 +40,12 @@ func (d *document) aboutLabel(w word) string {
 }
 
 // labelled is the first rule with a label.
-func (d *document) labelled(w word) *syntax.Rule {
+func (d *document) labelled(w word) *ast.Rule {
 	if !w.quoted {
 		return nil
 	}
 	for _, s := range d.tree.Stmts {
-		if r, ok := s.(*syntax.Rule); ok && r.Label != nil && r.Label.Text == w.text {
+		if r, ok := s.(*ast.Rule); ok && r.Label != nil && r.Label.Text == w.text {
 			return r
 		}
 	}
@@ -100,7 +101,7 @@ func (d *document) definition(at position) *location {
 		return &location{d.uri, d.span(r.Label.Pos)}
 	}
 	for _, s := range d.tree.Stmts {
-		if s, ok := s.(*syntax.Set); ok && !w.quoted && s.Name.Text == w.text {
+		if s, ok := s.(*ast.Set); ok && !w.quoted && s.Name.Text == w.text {
 			return &location{d.uri, d.span(s.Name.Pos)}
 		}
 	}
@@ -109,10 +110,10 @@ func (d *document) definition(at position) *location {
 
 // format are the edits that lay the text out; none where it has errors, as for `levee fmt`.
 func (d *document) format() []textEdit {
-	if d.tree.Failed() {
+	if d.tree.Failed {
 		return []textEdit{}
 	}
-	text := string(syntax.Format(d.tree))
+	text := string(ast.Format(d.tree))
 	if text == d.text {
 		return []textEdit{}
 	}
@@ -205,7 +206,7 @@ func keyword(w string) item {
 // sets are the names of the sets of a document.
 func (d *document) sets() (all []item) {
 	for _, s := range d.tree.Stmts {
-		if s, ok := s.(*syntax.Set); ok {
+		if s, ok := s.(*ast.Set); ok {
 			all = append(all, item{Label: s.Name.Text, Kind: kindVariable})
 		}
 	}
@@ -216,7 +217,7 @@ func (d *document) sets() (all []item) {
 func (d *document) labels() []item {
 	all := []item{}
 	for _, s := range d.tree.Stmts {
-		if r, ok := s.(*syntax.Rule); ok && r.Label != nil {
+		if r, ok := s.(*ast.Rule); ok && r.Label != nil {
 			all = append(all, item{Label: r.Label.Text, Kind: kindText})
 		}
 	}

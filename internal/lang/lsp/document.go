@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -21,8 +23,8 @@ type document struct {
 	text    string
 	lines   []string // without their ends
 
-	tree *syntax.File // all statements that could be understood
-	diag syntax.Diagnostics
+	tree *ast.File // all statements that could be understood
+	diag diag.Diagnostics
 	// sets without errors; one that is being typed is here as it was before
 	known []*policy.Set
 }
@@ -63,7 +65,7 @@ func (d *document) check() {
 	tree, ds := syntax.Parse(file, []byte(d.text))
 	files := policy.Files(filepath.Dir(file))
 	p, more := policy.Resolve(tree, files)
-	d.tree, d.diag = tree, syntax.Merge(ds, more)
+	d.tree, d.diag = tree, diag.Merge(ds, more)
 	if d.diag.HasErrors() {
 		before := d.known
 		d.known = policy.Sets(tree, files)
@@ -75,7 +77,7 @@ func (d *document) check() {
 		return
 	}
 	d.known = p.Sets
-	d.diag = syntax.Merge(d.diag, ir.Diagnostics(tree, ir.Build(p).Findings))
+	d.diag = diag.Merge(d.diag, ir.Diagnostics(tree, ir.Build(p).Findings))
 }
 
 // diagnostics are those of check as editors have them. What is wrong in a set file stands in the
@@ -86,13 +88,13 @@ func (d *document) diagnostics() []diagnostic {
 		at, message := found.Pos, found.Message
 		if found.File != d.tree.Name {
 			message = fmt.Sprintf("%s:%d: %s", found.File, found.Line, message)
-			at = syntax.Pos{}
+			at = diag.Pos{}
 		}
 		if found.Hint != "" {
 			message += "\nhint: " + found.Hint
 		}
 		severity := 1
-		if found.Severity == syntax.Warning {
+		if found.Severity == diag.Warning {
 			severity = 2
 		}
 		out = append(out, diagnostic{d.span(at), severity, "levee", message})
@@ -109,7 +111,7 @@ func (d *document) line(n int) string {
 }
 
 // span is a place in UTF-16 code units, from 0.
-func (d *document) span(p syntax.Pos) span {
+func (d *document) span(p diag.Pos) span {
 	n := max(int(p.Line)-1, 0)
 	line := d.line(n)
 	return span{position{n, units(line, int(p.Col)-1)}, position{n, units(line, int(p.EndCol)-1)}}
@@ -140,7 +142,7 @@ func offset(line string, units int) int {
 type word struct {
 	text   string
 	quoted bool
-	pos    syntax.Pos
+	pos    diag.Pos
 }
 
 // wordAt is the word around a position. ok is false in comments and between words.
@@ -151,7 +153,7 @@ func (d *document) wordAt(at position) (w word, ok bool) {
 		if w.from <= to && to <= w.end {
 			col := int32(utf8.RuneCountInString(line[:w.from])) + 1
 			return word{strings.Trim(line[w.from:w.end], `"`), line[w.from] == '"',
-				syntax.Pos{Line: int32(at.Line) + 1, Col: col,
+				diag.Pos{Line: int32(at.Line) + 1, Col: col,
 					EndCol: col + int32(utf8.RuneCountInString(line[w.from:w.end]))}}, true
 		}
 	}

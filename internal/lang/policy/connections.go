@@ -3,14 +3,14 @@ package policy
 import (
 	"strconv"
 
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/ast"
 )
 
 // MostConnections is the largest number of connections that a policy may have known at once.
 const MostConnections = 1 << 22
 
 // maxConnections resolves `connections max N`.
-func (r *resolver) maxConnections(w syntax.Word) {
+func (r *resolver) maxConnections(w ast.Word) {
 	n, p := parseConnections(w.Text)
 	if p.found() {
 		r.problem(w.Pos, p)

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Cookie is what a rule that begins with cookie does: SYNs, or DNS queries over UDP, are answered
@@ -21,7 +21,7 @@ type Cookie struct {
 const maxCookies = 16
 
 // cookie resolves what stands behind the match of a cookie.
-func (r *resolver) cookie(s *syntax.Rule, rule *Rule) {
+func (r *resolver) cookie(s *ast.Rule, rule *Rule) {
 	rule.Cookie = &Cookie{DNS: s.DNS}
 	if r.cookies++; r.cookies == maxCookies+1 {
 		r.c.Errorf(s.Pos, "answer for all services with one rule.",
@@ -54,7 +54,7 @@ var connectionFields = map[field.Field]bool{
 }
 
 // connectionTerms allows the fields that all packets of a client's TCP connection have in common.
-func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, of *action.Connection) {
+func (r *resolver) connectionTerms(s *ast.Rule, all []resolvedTerm, of *action.Connection) {
 	so := everything
 	for i := range all {
 		t := &all[i]
@@ -75,7 +75,7 @@ func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, of *actio
 }
 
 // overUDP says that a cookie for DNS is for UDP.
-func (r *resolver) overUDP(s *syntax.Rule, all []resolvedTerm) {
+func (r *resolver) overUDP(s *ast.Rule, all []resolvedTerm) {
 	so := everything
 	for i := range all {
 		so = so.with(r.scopeOf(&all[i].term))
@@ -87,7 +87,7 @@ func (r *resolver) overUDP(s *syntax.Rule, all []resolvedTerm) {
 
 // queries adds terms for well-formed queries with a question, which a cookie for DNS answers: what
 // else there is goes on to other rules.
-func queries(s *syntax.Rule, match []Term) []Term {
+func queries(s *ast.Rule, match []Term) []Term {
 	at, is := pos(s.Pos), []field.Range{{Lo: 1, Hi: 1}}
 	out := append(match, Term{Field: field.DNSQuery, Ranges: is, Pos: at},
 		Term{Field: field.DNSOpcode, Ranges: []field.Range{{}}, Pos: at},

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Detect is one `detect` statement: what the agent looks for in the traffic, and what it may do. It
@@ -51,13 +51,13 @@ const (
 )
 
 // detect resolves a `detect` statement.
-func (r *resolver) detect(s *syntax.Detect) {
+func (r *resolver) detect(s *ast.Detect) {
 	errors := r.c.Errors()
 	out := &Detect{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: pos(s.Pos),
 		Collateral: defaultCollateral, Lease: defaultLease, Quiet: defaultQuiet}
 	r.agentName(s.Name, s.Pos.Line, "detector", "it is typed in commands and stands in labels.")
 	if s.To != nil {
-		out.To = r.detectAddresses(syntax.To, s.To)
+		out.To = r.detectAddresses(ast.To, s.To)
 	}
 	for i, w := range s.Above {
 		r.detectAbove(out, w, i)
@@ -79,7 +79,7 @@ func (r *resolver) detect(s *syntax.Detect) {
 		}
 	}
 	if s.Keep != nil {
-		out.Keep = r.detectAddresses(syntax.From, s.Keep)
+		out.Keep = r.detectAddresses(ast.From, s.Keep)
 		out.KeepText = s.KeepText()
 	}
 	r.detectTime(s.Lease, &out.Lease, minDetectLease, maxDetectLease, "lease")
@@ -93,7 +93,7 @@ func (r *resolver) detect(s *syntax.Detect) {
 }
 
 // detectAbove reads one threshold.
-func (r *resolver) detectAbove(out *Detect, w syntax.Word, i int) {
+func (r *resolver) detectAbove(out *Detect, w ast.Word, i int) {
 	const example = "write packets or bits a second to one host, as in 50000/s, 50kpps or 1gbit/s."
 	var l Limit
 	p := l.rate(w.Text)
@@ -116,7 +116,7 @@ func (r *resolver) detectAbove(out *Detect, w syntax.Word, i int) {
 }
 
 // detectTime reads a duration.
-func (r *resolver) detectTime(w *syntax.Word, out *time.Duration, least, most time.Duration,
+func (r *resolver) detectTime(w *ast.Word, out *time.Duration, least, most time.Duration,
 	what string) {
 	if w == nil {
 		return
@@ -137,16 +137,16 @@ func (r *resolver) detectTime(w *syntax.Word, out *time.Duration, least, most ti
 }
 
 // detectAddresses resolves what a detector watches or keeps.
-func (r *resolver) detectAddresses(kind syntax.TermKind, v *syntax.Value) []netip.Prefix {
+func (r *resolver) detectAddresses(kind ast.TermKind, v *ast.Value) []netip.Prefix {
 	var t Term
-	if !r.address(&t, &syntax.Term{Kind: kind, Value: v, Pos: v.Pos}) {
+	if !r.address(&t, &ast.Term{Kind: kind, Value: v, Pos: v.Pos}) {
 		return nil
 	}
 	at := v.Pos
 	switch {
 	case t.Field != field.SrcAddr && t.Field != field.DstAddr:
 		r.c.Errorf(at, "name addresses and prefixes.", "a detector takes no ports")
-	case t.Set != nil && t.Set.Kind == Dynamic && kind == syntax.From:
+	case t.Set != nil && t.Set.Kind == Dynamic && kind == ast.From:
 		r.c.Errorf(at, "write the addresses, or ask the set in a protect rule, which live rules "+
 			"never overrule.", "the entries of a dynamic set come and go")
 	case t.Set != nil && t.Set.Kind == Dynamic:

@@ -3,8 +3,9 @@ package policy
 import (
 	"slices"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // RuleTerm is one term of one rule.
@@ -30,8 +31,8 @@ func (p *Policy) Ethernet() []RuleTerm {
 
 // WithoutEthernet are errors for the terms that packets without an Ethernet header lack; where says
 // which packets these are.
-func (p *Policy) WithoutEthernet(tree *syntax.File, where string) syntax.Diagnostics {
-	c := &syntax.Collector{File: tree.Name}
+func (p *Policy) WithoutEthernet(tree *ast.File, where string) diag.Diagnostics {
+	c := &diag.Collector{File: tree.Name}
 	for _, t := range p.Ethernet() {
 		name := t.Term.Field.Info().Name
 		if t.Term.Field == field.EtherType {

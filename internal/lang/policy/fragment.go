@@ -1,8 +1,8 @@
 package policy
 
 import (
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // fragmentTerms says which terms a rule cannot have that decides later fragments: these have no
@@ -18,6 +18,6 @@ func (r *resolver) fragmentTerms(all []resolvedTerm) {
 }
 
 // laterFragments is the term that a rule `fragments track` has besides those that are written.
-func laterFragments(s *syntax.Rule) Term {
+func laterFragments(s *ast.Rule) Term {
 	return Term{Field: field.Fragment, Ranges: []field.Range{{Lo: 1, Hi: 1}}, Pos: pos(s.Pos)}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -85,10 +86,10 @@ func (g *grammar) compare(t *testing.T, src, name string) {
 
 // onlyTheDefaultIsMissing tells whether there is no error, or none but that a piece of a policy has
 // no default.
-func onlyTheDefaultIsMissing(ds syntax.Diagnostics) bool {
+func onlyTheDefaultIsMissing(ds diag.Diagnostics) bool {
 	const missing = "the policy does not say what happens to packets that no rule decides"
 	for _, d := range ds {
-		if d.Severity == syntax.Error && d.Message != missing {
+		if d.Severity == diag.Error && d.Message != missing {
 			return false
 		}
 	}

@@ -2,7 +2,7 @@ package policy
 
 import (
 	"levee/internal/lang/action"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/ast"
 )
 
 // Out is what a policy says of packets that leave by the interface. It shares the sets of the
@@ -68,14 +68,14 @@ func (r *resolver) out() *Out {
 }
 
 // outDefault resolves `out default`.
-func (r *resolver) outDefault(s *syntax.Default) {
+func (r *resolver) outDefault(s *ast.Default) {
 	if r.once(&r.outDef, s, "out default") {
 		r.out().Default = Default{Action: named(s.Action.Text), Pos: pos(s.Pos)}
 	}
 }
 
 // leaves checks that a rule may be about what leaves.
-func (r *resolver) leaves(s *syntax.Rule, a action.Action) {
+func (r *resolver) leaves(s *ast.Rule, a action.Action) {
 	r.out()
 	if r.outDef != nil {
 		r.c.Errorf(s.Pos, "move it above that line.", "this rule stands after \"out default\" in "+

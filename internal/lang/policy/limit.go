@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -249,7 +250,7 @@ func (p *Policy) Limits() []*Rule {
 }
 
 // limit resolves what stands behind the match of a limit.
-func (r *resolver) limit(s *syntax.Limit, rule *Rule) {
+func (r *resolver) limit(s *ast.Limit, rule *Rule) {
 	l := &Limit{}
 	rule.Limit = l
 	if r.limits++; r.limits == maxLimits+1 {
@@ -368,7 +369,7 @@ func rateHint(digits, unit string) string {
 }
 
 // burst reads the burst, or takes what the rate gives in a second.
-func (r *resolver) burst(s *syntax.Limit, l *Limit) {
+func (r *resolver) burst(s *ast.Limit, l *Limit) {
 	at, text := s.Rate.Pos, ""
 	if s.Burst != nil {
 		at, text = s.Burst.Pos, s.Burst.Text
@@ -460,7 +461,7 @@ func sizeUnit(unit string) (factor uint64, ok bool) {
 	return 0, false
 }
 
-func (r *resolver) limitMemory(w *syntax.Word, l *Limit) {
+func (r *resolver) limitMemory(w *ast.Word, l *Limit) {
 	const example = "write a power of two from 4kB to 256MB, such as 512kB or 8MB."
 	text := w.Text
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
@@ -492,7 +493,7 @@ var keyFields = map[string][]field.Field{
 }
 
 // key resolves one key.
-func (r *resolver) key(k *syntax.Key, before []syntax.Key) (out Key, ok bool) {
+func (r *resolver) key(k *ast.Key, before []ast.Key) (out Key, ok bool) {
 	out = Key{Fields: keyFields[k.Name.Text], Times: 1, Text: k.Text()}
 	for i := range before {
 		if before[i].Text() == out.Text {
@@ -522,7 +523,7 @@ func (r *resolver) key(k *syntax.Key, before []syntax.Key) (out Key, ok bool) {
 }
 
 // keyTimes resolves how many rates each budget of a key has.
-func (r *resolver) keyTimes(k *syntax.Key, out Key) (Key, bool) {
+func (r *resolver) keyTimes(k *ast.Key, out Key) (Key, bool) {
 	if k.Times == nil {
 		return out, true
 	}
@@ -558,7 +559,7 @@ func keyHint(word string) string {
 
 // prefixBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
 // host, 32. what is a word that they can stand behind.
-func (r *resolver) prefixBits(w *syntax.Word, what string) (bits4, bits6 int, ok bool) {
+func (r *resolver) prefixBits(w *ast.Word, what string) (bits4, bits6 int, ok bool) {
 	four, six, both := strings.Cut(w.Text, ",")
 	example := "write " + what + "/24 or " + what + "/24,56: bits of IPv4, then of IPv6 addresses."
 	n, err := strconv.ParseUint(four, 10, 8)
@@ -582,7 +583,7 @@ var everyAddress = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.Must
 
 // keyTerms are terms that hold for packets that have all that the keys of a limit are about. A
 // packet that lacks it has no budget, and the rule does not match it.
-func (r *resolver) keyTerms(s *syntax.Limit, rule *Rule, all []resolvedTerm) []resolvedTerm {
+func (r *resolver) keyTerms(s *ast.Limit, rule *Rule, all []resolvedTerm) []resolvedTerm {
 	so := everything
 	for i := range all {
 		so = so.with(r.scopeOf(&all[i].term))
@@ -623,13 +624,13 @@ func (r *resolver) keyTerms(s *syntax.Limit, rule *Rule, all []resolvedTerm) []r
 }
 
 // presence is how a term would be written that only asks for a field.
-func presence(f field.Field) *syntax.Term {
-	kind := syntax.Number
+func presence(f field.Field) *ast.Term {
+	kind := ast.Number
 	switch f {
 	case field.SrcAddr:
-		kind = syntax.From
+		kind = ast.From
 	case field.DstAddr:
-		kind = syntax.To
+		kind = ast.To
 	}
-	return &syntax.Term{Kind: kind, Field: f}
+	return &ast.Term{Kind: kind, Field: f}
 }

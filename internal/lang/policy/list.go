@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/syntax"
 )
 
@@ -75,10 +76,10 @@ const (
 var DecisionFields = []string{"origin", "scenario", "type"}
 
 // list resolves a `source` statement that is a list.
-func (r *resolver) list(s *syntax.List) {
+func (r *resolver) list(s *ast.List) {
 	errors := r.c.Errors()
 	out := &List{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: pos(s.Pos)}
-	as := &syntax.Source{Name: s.Name, Set: s.Set, Lease: s.Lease}
+	as := &ast.Source{Name: s.Name, Set: s.Set, Lease: s.Lease}
 	as.Pos = s.Pos
 	r.sourceName(as)
 	if s.CrowdSec {
@@ -121,7 +122,7 @@ func (r *resolver) list(s *syntax.List) {
 	}
 }
 
-func (r *resolver) feed(s *syntax.List) *Feed {
+func (r *resolver) feed(s *ast.List) *Feed {
 	out := &Feed{Change: feedChange, Shortest4: Shortest4, Shortest6: Shortest6,
 		Cleartext: s.Cleartext != nil}
 	if s.Path != nil {
@@ -175,7 +176,7 @@ var headerName = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // feedKey checks what a feed asks of whoever reads it.
-func (r *resolver) feedKey(s *syntax.List, out *Feed) {
+func (r *resolver) feedKey(s *ast.List, out *Feed) {
 	if s.Key == nil {
 		return
 	}
@@ -205,7 +206,7 @@ func (r *resolver) feedKey(s *syntax.List, out *Feed) {
 }
 
 // agentPath checks a path that the agent opens.
-func (r *resolver) agentPath(w syntax.Word) string {
+func (r *resolver) agentPath(w ast.Word) string {
 	switch {
 	case w.Text == "":
 		r.c.Errorf(w.Pos, "", "the path is empty")
@@ -217,7 +218,7 @@ func (r *resolver) agentPath(w syntax.Word) string {
 }
 
 // url checks from where a list comes.
-func (r *resolver) url(s *syntax.List, example string) string {
+func (r *resolver) url(s *ast.List, example string) string {
 	w := *s.URL
 	u, err := url.Parse(w.Text)
 	switch {
@@ -243,7 +244,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
-func (r *resolver) crowdSec(s *syntax.List) *CrowdSec {
+func (r *resolver) crowdSec(s *ast.List) *CrowdSec {
 	out := &CrowdSec{Cleartext: s.Cleartext != nil,
 		URL: strings.TrimRight(r.url(s, "http://127.0.0.1:8080"), "/")}
 	if s.Key == nil {
@@ -270,15 +271,15 @@ func (r *resolver) crowdSec(s *syntax.List) *CrowdSec {
 }
 
 // texts resolves a condition on a field that holds a text.
-func (r *resolver) texts(c *syntax.Condition) (out Condition, ok bool) {
-	out = Condition{Field: strings.Clone(c.Field.Text), Not: c.Not, Op: syntax.Equal}
+func (r *resolver) texts(c *ast.Condition) (out Condition, ok bool) {
+	out = Condition{Field: strings.Clone(c.Field.Text), Not: c.Not, Op: ast.Equal}
 	switch {
 	case c.How.Text != "" || c.AnyCase:
 		r.c.Errorf(c.Field.Pos, "compare it by = or !=, or with a list in braces.",
 			"decisions of CrowdSec are compared as a whole, byte for byte")
 		return out, false
-	case c.Value.List || c.Value.Op == syntax.Equal:
-	case c.Value.Op == syntax.NotEqual:
+	case c.Value.List || c.Value.Op == ast.Equal:
+	case c.Value.Op == ast.NotEqual:
 		out.Not = !out.Not
 	default:
 		r.c.Errorf(c.Value.Pos, "compare it by = or !=, or with a list in braces.",

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Policy is one resolved policy file.
@@ -49,7 +49,7 @@ type Policy struct {
 type Pos struct{ Line, Col int32 }
 
 // Mark is the place as diagnostics have it: one character is marked.
-func (p Pos) Mark() syntax.Pos { return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1} }
+func (p Pos) Mark() diag.Pos { return diag.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1} }
 
 // Default is the required last word.
 type Default struct {

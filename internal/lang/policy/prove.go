@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Prove is one `prove` statement: bytes of a reply over UDP that its client sends back. Who has
@@ -35,7 +35,7 @@ const (
 )
 
 // prove resolves a `prove` statement.
-func (r *resolver) prove(s *syntax.Prove) {
+func (r *resolver) prove(s *ast.Prove) {
 	errors := r.c.Errors()
 	out := &Prove{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: pos(s.Pos)}
 	r.proveName(s.Name)
@@ -75,7 +75,7 @@ func (r *resolver) prove(s *syntax.Prove) {
 }
 
 // proveName checks a name, which commands print.
-func (r *resolver) proveName(w syntax.Word) {
+func (r *resolver) proveName(w ast.Word) {
 	if w.Text == "" || len(w.Text) > maxSourceName {
 		r.c.Errorf(w.Pos, "", "the name of a proof has 1 to %d bytes", maxSourceName)
 	}
@@ -88,7 +88,7 @@ func (r *resolver) proveName(w syntax.Word) {
 }
 
 // proveService resolves which service replies.
-func (r *resolver) proveService(s *syntax.Prove, out *Prove) {
+func (r *resolver) proveService(s *ast.Prove, out *Prove) {
 	const example = `name the ports of the service: prove "a2s" udp port 27015 reply ...`
 	all := r.resolveTerms(s.Terms, nil)
 	if len(all) < len(s.Terms) {
@@ -98,7 +98,7 @@ func (r *resolver) proveService(s *syntax.Prove, out *Prove) {
 	for i := range all {
 		t, src := &all[i].term, all[i].src
 		switch {
-		case src.Kind == syntax.ProtoName && src.Name == "udp" && !t.Not && !udp:
+		case src.Kind == ast.ProtoName && src.Name == "udp" && !t.Not && !udp:
 			udp = true
 		case t.Field == field.DstPort && !t.Not && out.Ports == nil:
 			out.Ports = slices.Clone(t.Ranges)
@@ -120,7 +120,7 @@ func (r *resolver) proveService(s *syntax.Prove, out *Prove) {
 }
 
 // proveReply resolves what replies have to match.
-func (r *resolver) proveReply(s *syntax.Prove, out *Prove) {
+func (r *resolver) proveReply(s *ast.Prove, out *Prove) {
 	all := r.resolveTerms(s.Reply, nil)
 	for i := range all {
 		t, src := &all[i].term, all[i].src
@@ -138,7 +138,7 @@ func (r *resolver) proveReply(s *syntax.Prove, out *Prove) {
 }
 
 // proveOffset reads where n bytes are.
-func (r *resolver) proveOffset(w syntax.Word, n int) int {
+func (r *resolver) proveOffset(w ast.Word, n int) int {
 	at, err := strconv.Atoi(w.Text)
 	if err != nil || at+n > maxPayload {
 		r.c.Errorf(w.Pos, "count from the end of the UDP header; the bytes may reach to "+

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Rates are those of a limit by prefix. A packet whose address lies in none of them is not limited;
@@ -83,7 +83,7 @@ func (r *Rates) add(words []string) problem {
 }
 
 // rates reads the rates of a limit.
-func (r *resolver) rates(s *syntax.Rates, l *Limit) {
+func (r *resolver) rates(s *ast.Rates, l *Limit) {
 	l.Rates = &Rates{Field: field.DstAddr}
 	if s.Side.Text == "from" {
 		l.Rates.Field = field.SrcAddr
@@ -113,7 +113,7 @@ func (r *resolver) rates(s *syntax.Rates, l *Limit) {
 }
 
 // rateFile reads rates from a file.
-func (r *resolver) rateFile(path syntax.Word, to *Rates) bool {
+func (r *resolver) rateFile(path ast.Word, to *Rates) bool {
 	in := r.openFile(path, path.Text)
 	if in == nil {
 		return false
@@ -186,7 +186,7 @@ const (
 )
 
 // rateKeys gives the keys of a limit to its rates.
-func (r *resolver) rateKeys(s *syntax.Limit, l *Limit) {
+func (r *resolver) rateKeys(s *ast.Limit, l *Limit) {
 	for i := range l.Keys {
 		if l.Keys[i].Times != 1 {
 			r.c.Errorf(s.By[i].Times.Pos, "leave it out.",

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/syntax"
 )
 
@@ -25,8 +26,8 @@ func TestRatesByPrefixAreOneLimit(t *testing.T) {
 		t.Fatal(ds)
 	}
 	f, _ := syntax.Parse("t", []byte(text))
-	printed := string(syntax.Format(f))
-	if again, _ := syntax.Parse("t", []byte(printed)); string(syntax.Format(again)) != printed ||
+	printed := string(ast.Format(f))
+	if again, _ := syntax.Parse("t", []byte(printed)); string(ast.Format(again)) != printed ||
 		!strings.Contains(printed, "    192.0.2.0/24 10kpps, # a\n") {
 		t.Errorf("printed as\n%s", printed)
 	}

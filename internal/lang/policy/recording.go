@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -102,56 +103,56 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 		limits[true] = out.Limits()
 	}
 	for _, s := range f.Stmts {
-		if rule, ok := s.(*syntax.Rule); ok && rule.Limit != nil {
+		if rule, ok := s.(*ast.Rule); ok && rule.Limit != nil {
 			side := limits[rule.Out]
 			inlineRates(rule.Limit.Rates, side[0].Limit.Rates)
 			limits[rule.Out] = side[1:]
 		}
-		set, ok := s.(*syntax.Set)
+		set, ok := s.(*ast.Set)
 		if ok && set.Dynamic != nil && set.Dynamic.Path != nil {
 			inlineBegin(set, p)
 		}
 		if !ok || set.Path == nil && set.MMDB == nil {
 			continue
 		}
-		list := &syntax.Value{List: true}
+		list := &ast.Value{List: true}
 		for _, of := range p.Sets {
 			if of.Name == set.Name.Text {
 				for text := range of.Texts() {
-					list.Elems = append(list.Elems, syntax.Elem{Text: text})
+					list.Elems = append(list.Elems, ast.Elem{Text: text})
 				}
 			}
 		}
 		if len(list.Elems) == 0 { // no list can be empty
-			set.MMDB, set.Path = nil, &syntax.Word{Text: emptyFile}
+			set.MMDB, set.Path = nil, &ast.Word{Text: emptyFile}
 			continue
 		}
 		set.MMDB, set.Path, set.List = nil, nil, list
 	}
-	return syntax.Format(f), nil
+	return ast.Format(f), nil
 }
 
 // inlineRates puts rates in the place of the file that they were read from.
-func inlineRates(s *syntax.Rates, rates *Rates) {
+func inlineRates(s *ast.Rates, rates *Rates) {
 	if s == nil || s.Path == nil {
 		return
 	}
-	s.Path, s.List = nil, &syntax.Value{List: true}
+	s.Path, s.List = nil, &ast.Value{List: true}
 	for i := range rates.Entries {
-		s.List.Elems = append(s.List.Elems, syntax.Elem{Text: rates.Entries[i].Text()})
+		s.List.Elems = append(s.List.Elems, ast.Elem{Text: rates.Entries[i].Text()})
 	}
 }
 
 // inlineBegin puts the entries that a set begins with in the place of their file.
-func inlineBegin(s *syntax.Set, p *Policy) {
+func inlineBegin(s *ast.Set, p *Policy) {
 	of := p.Sets[slices.IndexFunc(p.Sets, func(o *Set) bool { return o.Name == s.Name.Text })]
 	s.Dynamic.Path = nil
 	if len(of.Begin) == 0 {
 		return
 	}
-	s.Dynamic.From = &syntax.Value{List: true}
+	s.Dynamic.From = &ast.Value{List: true}
 	for _, e := range of.Begin {
-		s.Dynamic.From.Elems = append(s.Dynamic.From.Elems, syntax.Elem{Text: e.String()})
+		s.Dynamic.From.Elems = append(s.Dynamic.From.Elems, ast.Elem{Text: e.String()})
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -19,7 +21,7 @@ import (
 // Load reads, parses and resolves the policy file at path; set files are looked for relative to
 // its directory. The error is about reading the policy itself. The Policy is nil when the
 // diagnostics have errors.
-func Load(path string) (*Policy, syntax.Diagnostics, error) {
+func Load(path string) (*Policy, diag.Diagnostics, error) {
 	src, err := readPolicy(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read policy: %w", err)
@@ -56,13 +58,13 @@ func NoFiles(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewRea
 
 // Parse parses and resolves a policy; open reads its set files, as for Resolve.
 func Parse(name string, src []byte, open func(string) (io.ReadCloser, error)) (*Policy,
-	syntax.Diagnostics) {
+	diag.Diagnostics) {
 	f, ds := syntax.Parse(name, src)
 	p, more := Consume(f, open)
 	if ds.HasErrors() {
 		p = nil
 	}
-	return p, syntax.Merge(ds, more)
+	return p, diag.Merge(ds, more)
 }
 
 func readPolicy(path string) ([]byte, error) {
@@ -97,23 +99,23 @@ func openRegular(path string) (io.ReadCloser, error) {
 // merged, comparisons turned into ranges, test packets built. open reads set files, by the path as
 // it is written in the policy; nil refuses them. All errors are reported at once; the Policy is nil
 // when there is one, or when f could not be parsed as a whole.
-func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy,
-	syntax.Diagnostics) {
+func Resolve(f *ast.File, open func(path string) (io.ReadCloser, error)) (*Policy,
+	diag.Diagnostics) {
 	return resolve(f, open, false)
 }
 
 // Consume is Resolve for a file whose statements nobody needs any more: each is let go as soon as
 // it has its meaning, so that a large policy is not in memory twice. What is left of f has its name
 // and its source, for diagnostics.
-func Consume(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy,
-	syntax.Diagnostics) {
+func Consume(f *ast.File, open func(path string) (io.ReadCloser, error)) (*Policy,
+	diag.Diagnostics) {
 	p, ds := resolve(f, open, true)
 	f.Stmts, f.End = nil, nil
 	return p, ds
 }
 
 // Sets are those sets of a policy that have no errors, whatever there is in the rest of it.
-func Sets(f *syntax.File, open func(path string) (io.ReadCloser, error)) (all []*Set) {
+func Sets(f *ast.File, open func(path string) (io.ReadCloser, error)) (all []*Set) {
 	r := newResolver(f, open)
 	r.collectSets()
 	for _, d := range r.order {
@@ -124,18 +126,18 @@ func Sets(f *syntax.File, open func(path string) (io.ReadCloser, error)) (all []
 	return all
 }
 
-func newResolver(f *syntax.File, open func(path string) (io.ReadCloser, error)) *resolver {
+func newResolver(f *ast.File, open func(path string) (io.ReadCloser, error)) *resolver {
 	return &resolver{
 		file: f,
-		c:    &syntax.Collector{File: f.Name},
+		c:    &diag.Collector{File: f.Name},
 		open: open,
 		sets: make(map[string]*setDef), patterns: make(map[string]*Pattern),
 		pol: &Policy{File: fileName(f), Essential: true},
 	}
 }
 
-func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy,
-	syntax.Diagnostics) {
+func resolve(f *ast.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy,
+	diag.Diagnostics) {
 	r := newResolver(f, open)
 	r.consume = consume
 	r.collectSets()
@@ -146,22 +148,22 @@ func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), cons
 		}
 	}
 	r.finish()
-	ds := syntax.Merge(f.Diagnostics(r.c), r.fileDiags)
-	if f.Failed() || ds.HasErrors() {
+	ds := diag.Merge(f.Diagnostics(r.c), r.fileDiags)
+	if f.Failed || ds.HasErrors() {
 		return nil, ds
 	}
 	return r.pol, ds
 }
 
 // fileName is what verdicts call the file of a policy.
-func fileName(f *syntax.File) string { return syntax.Base(f.Name) }
+func fileName(f *ast.File) string { return diag.Base(f.Name) }
 
 // resolver is one run of Resolve.
 type resolver struct {
-	file      *syntax.File
+	file      *ast.File
 	consume   bool // statements are let go
-	c         *syntax.Collector
-	fileDiags syntax.Diagnostics // about set files
+	c         *diag.Collector
+	fileDiags diag.Diagnostics // about set files
 	open      func(string) (io.ReadCloser, error)
 	sets      map[string]*setDef
 	order     []*setDef
@@ -170,12 +172,12 @@ type resolver struct {
 	pol       *Policy
 
 	// the first of each, where there is one
-	iface, essential, connections, onError, def, outDef syntax.Stmt
+	iface, essential, connections, onError, def, outDef ast.Stmt
 	inners                                              *[]*Inner // of the side of the rule
 	// a statement could not be parsed that may be the default
 	broken bool
 	// of the last statement, once there are rules of the last of these
-	last        syntax.Pos
+	last        diag.Pos
 	behindRules bool // there are; what could not be parsed counts as one
 	rules       int  // statements
 	limits      int  // of them
@@ -197,7 +199,7 @@ type resolver struct {
 // labelled is the label of a rule, which is number rule of its kind of statements.
 type labelled struct {
 	text string
-	pos  syntax.Pos
+	pos  diag.Pos
 	line int32 // of the rule
 	rule int
 }
@@ -218,16 +220,16 @@ type memory struct {
 	doubles doubles        // likewise
 }
 
-func pos(p syntax.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
+func pos(p diag.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
 
 // problem reports p at a place.
-func (r *resolver) problem(at syntax.Pos, p problem) {
+func (r *resolver) problem(at diag.Pos, p problem) {
 	r.c.Errorf(at, p.hint, "%s", p.msg)
 }
 
-func (r *resolver) statement(s syntax.Stmt) {
+func (r *resolver) statement(s ast.Stmt) {
 	switch s.(type) {
-	case *syntax.Rule, *syntax.Bad:
+	case *ast.Rule, *ast.Bad:
 		r.last, r.behindRules = s.Place(), true
 	default:
 		if !r.behindRules {
@@ -235,46 +237,46 @@ func (r *resolver) statement(s syntax.Stmt) {
 		}
 	}
 	switch s := s.(type) {
-	case *syntax.Interface:
+	case *ast.Interface:
 		if r.once(&r.iface, s, "interface") {
 			for i := range s.Names.Elems {
 				r.checkInterface(&s.Names.Elems[i], s.Names.Elems[:i])
 			}
 		}
-	case *syntax.Essential:
+	case *ast.Essential:
 		if r.once(&r.essential, s, "essential off") {
 			r.pol.Essential = false
 		}
-	case *syntax.Connections:
+	case *ast.Connections:
 		if r.once(&r.connections, s, "connections max") {
 			r.maxConnections(s.Max)
 		}
-	case *syntax.Prove:
+	case *ast.Prove:
 		r.prove(s)
-	case *syntax.OnError:
+	case *ast.OnError:
 		if r.once(&r.onError, s, "on error") {
 			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, pos(s.Pos)
 			if named(s.Action.Text) == action.Pass {
 				r.pol.OnError = ErrorPass
 			}
 		}
-	case *syntax.Default:
+	case *ast.Default:
 		if s.Out {
 			r.outDefault(s)
 		} else if r.once(&r.def, s, "default") {
 			r.pol.Default = Default{Action: named(s.Action.Text), Pos: pos(s.Pos)}
 		}
-	case *syntax.Rule:
+	case *ast.Rule:
 		r.rule(s)
-	case *syntax.Source:
+	case *ast.Source:
 		r.source(s)
-	case *syntax.List:
+	case *ast.List:
 		r.list(s)
-	case *syntax.Detect:
+	case *ast.Detect:
 		r.detect(s)
-	case *syntax.Test:
+	case *ast.Test:
 		r.test(s)
-	case *syntax.Bad:
+	case *ast.Bad:
 		r.broken = r.broken || s.Keyword == "default" || !syntax.IsKeyword(s.Keyword)
 	}
 }
@@ -286,7 +288,7 @@ func named(word string) action.Action {
 }
 
 // once keeps the first statement of a kind and reports any other.
-func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
+func (r *resolver) once(first *ast.Stmt, s ast.Stmt, what string) bool {
 	if *first != nil {
 		r.c.Errorf(s.Place(), "remove one of the two.", "%q stands in line %d already", what,
 			(*first).Place().Line)
@@ -298,7 +300,7 @@ func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
 
 // checkInterface applies the kernel's rule for names (dev_valid_name in net/core/dev.c), of which a
 // pattern has to leave one.
-func (r *resolver) checkInterface(e *syntax.Elem, before []syntax.Elem) {
+func (r *resolver) checkInterface(e *ast.Elem, before []ast.Elem) {
 	const most = 127 // ALTIFNAMSIZ - 1; a name itself has up to 15
 	name := e.Text
 	switch {
@@ -308,7 +310,7 @@ func (r *resolver) checkInterface(e *syntax.Elem, before []syntax.Elem) {
 	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n"):
 		r.c.Errorf(e.Pos, "`ip link` shows the names.",
 			"%q cannot be the name of an interface", short(name))
-	case slices.ContainsFunc(before, func(b syntax.Elem) bool { return b.Text == name }):
+	case slices.ContainsFunc(before, func(b ast.Elem) bool { return b.Text == name }):
 		r.c.Errorf(e.Pos, "remove one of the two.", "%q is given twice", short(name))
 	}
 	r.pol.Interfaces = append(r.pol.Interfaces, strings.Clone(name))
@@ -316,7 +318,7 @@ func (r *resolver) checkInterface(e *syntax.Elem, before []syntax.Elem) {
 
 // finish does what needs all statements.
 func (r *resolver) finish() {
-	if r.def == nil && !r.broken && !(r.file.Failed() && len(r.file.Stmts) == 0) {
+	if r.def == nil && !r.broken && !(r.file.Failed && len(r.file.Stmts) == 0) {
 		r.c.Errorf(r.last, "end the rules with \"default drop\" or \"default pass\".",
 			"the policy does not say what happens to packets that no rule decides")
 	}
@@ -329,7 +331,7 @@ func (r *resolver) finish() {
 	for _, d := range r.order {
 		r.pol.Sets = append(r.pol.Sets, d.set)
 		// the rule that uses it may be the one with the error
-		if !d.used && !d.bad && !r.file.Failed() {
+		if !d.used && !d.bad && !r.file.Failed {
 			r.c.Warnf(d.stmt.Name.Pos, "use it in a rule, or remove it.",
 				"set %q is not used by any rule", d.set.Name)
 		}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // scope is which packets can have all that a term asks for, as far as families, protocols and
@@ -264,7 +264,7 @@ func differ(a, b *Term) bool {
 func twiceHint(first, second *resolvedTerm) string {
 	a, b := first.src, second.src
 	switch {
-	case b.Kind == syntax.Family && a.Kind == syntax.Family:
+	case b.Kind == ast.Family && a.Kind == ast.Family:
 		return "a rule without a family matches IPv4 and IPv6; otherwise write one rule for each."
 	case b.Field == field.Inner:
 		return "write all terms in one pair of parentheses."
@@ -274,21 +274,21 @@ func twiceHint(first, second *resolvedTerm) string {
 		return "for any of them write a list: dns name in { \"a.org\", \"b.org\" }."
 	case b.Field == field.EtherType:
 		return "for either of them write a list: ether { ipv4, arp }."
-	case b.Kind == syntax.ProtoName && a.Kind == syntax.ProtoName:
+	case b.Kind == ast.ProtoName && a.Kind == ast.ProtoName:
 		return fmt.Sprintf("for either of them write: proto { %s, %s }.", a.Name, b.Name)
 	case b.Field == field.Proto:
 		return "for either of them write a list: proto { tcp, udp }."
 	case b.Field == field.TCPFlags:
 		return "write all flags in one term: flags syn/syn,ack,rst."
-	case a.Value != nil && a.Value.Op != syntax.NoOp && b.Value != nil && b.Value.Op != syntax.NoOp:
+	case a.Value != nil && a.Value.Op != ast.NoOp && b.Value != nil && b.Value.Op != ast.NoOp:
 		x, y := first.term.Ranges, second.term.Ranges
 		if lo, hi := max(x[0].Lo, y[0].Lo), min(x[len(x)-1].Hi, y[len(y)-1].Hi); len(x) == 1 &&
 			len(y) == 1 && lo <= hi {
 			return fmt.Sprintf("write a range: %s %d-%d.", b.Words(), lo, hi)
 		}
 		return "no value is both."
-	case b.Value != nil && b.Value.Op == syntax.NoOp && !b.Value.List &&
-		a.Value.Op == syntax.NoOp && !a.Value.List:
+	case b.Value != nil && b.Value.Op == ast.NoOp && !b.Value.List &&
+		a.Value.Op == ast.NoOp && !a.Value.List:
 		return fmt.Sprintf("for either of them write a list: %s { %s, %s }.", b.Words(),
 			short(a.Value.Elems[0].Text), short(b.Value.Elems[0].Text))
 	}
@@ -313,7 +313,7 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 	case isAddr(b.term.Field) && scopeOf(&a.term).eth&ethIP == 0:
 		hint = "only ipv4 and ipv6 packets have IP addresses."
 	case len(b.term.Services()) > 0 && a.term.Field == field.Proto &&
-		(a.src.Kind != syntax.ProtoName || holdsPorts(&a.term)):
+		(a.src.Kind != ast.ProtoName || holdsPorts(&a.term)):
 		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
 	case len(b.term.Endpoints()) > 0:
 		hint = fmt.Sprintf("%q has endpoints of other families or protocols only.", b.src.Text())

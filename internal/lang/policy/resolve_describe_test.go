@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"net/netip"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -148,7 +150,7 @@ func checkFixpoint(t *testing.T, p *Policy, formatted []byte, dir string) {
 	if err := ds.Err(); err != nil {
 		t.Fatalf("the formatted policy has errors: %v\n%s", err, formatted)
 	}
-	if diff := cmp.Diff(string(formatted), string(syntax.Format(f))); diff != "" {
+	if diff := cmp.Diff(string(formatted), string(ast.Format(f))); diff != "" {
 		t.Errorf("formatting twice changes (-once +twice):\n%s", diff)
 	}
 	again, ds := Resolve(f, func(name string) (io.ReadCloser,

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
@@ -40,7 +41,7 @@ func notName(text string) problem {
 }
 
 // fileType resolves `of TYPE` behind the path of a file.
-func (r *resolver) fileType(f *setFile, of syntax.Word) bool {
+func (r *resolver) fileType(f *setFile, of ast.Word) bool {
 	for t := Addresses; t <= Names; t++ {
 		if of.Text == t.plural() {
 			f.typ = t
@@ -53,9 +54,9 @@ func (r *resolver) fileType(f *setFile, of syntax.Word) bool {
 }
 
 // dnsNames resolves the value of `dns name`.
-func (r *resolver) dnsNames(t *Term, s *syntax.Term) bool {
+func (r *resolver) dnsNames(t *Term, s *ast.Term) bool {
 	v, e := s.Value, &s.Value.Elems[0]
-	if !v.List && !syntax.IsQuoted(e.Text) {
+	if !v.List && !ast.IsQuoted(e.Text) {
 		if checkSetName(e.Text).found() {
 			r.c.Errorf(e.Pos, "write the name in quotes: dns name \""+short(e.Text)+"\".",
 				"%q cannot name a set", short(e.Text))
@@ -88,7 +89,7 @@ func (r *resolver) dnsNames(t *Term, s *syntax.Term) bool {
 }
 
 // nameList gives a term a list of names of its own.
-func (r *resolver) nameList(t *Term, s *syntax.Term, patterns []dnsname.Pattern) bool {
+func (r *resolver) nameList(t *Term, s *ast.Term, patterns []dnsname.Pattern) bool {
 	n := len(r.pol.NameLists)
 	if n == maxNameLists {
 		r.c.Errorf(s.Pos, "put the names of several rules into one set.",
@@ -125,7 +126,7 @@ func (r *resolver) dnsTerms(all []resolvedTerm, why string) {
 }
 
 // specDNS makes the message of a packet of a test from its words for DNS, if it has any.
-func (r *resolver) specDNS(spec *packet.Spec, words []syntax.Term) bool {
+func (r *resolver) specDNS(spec *packet.Spec, words []ast.Term) bool {
 	m := dns.Message{Type: 1}
 	any, ok := false, true
 	for i := range words {
@@ -144,7 +145,7 @@ func (r *resolver) specDNS(spec *packet.Spec, words []syntax.Term) bool {
 		case field.DNSName:
 			var n dnsname.Pattern
 			if n, p = parseName(t.Value.Elems[0].Text); !p.found() &&
-				(n.Below || !syntax.IsQuoted(t.Value.Elems[0].Text)) {
+				(n.Below || !ast.IsQuoted(t.Value.Elems[0].Text)) {
 				p = problemf("write one name: dns name \"www.example.com\".",
 					"a packet has one name here")
 			}
@@ -176,7 +177,7 @@ func (r *resolver) specDNS(spec *packet.Spec, words []syntax.Term) bool {
 }
 
 // nameKey resolves the key `dns-name` of a limit, and how many labels count.
-func (r *resolver) nameKey(k *syntax.Key, out Key) (Key, bool) {
+func (r *resolver) nameKey(k *ast.Key, out Key) (Key, bool) {
 	if k.Bits != nil {
 		n, err := strconv.ParseUint(k.Bits.Text, 10, 8)
 		if err != nil || n < 1 || n > dnsname.MaxLabels {

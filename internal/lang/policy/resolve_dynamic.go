@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
 
@@ -36,7 +38,7 @@ func (r *resolver) dynamicSet(d *setDef) {
 // begin resolves the entries that a set begins with.
 func (r *resolver) begin(d *setDef) {
 	dyn := d.stmt.Dynamic
-	var at syntax.Pos
+	var at diag.Pos
 	switch {
 	case dyn.From != nil:
 		at = dyn.From.Pos
@@ -79,7 +81,7 @@ func (r *resolver) begin(d *setDef) {
 const maxDynamic = 1 << 24
 
 // dynamicType resolves `of TYPE`.
-func (r *resolver) dynamicType(d *setDef, of syntax.Word) {
+func (r *resolver) dynamicType(d *setDef, of ast.Word) {
 	switch of.Text {
 	case "addresses":
 	case "services":

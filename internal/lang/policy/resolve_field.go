@@ -1,8 +1,8 @@
 package policy
 
 import (
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
 
@@ -63,13 +63,13 @@ func hasOption(spec *packet.Spec, word string) bool {
 }
 
 // specBytes sets what is given as bytes; it returns false after an error.
-func (r *resolver) specBytes(spec *packet.Spec, t *syntax.Term) bool {
+func (r *resolver) specBytes(spec *packet.Spec, t *ast.Term) bool {
 	var b []byte
 	switch v := t.Value; {
 	case v == nil:
 	case v.Hex:
 		errors := r.c.Errors()
-		b = r.hexBytes(syntax.Word{Text: v.Elems[0].Text, Pos: v.Elems[0].Pos},
+		b = r.hexBytes(ast.Word{Text: v.Elems[0].Text, Pos: v.Elems[0].Pos},
 			"write two digits a byte: \"00 1f\".")
 		if r.c.Errors() > errors {
 			return false

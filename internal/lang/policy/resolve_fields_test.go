@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/field/fieldtest"
 	"levee/internal/lang/syntax"
@@ -20,7 +21,7 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 		text, want := sample.Text, sample.Field
 		f, ds := syntax.Parse("p.levee", []byte(fieldtest.Sets+"drop "+text+"\ndefault pass\n"))
 		p, more := Resolve(f, nil)
-		if ds = syntax.Merge(ds, more); ds.HasErrors() {
+		if ds = diag.Merge(ds, more); ds.HasErrors() {
 			t.Errorf("%q: %v", text, ds.Err())
 			continue
 		}
@@ -70,7 +71,7 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 			src := fmt.Sprintf("set %s = { 192.0.2.0/24 }\ndrop from %[1]s\ndefault pass\n", w)
 			f, ds := syntax.Parse("p.levee", []byte(src))
 			_, more := Resolve(f, nil)
-			if refused := syntax.Merge(ds, more).HasErrors(); refused == inPackets[w] {
+			if refused := diag.Merge(ds, more).HasErrors(); refused == inPackets[w] {
 				t.Errorf("a set named %q: refused %v", w, refused)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 	"levee/internal/quantity"
 )
@@ -40,7 +41,7 @@ const (
 // the fewest prefixes that cover them; nothing is merged. The first bad lines are reported with
 // their places in a file called name, the others are counted; then no prefixes are returned. It
 // reads as a stream, and at most MaxElements prefixes.
-func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics) {
+func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, diag.Diagnostics) {
 	f := newSetFile(r, name)
 	f.typed, f.typ, f.out.apart = true, Addresses, true
 	ds := f.read()
@@ -50,7 +51,7 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics)
 // ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints,
 // whichever the first entry is. Ranges of ports become blocks (see Element.Blocks), of which there
 // may be MaxElements in all.
-func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
+func ReadElements(r io.Reader, name string) ([]Element, diag.Diagnostics) {
 	return readEntries(newSetFile(r, name), func(e Element, _ time.Duration) Element { return e })
 }
 
@@ -61,13 +62,13 @@ const Forever time.Duration = -1
 // and no more. Behind an entry its lease may stand, such as `lease 10m` or `lease forever`; of is
 // given 0 for an entry without.
 func ReadEntries[T any](r io.Reader, name string,
-	of func(Element, time.Duration) T) ([]T, syntax.Diagnostics) {
+	of func(Element, time.Duration) T) ([]T, diag.Diagnostics) {
 	f := newSetFile(r, name)
 	f.leased = true
 	return readEntries(f, of)
 }
 
-func readEntries[T any](f *setFile, of func(Element, time.Duration) T) ([]T, syntax.Diagnostics) {
+func readEntries[T any](f *setFile, of func(Element, time.Duration) T) ([]T, diag.Diagnostics) {
 	f.entries, f.out.apart = true, true
 	ds := f.read()
 	all := make([]T, 0, f.size())
@@ -134,8 +135,8 @@ func ParsePrefixes(text string) ([]netip.Prefix, error) {
 }
 
 // tooMany says that the ranges of ports make more entries than there may be.
-func (f *setFile) tooMany() syntax.Diagnostics {
-	f.say(syntax.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: "+
+func (f *setFile) tooMany() diag.Diagnostics {
+	f.say(diag.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: "+
 		"1024-2047 is one, 1000-2047 is three",
 		"the ranges of ports make more than %d entries", MaxElements))
 	return f.diags
@@ -146,7 +147,7 @@ func newSetFile(r io.Reader, name string) *setFile {
 }
 
 // read takes all lines; with an error there are no elements.
-func (f *setFile) read() syntax.Diagnostics {
+func (f *setFile) read() diag.Diagnostics {
 	each := f.each
 	if each == nil {
 		each = f.parse
@@ -164,7 +165,7 @@ func (f *setFile) read() syntax.Diagnostics {
 		}
 		if f.bad >= maxBadLines || f.bytes > maxSetFile {
 			f.bad = max(f.bad, 1)
-			f.say(syntax.Pos{}, problemf("is this the right file?",
+			f.say(diag.Pos{}, problemf("is this the right file?",
 				"it was read up to line %d: a set file has at most %d bad lines and %d MiB",
 				f.line, maxBadLines, maxSetFile>>20))
 			break
@@ -172,7 +173,7 @@ func (f *setFile) read() syntax.Diagnostics {
 	}
 	if f.bad > maxLineErrors {
 		n := f.bad - maxLineErrors
-		f.say(syntax.Pos{}, problemf("", "and %s", quantity.Plural(n, "more bad line")))
+		f.say(diag.Pos{}, problemf("", "and %s", quantity.Plural(n, "more bad line")))
 	}
 	if f.bad > 0 {
 		f.out, f.pieces, f.before = elements{}, nil, 0
@@ -203,16 +204,16 @@ type setFile struct {
 	each   func()          // takes what stands in a line; nil: parse
 	leases []time.Duration // by element, up to the last that has one
 	bad    int
-	diags  syntax.Diagnostics
+	diags  diag.Diagnostics
 }
 
 // pos is a place in the current line. A stream may have more lines than can be told apart.
-func (f *setFile) pos(col, end int) syntax.Pos {
-	return syntax.Pos{Line: int32(min(f.line, math.MaxInt32)), Col: int32(col), EndCol: int32(end)}
+func (f *setFile) pos(col, end int) diag.Pos {
+	return diag.Pos{Line: int32(min(f.line, math.MaxInt32)), Col: int32(col), EndCol: int32(end)}
 }
 
-func (f *setFile) say(pos syntax.Pos, p problem) {
-	d := syntax.Diagnostic{File: f.name, Pos: pos, Message: p.msg, Hint: p.hint}
+func (f *setFile) say(pos diag.Pos, p problem) {
+	d := diag.Diagnostic{File: f.name, Pos: pos, Message: p.msg, Hint: p.hint}
 	if pos.Line > 0 {
 		d.Source = string(bytes.ToValidUTF8(f.text[:min(len(f.text), 160)], []byte("\uFFFD")))
 	}
@@ -220,7 +221,7 @@ func (f *setFile) say(pos syntax.Pos, p problem) {
 }
 
 // report counts a bad line and says what is wrong with the first ones.
-func (f *setFile) report(pos syntax.Pos, p problem) {
+func (f *setFile) report(pos diag.Pos, p problem) {
 	if f.bad++; f.bad <= maxLineErrors {
 		f.say(pos, p)
 	}
@@ -244,7 +245,7 @@ func (f *setFile) next() bool {
 	}
 	if err != nil && err != io.EOF {
 		f.bad++
-		f.say(syntax.Pos{}, problemf("", "cannot be read: %v", err))
+		f.say(diag.Pos{}, problemf("", "cannot be read: %v", err))
 		return false
 	}
 	if f.line == 1 {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // FuzzReadPrefixes holds for any set file: no panic; places lie in the file; either bad lines or
@@ -82,7 +82,7 @@ func checkMerged(t *testing.T, ps []netip.Prefix) {
 }
 
 // checkSlowPath reads the lines without the fast path and expects the same.
-func checkSlowPath(t *testing.T, src []byte, ps []netip.Prefix, ds syntax.Diagnostics) {
+func checkSlowPath(t *testing.T, src []byte, ps []netip.Prefix, ds diag.Diagnostics) {
 	var slow []netip.Prefix
 	bad := 0
 	for i, line := range strings.SplitAfter(string(src), "\n") {

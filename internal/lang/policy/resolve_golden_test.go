@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/syntax"
 )
@@ -65,7 +66,7 @@ func TestLayout(t *testing.T) {
 			if err := ds.Err(); err != nil {
 				t.Fatal(err)
 			}
-			formatted := syntax.Format(f)
+			formatted := ast.Format(f)
 			goldentest.Compare(t, base+".fmt", formatted)
 			p, ds, err := Load(path)
 			if err != nil {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // flags resolves `flags F` and `flags F/M`.
-func (r *resolver) flags(t *Term, s *syntax.Term) bool {
+func (r *resolver) flags(t *Term, s *ast.Term) bool {
 	e := &s.Value.Elems[0]
 	set, mask, slash := strings.Cut(e.Text, "/")
 	if m := pfFlags(set); m != "" {

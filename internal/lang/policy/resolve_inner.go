@@ -1,8 +1,8 @@
 package policy
 
 import (
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // MaxInners is how many matches on what tunnels carry a policy may have: whether each holds is a
@@ -10,11 +10,11 @@ import (
 const MaxInners = 63
 
 // inner resolves a match of the packet within a tunnel.
-func (r *resolver) inner(t *Term, s *syntax.Term) bool {
+func (r *resolver) inner(t *Term, s *ast.Term) bool {
 	errors := r.c.Errors()
 	for i := range s.Terms {
 		switch in := &s.Terms[i]; {
-		case in.Kind == syntax.Malformed:
+		case in.Kind == ast.Malformed:
 			r.c.Errorf(in.Pos, "a packet that is malformed within a tunnel is malformed: write a "+
 				"rule as drop malformed.", "\"malformed\" stands alone")
 		case in.Field.Info().Remembered:

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
 
@@ -89,7 +90,7 @@ func TestLargePolicies(t *testing.T) {
 			if tc.want != "" && !strings.Contains(fmt.Sprint(ds), tc.want) {
 				t.Errorf("no %q in %v", tc.want, ds.Err())
 			}
-			if len(ds) > 4*syntax.MaxDiagnostics {
+			if len(ds) > 4*diag.MaxDiagnostics {
 				t.Errorf("%d diagnostics", len(ds))
 			}
 		})
@@ -174,7 +175,7 @@ func TestEndlessSetFiles(t *testing.T) {
 	for _, text := range []string{long, "#" + long + "\n", "x\n"} {
 		ps, ds := ReadPrefixes(endless(text), "endless.txt")
 		if ps != nil || !ds.HasErrors() ||
-			!slices.ContainsFunc(ds, func(d syntax.Diagnostic) bool {
+			!slices.ContainsFunc(ds, func(d diag.Diagnostic) bool {
 				return strings.Contains(d.Message, "it was read up to line")
 			}) {
 			t.Errorf("%.10q: %v", text, ds)

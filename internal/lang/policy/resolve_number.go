@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -184,7 +185,7 @@ func openRangeHint(lo, hi string) string {
 }
 
 // compare turns a comparison into ranges.
-func (n *number) compare(op syntax.Op, r field.Range) ([]field.Range, problem) {
+func (n *number) compare(op ast.Op, r field.Range) ([]field.Range, problem) {
 	rs, p := n.unbounded(op, r)
 	if n.low == 0 || p.found() {
 		return rs, p
@@ -195,24 +196,24 @@ func (n *number) compare(op syntax.Op, r field.Range) ([]field.Range, problem) {
 	return rs, p
 }
 
-func (n *number) unbounded(op syntax.Op, r field.Range) ([]field.Range, problem) {
+func (n *number) unbounded(op ast.Op, r field.Range) ([]field.Range, problem) {
 	top := n.top
 	switch op {
-	case syntax.Less:
+	case ast.Less:
 		if r.Lo == 0 {
 			return nil, problemf("", "nothing is below 0, so this can never hold")
 		}
 		return []field.Range{{Lo: 0, Hi: r.Lo - 1}}, problem{}
-	case syntax.LessEqual:
+	case ast.LessEqual:
 		return []field.Range{{Lo: 0, Hi: r.Hi}}, problem{}
-	case syntax.Greater:
+	case ast.Greater:
 		if r.Hi >= top {
 			return nil, problemf("", "nothing is above %d, so this can never hold", top)
 		}
 		return []field.Range{{Lo: r.Hi + 1, Hi: top}}, problem{}
-	case syntax.GreaterEqual:
+	case ast.GreaterEqual:
 		return []field.Range{{Lo: r.Lo, Hi: top}}, problem{}
-	case syntax.NotEqual:
+	case ast.NotEqual:
 		var rs []field.Range
 		if r.Lo > 0 {
 			rs = append(rs, field.Range{Lo: 0, Hi: r.Lo - 1})

@@ -8,19 +8,21 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
 
 // pendingTest is a test whose steps are resolved when all rules are known.
-type pendingTest struct{ src *syntax.Test }
+type pendingTest struct{ src *ast.Test }
 
-func (r *resolver) test(s *syntax.Test) {
+func (r *resolver) test(s *ast.Test) {
 	switch {
 	case strings.TrimSpace(s.Name.Text) == "":
 		r.c.Errorf(s.Name.Pos, "say what the test shows.", "the test has no name")
-	case len(s.Steps) == 0 && !r.file.Failed():
+	case len(s.Steps) == 0 && !r.file.Failed:
 		r.c.Warnf(s.Pos, "write: packet tcp port 22 expect pass.", "the test %q has no packets",
 			short(s.Name.Text))
 	}
@@ -43,7 +45,7 @@ func (r *resolver) resolveTest(p pendingTest) {
 }
 
 // entry resolves `set NAME has ENTRY`.
-func (r *resolver) entry(step *Step, s *syntax.Step) {
+func (r *resolver) entry(step *Step, s *ast.Step) {
 	d := r.named(s.Set.Text)
 	switch {
 	case d == nil:
@@ -96,12 +98,12 @@ func parseEntry(t SetType, text string) (Element, problem) {
 }
 
 // packet resolves a packet and what is expected of it.
-func (r *resolver) packet(step *Step, s *syntax.Step) {
+func (r *resolver) packet(step *Step, s *ast.Step) {
 	step.Leaves, step.Judged = s.Leaves, s.Expect.Text != ""
 	if step.Judged {
 		step.Expect = named(s.Expect.Text)
 	}
-	if s.Leaves && step.Judged && r.pol.Out == nil && !r.file.Failed() {
+	if s.Leaves && step.Judged && r.pol.Out == nil && !r.file.Failed {
 		r.c.Errorf(s.Expect.Pos, "write rules for it, as in: out drop tcp port 25.",
 			"the policy has no rule for what leaves: all of it passes")
 	}
@@ -137,8 +139,8 @@ func (r *resolver) packet(step *Step, s *syntax.Step) {
 }
 
 // spec resolves the words of one packet; it returns false after an error.
-func (r *resolver) spec(words []syntax.Term) (spec packet.Spec, ok bool) {
-	first := make(map[specField]*syntax.Term)
+func (r *resolver) spec(words []ast.Term) (spec packet.Spec, ok bool) {
+	first := make(map[specField]*ast.Term)
 	ok = true
 	for i := range words {
 		t := &words[i]
@@ -165,7 +167,7 @@ func (r *resolver) spec(words []syntax.Term) (spec packet.Spec, ok bool) {
 const maxFrames = 64 << 20
 
 // keepFrame returns the frame, or nil when the tests have had too many bytes.
-func (r *resolver) keepFrame(at syntax.Pos, frame []byte) []byte {
+func (r *resolver) keepFrame(at diag.Pos, frame []byte) []byte {
 	before := r.frames
 	if r.frames += len(frame); r.frames <= maxFrames {
 		return frame
@@ -178,7 +180,7 @@ func (r *resolver) keepFrame(at syntax.Pos, frame []byte) []byte {
 }
 
 // lastOnLine is the end of the last word that stands in the line of at.
-func lastOnLine(ts []syntax.Term, at syntax.Pos) int32 {
+func lastOnLine(ts []ast.Term, at diag.Pos) int32 {
 	end := at.EndCol
 	for i := range ts {
 		if ts[i].Pos.Line == at.Line {
@@ -191,9 +193,9 @@ func lastOnLine(ts []syntax.Term, at syntax.Pos) int32 {
 // deciders are the words that stand behind `by` without quotes.
 var deciders = []string{"protect", "malformed", "essential", "default"}
 
-func (r *resolver) expectLabel(w syntax.Word) {
+func (r *resolver) expectLabel(w ast.Word) {
 	// the rule with the label may be one that was not understood
-	if r.labels[w.Text] > 0 || r.file.Failed() {
+	if r.labels[w.Text] > 0 || r.file.Failed {
 		return
 	}
 	var labels []string
@@ -217,7 +219,7 @@ const maxFrame = 1 << 17
 const frameHint = "write the bytes of the frame, Ethernet header first: \"02 00 ...\"."
 
 // hexBytes reads hex digits; nil is an error that was reported, or no digits.
-func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
+func (r *resolver) hexBytes(w ast.Word, hint string) []byte {
 	var digits []byte
 	for i, c := range w.Text {
 		switch {
@@ -227,7 +229,7 @@ func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
 			digits = append(digits, byte(c))
 		default:
 			col := w.Pos.Col + 1 + int32(utf8.RuneCountInString(w.Text[:i]))
-			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint,
+			r.c.Errorf(diag.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint,
 				"%q is not a hex digit", c)
 			return nil
 		}
@@ -246,7 +248,7 @@ func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
 type specField struct {
 	kind specKind
 	name string // of a specNamed
-	term syntax.TermKind
+	term ast.TermKind
 	of   field.Field
 }
 
@@ -262,7 +264,7 @@ const (
 	specOther
 )
 
-func fieldOfSpec(t *syntax.Term) specField {
+func fieldOfSpec(t *ast.Term) specField {
 	switch t.Field {
 	case field.EtherType:
 		return specField{kind: specFamily}
@@ -272,9 +274,9 @@ func fieldOfSpec(t *syntax.Term) specField {
 		return specField{kind: specFlags}
 	}
 	switch t.Kind {
-	case syntax.PacketType:
+	case ast.PacketType:
 		return specField{kind: specType}
-	case syntax.PacketField, syntax.PacketBytes:
+	case ast.PacketField, ast.PacketBytes:
 		if _, ok := extensionWords[t.Name]; ok {
 			return specField{kind: specExtension}
 		}
@@ -284,42 +286,42 @@ func fieldOfSpec(t *syntax.Term) specField {
 }
 
 // specWord puts one word into the packet; it returns false after an error.
-func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
+func (r *resolver) specWord(spec *packet.Spec, t *ast.Term) bool {
 	var p problem
 	if t.Field.OfMessage() {
 		return true // with the others, in specDNS
 	}
 	switch t.Kind {
-	case syntax.Family:
+	case ast.Family:
 		spec.Family = map[string]packet.Family{"ipv4": packet.IPv4, "ipv6": packet.IPv6,
 			"arp": packet.ARP}[t.Name]
-	case syntax.ProtoName:
+	case ast.ProtoName:
 		proto, _ := protocol(t.Name)
 		spec.Proto = &proto
-	case syntax.Alone: // syn
+	case ast.Alone: // syn
 		spec.Flags = new(t.Phrase().Value)
-	case syntax.Options:
+	case ast.Options:
 		spec.Options = true
-	case syntax.PacketType: // when the family is known
-	case syntax.PacketBytes:
+	case ast.PacketType: // when the family is known
+	case ast.PacketBytes:
 		return r.specBytes(spec, t)
-	case syntax.Inner:
+	case ast.Inner:
 		in, ok := r.spec(t.Terms)
 		spec.Inner = &in
 		return ok
-	case syntax.PacketField:
+	case ast.PacketField:
 		p = specNamedField(spec, t.Name, t.Value.Elems[0].Text)
-	case syntax.Flags:
+	case ast.Flags:
 		p = specFlagsOf(spec, t.Value.Elems[0].Text)
-	case syntax.From, syntax.To:
+	case ast.From, ast.To:
 		var a netip.Addr
 		a, p = specAddr(t)
-		if t.Kind == syntax.From {
+		if t.Kind == ast.From {
 			spec.From = a
 		} else {
 			spec.To = a
 		}
-	case syntax.EtherAddr:
+	case ast.EtherAddr:
 		var v uint64
 		v, p = parseMAC(t.Value.Elems[0].Text)
 		spec.Set(t.Field.Info().Packet, v)
@@ -332,9 +334,9 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	return !p.found()
 }
 
-func specNumber(spec *packet.Spec, t *syntax.Term) problem {
+func specNumber(spec *packet.Spec, t *ast.Term) problem {
 	num := &fragNumber
-	if t.Kind == syntax.Number {
+	if t.Kind == ast.Number {
 		num = numbers[t.Field]
 	}
 	rg, p := num.one(t.Value.Elems[0].Text)
@@ -348,7 +350,7 @@ func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 	if rg.Lo != rg.Hi {
 		return problemf("write its number.", "%q is more than one value", t.Value.Elems[0].Text)
 	}
-	if t.Kind == syntax.Frag {
+	if t.Kind == ast.Frag {
 		spec.Set(t.Phrase().Word, rg.Lo)
 	} else {
 		spec.Set(t.Field.Info().Packet, rg.Lo)
@@ -366,7 +368,7 @@ func specFlagsOf(spec *packet.Spec, text string) problem {
 	return p
 }
 
-func specAddr(t *syntax.Term) (netip.Addr, problem) {
+func specAddr(t *ast.Term) (netip.Addr, problem) {
 	text := t.Value.Elems[0].Text
 	if text == "any" || strings.Contains(text, "/") {
 		return netip.Addr{}, problemf("write one address, or leave it out.",
@@ -380,7 +382,7 @@ func specAddr(t *syntax.Term) (netip.Addr, problem) {
 }
 
 // specICMP resolves `type`, whose names depend on the family of the packet.
-func (r *resolver) specICMP(spec *packet.Spec, t *syntax.Term) bool {
+func (r *resolver) specICMP(spec *packet.Spec, t *ast.Term) bool {
 	e := &t.Value.Elems[0]
 	of := field.ICMPType
 	if spec.Proto != nil && *spec.Proto == packet.ProtoICMP6 ||

@@ -7,8 +7,9 @@ import (
 	"regexp/syntax"
 	"strings"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/pattern"
-	levee "levee/internal/lang/syntax"
 )
 
 // MaxPatterns is how many different searches a policy may have: each is a function of the program,
@@ -27,7 +28,7 @@ type Pattern struct {
 }
 
 // search resolves what a term searches payloads for. Terms with the same text share it.
-func (r *resolver) search(t *Term, s *levee.Term) bool {
+func (r *resolver) search(t *Term, s *ast.Term) bool {
 	text := strings.TrimPrefix(s.Whole(), s.Words()+" ")
 	if t.Pattern = r.patterns[text]; t.Pattern != nil {
 		return true
@@ -38,7 +39,7 @@ func (r *resolver) search(t *Term, s *levee.Term) bool {
 		e := &s.Value.Elems[i]
 		if path, ok := strings.CutPrefix(e.Text, "file("); ok {
 			path = strings.TrimSuffix(path, ")")
-			r.findsOf(p, levee.Word{Text: path[1 : len(path)-1], Pos: e.Pos})
+			r.findsOf(p, ast.Word{Text: path[1 : len(path)-1], Pos: e.Pos})
 			continue
 		}
 		it, wrong := readFind(e.Text, p.AnyCase)
@@ -69,7 +70,7 @@ func (r *resolver) search(t *Term, s *levee.Term) bool {
 const maxFinds = 16 << 20
 
 // findsOf adds what stands in a file, one thing a line, as it is written in a policy.
-func (r *resolver) findsOf(p *Pattern, path levee.Word) {
+func (r *resolver) findsOf(p *Pattern, path ast.Word) {
 	in := r.openFile(path, path.Text)
 	if in == nil {
 		return
@@ -85,7 +86,7 @@ func (r *resolver) findsOf(p *Pattern, path levee.Word) {
 			"%q has more than %d MB", short(path.Text), maxFinds>>20)
 		return
 	}
-	c := &levee.Collector{File: path.Text}
+	c := &diag.Collector{File: path.Text}
 	had, number := len(p.Items), int32(0)
 	for line := range strings.Lines(string(b)) {
 		number++
@@ -95,7 +96,7 @@ func (r *resolver) findsOf(p *Pattern, path levee.Word) {
 		}
 		it, wrong := readFind(text, p.AnyCase)
 		if wrong.found() {
-			c.Errorf(levee.Pos{Line: number, Col: 1, EndCol: 2}, wrong.hint, "%s", wrong.msg)
+			c.Errorf(diag.Pos{Line: number, Col: 1, EndCol: 2}, wrong.hint, "%s", wrong.msg)
 		}
 		p.Items = append(p.Items, it)
 	}

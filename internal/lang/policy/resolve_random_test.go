@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/syntax"
 )
 
@@ -187,7 +188,7 @@ func TestFormatKeepsMeaning(t *testing.T) {
 		if err := ds.Err(); err != nil {
 			t.Fatalf("seed %d, policy %d: %v\n%s", seed, n, err, src)
 		}
-		formatted := syntax.Format(f)
+		formatted := ast.Format(f)
 		checkFixpoint(t, p, formatted, ".")
 		if a, b := strings.Count(src, "#"), strings.Count(string(formatted), "#"); a != b {
 			t.Errorf("%d comments before, %d after", a, b)

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
@@ -23,7 +25,7 @@ const maxRemembered = 1 << 16
 
 // setDef is a named set while it is resolved.
 type setDef struct {
-	stmt    *syntax.Set
+	stmt    *ast.Set
 	set     *Set
 	state   uint8 // of elements: not yet, in progress, done
 	bad     bool  // an error in it was reported; what follows from it is not
@@ -43,9 +45,9 @@ const (
 func (r *resolver) collectSets() {
 	for _, s := range r.file.Stmts {
 		switch s := s.(type) {
-		case *syntax.Set:
+		case *ast.Set:
 			r.define(s)
-		case *syntax.Bad:
+		case *ast.Bad:
 			if s.Name != "" && r.sets[s.Name] == nil {
 				r.sets[s.Name] = &setDef{set: &Set{Name: s.Name}, bad: true, state: setDone}
 			}
@@ -75,7 +77,7 @@ func (r *resolver) limitDynamic() {
 	}
 }
 
-func (r *resolver) define(s *syntax.Set) {
+func (r *resolver) define(s *ast.Set) {
 	name := strings.Clone(s.Name.Text) // the source may go
 	d := &setDef{stmt: s, set: &Set{Name: name, Pos: pos(s.Pos)}}
 	if p := checkSetName(name); p.found() {
@@ -136,7 +138,7 @@ func mayBeName(text string) bool {
 
 // lookup finds the set a word names and marks it as used. It returns nil after reporting that
 // there is none, or that it is broken.
-func (r *resolver) lookup(e *syntax.Elem) *setDef {
+func (r *resolver) lookup(e *ast.Elem) *setDef {
 	d := r.named(e.Text)
 	if d == nil {
 		r.c.Errorf(e.Pos, r.nearestSet(e.Text), "there is no set named %q", short(e.Text))
@@ -160,7 +162,7 @@ func (r *resolver) named(name string) *setDef {
 	d := r.sets[name]
 	if d == nil && name == selfName {
 		d = &setDef{
-			stmt: &syntax.Set{Dynamic: &syntax.Dynamic{}}, state: setDone, used: true,
+			stmt: &ast.Set{Dynamic: &ast.Dynamic{}}, state: setDone, used: true,
 			set: &Set{Name: selfName, Kind: Dynamic, Max: maxSelf, Self: true},
 		}
 		r.sets[selfName] = d
@@ -348,7 +350,7 @@ func (l *elements) parse(t SetType, text string) (p problem) {
 // looksLike tells by its look what an element is meant to be.
 func looksLike(text string) SetType {
 	const digit, minus, slash, dot, other = 1, 2, 4, 8, 16
-	if syntax.IsQuoted(text) {
+	if ast.IsQuoted(text) {
 		return Names
 	}
 	seen := 0
@@ -390,7 +392,7 @@ func (t SetType) one() string {
 }
 
 // add takes one element.
-func (l *list) add(e *syntax.Elem) {
+func (l *list) add(e *ast.Elem) {
 	if l.r.overspent {
 		return
 	}
@@ -438,7 +440,7 @@ func (l *list) add(e *syntax.Elem) {
 }
 
 // remember warns of an element that is in the list already.
-func (l *list) remember(e *syntax.Elem) {
+func (l *list) remember(e *ast.Elem) {
 	if l.doubles.add(e.Text) {
 		l.r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already", short(e.Text))
 	}
@@ -448,7 +450,7 @@ func (l *list) remember(e *syntax.Elem) {
 const listOf = "a list of "
 
 // agree checks that the element is of the type of those before it.
-func (l *list) agree(e *syntax.Elem, t SetType) bool {
+func (l *list) agree(e *ast.Elem, t SetType) bool {
 	if !l.typed {
 		l.typed, l.typ, l.what = true, t, e.Text
 		return true
@@ -471,7 +473,7 @@ func (l *list) agree(e *syntax.Elem, t SetType) bool {
 }
 
 // member finds a set that stands as an element.
-func (l *list) member(e *syntax.Elem) *setDef {
+func (l *list) member(e *ast.Elem) *setDef {
 	d := l.r.lookup(e)
 	if d == nil {
 		return nil
@@ -512,13 +514,13 @@ func (l *list) member(e *syntax.Elem) *setDef {
 	return d
 }
 
-func (r *resolver) tooDeep(e *syntax.Elem) {
+func (r *resolver) tooDeep(e *ast.Elem) {
 	r.c.Errorf(e.Pos, "put the elements of some of them into one set.",
 		"sets stand in sets more than %d deep", maxNesting)
 }
 
 // spend counts elements against the bound of the whole policy.
-func (l *list) spend(e *syntax.Elem, n int) {
+func (l *list) spend(e *ast.Elem, n int) {
 	l.r.spend(e.Pos, n)
 	if l.r.overspent {
 		l.elements = elements{}
@@ -526,7 +528,7 @@ func (l *list) spend(e *syntax.Elem, n int) {
 }
 
 // merge is elements.merge; the prefixes that ranges become count against the bound too.
-func (r *resolver) merge(l *elements, at syntax.Pos) {
+func (r *resolver) merge(l *elements, at diag.Pos) {
 	before := l.size()
 	r.spend(at, max(0, l.merge()-before))
 	if r.overspent {
@@ -534,7 +536,7 @@ func (r *resolver) merge(l *elements, at syntax.Pos) {
 	}
 }
 
-func (r *resolver) spend(at syntax.Pos, n int) {
+func (r *resolver) spend(at diag.Pos, n int) {
 	if r.elements += n; r.elements > MaxElements && !r.overspent {
 		r.overspent = true
 		r.c.Errorf(at, "", "the sets and lists of the policy have more than %d elements together",
@@ -543,7 +545,7 @@ func (r *resolver) spend(at syntax.Pos, n int) {
 }
 
 // fileSet reads a set from a file, which open knows by name.
-func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
+func (r *resolver) fileSet(d *setDef, path ast.Word, name string) {
 	d.set.Kind, d.set.Path, d.file = File, strings.Clone(path.Text), true
 	in := r.openFile(path, name)
 	if in == nil {
@@ -576,7 +578,7 @@ func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 }
 
 // openFile opens a file that open knows by name, or says why it cannot and returns nil.
-func (r *resolver) openFile(path syntax.Word, name string) io.ReadCloser {
+func (r *resolver) openFile(path ast.Word, name string) io.ReadCloser {
 	if path.Text == "" {
 		r.c.Errorf(path.Pos, "write: file(\"prefixes.txt\").", "the path is empty")
 		return nil

@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // match resolves the terms of a rule.
-func (r *resolver) match(s *syntax.Rule, rule *Rule) {
+func (r *resolver) match(s *ast.Rule, rule *Rule) {
 	for i := range s.Terms {
-		if t := &s.Terms[i]; t.Kind == syntax.Malformed {
+		if t := &s.Terms[i]; t.Kind == ast.Malformed {
 			r.malformed(s, t, rule)
 			rule.Malformed = true
 			return
@@ -50,7 +50,7 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 }
 
 // resolveTerms appends what terms mean to all, but for those with errors.
-func (r *resolver) resolveTerms(terms []syntax.Term, all []resolvedTerm) []resolvedTerm {
+func (r *resolver) resolveTerms(terms []ast.Term, all []resolvedTerm) []resolvedTerm {
 	for i := range terms { // in the order of the source, for the diagnostics
 		all = append(all, resolvedTerm{src: &terms[i]})
 		if t := &all[len(all)-1]; !r.term(&t.term, t.src) {
@@ -75,11 +75,11 @@ func (r *resolver) keep(all []resolvedTerm) []Term {
 
 // resolvedTerm is a term with its source.
 type resolvedTerm struct {
-	src  *syntax.Term
+	src  *ast.Term
 	term Term
 }
 
-func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
+func (r *resolver) malformed(s *ast.Rule, t *ast.Term, rule *Rule) {
 	info := rule.Action.Info()
 	switch {
 	case t.Not:
@@ -121,31 +121,31 @@ func (r *resolver) protectLimit(all []resolvedTerm) {
 }
 
 // term resolves one term into t, which is zero; it returns false after an error.
-func (r *resolver) term(t *Term, s *syntax.Term) bool {
+func (r *resolver) term(t *Term, s *ast.Term) bool {
 	t.Not, t.Pos, t.Field = s.Not, pos(s.Pos), s.Field
 	switch s.Kind {
-	case syntax.Number:
+	case ast.Number:
 		return r.numbers(t, s)
-	case syntax.Family, syntax.ProtoName:
+	case ast.Family, ast.ProtoName:
 		rg, _ := s.Field.Named(s.Name)
 		t.Ranges = r.keptRanges.Keep([]field.Range{rg})
-	case syntax.Alone:
+	case ast.Alone:
 		ph := s.Phrase()
 		if t.Mask, t.Value = ph.Mask, ph.Value; t.Mask == 0 {
 			t.Ranges = r.keptRanges.Keep([]field.Range{ph.Range})
 		}
-	case syntax.Flags:
+	case ast.Flags:
 		return r.flags(t, s)
-	case syntax.ICMPType:
+	case ast.ICMPType:
 		return r.each(t, s, func(text string) (field.Range, problem) {
 			return parseICMP(text, s.Field)
 		})
-	case syntax.EtherAddr:
+	case ast.EtherAddr:
 		return r.each(t, s, func(text string) (field.Range, problem) {
 			m, p := parseMAC(text)
 			return field.Range{Lo: m, Hi: m}, p
 		})
-	case syntax.Bytes:
+	case ast.Bytes:
 		e := &s.Value.Elems[0]
 		b, p := parseBytes(e.Text)
 		if p.found() {
@@ -154,25 +154,25 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 		}
 		t.Bytes = b
 		r.look(s)
-	case syntax.Pattern:
+	case ast.Pattern:
 		if !r.search(t, s) {
 			return false
 		}
 		r.look(s)
-	case syntax.Inner:
+	case ast.Inner:
 		return r.inner(t, s)
-	case syntax.DNSName:
+	case ast.DNSName:
 		return r.dnsNames(t, s)
-	case syntax.Suffix:
+	case ast.Suffix:
 		return r.each(t, s, parseSuffix)
-	case syntax.From, syntax.To:
+	case ast.From, ast.To:
 		return r.address(t, s)
 	}
 	return true
 }
 
 // look counts a term on the payload.
-func (r *resolver) look(s *syntax.Term) {
+func (r *resolver) look(s *ast.Term) {
 	if r.looks++; r.looks == maxLooks+1 {
 		r.c.Errorf(s.Pos, "compare the bytes that many of them share.",
 			"a policy has at most %d terms on the payload", maxLooks)
@@ -180,7 +180,7 @@ func (r *resolver) look(s *syntax.Term) {
 }
 
 // each parses every element of a value into ranges, and reports what is wrong and what is doubled.
-func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (field.Range, problem)) bool {
+func (r *resolver) each(t *Term, s *ast.Term, parse func(string) (field.Range, problem)) bool {
 	ok, all := true, r.scratch.ports[:0]
 	r.doubles.begin(len(s.Value.Elems))
 	for i := range s.Value.Elems {
@@ -203,15 +203,15 @@ func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (field.Range
 }
 
 // numbers resolves the value of a numeric term.
-func (r *resolver) numbers(t *Term, s *syntax.Term) bool {
+func (r *resolver) numbers(t *Term, s *ast.Term) bool {
 	v, num := s.Value, numbers[s.Field]
-	if s.Field.Info().Header == field.InPorts && (v.List || v.Op == syntax.NoOp) && hasName(v) {
+	if s.Field.Info().Header == field.InPorts && (v.List || v.Op == ast.NoOp) && hasName(v) {
 		return r.ports(t, s)
 	}
-	if v.Op != syntax.NoOp {
+	if v.Op != ast.NoOp {
 		e := &v.Elems[0]
 		rg, p := num.one(e.Text)
-		if !p.found() && rg.Lo != rg.Hi && v.Op != syntax.NotEqual && v.Op != syntax.Equal {
+		if !p.found() && rg.Lo != rg.Hi && v.Op != ast.NotEqual && v.Op != ast.Equal {
 			p = problemf("", "%q is more than one value", short(e.Text))
 		}
 		if !p.found() {
@@ -227,7 +227,7 @@ func (r *resolver) numbers(t *Term, s *syntax.Term) bool {
 }
 
 // hasName tells whether the name of a set stands in a value.
-func hasName(v *syntax.Value) bool {
+func hasName(v *ast.Value) bool {
 	for i := range v.Elems {
 		if isName(v.Elems[i].Text) {
 			return true
@@ -237,7 +237,7 @@ func hasName(v *syntax.Value) bool {
 }
 
 // ports resolves ports with the name of a set among them.
-func (r *resolver) ports(t *Term, s *syntax.Term) bool {
+func (r *resolver) ports(t *Term, s *ast.Term) bool {
 	v := s.Value
 	for i := range v.Elems { // names of services are no sets
 		e := &v.Elems[i]
@@ -283,7 +283,7 @@ func useHint(s *Set, name string) string {
 }
 
 // all resolves a list in a rule whose elements are of type want; what says so.
-func (l *list) all(v *syntax.Value, want SetType, what string) bool {
+func (l *list) all(v *ast.Value, want SetType, what string) bool {
 	errors := l.r.c.Errors()
 	l.typed, l.typ, l.what = true, want, what
 	for i := range v.Elems {
@@ -293,7 +293,7 @@ func (l *list) all(v *syntax.Value, want SetType, what string) bool {
 }
 
 // address resolves the value of from and to.
-func (r *resolver) address(t *Term, s *syntax.Term) bool {
+func (r *resolver) address(t *Term, s *ast.Term) bool {
 	t.Field = fieldOf(s.Kind, Addresses)
 	v, e := s.Value, &s.Value.Elems[0]
 	switch {
@@ -336,8 +336,8 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 }
 
 // fieldOf is what from or to looks at, by the type of what stands behind it.
-func fieldOf(k syntax.TermKind, t SetType) field.Field {
-	from := k == syntax.From
+func fieldOf(k ast.TermKind, t SetType) field.Field {
+	from := k == ast.From
 	switch {
 	case t == Services && from:
 		return field.SrcService
@@ -354,7 +354,7 @@ func fieldOf(k syntax.TermKind, t SetType) field.Field {
 }
 
 // addressList resolves addresses, services or endpoints that stand in the rule itself.
-func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
+func (r *resolver) addressList(t *Term, s *ast.Term) bool {
 	v := s.Value
 	if len(v.Elems) == 1 { // most of them
 		if p, ok := plainIPv4(v.Elems[0].Text); ok && r.elements < MaxElements {
@@ -399,8 +399,8 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	return ok && !r.overspent
 }
 
-func portForm(s *syntax.Term, text string) string {
-	if s.Kind == syntax.From {
+func portForm(s *ast.Term, text string) string {
+	if s.Kind == ast.From {
 		return "from port " + short(text)
 	}
 	return "port " + short(text)

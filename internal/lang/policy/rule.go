@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/lang/action"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/ast"
 )
 
 // Rule is one statement that begins with the word of an action.
@@ -36,7 +36,7 @@ func (r *Rule) asks(s *Set) bool {
 }
 
 // rule resolves the statement of a rule.
-func (r *resolver) rule(s *syntax.Rule) {
+func (r *resolver) rule(s *ast.Rule) {
 	r.rules++
 	errors := r.c.Errors()
 	if s.Out {
@@ -76,7 +76,7 @@ func (r *resolver) rule(s *syntax.Rule) {
 }
 
 // name gives a rule its texts. Its ID is that of the first of its text: see identify.
-func (r *resolver) name(rule *Rule, s *syntax.Rule) {
+func (r *resolver) name(rule *Rule, s *ast.Rule) {
 	const before, behind = "text:", "#1"
 	r.text = append(s.AppendText(append(r.text[:0], before...)), behind...)
 	if s.Label == nil {
@@ -90,7 +90,7 @@ func (r *resolver) name(rule *Rule, s *syntax.Rule) {
 	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, s.Pos.Line, r.rules - 1})
 }
 
-func (r *resolver) checkLabel(w syntax.Word) {
+func (r *resolver) checkLabel(w ast.Word) {
 	const most = 64
 	switch n := utf8.RuneCountInString(w.Text); {
 	case n == 0:
@@ -110,7 +110,7 @@ func (r *resolver) checkLabel(w syntax.Word) {
 const maxLogs = 64
 
 // sample reads how many packets a log tells of.
-func (r *resolver) sample(s *syntax.Rule, rule *Rule) {
+func (r *resolver) sample(s *ast.Rule, rule *Rule) {
 	rule.Sample = 1
 	if r.logs++; r.logs == maxLogs+1 {
 		r.c.Errorf(s.Pos, "log what is alike with one rule.", "a policy has at most %d logs",

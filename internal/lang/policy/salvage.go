@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
 
@@ -19,16 +21,16 @@ func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) 
 		for _, set := range Sets(f, open) {
 			right = append(right, set.Name)
 		}
-		rest := onlyLines(src, f, func(s syntax.Stmt) bool {
+		rest := onlyLines(src, f, func(s ast.Stmt) bool {
 			switch s := s.(type) {
-			case *syntax.Essential, *syntax.OnError:
+			case *ast.Essential, *ast.OnError:
 				return true
-			case *syntax.Connections:
+			case *ast.Connections:
 				_, p := parseConnections(s.Max.Text)
 				return !p.found()
-			case *syntax.Set:
+			case *ast.Set:
 				return slices.Contains(right, s.Name.Text)
-			case *syntax.Rule:
+			case *ast.Rule:
 				return s.Action == "protect" && !s.Out
 			}
 			return false
@@ -41,7 +43,7 @@ func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) 
 			return p
 		}
 		f, _ = syntax.Parse(name, rest)
-		src = onlyLines(rest, f, func(syntax.Stmt) bool { return true }, ds)
+		src = onlyLines(rest, f, func(ast.Stmt) bool { return true }, ds)
 		if bytes.Equal(src, rest) {
 			return nil // it is no statement that is wrong
 		}
@@ -50,17 +52,17 @@ func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) 
 
 // onlyLines is a source with the lines of all other statements than those wanted empty, and of
 // those to which an error belongs.
-func onlyLines(src []byte, f *syntax.File, want func(syntax.Stmt) bool,
-	ds syntax.Diagnostics) []byte {
+func onlyLines(src []byte, f *ast.File, want func(ast.Stmt) bool,
+	ds diag.Diagnostics) []byte {
 	lines := bytes.Split(src, []byte{'\n'})
 	for i, s := range f.Stmts {
 		first, end := int(s.Place().Line)-1, len(lines)
 		if i+1 < len(f.Stmts) {
 			end = max(first+1, int(f.Stmts[i+1].Place().Line)-1)
 		}
-		wrong := func(d syntax.Diagnostic) bool {
+		wrong := func(d diag.Diagnostic) bool {
 			at := int(d.Line) - 1
-			return d.Severity == syntax.Error && d.File == f.Name && first <= at && at < end
+			return d.Severity == diag.Error && d.File == f.Name && first <= at && at < end
 		}
 		if want(s) && !slices.ContainsFunc(ds, wrong) {
 			continue

@@ -14,6 +14,8 @@ import (
 
 	"levee/internal/agent/source"
 	"levee/internal/agent/source/inlet"
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/eve"
 	"levee/internal/lang/logline"
 	"levee/internal/lang/syntax"
@@ -56,12 +58,12 @@ var formats = map[string]Format{inlet.EVE: EVE, inlet.JSON: JSON, inlet.Lines: L
 type Condition struct {
 	Field   string
 	Not     bool
-	Op      syntax.Op // Equal also for lists
-	How     How       // of texts
-	AnyCase bool      // of texts: capital letters and small ones are the same
-	Numbers []int64   // sorted; one where Op is no Equal
-	Texts   []string  // sorted; only with Equal
-	Words   []string  // true, false; only with Equal
+	Op      ast.Op   // Equal also for lists
+	How     How      // of texts
+	AnyCase bool     // of texts: capital letters and small ones are the same
+	Numbers []int64  // sorted; one where Op is no Equal
+	Texts   []string // sorted; only with Equal
+	Words   []string // true, false; only with Equal
 	// an expression of package regexp, with Matches
 	Expression string
 	File       string // a list of texts, with Listed
@@ -102,7 +104,7 @@ const (
 const CommandOrigin = "command"
 
 // source resolves a `source` statement.
-func (r *resolver) source(s *syntax.Source) {
+func (r *resolver) source(s *ast.Source) {
 	errors := r.c.Errors()
 	out := &Source{Name: strings.Clone(s.Name.Text), Format: formats[s.Format.Text],
 		Text: s.Text(), Pos: pos(s.Pos)}
@@ -137,11 +139,11 @@ func (r *resolver) source(s *syntax.Source) {
 }
 
 // sourcePlace checks where the events of a source come from, as the row of its place says.
-func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
+func (r *resolver) sourcePlace(s *ast.Source, out *Source) {
 	row := source.Input(s.Input.Text)
 	out.Place = inlet.Place{Input: row.Name, At: strings.Clone(s.At.Text),
 		Format: strings.Clone(s.Format.Text)}
-	words := map[string]syntax.Word{"": s.At, row.Name: s.Input}
+	words := map[string]ast.Word{"": s.At, row.Name: s.Input}
 	whole := r.placeValue(s.At, &row.At)
 	for i := range s.Options {
 		o := &s.Options[i]
@@ -169,7 +171,7 @@ func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
 }
 
 // placeValue checks a text of a place that is a path.
-func (r *resolver) placeValue(w syntax.Word, of *inlet.Value) bool {
+func (r *resolver) placeValue(w ast.Word, of *inlet.Value) bool {
 	switch path := w.Text; {
 	case !of.Path || filepath.IsAbs(path):
 		return true
@@ -183,7 +185,7 @@ func (r *resolver) placeValue(w syntax.Word, of *inlet.Value) bool {
 }
 
 // sourcePatterns prepares the patterns of lines.
-func (r *resolver) sourcePatterns(s *syntax.Source, out *Source) {
+func (r *resolver) sourcePatterns(s *ast.Source, out *Source) {
 	if out.Format != Lines {
 		if s.Match != nil {
 			r.c.Errorf(s.Match.Pos, "conditions on fields stand behind \"where\".",
@@ -231,7 +233,7 @@ func (r *resolver) sourcePatterns(s *syntax.Source, out *Source) {
 }
 
 // noPattern reports a name that no row of the library has.
-func (r *resolver) noPattern(e syntax.Elem) {
+func (r *resolver) noPattern(e ast.Elem) {
 	var names, some []string
 	for _, k := range logline.Library() {
 		names = append(names, k.Name)
@@ -249,7 +251,7 @@ func (r *resolver) noPattern(e syntax.Elem) {
 }
 
 // sourceAfter checks how many events of an address are needed.
-func (r *resolver) sourceAfter(s *syntax.Source, out *Source) {
+func (r *resolver) sourceAfter(s *ast.Source, out *Source) {
 	if s.After == nil {
 		return
 	}
@@ -280,7 +282,7 @@ const (
 )
 
 // sourceBits checks how much of an address is counted and leased.
-func (r *resolver) sourceBits(s *syntax.Source, out *Source) {
+func (r *resolver) sourceBits(s *ast.Source, out *Source) {
 	out.Bits4, out.Bits6 = sourceBits4, sourceBits6
 	if s.Bits == nil {
 		return
@@ -319,13 +321,13 @@ func (s *Source) Prefix(a netip.Addr) netip.Prefix {
 }
 
 // sourceName checks the name of a source, which is that of an origin.
-func (r *resolver) sourceName(s *syntax.Source) {
+func (r *resolver) sourceName(s *ast.Source) {
 	r.agentName(s.Name, s.Pos.Line, "source", "it is typed in commands: levee agent withdraw "+
 		"--origin NAME.")
 }
 
 // agentName checks the name of a source or detector, which is that of an origin.
-func (r *resolver) agentName(w syntax.Word, line int32, what, why string) {
+func (r *resolver) agentName(w ast.Word, line int32, what, why string) {
 	name := w.Text
 	switch {
 	case name == "" || len(name) > maxSourceName:
@@ -350,7 +352,7 @@ func (r *resolver) agentName(w syntax.Word, line int32, what, why string) {
 }
 
 // sourceSet binds the set of a source and its lease.
-func (r *resolver) sourceSet(s *syntax.Source, out *Source) {
+func (r *resolver) sourceSet(s *ast.Source, out *Source) {
 	name := s.Set.Text
 	d := r.sets[name]
 	switch {
@@ -391,7 +393,7 @@ func (r *resolver) sourceSet(s *syntax.Source, out *Source) {
 
 // eventField looks up a field of events. Those of JSON are any; what they are compared with says
 // what they are.
-func (r *resolver) eventField(w syntax.Word, format Format) (f eve.Field, ok bool) {
+func (r *resolver) eventField(w ast.Word, format Format) (f eve.Field, ok bool) {
 	switch format {
 	case JSON:
 		return eve.Field{Name: strings.Clone(w.Text), Type: eve.Address}, r.jsonPath(w)
@@ -428,7 +430,7 @@ func (r *resolver) eventField(w syntax.Word, format Format) (f eve.Field, ok boo
 const maxPath = 16
 
 // jsonPath checks a path into JSON objects.
-func (r *resolver) jsonPath(w syntax.Word) bool {
+func (r *resolver) jsonPath(w ast.Word) bool {
 	parts := strings.Split(w.Text, ".")
 	if slices.Contains(parts, "") || len(parts) > maxPath {
 		r.c.Errorf(w.Pos, "a path is names of members with a dot between them: request.client_ip.",
@@ -439,7 +441,7 @@ func (r *resolver) jsonPath(w syntax.Word) bool {
 }
 
 // condition resolves one condition of a source.
-func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition, ok bool) {
+func (r *resolver) condition(c *ast.Condition, format Format) (out Condition, ok bool) {
 	f, ok := r.eventField(c.Field, format)
 	if !ok {
 		return out, false
@@ -462,12 +464,12 @@ func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition,
 	}
 	out = Condition{Field: f.Name, Not: c.Not, Op: c.Value.Op, How: how, AnyCase: c.AnyCase}
 	if c.Value.List || how != Equals {
-		out.Op = syntax.Equal
+		out.Op = ast.Equal
 	}
-	if out.Op == syntax.NotEqual {
-		out.Op, out.Not = syntax.Equal, !out.Not
+	if out.Op == ast.NotEqual {
+		out.Op, out.Not = ast.Equal, !out.Not
 	}
-	if f.Type != eve.Number && out.Op != syntax.Equal {
+	if f.Type != eve.Number && out.Op != ast.Equal {
 		r.c.Errorf(c.Value.Pos, "compare it by = or !=, or with a list in braces.",
 			"%s is a %s, and has no order", f.Name, f.Type)
 		return out, false
@@ -526,7 +528,7 @@ func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition,
 func isBool(word string) bool { return word == "true" || word == "false" }
 
 // matches is a condition by an expression.
-func (r *resolver) matches(c *syntax.Condition, f eve.Field) (out Condition, ok bool) {
+func (r *resolver) matches(c *ast.Condition, f eve.Field) (out Condition, ok bool) {
 	text := c.Value.Elems[0].Text
 	text = strings.ReplaceAll(text[1:len(text)-1], `\/`, "/")
 	if len(text) > maxExpression {
@@ -539,7 +541,7 @@ func (r *resolver) matches(c *syntax.Condition, f eve.Field) (out Condition, ok 
 			"this is no expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		return out, false
 	}
-	return Condition{Field: f.Name, Not: c.Not, Op: syntax.Equal, How: Matches, AnyCase: c.AnyCase,
+	return Condition{Field: f.Name, Not: c.Not, Op: ast.Equal, How: Matches, AnyCase: c.AnyCase,
 		Expression: strings.Clone(text)}, true
 }
 
@@ -547,19 +549,19 @@ func (r *resolver) matches(c *syntax.Condition, f eve.Field) (out Condition, ok 
 const maxExpression = 1000
 
 // listed is a condition by a list in a file, which the agent reads.
-func (r *resolver) listed(c *syntax.Condition, f eve.Field) (out Condition, ok bool) {
+func (r *resolver) listed(c *ast.Condition, f eve.Field) (out Condition, ok bool) {
 	if !filepath.IsAbs(c.File.Text) {
 		r.c.Errorf(c.File.Pos, "write the whole path: the agent reads it, wherever it runs.",
 			"%q is no whole path", short(c.File.Text))
 		return out, false
 	}
-	return Condition{Field: f.Name, Not: c.Not, Op: syntax.Equal, How: Listed, AnyCase: c.AnyCase,
+	return Condition{Field: f.Name, Not: c.Not, Op: ast.Equal, How: Listed, AnyCase: c.AnyCase,
 		File: strings.Clone(c.File.Text)}, true
 }
 
 // knownTexts checks the values beside a field: wildcards are no part of =, and of some fields all
 // values are known. What never holds would say nothing, and its negation would always hold.
-func (r *resolver) knownTexts(c *syntax.Condition, f eve.Field, format Format) bool {
+func (r *resolver) knownTexts(c *ast.Condition, f eve.Field, format Format) bool {
 	for _, e := range c.Value.Elems {
 		if e.Text[0] != '"' {
 			continue
@@ -616,7 +618,7 @@ func (r *resolver) checkSources() {
 }
 
 func (r *resolver) fillsProtected(at Pos, rule *Rule, s *Set) {
-	r.c.Errorf(syntax.Pos{Line: at.Line, Col: at.Col, EndCol: at.Col + 6},
+	r.c.Errorf(diag.Pos{Line: at.Line, Col: at.Col, EndCol: at.Col + 6},
 		"let it fill another set.", "the protect rule in line %d asks set %q, which events may "+
 			"not fill", rule.Pos.Line, s.Name)
 }

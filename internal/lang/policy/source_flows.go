@@ -6,6 +6,7 @@ import (
 
 	"levee/internal/agent/source"
 	"levee/internal/agent/source/inlet"
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -13,7 +14,7 @@ import (
 // sourceFlows says which flows a source reads: what its terms name, and else those to the ports of
 // the kind. Few terms mean something here: a flow is chosen by its first packet, before anything is
 // known of it.
-func (r *resolver) sourceFlows(s *syntax.Source, row *inlet.Row, out *Source) {
+func (r *resolver) sourceFlows(s *ast.Source, row *inlet.Row, out *Source) {
 	kind := s.At.Text
 	proto, ports := row.Flows(kind)
 	of := inlet.Flows{Proto: proto}
@@ -60,7 +61,7 @@ func (r *resolver) sourceFlows(s *syntax.Source, row *inlet.Row, out *Source) {
 }
 
 // sourceHas checks that events of a source can have a field.
-func (r *resolver) sourceHas(w syntax.Word, out *Source) bool {
+func (r *resolver) sourceHas(w ast.Word, out *Source) bool {
 	row := source.Input(out.Place.Input)
 	if row.Fields == nil {
 		return true

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -48,8 +50,8 @@ const (
 
 // Packets resolves a template. All errors are reported at once; there are no packets when there is
 // one.
-func Packets(t *syntax.Packets) ([]Packet, syntax.Diagnostics) {
-	r := &resolver{c: &syntax.Collector{File: t.Name}}
+func Packets(t *syntax.Packets) ([]Packet, diag.Diagnostics) {
+	r := &resolver{c: &diag.Collector{File: t.Name}}
 	var out []Packet
 	size := 0
 	for i := range t.List {
@@ -144,12 +146,12 @@ func ParseFlags(text string) (uint8, error) {
 const WordLen = "len"
 
 // wordOf is the word of a field that may vary, or "": that of a header field, or of the length.
-func wordOf(t *syntax.Term) string {
+func wordOf(t *ast.Term) string {
 	word := t.Field.Info().Packet
 	switch {
-	case t.Kind == syntax.PacketField:
+	case t.Kind == ast.PacketField:
 		return t.Name
-	case t.Kind == syntax.Flags || t.Kind == syntax.Alone || packet.FieldBits(word) == 0 &&
+	case t.Kind == ast.Flags || t.Kind == ast.Alone || packet.FieldBits(word) == 0 &&
 		word != WordLen:
 		return ""
 	}
@@ -169,11 +171,11 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 		return p, r.c.Errors() == before
 	}
 	ok = true
-	words := make([]syntax.Term, len(k.Spec))
+	words := make([]ast.Term, len(k.Spec))
 	for i := range k.Spec {
 		t := &k.Spec[i]
 		words[i] = *t
-		if t.Kind == syntax.PacketBytes && t.Value != nil && !t.Value.Hex && !t.Value.Text &&
+		if t.Kind == ast.PacketBytes && t.Value != nil && !t.Value.Hex && !t.Value.Text &&
 			t.Value.Elems[0].Text == "random" {
 			p.Random = true
 		}
@@ -183,12 +185,12 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 		v, found := r.vary(t)
 		if !found {
 			ok = false
-			words[i].Value = &syntax.Value{Elems: []syntax.Elem{{Text: "0",
+			words[i].Value = &ast.Value{Elems: []ast.Elem{{Text: "0",
 				Pos: t.Value.Elems[0].Pos}}}
 			continue
 		}
 		p.Vary = append(p.Vary, v)
-		words[i].Value = &syntax.Value{Elems: []syntax.Elem{{Text: v.base(),
+		words[i].Value = &ast.Value{Elems: []ast.Elem{{Text: v.base(),
 			Pos: t.Value.Elems[0].Pos}}, Pos: t.Value.Pos}
 	}
 	if !ok {
@@ -199,9 +201,9 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 }
 
 // varies tells whether a term has more than one value.
-func varies(t *syntax.Term) bool {
+func varies(t *ast.Term) bool {
 	v := t.Value
-	if v == nil || v.Hex || v.Text || t.Kind == syntax.PacketBytes || t.Kind == syntax.Flags {
+	if v == nil || v.Hex || v.Text || t.Kind == ast.PacketBytes || t.Kind == ast.Flags {
 		return false
 	}
 	if v.List || v.Walk != nil || wordOf(t) == "" {
@@ -209,7 +211,7 @@ func varies(t *syntax.Term) bool {
 	}
 	text := v.Elems[0].Text
 	switch {
-	case t.Kind == syntax.From, t.Kind == syntax.To:
+	case t.Kind == ast.From, t.Kind == ast.To:
 		return strings.ContainsAny(text, "/-")
 	}
 	_, named := t.Field.Named(text) // names may have hyphens
@@ -217,7 +219,7 @@ func varies(t *syntax.Term) bool {
 }
 
 // vary resolves a term with several values.
-func (r *resolver) vary(t *syntax.Term) (Vary, bool) {
+func (r *resolver) vary(t *ast.Term) (Vary, bool) {
 	v := Vary{Word: wordOf(t), Step: 1, Every: 1}
 	if v.Word == "" {
 		r.c.Errorf(t.Pos, "write a packet for each, in lines of their own.",
@@ -235,7 +237,7 @@ func (r *resolver) vary(t *syntax.Term) (Vary, bool) {
 }
 
 // add appends the values of one element.
-func (v *Vary) add(t *syntax.Term, text string) (p problem) {
+func (v *Vary) add(t *ast.Term, text string) (p problem) {
 	var rg field.Range
 	all := text == syntax.AllValues
 	switch {
@@ -244,7 +246,7 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 			"a packet cannot have all lengths")
 	case all && isMAC(v.Word):
 		rg, v.all = field.Range{Lo: 0, Hi: 1<<48 - 1}, true
-	case t.Kind == syntax.From, t.Kind == syntax.To:
+	case t.Kind == ast.From, t.Kind == ast.To:
 		if all || text == "any" {
 			return problemf("write 0.0.0.0/0 or ::/0.", "all addresses, but of which family?")
 		}
@@ -263,7 +265,7 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 			"\"wrong\" is no number that can vary")
 	default:
 		num := fieldNumber(v.Word)
-		if t.Kind == syntax.Number {
+		if t.Kind == ast.Number {
 			num = numbers[t.Field]
 		}
 		if rg, v.all = (field.Range{Lo: 0, Hi: num.max}), all; !all {
@@ -292,7 +294,7 @@ func parseMACs(text string) (field.Range, problem) {
 }
 
 // walk resolves the order; it returns false after an error.
-func (r *resolver) walk(v *Vary, w *syntax.Walk) bool {
+func (r *resolver) walk(v *Vary, w *ast.Walk) bool {
 	if w == nil {
 		return true
 	}
@@ -300,7 +302,7 @@ func (r *resolver) walk(v *Vary, w *syntax.Walk) bool {
 		"permuted": Permuted}[w.Mode.Text]
 	v.Down = w.Down
 	for _, n := range []struct {
-		word *syntax.Word
+		word *ast.Word
 		to   *uint64
 	}{{w.Step, &v.Step}, {w.Every, &v.Every}} {
 		if n.word == nil {

@@ -3,28 +3,29 @@ package policy
 import (
 	"io"
 
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 )
 
 // ConsumeTests gives test statements of another file the policy that they are about: the policy of
 // f with those tests in the place of its own. Positions in diagnostics are those of tests. open
 // reads set files, as for Resolve. Of both files their statements are let go, as by Consume.
-func ConsumeTests(f, tests *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy,
-	syntax.Diagnostics) {
-	c := &syntax.Collector{File: tests.Name}
+func ConsumeTests(f, tests *ast.File, open func(path string) (io.ReadCloser, error)) (*Policy,
+	diag.Diagnostics) {
+	c := &diag.Collector{File: tests.Name}
 	for _, s := range tests.Stmts {
 		switch s.(type) {
-		case *syntax.Test, *syntax.Bad:
+		case *ast.Test, *ast.Bad:
 		default:
 			c.Errorf(s.Place(), "", "a file of tests has test statements and nothing else")
 		}
 	}
-	if ds := tests.Diagnostics(c); tests.Failed() || ds.HasErrors() {
+	if ds := tests.Diagnostics(c); tests.Failed || ds.HasErrors() {
 		return nil, ds
 	}
-	var stmts []syntax.Stmt
+	var stmts []ast.Stmt
 	for _, s := range f.Stmts {
-		if _, own := s.(*syntax.Test); !own {
+		if _, own := s.(*ast.Test); !own {
 			stmts = append(stmts, s)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
 
@@ -23,7 +24,7 @@ func TestTestsOfAnotherFileAreAboutThePolicy(t *testing.T) {
 		tests, ds := syntax.Parse("beside.levee", []byte(c.tests))
 		p, more := ConsumeTests(f, tests, nil)
 		var text strings.Builder
-		if err := syntax.Merge(ds, more).Render(&text, false); err != nil {
+		if err := diag.Merge(ds, more).Render(&text, false); err != nil {
 			t.Fatal(err)
 		}
 		switch {

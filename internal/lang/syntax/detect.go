@@ -1,18 +1,6 @@
 package syntax
 
-// Detect is `detect "NAME" [to ADDRESSES] [above RATE, ...] observe|propose|enforce
-// [collateral PART] [keep ADDRESSES] [lease DURATION] [quiet DURATION]`.
-type Detect struct {
-	stmt
-	Name       Word
-	To         *Value
-	Above      []Word
-	Mode       Word
-	Collateral *Word
-	Keep       *Value
-	Lease      *Word
-	Quiet      *Word
-}
+import "levee/internal/lang/ast"
 
 const detectForm = `write: detect "floods" enforce.`
 
@@ -20,9 +8,9 @@ const detectForm = `write: detect "floods" enforce.`
 const detectModes = "observe propose enforce"
 
 // detectStmt parses what begins with `detect`.
-func (p *parser) detectStmt(base stmt) (Stmt, bool) {
+func (p *parser) detectStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
-	s := &Detect{stmt: base}
+	s := &ast.Detect{Common: base}
 	if p.tok.kind == tWord && oneOf(detectModes, p.tok.text) {
 		return nil, p.fail(detectForm, "expected a name for the detector in quotes")
 	}
@@ -93,7 +81,7 @@ func (p *parser) detectStmt(base stmt) (Stmt, bool) {
 }
 
 // detectWord is the value of a word.
-func (p *parser) detectWord(word, what, hint string) (*Word, bool) {
+func (p *parser) detectWord(word, what, hint string) (*ast.Word, bool) {
 	if p.tok.kind != tWord || oneOf(detectModes+" collateral keep lease quiet", p.tok.text) {
 		return nil, p.fail(hint, "expected %s after %q", what, word)
 	}
@@ -102,7 +90,7 @@ func (p *parser) detectWord(word, what, hint string) (*Word, bool) {
 }
 
 // detectAddresses are an address, a prefix, a list of them or a set.
-func (p *parser) detectAddresses(word string) (*Value, bool) {
+func (p *parser) detectAddresses(word string) (*ast.Value, bool) {
 	v := p.values.One()
 	v.Pos = p.tok.pos
 	switch {
@@ -116,57 +104,10 @@ func (p *parser) detectAddresses(word string) (*Value, bool) {
 		}
 		return v, true
 	case p.tok.kind == tWord && p.tok.class&keyword == 0 && !oneOf(detectModes, p.tok.text):
-		v.Elems = p.elems.Keep([]Elem{{Text: p.tok.text, Pos: p.tok.pos}})
+		v.Elems = p.elems.Keep([]ast.Elem{{Text: p.tok.text, Pos: p.tok.pos}})
 		p.advance()
 		return v, true
 	}
 	return nil, p.fail("write a prefix, a list in braces or the name of a set.",
 		"expected addresses after %q", word)
-}
-
-func (p *printer) detect(s *Detect) {
-	p.words("detect", quoted(s.Name))
-	if s.To != nil {
-		p.words("to")
-		p.value(s.To)
-	}
-	for i, w := range s.Above {
-		if i == 0 {
-			p.words("above")
-		} else {
-			p.b = append(p.b, ',')
-		}
-		p.words(w.Text)
-	}
-	p.words(s.Mode.Text)
-	if s.Collateral != nil {
-		p.words("collateral", s.Collateral.Text)
-	}
-	if s.Keep != nil {
-		p.words("keep")
-		p.value(s.Keep)
-	}
-	if s.Lease != nil {
-		p.words("lease", s.Lease.Text)
-	}
-	if s.Quiet != nil {
-		p.words("quiet", s.Quiet.Text)
-	}
-}
-
-// Text is a detector in one line, as it is printed.
-func (s *Detect) Text() string {
-	var p printer
-	p.detect(s)
-	return string(p.b)
-}
-
-// KeepText is what stands behind `keep` in one line, or "".
-func (s *Detect) KeepText() string {
-	if s.Keep == nil {
-		return ""
-	}
-	var p printer
-	p.value(s.Keep)
-	return string(p.b)
 }

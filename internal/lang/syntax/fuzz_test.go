@@ -5,10 +5,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 )
 
 // FuzzParse holds for any source: no panic; places lie in the source; a source without errors is
@@ -32,7 +36,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte) {
 		file, ds := Parse("fuzz.levee", src)
 		checkDiagnostics(t, ds, src)
-		once := Format(file)
+		once := ast.Format(file)
 		if ds.HasErrors() {
 			return
 		}
@@ -40,7 +44,7 @@ func FuzzParse(f *testing.F) {
 		if err := ds.Err(); err != nil {
 			t.Fatalf("printed source has errors: %v\n%s", err, once)
 		}
-		if twice := Format(again); !bytes.Equal(once, twice) {
+		if twice := ast.Format(again); !bytes.Equal(once, twice) {
 			t.Fatalf("printing again changes (-once +twice):\n%s",
 				cmp.Diff(string(once), string(twice)))
 		}
@@ -48,63 +52,64 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%d statements, %d after printing\n%s", len(file.Stmts), len(again.Stmts),
 				once)
 		}
+		if a, b := takeComments(file), takeComments(again); a != b {
+			t.Fatalf("%d comments, %d after printing\n%s", a, b, once)
+		}
 		for i := range file.Stmts {
 			if a, b := textOf(file.Stmts[i]), textOf(again.Stmts[i]); a != b {
 				t.Fatalf("statement changed: %s became %s", a, b)
 			}
 		}
-		if a, b := countComments(file), countComments(again); a != b {
-			t.Fatalf("%d comments, %d after printing\n%s", a, b, once)
-		}
 	})
 }
 
-// textOf is a statement in one line, without comments.
-func textOf(s Stmt) string {
-	if t, ok := s.(*Test); ok {
-		text := "test " + t.Name.Text
-		for i := range t.Steps {
-			text += "; " + t.Steps[i].text()
-		}
-		return text
+// textOf is a statement as it is laid out by itself.
+func textOf(s ast.Stmt) string { return string(ast.Format(&ast.File{Stmts: []ast.Stmt{s}})) }
+
+// takeComments takes all comments out of a tree, and says how many there were.
+func takeComments(f *ast.File) int {
+	n := len(f.End)
+	for _, s := range f.Stmts {
+		n += commentsIn(reflect.ValueOf(s))
 	}
-	var p printer
-	p.stmt(s)
-	return string(p.b)
+	return n
 }
 
-func countComments(f *File) int {
-	n := len(f.End)
-	one := func(c *Comments) {
-		if c == nil {
-			return
+// commentsIn is takeComments for any part of a tree.
+func commentsIn(v reflect.Value) (n int) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			return commentsIn(v.Elem())
 		}
-		n += len(c.Lead)
-		if c.Trail != "" {
-			n++
+	case reflect.Slice:
+		if all, ok := v.Interface().([]ast.Comment); ok {
+			v.SetZero()
+			return len(all)
 		}
-	}
-	for _, s := range f.Stmts {
-		one(s.comments())
-		if t, ok := s.(*Test); ok {
-			n += len(t.End)
-			for i := range t.Steps {
-				one(&t.Steps[i].Comments)
+		for i := range v.Len() {
+			n += commentsIn(v.Index(i))
+		}
+	case reflect.Struct:
+		if c, ok := v.Interface().(ast.Comments); ok {
+			v.SetZero()
+			if n = len(c.Lead); c.Trail != "" {
+				n++
 			}
+			return n
 		}
-		for _, v := range lists(s) {
-			one(v.End)
-			for i := range v.Elems {
-				one(v.Elems[i].Comments)
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				n += commentsIn(v.Field(i))
 			}
 		}
 	}
 	return n
 }
 
-func checkDiagnostics(t *testing.T, ds Diagnostics, src []byte) {
+func checkDiagnostics(t *testing.T, ds diag.Diagnostics, src []byte) {
 	t.Helper()
-	if len(ds) > 2*MaxDiagnostics+2 {
+	if len(ds) > 2*diag.MaxDiagnostics+2 {
 		t.Errorf("%d diagnostics", len(ds))
 	}
 	lines := int32(bytes.Count(src, []byte("\n")) + 1)
@@ -119,7 +124,7 @@ func checkDiagnostics(t *testing.T, ds Diagnostics, src []byte) {
 		}
 		last = d.Line
 		if d.Message == "" || !utf8.ValidString(d.Source) ||
-			utf8.RuneCountInString(d.Source) > windowWidth {
+			utf8.RuneCountInString(d.Source) > 160 {
 			t.Errorf("bad diagnostic: %+v", d)
 		}
 	}
@@ -139,7 +144,7 @@ func TestOptionsOfPacketsKeepTheirOrder(t *testing.T) {
 	if err := ds.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(packetFields, string(Format(file))); diff != "" {
+	if diff := cmp.Diff(packetFields, string(ast.Format(file))); diff != "" {
 		t.Error(diff)
 	}
 }

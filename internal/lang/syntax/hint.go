@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 )
 
@@ -225,13 +227,13 @@ func hintOp(op string) string {
 }
 
 // hintCompare is for a sign behind the word of a term that takes no comparison, or not this one.
-func hintCompare(op string, k TermKind, word string) string {
+func hintCompare(op string, k ast.TermKind, word string) string {
 	switch {
 	case op == "==":
 		return didYouMean("=")
-	case op == "!" && k != ICMPType:
+	case op == "!" && k != ast.ICMPType:
 		return "\"not\" stands before the term: not " + word + " ..."
-	case op == "<" && (k == From || k == To):
+	case op == "<" && (k == ast.From || k == ast.To):
 		return "a set is named without < and >."
 	case op == "=":
 		return "leave out \"=\"."
@@ -241,8 +243,8 @@ func hintCompare(op string, k TermKind, word string) string {
 	return "comparisons are for numbers: ports, len, ttl, dscp, vlan, proto."
 }
 
-func notWord(k TermKind, word string) string {
-	if k == ICMPType {
+func notWord(k ast.TermKind, word string) string {
+	if k == ast.ICMPType {
 		return "icmp type"
 	}
 	return word
@@ -259,30 +261,30 @@ func hintCompareList(op, word string) string {
 }
 
 // hintValue is for a missing value.
-func (p *parser) hintValue(of *Term, word string) string {
+func (p *parser) hintValue(of *ast.Term, word string) string {
 	t, k := p.tok, of.Kind
 	switch {
-	case t.kind == tString && (k == From || k == To):
+	case t.kind == tString && (k == ast.From || k == ast.To):
 		return "write a set's name or an address without quotes; for a file: set NAME = file(" +
 			quote(t.text) + ")."
 	case t.kind == tString:
 		return "write the value without quotes."
 	case t.kind == tLParen:
 		return "a list stands in braces: " + word + " { ... }."
-	case t.kind == tWord && t.text == "any" && k != From && k != To:
+	case t.kind == tWord && t.text == "any" && k != ast.From && k != ast.To:
 		return "without this term any value matches; leave out \"" + word + " any\"."
 	case of.Field == field.DstPort && oneOf("from to", t.text) && isDigits(p.ahead().text):
 		return didYouMean(t.text + " port")
 	case t.kind == tWord && t.text == "not":
 		return "\"not\" stands before the term: not " + word + " ..."
-	case k == ICMPType:
+	case k == ast.ICMPType:
 		return "write a number or a name: echo-request, 3/4, { 3/4, 11 }."
-	case (k == From || k == To) && t.kind == tWord:
+	case (k == ast.From || k == ast.To) && t.kind == tWord:
 		return "write the address or the set directly behind " + quote(word) + ": " + word +
-			" 192.0.2.0/24 " + clip(t.text) + " ..."
+			" 192.0.2.0/24 " + diag.Clip(t.text) + " ..."
 	}
 	switch {
-	case k == From, k == To:
+	case k == ast.From, k == ast.To:
 		return "write an address, a prefix, a range, a list in braces, the name of a set, or any."
 	case of.Field.Info().Header == field.InPorts:
 		return "write a number, a range such as 1000-2000, a list in braces, a comparison such " +
@@ -309,10 +311,10 @@ func hintPacket(word string) string {
 		return r.hint
 	}
 	if looksLikeAddress(word) {
-		return "say which side: from " + clip(word) + ", or to " + clip(word) + "."
+		return "say which side: from " + diag.Clip(word) + ", or to " + diag.Clip(word) + "."
 	}
 	if isDigits(word) {
-		return "say what the number is: port " + clip(word) + "."
+		return "say what the number is: port " + diag.Clip(word) + "."
 	}
 	if a := actionMeant(word); isVerdict(a) {
 		return didYouMean("expect " + a)

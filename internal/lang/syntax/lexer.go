@@ -5,6 +5,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 )
 
 // Bounds on what Parse takes.
@@ -13,10 +16,7 @@ const (
 	MaxLine       = 1 << 20  // bytes of one line
 	MaxStatements = 1 << 18
 	MaxParts      = 1 << 22 // statements, terms, elements, steps and comments together
-	maxTerms      = 32      // of one rule or packet
 )
-
-const bom = "\uFEFF"
 
 type kind uint8
 
@@ -39,7 +39,7 @@ const (
 
 type token struct {
 	text  string
-	pos   Pos
+	pos   diag.Pos
 	at    int32 // offset in the source of its first byte
 	kind  kind
 	class class
@@ -55,11 +55,11 @@ type lexer struct {
 	line  int32
 	empty int32 // line ends since the last token
 	fresh bool  // no token in this line yet
-	errs  *Collector
+	errs  *diag.Collector
 }
 
-func newLexer(src string, errs *Collector) lexer {
-	src = strings.TrimPrefix(src, bom)
+func newLexer(src string, errs *diag.Collector) lexer {
+	src = strings.TrimPrefix(src, diag.BOM)
 	return lexer{src: src, line: 1, fresh: true, errs: errs}
 }
 
@@ -78,7 +78,7 @@ func (l *lexer) next() token {
 		l.off++
 	}
 	col := l.col()
-	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: Pos{l.line, col, col},
+	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: diag.Pos{Line: l.line, Col: col, EndCol: col},
 		at: int32(l.off)}
 	if l.off >= len(l.src) {
 		return t
@@ -134,7 +134,7 @@ func (l *lexer) tooLong() {
 	if n < 0 {
 		n = len(rest)
 	}
-	l.errs.Errorf(Pos{l.line, 1, 2}, "break the list after its commas, or put the elements into "+
+	l.errs.Errorf(diag.Pos{Line: l.line, Col: 1, EndCol: 2}, "break the list after its commas, or put the elements into "+
 		"a file and use file(\"...\").",
 		"this line is %d bytes long; a line may have %d", n, MaxLine)
 	l.off += n
@@ -217,7 +217,7 @@ func (l *lexer) str() kind {
 		l.over(n)
 	}
 	if k != tBad {
-		l.errs.Errorf(Pos{l.line, start, l.col()}, "end the text with \" in the same line.",
+		l.errs.Errorf(diag.Pos{Line: l.line, Col: start, EndCol: l.col()}, "end the text with \" in the same line.",
 			"this quoted text is not closed")
 	}
 	return tBad
@@ -234,7 +234,7 @@ func (l *lexer) expression() (t token, ok bool) {
 	}
 	start, col := l.off, l.col()
 	t = token{kind: tExpression, first: l.fresh, blank: l.fresh && l.empty > 1,
-		pos: Pos{l.line, col, col}, at: int32(start)}
+		pos: diag.Pos{Line: l.line, Col: col, EndCol: col}, at: int32(start)}
 	l.fresh, l.empty = false, 0
 	l.one(tExpression)
 	for l.off < len(l.src) && l.src[l.off] != '\n' && !l.lineEnd() {
@@ -253,7 +253,7 @@ func (l *lexer) expression() (t token, ok bool) {
 		l.over(n)
 	}
 	if t.kind != tBad {
-		l.errs.Errorf(Pos{l.line, col, l.col()}, "end the expression with / in the same line; a / "+
+		l.errs.Errorf(diag.Pos{Line: l.line, Col: col, EndCol: l.col()}, "end the expression with / in the same line; a / "+
 			"within it is written \\/.", "this expression is not closed")
 	}
 	t.kind, t.pos.EndCol = tBad, l.col()
@@ -293,7 +293,7 @@ var plain, ends = func() (plain, ends [256]bool) {
 }()
 
 // pos is the place where the lexer stands.
-func (l *lexer) pos() Pos { return Pos{l.line, l.col(), l.col() + 1} }
+func (l *lexer) pos() diag.Pos { return diag.Pos{Line: l.line, Col: l.col(), EndCol: l.col() + 1} }
 
 func (l *lexer) rune() (rune, int) { return utf8.DecodeRuneInString(l.src[l.off:]) }
 
@@ -323,4 +323,23 @@ func (l *lexer) bad(r rune, n int) {
 	default:
 		l.errs.Errorf(pos, "remove it.", "an invisible character (%s)", fmt.Sprintf("U+%04X", r))
 	}
+}
+
+// opOf is the comparison that a sign stands for, or NoOp.
+func opOf(sign string) ast.Op {
+	switch sign {
+	case "<":
+		return ast.Less
+	case "<=":
+		return ast.LessEqual
+	case ">":
+		return ast.Greater
+	case ">=":
+		return ast.GreaterEqual
+	case "=":
+		return ast.Equal
+	case "!=":
+		return ast.NotEqual
+	}
+	return ast.NoOp
 }

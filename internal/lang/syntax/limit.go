@@ -4,24 +4,8 @@ import (
 	"strings"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 )
-
-// Limit is what stands behind the match of a rule that begins with limit: `rate RATE [burst N]
-// [by KEY, ...] [memory SIZE]`, or with rates by prefix in the place of the first two.
-type Limit struct {
-	Rate   Word // of rates by prefix the place alone
-	Rates  *Rates
-	Burst  *Word
-	By     []Key
-	Memory *Word
-}
-
-// Key is one of the budgets that a limit keeps: `source/24,56 x32`.
-type Key struct {
-	Name  Word  // without prefix lengths; that of two words has one blank
-	Bits  *Word // behind the slash: `24` or `24,56`
-	Times *Word // how many rates the budget has
-}
 
 // limitWords stand between the match of a limit and its label.
 var limitWords = behind[action.Limit.String()]
@@ -29,8 +13,8 @@ var limitWords = behind[action.Limit.String()]
 const limitForm = "write: limit tcp port 22 rate 10/s burst 20 by source."
 
 // limit parses what stands behind the match of a limit.
-func (p *parser) limit(r *Rule) bool {
-	l := &Limit{}
+func (p *parser) limit(r *ast.Rule) bool {
+	l := &ast.Limit{}
 	r.Limit = l
 	if !p.is("rate") {
 		return p.fail(limitForm, "expected \"rate\" and how many packets may pass")
@@ -77,7 +61,7 @@ func (p *parser) limit(r *Rule) bool {
 }
 
 // limitValue parses a word of a limit with its value.
-func (p *parser) limitValue() (*Word, bool) {
+func (p *parser) limitValue() (*ast.Word, bool) {
 	word := p.word().Text
 	if p.tok.kind != tWord || limitWords[p.tok.text] || p.is("as") {
 		return nil, p.fail(limitExamples[word], "expected a value after %q", word)
@@ -95,7 +79,7 @@ var limitExamples = map[string]string{
 }
 
 // keys parses the list behind `by`.
-func (p *parser) keys(l *Limit) bool {
+func (p *parser) keys(l *ast.Limit) bool {
 	for {
 		if p.tok.kind != tWord || limitWords[p.tok.text] || p.is("as") {
 			return p.fail("keys are source, destination, source/24,56, from port, port, flow and "+
@@ -105,11 +89,11 @@ func (p *parser) keys(l *Limit) bool {
 		if p.tooMany(len(l.By), p.tok.pos) {
 			return false
 		}
-		k := Key{}
+		k := ast.Key{}
 		k.Name = p.word()
 		if k.Name.Text == "from" && p.is("port") {
 			k.Name.Text += " " + p.tok.text
-			k.Name.Pos = k.Name.Pos.to(p.tok.pos)
+			k.Name.Pos = k.Name.Pos.To(p.tok.pos)
 			p.advance()
 		}
 		k.Bits = p.bits(&k.Name)
@@ -128,51 +112,17 @@ func (p *parser) keys(l *Limit) bool {
 
 // bits parts a word from the prefix lengths behind it, nil if it has none; the second, for IPv6,
 // stands behind a comma.
-func (p *parser) bits(name *Word) (bits *Word) {
+func (p *parser) bits(name *ast.Word) (bits *ast.Word) {
 	word, length, has := strings.Cut(name.Text, "/")
 	if !has {
 		return nil
 	}
-	name.Text, bits = word, &Word{Text: length, Pos: name.Pos}
+	name.Text, bits = word, &ast.Word{Text: length, Pos: name.Pos}
 	if p.tok.kind == tComma && isDigits(p.ahead().text) {
 		p.advance()
 		bits.Text += "," + p.tok.text
-		bits.Pos = bits.Pos.to(p.tok.pos)
+		bits.Pos = bits.Pos.To(p.tok.pos)
 		p.advance()
 	}
 	return bits
-}
-
-func (p *printer) limit(l *Limit) {
-	if l.Rates != nil {
-		p.rates(l.Rates)
-	} else {
-		p.words("rate", l.Rate.Text)
-	}
-	if l.Burst != nil {
-		p.words("burst", l.Burst.Text)
-	}
-	for i := range l.By {
-		if i == 0 {
-			p.words("by")
-		} else {
-			p.b = append(p.b, ',')
-		}
-		p.words(l.By[i].Text())
-	}
-	if l.Memory != nil {
-		p.words("memory", l.Memory.Text)
-	}
-}
-
-// Text is the key as it is printed.
-func (k *Key) Text() string {
-	text := k.Name.Text
-	if k.Bits != nil {
-		text += "/" + k.Bits.Text
-	}
-	if k.Times != nil {
-		text += " " + k.Times.Text
-	}
-	return text
 }

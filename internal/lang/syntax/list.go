@@ -1,26 +1,9 @@
 package syntax
 
-// List is a source that says at any time what all its entries are: `source "NAME" feed ...`, a list
-// that others publish, or `source "NAME" crowdsec ...`, the decisions of CrowdSec's local API.
-type List struct {
-	stmt
-	Name      Word
-	CrowdSec  bool
-	Path      *Word // of a file; else URL
-	URL       *Word
-	Header    *Word // Feed: in which Key is sent
-	User      *Word // Feed: whose password Key is
-	Key       *Word // the path of the file that holds the key or the password
-	Cleartext *Word
-	Every     *Word
-	Change    *Word       // Feed: percent
-	Shortest  *Word       // Feed: the lengths for IPv4 and IPv6, "/8,16"
-	Where     []Condition // CrowdSec
-	Field     *Word       // Feed: of JSON
-	Column    *Word       // Feed: of CSV
-	Set       Word
-	Lease     *Word
-}
+import (
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
+)
 
 // listWords are the first words of options of lists, and of what follows them.
 const listWords = "header user key password cleartext every change shortest where add"
@@ -34,8 +17,8 @@ const (
 )
 
 // listStmt parses what stands behind the name of a source that is a list.
-func (p *parser) listStmt(base stmt, name Word) (Stmt, bool) {
-	l := &List{stmt: base, Name: name, CrowdSec: p.is("crowdsec")}
+func (p *parser) listStmt(base ast.Common, name ast.Word) (ast.Stmt, bool) {
+	l := &ast.List{Common: base, Name: name, CrowdSec: p.is("crowdsec")}
 	p.advance()
 	if !p.listPlace(l) || !p.listOptions(l) {
 		return nil, false
@@ -45,7 +28,7 @@ func (p *parser) listStmt(base stmt, name Word) (Stmt, bool) {
 			return nil, p.fail("a feed is taken whole.", "a feed has no conditions")
 		}
 		p.advance()
-		var c Source
+		var c ast.Source
 		if !p.conditions(&c) {
 			return nil, false
 		}
@@ -82,7 +65,7 @@ func (p *parser) listStmt(base stmt, name Word) (Stmt, bool) {
 }
 
 // listPlace parses where a list comes from.
-func (p *parser) listPlace(l *List) bool {
+func (p *parser) listPlace(l *ast.List) bool {
 	form, what := feedForm, "expected \"url\" or \"file\", and where the list is"
 	if l.CrowdSec {
 		form, what = csForm, "expected \"url\" and that of the local API"
@@ -103,7 +86,7 @@ func (p *parser) listPlace(l *List) bool {
 }
 
 // listOptions parses what stands between the place of a list and its entries.
-func (p *parser) listOptions(l *List) bool {
+func (p *parser) listOptions(l *ast.List) bool {
 	if l.CrowdSec && p.accept("key") {
 		w, ok := p.text("the path of the file with the key")
 		if l.Key = &w; !ok {
@@ -138,14 +121,14 @@ func (p *parser) listOptions(l *List) bool {
 			return p.fail("write: shortest /8,16.", "expected the length for IPv6")
 		}
 		l.Shortest.Text += "," + p.tok.text
-		l.Shortest.Pos = l.Shortest.Pos.to(p.tok.pos)
+		l.Shortest.Pos = l.Shortest.Pos.To(p.tok.pos)
 		p.advance()
 	}
 	return true
 }
 
 // listKey parses what a feed asks of whoever reads it.
-func (p *parser) listKey(l *List) bool {
+func (p *parser) listKey(l *ast.List) bool {
 	form, what, next := headerForm, "the name of a header", "key"
 	into := &l.Header
 	switch {
@@ -169,7 +152,7 @@ func (p *parser) listKey(l *List) bool {
 }
 
 // listWord parses the value of an option.
-func (p *parser) listWord(to **Word, option, what, example string) bool {
+func (p *parser) listWord(to **ast.Word, option, what, example string) bool {
 	if p.tok.kind != tWord || oneOf(listWords, p.tok.text) {
 		return p.fail("write: "+option+" "+example+".", "expected %s after %q", what, option)
 	}
@@ -179,7 +162,7 @@ func (p *parser) listWord(to **Word, option, what, example string) bool {
 }
 
 // listAdd parses `[FIELD | column N] to`.
-func (p *parser) listAdd(l *List) bool {
+func (p *parser) listAdd(l *ast.List) bool {
 	switch {
 	case p.accept("to"):
 		return true
@@ -194,59 +177,11 @@ func (p *parser) listAdd(l *List) bool {
 		w := p.word()
 		l.Field = &w
 	case p.tok.kind == tWord:
-		return p.fail("write the name of a JSON value in quotes: add \""+clip(p.tok.text)+
+		return p.fail("write the name of a JSON value in quotes: add \""+diag.Clip(p.tok.text)+
 			"\" to SET; or: add column 2 to SET.", "expected \"to\" and a set")
 	}
 	if !p.accept("to") {
 		return p.fail("write: add to SET.", "expected \"to\" and a set")
 	}
 	return true
-}
-
-func (p *printer) list(l *List) {
-	p.words("source", quoted(l.Name))
-	if l.CrowdSec {
-		p.words("crowdsec")
-	} else {
-		p.words("feed")
-	}
-	option := func(word string, w *Word, quote bool) {
-		switch {
-		case w == nil:
-		case quote:
-			p.words(word, quoted(*w))
-		default:
-			p.words(word, w.Text)
-		}
-	}
-	option("file", l.Path, true)
-	option("url", l.URL, true)
-	option("header", l.Header, true)
-	option("user", l.User, true)
-	if l.User != nil {
-		option("password", l.Key, true)
-	} else {
-		option("key", l.Key, true)
-	}
-	if l.Cleartext != nil {
-		p.words("cleartext")
-	}
-	option("every", l.Every, false)
-	option("change", l.Change, false)
-	option("shortest", l.Shortest, false)
-	p.where(l.Where)
-	p.words("add")
-	if l.Field != nil {
-		p.words(quoted(*l.Field))
-	}
-	option("column", l.Column, false)
-	p.words("to", l.Set.Text)
-	option("lease", l.Lease, false)
-}
-
-// Text is a list in one line, as it is printed.
-func (l *List) Text() string {
-	var p printer
-	p.list(l)
-	return string(p.b)
 }

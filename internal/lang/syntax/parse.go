@@ -1,3 +1,10 @@
+// Package syntax is the text of a policy: lexer and parser.
+//
+// In goes the source of one policy file, out comes a tree (package ast): every statement with its
+// words, values, comments and positions, but without meaning. Whether a word is an address, a set
+// or nonsense is decided by package policy. Parse never panics, its work and memory are bounded by
+// the size of the source, and it reports all errors of a file at once. Nothing here opens files,
+// looks at the machine, or changes what a policy means.
 package syntax
 
 import (
@@ -5,47 +12,49 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
+	"levee/internal/lang/diag"
 )
 
 // Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
 // those statements that could be understood. The source is copied.
-func Parse(file string, src []byte) (*File, Diagnostics) {
-	errs := &Collector{File: file}
-	f := &File{Name: file}
+func Parse(file string, src []byte) (*ast.File, diag.Diagnostics) {
+	errs := &diag.Collector{File: file}
+	f := &ast.File{Name: file}
 	var ok bool
-	if f.src, ok = readSource(src, errs, "policy"); !ok {
-		f.failed = true
-		return f, errs.Diagnostics(f.src)
+	if f.Src, ok = readSource(src, errs, "policy"); !ok {
+		f.Failed = true
+		return f, errs.Diagnostics(f.Src)
 	}
-	p := &parser{lx: newLexer(f.src, errs), file: f, errs: errs}
+	p := &parser{lx: newLexer(f.Src, errs), file: f, errs: errs}
 	p.advance()
 	p.statements()
 	f.End = p.takeComments()
-	f.failed = errs.Errors() > 0
-	return f, errs.Diagnostics(f.src)
+	f.Failed = errs.Errors() > 0
+	return f, errs.Diagnostics(f.Src)
 }
 
 // readSource takes a copy of a source, unless it is none; what says what it should be. The copy is
 // empty where there are no lines to show.
-func readSource(src []byte, errs *Collector, what string) (text string, ok bool) {
+func readSource(src []byte, errs *diag.Collector, what string) (text string, ok bool) {
 	if len(src) > MaxSource {
 		hint := ""
 		if what == "policy" {
 			hint = "put prefixes into a set file and use file(\"...\")."
 		}
-		errs.Errorf(Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what,
+		errs.Errorf(diag.Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what,
 			MaxSource>>20)
 		return "", false
 	}
 	text = string(src)
 	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
-		errs.Errorf(Pos{}, "save the file as UTF-8.", "the %s is UTF-16 text", what)
+		errs.Errorf(diag.Pos{}, "save the file as UTF-8.", "the %s is UTF-16 text", what)
 		return "", false
 	}
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		line, col := place(text, i)
-		errs.Errorf(Pos{line, col, col + 1}, "a "+what+" is UTF-8 text; is this the right file?",
+		errs.Errorf(diag.Pos{Line: line, Col: col, EndCol: col + 1}, "a "+what+" is UTF-8 text; is this the right file?",
 			"a NUL byte: this is no text file")
 		return text, false
 	}
@@ -54,7 +63,7 @@ func readSource(src []byte, errs *Collector, what string) (text string, ok bool)
 
 // place is the line and column of byte i.
 func place(src string, i int) (line, col int32) {
-	src = strings.TrimPrefix(src[:i], bom)
+	src = strings.TrimPrefix(src[:i], diag.BOM)
 	start := strings.LastIndexByte(src, '\n') + 1
 	return int32(strings.Count(src, "\n") + 1), int32(utf8.RuneCountInString(src[start:]) + 1)
 }
@@ -66,20 +75,20 @@ type parser struct {
 	tok      token
 	last     token // the one before tok
 	depth    int   // > 0 inside braces or parentheses, where a line end is white space
-	pending  []Comment
-	file     *File
-	errs     *Collector
+	pending  []ast.Comment
+	file     *ast.File
+	errs     *diag.Collector
 	setName  string // of the set statement that is being parsed, once it was read
 	parts    int    // of MaxParts
 	template bool   // values of packets may vary
 	slashes  bool   // expressions between slashes may stand here
 	stopped  bool   // the policy is too large; the rest of it is not read
 
-	values bump.Allocator[Value]
-	elems  bump.Allocator[Elem]
-	terms  bump.Allocator[Term]
-	list   []Elem // scratch: the list that is being parsed
-	match  []Term // scratch: the terms of the rule that is being parsed
+	values bump.Allocator[ast.Value]
+	elems  bump.Allocator[ast.Elem]
+	terms  bump.Allocator[ast.Term]
+	list   []ast.Elem // scratch: the list that is being parsed
+	match  []ast.Term // scratch: the terms of the rule that is being parsed
 }
 
 // part counts one more part of the tree. Beyond the bound it says so, and the source ends there.
@@ -91,7 +100,7 @@ func (p *parser) part() {
 }
 
 // stop reports that the policy is too large and ends the source here.
-func (p *parser) stop(at Pos, hint, format string, args ...any) {
+func (p *parser) stop(at diag.Pos, hint, format string, args ...any) {
 	p.errs.Errorf(at, hint, format, args...)
 	p.stopped = true
 	p.lx.src = p.lx.src[:p.lx.off]
@@ -110,8 +119,8 @@ func (p *parser) advance() {
 		t := p.lx.next()
 		switch {
 		case t.kind == tComment:
-			p.pending = append(p.pending, Comment{Text: t.text, Blank: t.blank, Pos: t.pos,
-				own: t.first})
+			p.pending = append(p.pending, ast.Comment{Text: t.text, Blank: t.blank, Pos: t.pos,
+				Own: t.first})
 			p.part()
 		case t.kind == tNewline && p.depth > 0:
 		default:
@@ -130,7 +139,7 @@ func (p *parser) expression() {
 	p.advance()
 }
 
-func (p *parser) takeComments() []Comment {
+func (p *parser) takeComments() []ast.Comment {
 	c := p.pending
 	p.pending = nil
 	return c
@@ -163,7 +172,7 @@ func (p *parser) fail(hint, format string, args ...any) bool {
 }
 
 // here is the place of the current token; of a line end, just behind the last word.
-func (p *parser) here() Pos {
+func (p *parser) here() diag.Pos {
 	if p.atEnd() && p.last.pos.Line > 0 {
 		pos := p.last.pos
 		pos.Col = pos.EndCol
@@ -180,26 +189,13 @@ func (t token) String() string {
 	case tNewline:
 		return "the end of the line"
 	case tString:
-		return fmt.Sprintf("the text %q", clip(t.text))
+		return fmt.Sprintf("the text %q", diag.Clip(t.text))
 	}
 	return quote(t.text)
 }
 
 // quote puts a piece of source into a message.
-func quote(s string) string { return `"` + clip(s) + `"` }
-
-// clip shortens what a message repeats of the source.
-func clip(s string) string {
-	const most = 60
-	if n := 0; len(s) > most {
-		for i := range s {
-			if n++; n > most {
-				return s[:i] + "..."
-			}
-		}
-	}
-	return s
-}
+func quote(s string) string { return `"` + diag.Clip(s) + `"` }
 
 // statements parses the whole file.
 func (p *parser) statements() {
@@ -222,7 +218,7 @@ func (p *parser) statements() {
 
 // statement parses one statement and the end of its line; after an error it goes to the next.
 func (p *parser) statement() {
-	base := stmt{Pos: p.tok.pos, Comments: Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+	base := ast.Common{Pos: p.tok.pos, Comments: ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
 	word := ""
 	if p.tok.kind == tWord {
 		word = p.tok.text
@@ -241,15 +237,15 @@ func (p *parser) statement() {
 	}
 	if !ok {
 		p.sync()
-		s = &Bad{stmt: base, Keyword: keyword, Name: p.setName}
+		s = &ast.Bad{Common: base, Keyword: keyword, Name: p.setName}
 	}
 	p.depth = 0
-	p.attach(s.comments())
+	p.attach(s.Remarks())
 	p.file.Stmts = append(p.file.Stmts, s)
 }
 
 // parseStatement parses a statement by its first word.
-func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
+func (p *parser) parseStatement(word string, base ast.Common) (ast.Stmt, bool) {
 	p.read(word)
 	if isAction(word) {
 		return p.ruleStmt(base)
@@ -283,10 +279,10 @@ func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
 
 // attach gives the comments that were met inside a statement, and belong to no part of it, to the
 // statement as a whole.
-func (p *parser) attach(c *Comments) {
+func (p *parser) attach(c *ast.Comments) {
 	for _, m := range p.takeComments() {
-		if m.own || c.Trail != "" {
-			c.Lead = append(c.Lead, Comment{Text: m.Text, Pos: m.Pos})
+		if m.Own || c.Trail != "" {
+			c.Lead = append(c.Lead, ast.Comment{Text: m.Text, Pos: m.Pos})
 		} else {
 			c.Trail = m.Text
 		}
@@ -354,36 +350,36 @@ func wordSet(words string) map[string]bool {
 // ahead is the token behind the current one.
 func (p *parser) ahead() token {
 	lx := p.lx
-	lx.errs = &Collector{}
+	lx.errs = &diag.Collector{}
 	return lx.next()
 }
 
 // word steps over a bare word and returns it.
-func (p *parser) word() Word {
-	w := Word{Text: p.tok.text, Pos: p.tok.pos}
+func (p *parser) word() ast.Word {
+	w := ast.Word{Text: p.tok.text, Pos: p.tok.pos}
 	p.advance()
 	return w
 }
 
 // text parses a quoted text; what says its purpose.
-func (p *parser) text(what string) (Word, bool) {
+func (p *parser) text(what string) (ast.Word, bool) {
 	if p.tok.kind == tString {
 		return p.word(), true
 	}
 	hint := "write it in quotes: \"...\"."
 	if p.tok.kind == tWord {
-		hint = fmt.Sprintf("write \"%s\" in quotes.", strings.Trim(clip(p.tok.text), "'"))
+		hint = fmt.Sprintf("write \"%s\" in quotes.", strings.Trim(diag.Clip(p.tok.text), "'"))
 	}
-	return Word{}, p.fail(hint, "expected %s in quotes", what)
+	return ast.Word{}, p.fail(hint, "expected %s in quotes", what)
 }
 
 // tooMany counts a term, and reports one more than a rule or packet may have.
-func (p *parser) tooMany(have int, at Pos) bool {
+func (p *parser) tooMany(have int, at diag.Pos) bool {
 	p.part()
-	if have < maxTerms {
+	if have < ast.MaxTerms {
 		return false
 	}
-	p.errs.Errorf(at, "", "more than %d terms in one statement", maxTerms)
+	p.errs.Errorf(at, "", "more than %d terms in one statement", ast.MaxTerms)
 	return true
 }
 
@@ -397,7 +393,7 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tWord:
 		msg, r := statementRemedy(p.tok.text)
 		if assigned {
-			msg, r = "", advice("write: set "+clip(p.tok.text)+" = ...")
+			msg, r = "", advice("write: set "+diag.Clip(p.tok.text)+" = ...")
 		}
 		if msg != "" {
 			p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)

@@ -3,6 +3,7 @@ package syntax
 import (
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 )
 
@@ -30,28 +31,28 @@ var dnsFields = func() map[string]*field.Phrase {
 }()
 
 // dns parses what follows dns, which begins a term and may be the name of a set elsewhere.
-func (p *parser) dns(t *Term) bool {
+func (p *parser) dns(t *ast.Term) bool {
 	p.advance()
 	return p.message(t)
 }
 
 // message parses what stands behind dns.
-func (p *parser) message(t *Term) bool {
+func (p *parser) message(t *ast.Term) bool {
 	if p.accept("name") {
-		t.Kind, t.Field = DNSName, field.DNSName
+		t.Kind, t.Field = ast.DNSName, field.DNSName
 		return p.dnsName(t)
 	}
 	ph := dnsFields[p.tok.text]
 	if p.tok.kind != tWord || ph == nil {
 		return p.fail(dnsRule, "expected what a DNS message has after \"dns\"")
 	}
-	t.Kind, t.Field = kindsOf(ph)[0], ph.Field
+	t.Kind, t.Field = ast.KindsOf(ph)[0], ph.Field
 	p.advance()
-	return t.Kind == Alone || p.value(t, ph.Word, ph.What, true)
+	return t.Kind == ast.Alone || p.value(t, ph.Word, ph.What, true)
 }
 
 // dnsName parses a name in quotes, or behind in a list of them or a set.
-func (p *parser) dnsName(t *Term) bool {
+func (p *parser) dnsName(t *ast.Term) bool {
 	in := p.accept("in")
 	v := p.values.One()
 	v.Pos = p.tok.pos
@@ -67,13 +68,13 @@ func (p *parser) dnsName(t *Term) bool {
 		return ok
 	case p.tok.kind == tString, in && p.tok.kind == tWord && p.tok.class&keyword == 0:
 		e := p.elems.Take(1)
-		e[0] = Elem{Text: p.tok.text, Pos: p.tok.pos}
+		e[0] = ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 		if p.tok.kind == tString {
-			e[0].Text = quoted(Word{Text: p.tok.text})
+			e[0].Text = ast.Quoted(ast.Word{Text: p.tok.text})
 		}
 		v.Elems = e
 		p.advance()
-		v.Pos = v.Pos.to(p.last.pos)
+		v.Pos = v.Pos.To(p.last.pos)
 		return true
 	}
 	if in {
@@ -83,9 +84,6 @@ func (p *parser) dnsName(t *Term) bool {
 	return p.fail("write the name in quotes: dns name \"example.com\", or: dns name in SET.",
 		"expected a name after \"dns name\"")
 }
-
-// IsQuoted tells whether an element was written in quotes: a name of the DNS.
-func IsQuoted(element string) bool { return strings.HasPrefix(element, `"`) }
 
 // NameIn is such an element without them.
 func NameIn(element string) string {

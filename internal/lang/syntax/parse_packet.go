@@ -3,11 +3,13 @@ package syntax
 import (
 	"strings"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 )
 
 // testStmt parses `test "NAME" { steps }`. An error in a step does not spoil the other steps.
-func (p *parser) testStmt(base stmt) (Stmt, bool) {
+func (p *parser) testStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	if p.tok.kind == tLBrace {
 		return nil, p.fail("write: test \"ssh passes\" { ... }.",
@@ -17,7 +19,7 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 	if !ok {
 		return nil, false
 	}
-	t := &Test{stmt: base, Name: name}
+	t := &ast.Test{Common: base, Name: name}
 	if p.tok.kind != tLBrace {
 		return nil, p.fail("write: test \"...\" { packet tcp port 22 expect pass }.",
 			"expected { after the name of the test")
@@ -29,7 +31,7 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 		if p.tok.kind == tEOF || p.startsStatement() && !p.is("set") || p.setStatementAhead() {
 			return nil, p.unclosed(open)
 		}
-		s := Step{Pos: p.tok.pos, Comments: Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+		s := ast.Step{Pos: p.tok.pos, Comments: ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
 		p.part()
 		if !p.step(&s) {
 			p.syncStep(s.Pos)
@@ -46,7 +48,7 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 
 // attachStep gives the comments in and behind a step to it; those in the lines below are left for
 // what follows.
-func (p *parser) attachStep(c *Comments) {
+func (p *parser) attachStep(c *ast.Comments) {
 	rest := p.pending
 	end := 0
 	for end < len(rest) && rest[end].Pos.Line <= p.last.pos.Line {
@@ -63,13 +65,13 @@ func (p *parser) setStatementAhead() bool {
 		return false
 	}
 	lx := p.lx
-	lx.errs = &Collector{}
+	lx.errs = &diag.Collector{}
 	return lx.next().kind == tWord && lx.next().text == "="
 }
 
 // syncStep goes from the step that began at start to the next one, the end of the test, or the
 // next statement.
-func (p *parser) syncStep(start Pos) {
+func (p *parser) syncStep(start diag.Pos) {
 	for {
 		switch {
 		case p.tok.kind == tEOF, p.tok.kind == tRBrace:
@@ -81,7 +83,7 @@ func (p *parser) syncStep(start Pos) {
 	}
 }
 
-func (p *parser) step(s *Step) bool {
+func (p *parser) step(s *ast.Step) bool {
 	switch {
 	case p.accept("set"):
 		return p.setStep(s)
@@ -126,30 +128,30 @@ func (p *parser) step(s *Step) bool {
 func (p *parser) packetEnd() bool { return p.is("expect") || p.is("leaves") }
 
 // setStep parses the rest of `set NAME has ADDRESS`.
-func (p *parser) setStep(s *Step) bool {
+func (p *parser) setStep(s *ast.Step) bool {
 	if p.tok.kind != tWord {
 		return p.fail("", "expected the name of a dynamic set after \"set\"")
 	}
 	w := p.word()
 	s.Set = &w
 	if !p.accept("has") {
-		return p.fail("in a test write: set "+clip(w.Text)+" has 192.0.2.1.",
+		return p.fail("in a test write: set "+diag.Clip(w.Text)+" has 192.0.2.1.",
 			"expected has after the name of the set")
 	}
 	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
 		return p.fail("one entry a step.", "expected an address after \"has\"")
 	}
-	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 	p.advance()
 	if p.endpointService(e.Text) {
 		p.joinService(&e)
 	}
-	s.Entry = Word{e.Text, e.Pos}
+	s.Entry = ast.Word{Text: e.Text, Pos: e.Pos}
 	return true
 }
 
 // expectation parses what follows `expect`.
-func (p *parser) expectation(s *Step) bool {
+func (p *parser) expectation(s *ast.Step) bool {
 	v, ok := p.verdictWord("expect")
 	if !ok {
 		return false
@@ -169,23 +171,13 @@ func (p *parser) expectation(s *Step) bool {
 		hint := ""
 		if p.tok.kind == tWord && p.tok.class&keyword == 0 {
 			if hint = spell(p.tok.text, "protect malformed essential default"); hint == "" {
-				hint = "write the label in quotes: by \"" + clip(p.tok.text) + "\"."
+				hint = "write the label in quotes: by \"" + diag.Clip(p.tok.text) + "\"."
 			}
 		}
 		return p.fail(hint, "expected a label in quotes, protect, malformed, essential or "+
 			"default after \"by\"")
 	}
 	return true
-}
-
-// packetOnly are the words that exist in packets only.
-var packetOnly = map[string]struct {
-	kind TermKind
-	what string
-}{
-	"type":    {PacketType, "an ICMP type"},
-	"frag":    {Frag, "an offset in units of 8 bytes"},
-	"options": {Options, ""},
 }
 
 // Words of header fields that take a number, and those that take bytes. They are no keywords: a set
@@ -209,30 +201,30 @@ var (
 func FieldWords() []string { return strings.Fields(fieldWords) }
 
 // packetWord parses one word of a packet, with its value.
-func (p *parser) packetWord() (Term, bool) {
-	t := Term{Pos: p.tok.pos}
+func (p *parser) packetWord() (ast.Term, bool) {
+	t := ast.Term{Pos: p.tok.pos}
 	if p.tok.kind != tWord {
 		return t, p.fail(p.hintPacketEnd(), "expected a word of a packet%s", p.orExpect())
 	}
 	word := p.tok.text
 	ok := true
-	switch s, found := packetOnly[word]; {
+	switch s, found := ast.PacketOnly[word]; {
 	case found:
-		t.Kind = s.kind
+		t.Kind = s.Kind
 		p.advance()
-		ok = s.what == "" || p.value(&t, word, s.what, false)
+		ok = s.What == "" || p.value(&t, word, s.What, false)
 	case word == "inner":
-		t.Kind, t.Field = Inner, field.Inner
+		t.Kind, t.Field = ast.Inner, field.Inner
 		template := p.template
 		p.template = false // nothing varies within
 		ok = p.inner(&t, p.innerPacketWord)
 		p.template = template
 	case p.tok.class&fieldWord != 0:
-		t.Kind, t.Name = PacketField, word
+		t.Kind, t.Name = ast.PacketField, word
 		p.advance()
 		ok = p.value(&t, word, "a number", false)
 	case p.tok.class&bytesWord != 0:
-		t.Kind, t.Name = PacketBytes, word
+		t.Kind, t.Name = ast.PacketBytes, word
 		p.advance()
 		ok = p.packetBytes(&t)
 	case p.template && word == "expect":
@@ -241,7 +233,7 @@ func (p *parser) packetWord() (Term, bool) {
 	case oneOf("not untagged fragments malformed packet", word):
 		return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 	case word == "icmp", word == "icmp6": // `type` is a word of its own here
-		t.Kind, t.Field, t.Name = ProtoName, field.Proto, word
+		t.Kind, t.Field, t.Name = ast.ProtoName, field.Proto, word
 		p.advance()
 	default:
 		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" &&
@@ -250,14 +242,14 @@ func (p *parser) packetWord() (Term, bool) {
 		}
 		ok = p.termWord(&t)
 	}
-	t.Pos = t.Pos.to(p.last.pos)
+	t.Pos = t.Pos.To(p.last.pos)
 	if !ok || t.Value == nil {
 		return t, ok
 	}
 	if p.template {
 		return t, p.walk(&t)
 	}
-	if t.Value.List || t.Value.Op != NoOp {
+	if t.Value.List || t.Value.Op != ast.NoOp {
 		p.errs.Errorf(t.Value.Pos, "write one value; use several packets to try several.",
 			"a packet has one value here")
 		return t, false
@@ -266,9 +258,9 @@ func (p *parser) packetWord() (Term, bool) {
 }
 
 // innerPacketWord parses a word of the packet within a tunnel.
-func (p *parser) innerPacketWord() (Term, bool) {
+func (p *parser) innerPacketWord() (ast.Term, bool) {
 	if p.is("inner") {
-		return Term{Pos: p.tok.pos}, p.fail("give a frame of two tunnels in hex.",
+		return ast.Term{Pos: p.tok.pos}, p.fail("give a frame of two tunnels in hex.",
 			"a packet has one tunnel here")
 	}
 	return p.packetWord()
@@ -291,9 +283,9 @@ func (p *parser) hintPacketEnd() string {
 
 // packetBytes parses what follows payload and the words of options. Those of options may stand
 // alone.
-func (p *parser) packetBytes(t *Term) bool {
+func (p *parser) packetBytes(t *ast.Term) bool {
 	payload := t.Name == "payload"
-	v := &Value{Pos: p.tok.pos}
+	v := &ast.Value{Pos: p.tok.pos}
 	switch {
 	case t.Name == "sack-permitted":
 		return true
@@ -319,8 +311,8 @@ func (p *parser) packetBytes(t *Term) bool {
 		_, ok := p.text("the bytes as hex digits")
 		return ok
 	}
-	v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
+	v.Elems = []ast.Elem{{Text: p.tok.text, Pos: p.tok.pos}}
 	p.advance()
-	v.Pos = v.Pos.to(p.last.pos)
+	v.Pos = v.Pos.To(p.last.pos)
 	return true
 }

@@ -1,6 +1,9 @@
 package syntax
 
-import "levee/internal/lang/field"
+import (
+	"levee/internal/lang/ast"
+	"levee/internal/lang/field"
+)
 
 // patternRule shows how a rule searches packets.
 const patternRule = "write a text, bytes in hexadecimal or an expression between slashes: " +
@@ -8,8 +11,8 @@ const patternRule = "write a text, bytes in hexadecimal or an expression between
 
 // find parses what follows payload contains: a text in quotes, bytes or an expression, or a list
 // of these, and whether the case of letters matters.
-func (p *parser) find(t *Term) bool {
-	t.Kind, t.Field = Pattern, field.Contents
+func (p *parser) find(t *ast.Term) bool {
+	t.Kind, t.Field = ast.Pattern, field.Contents
 	p.slashes = true
 	p.advance()
 	v := p.values.One()
@@ -31,7 +34,7 @@ func (p *parser) find(t *Term) bool {
 		if !ok {
 			return false
 		}
-		v.Elems = p.elems.Keep([]Elem{e})
+		v.Elems = p.elems.Keep([]ast.Elem{e})
 		v.Pos = e.Pos
 	}
 	if p.accept("any") {
@@ -45,13 +48,13 @@ func (p *parser) find(t *Term) bool {
 }
 
 // findElement parses one thing to look for.
-func (p *parser) findElement() (Elem, bool) {
-	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+func (p *parser) findElement() (ast.Elem, bool) {
+	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 	switch {
 	case p.is("file"):
 		return p.findFile()
 	case p.tok.kind == tString:
-		e.Text = quoted(Word{Text: p.tok.text})
+		e.Text = ast.Quoted(ast.Word{Text: p.tok.text})
 	case p.tok.kind == tExpression:
 	case p.tok.kind == tWord && p.tok.class&keyword == 0:
 	case p.tok.kind == tBad:
@@ -65,23 +68,23 @@ func (p *parser) findElement() (Elem, bool) {
 }
 
 // findFile parses the name of a file of things to look for, as one element.
-func (p *parser) findFile() (Elem, bool) {
-	e := Elem{Pos: p.tok.pos}
+func (p *parser) findFile() (ast.Elem, bool) {
+	e := ast.Elem{Pos: p.tok.pos}
 	p.beginFind(&e)
 	p.advance()
 	ok := p.parens("file", func() bool {
 		path, ok := p.text("a path")
-		e.Text = "file(" + quoted(path) + ")"
+		e.Text = "file(" + ast.Quoted(path) + ")"
 		return ok
 	})
-	e.Pos = e.Pos.to(p.last.pos)
+	e.Pos = e.Pos.To(p.last.pos)
 	return e, ok
 }
 
 // beginFind counts an element, and gives it the comments in front of it.
-func (p *parser) beginFind(e *Elem) {
+func (p *parser) beginFind(e *ast.Elem) {
 	p.part()
 	if p.depth > 0 && (len(p.pending) > 0 || p.tok.blank) {
-		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+		e.Comments = &ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}
 }

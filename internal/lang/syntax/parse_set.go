@@ -4,18 +4,20 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
+	"levee/internal/lang/diag"
 )
 
 // setStmt parses `set NAME = ...`.
-func (p *parser) setStmt(base stmt) (Stmt, bool) {
+func (p *parser) setStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	return p.namedSet(base)
 }
 
 // namedSet parses what follows the word `set`. The name is kept in p as well, so that a set with an
 // error in it is not reported as missing where it is used.
-func (p *parser) namedSet(base stmt) (Stmt, bool) {
+func (p *parser) namedSet(base ast.Common) (ast.Stmt, bool) {
 	if p.tok.kind != tWord {
 		hint := "write: set NAME = { ... }."
 		if p.tok.kind == tString {
@@ -23,10 +25,10 @@ func (p *parser) namedSet(base stmt) (Stmt, bool) {
 		}
 		return nil, p.fail(hint, "expected a name after \"set\"")
 	}
-	s := &Set{stmt: base, Name: p.word()}
+	s := &ast.Set{Common: base, Name: p.word()}
 	p.setName = s.Name.Text
 	if p.tok.kind != tOp || p.tok.text != "=" {
-		hint := "write: set " + clip(s.Name.Text) + " = ..."
+		hint := "write: set " + diag.Clip(s.Name.Text) + " = ..."
 		if p.is("has") {
 			hint = "\"set NAME has ADDRESS\" stands inside test \"...\" { }."
 		}
@@ -36,7 +38,7 @@ func (p *parser) namedSet(base stmt) (Stmt, bool) {
 	return s, p.setBody(s)
 }
 
-func (p *parser) setBody(s *Set) bool {
+func (p *parser) setBody(s *ast.Set) bool {
 	switch {
 	case p.tok.kind == tLBrace:
 		s.List = p.values.One()
@@ -46,7 +48,7 @@ func (p *parser) setBody(s *Set) bool {
 		return p.parens("file", func() bool { return p.fileOf(s) })
 	case p.is("dynamic"):
 		p.advance()
-		s.Dynamic = &Dynamic{}
+		s.Dynamic = &ast.Dynamic{}
 		if !p.parens("dynamic", func() bool { return p.dynamic(s.Dynamic) }) {
 			return false
 		}
@@ -57,23 +59,23 @@ func (p *parser) setBody(s *Set) bool {
 	}
 	if p.is("names") && p.ahead().kind == tLParen {
 		p.advance()
-		s.Names = &Names{}
+		s.Names = &ast.Names{}
 		return p.parens("names", func() bool { return p.names(s.Names) })
 	}
 	if p.is("mmdb") && p.ahead().kind == tLParen {
 		p.advance()
-		s.MMDB = &MMDB{}
+		s.MMDB = &ast.MMDB{}
 		return p.parens("mmdb", func() bool { return p.mmdb(s.MMDB) })
 	}
 	hint := ""
 	switch {
 	case p.tok.kind == tString:
-		hint = "to read prefixes from a file: file(\"" + clip(p.tok.text) + "\")."
+		hint = "to read prefixes from a file: file(\"" + diag.Clip(p.tok.text) + "\")."
 	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "["):
 		hint = "elements stand in braces: { ... }."
 	case p.tok.kind == tWord:
 		if hint = spell(p.tok.text, "file dynamic"); hint == "" {
-			hint = "put the elements into braces: { " + clip(p.tok.text) + " }."
+			hint = "put the elements into braces: { " + diag.Clip(p.tok.text) + " }."
 		}
 	case p.tok.kind == tLParen:
 		hint = "elements stand in braces: { ... }."
@@ -84,7 +86,7 @@ func (p *parser) setBody(s *Set) bool {
 }
 
 // fileOf parses a path, and behind it perhaps what the file has.
-func (p *parser) fileOf(s *Set) bool {
+func (p *parser) fileOf(s *ast.Set) bool {
 	path, ok := p.text("a path")
 	s.Path = &path
 	if !ok || p.tok.kind != tComma {
@@ -105,7 +107,7 @@ func (p *parser) fileOf(s *Set) bool {
 
 // typeOutside reports `dynamic(max 10) of services`, in which the type stands outside of the
 // parentheses.
-func (p *parser) typeOutside(d *Dynamic) bool {
+func (p *parser) typeOutside(d *ast.Dynamic) bool {
 	pos := p.tok.pos
 	p.advance()
 	of := "addresses"
@@ -117,7 +119,7 @@ func (p *parser) typeOutside(d *Dynamic) bool {
 	}
 	hint := "write: dynamic(of addresses, max N), or services or endpoints in their place."
 	if of != "" {
-		hint = didYouMean("dynamic(of " + of + ", max " + clip(d.Max.Text) + ")")
+		hint = didYouMean("dynamic(of " + of + ", max " + diag.Clip(d.Max.Text) + ")")
 	}
 	p.errs.Errorf(pos, hint, "the type of the entries stands inside the parentheses of dynamic")
 	return false
@@ -179,7 +181,7 @@ func (p *parser) unclosed(open token) bool {
 }
 
 // dynamic parses `of TYPE, max N, lease DURATION, rollup, keep`, in any order.
-func (p *parser) dynamic(d *Dynamic) bool {
+func (p *parser) dynamic(d *ast.Dynamic) bool {
 	for {
 		switch {
 		case p.is("max") && d.Max.Text == "":
@@ -239,7 +241,7 @@ func (p *parser) dynamic(d *Dynamic) bool {
 }
 
 // dynamicFrom parses what a set begins with.
-func (p *parser) dynamicFrom(d *Dynamic) bool {
+func (p *parser) dynamicFrom(d *ast.Dynamic) bool {
 	switch {
 	case p.tok.kind == tLBrace:
 		d.From = p.values.One()
@@ -261,7 +263,7 @@ var isDynamicWord = wordSet("of max lease rollup keep from")
 
 func (p *parser) isDynamic() bool { return p.tok.kind == tWord && isDynamicWord[p.tok.text] }
 
-func (p *parser) dynamicHasMax(d *Dynamic) bool {
+func (p *parser) dynamicHasMax(d *ast.Dynamic) bool {
 	if d.Max.Text == "" {
 		return p.fail("say how many entries it may hold: dynamic(max 100000, ...).",
 			"expected max N")
@@ -284,7 +286,7 @@ func hintDynamic(t token) string {
 	case t.text == "type":
 		return "write: of addresses, of services or of endpoints."
 	case isDigits(t.text):
-		return "write: max " + clip(t.text) + "."
+		return "write: max " + diag.Clip(t.text) + "."
 	}
 	if hint := spell(t.text, "max lease rollup"); hint != "" {
 		return hint
@@ -301,10 +303,10 @@ func (p *parser) noElement() bool {
 }
 
 // braces parses `{ element, ... }` into v. A missing comma is reported and the list goes on.
-func (p *parser) braces(v *Value) bool { return p.bracesOf(v, p.element) }
+func (p *parser) braces(v *ast.Value) bool { return p.bracesOf(v, p.element) }
 
 // bracesOf is braces with elements of another kind.
-func (p *parser) bracesOf(v *Value, element func() (Elem, bool)) bool {
+func (p *parser) bracesOf(v *ast.Value, element func() (ast.Elem, bool)) bool {
 	v.List, v.Pos = true, p.tok.pos
 	brace := p.tok
 	p.depth++
@@ -320,7 +322,7 @@ func (p *parser) bracesOf(v *Value, element func() (Elem, bool)) bool {
 		}
 		list = append(list, e)
 		p.separator()
-		if len(p.pending) > 0 && !p.pending[0].own {
+		if len(p.pending) > 0 && !p.pending[0].Own {
 			p.trail(&list[len(list)-1])
 		}
 	}
@@ -330,18 +332,18 @@ func (p *parser) bracesOf(v *Value, element func() (Elem, bool)) bool {
 		v.Elems, p.list = p.elems.Keep(list), list
 	}
 	if end := p.takeComments(); end != nil {
-		v.End = &Comments{Lead: end}
+		v.End = &ast.Comments{Lead: end}
 	}
-	v.Pos = v.Pos.to(p.tok.pos)
+	v.Pos = v.Pos.To(p.tok.pos)
 	p.depth--
 	p.advance()
 	return true
 }
 
 // trail gives the first pending comment to the element in whose line it stands.
-func (p *parser) trail(e *Elem) {
+func (p *parser) trail(e *ast.Elem) {
 	if e.Comments == nil {
-		e.Comments = &Comments{}
+		e.Comments = &ast.Comments{}
 	}
 	if e.Comments.Trail == "" {
 		e.Comments.Trail = p.pending[0].Text
@@ -350,31 +352,31 @@ func (p *parser) trail(e *Elem) {
 }
 
 // element parses one element of a list.
-func (p *parser) element() (Elem, bool) {
+func (p *parser) element() (ast.Elem, bool) {
 	switch p.tok.kind {
 	case tWord:
 		if p.noElement() {
-			return Elem{}, p.fail("if the list ends here, a } is missing before it.",
+			return ast.Elem{}, p.fail("if the list ends here, a } is missing before it.",
 				"expected an element or }")
 		}
 	case tComma:
-		return Elem{}, p.fail("remove the extra comma.", "expected an element")
+		return ast.Elem{}, p.fail("remove the extra comma.", "expected an element")
 	case tLBrace:
-		return Elem{}, p.fail("lists do not nest; give the inner one a name with \"set\" and "+
+		return ast.Elem{}, p.fail("lists do not nest; give the inner one a name with \"set\" and "+
 			"write that name.", "expected an element")
 	case tOp:
-		return Elem{}, p.fail(hintOp(p.tok.text), "expected an element")
+		return ast.Elem{}, p.fail(hintOp(p.tok.text), "expected an element")
 	case tString: // a name of the DNS
 	default:
-		return Elem{}, p.fail("", "expected an element or }")
+		return ast.Elem{}, p.fail("", "expected an element or }")
 	}
 	p.part()
-	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 	if p.tok.kind == tString {
-		e.Text = quoted(Word{Text: e.Text})
+		e.Text = ast.Quoted(ast.Word{Text: e.Text})
 	}
 	if len(p.pending) > 0 || p.tok.blank {
-		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+		e.Comments = &ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}
 	p.advance()
 	if p.endpointService(e.Text) {
@@ -393,7 +395,7 @@ func (p *parser) endpointService(before string) bool {
 
 // joinService makes the current token, which follows an element, part of it, behind one blank.
 // Where it is written so, that is how the source has it.
-func (p *parser) joinService(e *Elem) {
+func (p *parser) joinService(e *ast.Elem) {
 	from, to := int(p.last.at), int(p.tok.at)+len(p.tok.text)
 	if text := p.lx.src[from:to]; text[len(e.Text)] == ' ' &&
 		len(text) == len(e.Text)+1+len(p.tok.text) {
@@ -401,7 +403,7 @@ func (p *parser) joinService(e *Elem) {
 	} else {
 		e.Text += " " + p.tok.text
 	}
-	e.Pos = e.Pos.to(p.tok.pos)
+	e.Pos = e.Pos.To(p.tok.pos)
 	p.advance()
 }
 
@@ -427,8 +429,8 @@ func (p *parser) separator() {
 		p.fail("separate elements by commas.", "expected , or }")
 		p.advance()
 	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "-") && !p.tok.first:
-		p.fail("write a range without blanks: "+clip(p.last.text)+"-"+
-			strings.TrimPrefix(clip(p.tok.text), "-")+".", "expected , or }")
+		p.fail("write a range without blanks: "+diag.Clip(p.last.text)+"-"+
+			strings.TrimPrefix(diag.Clip(p.tok.text), "-")+".", "expected , or }")
 		p.advance()
 		if p.tok.kind == tWord && p.last.text == "-" {
 			p.advance()
@@ -443,7 +445,7 @@ func (p *parser) separator() {
 			quote(p.last.text))
 	case p.tok.kind == tWord && !p.startsStatement() && strings.Contains(p.tok.text, "/") &&
 		IsService(p.tok.text) && !IsService(p.last.text):
-		p.fail("a service stands behind an address: 192.0.2.1 "+clip(p.tok.text)+".",
+		p.fail("a service stands behind an address: 192.0.2.1 "+diag.Clip(p.tok.text)+".",
 			"expected , or }")
 	case p.tok.kind == tWord && !p.startsStatement(), p.tok.kind == tString,
 		p.tok.kind == tExpression:

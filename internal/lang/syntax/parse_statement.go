@@ -1,6 +1,11 @@
 package syntax
 
-func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
+import (
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
+)
+
+func (p *parser) interfaceStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	if p.tok.kind == tString {
 		return nil, p.fail("write the name without quotes.", "expected the name of an interface")
@@ -15,7 +20,7 @@ func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
 			ok = false
 		}
 		for _, e := range v.Elems {
-			if ok && IsQuoted(e.Text) {
+			if ok && ast.IsQuoted(e.Text) {
 				p.errs.Errorf(e.Pos, "write the name without quotes.",
 					"expected the name of an interface, found the text %s", e.Text)
 				ok = false
@@ -26,19 +31,19 @@ func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
 				ok = false
 			}
 		}
-		return &Interface{stmt: base, Names: v}, ok
+		return &ast.Interface{Common: base, Names: v}, ok
 	}
 	if p.tok.kind != tWord {
 		return nil, p.fail("write the name that `ip link` shows: interface eth0.",
 			"expected the name of an interface")
 	}
 	w := p.word()
-	v.Elems = p.elems.Keep([]Elem{{Text: w.Text, Pos: w.Pos}})
-	return &Interface{stmt: base, Names: v}, true
+	v.Elems = p.elems.Keep([]ast.Elem{{Text: w.Text, Pos: w.Pos}})
+	return &ast.Interface{Common: base, Names: v}, true
 }
 
 // verdictWord parses pass or drop.
-func (p *parser) verdictWord(after string) (Word, bool) {
+func (p *parser) verdictWord(after string) (ast.Word, bool) {
 	if p.is("pass") || p.is("drop") {
 		return p.word(), true
 	}
@@ -50,22 +55,22 @@ func (p *parser) verdictWord(after string) (Word, bool) {
 			hint = m
 		}
 	}
-	return Word{}, p.fail(hint, "expected pass or drop after %s", quote(after))
+	return ast.Word{}, p.fail(hint, "expected pass or drop after %s", quote(after))
 }
 
 // outStmt parses what follows `out`: a rule, or the default, for what leaves.
-func (p *parser) outStmt(base stmt) (Stmt, bool) {
+func (p *parser) outStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	switch {
 	case p.tok.kind == tWord && isAction(p.tok.text):
 		s, ok := p.ruleStmt(base)
-		if r, is := s.(*Rule); is {
+		if r, is := s.(*ast.Rule); is {
 			r.Out = true
 		}
 		return s, ok
 	case p.is("default"):
 		s, ok := p.defaultStmt(base)
-		if d, is := s.(*Default); is {
+		if d, is := s.(*ast.Default); is {
 			d.Out = true
 		}
 		return s, ok
@@ -81,17 +86,17 @@ func (p *parser) outStmt(base stmt) (Stmt, bool) {
 	return nil, p.fail(hint, "expected a rule or default after \"out\"")
 }
 
-func (p *parser) defaultStmt(base stmt) (Stmt, bool) {
+func (p *parser) defaultStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	if p.tok.kind == tOp && p.tok.text == "=" {
 		return nil, p.fail("write \"default pass\" or \"default drop\".",
 			"expected pass or drop after \"default\"")
 	}
 	w, ok := p.verdictWord("default")
-	return &Default{stmt: base, Action: w}, ok
+	return &ast.Default{Common: base, Action: w}, ok
 }
 
-func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
+func (p *parser) essentialStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	if !p.is("off") {
 		hint := "\"essential off\" removes the built-in rules."
@@ -102,15 +107,15 @@ func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
 		return nil, p.fail(hint, "expected off after \"essential\"")
 	}
 	p.advance()
-	return &Essential{base}, true
+	return &ast.Essential{Common: base}, true
 }
 
-func (p *parser) connectionsStmt(base stmt) (Stmt, bool) {
+func (p *parser) connectionsStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	if !p.accept("max") {
 		hint := "write how many may be known at once: connections max 100000."
 		if p.tok.kind == tWord && isDigits(p.tok.text) {
-			hint = "write: connections max " + clip(p.tok.text) + "."
+			hint = "write: connections max " + diag.Clip(p.tok.text) + "."
 		}
 		return nil, p.fail(hint, "expected max after \"connections\"")
 	}
@@ -118,15 +123,15 @@ func (p *parser) connectionsStmt(base stmt) (Stmt, bool) {
 		return nil, p.fail("write how many may be known at once: connections max 100000.",
 			"expected a number after \"connections max\"")
 	}
-	return &Connections{stmt: base, Max: p.word()}, true
+	return &ast.Connections{Common: base, Max: p.word()}, true
 }
 
-func (p *parser) onErrorStmt(base stmt) (Stmt, bool) {
+func (p *parser) onErrorStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
 	if !p.accept("error") {
 		return nil, p.fail("write \"on error pass\" or \"on error drop\".",
 			"expected error after \"on\"")
 	}
 	w, ok := p.verdictWord("on error")
-	return &OnError{stmt: base, Action: w}, ok
+	return &ast.OnError{Common: base, Action: w}, ok
 }

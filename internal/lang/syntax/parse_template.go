@@ -1,5 +1,10 @@
 package syntax
 
+import (
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
+)
+
 // AllValues is the element of a value in a template that says only how to walk it: all that the
 // field can have.
 const AllValues = ""
@@ -21,23 +26,23 @@ type Packets struct {
 
 // Packet is one line of a template.
 type Packet struct {
-	Pos  Pos
-	Hex  *Word  // hex "...", with or without the word packet before it
-	Spec []Term // as written
+	Pos  diag.Pos
+	Hex  *ast.Word  // hex "...", with or without the word packet before it
+	Spec []ast.Term // as written
 }
 
 // Diagnostics completes what was collected about a template with the lines of its source.
-func (t *Packets) Diagnostics(c *Collector) Diagnostics { return c.Diagnostics(t.src) }
+func (t *Packets) Diagnostics(c *diag.Collector) diag.Diagnostics { return c.Diagnostics(t.src) }
 
 // ParsePackets reads a template. It always returns one; when the diagnostics have errors, with
 // those packets only that could be understood.
-func ParsePackets(name string, src []byte) (*Packets, Diagnostics) {
-	errs := &Collector{File: name}
+func ParsePackets(name string, src []byte) (*Packets, diag.Diagnostics) {
+	errs := &diag.Collector{File: name}
 	t := &Packets{Name: name}
 	if !t.take(src, errs) {
 		return t, errs.Diagnostics(t.src)
 	}
-	p := &parser{lx: newLexer(t.src, errs), file: &File{Name: name}, errs: errs, template: true}
+	p := &parser{lx: newLexer(t.src, errs), file: &ast.File{Name: name}, errs: errs, template: true}
 	p.advance()
 	for {
 		for p.tok.kind == tNewline {
@@ -60,14 +65,14 @@ func ParsePackets(name string, src []byte) (*Packets, Diagnostics) {
 		}
 	}
 	if len(t.List) == 0 && errs.Errors() == 0 {
-		errs.Errorf(Pos{}, "write: ipv4 udp from 192.0.2.0/24 random port 53.",
+		errs.Errorf(diag.Pos{}, "write: ipv4 udp from 192.0.2.0/24 random port 53.",
 			"the template has no packet")
 	}
 	return t, errs.Diagnostics(t.src)
 }
 
 // take keeps the source if it can be a template.
-func (t *Packets) take(src []byte, errs *Collector) bool {
+func (t *Packets) take(src []byte, errs *diag.Collector) bool {
 	f, ok := readSource(src, errs, "template")
 	t.src = f
 	return ok
@@ -106,18 +111,18 @@ func (p *parser) templateLine(k *Packet) bool {
 }
 
 // walk parses how a value varies, if anything says so.
-func (p *parser) walk(t *Term) bool {
+func (p *parser) walk(t *ast.Term) bool {
 	v := t.Value
-	if v.Op != NoOp {
+	if v.Op != ast.NoOp {
 		p.errs.Errorf(v.Pos, "write the values themselves: a range or a list.",
 			"a packet has values, not comparisons")
 		return false
 	}
-	if t.Kind == PacketBytes || p.tok.kind != tWord ||
+	if t.Kind == ast.PacketBytes || p.tok.kind != tWord ||
 		!oneOf(walkModes+" down step every", p.tok.text) {
 		return true
 	}
-	w := &Walk{Mode: Word{Text: "counting", Pos: p.tok.pos}}
+	w := &ast.Walk{Mode: ast.Word{Text: "counting", Pos: p.tok.pos}}
 	if !oneOf("down step every", p.tok.text) {
 		w.Mode = p.word()
 	}
@@ -143,7 +148,7 @@ func (p *parser) walk(t *Term) bool {
 			w.Every = &n
 		}
 	}
-	v.Pos = v.Pos.to(p.last.pos)
-	t.Pos = t.Pos.to(p.last.pos)
+	v.Pos = v.Pos.To(p.last.pos)
+	t.Pos = t.Pos.To(p.last.pos)
 	return true
 }

@@ -3,6 +3,8 @@ package syntax
 import (
 	"strings"
 
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 )
 
@@ -53,8 +55,8 @@ func phraseWords(of func(ph *field.Phrase) bool) (words []string) {
 }
 
 // term parses one term of a match.
-func (p *parser) term() (Term, bool) {
-	t := Term{Pos: p.tok.pos}
+func (p *parser) term() (ast.Term, bool) {
+	t := ast.Term{Pos: p.tok.pos}
 	for p.is("not") {
 		if t.Not {
 			return t, p.fail("two negations cancel out; remove both.",
@@ -72,13 +74,13 @@ func (p *parser) term() (Term, bool) {
 		return t, p.fail(hint, "expected a term, as \"LABEL\" or the end of the line")
 	}
 	ok := p.termWord(&t)
-	t.Pos = t.Pos.to(p.last.pos)
+	t.Pos = t.Pos.To(p.last.pos)
 	return t, ok
 }
 
 // simpleTerm is a term that is one word, or one word and a number.
 type simpleTerm struct {
-	kind  TermKind
+	kind  ast.TermKind
 	field field.Field
 	what  string // of the value, "" for none
 }
@@ -90,14 +92,14 @@ var simple = func() map[string]simpleTerm {
 		ph := &field.Phrases[i]
 		if (ph.Form == field.FormAlone || ph.Form == field.FormNumber) &&
 			!strings.Contains(ph.Word, " ") && ph.Word != "ether" {
-			m[ph.Word] = simpleTerm{kindsOf(ph)[0], ph.Field, ph.What}
+			m[ph.Word] = simpleTerm{ast.KindsOf(ph)[0], ph.Field, ph.What}
 		}
 	}
 	return m
 }()
 
 // termWord parses a term from its word on.
-func (p *parser) termWord(t *Term) bool {
+func (p *parser) termWord(t *ast.Term) bool {
 	word := p.tok.text
 	switch class := p.tok.class; {
 	case class&simpleWord != 0:
@@ -109,13 +111,13 @@ func (p *parser) termWord(t *Term) bool {
 		}
 		return s.what == "" || p.value(t, word, s.what, true)
 	case class&familyWord != 0:
-		t.Kind, t.Field, t.Name = Family, field.EtherType, word
+		t.Kind, t.Field, t.Name = ast.Family, field.EtherType, word
 		p.advance()
 	case class&protoWord != 0:
-		t.Kind, t.Field, t.Name = ProtoName, field.Proto, word
+		t.Kind, t.Field, t.Name = ast.ProtoName, field.Proto, word
 		p.advance()
 		if p.is("type") && (word == "icmp" || word == "icmp6") {
-			t.Kind, t.Field = ICMPType, field.ICMPType
+			t.Kind, t.Field = ast.ICMPType, field.ICMPType
 			if word == "icmp6" {
 				t.Field = field.ICMP6Type
 			}
@@ -123,7 +125,7 @@ func (p *parser) termWord(t *Term) bool {
 			return p.value(t, "type", "an ICMP type", false)
 		}
 	case word == "flags":
-		t.Kind, t.Field = Flags, field.TCPFlags
+		t.Kind, t.Field = ast.Flags, field.TCPFlags
 		p.advance()
 		return p.flags(t)
 	case word == "payload":
@@ -131,10 +133,10 @@ func (p *parser) termWord(t *Term) bool {
 		if p.is("contains") {
 			return p.find(t)
 		}
-		t.Kind, t.Field = Bytes, field.Payload
+		t.Kind, t.Field = ast.Bytes, field.Payload
 		return p.bytes(t)
 	case word == "inner":
-		t.Kind, t.Field = Inner, field.Inner
+		t.Kind, t.Field = ast.Inner, field.Inner
 		return p.inner(t, p.innerTerm)
 	case word == "dns":
 		return p.dns(t)
@@ -143,14 +145,14 @@ func (p *parser) termWord(t *Term) bool {
 	case word == "ether":
 		p.advance()
 		if p.is("from") || p.is("to") {
-			t.Kind, t.Field = EtherAddr, field.SrcMAC
+			t.Kind, t.Field = ast.EtherAddr, field.SrcMAC
 			if p.is("to") {
 				t.Field = field.DstMAC
 			}
 			side := p.word().Text
 			return p.value(t, "ether "+side, "an Ethernet address", false)
 		}
-		t.Kind, t.Field = Number, field.EtherType
+		t.Kind, t.Field = ast.Number, field.EtherType
 		return p.value(t, word, "an EtherType", true)
 	case p.errs.Full():
 		return p.fail("", "expected a term")
@@ -162,7 +164,7 @@ func (p *parser) termWord(t *Term) bool {
 
 // unknownTerm reports a word that begins no term. Where it is clear what was meant, the rest of
 // the line is parsed as if that stood there.
-func (p *parser) unknownTerm(t *Term) bool {
+func (p *parser) unknownTerm(t *ast.Term) bool {
 	msg, r := termRemedy(p.tok.text)
 	if msg != "" {
 		p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
@@ -175,7 +177,7 @@ func (p *parser) unknownTerm(t *Term) bool {
 		p.advance()
 		return true
 	case r.term == "from port":
-		t.Kind, t.Field = Number, field.SrcPort
+		t.Kind, t.Field = ast.Number, field.SrcPort
 		p.advance()
 		return p.value(t, r.term, "a port", true)
 	case r.term == "as", r.term == "not":
@@ -190,10 +192,10 @@ func (p *parser) unknownTerm(t *Term) bool {
 }
 
 // noTerm is the kind of a word that was reported and is passed over.
-const noTerm TermKind = 255
+const noTerm ast.TermKind = 255
 
 // bytes parses what follows payload: at, an offset, and bytes, which become one element.
-func (p *parser) bytes(t *Term) bool {
+func (p *parser) bytes(t *ast.Term) bool {
 	if !p.accept("at") {
 		return p.fail(payloadRule, "expected \"at\" or \"contains\" after \"payload\"")
 	}
@@ -207,7 +209,7 @@ func (p *parser) bytes(t *Term) bool {
 	}
 	v := p.values.One()
 	e := p.elems.Take(1)
-	e[0] = Elem{Text: at.Text + " " + p.word().Text, Pos: first.to(p.last.pos)}
+	e[0] = ast.Elem{Text: at.Text + " " + p.word().Text, Pos: first.To(p.last.pos)}
 	v.Elems, v.Pos = e, e[0].Pos
 	t.Value = v
 	return true
@@ -218,7 +220,7 @@ const innerRule = "write the match in parentheses: drop udp port 4789 inner( tcp
 
 // inner parses what follows inner: in parentheses the terms that one gives, whose kind may be
 // noTerm.
-func (p *parser) inner(t *Term, one func() (Term, bool)) bool {
+func (p *parser) inner(t *ast.Term, one func() (ast.Term, bool)) bool {
 	p.advance()
 	if p.tok.kind != tLParen {
 		return p.fail(innerRule, "expected ( after \"inner\"")
@@ -249,9 +251,9 @@ func (p *parser) inner(t *Term, one func() (Term, bool)) bool {
 }
 
 // innerTerm parses a term of a match within.
-func (p *parser) innerTerm() (Term, bool) {
+func (p *parser) innerTerm() (ast.Term, bool) {
 	if p.is("inner") || p.is("not") && p.innerAhead() {
-		return Term{Pos: p.tok.pos}, p.fail("what is a tunnel within a tunnel is told by its "+
+		return ast.Term{Pos: p.tok.pos}, p.fail("what is a tunnel within a tunnel is told by its "+
 			"protocol or port.", "\"inner\" looks one tunnel deep")
 	}
 	return p.term()
@@ -260,25 +262,25 @@ func (p *parser) innerTerm() (Term, bool) {
 // innerAhead tells whether the next word is inner.
 func (p *parser) innerAhead() bool {
 	ahead := p.lx
-	ahead.errs = &Collector{}
+	ahead.errs = &diag.Collector{}
 	return ahead.next().text == "inner"
 }
 
 // direction parses from or to, with an address or a port.
-func (p *parser) direction(t *Term, word string) bool {
+func (p *parser) direction(t *ast.Term, word string) bool {
 	p.advance()
 	addr, port := field.SrcAddr, field.SrcPort
-	t.Kind = From
+	t.Kind = ast.From
 	if word == "to" {
 		addr, port = field.DstAddr, field.DstPort
-		t.Kind = To
+		t.Kind = ast.To
 	}
 	if p.accept("port") {
-		t.Kind, t.Field = Number, port
+		t.Kind, t.Field = ast.Number, port
 		return p.value(t, word+" port", "a port", true)
 	}
 	if p.accept("suffix") {
-		t.Kind, t.Field = Suffix, field.SrcSuffix
+		t.Kind, t.Field = ast.Suffix, field.SrcSuffix
 		if word == "to" {
 			t.Field = field.DstSuffix
 		}
@@ -293,13 +295,13 @@ func (p *parser) direction(t *Term, word string) bool {
 }
 
 // value parses what follows the word of a term: a comparison, a list or one element.
-func (p *parser) value(t *Term, word, what string, compare bool) bool {
+func (p *parser) value(t *ast.Term, word, what string, compare bool) bool {
 	v := p.values.One()
 	v.Pos = p.tok.pos
 	t.Value = v
 	if p.tok.kind == tOp {
 		op := p.tok.text
-		if v.Op = opOf(op); !compare || v.Op == NoOp {
+		if v.Op = opOf(op); !compare || v.Op == ast.NoOp {
 			return p.fail(hintCompare(op, t.Kind, word), "expected %s after %s", what, quote(word))
 		}
 		p.advance()
@@ -319,30 +321,30 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 		return ok
 	case p.template && p.tok.kind == tWord &&
 		oneOf(walkModes, p.tok.text): // all values of the field
-		v.Elems = []Elem{{Text: AllValues, Pos: p.tok.pos}}
+		v.Elems = []ast.Elem{{Text: AllValues, Pos: p.tok.pos}}
 		return true
 	case p.tok.kind == tWord && (p.tok.class&keyword == 0 || p.valueWord(t)):
 		e := p.elems.Take(1)
-		e[0] = Elem{Text: p.tok.text, Pos: p.tok.pos}
+		e[0] = ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 		v.Elems = e
 		p.advance()
 		// An address and a protocol are two terms; with a port they are an endpoint.
-		if (t.Kind == From || t.Kind == To) && p.endpointService(e[0].Text) &&
+		if (t.Kind == ast.From || t.Kind == ast.To) && p.endpointService(e[0].Text) &&
 			strings.Contains(p.tok.text, "/") {
 			p.joinService(&e[0])
 		}
-		v.Pos = v.Pos.to(p.last.pos)
+		v.Pos = v.Pos.To(p.last.pos)
 		return p.afterValue(word)
 	}
 	return p.fail(p.hintValue(t, word), "expected %s after %s", what, quote(word))
 }
 
 // valueWord tells whether the current token, a word of the language, may be the value of t.
-func (p *parser) valueWord(t *Term) bool {
+func (p *parser) valueWord(t *ast.Term) bool {
 	switch t.Kind {
-	case From, To:
+	case ast.From, ast.To:
 		return p.is("any")
-	case Number:
+	case ast.Number:
 		_, named := t.Field.Named(p.tok.text)
 		return named
 	}
@@ -355,7 +357,7 @@ func (p *parser) afterValue(word string) bool {
 	if p.tok.class&keyword != 0 || p.atEnd() {
 		return true
 	}
-	first := clip(p.last.text)
+	first := diag.Clip(p.last.text)
 	switch {
 	case p.tok.kind == tComma:
 		return p.fail("put several values into braces: "+word+" { "+first+", ... }.",
@@ -364,7 +366,7 @@ func (p *parser) afterValue(word string) bool {
 		return p.fail("write a range without blanks: "+word+" "+first+"-"+rangeEnd(&p.lx,
 			p.tok.text)+".", "expected a term or the end of the line")
 	case p.tok.kind == tWord && (looksLikeAddress(p.tok.text) || isDigits(p.tok.text)):
-		return p.fail("put several values into braces: "+word+" { "+first+", "+clip(p.tok.text)+
+		return p.fail("put several values into braces: "+word+" { "+first+", "+diag.Clip(p.tok.text)+
 			" }.", "expected a term or the end of the line")
 	case p.is("mask"), p.is("netmask"):
 		return p.fail("write the prefix length behind a slash: 192.0.2.0/24.",
@@ -376,18 +378,18 @@ func (p *parser) afterValue(word string) bool {
 // rangeEnd is the end of a range whose minus sign is in the word minus.
 func rangeEnd(lx *lexer, minus string) string {
 	if minus != "-" {
-		return strings.TrimPrefix(clip(minus), "-")
+		return strings.TrimPrefix(diag.Clip(minus), "-")
 	}
 	ahead := *lx
-	ahead.errs = &Collector{}
+	ahead.errs = &diag.Collector{}
 	if t := ahead.next(); t.kind == tWord {
-		return clip(t.text)
+		return diag.Clip(t.text)
 	}
 	return "..."
 }
 
 // flags parses `syn,ack` and `syn/syn,ack,rst`; blanks around the commas and the slash are allowed.
-func (p *parser) flags(t *Term) bool {
+func (p *parser) flags(t *ast.Term) bool {
 	v := p.values.One()
 	v.Pos = p.tok.pos
 	t.Value = v
@@ -395,17 +397,17 @@ func (p *parser) flags(t *Term) bool {
 		hint := "write them as flags syn,ack, or flags syn/syn,ack,rst."
 		return p.fail(hint, "expected TCP flags after \"flags\"")
 	}
-	e := Elem{Pos: p.tok.pos}
+	e := ast.Elem{Pos: p.tok.pos}
 	for n := 0; ; n++ {
-		if n == maxTerms {
-			return p.fail("name each flag once.", "expected at most %d flags", maxTerms)
+		if n == ast.MaxTerms {
+			return p.fail("name each flag once.", "expected at most %d flags", ast.MaxTerms)
 		}
 		if p.tok.kind != tWord {
 			return p.fail("flags are fin syn rst psh ack urg ece cwr and none.",
 				"expected a TCP flag")
 		}
 		e.Text += p.tok.text
-		e.Pos = e.Pos.to(p.tok.pos)
+		e.Pos = e.Pos.To(p.tok.pos)
 		p.advance()
 		switch {
 		case p.tok.kind == tComma:
@@ -414,7 +416,7 @@ func (p *parser) flags(t *Term) bool {
 		case strings.HasSuffix(e.Text, "/"):
 		case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "/"):
 		default:
-			v.Elems = []Elem{e}
+			v.Elems = []ast.Elem{e}
 			v.Pos = e.Pos
 			return true
 		}

@@ -4,9 +4,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 )
 
-func mustParse(t *testing.T, src string) *File {
+func mustParse(t *testing.T, src string) *ast.File {
 	t.Helper()
 	f, ds := Parse("edge.levee", []byte(src))
 	if err := ds.Err(); err != nil {
@@ -17,17 +20,17 @@ func mustParse(t *testing.T, src string) *File {
 
 func TestPlacesOfTermsAndValues(t *testing.T) {
 	f := mustParse(t, "# é\ndrop  not from { 10.0.0.0/8,\n  192.0.2.1 } port > 80 as \"é\"\n")
-	r := f.Stmts[0].(*Rule)
+	r := f.Stmts[0].(*ast.Rule)
 	for _, tc := range []struct {
 		what      string
-		got, want Pos
+		got, want diag.Pos
 	}{
-		{"rule", r.Place(), Pos{2, 1, 5}},
-		{"term, to the end of its first line", r.Terms[0].Pos, Pos{2, 7, 10}},
-		{"first element", r.Terms[0].Value.Elems[0].Pos, Pos{2, 18, 28}},
-		{"second element", r.Terms[0].Value.Elems[1].Pos, Pos{3, 3, 12}},
-		{"second term", r.Terms[1].Pos, Pos{3, 15, 24}},
-		{"label", r.Label.Pos, Pos{3, 28, 31}},
+		{"rule", r.Place(), diag.Pos{Line: 2, Col: 1, EndCol: 5}},
+		{"term, to the end of its first line", r.Terms[0].Pos, diag.Pos{Line: 2, Col: 7, EndCol: 10}},
+		{"first element", r.Terms[0].Value.Elems[0].Pos, diag.Pos{Line: 2, Col: 18, EndCol: 28}},
+		{"second element", r.Terms[0].Value.Elems[1].Pos, diag.Pos{Line: 3, Col: 3, EndCol: 12}},
+		{"second term", r.Terms[1].Pos, diag.Pos{Line: 3, Col: 15, EndCol: 24}},
+		{"label", r.Label.Pos, diag.Pos{Line: 3, Col: 28, EndCol: 31}},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.what, tc.got, tc.want)
@@ -83,18 +86,18 @@ func TestLineEndsAndMarks(t *testing.T) {
 		"many empty lines":  "\n\n\ndrop udp # x\n\n\n\ndefault pass\n\n\n",
 		"blanks at the end": "drop udp # x  \n \t \ndefault pass \t",
 	} {
-		if got := string(Format(mustParse(t, src))); got != want {
+		if got := string(ast.Format(mustParse(t, src))); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
 
 func TestBoundsOfOneStatement(t *testing.T) {
-	many := strings.Repeat(" udp", maxTerms+1)
+	many := strings.Repeat(" udp", ast.MaxTerms+1)
 	for name, src := range map[string]string{
 		"terms":          "drop" + many + "\n",
 		"terms of tests": "test \"t\" { packet" + many + " expect pass }\n",
-		"flags":          "drop flags syn" + strings.Repeat(",syn", maxTerms+1) + "\n",
+		"flags":          "drop flags syn" + strings.Repeat(",syn", ast.MaxTerms+1) + "\n",
 	} {
 		if _, ds := Parse("f", []byte(src)); len(ds) != 1 {
 			t.Errorf("%s: %v", name, ds)
@@ -105,11 +108,11 @@ func TestBoundsOfOneStatement(t *testing.T) {
 func TestCanonicalText(t *testing.T) {
 	f := mustParse(t, "drop len > 468 from port { 53,123 } udp # why\ntest \"t\" { packet port "+
 		"22 tcp expect pass }\n")
-	if got, want := f.Stmts[0].(*Rule).String(),
+	if got, want := f.Stmts[0].(*ast.Rule).String(),
 		"drop udp from port { 53, 123 } len > 468"; got != want {
 		t.Errorf("rule %q, want %q", got, want)
 	}
-	if got, want := f.Stmts[1].(*Test).Steps[0].String(), "packet tcp port 22"; got != want {
+	if got, want := f.Stmts[1].(*ast.Test).Steps[0].String(), "packet tcp port 22"; got != want {
 		t.Errorf("packet %q, want %q", got, want)
 	}
 }
@@ -123,7 +126,7 @@ func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
 	}
 	for _, m := range rules {
 		f, diags := Parse("test.levee", []byte(m[1]+"\ndefault drop\n"))
-		if len(diags) > 0 || len(f.Stmts[0].(*Rule).Terms) < 1 {
+		if len(diags) > 0 || len(f.Stmts[0].(*ast.Rule).Terms) < 1 {
 			t.Errorf("%s: %v", m[1], diags)
 		}
 	}

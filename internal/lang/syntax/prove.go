@@ -1,24 +1,14 @@
 package syntax
 
-// Prove is `prove "NAME" MATCH reply [payload at N BYTES ...] echo N bytes at N in request at N,
-// ...`: which bytes of a reply a client has to send back, to prove that it has received it.
-type Prove struct {
-	stmt
-	Name  Word
-	Terms []Term // of the service, as its clients address it
-	Reply []Term // that replies have to match, beside
-	Bytes Word   // how many are sent back
-	At    Word   // where replies have them
-	In    []Word // where packets of clients may have them
-}
+import "levee/internal/lang/ast"
 
 const proveForm = `write: prove "a2s" udp port 27015 reply payload at 4 41 echo 4 bytes at 5 ` +
 	`in request at 5.`
 
 // proveStmt parses what begins with `prove`.
-func (p *parser) proveStmt(base stmt) (Stmt, bool) {
+func (p *parser) proveStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
-	s := &Prove{stmt: base}
+	s := &ast.Prove{Common: base}
 	if p.is("udp") || p.is("reply") {
 		return nil, p.fail(proveForm, "expected a name for the proof in quotes")
 	}
@@ -70,7 +60,7 @@ func (p *parser) proveStmt(base stmt) (Stmt, bool) {
 }
 
 // termsUntil parses terms up to a word that is none of them.
-func (p *parser) termsUntil(word string) ([]Term, bool) {
+func (p *parser) termsUntil(word string) ([]ast.Term, bool) {
 	match := p.match[:0]
 	for !p.atEnd() && !p.is(word) {
 		t, ok := p.term()
@@ -86,30 +76,9 @@ func (p *parser) termsUntil(word string) ([]Term, bool) {
 }
 
 // proveNumber parses a number; what says what it is for.
-func (p *parser) proveNumber(what string) (Word, bool) {
+func (p *parser) proveNumber(what string) (ast.Word, bool) {
 	if p.tok.kind != tWord || !isDigits(p.tok.text) {
-		return Word{}, p.fail(proveForm, "expected a number: %s", what)
+		return ast.Word{}, p.fail(proveForm, "expected a number: %s", what)
 	}
 	return p.word(), true
-}
-
-func (p *printer) prove(s *Prove) {
-	p.words("prove", quoted(s.Name))
-	p.terms(s.Terms)
-	p.words("reply")
-	p.terms(s.Reply)
-	p.words("echo", s.Bytes.Text, "bytes at", s.At.Text, "in request at")
-	for i, w := range s.In {
-		if i > 0 {
-			p.b = append(p.b, ',')
-		}
-		p.words(w.Text)
-	}
-}
-
-// Text is the statement in one line, as it is printed.
-func (s *Prove) Text() string {
-	var p printer
-	p.prove(s)
-	return string(p.b)
 }

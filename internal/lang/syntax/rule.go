@@ -1,19 +1,9 @@
 package syntax
 
-import "levee/internal/lang/action"
-
-// Rule is a statement that begins with the word of an action.
-type Rule struct {
-	stmt
-	Out    bool // `out` stands before it: it is about what leaves
-	Action string
-	Terms  []Term // as written
-	Limit  *Limit // of a limit
-	Sample *Word  // of a log: `1/100`
-	DNS    bool   // of a cookie: it answers queries, not SYNs
-	Above  *Word  // of a cookie: `10kpps`
-	Label  *Word
-}
+import (
+	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
+)
 
 // behind are the words that end the match of a rule, by its action.
 var behind = func() map[string]map[string]bool {
@@ -27,8 +17,8 @@ var behind = func() map[string]map[string]bool {
 }()
 
 // ruleStmt parses what begins with the word of an action.
-func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
-	r := &Rule{stmt: base, Action: p.tok.text}
+func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
+	r := &ast.Rule{Common: base, Action: p.tok.text}
 	p.advance()
 	match := p.match[:0]
 	ends := behind[r.Action]
@@ -36,12 +26,12 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		return nil, p.fail("write: fragments track, or a rule as in: drop fragments.",
 			"expected \"track\" after \"fragments\"")
 	}
-	if t := (Term{Pos: p.tok.pos}); r.Action == action.Cookie.String() && p.accept("dns") {
+	if t := (ast.Term{Pos: p.tok.pos}); r.Action == action.Cookie.String() && p.accept("dns") {
 		if r.DNS = !p.is("name") && dnsFields[p.tok.text] == nil; !r.DNS { // a term
 			if !p.message(&t) {
 				return nil, false
 			}
-			t.Pos = t.Pos.to(p.last.pos)
+			t.Pos = t.Pos.To(p.last.pos)
 			match = append(match, t)
 		}
 	}
@@ -82,30 +72,4 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		r.Label = &label
 	}
 	return r, true
-}
-
-func (p *printer) rule(r *Rule) {
-	if r.Out {
-		p.words("out")
-	}
-	p.words(r.Action)
-	if r.Action == action.Track.String() {
-		p.words("track")
-	}
-	if r.DNS {
-		p.words("dns")
-	}
-	p.terms(r.Terms)
-	if r.Limit != nil {
-		p.limit(r.Limit)
-	}
-	if r.Sample != nil {
-		p.words("sample", r.Sample.Text)
-	}
-	if r.Above != nil {
-		p.words("above", r.Above.Text)
-	}
-	if r.Label != nil {
-		p.words("as", quoted(*r.Label))
-	}
 }

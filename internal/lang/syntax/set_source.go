@@ -1,21 +1,9 @@
 package syntax
 
-// Names is `names("NAME", ..., stale DURATION)`: the addresses that DNS gives names.
-type Names struct {
-	Names []Word
-	Stale *Word
-}
-
-// MMDB is `mmdb("PATH", country DE)` or `mmdb("PATH", as { 64500, 64501 })`: networks by what a
-// file says about them.
-type MMDB struct {
-	Path   Word
-	What   Word // country or as
-	Values *Value
-}
+import "levee/internal/lang/ast"
 
 // names parses what stands between the parentheses of names.
-func (p *parser) names(n *Names) bool {
+func (p *parser) names(n *ast.Names) bool {
 	for {
 		if p.tok.kind == tString || len(n.Names) == 0 {
 			if p.tooMany(len(n.Names), p.tok.pos) {
@@ -49,7 +37,7 @@ func (p *parser) names(n *Names) bool {
 }
 
 // mmdb parses what stands between the parentheses of mmdb.
-func (p *parser) mmdb(m *MMDB) bool {
+func (p *parser) mmdb(m *ast.MMDB) bool {
 	const form = "write: mmdb(\"GeoLite2-Country.mmdb\", country { DE, AT }), or: " +
 		"mmdb(\"GeoLite2-ASN.mmdb\", as 64500)."
 	var ok bool
@@ -79,7 +67,7 @@ func (p *parser) mmdb(m *MMDB) bool {
 		if !ok {
 			return false
 		}
-		m.Values.Elems = p.elems.Keep([]Elem{e})
+		m.Values.Elems = p.elems.Keep([]ast.Elem{e})
 	}
 	if p.tok.kind == tComma {
 		p.advance()
@@ -88,36 +76,16 @@ func (p *parser) mmdb(m *MMDB) bool {
 }
 
 // mmdbValue parses a country or the number of an autonomous system.
-func (p *parser) mmdbValue() (Elem, bool) {
-	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+func (p *parser) mmdbValue() (ast.Elem, bool) {
+	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 	if p.tok.kind != tWord {
 		return e, p.fail("write a country such as DE, or a number such as 64500.",
 			"expected a country or a number")
 	}
 	p.part()
 	if len(p.pending) > 0 || p.tok.blank {
-		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+		e.Comments = &ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}
 	p.advance()
 	return e, true
-}
-
-func (p *printer) names(n *Names) {
-	text := "names("
-	for i, w := range n.Names {
-		if i > 0 {
-			text += ", "
-		}
-		text += quoted(w)
-	}
-	if n.Stale != nil {
-		text += ", stale " + n.Stale.Text
-	}
-	p.words(text + ")")
-}
-
-func (p *printer) mmdb(m *MMDB) {
-	p.words("mmdb("+quoted(m.Path)+",", m.What.Text)
-	p.value(m.Values)
-	p.b = append(p.b, ')')
 }

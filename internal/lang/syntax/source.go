@@ -5,41 +5,9 @@ import (
 	"strings"
 
 	"levee/internal/agent/source"
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 )
-
-// Source is `source "NAME" FORMAT INPUT [MATCH] [where CONDITION and ...] [match PATTERN]
-// [after N within DURATION] add FIELD[/BITS,BITS] to SET [lease DURATION]`.
-type Source struct {
-	stmt
-	Name    Word
-	Format  Word // eve, json or lines
-	Input   Word // a row of package source
-	At      Word // what stands behind it: a path, an address, a unit
-	Options []InputOption
-	Terms   []Term // of flows that are read
-	Where   []Condition
-	Match   *Value // names, and patterns with their quotes
-	After   *Word
-	Within  *Word
-	Add     Word
-	Bits    *Word // `32,64`
-	Set     Word
-	Lease   *Word
-}
-
-// InputOption is a text behind a word of its own, as the list of Redis'.
-type InputOption struct{ Word, Value Word }
-
-// Condition is one condition on a field of an event. The texts of its values have their quotes; an
-// expression has its slashes.
-type Condition struct {
-	Not     bool
-	Field   Word
-	How     Word   // contains, begins, ends, matches or in; "" for a Value with an Op, or a list
-	Value   *Value // a list, or one element with an Op; nil with in
-	File    Word   // with in: the path of a list
-	AnyCase bool   // capital letters and small ones are the same
-}
 
 const sourceForm = `write: source "ids" eve file "/var/log/suricata/eve.json" ` +
 	`where event_type = "alert" add src_ip to abusers lease 1h.`
@@ -83,9 +51,9 @@ func sourceInputs() string {
 }
 
 // sourceStmt parses what begins with `source`.
-func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
+func (p *parser) sourceStmt(base ast.Common) (ast.Stmt, bool) {
 	p.advance()
-	s := &Source{stmt: base}
+	s := &ast.Source{Common: base}
 	var ok bool
 	if s.Name, ok = p.text("a name for the source"); !ok {
 		return nil, false
@@ -94,7 +62,7 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 		return p.listStmt(base, s.Name)
 	}
 	if row := source.Input(p.tok.text); p.tok.kind == tWord && row != nil && row.Format != "" {
-		s.Format = Word{row.Format, p.tok.pos}
+		s.Format = ast.Word{Text: row.Format, Pos: p.tok.pos}
 	} else if s.Format, ok = p.oneOfWords(sourceFormats+" "+listFormats+ownFormats(),
 		"what the source reads"); !ok {
 		return nil, false
@@ -129,7 +97,7 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 		return nil, false
 	}
 	if !p.accept("to") {
-		return nil, p.fail("write: add "+clip(s.Add.Text)+" to SET.", "expected \"to\" and a set")
+		return nil, p.fail("write: add "+diag.Clip(s.Add.Text)+" to SET.", "expected \"to\" and a set")
 	}
 	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
 		return nil, p.fail("write the name of a dynamic set.", "expected the name of a set")
@@ -147,7 +115,7 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 }
 
 // added parses the field behind `add`, and the prefix lengths of its address.
-func (p *parser) added(s *Source) (ok bool) {
+func (p *parser) added(s *ast.Source) (ok bool) {
 	if p.tok.kind == tWord {
 		if field, _, has := strings.Cut(p.tok.text, "/"); has && isEventField(field) {
 			s.Add = p.word()
@@ -160,7 +128,7 @@ func (p *parser) added(s *Source) (ok bool) {
 }
 
 // oneOfWords parses one of some words.
-func (p *parser) oneOfWords(words, what string) (Word, bool) {
+func (p *parser) oneOfWords(words, what string) (ast.Word, bool) {
 	if p.tok.kind == tWord && oneOf(words, p.tok.text) {
 		return p.word(), true
 	}
@@ -172,7 +140,7 @@ func (p *parser) oneOfWords(words, what string) (Word, bool) {
 			hint = didYouMean(m)
 		}
 	}
-	return Word{}, p.fail(hint, "expected %s: %s", what, strings.Join(strings.Fields(words), ", "))
+	return ast.Word{}, p.fail(hint, "expected %s: %s", what, strings.Join(strings.Fields(words), ", "))
 }
 
 // otherWord is what others call what a source reads, by its word here; "": it is none of that.
@@ -189,7 +157,7 @@ var otherFormats = map[string]string{"suricata": "eve", "EVE": "eve", "eve-log":
 	"ndjson": "json", "text": "lines", "log": "lines", "syslog": "lines"}
 
 // sourceInput parses where the events come from.
-func (p *parser) sourceInput(s *Source) (ok bool) {
+func (p *parser) sourceInput(s *ast.Source) (ok bool) {
 	if s.Input, ok = p.oneOfWords(sourceInputs(), "where the events come from"); !ok {
 		return false
 	}
@@ -215,19 +183,19 @@ func (p *parser) sourceInput(s *Source) (ok bool) {
 			}
 			continue
 		}
-		word := Word{o.Word, p.tok.pos}
+		word := ast.Word{Text: o.Word, Pos: p.tok.pos}
 		p.advance()
 		value, ok := p.text(o.What)
 		if !ok {
 			return false
 		}
-		s.Options = append(s.Options, InputOption{word, value})
+		s.Options = append(s.Options, ast.InputOption{Word: word, Value: value})
 	}
 	return true
 }
 
 // sourceFlows parses which flows are read: terms, as a rule has them.
-func (p *parser) sourceFlows(s *Source) bool {
+func (p *parser) sourceFlows(s *ast.Source) bool {
 	match := p.match[:0]
 	for p.tok.kind == tWord && !oneOf(sourceParts, p.tok.text) || p.is("not") || p.is("to") {
 		t, ok := p.term()
@@ -243,7 +211,7 @@ func (p *parser) sourceFlows(s *Source) bool {
 }
 
 // patterns parses what stands behind `match`.
-func (p *parser) patterns() (*Value, bool) {
+func (p *parser) patterns() (*ast.Value, bool) {
 	v := p.values.One()
 	v.Pos = p.tok.pos
 	if p.tok.kind == tLBrace {
@@ -257,21 +225,21 @@ func (p *parser) patterns() (*Value, bool) {
 		return v, true
 	}
 	e, ok := p.patternElement()
-	v.Elems = p.elems.Keep([]Elem{e})
-	v.Pos = v.Pos.to(p.last.pos)
+	v.Elems = p.elems.Keep([]ast.Elem{e})
+	v.Pos = v.Pos.To(p.last.pos)
 	return v, ok
 }
 
 // patternElement parses a pattern, which keeps its quotes, or the name of one.
-func (p *parser) patternElement() (Elem, bool) {
+func (p *parser) patternElement() (ast.Elem, bool) {
 	if p.tok.kind == tWord && p.tok.class&keyword == 0 && !isDigits(p.tok.text) &&
 		!(p.depth > 0 && p.last.kind != tComma && p.last.kind != tLBrace) {
-		e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+		e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 		p.endElement(&e)
 		return e, true
 	}
 	if p.tok.kind != tString {
-		return Elem{Text: p.tok.text, Pos: p.tok.pos}, p.fail(`write a pattern in quotes, such as `+
+		return ast.Elem{Text: p.tok.text, Pos: p.tok.pos}, p.fail(`write a pattern in quotes, such as `+
 			`"login of <text> from <addr> failed", or the name of one, such as sshd-failed.`,
 			"expected a pattern")
 	}
@@ -279,16 +247,16 @@ func (p *parser) patternElement() (Elem, bool) {
 }
 
 // endElement steps over an element.
-func (p *parser) endElement(e *Elem) {
+func (p *parser) endElement(e *ast.Elem) {
 	p.part()
 	if p.depth > 0 && (len(p.pending) > 0 || p.tok.blank) {
-		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+		e.Comments = &ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}
 	p.advance()
 }
 
 // after parses what stands behind `after`.
-func (p *parser) after(s *Source) bool {
+func (p *parser) after(s *ast.Source) bool {
 	const form = "write: after 5 within 10m."
 	if p.tok.kind != tWord || !isDigits(p.tok.text) {
 		return p.fail(form, "expected a number of events")
@@ -308,12 +276,12 @@ func (p *parser) after(s *Source) bool {
 }
 
 // conditions parses what stands behind `where`.
-func (p *parser) conditions(s *Source) bool {
+func (p *parser) conditions(s *ast.Source) bool {
 	for {
 		if p.tooMany(len(s.Where), p.tok.pos) {
 			return false
 		}
-		c := Condition{Not: p.accept("not")}
+		c := ast.Condition{Not: p.accept("not")}
 		var ok bool
 		if c.Field, ok = p.eventField(); !ok {
 			return false
@@ -335,21 +303,21 @@ func (p *parser) conditions(s *Source) bool {
 }
 
 // comparison parses what stands behind the field of a condition.
-func (p *parser) comparison(c *Condition) (ok bool) {
+func (p *parser) comparison(c *ast.Condition) (ok bool) {
 	if p.tok.kind != tWord || !oneOf(conditionHows, p.tok.text) {
 		c.Value, ok = p.eventValue(c.Field.Text)
 		return ok
 	}
 	if p.is("matches") {
-		c.How = Word{p.tok.text, p.tok.pos}
+		c.How = ast.Word{Text: p.tok.text, Pos: p.tok.pos}
 		p.expression()
 		if p.tok.kind != tExpression {
-			return p.tok.kind != tBad && p.fail("write: "+clip(c.Field.Text)+
+			return p.tok.kind != tBad && p.fail("write: "+diag.Clip(c.Field.Text)+
 				" matches /libssh[-_][0-9]/.", "expected an expression between slashes")
 		}
 		c.Value = p.values.One()
 		c.Value.Pos = p.tok.pos
-		c.Value.Elems = p.elems.Keep([]Elem{{Text: p.tok.text, Pos: p.tok.pos}})
+		c.Value.Elems = p.elems.Keep([]ast.Elem{{Text: p.tok.text, Pos: p.tok.pos}})
 		p.advance()
 		return true
 	}
@@ -364,15 +332,15 @@ func (p *parser) comparison(c *Condition) (ok bool) {
 	c.Value = p.values.One()
 	c.Value.Pos = p.tok.pos
 	e, ok := p.eventElement()
-	c.Value.Elems = p.elems.Keep([]Elem{e})
+	c.Value.Elems = p.elems.Keep([]ast.Elem{e})
 	return ok
 }
 
 // listFile parses file("PATH").
-func (p *parser) listFile(c *Condition) (ok bool) {
-	form := "write: " + clip(c.Field.Text) + ` in file("/etc/levee/names.txt").`
+func (p *parser) listFile(c *ast.Condition) (ok bool) {
+	form := "write: " + diag.Clip(c.Field.Text) + ` in file("/etc/levee/names.txt").`
 	if p.tok.kind == tLBrace {
-		return p.fail("a list stands directly behind the field: "+clip(c.Field.Text)+" { ... }.",
+		return p.fail("a list stands directly behind the field: "+diag.Clip(c.Field.Text)+" { ... }.",
 			"expected a file")
 	}
 	if !p.accept("file") {
@@ -393,7 +361,7 @@ func (p *parser) listFile(c *Condition) (ok bool) {
 }
 
 // eventField parses the name of a field of an event.
-func (p *parser) eventField() (Word, bool) {
+func (p *parser) eventField() (ast.Word, bool) {
 	if p.tok.kind == tWord && isEventField(p.tok.text) {
 		return p.word(), true
 	}
@@ -401,7 +369,7 @@ func (p *parser) eventField() (Word, bool) {
 	if p.tok.kind == tString {
 		hint = "write the name of a field without quotes, its value with them."
 	}
-	return Word{}, p.fail(hint, "expected a field of the event")
+	return ast.Word{}, p.fail(hint, "expected a field of the event")
 }
 
 func isEventField(word string) bool {
@@ -415,7 +383,7 @@ func isEventField(word string) bool {
 }
 
 // eventValue parses the value beside a field.
-func (p *parser) eventValue(field string) (*Value, bool) {
+func (p *parser) eventValue(field string) (*ast.Value, bool) {
 	v := p.values.One()
 	v.Pos = p.tok.pos
 	if p.tok.kind == tLBrace {
@@ -431,8 +399,8 @@ func (p *parser) eventValue(field string) (*Value, bool) {
 	if p.tok.kind == tOp {
 		v.Op = opOf(p.tok.text)
 	}
-	if v.Op == NoOp {
-		hint := "write: " + clip(field) + " = ..., or a list in braces."
+	if v.Op == ast.NoOp {
+		hint := "write: " + diag.Clip(field) + " = ..., or a list in braces."
 		switch {
 		case p.tok.kind == tOp && p.tok.text == "==", p.is("is"):
 			hint = didYouMean("=")
@@ -441,17 +409,17 @@ func (p *parser) eventValue(field string) (*Value, bool) {
 	}
 	p.advance()
 	if p.tok.kind == tLBrace {
-		return nil, p.fail(hintCompareList(v.Op.String(), clip(field)), "expected one value")
+		return nil, p.fail(hintCompareList(v.Op.String(), diag.Clip(field)), "expected one value")
 	}
 	e, ok := p.eventElement()
-	v.Elems = p.elems.Keep([]Elem{e})
-	v.Pos = v.Pos.to(p.last.pos)
+	v.Elems = p.elems.Keep([]ast.Elem{e})
+	v.Pos = v.Pos.To(p.last.pos)
 	return v, ok
 }
 
 // eventElement parses one value of a field: a number, or a text, which keeps its quotes.
-func (p *parser) eventElement() (Elem, bool) {
-	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+func (p *parser) eventElement() (ast.Elem, bool) {
+	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 	switch {
 	case p.tok.kind == tString:
 		e.Text = `"` + e.Text + `"`
@@ -459,89 +427,10 @@ func (p *parser) eventElement() (Elem, bool) {
 	default:
 		hint := "write a number, or a text in quotes: \"...\"."
 		if p.tok.kind == tWord {
-			hint = "write \"" + strings.Trim(clip(e.Text), "'") + "\" in quotes."
+			hint = "write \"" + strings.Trim(diag.Clip(e.Text), "'") + "\" in quotes."
 		}
 		return e, p.fail(hint, "expected a value")
 	}
 	p.endElement(&e)
 	return e, true
-}
-
-func (p *printer) source(s *Source) {
-	p.words("source", quoted(s.Name))
-	row := source.Input(s.Input.Text)
-	if row.Format == "" {
-		p.words(s.Format.Text)
-	}
-	p.words(s.Input.Text)
-	if row.At.Words != nil {
-		p.words(s.At.Text)
-	} else {
-		p.words(quoted(s.At))
-	}
-	p.terms(s.Terms)
-	for i := range s.Options {
-		p.words(s.Options[i].Word.Text, quoted(s.Options[i].Value))
-	}
-	p.where(s.Where)
-	if s.Match != nil {
-		p.words("match")
-		p.value(s.Match)
-	}
-	if s.After != nil {
-		p.words("after", s.After.Text, "within", s.Within.Text)
-	}
-	p.words("add", s.Add.Text)
-	if s.Bits != nil {
-		p.b = append(append(p.b, '/'), s.Bits.Text...)
-	}
-	p.words("to", s.Set.Text)
-	if s.Lease != nil {
-		p.words("lease", s.Lease.Text)
-	}
-}
-
-// where prints conditions.
-func (p *printer) where(all []Condition) {
-	for i := range all {
-		c := &all[i]
-		if i == 0 {
-			p.words("where")
-		} else {
-			p.words("and")
-		}
-		if c.Not {
-			p.words("not")
-		}
-		p.words(c.Field.Text)
-		switch {
-		case c.How.Text == "in":
-			p.words("in", "file("+quoted(c.File)+")")
-		case c.How.Text != "":
-			p.words(c.How.Text)
-			p.value(c.Value)
-		case c.Value.Op == Equal:
-			p.words("=")
-			p.value(c.Value)
-		default:
-			p.value(c.Value)
-		}
-		if c.AnyCase {
-			p.words("any", "case")
-		}
-	}
-}
-
-// Flows is the match of the flows that are read, as it is printed.
-func (s *Source) Flows() string {
-	var p printer
-	p.terms(s.Terms)
-	return strings.TrimSpace(string(p.b))
-}
-
-// Text is a source in one line, as it is printed.
-func (s *Source) Text() string {
-	var p printer
-	p.source(s)
-	return string(p.b)
 }

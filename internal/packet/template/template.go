@@ -17,6 +17,7 @@ import (
 	"io"
 	"net/netip"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -26,12 +27,12 @@ import (
 const MaxSource = 1 << 20
 
 // Parse reads a template; without packets, the diagnostics say why.
-func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
+func Parse(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
 	packets, ds := read(name, src)
 	for i := range packets {
 		if packets[i].Spec.Inner != nil {
-			c := &syntax.Collector{File: name}
-			c.Errorf(syntax.Pos{}, "give the whole frame: hex \"...\".",
+			c := &diag.Collector{File: name}
+			c.Errorf(diag.Pos{}, "give the whole frame: hex \"...\".",
 				"line %d: a template has no packets within tunnels", packets[i].Line)
 			return nil, c.Diagnostics("")
 		}
@@ -39,10 +40,10 @@ func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 	return packets, ds
 }
 
-func read(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
+func read(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
 	if len(src) > MaxSource {
-		c := &syntax.Collector{File: name}
-		c.Errorf(syntax.Pos{}, "ranges and lists make many packets of one line.",
+		c := &diag.Collector{File: name}
+		c.Errorf(diag.Pos{}, "ranges and lists make many packets of one line.",
 			"a template has at most %d KiB", MaxSource>>10)
 		return nil, c.Diagnostics("")
 	}
@@ -51,22 +52,22 @@ func read(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 	if ds.HasErrors() {
 		packets = nil
 	}
-	return packets, syntax.Merge(ds, more)
+	return packets, diag.Merge(ds, more)
 }
 
 // One is the one packet of a template in which nothing varies; without it, the diagnostics say
 // why.
-func One(name, words string) (*policy.Packet, syntax.Diagnostics) {
+func One(name, words string) (*policy.Packet, diag.Diagnostics) {
 	packets, ds := read(name, []byte("packet "+words))
 	if packets == nil {
 		return nil, ds
 	}
-	c := &syntax.Collector{File: name}
+	c := &diag.Collector{File: name}
 	switch p := &packets[0]; {
 	case len(packets) > 1:
-		c.Errorf(syntax.Pos{}, "", "these are %d packets; one is asked for", len(packets))
+		c.Errorf(diag.Pos{}, "", "these are %d packets; one is asked for", len(packets))
 	case len(p.Vary) > 0 || p.Random:
-		c.Errorf(syntax.Pos{}, "", "values that vary make many packets; one is asked for")
+		c.Errorf(diag.Pos{}, "", "values that vary make many packets; one is asked for")
 	default:
 		return p, ds
 	}
@@ -74,7 +75,7 @@ func One(name, words string) (*policy.Packet, syntax.Diagnostics) {
 }
 
 // Read is Parse of what a reader gives.
-func Read(name string, r io.Reader) ([]policy.Packet, syntax.Diagnostics, error) {
+func Read(name string, r io.Reader) ([]policy.Packet, diag.Diagnostics, error) {
 	// one more: Parse says that it is too long
 	src, err := io.ReadAll(io.LimitReader(r, MaxSource+1))
 	if err != nil {

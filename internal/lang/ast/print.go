@@ -1,8 +1,9 @@
-package syntax
+package ast
 
 import (
 	"slices"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 )
 
@@ -32,7 +33,7 @@ func (p *printer) line(parts ...string) {
 	p.b = append(p.b, '\n')
 }
 
-func quoted(w Word) string { return `"` + w.Text + `"` }
+func Quoted(w Word) string { return `"` + w.Text + `"` }
 
 func (p *printer) stmt(s Stmt) {
 	switch s := s.(type) {
@@ -75,9 +76,9 @@ func (p *printer) set(s *Set) {
 	case s.MMDB != nil:
 		p.mmdb(s.MMDB)
 	case s.Path != nil && s.Of != nil:
-		p.words("file(" + quoted(*s.Path) + ", of " + s.Of.Text + ")")
+		p.words("file(" + Quoted(*s.Path) + ", of " + s.Of.Text + ")")
 	case s.Path != nil:
-		p.words("file(" + quoted(*s.Path) + ")")
+		p.words("file(" + Quoted(*s.Path) + ")")
 	case s.Dynamic != nil:
 		d := "dynamic("
 		if s.Dynamic.Of != nil {
@@ -99,7 +100,7 @@ func (p *printer) set(s *Set) {
 			p.value(s.Dynamic.From)
 			p.b = append(p.b, ')')
 		case s.Dynamic.Path != nil:
-			p.words(d + ", from file(" + quoted(*s.Dynamic.Path) + "))")
+			p.words(d + ", from file(" + Quoted(*s.Dynamic.Path) + "))")
 		default:
 			p.words(d + ")")
 		}
@@ -109,7 +110,7 @@ func (p *printer) set(s *Set) {
 // terms prints terms in the order of the table of fields, negated ones behind the others of their
 // kind.
 func (p *printer) terms(ts []Term) {
-	var few [maxTerms]*Term
+	var few [MaxTerms]*Term
 	for _, t := range appendOrdered(few[:0], ts) {
 		p.term(t)
 	}
@@ -143,15 +144,15 @@ func (t *Term) Phrase() *field.Phrase { return &field.Phrases[rows[t.Kind][t.Fie
 // rows are the rows of the table of fields, by kind and field of a term.
 var rows = func() (out [numKinds][field.NumFields]uint8) {
 	for i := range field.Phrases {
-		for _, k := range kindsOf(&field.Phrases[i]) {
+		for _, k := range KindsOf(&field.Phrases[i]) {
 			out[k][field.Phrases[i].Field] = uint8(i)
 		}
 	}
 	return out
 }()
 
-// kindsOf are the kinds of terms that a row is about: of several, only those of packets.
-func kindsOf(ph *field.Phrase) []TermKind {
+// KindsOf are the kinds of terms that a row is about: of several, only those of packets.
+func KindsOf(ph *field.Phrase) []TermKind {
 	switch ph.Form {
 	case field.FormAlone:
 		if ph.Field == field.None {
@@ -187,8 +188,8 @@ func kindsOf(ph *field.Phrase) []TermKind {
 		}
 		return []TermKind{To}
 	}
-	if only, ok := packetOnly[ph.Word]; ok {
-		return []TermKind{only.kind}
+	if only, ok := PacketOnly[ph.Word]; ok {
+		return []TermKind{only.Kind}
 	}
 	return []TermKind{PacketField, PacketBytes}
 }
@@ -224,9 +225,9 @@ func (p *printer) term(t *Term) {
 func (p *printer) value(v *Value) {
 	switch {
 	case v.Hex:
-		p.words("hex", quoted(Word{Text: v.Elems[0].Text}))
+		p.words("hex", Quoted(Word{Text: v.Elems[0].Text}))
 	case v.Text:
-		p.words(quoted(Word{Text: v.Elems[0].Text}))
+		p.words(Quoted(Word{Text: v.Elems[0].Text}))
 	case v.List && p.broken[v]:
 		p.brokenList(v)
 	case v.List:
@@ -324,7 +325,7 @@ func (p *printer) step(s *Step) {
 	p.words("expect", s.Expect.Text)
 	switch {
 	case s.Label != nil:
-		p.words("by", quoted(*s.Label))
+		p.words("by", Quoted(*s.Label))
 	case s.By != nil:
 		p.words("by", s.By.Text)
 	}
@@ -335,7 +336,7 @@ func (p *printer) stepWhat(s *Step) {
 	case s.Set != nil:
 		p.words("set", s.Set.Text, "has", s.Entry.Text)
 	case s.Hex != nil:
-		p.words("packet hex", quoted(*s.Hex))
+		p.words("packet hex", Quoted(*s.Hex))
 	default:
 		p.words("packet")
 		p.terms(s.Spec)
@@ -358,7 +359,7 @@ func (t *Term) Text() string {
 		few.Value = &cut
 		t = &few
 	}
-	return clip(t.Whole())
+	return diag.Clip(t.Whole())
 }
 
 // Whole is the term as it is printed, in one line.

@@ -1,4 +1,4 @@
-package syntax
+package ast
 
 import (
 	"sort"
@@ -20,7 +20,7 @@ func Format(f *File) []byte {
 		if _, bad := s.(*Bad); bad {
 			continue
 		}
-		c := s.comments()
+		c := s.Remarks()
 		p.lead("", c)
 		if c.Trail != "" {
 			p.line(layout(s), " ", c.Trail)

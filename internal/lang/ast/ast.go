@@ -1,31 +1,14 @@
-// Package syntax is the text of a policy: lexer, parser, syntax tree, printer, and the diagnostics
-// of every later stage.
+// Package ast is the syntax tree of a policy, and its layout.
 //
-// In goes the source of one policy file, out comes a File: every statement with its words, values,
-// comments and positions, but without meaning. Whether a word is an address, a set or nonsense is
-// decided by package policy. Parse never panics, its work and memory are bounded by the size of
-// the source, and it reports all errors of a file at once. Nothing here opens files, looks at the
-// machine, or changes what a policy means: Format prints the same statements in one layout.
-package syntax
+// A tree has every statement with its words, values, comments and positions, but without meaning.
+// Format prints the same statements in one layout. Nothing here reads text, opens files, or changes
+// what a policy means.
+package ast
 
-import "levee/internal/lang/field"
-
-// Pos is a place in one line of the source. All three count from 1, columns in characters (Unicode
-// code points); EndCol is the column after the last character. The zero Pos is "no place".
-type Pos struct {
-	Line   int32 `json:"line"`
-	Col    int32 `json:"col"`
-	EndCol int32 `json:"end_col"`
-}
-
-// to is the place from the start of p to the end of q, or to the end of p's word where q is in
-// another line.
-func (p Pos) to(q Pos) Pos {
-	if q.Line == p.Line && q.EndCol > p.EndCol {
-		p.EndCol = q.EndCol
-	}
-	return p
-}
+import (
+	"levee/internal/lang/diag"
+	"levee/internal/lang/field"
+)
 
 // File is one parsed policy.
 type File struct {
@@ -33,19 +16,16 @@ type File struct {
 	Stmts []Stmt
 	End   []Comment // after the last statement
 
-	src    string
-	failed bool // Parse reported an error: some statements are Bad or missing
+	Src    string // what was parsed
+	Failed bool   // an error was reported: some statements are Bad or missing
 }
-
-// Failed tells whether Parse reported an error; then Stmts holds only what could be understood.
-func (f *File) Failed() bool { return f.failed }
 
 // Comment is one `#` comment, from the sign to the end of the line.
 type Comment struct {
 	Text  string
 	Blank bool // an empty line stands before it
-	Pos   Pos
-	own   bool // alone in its line
+	Pos   diag.Pos
+	Own   bool // alone in its line
 }
 
 // Comments are those that belong to a statement, an element of a list or a step of a test.
@@ -58,35 +38,35 @@ type Comments struct {
 // Word is a bare word or a quoted text with its place. Text is without the quotes.
 type Word struct {
 	Text string
-	Pos  Pos
+	Pos  diag.Pos
 }
 
 // Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *Connections, *OnError, *Prove,
 // *Source, *List, *Detect, *Test and *Bad.
 type Stmt interface {
 	// Place is where the first word of the statement stands.
-	Place() Pos
-	comments() *Comments
+	Place() diag.Pos
+	Remarks() *Comments
 }
 
-// stmt is what all statements have.
-type stmt struct {
-	Pos Pos
+// Common is what all statements have.
+type Common struct {
+	Pos diag.Pos
 	Comments
 }
 
-func (s *stmt) Place() Pos          { return s.Pos }
-func (s *stmt) comments() *Comments { return &s.Comments }
+func (s *Common) Place() diag.Pos    { return s.Pos }
+func (s *Common) Remarks() *Comments { return &s.Comments }
 
 // Interface is `interface NAMES`: one name, or a list of them.
 type Interface struct {
-	stmt
+	Common
 	Names *Value
 }
 
 // Set is `set NAME = ...`; exactly one of List, Path, Dynamic, Names and MMDB is given.
 type Set struct {
-	stmt
+	Common
 	Name    Word
 	List    *Value
 	Path    *Word
@@ -109,29 +89,29 @@ type Dynamic struct {
 
 // Default is `default pass` or `default drop`, with `out` before it that of what leaves.
 type Default struct {
-	stmt
+	Common
 	Out    bool
 	Action Word
 }
 
 // Essential is `essential off`.
-type Essential struct{ stmt }
+type Essential struct{ Common }
 
 // Connections is `connections max N`.
 type Connections struct {
-	stmt
+	Common
 	Max Word
 }
 
 // OnError is `on error pass` or `on error drop`.
 type OnError struct {
-	stmt
+	Common
 	Action Word
 }
 
 // Test is `test "NAME" { ... }`.
 type Test struct {
-	stmt
+	Common
 	Name  Word
 	Steps []Step
 	End   []Comment // before the closing brace
@@ -140,7 +120,7 @@ type Test struct {
 // Bad stands for a statement that could not be understood, so that what it would have defined is
 // not reported as missing.
 type Bad struct {
-	stmt
+	Common
 	Keyword string // the first word
 	Name    string // of a set, when it was read
 }
@@ -148,7 +128,7 @@ type Bad struct {
 // Step is one step of a test: `packet SPEC expect VERDICT`, `packet SPEC leaves`, with or without
 // an expectation, or `set NAME has ENTRY`.
 type Step struct {
-	Pos Pos
+	Pos diag.Pos
 	Comments
 
 	Set   *Word // set NAME has Entry
@@ -193,9 +173,9 @@ const (
 
 // Term is one condition of a match.
 type Term struct {
-	Name  string // the word of a Family, ProtoName, ICMPType, PacketField or PacketBytes
-	Value *Value // nil where the kind has none
-	Pos   Pos    // from the first word to the last one in the same line
+	Name  string   // the word of a Family, ProtoName, ICMPType, PacketField or PacketBytes
+	Value *Value   // nil where the kind has none
+	Pos   diag.Pos // from the first word to the last one in the same line
 	Kind  TermKind
 	Terms []Term // of Inner, as written
 	// what it asks for, addresses where from or to stands before anything else; None in packets
@@ -209,7 +189,7 @@ type Value struct {
 	Elems []Elem
 	End   *Comments // before the closing brace, all in Lead; nil for most
 	Walk  *Walk     // in templates only
-	Pos   Pos       // from the first character to the last one in the same line
+	Pos   diag.Pos  // from the first character to the last one in the same line
 	Op    Op
 	List  bool // written in braces
 	Hex   bool // the one element is a text of hex digits
@@ -234,25 +214,6 @@ const (
 // String is the sign, or "" for NoOp.
 func (o Op) String() string { return [...]string{"", "<", "<=", ">", ">=", "=", "!="}[o] }
 
-// opOf is the comparison that a sign stands for, or NoOp.
-func opOf(sign string) Op {
-	switch sign {
-	case "<":
-		return Less
-	case "<=":
-		return LessEqual
-	case ">":
-		return Greater
-	case ">=":
-		return GreaterEqual
-	case "=":
-		return Equal
-	case "!=":
-		return NotEqual
-	}
-	return NoOp
-}
-
 // Walk says in which order a field of a template takes its values, one a packet.
 type Walk struct {
 	Mode  Word  // counting, random or permuted
@@ -265,6 +226,9 @@ type Walk struct {
 // blank. A name of the DNS is in quotes, which Text has too.
 type Elem struct {
 	Text     string
-	Pos      Pos
+	Pos      diag.Pos
 	Comments *Comments // nil for most
 }
+
+// Diagnostics completes what was collected about f with the lines of its source.
+func (f *File) Diagnostics(c *diag.Collector) diag.Diagnostics { return c.Diagnostics(f.Src) }

@@ -1,4 +1,9 @@
-package syntax
+// Package diag is what there is to say about a source: errors and warnings with their places, and
+// how they are shown to people and to programs.
+//
+// Every stage collects its diagnostics here, those of one file at once and in the order of the
+// source. What is shown acts on no terminal. Nothing here knows what a policy means, or reads files.
+package diag
 
 import (
 	"fmt"
@@ -6,6 +11,23 @@ import (
 	"strings"
 	"unicode/utf8"
 )
+
+// Pos is a place in one line of the source. All three count from 1, columns in characters (Unicode
+// code points); EndCol is the column after the last character. The zero Pos is "no place".
+type Pos struct {
+	Line   int32 `json:"line"`
+	Col    int32 `json:"col"`
+	EndCol int32 `json:"end_col"`
+}
+
+// To is the place from the start of p to the end of q, or to the end of p's word where q is in
+// another line.
+func (p Pos) To(q Pos) Pos {
+	if q.Line == p.Line && q.EndCol > p.EndCol {
+		p.EndCol = q.EndCol
+	}
+	return p
+}
 
 // Severity says whether a policy with the diagnostic can be used.
 type Severity uint8
@@ -150,12 +172,12 @@ func (d *Diagnostic) before(q Pos) bool {
 	return d.Col < q.Col
 }
 
-// Diagnostics completes what was collected about f with the lines of its source.
-func (f *File) Diagnostics(c *Collector) Diagnostics { return c.Diagnostics(f.src) }
+// BOM may stand in front of a source.
+const BOM = "\uFEFF"
 
 // fillSource walks the source once; ds are sorted by line.
 func fillSource(ds Diagnostics, src string) {
-	src = strings.TrimPrefix(src, bom)
+	src = strings.TrimPrefix(src, BOM)
 	line := int32(1)
 	for i := range ds {
 		if ds[i].Line == 0 {
@@ -220,4 +242,17 @@ func Merge(a, b Diagnostics) Diagnostics {
 		return all[i].before(all[j].Pos)
 	})
 	return all
+}
+
+// Clip shortens what a message repeats of the source.
+func Clip(s string) string {
+	const most = 60
+	if n := 0; len(s) > most {
+		for i := range s {
+			if n++; n > most {
+				return s[:i] + "..."
+			}
+		}
+	}
+	return s
 }

@@ -1,0 +1,42 @@
+package ast
+
+import "levee/internal/lang/action"
+
+// Rule is a statement that begins with the word of an action.
+type Rule struct {
+	Common
+	Out    bool // `out` stands before it: it is about what leaves
+	Action string
+	Terms  []Term // as written
+	Limit  *Limit // of a limit
+	Sample *Word  // of a log: `1/100`
+	DNS    bool   // of a cookie: it answers queries, not SYNs
+	Above  *Word  // of a cookie: `10kpps`
+	Label  *Word
+}
+
+func (p *printer) rule(r *Rule) {
+	if r.Out {
+		p.words("out")
+	}
+	p.words(r.Action)
+	if r.Action == action.Track.String() {
+		p.words("track")
+	}
+	if r.DNS {
+		p.words("dns")
+	}
+	p.terms(r.Terms)
+	if r.Limit != nil {
+		p.limit(r.Limit)
+	}
+	if r.Sample != nil {
+		p.words("sample", r.Sample.Text)
+	}
+	if r.Above != nil {
+		p.words("above", r.Above.Text)
+	}
+	if r.Label != nil {
+		p.words("as", Quoted(*r.Label))
+	}
+}
