@@ -48,7 +48,7 @@ func checkLayout(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	tree, _ := syntax.Parse(file, src)
-	if !tree.Failed() && !bytes.Equal(ast.Format(tree), src) {
+	if !tree.Failed && !bytes.Equal(ast.Format(tree), src) {
 		t.Error("levee fmt would change it")
 	}
 }
