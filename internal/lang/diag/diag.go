@@ -2,7 +2,8 @@
 // how they are shown to people and to programs.
 //
 // Every stage collects its diagnostics here, those of one file at once and in the order of the
-// source. What is shown acts on no terminal. Nothing here knows what a policy means, or reads files.
+// source. What is shown acts on no terminal. Nothing here knows what a policy means, or reads
+// files.
 package diag
 
 import (

@@ -150,7 +150,8 @@ func termRemedy(word string) (msg string, r remedy) {
 	case word == "type":
 		return "", advice("say which protocol: icmp type 8, or icmp6 type 128.")
 	case strings.HasPrefix(word, "@"), strings.HasPrefix(word, "$"):
-		return "", advice("a set is named without " + word[:1] + ": from " + diag.Clip(word[1:]) + ".")
+		return "", advice("a set is named without " + word[:1] +
+			": from " + diag.Clip(word[1:]) + ".")
 	case oneOf("echo-request echo-reply destination-unreachable time-exceeded packet-too-big "+
 		"parameter-problem redirect ping", lower):
 		return "", advice("write: icmp type " + strings.Replace(lower, "ping", "echo-request",
@@ -168,10 +169,12 @@ func termRemedy(word string) (msg string, r remedy) {
 	case strings.HasPrefix(word, "-"):
 		return "", advice("levee has words instead of options: tcp from 192.0.2.0/24 port 80.")
 	case isDigits(word):
-		return "", leaveOut("say what the number is: port " + diag.Clip(word) + ", len " + diag.Clip(word) +
+		return "", leaveOut("say what the number is: port " +
+			diag.Clip(word) + ", len " + diag.Clip(word) +
 			", ttl " + diag.Clip(word) + ", ...")
 	case looksLikeAddress(word):
-		return "", leaveOut("say which side: from " + diag.Clip(word) + ", or to " + diag.Clip(word) + ".")
+		return "", leaveOut("say which side: from " + diag.Clip(word) + ", or to " +
+			diag.Clip(word) + ".")
 	case lower != word && isKeyword[lower]:
 		return "", remedy{hint: "words are lower case: " + lower + ".", term: lower}
 	case isStatement[word]:

@@ -78,8 +78,9 @@ func (l *lexer) next() token {
 		l.off++
 	}
 	col := l.col()
-	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: diag.Pos{Line: l.line, Col: col, EndCol: col},
-		at: int32(l.off)}
+	t := token{first: l.fresh, blank: l.fresh && l.empty > 1,
+		pos: diag.Pos{Line: l.line, Col: col, EndCol: col},
+		at:  int32(l.off)}
 	if l.off >= len(l.src) {
 		return t
 	}
@@ -134,8 +135,9 @@ func (l *lexer) tooLong() {
 	if n < 0 {
 		n = len(rest)
 	}
-	l.errs.Errorf(diag.Pos{Line: l.line, Col: 1, EndCol: 2}, "break the list after its commas, or put the elements into "+
-		"a file and use file(\"...\").",
+	l.errs.Errorf(diag.Pos{Line: l.line, Col: 1, EndCol: 2},
+		"break the list after its commas, or put the elements into "+
+			"a file and use file(\"...\").",
 		"this line is %d bytes long; a line may have %d", n, MaxLine)
 	l.off += n
 	l.start = l.off - 1 // not the start of a line any more
@@ -217,7 +219,8 @@ func (l *lexer) str() kind {
 		l.over(n)
 	}
 	if k != tBad {
-		l.errs.Errorf(diag.Pos{Line: l.line, Col: start, EndCol: l.col()}, "end the text with \" in the same line.",
+		l.errs.Errorf(diag.Pos{Line: l.line, Col: start, EndCol: l.col()},
+			"end the text with \" in the same line.",
 			"this quoted text is not closed")
 	}
 	return tBad
@@ -253,8 +256,9 @@ func (l *lexer) expression() (t token, ok bool) {
 		l.over(n)
 	}
 	if t.kind != tBad {
-		l.errs.Errorf(diag.Pos{Line: l.line, Col: col, EndCol: l.col()}, "end the expression with / in the same line; a / "+
-			"within it is written \\/.", "this expression is not closed")
+		l.errs.Errorf(diag.Pos{Line: l.line, Col: col, EndCol: l.col()},
+			"end the expression with / in the same line; a / "+
+				"within it is written \\/.", "this expression is not closed")
 	}
 	t.kind, t.pos.EndCol = tBad, l.col()
 	return t, true

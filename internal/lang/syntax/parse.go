@@ -43,7 +43,8 @@ func readSource(src []byte, errs *diag.Collector, what string) (text string, ok 
 		if what == "policy" {
 			hint = "put prefixes into a set file and use file(\"...\")."
 		}
-		errs.Errorf(diag.Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what,
+		errs.Errorf(diag.Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read",
+			what,
 			MaxSource>>20)
 		return "", false
 	}
@@ -54,7 +55,8 @@ func readSource(src []byte, errs *diag.Collector, what string) (text string, ok 
 	}
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		line, col := place(text, i)
-		errs.Errorf(diag.Pos{Line: line, Col: col, EndCol: col + 1}, "a "+what+" is UTF-8 text; is this the right file?",
+		errs.Errorf(diag.Pos{Line: line, Col: col, EndCol: col + 1},
+			"a "+what+" is UTF-8 text; is this the right file?",
 			"a NUL byte: this is no text file")
 		return text, false
 	}
@@ -218,7 +220,8 @@ func (p *parser) statements() {
 
 // statement parses one statement and the end of its line; after an error it goes to the next.
 func (p *parser) statement() {
-	base := ast.Common{Pos: p.tok.pos, Comments: ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+	base := ast.Common{Pos: p.tok.pos,
+		Comments: ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
 	word := ""
 	if p.tok.kind == tWord {
 		word = p.tok.text

@@ -31,7 +31,8 @@ func (p *parser) testStmt(base ast.Common) (ast.Stmt, bool) {
 		if p.tok.kind == tEOF || p.startsStatement() && !p.is("set") || p.setStatementAhead() {
 			return nil, p.unclosed(open)
 		}
-		s := ast.Step{Pos: p.tok.pos, Comments: ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+		s := ast.Step{Pos: p.tok.pos,
+			Comments: ast.Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
 		p.part()
 		if !p.step(&s) {
 			p.syncStep(s.Pos)

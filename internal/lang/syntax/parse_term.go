@@ -366,8 +366,8 @@ func (p *parser) afterValue(word string) bool {
 		return p.fail("write a range without blanks: "+word+" "+first+"-"+rangeEnd(&p.lx,
 			p.tok.text)+".", "expected a term or the end of the line")
 	case p.tok.kind == tWord && (looksLikeAddress(p.tok.text) || isDigits(p.tok.text)):
-		return p.fail("put several values into braces: "+word+" { "+first+", "+diag.Clip(p.tok.text)+
-			" }.", "expected a term or the end of the line")
+		return p.fail("put several values into braces: "+word+" { "+first+", "+
+			diag.Clip(p.tok.text)+" }.", "expected a term or the end of the line")
 	case p.is("mask"), p.is("netmask"):
 		return p.fail("write the prefix length behind a slash: 192.0.2.0/24.",
 			"expected a term or the end of the line")

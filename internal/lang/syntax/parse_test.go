@@ -26,7 +26,8 @@ func TestPlacesOfTermsAndValues(t *testing.T) {
 		got, want diag.Pos
 	}{
 		{"rule", r.Place(), diag.Pos{Line: 2, Col: 1, EndCol: 5}},
-		{"term, to the end of its first line", r.Terms[0].Pos, diag.Pos{Line: 2, Col: 7, EndCol: 10}},
+		{"term, to the end of its first line", r.Terms[0].Pos,
+			diag.Pos{Line: 2, Col: 7, EndCol: 10}},
 		{"first element", r.Terms[0].Value.Elems[0].Pos, diag.Pos{Line: 2, Col: 18, EndCol: 28}},
 		{"second element", r.Terms[0].Value.Elems[1].Pos, diag.Pos{Line: 3, Col: 3, EndCol: 12}},
 		{"second term", r.Terms[1].Pos, diag.Pos{Line: 3, Col: 15, EndCol: 24}},

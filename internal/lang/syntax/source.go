@@ -97,7 +97,8 @@ func (p *parser) sourceStmt(base ast.Common) (ast.Stmt, bool) {
 		return nil, false
 	}
 	if !p.accept("to") {
-		return nil, p.fail("write: add "+diag.Clip(s.Add.Text)+" to SET.", "expected \"to\" and a set")
+		return nil, p.fail("write: add "+diag.Clip(s.Add.Text)+" to SET.",
+			"expected \"to\" and a set")
 	}
 	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
 		return nil, p.fail("write the name of a dynamic set.", "expected the name of a set")
@@ -140,7 +141,8 @@ func (p *parser) oneOfWords(words, what string) (ast.Word, bool) {
 			hint = didYouMean(m)
 		}
 	}
-	return ast.Word{}, p.fail(hint, "expected %s: %s", what, strings.Join(strings.Fields(words), ", "))
+	return ast.Word{}, p.fail(hint, "expected %s: %s", what,
+		strings.Join(strings.Fields(words), ", "))
 }
 
 // otherWord is what others call what a source reads, by its word here; "": it is none of that.
@@ -340,8 +342,8 @@ func (p *parser) comparison(c *ast.Condition) (ok bool) {
 func (p *parser) listFile(c *ast.Condition) (ok bool) {
 	form := "write: " + diag.Clip(c.Field.Text) + ` in file("/etc/levee/names.txt").`
 	if p.tok.kind == tLBrace {
-		return p.fail("a list stands directly behind the field: "+diag.Clip(c.Field.Text)+" { ... }.",
-			"expected a file")
+		return p.fail("a list stands directly behind the field: "+diag.Clip(c.Field.Text)+
+			" { ... }.", "expected a file")
 	}
 	if !p.accept("file") {
 		return p.fail(form, "expected a file")
