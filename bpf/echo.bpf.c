@@ -18,10 +18,10 @@ struct echo_ports {
 	__u16 lo, hi;
 };
 
-// Bytes of a reply, and which of their bits count.
+// Bytes of a reply, 8 at most, and which of their bits count.
 struct echo_term {
-	__u64 value, mask; // as a load has them
-	__u32 at, bytes;   // 1 to 8
+	__u64 value, mask; // as a load has them of the 8 bytes that end where these end
+	__u32 end, unused; // behind the UDP header
 };
 
 // A `prove` statement.
@@ -124,9 +124,9 @@ static __always_inline struct echo_count *row_of(struct echo_tally *t)
 	return &t->row[bpf_get_smp_processor_id() & (ECHO_ROWS - 1)];
 }
 
-// What is hashed of a value: its flow, its bytes with zeroes behind them, and above these the
-// number of its form. It is read where it is hashed: functions of a program share 512 bytes of
-// stack.
+// What is hashed of a value: its flow, and 24 bytes that end with its own, behind zeroes and, first
+// of all, the number of its form. It is read where it is hashed: functions of a program share 512
+// bytes of stack.
 struct value {
 	__u64 flow;
 	__u64 words[3];
@@ -165,18 +165,20 @@ static __always_inline void give(struct echo_memory *m, const struct echo_form *
 	__u64 class = (v->words[0] * factors[0] + v->words[1] * factors[1] +
 		       v->words[2] * factors[2]) >> 54;
 	__u64 *seen = &t->classes[class >> 6 & (ECHO_BITS / 64 - 1)], bit = 1ULL << (class & 63);
-	int found = find_value(line, hash);
 
 	for (int i = 0; i < ECHO_LINE; i++) {
-		__u32 age = line[i] ? age_of(&m->head, line[i], now) : TIME_MASK;
+		__u64 word = line[i];
+		__u32 age = word ? age_of(&m->head, word, now) : TIME_MASK;
 
+		if (word >> TIME_BITS == hash) {
+			at = i;
+			break;
+		}
 		if (age >= most) {
 			most = age;
 			at = i;
 		}
 	}
-	if (found >= 0)
-		at = found;
 	line[at & (ECHO_LINE - 1)] = hash << TIME_BITS | (now & TIME_MASK);
 	__sync_fetch_and_add(&row_of(t)->given, 1);
 	if (!(*seen & bit))
@@ -266,27 +268,59 @@ static __always_inline int prove(struct echo_memory *m, __u64 flow)
 	return 1;
 }
 
-// read_packet reads 1 to 24 bytes.
-static __always_inline long read_packet(void *ctx, __u32 off, void *to, __u32 n, int hook)
+// word_at reads the 8 bytes at off. A call takes longer than most else here: only what lies outside
+// the first buffer takes one.
+static __always_inline long word_at(void *ctx, __u32 off, __u64 *word, int hook)
 {
+	void *data, *end;
+
+	if (hook == HOOK_TCX) {
+		data = (void *)(long)((struct __sk_buff *)ctx)->data;
+		end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
+	} else {
+		data = (void *)(long)((struct xdp_md *)ctx)->data;
+		end = (void *)(long)((struct xdp_md *)ctx)->data_end;
+	}
+	data += off & 0x7fff;
+	if (data + sizeof(*word) <= end) {
+		*word = *(__u64 *)data;
+		return 0;
+	}
 	if (hook == HOOK_TCX)
-		return bpf_skb_load_bytes(ctx, off, to, n);
-	return bpf_xdp_load_bytes(ctx, off, to, n);
+		return bpf_skb_load_bytes(ctx, off, word, sizeof(*word));
+	return bpf_xdp_load_bytes(ctx, off, word, sizeof(*word));
+}
+
+// last_bytes are the last n of 8 bytes, behind zeroes.
+static __always_inline __u64 last_bytes(__u64 word, __s32 n)
+{
+	__u32 shift = (8 - n) * 8;
+
+	if (n <= 0)
+		return 0;
+	return n >= 8 ? word : word >> (shift & 63) << (shift & 63);
 }
 
 // read_value reads the value of a form at an offset behind the UDP header, of which left bytes are
-// there from the header at off on.
+// there from the header at off on. The headers in front are longer than what is read of them.
 static __always_inline int read_value(void *ctx, __u32 off, __u32 left, __u32 at,
 				      const struct echo_form *f, struct value *v, int hook)
 {
-	__u32 n = f->bytes;
+	__s32 n = f->bytes;
+	__u32 end = off + UDP_HEADER + at + n;
 
-	if (n < ECHO_LEAST || n > ECHO_MOST || left < UDP_HEADER + at + n)
+	if (n < ECHO_LEAST || n > ECHO_MOST || left < UDP_HEADER + at + n || off < 20)
 		return 0;
-	v->words[0] = v->words[1] = v->words[2] = 0;
-	if (read_packet(ctx, off + UDP_HEADER + at, v->words, n, hook))
-		return 0;
-	v->words[2] |= (__u64)f->id << 32;
+	for (int i = 2; i >= 0; i--) {
+		v->words[i] = 0;
+		if (n <= 0)
+			continue;
+		if (word_at(ctx, end - (3 - i) * 8, &v->words[i], hook))
+			return 0;
+		v->words[i] = last_bytes(v->words[i], n);
+		n -= 8;
+	}
+	v->words[0] |= f->id;
 	return 1;
 }
 
@@ -410,76 +444,217 @@ static __noinline int echo_seen(__u64 flow)
 	return m ? is_proven(m, flow, 0) : 0;
 }
 
-// learn_form notes what a reply has of form i, if it is one.
-__noinline int learn_form(struct __sk_buff *ctx, const struct key *k, __u32 i)
+// has_term says whether a packet has one of the pieces that replies have to have; left bytes are
+// there from the UDP header at off on, in front of which are more than 8.
+static __always_inline int has_term(struct __sk_buff *ctx, const struct echo_term *t, __u32 off,
+				    __u32 left)
 {
-	__u32 zero = 0;
+	__u64 word;
+
+	return left >= UDP_HEADER + t->end &&
+	       !word_at(ctx, off + UDP_HEADER - sizeof(word) + t->end, &word, HOOK_TCX) &&
+	       (word & t->mask) == t->value;
+}
+
+// learn_form notes what a reply has of form i, if it has what is behind the first term, too; place
+// is as tell has it.
+__noinline int learn_form(struct __sk_buff *ctx, __u64 flow, __u32 place, __u32 i)
+{
+	__u32 zero = 0, off = place & 0xffff, left = place >> 16;
 	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
 	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
-	struct value v = {};
+	struct value v = {flow};
 
-	if (!m || !all || !k)
+	if (!m || !all)
 		return 0;
 	const struct echo_form *f = &all->form[i & (ECHO_FORMS - 1)];
-	int six = k->class == CLASS(1, UDP, 0);
 
-	for (int j = 0; j < ECHO_TERMS; j++) {
-		const struct echo_term *t = &f->term[j];
-		__u32 n = t->bytes;
-		__u64 word = 0;
-
+	for (int j = 1; j < ECHO_TERMS; j++) {
 		if (j >= f->terms)
 			break;
-		if (n < 1 || n > sizeof(word) || k->left < UDP_HEADER + t->at + n ||
-		    bpf_skb_load_bytes(ctx, k->off + UDP_HEADER + t->at, &word, n) ||
-		    (word & t->mask) != t->value)
+		if (!has_term(ctx, &f->term[j], off, left))
 			return 0;
 	}
-	if (!read_value(ctx, k->off, k->left, f->at, f, &v, HOOK_TCX))
+	if (!read_value(ctx, off, left, f->at, f, &v, HOOK_TCX))
 		return 0;
-	v.flow = flow_hash((const struct flow_head *)&m->head, k, six,
-			   (__u32)k->src_port << 16 | k->dst_port);
 	give(m, f, &v);
 	return 1;
 }
 
-// learn notes what a decoded packet that leaves gives its client.
-__noinline int learn(struct __sk_buff *ctx, const struct key *k)
+// A datagram that leaves: its UDP header begins at off, from where left bytes are there.
+struct datagram {
+	__u64 flow; // the hash, where nothing says otherwise
+	__u32 off, left;
+	__u16 src_port, dst_port;
+};
+
+// flow_of is the hash of the flow of a datagram behind an IP header.
+static __always_inline __u64 flow_of(const struct echo_memory *m, const struct datagram *d,
+				     const void *at, int six)
+{
+	struct key k;
+
+	k.proto = 17;
+	if (six) {
+		const struct ipv6 *ip = at;
+
+		k.src_hi = bpf_be64_to_cpu(ip->src_hi);
+		k.src_lo = bpf_be64_to_cpu(ip->src_lo);
+		k.dst_hi = bpf_be64_to_cpu(ip->dst_hi);
+		k.dst_lo = bpf_be64_to_cpu(ip->dst_lo);
+	} else {
+		const struct ipv4 *ip = at;
+
+		k.src_hi = bpf_ntohl(ip->src);
+		k.dst_hi = bpf_ntohl(ip->dst);
+	}
+	return flow_hash((const struct flow_head *)&m->head, &k, six,
+			 (__u32)d->src_port << 16 | d->dst_port);
+}
+
+// learn notes what a datagram gives its client. ip is the IP header of a common packet, of whose
+// flow the hash is still to be made, else NULL. Most of what leaves is of no service, or no reply
+// that has a value: that is found out without a call and without a hash.
+static __always_inline void learn(struct __sk_buff *ctx, const struct datagram *d, const void *ip,
+				  int six)
 {
 	__u32 zero = 0;
+	const struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
 	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
 
-	if (!all || !k || (k->class != CLASS(0, UDP, 0) && k->class != CLASS(1, UDP, 0)))
-		return TCX_NEXT;
+	if (!m || !all)
+		return;
 	for (int i = 0; i < ECHO_FORMS; i++) {
+		const struct echo_form *f = &all->form[i];
+
 		if (i >= all->n)
 			break;
-		if (is_service(&all->form[i], k->src_port))
-			learn_form(ctx, k, i);
+		if (is_service(f, d->src_port) &&
+		    (!f->terms || has_term(ctx, &f->term[0], d->off, d->left)))
+			learn_form(ctx, ip ? flow_of(m, d, ip, six) : d->flow,
+				   d->left << 16 | d->off, i);
 	}
-	return TCX_NEXT;
+}
+
+struct udp {
+	__be16 src, dst, len, check;
+};
+
+// common_udp takes what the left bytes from a UDP header on say, if parse_transport would; it says
+// 0 of what the careful decoder has to see.
+static __always_inline int common_udp(struct __sk_buff *ctx, const void *ip, const struct udp *u,
+				      __u32 off, __u32 left, int six)
+{
+	__u32 len = bpf_ntohs(u->len);
+	const struct datagram d = {0, off, left, bpf_ntohs(u->src), bpf_ntohs(u->dst)};
+
+	if (len < sizeof(*u) || len > left)
+		return 0;
+	learn(ctx, &d, ip, six);
+	return 1;
+}
+
+static __always_inline int common_ipv4(struct __sk_buff *ctx, __u32 off)
+{
+	const struct ipv4 *ip = (void *)(long)ctx->data + off;
+	const struct udp *u = (const void *)(ip + 1);
+
+	if ((const void *)(u + 1) > (void *)(long)ctx->data_end || ip->version_ihl != 0x45)
+		return 0;
+	__u32 total = bpf_ntohs(ip->tot_len);
+
+	if (ip->frag_off & bpf_htons(0x3fff) || total < sizeof(*ip) + sizeof(*u) ||
+	    total > ctx->len - off)
+		return 0;
+	if (ip->proto != 17)
+		return 1;
+	return common_udp(ctx, ip, u, off + sizeof(*ip), total - sizeof(*ip), 0);
+}
+
+static __always_inline int common_ipv6(struct __sk_buff *ctx, __u32 off)
+{
+	const struct ipv6 *ip = (void *)(long)ctx->data + off;
+	const struct udp *u = (const void *)(ip + 1);
+
+	if ((const void *)(u + 1) > (void *)(long)ctx->data_end ||
+	    (ip->flow & bpf_htonl(0xf0000000)) != bpf_htonl(6U << 28))
+		return 0;
+	__u32 left = bpf_ntohs(ip->len);
+
+	if (left < sizeof(*u) || sizeof(*ip) + left > ctx->len - off)
+		return 0;
+	if (ip->next != 17)
+		return ip->next == 6;
+	return common_udp(ctx, ip, u, off + sizeof(*ip), left, 1);
+}
+
+// common takes what most packets that leave are: IP of a type that begins at off, without options
+// and whole. It says 0 of others, which the careful decoder takes.
+static __always_inline int common(struct __sk_buff *ctx, __u16 type, __u32 off)
+{
+	if (type == 0x0800)
+		return common_ipv4(ctx, off);
+	return type == 0x86dd && common_ipv6(ctx, off);
+}
+
+// found_datagram says whether a decoded packet is a datagram, and what learn has to know of it.
+__noinline int found_datagram(const struct key *k, struct datagram *d)
+{
+	__u32 zero = 0;
+	const struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
+
+	if (!m || !k || !d || (k->class != CLASS(0, UDP, 0) && k->class != CLASS(1, UDP, 0)))
+		return 0;
+	d->flow = flow_hash((const struct flow_head *)&m->head, k, k->class == CLASS(1, UDP, 0),
+			    (__u32)k->src_port << 16 | k->dst_port);
+	d->off = k->off;
+	d->left = k->left;
+	d->src_port = k->src_port;
+	return 1;
+}
+
+__noinline int careful_ethernet(struct __sk_buff *ctx, struct datagram *d)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	struct key k = {};
+
+	return d && !parse_ethernet(&f, &k, HOOK_TCX) && found_datagram(&k, d);
 }
 
 SEC("tc")
 int learn_ethernet(struct __sk_buff *ctx)
 {
+	const __be16 *type = (void *)(long)ctx->data + 12;
+	struct datagram d = {};
+
+	if ((const void *)(type + 1) <= (void *)(long)ctx->data_end &&
+	    common(ctx, bpf_ntohs(*type), 14))
+		return TCX_NEXT;
+	if (careful_ethernet(ctx, &d))
+		learn(ctx, &d, NULL, 0);
+	return TCX_NEXT;
+}
+
+__noinline int careful_ip(struct __sk_buff *ctx, struct datagram *d)
+{
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
 	struct key k = {};
 
-	if (parse_ethernet(&f, &k, HOOK_TCX))
-		return TCX_NEXT;
-	return learn(ctx, &k);
+	return d && !parse_ip(&f, &k, HOOK_TCX) && found_datagram(&k, d);
 }
 
 SEC("tc")
 int learn_ip(struct __sk_buff *ctx)
 {
-	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
-	struct key k = {};
+	const __u8 *first = (void *)(long)ctx->data;
+	struct datagram d = {};
 
-	if (parse_ip(&f, &k, HOOK_TCX))
+	if ((const void *)(first + 1) <= (void *)(long)ctx->data_end &&
+	    common(ctx, *first >> 4 == 4 ? 0x0800 : 0x86dd, 0))
 		return TCX_NEXT;
-	return learn(ctx, &k);
+	if (careful_ip(ctx, &d))
+		learn(ctx, &d, NULL, 0);
+	return TCX_NEXT;
 }
 
 // These are here only so that the object holds whole programs.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -66,6 +67,10 @@ func BenchmarkEcho(b *testing.B) {
 		learns := r.Loaded.Others[echo.Program]
 		reply := datagram(b, to, client(1), []byte("\xff\xff\xff\xffA\x01\x02\x03\x04"))
 		other := datagram(b, to, client(1), []byte("\xff\xff\xff\xffI\x01\x02\x03\x04"))
+		elsewhere := datagram(b, strings.Replace(to, "27015", "27016", 1), client(1), query)
+		b.Run(name+"/a packet of another port leaves", func(b *testing.B) {
+			benchLeave(b, learns, elsewhere)
+		})
 		b.Run(name+"/a reply leaves", func(b *testing.B) { benchLeave(b, learns, reply) })
 		b.Run(name+"/another packet leaves", func(b *testing.B) { benchLeave(b, learns, other) })
 	}

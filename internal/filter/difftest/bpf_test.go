@@ -269,13 +269,13 @@ func TestAFlowHasEightValues(t *testing.T) {
 		for sent := range given {
 			client = netip.AddrPortFrom(client.Addr(), client.Port()+1)
 			for i := range given {
-				reply := r.datagram(server, client, []byte{1, 2, 3, byte(i)})
+				reply := r.frame(datagram(server, client, []byte{1, 2, 3, byte(i)}))
 				if _, err := r.leave(reply); err != nil {
 					t.Fatal(err)
 				}
 				r.clock.pass(1)
 			}
-			back := r.datagram(client, server, []byte{1, 2, 3, byte(sent)})
+			back := r.frame(datagram(client, server, []byte{1, 2, 3, byte(sent)}))
 			want := o.Eval(back)
 			if should := sent >= given-8; (want.Action == action.Pass) != should {
 				t.Errorf("of %d values the oracle says %v of number %d", given, want.Action, sent)

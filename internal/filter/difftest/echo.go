@@ -62,7 +62,7 @@ func (r *comparison) echo(frames [][]byte, i int) error {
 		if copy(reply[t.prove.At:], t.value); rand.IntN(32) == 0 {
 			reply = reply[:rand.IntN(len(reply))]
 		}
-		ok, err := r.leave(r.datagram(t.server, t.client, reply))
+		ok, err := r.leave(r.frame(uncommon(rand, datagram(t.server, t.client, reply))))
 		if !ok || err != nil {
 			return err
 		}
@@ -87,20 +87,36 @@ func (r *comparison) echo(frames [][]byte, i int) error {
 	case 3: // nothing that proves
 		payload = payload[:rand.IntN(at+1)]
 	}
-	frames[i] = r.datagram(t.client, t.server, payload)
+	frames[i] = r.frame(uncommon(rand, datagram(t.client, t.server, payload)))
 	return nil
 }
 
-// datagram is a frame as it arrives.
-func (r *comparison) datagram(from, to netip.AddrPort, payload []byte) []byte {
-	proto, src, dst := uint8(packet.ProtoUDP), from.Port(), to.Port()
-	spec := packet.Spec{Proto: &proto, From: from.Addr(), To: to.Addr(), FromPort: &src,
-		ToPort: &dst, Payload: payload}
-	spec.Family = packet.IPv4
-	if from.Addr().Is6() {
-		spec.Family = packet.IPv6
+// uncommon changes few packets, so that programs have to decode them with care.
+func uncommon(rand *rand.Rand, s packet.Spec) packet.Spec {
+	switch rand.IntN(16) {
+	case 0:
+		s.VLAN = new(uint16(7))
+	case 1:
+		s.Options = true
+	case 2:
+		s.Frag = new(uint16(0))
 	}
-	f, err := packet.Build(spec)
+	return s
+}
+
+func datagram(from, to netip.AddrPort, payload []byte) packet.Spec {
+	proto, src, dst := uint8(packet.ProtoUDP), from.Port(), to.Port()
+	s := packet.Spec{Family: packet.IPv4, Proto: &proto, From: from.Addr(), To: to.Addr(),
+		FromPort: &src, ToPort: &dst, Payload: payload}
+	if from.Addr().Is6() {
+		s.Family = packet.IPv6
+	}
+	return s
+}
+
+// frame is a packet as it arrives.
+func (r *comparison) frame(s packet.Spec) []byte {
+	f, err := packet.Build(s)
 	if err != nil {
 		panic(err)
 	}

@@ -152,7 +152,7 @@ func (f *Form) put(to *learnEchoForm) error {
 					len(to.Term))
 			}
 			t, end := &to.Term[to.Terms], min(i+8, len(b.Value))
-			t.At, t.Bytes = uint32(b.At+i), uint32(end-i)
+			t.End = uint32(b.At + end)
 			t.Value, t.Mask = word(b.Value[i:end]), word(b.Mask[i:end])
 			to.Terms++
 		}
@@ -160,10 +160,10 @@ func (f *Form) put(to *learnEchoForm) error {
 	return nil
 }
 
-// word is bytes as a load of the machine gives them, with zeroes behind.
+// word is bytes as a load of the machine gives them, behind zeroes.
 func word(b []byte) uint64 {
 	var w [8]byte
-	copy(w[:], b)
+	copy(w[8-len(b):], b)
 	return binary.NativeEndian.Uint64(w[:])
 }
 
