@@ -265,3 +265,36 @@ func TestAFilterForWhatLeavesWasSaidToBeGone(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersOfACookieWereJudgedAsLeaving: at tc, what levee answers in the host's place went through
+// the rules of `out`, which dropped it or counted it; at XDP it does not. Found by random sequences.
+func TestAnswersOfACookieWereJudgedAsLeaving(t *testing.T) {
+	n := newTestNet(t)
+	addVeth(t, "lw0", "lw1", n.peer)
+	n.inPeer(t, func() { ip(t, "link set lw1 up") })
+	query := append([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x00"),
+		0, 1, 0, 1)
+	for _, mode := range tcModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			a := newArena(t, n, mode)
+			a.bring("cookie tcp port 80\ncookie dns udp port 53\npass established\n" +
+				"default drop\nout default drop\n")
+			defer a.end()
+			s := a.begin(1)
+			for _, at := range []struct{ from, to string }{{"203.0.113.9", "198.51.100.1"},
+				{"2001:db8:2::9", "2001:db8:1::1"}} {
+				for _, p := range []rawPacket{
+					{proto: packet.ProtoTCP, body: rawTCP(50000, 80, tcpSYN, 1, 0, 0)},
+					{proto: packet.ProtoUDP, body: rawUDP(50000, 53, query)}} {
+					p.toMAC, p.src, p.dst = a.devs[0].mac, netip.MustParseAddr(at.from),
+						netip.MustParseAddr(at.to)
+					a.log = nil
+					if !a.step(s, &turn{event: event{packet: &p, frame: p.frame()}}) ||
+						a.oracle.Eval(p.frame()).Answered != true {
+						t.Errorf("%q", a.log)
+					}
+				}
+			}
+		})
+	}
+}

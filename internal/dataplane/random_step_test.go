@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
 
@@ -64,6 +65,8 @@ func (a *arena) begin(seed uint64) *scene {
 	}
 	a.oracle = oracle.New(a.policy)
 	a.oracle.SetClock(a.now)
+	for a.hear() != nil {
+	}
 	a.log = nil
 	s := newScene(rand.New(rand.NewPCG(seed, 37)), a.now)
 	s.merges = a.merges
@@ -114,18 +117,15 @@ func (a *arena) step(s *scene, t *turn) bool {
 	}
 	a.log = append(a.log, fmt.Sprintf("%s by %d: %s (merged %d) %x", way, d.near,
 		oracle.Brief(e.frame, packet.Ethernet), e.merged, e.frame[:min(len(e.frame), 160)]))
+	if !a.silent() {
+		return false
+	}
 	if e.leaves {
-		if err := send(a.out, d.near, e); err != nil {
-			a.log = append(a.log, "not sent: "+err.Error())
-			return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
-		}
-		a.oracle.Leave(e.frame)
-		return true
+		return a.leave(d, e)
 	}
 	if a.mode.AtTC() && untagged(e.frame) == nil {
 		return true // the kernel drops it before
 	}
-	a.drain(d)
 	if err := send(a.in, d.far, e); err != nil {
 		a.log = append(a.log, "not sent: "+err.Error())
 		return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
@@ -135,14 +135,43 @@ func (a *arena) step(s *scene, t *turn) bool {
 	if !a.counted(d, e, want) {
 		return false
 	}
-	if want.Answered {
+	switch {
+	case want.Answered:
 		answer := a.answer(d)
 		if answer == nil {
 			return false
 		}
 		a.answered(s, e, answer)
+	case want.Action == action.Pass && untagged(e.frame) != nil:
+		return a.comes(d, e)
 	}
-	return true
+	return a.silent()
+}
+
+// leave is a step in which a packet leaves. The kernel tells the sender of one that was dropped.
+func (a *arena) leave(d *arenaDev, e event) bool {
+	err := send(a.out, d.near, e)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE) {
+		a.log = append(a.log, "not sent: "+err.Error())
+		return true
+	}
+	want := a.oracle.Leave(e.frame)
+	drops := want.Action == action.Drop
+	if errors.Is(err, unix.ENOBUFS) != drops || err != nil && !drops {
+		a.log = append(a.log, fmt.Sprintf("sent: %v, want it dropped: %v", err, drops))
+		return false
+	}
+	if a.oracle.Leaving() {
+		after := make([]store.Counter, len(d.seen))
+		a.read(d, after)
+		if !a.tallies(d, e, want, after) {
+			return false
+		}
+	}
+	if !drops && untagged(e.frame) != nil {
+		return a.comes(d, e)
+	}
+	return a.silent()
 }
 
 // untagged is a frame as the kernel has it at tc, nil if it drops it: net/core/skbuff.c,
@@ -159,15 +188,17 @@ func untagged(f []byte) []byte {
 
 // counted says whether the counters of the device are those of one packet more.
 func (a *arena) counted(d *arenaDev, e event, want oracle.Result) bool {
+	after := make([]store.Counter, len(d.seen))
+	return a.decided(d, after) && a.tallies(d, e, want, after)
+}
+
+// tallies says whether counters are now those of one packet more.
+func (a *arena) tallies(d *arenaDev, e event, want oracle.Result, after []store.Counter) bool {
 	bytes := len(e.frame)
 	if e.merged > 0 {
 		headers := bytes - len(e.packet.body) + 20
 		segments := (len(e.packet.body) - 20 + e.merged - 1) / e.merged
 		bytes += (segments - 1) * headers
-	}
-	after := make([]store.Counter, len(d.seen))
-	if !a.decided(d, after) {
-		return false
 	}
 	good := true
 	slots := a.policy.Slots()
@@ -193,21 +224,14 @@ func (a *arena) counted(d *arenaDev, e event, want oracle.Result) bool {
 	return good
 }
 
-// drain takes what the far end has heard.
-func (a *arena) drain(d *arenaDev) {
-	b := make([]byte, 64)
-	for {
-		if _, _, err := unix.Recvfrom(d.heard, b, unix.MSG_DONTWAIT); err != nil {
-			return
-		}
-	}
-}
-
-// answered notes the answer to a SYN.
+// answered notes the answer to a SYN. That to a query has nothing to keep.
 func (a *arena) answered(s *scene, e event, answer []byte) {
 	a.oracle.Answered(answer)
 	var p packet.Packet
 	packet.Decode(answer, &p)
+	if p.Proto == packet.ProtoUDP {
+		return
+	}
 	if p.Transport != packet.TCPTransport {
 		a.Errorf("an answer is %x", answer)
 		return

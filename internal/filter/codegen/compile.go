@@ -189,6 +189,7 @@ func (c *compiler) generate() error {
 		c.trial()
 	}
 	if c.Target.Leaves {
+		c.ownAnswers()
 		c.turn()
 	}
 	c.Emit(asm.StoreMem(asm.R10, env.MainCtx, env.RegCtx, asm.DWord))

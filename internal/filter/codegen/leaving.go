@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 )
@@ -13,6 +14,25 @@ import (
 
 // LeavingName is the name of the program that judges what leaves.
 const LeavingName = state.LeavingProgram
+
+// answerMark is ANSWER_MARK of bpf/answer.h.
+const answerMark = 0x6c657665
+
+// ownAnswers leaves alone what a cookie answers in the host's place: at XDP it leaves without being
+// seen at egress, and a policy means the same at each hook. Another generation may have answered, or
+// a live rule.
+func (c *compiler) ownAnswers() {
+	c.Emit(
+		asm.LoadMem(asm.R1, env.RegCtx, env.SkbMark, asm.Word),
+		asm.JNE.Imm32(asm.R1, answerMark, "of the host"),
+		asm.LoadMem(asm.R1, env.RegCtx, env.SkbCameBy, asm.Word),
+		asm.LoadMem(asm.R2, env.RegCtx, env.SkbIndex, asm.Word),
+		asm.JNE.Reg(asm.R1, asm.R2, "of the host"),
+		asm.Mov.Imm32(asm.R0, c.passCode()),
+		asm.Return(),
+	)
+	c.Label("of the host")
+}
 
 // turn leaves packets alone while another generation judges what leaves: programs at egress belong
 // to a generation each (docs/explanation/decisions/0032-links.md), and a word of the interface says

@@ -193,7 +193,10 @@ const (
 	xdpData        = 0
 	xdpDataEnd     = 4
 	SkbLen         = 0
+	SkbMark        = 8
 	SkbVLANPresent = 20
+	SkbCameBy      = 36 // ingress_ifindex
+	SkbIndex       = 40
 	skbData        = 76
 	skbDataEnd     = 80
 	SkbGSOSegs     = 164
