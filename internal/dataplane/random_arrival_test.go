@@ -16,6 +16,7 @@ import (
 
 	"levee/internal/await"
 	"levee/internal/dataplane/tap"
+	"levee/internal/filter/assembler"
 	"levee/internal/packet"
 )
 
@@ -45,19 +46,16 @@ const (
 	heardAt     = 0
 	heardLen    = 4
 	heardTagged = 8
-	heardTag    = 12 // its number, behind its kind in network byte order
+	heardTag    = 12 // its kind in network byte order, and its number
 	heardFrame  = 20
 	heardMost   = 16 << 10
 )
 
 // receiver writes each frame of an interface to a ring, and takes it.
 func receiver(ring *ebpf.Map, at end) asm.Instructions {
-	field := func(at, of int16) asm.Instructions {
-		return asm.Instructions{asm.LoadMem(asm.R1, asm.R6, of, asm.Word),
-			asm.StoreMem(asm.R8, at, asm.R1, asm.Word)}
-	}
 	skb := struct{ length, tagged, tag, kind int16 }{0, 20, 24, 28} // struct __sk_buff
-	return slices.Concat(asm.Instructions{
+	b := assembler.New()
+	b.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R7, asm.R6, skb.length, asm.Word),
 		asm.JLT.Imm(asm.R7, 1, "take"),
@@ -69,20 +67,26 @@ func receiver(ring *ebpf.Map, at end) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "take"),
 		asm.Mov.Reg(asm.R8, asm.R0),
 		asm.StoreImm(asm.R8, heardAt, int64(2*at.dev+b2i(at.far)), asm.Word),
-	}, field(heardLen, skb.length), field(heardTagged, skb.tagged),
-		field(heardTag, skb.kind), field(heardTag+2, skb.tag), asm.Instructions{
-			asm.Mov.Reg(asm.R1, asm.R6),
-			asm.Mov.Imm(asm.R2, 0),
-			asm.Mov.Reg(asm.R3, asm.R8),
-			asm.Add.Imm(asm.R3, heardFrame),
-			asm.Mov.Reg(asm.R4, asm.R7),
-			asm.FnSkbLoadBytes.Call(),
-			asm.Mov.Reg(asm.R1, asm.R8),
-			asm.Mov.Imm(asm.R2, 0),
-			asm.FnRingbufSubmit.Call(),
-			asm.Mov.Imm(asm.R0, 2).WithSymbol("take"), // TC_ACT_SHOT
-			asm.Return(),
-		})
+	)
+	for _, field := range [][2]int16{{heardLen, skb.length}, {heardTagged, skb.tagged},
+		{heardTag, skb.kind}, {heardTag + 4, skb.tag}} {
+		b.Emit(asm.LoadMem(asm.R1, asm.R6, field[1], asm.Word),
+			asm.StoreMem(asm.R8, field[0], asm.R1, asm.Word))
+	}
+	b.Emit(
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.Mov.Reg(asm.R3, asm.R8),
+		asm.Add.Imm(asm.R3, heardFrame),
+		asm.Mov.Reg(asm.R4, asm.R7),
+		asm.FnSkbLoadBytes.Call(),
+		asm.Mov.Reg(asm.R1, asm.R8),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRingbufSubmit.Call(),
+	)
+	b.Label("take")
+	b.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return()) // TC_ACT_SHOT
+	return b.MustFinish()
 }
 
 // listen has the receiver behind interfaces of both ends.
@@ -130,8 +134,8 @@ func (a *arena) hear() *arrival {
 			u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
 			f := bytes.Clone(b[heardFrame : heardFrame+u32(heardLen)])
 			if u32(heardTagged) != 0 {
-				f = slices.Insert(f, 12, b[heardTag], b[heardTag+1],
-					b[heardTag+3], b[heardTag+2])
+				f = slices.Insert(f, 12, b[heardTag], b[heardTag+1], byte(u32(heardTag+4)>>8),
+					byte(u32(heardTag+4)))
 			}
 			if slices.Equal(f, countedProbe) {
 				return

@@ -28,7 +28,7 @@ func (c *compiler) ownAnswers() {
 		asm.LoadMem(asm.R1, env.RegCtx, env.SkbCameBy, asm.Word),
 		asm.LoadMem(asm.R2, env.RegCtx, env.SkbIndex, asm.Word),
 		asm.JNE.Reg(asm.R1, asm.R2, "of the host"),
-		asm.Mov.Imm32(asm.R0, c.passCode()),
+		asm.Mov.Imm32(asm.R0, c.PassCode()),
 		asm.Return(),
 	)
 	c.Label("of the host")
