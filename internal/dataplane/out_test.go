@@ -266,8 +266,9 @@ func TestAFilterForWhatLeavesWasSaidToBeGone(t *testing.T) {
 	}
 }
 
-// TestAnswersOfACookieWereJudgedAsLeaving: at tc, what levee answers in the host's place went through
-// the rules of `out`, which dropped it or counted it; at XDP it does not. Found by random sequences.
+// TestAnswersOfACookieWereJudgedAsLeaving: at tc, what levee answers in the host's place went
+// through the rules of `out`, which dropped it or counted it; at XDP it does not. Found by random
+// sequences.
 func TestAnswersOfACookieWereJudgedAsLeaving(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "lw0", "lw1", n.peer)

@@ -212,7 +212,8 @@ func (a *arena) comes(d *arenaDev, e event) bool {
 
 // strange notes what should not have come, or not so.
 func (a *arena) strange(got *arrival) {
-	a.log = append(a.log, fmt.Sprintf("to %+v came: %x", got.at, got.frame[:min(len(got.frame), 160)]))
+	a.log = append(a.log, fmt.Sprintf("to %+v came: %x", got.at,
+		got.frame[:min(len(got.frame), 160)]))
 }
 
 // silent says whether nothing came that was not waited for.

@@ -19,8 +19,8 @@ const LeavingName = state.LeavingProgram
 const answerMark = 0x6c657665
 
 // ownAnswers leaves alone what a cookie answers in the host's place: at XDP it leaves without being
-// seen at egress, and a policy means the same at each hook. Another generation may have answered, or
-// a live rule.
+// seen at egress, and a policy means the same at each hook. Another generation may have answered,
+// or a live rule.
 func (c *compiler) ownAnswers() {
 	c.Emit(
 		asm.LoadMem(asm.R1, env.RegCtx, env.SkbMark, asm.Word),
