@@ -21,7 +21,8 @@ struct echo_ports {
 // Bytes of a reply, 8 at most, and which of their bits count.
 struct echo_term {
 	__u64 value, mask; // as a load has them of the 8 bytes that end where these end
-	__u32 end, unused; // behind the UDP header
+	__u32 end;	   // behind the UDP header
+	__u32 differs;	   // 1: the reply has other bytes there
 };
 
 // A `prove` statement.
@@ -453,7 +454,7 @@ static __always_inline int has_term(struct __sk_buff *ctx, const struct echo_ter
 
 	return left >= UDP_HEADER + t->end &&
 	       !word_at(ctx, off + UDP_HEADER - sizeof(word) + t->end, &word, HOOK_TCX) &&
-	       (word & t->mask) == t->value;
+	       ((word & t->mask) != t->value) == t->differs;
 }
 
 // learn_form notes what a reply has of form i, if it has what is behind the first term, too; place

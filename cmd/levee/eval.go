@@ -84,12 +84,17 @@ func (e *env) chooseEngine(cmd *cobra.Command, want string) (judge.Choice, error
 		}
 		return judge.Choice{Engine: engine}, nil
 	case "":
-		if err := e.Privileged(); err != nil {
-			return judge.Choice{Engine: judge.Oracle, Auto: true, Why: err.Error()}, nil
-		}
-		return judge.Choice{Engine: judge.Both, Auto: true}, nil
+		return e.automatic(), nil
 	}
 	return judge.Choice{}, cli.Usagef(cmd, "--engine %q: use oracle, bpf or both", want)
+}
+
+// automatic is the most that the privileges allow.
+func (e *env) automatic() judge.Choice {
+	if err := e.Privileged(); err != nil {
+		return judge.Choice{Engine: judge.Oracle, Auto: true, Why: err.Error()}
+	}
+	return judge.Choice{Engine: judge.Both, Auto: true}
 }
 
 func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {

@@ -25,6 +25,7 @@ import (
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/region"
 	"levee/internal/lang/importer"
+	"levee/internal/profile"
 )
 
 // jsonDocuments are what commands print with --json, by the headings of docs/reference/json.md.
@@ -39,6 +40,7 @@ var jsonDocuments = map[string]any{
 	"levee explain":                  judge.Story{},
 	"levee diff":                     region.Told{},
 	"levee query":                    region.ToldAnswer{},
+	"levee profile list":             profile.Listing{},
 	"levee cost":                     cost.Told{},
 	"levee import iptables, nft, pf": importer.Remark{},
 	"levee up":                       upReport{},

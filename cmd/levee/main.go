@@ -17,6 +17,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/secret"
+	"levee/internal/profile"
 	"levee/internal/question"
 )
 
@@ -41,6 +42,7 @@ var commands = []struct {
 	{groupPolicy, newTest},
 	{groupPolicy, func(e *env) *cobra.Command { return question.NewDiff(e.Env, e.shown) }},
 	{groupPolicy, func(e *env) *cobra.Command { return question.NewQuery(e.Env, e.shown) }},
+	{groupPolicy, func(e *env) *cobra.Command { return profile.New(e.Env, e.automatic) }},
 	{groupPolicy, newPropose},
 	{groupPolicy, newFingerprint},
 	{groupLab, newCost},

@@ -8,8 +8,8 @@ endif
 
 syn iskeyword @,48-57,_,-
 syn keyword leveeStatement connections cookie count default detect divert drop essential
-syn keyword leveeStatement interface limit log on out pass protect prove
-syn keyword leveeStatement set source test
+syn keyword leveeStatement interface limit log on out pass profile protect
+syn keyword leveeStatement prove set source test use
 syn keyword leveeOption above any as burst by dynamic error expect
 syn keyword leveeOption file has hex lease leaves max memory none
 syn keyword leveeOption off packet rate rollup sample track

@@ -30,6 +30,12 @@ func changedSince(a *inspect.Attachment) []diag.Shown {
 		changed = append(changed, diag.Shown(a.Policy))
 	}
 	for _, f := range a.SetFiles {
+		if text, shipped, _ := policy.Shipped(f.Path); shipped {
+			if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != f.Sum {
+				changed = append(changed, diag.Shown(f.Path))
+			}
+			continue
+		}
 		there := policy.OnDisk(dir, f.Path)
 		if differs(there, f.Path, f.Sum, a.Since, policy.Files(dir)) {
 			changed = append(changed, diag.Shown(diag.Quoted(there)))

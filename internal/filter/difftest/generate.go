@@ -402,7 +402,8 @@ func (g *proofs) rule(of *generator) {
 func (g *proofs) prove(of *generator) {
 	g.n++
 	ports := g.pick("27015", "53", "> 1023", "{ 53, 443, 1000-60000 }", "!= 53")
-	reply := g.pick("", " payload at 4 41", " payload at 0 00/f0 payload at 2 010203040506070809")
+	reply := g.pick("", " payload at 4 41", " payload at 0 00/f0 payload at 2 010203040506070809",
+		" not payload at 3 80/80 payload at 1 41")
 	n := g.between(4, 20)
 	in := fmt.Sprint(g.r.IntN(4))
 	for at, more := 4+g.r.IntN(8), g.r.IntN(4); more > 0; more-- {

@@ -94,6 +94,7 @@ type Ports struct{ Lo, Hi uint16 }
 type Bytes struct {
 	At          int
 	Value, Mask []byte
+	Not         bool // a reply has other ones there; 8 at most
 }
 
 // Form is a kind of reply whose client sends bytes of it back.
@@ -154,6 +155,9 @@ func (f *Form) put(to *learnEchoForm) error {
 			t, end := &to.Term[to.Terms], min(i+8, len(b.Value))
 			t.End = uint32(b.At + end)
 			t.Value, t.Mask = word(b.Value[i:end]), word(b.Mask[i:end])
+			if b.Not {
+				t.Differs = 1
+			}
 			to.Terms++
 		}
 	}

@@ -38,11 +38,11 @@ type learnEchoForm struct {
 		Hi uint16
 	}
 	Term [8]struct {
-		_      structs.HostLayout
-		Value  uint64
-		Mask   uint64
-		End    uint32
-		Unused uint32
+		_       structs.HostLayout
+		Value   uint64
+		Mask    uint64
+		End     uint32
+		Differs uint32
 	}
 }
 

@@ -70,7 +70,7 @@ next:
 			continue
 		}
 		for _, b := range s.Reply {
-			if !payload(b, false, pkt, frame) {
+			if !payload(b.Bytes, b.Not, pkt, frame) {
 				continue next
 			}
 		}

@@ -17,6 +17,7 @@ type File struct {
 	End   []Comment // after the last statement
 
 	Src    string // what was parsed
+	Parts  []Part // whose statements stand in the place of one of its own
 	Failed bool   // an error was reported: some statements are Bad or missing
 }
 
@@ -42,7 +43,7 @@ type Word struct {
 }
 
 // Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *Connections, *OnError, *Prove,
-// *Source, *List, *Detect, *Test and *Bad.
+// *Source, *List, *Detect, *Use, *Profile, *Test and *Bad.
 type Stmt interface {
 	// Place is where the first word of the statement stands.
 	Place() diag.Pos
@@ -229,6 +230,3 @@ type Elem struct {
 	Pos      diag.Pos
 	Comments *Comments // nil for most
 }
-
-// Diagnostics completes what was collected about f with the lines of its source.
-func (f *File) Diagnostics(c *diag.Collector) diag.Diagnostics { return c.Diagnostics(f.Src) }

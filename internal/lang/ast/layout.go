@@ -55,6 +55,9 @@ func layout(s Stmt) string {
 	if t, ok := s.(*Test); ok {
 		return layoutTest(t)
 	}
+	if pr, ok := s.(*Profile); ok {
+		return layoutProfile(pr)
+	}
 	return fit("", lists(s), func(pr *printer) { pr.stmt(s) })
 }
 
@@ -109,6 +112,12 @@ func lists(s Stmt) []*Value {
 		for _, v := range []*Value{s.To, s.Keep} {
 			if v != nil && v.List {
 				ls = append(ls, v)
+			}
+		}
+	case *Use:
+		for _, a := range s.Args {
+			if a.Value.List {
+				ls = append(ls, a.Value)
 			}
 		}
 	case *Source:

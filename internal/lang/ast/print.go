@@ -63,6 +63,8 @@ func (p *printer) stmt(s Stmt) {
 		p.list(s)
 	case *Detect:
 		p.detect(s)
+	case *Use:
+		p.use(s)
 	}
 }
 

@@ -162,6 +162,22 @@ func (c *Collector) Diagnostics(src string) Diagnostics {
 	return ds
 }
 
+// Part takes the diagnostics of some lines out of c, those behind line from up to line end, as if
+// the first of these were line 1 of another file.
+func (c *Collector) Part(file string, from, end int32) *Collector {
+	own, part := c.list[:0:0], &Collector{File: file}
+	for _, d := range c.list {
+		if d.Line <= from || d.Line > end {
+			own = append(own, d)
+			continue
+		}
+		d.File, d.Line = file, d.Line-from
+		part.list = append(part.list, d)
+	}
+	c.list = own
+	return part
+}
+
 // before orders by place; what concerns the whole file comes last.
 func (d *Diagnostic) before(q Pos) bool {
 	if (d.Line == 0) != (q.Line == 0) {

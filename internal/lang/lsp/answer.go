@@ -177,6 +177,11 @@ func (d *document) complete(at position) []item {
 			"lease", "quiet"), d.sets()...)
 	case "prove":
 		return words("udp", "port", "reply", "payload", "at", "echo", "bytes", "in", "request")
+	case "use":
+		if len(before) == 1 {
+			return profileNames()
+		}
+		return append(parameters(before[1]), d.sets()...)
 	case "interface", "default", "essential", "connections", "on":
 		return []item{}
 	}

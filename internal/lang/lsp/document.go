@@ -64,6 +64,15 @@ func (d *document) check() {
 	file := path(d.uri)
 	tree, ds := syntax.Parse(file, []byte(d.text))
 	files := policy.Files(filepath.Dir(file))
+	var p *policy.Policy
+	if ast.IsProfile(tree) {
+		_, p, d.diag = policy.ParseProfile(file, []byte(d.text), files)
+		d.tree = tree
+		if p != nil {
+			d.known = p.Sets
+		}
+		return
+	}
 	p, more := policy.Resolve(tree, files)
 	d.tree, d.diag = tree, diag.Merge(ds, more)
 	if d.diag.HasErrors() {

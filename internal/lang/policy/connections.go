@@ -15,7 +15,7 @@ func (r *resolver) maxConnections(w ast.Word) {
 	if p.found() {
 		r.problem(w.Pos, p)
 	}
-	r.pol.MaxConnections, r.pol.ConnectionsPos = n, pos(w.Pos)
+	r.pol.MaxConnections, r.pol.ConnectionsPos = n, r.pos(w.Pos)
 }
 
 func parseConnections(text string) (int, problem) {

@@ -87,8 +87,8 @@ func (r *resolver) overUDP(s *ast.Rule, all []resolvedTerm) {
 
 // queries adds terms for well-formed queries with a question, which a cookie for DNS answers: what
 // else there is goes on to other rules.
-func queries(s *ast.Rule, match []Term) []Term {
-	at, is := pos(s.Pos), []field.Range{{Lo: 1, Hi: 1}}
+func (r *resolver) queries(s *ast.Rule, match []Term) []Term {
+	at, is := r.pos(s.Pos), []field.Range{{Lo: 1, Hi: 1}}
 	out := append(match, Term{Field: field.DNSQuery, Ranges: is, Pos: at},
 		Term{Field: field.DNSOpcode, Ranges: []field.Range{{}}, Pos: at},
 		Term{Field: field.DNSMalformed, Not: true, Ranges: is, Pos: at})

@@ -53,7 +53,7 @@ const (
 // detect resolves a `detect` statement.
 func (r *resolver) detect(s *ast.Detect) {
 	errors := r.c.Errors()
-	out := &Detect{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: pos(s.Pos),
+	out := &Detect{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: r.pos(s.Pos),
 		Collateral: defaultCollateral, Lease: defaultLease, Quiet: defaultQuiet}
 	r.agentName(s.Name, s.Pos.Line, "detector", "it is typed in commands and stands in labels.")
 	if s.To != nil {

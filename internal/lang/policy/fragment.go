@@ -18,6 +18,6 @@ func (r *resolver) fragmentTerms(all []resolvedTerm) {
 }
 
 // laterFragments is the term that a rule `fragments track` has besides those that are written.
-func laterFragments(s *ast.Rule) Term {
-	return Term{Field: field.Fragment, Ranges: []field.Range{{Lo: 1, Hi: 1}}, Pos: pos(s.Pos)}
+func (r *resolver) laterFragments(s *ast.Rule) Term {
+	return Term{Field: field.Fragment, Ranges: []field.Range{{Lo: 1, Hi: 1}}, Pos: r.pos(s.Pos)}
 }

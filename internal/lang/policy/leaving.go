@@ -70,7 +70,7 @@ func (r *resolver) out() *Out {
 // outDefault resolves `out default`.
 func (r *resolver) outDefault(s *ast.Default) {
 	if r.once(&r.outDef, s, "out default") {
-		r.out().Default = Default{Action: named(s.Action.Text), Pos: pos(s.Pos)}
+		r.out().Default = Default{Action: named(s.Action.Text), Pos: r.pos(s.Pos)}
 	}
 }
 

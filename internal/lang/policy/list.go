@@ -78,7 +78,7 @@ var DecisionFields = []string{"origin", "scenario", "type"}
 // list resolves a `source` statement that is a list.
 func (r *resolver) list(s *ast.List) {
 	errors := r.c.Errors()
-	out := &List{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: pos(s.Pos)}
+	out := &List{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: r.pos(s.Pos)}
 	as := &ast.Source{Name: s.Name, Set: s.Set, Lease: s.Lease}
 	as.Pos = s.Pos
 	r.sourceName(as)

@@ -15,13 +15,22 @@ import (
 type Prove struct {
 	Name  string
 	Ports []field.Range // of the service: sorted, disjoint, not adjacent
-	Reply []*Bytes      // that replies have to match
+	Reply []Reply       // that replies have to match
 	Bytes int           // how many come back, LeastEcho to MostEcho
 	At    int           // where replies have them, behind the UDP header
 	In    []int         // where packets of clients may have them
 	Text  string        // canonical
 	Pos   Pos
 }
+
+// Reply is what a reply has to have, or must not have, at a place.
+type Reply struct {
+	*Bytes
+	Not bool // it has other bytes there
+}
+
+// MostDiffering is how many bytes a reply may be asked to have none of.
+const MostDiffering = 8
 
 // Bounds of `prove`. What fewer bytes hold can be guessed: see docs/reference/language.md "Proof by
 // echo".
@@ -37,7 +46,7 @@ const (
 // prove resolves a `prove` statement.
 func (r *resolver) prove(s *ast.Prove) {
 	errors := r.c.Errors()
-	out := &Prove{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: pos(s.Pos)}
+	out := &Prove{Name: strings.Clone(s.Name.Text), Text: s.Text(), Pos: r.pos(s.Pos)}
 	r.proveName(s.Name)
 	r.proveService(s, out)
 	r.proveReply(s, out)
@@ -125,7 +134,7 @@ func (r *resolver) proveReply(s *ast.Prove, out *Prove) {
 	for i := range all {
 		t, src := &all[i].term, all[i].src
 		switch {
-		case t.Bytes == nil || t.Not:
+		case t.Bytes == nil:
 			r.c.Errorf(src.Pos, "write the bytes that tell such replies from others: reply "+
 				"payload at 4 41.", "%q cannot stand behind \"reply\"", src.Text())
 			return
@@ -133,7 +142,11 @@ func (r *resolver) proveReply(s *ast.Prove, out *Prove) {
 			r.c.Errorf(src.Pos, "name the bytes that tell such replies from others.",
 				"at most %d terms stand behind \"reply\"", MaxReply)
 		}
-		out.Reply = append(out.Reply, t.Bytes)
+		if t.Not && len(t.Bytes.Value) > MostDiffering {
+			r.c.Errorf(src.Pos, "name the first of them.",
+				"behind \"not\" at most %d bytes stand here", MostDiffering)
+		}
+		out.Reply = append(out.Reply, Reply{t.Bytes, t.Not})
 	}
 }
 
@@ -151,6 +164,9 @@ func (r *resolver) proveOffset(w ast.Word, n int) int {
 func (p *Prove) freeBits() int {
 	known := make([]byte, p.Bytes)
 	for _, b := range p.Reply {
+		if b.Not {
+			continue
+		}
 		for i, m := range b.Mask {
 			if at := b.At + i - p.At; at >= 0 && at < len(known) {
 				known[at] |= m

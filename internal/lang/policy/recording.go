@@ -98,6 +98,7 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 		return nil, fmt.Errorf("%s cannot be read again: %s", name, ds[0].Message)
 	}
 	f, _ := syntax.Parse(name, src)
+	f.Stmts = newResolver(f, Recorded(files)).stmts
 	limits := map[bool][]*Rule{false: p.Limits()}
 	if out := p.Leaving(); out != nil {
 		limits[true] = out.Limits()

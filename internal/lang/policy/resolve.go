@@ -38,6 +38,9 @@ func Files(dir string) func(path string) (io.ReadCloser, error) {
 			of.path = OnDisk(dir, path)
 			return of.open()
 		}
+		if f, ok, err := openShipped(path); ok {
+			return f, err
+		}
 		return openRegular(OnDisk(dir, path))
 	}
 }
@@ -127,24 +130,36 @@ func Sets(f *ast.File, open func(path string) (io.ReadCloser, error)) (all []*Se
 }
 
 func newResolver(f *ast.File, open func(path string) (io.ReadCloser, error)) *resolver {
-	return &resolver{
-		file: f,
+	r := &resolver{
+		file: f, empty: len(f.Stmts) == 0,
 		c:    &diag.Collector{File: f.Name},
 		open: open,
 		sets: make(map[string]*setDef), patterns: make(map[string]*Pattern),
 		pol: &Policy{File: fileName(f), Essential: true},
 	}
+	r.stmts = r.expand(f.Stmts)
+	return r
 }
 
 func resolve(f *ast.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy,
 	diag.Diagnostics) {
+	if ast.IsProfile(f) {
+		c := &diag.Collector{File: f.Name}
+		c.Errorf(f.Stmts[0].Place(), "try it by `levee profile test FILE`; a policy says: use \""+
+			diag.Base(f.Name)+"\".", "this is a profile, a part of policies")
+		return nil, f.Diagnostics(c)
+	}
 	r := newResolver(f, open)
 	r.consume = consume
 	r.collectSets()
-	for i, s := range f.Stmts {
+	stmts := r.stmts
+	if consume {
+		f.Stmts, r.stmts = nil, nil
+	}
+	for i, s := range stmts {
 		r.statement(s)
 		if consume {
-			f.Stmts[i] = nil
+			stmts[i] = nil
 		}
 	}
 	r.finish()
@@ -161,7 +176,9 @@ func fileName(f *ast.File) string { return diag.Base(f.Name) }
 // resolver is one run of Resolve.
 type resolver struct {
 	file      *ast.File
-	consume   bool // statements are let go
+	stmts     []ast.Stmt // of the file, with those of profiles
+	empty     bool       // the file has none
+	consume   bool       // statements are let go
 	c         *diag.Collector
 	fileDiags diag.Diagnostics // about set files
 	open      func(string) (io.ReadCloser, error)
@@ -220,7 +237,11 @@ type memory struct {
 	doubles doubles        // likewise
 }
 
-func pos(p diag.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
+// pos is a place in the policy file: of what a profile has, the place where that is used.
+func (r *resolver) pos(p diag.Pos) Pos {
+	p = r.file.Own(p)
+	return Pos{Line: p.Line, Col: p.Col}
+}
 
 // problem reports p at a place.
 func (r *resolver) problem(at diag.Pos, p problem) {
@@ -255,7 +276,7 @@ func (r *resolver) statement(s ast.Stmt) {
 		r.prove(s)
 	case *ast.OnError:
 		if r.once(&r.onError, s, "on error") {
-			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, pos(s.Pos)
+			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, r.pos(s.Pos)
 			if named(s.Action.Text) == action.Pass {
 				r.pol.OnError = ErrorPass
 			}
@@ -264,7 +285,7 @@ func (r *resolver) statement(s ast.Stmt) {
 		if s.Out {
 			r.outDefault(s)
 		} else if r.once(&r.def, s, "default") {
-			r.pol.Default = Default{Action: named(s.Action.Text), Pos: pos(s.Pos)}
+			r.pol.Default = Default{Action: named(s.Action.Text), Pos: r.pos(s.Pos)}
 		}
 	case *ast.Rule:
 		r.rule(s)
@@ -274,6 +295,8 @@ func (r *resolver) statement(s ast.Stmt) {
 		r.list(s)
 	case *ast.Detect:
 		r.detect(s)
+	case *ast.Profile:
+		r.c.Errorf(s.Pos, "it stands in a file of its own.", "a policy has no head of a profile")
 	case *ast.Test:
 		r.test(s)
 	case *ast.Bad:
@@ -318,7 +341,7 @@ func (r *resolver) checkInterface(e *ast.Elem, before []ast.Elem) {
 
 // finish does what needs all statements.
 func (r *resolver) finish() {
-	if r.def == nil && !r.broken && !(r.file.Failed && len(r.file.Stmts) == 0) {
+	if r.def == nil && !r.broken && !(r.file.Failed && r.empty) {
 		r.c.Errorf(r.last, "end the rules with \"default drop\" or \"default pass\".",
 			"the policy does not say what happens to packets that no rule decides")
 	}

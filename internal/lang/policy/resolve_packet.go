@@ -30,10 +30,10 @@ func (r *resolver) test(s *ast.Test) {
 }
 
 func (r *resolver) resolveTest(p pendingTest) {
-	t := &Test{Name: p.src.Name.Text, Pos: pos(p.src.Pos)}
+	t := &Test{Name: p.src.Name.Text, Pos: r.pos(p.src.Pos)}
 	for i := range p.src.Steps {
 		s := &p.src.Steps[i]
-		step := Step{Text: s.String(), Pos: pos(s.Pos)}
+		step := Step{Text: s.String(), Pos: r.pos(s.Pos)}
 		if s.Set != nil {
 			r.entry(&step, s)
 		} else {

@@ -43,7 +43,7 @@ const (
 
 // collectSets binds all names first, then resolves the elements.
 func (r *resolver) collectSets() {
-	for _, s := range r.file.Stmts {
+	for _, s := range r.stmts {
 		switch s := s.(type) {
 		case *ast.Set:
 			r.define(s)
@@ -79,7 +79,7 @@ func (r *resolver) limitDynamic() {
 
 func (r *resolver) define(s *ast.Set) {
 	name := strings.Clone(s.Name.Text) // the source may go
-	d := &setDef{stmt: s, set: &Set{Name: name, Pos: pos(s.Pos)}}
+	d := &setDef{stmt: s, set: &Set{Name: name, Pos: r.pos(s.Pos)}}
 	if p := checkSetName(name); p.found() {
 		r.problem(s.Name.Pos, p)
 		d.bad = true
@@ -87,7 +87,7 @@ func (r *resolver) define(s *ast.Set) {
 	if old := r.sets[name]; old != nil {
 		if old.stmt != nil {
 			r.c.Errorf(s.Name.Pos, "choose another name, or join the two.",
-				"set %q is defined in line %d already", short(name), old.stmt.Pos.Line)
+				"set %q is defined in line %d already", short(name), r.pos(old.stmt.Pos).Line)
 		}
 		d.bad = true
 	} else {

@@ -122,7 +122,7 @@ func (r *resolver) protectLimit(all []resolvedTerm) {
 
 // term resolves one term into t, which is zero; it returns false after an error.
 func (r *resolver) term(t *Term, s *ast.Term) bool {
-	t.Not, t.Pos, t.Field = s.Not, pos(s.Pos), s.Field
+	t.Not, t.Pos, t.Field = s.Not, r.pos(s.Pos), s.Field
 	switch s.Kind {
 	case ast.Number:
 		return r.numbers(t, s)

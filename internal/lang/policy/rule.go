@@ -45,7 +45,7 @@ func (r *resolver) rule(s *ast.Rule) {
 		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line),
 			"this rule stands after \"default\", which ends the rules")
 	}
-	rule := &Rule{Action: named(s.Action), Out: s.Out, Pos: pos(s.Pos)}
+	rule := &Rule{Action: named(s.Action), Out: s.Out, Pos: r.pos(s.Pos)}
 	r.inners = &r.pol.Inners
 	if s.Out {
 		r.inners = &r.out().Inners
@@ -65,10 +65,10 @@ func (r *resolver) rule(s *ast.Rule) {
 	}
 	r.match(s, rule)
 	if rule.Action == action.Track {
-		rule.Match = append(rule.Match, laterFragments(s))
+		rule.Match = append(rule.Match, r.laterFragments(s))
 	}
 	if s.DNS {
-		rule.Match = queries(s, rule.Match)
+		rule.Match = r.queries(s, rule.Match)
 	}
 	if r.c.Errors() == errors {
 		r.resolved = append(r.resolved, rule)
@@ -87,7 +87,7 @@ func (r *resolver) name(rule *Rule, s *ast.Rule) {
 	rule.Text = string(r.text[len(before) : len(r.text)-len(behind)])
 	rule.Label = strings.Clone(s.Label.Text) // the source may go
 	r.checkLabel(*s.Label)
-	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, s.Pos.Line, r.rules - 1})
+	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, rule.Pos.Line, r.rules - 1})
 }
 
 func (r *resolver) checkLabel(w ast.Word) {

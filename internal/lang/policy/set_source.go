@@ -54,7 +54,7 @@ func (r *resolver) namesSet(d *setDef) {
 		d.set.Names = append(d.set.Names, name)
 		r.pol.Lists = append(r.pol.Lists, &List{Name: DNSOrigin + name, DNS: name, Set: d.set,
 			Lease: stale, Text: fmt.Sprintf("%s %s %s %v", DNSOrigin, name, d.set.Name, stale),
-			Pos: pos(w.Pos)})
+			Pos: r.pos(w.Pos)})
 	}
 }
 

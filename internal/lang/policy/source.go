@@ -107,7 +107,7 @@ const CommandOrigin = "command"
 func (r *resolver) source(s *ast.Source) {
 	errors := r.c.Errors()
 	out := &Source{Name: strings.Clone(s.Name.Text), Format: formats[s.Format.Text],
-		Text: s.Text(), Pos: pos(s.Pos)}
+		Text: s.Text(), Pos: r.pos(s.Pos)}
 	r.sourceName(s)
 	r.sourcePlace(s, out)
 	for i := range s.Where {

@@ -20,19 +20,7 @@ import (
 // Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
 // those statements that could be understood. The source is copied.
 func Parse(file string, src []byte) (*ast.File, diag.Diagnostics) {
-	errs := &diag.Collector{File: file}
-	f := &ast.File{Name: file}
-	var ok bool
-	if f.Src, ok = readSource(src, errs, "policy"); !ok {
-		f.Failed = true
-		return f, errs.Diagnostics(f.Src)
-	}
-	p := &parser{lx: newLexer(f.Src, errs), file: f, errs: errs}
-	p.advance()
-	p.statements()
-	f.End = p.takeComments()
-	f.Failed = errs.Errors() > 0
-	return f, errs.Diagnostics(f.Src)
+	return parseBound(file, src, nil, 0)
 }
 
 // readSource takes a copy of a source, unless it is none; what says what it should be. The copy is
@@ -86,6 +74,9 @@ type parser struct {
 	slashes  bool   // expressions between slashes may stand here
 	stopped  bool   // the policy is too large; the rest of it is not read
 
+	binds func(name string) (*ast.Value, bool) // of names that begin with $; nil: they are words
+	queue []token                              // that stand in the place of such a name
+
 	values bump.Allocator[ast.Value]
 	elems  bump.Allocator[ast.Elem]
 	terms  bump.Allocator[ast.Term]
@@ -118,7 +109,7 @@ func (p *parser) advance() {
 				return
 			}
 		}
-		t := p.lx.next()
+		t := p.next()
 		switch {
 		case t.kind == tComment:
 			p.pending = append(p.pending, ast.Comment{Text: t.text, Blank: t.blank, Pos: t.pos,
@@ -130,6 +121,28 @@ func (p *parser) advance() {
 			return
 		}
 	}
+}
+
+// next is the next token, of those that stand for a name where there are any.
+func (p *parser) next() token {
+	if p.binds == nil {
+		return p.lx.next()
+	}
+	if len(p.queue) == 0 {
+		t := p.lx.next()
+		if t.kind != tWord || t.text[0] != '$' {
+			return t
+		}
+		if p.queue = p.bound(t); len(p.queue) == 0 {
+			p.errs.Errorf(t.pos, "name it in the head: parameter "+diag.Clip(t.text[1:])+" ...",
+				"the profile has no parameter and no set %s", quote(t.text))
+			t.kind = tBad
+			return t
+		}
+	}
+	t := p.queue[0]
+	p.queue = p.queue[1:]
+	return t
 }
 
 // expression is advance to where an expression between slashes may stand.
@@ -274,6 +287,10 @@ func (p *parser) parseStatement(word string, base ast.Common) (ast.Stmt, bool) {
 		return p.sourceStmt(base)
 	case "detect":
 		return p.detectStmt(base)
+	case "use":
+		return p.useStmt(base)
+	case "profile":
+		return p.profileStmt(base)
 	case "test":
 		return p.testStmt(base)
 	}
@@ -340,7 +357,7 @@ var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
 const otherStatements = "interface set out default essential connections prove on source " +
-	"detect test"
+	"detect use profile test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -410,7 +427,7 @@ func (p *parser) unknownStatement(assigned bool) string {
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
 		p.fail("a line starts with "+actionList+", out, set, default, interface, essential, "+
-			"connections, prove, on, source, detect or test.", "expected a statement")
+			"connections, prove, on, source, detect, use or test.", "expected a statement")
 	}
 	return ""
 }

@@ -1,0 +1,40 @@
+package lsp
+
+import (
+	"levee/internal/lang/policy"
+	"levee/profiles"
+)
+
+// profileNames are the profiles that levee comes with, each with what it is for.
+func profileNames() (all []item) {
+	for _, name := range profiles.Names() {
+		it := item{Label: name, Kind: kindText}
+		if p := shipped(name); p != nil {
+			it.Documentation = &markup{"markdown", p.About}
+		}
+		all = append(all, it)
+	}
+	return all
+}
+
+// parameters are those of a profile that levee comes with.
+func parameters(name string) (all []item) {
+	if p := shipped(name); p != nil {
+		for _, q := range p.Parameters {
+			all = append(all, item{Label: q.Name, Kind: kindKeyword,
+				Documentation: &markup{"markdown", q.Type + ": " + q.About + ". Without it: " +
+					q.Default}})
+		}
+	}
+	return append(all, keyword("as"))
+}
+
+// shipped is the head of a profile that levee comes with, nil if there is none.
+func shipped(name string) *policy.Profile {
+	text, err := profiles.Text(name)
+	if err != nil {
+		return nil
+	}
+	head, _, _ := policy.ParseProfile(name, text, policy.NoFiles)
+	return head
+}
