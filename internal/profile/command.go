@@ -144,8 +144,7 @@ func read(e *cli.Env, name string) (*profile, error) {
 	p := &profile{title: name + ".levee"}
 	var err error
 	dir := "."
-	if strings.ContainsRune(name, '/') || strings.HasSuffix(name, ".levee") ||
-		name == cli.StdinName {
+	if strings.ContainsAny(name, "/.") || name == cli.StdinName { // no name of a profile
 		src, err := e.ReadSource(name)
 		if err != nil {
 			return nil, err
