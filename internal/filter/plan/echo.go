@@ -38,7 +38,8 @@ func (p *planner) forms() (all []echo.Form) {
 			f.Ports = append(f.Ports, echo.Ports{Lo: uint16(r.Lo), Hi: uint16(r.Hi)})
 		}
 		for _, b := range s.Reply {
-			f.Reply = append(f.Reply, echo.Bytes{At: b.At, Value: b.Value, Mask: b.Mask, Not: b.Not})
+			f.Reply = append(f.Reply, echo.Bytes{At: b.At, Value: b.Value, Mask: b.Mask,
+				Not: b.Not})
 		}
 		all = append(all, f)
 	}

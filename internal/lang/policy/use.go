@@ -207,8 +207,8 @@ func readHead(title string, text []byte) (*Profile, *ast.File, diag.Diagnostics)
 					"the name of a set of a profile begins with $")
 			}
 		default:
-			c.Errorf(s.Place(), "write it into the policy.", "a profile has rules, sets, proofs by "+
-				"echo and tests, and nothing else")
+			c.Errorf(s.Place(), "write it into the policy.", "a profile has rules, sets, proofs "+
+				"by echo and tests, and nothing else")
 		}
 	}
 	if head == nil {

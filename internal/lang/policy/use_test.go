@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAPolicyIsReadAgainWithItsProfiles: what a policy in force was made of is kept with it, so that
-// another version of a profile, or none, changes nothing.
+// TestAPolicyIsReadAgainWithItsProfiles: what a policy in force was made of is kept with it, so
+// that another version of a profile, or none, changes nothing.
 func TestAPolicyIsReadAgainWithItsProfiles(t *testing.T) {
 	const own = `profile game 1 {
     about "a game"
