@@ -124,7 +124,7 @@ func (u *up) finishMoves() error {
 	if len(u.moves) == 0 {
 		return nil
 	}
-	if err := store.WaitForPrograms(); err != nil { // those of before note no more
+	if err := u.WaitForPrograms(); err != nil { // those of before note no more
 		return errors.Join(err, u.dropMoves())
 	}
 	clock, err := u.Jiffies()

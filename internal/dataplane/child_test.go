@@ -43,8 +43,7 @@ type order struct {
 	Unit    bool             // forbidden what systemd forbids the units
 }
 
-func (o order) run() error {
-	ctx := context.Background()
+func (o order) run(ctx context.Context) error {
 	switch o.Do {
 	case "up":
 		if o.Devs != nil {
@@ -169,6 +168,21 @@ func (o order) run() error {
 	return errors.New("no such order")
 }
 
+// stepping is a context under which f is told of each step of a change, and may fail it.
+func stepping(ctx context.Context, f store.Steps) context.Context {
+	return context.WithValue(ctx, store.StepsKey{}, f)
+}
+
+// failing fails the steps of that name.
+func failing(name string) store.Steps {
+	return func(step string) error {
+		if step == name {
+			return errInjected
+		}
+		return nil
+	}
+}
+
 func TestMain(m *testing.M) {
 	if s := os.Getenv(childEnv); s != "" {
 		os.Exit(child(s))
@@ -191,14 +205,14 @@ func child(s string) int {
 		}
 	}
 	n := 0
-	store.TestHook = func(string) error {
+	ctx := stepping(context.Background(), func(string) error {
 		if n++; n == o.Kill {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
 		return nil
-	}
-	if err := o.run(); err != nil {
+	})
+	if err := o.run(ctx); err != nil {
 		fmt.Println(err)
 		return 1
 	}

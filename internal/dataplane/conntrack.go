@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/loader"
-	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/state"
@@ -34,7 +33,7 @@ func (u *up) adopt(maps []codegen.MapUse, began map[string]*ebpf.Map) error {
 	if len(began) == 0 {
 		return nil
 	}
-	if err := store.Step("adopt"); err != nil {
+	if err := u.Step("adopt"); err != nil {
 		return err
 	}
 	return u.eachBegun(maps, began, func(o *state.Older, memory []byte, clock *kernel.Clock) {

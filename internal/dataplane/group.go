@@ -199,7 +199,7 @@ func (u *up) undo() error {
 		return err
 	}
 	defer before.Close()
-	if err := store.Step("undo"); err != nil {
+	if err := u.Step("undo"); err != nil {
 		return err
 	}
 	if g.Mode != u.staged.desc.Mode {

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -89,8 +90,8 @@ func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "lv2", "lv3", n.peer)
 	devs := []string{"lv0", "lv2"}
-	up := func(file string, confirm time.Duration) error {
-		_, err := UpAll(t.Context(), devs, UpOptions{Names: devs, PolicyPath: file,
+	up := func(ctx context.Context, file string, confirm time.Duration) error {
+		_, err := UpAll(ctx, devs, UpOptions{Names: devs, PolicyPath: file,
 			Confirm: confirm}, compileHand(named(file, "one")))
 		return err
 	}
@@ -102,7 +103,7 @@ func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
 		n.run(t, c.name, func(t *testing.T) {
 			prepare := func() []standsOn {
 				if c.replace {
-					if err := up("old.levee", 0); err != nil {
+					if err := up(t.Context(), "old.levee", 0); err != nil {
 						t.Fatal(err)
 					}
 				} else {
@@ -113,15 +114,14 @@ func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
 				return standing(t)
 			}
 			hook := func(fails func(i int, step string) bool) (steps []string, err error) {
-				store.TestHook = func(step string) error {
+				ctx := stepping(t.Context(), func(step string) error {
 					steps = append(steps, step)
 					if fails(len(steps)-1, step) {
 						return errInjected
 					}
 					return nil
-				}
-				defer func() { store.TestHook = nil }()
-				err = up("new.levee", c.confirm)
+				})
+				err = up(ctx, "new.levee", c.confirm)
 				return steps, err
 			}
 			prepare()
@@ -160,7 +160,7 @@ func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "lv0 has the new policy still") {
 				t.Errorf("an interface that did not go back: %v", err)
 			}
-			if err := up("newer.levee", 0); err != nil {
+			if err := up(t.Context(), "newer.levee", 0); err != nil {
 				t.Error(err)
 			}
 			if is := standing(t); len(is) != 2 || is[0].policy != is[1].policy {

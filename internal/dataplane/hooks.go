@@ -47,7 +47,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if l.At == codegen.Ingress {
 			continue
 		}
-		if err := store.Step("link"); err != nil {
+		if err := u.Step("link"); err != nil {
 			return err
 		}
 		if err := store.MakeDirs(dir); err != nil {
@@ -58,7 +58,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 			return attach.Unable(err)
 		}
 		st.links = append(st.links, lk)
-		if err := store.Step("keep link"); err != nil {
+		if err := u.Step("keep link"); err != nil {
 			return err
 		}
 		if err := lk.Pin(filepath.Join(dir, l.Program)); err != nil {

@@ -48,7 +48,7 @@ func (k *inherited) Close() {
 // map of the same identity and shape stays the map it is. A dynamic set of another shape gets the
 // entries; anything else of another shape begins empty.
 func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
-	if err := store.Step("load"); err != nil {
+	if err := u.Step("load"); err != nil {
 		return nil, attach.Unable(err)
 	}
 	k := &inherited{
@@ -85,7 +85,7 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	if err := u.carry(k, p, l); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	if err := store.Step("sets"); err != nil {
+	if err := u.Step("sets"); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	for ps, old := range k.copied {

@@ -181,15 +181,8 @@ func TestMapsOfTheInterfaceOutliveThePoliciesThatUseThem(t *testing.T) {
 // A policy that fails to come, or is rolled back, leaves what the one before it has.
 func TestMapsStayWithThePolicyThatStays(t *testing.T) {
 	carriedAndAttached(t)
-	store.TestHook = func(step string) error {
-		if step == "swap" {
-			return errInjected
-		}
-		return nil
-	}
-	_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "two.levee"},
-		withCells(named("two.levee", "one")))
-	store.TestHook = nil
+	_, err := Up(stepping(t.Context(), failing("swap")),
+		UpOptions{Dev: "lv0", PolicyPath: "two.levee"}, withCells(named("two.levee", "one")))
 	if err == nil {
 		t.Fatal("not injected")
 	}

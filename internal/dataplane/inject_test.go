@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -289,9 +290,11 @@ func counted(t *testing.T, id string, want uint64) error {
 func record(t *testing.T, o order) []string {
 	t.Helper()
 	var steps []string
-	store.TestHook = func(step string) error { steps = append(steps, step); return nil }
-	defer func() { store.TestHook = nil }()
-	if err := o.run(); err != nil {
+	ctx := stepping(t.Context(), func(step string) error {
+		steps = append(steps, step)
+		return nil
+	})
+	if err := o.run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return steps
@@ -315,14 +318,12 @@ func inject(t *testing.T, o order, at int, kill bool) {
 // runInjected runs an order that fails at a step.
 func (o order) runInjected(at int) error {
 	n := 0
-	store.TestHook = func(string) error {
+	return o.run(stepping(context.Background(), func(string) error {
 		if n++; n == at+1 {
 			return errInjected
 		}
 		return nil
-	}
-	defer func() { store.TestHook = nil }()
-	return o.run()
+	}))
 }
 
 // nothingElse checks that only the policies that status tells of are left.

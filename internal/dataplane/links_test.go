@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -467,15 +468,15 @@ func TestAShadowTakesItsFilterAtEgressAway(t *testing.T) {
 	if p == nil {
 		t.Fatal(ds)
 	}
-	up := func() error {
-		_, err := UpShadow(t.Context(), []string{"lv0"}, UpOptions{PolicyPath: "/etc/shadow.levee",
+	up := func(ctx context.Context) error {
+		_, err := UpShadow(ctx, []string{"lv0"}, UpOptions{PolicyPath: "/etc/shadow.levee",
 			Source: []byte(text), egressMode: store.Clsact}, p)
 		return err
 	}
 	if err := bringPolicyAt(t, "lv0", store.XDPNative, "default pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := up(); err != nil {
+	if err := up(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if at := egress(t); len(at) != 1 {
@@ -492,19 +493,12 @@ func TestAShadowTakesItsFilterAtEgressAway(t *testing.T) {
 		}
 	}
 	gone("without the shadow")
-	store.TestHook = func(step string) error {
-		if step == "describe shadow" {
-			return errInjected
-		}
-		return nil
-	}
-	err := up()
-	store.TestHook = nil
+	err := up(stepping(t.Context(), failing("describe shadow")))
 	if !errors.Is(err, errInjected) {
 		t.Fatal(err)
 	}
 	gone("after a failure")
-	if err := up(); err != nil {
+	if err := up(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Down(t.Context(), "lv0"); err != nil {

@@ -89,7 +89,7 @@ func (u *up) moveTo(l attach.Hold) error {
 	if err := generation.Repin(u.Store, u.key, l); err != nil {
 		return err
 	}
-	err := store.Step("let go")
+	err := u.Step("let go")
 	if err == nil {
 		err = u.at.Link.Detach() // traffic changes here
 	}

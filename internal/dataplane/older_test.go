@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -306,7 +307,7 @@ func TestHandshakesBesideUp(t *testing.T) {
 	for _, mode := range []store.Mode{store.XDPNative, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
 			var all []ends
-			store.TestHook = func(step string) error {
+			ctx := stepping(t.Context(), func(step string) error {
 				if step != "swap" {
 					return nil
 				}
@@ -322,9 +323,8 @@ func TestHandshakesBesideUp(t *testing.T) {
 					all = append(all, c)
 				}
 				return nil
-			}
-			err := bringPolicyAt(t, "lv0", mode, "pass established\ndefault drop\n", 0)
-			store.TestHook = nil
+			})
+			err := bringPolicyUnder(ctx, "lv0", mode, "pass established\ndefault drop\n", 0)
 			if err != nil || len(all) != 2 {
 				t.Fatal(err)
 			}
@@ -485,28 +485,27 @@ func TestManyOlderConnections(t *testing.T) {
 	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
 	run(t, n.here, "", "ip", "route", "add", "default", "via", "198.51.100.2")
 	run(t, n.here, "", "ip", "route", "add", "blackhole", "172.0.0.0/8") // what is inside
-	up := func() time.Duration {
+	up := func(ctx context.Context) time.Duration {
 		begin := time.Now()
-		if err := bringPolicyAt(t, "lv0", store.Auto, "pass established\ndefault drop\n",
-			0); err != nil {
+		if err := bringPolicyUnder(ctx, "lv0", store.Auto,
+			"pass established\ndefault drop\n", 0); err != nil {
 			t.Fatal(err)
 		}
 		return time.Since(begin)
 	}
-	none := up()
+	none := up(t.Context())
 	if _, err := Down(t.Context(), "lv0"); err != nil {
 		t.Fatal(err)
 	}
 	track(t, *olderConnections)
 	begin, swapped := time.Now(), time.Duration(0)
-	store.TestHook = func(step string) error {
+	ctx := stepping(t.Context(), func(step string) error {
 		if step == "swap" {
 			swapped = time.Since(begin)
 		}
 		return nil
-	}
-	took := up()
-	store.TestHook = nil
+	})
+	took := up(ctx)
 	f := status(t).Connections
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/sets"
-	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -47,14 +46,12 @@ func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (
 	if p.OnError != policy.KeepLast {
 		o.Fallbacks = fallbacks(compile(p.Fallback(true)), compile(p.Fallback(false)))
 	}
-	store.TestHook = func(step string) error {
+	return Up(stepping(t.Context(), func(step string) error {
 		if fail(step) {
 			return errInjected
 		}
 		return nil
-	}
-	defer func() { store.TestHook = nil }()
-	return Up(t.Context(), o, compile(p))
+	}), o, compile(p))
 }
 
 // fallbacks are what `on error` asks for.

@@ -26,13 +26,13 @@ const pastDir = "policies"
 var ErrNoPast = errors.New("past policies are kept in the network namespace of process 1 alone, " +
 	"as interfaces have the same names in others; LEVEE_LIB names a directory for another one")
 
-func pastOf(dev string) (past.Store, error) {
+func pastOf(steps store.Steps, dev string) (past.Store, error) {
 	if os.Getenv(sets.LibEnv) == "" && !firstNetns() {
 		return past.Store{}, ErrNoPast
 	}
 	dir, err := sets.Library()
 	return past.Store{Dir: filepath.Join(dir, dev, pastDir),
-		Step: func(name string) error { return store.Step("past: " + name) }}, err
+		Step: func(name string) error { return steps.Step("past: " + name) }}, err
 }
 
 // firstNetns reports whether this thread is in the network namespace of process 1. Files of /proc
@@ -53,7 +53,7 @@ func firstNetns() bool {
 // remember keeps the policy in force on an interface as the newest of those that were.
 func remember(s *store.Store, key, dev string, g *store.Description) {
 	err := func() error {
-		at, err := pastOf(dev)
+		at, err := pastOf(s.Steps, dev)
 		if errors.Is(err, ErrNoPast) {
 			return nil
 		}
@@ -86,7 +86,7 @@ func Past(ctx context.Context, dev string) (all []past.Policy, notes []string, e
 		}
 	}
 	for _, name := range names {
-		at, perr := pastOf(name)
+		at, perr := pastOf(nil, name)
 		if perr != nil {
 			return nil, notes, perr
 		}

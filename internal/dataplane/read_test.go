@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -333,15 +332,8 @@ func TestThePinOfASetIsThatOfItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, at := range []string{"put", "repin", "put", "repin", "repin", ""} {
-		store.TestHook = func(step string) error {
-			if step == at {
-				return errors.New("injected")
-			}
-			return nil
-		}
-		s := must2(sets.Open(t.Context(), "lv0", "abusers"))
+		s := must2(sets.Open(stepping(t.Context(), failing(at)), "lv0", "abusers"))
 		err := s.Replace(t.Context(), entriesOf(fmt.Sprintf("192.0.2.%d/32", i)))
-		store.TestHook = nil
 		if (err != nil) != (at == "put") {
 			t.Errorf("step %s: %v", at, err)
 		}

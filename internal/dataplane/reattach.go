@@ -162,7 +162,7 @@ func adoptFrom(s *store.Store, a *attach.Attachment, d *attach.Device) (bool, er
 	}
 	defer prog.Close()
 	if !g.Mode.AtTC() {
-		if joins, err := attach.RefuseForeign(d); err != nil || joins {
+		if joins, err := attach.RefuseForeign(s, d); err != nil || joins {
 			return false, err
 		}
 	}

@@ -375,14 +375,8 @@ func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			addVeth(t, "lv0", "lv1", n.peer)
-			err := store.Transact(t.Context(), func(s *store.Store) error {
-				store.TestHook = func(step string) error {
-					if step == "come back" {
-						return errInjected
-					}
-					return nil
-				}
-				defer func() { store.TestHook = nil }()
+			ctx := stepping(t.Context(), failing("come back"))
+			err := store.Transact(ctx, func(s *store.Store) error {
 				if adopted, err := adopt(s, "lv0"); adopted || err != nil {
 					t.Errorf("adopted %v, %v", adopted, err)
 				}

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
@@ -11,11 +12,17 @@ import (
 // openAbusers is the set abusers of a policy in force on lv0 of a network of the test's own.
 func openAbusers(t *testing.T, policy string) *sets.Set {
 	t.Helper()
+	return openAbusersUnder(t.Context(), t, policy)
+}
+
+// openAbusersUnder is openAbusers under a context.
+func openAbusersUnder(ctx context.Context, t *testing.T, policy string) *sets.Set {
+	t.Helper()
 	newTestNet(t)
 	if err := bringPolicy(t, "lv0", policy, 0); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sets.Open(t.Context(), "lv0", "abusers")
+	s, err := sets.Open(ctx, "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,14 @@ import (
 // gives the set other memory, and compares members and leases before and after. A merge that fails
 // changes nothing, and is made good later.
 func TestLargeSetsAreMerged(t *testing.T) {
-	ctx := t.Context()
-	s := openAbusers(t, abuserPolicy(5000))
+	fails := false
+	ctx := stepping(t.Context(), func(step string) error {
+		if fails && step == "put" {
+			return errInjected
+		}
+		return nil
+	})
+	s := openAbusersUnder(ctx, t, abuserPolicy(5000))
 	memory := func() uint64 {
 		t.Helper()
 		id, err := store.MapID(s.Maps[0].Inner)
@@ -60,19 +66,13 @@ func TestLargeSetsAreMerged(t *testing.T) {
 	if memory() != first {
 		t.Fatal("merged though there are few entries")
 	}
-	t.Cleanup(func() { store.TestHook = nil })
-	store.TestHook = func(step string) error {
-		if step == "put" {
-			return errInjected
-		}
-		return nil
-	}
+	fails = true
 	add(1000, 1500)
 	if memory() != first {
 		t.Fatal("a merge that failed has other memory in place")
 	}
 	check()
-	store.TestHook = nil
+	fails = false
 	s.Maps[0].Rest(0)
 	add(1500, 1600)
 	merged := memory()

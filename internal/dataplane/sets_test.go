@@ -41,9 +41,15 @@ func bringPolicy(t testing.TB, dev, text string, confirm time.Duration) error {
 func bringPolicyAt(t testing.TB, dev string, mode store.Mode, text string,
 	confirm time.Duration) error {
 	t.Helper()
+	return bringPolicyUnder(context.Background(), dev, mode, text, confirm)
+}
+
+// bringPolicyUnder is bringPolicyAt under a context.
+func bringPolicyUnder(ctx context.Context, dev string, mode store.Mode, text string,
+	confirm time.Duration) error {
 	o := UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee",
 		Source: []byte(text)}
-	_, err := Up(context.Background(), o, compileText(text))
+	_, err := Up(ctx, o, compileText(text))
 	return err
 }
 

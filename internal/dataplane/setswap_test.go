@@ -16,7 +16,6 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
-	"levee/internal/dataplane/store"
 	"levee/internal/filter/prefix"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -220,16 +219,15 @@ func TestAFailedSwapChangesNoSet(t *testing.T) {
 	}
 	for at := range 2 {
 		seen := 0
-		store.TestHook = func(step string) error {
+		ctx := stepping(t.Context(), func(step string) error {
 			if step == "swap set" {
 				if seen++; seen == at+1 {
 					return errInjected
 				}
 			}
 			return nil
-		}
-		_, err := sets.Replace(context.Background(), "", "abusers", entriesOf("192.0.2.2/32"))
-		store.TestHook = nil
+		})
+		_, err := sets.Replace(ctx, "", "abusers", entriesOf("192.0.2.2/32"))
 		if !errors.Is(err, errInjected) {
 			t.Errorf("swap %d: %v", at, err)
 		}

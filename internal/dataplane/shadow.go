@@ -252,14 +252,14 @@ func cookieRules(d *store.Description) (out []string) {
 
 // commitShadow has packets come to the shadow that is staged.
 func (u *up) commitShadow() error {
-	if err := store.Step("describe shadow"); err != nil {
+	if err := u.Step("describe shadow"); err != nil {
 		return err
 	}
 	if err := store.WriteJSON(u.DescriptionPath(u.key, u.staged.desc.Generation),
 		u.staged.desc); err != nil {
 		return err
 	}
-	if err := store.Step("hook"); err != nil {
+	if err := u.Step("hook"); err != nil {
 		return err
 	}
 	return generation.Hook(u.Store, u.key, u.beside.of, u.staged.desc)
@@ -360,7 +360,7 @@ func endShadows(s *store.Store, a *attach.Attachment) error {
 		if sh.ShadowOf == 0 {
 			continue
 		}
-		if err := store.Step("unhook"); err != nil {
+		if err := s.Step("unhook"); err != nil {
 			return err
 		}
 		if of := a.Generations[sh.ShadowOf]; of != nil {
@@ -368,7 +368,7 @@ func endShadows(s *store.Store, a *attach.Attachment) error {
 				return err
 			}
 		}
-		if err := store.Step("forget shadow"); err != nil {
+		if err := s.Step("forget shadow"); err != nil {
 			return err
 		}
 		if err := os.Remove(s.DescriptionPath(a.Key, sh.Generation)); err != nil {

@@ -244,7 +244,7 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 			}
 		}
 		hooks := 0
-		store.TestHook = func(step string) error {
+		ctx := stepping(t.Context(), func(step string) error {
 			if step != "hook" {
 				return nil
 			}
@@ -252,9 +252,8 @@ func TestShadowOnAllInterfacesOrNone(t *testing.T) {
 				return errInjected
 			}
 			return nil
-		}
-		err := upShadowOf(t.Context(), otherText, "other.levee", "lv0", "lv2")
-		store.TestHook = nil
+		})
+		err := upShadowOf(ctx, otherText, "other.levee", "lv0", "lv2")
 		if !errors.Is(err, errInjected) {
 			t.Fatal(err)
 		}

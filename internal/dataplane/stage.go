@@ -126,7 +126,7 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 	if err := u.pin(st); err != nil {
 		return nil, err
 	}
-	if err := store.Step("describe"); err != nil {
+	if err := u.Step("describe"); err != nil {
 		return nil, err
 	}
 	if len(u.Files) > 0 {
@@ -151,7 +151,7 @@ func (u *up) stage(t attach.Try, why string) (_ *staged, err error) {
 
 // compiled compiles the policy for a target, and keeps the secret of names where it has any.
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
-	if err := store.Step("compile"); err != nil {
+	if err := u.Step("compile"); err != nil {
 		return nil, err
 	}
 	t.Names = u.Secret()
@@ -313,7 +313,7 @@ func (st *staged) pinned() (plain, trial []codegen.MapUse) {
 // pin keeps everything that a later command needs to open. What only the program uses, it holds
 // itself.
 func (u *up) pin(st *staged) error {
-	if err := store.Step("pin"); err != nil {
+	if err := u.Step("pin"); err != nil {
 		return err
 	}
 	dir := u.Pins(st.key, st.desc.Generation)

@@ -35,7 +35,7 @@ func Confirm(ctx context.Context, dev string) (notes []string, err error) {
 			}
 			return fmt.Errorf("no policy is on trial on %s; there is nothing to confirm", dev)
 		}
-		if err := store.Step("confirm"); err != nil {
+		if err := s.Step("confirm"); err != nil {
 			return err
 		}
 		if err := generation.Give(s, a, g.Generation); err != nil {

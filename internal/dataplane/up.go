@@ -256,7 +256,7 @@ func (u *up) ways() (_ []attach.Try, err error) {
 	}
 	if u.at == nil {
 		if !mode.AtTC() {
-			if u.joined, err = attach.RefuseForeign(u.dev); err != nil {
+			if u.joined, err = attach.RefuseForeign(u.Store, u.dev); err != nil {
 				return nil, err
 			}
 		}
@@ -458,7 +458,7 @@ func (u *up) swapArriving(st *staged, confirm time.Duration) error {
 	if u.before, err = u.reading(); err != nil {
 		return err
 	}
-	if err := store.Step("swap"); err != nil {
+	if err := u.Step("swap"); err != nil {
 		return err
 	}
 	if u.at != nil {
@@ -481,7 +481,7 @@ func (u *up) swapArriving(st *staged, confirm time.Duration) error {
 		return err
 	}
 	defer l.Close() // without a pin, this detaches
-	if err := store.Step("keep"); err != nil {
+	if err := u.Step("keep"); err != nil {
 		return err
 	}
 	if u.at != nil {

@@ -311,7 +311,7 @@ func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
 		do := order{Do: "up", Devs: n.devs, File: "a.levee", Text: c.text}
 		down()
 		if c.replace {
-			if err := do.run(); err != nil {
+			if err := do.run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -335,7 +335,7 @@ func TestDeathWhileUplinksGetAPolicyEndsSessions(t *testing.T) {
 			if err := open.says(); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			if err := do.run(); err != nil {
+			if err := do.run(t.Context()); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 			if err := errors.Join(open.says(), shared(t, c.what, n.devs...)); err != nil {
@@ -354,7 +354,7 @@ default drop
 // recordLeft runs an order and lists its steps, and what lies in the runtime directory before each.
 func recordLeft(t *testing.T, o order) (steps, leaves []string) {
 	t.Helper()
-	store.TestHook = func(step string) error {
+	ctx := stepping(t.Context(), func(step string) error {
 		var left strings.Builder
 		note := func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -369,9 +369,8 @@ func recordLeft(t *testing.T, o order) (steps, leaves []string) {
 		err := filepath.WalkDir(os.Getenv(store.RunEnv), note)
 		steps, leaves = append(steps, step), append(leaves, left.String())
 		return err
-	}
-	defer func() { store.TestHook = nil }()
-	if err := o.run(); err != nil {
+	})
+	if err := o.run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return steps, leaves

@@ -129,8 +129,7 @@ func strayCaller(p dispatcher.Program) bool {
 func (j *joined) change(programs func(*dispatcher.Dispatcher) []dispatcher.Program) error {
 	return j.locked(func() error {
 		c := dispatcher.Change{On: j.on, Programs: programs, Note: j.note,
-			Wait: store.WaitForPrograms,
-			Step: store.Step}
+			Wait: j.WaitForPrograms, Step: j.Step}
 		return c.Do()
 	})
 }
@@ -182,7 +181,7 @@ func FinishDispatchers(s *store.Store, key string) error {
 			return nil // it may run in another network namespace
 		}
 		if err == nil {
-			err = store.WaitForPrograms()
+			err = s.WaitForPrograms()
 		}
 		for _, id := range d.IDs {
 			if err == nil && id != runs {

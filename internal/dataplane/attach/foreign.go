@@ -20,8 +20,8 @@ import (
 
 // RefuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
 // dispatcher of libxdp which levee can join.
-func RefuseForeign(d *Device) (joins bool, err error) {
-	if err := store.Step("foreign"); err != nil {
+func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
+	if err := s.Step("foreign"); err != nil {
 		return false, err
 	}
 	if d.XDP == 0 {

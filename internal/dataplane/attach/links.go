@@ -153,7 +153,7 @@ func Unlink(s *store.Store, key string, stay []int) error {
 		if err != nil {
 			return kernel.Refuse(err, "list the links of a replaced generation")
 		}
-		if err := store.Step("unlink"); err != nil {
+		if err := s.Step("unlink"); err != nil {
 			return err
 		}
 		for _, e := range entries {
@@ -211,7 +211,7 @@ func unlinkFilters(s *store.Store, key string, stay []int) error {
 			if slices.Contains(stay, e.Generation) {
 				continue
 			}
-			if err := store.Step("unlink filter"); err != nil {
+			if err := s.Step("unlink filter"); err != nil {
 				return err
 			}
 			if err := e.Detach(); err != nil {

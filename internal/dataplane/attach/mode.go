@@ -214,7 +214,7 @@ func AttachError(d *Device, err error) error {
 
 func AttachAgain(s *store.Store, key string, d *Device, g *store.Description,
 	p *ebpf.Program) (Hold, error) {
-	if err := store.Step("come back"); err != nil {
+	if err := s.Step("come back"); err != nil {
 		return nil, err
 	}
 	return Attach(s, key, d, g, p)

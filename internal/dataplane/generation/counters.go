@@ -59,7 +59,7 @@ func Totals(s *store.Store, a *attach.Attachment) (map[string][]store.Counter, e
 // run them: the caller has waited. What no slot of the generations in keep counts is let go.
 func fold(s *store.Store, a *attach.Attachment, gone []*store.Description,
 	keep []*store.Description) error {
-	if err := store.Step("fold"); err != nil {
+	if err := s.Step("fold"); err != nil {
 		return err
 	}
 	next := store.Carried{Totals: map[string][]store.Counter{}}

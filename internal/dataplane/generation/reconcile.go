@@ -73,7 +73,7 @@ func endTrial(s *store.Store, a *attach.Attachment) (*attach.Attachment, error) 
 			g.Policy, why)
 		return nil, Detach(s, a)
 	}
-	if err := store.Step("roll back"); err != nil {
+	if err := s.Step("roll back"); err != nil {
 		return nil, err
 	}
 	if g.IsLive() {
@@ -145,13 +145,13 @@ func clean(s *store.Store, a *attach.Attachment) error {
 		return err
 	}
 	if len(gone) > 0 {
-		if err := store.WaitForPrograms(); err != nil {
+		if err := s.WaitForPrograms(); err != nil {
 			return err
 		}
 		if err := fold(s, a, gone, keep); err != nil {
 			return err
 		}
-		if err := store.Step("forget"); err != nil {
+		if err := s.Step("forget"); err != nil {
 			return err
 		}
 		for _, g := range gone {
@@ -198,7 +198,7 @@ func removePins(s *store.Store, key string, keep []int) error {
 	}
 	numbers = slices.DeleteFunc(numbers, func(n int) bool { return slices.Contains(keep, n) })
 	if len(numbers) > 0 {
-		if err := store.Step("unpin"); err != nil {
+		if err := s.Step("unpin"); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func removePins(s *store.Store, key string, keep []int) error {
 
 // Detach takes the program off the interface and removes everything that was kept for it.
 func Detach(s *store.Store, a *attach.Attachment) error {
-	if err := store.Step("detach"); err != nil {
+	if err := s.Step("detach"); err != nil {
 		return err
 	}
 	s.Leaves = a.Leaving()
@@ -240,7 +240,7 @@ func Remove(s *store.Store, key string) error {
 	for i, path := range []string{s.BPF(key, store.PinLink), s.RememberedFile(key),
 		s.JudgingFile(key),
 		s.State(key), s.BPF(key)} { // the last two tell of the key
-		if err := store.Step(fmt.Sprint("remove ", i)); err != nil {
+		if err := s.Step(fmt.Sprint("remove ", i)); err != nil {
 			return err
 		}
 		if i == 3 { // before what tells of them

@@ -41,7 +41,7 @@ func Hook(s *store.Store, key string, of, sh *store.Description) error {
 		return kernel.Refuse(err, "have packets go to the shadow")
 	}
 	// A program that captured may still be about to turn itself off.
-	if err := store.WaitForPrograms(); err != nil {
+	if err := s.WaitForPrograms(); err != nil {
 		return err
 	}
 	return turnOn(s, key, of)

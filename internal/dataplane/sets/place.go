@@ -19,9 +19,10 @@ import (
 type Place struct {
 	Outer *ebpf.Map
 	Key   uint32
-	Name  string    // of the set
-	Pins  string    // of its generation, "" if it has none
-	read  bool      // only
+	Name  string // of the set
+	Pins  string // of its generation, "" if it has none
+	read  bool   // only
+	steps store.Steps
 	Inner *ebpf.Map // the memory, where it has no pins
 }
 
@@ -122,13 +123,13 @@ func (at Place) exchange(m *ebpf.Map) error {
 			return err
 		}
 	}
-	if err := store.Step("put"); err != nil {
+	if err := at.steps.Step("put"); err != nil {
 		return err
 	}
 	if err := at.Outer.Put(at.Key, m); err != nil { // traffic changes here
 		return kernel.Refuse(err, "put the contents of dynamic set %q in place", at.Name)
 	}
-	if at.Pins != "" && store.Step("repin") == nil {
+	if at.Pins != "" && at.steps.Step("repin") == nil {
 		_ = os.Rename(at.pin(PinNext), at.pin(PinMemory)) // else whoever opens it next does this
 	}
 	return nil
@@ -169,5 +170,6 @@ func OpenPlace(s *store.Store, key string, g *store.Description, name string) (P
 	at := g.Places[name]
 	m, err := s.OpenPinned(key, g.Generation, at.Map)
 	pins := s.Pins(key, g.Generation)
-	return Place{Outer: m, Key: at.Key, Name: name, Pins: pins, read: s.ReadOnly}, err
+	return Place{Outer: m, Key: at.Key, Name: name, Pins: pins, read: s.ReadOnly,
+		steps: s.Steps}, err
 }

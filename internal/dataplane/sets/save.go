@@ -120,7 +120,7 @@ func SaveAttached(s *store.Store, a *attach.Attachment, dev, name string) (saved
 			return saved, err
 		}
 		if err := atomicfile.Replace(path, EncodeKept(info.EntryType(), time.Now(), entries),
-			func(name string) error { return store.Step("keep: " + name) }); err != nil {
+			func(name string) error { return s.Step("keep: " + name) }); err != nil {
 			return saved, kernel.Refuse(err, "save the entries of dynamic set %q", info.Name)
 		}
 		saved = append(saved, Saved{dev, info.Name, path, len(entries)})

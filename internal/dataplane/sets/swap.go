@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/dataplane/store"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -153,7 +152,7 @@ type swap struct {
 
 // do changes places; done once more it changes back. next is then what is not in force.
 func (w *swap) do() error {
-	if err := store.Step("swap set"); err != nil {
+	if err := w.Maps[w.i].Places[0].steps.Step("swap set"); err != nil {
 		return err
 	}
 	if err := w.Writers.Bump(); err != nil {

@@ -17,8 +17,8 @@ import (
 // WaitForPrograms returns when every run of a program that had begun before the call has ended.
 // The kernel promises that for an update of a map of maps (maybe_wait_bpf_programs,
 // kernel/bpf/syscall.c), on one CPU and on nohz_full machines too, where membarrier does not.
-func WaitForPrograms() error {
-	if err := Step("wait"); err != nil {
+func (f Steps) WaitForPrograms() error {
+	if err := f.Step("wait"); err != nil {
 		return err
 	}
 	inner := &ebpf.MapSpec{Name: "levee_inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4,

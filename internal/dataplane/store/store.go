@@ -42,6 +42,7 @@ const bpfFSMagic = 0xcafe4a11
 // KEY is the cookie of the network namespace and the index that the interface had when its first
 // policy came (see keyOn): interfaces of the same name in two namespaces do not meet.
 type Store struct {
+	Steps                 // are told of its changes
 	Ctx   context.Context // of the transaction
 	Dir   string
 	lock  *os.File
@@ -69,7 +70,7 @@ func Transact(ctx context.Context, fn func(*Store) error) error {
 		return err
 	}
 	return OnHost(func() error {
-		s := &Store{Ctx: ctx, Dir: dir}
+		s := &Store{Ctx: ctx, Dir: dir, Steps: stepsOf(ctx)}
 		if err := s.acquire(); err != nil {
 			return err
 		}
@@ -142,7 +143,7 @@ func (s *Store) State(elem ...string) string {
 
 // Mount makes the directories and mounts the bpffs.
 func (s *Store) Mount() error {
-	if err := Step("mount"); err != nil {
+	if err := s.Step("mount"); err != nil {
 		return err
 	}
 	for _, dir := range []string{s.BPF(), s.State()} {
@@ -336,7 +337,7 @@ func ForReading(ctx context.Context, refused error) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Ctx: ctx, Dir: dir, ReadOnly: true}
+	s := &Store{Ctx: ctx, Dir: dir, Steps: stepsOf(ctx), ReadOnly: true}
 	var now clockReading
 	if err := ReadJSON(s.State(clockFile), &now); err != nil {
 		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read "+

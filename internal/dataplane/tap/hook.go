@@ -114,7 +114,7 @@ func (f *follower) Follow(ctx context.Context) error {
 			same = true
 			return nil
 		}
-		next = &captureHook{G: g, behind: behind, role: f.role}
+		next = &captureHook{G: g, behind: behind, role: f.role, steps: s.Steps}
 		return f.attach(s, a, next)
 	})
 	switch {
@@ -196,6 +196,7 @@ type captureHook struct {
 	G        *store.Description
 	behind   *store.Description // g, or its shadow: whose program hands the packets on
 	role     uint32
+	steps    store.Steps
 	Coll     *ebpf.Collection
 	name     string          // of the program in it
 	reader   *ringbuf.Reader // nil: of samples, which have a ring of their own
@@ -234,7 +235,7 @@ func (h *captureHook) detach() {
 	h.Turn(false)
 	if h.role != state.Looks {
 		// Packets on their way here go on to the programs behind, which miss none.
-		_ = store.WaitForPrograms()
+		_ = h.steps.WaitForPrograms()
 	}
 	for _, place := range h.places() {
 		_ = h.Programs.Delete(place) // it may be gone already
