@@ -334,7 +334,7 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 			if len(diags) > 0 {
 				t.Fatalf("%s: %v", page, diags)
 			}
-			for _, f := range ir.Check(p) {
+			for _, f := range ir.Build(p).Findings {
 				t.Errorf("%s: line %d of its policy: %s", page, f.Pos.Line, f.Message)
 			}
 			results, err := judge.Tests(p)

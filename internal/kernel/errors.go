@@ -172,7 +172,6 @@ type Capability uint
 // With these capabilities some commands do more.
 const (
 	SysChroot Capability = 18
-	SysPtrace Capability = 19
 	SysAdmin  Capability = 21
 )
 

@@ -50,7 +50,7 @@ func specs() map[string]Spec {
 			"sctp":        {Proto: new(uint8(ProtoSCTP)), ToPort: new(uint16(9))},
 			"dccp":        {Proto: new(uint8(ProtoDCCP)), ToPort: new(uint16(9))},
 			"esp":         {Proto: new(uint8(50)), Len: new(200)},
-			"no-protocol": {Proto: new(uint8(ProtoNoNext))},
+			"no-protocol": {Proto: new(uint8(59))},
 			"options-tcp": {Flags: new(uint8(ACK)), Options: true},
 			"options-frag": {Flags: new(uint8(ACK)), Options: true, Frag: new(uint16(185)),
 				Len: new(200)},

@@ -23,7 +23,6 @@ const (
 	ProtoGRE      = 47
 	ProtoAH       = 51
 	ProtoICMP6    = 58
-	ProtoNoNext   = 59
 	ProtoDestOpts = 60
 	ProtoSCTP     = 132
 	ProtoMobility = 135

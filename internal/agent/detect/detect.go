@@ -589,11 +589,6 @@ func (d *Detector) relate() {
 	}
 }
 
-// Rates are what comes in now, of all kinds, a second.
-func (d *Detector) Rates() (packets, bits float64) {
-	return d.root.sum[kind.CountPackets], d.root.sum[kind.CountBits]
-}
-
 // Raised says whether the last second is not like those before: what it had may be the beginning of
 // a flood, and is no example of good traffic yet.
 func (d *Detector) Raised(now time.Time) bool {

@@ -41,7 +41,7 @@ var notes = extension{
 	effects: map[action.Action]*effect{note: {leaves: true, size: 13,
 		emit: func(c *compiler, _ *scope, _ *ir.Rule, e ir.Effect) {
 			c.addMap(state.Memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
-			c.Effects(asm.R4)
+			effects(c, asm.R4)
 			c.Emit(
 				asm.LoadMem(asm.R2, asm.R4, 0, asm.DWord),
 				asm.Mov.Reg(asm.R3, asm.R2),
@@ -58,7 +58,7 @@ var notes = extension{
 		if !c.AnyEffects {
 			return
 		}
-		c.Effects(asm.R1)
+		effects(c, asm.R1)
 		c.Emit(
 			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 			asm.LoadMapValue(asm.R2, 0, 0).WithReference(notesMap),

@@ -28,7 +28,7 @@ const mark = action.Foreign
 
 var marks = map[action.Action]*effect{mark: {leaves: true, size: 6,
 	emit: func(c *compiler, _ *scope, _ *ir.Rule, e ir.Effect) {
-		c.Effects(asm.R1)
+		effects(c, asm.R1)
 		c.Emit(
 			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
 			asm.LSh.Imm(asm.R2, 8),
@@ -58,9 +58,19 @@ func peek(at int16, value byte) extra {
 // seenMap holds the effects of the last packet.
 const seenMap = "seen"
 
+// effects gives the address of the place for effects, the last word of the environment.
+func effects(c *compiler, to asm.Register) {
+	at := int32(c.EnvBytes()) - 8
+	if c.InFunction {
+		c.Emit(asm.LoadMem(to, asm.R10, env.Pointer, asm.DWord), asm.Add.Imm(to, at))
+		return
+	}
+	c.Emit(asm.Mov.Reg(to, asm.R10), asm.Add.Imm(to, int32(env.At)+at))
+}
+
 func keepEffects(c *compiler) {
 	c.addMap(state.Memory(seenMap, 8), Identity{What: "effects"}, Private)
-	c.Effects(asm.R1)
+	effects(c, asm.R1)
 	c.Emit(
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.LoadMapValue(asm.R2, 0, 0).WithReference(seenMap),

@@ -103,7 +103,7 @@ func (p *program) fresh(t testing.TB, max int) []byte {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(mem) })
-	if err := Format(mem, max); err != nil {
+	if err := FormatRoom(mem, max, max); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.outer.Put(uint32(0), m); err != nil {

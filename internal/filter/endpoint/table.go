@@ -18,12 +18,8 @@ type Table struct {
 	mem   hashtable.Memory
 }
 
-// Format makes an empty set of zeroed memory, which must have the size that Spec gives for max, and
-// chooses its seeds.
-func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
-
-// FormatRoom is Format for memory that is laid out for room entries, at least max, as
-// prefix.FormatRoom.
+// FormatRoom makes an empty set of zeroed memory that is laid out for room entries, at least max,
+// as prefix.FormatRoom, and chooses its seeds.
 func FormatRoom(mem []byte, max, room int) error { return kind.Format(mem, max, room) }
 
 // Open gives access to a formatted set. now is the clock of the leases, in jiffies. Memory that is

@@ -27,7 +27,7 @@ func memory(size int) []byte {
 func newTable(t testing.TB, max int, c *clock) *Table {
 	t.Helper()
 	mem := memory(sizeFor(max))
-	if err := Format(mem, max); err != nil {
+	if err := FormatRoom(mem, max, max); err != nil {
 		t.Fatal(err)
 	}
 	table, err := Open(mem, c.now)
@@ -154,13 +154,13 @@ func TestOpenRefusesForeignMemory(t *testing.T) {
 	if _, err := Open(mem, new(clock).now); !errors.Is(err, ErrLayout) {
 		t.Error(err)
 	}
-	if err := Format(mem, 10); err != nil {
+	if err := FormatRoom(mem, 10, 10); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(mem[:len(mem)-4096], new(clock).now); !errors.Is(err, ErrLayout) {
 		t.Error(err)
 	}
-	if err := Format(mem, 3000); !errors.Is(err, ErrLayout) {
+	if err := FormatRoom(mem, 3000, 3000); !errors.Is(err, ErrLayout) {
 		t.Error(err)
 	}
 }
@@ -321,7 +321,7 @@ func TestATableTakesMaxEntries(t *testing.T) {
 func TestLookupFindsAShapeThatMovesMeanwhile(t *testing.T) {
 	for ended := range 3 {
 		mem := memory(sizeFor(100))
-		if err := Format(mem, 100); err != nil {
+		if err := FormatRoom(mem, 100, 100); err != nil {
 			t.Fatal(err)
 		}
 		c := &clock{1}

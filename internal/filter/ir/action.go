@@ -53,9 +53,6 @@ func (a *Action) in(c Class) *Action {
 // Decides reports whether every packet that meets the rule is decided by it.
 func (a *Action) Decides() bool { return a.Verdict != NoVerdict }
 
-// MayDecide reports whether a packet that meets the rule may be decided by it.
-func (a *Action) MayDecide() bool { return a.Decides() || !a.May(action.GoesOn) }
-
 // May reports whether all effects have traits.
 func (a *Action) May(t action.Traits) bool {
 	may := action.All

@@ -18,24 +18,24 @@ func TestEffectThatNothingIsListedOfMayNothing(t *testing.T) {
 				t.Errorf("%s may %b", a, trait)
 			}
 		}
-		if !a.MayDecide() || a.Decides() != (v != NoVerdict) {
-			t.Errorf("%s: decides %v, may decide %v", a, a.Decides(), a.MayDecide())
+		if a.Decides() != (v != NoVerdict) {
+			t.Errorf("%s: decides %v", a, a.Decides())
 		}
 	}
 }
 
 func TestTraitsOfActionsOfTheLanguage(t *testing.T) {
-	type answers struct{ decides, mayDecide, goes, share, tree, bytecode bool }
+	type answers struct{ decides, goes, share, tree, bytecode bool }
 	for does, want := range map[*Action]answers{
-		actions[action.Drop]:    {true, true, true, true, true, true},
-		actions[action.Pass]:    {true, true, true, true, true, true},
-		actions[action.Protect]: {true, true, true, true, true, true},
-		actions[action.Count]:   {false, false, true, true, false, true},
+		actions[action.Drop]:    {true, true, true, true, true},
+		actions[action.Pass]:    {true, true, true, true, true},
+		actions[action.Protect]: {true, true, true, true, true},
+		actions[action.Count]:   {false, true, true, false, true},
 		// Only the rule that decides has the effect, and bytecode finds that in no order.
-		{Verdict: Drop, Effects: []Effect{{Action: action.Count}}}: {true, true, true, true, false,
+		{Verdict: Drop, Effects: []Effect{{Action: action.Count}}}: {true, true, true, false,
 			false},
 	} {
-		got := answers{does.Decides(), does.MayDecide(), does.May(action.MayGo),
+		got := answers{does.Decides(), does.May(action.MayGo),
 			does.May(action.MayShare), does.May(action.MayBeTree), does.May(action.MayBeBytecode)}
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", does, got, want)

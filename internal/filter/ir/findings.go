@@ -407,6 +407,3 @@ func mayBeUDP(t *policy.Term) bool {
 		func(e policy.Element) bool { return e.Service.Proto == 17 }) ||
 		t.Set != nil && t.Set.Kind == policy.Dynamic
 }
-
-// Check returns the findings of a policy.
-func Check(p *policy.Policy) []Finding { return Build(p).Findings }

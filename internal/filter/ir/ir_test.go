@@ -221,7 +221,7 @@ func TestFindings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// what is essential has tests of its own
-			got := Check(resolve(t, tt.policy+"essential off\n"))
+			got := Build(resolve(t, tt.policy+"essential off\n")).Findings
 			for i, f := range got {
 				if i >= len(tt.want) {
 					t.Fatalf("unexpected: line %d: %s", f.Pos.Line, f.Message)
@@ -444,7 +444,7 @@ func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
 	}
 	b.WriteString("default pass\n")
 	dead := 0
-	for _, f := range Check(resolve(t, b.String())) {
+	for _, f := range Build(resolve(t, b.String())).Findings {
 		if strings.Contains(f.Message,
 			"this rule can never match: line 10001 decides every packet before it") {
 			dead++

@@ -32,7 +32,7 @@ const takes = "this rule drops what essential rules would let through: "
 // lost lists what rules take, as "line: essential rules".
 func lost(p *policy.Policy) (out []string) {
 	sources := regexp.MustCompile(`( from [^;(]*)? \([^)]*\)`)
-	for _, f := range Check(p) {
+	for _, f := range Build(p).Findings {
 		if what, ok := strings.CutPrefix(f.Message, takes); ok {
 			out = append(out, fmt.Sprintf("%d: %s", f.Pos.Line, sources.ReplaceAllString(what, "")))
 		}
@@ -141,9 +141,9 @@ func TestRulesThatTakeWhatIsEssential(t *testing.T) {
 }
 
 func TestTakenNamesSourcesAndLoss(t *testing.T) {
-	f := Check(resolve(t,
+	f := Build(resolve(t,
 		"drop from { 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7 } as \"bogon\"\npass "+
-			"tcp port 443\ndefault drop\n"))
+			"tcp port 443\ndefault drop\n")).Findings
 	if len(f) != 1 {
 		t.Fatalf("%v", f)
 	}
@@ -162,7 +162,7 @@ func TestManyRulesThatTakeAreCounted(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&b, "drop from 10.%d.0.0/16\n", 2*i)
 	}
-	got := Check(resolve(t, b.String()+"pass tcp port 443\ndefault drop\n"))
+	got := Build(resolve(t, b.String()+"pass tcp port 443\ndefault drop\n")).Findings
 	if len(got) != 21 || !strings.HasSuffix(got[20].Message, "; so do 79 rules behind it") {
 		t.Errorf("%d findings: %v", len(got), got)
 	}
@@ -175,7 +175,7 @@ func TestHintsOfTakenHelp(t *testing.T) {
 		"drop from { 10.0.0.0/8, fe80::/10 }", "drop len < 1000"} {
 		const rest = "\npass ttl 7\ndefault drop\n"
 		above := "pass tcp port 443\n"
-		found := Check(resolve(t, above+rule+rest))
+		found := Build(resolve(t, above+rule+rest)).Findings
 		n := slices.IndexFunc(found,
 			func(f Finding) bool { return strings.HasPrefix(f.Message, takes) })
 		if n < 0 {

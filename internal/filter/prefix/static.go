@@ -3,7 +3,6 @@ package prefix
 import (
 	"fmt"
 	"net/netip"
-	"sort"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -81,27 +80,6 @@ func (s *Static) MapSpec(name string) *ebpf.MapSpec {
 		Flags:      unix.BPF_F_RDONLY_PROG,
 		Contents:   []ebpf.MapKV{{Key: uint32(0), Value: s.data}},
 	}
-}
-
-// Contains is the reference for the emitted code: it reads the same bytes.
-func (s *Static) Contains(a netip.Addr) bool {
-	if a.BitLen() != s.width {
-		return false
-	}
-	hi, lo := split(a)
-	if s.levels == nil {
-		n := sort.Search(len(s.bounds), func(i int) bool {
-			b := s.bounds[i]
-			return b.hi > hi || b.hi == hi && b.lo > lo
-		})
-		return s.all || n%2 == 1
-	}
-	for i := range s.levels {
-		if s.levels[i].contains(s.data, hi, lo) {
-			return true
-		}
-	}
-	return false
 }
 
 // Kind names the structure: "none", "all", "compares" or "levels".

@@ -34,11 +34,8 @@ const (
 // CPUBytes is the part of a CPU.
 const CPUBytes = int(unsafe.Sizeof(noteShadowCpu{}))
 
-// Pairs is how many pairs of rules a CPU tells apart, and Flows how many flows it has samples of.
-const (
-	Pairs = len(noteShadowCpu{}.Cells)
-	Flows = len(noteShadowCpu{}.Samples) * len(noteShadowCpu{}.Samples[0])
-)
+// Flows is how many flows a CPU has samples of.
+const Flows = len(noteShadowCpu{}.Samples) * len(noteShadowCpu{}.Samples[0])
 
 // Spec describes the map, of an entry for each of so many CPUs.
 func Spec(cpus int) *ebpf.MapSpec {
@@ -55,9 +52,6 @@ const MaxInstructions = 1_000
 // Label is the function, which is given the context, slot and code (above 32 bits) of the policy in
 // force and of the shadow, and the bytes of the frame.
 const Label = "shadow"
-
-// Unasked is in the place of the shadow's slot for packets that it did not judge.
-const Unasked = uint32(1<<32 - 1)
 
 var load = sync.OnceValues(loadNote)
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"levee/internal/packet"
@@ -24,11 +23,6 @@ type Replay struct {
 	// Rewrite replaces the Ethernet addresses by those of the lab: without it a receiver takes
 	// the frames for someone else's.
 	Rewrite bool
-}
-
-// Capture is Replay.Open for a file.
-func Capture(path string) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) { return os.Open(path) }
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -243,4 +244,9 @@ func TestDamagedCapturesAreErrors(t *testing.T) {
 func htons(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil,
 		v))
+}
+
+// Capture is Replay.Open for a file.
+func Capture(path string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return os.Open(path) }
 }

@@ -27,9 +27,6 @@ func Named(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// Writes tells whether a program is one of the row's.
-func (k *Kind) Writes(program string) bool { return OneOf(k.Programs, program) }
-
 // OneOf tells whether a program is one of a list; "postfix/" and "postfix-" are each that begins
 // so.
 func OneOf(programs []string, program string) bool {

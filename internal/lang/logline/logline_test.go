@@ -19,7 +19,7 @@ func find(t *testing.T, name, line string) (netip.Addr, Result) {
 		t.Fatalf("there is no %q", name)
 	}
 	h, message := Split([]byte(line), now)
-	if len(k.Programs) > 0 && !k.Writes(h.Program) {
+	if len(k.Programs) > 0 && !OneOf(k.Programs, h.Program) {
 		return netip.Addr{}, Other
 	}
 	if _, r := compiled(t, k.Except).Match(message); r != Other {

@@ -176,18 +176,6 @@ func (c *Code) Bounds(context, data, end asm.Register) {
 	c.Emit(asm.LoadMem(data, context, dataAt, asm.Word), asm.LoadMem(end, context, endAt, asm.Word))
 }
 
-// Effects gives the address of the place for effects.
-func (c *Code) Effects(to asm.Register) {
-	if c.InFunction {
-		c.Emit(
-			asm.LoadMem(to, asm.R10, Pointer, asm.DWord),
-			asm.Add.Imm(to, int32(effectsAt-At)),
-		)
-		return
-	}
-	c.Emit(asm.Mov.Reg(to, asm.R10), asm.Add.Imm(to, int32(effectsAt)))
-}
-
 // Offsets in struct xdp_md and struct __sk_buff, include/uapi/linux/bpf.h.
 const (
 	xdpData        = 0
