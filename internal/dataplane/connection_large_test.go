@@ -89,7 +89,7 @@ func warnedOfFragments(t *testing.T, text string) bool {
 	if ds.HasErrors() {
 		t.Fatal(ds)
 	}
-	for _, f := range ir.Check(p) {
+	for _, f := range ir.Build(p).Findings {
 		if strings.HasPrefix(f.Message, "large datagrams break") {
 			return true
 		}
