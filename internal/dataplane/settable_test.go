@@ -112,7 +112,7 @@ func endpointsOf(t *testing.T, entries []sets.Entry) sets.InForce {
 	}
 	words := make([]uint64, spec.InnerMap.ValueSize/8)
 	mem := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
-	if err := endpoint.Format(mem, 1000); err != nil {
+	if err := endpoint.FormatRoom(mem, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
 	s := &sets.Memory{Name: "partners", Typ: policy.Endpoints, Clock: clock, Mem: mem}
