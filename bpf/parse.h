@@ -47,7 +47,7 @@ struct key {
 	// 1: the source has proven itself; filled where rules ask. While decoding: 1 is a fragment.
 	__u8 proven;
 	__u8 class;
-	__u16 ether_type;
+	__u16 ether_type; // of IP, once it is decoded: what bpf/route.bpf.c tells, where rules ask
 	__u16 icmp; // type << 8 | code
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;

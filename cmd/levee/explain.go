@@ -145,6 +145,7 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 	var frame []byte
 	if words != nil {
 		frame, err = by.frame(words, f.leaves)
+		j.Tell(words.Tells)
 	} else {
 		frame, err = e.explainFrame(cmd, by.link, f)
 	}

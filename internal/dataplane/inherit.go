@@ -98,7 +98,7 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
-	if err := errors.Join(u.fillSelf(l, p), u.fillOwn(l)); err != nil {
+	if err := errors.Join(u.fillSelf(l, p), u.fillOwn(l), u.fillWays(l)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

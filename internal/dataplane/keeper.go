@@ -56,6 +56,7 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 	}
 	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
 		own:    map[int]*local.Own{},
+		ways:   map[int][]byte{},
 		unlike: map[string]bool{}, past: map[string]time.Time{},
 		record: store.Record{Netns: netns, Names: o.Names, Policy: o.PolicyPath, Pid: os.Getpid()}}
 	defer k.watcher.Close()
@@ -82,6 +83,7 @@ type keeper struct {
 	unlike  map[string]bool
 	self    []netip.Prefix     // what it delivered when that was looked at last
 	own     map[int]*local.Own // of interfaces by index, when cookies were told last
+	ways    map[int][]byte     // of interfaces by index, when rules on ways back were told last
 	watcher inspect.Watcher
 	// interfaces by name whose packets come past, and when that was told
 	past map[string]time.Time
@@ -239,6 +241,7 @@ func (k *keeper) tellSelf(ctx context.Context) {
 	same := slices.Equal(there, k.self)
 	for index, dev := range k.seen {
 		k.tellOwn(ctx, index, dev)
+		k.tellWays(ctx, index, dev)
 		failed := err
 		switch {
 		case failed != nil:

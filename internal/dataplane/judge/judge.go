@@ -109,6 +109,20 @@ func (j *Judge) pass(d time.Duration) {
 	}
 }
 
+// Tell has the kernel tell nothing but this of the packets that follow.
+func (j *Judge) Tell(all []policy.Told) {
+	j.oracle.Untell()
+	for _, r := range j.runners() {
+		r.Untell()
+	}
+	for _, t := range all {
+		j.oracle.Tell(t.Field, t.Value)
+		for _, r := range j.runners() {
+			r.Tell(t.Field, t.Value)
+		}
+	}
+}
+
 // Leave judges a frame that leaves by the interface. Where the policy says nothing of what leaves,
 // it passes, and the slot is -1.
 func (j *Judge) Leave(frame []byte) (Verdict, error) {

@@ -84,6 +84,7 @@ func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", step.Text, err)
 	}
+	j.Tell(step.Tells)
 	var v Verdict
 	if step.Leaves {
 		v, err = j.Leave(frame)

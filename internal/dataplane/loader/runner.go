@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -18,10 +19,12 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
+	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -89,9 +92,10 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 	r := &Runner{program: p, Loaded: l, entry: l.Prog, hook: l.Prog.Type(), link: p.Link,
 		sets: map[string]*sets.Memory{}}
 	if m := l.Holding(codegen.LastSlot); m != nil {
-		if r.trace, err = store.MapMemory(m, 4); err != nil {
+		if r.trace, err = store.MapMemory(m, plan.TraceBytes()); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
+		r.Untell()
 	}
 	if m := l.Holding(codegen.Clock); m != nil {
 		if r.clock, err = store.MapMemory(m, 8); err != nil {
@@ -319,6 +323,22 @@ func (r *Runner) SetClock(jiffies uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), jiffies)
 	for _, h := range r.heads {
 		h.row.SetClock(h.memory, jiffies)
+	}
+}
+
+// Tell has the kernel tell a value of the packets that follow.
+func (r *Runner) Tell(f field.Field, v uint64) {
+	if r.trace != nil {
+		binary.NativeEndian.PutUint64(r.trace[plan.TraceAt(f):], v)
+	}
+}
+
+// Untell has the kernel answer nothing about the packets that follow.
+func (r *Runner) Untell() {
+	for _, f := range field.Remembered() {
+		if info := f.Info(); info.Kernel != field.NoSide {
+			r.Tell(f, info.Absent)
+		}
 	}
 }
 

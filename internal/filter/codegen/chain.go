@@ -66,6 +66,7 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 	if ch.Asks[field.ProvenFlow] {
 		c.LookUpEcho(ch)
 	}
+	c.Tell(ch)
 	inMain := false
 	for i, b := range ch.Do {
 		switch b := b.(type) {

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -155,7 +156,7 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 		c.anyLooks = c.anyLooks || x.looks(rules)
 		c.AnyEffects = c.AnyEffects || x.leaves(rules)
 	}
-	c.anyLooks = c.anyLooks || p.Tracks() // for the kernel to be asked
+	c.anyLooks = c.anyLooks || p.Tracks() || p.AsksRoute() // for the kernel to be asked
 	for _, ch := range p.Chains {
 		c.called = c.called || ch.Calls
 	}
@@ -223,7 +224,7 @@ func (c *compiler) generate() error {
 			return err
 		}
 	}
-	if err := c.emitInside(); err != nil {
+	if err := errors.Join(c.EmitTelling(), c.emitInside()); err != nil {
 		return err
 	}
 	c.emitSetFunctions()

@@ -24,6 +24,7 @@ import (
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -97,6 +98,18 @@ func wanted(p *policy.Policy, x ir.Extension, res oracle.Result) (out []uint32) 
 	return out
 }
 
+// nothingIsTold has the kernel answer nothing of all packets.
+func nothingIsTold(t *testing.T, coll *ebpf.Collection) {
+	t.Helper()
+	b := make([]byte, plan.TraceBytes())
+	for _, f := range field.Remembered() {
+		binary.NativeEndian.PutUint64(b[plan.TraceAt(f):], f.Info().Absent)
+	}
+	if err := coll.Maps[plan.TraceMap].Put(uint32(0), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // noting runs a program and reads what it wrote.
 type noting struct {
 	*ebpf.Collection
@@ -132,7 +145,7 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 	packets int) (prog *Program, n int) {
 	t.Helper()
 	x := noted(p, seed)
-	target.Clock = true
+	target.Clock, target.Trace = true, true
 	prog, err := compile(ir.BuildWith(p, x), target, &notes)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
@@ -143,6 +156,7 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 	}
 	defer coll.Close()
 	seedState(t, prog, coll)
+	nothingIsTold(t, coll)
 	reference := oracle.New(p)
 	reference.SetClock(func() time.Time { return time.Unix(0, 0) }) // as the map has it
 	for frame := range difftest.Packets(p, seed, packets) {

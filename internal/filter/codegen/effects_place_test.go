@@ -218,12 +218,13 @@ func judgeLooking(t *testing.T, p *policy.Policy, prog *Program) {
 	}
 }
 
-func value(t *testing.T, coll *ebpf.Collection, name string) (v uint64) {
+func value(t *testing.T, coll *ebpf.Collection, name string) uint64 {
 	t.Helper()
-	if err := coll.Maps[name].Lookup(uint32(0), &v); err != nil {
+	v, err := coll.Maps[name].LookupBytes(uint32(0))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	return binary.NativeEndian.Uint64(v)
 }
 
 // lookingFrames are packets that the fast path decodes, and others.

@@ -61,6 +61,7 @@ var helpers = map[int32]need{
 	44:  {"bpf_xdp_adjust_head", version{4, 10}},
 	50:  {"bpf_skb_adjust_room", version{4, 13}},
 	65:  {"bpf_xdp_adjust_tail", version{4, 18}},
+	69:  {"bpf_fib_lookup", version{4, 18}},
 	85:  {"bpf_sk_lookup_udp", version{4, 20}},
 	86:  {"bpf_sk_release", version{4, 20}},
 	99:  {"bpf_skc_lookup_tcp", version{5, 2}},

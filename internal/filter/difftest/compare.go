@@ -176,6 +176,11 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	if len(r.entries) > 0 {
 		size = changeFrames
 	}
+	if asksKernel(c.Policy) {
+		r.tellers = tellers(o, engines)
+		r.tells = rand.New(rand.NewPCG(c.Seed, streamTold))
+		size = min(size, toldTogether)
+	}
 	block := make([][]byte, 0, size)
 	for f := range packets(c.Policy, c.elements(), c.Seed, c.Frames) {
 		if block = append(block, arriving(c.Link, f)); len(block) < size {
@@ -221,6 +226,8 @@ type comparison struct {
 
 	noted    map[connection]uint64 // until when, in jiffies, where the policy diverts
 	dialogue *dialogue
+	tellers  []Teller // nil where nobody is told
+	tells    *rand.Rand
 	left     [][]byte // of late, where the policy asks for connections
 	told     []told   // values that replies had
 	given    []given  // answers to SYNs
@@ -234,6 +241,7 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	tellAll(r.tells, r.tellers...)
 	var before []oracle.Result
 	if r.stats.Frames == 0 && len(frames) > 0 {
 		if err := r.own(frames); err != nil {

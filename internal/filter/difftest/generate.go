@@ -38,6 +38,7 @@ const (
 	streamChanges
 	streamClock
 	streamProofs
+	streamTold
 )
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs
@@ -45,7 +46,7 @@ const (
 // overlap or hide one another, few and many prefixes. One seed in 32 is a filter of some hundred
 // rules on addresses, protocols and ports.
 func Generate(seed uint64) []byte {
-	g := &generator{r: newRand(seed, streamPolicy), seed: seed,
+	g := &generator{r: newRand(seed, streamPolicy), seed: seed, tell: newRand(seed, streamTold),
 		proofs: &proofs{generator: generator{r: newRand(seed, streamProofs)}}}
 	g.pools()
 	g.weights()
@@ -148,6 +149,7 @@ var setFiles = []struct {
 // generator holds what a policy's statements share, so that they meet in the same values.
 type generator struct {
 	r    *rand.Rand
+	tell *rand.Rand // draws terms on what the kernel tells; nil: there are none
 	seed uint64
 	out  bytes.Buffer
 

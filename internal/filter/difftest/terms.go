@@ -156,7 +156,7 @@ func (g *generator) match(protect bool) (text string, broad bool) {
 			terms = append(terms, t)
 		}
 	}
-	return strings.Join(terms, " "), broad
+	return strings.Join(append(terms, g.told()...), " "), broad
 }
 
 // fits notes that a match has a term of this kind and sign; false if it has one already, or one

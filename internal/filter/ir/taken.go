@@ -98,7 +98,7 @@ func (t *takings) cut(v *vital, rules []Rule, boxes []*box) {
 		if !r.Action.Decides() || !sure && (conds == nil || r.Action.Verdict != Drop) {
 			continue
 		}
-		blamable := r.Action.Verdict == Drop && !v.meant(r)
+		blamable := r.Action.Verdict == Drop && !v.meant(r) && !forged(r)
 		left = left[:0]
 		for _, b := range boxes {
 			if !b.meets(conds, &budget) {
@@ -168,6 +168,14 @@ func (t *takings) blame(v *vital, r *Rule, part *box) {
 	if !slices.ContainsFunc(all, func(k taking) bool { return k.vital == v }) {
 		t.of[r.Slot] = append(all, taking{v, part, from})
 	}
+}
+
+// forged says whether a rule is about packets whose source has no way back: what is essential comes
+// from there.
+func forged(r *Rule) bool {
+	return slices.ContainsFunc(r.Conds, func(c Cond) bool {
+		return (c.Field == field.StrictPath || c.Field == field.LoosePath) && c.Ranges[0].Lo == 0
+	})
 }
 
 // wide is the length from which on a prefix is a network or a part of one, not a few hosts.

@@ -48,13 +48,14 @@ type Tried struct {
 type Record struct {
 	pkt    packet.Packet
 	frame  []byte
+	told   told
 	tried  []tried
 	result Result
 }
 
 // EvalInto judges frame like Eval, and records how. The record is valid as long as the frame is.
 func (e *Evaluator) EvalInto(rec *Record, frame []byte) Result {
-	*rec = Record{frame: frame, tried: rec.tried[:0]}
+	*rec = Record{frame: frame, told: e.told, tried: rec.tried[:0]}
 	e.link.Decode(frame, &rec.pkt)
 	rec.result = e.judge(&rec.pkt, frame, func(t tried) { rec.tried = append(rec.tried, t) })
 	return rec.result
@@ -85,7 +86,7 @@ func (e *Evaluator) Story(rec *Record) Trace {
 		}
 		one := Tried{Slot: t.slot, Where: e.p.Where(s), Text: text, Matched: t.failed == nil}
 		if t.failed != nil {
-			one.Term, one.Got = termText(t.failed), got(t.failed, pkt, frame)
+			one.Term, one.Got = termText(t.failed), got(t.failed, pkt, frame, &rec.told)
 		}
 		tr.Tried = append(tr.Tried, one)
 	}
@@ -130,9 +131,10 @@ func (e *Evaluator) why(tr *Trace) string {
 }
 
 // got is what a packet has in the field of a term that failed.
-func got(t *policy.Term, pkt *packet.Packet, frame []byte) string {
+func got(t *policy.Term, pkt *packet.Packet, frame []byte, is *told) string {
 	var vs values
 	vs.read(pkt)
+	vs.tell(is)
 	f := t.Field
 	switch {
 	case !vs[f].present:

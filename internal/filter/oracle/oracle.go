@@ -34,6 +34,7 @@ type Evaluator struct {
 	echoes  *echoes
 	tunnels bool       // a rule looks into them
 	frags   *datagrams // nil unless a rule follows them
+	told    told       // of the packets that follow
 	leaving *Evaluator // of what leaves; nil where the policy says nothing of that
 	now     func() time.Time
 }
@@ -208,6 +209,7 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 	}
 	var vs values
 	vs.read(pkt)
+	vs.tell(&e.told)
 	if known {
 		vs[field.Flow].lo = 1
 	}

@@ -65,6 +65,9 @@ func (p *planner) shareChains() {
 		if c.Asks[field.ProvenFlow] {
 			c.Asks.askFlow(classes[0])
 		}
+		if c.AsksRoute() {
+			c.Asks.askRoute()
+		}
 		p.Chains = append(p.Chains, c)
 	}
 }

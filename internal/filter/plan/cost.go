@@ -235,6 +235,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	if c.Asks[field.ProvenFlow] {
 		decode += price.Echo
 	}
+	if c.AsksRoute() {
+		decode += price.Route
+	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	if c.within {
@@ -249,6 +252,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	}
 	if c.Asks[field.ProvenFlow] {
 		t.instructions += sizeEcho
+	}
+	if c.AsksRoute() {
+		t.instructions += sizeRoute
 	}
 	for _, b := range c.Do {
 		t.add(p.block(b, f))

@@ -67,7 +67,7 @@ func (p *planner) enter() error {
 	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
 		state.HoldsCounters, state.Pinned)
 	if p.Target.Trace {
-		add(TraceMap, 8, "the slot that decided last", state.HoldsLastSlot, state.Private)
+		add(TraceMap, TraceBytes(), "the slot that decided last", state.HoldsLastSlot, state.Private)
 	}
 	if p.Target.Trial {
 		add(TrialMap, 8, "until when the policy is on trial", state.HoldsDeadline, state.Pinned)
@@ -81,6 +81,7 @@ func (p *planner) enter() error {
 	if p.Target.Clock {
 		add(ClockMap, 8, "the time", state.HoldsClock, state.Private)
 	}
+	p.enterRoutes()
 	if p.readsMessages {
 		l.Maps = append(l.Maps, Map{Map: state.Map{Name: names.WorkMap,
 			Bytes: names.WorkBytes, For: "what reading DNS messages works on, for each CPU",

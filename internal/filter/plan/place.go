@@ -44,6 +44,10 @@ func (p *planner) place() {
 			c.Registers.askFlow(c.Classes[0])
 			p.mainSize += sizeEcho
 		}
+		if c.AsksRoute() {
+			c.Registers.askRoute()
+			p.mainSize += sizeRoute
+		}
 		for _, g := range c.groups {
 			switch {
 			case g.bytecode != nil:

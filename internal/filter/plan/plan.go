@@ -158,6 +158,8 @@ func (p *planner) count() (functions, size int) {
 	size += sizeSearch * len(p.Searches)
 	read, reads := p.sizeMessages()
 	functions, size = functions+read, size+reads
+	told, tells := p.sizeTelling()
+	functions, size = functions+told, size+tells
 	for _, f := range p.SetFunctions {
 		size += sizeLookup
 		if f.Type == policy.Addresses && prefix.HasBulk(f.Room) {

@@ -30,7 +30,9 @@ type Target struct {
 	// Names is the secret of digests of DNS names. Who does not know it can make no name that is
 	// taken for another.
 	Names names.Secret
-	Trace bool // write the deciding slot to map "trace", for eval and tests
+	// Trace writes the deciding slot to map "trace", for eval and tests, and reads from there, at
+	// TraceAt, what the kernel tells of a packet: nobody sent it.
+	Trace bool
 	// Bytecode has all rules become bytecode. Without it a rule does if there are too many for
 	// instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool

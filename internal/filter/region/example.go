@@ -103,26 +103,30 @@ func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok boo
 		}
 	}
 	if e.Leaves != "" {
-		frame, ok := frameOf(e.Leaves)
+		frame, _, ok := frameOf(e.Leaves)
 		if !ok {
 			return 0, false
 		}
 		o.Leave(frame)
 	}
-	frame, ok := frameOf(e.Packet)
+	frame, tells, ok := frameOf(e.Packet)
 	if !ok {
 		return 0, false
+	}
+	o.Untell()
+	for _, t := range tells {
+		o.Tell(t.Field, t.Value)
 	}
 	return o.Eval(frame).Slot, true
 }
 
-func frameOf(words string) ([]byte, bool) {
+func frameOf(words string) ([]byte, []policy.Told, bool) {
 	p, _ := template.One("packet", words)
 	if p == nil {
-		return nil, false
+		return nil, nil, false
 	}
 	frame, err := p.Build()
-	return frame, err == nil
+	return frame, p.Tells, err == nil
 }
 
 // point is one packet of a box.
@@ -288,7 +292,22 @@ func (p *point) words() string {
 			out = append(out, "type", fmt.Sprintf("%d/%d", v>>8, v&0xff))
 		}
 	}
-	return strings.Join(append(out, p.rest()...), " ")
+	return strings.Join(append(append(out, p.rest()...), p.wayBack()...), " ")
+}
+
+// wayBack are the words for what the kernel tells of routes.
+func (p *point) wayBack() []string {
+	strict, asked := p.number(field.StrictPath, 0)
+	loose, asks := p.number(field.LoosePath, 1)
+	switch {
+	case !asked && !asks:
+		return nil
+	case strict == 1:
+		return []string{"reverse-path", "strict"}
+	case loose == 1:
+		return []string{"reverse-path", "loose"}
+	}
+	return []string{"reverse-path", "none"}
 }
 
 const ackFlag = 0x10

@@ -154,6 +154,11 @@ func (s *space) close() {
 				{s.number(f), others}}})
 		}
 	}
+	strict, asks := s.index[sideKey{about: ofNumber, field: field.StrictPath}]
+	if loose, ok := s.index[sideKey{about: ofNumber, field: field.LoosePath}]; ok && asks {
+		s.impossible = append(s.impossible, &rule{wants: []want{{strict, single(1)},
+			{loose, single(0)}}})
+	}
 	for _, f := range []field.Field{field.Proven, field.ProvenFlow} {
 		if i, ok := s.index[sideKey{about: ofNumber, field: f}]; ok {
 			s.unsaid = append(s.unsaid, &rule{wants: []want{{i, single(1)}}})

@@ -32,6 +32,9 @@ const (
 	// HoldsTurn is an array of 1 entry, BPF_F_MMAPABLE: three u64, see TurnNow. It is of a policy
 	// for what leaves.
 	HoldsTurn Contents = "turn"
+	// HoldsWays is an array of 1 entry, BPF_F_MMAPABLE: the interfaces that packets come up to,
+	// package route.
+	HoldsWays Contents = "ways"
 	// HoldsGeneration is an array of 1 entry, BPF_F_MMAPABLE: u64, the number of the generation. It
 	// is of a policy for what leaves.
 	HoldsGeneration Contents = "generation"

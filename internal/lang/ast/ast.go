@@ -172,6 +172,9 @@ const (
 	numKinds
 )
 
+// NoWayBack is the name of the word of a packet whose source the kernel has no route to.
+const NoWayBack = "reverse-path none"
+
 // Term is one condition of a match.
 type Term struct {
 	Name  string   // the word of a Family, ProtoName, ICMPType, PacketField or PacketBytes

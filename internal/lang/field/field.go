@@ -21,6 +21,8 @@ type Info struct {
 	Compare Compare
 	// Key is the member of struct key (bpf/parse.h) with the value. Pairs have none of their own.
 	Key string
+	// Byte is which byte of that member it is, from 1 on, where it shares it; 0: it is all of it.
+	Byte int
 	// Absent is the value of that member in packets without the field, where the class of a packet
 	// does not tell. No rule asks for it: it is beyond Values.
 	Absent uint64
@@ -32,9 +34,11 @@ type Info struct {
 	// Ethernet says that packets have the field by an Ethernet header or its tags. Devices whose
 	// packets begin with IP have only IPv4 and IPv6, and of the field no other values than these.
 	Ethernet bool
-	// Remembered says that packets before this one have told the value: no byte of the packet has
-	// it, and nobody knows it of a packet within a tunnel.
+	// Remembered says that no byte of the packet has the value, and that nobody knows it of a
+	// packet within a tunnel: packets before this one have told it, or the kernel does.
 	Remembered bool
+	// Kernel says that the kernel tells the value while the packet is judged, and of which packets.
+	Kernel Side
 	// Is and IsNot are sentences about a packet of which that was told, and of one of which not.
 	Is, IsNot string
 	// Untold is what is said where nobody tells it, as to who reads captures.
@@ -81,6 +85,15 @@ func (i Info) sure() Info {
 	}
 	return i
 }
+
+// Side is where packets are that the kernel tells something of.
+type Side uint8
+
+const (
+	NoSide Side = iota // it tells nothing
+	Arriving
+	Leaving
+)
 
 // Range is inclusive at both ends.
 type Range struct{ Lo, Hi uint64 }
@@ -214,7 +227,7 @@ func (f Field) Word() string {
 	return ""
 }
 
-// Remembered are the fields that packets before a packet have told.
+// Remembered are the fields that packets before a packet have told, or that the kernel tells.
 func Remembered() (all []Field) {
 	for f := range NumFields {
 		if table[f].Remembered {

@@ -45,6 +45,8 @@ const (
 	DNSMalformed // 1 of a message that no resolver sends
 	DNSSize      // that EDNS tells in a query
 	ProvenFlow   // 1 where whoever sends from this address and port has proven that he is there
+	StrictPath   // 1 where the way back to the source is by the interface
+	LoosePath    // 1 where there is a way back to the source
 
 	NumFields
 )
@@ -104,8 +106,13 @@ var vlans = func() Values {
 	return Values{r, r, r}
 }()
 
-// noVLAN is NO_VLAN of bpf/parse.h.
-const noVLAN = 0xffff
+// noVLAN is NO_VLAN of bpf/parse.h, and absent ABSENT of bpf/route.bpf.c.
+const (
+	noVLAN = 0xffff
+	absent = 255
+)
+
+const noWayBack = "The way back to sources was taken as unknown."
 
 var table = [NumFields]Info{
 	SrcAddr: {
@@ -252,6 +259,21 @@ var table = [NumFields]Info{
 		IsNot: "its flow has not proven itself", Untold: "No flow was taken as proven.",
 		Needs: "clients over udp prove their flows; of tcp ask for \"established\".",
 	},
+	StrictPath: {
+		Name: "known way back by an interface", Header: InIP, Compare: ByRange,
+		Key: "ether_type", Byte: 1, // which IP has no use for
+		Absent: absent, Max: 1, Values: upTo(1), Remembered: true, Kernel: Arriving,
+		Packet: "reverse-path", Is: "the way back to its source is by this interface",
+		IsNot:  "the way back to its source is not by this interface",
+		Untold: noWayBack, Needs: "only ipv4 and ipv6 packets have a way back.",
+	},
+	LoosePath: {
+		Name: "known way back", Header: InIP, Compare: ByRange, Key: "ether_type", Byte: 2,
+		Absent: absent, Max: 1, Values: upTo(1), Remembered: true, Kernel: Arriving,
+		Packet: "reverse-path", Is: "there is a way back to its source",
+		IsNot: "there is no way back to its source", Untold: noWayBack,
+		Needs: "only ipv4 and ipv6 packets have a way back.",
+	},
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its source has proven itself",
@@ -332,6 +354,8 @@ var Phrases = [...]Phrase{
 	{Word: "established", Field: Flow, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "proven", Field: Proven, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "proven flow", Field: ProvenFlow, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "reverse-path strict", Field: StrictPath, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "reverse-path loose", Field: LoosePath, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "inner", Field: Inner, Form: FormInner, What: "a match in parentheses"},
 	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
 }

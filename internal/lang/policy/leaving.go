@@ -3,6 +3,7 @@ package policy
 import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
+	"levee/internal/lang/field"
 )
 
 // Out is what a policy says of packets that leave by the interface. It shares the sets of the
@@ -93,7 +94,9 @@ func (r *resolver) leaves(s *ast.Rule, a action.Action) {
 			"fragments are followed where they arrive; this machine sends whole datagrams")
 	}
 	for i := range s.Terms {
-		if t := &s.Terms[i]; t.Field.Info().Remembered {
+		switch t, info := &s.Terms[i], s.Terms[i].Field.Info(); {
+		case info.Kernel == field.Leaving:
+		case info.Remembered:
 			r.c.Errorf(t.Pos, "ask for addresses and ports.",
 				"%q is known of packets that arrive, and of none that leaves", t.Words())
 		}

@@ -237,6 +237,7 @@ type Step struct {
 	Frame  []byte
 	Leaves bool          // by the interface
 	Judged bool          // something is expected, as of all that arrives
+	Tells  []Told        // what the kernel tells of it
 	Expect action.Action // Pass or Drop
 	By     string        // "" any; else "protect", "malformed", "essential", "default"
 	Label  string        // "" any; else the label of the rule that must decide
@@ -428,7 +429,9 @@ func (p *Policy) Has(a action.Action) bool {
 
 // Remembers reports whether verdicts depend on the packets before.
 func (p *Policy) Remembers() bool {
-	return p.Asks(field.Remembered()...) ||
+	told := slices.DeleteFunc(field.Remembered(),
+		func(f field.Field) bool { return f.Info().Kernel != field.NoSide })
+	return p.Asks(told...) ||
 		slices.ContainsFunc(p.Rules, func(r *Rule) bool { return r.Action.DecidesSome() })
 }
 

@@ -121,6 +121,7 @@ func (r *resolver) packet(step *Step, s *ast.Step) {
 	if r.frames > maxFrames {
 		return
 	}
+	step.Tells = tells(s.Spec)
 	spec, ok := r.spec(s.Spec)
 	if !ok {
 		return
@@ -161,6 +162,27 @@ func (r *resolver) spec(words []ast.Term) (spec packet.Spec, ok bool) {
 		ok = r.specICMP(&spec, t)
 	}
 	return spec, ok
+}
+
+// Told is what the kernel would tell of a packet.
+type Told struct {
+	Field field.Field
+	Value uint64
+}
+
+// tells is what the kernel is to tell of a packet, by the words of it.
+func tells(words []ast.Term) (all []Told) {
+	for i := range words {
+		switch t := &words[i]; {
+		case t.Field == field.StrictPath:
+			all = append(all, Told{field.StrictPath, 1}, Told{field.LoosePath, 1})
+		case t.Name == ast.NoWayBack:
+			all = append(all, Told{field.StrictPath, 0}, Told{field.LoosePath, 0})
+		case t.Field == field.LoosePath:
+			all = append(all, Told{field.StrictPath, 0}, Told{field.LoosePath, 1})
+		}
+	}
+	return all
 }
 
 // maxFrames is how many bytes the packets of all tests may have together.
@@ -298,7 +320,10 @@ func (r *resolver) specWord(spec *packet.Spec, t *ast.Term) bool {
 	case ast.ProtoName:
 		proto, _ := protocol(t.Name)
 		spec.Proto = &proto
-	case ast.Alone: // syn
+	case ast.Alone:
+		if t.Field.Info().Kernel != field.NoSide {
+			return true // see tells
+		}
 		spec.Flags = new(t.Phrase().Value)
 	case ast.Options:
 		spec.Options = true

@@ -23,6 +23,7 @@ type Packet struct {
 	Vary  []Vary
 	// Random payload: what follows the headers and Spec.Payload is drawn for each packet.
 	Random bool
+	Tells  []Told // what the kernel tells of it; nothing of packets that are sent
 	Line   int
 }
 
@@ -197,6 +198,7 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 		return p, false
 	}
 	p.Spec, ok = r.spec(words)
+	p.Tells = tells(words)
 	return p, ok
 }
 

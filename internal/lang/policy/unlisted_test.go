@@ -58,6 +58,7 @@ func TestWhatIsRememberedIsNotAskedWithinTunnels(t *testing.T) {
 			t.Errorf("%q: refused %v, remembered %v", s.Text, got, remembered)
 		}
 		p, ds := Parse("p.levee", []byte(fieldtest.Sets+"pass "+s.Text+"\ndefault pass\n"), nil)
+		remembered = remembered && s.Field.Info().Kernel == field.NoSide
 		if !ds.HasErrors() && p.Remembers() != remembered {
 			t.Errorf("%q: the policy remembers: %v", s.Text, p.Remembers())
 		}

@@ -16,7 +16,7 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error source detect test " +
 		"packet expect leaves hex by has as " +
-		"file dynamic max lease any none not rollup track")
+		"file dynamic max lease any none not rollup track " + reversePath)
 	for _, words := range behind {
 		maps.Copy(m, words)
 	}

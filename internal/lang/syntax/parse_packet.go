@@ -233,12 +233,14 @@ func (p *parser) packetWord() (ast.Term, bool) {
 			"expected a word of a packet")
 	case oneOf("not untagged fragments malformed packet", word):
 		return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
+	case word == reversePath && p.reverseless():
+		t.Kind, t.Field, t.Name = ast.Alone, field.LoosePath, ast.NoWayBack
 	case word == "icmp", word == "icmp6": // `type` is a word of its own here
 		t.Kind, t.Field, t.Name = ast.ProtoName, field.Proto, word
 		p.advance()
 	default:
 		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" &&
-			!oneOf("flags from to ether syn dns", word) {
+			!oneOf("flags from to ether syn dns "+reversePath, word) {
 			return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 		}
 		ok = p.termWord(&t)
@@ -256,6 +258,18 @@ func (p *parser) packetWord() (ast.Term, bool) {
 		return t, false
 	}
 	return t, true
+}
+
+// reverseless takes the words of ast.NoWayBack, if they stand here.
+func (p *parser) reverseless() bool {
+	ahead := p.lx
+	ahead.errs = &diag.Collector{}
+	if ahead.next().text != "none" {
+		return false
+	}
+	p.advance()
+	p.advance()
+	return true
 }
 
 // innerPacketWord parses a word of the packet within a tunnel.

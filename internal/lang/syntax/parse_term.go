@@ -140,6 +140,8 @@ func (p *parser) termWord(t *ast.Term) bool {
 		return p.inner(t, p.innerTerm)
 	case word == "dns":
 		return p.dns(t)
+	case word == reversePath:
+		return p.reversePath(t)
 	case word == "from", word == "to":
 		return p.direction(t, word)
 	case word == "ether":
@@ -158,6 +160,24 @@ func (p *parser) termWord(t *ast.Term) bool {
 		return p.fail("", "expected a term")
 	default:
 		return p.unknownTerm(t)
+	}
+	return true
+}
+
+// reversePath is the word that strict and loose stand behind, and in packets none.
+const reversePath = "reverse-path"
+
+// reversePath parses what follows it.
+func (p *parser) reversePath(t *ast.Term) bool {
+	p.advance()
+	t.Kind, t.Field = ast.Alone, field.LoosePath
+	switch {
+	case p.accept("strict"):
+		t.Field = field.StrictPath
+	case p.accept("loose"):
+	default:
+		return p.fail("write: drop not reverse-path strict, or: drop not reverse-path loose.",
+			"expected strict or loose after %s", quote(reversePath))
 	}
 	return true
 }

@@ -36,6 +36,12 @@ func Parse(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
 				"line %d: a template has no packets within tunnels", packets[i].Line)
 			return nil, c.Diagnostics("")
 		}
+		if packets[i].Tells != nil {
+			c := &diag.Collector{File: name}
+			c.Errorf(diag.Pos{}, "leave it out.", "line %d: routes are the receiver's, and no "+
+				"packet that is sent has them", packets[i].Line)
+			return nil, c.Diagnostics("")
+		}
 	}
 	return packets, ds
 }

@@ -21,8 +21,12 @@ var places = func() (out [field.NumFields]struct {
 		m, ok := key.FieldByNameFunc(func(member string) bool {
 			return strings.EqualFold(member, name)
 		})
-		if ok {
-			out[f].at, out[f].bytes = KeyAt+int16(m.Offset), int(m.Type.Size())
+		if !ok {
+			continue
+		}
+		out[f].at, out[f].bytes = KeyAt+int16(m.Offset), int(m.Type.Size())
+		if nth := field.Field(f).Info().Byte; nth > 0 {
+			out[f].at, out[f].bytes = out[f].at+int16(nth)-1, 1
 		}
 	}
 	return out

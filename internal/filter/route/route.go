@@ -1,0 +1,100 @@
+// Package route asks the kernel for the way back to the source of a packet: whether there is one,
+// and by which interface (RFC 3704). What goes in is the context of a program, addresses and tags;
+// what comes out is two bytes. The map says which interfaces packets come up to. It opens, pins and
+// loads nothing, and knows no rules.
+package route
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/assembler"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package route -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type route_ways route ../../../bpf/route.bpf.c
+
+// Map is the map with the interfaces that packets come up to, of Bytes.
+const (
+	Map   = "ways"
+	Bytes = int(unsafe.Sizeof(routeRouteWays{}))
+)
+
+// Labels of the functions. Find4 and Find6 are given the context, and the source and the
+// destination, of which IPv6 has two halves each. What they return Tell is given, with both tags,
+// and returns the byte for strict, and that for loose above it.
+const (
+	Find4 = "route_find4"
+	Find6 = "route_find6"
+	Tell  = "route_tell"
+)
+
+// MaxInstructions bounds the instructions of all functions.
+const MaxInstructions = 400
+
+// Most interfaces that frames without a tag can come up to.
+var most = len(routeRouteWays{}.Untagged)
+
+// Ways are interfaces that packets come up to, by their indexes.
+type Ways struct {
+	From     int // that lookups are made for
+	Own      int
+	Untagged []int
+	Tagged   map[int]int // by the id of the VLAN
+}
+
+// Bytes are the contents of the map.
+func (w *Ways) Bytes() []byte {
+	out := routeRouteWays{From: uint32(w.From), Own: uint32(w.Own)}
+	for i, index := range w.Untagged[:min(len(w.Untagged), most)] {
+		out.Untagged[i] = uint32(index)
+	}
+	for id, index := range w.Tagged {
+		if 0 < id && id < len(out.Tagged) {
+			out.Tagged[id] = uint32(index)
+		}
+	}
+	var b bytes.Buffer
+	binary.Write(&b, binary.NativeEndian, &out)
+	return b.Bytes()
+}
+
+var load = sync.OnceValues(func() (*ebpf.CollectionSpec, error) { return loadRoute() })
+
+// Emit emits the functions that are called.
+func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the functions that ask for routes: %w", err)
+	}
+	suffix, entry := "_xdp", routeProgEntryXdp
+	if tcx {
+		suffix, entry = "_tcx", routeProgEntryTcx
+	}
+	number := assembler.Number
+	for _, f := range []struct {
+		label, function, entry string
+		params                 []assembler.Param
+	}{
+		{Find4, Find4 + suffix, entry, []assembler.Param{context, number("src"), number("dst")}},
+		{Find6, Find6 + suffix, entry, []assembler.Param{context, number("src_hi"),
+			number("src_lo"), number("dst_hi"), number("dst_lo")}},
+		{Tell, Tell, routeProgEntryTcx, []assembler.Param{number("found"), number("vlan"),
+			number("inner")}},
+	} {
+		if !b.Referenced(f.label) {
+			continue
+		}
+		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.function)
+		if err != nil {
+			return err
+		}
+		b.Global(f.label, f.params...)
+		b.Emit(body...)
+	}
+	return nil
+}
