@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/around"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/loader"
@@ -98,7 +99,8 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
-	if err := errors.Join(u.fillSelf(l, p), u.fillOwn(l), u.fillWays(l)); err != nil {
+	if err := errors.Join(u.fillSelf(l, p), around.FillOwn(l, u.dev.Index, u.Note),
+		around.FillWays(l, u.dev.Index, u.Dev, u.Note)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

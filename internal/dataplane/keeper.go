@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/around"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
@@ -262,12 +264,25 @@ func (k *keeper) tellSelf(ctx context.Context) {
 // tellOwn tells cookies whom a SYN has to be for, where that has changed.
 func (k *keeper) tellOwn(ctx context.Context, index int, dev string) {
 	is, err := local.OwnOf(index)
-	if err == nil && !sameOwn(is, k.own[index]) {
-		err = tellOwn(ctx, dev, is)
+	if err == nil && !around.SameOwn(is, k.own[index]) {
+		err = around.TellOwn(ctx, dev, is)
 	}
 	k.own[index] = is
 	if err != nil {
 		k.own[index] = nil
+		k.refused(ctx, dev, err)
+	}
+}
+
+// tellWays tells a policy which interfaces packets come up to, where that has changed.
+func (k *keeper) tellWays(ctx context.Context, index int, dev string) {
+	is, err := around.WaysOf(index, dev)
+	if err == nil && !bytes.Equal(is, k.ways[index]) {
+		err = around.TellWays(ctx, dev, is)
+	}
+	k.ways[index] = is
+	if err != nil {
+		k.ways[index] = nil
 		k.refused(ctx, dev, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/dataplane/around"
 	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
@@ -34,11 +35,11 @@ func BenchmarkWayBack(b *testing.B) {
 			asks, _ := runnerOf(b, "drop not reverse-path strict\ndefault pass\n",
 				codegen.Target{CPUs: 2})
 			not, _ := runnerOf(b, "drop ttl 0\ndefault pass\n", codegen.Target{CPUs: 2})
-			contents, err := waysOf(index(b, "lv0"), "lv0")
+			contents, err := around.WaysOf(index(b, "lv0"), "lv0")
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := putWays(asks.Loaded.Holding(state.HoldsWays), contents); err != nil {
+			if err := around.PutWays(asks.Loaded.Holding(state.HoldsWays), contents); err != nil {
 				b.Fatal(err)
 			}
 			for name, f := range map[string][]byte{
