@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// The way back to the source of a packet (RFC 3704), by the kernel's own routes. A lookup is made as
-// the kernel makes it for rp_filter: of the source as destination, as if this machine sent it.
+// The way back to the source of a packet (RFC 3704), by the kernel's own routes. A lookup is made
+// as the kernel makes it for rp_filter: of the source as destination, as if this machine sent it.
 #include <linux/if_ether.h>
 #include "parse.h"
 

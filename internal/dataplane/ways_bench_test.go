@@ -26,7 +26,8 @@ func BenchmarkWayBack(b *testing.B) {
 			set(b, "ipv6/conf/lv0/disable_ipv6", "0")
 			giveWays(b, "lv0", "192.0.2.1/24", "2001:db8:1::1/64")
 			for i := range routes {
-				dst := &net.IPNet{IP: net.IPv4(10, byte(i>>8), byte(i), 0), Mask: net.CIDRMask(24, 32)}
+				dst := &net.IPNet{IP: net.IPv4(10, byte(i>>8), byte(i), 0),
+					Mask: net.CIDRMask(24, 32)}
 				if err := netlink.RouteAdd(&netlink.Route{LinkIndex: index(b, "lv0"), Dst: dst,
 					Scope: netlink.SCOPE_LINK}); err != nil {
 					b.Fatal(err)

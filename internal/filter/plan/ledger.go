@@ -67,7 +67,8 @@ func (p *planner) enter() error {
 	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
 		state.HoldsCounters, state.Pinned)
 	if p.Target.Trace {
-		add(TraceMap, TraceBytes(), "the slot that decided last", state.HoldsLastSlot, state.Private)
+		add(TraceMap, TraceBytes(), "the slot that decided last", state.HoldsLastSlot,
+			state.Private)
 	}
 	if p.Target.Trial {
 		add(TrialMap, 8, "until when the policy is on trial", state.HoldsDeadline, state.Pinned)
