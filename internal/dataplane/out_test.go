@@ -174,9 +174,9 @@ func TestAKilledReplaceLeftBothPoliciesForWhatLeaves(t *testing.T) {
 			if !slices.Contains(steps, "link") {
 				t.Fatal("nothing was attached at egress")
 			}
+			prepare()
 			for i, step := range steps {
 				for _, kill := range []bool{false, true} {
-					prepare()
 					inject(t, do, i, kill)
 					if p.leaves(t, 25) == p.leaves(t, 26) {
 						t.Fatalf("step %d (%s), kill %v: not one policy", i, step, kill)
@@ -190,6 +190,9 @@ func TestAKilledReplaceLeftBothPoliciesForWhatLeaves(t *testing.T) {
 						t.Fatalf("step %d (%s), kill %v: %v", i, step, kill, err)
 					}
 					await.OK(t, func() error { return noOtherLinks(t, a, step) })
+					if kill || want == 26 { // else all is as it was
+						prepare()
+					}
 				}
 			}
 			if _, err := Down(t.Context(), "lv0"); err != nil {
