@@ -57,7 +57,8 @@ func TestACrashLeavesNoCore(t *testing.T) {
 	}
 }
 
-// TestUnitsTakeNoCores: of whatever a unit starts.
+// TestUnitsTakeNoCores of whatever a unit starts, and what they write to the journal is levee's: a
+// unit that a shell begins wrote as sh.
 func TestUnitsTakeNoCores(t *testing.T) {
 	all, err := filepath.Glob(systemdUnits + "*.service")
 	if err != nil || len(all) < 4 {
@@ -70,6 +71,9 @@ func TestUnitsTakeNoCores(t *testing.T) {
 		}
 		if !regexp.MustCompile(`(?m)^LimitCORE=0$`).Match(text) {
 			t.Errorf("%s: no LimitCORE=0", filepath.Base(unit))
+		}
+		if !regexp.MustCompile(`(?m)^(ExecStart=/usr/sbin/|SyslogIdentifier=)levee\b`).Match(text) {
+			t.Errorf("%s does not write as levee", filepath.Base(unit))
 		}
 	}
 }
