@@ -257,6 +257,84 @@ static __always_inline __u64 crc32c(const __u64 *key, __u32 length)
 	return ~crc;
 }
 
+// SHA-256 (FIPS 180-4, section 6.2), of which the first 64 bits are taken.
+static const __u32 sha_k[64] = {
+	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+	0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+	0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+	0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+	0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+	0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+	0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+// The words of a block that is under way: with the state they are more than the 512 bytes of a
+// program's stack, as compilers use it.
+__u32 sha_w[16];
+
+// sha_block works the 16 words into the state.
+static __always_inline void sha_block(__u32 state[8])
+{
+	__u32 a = state[0], b = state[1], c = state[2], d = state[3];
+	__u32 e = state[4], f = state[5], g = state[6], h = state[7];
+
+#pragma clang loop unroll(disable)
+	for (__u32 round = 0; round < 64; round += 8) {
+#pragma unroll
+		for (__u32 i = 0; i < 8; i++) {
+			__u32 t = round + i;
+			__u32 x = sha_w[(t + 1) & 15], y = sha_w[(t + 14) & 15], t1, t2;
+
+			t1 = h + (rotl32(e, 26) ^ rotl32(e, 21) ^ rotl32(e, 7)) + (g ^ (e & (f ^ g))) +
+			     sha_k[t] + sha_w[t & 15];
+			t2 = (rotl32(a, 30) ^ rotl32(a, 19) ^ rotl32(a, 10)) + ((a & b) | (c & (a | b)));
+			sha_w[t & 15] += (rotl32(x, 25) ^ rotl32(x, 14) ^ x >> 3) +
+					 sha_w[(t + 9) & 15] +
+					 (rotl32(y, 15) ^ rotl32(y, 13) ^ y >> 10);
+			h = g;
+			g = f;
+			f = e;
+			e = d + t1;
+			d = c;
+			c = b;
+			b = a;
+			a = t1 + t2;
+		}
+	}
+	state[0] += a;
+	state[1] += b;
+	state[2] += c;
+	state[3] += d;
+	state[4] += e;
+	state[5] += f;
+	state[6] += g;
+	state[7] += h;
+}
+
+static __always_inline __u64 sha256(const __u64 *key, __u32 length)
+{
+	__u32 state[8] = {
+		0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+		0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
+	};
+
+	// A block for each 64 bytes, and for the nine that come behind: a bit, and the length in bits.
+#pragma unroll
+	for (__u32 from = 0; from < length + 9; from += 64) {
+#pragma unroll
+		for (__u32 i = 0; i < 16; i++) {
+			__u32 at = from + 4 * i;
+
+			sha_w[i] = at < length ? __builtin_bswap32(half(key, at)) :
+				   at == length ? 0x80000000 :
+				   i == 15 && from + 64 >= length + 9 ? length * 8 : 0;
+		}
+		sha_block(state);
+	}
+	return (__u64)state[0] << 32 | state[1];
+}
+
 // batch is a round of the outer loop: enough hashes that the call of it does not hide their
 // latency.
 static __always_inline long batch(__u32 round, __u64 (*hash)(const __u64 *, __u32), __u32 length)
@@ -294,6 +372,7 @@ static __always_inline long batch(__u32 round, __u64 (*hash)(const __u64 *, __u3
 	PROGRAM(hash, 4) \
 	PROGRAM(hash, 8) \
 	PROGRAM(hash, 16) \
+	PROGRAM(hash, 32) \
 	PROGRAM(hash, 36) \
 	PROGRAM(hash, 64)
 
@@ -304,5 +383,6 @@ PROGRAMS(jhash)
 PROGRAMS(xxh3)
 PROGRAMS(murmur3)
 PROGRAMS(crc32c)
+PROGRAMS(sha256)
 
 char _license[] SEC("license") = "Dual BSD/GPL";

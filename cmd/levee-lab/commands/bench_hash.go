@@ -10,7 +10,7 @@ import (
 )
 
 const benchHashLong = `Measure what a hash of a flow's key costs in eBPF and in Go: SipHash-2-4
-and 1-3, jhash (lookup3), XXH3, MurmurHash3 and CRC-32C, for keys of 4, 8, 16, 36 and 64 bytes
+and 1-3, jhash (lookup3), XXH3, MurmurHash3, CRC-32C and SHA-256, for keys of 4 to 64 bytes
 (an IPv4 flow has 13, an IPv6 flow 37). ns above the same loop without a hash, as a stream of
 independent hashes and as a chain in which each waits for the one before. Both sides must give
 the same hash for random keys, or there is no figure. Also how well each spreads keys that
@@ -20,7 +20,7 @@ func newBenchHash(e *env) *cobra.Command {
 	var o hash.Options
 	cmd := newMeasurement(e, benchCommand{
 		use:   "hash",
-		short: "What SipHash, jhash, xxh3, murmur3 and crc32c cost in eBPF and in Go",
+		short: "What SipHash, jhash, xxh3, murmur3, crc32c and sha256 cost in eBPF and in Go",
 		long:  benchHashLong, example: "  sudo levee bench hash\n  sudo levee bench hash --only " +
 			"siphash24,jhash --bytes 16 --json",
 		options: &o.Options,

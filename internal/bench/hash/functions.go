@@ -1,6 +1,8 @@
 package hash
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"hash/crc32"
 	"math/bits"
 
@@ -41,6 +43,11 @@ var functions = []function{
 	{"crc32c", "CRC-32C; a checksum: linear, no seed. Eight tables in eBPF, which has no " +
 		"instruction for it", 32,
 		func(k []byte, _ *Secret) uint64 { return uint64(crc32.Checksum(k, castagnoli)) }},
+	{"sha256", "SHA-256, its first 64 bits; no seed", 64,
+		func(k []byte, _ *Secret) uint64 {
+			sum := sha256.Sum256(k)
+			return binary.BigEndian.Uint64(sum[:])
+		}},
 }
 
 // base is what the loop does without a hash.

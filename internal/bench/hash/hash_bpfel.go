@@ -18,31 +18,43 @@ import (
 const (
 	hashProgBase4       = "base_4"
 	hashProgCrc32c16    = "crc32c_16"
+	hashProgCrc32c32    = "crc32c_32"
 	hashProgCrc32c36    = "crc32c_36"
 	hashProgCrc32c4     = "crc32c_4"
 	hashProgCrc32c64    = "crc32c_64"
 	hashProgCrc32c8     = "crc32c_8"
 	hashProgJhash16     = "jhash_16"
+	hashProgJhash32     = "jhash_32"
 	hashProgJhash36     = "jhash_36"
 	hashProgJhash4      = "jhash_4"
 	hashProgJhash64     = "jhash_64"
 	hashProgJhash8      = "jhash_8"
 	hashProgMurmur316   = "murmur3_16"
+	hashProgMurmur332   = "murmur3_32"
 	hashProgMurmur336   = "murmur3_36"
 	hashProgMurmur34    = "murmur3_4"
 	hashProgMurmur364   = "murmur3_64"
 	hashProgMurmur38    = "murmur3_8"
+	hashProgSha25616    = "sha256_16"
+	hashProgSha25632    = "sha256_32"
+	hashProgSha25636    = "sha256_36"
+	hashProgSha2564     = "sha256_4"
+	hashProgSha25664    = "sha256_64"
+	hashProgSha2568     = "sha256_8"
 	hashProgSiphash1316 = "siphash13_16"
+	hashProgSiphash1332 = "siphash13_32"
 	hashProgSiphash1336 = "siphash13_36"
 	hashProgSiphash134  = "siphash13_4"
 	hashProgSiphash1364 = "siphash13_64"
 	hashProgSiphash138  = "siphash13_8"
 	hashProgSiphash2416 = "siphash24_16"
+	hashProgSiphash2432 = "siphash24_32"
 	hashProgSiphash2436 = "siphash24_36"
 	hashProgSiphash244  = "siphash24_4"
 	hashProgSiphash2464 = "siphash24_64"
 	hashProgSiphash248  = "siphash24_8"
 	hashProgXxh316      = "xxh3_16"
+	hashProgXxh332      = "xxh3_32"
 	hashProgXxh336      = "xxh3_36"
 	hashProgXxh34       = "xxh3_4"
 	hashProgXxh364      = "xxh3_64"
@@ -53,6 +65,7 @@ const (
 	hashVarKeep         = "keep"
 	hashVarKeys         = "keys"
 	hashVarSecret       = "secret"
+	hashVarShaW         = "sha_w"
 	hashVarTotal        = "total"
 )
 
@@ -100,31 +113,43 @@ type hashSpecs struct {
 type hashProgramSpecs struct {
 	Base4       *ebpf.ProgramSpec `ebpf:"base_4"`
 	Crc32c16    *ebpf.ProgramSpec `ebpf:"crc32c_16"`
+	Crc32c32    *ebpf.ProgramSpec `ebpf:"crc32c_32"`
 	Crc32c36    *ebpf.ProgramSpec `ebpf:"crc32c_36"`
 	Crc32c4     *ebpf.ProgramSpec `ebpf:"crc32c_4"`
 	Crc32c64    *ebpf.ProgramSpec `ebpf:"crc32c_64"`
 	Crc32c8     *ebpf.ProgramSpec `ebpf:"crc32c_8"`
 	Jhash16     *ebpf.ProgramSpec `ebpf:"jhash_16"`
+	Jhash32     *ebpf.ProgramSpec `ebpf:"jhash_32"`
 	Jhash36     *ebpf.ProgramSpec `ebpf:"jhash_36"`
 	Jhash4      *ebpf.ProgramSpec `ebpf:"jhash_4"`
 	Jhash64     *ebpf.ProgramSpec `ebpf:"jhash_64"`
 	Jhash8      *ebpf.ProgramSpec `ebpf:"jhash_8"`
 	Murmur316   *ebpf.ProgramSpec `ebpf:"murmur3_16"`
+	Murmur332   *ebpf.ProgramSpec `ebpf:"murmur3_32"`
 	Murmur336   *ebpf.ProgramSpec `ebpf:"murmur3_36"`
 	Murmur34    *ebpf.ProgramSpec `ebpf:"murmur3_4"`
 	Murmur364   *ebpf.ProgramSpec `ebpf:"murmur3_64"`
 	Murmur38    *ebpf.ProgramSpec `ebpf:"murmur3_8"`
+	Sha25616    *ebpf.ProgramSpec `ebpf:"sha256_16"`
+	Sha25632    *ebpf.ProgramSpec `ebpf:"sha256_32"`
+	Sha25636    *ebpf.ProgramSpec `ebpf:"sha256_36"`
+	Sha2564     *ebpf.ProgramSpec `ebpf:"sha256_4"`
+	Sha25664    *ebpf.ProgramSpec `ebpf:"sha256_64"`
+	Sha2568     *ebpf.ProgramSpec `ebpf:"sha256_8"`
 	Siphash1316 *ebpf.ProgramSpec `ebpf:"siphash13_16"`
+	Siphash1332 *ebpf.ProgramSpec `ebpf:"siphash13_32"`
 	Siphash1336 *ebpf.ProgramSpec `ebpf:"siphash13_36"`
 	Siphash134  *ebpf.ProgramSpec `ebpf:"siphash13_4"`
 	Siphash1364 *ebpf.ProgramSpec `ebpf:"siphash13_64"`
 	Siphash138  *ebpf.ProgramSpec `ebpf:"siphash13_8"`
 	Siphash2416 *ebpf.ProgramSpec `ebpf:"siphash24_16"`
+	Siphash2432 *ebpf.ProgramSpec `ebpf:"siphash24_32"`
 	Siphash2436 *ebpf.ProgramSpec `ebpf:"siphash24_36"`
 	Siphash244  *ebpf.ProgramSpec `ebpf:"siphash24_4"`
 	Siphash2464 *ebpf.ProgramSpec `ebpf:"siphash24_64"`
 	Siphash248  *ebpf.ProgramSpec `ebpf:"siphash24_8"`
 	Xxh316      *ebpf.ProgramSpec `ebpf:"xxh3_16"`
+	Xxh332      *ebpf.ProgramSpec `ebpf:"xxh3_32"`
 	Xxh336      *ebpf.ProgramSpec `ebpf:"xxh3_36"`
 	Xxh34       *ebpf.ProgramSpec `ebpf:"xxh3_4"`
 	Xxh364      *ebpf.ProgramSpec `ebpf:"xxh3_64"`
@@ -147,6 +172,7 @@ type hashVariableSpecs struct {
 	Keep     *ebpf.VariableSpec `ebpf:"keep"`
 	Keys     *ebpf.VariableSpec `ebpf:"keys"`
 	Secret   *ebpf.VariableSpec `ebpf:"secret"`
+	ShaW     *ebpf.VariableSpec `ebpf:"sha_w"`
 	Total    *ebpf.VariableSpec `ebpf:"total"`
 }
 
@@ -186,6 +212,7 @@ type hashVariables struct {
 	Keep     *ebpf.Variable `ebpf:"keep"`
 	Keys     *ebpf.Variable `ebpf:"keys"`
 	Secret   *ebpf.Variable `ebpf:"secret"`
+	ShaW     *ebpf.Variable `ebpf:"sha_w"`
 	Total    *ebpf.Variable `ebpf:"total"`
 }
 
@@ -195,31 +222,43 @@ type hashVariables struct {
 type hashPrograms struct {
 	Base4       *ebpf.Program `ebpf:"base_4"`
 	Crc32c16    *ebpf.Program `ebpf:"crc32c_16"`
+	Crc32c32    *ebpf.Program `ebpf:"crc32c_32"`
 	Crc32c36    *ebpf.Program `ebpf:"crc32c_36"`
 	Crc32c4     *ebpf.Program `ebpf:"crc32c_4"`
 	Crc32c64    *ebpf.Program `ebpf:"crc32c_64"`
 	Crc32c8     *ebpf.Program `ebpf:"crc32c_8"`
 	Jhash16     *ebpf.Program `ebpf:"jhash_16"`
+	Jhash32     *ebpf.Program `ebpf:"jhash_32"`
 	Jhash36     *ebpf.Program `ebpf:"jhash_36"`
 	Jhash4      *ebpf.Program `ebpf:"jhash_4"`
 	Jhash64     *ebpf.Program `ebpf:"jhash_64"`
 	Jhash8      *ebpf.Program `ebpf:"jhash_8"`
 	Murmur316   *ebpf.Program `ebpf:"murmur3_16"`
+	Murmur332   *ebpf.Program `ebpf:"murmur3_32"`
 	Murmur336   *ebpf.Program `ebpf:"murmur3_36"`
 	Murmur34    *ebpf.Program `ebpf:"murmur3_4"`
 	Murmur364   *ebpf.Program `ebpf:"murmur3_64"`
 	Murmur38    *ebpf.Program `ebpf:"murmur3_8"`
+	Sha25616    *ebpf.Program `ebpf:"sha256_16"`
+	Sha25632    *ebpf.Program `ebpf:"sha256_32"`
+	Sha25636    *ebpf.Program `ebpf:"sha256_36"`
+	Sha2564     *ebpf.Program `ebpf:"sha256_4"`
+	Sha25664    *ebpf.Program `ebpf:"sha256_64"`
+	Sha2568     *ebpf.Program `ebpf:"sha256_8"`
 	Siphash1316 *ebpf.Program `ebpf:"siphash13_16"`
+	Siphash1332 *ebpf.Program `ebpf:"siphash13_32"`
 	Siphash1336 *ebpf.Program `ebpf:"siphash13_36"`
 	Siphash134  *ebpf.Program `ebpf:"siphash13_4"`
 	Siphash1364 *ebpf.Program `ebpf:"siphash13_64"`
 	Siphash138  *ebpf.Program `ebpf:"siphash13_8"`
 	Siphash2416 *ebpf.Program `ebpf:"siphash24_16"`
+	Siphash2432 *ebpf.Program `ebpf:"siphash24_32"`
 	Siphash2436 *ebpf.Program `ebpf:"siphash24_36"`
 	Siphash244  *ebpf.Program `ebpf:"siphash24_4"`
 	Siphash2464 *ebpf.Program `ebpf:"siphash24_64"`
 	Siphash248  *ebpf.Program `ebpf:"siphash24_8"`
 	Xxh316      *ebpf.Program `ebpf:"xxh3_16"`
+	Xxh332      *ebpf.Program `ebpf:"xxh3_32"`
 	Xxh336      *ebpf.Program `ebpf:"xxh3_36"`
 	Xxh34       *ebpf.Program `ebpf:"xxh3_4"`
 	Xxh364      *ebpf.Program `ebpf:"xxh3_64"`
@@ -230,31 +269,43 @@ func (p *hashPrograms) Close() error {
 	return _HashClose(
 		p.Base4,
 		p.Crc32c16,
+		p.Crc32c32,
 		p.Crc32c36,
 		p.Crc32c4,
 		p.Crc32c64,
 		p.Crc32c8,
 		p.Jhash16,
+		p.Jhash32,
 		p.Jhash36,
 		p.Jhash4,
 		p.Jhash64,
 		p.Jhash8,
 		p.Murmur316,
+		p.Murmur332,
 		p.Murmur336,
 		p.Murmur34,
 		p.Murmur364,
 		p.Murmur38,
+		p.Sha25616,
+		p.Sha25632,
+		p.Sha25636,
+		p.Sha2564,
+		p.Sha25664,
+		p.Sha2568,
 		p.Siphash1316,
+		p.Siphash1332,
 		p.Siphash1336,
 		p.Siphash134,
 		p.Siphash1364,
 		p.Siphash138,
 		p.Siphash2416,
+		p.Siphash2432,
 		p.Siphash2436,
 		p.Siphash244,
 		p.Siphash2464,
 		p.Siphash248,
 		p.Xxh316,
+		p.Xxh332,
 		p.Xxh336,
 		p.Xxh34,
 		p.Xxh364,

@@ -73,6 +73,9 @@ var vectors = []struct {
 	{"crc32c", "RFC 3720, B.4", strings.Repeat("\x00", 32), Secret{}, 32, 0x8a9136aa},
 	{"crc32c", "RFC 3720, B.4", strings.Repeat("\xff", 32), Secret{}, 32, 0x62a8ab43},
 	{"crc32c", "RFC 3720, B.4", counting(32), Secret{}, 32, 0x46dd794e},
+	// NIST, CAVP, SHA256ShortMsg.rsp (the first 64 bits).
+	{"sha256", "NIST", "", Secret{}, 64, 0xe3b0c44298fc1c14},
+	{"sha256", "NIST", "\x74\xba\x25\x21", Secret{}, 64, 0xb16aa56be3880d18},
 }
 
 // prime is the buffer of xxhsum's self-test.

@@ -18,8 +18,9 @@ const (
 )
 
 // Lengths of keys in bytes: an address or a port pair, two of them, the addresses and ports of an
-// IPv4 flow with its protocol rounded up (16) and of an IPv6 flow (36), and a cache line.
-var Lengths = []int{4, 8, 16, 36, 64}
+// IPv4 flow with its protocol rounded up (16), the addresses of an IPv6 flow (32), with the ports
+// (36), and a cache line.
+var Lengths = []int{4, 8, 16, 32, 36, 64}
 
 // keys of random bytes; each row has one.
 type keyTable [numKeys][longest]byte

@@ -41,9 +41,9 @@ var caveats = []string{
 	"stream: independent hashes, which the CPU overlaps; chain: each key is chosen by the hash " +
 		"before. One hash a packet is nearer to the chain",
 	"eBPF: levee's own code, the length known when compiled; Go: dchest/siphash, " +
-		"dgryski/go-sip13 without its assembly, zeebo/xxh3, twmb/murmur3, hash/crc32 and " +
-		"levee's own jhash, called through a function value. Both sides gave the same hash for " +
-		"the same random keys",
+		"dgryski/go-sip13 without its assembly, zeebo/xxh3, twmb/murmur3, hash/crc32, " +
+		"crypto/sha256 and levee's own jhash, called through a function value. Both sides gave " +
+		"the same hash for the same random keys",
 	"chi-square over its degrees of freedom of 65,536 neighbouring flows in 4,096 buckets: 0.93 " +
 		"to 1.07 is what random numbers give; avalanche: the worst distance from 50 % of any " +
 		"input bit turning any output bit, 4 % is random",
