@@ -18,6 +18,9 @@
 #define MAX_LABEL 63
 #define NAME_LABELS 128 // 127, rounded up
 #define NAME_PIECES 128 // labels of one byte with their lengths have the most
+#define TEXT 512	// a power of two
+// Of a datagram no byte behind these is looked at.
+#define MOST_TEXT (8 + DNS_HEADER + MAX_NAME + 4 + DNS_RECORD)
 
 // What is known of a message: the upper half of what the function returns. The lower has the
 // question's type, and above it the size that EDNS tells.
@@ -36,12 +39,14 @@ struct name_digest {
 	__u64 a, b;
 };
 
+typedef __u64 __attribute__((may_alias)) word; // wherever it begins
+
 // What one CPU works on.
 struct name_work {
 	struct name_digest suffixes[NAME_LABELS]; // of one label, of two, ...
 	__u16 starts[NAME_LABELS];		  // where labels begin in the frame, the first first
 	__u16 slots[4]; // of numbers that the verifier shall forget
-	__u8 bytes[16]; // of the packet
+	__u8 text[TEXT + 16]; // of the packet, from the UDP header on
 };
 
 struct {
@@ -53,6 +58,26 @@ struct {
 
 // The keys of the sums. The program's are those of its policy.
 const volatile __u32 name_keys[2 * NAME_PIECES + 2] SEC(".rodata.names") = {};
+
+// copied says that the message is read from a copy, and not from the packet's first buffer. A read
+// that may be either would have two ways, and the verifier of Linux 6.1 walks both at each byte of a
+// name.
+static __always_inline int copied(int hook) { return hook != HOOK_XDP; }
+
+// bytes_at is where n bytes of the message are, 0 if the packet ends before. In a copy, which begins
+// with the UDP header, there is all that callers have found to be before the message's end.
+static __always_inline const void *bytes_at(const struct frame *f, const struct name_work *w,
+					    __u64 off, __u32 n, int hook)
+{
+	if (copied(hook)) {
+		// clang knows it to be less, the verifier of Linux 6.1 does not.
+		asm volatile("%0 &= %1" : "+r"(off) : "i"(TEXT - 1));
+		return w->text + off;
+	}
+	const void *at = f->data + (off & 0x7fff); // see pull
+
+	return at + n > f->data_end ? 0 : at;
+}
 
 // lower makes letters of 8 bytes small: in bytes without their highest bit, no sum carries over.
 static __always_inline __u64 lower(__u64 v)
@@ -73,15 +98,18 @@ static __always_inline void digest(const struct frame *f, struct name_work *w, _
 
 	for (__u32 i = 0; i < NAME_PIECES; i++) {
 		__u32 start, bytes;
-		__u64 v;
+		const word *at;
 
 		if (depth >= labels || depth >= deepest)
 			return;
 		start = w->starts[(labels - depth - 1) & (NAME_LABELS - 1)];
 		end = forget(&w->slots[0], end);
 		bytes = end - start;
-		if (bytes > MAX_LABEL + 1 || !bytes || pull(f, end - 8, &v, 8, hook))
+		at = bytes_at(f, w, end - 8, 8, hook);
+		if (bytes > MAX_LABEL + 1 || !bytes || !at)
 			return; // never
+		__u64 v = *at;
+
 		if (bytes < 8)
 			v >>= 64 - 8 * bytes;
 		v = lower(v);
@@ -108,11 +136,13 @@ static __always_inline __u32 labels_of(const struct frame *f, struct name_work *
 	__u32 at = *off, first = at;
 
 	for (__u32 i = 0; i < NAME_LABELS; i++) {
-		__u8 bytes;
+		const __u8 *label;
 
 		at = forget(&w->slots[0], at);
-		if (at >= end || at - first >= MAX_NAME || pull(f, at, &bytes, 1, hook))
+		if (at >= end || at - first >= MAX_NAME || !(label = bytes_at(f, w, at, 1, hook)))
 			return NO_NAME;
+		__u8 bytes = *label;
+
 		if (!bytes) {
 			*off = at + 1;
 			return i;
@@ -132,15 +162,15 @@ static __always_inline __u16 be16(const __u8 *b) { return b[0] << 8 | b[1]; }
 static __always_inline __u64 additional(const struct frame *f, struct name_work *w, __u32 off,
 					__u32 end, __u32 records, int hook)
 {
-	__u8 *opt = w->bytes;
+	const __u8 *opt;
 
 	if (!records)
 		return off < end ? (__u64)DNS_MALFORMED << 32 : 0;
-	if (off >= end || pull(f, off, opt, 1, hook))
+	if (off >= end || !(opt = bytes_at(f, w, off, 1, hook)))
 		return (__u64)DNS_MALFORMED << 32;
 	if (opt[0])
 		return 0;
-	if (end - off < DNS_RECORD || pull(f, off, opt, DNS_RECORD, hook))
+	if (end - off < DNS_RECORD || !(opt = bytes_at(f, w, off, DNS_RECORD, hook)))
 		return (__u64)DNS_MALFORMED << 32;
 	if (be16(opt + 1) != DNS_OPT)
 		return 0;
@@ -154,6 +184,15 @@ static __always_inline __u64 additional(const struct frame *f, struct name_work 
 	return facts << 32 | (facts & DNS_EDNS ? (__u32)be16(opt + 3) << 16 : 0);
 }
 
+// copy copies what is looked at of a datagram of so many bytes.
+static __always_inline long copy(const struct frame *f, struct name_work *w, __u32 off,
+				 __u32 bytes, int hook)
+{
+	bytes = forget(&w->slots[0], bytes > MOST_TEXT ? MOST_TEXT : bytes);
+	return hook == HOOK_TCX ? bpf_skb_load_bytes(f->ctx, off, w->text, within(bytes)) :
+				  bpf_xdp_load_bytes(f->ctx, off, w->text, within(bytes));
+}
+
 // look reads the message in a datagram whose UDP header is at off, with left bytes of the packet
 // from there on.
 static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, __u32 deepest,
@@ -165,18 +204,23 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 
 	if (!w)
 		return (facts | DNS_MALFORMED) << 32; // never
-	__u8 *h = w->bytes;
-
-	if (left < 8 || pull(f, off + 4, h, 2, hook))
+	if (left < 8 + DNS_HEADER || (copied(hook) && copy(f, w, off, left, hook)))
 		return (facts | DNS_MALFORMED) << 32;
-	end = be16(h);
+	if (copied(hook))
+		off = 0;
+	const __u8 *h = bytes_at(f, w, off, 8 + DNS_HEADER, hook);
+
+	if (!h)
+		return (facts | DNS_MALFORMED) << 32; // never
+	end = be16(h + 4);
 	cut = end > left;
 	if (cut)
 		end = left;
+	if (end < 8 + DNS_HEADER)
+		return (facts | DNS_MALFORMED) << 32;
 	end += off;
 	off += 8;
-	if (end < off + DNS_HEADER || pull(f, off, h, DNS_HEADER, hook))
-		return (facts | DNS_MALFORMED) << 32;
+	h += 8;
 	__u32 response = h[2] & 0x80, opcode = h[2] >> 3 & 15;
 
 	facts |= DNS_HEAD | opcode << DNS_OPCODE;
@@ -195,7 +239,7 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 
 		off = forget(&w->slots[0], off);
 
-		if (labels == NO_NAME || off + 4 > end || pull(f, off, h, 2, hook))
+		if (labels == NO_NAME || off + 4 > end || !(h = bytes_at(f, w, off, 2, hook)))
 			return (facts | DNS_MALFORMED) << 32;
 		facts |= DNS_QUESTION | labels << DNS_LABELS;
 		word = be16(h);
@@ -207,25 +251,34 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 	return facts << 32 | word;
 }
 
+// look_at looks into the copy only where the message does not lie in the first buffer.
+static __always_inline __u64 look_at(const struct frame *f, __u32 off, __u32 left, __u32 deepest,
+				     int hook)
+{
+	if (!copied(hook) || off + left <= f->data_end - f->data)
+		return look(f, off, left, deepest, HOOK_XDP);
+	return look(f, off, left, deepest, hook);
+}
+
 static __noinline __u64 dns_xdp(struct xdp_md *ctx, __u32 off, __u32 left, __u32 deepest)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
 
-	return look(&f, off, left, deepest, HOOK_XDP);
+	return look_at(&f, off, left, deepest, HOOK_XDP);
 }
 
 static __noinline __u64 dns_xdp_frags(struct xdp_md *ctx, __u32 off, __u32 left, __u32 deepest)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
 
-	return look(&f, off, left, deepest, HOOK_XDP_FRAGS);
+	return look_at(&f, off, left, deepest, HOOK_XDP_FRAGS);
 }
 
 static __noinline __u64 dns_tcx(struct __sk_buff *ctx, __u32 off, __u32 left, __u32 deepest)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
 
-	return look(&f, off, left, deepest, HOOK_TCX);
+	return look_at(&f, off, left, deepest, HOOK_TCX);
 }
 
 // These are here only so that the object holds whole programs.

@@ -118,6 +118,14 @@ static __always_inline __u32 forget(__u16 *slot, __u32 v)
 	return *(volatile __u16 *)slot;
 }
 
+// within has the verifier of Linux 6.1 know that a size is from 1 to 512: it forgets what a compare
+// of a copy of 32 bits has shown.
+static __always_inline __u64 within(__u64 n)
+{
+	asm volatile("%0 += -1; %0 &= 511; %0 += 1" : "+r"(n));
+	return n;
+}
+
 // pull copies n bytes at off. Bytes outside the first buffer are fetched by helper where the hook
 // has such frames. The mask tells the verifier what the callers know: no header starts beyond
 // 14 + 8 + 40 + 8 * 2048 bytes, but within a tunnel, where the helper reads what is so far behind.

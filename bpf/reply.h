@@ -163,14 +163,6 @@ static __always_inline int shed(struct __sk_buff *skb, __u32 at, __u32 extra)
 	return bpf_skb_adjust_room(skb, -(__s32)extra, BPF_ADJ_ROOM_NET, 0) ? -1 : (int)at;
 }
 
-// within has the verifier of Linux 6.1 know that a size is from 1 to 512: it forgets what a compare
-// of a copy of 32 bits has shown.
-static __always_inline __u64 within(__u64 n)
-{
-	asm volatile("%0 += -1; %0 &= 511; %0 += 1" : "+r"(n));
-	return n;
-}
-
 // put copies what stands behind the headers into the packet, n bytes of it.
 static __always_inline long put(void *ctx, __u32 at, struct cookie_work *w, __u32 n, int hook)
 {

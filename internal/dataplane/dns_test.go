@@ -7,12 +7,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/codegen"
 	"levee/internal/lang/dnsname"
 	"levee/internal/packet"
 	"levee/internal/packet/dns"
@@ -109,6 +112,33 @@ func BenchmarkNames(b *testing.B) {
 	}
 }
 
+// BenchmarkNamesAtEachHook measures what the reading of a name costs where packets may lie in several
+// buffers, above a rule on a port.
+func BenchmarkNamesAtEachHook(b *testing.B) {
+	for hook, target := range map[string]codegen.Target{"xdp": {}, "xdp.frags": {Frags: true},
+		"tc": {Hook: codegen.TCX}} {
+		for match, words := range map[string]string{"port": "",
+			"name": ` dns name in { "a.example.org", "b.c.example.net" }`} {
+			b.Run(hook+"/"+match, func(b *testing.B) {
+				target.CPUs = runtime.NumCPU()
+				r, _ := runnerOf(b, "drop udp port 53"+words+"\ndefault pass\n", target)
+				frames := queries(b, packet.IPv4, 1, "n%07x.z.example.com")
+				var ns []float64
+				for b.Loop() {
+					c, err := r.Bench(frames, 200_000)
+					if err != nil {
+						b.Fatal(err)
+					}
+					ns = append(ns, c.NsPerPacket)
+				}
+				slices.Sort(ns)
+				b.ReportMetric(ns[len(ns)/2], "ns/packet")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
 // TestNamesOfQueriesAreJudgedAtEachHook sends queries of both families to a policy about names.
 func TestNamesOfQueriesAreJudgedAtEachHook(t *testing.T) {
 	n := newTestNet(t)
@@ -139,6 +169,49 @@ default pass
 			wantPackets(t, "malformed", 2)
 			wantPackets(t, "abused", 6)
 			wantPackets(t, "query", 8)
+		})
+	}
+}
+
+// TestNamesOfMessagesInSeveralBuffers sends messages that do not lie in the first buffer as a whole.
+func TestNamesOfMessagesInSeveralBuffers(t *testing.T) {
+	n := newTestNet(t)
+	largeMTU(t, n)
+	const text = `drop udp port 53 dns malformed as "malformed"
+drop udp port 53 dns name { "evil.example", "*.below.example" } dns type AAAA as "abused"
+pass udp port 53 dns response as "response"
+default drop
+`
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			defer Down(t.Context(), "lv0")
+			if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			long := func(name string, m dns.Message) {
+				p, bad := dnsname.Parse(name)
+				if bad != nil {
+					t.Fatal(bad)
+				}
+				m.Question, m.Name = true, p.Name
+				f, err := packet.Build(packet.Spec{Family: packet.IPv6,
+					Proto: new(uint8(packet.ProtoUDP)), ToPort: new(uint16(53)),
+					Payload: append(dns.Query(m), make([]byte, 8000)...)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.sendFrame(t, f)
+			}
+			deep := strings.Repeat("a.", 119) + "below.example"
+			for _, name := range []string{"evil.example", "WWW.Evil.Example", deep} {
+				long(name, dns.Message{Response: true, Type: 28})
+				long(name, dns.Message{Response: true, Type: 1})
+			}
+			long("below.example", dns.Message{Response: true, Type: 28})
+			long("evil.example", dns.Message{Type: 28}) // bytes behind a question
+			wantPackets(t, "malformed", 1)
+			wantPackets(t, "abused", 3)
+			wantPackets(t, "response", 4)
 		})
 	}
 }

@@ -277,8 +277,8 @@ func TestConcurrentUpsSerialise(t *testing.T) {
 	await.OK(t, func() error { return nothingElse(t, "concurrent ups") })
 }
 
-func TestLargeMTUTakesFragments(t *testing.T) {
-	n := newTestNet(t)
+// largeMTU has both ends take frames of 9000 bytes, which XDP sees in several buffers.
+func largeMTU(t *testing.T, n *testNet) {
 	setMTU := func(ns netns.NsHandle, dev string) {
 		if err := netns.Set(ns); err != nil {
 			t.Fatal(err)
@@ -289,6 +289,11 @@ func TestLargeMTUTakesFragments(t *testing.T) {
 	}
 	setMTU(n.peer, "lv1")
 	setMTU(n.here, "lv0")
+}
+
+func TestLargeMTUTakesFragments(t *testing.T) {
+	n := newTestNet(t)
+	largeMTU(t, n)
 	r := bring(t, "lv0", store.Auto, handPolicy("one", action.Pass))
 	if a := status(t); r.Mode != store.XDPNative || !a.Program.Frags {
 		t.Errorf("mode %s, fragments %v", r.Mode, a.Program.Frags)

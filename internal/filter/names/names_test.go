@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
 	"levee/internal/lang/dnsname"
 )
 
@@ -75,6 +78,36 @@ func TestDigestsDependOnTheSecretAndOnEveryLabel(t *testing.T) {
 		seen[d] = p.Name
 		if d == other.digest(p.Name) {
 			t.Errorf("%q has the same digest with another secret", p.Name)
+		}
+	}
+}
+
+// The verifier of Linux 6.1 walked both ways of each read of a name, from the packet's first buffer
+// and by a helper, at each byte: it refused what reads messages at tc, and in packets of several
+// buffers.
+func TestAReadOfANameHasOneWay(t *testing.T) {
+	for _, at := range []struct {
+		hook       string
+		tcx, frags bool
+		calls      int
+	}{{"XDP", false, false, 0}, {"XDP, several buffers", false, true, 1}, {"tc", true, false, 1}} {
+		b := assembler.New()
+		if err := Emit(b, assembler.Number("context"), at.tcx, at.frags); err != nil {
+			t.Fatal(err)
+		}
+		insns, err := b.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		for _, ins := range insns {
+			if ins.IsBuiltinCall() && (ins.Constant == int64(asm.FnSkbLoadBytes) ||
+				ins.Constant == int64(asm.FnXdpLoadBytes)) {
+				calls++
+			}
+		}
+		if calls != at.calls {
+			t.Errorf("%s: %d reads by a helper, want %d", at.hook, calls, at.calls)
 		}
 	}
 }

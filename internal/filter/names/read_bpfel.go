@@ -35,7 +35,7 @@ type readNameWork struct {
 	}
 	Starts [128]uint16
 	Slots  [4]uint16
-	Bytes  [16]uint8
+	Text   [528]uint8
 }
 
 // Names of all BPF objects in the ELF.
