@@ -60,14 +60,13 @@ struct {
 const volatile __u32 name_keys[2 * NAME_PIECES + 2] SEC(".rodata.names") = {};
 
 // copied says that the message is read from a copy, and not from the packet's first buffer. A read
-// that may be either would have two ways, and the verifier of Linux 6.1 walks both at each byte of a
-// name.
+// that may be either has two ways, and the verifier of Linux 6.1 walks both at each byte of a name.
 static __always_inline int copied(int hook) { return hook != HOOK_XDP; }
 
-// bytes_at is where n bytes of the message are, 0 if the packet ends before. In a copy, which begins
-// with the UDP header, there is all that callers have found to be before the message's end.
+// bytes_at is where n bytes of the message are, 0 if the packet ends before. In a copy, which
+// begins with the UDP header, is all that callers have found to be before the message's end.
 static __always_inline const void *bytes_at(const struct frame *f, const struct name_work *w,
-					    __u64 off, __u32 n, int hook)
+	__u64 off, __u32 n, int hook)
 {
 	if (copied(hook)) {
 		// clang knows it to be less, the verifier of Linux 6.1 does not.

@@ -112,8 +112,8 @@ func BenchmarkNames(b *testing.B) {
 	}
 }
 
-// BenchmarkNamesAtEachHook measures what the reading of a name costs where packets may lie in several
-// buffers, above a rule on a port.
+// BenchmarkNamesAtEachHook measures what the reading of a name costs above a rule on a port, also
+// where packets may lie in several buffers.
 func BenchmarkNamesAtEachHook(b *testing.B) {
 	for hook, target := range map[string]codegen.Target{"xdp": {}, "xdp.frags": {Frags: true},
 		"tc": {Hook: codegen.TCX}} {
@@ -173,7 +173,7 @@ default pass
 	}
 }
 
-// TestNamesOfMessagesInSeveralBuffers sends messages that do not lie in the first buffer as a whole.
+// TestNamesOfMessagesInSeveralBuffers sends messages that the first buffer does not hold.
 func TestNamesOfMessagesInSeveralBuffers(t *testing.T) {
 	n := newTestNet(t)
 	largeMTU(t, n)
