@@ -188,8 +188,8 @@ static __always_inline long copy(const struct frame *f, struct name_work *w, __u
 				 __u32 bytes, int hook)
 {
 	bytes = forget(&w->slots[0], bytes > MOST_TEXT ? MOST_TEXT : bytes);
-	return hook == HOOK_TCX ? bpf_skb_load_bytes(f->ctx, off, w->text, within(bytes)) :
-				  bpf_xdp_load_bytes(f->ctx, off, w->text, within(bytes));
+	return hook == HOOK_TCX ? bpf_skb_load_bytes(f->ctx, off, w->text, known_size(bytes)) :
+				  bpf_xdp_load_bytes(f->ctx, off, w->text, known_size(bytes));
 }
 
 // look reads the message in a datagram whose UDP header is at off, with left bytes of the packet

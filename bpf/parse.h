@@ -118,9 +118,9 @@ static __always_inline __u32 forget(__u16 *slot, __u32 v)
 	return *(volatile __u16 *)slot;
 }
 
-// within has the verifier of Linux 6.1 know that a size is from 1 to 512: it forgets what a compare
-// of a copy of 32 bits has shown.
-static __always_inline __u64 within(__u64 n)
+// known_size has the verifier of Linux 6.1 know that a size is from 1 to 512: it forgets what a
+// compare of a copy of 32 bits has shown.
+static __always_inline __u64 known_size(__u64 n)
 {
 	asm volatile("%0 += -1; %0 &= 511; %0 += 1" : "+r"(n));
 	return n;

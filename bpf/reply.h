@@ -169,8 +169,8 @@ static __always_inline long put(void *ctx, __u32 at, struct cookie_work *w, __u3
 	n = forget(&w->slots[0], n);
 	if (!n || n > MOST_TEXT)
 		return -1;
-	return hook == HOOK_TCX ? bpf_skb_store_bytes(ctx, at, w->text, within(n), 0) :
-				  bpf_xdp_store_bytes(ctx, at, w->text, within(n));
+	return hook == HOOK_TCX ? bpf_skb_store_bytes(ctx, at, w->text, known_size(n), 0) :
+				  bpf_xdp_store_bytes(ctx, at, w->text, known_size(n));
 }
 
 static __always_inline int send_tcx(struct __sk_buff *skb, struct cookie_work *w, __be16 *check,

@@ -90,8 +90,9 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	there = (w->text[0] << 8 | w->text[1]) - HEADERS;
 	there = forget(&w->slots[0], there > MOST_TEXT ? MOST_TEXT : there);
 	if (there < QUESTION_MORE || there > MOST_TEXT ||
-	    (hook == HOOK_TCX ? bpf_skb_load_bytes(f->ctx, k->off + HEADERS, w->text, within(there)) :
-				bpf_xdp_load_bytes(f->ctx, k->off + HEADERS, w->text, within(there))))
+	    (hook == HOOK_TCX ?
+		     bpf_skb_load_bytes(f->ctx, k->off + HEADERS, w->text, known_size(there)) :
+		     bpf_xdp_load_bytes(f->ctx, k->off + HEADERS, w->text, known_size(there))))
 		return COOKIE_DROPPED; // never
 	n = forget(&w->slots[0], question(w, there));
 	if (!n)
@@ -99,7 +100,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	if (edns) {
 		if (n > MOST_TEXT - OPT)
 			return COOKIE_DROPPED; // never
-		__u8 *opt = w->text + within(n);
+		__u8 *opt = w->text + known_size(n);
 
 		opt[3] = SIZE >> 8;
 		opt[4] = SIZE & 0xff;
@@ -111,7 +112,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	n = forget(&w->slots[0], n);
 	if (n > MOST_TEXT)
 		return COOKIE_DROPPED; // never
-	__u8 *behind = w->text + within(n);
+	__u8 *behind = w->text + known_size(n);
 
 	behind[0] = behind[1] = behind[2] = 0; // the sum takes words
 	make(w, six, n, edns);
