@@ -164,6 +164,9 @@ func adviseSource(s *policy.Source, err error) error {
 
 // adviseList adds what to do about a list of a condition that cannot be read.
 func adviseList(err error) error {
+	if unfetched := (*event.Unfetched)(nil); errors.As(err, &unfetched) {
+		return part.Do(err, "look whether it can be read from this machine; it is tried again")
+	}
 	if file := (*fs.PathError)(nil); errors.As(err, &file) {
 		if do := access.Read(file.Path, err); do != "" {
 			return part.Do(err, do)

@@ -57,6 +57,7 @@ type Matcher struct {
 	renewal uint64
 	counter *Counter // nil: each record counts
 	fit     fit
+	feeds   feeds
 }
 
 // fit is whether patterns fit what a program writes.
@@ -73,17 +74,18 @@ const misfits = 1000
 // was changed, or nil: what was counted stays. keeps tells of a prefix that holds whom no entry may
 // hold: of such an address alone is counted and leased. nil keeps nobody.
 func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher {
-	m := &Matcher{source: s, keeps: keeps, again: newAgain()}
+	m := &Matcher{source: s, keeps: keeps, again: newAgain(), feeds: newFeeds()}
 	if old != nil {
+		m.feeds.had = old.feeds.now
 		m.again, m.renewal = old.again, old.renewal
 		if old.source.Text == s.Text {
 			m.fit = old.fit
 		}
 	}
 	if s.Format == policy.Lines {
-		m.judge = newLines(s)
+		m.judge = newLines(s, m.feeds)
 	} else {
-		m.judge = newObjects(s)
+		m.judge = newObjects(s, m.feeds)
 	}
 	switch {
 	case s.After == 0:
@@ -92,6 +94,7 @@ func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher
 	default:
 		m.counter = newCounter(s.After, s.Within)
 	}
+	m.feeds.had = nil
 	return m
 }
 
@@ -209,7 +212,7 @@ type condition struct {
 }
 
 // newObjects prepares the conditions of a source.
-func newObjects(s *policy.Source) *objects {
+func newObjects(s *policy.Source, feeds feeds) *objects {
 	m := &objects{ports: s.Format == policy.JSON, root: &node{field: -1}}
 	index := map[string]int{}
 	field := func(name string) int {
@@ -241,7 +244,7 @@ func newObjects(s *policy.Source) *objects {
 			out.bound = c.Numbers[0]
 			out.numbers = make(map[int64]bool, len(c.Numbers))
 		} else {
-			out.texts = newTexts(&c)
+			out.texts = newTexts(&c, feeds)
 		}
 		for _, n := range c.Numbers {
 			out.numbers[n] = true
@@ -350,7 +353,10 @@ func (m *objects) is(c *condition, v value) (is, known bool) {
 		return c.words[string(v.raw)], !v.text && (v.raw[0] == 't' || v.raw[0] == 'f')
 	}
 	if c.texts != nil {
-		return v.text && c.texts.have(m.unescape(v)), v.text
+		if !v.text {
+			return false, false
+		}
+		return c.texts.have(m.unescape(v))
 	}
 	if v.text {
 		return false, false

@@ -55,7 +55,7 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%q: %s", where, a)
 		}
 	}
-	m := newObjects(source(t, `where alert.signature = "q"`))
+	m := newObjects(source(t, `where alert.signature = "q"`), newFeeds())
 	for text, want := range map[string]string{`a \"b\" \u00e9`: `a "b" é`, `\ud83d\ude00`: "😀",
 		`\ud83dx`: "�x", `\n\/`: "\n/"} {
 		if got := string(m.unescape(value{raw: []byte(text), escape: true})); got != want {

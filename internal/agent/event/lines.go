@@ -16,11 +16,11 @@ type program struct {
 }
 
 func (p *program) holds(name string) bool {
-	is := p.texts.have([]byte(name))
+	is, known := p.texts.have([]byte(name))
 	if p.of.How == policy.Equals && !p.of.AnyCase {
 		is = logline.OneOf(p.of.Texts, name)
 	}
-	return name != "" && is != p.of.Not
+	return name != "" && known && is != p.of.Not
 }
 
 // lines judges lines of text.
@@ -32,10 +32,10 @@ type lines struct {
 	header   logline.Header
 }
 
-func newLines(s *policy.Source) *lines {
+func newLines(s *policy.Source, feeds feeds) *lines {
 	l := &lines{programs: s.Programs}
 	for i := range s.Where {
-		l.where = append(l.where, program{&s.Where[i], newTexts(&s.Where[i])})
+		l.where = append(l.where, program{&s.Where[i], newTexts(&s.Where[i], feeds)})
 	}
 	l.patterns, l.except = compile(s.Patterns), compile(s.Except)
 	return l

@@ -20,11 +20,18 @@ type texts struct {
 	equal      map[string]bool
 	parts      [][]byte
 	expression *regexp.Regexp
-	list       *list
+	list       listing
+}
+
+// listing is a list of texts that others change.
+type listing interface {
+	// has tells whether it holds a text, and whether it was ever read.
+	has(text []byte) (is, known bool)
+	trouble() error
 }
 
 // newTexts prepares a condition on texts. The parser of policies has compiled its expression once.
-func newTexts(c *policy.Condition) *texts {
+func newTexts(c *policy.Condition, feeds feeds) *texts {
 	t := &texts{how: c.How, anyCase: c.AnyCase}
 	switch c.How {
 	case policy.Matches:
@@ -34,7 +41,11 @@ func newTexts(c *policy.Condition) *texts {
 		}
 		t.expression = regexp.MustCompile(text)
 	case policy.Listed:
-		t.list = &list{path: c.File, anyCase: c.AnyCase}
+		if c.Feed != nil {
+			t.list = feeds.of(c, t.fold)
+		} else {
+			t.list = &list{path: c.File, anyCase: c.AnyCase}
+		}
 	case policy.Equals:
 		t.equal = make(map[string]bool, len(c.Texts))
 		for _, text := range c.Texts {
@@ -55,8 +66,19 @@ func (t *texts) fold(s string) string {
 	return s
 }
 
-// have reports whether a text is one of them, or has one of them where they ask for it.
-func (t *texts) have(text []byte) bool {
+// have reports whether a text is one of them, or has one of them where they ask for it. It is not
+// known while a list was never read: then neither the condition holds nor its contrary.
+func (t *texts) have(text []byte) (is, known bool) {
+	if t.list == nil {
+		return t.hold(text), true
+	}
+	if t.anyCase {
+		text = bytes.ToLower(text)
+	}
+	return t.list.has(text)
+}
+
+func (t *texts) hold(text []byte) bool {
 	if t.anyCase && t.expression == nil {
 		text = bytes.ToLower(text)
 	}
@@ -64,8 +86,6 @@ func (t *texts) have(text []byte) bool {
 	switch t.how {
 	case policy.Equals:
 		return t.equal[string(text)]
-	case policy.Listed:
-		return t.list.has(text)
 	case policy.Matches:
 		return t.expression.Match(text)
 	case policy.Begins:
@@ -85,8 +105,7 @@ func (t *texts) trouble() error {
 	if t.list == nil {
 		return nil
 	}
-	t.list.look()
-	return t.list.err
+	return t.list.trouble()
 }
 
 // Bounds of a list.
@@ -107,9 +126,14 @@ type list struct {
 	err     error
 }
 
-func (l *list) has(text []byte) bool {
+func (l *list) has(text []byte) (is, known bool) {
 	l.look()
-	return l.texts[string(text)]
+	return l.texts[string(text)], l.texts != nil
+}
+
+func (l *list) trouble() error {
+	l.look()
+	return l.err
 }
 
 // look reads the file if it is another one than that which was read.

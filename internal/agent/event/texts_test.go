@@ -1,7 +1,12 @@
 package event
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+
 	"fmt"
+	"levee/internal/await"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,7 +80,7 @@ func TestListOfACondition(t *testing.T) {
 	m := New(source(t, fmt.Sprintf("where tls.sni in file(%q) any case", path)), nil, nil)
 	asked := func(name string) bool {
 		t.Helper()
-		m.judge.(*objects).conds[0].texts.list.looked = time.Time{}
+		m.judge.(*objects).conds[0].texts.list.(*list).looked = time.Time{}
 		_, r, err := m.Match([]byte(`{"src_ip":"192.0.2.1","tls":{"sni":"`+name+`"}}`),
 			time.Now())
 		if err != nil {
@@ -130,5 +135,91 @@ func TestListOfACondition(t *testing.T) {
 	write("c.example\n")
 	if !asked("c.example") || asked("b.example") || m.Trouble() != nil {
 		t.Errorf("a list that is back: %v", m.Trouble())
+	}
+}
+
+// TestNegatedConditionOfAListThatIsMissing: `not ... in file` held for everybody while the file was
+// not there, and each client was banned.
+func TestNegatedConditionOfAListThatIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "list")
+	m := New(source(t, fmt.Sprintf("where not tls.sni in file(%q)", path)), nil, nil)
+	record := []byte(`{"src_ip":"192.0.2.1","tls":{"sni":"a.example"}}`)
+	if _, r, err := m.Match(record, time.Now()); r == Matched || err != nil {
+		t.Errorf("matched without its list: %v, %v", r, err)
+	}
+}
+
+// TestFetchedListOfACondition: nothing holds before it was read, nor does the contrary; it is read
+// again in its time, and what it held last holds while it cannot be read, which is told. A source
+// that is changed goes on with what it had.
+func TestFetchedListOfACondition(t *testing.T) {
+	var mu sync.Mutex
+	status, text := http.StatusServiceUnavailable, ""
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		w.WriteHeader(status)
+		fmt.Fprint(w, text)
+	}))
+	defer srv.Close()
+	answer := func(s int, t string) {
+		mu.Lock()
+		defer mu.Unlock()
+		status, text = s, t
+	}
+	of := source(t, fmt.Sprintf("where tls.sni in feed(url %q every 1s column 2) any case",
+		srv.URL))
+	m := New(of, nil, nil)
+	held := func() *fetched { return m.judge.(*objects).conds[0].texts.list.(*fetched) }
+	asked := func(name string) bool {
+		_, r, err := m.Match([]byte(`{"src_ip":"192.0.2.1","tls":{"sni":"`+name+`"}}`),
+			time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r == Matched
+	}
+	again := func(until func() bool) {
+		t.Helper()
+		await.True(t, "the list is fetched", func() bool {
+			f := held()
+			f.mu.Lock()
+			f.next = time.Time{}
+			f.mu.Unlock()
+			f.look()
+			return until()
+		})
+	}
+	if m.Trouble() != nil || asked("a.example") {
+		t.Error("a list that was not asked for yet")
+	}
+	again(func() bool { return m.Trouble() != nil })
+	if !strings.Contains(m.Trouble().Error(), srv.URL) {
+		t.Errorf("which list is it? %v", m.Trouble())
+	}
+	m.judge.(*objects).conds[0].not = true
+	if asked("a.example") {
+		t.Error("the contrary of a list that was never read held")
+	}
+	m.judge.(*objects).conds[0].not = false
+	answer(http.StatusOK, "# comment\n1,A.example\n2,b.example\n")
+	again(func() bool { return asked("a.Example") })
+	if asked("c.example") || m.Trouble() != nil {
+		t.Errorf("what it does not hold, or %v", m.Trouble())
+	}
+	answer(http.StatusNotFound, "")
+	again(func() bool { return m.Trouble() != nil })
+	if !asked("b.example") {
+		t.Error("what it held last is gone")
+	}
+	before := held()
+	m = New(of, m, nil)
+	if held() != before || !asked("b.example") {
+		t.Error("a source that is changed begins without its list")
+	}
+	answer(http.StatusOK, "1,c.example\n")
+	again(func() bool { return asked("c.example") })
+	if asked("b.example") {
+		t.Error("what the list no longer has")
 	}
 }

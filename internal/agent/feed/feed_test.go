@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -399,5 +401,33 @@ func TestKeysGoToTheirServerAlone(t *testing.T) {
 	defer f.Close()
 	if _, err := f.Fetch(t.Context(), State{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the file: %v", err)
+	}
+}
+
+// TestTextsOfLists: lines, a column and values of JSON, folded, without comments; a list of more
+// than it may have is an error, never a shorter one.
+func TestTextsOfLists(t *testing.T) {
+	for _, c := range []struct {
+		of   policy.Feed
+		text string
+		want string
+	}{
+		{policy.Feed{}, "\ufeffA b\r\n# comment\n\n a b \nc#d\n", "a b|c#d"},
+		{policy.Feed{Column: 2}, "# x\n1,One\n2,\"t,wo\"\n", "one|t,wo"},
+		{policy.Feed{Field: "h"}, `{"h":"A","x":"B"}{"y":[{"h":["c"]}]}`, "a|c"},
+		{policy.Feed{}, "a\nb\nc\n", ErrTooMany.Error()},
+		{policy.Feed{}, strings.Repeat("a", maxLine+1), "longer than"},
+	} {
+		in := &reader{of: &c.of, most: 2, fold: strings.ToLower}
+		l, err := in.read(strings.NewReader(c.text))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = strings.Join(slices.Sorted(maps.Keys(l.Texts)), "|")
+		}
+		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+			t.Errorf("%.20q: %q, not %q", c.text, got, c.want)
+		}
 	}
 }

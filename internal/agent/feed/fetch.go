@@ -69,6 +69,7 @@ type Fetcher struct {
 	most   int
 	agent  string // User-Agent
 	client *http.Client
+	fold   func(string) string // of texts
 }
 
 // New prepares a feed of at most so many entries.
@@ -240,7 +241,7 @@ func (f *Fetcher) read(r io.Reader) (*Result, error) {
 		}
 		in.r = zip
 	}
-	l, err := Read(in, f.of, f.most)
+	l, err := (&reader{of: f.of, most: f.most, fold: f.fold}).read(in)
 	if err != nil {
 		return nil, err
 	}

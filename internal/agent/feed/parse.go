@@ -22,10 +22,11 @@ import (
 
 // List is what a feed has said.
 type List struct {
-	Prefixes []netip.Prefix // sorted, each once
-	Bad      int            // entries that are no address, prefix or range
-	Short    int            // prefixes that are shorter than the bound
-	Skipped  []string       // the first of both, with their places
+	Prefixes []netip.Prefix  // sorted, each once
+	Bad      int             // entries that are no address, prefix or range
+	Short    int             // prefixes that are shorter than the bound
+	Skipped  []string        // the first of both, with their places
+	Texts    map[string]bool // in place of all these, of a list of texts
 }
 
 // maxSkipped is how many entries List.Skipped names.
@@ -44,18 +45,24 @@ type reader struct {
 	of   *policy.Feed
 	most int
 	out  List
-	bad  int // not counting a heading
+	fold func(string) string // of a list of texts
+	bad  int                 // not counting a heading
 }
 
 // Read reads a list of at most so many entries.
 func Read(r io.Reader, of *policy.Feed, most int) (*List, error) {
-	in := &reader{of: of, most: most}
-	var err error
+	return (&reader{of: of, most: most}).read(r)
+}
+
+func (in *reader) read(r io.Reader) (*List, error) {
+	of, err := in.of, error(nil)
 	switch {
 	case of.Field != "":
 		err = in.json(r)
 	case of.Column > 0:
 		err = in.csv(r)
+	case in.fold != nil:
+		err = in.texts(r)
 	default:
 		err = in.lines(r)
 	}
@@ -91,6 +98,9 @@ func (in *reader) skip(place, text, why string) {
 
 // add reads one entry, and says whether it is one.
 func (in *reader) add(text string, place func() string) (bool, error) {
+	if in.fold != nil {
+		return true, in.text(text)
+	}
 	all, ok := prefixes(text)
 	if !ok {
 		return false, nil

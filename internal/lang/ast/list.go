@@ -29,38 +29,58 @@ func (p *printer) list(l *List) {
 	} else {
 		p.words("feed")
 	}
-	option := func(word string, w *Word, quote bool) {
-		switch {
-		case w == nil:
-		case quote:
-			p.words(word, Quoted(*w))
-		default:
-			p.words(word, w.Text)
-		}
+	p.place(l)
+	p.where(l.Where)
+	p.words("add")
+	p.entries(l)
+	p.words("to", l.Set.Text)
+	p.option("lease", l.Lease, false)
+}
+
+// option prints an option of a list, if it is given.
+func (p *printer) option(word string, w *Word, quote bool) {
+	switch {
+	case w == nil:
+	case quote:
+		p.words(word, Quoted(*w))
+	default:
+		p.words(word, w.Text)
 	}
-	option("file", l.Path, true)
-	option("url", l.URL, true)
-	option("header", l.Header, true)
-	option("user", l.User, true)
+}
+
+// place prints where a list comes from, and how it is read.
+func (p *printer) place(l *List) {
+	p.option("file", l.Path, true)
+	p.option("url", l.URL, true)
+	p.option("header", l.Header, true)
+	p.option("user", l.User, true)
 	if l.User != nil {
-		option("password", l.Key, true)
+		p.option("password", l.Key, true)
 	} else {
-		option("key", l.Key, true)
+		p.option("key", l.Key, true)
 	}
 	if l.Cleartext != nil {
 		p.words("cleartext")
 	}
-	option("every", l.Every, false)
-	option("change", l.Change, false)
-	option("shortest", l.Shortest, false)
-	p.where(l.Where)
-	p.words("add")
+	p.option("every", l.Every, false)
+	p.option("change", l.Change, false)
+	p.option("shortest", l.Shortest, false)
+}
+
+// entries prints what of a list is an entry.
+func (p *printer) entries(l *List) {
 	if l.Field != nil {
 		p.words(Quoted(*l.Field))
 	}
-	option("column", l.Column, false)
-	p.words("to", l.Set.Text)
-	option("lease", l.Lease, false)
+	p.option("column", l.Column, false)
+}
+
+// placeText is what stands in the parentheses of a condition that asks for a list.
+func (l *List) placeText() string {
+	var p printer
+	p.place(l)
+	p.entries(l)
+	return string(p.b)
 }
 
 // Text is a list in one line, as it is printed.

@@ -37,6 +37,7 @@ type Condition struct {
 	How     Word   // contains, begins, ends, matches or in; "" for a Value with an Op, or a list
 	Value   *Value // a list, or one element with an Op; nil with in
 	File    Word   // with in: the path of a list
+	Feed    *List  // with in: a list of texts that is fetched; in place of File
 	AnyCase bool   // capital letters and small ones are the same
 }
 
@@ -89,7 +90,11 @@ func (p *printer) where(all []Condition) {
 		p.words(c.Field.Text)
 		switch {
 		case c.How.Text == "in":
-			p.words("in", "file("+Quoted(c.File)+")")
+			if c.Feed != nil {
+				p.words("in", "feed("+c.Feed.placeText()+")")
+			} else {
+				p.words("in", "file("+Quoted(c.File)+")")
+			}
 		case c.How.Text != "":
 			p.words(c.How.Text)
 			p.value(c.Value)

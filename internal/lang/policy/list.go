@@ -84,23 +84,10 @@ func (r *resolver) list(s *ast.List) {
 	r.sourceName(as)
 	if s.CrowdSec {
 		out.CrowdSec = r.crowdSec(s)
-		out.Every = crowdSecEvery
 	} else {
 		out.Feed = r.feed(s)
-		if out.Every = feedEvery; s.Path != nil {
-			out.Every = fileEvery
-		}
 	}
-	if s.Every != nil {
-		every, p := parseLease(s.Every.Text)
-		switch {
-		case p.found():
-			r.problem(s.Every.Pos, p)
-		case every < minEvery:
-			r.c.Errorf(s.Every.Pos, "", "a list is read at most once a second")
-		}
-		out.Every = every
-	}
+	out.Every = r.every(s)
 	bound := &Source{}
 	r.sourceSet(as, bound)
 	if out.Set, out.Lease = bound.Set, bound.Lease; s.CrowdSec && s.Lease == nil {
@@ -120,6 +107,26 @@ func (r *resolver) list(s *ast.List) {
 	if r.c.Errors() == errors && out.Set != nil {
 		r.pol.Lists = append(r.pol.Lists, out)
 	}
+}
+
+// every is how often a list is read.
+func (r *resolver) every(s *ast.List) time.Duration {
+	switch {
+	case s.Every == nil && s.CrowdSec:
+		return crowdSecEvery
+	case s.Every == nil && s.Path != nil:
+		return fileEvery
+	case s.Every == nil:
+		return feedEvery
+	}
+	every, p := parseLease(s.Every.Text)
+	switch {
+	case p.found():
+		r.problem(s.Every.Pos, p)
+	case every < minEvery:
+		r.c.Errorf(s.Every.Pos, "", "a list is read at most once a second")
+	}
+	return every
 }
 
 func (r *resolver) feed(s *ast.List) *Feed {

@@ -66,7 +66,9 @@ type Condition struct {
 	Words   []string // true, false; only with Equal
 	// an expression of package regexp, with Matches
 	Expression string
-	File       string // a list of texts, with Listed
+	File       string        // a list of texts, with Listed
+	Feed       *Feed         // such a list that is fetched; in place of File
+	Every      time.Duration // Feed: how often
 }
 
 // How a text is compared.
@@ -548,15 +550,21 @@ func (r *resolver) matches(c *ast.Condition, f eve.Field) (out Condition, ok boo
 // maxExpression bounds an expression, in bytes.
 const maxExpression = 1000
 
-// listed is a condition by a list in a file, which the agent reads.
+// listed is a condition by a list in a file or a feed, which the agent reads.
 func (r *resolver) listed(c *ast.Condition, f eve.Field) (out Condition, ok bool) {
+	out = Condition{Field: f.Name, Not: c.Not, Op: ast.Equal, How: Listed, AnyCase: c.AnyCase}
+	if c.Feed != nil {
+		errors := r.c.Errors()
+		out.Feed, out.Every = r.feed(c.Feed), r.every(c.Feed)
+		return out, r.c.Errors() == errors
+	}
 	if !filepath.IsAbs(c.File.Text) {
 		r.c.Errorf(c.File.Pos, "write the whole path: the agent reads it, wherever it runs.",
 			"%q is no whole path", short(c.File.Text))
 		return out, false
 	}
-	return Condition{Field: f.Name, Not: c.Not, Op: ast.Equal, How: Listed, AnyCase: c.AnyCase,
-		File: strings.Clone(c.File.Text)}, true
+	out.File = strings.Clone(c.File.Text)
+	return out, true
 }
 
 // knownTexts checks the values beside a field: wildcards are no part of =, and of some fields all

@@ -345,8 +345,11 @@ func (p *parser) listFile(c *ast.Condition) (ok bool) {
 		return p.fail("a list stands directly behind the field: "+diag.Clip(c.Field.Text)+
 			" { ... }.", "expected a file")
 	}
+	if p.is("feed") {
+		return p.listFeed(c)
+	}
 	if !p.accept("file") {
-		return p.fail(form, "expected a file")
+		return p.fail(form, "expected a file, or a feed")
 	}
 	if p.tok.kind != tLParen {
 		return p.fail(form, "expected (")
@@ -358,6 +361,42 @@ func (p *parser) listFile(c *ast.Condition) (ok bool) {
 	if p.tok.kind != tRParen {
 		return p.fail(form, "expected )")
 	}
+	p.advance()
+	return true
+}
+
+// listFeed parses feed(url "URL" ... [column N | "NAME"]).
+func (p *parser) listFeed(c *ast.Condition) bool {
+	form := "write: " + diag.Clip(c.Field.Text) + ` in feed(url "https://..." every 1h column 2).`
+	l := &ast.List{}
+	l.Pos = p.tok.pos
+	p.advance()
+	if p.tok.kind != tLParen {
+		return p.fail(form, "expected (")
+	}
+	p.advance()
+	if !p.is("url") && !p.is("file") {
+		return p.fail(form, "expected \"url\" or \"file\", and where the list is")
+	}
+	if !p.listPlace(l) || !p.listOptions(l) {
+		return false
+	}
+	if l.Change != nil || l.Shortest != nil {
+		return p.fail("leave it out.", "change and shortest are of lists of addresses")
+	}
+	switch {
+	case p.accept("column"):
+		if !p.listWord(&l.Column, "column", "the number of a column", "2") {
+			return false
+		}
+	case p.tok.kind == tString:
+		w := p.word()
+		l.Field = &w
+	}
+	if p.tok.kind != tRParen {
+		return p.fail(form, "expected )")
+	}
+	c.Feed = l
 	p.advance()
 	return true
 }

@@ -1,0 +1,57 @@
+package feed
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"levee/internal/lang/policy"
+)
+
+// NewTexts prepares a feed of at most so many texts, each of which fold makes what it is compared
+// as. A text is a line, or what the feed names; lines that begin with # are comments.
+func NewTexts(of *policy.Feed, most int, agent string, fold func(string) string) *Fetcher {
+	f := New(of, most, agent)
+	f.fold = fold
+	return f
+}
+
+// text takes one text.
+func (in *reader) text(s string) error {
+	if s = in.fold(strings.TrimSpace(s)); s == "" {
+		return nil
+	}
+	if in.out.Texts == nil {
+		in.out.Texts = map[string]bool{}
+	}
+	if in.out.Texts[s] = true; len(in.out.Texts) > in.most {
+		return fmt.Errorf("%w: a condition takes at most %d", ErrTooMany, in.most)
+	}
+	return nil
+}
+
+// texts reads a text a line.
+func (in *reader) texts(r io.Reader) error {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 4096), maxLine)
+	for n := 1; s.Scan(); n++ {
+		line := s.Text()
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := in.text(line); err != nil {
+			return err
+		}
+	}
+	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("a line is longer than %d bytes: this is no list of texts", maxLine)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
