@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -96,6 +97,11 @@ func leastRightsAreEnough(t *testing.T) (paths []string) {
 }
 
 func runScripts(t *testing.T, setup func(*testscript.Env) error, which func(path string) bool) {
+	// What a shell without jobs starts in the background begins with interrupts ignored, and so
+	// would what a story leaves running: its end would be waited for.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	testscript.Run(t, testscript.Params{
 		Files: slices.DeleteFunc(scripts(t),
 			func(path string) bool { return !which(path) }),

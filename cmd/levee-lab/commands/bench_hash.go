@@ -30,7 +30,7 @@ func newBenchHash(e *env) *cobra.Command {
 	cmd.Flags().StringSliceVar(&o.Only, "only", nil,
 		"only these functions: "+strings.Join(hash.Names(), ", "))
 	cmd.Flags().IntSliceVar(&o.Lengths, "bytes", nil,
-		"only keys of these lengths: 4, 8, 16, 36, 64")
+		"only keys of these lengths: 4, 8, 16, 32, 36, 64")
 	return cmd
 }
 
