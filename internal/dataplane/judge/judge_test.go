@@ -130,32 +130,36 @@ test "budget" {
 }
 
 // TestAPacketWithoutAnExpectationHasToBeAgreedOn: engines that differ on a packet that a test only
-// lets leave are told, as the packets after it would fail for no reason that is.
+// lets leave are told, as the packets after it would fail for no reason that is; and so are those
+// of which one decides as it is expected.
 func TestAPacketWithoutAnExpectationHasToBeAgreedOn(t *testing.T) {
 	if kernel.Privileged() != nil {
 		t.Skip("needs root")
 	}
-	judges := [2]*Judge{}
-	for i, verb := range []string{"pass", "drop"} {
-		_, p := newJudge(t, "out "+verb+" udp as \"x\"\ndefault pass\n"+
-			"test \"t\" { packet udp leaves }\n")
-		j, err := New(p, Both)
-		if err != nil {
-			t.Fatal(err)
+	for _, packet := range []string{"packet udp leaves", "packet udp leaves expect pass"} {
+		judges := [2]*Judge{}
+		for i, verb := range []string{"pass", "drop"} {
+			_, p := newJudge(t, "out "+verb+" udp as \"x\"\ndefault pass\n"+
+				"test \"t\" { "+packet+" }\n")
+			j, err := New(p, Both)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.Close()
+			judges[i] = j
 		}
-		defer j.Close()
-		judges[i] = j
-	}
-	passes, drops := judges[0], judges[1]
-	test := passes.policy.Tests[0]
-	if res, err := passes.Test("test.levee", test); err != nil || len(res.Packets) > 0 {
-		t.Fatalf("engines that agree: %+v, %v", res, err)
-	}
-	passes.short, drops.short = drops.short, passes.short
-	passes.long, drops.long = drops.long, passes.long
-	res, err := passes.Test("test.levee", test)
-	if err != nil || len(res.Packets) != 1 ||
-		!strings.Contains(res.Packets[0].Fault, "but drop by \"x\"") {
-		t.Errorf("engines that differ: %+v, %v", res, err)
+		passes, drops := judges[0], judges[1]
+		test := passes.policy.Tests[0]
+		res, err := passes.Test("test.levee", test)
+		if err != nil || len(res.Packets) > 0 && res.Packets[0].Fault != "" {
+			t.Fatalf("%s: engines that agree: %+v, %v", packet, res, err)
+		}
+		passes.short, drops.short = drops.short, passes.short
+		passes.long, drops.long = drops.long, passes.long
+		res, err = passes.Test("test.levee", test)
+		if err != nil || len(res.Packets) != 1 ||
+			!strings.Contains(res.Packets[0].Fault, "but drop by \"x\"") {
+			t.Errorf("%s: engines that differ: %+v, %v", packet, res, err)
+		}
 	}
 }

@@ -8,8 +8,12 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// maxSearched bounds the states of searches that are followed together.
-const maxSearched = 1 << 12
+// Bounds of what is compared: the states of searches that are followed together, and the searches
+// that rules ask for.
+const (
+	maxSearched = 1 << 12
+	maxSearches = 12
+)
 
 // searched are searches of a payload, each with whether it has to find something.
 type searched struct {
@@ -36,6 +40,7 @@ func (of *searched) example(begin []byte, free func(at int) bool) (out []byte, f
 	for i, m := range of.machines {
 		first.states[i] = m.Start
 	}
+	each := of.bytes()
 	came := map[state]step{first: {}}
 	for queue := []state{first}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
@@ -46,15 +51,14 @@ func (of *searched) example(begin []byte, free func(at int) bool) (out []byte, f
 			slices.Reverse(out)
 			return out, true, true
 		}
-		var usual byte
+		try := each
 		if at.at < len(begin) {
-			usual = begin[at.at]
-		}
-		for more := range 256 {
-			c := usual + byte(more)
-			if more > 0 && at.at < len(begin) && !free(at.at) {
-				break
+			try = begin[at.at : at.at+1 : at.at+1]
+			if free(at.at) {
+				try = append(try, each...)
 			}
+		}
+		for _, c := range try {
 			next := state{at: min(at.at+1, len(begin))}
 			for i, m := range of.machines {
 				next.states[i] = m.Run(at.states[i], []byte{c})
@@ -70,6 +74,22 @@ func (of *searched) example(begin []byte, free func(at int) bool) (out []byte, f
 		}
 	}
 	return nil, false, true
+}
+
+// bytes are one of each kind of bytes that the searches tell apart.
+func (of *searched) bytes() (out []byte) {
+	known := map[string]bool{}
+	for c := range 256 {
+		var kind []byte
+		for _, m := range of.machines {
+			kind = append(kind, m.Table[c])
+		}
+		if !known[string(kind)] {
+			known[string(kind)] = true
+			out = append(out, byte(c))
+		}
+	}
+	return out
 }
 
 // ends says whether a payload that ends in these states is as it has to be.
@@ -91,6 +111,9 @@ func (s *space) contents() {
 		if c := s.sides[i].cond; c != nil && c.Pattern != nil {
 			all = append(all, i)
 		}
+	}
+	if len(all) > maxSearches {
+		return // pairs of them would take too long
 	}
 	for _, a := range all {
 		machine := s.sides[a].cond.Pattern.Machine
