@@ -156,6 +156,37 @@ func TestAnotherVectorIsAnotherIncident(t *testing.T) {
 	}
 }
 
+// TestAFloodWhosePolicyIsReplacedIsOneIncident: until its rules were back, all of it passed beside
+// what they had dropped in the second before, and was taken for another vector. So was what came
+// while they took hold again.
+func TestAFloodWhosePolicyIsReplacedIsOneIncident(t *testing.T) {
+	l := newLab(one)
+	all := detect.Alarm{Kind: kind.UDP, Rate: 90_000}
+	l.tick(all)
+	for range 5 {
+		l.second(90_000)
+	}
+	for range 3 {
+		l.step(Event{Lost: &Lost{}})
+		l.tick(all)
+		l.tick(all)
+		l.step(Event{Policy: &Policy{[]*policy.Detect{statement("floods", policy.Enforce)}}})
+		l.step(Event{Unfit: &Unfit{}})
+		l.tick(all)
+		l.second(90_000)
+	}
+	if len(l.store) != 1 {
+		t.Errorf("%d incidents", len(l.store))
+	}
+	for range 4 {
+		l.second(90_000)
+	}
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 60_000})
+	if len(l.store) != 2 {
+		t.Errorf("%d incidents with another vector", len(l.store))
+	}
+}
+
 // TestFragmentsOfAReflectionAreNoFloodOfTheirOwn: the incident gets the name of what is cut.
 func TestFragmentsOfAReflectionAreNoFloodOfTheirOwn(t *testing.T) {
 	l := newLab(func(*Search) Found { return Found{} })

@@ -103,6 +103,9 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 		m.loseAll(a.Unfit)
 		m.refused(p, a.Err)
 	} else {
+		if p.found == nil { // rules come back
+			m.each(func(_ *unit, f *flood) { f.put = now })
+		}
 		m.live, m.loaded = p.live, p.texts
 		for _, w := range p.written {
 			w.fresh = false
@@ -177,11 +180,20 @@ func (m *Machine) leased(now time.Time) {
 	})
 }
 
+// lost notes that other rules are in force than should be. What those dropped passes until they are
+// back, and is no other flood.
+func (m *Machine) lost(now time.Time, texts string) {
+	m.loaded = texts
+	if texts != Texts(m.Live()) {
+		m.each(func(_ *unit, f *flood) { f.put, f.drops = now, 0 })
+	}
+}
+
 // kept takes what became of a renewal.
 func (m *Machine) kept(now time.Time, r *Renewed) {
 	switch {
 	case r.Lost:
-		m.loaded = ""
+		m.lost(now, "")
 	case r.Err == "":
 		m.leased(now)
 	}

@@ -86,7 +86,7 @@ func (m *Machine) Step(now time.Time, e Event) []Effect {
 	case e.Second != nil:
 		m.second(now)
 	case e.Lost != nil:
-		m.loaded = e.Lost.Texts
+		m.lost(now, e.Lost.Texts)
 	case e.Renewed != nil:
 		m.kept(now, e.Renewed)
 	case e.Undo != nil:
