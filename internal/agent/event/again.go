@@ -20,6 +20,7 @@ type again struct {
 	old       bool      // nothing new was read of the renewal yet
 	rewritten bool      // it holds what is older than newest
 	newest    time.Time // of all that were judged
+	ahead     bool      // it was still to come when it was judged: what writes is ahead
 	at        *newest   // what was of that time; nil: not known
 	left      *newest   // of these, what the renewal has not held yet
 	seed      maphash.Seed
@@ -49,15 +50,27 @@ func (g *again) begin(renewal uint64) {
 	}
 }
 
+// Clocks of those who write.
+const (
+	maxAhead = 24 * time.Hour // further ahead none is: such an event is of now
+	mended   = time.Minute    // events behind that are so much older say that the clock was set
+)
+
 // is tells whether a record of an event of an address that was at a time is one that was judged
-// before, and notes it where it is not. A clock that was set back leaves no events of times to
-// come.
+// before, and notes it where it is not. The clock of what writes may be ahead of this one, until
+// somebody sets it. This one that was set back leaves no events of times to come.
 func (g *again) is(record []byte, of netip.Prefix, renewal uint64, at, now time.Time) bool {
-	if at.After(now) {
-		at = now
+	ahead := at.After(now)
+	if at.Sub(now) > maxAhead {
+		at, ahead = now, false
 	}
-	if g.newest.After(now) {
+	switch {
+	case !g.newest.After(now):
+		g.ahead = false
+	case !g.ahead:
 		g.newest, g.at, g.left = now, noNewest(), noNewest()
+	case !ahead && !(g.old && renewal == g.renewal) && g.newest.Sub(at) > mended:
+		g.newest, g.at, g.ahead = at, noNewest(), false
 	}
 	hash := maphash.Bytes(g.seed, record)
 	after := at.Compare(g.newest)
@@ -73,7 +86,7 @@ func (g *again) is(record []byte, of netip.Prefix, renewal uint64, at, now time.
 	}
 	switch {
 	case after > 0:
-		g.newest, g.at = at, noNewest()
+		g.newest, g.at, g.ahead = at, noNewest(), ahead
 		g.at.records[hash], g.at.addresses[of] = 1, 1
 	case after == 0 && g.at != nil && len(g.at.records) < maxNewest:
 		g.at.records[hash]++
