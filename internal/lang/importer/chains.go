@@ -206,7 +206,7 @@ func (fl *flattener) prepare() {
 	for _, c := range order {
 		for _, r := range c.rules {
 			if fl.out.leaves {
-				r.carryLeaving()
+				r.carryLeaving(&fl.out.written)
 			} else {
 				r.carryStates(&fl.out.written, fl.out.stateless)
 			}

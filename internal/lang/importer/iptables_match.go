@@ -395,7 +395,6 @@ var modules = map[string]reason{
 	"time":      {"asks for the time", "replace the policy by a timer"},
 	"statistic": {"matches at random", ""},
 	"geoip":     {"asks for a country", "use a set of its networks: mmdb(\"PATH\", country DE)"},
-	"rpfilter":  {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
 	"policy":    {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""},
 	"physdev": {"asks for a port of a bridge", "put levee onto that port"},
 	"helper":  {"asks for a helper of connection tracking", ""},
@@ -426,6 +425,10 @@ func (p *ipRule) useModule() error {
 		p.texts = append(p.texts, ipString{to: anywhere})
 		return nil
 	}
+	if p.module == "rpfilter" {
+		p.path.used = true
+		return nil
+	}
 	if plain[p.module] {
 		p.useLimit()
 		return nil
@@ -443,6 +446,9 @@ func (p *ipRule) useModule() error {
 func (p *ipRule) other(o string) error {
 	if !strings.HasPrefix(o, "-") {
 		return fmt.Errorf("%s stands where an option is expected", quote(o))
+	}
+	if p.module == "rpfilter" && p.path.option(o) {
+		return nil
 	}
 	if !p.badAll {
 		p.unknown("has the option "+quote(o)+", which no policy has words for", "")

@@ -20,6 +20,7 @@ type ipRule struct {
 	badAll bool
 	seen   seenLately
 	texts  []ipString // of -m string
+	path   pathModule
 	ipLimit
 }
 
@@ -271,6 +272,7 @@ func (p *ipRule) fragment() { p.number(fFragment, just(later)) }
 func (p *ipRule) finish() error {
 	r := p.r
 	p.finishTexts()
+	p.finishPath()
 	p.finishRecent()
 	p.finishLimit()
 	switch p.target {

@@ -10,7 +10,7 @@ import (
 // This file has the other side of an import: chains about what the machine sends become rules of
 // `out`. They are read and written as those about what arrives are, by an output of their own,
 // which is kept only if it cuts nothing that the source lets leave: a rule that passes and has no
-// word, a state above all, leaves the side out as a whole.
+// word leaves the side out as a whole.
 
 // outside is the output for what leaves, of the same policy.
 func (o *output) outside() *output {
@@ -94,18 +94,73 @@ func (o *output) endingOut() string {
 	return ""
 }
 
-// carryLeaving is carryStates for a rule about what leaves, of which a policy knows no states: new
-// and known connections together are all packets, for a rule that passes.
-func (r *chainRule) carryLeaving() {
+// carryLeaving is carryStates for a rule about what leaves, of which a policy knows no states. They
+// are told by headers, so that nothing is cut: of TCP the SYN is new and the rest known, of UDP and
+// of protocols without connections any packet may be either.
+func (r *chainRule) carryLeaving(written *int) {
 	if r.states == nil || r.verb == doNothing {
 		return
 	}
-	if s := newStateSet(r.states); s.fresh && s.is && r.verb == doAccept {
+	s := newStateSet(r.states)
+	var alts []match
+	switch {
+	case r.verb == doAccept && s.fresh && s.is:
 		r.widen(bothText, "", r.alts)
 		return
+	case r.verb == doAccept:
+		alts = s.mayLeave()
+	case r.verb == doDrop:
+		alts = s.mustLeave()
 	}
-	r.unknown = append(r.unknown, reason{"asks for a connection state, which `out` does not know",
-		""})
+	if alts == nil {
+		r.unknown = append(r.unknown, reason{"asks for a connection state, which `out` does " +
+			"not know", ""})
+		return
+	}
+	out, err := narrow(r.alts, settled(alts), written)
+	if err != nil {
+		r.unknown = append(r.unknown, reason{err.Error(), "split the rule"})
+		return
+	}
+	r.widen(leavesText, "", r.alts)
+	r.alts = out
+}
+
+const leavesText = "`out` knows no states: of TCP the SYN is a new connection and all else a " +
+	"known one, UDP passes as either, and no rule drops it for its state"
+
+// mayLeave are the packets that leave and may have one of the states.
+func (s stateSet) mayLeave() (out []match) {
+	if s.fresh {
+		out = append(out, tcpSyn, match{}.with(fICMP, requests), match{}.with(fICMP6, requests6))
+	}
+	if s.is {
+		out = append(append(out, tcpGoesOn()...), match{}.with(fICMP, requests.not(0xffff)),
+			match{}.with(fICMP6, requests6.not(0xffff)))
+	} else if s.related {
+		out = append(out, match{}.with(fICMP, icmpErrors), match{}.with(fICMP6, errors6))
+	}
+	if s.fresh || s.is {
+		out = append(out, udpOnly, match{}.with(fProto, noTracked.not(255)))
+	}
+	if s.invalid {
+		out = append(out, tcpNever()...)
+	}
+	if s.untracked {
+		out = append(out, match{}.with(fICMP6, untracked))
+	}
+	return out
+}
+
+// mustLeave are the packets that leave and cannot have another state than these; nil for none.
+func (s stateSet) mustLeave() (out []match) {
+	if s.fresh {
+		out = append(out, tcpSyn, match{}.with(fICMP, requests), match{}.with(fICMP6, requests6))
+	}
+	if s.invalid {
+		out = append(out, tcpNever()...)
+	}
+	return out
 }
 
 const forwardsToo = "it is about what this machine sends itself, and the machine forwards too, " +

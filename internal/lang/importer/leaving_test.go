@@ -29,11 +29,20 @@ func TestRulesAboutWhatLeavesWereLeftOut(t *testing.T) {
 		{"new and known together", out("DROP", "-A OUTPUT -p tcp --dport 443 -m state --state "+
 			"NEW,ESTABLISHED -j ACCEPT"),
 			"out pass ipv4 tcp port 443\nout drop ipv4\ndefault pass", "are taken for all"},
-		{"what would be cut", out("DROP", "-A OUTPUT -m state --state ESTABLISHED -j ACCEPT"),
+		{"known connections alone", out("DROP", "-A OUTPUT -p tcp -m state --state ESTABLISHED -j "+
+			"ACCEPT", "-A OUTPUT -p tcp -m state --state NEW --dport 443 -j ACCEPT"),
+			"out pass ipv4 tcp flags ack/syn,rst,ack\nout pass ipv4 tcp flags " +
+				"syn,ack/fin,syn,rst,ack\nout pass ipv4 tcp flags rst/fin,syn,rst\n" +
+				"out pass ipv4 tcp syn port 443\nout drop ipv4\ndefault pass",
+			"`out` knows no states"},
+		{"UDP by its state", out("DROP", "-A OUTPUT -p udp -m state --state ESTABLISHED -j ACCEPT",
+			"-A OUTPUT -p udp -m state --state NEW -j DROP"),
+			"out pass ipv4 udp\nout drop ipv4\ndefault pass", ""},
+		{"what would be cut", out("DROP", "-A OUTPUT -m owner --uid-owner 0 -j ACCEPT"),
 			"default pass", "left out|chain OUTPUT (1 rule) is not imported: a rule of it"},
-		{"a drop that has no word", out("ACCEPT", "-A OUTPUT -m state --state INVALID -j DROP",
-			"-A OUTPUT -p tcp --dport 25 -j DROP"), "# left out: -A OUTPUT -m state --state " +
-			"INVALID -j DROP\nout drop ipv4 tcp port 25\ndefault pass", ""},
+		{"a drop that has no word", out("ACCEPT", "-A OUTPUT -m owner --uid-owner 0 -j DROP",
+			"-A OUTPUT -p tcp --dport 25 -j DROP"), "# left out: -A OUTPUT -m owner --uid-owner " +
+			"0 -j DROP\nout drop ipv4 tcp port 25\ndefault pass", ""},
 		{"nothing is dropped", out("ACCEPT", "-A OUTPUT -p tcp -j ACCEPT"), "default pass",
 			"note|chain OUTPUT (1 rule) is not imported: it drops nothing"},
 		{"a machine that forwards", out("DROP", "-A FORWARD -j ACCEPT", "-A OUTPUT -p udp -j "+

@@ -20,6 +20,8 @@ const (
 	fDSCP
 	fFragment // whole, first or later fragment; see below
 	fKnown    // 1: of a connection that levee knows
+	fStrict   // 1: the kernel's route to the source is by the interface
+	fLoose    // 1: there is one
 	numFields
 )
 
@@ -27,7 +29,7 @@ var fieldTop = [numFields]uint64{
 	fEther: 0xffff, fVLAN: 4095, fEtherFrom: 1<<48 - 1, fEtherTo: 1<<48 - 1, fProto: 255,
 	fICMP: 0xffff, fICMP6: 0xffff,
 	fFromPort: 0xffff, fPort: 0xffff, fLen: 65575, fTTL: 255, fDSCP: 63, fFragment: later,
-	fKnown: 1,
+	fKnown: 1, fStrict: 1, fLoose: 1,
 }
 
 // Values of fFragment. A policy tells fragments from whole packets; netfilter tells later
@@ -340,7 +342,7 @@ func (m match) settle() match {
 	if m.hasTransport() {
 		m = m.with(fFragment, between(whole, first))
 	}
-	for _, f := range [...]numField{fProto, fTTL, fDSCP, fFragment} {
+	for _, f := range [...]numField{fProto, fTTL, fDSCP, fFragment, fStrict, fLoose} {
 		if m.f[f] != nil {
 			m = m.with(fEther, bothIP)
 		}

@@ -42,6 +42,8 @@ func (m *match) text() string {
 		}
 		b.WriteString(" established")
 	}
+	m.writePath(&b, fStrict, "strict")
+	m.writePath(&b, fLoose, "loose")
 	switch f := m.f[fFragment]; {
 	case f == nil || slices.Equal(f, between(whole, first)) ||
 		slices.Equal(f, between(whole, later)):
@@ -53,11 +55,22 @@ func (m *match) text() string {
 	return b.String()
 }
 
+// writePath writes what is asked of the kernel's route to the source.
+func (m *match) writePath(b *strings.Builder, f numField, how string) {
+	if s := m.f[f]; s != nil {
+		if s[0].Lo == 0 {
+			b.WriteString(" not")
+		}
+		b.WriteString(" reverse-path " + how)
+	}
+}
+
 // writeEther writes the family, unless another term implies it.
 func (m *match) writeEther(b *strings.Builder) {
 	e := m.f[fEther]
 	four, six := true, true
 	isIP := m.f[fProto] != nil || m.f[fTTL] != nil || m.f[fDSCP] != nil || m.f[fFragment] != nil
+	isIP = isIP || m.f[fStrict] != nil || m.f[fLoose] != nil
 	isIP = isIP || m.f[fKnown] != nil || m.fromDyn != nil || m.toDyn != nil
 	for _, a := range [...]addrMatch{m.from, m.to} {
 		isIP = isIP || a.pos != nil || len(a.neg) > 0

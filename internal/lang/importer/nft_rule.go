@@ -314,7 +314,7 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 		p.both(alts...)
 		return nil
 	}
-	if p.fibType(l, op, right) {
+	if p.fibType(l, op, right) || p.fibPath(l, op, right) {
 		return nil
 	}
 	d := p.left(l)

@@ -217,10 +217,13 @@ func (r *pfRule) own(dir string, item []pfToken, not bool) (match, *reason) {
 		(word == "self" || word == "egress" || item[0].is("(") || isInterface(word)):
 		r.p.own = append(r.p.own, ownRule{r.r, printable(word, 40), (r.r.verb == doDrop) == not})
 		return addressIn(dir, self, not), nil
-	case word == "urpf-failed" && dir == "src" && !not && r.r.verb == doDrop:
-		r.r.widen("asks the routing table (urpf-failed): of what fails there a policy knows what "+
-			"has an address of the machine itself (self)", rpFilter, []match{{}})
-		return addressIn(dir, self, false), nil
+	case (word == "urpf-failed" || word == "no-route") && dir == "src" && !r.p.leaves:
+		way := fStrict
+		if word == "no-route" {
+			way = fLoose
+		}
+		r.remark(Changed, pathText, pathHint)
+		return match{}.with(way, just(uint64(b2i(not)))).settle(), nil
 	case word == "no-route" || word == "urpf-failed" || word == "route":
 		return match{}, &reason{"asks the routing table (" + word + ")", rpFilter}
 	}

@@ -66,7 +66,7 @@ func TestPF(t *testing.T) {
 				"53 no state\n}\n", "pass ipv4 udp port 53\ndrop ipv4 udp"},
 		{"what only pf knows",
 			"block in from urpf-failed\nblock in from { em0:network 192.0.2.1 }\n",
-			"drop from 192.0.2.1\ndrop from self"},
+			"drop from 192.0.2.1\ndrop not reverse-path strict"},
 		{"a lookup of the system", "block in proto tcp from any os \"Windows\" to port 22\n",
 			`# left out: block in proto tcp from any os Windows to port 22`},
 		{"codes by name", "block in inet proto icmp icmp-type { unreach code net-unk " +

@@ -64,7 +64,8 @@ func (o *output) cookie(r *chainRule, m match) {
 	}
 	m.flags, m.notFlags = nil, nil // a cookie finds SYNs by itself
 	m.f[fFragment] = nil
-	odd := slices.ContainsFunc([]numField{fEtherFrom, fEtherTo, fLen, fTTL, fDSCP, fKnown},
+	odd := slices.ContainsFunc([]numField{fEtherFrom, fEtherTo, fLen, fTTL, fDSCP, fKnown,
+		fStrict, fLoose},
 		func(f numField) bool { return m.f[f] != nil })
 	if o.cookies++; odd || o.cookies > maxCookies {
 		w := r.remark(Changed, "SYNs are answered by `cookie` for addresses, ports and tags "+

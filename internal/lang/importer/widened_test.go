@@ -87,6 +87,13 @@ func TestRulesThatWidened(t *testing.T) {
 		{"a limit above which some is dropped", save("ACCEPT",
 			"-p icmp -m limit --limit 1/sec -j ACCEPT", "-m ttl --ttl-lt 5 -j DROP"),
 			"pass ipv4 icmp\ndrop ipv4 ttl 0-4\ndefault pass", 1},
+		{"no way back", save("ACCEPT", "-m rpfilter --validmark --invert -j DROP",
+			"-p udp -m rpfilter --loose --invert -j DROP", "-p tcp -m rpfilter -j ACCEPT"),
+			"drop ipv4 not reverse-path strict\ndrop ipv4 udp not reverse-path loose\n" +
+				"pass ipv4 tcp reverse-path strict\ndefault pass", 0},
+		{"no way back, but for own addresses", save("ACCEPT",
+			"-m rpfilter --invert --accept-local -j DROP"),
+			"# left out: -A INPUT -m rpfilter --invert --accept-local -j DROP\ndefault pass", 1},
 		{"a set that is not in the input", save("ACCEPT", "-m set --match-set bad.4 src -j DROP",
 			"-m set ! --match-set good dst -j DROP", "-m set --match-set bad.4 dst -j DROP"),
 			"set bad_4 = dynamic(max 65536, from file(\"bad_4.txt\"))\n" +
@@ -187,6 +194,11 @@ func TestNFTRulesThatWidened(t *testing.T) {
 			"limit icmp type 8 rate 20/s burst 40", 0},
 		{"and one that is not there", proto("udp") + `{"limit": "none"}` + dropped,
 			"# left out: inet f input handle 1: meta l4proto udp limit drop", 1},
+		{"no way back", `{"match": {"op": "==", "left": {"fib": {"result": "oif", ` +
+			`"flags": ["saddr", "iif"]}}, "right": false}}` + dropped,
+			"drop not reverse-path strict", 0},
+		{"no route", `{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ` +
+			`["saddr", "mark"]}}, "right": 0}}` + dropped, "drop not reverse-path loose", 0},
 		{"the machine's own", `{"match": {"op": "==", "left": {"fib": {"result": "type", ` +
 			`"flags": ["daddr"]}}, "right": "local"}}` + dropped,
 			"drop not to { 224.0.0.0/4, 255.255.255.255, ff00::/8 }", 0},
@@ -233,7 +245,11 @@ func TestPFRulesThatWidened(t *testing.T) {
 			"set m = { 127.0.0.0/8 }\ndrop from m", 0},
 		{"and destinations, which it does not", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in to " +
 			"<m>\n", "set m = { 127.0.0.0/8 }\ndrop to m", 1},
-		{"a part of what fails uRPF", "block in quick from urpf-failed\n", "drop from self", 1},
+		{"what fails uRPF", "block in quick from urpf-failed\n", "drop not reverse-path strict",
+			0},
+		{"what has no route", "block in quick inet from no-route to any\nblock in from ! " +
+			"no-route to 192.0.2.1\n", "drop ipv4 not reverse-path loose\ndrop to 192.0.2.1 " +
+			"reverse-path loose", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, rep := pf(t, c.in, importer.Rulesets{Device: "em0"})
