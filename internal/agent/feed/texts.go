@@ -32,8 +32,13 @@ func (in *reader) text(s string) error {
 	return nil
 }
 
-// texts reads a text a line.
-func (in *reader) texts(r io.Reader) error {
+var textLines = format{
+	of:   func(in *reader) bool { return in.fold != nil },
+	read: readTexts,
+}
+
+// readTexts reads a text a line.
+func readTexts(in *reader, r io.Reader) error {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, 4096), maxLine)
 	for n := 1; s.Scan(); n++ {

@@ -1,0 +1,41 @@
+package feed
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strings"
+)
+
+var csvColumn = format{
+	of:   func(in *reader) bool { return in.of.Column > 0 },
+	read: readColumn,
+}
+
+// readColumn reads one column; the first row may be a heading.
+func readColumn(in *reader, r io.Reader) error {
+	c := csv.NewReader(r)
+	c.Comment, c.FieldsPerRecord, c.LazyQuotes = '#', -1, true
+	c.ReuseRecord, c.TrimLeadingSpace = true, true
+	for first := true; ; first = false {
+		row, err := c.Read()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		line, _ := c.FieldPos(0)
+		if len(row) < in.of.Column {
+			if !first {
+				in.bad++
+				in.out.Bad++
+				in.skip(fmt.Sprintf("line %d", line), strings.Join(row, ","), "has no such column")
+			}
+			continue
+		}
+		if err := in.entry(strings.TrimSpace(row[in.of.Column-1]), line, first); err != nil {
+			return err
+		}
+	}
+}

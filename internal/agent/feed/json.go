@@ -1,0 +1,78 @@
+package feed
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+var jsonValues = format{
+	of:   func(in *reader) bool { return in.of.Field != "" },
+	read: readValues,
+}
+
+// readValues reads each value of one name, at any depth, in any number of JSON texts: a text, or
+// texts in a list.
+func readValues(in *reader, r io.Reader) error {
+	const maxDepth = 64
+	type level struct {
+		object, value bool // value: a value comes, no name
+		name          string
+	}
+	d := json.NewDecoder(r)
+	d.UseNumber()
+	var at []level
+	top := func() *level { return &at[len(at)-1] }
+	done := func() { // a value has ended
+		if len(at) > 0 && top().object {
+			top().value = false
+		}
+	}
+	for {
+		token, err := d.Token()
+		if err == io.EOF && len(at) == 0 {
+			return nil
+		}
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return fmt.Errorf("read the JSON at byte %d: %w", d.InputOffset(), err)
+		}
+		switch t := token.(type) {
+		case json.Delim:
+			switch t {
+			case '{', '[':
+				next := level{object: t == '{'}
+				if t == '[' && len(at) > 0 {
+					next.name = top().name
+				}
+				if at = append(at, next); len(at) > maxDepth {
+					return fmt.Errorf("the JSON is more than %d levels deep", maxDepth)
+				}
+			default:
+				at = at[:len(at)-1]
+				done()
+			}
+			continue
+		case string:
+			if len(at) > 0 && top().object && !top().value {
+				top().name, top().value = t, true
+				continue
+			}
+			if len(at) > 0 && top().name == in.of.Field {
+				place := func() string { return fmt.Sprintf("byte %d", d.InputOffset()) }
+				ok, err := in.add(t, place)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					in.bad++
+					in.out.Bad++
+					in.skip(place(), t, "is no address or prefix")
+				}
+			}
+		}
+		done()
+	}
+}

@@ -1,0 +1,66 @@
+package feed
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"levee/internal/lang/policy"
+)
+
+// maxLine is how long a line of a plain list may be.
+const maxLine = 64 << 10
+
+var plainLines = format{
+	of:   func(*reader) bool { return true },
+	read: readLines,
+}
+
+// readLines reads the entries of lines. What follows them behind a blank does not count, but an
+// address there is told: it may be one that was meant.
+func readLines(in *reader, r io.Reader) error {
+	s := bufio.NewScanner(policy.ListLines(r))
+	s.Buffer(make([]byte, 0, 4096), maxLine)
+	for n := 1; s.Scan(); n++ {
+		if len(s.Bytes()) == 0 {
+			continue
+		}
+		line := s.Text()
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
+		words := policy.ListWords(line)
+		if len(words) == 0 {
+			continue
+		}
+		entries, rest := policy.ListEntries(words, isEntry)
+		if len(entries) == 0 { // which is told
+			entries, rest = rest[:1], rest[1:]
+		}
+		for _, text := range entries {
+			if err := in.entry(text, n, false); err != nil {
+				return err
+			}
+		}
+		for _, text := range rest {
+			if isEntry(text) {
+				in.out.Bad++
+				in.skip(fmt.Sprintf("line %d", n), text, "stands behind words that are no "+
+					"addresses: name its column")
+			}
+		}
+	}
+	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("a line is longer than %d bytes: this is no list of prefixes", maxLine)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+func isEntry(text string) bool {
+	_, ok := prefixes(text)
+	return ok
+}
