@@ -182,6 +182,7 @@ agent-proof:
 		-mass-leases 1000000 -mass-decisions 100000
 	$(GO) test -timeout 60m -count 1 -v ./internal/agent/detect -run 'TenWeeks|Seasons' -season-days 70
 	$(GO) test -count 1 -v ./internal/agent/episode -schedules 10000
+	$(GO) test -timeout 60m -count 1 -v ./internal/agent/defend -run AnySchedule -shell-schedules 10000
 	$(GO) test -timeout 30m -count 1 ./internal/agent -run ADayOfTrouble -day 24h -days 5
 	$(GO) test -count 1 -v ./internal/agent/trap
 	@$(MAKE) --no-print-directory dashboard-proof

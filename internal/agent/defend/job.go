@@ -352,7 +352,7 @@ func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rul
 	return nil, why
 }
 
-// cookie has clients prove that they are there, at the ports that SYNs go to.
+// cookie has clients prove that they are there, at the destination ports of SYNs.
 func (j *job) cookie(n int) (incident.Rule, bool) {
 	if !j.asks() {
 		return incident.Rule{}, false

@@ -46,6 +46,7 @@ type fakeKernel struct {
 	counts      map[string]episode.Count
 	good, flood [][]byte
 	rate        float64 // of the flood
+	sampled     int     // packets of the flood that are sampled in a second
 	read        time.Time
 	before      error // of the next change, which is not made
 	behind      error // of the next change, which is made
@@ -55,7 +56,7 @@ type fakeKernel struct {
 func newFakeKernel(t *testing.T, seed uint64) *fakeKernel {
 	t.Helper()
 	k := &fakeKernel{Rand: rand.New(rand.NewPCG(seed, 38)), state: inforce.State{Dev: "eth0"},
-		counts: map[string]episode.Count{}, read: time.Now()}
+		counts: map[string]episode.Count{}, read: time.Now(), sampled: floodSampled}
 	server := netip.MustParseAddr("192.0.2.1")
 	frame := func(s packet.Spec) []byte {
 		s.To = server
@@ -237,7 +238,7 @@ func (s fakeSampler) Read(tell func(tap.Sampled)) error {
 	}
 	add(s.good, goodSampled, 1)
 	if s.rate > 0 {
-		add(s.flood, floodSampled, s.rate/floodSampled)
+		add(s.flood, s.sampled, s.rate/float64(s.sampled))
 	}
 	s.mu.Unlock()
 	for _, one := range out {

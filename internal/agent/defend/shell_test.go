@@ -2,11 +2,15 @@ package defend
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+var shellSchedules = flag.Int("shell-schedules", 50, "random schedules of the shell")
 
 // flooded is a shell in the middle of a flood that its rules stop.
 func flooded(t *testing.T) *shell {
@@ -130,42 +134,54 @@ func TestAChangeThatWasMadeIsBelieved(t *testing.T) {
 // TestAnyScheduleOfTheShellKeepsThePromises: what it is asked and refused at random, no rule is in
 // force without an incident, and all are gone after a time of quiet.
 func TestAnyScheduleOfTheShellKeepsThePromises(t *testing.T) {
-	for seed := range uint64(4) {
-		synctest.Test(t, func(t *testing.T) {
-			s := newShell(t, seed)
-			s.passes(8 * time.Second)
-			for range 30 {
-				switch s.k.IntN(10) {
-				case 0, 1, 2:
-					s.floods(floodRate60k)
-				case 3:
-					s.floods(0)
-				case 4, 5:
-					s.k.mu.Lock()
-					if s.k.IntN(2) == 0 {
-						s.k.before = errKernel
-					} else {
-						s.k.behind = errKernel
-					}
-					s.k.mu.Unlock()
-				case 6:
-					s.k.replace(t)
-				case 7:
-					s.end()
-					time.Sleep(time.Duration(s.k.IntN(15)) * time.Second)
-					s.begin()
-				case 8:
-					for _, i := range s.store.List() {
-						s.w.Do(func() { _, _ = s.w.undo(t.Context(), i.ID) })
-					}
-				}
-				s.passes(time.Duration(s.k.IntN(2000)) * time.Millisecond)
-			}
-			s.over()
-			s.end()
-			if t.Failed() {
-				t.Fatalf("schedule %d", seed)
+	const lanes = 4
+	for lane := range lanes {
+		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
+			t.Parallel()
+			for seed := lane; seed < *shellSchedules && !t.Failed(); seed += lanes {
+				synctest.Test(t, func(t *testing.T) { anySchedule(t, uint64(seed)) })
 			}
 		})
+	}
+}
+
+// anySchedule is one of them. Few packets are sampled, so that there can be many.
+func anySchedule(t *testing.T, seed uint64) {
+	s := newShell(t, seed)
+	s.k.mu.Lock()
+	s.k.sampled = floodSampled / 5
+	s.k.mu.Unlock()
+	s.passes(8 * time.Second)
+	for range 30 {
+		switch s.k.IntN(10) {
+		case 0, 1, 2:
+			s.floods(floodRate60k)
+		case 3:
+			s.floods(0)
+		case 4, 5:
+			s.k.mu.Lock()
+			if s.k.IntN(2) == 0 {
+				s.k.before = errKernel
+			} else {
+				s.k.behind = errKernel
+			}
+			s.k.mu.Unlock()
+		case 6:
+			s.k.replace(t)
+		case 7:
+			s.end()
+			time.Sleep(time.Duration(s.k.IntN(15)) * time.Second)
+			s.begin()
+		case 8:
+			for _, i := range s.store.List() {
+				s.w.Do(func() { _, _ = s.w.undo(t.Context(), i.ID) })
+			}
+		}
+		s.passes(time.Duration(s.k.IntN(2000)) * time.Millisecond)
+	}
+	s.over()
+	s.end()
+	if t.Failed() {
+		t.Fatalf("schedule %d", seed)
 	}
 }
