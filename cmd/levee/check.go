@@ -152,7 +152,8 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 	if pr.Policy != nil {
 		pr.Diags = diag.Merge(pr.Diags, lacks(pr, link, withoutEthernet))
 	}
-	c := &checked{File: pr.Src.Name(), OK: !pr.Diags.HasErrors(), Diagnostics: pr.Diags}
+	c := &checked{File: pr.Src.Name(), OK: !pr.Diags.HasErrors(), Diagnostics: pr.Diags,
+		Limits: []checkedLimit{}}
 	if p := pr.Policy; p != nil && c.OK {
 		c.Rules, c.Sets, c.Tests = p.Count(), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
@@ -162,6 +163,10 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 			return nil, err
 		}
 		made, err := plan.New(lowered, plan.Target{Link: link, Memory: memory})
+		if ds := plan.Refused(p, pr.Tree, err); ds != nil {
+			c.OK, c.Diagnostics = false, append(c.Diagnostics, ds...)
+			return c, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -186,9 +191,6 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		if explain {
 			c.Program = describe(prog, made)
 		}
-	}
-	if c.Limits == nil {
-		c.Limits = []checkedLimit{}
 	}
 	if c.Diagnostics == nil {
 		c.Diagnostics = diag.Diagnostics{}

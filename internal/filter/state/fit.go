@@ -14,6 +14,25 @@ const (
 	mostFor = 4 // connections
 )
 
+// NoMemory is the error where the connections of a policy need too much of the machine's memory.
+type NoMemory struct {
+	Asked  int
+	Most   int    // that may be asked for
+	Takes  int    // bytes
+	Memory uint64 // of the machine, bytes
+}
+
+func (e *NoMemory) Error() string { return e.What() + ": " + e.Do() }
+
+// What is what is wrong.
+func (e *NoMemory) What() string {
+	return fmt.Sprintf("connections max %d takes %s, more than a quarter of the memory of this "+
+		"machine, %s", e.Asked, bytes(e.Takes), bytes(int(e.Memory)))
+}
+
+// Do is what to do about it.
+func (e *NoMemory) Do() string { return fmt.Sprintf("write at most connections max %d", e.Most) }
+
 // Fit gives connections their room: what a policy asks for, else what its other memories leave of
 // the share of a machine's memory. 0 is a policy that does not say, and a machine that nobody
 // knows.
@@ -25,9 +44,7 @@ func (u *Use) Fit(asked int, memory uint64) error {
 		if memory == 0 || u.Room <= most {
 			return nil
 		}
-		return fmt.Errorf("connections max %d takes %s, more than a quarter of the memory of this "+
-			"machine, %s: write at most connections max %d", asked, bytes(u.Room.Bytes()),
-			bytes(int(memory)), most)
+		return &NoMemory{Asked: asked, Most: most, Takes: u.Room.Bytes(), Memory: memory}
 	case memory == 0:
 		u.Room = flow.MaxRoom
 	default:
