@@ -51,7 +51,7 @@ func (e *env) keep(b *bringing) error {
 	return err
 }
 
-// keeping says that every interface there is has the policy, and that others are waited for.
+// keeping says that every interface there is has the policy, and that it waits for others.
 func (e *env) keeping(b *bringing, names string, reps []*dataplane.Report) {
 	state := "kept for " + names
 	for _, rep := range reps {

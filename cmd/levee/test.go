@@ -116,7 +116,7 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 	return err
 }
 
-// suite is the tests of one file, with the policy that they are about.
+// suite is the tests of one file, with their policy.
 type suite struct {
 	file string // base name of the file that the tests stand in
 	p    *policy.Policy

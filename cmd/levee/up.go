@@ -393,8 +393,8 @@ func (e *env) printUpJSON(name string, reps []*dataplane.Report) error {
 	return e.PrintJSON(map[string]any{"interfaces": all})
 }
 
-// upReport is the object of `levee up --json`. It is printed when the policy is in force, before a
-// trial's end is waited for; the exit status tells how that ended.
+// upReport is the object of `levee up --json`. It is printed when the policy is in force, before
+// the wait for a trial's end; the exit status tells how that ended.
 type upReport struct {
 	Dev     string    `json:"dev"`
 	Ifindex int       `json:"ifindex"`

@@ -41,8 +41,8 @@ func (e *Env) ParseThrough(path string, rec *policy.Recording) (*Parsed, error) 
 	return pr, nil
 }
 
-// TestsBeside gives the tests of another file the policy that they are about: the policy of pr with
-// those tests in the place of its own.
+// TestsBeside gives the tests of another file their policy: the policy of pr with those tests in
+// the place of its own.
 func (e *Env) TestsBeside(pr *Parsed, path string) (*policy.Policy, error) {
 	src, err := e.ReadSource(path)
 	if err != nil {

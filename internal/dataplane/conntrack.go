@@ -22,9 +22,9 @@ import (
 	"levee/internal/packet"
 )
 
-// adopt notes the connections through this machine that are older than memories which are new, of
-// which the kernel has no socket to be asked for. What is not known of them ends nothing else, and
-// so keeps no policy from being put in force.
+// adopt notes the connections through this machine that are older than new memories: the kernel has
+// no socket of them. What is not known of them ends nothing else, and so keeps no policy from being
+// put in force.
 //
 // It is called when the program at egress is there, before the policy is in force, and once more
 // after that. The first time finds what was answered before the program noted it. The second finds

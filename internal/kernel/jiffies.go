@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock is the kernel's jiffies, the clock that eBPF programs compare leases with: reading it costs
-// them 2 ns, where any clock in nanoseconds costs a helper call. Jiffies advance with
-// CLOCK_MONOTONIC, so once both have been read together the one follows from the other without
-// asking the kernel again.
+// Clock is the kernel's jiffies, with which eBPF programs compare leases: reading it costs them 2
+// ns, where any clock in nanoseconds costs a helper call. Jiffies advance with CLOCK_MONOTONIC, so
+// once both have been read together the one follows from the other without asking the kernel again.
 type Clock struct {
 	hz uint64
 

@@ -153,7 +153,7 @@ func (d *Document) origin() string {
 
 const legendLine = vg.Length(17)
 
-// legendRows are the series, as many in a row as there is room for; none for a single series.
+// legendRows are the series, as many in a row as fit; none for a single series.
 func (c *Chart) legendRows() [][]int {
 	if len(c.Series) < 2 {
 		return nil

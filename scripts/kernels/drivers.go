@@ -80,7 +80,7 @@ func driverChecks() (all []check) {
 	return all
 }
 
-// cardArgs are qemu's options for the cards, and a script that makes what they lead to.
+// cardArgs are qemu's options for the cards, and a script that makes their other ends.
 func cardArgs() (args []string, script string) {
 	for _, n := range networks {
 		if n.of != "" {

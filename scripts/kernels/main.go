@@ -355,8 +355,8 @@ func prepare(g *guest, handed string, all []check) error {
 	return err
 }
 
-// indexed gives the directory that lib/modules of a kernel's package lies in, with the list of
-// dependencies that modprobe asks for.
+// indexed gives the directory that holds lib/modules of a kernel's package, with the list of
+// dependencies that modprobe reads.
 func indexed(kernel string) (string, error) {
 	modules, err := one(kernel+"/lib/modules/*", kernel+"/usr/lib/modules/*")
 	if err != nil {

@@ -2,10 +2,10 @@
 // time, and says what is too much, of which kind, and where it goes.
 //
 // In go packets with weights (Add) and ticks (Tick), out come alarms. Each kind of packet is
-// counted for everything that is watched, for networks and hosts that packets go to, and for
-// networks that they come from. Counted is what no client has proven: SYNs beyond what answered
-// handshakes explain, packets of flows that were not seen before. What is too much is a fixed rate,
-// or several times of what was usual at this hour of the day and of the week.
+// counted in total, by the network and the host of its destination, and by the network of its
+// source. Counted is what no client has proven: SYNs beyond what answered handshakes explain,
+// packets of flows that were not seen before. What is too much is a fixed rate, or several times of
+// what was usual at this hour of the day and of the week.
 //
 // What comes in while an alarm lasts, and shortly before it, is never learned. Memory is bounded,
 // whatever packets say. The package must never ask for the time, and never decide what is done.

@@ -81,7 +81,7 @@ func (f *flood) sees(o *flood) bool {
 		f.alarm.From == o.alarm.From && !kind.Of(f.Seen.Kind).Joins(kind.Of(o.Seen.Kind))
 }
 
-// share hands rules that a search for one flood has found to those that they are of.
+// share hands the rules that a search for one flood has found to the floods that they stop.
 func (u *unit) share(f *flood, rules []*rule, kinds map[string]string) {
 	given := map[*flood]int{}
 	for _, r := range rules {

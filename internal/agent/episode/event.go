@@ -165,7 +165,7 @@ type Strict struct {
 // Gone is that a rule of a writer is not wanted any more.
 type Gone struct{ Label, Why string }
 
-// Live is a rule that is to be in force, with the detector that it is of. It is a copy.
+// Live is a rule that is to be in force, with its detector. It is a copy.
 type Live struct {
 	Rule   incident.Rule
 	Of     *policy.Detect // nil: of another writer

@@ -21,8 +21,8 @@ type sources struct {
 
 // spreadOf says whether sources look drawn at random. Of random ones nearly all are different as
 // far as the space allows, and they fill the blocks of that space evenly. The space is the prefix
-// that nearly all have in common. One that is as narrow as one network says no more about
-// forging, and is a field to ask for.
+// that nearly all have in common. One that is as narrow as one network says no more about forging,
+// and is a field for rules.
 func spreadOf(addrs []netip.Addr) sources {
 	seen := map[netip.Addr]bool{}
 	six := 0

@@ -11,7 +11,7 @@ import (
 )
 
 // Limits say what a proposal may be. The zero value allows no collateral. Rules are measured on all
-// packets of the samples, whatever the share that the search looks at.
+// packets of the samples, whatever share the search reads.
 type Limits struct {
 	// Collateral is the share of the good packets that all rules together may drop.
 	Collateral float64

@@ -237,7 +237,7 @@ func (r *rule) withoutDouble() *rule {
 }
 
 // telling says whether a rule asks for something that the sender of a flood has chosen, and would
-// spare most good packets if it did not ask for the service that the flood goes to.
+// spare most good packets without its condition on the flooded service.
 func (s *search) telling(r *rule) bool {
 	good, chosen := full(s.good), false
 	for _, t := range r.terms {

@@ -1,5 +1,5 @@
-// Package source is the table of the places that events of sources come from. The language asks it
-// for their words, the agent for who reads there. In goes a place, out comes its row.
+// Package source is the table of the places where events of sources arise. The language asks it for
+// their words, the agent for who reads there. In goes a place, out comes its row.
 //
 // It knows no policy and no agent, so that both can ask it.
 package source

@@ -3,7 +3,7 @@
 //
 // In go a size and a seed, out come prefixes, rules, addresses and packet headers; the same seed
 // gives the same output on every machine. Distributions are published ones (tables.go says whose).
-// Real tables and rule sets are read from files in the forms that they are published in.
+// Real tables and rule sets are read from files in their published forms.
 //
 // The package is pure: it must never touch the machine, and its output depends on its input alone.
 package workload

@@ -49,8 +49,8 @@ func RunStamp() (string, error) {
 // readAgain is how often a reader looks again because a policy or a set was replaced meanwhile.
 const readAgain = 50
 
-// Steady runs look until no policy was replaced while it did, and it found all that it looked for:
-// readers take no lock.
+// Steady runs look until it has found everything, and no policy was replaced meanwhile: readers
+// take no lock.
 func Steady(look func() error) error {
 	for again := 0; ; again++ {
 		before, err := RunStamp()

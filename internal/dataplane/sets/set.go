@@ -51,7 +51,7 @@ func (m InForce) Close() error {
 	return err
 }
 
-// ErrNoSet is wrapped when no attached policy has a dynamic set of the name asked for.
+// ErrNoSet is wrapped when no attached policy has a dynamic set of that name.
 var ErrNoSet = errors.New("no such dynamic set")
 
 // Open opens a dynamic set of the policy on dev.

@@ -15,7 +15,7 @@ func (s *Store) Secret() (secret [2]uint64) {
 	return [2]uint64{rand.Uint64(), rand.Uint64()}
 }
 
-// KeepSecret keeps the secret that a policy with names has been compiled with.
+// KeepSecret keeps the secret of a policy that was compiled with names.
 func (s *Store) KeepSecret(secret [2]uint64) error {
 	return WriteSecret(s.State(secretFile), secret)
 }

@@ -133,9 +133,9 @@ func (b *Builder) Referenced(label string) bool {
 }
 
 // Forget gives a register's value without what the verifier knows of it. A compare teaches the
-// verifier about the register, about all copies of it and about the stack slot it was loaded
-// from; after a rule that did not match it would walk all later rules once for each thing it has
-// learned. The operation that changes nothing cuts the tie.
+// verifier about the register, all its copies, and the stack slot that holds its value; after a
+// rule that did not match it would walk all later rules once for each thing it has learned. The
+// operation that changes nothing cuts the tie.
 func (b *Builder) Forget(to, from asm.Register) {
 	if to != from {
 		b.Emit(asm.Mov.Reg(to, from))

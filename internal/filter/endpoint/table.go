@@ -54,7 +54,7 @@ func (t *Table) Add(e Entry) error {
 	return nil
 }
 
-// Touch fetches the memory that an Add of the entry would wait for. It changes nothing.
+// Touch fetches the memory for which an Add of the entry would wait. It changes nothing.
 func (t *Table) Touch(e Entry) {
 	if k, ok := keyOf(e); ok {
 		t.table.Touch(k)

@@ -36,10 +36,10 @@ func Label(proto uint8) string {
 	return labels[proto]
 }
 
-// Hash emits the hash of what comes in, of which the destination is the side that the policy is
-// for, and leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of
-// their factors, those of the destination from 0 on, of the source from 4 on, of the ports 8. R1 to
-// R3 are used.
+// Hash emits the hash of an incoming packet, whose destination is the side of the policy, and
+// leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of their
+// factors, those of the destination from 0 on, of the source from 4 on, of the ports 8. R1 to R3
+// are used.
 func Hash(b *assembler.Builder, six bool, proto uint8, pieces map[int]func()) {
 	HashIn(b, Map, six, proto, pieces)
 }

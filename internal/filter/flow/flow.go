@@ -140,8 +140,8 @@ func Settle(memory []byte, jiffies uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&memory[atSettled])), jiffies)
 }
 
-// SetClock makes a time in jiffies the one that the program at egress goes by; 0 is for that of the
-// kernel. It is for tests.
+// SetClock gives the program at egress a time in jiffies; 0 is for that of the kernel. It is for
+// tests.
 func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }

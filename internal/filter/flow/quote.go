@@ -7,7 +7,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// Errors are the types of ICMP errors, which quote the packet that they tell of: unreachable, time
+// Errors are the types of ICMP errors, which quote the packet that caused them: unreachable, time
 // exceeded and parameter problem (RFC 792), of ICMPv6 also packet too big (RFC 4443). A source
 // quench is void (RFC 6633), and a redirect is no error.
 func Errors(six bool) []uint8 {
@@ -32,9 +32,9 @@ func Asked(six bool) []uint8 { return append(Errors(six), EchoReply(six)) }
 const MaxQuoteInstructions = 1_000
 
 // QuoteLabel is the function that says whether the packet that an ICMP error quotes belongs to a
-// connection. It is given the context, where the ICMP header begins, how many bytes there are from
-// there on, and the address that the error came to, in one word or two. It returns Known or
-// Unknown, and changes nothing.
+// connection. It is given the context, the offset of the ICMP header, the number of bytes from that
+// offset, and the destination of the error, in one word or two. It returns Known or Unknown, and
+// changes nothing.
 func QuoteLabel(six bool) string {
 	if six {
 		return "flow_quote6"

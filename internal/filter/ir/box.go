@@ -90,7 +90,7 @@ func (c *Cond) inBoxes() bool {
 	return false
 }
 
-// sideOf is the side of a box that a condition on addresses asks for.
+// sideOf is the side of a box that a condition on addresses names.
 func sideOf(c *Cond) int {
 	if c.Field == field.DstAddr || c.Field == field.DstEndpoint {
 		return 1

@@ -134,8 +134,8 @@ type index struct {
 	inPlace, inGroup []int32
 }
 
-// What looking for covering rules may cost in each list, in pairs of rules compared and elements
-// looked at: about a twentieth of a second, and some tenth of a µs a rule.
+// Bounds of the search for covering rules in each list: pairs of rules, and elements: about a
+// twentieth of a second, and some tenth of a µs a rule.
 const (
 	fewSteps     = 1 << 20
 	stepsPerRule = 16

@@ -64,7 +64,7 @@ func (prog *Program) FirstLimited(t *Traffic, is func(*policy.Limit) bool) *Drop
 	})
 }
 
-// firstThat finds the first rule that some of the packets come to and that does what is asked for.
+// firstThat finds the first rule that does what is wanted and that some of the packets reach.
 func (prog *Program) firstThat(t *Traffic, does func(*Action) bool) *Dropped {
 	open := []*box{t.box()}
 	for i := range prog.Lists[t.Class.Index()] {

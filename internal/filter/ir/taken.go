@@ -76,8 +76,7 @@ type taking struct {
 	from []netip.Prefix // sources, if the rule lists sources
 }
 
-// Bounds of the work, in boxes, prefixes on one side of a box, and elements of lists that are asked
-// for.
+// Bounds of the work: boxes, prefixes on one side of a box, and elements of lists.
 const (
 	maxBoxes        = 24
 	maxPrefixes     = 128
@@ -203,8 +202,7 @@ func places(r *policy.Rule) (place, destination bool) {
 	return place, destination
 }
 
-// listsSources says whether a rule names the sources that it is about, rather than those that it is
-// not about.
+// listsSources says whether a rule names its sources, rather than the ones that it leaves out.
 func listsSources(r *Rule) bool {
 	return slices.ContainsFunc(r.Conds, func(c Cond) bool {
 		return !c.Not && (c.Field == field.SrcAddr || c.Field == field.SrcEndpoint)

@@ -85,8 +85,8 @@ func tableOf(l *policy.Limit) table {
 	return t
 }
 
-// startsOf parts the addresses of a family, of which first is the first, by the longest prefix that
-// each lies in. Entries are in the order of their addresses, shorter prefixes first.
+// startsOf parts the addresses of a family, from first on, by the longest prefix that holds each.
+// Entries are in the order of their addresses, shorter prefixes first.
 func startsOf(entries []policy.PrefixRate, first netip.Addr) []start {
 	out := []start{{first, 0}}
 	begin := func(at netip.Addr, row int) {

@@ -24,9 +24,9 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package names -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type dns_facts -type name_work read ../../../bpf/dns.bpf.c
 
-// Label is the function. It is given the context, where the UDP header begins, how many bytes of
-// the packet there are from there on, and of how many suffixes digests are asked for. It returns
-// facts in the upper half, and in the lower the question's type below the size that EDNS tells.
+// Label is the function. It is given the context, the offset of the UDP header, the bytes of the
+// packet from that offset, and the number of suffixes whose digests are wanted. It returns facts in
+// the upper half, and in the lower the question's type below the size that EDNS tells.
 const Label = "dns"
 
 // Facts of a message.

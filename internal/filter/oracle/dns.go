@@ -29,7 +29,7 @@ func readMessage(pkt *packet.Packet, frame []byte) dns.Message {
 	return dns.Read(there[8:max(8, min(says, len(there)))], says > len(there))
 }
 
-// message says whether the message of a packet has, or with not has not, what a term asks for.
+// message says whether the message of a packet has the value of a term or, with not, lacks it.
 func (e *Evaluator) message(t *term, pkt *packet.Packet, frame []byte) bool {
 	if !isUDP(pkt) {
 		return false

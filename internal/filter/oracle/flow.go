@@ -113,7 +113,7 @@ func (e *Evaluator) note(k connectionKey, next connection) {
 	c.become(next, e.now())
 }
 
-// groupKey is what answers to a group that a port has asked are known by.
+// groupKey identifies the answers to a group that a port has asked.
 func groupKey(local netip.Addr, port uint16) connectionKey {
 	return connectionKey{proto: packet.ProtoUDP, local: local, localPort: port}
 }

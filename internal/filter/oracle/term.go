@@ -56,7 +56,7 @@ type rule struct {
 }
 
 // prepare turns rules into rows of comparisons. They lie behind each other in memory, in the order
-// in which they are looked at: for ten thousand rules most of the time goes into fetching them.
+// of their use: for ten thousand rules most of the time goes into fetching them.
 func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 	terms, spans := 0, 0
 	for _, r := range list {
@@ -180,7 +180,7 @@ func (e *Evaluator) within(t *term, pkt *packet.Packet, frame []byte) bool {
 	return all != t.not
 }
 
-// payload says whether the bytes behind the UDP header are, or with not are not, what is asked for.
+// payload says whether the bytes behind the UDP header are those of the term or, with not, others.
 func payload(want *policy.Bytes, not bool, pkt *packet.Packet, frame []byte) bool {
 	if !isUDP(pkt) || pkt.UDPPayload < want.At+len(want.Value) {
 		return false

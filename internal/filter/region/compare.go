@@ -403,7 +403,7 @@ func (r *rule) unlimited() string {
 	return n.text()
 }
 
-// hull is the least interval around the values of the sides that most rules ask for.
+// hull is the least interval around the values of the sides in most rules.
 type hull [hullSides]field.Range
 
 const hullSides = 5

@@ -14,8 +14,8 @@ const (
 	RegPort0     = asm.R9
 )
 
-// packet4 is an IPv4 packet in registers. A step is 14 instructions, none of which reads memory but
-// for the child, where addresses are asked for: what a packet waits for is the chain of steps.
+// packet4 is an IPv4 packet in registers. A step on an address is 14 instructions, of which only
+// the load of the child reads memory: what a packet waits for is the chain of steps.
 type packet4 struct{ *emitter }
 
 // ports puts the key of ports into a register.

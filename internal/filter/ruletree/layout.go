@@ -307,7 +307,7 @@ func (p *Pool) mask(d uint64) uint64 {
 	return d >> maskShift
 }
 
-// child is where the child of a node lies that a packet with these keys comes to.
+// child is the place of the child of a node that a packet with these keys reaches.
 func (p *Pool) child(d uint64, keys *[keys6]uint64) int {
 	return int(uint64(uint32(d)) + keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&p.mask(d))
 }

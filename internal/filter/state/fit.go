@@ -44,7 +44,7 @@ func (u *Use) Fit(asked int, memory uint64) error {
 		if memory == 0 || u.Room <= most {
 			return nil
 		}
-		return &NoMemory{Asked: asked, Most: most, Takes: u.Room.Bytes(), Memory: memory}
+		return &NoMemory{Asked: asked, Most: int(most), Takes: u.Room.Bytes(), Memory: memory}
 	case memory == 0:
 		u.Room = flow.MaxRoom
 	default:

@@ -80,7 +80,7 @@ func hashed(letters string) string {
 	return letters
 }
 
-// several says whether the card has more than one queue to choose from.
+// several says whether the card has a choice of queues.
 func (d *Device) several() bool {
 	return d.Channels != nil && max(d.Channels.RX, d.Channels.Combined) > 1
 }

@@ -50,7 +50,7 @@ func (s *search) next() (step int, all, more bool) {
 }
 
 // add takes the outcome of a step that next has named: whether the service was held, and whether
-// the sender sent less than the step asks for.
+// the sender sent less than the rate of the step.
 func (s *search) add(step int, held, less bool) {
 	switch {
 	case !held && !s.failed:

@@ -64,8 +64,8 @@ func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond f
 		withAddresses(args, clients), tell, f)
 }
 
-// Crowded is Populated with all that a host of the Internet gets and asks for: visits, lookups,
-// datagrams, pings, transfers both ways, by IPv4.
+// Crowded is Populated with all requests that a host of the Internet gets and sends: visits,
+// lookups, datagrams, pings, transfers both ways, by IPv4.
 func (s *Stage) Crowded(ctx context.Context, tell func(Request), f func() error) error {
 	service, clients := s.Service(packet.IPv4).String(), s.World.Devices[0].Clients4
 	return s.populated(ctx, withAddresses([]string{roleHost, service}, clients),

@@ -3,8 +3,8 @@
 //
 // In go a device, a direction and the networks of the known hosts; out come packets and bytes by
 // kind, of the known hosts and of all others. It counts IPv4; a packet that was merged on its way
-// counts as those that it was made of. The package changes no packet, and must never attach to a
-// device outside a lab.
+// counts as its parts. The package changes no packet, and must never attach to a device outside a
+// lab.
 package tally
 
 import (

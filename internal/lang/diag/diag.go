@@ -216,7 +216,7 @@ func fillSource(ds Diagnostics, src string) {
 }
 
 // Longest piece of a source line that a diagnostic carries, and how much of it stands before the
-// column it is about, in characters.
+// marked column, in characters.
 const (
 	windowWidth  = 160
 	windowBefore = 100

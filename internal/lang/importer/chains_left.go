@@ -215,7 +215,7 @@ func dropsRest(ch *chain, n int) bool {
 	})
 }
 
-// meets tells whether a packet of c can be one that the rule is about.
+// meets tells whether the rule may match a packet of c.
 func (r *chainRule) meets(c *match) bool {
 	for i := range r.alts {
 		if m := c.and(&r.alts[i]); !m.never {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A mark is a fact of a packet that rules set and others ask for. Those that come in have none. So
-// where no rule that a packet meets before sets the bits that a rule asks for, they are 0.
+// A mark is a fact of a packet that rules set and other rules read. Those that come in have none.
+// So where no rule that a packet meets before sets the bits that a rule asks for, they are 0.
 
 const markWhy = "-m mark asks for a mark that other rules set"
 

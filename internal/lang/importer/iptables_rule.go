@@ -297,8 +297,8 @@ func (p *ipRule) finish() error {
 	return nil
 }
 
-// checkFragment looks whether a policy has words for the fragments that the rule asks for. A drop
-// or a count may be of some more.
+// checkFragment looks whether a policy has words for the fragments of the rule. A drop or a count
+// may be of some more.
 func (p *ipRule) checkFragment() { p.r.checkFragment() }
 
 func (r *chainRule) checkFragment() {

@@ -157,8 +157,8 @@ const (
 	otherText = "has a state that headers do not tell"
 )
 
-// carryStates narrows the rule to packets whose headers may be of the states it asks for: where it
-// drops, to those that cannot be of another. It is called once the verb is known.
+// carryStates narrows the rule to packets whose headers fit its states: where it drops, to those
+// that cannot be of another. It is called once the verb is known.
 func (r *chainRule) carryStates(written *int, stateless bool) {
 	states := r.states
 	if states == nil || r.verb == doNothing {

@@ -172,7 +172,7 @@ func structured(b []byte) (rest []byte, ok bool) {
 	return b, ok
 }
 
-// stamp reads the time that a line of a syslog daemon begins with; behind is nil if it has none.
+// stamp reads the time at the beginning of a line of a syslog daemon; behind is nil if it has none.
 func stamp(b []byte, now time.Time) (t time.Time, behind []byte) {
 	if len(b) < 16 {
 		return t, nil
@@ -251,7 +251,7 @@ func taiStamp(b []byte) (t time.Time, behind []byte) {
 	return time.Unix(int64(seconds-epoch)-ahead, int64(nanos)), b[digits+2:]
 }
 
-// apacheTime reads the time in brackets that lines of Apache's error log begin with.
+// apacheTime reads the time in brackets at the beginning of a line of Apache's error log.
 func apacheTime(line []byte, now time.Time) (t time.Time, message []byte) {
 	const form = "Mon Jan _2 15:04:05 2006" // a fraction of a second may be there
 	stamp, message, ok := bytes.Cut(line, []byte("] "))

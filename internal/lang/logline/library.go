@@ -9,8 +9,8 @@ type Kind struct {
 	Programs []string
 	What     string // in a few words
 	Patterns []string
-	// Except are messages that Patterns describe too, and that no client is to blame for: a service
-	// of the machine is down.
+	// Except are messages that Patterns describe too, and that are no client's fault: a service of
+	// the machine is down.
 	Except []string
 }
 

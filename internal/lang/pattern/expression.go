@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// subsets makes a deterministic automaton of an expression's: a state is a set of instructions that
-// the expression's automaton may be at. Which it is at depends for some on the next byte, such as
-// behind \b: these wait in the set.
+// subsets makes a deterministic automaton of an expression's: a state is a set of instructions, the
+// possible positions of the expression's automaton. Which it is at depends for some on the next
+// byte, such as behind \b: these wait in the set.
 type subsets struct {
 	*builder
 	prog   *syntax.Prog

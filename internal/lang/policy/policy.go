@@ -290,7 +290,7 @@ type Slot struct {
 // Slots lists the counters of a policy in their fixed order: malformed reasons, protect rules,
 // rules, essential rules (absent after `essential off`), default; then the same of what leaves,
 // where the policy says something of that. The oracle and the compiled programs report a decision
-// as an index into it. A policy for what leaves has all slots of the one that it is of.
+// as an index into it. A policy for what leaves has all slots of the whole policy.
 func (p *Policy) Slots() []Slot {
 	if p.arriving != nil {
 		return p.arriving.Slots()

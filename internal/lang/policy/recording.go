@@ -133,7 +133,7 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 	return ast.Format(f), nil
 }
 
-// inlineRates puts rates in the place of the file that they were read from.
+// inlineRates puts rates in the place of their file.
 func inlineRates(s *ast.Rates, rates *Rates) {
 	if s == nil || s.Path == nil {
 		return

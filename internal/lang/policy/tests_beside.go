@@ -7,9 +7,9 @@ import (
 	"levee/internal/lang/diag"
 )
 
-// ConsumeTests gives test statements of another file the policy that they are about: the policy of
-// f with those tests in the place of its own. Positions in diagnostics are those of tests. open
-// reads set files, as for Resolve. Of both files their statements are let go, as by Consume.
+// ConsumeTests gives test statements of another file their policy: the policy of f with those tests
+// in the place of its own. Positions in diagnostics are those of tests. open reads set files, as
+// for Resolve. Of both files their statements are let go, as by Consume.
 func ConsumeTests(f, tests *ast.File, open func(path string) (io.ReadCloser, error)) (*Policy,
 	diag.Diagnostics) {
 	c := &diag.Collector{File: tests.Name}

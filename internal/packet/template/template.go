@@ -91,8 +91,8 @@ func Read(name string, r io.Reader) ([]policy.Packet, diag.Diagnostics, error) {
 	return packets, ds, nil
 }
 
-// Defaults are what packets get that the template does not say, from the network that they are sent
-// into, or the interface that they come to. What is zero is left to packet.Build.
+// Defaults are the values that a template leaves out: those of the network that gets the packets,
+// or of its interface. What is zero is left to packet.Build.
 type Defaults struct {
 	EtherFrom, EtherTo [6]byte
 	To4, To6           netip.Addr

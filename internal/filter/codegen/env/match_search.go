@@ -50,10 +50,10 @@ const (
 	searchState   = -8
 )
 
-// searchFunction emits two functions. The first is given the context, a place in the frame and a
-// number of bytes from there on, and returns 1 if these contain what is searched for. It has
-// bpf_loop call the second, which steps the automaton over 64 bytes: the verifier walks that once
-// or twice, and not once for each byte that a payload may have.
+// searchFunction emits two functions. The first is given the context, an offset in the frame and a
+// number of bytes, and returns 1 if these bytes contain the text. It has bpf_loop call the second,
+// which steps the automaton over 64 bytes: the verifier walks that once or twice, and not once for
+// each byte that a payload may have.
 func (c *Code) searchFunction(label string, s *plan.Search) {
 	m := s.Machine
 	round, no, yes := label+"_round", c.Fresh("no"), c.Fresh("found")
