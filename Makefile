@@ -210,7 +210,8 @@ state-attack: build
 	@scripts/deps test
 	$(GO) run ./scripts/attack $(ARGS)
 
-# Random sequences of packets that come and go by two interfaces: all counters after each are those of the oracle.
+# Random sequences of packets that come and go by two interfaces: all counters after each are those of the oracle, and what
+# passes arrives, whichever way.
 # With ARGS: -random-seed, -random-sequences.
 state-random:
 	@scripts/deps test
