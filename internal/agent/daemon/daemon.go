@@ -23,6 +23,8 @@ import (
 	"levee/internal/agent/overload"
 	"levee/internal/agent/part"
 	"levee/internal/agent/pubsub"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/dataplane/status"
 	"levee/internal/host/access"
@@ -80,7 +82,10 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	sight := &defend.Sight{}
 	watcher := &inforce.Watcher{}
 	p := &policies{files: o.Files, readFile: o.Read, watcher: watcher}
-	before := &overload.Watch{Parts: parts, Devs: p.interfaces, Read: lost.Read}
+	judged := &inspect.Watcher{}
+	defer judged.Close()
+	before := &overload.Watch{Parts: parts, Devs: p.interfaces, Read: lost.Read,
+		Judged: judged.Look, Move: moveOn}
 	kept := openHistory(parts, sight, before.Lost, alarm, o.Say)
 	defer kept.stop()
 	flows := &flowtap.Hub{Devs: p.interfaces}
@@ -102,6 +107,15 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		FromStart: o.FromStart, Interval: o.Interval,
 		Notify: o.Notify, Watchdog: o.Watchdog, Log: o.Say,
 	}, reload)
+}
+
+// moveOn puts a policy that packets come past into force at another hook.
+func moveOn(ctx context.Context, j *inspect.Judged) (hook string, err error) {
+	r, err := dataplane.MoveOn(ctx, j.Dev, j.Next())
+	if err != nil {
+		return "", err
+	}
+	return string(r.Mode), nil
 }
 
 // metrics are those of the data plane, of incidents and of live rules.

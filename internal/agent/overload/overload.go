@@ -1,11 +1,14 @@
-// Package overload has an alarm go on while packets are lost before the policies: an overload that
-// no rule sees, and no counter of a policy.
+// Package overload has an alarm go on while packets do not come to the policies: lost before them,
+// an overload that no rule sees, and no counter of a policy, or past them, since a driver has
+// forgotten the program.
 //
-// In go the counters of cards and backlogs, second by second; out comes the state of a part for
-// each interface that has a policy. It must never change anything in the kernel.
+// In go the counters of cards and backlogs, and what policies were found to judge, second by
+// second; out comes the state of a part for each interface that has a policy. It must never change
+// anything in the kernel, but have a policy move on that packets come past.
 package overload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"levee/internal/agent/part"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/host/lost"
 )
 
@@ -24,7 +28,12 @@ type Watch struct {
 	Parts *part.Register
 	Devs  func(context.Context) ([]string, error) // that have a policy
 	Read  func(dev string) (*lost.Counts, error)
+	// Judged compares what interfaces receive with what their policies judge.
+	Judged func(context.Context) ([]inspect.Judged, error)
+	// Move puts a policy that packets come past into force where they do not, and says where.
+	Move func(context.Context, *inspect.Judged) (hook string, err error)
 
+	past  map[string]*past // by interface; of the goroutine that runs
 	mu    sync.Mutex
 	known map[string]*watched
 }
@@ -68,6 +77,7 @@ func (w *Watch) look(ctx context.Context, now time.Time) {
 	if err != nil {
 		return // the part that looks at policies says so
 	}
+	past := w.comesPast(ctx, now) // which may take a while, where a policy moves
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known == nil {
@@ -87,7 +97,7 @@ func (w *Watch) look(ctx context.Context, now time.Time) {
 		}
 		counts, err := w.Read(dev)
 		if err != nil {
-			k.part.Fails(err)
+			k.part.Fails(cmp.Or(past[dev], err))
 			continue
 		}
 		if k.last != nil && counts.AtLeast > k.last.AtLeast {
@@ -96,6 +106,8 @@ func (w *Watch) look(ctx context.Context, now time.Time) {
 		k.last = counts
 		l, over := k.lost.Look(now, counts)
 		switch {
+		case past[dev] != nil:
+			k.part.Fails(past[dev])
 		case over:
 			k.part.Fails(part.Do(fmt.Errorf("%.1f %% of what arrives is lost before the policy, "+
 				"%.0f packets a second at %s", 100*l.Share, l.PerSecond, l.Counter),

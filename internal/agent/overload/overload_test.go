@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"levee/internal/agent/part"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/host/lost"
 )
 
@@ -33,7 +34,7 @@ func TestWhatIsLostBeforeThePolicyIsAnAlarm(t *testing.T) {
 					c.Card = []lost.Counter{{Name: "rx_missed_errors", Packets: c.AtLeast}}
 				}
 				return c, nil
-			}}
+			}, Judged: none}
 		ctx, stop := context.WithCancel(t.Context())
 		go w.Run(ctx)
 		time.Sleep(8 * time.Second)
@@ -66,13 +67,86 @@ func TestWhatIsLostBeforeThePolicyIsAnAlarm(t *testing.T) {
 	})
 }
 
+func none(context.Context) ([]inspect.Judged, error) { return nil, nil }
+
 func TestACardThatCannotBeReadIsAnAlarm(t *testing.T) {
 	reg := part.NewRegister(func(part.Change, part.Status) {})
 	w := &Watch{Parts: reg,
-		Devs: func(context.Context) ([]string, error) { return []string{"eth0"}, nil },
-		Read: func(string) (*lost.Counts, error) { return nil, errors.New("no such device") }}
+		Devs:   func(context.Context) ([]string, error) { return []string{"eth0"}, nil },
+		Read:   func(string) (*lost.Counts, error) { return nil, errors.New("no such device") },
+		Judged: none}
 	w.look(t.Context(), time.Now())
 	if s := reg.List(); len(s) != 1 || s[0].State != part.Fails {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestTheAgentComparesNothing: the keeper alone looked whether packets come to a policy. Without
+// one the agent was content, and the policy stayed where no packet came.
+func TestTheAgentComparesNothing(t *testing.T) {
+	const fails = "failed: arrival on eth0 does not work: packets come past the policy: driver " +
+		"vmxnet3 does not ask its program at xdp-native for them; 9 came, and none was judged; "
+	for _, c := range []struct {
+		name   string
+		mends  time.Duration // when somebody else has mended it
+		fails  error         // of a move
+		moves  int
+		alarms []string // how they begin
+	}{
+		{"without a keeper", 0, nil, 1, []string{fails + "to do: levee up FILE --dev eth0",
+			"recovered: "}},
+		{"with one", 5 * time.Second, nil, 0, []string{fails, "recovered: "}},
+		{"where no other hook is", 0, errors.New("there is no other hook for it"), 2,
+			[]string{fails, fails + "there is no other hook for it"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var alarms []string
+				reg := part.NewRegister(func(c part.Change, s part.Status) {
+					word := "failed: "
+					if c == part.Recovered {
+						word = "recovered: "
+					}
+					alarms = append(alarms, word+s.Sentence())
+				})
+				begun, moves, mended := time.Now(), 0, false
+				w := &Watch{Parts: reg,
+					Devs: func(context.Context) ([]string, error) { return []string{"eth0"}, nil },
+					Read: func(string) (*lost.Counts, error) { return &lost.Counts{}, nil },
+					Judged: func(context.Context) ([]inspect.Judged, error) {
+						j := inspect.Judged{Dev: "eth0"}
+						past := time.Since(begun) - 3*time.Second
+						if past >= 0 && !mended && (c.mends == 0 || past < c.mends) {
+							j.State, j.Driver, j.Past = inspect.Still, "driver vmxnet3", 9
+							j.Mode = "xdp-native"
+						}
+						return []inspect.Judged{j}, nil
+					},
+					Move: func(context.Context, *inspect.Judged) (string, error) {
+						moves++
+						mended = c.fails == nil
+						return "tcx", c.fails
+					}}
+				ctx, stop := context.WithCancel(t.Context())
+				go w.Run(ctx)
+				for range 100 {
+					time.Sleep(time.Second)
+					reg.Look()
+				}
+				stop()
+				synctest.Wait()
+				if moves != c.moves {
+					t.Errorf("moved %d times, want %d", moves, c.moves)
+				}
+				if len(alarms) != len(c.alarms) {
+					t.Fatalf("alarms: %q", alarms)
+				}
+				for i, want := range c.alarms {
+					if !strings.HasPrefix(alarms[i], want) {
+						t.Errorf("alarm: %q, want %q", alarms[i], want)
+					}
+				}
+			})
+		})
 	}
 }

@@ -1,0 +1,60 @@
+package overload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"levee/internal/agent/part"
+)
+
+// Times of a policy that packets come past.
+const (
+	// keeperFirst is how long a keeper has to move it, which it does at once where one runs: two
+	// that move it would pass over a hook that is good.
+	keeperFirst = 5 * time.Second
+	// moveAgain is how often it is tried again.
+	moveAgain = time.Minute
+)
+
+// past is what is done about a policy that packets come past, or that judges otherwise than it
+// says.
+type past struct {
+	since, tried time.Time
+	came         error // of the last try
+}
+
+// comesPast is an error for each interface whose policy packets come past. Such a policy is moved.
+func (w *Watch) comesPast(ctx context.Context, now time.Time) map[string]error {
+	all, err := w.Judged(ctx)
+	if err != nil {
+		return nil // what cannot be read now may be readable in a second
+	}
+	before, out := w.past, map[string]error{}
+	w.past = map[string]*past{}
+	for i := range all {
+		j := &all[i]
+		if !j.Failed() {
+			continue
+		}
+		p := before[j.Dev]
+		if p == nil {
+			p = &past{since: now}
+		}
+		w.past[j.Dev] = p
+		if now.Sub(p.since) >= keeperFirst && now.Sub(p.tried) >= moveAgain {
+			p.tried = now
+			hook, err := w.Move(ctx, j)
+			if p.came = err; err == nil {
+				p.came = fmt.Errorf("it is in force anew, at %s", hook)
+			}
+		}
+		why := errors.New(j.Why())
+		if p.came != nil {
+			why = fmt.Errorf("%w; %w", why, p.came)
+		}
+		out[j.Dev] = part.Do(why, "levee up FILE --dev "+j.Dev)
+	}
+	return out
+}
