@@ -76,6 +76,7 @@ func (m *Machine) services(w *draft) {
 	for _, l := range m.Listeners {
 		w.line("%s", w.service(l))
 	}
+	m.profiles(w)
 	if len(m.Raw) > 0 {
 		w.line("# Protocols without ports. Who sends them may be let in alone: from { PEERS }.")
 	}
