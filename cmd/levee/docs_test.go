@@ -326,7 +326,10 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 			}
 			n++
 			p, diags := policy.Parse(filepath.Base(page), []byte(m[2]),
-				func(string) (io.ReadCloser, error) {
+				func(path string) (io.ReadCloser, error) {
+					if _, profile, _ := policy.Shipped(path); profile {
+						return nil, os.ErrNotExist // that of the program
+					}
 					return io.NopCloser(
 							strings.NewReader("10.0.0.0/8\n169.254.0.0/16\nfc00::/7\n")),
 						nil
