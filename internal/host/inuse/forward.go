@@ -121,6 +121,21 @@ func (m *Machine) unfiltered() bool {
 	return m.Forwards && len(m.Behind) > 0 && !m.NAT.Filters && len(m.NAT.Unread) == 0
 }
 
+// spoofed drops what says to come from where it cannot. The kernel tells that where it forwards.
+func (m *Machine) spoofed(w *draft) {
+	switch {
+	case !m.Forwards:
+	case m.Uplinks > 1:
+		w.part("No route leads back to these. It has %d uplinks, and answers may leave by\n# "+
+			"another one: else ask for strict.", m.Uplinks)
+		w.line(`drop not reverse-path loose as "spoofed"`)
+	default:
+		w.part("Who is behind another interface, or has an address of this machine, does not come " +
+			"in here\n# (RFC 3704). Where answers leave by another way, ask for loose.")
+		w.line(`drop not reverse-path strict as "spoofed"`)
+	}
+}
+
 func (m *Machine) forwarding(w *draft) {
 	if !m.Forwards {
 		return

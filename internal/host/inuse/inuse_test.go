@@ -130,6 +130,7 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 		"interface ens5\n",
 		"set sessions = { 203.0.113.7 }\nprotect tcp from sessions port 22 as \"session\"\n",
 		"drop to { 224.0.0.0/4, ff00::/8 } as \"multicast\"\n",
+		"drop not reverse-path strict as \"spoofed\"\n",
 		"pass not to self as \"forwarded\"\n\ndefault drop\n",
 		"    packet tcp syn from 203.0.113.7 to 192.0.2.9 port 443 expect pass\n",
 		"pass proto 41 as \"sit1-proto-41\"\n",
@@ -183,6 +184,34 @@ func TestWhoRoutesMulticastKeepsIt(t *testing.T) {
 	m, err := Read(tree(t, files), "")
 	if err != nil || !m.RoutesMulticast || strings.Contains(m.Policy(), "224.0.0.0/4") {
 		t.Errorf("%v:\n%s", err, m.Policy())
+	}
+}
+
+// TestADraftHadPacketsFromBehindPassThrough: a router took what came in by its uplink with an
+// address of the networks behind it, and with its own. One that does not forward is told no routes.
+func TestADraftHadPacketsFromBehindPassThrough(t *testing.T) {
+	two := maps.Clone(server)
+	two["proc/net/route"] += "wan2\t00000000\t01020304\t0003\t0\t0\t9\t00000000\t0\t0\t0\n"
+	host := maps.Clone(server)
+	host["proc/sys/net/ipv4/ip_forward"] = "0\n"
+	for _, c := range []struct {
+		what  string
+		files map[string]string
+		want  string
+	}{
+		{"one uplink", server, "drop not reverse-path strict as \"spoofed\"\n"},
+		{"two uplinks", two, "drop not reverse-path loose as \"spoofed\"\n"},
+		{"a host", host, ""},
+	} {
+		m, err := Read(tree(t, c.files), "ens5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := m.Policy()
+		if asks := strings.Contains(text, "reverse-path"); asks != (c.want != "") ||
+			!strings.Contains(text, c.want) {
+			t.Errorf("%s: the draft lacks %q, or has too much:\n%s", c.what, c.want, text)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ func (m *Machine) Policy() string {
 	w.line("")
 	w.line("interface %s", m.Dev)
 	m.sessions(w)
+	m.spoofed(w)
 	w.part("Errors and echoes. Losing the first makes connections hang.")
 	w.line(`pass icmp type { 3, 11, 12, echo-request, echo-reply } as "icmp"`)
 	w.line(`pass icmp6 type { 1, 2, 3, 4, echo-request, echo-reply } as "icmp6"`)

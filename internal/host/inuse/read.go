@@ -35,6 +35,7 @@ type Machine struct {
 	WireGuard []string // interfaces
 	Raw       []Protocol
 	Forwards  bool
+	Uplinks   int // interfaces with a default route
 	// RoutesMulticast is said of one that forwards, and whose interfaces forward multicast.
 	RoutesMulticast bool
 	Above           []string // Dev, and interfaces that are built on it
@@ -65,8 +66,9 @@ type Protocol struct {
 func Read(root, dev string) (*Machine, error) {
 	r := reader{root}
 	m := &Machine{Dev: dev, Ephemeral: [2]uint16{32768, 60999}}
-	if m.Dev == "" {
-		m.Dev = r.defaultDev()
+	uplinks := r.uplinks()
+	if m.Uplinks = len(uplinks); m.Dev == "" && len(uplinks) > 0 {
+		m.Dev = uplinks[0]
 	}
 	if m.Dev == "" {
 		return nil, fmt.Errorf("there is no default route; name the interface: --dev")
@@ -118,22 +120,27 @@ func (r reader) glob(pattern string) (out []string) {
 // unreachable stands for the interface of a route by which nothing goes.
 const unreachable = "*"
 
-// defaultDev is the interface of the default route: of IPv4 (proc_net_route: destination and mask
-// 0), else of IPv6.
-func (r reader) defaultDev() string {
+// uplinks are the interfaces of default routes, each once: those of IPv4 first (proc_net_route:
+// destination and mask 0).
+func (r reader) uplinks() (all []string) {
+	add := func(dev string) {
+		if !slices.Contains(all, dev) {
+			all = append(all, dev)
+		}
+	}
 	for _, l := range r.lines("proc/net/route") {
 		f := strings.Fields(l)
 		if len(f) > 7 && f[0] != unreachable && f[1] == "00000000" && f[7] == "00000000" {
-			return f[0]
+			add(f[0])
 		}
 	}
 	for _, l := range r.lines("proc/net/ipv6_route") {
 		f := strings.Fields(l)
 		if len(f) == 10 && f[0] == strings.Repeat("0", 32) && f[1] == "00" && f[9] != "lo" {
-			return f[9]
+			add(f[9])
 		}
 	}
-	return ""
+	return all
 }
 
 func (r reader) ephemeral(m *Machine) {
