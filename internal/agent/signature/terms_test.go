@@ -25,6 +25,8 @@ var leftOut = map[field.Field]string{
 	field.DNSMalformed: noDNS, field.DNSSize: noDNS,
 	field.Inner:      "what is in a tunnel is of another flood",
 	field.ProvenFlow: "a sample does not tell",
+	field.StrictPath: "a sample does not tell",
+	field.LoosePath:  "a sample does not tell",
 }
 
 // noDNS is why no rule against a flood reads messages.
