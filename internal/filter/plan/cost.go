@@ -236,7 +236,7 @@ func (p *Plan) walk(c *Chain, f *passage) {
 		decode += price.Echo
 	}
 	if c.AsksRoute() {
-		decode += price.Route
+		decode += [...]float64{ir.IPv4: price.Route4, ir.IPv6: price.Route6}[c.Family()]
 	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())

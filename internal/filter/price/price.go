@@ -53,7 +53,8 @@ const (
 	Count    = 0.5  // adding to a counter
 	Flow     = 15.0 // looking a connection up
 	Echo     = 15.0 // asking whether its flow is proven
-	Route    = 60.0 // asking the kernel for the way back to its source
+	Route4   = 81.0 // asking the kernel for the way back to its source
+	Route6   = 115.0
 	Bytes    = 36.0 // comparing bytes of the packet, which a helper fetches
 	Search   = 23.0 // searching a payload: the functions and their helper
 	Byte     = 1.4  // and each byte of it
