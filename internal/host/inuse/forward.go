@@ -130,8 +130,8 @@ func (m *Machine) spoofed(w *draft) {
 			"another one: else ask for strict.", m.Uplinks)
 		w.line(`drop not reverse-path loose as "spoofed"`)
 	default:
-		w.part("Who is behind another interface, or has an address of this machine, does not come " +
-			"in here\n# (RFC 3704). Where answers leave by another way, ask for loose.")
+		w.part("Who is behind another interface, or has an address of this machine, does not " +
+			"come in here\n# (RFC 3704). Where answers leave by another way, ask for loose.")
 		w.line(`drop not reverse-path strict as "spoofed"`)
 	}
 }
