@@ -118,13 +118,22 @@ func (s *Server) register(a huma.API, r *Route) {
 	}
 	schemas := a.OpenAPI().Components.Schemas
 	schema := &huma.Schema{Type: huma.TypeString}
+	op.Parameters = parameters(schemas, r.query)
+	if r.kind == jsonType { // the document itself
+		schema = &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true,
+			Required: []string{"openapi", "info", "paths", "components"}}
+	}
 	if r.event != nil {
+		least := 0.0
+		op.Parameters = append(op.Parameters, &huma.Param{Name: "Last-Event-ID", In: "header",
+			Description: "The number of the last event that the caller has seen: those since " +
+				"then come first, as far as they are kept.",
+			Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: &least}})
 		schema.Description = "Each event's data is a JSON object as in itemSchema."
 		schema.Extensions = map[string]any{
 			"itemSchema": schemas.Schema(reflect.TypeOf(r.event), true, "Event")}
 	}
 	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	op.Parameters = parameters(schemas, r.query)
 	content := map[string]*huma.MediaType{}
 	for _, kind := range strings.Split(r.kind, ", ") {
 		content[kind] = &huma.MediaType{Schema: schema}

@@ -161,7 +161,7 @@ func (g *generator) target(op *operation, wrong bool) string {
 		p := object(v)
 		name, _ := p["name"].(string)
 		needed, _ := p["required"].(bool)
-		if !needed && g.one(2) {
+		if p["in"] == "header" || !needed && g.one(2) {
 			continue
 		}
 		var texts []string
