@@ -103,65 +103,20 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	return COOKIE_DROPPED;
 }
 
-static __always_inline int in_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate, int ip,
-				  int hook)
+static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, int hook, int ip)
 {
-	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
-	__u32 zero = 0;
-	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+	struct cookie_work *w = decoded(&f, hook, ip);
 
-	f.len = hook == HOOK_XDP_FRAGS ? bpf_xdp_get_buff_len(ctx) : f.data_end - f.data;
-	if (!w)
-		return COOKIE_GOES_ON;
-	__builtin_memset(&w->key, 0, sizeof(w->key));
-	if (ip ? parse_ip(&f, &w->key, hook) : parse_ethernet(&f, &w->key, hook))
-		return COOKIE_GOES_ON;
-	return judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, hook, ip);
+	return w ? judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, hook, ip) : COOKIE_GOES_ON;
 }
 
-static __always_inline int in_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate, int ip)
-{
-	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
-	__u32 zero = 0;
-	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+#define FUNCTION(name, context, frame, hook, ip)                                                   \
+	static __noinline int cookie_##name(struct context *ctx, __u32 rule, __u64 rate)           \
+	{                                                                                          \
+		return in_frame(frame, rule, rate, hook, ip);                                      \
+	}
 
-	if (!w)
-		return COOKIE_GOES_ON;
-	__builtin_memset(&w->key, 0, sizeof(w->key));
-	if (ip ? parse_ip(&f, &w->key, HOOK_TCX) : parse_ethernet(&f, &w->key, HOOK_TCX))
-		return COOKIE_GOES_ON;
-	return judge(&f, w, ip ? 0 : network(&f, HOOK_TCX), rule, rate, HOOK_TCX, ip);
-}
-
-static __noinline int cookie_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate)
-{
-	return in_xdp(ctx, rule, rate, 0, HOOK_XDP);
-}
-
-static __noinline int cookie_xdp_frags(struct xdp_md *ctx, __u32 rule, __u64 rate)
-{
-	return in_xdp(ctx, rule, rate, 0, HOOK_XDP_FRAGS);
-}
-
-static __noinline int cookie_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate)
-{
-	return in_tcx(ctx, rule, rate, 0);
-}
-
-static __noinline int cookie_xdp_ip(struct xdp_md *ctx, __u32 rule, __u64 rate)
-{
-	return in_xdp(ctx, rule, rate, 1, HOOK_XDP);
-}
-
-static __noinline int cookie_xdp_frags_ip(struct xdp_md *ctx, __u32 rule, __u64 rate)
-{
-	return in_xdp(ctx, rule, rate, 1, HOOK_XDP_FRAGS);
-}
-
-static __noinline int cookie_tcx_ip(struct __sk_buff *ctx, __u32 rule, __u64 rate)
-{
-	return in_tcx(ctx, rule, rate, 1);
-}
+EACH_HOOK(FUNCTION)
 
 // cookie_prove has a source count as proven whose handshake was seen. Of a function whose result is
 // always the same clang sets none, which the verifiers of 6.1 and 6.12 refuse.

@@ -252,6 +252,45 @@ static __always_inline int send(const struct frame *f, struct cookie_work *w, __
 				  send_xdp(f, w, six, at, off, n, hook);
 }
 
+// frame_xdp and frame_tcx are the frame that a program is given.
+static __always_inline struct frame frame_xdp(struct xdp_md *ctx, int hook)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	f.len = hook == HOOK_XDP_FRAGS ? bpf_xdp_get_buff_len(ctx) : f.data_end - f.data;
+	return f;
+}
+
+static __always_inline struct frame frame_tcx(struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+
+	return f;
+}
+
+// decoded is the memory of this CPU with the packet's key, 0 of what is no packet. With ip the
+// frame begins with IP.
+static __always_inline struct cookie_work *decoded(const struct frame *f, int hook, int ip)
+{
+	__u32 zero = 0;
+	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+
+	if (!w)
+		return 0;
+	__builtin_memset(&w->key, 0, sizeof(w->key));
+	return (ip ? parse_ip(f, &w->key, hook) : parse_ethernet(f, &w->key, hook)) ? 0 : w;
+}
+
+// EACH_HOOK has a function for each kind of frame: its name, context and frame, the hook, and
+// whether the frame begins with IP.
+#define EACH_HOOK(F)                                                                               \
+	F(xdp, xdp_md, frame_xdp(ctx, HOOK_XDP), HOOK_XDP, 0)                                      \
+	F(xdp_frags, xdp_md, frame_xdp(ctx, HOOK_XDP_FRAGS), HOOK_XDP_FRAGS, 0)                    \
+	F(tcx, __sk_buff, frame_tcx(ctx), HOOK_TCX, 0)                                             \
+	F(xdp_ip, xdp_md, frame_xdp(ctx, HOOK_XDP), HOOK_XDP, 1)                                   \
+	F(xdp_frags_ip, xdp_md, frame_xdp(ctx, HOOK_XDP_FRAGS), HOOK_XDP_FRAGS, 1)                 \
+	F(tcx_ip, __sk_buff, frame_tcx(ctx), HOOK_TCX, 1)
+
 #define CARRIED 0xffff
 
 // network is where the header of IP begins, CARRIED within PPPoE or MPLS.

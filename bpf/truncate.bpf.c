@@ -119,50 +119,23 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	return send(f, w, &w->answer.message.check, six, at, k->off, n, hook);
 }
 
-static __always_inline int in_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate, __u32 edns, int ip,
-				  int hook)
+static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, __u32 edns, int hook,
+				    int ip)
 {
-	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
-	__u32 zero = 0;
-	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+	struct cookie_work *w = decoded(&f, hook, ip);
 
-	f.len = hook == HOOK_XDP_FRAGS ? bpf_xdp_get_buff_len(ctx) : f.data_end - f.data;
-	if (!w)
-		return COOKIE_GOES_ON;
-	__builtin_memset(&w->key, 0, sizeof(w->key));
-	if (ip ? parse_ip(&f, &w->key, hook) : parse_ethernet(&f, &w->key, hook))
-		return COOKIE_GOES_ON;
-	return judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, edns, hook, ip);
+	return w ? judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, edns, hook, ip) :
+		   COOKIE_GOES_ON;
 }
 
-static __always_inline int in_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate, __u32 edns,
-				  int ip)
-{
-	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
-	__u32 zero = 0;
-	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
-
-	if (!w)
-		return COOKIE_GOES_ON;
-	__builtin_memset(&w->key, 0, sizeof(w->key));
-	if (ip ? parse_ip(&f, &w->key, HOOK_TCX) : parse_ethernet(&f, &w->key, HOOK_TCX))
-		return COOKIE_GOES_ON;
-	return judge(&f, w, ip ? 0 : network(&f, HOOK_TCX), rule, rate, edns, HOOK_TCX, ip);
-}
-
-#define FUNCTION(name, context, call)                                                              \
+#define FUNCTION(name, context, frame, hook, ip)                                                   \
 	static __noinline int truncate_##name(struct context *ctx, __u32 rule, __u64 rate,         \
 					      __u32 edns)                                          \
 	{                                                                                          \
-		return call;                                                                       \
+		return in_frame(frame, rule, rate, edns, hook, ip);                                \
 	}
 
-FUNCTION(xdp, xdp_md, in_xdp(ctx, rule, rate, edns, 0, HOOK_XDP))
-FUNCTION(xdp_frags, xdp_md, in_xdp(ctx, rule, rate, edns, 0, HOOK_XDP_FRAGS))
-FUNCTION(tcx, __sk_buff, in_tcx(ctx, rule, rate, edns, 0))
-FUNCTION(xdp_ip, xdp_md, in_xdp(ctx, rule, rate, edns, 1, HOOK_XDP))
-FUNCTION(xdp_frags_ip, xdp_md, in_xdp(ctx, rule, rate, edns, 1, HOOK_XDP_FRAGS))
-FUNCTION(tcx_ip, __sk_buff, in_tcx(ctx, rule, rate, edns, 1))
+EACH_HOOK(FUNCTION)
 
 // These are here only so that the object holds whole programs.
 #define ENTRY(section, name, context)                                                              \
