@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -14,7 +15,10 @@ import (
 )
 
 // nameServer answers every question with one address, and counts them.
-type nameServer struct{ udp, tcp atomic.Int64 }
+type nameServer struct {
+	cookies  bool // it gives cookies to clients that have them (RFC 7873)
+	udp, tcp atomic.Int64
+}
 
 // answer is the answer to a query without EDNS or with.
 func (s *nameServer) answer(query []byte) []byte {
@@ -25,7 +29,14 @@ func (s *nameServer) answer(query []byte) []byte {
 	out := append([]byte(nil), query[:end+5]...)
 	clear(out[4:12])
 	out[2], out[5], out[7] = 0x84|query[2]&1, 1, 1 // authoritative; a question, an answer
-	return append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 55)
+	out = append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 55)
+	if at := bytes.Index(query[end:], []byte{0, 10}); s.cookies && at > 0 && query[11] == 1 {
+		client := query[end+at+4:][:8]
+		out[11] = 1
+		out = append(out, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 20, 0, 10, 0, 16)
+		out = append(append(out, client...), 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8)
+	}
+	return out
 }
 
 func (s *nameServer) serve(t *testing.T, ns netns.NsHandle, addr string) {
