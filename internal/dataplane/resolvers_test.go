@@ -125,13 +125,14 @@ default drop
 			asks := func(what string, udp, tcp int64) {
 				for _, a := range all {
 					before := [2]int64{s.udp.Load(), s.tcp.Load()}
-					if err := a.ask(t, server, fmt.Sprintf("%s-%d.example.com", what, i)); err != nil {
+					name := fmt.Sprintf("%s-%d.example.com", what, i)
+					if err := a.ask(t, server, name); err != nil {
 						t.Errorf("%s, %s: %v", a.name, what, err)
 					}
 					got := [2]int64{s.udp.Load() - before[0], s.tcp.Load() - before[1]}
 					if got != [2]int64{udp, tcp} {
-						t.Errorf("%s, %s: %v queries over UDP and TCP, want %d and %d", a.name, what, got, udp,
-							tcp)
+						t.Errorf("%s, %s: %v queries over UDP and TCP, want %d and %d", a.name,
+							what, got, udp, tcp)
 					}
 				}
 			}
@@ -227,7 +228,9 @@ func (a *asker) ask(t *testing.T, server, name string) error {
 		return nil
 	}
 	r := net.Resolver{PreferGo: true,
-		Dial: func(_ context.Context, network, _ string) (net.Conn, error) { return a.dial(t, network) }}
+		Dial: func(_ context.Context, network, _ string) (net.Conn, error) {
+			return a.dial(t, network)
+		}}
 	ips, err := r.LookupNetIP(t.Context(), "ip4", name+".")
 	if err == nil && (len(ips) != 1 || ips[0].String() != "192.0.2.55") {
 		err = fmt.Errorf("it answers %v", ips)
