@@ -88,6 +88,7 @@ type Packet struct {
 	Window           uint16 // TCPTransport
 	Type, Code       uint8  // ICMPTransport, ICMP6Transport
 	UDPPayload       int    // bytes behind the header of UDP, up to the end of the IP packet
+	TCPPayload       int    // likewise of TCP
 
 	NetworkOffset    int // in the frame: what follows Ethernet and tags
 	TransportOffset  int // in the frame: what follows the IP headers; 0 if not reached
@@ -372,9 +373,11 @@ func (p *Packet) tcp(b []byte) Malformed {
 	if len(b) < 20 {
 		return TruncatedL4
 	}
-	if header := int(b[12]>>4) * 4; header < 20 || header > len(b) {
+	header := int(b[12]>>4) * 4
+	if header < 20 || header > len(b) {
 		return L4Length
 	}
+	p.TCPPayload = len(b) - header
 	p.ports(TCPTransport, b)
 	p.Flags = b[13]
 	p.Window = binary.BigEndian.Uint16(b[14:])

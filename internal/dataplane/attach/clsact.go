@@ -38,7 +38,7 @@ const (
 	filterHandle   = 0x1e7ee
 	FilterPriority = 1
 	egressHandle   = 0x1e000000 // and the number of the generation
-	nthHandle      = 0x800000   // times which of the generation's programs it is
+	nthHandle      = 0x400000   // times which of the generation's programs it is
 	egressPriority = 0xffff
 )
 
@@ -333,7 +333,7 @@ func egressFilters(index int, judges bool) (all []*Filter, err error) {
 			continue
 		}
 		n := int(nl.DeserializeTcMsg(answer).Handle) - egressHandle
-		if n > 0 && n < 2*nthHandle {
+		if n > 0 && n < 4*nthHandle {
 			all = append(all, &Filter{Index: index, Generation: n % nthHandle, Nth: n / nthHandle,
 				judges: judges, kept: true})
 		}

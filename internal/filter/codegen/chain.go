@@ -67,6 +67,9 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 		c.LookUpEcho(ch)
 	}
 	c.Tell(ch)
+	if ch.Asks[field.Stream] {
+		c.HashStream(ch)
+	}
 	inMain := false
 	for i, b := range ch.Do {
 		switch b := b.(type) {

@@ -7,6 +7,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 )
 
 // extra is a question that a rule asks of the packet itself, or that the language does not have. It
@@ -34,6 +35,8 @@ func (x *extension) of(r *ir.Rule) (all []extra) {
 		switch q := &r.Conds[i]; {
 		case q.Inner != nil:
 			all = append(all, matchWithin(q))
+		case q.Field == field.Stream:
+			all = append(all, looksAt(q, (*env.Code).InStream))
 		case q.Pattern != nil:
 			all = append(all, looksAt(q, (*env.Code).Contains))
 		case plan.AsksMessage(q):

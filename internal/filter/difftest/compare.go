@@ -165,9 +165,10 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		stats: Stats{Decided: map[int]int{}},
 		sums:  make([][]uint64, len(engines)),
 		flow:  c.Policy.Asks(field.Flow), cookie: c.Policy.Has(action.Cookie),
-		proven: c.Policy.Asks(field.Proven),
-		echoes: c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
-		track:  c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
+		proven:  c.Policy.Asks(field.Proven),
+		echoes:  c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
+		streams: c.Policy.Asks(field.Stream),
+		track:   c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
@@ -222,16 +223,17 @@ type comparison struct {
 	sums    [][]uint64 // packets by slot, for each engine
 
 	// What some rule asks for or does; the policy may have too many to look at each for each frame.
-	flow, cookie, proven, echoes, track, divert bool
+	flow, cookie, proven, echoes, streams, track, divert bool
 
 	noted    map[connection]uint64 // until when, in jiffies, where the policy diverts
 	dialogue *dialogue
 	tellers  []Teller // nil where nobody is told
 	tells    *rand.Rand
-	left     [][]byte // of late, where the policy asks for connections
-	told     []told   // values that replies had
-	given    []given  // answers to SYNs
-	whole    []byte   // a packet of which fragments are made
+	left     [][]byte  // of late, where the policy asks for connections
+	told     []told    // values that replies had
+	given    []given   // answers to SYNs
+	whole    []byte    // a packet of which fragments are made
+	senders  []*sender // clients over TCP, where the policy searches streams
 	rand     *rand.Rand
 	entries  []setEntry // of dynamic sets, if all engines can change them
 }
@@ -294,6 +296,9 @@ func (r *comparison) arrange(frames [][]byte, i int) error {
 	if err := r.echo(frames, i); err != nil {
 		return err
 	}
+	if err := r.stream(frames, i); err != nil {
+		return err
+	}
 	r.handshake(frames, i)
 	r.fragment(frames, i)
 	return nil
@@ -305,6 +310,7 @@ func (r *comparison) begin() error {
 	r.stats.Sequences++
 	r.clock.pause()
 	r.dialogue = newDialogue(r.clock.rand)
+	r.senders = nil
 	r.told = nil // the program notes times in 24 bits of jiffies, which come around within hours
 	for _, e := range r.engines {
 		if f, ok := e.(Forgetter); ok {

@@ -65,6 +65,14 @@ limit udp not proven flow rate 2/s burst 2 by source/8 memory 256kB as "limit"
 pass proven flow as "proven"
 default drop
 `, []string{"a2s", "ipv6", "limit", "proven"}, false},
+	{"streams", `count tcp port 80 stream contains "abba" as "text"
+count tcp not stream contains { "cc..", /d[ab]+d/ } any case within 400 bytes as "not"
+count ipv6 tcp stream contains /^[a-d]{3}/ or unknown as "six"
+drop tcp len > 300 port 81 not stream contains "ddd" within 1000 bytes or unknown as "out"
+count fragments tcp stream contains "abba" or unknown as "fragments"
+pass tcp port { 80, 81 } as "rest"
+default drop
+`, []string{"text", "not", "six", "out", "rest"}, false},
 	{"fragments", `count fragments as "fragments"
 fragments track as "follow"
 limit ether { ipv4, ipv6 } rate 2/s burst 1 by source, destination memory 256kB as "limit"

@@ -80,6 +80,17 @@ func (g *generator) find() string {
 	return all[g.r.IntN(len(all))]
 }
 
+// stream is what a stream is searched for; it has no end.
+func (g *generator) stream() string {
+	all := []string{`"ab"`, `/^[a-c]+d/ within 300 bytes`, `{ "abca", /b.?cc/ } any case`,
+		`"bcab" within 9000 bytes`}
+	text := all[g.r.IntN(len(all))]
+	if g.chance(3) {
+		text += " or unknown"
+	}
+	return text
+}
+
 // within is a term on what a tunnel carries; "" where there may be none.
 func (g *generator) within() string {
 	if g.protecting || g.withins == 60 {
@@ -118,6 +129,9 @@ func (g *generator) anyNumber(ph *field.Phrase) string {
 	}
 	if ph.Form == field.FormInner {
 		return g.within()
+	}
+	if ph.Field == field.Stream {
+		return ph.Word + " " + g.stream()
 	}
 	if ph.Form == field.FormPattern {
 		return ph.Word + " " + g.find()

@@ -97,6 +97,9 @@ func findAspects(f field.Field) (a aspects) {
 	case field.ByPair: // lists are sorted out by protocol
 		return byTransport
 	}
+	if f == field.Stream { // of fragments nobody knows
+		a = byFragment
+	}
 	same := func(c, d Class) bool {
 		i, k := c.Index(), d.Index()
 		return presentIn[f][i] == presentIn[f][k] && sameRanges(domains[f][i], domains[f][k])

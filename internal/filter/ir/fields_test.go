@@ -63,7 +63,7 @@ func TestRuleThatNothingIsKnownOfMayDrop(t *testing.T) {
 	tcp := Class{IPv4, TCP, false}
 	traffic := &Traffic{Class: tcp, Src: netip.MustParseAddr("192.0.2.7"),
 		Dst: netip.MustParseAddr("198.51.100.1")}
-	for _, f := range append(strangers, field.Payload, field.Contents,
+	for _, f := range append(strangers, field.Payload, field.Contents, field.Stream,
 		field.Inner) {
 		asks := []Cond{{Field: f}}
 		for name, c := range map[string]struct {

@@ -156,7 +156,8 @@ type Cond struct {
 	Prefixes []netip.Prefix   // addresses, unless Set is dynamic
 	Pairs    []Pair           // endpoints, unless Set is dynamic
 	Bytes    *policy.Bytes    // Payload
-	Pattern  *policy.Pattern  // Contents
+	Pattern  *policy.Pattern  // Contents, Stream
+	Unknown  bool             // Stream: one of which nobody knows matches, too
 	Inner    *policy.Inner    // Inner
 	Names    *policy.NameList // DNSName
 	List     ListID           // of Prefixes or Pairs, 0 where there are none

@@ -96,7 +96,7 @@ var words = func() (out [field.NumFields]string) {
 	}
 	out[field.DNSQuery], out[field.DNSResponse] = "dns query", "dns response"
 	out[field.DNSMalformed] = "dns malformed"
-	out[field.ProvenFlow] = "proven flow"
+	out[field.ProvenFlow], out[field.Stream] = "proven flow", "stream contains"
 	out[field.ICMPType], out[field.ICMP6Type] = "icmp", "icmp6"
 	return out
 }()
@@ -115,6 +115,8 @@ func (c *Cond) String() string {
 		return text + fmt.Sprintf(" %#02x/%#02x", c.Value, c.Mask)
 	case c.Bytes != nil:
 		return text + " " + c.Bytes.String()
+	case c.Pattern != nil && c.Unknown:
+		return text + " " + c.Pattern.Text + " or unknown"
 	case c.Pattern != nil:
 		return text + " " + c.Pattern.Text
 	case c.Names != nil:

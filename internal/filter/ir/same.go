@@ -21,5 +21,5 @@ func (c *Cond) same(d *Cond) bool {
 		c.Set == d.Set &&
 		c.Mask == d.Mask && c.Value == d.Value && slices.Equal(c.Ranges, d.Ranges) &&
 		c.List == d.List && c.Bytes.Equal(d.Bytes) && c.Inner == d.Inner &&
-		c.Pattern == d.Pattern && c.Names == d.Names
+		c.Pattern == d.Pattern && c.Unknown == d.Unknown && c.Names == d.Names
 }

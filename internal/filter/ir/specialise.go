@@ -73,8 +73,15 @@ func (a *across) term(i int, c Class, q *questions) {
 		}
 	case field.ByPattern:
 		q.outcome, cond = never, Cond{}
-		if presentIn[t.Field][c.Index()] {
-			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Pattern: t.Pattern}
+		switch {
+		case !presentIn[t.Field][c.Index()]:
+		case t.Field == field.Stream && c.Fragment: // whose bytes are not all there
+			if t.Unknown {
+				q.outcome = always
+			}
+		default:
+			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Pattern: t.Pattern,
+				Unknown: t.Unknown}
 		}
 	case field.ByInner:
 		q.outcome, cond = never, Cond{}

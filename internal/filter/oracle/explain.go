@@ -86,7 +86,7 @@ func (e *Evaluator) Story(rec *Record) Trace {
 		}
 		one := Tried{Slot: t.slot, Where: e.p.Where(s), Text: text, Matched: t.failed == nil}
 		if t.failed != nil {
-			one.Term, one.Got = termText(t.failed), got(t.failed, pkt, frame, &rec.told)
+			one.Term, one.Got = termText(t.failed), e.got(t.failed, pkt, frame, &rec.told)
 		}
 		tr.Tried = append(tr.Tried, one)
 	}
@@ -131,7 +131,7 @@ func (e *Evaluator) why(tr *Trace) string {
 }
 
 // got is what a packet has in the field of a term that failed.
-func got(t *policy.Term, pkt *packet.Packet, frame []byte, is *told) string {
+func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet, frame []byte, is *told) string {
 	var vs values
 	vs.read(pkt)
 	vs.tell(is)
@@ -139,6 +139,8 @@ func got(t *policy.Term, pkt *packet.Packet, frame []byte, is *told) string {
 	switch {
 	case !vs[f].present:
 		return "the packet has no " + f.Info().Name
+	case f == field.Stream:
+		return e.streams.gotStream(t, pkt, frame, e.now())
 	case f.Info().Remembered && t.Not: // which is not read off the packet
 		return f.Info().Is
 	case f.Info().Remembered:

@@ -78,6 +78,9 @@ func (e *Evaluator) left(frame []byte) {
 	if e.echoes != nil {
 		e.echoes.leave(&pkt, frame, e.now())
 	}
+	if e.streams != nil {
+		e.streams.leave(&pkt, frame, e.now())
+	}
 	k := connectionKey{proto: pkt.Proto, local: pkt.Src, remote: pkt.Dst,
 		localPort: pkt.SrcPort, remotePort: pkt.DstPort}
 	next := connection{}

@@ -32,6 +32,7 @@ type Evaluator struct {
 	flows   map[connectionKey]*connection
 	cookies *cookies
 	echoes  *echoes
+	streams streams
 	tunnels bool       // a rule looks into them
 	frags   *datagrams // nil unless a rule follows them
 	told    told       // of the packets that follow
@@ -79,7 +80,8 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 		names:  map[*policy.NameList]nameSet{},
 		limits: map[*policy.Limit]*budgets{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
-		cookies: newCookies(), echoes: newEchoes(p), now: time.Now}
+		cookies: newCookies(), echoes: newEchoes(p), streams: newStreams(p),
+		now: time.Now}
 	if p.Has(action.Track) {
 		e.frags = &datagrams{of: map[datagramKey]*datagram{}}
 	}

@@ -8,6 +8,7 @@ func (e *Evaluator) Remembered() map[string]int {
 		"echoes":      0,
 		"fragments":   0,
 		"limits":      0,
+		"streams":     len(e.streams),
 	}
 	if e.echoes != nil {
 		out["echoes"] = len(e.echoes.given) + len(e.echoes.proven)

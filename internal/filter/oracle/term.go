@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"regexp"
+	"slices"
 
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -82,9 +83,19 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 			}
 			allTerms = append(allTerms, t)
 		}
+		slices.SortStableFunc(allTerms[first:], func(a, b term) int { return a.late() - b.late() })
 		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], malformed: r.Malformed}
 	}
 	return out
+}
+
+// late is 1 of a term that is asked only of packets for which all others hold, since what it knows
+// of a stream depends on which segments it was asked of.
+func (t *term) late() int {
+	if t.field == field.Stream {
+		return 1
+	}
+	return 0
 }
 
 // appendSpans adds what t names, in the rule or in a set of ports or services, to spans. A set of
@@ -155,6 +166,9 @@ func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values)
 	}
 	if t.field == field.Contents {
 		return isUDP(pkt) && t.finds(frame[pkt.TransportOffset+8:][:pkt.UDPPayload]) != t.not
+	}
+	if t.field == field.Stream {
+		return e.streams.holds(t, pkt, frame, e.now())
 	}
 	if t.field.OfMessage() {
 		return e.message(t, pkt, frame)
@@ -277,7 +291,7 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(field.Fragment, ip, fragment)
 	for _, f := range field.Remembered() { // see decide
 		in := f.Info().Header
-		has(f, ip && (in == field.InIP || in == field.InUDP && isUDP(pkt) ||
+		has(f, ip && (in == field.InIP || in == field.InUDP && isUDP(pkt) || in == field.InTCP && isTCP(pkt) ||
 			in == field.InFlow && tracked(pkt)), 0)
 	}
 	has(field.Payload, isUDP(pkt), 0)  // see payload

@@ -47,6 +47,9 @@ func termText(t *policy.Term) string {
 		text += " )"
 	case t.Pattern != nil:
 		text += " " + t.Pattern.Text
+		if t.Unknown {
+			text += " or unknown"
+		}
 	case t.Bytes != nil:
 		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:

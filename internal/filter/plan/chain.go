@@ -62,7 +62,8 @@ func (p *planner) shareChains() {
 		if len(c.Answers()) > 0 {
 			c.Asks[field.SrcAddr] = true
 		}
-		if c.Asks[field.ProvenFlow] {
+		c.Asks[field.Stream] = asksStreams(c.Rules)
+		if c.Asks[field.ProvenFlow] || c.Asks[field.Stream] {
 			c.Asks.askFlow(classes[0])
 		}
 		if c.AsksRoute() {

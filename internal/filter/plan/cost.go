@@ -238,6 +238,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	if c.AsksRoute() {
 		decode += [...]float64{ir.IPv4: price.Route4, ir.IPv6: price.Route6}[c.Family()]
 	}
+	if c.Asks[field.Stream] {
+		decode += price.Hash
+	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	if c.within {
@@ -255,6 +258,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	}
 	if c.AsksRoute() {
 		t.instructions += sizeRoute
+	}
+	if c.Asks[field.Stream] {
+		t.instructions += sizeStream
 	}
 	for _, b := range c.Do {
 		t.add(p.block(b, f))
@@ -331,6 +337,8 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 				switch {
 				case r.Conds[i].Inner != nil:
 					took = both(price.Core(price.Compare))
+				case r.Conds[i].Field == field.Stream:
+					took = wait(price.Search + price.Stream + price.Searched*price.Byte)
 				case r.Conds[i].Pattern != nil:
 					took = wait(price.Search + price.Searched*price.Byte)
 				case r.Conds[i].Names != nil:

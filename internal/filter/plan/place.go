@@ -40,6 +40,10 @@ func (p *planner) place() {
 		if AsksMessages(c.Rules) {
 			p.mainSize += sizeMessage
 		}
+		if c.Asks[field.Stream] {
+			c.Registers.askFlow(c.Classes[0])
+			p.mainSize += sizeStream
+		}
 		if c.Asks[field.ProvenFlow] {
 			c.Registers.askFlow(c.Classes[0])
 			p.mainSize += sizeEcho

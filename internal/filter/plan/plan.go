@@ -93,6 +93,9 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	if err := p.State.SetEchoes(p.forms()); err != nil {
 		return nil, p.errorf("%w", err)
 	}
+	if err := p.State.SetStreams(p.streamPorts()); err != nil {
+		return nil, p.errorf("%w", err)
+	}
 	if err := p.State.Fit(prog.Policy.MaxConnections, t.Memory); err != nil {
 		return nil, p.errorf("%w", err)
 	}
@@ -154,7 +157,7 @@ func (p *planner) count() (functions, size int) {
 	}
 	kept := p.State.Bound()
 	functions, size = functions+kept.Functions, size+kept.Instructions
-	functions += 2 * (len(p.SetFunctions) + len(p.Searches))
+	functions += 2 * (len(p.SetFunctions) + len(p.Searches)) // and that of a stream with its rounds
 	size += sizeSearch * len(p.Searches)
 	read, reads := p.sizeMessages()
 	functions, size = functions+read, size+reads

@@ -17,6 +17,7 @@ const (
 	sizeCount      = 10  // the effect that counts
 	sizeFlow       = 160 // looking a connection up, but for its functions
 	sizeForeign    = 64  // an effect without a row
+	sizeStream     = 80  // hashing the flow of a stream
 	sizeEcho       = 100 // asking whether the flow is proven, but for the functions
 	sizeRow        = 7   // finding this CPU's row of counters
 	sizeBytes      = 44  // comparing bytes of the packet

@@ -52,6 +52,8 @@ const (
 	Surprise = 4.5  // a branch that it does not
 	Count    = 0.5  // adding to a counter
 	Flow     = 15.0 // looking a connection up
+	Hash     = 10.0 // hashing its flow
+	Stream   = 40.0 // finding how far its stream is known, and noting it
 	Echo     = 15.0 // asking whether its flow is proven
 	Route4   = 81.0 // asking the kernel for the way back to its source
 	Route6   = 115.0

@@ -38,7 +38,7 @@ var echoes = Row{
 		return Bound{4, echo.MaxInstructions}
 	},
 	Emit: func(e *Emission) error { return echo.Emit(e.Builder, e.Context, e.TCX) },
-	Beside: &Program{Name: echo.Program, At: Egress, Nth: 1,
+	Beside: &Program{Name: echo.Program, At: Egress, Nth: 2,
 		Lost: "no flow has proven itself since", Spec: func(u *Use) (*ebpf.ProgramSpec, error) {
 			if u.JudgedBytes > 0 {
 				return nil, nil // the policy in force notes replies

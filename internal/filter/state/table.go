@@ -9,6 +9,7 @@ import (
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/logging"
+	"levee/internal/filter/stream"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
@@ -17,7 +18,7 @@ import (
 
 // Table has a row for each memory. Programs have their functions in its order. What a row fills in
 // below is all that else knows a memory by name.
-var Table = []Row{samples, connections, limits, logs, proofs, echoes, fragments, diversions, pairs}
+var Table = []Row{samples, connections, limits, logs, proofs, echoes, streams, fragments, diversions, pairs}
 
 // Use is what the program of a policy asks of memories. The planner fills it in.
 type Use struct {
@@ -50,6 +51,9 @@ type Use struct {
 	// Echoes are the replies whose clients prove their flows, nil where no rule asks for these.
 	Echoes []echo.Form
 	forms  *ebpf.MapSpec // of Echoes
+	// Streams are the ports of services whose streams are searched, nil where no rule does.
+	Streams  []stream.Ports
+	searched *ebpf.MapSpec // of Streams
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
 	JudgedBytes int
 }
@@ -64,6 +68,8 @@ type Memories struct {
 	Cookies *Proofs `json:"cookies,omitempty"`
 	// of a policy that asks whose flows are proven
 	Echoes *Echoes `json:"echoes,omitempty"`
+	// of a policy that searches streams
+	Streams *stream.Stats `json:"streams,omitempty"`
 	// of a policy that follows them
 	Fragments *fragment.Stats `json:"fragments,omitempty"`
 	// of a policy that diverts connections
@@ -84,6 +90,8 @@ type Rooms struct {
 	Cookies *Room `json:"cookies,omitempty"`
 	// memory of flows that have proven themselves, of a policy that asks for these
 	Echoes *Room `json:"echoes,omitempty"`
+	// memory of streams of TCP, of a policy that searches them
+	Streams *Room `json:"streams,omitempty"`
 	// memory of datagrams, of a policy that follows fragments
 	Fragments *Room `json:"fragments,omitempty"`
 	// memory of what is diverted, of a policy that diverts connections

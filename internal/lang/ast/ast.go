@@ -160,7 +160,7 @@ const (
 	From        // from Value
 	To          // to Value
 	Bytes       // payload at Value: one element, an offset, a blank and hex digits
-	Pattern     // payload contains Value: elements with their quotes or slashes
+	Pattern     // payload or stream contains Value: elements with their quotes or slashes
 	Inner       // inner( Terms )
 	DNSName     // dns name Value: quoted elements, or the name of a set
 	Malformed   // malformed
@@ -200,6 +200,9 @@ type Value struct {
 	Text  bool // the one element is a quoted text
 	// AnyCase: letters are found in either case. Of a Pattern only.
 	AnyCase bool
+	// Unknown: what nobody knows of a stream matches, too. Of a stream's Pattern only.
+	Unknown bool
+	Within  *Word // how many bytes of a stream are searched; nil: as many as can be
 }
 
 // Op is the sign of a comparison.

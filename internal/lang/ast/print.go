@@ -250,6 +250,12 @@ func (p *printer) value(v *Value) {
 	if v.AnyCase {
 		p.words("any case")
 	}
+	if v.Within != nil {
+		p.words("within", v.Within.Text, "bytes")
+	}
+	if v.Unknown {
+		p.words("or unknown")
+	}
 }
 
 // walk prints how a value varies.

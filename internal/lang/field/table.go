@@ -44,6 +44,7 @@ const (
 	DNSResponse  // 1 of a response
 	DNSMalformed // 1 of a message that no resolver sends
 	DNSSize      // that EDNS tells in a query
+	Stream       // bytes that the client of a TCP connection has sent, up to this segment
 	ProvenFlow   // 1 where whoever sends from this address and port has proven that he is there
 	StrictPath   // 1 where the way back to the source is by the interface
 	LoosePath    // 1 where there is a way back to the source
@@ -247,7 +248,12 @@ var table = [NumFields]Info{
 	},
 	Contents: {
 		Name: "payload to search", Header: InUDP, Compare: ByPattern,
-		Needs: "the payload of udp is searched.",
+		Needs: "the payload of udp is searched; of tcp ask for \"stream contains\".",
+	},
+	Stream: {
+		Name: "stream to search", Header: InTCP, Compare: ByPattern, Remembered: true,
+		Untold: "Streams were taken as unknown.",
+		Needs:  "streams of tcp are searched; of udp ask for \"payload contains\".",
 	},
 	Inner: {
 		Name: "inner packet", Header: InTunnel, Compare: ByInner,
@@ -340,6 +346,7 @@ var Phrases = [...]Phrase{
 	{Word: "window", Field: TCPWindow, Form: FormNumber, What: "a TCP window"},
 	{Word: "payload at", Field: Payload, Form: FormBytes, What: "an offset"},
 	{Word: "payload contains", Field: Contents, Form: FormPattern, What: "a text"},
+	{Word: "stream contains", Field: Stream, Form: FormPattern, What: "a text"},
 	{Word: "dns query", Field: DNSQuery, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "dns response", Field: DNSResponse, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "dns opcode", Field: DNSOpcode, Form: FormNumber, What: "an opcode"},

@@ -42,6 +42,9 @@ const (
 	Slack = 256 * entry
 )
 
+// Accept is the state of every automaton in which something was found.
+const Accept = classes
+
 // Machine is an automaton. States are offsets of their rows in Table.
 type Machine struct {
 	Table []byte
@@ -69,6 +72,17 @@ func (m *Machine) Run(state uint32, b []byte) uint32 {
 
 // Found tells whether something has been found in an input that ends in a state.
 func (m *Machine) Found(state uint32) bool { return m.at(state+m.End) == m.Accept }
+
+// AsksEnd tells whether the end of some input decides that something is found: `$`, or `\b` behind
+// all else.
+func (m *Machine) AsksEnd() bool {
+	for at := m.Dead; at <= m.Last; at += m.Stride() {
+		if m.Found(at) {
+			return true
+		}
+	}
+	return false
+}
 
 // Match tells whether anything is found in an input.
 func (m *Machine) Match(b []byte) bool { return m.Found(m.Run(m.Start, b)) }

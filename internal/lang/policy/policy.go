@@ -78,7 +78,8 @@ type Term struct {
 	Ranges   []field.Range  // numeric fields: sorted, disjoint, not adjacent
 	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
 	Bytes    *Bytes         // Payload
-	Pattern  *Pattern       // Contents; terms with the same text share it
+	Pattern  *Pattern       // Contents, Stream; terms with the same text share it
+	Unknown  bool           // Stream: a segment of which nobody knows matches, too
 	Inner    *Inner         // Inner
 	Names    *NameList      // DNSName
 	given    *given         // services or endpoints given in the rule; few terms have any

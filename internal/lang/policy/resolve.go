@@ -200,7 +200,8 @@ type resolver struct {
 	limits      int  // of them
 	cookies     int
 	looks       int                 // terms on the payload
-	patterns    map[string]*Pattern // by their text
+	patterns    map[string]*Pattern // by their words and text
+	streams     int                 // of them, that search streams
 	logs        int                 // likewise
 	resolved    []*Rule             // those without errors
 	labelled    []labelled

@@ -222,7 +222,7 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 			if a.term.Bytes != nil && a.term.Bytes.At != b.term.Bytes.At {
 				continue // other bytes
 			}
-			if a.term.Pattern != nil && a.term.Pattern != b.term.Pattern {
+			if a.term.Field == field.Contents && a.term.Pattern != b.term.Pattern {
 				continue // a payload may contain both
 			}
 			same := sameValue(&a.term, &b.term)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"regexp/syntax"
+	"strconv"
 	"strings"
 
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
+	"levee/internal/lang/field"
 	"levee/internal/lang/pattern"
 )
 
@@ -25,15 +27,31 @@ type Pattern struct {
 	AnyCase bool             // letters of ASCII are found in either case
 	Machine *pattern.Machine // that finds them
 	Text    string           // as it is written in a policy
+	Within  int              // how many bytes of a stream are searched; 0 of a payload
 }
+
+// MaxStreams is how many different searches of streams a policy may have: each has a place of its
+// own for a stream.
+const MaxStreams = 4
+
+// MaxStream is how many bytes of a stream are searched at most, and where a rule says nothing.
+const MaxStream = 16 << 10
 
 // search resolves what a term searches payloads for. Terms with the same text share it.
 func (r *resolver) search(t *Term, s *ast.Term) bool {
 	text := strings.TrimPrefix(s.Whole(), s.Words()+" ")
-	if t.Pattern = r.patterns[text]; t.Pattern != nil {
+	within, ok := r.within(s)
+	if !ok {
+		return false
+	}
+	if t.Unknown = s.Value.Unknown; t.Unknown {
+		text = strings.TrimSuffix(text, " or unknown")
+	}
+	key := s.Words() + " " + text
+	if t.Pattern = r.patterns[key]; t.Pattern != nil {
 		return true
 	}
-	p := &Pattern{AnyCase: s.Value.AnyCase, Text: text}
+	p := &Pattern{AnyCase: s.Value.AnyCase, Text: text, Within: within}
 	before, bad := r.c.Errors(), len(r.fileDiags)
 	for i := range s.Value.Elems {
 		e := &s.Value.Elems[i]
@@ -61,8 +79,45 @@ func (r *resolver) search(t *Term, s *ast.Term) bool {
 			"a policy has at most %d different searches of payloads", MaxPatterns)
 		return false
 	}
-	r.patterns[text] = p
+	if within > 0 && !r.mayStream(s, p) {
+		return false
+	}
+	r.patterns[key] = p
 	t.Pattern = p
+	return true
+}
+
+// within is how many bytes of a stream a term searches, 0 of one that searches payloads.
+func (r *resolver) within(s *ast.Term) (n int, ok bool) {
+	w := s.Value.Within
+	switch {
+	case s.Field != field.Stream:
+		return 0, true
+	case w == nil:
+		return MaxStream, true
+	}
+	n, err := strconv.Atoi(w.Text)
+	if err != nil || n < 1 || n > MaxStream {
+		r.c.Errorf(w.Pos, "leave it out for all of these.",
+			"of a stream the first 1 to %d bytes are searched, not %s", MaxStream, short(w.Text))
+		return 0, false
+	}
+	return n, true
+}
+
+// mayStream says whether streams may be searched for something, and counts it.
+func (r *resolver) mayStream(s *ast.Term, p *Pattern) bool {
+	if p.Machine.AsksEnd() {
+		r.c.Errorf(s.Value.Pos, "leave $ and \\b at the end out, or name the byte that follows.",
+			"%s asks what follows, or whether anything does: a stream has no end that could be "+
+				"waited for", short(p.Text))
+		return false
+	}
+	if r.streams++; r.streams > MaxStreams {
+		r.c.Errorf(s.Pos, "search for what several rules look for by one list.",
+			"a policy has at most %d different searches of streams", MaxStreams)
+		return false
+	}
 	return true
 }
 

@@ -172,6 +172,8 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup).")
 	case "payload":
 		return "", advice(payloadRule)
+	case "stream":
+		return "", advice(streamRule)
 	case "ct", "keep", "state", "related":
 		return "", advice(states)
 	case "policy":

@@ -9,6 +9,33 @@ import (
 const patternRule = "write a text, bytes in hexadecimal or an expression between slashes: " +
 	"drop udp port 53 payload contains \"evil\"."
 
+// streamRule shows how a rule searches streams.
+const streamRule = "write what to look for in the bytes that clients send: " +
+	"drop tcp port 80 stream contains \"evil\" within 4096 bytes or unknown."
+
+// stream parses how many bytes of a stream are searched, and what becomes of those that nobody
+// knows.
+func (p *parser) stream(t *ast.Term) bool {
+	t.Field = field.Stream
+	if p.accept("within") {
+		if p.tok.kind != tWord || !isDigits(p.tok.text) {
+			return p.fail(streamRule, "expected a number of bytes after \"within\"")
+		}
+		n := p.word()
+		t.Value.Within = &n
+		if !p.accept("bytes") {
+			return p.fail(streamRule, "expected \"bytes\" after \"within %s\"", n.Text)
+		}
+	}
+	if p.accept("or") {
+		if !p.accept("unknown") {
+			return p.fail(streamRule, "expected \"unknown\" after \"or\"")
+		}
+		t.Value.Unknown = true
+	}
+	return true
+}
+
 // find parses what follows payload contains: a text in quotes, bytes or an expression, or a list
 // of these, and whether the case of letters matters.
 func (p *parser) find(t *ast.Term) bool {

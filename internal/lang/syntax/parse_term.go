@@ -135,6 +135,12 @@ func (p *parser) termWord(t *ast.Term) bool {
 		}
 		t.Kind, t.Field = ast.Bytes, field.Payload
 		return p.bytes(t)
+	case word == "stream":
+		p.advance()
+		if !p.is("contains") {
+			return p.fail(streamRule, "expected \"contains\" after \"stream\"")
+		}
+		return p.find(t) && p.stream(t)
 	case word == "inner":
 		t.Kind, t.Field = ast.Inner, field.Inner
 		return p.inner(t, p.innerTerm)

@@ -24,23 +24,24 @@ const (
 
 // Offsets from R10 of the fields of struct key.
 const (
-	KeyBytes   = KeyAt + int16(unsafe.Offsetof(parseKey{}.Bytes))
-	KeySrcHi   = KeyAt + int16(unsafe.Offsetof(parseKey{}.SrcHi))
-	KeySrcLo   = KeyAt + int16(unsafe.Offsetof(parseKey{}.SrcLo))
-	KeyDstHi   = KeyAt + int16(unsafe.Offsetof(parseKey{}.DstHi))
-	KeyDstLo   = KeyAt + int16(unsafe.Offsetof(parseKey{}.DstLo))
-	KeySrcPort = KeyAt + int16(unsafe.Offsetof(parseKey{}.SrcPort))
-	KeyDstPort = KeyAt + int16(unsafe.Offsetof(parseKey{}.DstPort))
-	KeyICMP    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
-	KeyProto   = KeyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
-	KeyClass   = KeyAt + int16(unsafe.Offsetof(parseKey{}.Class))
-	keyFlow    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
-	KeyProof   = KeyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
-	KeyOff     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Off))
-	keyEcho    = KeyAt + int16(unsafe.Offsetof(parseKey{}.TcpFlags)) // of UDP
-	KeyFrag    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
-	KeyLeft    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Left))
-	KeyWindow  = KeyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow))
+	KeyBytes    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Bytes))
+	KeySrcHi    = KeyAt + int16(unsafe.Offsetof(parseKey{}.SrcHi))
+	KeySrcLo    = KeyAt + int16(unsafe.Offsetof(parseKey{}.SrcLo))
+	KeyDstHi    = KeyAt + int16(unsafe.Offsetof(parseKey{}.DstHi))
+	KeyDstLo    = KeyAt + int16(unsafe.Offsetof(parseKey{}.DstLo))
+	KeySrcPort  = KeyAt + int16(unsafe.Offsetof(parseKey{}.SrcPort))
+	KeyDstPort  = KeyAt + int16(unsafe.Offsetof(parseKey{}.DstPort))
+	KeyICMP     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
+	KeyProto    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
+	KeyClass    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Class))
+	keyFlow     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
+	KeyProof    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
+	KeyOff      = KeyAt + int16(unsafe.Offsetof(parseKey{}.Off))
+	keyEcho     = KeyAt + int16(unsafe.Offsetof(parseKey{}.TcpFlags)) // of UDP
+	keyDatagram = KeyAt + int16(unsafe.Offsetof(parseKey{}.Datagram))
+	KeyFrag     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
+	KeyLeft     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Left))
+	KeyWindow   = KeyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow))
 )
 
 // Slots of the main function and of those that are given the environment: its address, this

@@ -35,10 +35,14 @@ func (c *Code) Contains(q *ir.Cond, no string) {
 	}
 }
 
-// EmitSearches emits the functions that search payloads.
+// EmitSearches emits the functions that search payloads and streams.
 func (c *Code) EmitSearches() {
 	for i, s := range c.Plan.Searches {
-		c.searchFunction(searchLabel(i), s)
+		if s.ID != 0 {
+			c.streamFunction(searchLabel(i), s)
+		} else {
+			c.searchFunction(searchLabel(i), s)
+		}
 	}
 }
 

@@ -1,0 +1,140 @@
+package difftest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"regexp"
+	"testing"
+
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// piece is a part of a stream that is sent at once.
+type piece struct{ from, end int }
+
+// cuts are ways to send a stream. All send each byte, some of them too early or twice.
+var cuts = map[string]func(r *rand.Rand, n int) []piece{
+	"whole":        func(_ *rand.Rand, n int) []piece { return []piece{{0, n}} },
+	"byte by byte": func(_ *rand.Rand, n int) []piece { return split(n, func() int { return 1 }) },
+	"split": func(r *rand.Rand, n int) []piece {
+		return split(n, func() int { return 1 + r.IntN(90) })
+	},
+	"twice": func(r *rand.Rand, n int) (all []piece) {
+		for _, p := range split(n, func() int { return 1 + r.IntN(90) }) {
+			all = append(all, p, piece{max(0, p.from-r.IntN(99)), p.end - r.IntN(2)})
+		}
+		return all
+	},
+	"reordered": func(r *rand.Rand, n int) []piece {
+		all := split(n, func() int { return 1 + r.IntN(90) })
+		for i := range all {
+			if j := i + r.IntN(2); j < len(all) {
+				all[i], all[j] = all[j], all[i]
+			}
+		}
+		return all
+	},
+	"dropped where early": func(r *rand.Rand, n int) []piece {
+		all := split(n, func() int { return 1 + r.IntN(90) })
+		for i := len(all) - 2; i > 0; i -= 3 { // and again, in order
+			all = append(all[:i+1], append([]piece{all[i-1]}, all[i:]...)...)
+			all[i-1], all[i] = all[i], all[i-1]
+		}
+		return all
+	},
+}
+
+func split(n int, next func() int) (all []piece) {
+	for from := 0; from < n; {
+		end := min(n, from+next())
+		all = append(all, piece{from, end})
+		from = end
+	}
+	return all
+}
+
+// TestAStreamIsAnsweredAsRegexpAnswersTheWhole: in whatever pieces a stream comes, the answer about
+// all that a segment completes is that of package regexp about these bytes, or that nobody knows.
+// Program and oracle give the same.
+func TestAStreamIsAnsweredAsRegexpAnswersTheWhole(t *testing.T) {
+	needRoot(t)
+	for _, want := range []struct{ find, regexp string }{
+		{`"abba"`, "abba"},
+		{`{ "aad", "bcab", 626262 }`, "aad|bcab|bbb"},
+		{`/^a+b[^c]*d/`, `^a+b[^c]*d`},
+		{`/d.{1,3}c[ab]{4}/ within 500 bytes`, `d.{1,3}c[ab]{4}`},
+	} {
+		t.Run(want.find, func(t *testing.T) {
+			text := fmt.Sprintf("drop tcp port 80 stream contains %[1]s as \"yes\"\n"+
+				"drop tcp port 80 not stream contains %[1]s as \"no\"\n"+
+				"pass tcp port 80 not stream contains %[1]s or unknown as \"unknown\"\n"+
+				"default drop\n", want.find)
+			pol, ds := policy.Parse("stream.levee", []byte(text), nil)
+			if ds.HasErrors() {
+				t.Fatal(ds.Err())
+			}
+			within := 0
+			for _, m := range pol.Rules[0].Match {
+				if m.Pattern != nil {
+					within = m.Pattern.Within
+				}
+			}
+			c := Case{Policy: pol, Link: packet.Ethernet, Text: []byte(text), Seed: 1}
+			e, err := compileCase(c, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			o, clock := oracle.New(pol), newClock(1, []Engine{e})
+			o.SetClock(clock.now)
+			r := &comparison{c: c, oracle: o, clock: clock, engines: []Engine{e}}
+			first := newSender(clock.rand) // what leaves counts only behind what has come
+			e.Eval(r.segment(first.client, first.server, 1, 1, packet.SYN, nil))
+			yes, no, re := pol.RuleSlot(0), pol.RuleSlot(1), regexp.MustCompile(want.regexp)
+			answers := map[string]map[int]int{}
+			for name, cut := range cuts {
+				answers[name] = map[int]int{}
+				for n := range 60 {
+					s := newSender(clock.rand)
+					s.server = netip.AddrPortFrom(s.server.Addr(), 80)
+					data := s.bytes[:1+clock.rand.IntN(min(len(s.bytes), 2900))]
+					leave := r.segment(s.server, s.client, s.proof-1, s.first,
+						packet.SYN|packet.ACK, nil)
+					if _, err := r.leave(leave); err != nil {
+						t.Fatal(err)
+					}
+					for _, p := range cut(clock.rand, len(data)) {
+						f := r.segment(s.client, s.server, s.first+uint32(p.from), s.proof,
+							packet.ACK|packet.PSH, data[p.from:p.end])
+						slot, _, err := e.Eval(f)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got := o.Eval(f); got.Slot != slot {
+							t.Fatalf("%s, %d: the program says %d, the oracle %d of %v", name, n,
+								slot, got.Slot, p)
+						}
+						answers[name][slot]++
+						whole := data[:min(p.end, within)]
+						all := data[:min(len(data), within)]
+						switch is := re.Match(all); {
+						case slot == yes && !is, slot == no && re.Match(whole):
+							t.Fatalf("%s, %d: %v of %q is answered by slot %d", name, n, p, data,
+								slot)
+						}
+					}
+				}
+			}
+			for name, is := range answers {
+				if known := name != "reordered"; is[yes] == 0 || is[no] == 0 && name != "whole" ||
+					known && name != "dropped where early" && is[yes+2] > 0 {
+					t.Errorf("%s: %v", name, is)
+				}
+			}
+			t.Log(answers)
+		})
+	}
+}

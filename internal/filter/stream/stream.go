@@ -1,0 +1,219 @@
+// Package stream knows how far searches of streams of TCP have come. In go the ports of services;
+// out come functions for programs at ingress, a program at egress that notes where streams begin,
+// and the layout of the memory between them, which clang makes of bpf/stream.bpf.c.
+//
+// The memory is a head with the secret key of hashes, and lines of eight places. A place is the
+// beginning of a stream, or how far one search of it has come: no byte of a stream is kept. Who has
+// not shaken hands never takes the place of who has and sends.
+//
+// The package opens, pins and loads nothing.
+package stream
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/assembler"
+	"levee/internal/packet"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package stream -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type stream_head -type stream_memory -type stream_place -type stream_ports -type stream_answer begin ../../../bpf/stream.bpf.c
+
+// Names of the maps and the program, in the specs of programs.
+const (
+	Map      = "streams"
+	PortsMap = "searched"
+	Program  = "begin"
+)
+
+// Labels of the functions. Meet is given the context, the hash of a flow, and where the TCP header
+// begins with the bytes from there on above it; it returns an answer, or a segment that can be
+// searched, which is more. Seek is given the hash, the segment, where the header begins, the number
+// of a search with how many bytes of a stream it looks at above it, and the state before the first
+// byte; it returns an answer, or which bytes are the next. Note is given the hash, the number, what
+// Seek returned, and the state behind these bytes; it returns an answer.
+const (
+	Meet = "stream_meet"
+	Seek = "stream_seek"
+	Note = "stream_note"
+
+	take = "stream_take"
+)
+
+// Answers. Meet returns one or more than the last. What Seek returns is one if its bits from StateShift on are 0; else these are the state
+// by four, those from BytesShift on how many bytes follow, less one, and the lowest 16 where they
+// lie in the frame.
+const (
+	No      = uint32(beginStreamAnswerSTREAM_NO)
+	Yes     = uint32(beginStreamAnswerSTREAM_YES)
+	Unknown = uint32(beginStreamAnswerSTREAM_UNKNOWN)
+	None    = uint32(beginStreamAnswerSTREAM_NONE) // a segment without data
+
+	StateShift = 44
+	BytesShift = 16
+	BytesMask  = Most - 1
+)
+
+// Most is how many bytes of a stream can be searched.
+const Most = 16 << 10
+
+// MaxInstructions is how many instructions the functions have, at most.
+const MaxInstructions = 1_200
+
+// Who is idle for Idle may lose his place to another. A client may take Shakes to acknowledge.
+const (
+	Idle   = 2 * time.Minute
+	Shakes = 30 * time.Second
+)
+
+// Layout of bpf/stream.bpf.c.
+const (
+	Size      = int(unsafe.Sizeof(beginStreamMemory{}))
+	HeadBytes = int(unsafe.Sizeof(beginStreamHead{}))
+	PortBytes = int(unsafe.Sizeof(beginStreamPorts{}))
+
+	AtStart   = int16(unsafe.Offsetof(beginStreamHead{}.Start))
+	atClock   = int(unsafe.Offsetof(beginStreamHead{}.Clock))
+	atSecond  = int(unsafe.Offsetof(beginStreamHead{}.Second))
+	atIdle    = int(unsafe.Offsetof(beginStreamHead{}.Idle))
+	atShakes  = int(unsafe.Offsetof(beginStreamHead{}.Shakes))
+	atBegun   = int(unsafe.Offsetof(beginStreamHead{}.Begun))
+	atGaps    = int(unsafe.Offsetof(beginStreamHead{}.Gaps))
+	atRefused = int(unsafe.Offsetof(beginStreamHead{}.Refused))
+	atTaken   = int(unsafe.Offsetof(beginStreamHead{}.Taken))
+
+	atPlaces = int(unsafe.Offsetof(beginStreamMemory{}.Places))
+	place    = int(unsafe.Sizeof(beginStreamPlace{}))
+	ofTag    = int(unsafe.Offsetof(beginStreamPlace{}.Tag))
+	ofID     = int(unsafe.Offsetof(beginStreamPlace{}.Id))
+	ofIs     = int(unsafe.Offsetof(beginStreamPlace{}.Is))
+)
+
+// Places is how many beginnings and searches of streams a memory has room for.
+const Places = (Size - atPlaces) / place
+
+// Ports are a range of ports.
+type Ports struct{ Lo, Hi uint16 }
+
+var load = sync.OnceValues(loadBegin)
+
+// PortsSpec is the map of the ports whose streams are noted.
+func PortsSpec(ports []Ports) (*ebpf.MapSpec, error) {
+	var all beginStreamPorts
+	for _, r := range ports {
+		for p := int(r.Lo); p <= int(r.Hi); p++ {
+			all.Bits[p/64] |= 1 << (p % 64)
+		}
+	}
+	raw := make([]byte, PortBytes)
+	if _, err := binary.Encode(raw, binary.NativeEndian, &all); err != nil {
+		return nil, err
+	}
+	return &ebpf.MapSpec{Name: PortsMap, Type: ebpf.Array, KeySize: 4,
+		ValueSize: uint32(PortBytes), MaxEntries: 1,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: raw}}}, nil
+}
+
+// Emit emits the functions that are called.
+func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the functions that know streams: %w", err)
+	}
+	meet, entry := "stream_meet_xdp", beginProgEntryXdp
+	if tcx {
+		meet, entry = "stream_meet_tcx", beginProgEntryTcx
+	}
+	hash, id := assembler.Number("hash"), assembler.Number("id")
+	for _, f := range []struct {
+		label, function string
+		params          []assembler.Param
+	}{
+		{Meet, meet, []assembler.Param{context, hash, assembler.Number("place")}},
+		{Seek, Seek, []assembler.Param{hash, assembler.Number("segment"),
+			assembler.Number("off"), id, assembler.Number("start")}},
+		{Note, Note, []assembler.Param{hash, id, assembler.Number("sought"),
+			assembler.Number("state")}},
+		{take, take, []assembler.Param{hash}}, // called by its name in C
+	} {
+		body, err := assembler.Take(all.Programs[entry].Instructions, f.function)
+		if err != nil {
+			return err
+		}
+		b.Global(f.label, f.params...)
+		b.Emit(body...)
+	}
+	return nil
+}
+
+// Spec is the program at egress, for packets that begin with a link layer's header.
+func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
+	all, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("read the program that notes streams: %w", err)
+	}
+	name := beginProgBeginEthernet
+	if link == packet.L3 {
+		name = beginProgBeginIp
+	}
+	spec := all.Programs[name].Copy()
+	spec.Name, spec.AttachType = Program, ebpf.AttachTCXEgress
+	spec.Instructions = assembler.Older(spec.Instructions)
+	return spec, nil
+}
+
+// Seed draws the key of a memory and writes its times. The memory is all zero else.
+func Seed(memory []byte, hz uint64) {
+	for at := 0; at < atClock; at += 8 {
+		n := rand.Uint64()
+		if at == int(AtStart)+8 { // what the sum is multiplied by last
+			n |= 1
+		}
+		binary.NativeEndian.PutUint64(memory[at:], n)
+	}
+	put := func(at int, n uint64) { binary.NativeEndian.PutUint32(memory[at:], uint32(n)) }
+	put(atSecond, hz)
+	put(atIdle, uint64(Idle/time.Second)*hz)
+	put(atShakes, uint64(Shakes/time.Second)*hz)
+}
+
+// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
+// for tests.
+func SetClock(memory []byte, jiffies uint64) {
+	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
+}
+
+// Stats are what a memory tells.
+type Stats struct {
+	Flows    int    `json:"streams"`  // whose handshake was seen
+	Searches int    `json:"searches"` // of them that have begun
+	Places   int    `json:"room"`     // in all, for both
+	Begun    uint64 `json:"begun"`    // streams whose client has acknowledged
+	Gaps     uint64 `json:"gaps"`     // segments that were not the next of their stream
+	Refused  uint64 `json:"refused"`  // streams that found no place
+	Taken    uint64 `json:"evicted"`  // streams that lost their place to another
+}
+
+// Read counts what is in a memory.
+func Read(memory []byte) Stats {
+	at64 := func(at int) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
+	s := Stats{Places: Places, Begun: at64(atBegun), Gaps: at64(atGaps), Refused: at64(atRefused),
+		Taken: at64(atTaken)}
+	for at := atPlaces; at+place <= len(memory); at += place {
+		word := func(n int) uint32 { return binary.NativeEndian.Uint32(memory[at+n:]) }
+		switch {
+		case word(ofTag) == 0:
+		case word(ofID) != 0:
+			s.Searches++
+		case at64(at+ofIs) == 0:
+			s.Flows++
+		}
+	}
+	return s
+}
