@@ -103,6 +103,7 @@ func (g *generator) within() string {
 		k, not := g.kind(), g.chance(5)
 		if k == kEtherFrom || k == kEtherTo || k == kProven ||
 			k >= numKinds && (moreNumbers[k-numKinds].Form == field.FormInner ||
+				moreNumbers[k-numKinds].Field == field.Stream ||
 				isMessage(moreNumbers[k-numKinds])) {
 			continue
 		}

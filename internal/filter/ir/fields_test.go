@@ -233,6 +233,7 @@ func TestSameConditionsLooksAtEveryMember(t *testing.T) {
 		"Bytes":    &policy.Bytes{At: 1},
 		"Inner":    &policy.Inner{},
 		"Pattern":  &policy.Pattern{},
+		"Unknown":  true,
 		"Names":    &policy.NameList{},
 		"Prefixes": nil, "Pairs": nil, // of which List is the number
 	}

@@ -1,12 +1,14 @@
 package ir
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // inVain warns of cookies behind which no rule passes a SYN that they let on: who is proven cannot
@@ -36,7 +38,7 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 
 // neverTold warns of rules that ask what no memory ever tells, and of memories that nobody asks.
 func neverTold(p *policy.Policy) []Finding {
-	return slices.Concat(neverProven(p), neverEchoed(p), neverKnown(p))
+	return slices.Concat(neverProven(p), neverEchoed(p), neverKnown(p), neverSearched(p))
 }
 
 // neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
@@ -70,6 +72,45 @@ func neverKnown(p *policy.Policy) []Finding {
 	}
 	return []Finding{{p.ConnectionsPos, "no connection is ever known: no rule asks for " +
 		"`established`", "remove this line, or add `pass established`"}}
+}
+
+// neverSearched warns of rules that search streams behind one that passes all segments of known
+// connections.
+func neverSearched(p *policy.Policy) (out []Finding) {
+	first := slices.IndexFunc(p.Rules, func(r *policy.Rule) bool {
+		return r.Action == action.Pass && passesKnown(r.Match)
+	})
+	if first < 0 {
+		return nil
+	}
+	for _, r := range p.Rules[first+1:] {
+		for i := range r.Match {
+			if t := &r.Match[i]; t.Field == field.Stream {
+				out = append(out, Finding{t.Pos, fmt.Sprintf("no stream is searched here: the "+
+					"rule in line %d passes the segments of connections", p.Rules[first].Pos.Line),
+					"put it in front of that one"})
+			}
+		}
+	}
+	return out
+}
+
+// passesKnown reports whether a match is of all connections over TCP that are known.
+func passesKnown(match []policy.Term) bool {
+	known := false
+	for i := range match {
+		t := &match[i]
+		switch {
+		case t.Not:
+			return false
+		case t.Field == field.Flow:
+			known = true
+		case t.Field != field.Proto || t.Set != nil ||
+			!slices.Equal(t.Ranges, one(packet.ProtoTCP)):
+			return false
+		}
+	}
+	return known
 }
 
 // neverEchoed warns of rules that ask whose flows are proven in a policy by which none can be, and

@@ -38,6 +38,8 @@ func (s *space) ask(n *rule, text string, conds []ir.Cond) bool {
 			s.askMessage(n, c)
 		case compare == field.ByName:
 			s.askName(n, c)
+		case c.Field == field.Stream: // of one that is unknown neither it nor its negation holds
+			s.unknown(n, c.String(), nil)
 		case c.Inner != nil:
 			s.unknown(n, innerText(text, inners), c)
 			s.unsaid = append(s.unsaid, &rule{wants: []want{

@@ -31,7 +31,7 @@ func TestConnectionsTakeMoreThanTheirShare(t *testing.T) {
 		{"8 GB", alone, 0, 8 * gigabyte, flow.MaxRoom / 2},
 		{"1 GB", alone, 0, gigabyte, flow.MaxRoom / 16},
 		{"1 GB, of which the kernel has some", alone, 0, 950 << 20, flow.MaxRoom / 16},
-		{"2 GB, and all other memories", all, 0, 2 * gigabyte, flow.MaxRoom / 16},
+		{"3 GB, and all other memories", all, 0, 3 * gigabyte, flow.MaxRoom / 16},
 		{"1 GB, and all other memories", all, 0, gigabyte, flow.MinRoom},
 		{"256 MB", alone, 0, gigabyte / 4, flow.MaxRoom / 64},
 		{"64 MB, and all other memories", all, 0, gigabyte / 16, flow.MinRoom},

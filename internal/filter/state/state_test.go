@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/echo"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/stream"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -21,6 +22,7 @@ func all() *Use {
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
 		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
 		Echoes:   []echo.Form{{}},
+		Streams:  []stream.Ports{{Lo: 80, Hi: 80}},
 		Families: map[action.Action]int{action.Divert: 1}, JudgedBytes: 64}
 }
 

@@ -130,7 +130,7 @@ func validPolicies(t *testing.T) map[string]string {
 func lexGrammar(src string) []string {
 	src = strings.TrimPrefix(src, "\uFEFF")
 	out, depth := []string{}, 0
-	finds, list := false, false // behind payload contains, and in its braces
+	finds, list := false, false // behind payload or stream contains, and in its braces
 	for src != "" && utf8.ValidString(src) {
 		tok := grammarToken.FindString(src)
 		if n := len(out); n > 0 && (out[n-1] == "matches" || finds) && src[0] == '/' {
@@ -156,7 +156,7 @@ func lexGrammar(src string) []string {
 		out = append(out, tok)
 		n := len(out)
 		list = finds && (tok == "{" || list && tok != "}")
-		finds = list || n > 1 && out[n-2] == "payload" && tok == "contains"
+		finds = list || n > 1 && (out[n-2] == "payload" || out[n-2] == "stream") && tok == "contains"
 	}
 	if src != "" {
 		return nil

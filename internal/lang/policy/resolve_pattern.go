@@ -47,7 +47,10 @@ func (r *resolver) search(t *Term, s *ast.Term) bool {
 	if t.Unknown = s.Value.Unknown; t.Unknown {
 		text = strings.TrimSuffix(text, " or unknown")
 	}
-	key := s.Words() + " " + text
+	key := text
+	if within > 0 {
+		key = "stream contains " + text
+	}
 	if t.Pattern = r.patterns[key]; t.Pattern != nil {
 		return true
 	}
