@@ -283,7 +283,7 @@ func TestNothingIsNewerThanTheOldestKernel(t *testing.T) {
 					continue
 				}
 				// What leaves is seen by a filter on older kernels.
-				if (p.Asks(field.Flow, field.ProvenFlow) || p.Leaving() != nil) &&
+				if (p.Asks(field.Flow, field.ProvenFlow, field.Stream) || p.Leaving() != nil) &&
 					n == attachTypes[ebpf.AttachTCXEgress] {
 					continue
 				}
