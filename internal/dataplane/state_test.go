@@ -56,6 +56,14 @@ var states = []stateful{
 	{"port", `limit udp port 1007-1008 rate 1/d burst 9 by port as "NAME"`, state.HoldsLimit,
 		judges(udpTo(1007), udpTo(1008)), budgets},
 	{"log", `log udp port 1009 sample 1/2 as "NAME"`, state.HoldsEvents, judges(udpTo(1009)), counter},
+	{"stream", `count tcp port 1010 stream contains "evil" as "NAME"`, state.HoldsStreams,
+		(*stateTest).stream,
+		func(a *inspect.Attachment, _ string) string {
+			if a.Streams == nil {
+				return ""
+			}
+			return fmt.Sprint(a.Streams.Flows, " streams")
+		}},
 	{"connection", `pass established as "NAME"`, state.HoldsFlows, (*stateTest).connect,
 		func(a *inspect.Attachment, _ string) string { return told(a.Connections) }},
 	{"cookie", `cookie tcp port 443 as "NAME"`, state.HoldsCookies, (*stateTest).prove,
@@ -294,6 +302,21 @@ func (s *stateTest) echo() {
 	}
 	s.leaves(of(here, there, 27015, 5000, "\xff\xff\xff\xffA1234"))
 	s.judge(of(there, here, 5000, 27015, "\xff\xff\xff\xffU1234"))
+}
+
+// stream has a client shake hands, and say something.
+func (s *stateTest) stream() {
+	here, there := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.9")
+	of := func(from, to netip.Addr, fromPort, toPort uint16, seq, ack uint32, flags uint8) []byte {
+		f := s.build(packet.Spec{Proto: new(uint8(packet.ProtoTCP)), From: from, To: to,
+			FromPort: &fromPort, ToPort: &toPort, Payload: []byte("evil")})
+		binary.BigEndian.PutUint32(f[38:], seq)
+		binary.BigEndian.PutUint32(f[42:], ack)
+		f[47] = flags
+		return f
+	}
+	s.leaves(of(here, there, 1010, 5000, 7, 1, packet.SYN|packet.ACK))
+	s.judge(of(there, here, 5000, 1010, 1, 8, packet.ACK))
 }
 
 // prove has a source prove itself to the cookie.
