@@ -21,10 +21,10 @@ syn keyword leveeTerm id igmp ihl inner inner-dei inner-pcp inner-tpid inner-vla
 syn keyword leveeTerm ip-checksum ip-len ip-options ip-proto ipip ipv4 ipv6 len
 syn keyword leveeTerm malformed mf mss name not op opcode options
 syn keyword leveeTerm ospf payload pcp port proto proven query reserved
-syn keyword leveeTerm response reverse-path routing sack-permitted sctp sender-mac seq suffix
-syn keyword leveeTerm syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to
-syn keyword leveeTerm tpid ttl type udp udp-len udplite untagged urgent
-syn keyword leveeTerm version vlan window window-scale
+syn keyword leveeTerm response reverse-path routing sack-permitted sctp sender-mac seq stream
+syn keyword leveeTerm suffix syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo
+syn keyword leveeTerm to tpid ttl type udp udp-len udplite untagged
+syn keyword leveeTerm urgent version vlan window window-scale
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/
