@@ -27,6 +27,7 @@ var leftOut = map[field.Field]string{
 	field.ProvenFlow: "a sample does not tell",
 	field.StrictPath: "a sample does not tell",
 	field.LoosePath:  "a sample does not tell",
+	field.Stream:     "a sample does not tell what was before",
 }
 
 // noDNS is why no rule against a flood reads messages.
