@@ -355,8 +355,8 @@ int begin_ip(struct __sk_buff *ctx)
 	return begin(ctx, &k);
 }
 
-// These are here only so that the object holds whole programs. The compiler must not know anything of
-// the numbers: what it knows of them, it takes for known in the functions.
+// These are here only so that the object holds whole programs. The compiler must not know anything
+// of the numbers: what it knows of them, it takes for known in the functions.
 static __always_inline __u64 any(void)
 {
 	__u64 n = bpf_ktime_get_ns();

@@ -85,7 +85,8 @@ func TestAStreamIsSearchedOverItsSegments(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for _, text := range []string{"e", "vi ", string(bytes.Repeat([]byte("x"), 900)), "an ev"} {
+				long := string(bytes.Repeat([]byte("x"), 900))
+				for _, text := range []string{"e", "vi ", long, "an ev"} {
 					say(text)
 					hear(text)
 				}

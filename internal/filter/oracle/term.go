@@ -291,8 +291,8 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(field.Fragment, ip, fragment)
 	for _, f := range field.Remembered() { // see decide
 		in := f.Info().Header
-		has(f, ip && (in == field.InIP || in == field.InUDP && isUDP(pkt) || in == field.InTCP && isTCP(pkt) ||
-			in == field.InFlow && tracked(pkt)), 0)
+		has(f, ip && (in == field.InIP || in == field.InUDP && isUDP(pkt) ||
+			in == field.InTCP && isTCP(pkt) || in == field.InFlow && tracked(pkt)), 0)
 	}
 	has(field.Payload, isUDP(pkt), 0)  // see payload
 	has(field.Contents, isUDP(pkt), 0) // see finds

@@ -18,7 +18,8 @@ import (
 
 // Table has a row for each memory. Programs have their functions in its order. What a row fills in
 // below is all that else knows a memory by name.
-var Table = []Row{samples, connections, limits, logs, proofs, echoes, streams, fragments, diversions, pairs}
+var Table = []Row{samples, connections, limits, logs, proofs, echoes, streams, fragments,
+	diversions, pairs}
 
 // Use is what the program of a policy asks of memories. The planner fills it in.
 type Use struct {

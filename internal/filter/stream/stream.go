@@ -46,9 +46,9 @@ const (
 	take = "stream_take"
 )
 
-// Answers. Meet returns one or more than the last. What Seek returns is one if its bits from StateShift on are 0; else these are the state
-// by four, those from BytesShift on how many bytes follow, less one, and the lowest 16 where they
-// lie in the frame.
+// Answers. Meet returns one, or more than the last. What Seek returns is one if its bits from
+// StateShift on are 0; else these are the state by four, those from BytesShift on how many bytes
+// follow, less one, and the lowest 16 where they lie in the frame.
 const (
 	No      = uint32(beginStreamAnswerSTREAM_NO)
 	Yes     = uint32(beginStreamAnswerSTREAM_YES)

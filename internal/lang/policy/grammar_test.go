@@ -156,7 +156,8 @@ func lexGrammar(src string) []string {
 		out = append(out, tok)
 		n := len(out)
 		list = finds && (tok == "{" || list && tok != "}")
-		finds = list || n > 1 && (out[n-2] == "payload" || out[n-2] == "stream") && tok == "contains"
+		finds = list || n > 1 && tok == "contains" &&
+			(out[n-2] == "payload" || out[n-2] == "stream")
 	}
 	if src != "" {
 		return nil

@@ -248,7 +248,8 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 
 func sameValue(a, b *Term) bool {
 	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value && a.Bytes.Equal(b.Bytes) &&
-		a.Inner == b.Inner && a.Pattern == b.Pattern && a.Unknown == b.Unknown && a.Names == b.Names &&
+		a.Inner == b.Inner && a.Pattern == b.Pattern && a.Unknown == b.Unknown &&
+		a.Names == b.Names &&
 		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) &&
 		slices.Equal(a.Services(), b.Services()) &&
 		slices.Equal(a.Endpoints(), b.Endpoints())
