@@ -37,7 +37,8 @@ static __always_inline const struct route_ways *all_ways(void)
 }
 
 // lookup gives the interface of a route. That the kernel knows no neighbour there (a route does not
-// need one) comes with the interface, too.
+// need one) comes with the interface. So does at tc that the packet is longer than the interface
+// takes: nobody sends it there.
 static __always_inline int lookup(void *ctx, struct bpf_fib_lookup *p)
 {
 	const struct route_ways *w = all_ways();
@@ -51,7 +52,8 @@ static __always_inline int lookup(void *ctx, struct bpf_fib_lookup *p)
 		p->ifindex = w->own;
 		rc = bpf_fib_lookup(ctx, p, sizeof(*p), 0);
 	}
-	if (rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH)
+	if (rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	    rc == BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return p->ifindex;
 	if (rc == BPF_FIB_LKUP_RET_UNSUPP_LWT)
 		return ENCAPSULATED;
@@ -60,20 +62,24 @@ static __always_inline int lookup(void *ctx, struct bpf_fib_lookup *p)
 	return NOWHERE;
 }
 
-// find4 asks for an IPv4 source. One that has no address yet asks everybody on its link.
+// find4 asks for an IPv4 source. One that has no address yet asks everybody on its link. The kernel
+// takes no packet from this network, the loopback's, groups and the broadcast, whatever its default
+// route is.
 static __always_inline int find4(void *ctx, __u32 src, __u32 dst)
 {
 	struct bpf_fib_lookup p = {.family = AF_INET};
 
 	if (!src && (dst == 0xffffffff || dst >> 8 == 0xe00000))
 		return ON_LINK;
+	if (!(src >> 24) || src >> 24 == 127 || src >> 28 == 0xe || src == 0xffffffff)
+		return NOWHERE;
 	p.ipv4_dst = bpf_htonl(src);
 	p.ipv4_src = bpf_htonl(dst);
 	return lookup(ctx, &p);
 }
 
 // find6 asks for an IPv6 source. One of the link is on it, and one that has no address yet asks a
-// group.
+// group. Nobody is at ::, ::1, a group and, on a wire, an IPv4-mapped address.
 static __always_inline int find6(void *ctx, __u64 src_hi, __u64 src_lo, __u64 dst_hi, __u64 dst_lo)
 {
 	struct bpf_fib_lookup p = {.family = AF_INET6};
@@ -82,6 +88,8 @@ static __always_inline int find6(void *ctx, __u64 src_hi, __u64 src_lo, __u64 ds
 
 	if (src_hi >> 54 == 0x3fa || (!src_hi && !src_lo && dst_hi >> 56 == 0xff))
 		return ON_LINK;
+	if (src_hi >> 56 == 0xff || (!src_hi && (src_lo < 2 || src_lo >> 32 == 0xffff)))
+		return NOWHERE;
 	__builtin_memcpy(p.ipv6_dst, src, sizeof(src));
 	__builtin_memcpy(p.ipv6_src, dst, sizeof(dst));
 	return lookup(ctx, &p);
