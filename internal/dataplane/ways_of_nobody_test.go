@@ -22,9 +22,9 @@ func addRoute(t *testing.T, dev, to string) {
 }
 
 // TestLongPacketsAndAddressesOfNobodyWereTakenWrongly: at tc the kernel compares the length of the
-// packet that arrived with what the interface of the way back takes. A smaller MTU there, as tunnels
-// have, was taken for no way back at all. And by a default route there was a way back to sources
-// that no machine has, such as groups.
+// packet that arrived with what the interface of the way back takes. A smaller MTU there, as
+// tunnels have, was taken for no way back at all. And by a default route there was a way back to
+// sources that no machine has, such as groups.
 func TestLongPacketsAndAddressesOfNobodyWereTakenWrongly(t *testing.T) {
 	n, _ := backNet(t)
 	for _, family := range []string{"ipv4", "ipv6"} {
