@@ -55,19 +55,22 @@ default drop
 `
 	n := newTestNet(t)
 	w := newWire(t, n)
-	all := func(t *testing.T) {
+	all := func(t *testing.T, dropped func() uint64) {
 		for _, c := range stackTalks {
-			begin := time.Now()
+			begin, before := time.Now(), dropped()
 			if err := c.talk(t, n, w); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			t.Logf("%s: %v", c.name, time.Since(begin).Round(10*time.Millisecond))
 			w.carries(nil)
+			if n := dropped() - before; n > 0 { // stacks may send again, and hide it
+				t.Errorf("%s: %d packets were dropped", c.name, n)
+			}
 		}
 	}
 	n.run(t, "netfilter", func(t *testing.T) {
 		run(t, n.here, netfilter, "nft", "-f", "-")
-		all(t)
+		all(t, func() uint64 { return 0 })
 		run(t, n.here, "", "nft", "delete", "table", "inet", "reference")
 	})
 	for _, mode := range allModes(t) {
@@ -75,7 +78,10 @@ default drop
 			if err := bringPolicyAt(t, "wr0", mode, server, 0); err != nil {
 				t.Fatal(err)
 			}
-			all(t)
+			all(t, func() uint64 {
+				a := status(t)
+				return packets(&a, "default")
+			})
 			if _, err := Down(t.Context(), "wr0"); err != nil {
 				t.Fatal(err)
 			}
