@@ -53,6 +53,24 @@ func liveOver(t *testing.T, over sets.PolicyState, rule string, lease time.Durat
 	return err
 }
 
+// TestAMoveToNowhereEndedTheAgentsRules: where packets come past a policy that no other hook can
+// have, the keeper and the agent try to move it each minute. Each try took the agent's rules away.
+func TestAMoveToNowhereEndedTheAgentsRules(t *testing.T) {
+	newTestNet(t)
+	if err := bringPolicyAt(t, "lv0", tcModes(t)[0], "default pass\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := live(t, `drop ether 0x88b5 as "flood-1"`, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MoveOn(t.Context(), "lv0", "stands still"); !errors.Is(err, errNoHook) {
+		t.Errorf("it went: %v", err)
+	}
+	if a := status(t); a.Live == nil || len(a.Live.Rules) != 1 {
+		t.Errorf("the agent's rules are %+v", a.Live)
+	}
+}
+
 // TestLiveRulesComeAndGo: added in one step, changed, renewed, taken back, and ended by the kernel
 // when nobody renews them. Counts and the operator's text stay.
 func TestLiveRulesComeAndGo(t *testing.T) {

@@ -32,7 +32,7 @@ func MoveOn(ctx context.Context, dev, why string) (*Report, error) {
 func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) {
 	var rep *Report
 	err := store.Transact(ctx, func(s *store.Store) error {
-		g, err := movable(s, o.Dev)
+		g, err := movable(s, o.Dev, o.still != "")
 		if err != nil {
 			return err
 		}
@@ -62,8 +62,13 @@ func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, err
 	return rep, err
 }
 
-// movable is the policy in force on an interface, after rules of the agent have ended.
-func movable(s *store.Store, dev string) (g struct {
+// noOtherHook reports whether a policy is where it can only stay: tc ingress is the last hook, and
+// programs that share a hook by a dispatcher go nowhere alone.
+func noOtherHook(g *store.Description) bool { return g.Mode.AtTC() || g.Joined }
+
+// movable is the policy in force on an interface, after rules of the agent have ended. They go on
+// where it has to go to another hook, and none is there: a move is tried again and again.
+func movable(s *store.Store, dev string, still bool) (g struct {
 	*store.Description
 	key string
 }, err error) {
@@ -78,6 +83,8 @@ func movable(s *store.Store, dev string) (g struct {
 		err = ErrOnTrial
 	case g.OnError != "":
 		err = fmt.Errorf("only what \"on error\" asks for is in force on %s", dev)
+	case still && noOtherHook(a.Current()):
+		err = errNoHook
 	case live != nil:
 		err = generation.EndNow(s, a, live)
 	}

@@ -281,6 +281,9 @@ func (u *up) ways() (_ []attach.Try, err error) {
 				"`levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
 	u.joined = cur.Joined
+	if u.still != "" && noOtherHook(cur) {
+		return nil, errNoHook
+	}
 	ways := attach.Tries(cur.Mode, u.dev, cur.Mode)
 	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.Trial() == nil {
 		tc, err := u.atTC()
@@ -288,8 +291,6 @@ func (u *up) ways() (_ []attach.Try, err error) {
 			return nil, err
 		}
 		switch {
-		case cur.Mode.AtTC() && u.still != "":
-			return nil, errNoHook
 		case u.still != "":
 			return []attach.Try{{Mode: tc, Frags: false}}, nil
 		case !cur.Mode.AtTC():

@@ -142,7 +142,8 @@ func (r *resolver) readProfile(u *ast.Use, path string) ([]byte, bool) {
 	}
 	switch {
 	case is && errors.Is(err, fs.ErrNotExist):
-		r.c.Errorf(at, hint, "there is no profile %q", short(u.Name.Text))
+		r.c.Errorf(at, hint, "there is no profile %q",
+			short(strings.TrimPrefix(u.Title(), shippedPrefix)))
 	case err != nil:
 		var path *fs.PathError
 		if errors.As(err, &path) {
@@ -202,9 +203,16 @@ func readHead(title string, text []byte) (*Profile, *ast.File, diag.Diagnostics)
 					"each rule of a profile has a label, by which status names it")
 			}
 		case *ast.Set, *ast.Prove, *ast.Test:
-			if set, is := s.(*ast.Set); is && !strings.HasPrefix(set.Name.Text, "$") {
-				c.Errorf(set.Name.Pos, "write: set $"+set.Name.Text+" = ...",
+			set, is := s.(*ast.Set)
+			if !is {
+				continue
+			}
+			if name, is := strings.CutPrefix(set.Name.Text, "$"); !is {
+				c.Errorf(set.Name.Pos, "write: set $"+name+" = ...",
 					"the name of a set of a profile begins with $")
+			} else if head != nil && head.parameter(name) != nil {
+				c.Errorf(set.Name.Pos, "choose another name for the set.",
+					"there is a parameter %q already", short(name))
 			}
 		default:
 			c.Errorf(s.Place(), "write it into the policy.", "a profile has rules, sets, proofs "+
