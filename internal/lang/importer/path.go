@@ -5,21 +5,28 @@ import (
 	"slices"
 )
 
-// askPath has the rule ask the kernel's routes for the source of a packet.
-func (p *ruleReader) askPath(f numField, holds bool) {
+// askPath has the rule ask the kernel's routes for the source of a packet; marked: the source asks
+// with its mark, which `ip rule` may look at, and a policy has none.
+func (p *ruleReader) askPath(f numField, holds, marked bool) {
 	p.both(match{}.with(f, just(uint64(b2i(holds)))).settle())
-	p.remark(Changed, pathText, pathHint)
+	text := pathText
+	if marked {
+		text += pathMark
+	}
+	p.remark(Changed, text, pathHint)
 }
 
 const (
 	pathText = "asks the kernel's routes for the source: `reverse-path` does, on a machine that " +
 		"forwards; on others it neither holds nor fails, which `levee up` says"
+	pathMark = "; it asks without the packet's mark: what has its way back by an `ip rule` with " +
+		"fwmark alone, as beside wg-quick, has none"
 	pathHint = "where it does not forward: sysctl -w net.ipv4.conf.lo.forwarding=1, and the same " +
 		"for ipv6"
 )
 
 // pathModule is what -m rpfilter says.
-type pathModule struct{ used, loose, invert, local bool }
+type pathModule struct{ used, loose, invert, local, marked bool }
 
 // option reads one of them.
 func (f *pathModule) option(o string) bool {
@@ -30,7 +37,8 @@ func (f *pathModule) option(o string) bool {
 		f.invert = true
 	case "--accept-local":
 		f.local = true
-	case "--validmark": // rules by a mark are none of those that a policy follows
+	case "--validmark":
+		f.marked = true
 	default:
 		return false
 	}
@@ -47,9 +55,9 @@ func (p *ipRule) finishPath() {
 		p.unknown("takes packets from own addresses for such that have a way back "+
 			"(--accept-local)", "")
 	case f.loose:
-		p.askPath(fLoose, !f.invert)
+		p.askPath(fLoose, !f.invert, f.marked)
 	default:
-		p.askPath(fStrict, !f.invert)
+		p.askPath(fStrict, !f.invert, f.marked)
 	}
 }
 
@@ -84,6 +92,6 @@ func (p *nftRule) fibPath(l json.RawMessage, op string, right json.RawMessage) b
 	if strict {
 		way = fStrict
 	}
-	p.askPath(way, there == (op == "=="))
+	p.askPath(way, there == (op == "=="), slices.Contains(f.Flags, "mark"))
 	return true
 }

@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -139,6 +140,29 @@ func TestNFTIsNotToldOfIP6TablesSave(t *testing.T) {
 	}
 	if strings.Contains(got, "tables-save") {
 		t.Errorf("tells of another tool:\n%s", got)
+	}
+}
+
+// TestTheMarkOfAWayBackWasNotNamed: beside wg-quick, whose `ip rule` asks for a mark, a rule that
+// asked with the packet's mark became one that drops the tunnel's own packets, and nobody said so.
+func TestTheMarkOfAWayBackWasNotNamed(t *testing.T) {
+	const names = "without the packet's mark"
+	for arguments, named := range map[string]bool{"--validmark ": true, "": false} {
+		_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT",
+			"-m rpfilter "+arguments+"--invert -j DROP"))
+		if got := fmt.Sprint(rep.Remarks); strings.Contains(got, names) != named {
+			t.Errorf("-m rpfilter %s: %s", arguments, got)
+		}
+	}
+	for flags, named := range map[string]bool{`"saddr", "mark", "iif"`: true,
+		`"saddr", "iif"`: false} {
+		_, rep := nftImport(t, `{"nftables": [{"table": {"family": "ip", "name": "f", "handle": 1}},
+{"chain": {"family": "ip", "table": "f", "name": "input", "handle": 4, "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+{"rule": {"family": "ip", "table": "f", "chain": "input", "handle": 1, "expr": [{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": [`+
+			flags+`]}}, "right": false}}, {"drop": null}]}}]}`, importer.Rulesets{})
+		if got := fmt.Sprint(rep.Remarks); strings.Contains(got, names) != named {
+			t.Errorf("fib %s: %s", flags, got)
+		}
 	}
 }
 
