@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"levee/internal/dataplane/judge"
+	"levee/internal/filter/ir"
 	"levee/internal/kernel"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
@@ -119,6 +120,23 @@ func TestAProfileInAPolicyDecidesAsByItself(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAProfileByItselfIsWarnedOfNothing: what `levee check` warns of in a policy that has a profile
+// and its defaults, nobody can mend who only uses it. One asked who was proven where nobody could
+// be, and its clients would have asked over TCP for ever.
+func TestAProfileByItselfIsWarnedOfNothing(t *testing.T) {
+	for _, name := range profiles.Names() {
+		p, ds := policy.Parse("edge.levee", []byte("use "+name+"\ndrop fragments as \"fragment\"\n"+
+			"default drop\n"), nil)
+		if p == nil || len(ds) > 0 {
+			t.Errorf("%s: %v", name, ds)
+			continue
+		}
+		for _, f := range ir.Build(p).Findings {
+			t.Errorf("%s: %s; %s", name, f.Message, f.Hint)
+		}
 	}
 }
 

@@ -191,6 +191,10 @@ func TestFindings(t *testing.T) {
 		{"a cookie for queries where nobody is proven",
 			"cookie dns udp port 53\npass udp\npass tcp syn port 53\ndefault drop\n",
 			[]string{"1: nobody is ever proven"}},
+		{"a cookie for queries where nobody is proven, behind a rule that asks who is",
+			"limit udp not proven rate 9/s\ncookie dns udp port 53\npass udp\n" +
+				"pass tcp syn port 53\ndefault drop\n",
+			[]string{"2: nobody is ever proven, and all use TCP"}},
 		{"a cookie for queries",
 			"pass tcp syn port 53\ncookie dns udp port 53\npass established\npass udp\n" +
 				"default drop\n", nil},

@@ -48,12 +48,16 @@ func neverProven(p *policy.Policy) []Finding {
 	if slices.ContainsFunc(p.Rules, proves) || p.Asks(field.Flow) || len(p.Detects) > 0 {
 		return nil
 	}
-	for _, r := range slices.Concat(p.Protect, p.Rules) {
+	rules := slices.Concat(p.Protect, p.Rules)
+	// first what costs clients most, and whose mend serves the others
+	for _, r := range rules {
 		if r.Cookie != nil {
 			return []Finding{{r.Pos, "nobody is ever proven, and all use TCP: no rule asks " +
 				"for `established`", "add `pass established` behind it: handshakes then prove " +
 				"clients"}}
 		}
+	}
+	for _, r := range rules {
 		for i := range r.Match {
 			if t := &r.Match[i]; t.Field == field.Proven {
 				return []Finding{{t.Pos, "nobody is ever proven: this policy has no cookie, and " +
