@@ -17,10 +17,12 @@ const maxNewest = 4096
 // is the log with other words, the addresses do.
 type again struct {
 	renewal   uint64
+	first     bool      // nothing was read of the renewal yet
 	old       bool      // nothing new was read of the renewal yet
 	rewritten bool      // it holds what is older than newest
 	newest    time.Time // of all that were judged
 	ahead     bool      // it was still to come when it was judged: what writes is ahead
+	judged    time.Time // when something was, by this clock
 	at        *newest   // what was of that time; nil: not known
 	left      *newest   // of these, what the renewal has not held yet
 	seed      maphash.Seed
@@ -46,7 +48,8 @@ func newAgain() *again { return &again{seed: maphash.MakeSeed(), at: noNewest()}
 // begin says to which renewal of the place the next record belongs.
 func (g *again) begin(renewal uint64) {
 	if renewal > g.renewal {
-		g.renewal, g.old, g.rewritten, g.left = renewal, true, false, g.at.clone()
+		g.renewal, g.left = renewal, g.at.clone()
+		g.first, g.old, g.rewritten = true, true, false
 	}
 }
 
@@ -58,17 +61,22 @@ const (
 
 // is tells whether a record of an event of an address that was at a time is one that was judged
 // before, and notes it where it is not. The clock of what writes may be ahead of this one, until
-// somebody sets it. This one that was set back leaves no events of times to come.
+// somebody sets it: then a renewal that begins with what was since the last judgement is a new log.
+// This one that was set back leaves no events of times to come.
 func (g *again) is(record []byte, of netip.Prefix, renewal uint64, at, now time.Time) bool {
 	ahead := at.After(now)
 	if at.Sub(now) > maxAhead {
 		at, ahead = now, false
 	}
+	begins := g.first && renewal == g.renewal && !at.Before(g.judged)
+	g.first, g.judged = g.first && renewal != g.renewal, now
 	switch {
 	case !g.newest.After(now):
 		g.ahead = false
 	case !g.ahead:
 		g.newest, g.at, g.left = now, noNewest(), noNewest()
+	case begins && !ahead:
+		g.newest, g.at, g.left, g.ahead = at, noNewest(), noNewest(), false
 	case !ahead && !(g.old && renewal == g.renewal) && g.newest.Sub(at) > mended:
 		g.newest, g.at, g.ahead = at, noNewest(), false
 	}

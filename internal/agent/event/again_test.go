@@ -42,4 +42,9 @@ func TestALogOfAClockAheadIsNotJudgedTwice(t *testing.T) {
 	judge("far ahead", Matched, 10, now(13).AddDate(100, 0, 0), now(13))
 	m.Begin(4)
 	judge("behind one of far ahead", Matched, 11, now(15), now(15))
+
+	judge("ahead again", Matched, 12, ahead(16), now(16))
+	m.Begin(5)
+	judge("of a clock that was mended, in a new log", Matched, 13, now(17), now(17))
+	judge("behind that", Matched, 14, now(18), now(18))
 }
