@@ -16,7 +16,6 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/lang/diag"
-	"levee/internal/lang/syntax"
 	"levee/internal/usage"
 )
 
@@ -172,7 +171,7 @@ func TypeOf(v pflag.Value) string {
 func suggestFlag(cmd *cobra.Command, name string) string {
 	best, dist := "", 3
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		d := syntax.Distance(name, f.Name)
+		d := diag.Distance(name, f.Name)
 		if strings.HasPrefix(f.Name, name) && len(name) > 1 {
 			d = 1
 		}

@@ -17,7 +17,6 @@ import (
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/syntax"
 	"levee/profiles"
 )
 
@@ -152,7 +151,7 @@ func read(e *cli.Env, name string) (*profile, error) {
 		p.title, p.text, dir = src.Title(), src.Text, src.Dir()
 	} else if p.text, err = profiles.Text(name); err != nil {
 		hint := "\"levee profile list\" shows them"
-		if near := syntax.Nearest(name, profiles.Names()); near != "" {
+		if near := diag.Nearest(name, profiles.Names()); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)
 		}
 		return nil, fmt.Errorf("there is no profile %q; %s", name, hint)

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Element is one element of a set, or one entry of a dynamic one. In a set of addresses Service is
@@ -124,7 +124,7 @@ func parseProtocolOrService(text string) (Service, problem) {
 		}
 	} else if v, known := wellKnown[strings.ToLower(text)]; known {
 		hint = fmt.Sprintf("write the number: tcp/%d.", v)
-	} else if m := syntax.Nearest(text, sorted(namesOf(field.Proto))); m != "" {
+	} else if m := diag.Nearest(text, sorted(namesOf(field.Proto))); m != "" {
 		hint = didYouMean(m)
 	}
 	return Service{}, problemf(hint, "%q is not a service", short(text))

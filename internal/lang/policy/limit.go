@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // Limit is what a rule that begins with limit lets through: of each budget so much, the rest is
@@ -551,7 +551,7 @@ func keyHint(word string) string {
 		return didYouMean("flow")
 	}
 	keys := []string{"source", "destination", "port", "flow", "dns-name"}
-	if m := syntax.Nearest(word, keys); m != "" {
+	if m := diag.Nearest(word, keys); m != "" {
 		return didYouMean(m)
 	}
 	return "keys are source, destination, source/24,56, from port, port, flow and dns-name/2."

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"levee/internal/lang/ast"
-	"levee/internal/lang/syntax"
+	"levee/internal/lang/diag"
 )
 
 // List is a source that says at any time what all its entries are. It is for the agent, and no part
@@ -264,7 +264,7 @@ func (r *resolver) crowdSec(s *ast.List) *CrowdSec {
 		c := &s.Where[i]
 		if !slices.Contains(DecisionFields, c.Field.Text) {
 			hint := "fields are " + strings.Join(DecisionFields, ", ") + "."
-			if m := syntax.Nearest(c.Field.Text, DecisionFields); m != "" {
+			if m := diag.Nearest(c.Field.Text, DecisionFields); m != "" {
 				hint = didYouMean(m)
 			}
 			r.c.Errorf(c.Field.Pos, hint, "decisions have no field %q", short(c.Field.Text))

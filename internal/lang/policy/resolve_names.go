@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // protocol is the number of a protocol that has a name.
@@ -41,7 +41,7 @@ func protoHint(s string) string {
 	case "any", "all", "ip":
 		return "without this term any protocol matches; leave it out."
 	}
-	if m := syntax.Nearest(s, sorted(namesOf(field.Proto))); m != "" {
+	if m := diag.Nearest(s, sorted(namesOf(field.Proto))); m != "" {
 		return didYouMean(m)
 	}
 	return "write its number, such as 47 (see /etc/protocols)."
@@ -107,7 +107,7 @@ func etherHint(s string) string {
 	case "vlan", "802.1q", "8021q":
 		return "use \"vlan\" with an id, or \"not untagged\"."
 	}
-	if m := syntax.Nearest(s, namesOf(field.EtherType)); m != "" {
+	if m := diag.Nearest(s, namesOf(field.EtherType)); m != "" {
 		return didYouMean(m)
 	}
 	return "write a number such as 0x88cc, or arp, ipv4, ipv6, lldp, pppoe, mpls."
@@ -166,7 +166,7 @@ func icmpHint(s string, f field.Field) string {
 	} else if ok {
 		return "that is a type of ICMPv6: icmp6 type " + s + "."
 	}
-	if m := syntax.Nearest(s, sorted(namesOf(f))); m != "" {
+	if m := diag.Nearest(s, sorted(namesOf(f))); m != "" {
 		return didYouMean(m)
 	}
 	return "write a number, type/code such as 3/4, or a name such as echo-request."

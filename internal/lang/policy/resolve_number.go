@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // number is what a numeric field takes.
@@ -273,7 +273,7 @@ func parseService(text string) (Service, problem) {
 			}
 		}
 		hint := portsHint
-		if m := syntax.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
+		if m := diag.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
 			hint = didYouMean(m + "/" + short(ports))
 		}
 		return Service{}, problemf(hint, "%q is not a service", short(text))

@@ -11,7 +11,6 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
 
@@ -227,7 +226,7 @@ func (r *resolver) expectLabel(w ast.Word) {
 		}
 	}
 	hint := "a label stands behind a rule: pass tcp port 22 as \"ssh\"."
-	if m := syntax.Nearest(w.Text, labels); m != "" {
+	if m := diag.Nearest(w.Text, labels); m != "" {
 		hint = didYouMean(m)
 	} else if slices.Contains(deciders, w.Text) {
 		hint = fmt.Sprintf("without quotes: by %s.", w.Text)

@@ -183,7 +183,7 @@ func (r *resolver) nearestSet(name string) string {
 		names = append(names, n)
 	}
 	if len(names) <= 1000 { // comparing with very many would take long for many errors
-		if m := syntax.Nearest(name, sorted(names)); m != "" {
+		if m := diag.Nearest(name, sorted(names)); m != "" {
 			return didYouMean(m)
 		}
 	}

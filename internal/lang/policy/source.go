@@ -18,7 +18,6 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/eve"
 	"levee/internal/lang/logline"
-	"levee/internal/lang/syntax"
 )
 
 // Source is one `source` statement: events that become leased entries of a dynamic set. It is for
@@ -244,7 +243,7 @@ func (r *resolver) noPattern(e ast.Elem) {
 		}
 	}
 	hint := "`levee help agent` lists them; a pattern of your own stands in quotes."
-	if m := syntax.Nearest(e.Text, names); m != "" {
+	if m := diag.Nearest(e.Text, names); m != "" {
 		hint = didYouMean(m)
 	} else if len(some) > 0 {
 		hint = "there are " + strings.Join(some, ", ") + "."
@@ -416,7 +415,7 @@ func (r *resolver) eventField(w ast.Word, format Format) (f eve.Field, ok bool) 
 			names = append(names, f.Name)
 		}
 		hint := "`levee help agent` lists the fields."
-		if m := syntax.Nearest(w.Text, names); m != "" {
+		if m := diag.Nearest(w.Text, names); m != "" {
 			hint = didYouMean(m)
 		} else if i := slices.IndexFunc(names, func(n string) bool {
 			return strings.HasSuffix(n, "."+w.Text)
@@ -594,7 +593,7 @@ func (r *resolver) knownTexts(c *ast.Condition, f eve.Field, format Format) bool
 			continue
 		}
 		hint := "known are " + strings.Join(f.Values, ", ") + "."
-		if near := syntax.Nearest(text, f.Values); near != "" {
+		if near := diag.Nearest(text, f.Values); near != "" {
 			hint = didYouMean(near)
 		}
 		r.c.Warnf(e.Pos, hint, "no version of Suricata that is known here writes %s = %q", f.Name,

@@ -7,8 +7,8 @@ import (
 	"levee/internal/agent/source"
 	"levee/internal/agent/source/inlet"
 	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
-	"levee/internal/lang/syntax"
 )
 
 // sourceFlows says which flows a source reads: what its terms name, and else those to the ports of
@@ -71,7 +71,7 @@ func (r *resolver) sourceHas(w ast.Word, out *Source) bool {
 		return true
 	}
 	hint := "there are " + strings.Join(fields, ", ") + "."
-	if m := syntax.Nearest(w.Text, fields); m != "" {
+	if m := diag.Nearest(w.Text, fields); m != "" {
 		hint = didYouMean(m)
 	}
 	r.c.Errorf(w.Pos, hint, "%s %s has no field %q", row.Name, out.Place.At, short(w.Text))

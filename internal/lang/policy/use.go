@@ -131,7 +131,7 @@ func (r *resolver) readProfile(u *ast.Use, path string) ([]byte, bool) {
 	at, hint := u.Name.Pos, "`levee profile list` shows them."
 	if u.Path != nil {
 		at, hint = u.Path.Pos, ""
-	} else if near := syntax.Nearest(u.Name.Text, profiles.Names()); near != "" {
+	} else if near := diag.Nearest(u.Name.Text, profiles.Names()); near != "" {
 		hint = didYouMean(near)
 	}
 	text, err := r.readPart(path)
@@ -302,7 +302,7 @@ func (r *resolver) arguments(u *ast.Use, head *Profile) map[string]*ast.Value {
 		switch {
 		case p == nil:
 			hint := "it has " + strings.Join(head.names(), ", ") + "."
-			if near := syntax.Nearest(a.Name.Text, head.names()); near != "" {
+			if near := diag.Nearest(a.Name.Text, head.names()); near != "" {
 				hint = didYouMean(near)
 			} else if len(head.Parameters) == 0 {
 				hint = "it has none."

@@ -1,6 +1,9 @@
 package syntax
 
-import "levee/internal/lang/ast"
+import (
+	"levee/internal/lang/ast"
+	"levee/internal/lang/diag"
+)
 
 const detectForm = `write: detect "floods" enforce.`
 
@@ -41,7 +44,7 @@ func (p *parser) detectStmt(base ast.Common) (ast.Stmt, bool) {
 		hint := "say what becomes of a flood: observe tells of it, propose finds rules against " +
 			"it, enforce puts them into force."
 		if p.tok.kind == tWord {
-			if m := Nearest(p.tok.text, []string{"observe", "propose", "enforce", "above",
+			if m := diag.Nearest(p.tok.text, []string{"observe", "propose", "enforce", "above",
 				"to"}); m != "" {
 				hint = didYouMean(m)
 			} else if oneOf("collateral keep lease quiet", p.tok.text) {

@@ -140,7 +140,7 @@ func TestNearest(t *testing.T) {
 		"fargmnets": "fragments",
 		"banana":    "", "sny": "syn", "ot": "", "": "", strings.Repeat("x", 1000): "",
 	} {
-		if got := Nearest(word, words); got != want {
+		if got := diag.Nearest(word, words); got != want {
 			t.Errorf("%.20q: %q, want %q", word, got, want)
 		}
 	}

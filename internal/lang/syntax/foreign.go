@@ -180,7 +180,7 @@ func termRemedy(word string) (msg string, r remedy) {
 	case isStatement[word]:
 		return "", advice("start a new line for the next statement.")
 	}
-	if m := Nearest(word, strings.Fields(termWords)); m != "" {
+	if m := diag.Nearest(word, strings.Fields(termWords)); m != "" {
 		return "", meant(m)
 	}
 	return "", advice("terms are from, to, port, a protocol such as tcp, icmp type, len, ...; " +

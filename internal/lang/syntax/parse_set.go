@@ -136,7 +136,7 @@ func EntryType(word string) string {
 	case oneOf("pairs pair tuples sockets socket endpoint", word):
 		return "endpoints"
 	}
-	return Nearest(word, []string{"addresses", "services", "endpoints"})
+	return diag.Nearest(word, []string{"addresses", "services", "endpoints"})
 }
 
 // parens parses `( body )`.

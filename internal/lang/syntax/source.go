@@ -135,7 +135,7 @@ func (p *parser) oneOfWords(words, what string) (ast.Word, bool) {
 	}
 	hint := sourceForm
 	if p.tok.kind == tWord {
-		if m := Nearest(p.tok.text, strings.Fields(words)); m != "" {
+		if m := diag.Nearest(p.tok.text, strings.Fields(words)); m != "" {
 			hint = didYouMean(m)
 		} else if m := otherWord(p.tok.text); m != "" && oneOf(words, m) {
 			hint = didYouMean(m)
