@@ -35,6 +35,8 @@ func New(e *cli.Env, choose func() judge.Choice) *cobra.Command {
 		Use:   "profile COMMAND",
 		Short: "List, show and test profiles, parts of policies for one service",
 		Long:  long,
+		Example: "  levee profile list\n  levee profile show source-engine\n" +
+			"  levee profile test my-game.levee",
 	}
 	cmd.AddCommand(newList(e), newShow(e), newTest(e, choose))
 	return cmd
