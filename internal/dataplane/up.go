@@ -285,7 +285,7 @@ func (u *up) ways() (_ []attach.Try, err error) {
 		return nil, errNoHook
 	}
 	ways := attach.Tries(cur.Mode, u.dev, cur.Mode)
-	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.Trial() == nil {
+	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.OnTrial() == nil {
 		tc, err := u.atTC()
 		if err != nil {
 			return nil, err
