@@ -119,8 +119,8 @@ func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string 
 	return ""
 }
 
-// wide is a new prefix of public addresses that is wider than any that the list had, and too wide to
-// be taken unseen.
+// wide is a new prefix of public addresses, wider than any that the list had and too wide to be
+// taken unseen.
 func (h *held) wide(leases map[netip.Prefix]time.Time) (netip.Prefix, bool) {
 	most := widest
 	for p := range leases {
