@@ -98,6 +98,7 @@ set attackers = dynamic(max 100, lease 10m)
 fragments track
 cookie tcp port 80
 divert tcp port 9000 from attackers
+drop tcp port 81 stream contains "evil"
 pass established as "known"
 limit udp not proven flow rate 1/s
 pass tcp syn port 22
