@@ -8,7 +8,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/inspect"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 const showLong = `Print the policy in force as one text that can be put in force again: laid out
@@ -46,7 +46,7 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 	if err != nil {
 		return err
 	}
-	text, err := policy.Whole(p.Name(), p.Source, p.Files)
+	text, err := resolve.Whole(p.Name(), p.Source, p.Files)
 	if err != nil {
 		return err
 	}

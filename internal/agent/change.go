@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/feed"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 // held is a change of a list that waits until somebody has looked at it.
@@ -162,7 +162,7 @@ var public = spaceOf([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), unicast6
 
 // spaceOf measures prefixes, which it may put into another order.
 func spaceOf(prefixes []netip.Prefix) (s space) {
-	for _, p := range policy.MergePrefixes(prefixes) {
+	for _, p := range literal.MergePrefixes(prefixes) {
 		if p.Addr().Is6() {
 			n := size(64, min(64, p.Bits()))
 			s.all[1] += n

@@ -15,7 +15,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // live adds a rule to the policy on lv0 and gives the state of that.
@@ -40,11 +40,11 @@ func liveOver(t *testing.T, over sets.PolicyState, rule string, lease time.Durat
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, ds := policy.Parse(in.Name(), in.Source, nil)
+	p, ds := resolve.Parse(in.Name(), in.Source, nil)
 	if p == nil {
 		t.Fatal(ds)
 	}
-	more, ds := policy.Parse("live", []byte(rule+"\ndefault pass\n"), nil)
+	more, ds := resolve.Parse("live", []byte(rule+"\ndefault pass\n"), nil)
 	if more == nil {
 		t.Fatal(ds)
 	}

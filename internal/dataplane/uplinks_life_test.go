@@ -22,7 +22,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // memoriesOf are the ids of the memories of one kind, by interface.
@@ -414,7 +414,7 @@ func TestAShadowOfTwoUplinksSeesHalfOfASession(t *testing.T) {
 	if err := n.bring(t, "default pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	p, ds := policy.Parse("shadow.levee", []byte(uplinkPolicy), nil)
+	p, ds := resolve.Parse("shadow.levee", []byte(uplinkPolicy), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}

@@ -18,12 +18,13 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
 func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("edge.levee", []byte(text), nil)
+	p, ds := resolve.Parse("edge.levee", []byte(text), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}
@@ -96,7 +97,7 @@ func TestRulesAreLoosenedAndTightened(t *testing.T) {
 		`drop as "flood-3-1"`} {
 		loose := episode.Loosened(text, 250)
 		for _, s := range []string{text, loose} {
-			if _, err := resolve(&incident.Rule{Rule: s}, d); err != nil {
+			if _, err := rulesOf(&incident.Rule{Rule: s}, d); err != nil {
 				t.Errorf("%s: %v", s, err)
 			}
 		}

@@ -17,14 +17,16 @@ import (
 	"levee/internal/host/session"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 	"levee/internal/packet/craft"
 )
 
 func parse(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("edge.levee", []byte(text), nil)
+	p, ds := resolve.Parse("edge.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
@@ -240,7 +242,7 @@ func TestAPeerInADynamicSet(t *testing.T) {
 		{"endpoints", "198.51.100.0/24 tcp/20-23", true},
 	} {
 		p := parse(t, "set some = dynamic(of "+c.of+", max 10)\ndrop to some\ndefault pass\n")
-		e, err := policy.ParseElements(c.entry)
+		e, err := literal.ParseElements(c.entry)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -195,7 +196,7 @@ func (k *kernelSide) elements(set string) (ids []int) {
 // policy passes as essential is left out of the comparison: the import says that it does.
 func (k *kernelSide) compare(rnd *rand.Rand, text []byte, source string) {
 	k.t.Helper()
-	p, diags := policy.Parse("imported.levee", text, nil)
+	p, diags := resolve.Parse("imported.levee", text, nil)
 	if err := diags.Err(); err != nil {
 		k.t.Fatal(err)
 	}
