@@ -16,7 +16,8 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // leaving is observer at the hook output.
@@ -38,7 +39,7 @@ func (k *kernelSide) packetOut(rnd *rand.Rand, i int) []byte {
 	return b
 }
 
-// leave has inner send the frames, from its network layer on, and tells which its netfilter lets go.
+// leave has inner send the frames, from their network layer on, and tells which netfilter lets go.
 func (k *kernelSide) leave(frames [][]byte) map[int]bool {
 	k.t.Helper()
 	k.run("flush set inet observer in4; flush set inet observer in6; flush set inet observer "+
@@ -96,7 +97,7 @@ func (k *kernelSide) leave(frames [][]byte) map[int]bool {
 func (k *kernelSide) compareOut(rnd *rand.Rand, text []byte, rep importer.Imported,
 	source string) {
 	k.t.Helper()
-	p, diags := policy.Parse("imported.levee", text, policy.NoFiles)
+	p, diags := resolve.Parse("imported.levee", text, setfile.None)
 	if err := diags.Err(); err != nil {
 		k.t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func (k *kernelSide) routed() {
 	}
 }
 
-// arriving are rules that iptables takes in chains for what arrives alone, or nobody carries over.
+// arriving are rules that iptables takes in chains for what arrives alone, or that have no word.
 var arriving = regexp.MustCompile(`(?m)^.* -m (mac|pkttype) .*\n`)
 
 // TestWhatLeavesAgreesWithTheKernel loads random rules for what leaves into the kernel, imports
@@ -159,8 +160,8 @@ func TestWhatLeavesAgreesWithTheKernel(t *testing.T) {
 		if carried > 0 && rnd.IntN(2) == 0 {
 			others = states
 		}
-		rules := strings.Replace(out.Replace(randomNFT(rnd, others)), "chain two", "chain arrives { "+
-			"type filter hook input priority 0; policy accept; }\nchain two", 1)
+		rules := strings.Replace(out.Replace(randomNFT(rnd, others)), "chain two",
+			"chain arrives { type filter hook input priority 0; policy accept; }\nchain two", 1)
 		k.run(rules, "nft", "-f", "-")
 		defer k.run("delete table inet filter", "nft", "-f", "-")
 		dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")

@@ -250,6 +250,14 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 				}()
 			}
 			k.compareOneWay(rand.New(rand.NewPCG(seed, 0)), string(text), rep)
+			if rep.Leaving.Same+rep.Leaving.Changed > 0 {
+				k.routed()
+				k.run("delete table inet observer\n"+leaving, "nft", "-f", "-")
+				k.compareOut(rand.New(rand.NewPCG(seed, 1)), text, rep, string(raw))
+				if err := k.inner.Forget(); err != nil { // whose answers conntrack waits for
+					t.Fatal(err)
+				}
+			}
 		})
 	}
 }
