@@ -120,7 +120,12 @@ func limitFor(of *kind.Row, to string, rate float64) string {
 	if to != "" {
 		what += " to " + to
 	}
-	return fmt.Sprintf("limit %s rate %d/s", what, int(math.Ceil(max(1, rate))))
+	return "limit " + what + rateText(rate)
+}
+
+// rateText is a rate as a rule says it, in whole packets a second.
+func rateText(rate float64) string {
+	return fmt.Sprintf(" rate %d/s", int(math.Ceil(max(1, rate))))
 }
 
 // valid says whether a text is a rule, in the layout of `levee fmt`.
