@@ -6,4 +6,8 @@
 // learns nothing from such packets.
 #define ANSWER_MARK 0x6c657665
 
+// The mark of what a service sends and its policy drops: the program that notes connections runs
+// all the same, and learns nothing from it.
+#define DROPPED_MARK 0x6c657664
+
 #endif

@@ -83,6 +83,25 @@ static __noinline int parse_tcx_ip(struct env *env, struct __sk_buff *ctx)
 	return parse_ip(&f, &env->key, HOOK_TCX);
 }
 
+// The filter of a socket is given the packet from its transport header on, and asks for the IP
+// header. The kernel has cut the packet to the length that this says; one that the field cannot say
+// (BIG TCP) has 0 there.
+static __noinline int parse_socket(struct env *env, struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, 0, 0, 0};
+	struct key *k = &env->key;
+	__u8 b[6];
+
+	begin_ip(k, 0);
+	if (pull(&f, 0, b, sizeof(b), HOOK_SOCKET))
+		return TRUNCATED_IP;
+	f.len = b[0] >> 4 == 6 ? 40 + (b[4] << 8 | b[5]) : b[2] << 8 | b[3];
+	if ((f.len == 40 || !f.len) && merged(&f, HOOK_SOCKET))
+		f.len = 40 + ctx->len;
+	k->bytes = f.len;
+	return parse_ip(&f, k, HOOK_SOCKET);
+}
+
 SEC("xdp")
 int entry_xdp(struct xdp_md *ctx)
 {
@@ -129,6 +148,14 @@ int entry_tcx_ip(struct __sk_buff *ctx)
 	struct env env;
 
 	return parse_tcx_ip(&env, ctx) ? 2 : env.key.class;
+}
+
+SEC("socket")
+int entry_socket(struct __sk_buff *ctx)
+{
+	struct env env;
+
+	return parse_socket(&env, ctx) ? 0 : -1;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

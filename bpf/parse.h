@@ -85,7 +85,7 @@ struct env {
 #define MAX_EXT 8
 
 // Where the frame comes from; a constant in each instance of the decoder.
-enum hook { HOOK_XDP, HOOK_XDP_FRAGS, HOOK_TCX };
+enum hook { HOOK_XDP, HOOK_XDP_FRAGS, HOOK_TCX, HOOK_SOCKET };
 
 // 1 in the decoder of what is in a tunnel. A number that the front end knows leaves no trace in the
 // others; a flag among the arguments, of which only the inliner knows, made two of them a fifth or
@@ -131,6 +131,9 @@ static __always_inline __u64 known_size(__u64 n)
 // 14 + 8 + 40 + 8 * 2048 bytes, but within a tunnel, where the helper reads what is so far behind.
 static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u32 n, int hook)
 {
+	if (hook == HOOK_SOCKET) // which may not read the packet itself
+		return bpf_skb_load_bytes_relative(f->ctx, off, to, n, BPF_HDR_START_NET);
+
 	void *from = f->data + (off & 0x7fff);
 
 	if (from + n <= f->data_end && !(INSIDE && off > 0x7fff)) {
@@ -149,7 +152,7 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 // tell.
 static __always_inline __u32 merged(const struct frame *f, int hook)
 {
-	return hook == HOOK_TCX ? ((struct __sk_buff *)f->ctx)->gso_size : 0;
+	return hook == HOOK_TCX || hook == HOOK_SOCKET ? ((struct __sk_buff *)f->ctx)->gso_size : 0;
 }
 
 // as_sent gives a merged packet the length of its first segment; left is what follows the IP

@@ -244,6 +244,18 @@ int track_ip(struct __sk_buff *ctx)
 	return track(ctx, &k);
 }
 
+// The same for the cgroup of a service, where 1 lets a packet go.
+SEC("cgroup_skb/egress")
+int track_service(struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	struct key k = {};
+
+	if (ctx->mark != DROPPED_MARK && !parse_ip(&f, &k, HOOK_TCX))
+		track(ctx, &k);
+	return 1;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 // Exported to Go by bpf2go, which only sees types that are used.

@@ -10,7 +10,6 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -24,7 +23,7 @@ func TestExamples(t *testing.T) {
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {
 			checkLayout(t, file)
-			p, diags, err := resolve.Load(file)
+			p, diags, err := policy.Load(file)
 			if err != nil {
 				t.Fatal(err)
 			}

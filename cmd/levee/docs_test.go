@@ -18,8 +18,7 @@ import (
 	"levee/internal/cli/clitest"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
-	"levee/internal/lang/resolve"
-	"levee/internal/lang/use"
+	"levee/internal/lang/policy"
 )
 
 // pages are the texts that tell people what to type and where to read on.
@@ -326,9 +325,9 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 				continue
 			}
 			n++
-			p, diags := resolve.Parse(filepath.Base(page), []byte(m[2]),
+			p, diags := policy.Parse(filepath.Base(page), []byte(m[2]),
 				func(path string) (io.ReadCloser, error) {
-					if _, profile, _ := use.Shipped(path); profile {
+					if _, profile, _ := policy.Shipped(path); profile {
 						return nil, os.ErrNotExist // that of the program
 					}
 					return io.NopCloser(

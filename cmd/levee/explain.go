@@ -13,10 +13,10 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/judge"
 	"levee/internal/dataplane/sets"
+	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/spec"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
@@ -34,12 +34,14 @@ which a "log" rule of the policy in force tells, or the next --n of them, as the
 Without FILE it is judged by the policy that is in force, on --dev or on the one interface of this
 network namespace that has one, with what its dynamic sets hold now (root). A packet in words then
 goes to an address of that interface, unless it says where to. With FILE dynamic sets are empty.
---entry puts something into them. With --link l3 a frame begins with the IP header.`
+--entry puts something into them. With --link l3 a frame begins with the IP header. With --service it
+is the policy of a service ("levee wrap"), and does too.`
 
 const explainExample = `  sudo levee explain 'tcp syn from 192.0.2.1 port 22'
   levee explain edge.levee 'udp from 192.0.2.1 from port 53 port 40000 len 1400'
   levee explain edge.levee --packet "020000000002 020000000001 0806 0001..."
   sudo levee explain --live --n 5
+  sudo levee explain --service nginx.service 'tcp syn from 192.0.2.1 to 192.0.2.9 port 443'
   levee explain edge.levee --pcap attack.pcap --n 17
   levee explain edge.levee --pcap attack.pcap --n 17 --entry abusers=203.0.113.0/24`
 
@@ -71,6 +73,7 @@ func newExplain(e *env) *cobra.Command {
 		},
 	}
 	cli.DevFlag(cmd, &f.dev, "judge by the policy in force on this interface")
+	cli.ServiceFlag(cmd, &f.dev, store.Service, "judge by the policy of this service")
 	cmd.Flags().StringVar(&f.packet, "packet", "",
 		"the frame in hexadecimal, or - for standard input")
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "a capture, or - for standard input")
@@ -104,10 +107,15 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 		return cli.Usagef(cmd, "--packet and --pcap exclude each other")
 	case f.live && (f.packet != "" || f.pcap != ""):
 		return cli.Usagef(cmd, "--live and --packet or --pcap exclude each other")
+	case f.live && cmd.Flags().Changed("service"):
+		return cli.Usagef(cmd, "--live and --service exclude each other: services have no log "+
+			"rules")
 	case f.live && f.leaves:
 		return cli.Usagef(cmd, "--live and --leaves exclude each other")
 	case f.live && f.file != "":
 		return cli.Usagef(cmd, "--live is of the policy in force: FILE is one argument too many")
+	case f.file != "" && cmd.Flags().Changed("service"):
+		return cli.Usagef(cmd, "FILE and --service exclude each other")
 	case f.file != "" && f.dev != "":
 		return cli.Usagef(cmd, "FILE and --dev exclude each other")
 	case f.file == "" && cmd.Flags().Changed("link"):
@@ -122,7 +130,7 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 }
 
 func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
-	var words *spec.Packet
+	var words *policy.Packet
 	if f.words != "" {
 		var err error
 		if words, err = e.packetInWords(cmd, f); err != nil {
@@ -217,8 +225,8 @@ type explained struct {
 
 // frame is that of a packet in words. One that is judged by a policy in force as it arrives goes to
 // its interface, where the words do not say otherwise.
-func (by *explained) frame(p *spec.Packet, leaves bool) ([]byte, error) {
-	if by.dev != "" && !leaves {
+func (by *explained) frame(p *policy.Packet, leaves bool) ([]byte, error) {
+	if _, service := store.ServiceNamed(by.dev); by.dev != "" && !leaves && !service {
 		to, err := sets.Destination(by.dev)
 		if err != nil {
 			return nil, err
@@ -250,9 +258,11 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	if err != nil {
 		return nil, err
 	}
-	link, err := attach.LinkLayer(dev)
-	if err != nil {
-		return nil, err
+	link := packet.L3
+	if _, ok := store.ServiceNamed(dev); !ok {
+		if link, err = attach.LinkLayer(dev); err != nil {
+			return nil, err
+		}
 	}
 	p, ds := in.Parse()
 	if p == nil {
@@ -272,7 +282,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 }
 
 // packetInWords is the packet that f.words describe.
-func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*spec.Packet, error) {
+func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*policy.Packet, error) {
 	p, ds := template.One("packet", f.words)
 	if p == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE
 		return nil, cli.Usagef(cmd, "PACKET, --packet or --pcap is missing: %q is no packet",

@@ -19,6 +19,7 @@ import (
 	"levee/internal/host/secret"
 	"levee/internal/profile"
 	"levee/internal/question"
+	"levee/internal/wrap"
 )
 
 func main() {
@@ -59,6 +60,7 @@ var commands = []struct {
 	{groupInterface, newShow},
 	{groupInterface, newMetrics},
 	{groupInterface, newSet},
+	{groupInterface, func(e *env) *cobra.Command { return wrap.New(e.Env) }},
 	{groupInterface, func(e *env) *cobra.Command { return command.New(e.Env, e.gate) }},
 	{groupLab, newDoctor},
 	{groupOther, newTrap},

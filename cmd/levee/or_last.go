@@ -10,8 +10,6 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/resolve"
-	"levee/internal/lang/setfile"
 )
 
 // orLast has what was in force, or else what `on error` says, be so in place of a policy that
@@ -22,7 +20,7 @@ func (e *env) orLast(b *bringing, devs []string) {
 		return
 	}
 	src := b.parsed.Src
-	right := resolve.Salvage(src.Title(), src.Text, setfile.In(src.Dir()))
+	right := policy.Salvage(src.Title(), src.Text, policy.Files(src.Dir()))
 	if right == nil {
 		return
 	}

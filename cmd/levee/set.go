@@ -12,8 +12,9 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/sets"
-	"levee/internal/lang/literal"
+	"levee/internal/dataplane/store"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -47,6 +48,7 @@ func changing(cmd *cobra.Command, lease bool,
 		return change(cmd, args[0], args[1:], &f)
 	}
 	cli.DevFlag(cmd, &f.dev, "only the policy on this interface")
+	cli.ServiceFlag(cmd, &f.dev, store.Service, "the policy of this service")
 	cmd.Flags().StringVar(&f.from, "from", "",
 		"also the entries of this file, one a line, or - for standard input")
 	if cmd.Name() == replaceName {
@@ -68,6 +70,7 @@ type listFlags struct {
 
 func (f *listFlags) add(cmd *cobra.Command) {
 	cli.DevFlag(cmd, &f.dev, "only the policy on this interface")
+	cli.ServiceFlag(cmd, &f.dev, store.Service, "the policy of this service")
 	cli.JsonFlag(cmd, &f.json)
 }
 
@@ -150,9 +153,17 @@ left of its lease.`,
 
 // listSets lists the sets in force, as JSON with their entries.
 func (e *env) listSets(f *listFlags) error {
-	all, _, err := inspect.Status(context.Background(), false)
+	ctx := context.Background()
+	all, _, err := inspect.Status(ctx, false)
 	if err != nil {
 		return err
+	}
+	services, err := service.All(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range services {
+		all = append(all, services[i].Attachment)
 	}
 	rep := setReport{Sets: []setContents{}}
 	t := cli.NewTable("SET INTERFACE HOLDS ENTRIES MAX LEASE", "<", "<", "<", ">", ">", ">")
@@ -167,14 +178,18 @@ func (e *env) listSets(f *listFlags) error {
 				lease = cli.FormatLease(s.Lease)
 			}
 			t.Row(s.Name, at.Dev, s.EntryType(), s.Entries, s.Max, lease)
-			if f.json && !seen[s.Name] {
-				sets, err := sets.List(context.Background(), f.dev, s.Name)
+			dev := f.dev
+			if _, ok := store.ServiceNamed(at.Dev); ok {
+				dev = at.Dev
+			}
+			if f.json && !seen[dev+" "+s.Name] {
+				sets, err := sets.List(ctx, dev, s.Name)
 				if err != nil {
 					return err
 				}
 				rep.Sets = append(rep.Sets, contentsOf(s.Name, sets)...)
 			}
-			seen[s.Name] = true
+			seen[dev+" "+s.Name] = true
 		}
 	}
 	if f.json {
@@ -263,7 +278,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	of func(policy.Element, time.Duration) T) ([]T, error) {
 	var all []T
 	for _, w := range endpointWords(words) {
-		elements, err := literal.ParseElements(w)
+		elements, err := policy.ParseElements(w)
 		if err != nil {
 			return nil, cli.Usagef(cmd, "%q: %v", w, err)
 		}
@@ -288,8 +303,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	}
 	shown := e.Progress()
 	defer shown.Clear()
-	more, ds := literal.ReadEntries(&cli.ProgressReader{R: r, Name: name, Progress: shown}, name,
-		of)
+	more, ds := policy.ReadEntries(&cli.ProgressReader{R: r, Name: name, Progress: shown}, name, of)
 	if ds.HasErrors() {
 		e.PrintDiagnostics(ds)
 		return nil, cli.ErrNo
@@ -316,7 +330,7 @@ func (e *env) setChange(done string,
 			if lease, err = cli.ParseDuration(f.lease); err != nil {
 				return cli.Usagef(cmd, "--lease: %v", err)
 			}
-			if lease > literal.MaxLease {
+			if lease > policy.MaxLease {
 				return cli.Usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none",
 					f.lease, cli.Longest)
 			}

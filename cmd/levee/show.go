@@ -8,7 +8,9 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/inspect"
-	"levee/internal/lang/resolve"
+	"levee/internal/dataplane/service"
+	"levee/internal/dataplane/store"
+	"levee/internal/lang/policy"
 )
 
 const showLong = `Print the policy in force as one text that can be put in force again: laid out
@@ -23,12 +25,15 @@ func newShow(e *env) *cobra.Command {
 	var dev string
 	var number int
 	cmd := &cobra.Command{
-		Use:     "show [--dev IF]",
+		Use:     "show [--dev IF | --service NAME]",
 		Short:   "Print the policy in force",
 		Long:    showLong,
 		Example: showExample,
 		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, ok := store.ServiceNamed(dev); ok && cmd.Flags().Changed("past") {
+				return cli.Usagef(cmd, "--past and --service exclude each other")
+			}
 			if cmd.Flags().Changed("past") {
 				return e.showPast(cmd, dev, number)
 			}
@@ -38,6 +43,7 @@ func newShow(e *env) *cobra.Command {
 	cmd.Flags().IntVar(&number, "past", 0,
 		"the policy of this number of levee rollback --list, which was in force before")
 	cli.DevFlag(cmd, &dev, "the interface")
+	cli.ServiceFlag(cmd, &dev, store.Service, "the service, in place of an interface")
 	return cmd
 }
 
@@ -46,7 +52,7 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 	if err != nil {
 		return err
 	}
-	text, err := resolve.Whole(p.Name(), p.Source, p.Files)
+	text, err := policy.Whole(p.Name(), p.Source, p.Files)
 	if err != nil {
 		return err
 	}
@@ -68,6 +74,10 @@ func (e *env) inForce(cmd *cobra.Command, dev string) (string, *inspect.InForce,
 			return "", nil, err
 		}
 		dev = devs[0] // others have the same one
+	}
+	if name, ok := store.ServiceNamed(dev); ok {
+		p, err := service.InForce(ctx, name)
+		return dev, p, err
 	}
 	p, notes, err := inspect.Show(ctx, dev)
 	e.notes(notes)

@@ -11,8 +11,8 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/status"
-	"levee/internal/filter/state"
 	"levee/internal/lang/diag"
+	"levee/internal/statustext"
 )
 
 const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule,
@@ -135,6 +135,7 @@ func (e *env) printStatuses(w io.Writer, rep *status.Report, f *statusFlags) {
 		}
 		e.printStatus(w, &rep.Interfaces[i], f)
 	}
+	statustext.Services(w, rep.Services, e.Now(), f.watch)
 	for i := range rep.Kept {
 		e.printKept(w, &rep.Kept[i])
 	}
@@ -207,60 +208,7 @@ func (e *env) printStatus(w io.Writer, s *status.Interface, f *statusFlags) {
 		fmt.Fprintf(w, "  error    this policy was in force before, and stands in for another "+
 			"that cannot be: %s\n", s.Instead)
 	}
-	if len(s.Changed) > 0 {
-		var files []string
-		for _, f := range s.Changed {
-			files = append(files, string(f))
-		}
-		fmt.Fprintf(w, "  changed  %s, since it was put in force\n", strings.Join(files, ", "))
-	}
+	statustext.Changed(w, s.Changed)
 	fmt.Fprintln(w)
-	rules := cli.NewTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
-	if f.watch {
-		rules = cli.NewTable("PACKETS BYTES PACKETS/S BIT/S VERDICT RULE LABEL MATCH", ">", ">",
-			">", ">", "<", "<", "<", "<")
-	}
-	for _, r := range s.Rules {
-		switch {
-		case r.Quiet():
-		case f.watch:
-			rules.Row(r.Packets, r.Bytes, shortRate(r.PacketsPerSecond), shortRate(r.BitsPerSecond),
-				r.Verdict, r.Rule, r.Label, r.Text)
-		default:
-			rules.Row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Text)
-		}
-	}
-	rules.Print(w, "  ")
-	printLimits(w, s.Limits)
-	if len(s.Sets) == 0 {
-		return
-	}
-	fmt.Fprintln(w)
-	sets := cli.NewTable("SET ENTRIES MAX REFUSED LEASE", "<", ">", ">", ">", ">")
-	for _, set := range s.Sets {
-		lease := "until deleted"
-		if set.LeaseSeconds > 0 {
-			lease = cli.FormatLease(time.Duration(set.LeaseSeconds * float64(time.Second)))
-		}
-		sets.Row(set.Name, set.Entries, set.Max, set.Refused, lease)
-	}
-	sets.Print(w, "  ")
-}
-
-// printLimits prints how full the memories of limits are.
-func printLimits(w io.Writer, limits []state.Budgets) {
-	if len(limits) == 0 {
-		return
-	}
-	fmt.Fprintln(w)
-	t := cli.NewTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
-		"<", "<", ">", ">", ">", ">", ">")
-	for _, l := range limits {
-		debt := "-"
-		if d := l.Inherited(); d > 0 {
-			debt = d.String()
-		}
-		t.Row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
-	}
-	t.Print(w, "  ")
+	statustext.Tables(w, s.Rules, s.Limits, s.Sets, f.watch)
 }

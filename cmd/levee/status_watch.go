@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,22 +74,4 @@ func (e *env) redrawStatus(rep *status.Report, f *statusFlags) error {
 	}
 	_, err := e.Stdout.Write(b.Bytes())
 	return err
-}
-
-// shortRate is a rate in three digits or so: 12, 3.4k, 1.25M; nothing where there is none.
-func shortRate(v *float64) string {
-	if v == nil {
-		return ""
-	}
-	x, unit := *v, ""
-	for _, u := range []string{"k", "M", "G", "T"} {
-		if x < 999.5 {
-			break
-		}
-		x, unit = x/1000, u
-	}
-	if unit == "" {
-		return fmt.Sprintf("%.0f", x)
-	}
-	return fmt.Sprintf("%.3g%s", x, unit)
 }

@@ -12,8 +12,7 @@ import (
 var ArgNames = map[string]string{
 	"act": "time", "action": "action", "after": "time", "against": "published",
 	"before": "time", "capture": "file", "chain": "chain", "collateral": "percent",
-	"command": "file", "countries": "file",
-	"confirm": "time", "csv": "file", "data": "file", "defence": "name",
+	"command": "file", "confirm": "time", "csv": "file", "data": "file", "defence": "name",
 	"dev": "interface", "duration": "time", "during": "time",
 	"engine":  "engine",
 	"entries": "kind", "entry": "set=entry", "expires": "time", "family": "4|6", "flags": "flags",
@@ -28,7 +27,7 @@ var ArgNames = map[string]string{
 	"path": "path", "pcap": "file", "picture": "file", "png": "directory",
 	"policy": "file", "port": "port", "rate": "rate", "rates": "rate", "reason": "reason",
 	"role": "role", "rule": "label", "rung": "name", "sample": "time",
-	"sender": "address", "set": "name", "smtp": "address",
+	"sender": "address", "service": "name", "set": "name", "smtp": "address",
 	"shape": "shape", "share": "percent", "slack": "url",
 	"svg": "directory", "table": "kind", "target": "prefix",
 	"template": "file", "tests": "file", "tls-cert": "file", "tls-key": "file",

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,37 @@ import (
 // DevFlag gives a command the interface that it works on.
 func DevFlag(cmd *cobra.Command, v *string, usage string) {
 	cmd.Flags().StringVar(v, "dev", "", usage)
+}
+
+// ServiceFlag gives a command that works on an interface, or on a service in its place, the flag
+// for that: it writes what stands for the service.
+func ServiceFlag(cmd *cobra.Command, dev *string, stands func(name string) string, usage string) {
+	cmd.Flags().Var(&serviceValue{to: dev, stands: stands}, "service", usage)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("dev") && cmd.Flags().Changed("service") {
+			return Usagef(cmd, "--dev and --service exclude each other")
+		}
+		return run(cmd, args)
+	}
+}
+
+// serviceValue is the value of --service.
+type serviceValue struct {
+	name   string
+	to     *string
+	stands func(string) string
+}
+
+func (v *serviceValue) String() string { return v.name }
+func (v *serviceValue) Type() string   { return "string" }
+
+func (v *serviceValue) Set(name string) error {
+	if name == "" {
+		return errors.New("a name is missing")
+	}
+	v.name, *v.to = name, v.stands(name)
+	return nil
 }
 
 // JsonFlag gives a listing its --json.

@@ -13,7 +13,6 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -64,7 +63,7 @@ func TestRecordedClientsAreServed(t *testing.T) {
 				}
 			}
 			text := r.policy + "\npass fragments\ndefault drop\n"
-			p, ds := resolve.Parse("edge.levee", []byte(text), nil)
+			p, ds := policy.Parse("edge.levee", []byte(text), nil)
 			if p == nil {
 				t.Fatal(ds)
 			}

@@ -26,17 +26,15 @@ func Tightened(text string) string {
 
 // Answers to a flood besides drops, in the order in which they are tried.
 const (
-	Cookie             = "cookie"                // for SYNs, or for DNS queries
-	LimitUnproven      = "limit not proven flow" // on who has not sent a value of a reply back
+	Cookie             = "cookie"
 	LimitBySource      = "limit by source"
-	LimitByName        = "limit by dns-name/2"
 	LimitByDestination = "limit by destination"
 	Limit              = "limit"
 )
 
 // answerOf is which answer a rule is.
 func answerOf(r *incident.Rule) string {
-	for _, a := range []string{LimitUnproven, LimitBySource, LimitByName, LimitByDestination} {
+	for _, a := range []string{LimitBySource, LimitByDestination} {
 		if r.Action == Limit && strings.Contains(r.Rule, strings.TrimPrefix(a, Limit)) {
 			return a
 		}

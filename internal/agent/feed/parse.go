@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -143,7 +142,7 @@ func prefixes(text string) ([]netip.Prefix, bool) {
 	if !strings.Contains(text, "-") {
 		return nil, false
 	}
-	all, err := literal.ParsePrefixes(text)
+	all, err := policy.ParsePrefixes(text)
 	return all, err == nil && len(all) > 0
 }
 

@@ -9,7 +9,6 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
@@ -144,7 +143,7 @@ func wantPolicy(t testing.TB, p *Proposal) {
 	if len(ds) > 0 || string(ast.Format(f)) != text {
 		t.Errorf("not as it is laid out, or with remarks %v:\n%s", ds, text)
 	}
-	again, ds := resolve.Resolve(f, nil)
+	again, ds := policy.Resolve(f, nil)
 	if again == nil || len(ds) > 0 {
 		t.Fatalf("%v\n%s", ds, text)
 	}

@@ -44,6 +44,7 @@ const (
 	tcxPass     = 0
 	TcxDrop     = 2
 	tcxRedirect = 7
+	keepAll     = math.MaxUint32 // of a filter of sockets
 )
 
 // Runner runs a compiled policy on frames with BPF_PROG_RUN: the very program of the kernel,
@@ -177,6 +178,9 @@ func (r *Runner) run(by *ebpf.Program, leaves bool, frame, context []byte) (slot
 	}
 	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
 	atomic.StoreUint32(word, noSlot)
+	if ofService(by.Type()) {
+		frame = asReceived(frame)
+	}
 	run := ebpf.RunOptions{Data: frame, DataOut: r.answer, Repeat: 1}
 	if context != nil {
 		run.Context = context
@@ -197,6 +201,21 @@ func (r *Runner) run(by *ebpf.Program, leaves bool, frame, context []byte) (slot
 	return int(decided), verdict, err
 }
 
+// ofService reports whether programs of a type are given packets from their IP header on, or from
+// behind it, where the frame to run them on has an Ethernet header.
+func ofService(t ebpf.ProgramType) bool { return t == ebpf.CGroupSKB || t == ebpf.SocketFilter }
+
+// asReceived puts an Ethernet header in front of an IP packet.
+func asReceived(ip []byte) []byte {
+	frame := make([]byte, minFrame+len(ip))
+	binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IP)
+	if ip[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IPV6)
+	}
+	copy(frame[minFrame:], ip)
+	return frame
+}
+
 // EvalLeaving judges one frame that leaves, like Eval. What passes is seen by the program that
 // notes connections, where the policy has one. Where it says nothing of what leaves, the slot is
 // -1.
@@ -211,8 +230,12 @@ func (r *Runner) EvalLeaving(frame []byte) (slot int, verdict action.Action, err
 		if l.At != codegen.Egress || l.Program == codegen.LeavingName || verdict != action.Pass {
 			continue
 		}
+		p := r.Loaded.Others[l.Program]
 		run := ebpf.RunOptions{Data: frame, Repeat: 1}
-		if _, err := r.Loaded.Others[l.Program].Run(&run); err != nil {
+		if ofService(p.Type()) {
+			run.Data = asReceived(frame)
+		}
+		if _, err := p.Run(&run); err != nil {
 			return slot, verdict, runError(err, len(frame))
 		}
 	}
@@ -276,9 +299,14 @@ func (r *Runner) count(slot, n int) {
 func (r *Runner) verdict(hook ebpf.ProgramType, ret uint32) (action.Action, error) {
 	pass := ret == attach.XdpPass
 	drop := ret == XdpDrop || ret == r.answerCode() // an answer is no packet that goes on
-	if hook == ebpf.SchedCLS {
+	switch hook {
+	case ebpf.SchedCLS:
 		pass = ret == tcxPass || ret == tcxNext
 		drop = ret == TcxDrop || ret == tcxRedirect
+	case ebpf.CGroupSKB:
+		pass, drop = ret == 1, ret == 0
+	case ebpf.SocketFilter:
+		pass, drop = ret == keepAll, ret == 0
 	}
 	switch {
 	case pass:

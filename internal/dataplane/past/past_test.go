@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/lang/resolve"
-	"levee/internal/lang/setfile"
+	"levee/internal/lang/policy"
 )
 
 // numbered is the nth policy of a test.
@@ -21,7 +20,7 @@ func numbered(n int) Policy {
 	return Policy{Path: "/etc/levee/eth0.levee", Names: []string{"eth0"},
 		Since:  time.Unix(1_900_000_000+int64(n), 0),
 		Source: fmt.Appendf(nil, "drop tcp port %d\ndefault pass\n", n),
-		Files:  []setfile.File{{Path: "bad.txt", Packed: []byte{byte(n), 0, 255}}}}
+		Files:  []policy.SetFile{{Path: "bad.txt", Packed: []byte{byte(n), 0, 255}}}}
 }
 
 func add(t *testing.T, s Store, p Policy) {
@@ -180,8 +179,8 @@ func BenchmarkAdd(b *testing.B) {
 	files := func(string) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
 	}
-	var rec setfile.Recording
-	p, ds := resolve.Parse("x.levee",
+	var rec policy.Recording
+	p, ds := policy.Parse("x.levee",
 		[]byte("set bad = file(\"bad.txt\")\ndrop from bad\ndefault pass\n"), rec.Through(files))
 	if p == nil {
 		b.Fatal(ds)

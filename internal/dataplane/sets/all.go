@@ -109,6 +109,9 @@ type Contents struct {
 // List lists dynamic sets, chosen as by SetAdd.
 func List(ctx context.Context, dev, name string) ([]Contents, error) {
 	if refused := kernel.Privileged(); refused != nil {
+		if service, ok := store.ServiceNamed(dev); ok {
+			return readOfService(ctx, service, name, refused)
+		}
 		s, err := store.ForReading(ctx, refused)
 		if err != nil {
 			return nil, err

@@ -63,9 +63,12 @@ func Open(ctx context.Context, dev, name string) (*Set, error) {
 	return sets[0], nil
 }
 
-// openSets opens the sets of that name on dev, or on every interface of this network namespace
-// that has one if dev is "".
+// openSets opens the sets of that name on dev, which may stand for a service (store.Service), or on
+// every interface of this network namespace that has one if dev is "".
 func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
+	if service, ok := store.ServiceNamed(dev); ok {
+		return openOfService(ctx, service, name)
+	}
 	var out []*Set
 	var known []string
 	err := store.Transact(ctx, func(s *store.Store) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"levee/internal/dataplane/inspect"
 	"levee/internal/filter/state"
@@ -33,6 +34,7 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 		sentLost
 		backlogDropped
 		backlogSqueezed
+		serves
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -74,6 +76,9 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 		backlogSqueezed: {Name: "levee_backlog_squeezed_rounds", Unit: "rounds",
 			Type: openmetrics.Counter,
 			Help: "Receive rounds of a CPU that ended with packets left."},
+		serves: {Name: "levee_service",
+			Help: "1 if the policy of the service is in force at its cgroup, which is there " +
+				"while it runs, or is a filter of sockets."},
 	}
 	// Those of memories follow, in the order of the table.
 	memories := len(all)
@@ -89,6 +94,48 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 		f := &all[family]
 		f.Samples = append(f.Samples, openmetrics.Sample{Labels: labels, Value: v})
 	}
+	addPolicy := func(at []openmetrics.Label, policy, hash, hook string, began time.Time,
+		files int) {
+		add(info, 1, append(at, openmetrics.Label{Name: "policy", Value: policy},
+			openmetrics.Label{Name: "hash", Value: hash},
+			openmetrics.Label{Name: "hook", Value: hook}))
+		add(since, float64(began.UnixMilli())/1000, at)
+		add(changed, float64(files), at)
+	}
+	addCounts := func(at []openmetrics.Label, rules []Rule, sets []Set, of *state.Memories) {
+		for _, r := range rules {
+			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(r.ID)},
+				openmetrics.Label{Name: "label", Value: r.Label},
+				openmetrics.Label{Name: "verdict", Value: r.Verdict},
+				openmetrics.Label{Name: "reason", Value: r.Reason})
+			add(rulePackets, float64(r.Packets), labels)
+			add(ruleBytes, float64(r.Bytes), labels)
+		}
+		for _, set := range sets {
+			labels := append(at, openmetrics.Label{Name: "set", Value: set.Name})
+			add(entries, float64(set.Entries), labels)
+			add(most, float64(set.Max), labels)
+			add(refused, float64(set.Refused), labels)
+		}
+		for j, v := range values {
+			for _, sample := range v.Of(of) {
+				labels := at
+				if l := sample.Limit; l != nil {
+					labels = append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.ID)},
+						openmetrics.Label{Name: "label", Value: l.Label})
+				}
+				add(memories+j, sample.V, labels)
+			}
+		}
+	}
+	for i := range rep.Services {
+		s := &rep.Services[i]
+		at := []openmetrics.Label{{Name: "service", Value: s.Service}}
+		at = at[:1:1]
+		addPolicy(at, string(s.Policy), s.Hash, s.Hook, s.Since, len(s.Changed))
+		add(serves, oneIf(s.InForce), at)
+		addCounts(at, s.Rules, s.Sets, &s.Memories)
+	}
 	for i := range rep.Interfaces {
 		s := &rep.Interfaces[i]
 		at := []openmetrics.Label{{Name: "dev", Value: s.Dev}}
@@ -97,24 +144,12 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 				Value: strconv.FormatUint(s.Netns, 10)})
 		}
 		at = at[:len(at):len(at)]
-		add(info, 1, append(at, openmetrics.Label{Name: "policy", Value: string(s.Policy)},
-			openmetrics.Label{Name: "hash", Value: s.Hash},
-			openmetrics.Label{Name: "hook", Value: s.Hook}))
-		add(since, float64(s.Since.UnixMilli())/1000, at)
+		addPolicy(at, string(s.Policy), s.Hash, s.Hook, s.Since, len(s.Changed))
 		add(trial, s.TrialSeconds, at)
 		add(fallback, oneIf(s.OnError != ""), at)
 		add(standIn, oneIf(s.Instead != ""), at)
-		add(changed, float64(len(s.Changed)), at)
 		add(seen, oneIf(s.Judging.State == string(inspect.Seen)), at)
 		add(past, oneIf(s.Judging.Why != ""), at)
-		for _, r := range s.Rules {
-			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(r.ID)},
-				openmetrics.Label{Name: "label", Value: r.Label},
-				openmetrics.Label{Name: "verdict", Value: r.Verdict},
-				openmetrics.Label{Name: "reason", Value: r.Reason})
-			add(rulePackets, float64(r.Packets), labels)
-			add(ruleBytes, float64(r.Bytes), labels)
-		}
 		if l := s.Lost; l != nil {
 			add(received, float64(l.Received), at)
 			add(sentLost, float64(l.Sent), at)
@@ -127,22 +162,7 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 				add(cardLost, float64(c.Packets), labels)
 			}
 		}
-		for _, set := range s.Sets {
-			labels := append(at, openmetrics.Label{Name: "set", Value: set.Name})
-			add(entries, float64(set.Entries), labels)
-			add(most, float64(set.Max), labels)
-			add(refused, float64(set.Refused), labels)
-		}
-		for j, v := range values {
-			for _, sample := range v.Of(&s.Memories) {
-				labels := at
-				if l := sample.Limit; l != nil {
-					labels = append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.ID)},
-						openmetrics.Label{Name: "label", Value: l.Label})
-				}
-				add(memories+j, sample.V, labels)
-			}
-		}
+		addCounts(at, s.Rules, s.Sets, &s.Memories)
 	}
 	if len(rep.Interfaces) == 0 {
 		return all // levee does nothing here

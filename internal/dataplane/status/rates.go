@@ -4,6 +4,7 @@ import "time"
 
 // ruleKey is a rule across replaces of the policy.
 type ruleKey struct {
+	service string // "": of an interface
 	netns   uint64
 	ifindex int
 	rule    string
@@ -22,19 +23,27 @@ type reading struct {
 // counter that begins anew has no rate.
 func (rep *Report) Rates(before Readings, now time.Time) Readings {
 	after := Readings{}
+	rate := func(key ruleKey, r *Rule) {
+		key.rule = r.ID
+		after[key] = reading{r.Packets, r.Bytes, now}
+		was, ok := before[key]
+		took := now.Sub(was.at).Seconds()
+		if !ok || took <= 0 || r.Packets < was.packets || r.Bytes < was.bytes {
+			return
+		}
+		r.PacketsPerSecond = new(float64(r.Packets-was.packets) / took)
+		r.BitsPerSecond = new(float64(r.Bytes-was.bytes) * 8 / took)
+	}
 	for i := range rep.Interfaces {
 		s := &rep.Interfaces[i]
 		for j := range s.Rules {
-			r := &s.Rules[j]
-			key := ruleKey{s.Netns, s.Ifindex, r.ID}
-			after[key] = reading{r.Packets, r.Bytes, now}
-			was, ok := before[key]
-			took := now.Sub(was.at).Seconds()
-			if !ok || took <= 0 || r.Packets < was.packets || r.Bytes < was.bytes {
-				continue
-			}
-			r.PacketsPerSecond = new(float64(r.Packets-was.packets) / took)
-			r.BitsPerSecond = new(float64(r.Bytes-was.bytes) * 8 / took)
+			rate(ruleKey{netns: s.Netns, ifindex: s.Ifindex}, &s.Rules[j])
+		}
+	}
+	for i := range rep.Services {
+		s := &rep.Services[i]
+		for j := range s.Rules {
+			rate(ruleKey{service: s.Service}, &s.Rules[j])
 		}
 	}
 	return after

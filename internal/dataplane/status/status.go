@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
 	"levee/internal/host/lost"
@@ -22,9 +23,39 @@ import (
 // Report is the object of `levee status --json`.
 type Report struct {
 	Interfaces []Interface `json:"interfaces"`
-	Kept       []Kept      `json:"kept"` // policies that are bound to names
+	Services   []Service   `json:"services"` // that have a policy of their own
+	Kept       []Kept      `json:"kept"`     // policies that are bound to names
 	// what the CPUs dropped before any policy, of all interfaces; [] where it is not told
 	Backlogs []lost.Backlog `json:"backlogs"`
+}
+
+// Service is one that has a policy of its own.
+type Service struct {
+	Service string `json:"service"`
+	// a program of the policy is at its cgroup, which is there while it runs; always of a filter of
+	// sockets
+	InForce    bool              `json:"in_force"`
+	Policy     diag.Shown        `json:"policy"`
+	Hash       string            `json:"hash"` // SHA-256 of its text
+	Hook       string            `json:"hook"` // cgroup or socket
+	Since      time.Time         `json:"since"`
+	Generation int               `json:"generation"`
+	Changed    []diag.Shown      `json:"changed"` // files, as of an interface
+	Program    store.ProgramInfo `json:"program"`
+	Rules      []Rule            `json:"rules"`
+	Sets       []Set             `json:"sets"`
+	state.Memories
+	// when what memories tell was read, if not now
+	Told time.Time `json:"told,omitzero"`
+}
+
+// newService is what a service shares with an interface that has a policy.
+func newService(a *service.Status) Service {
+	a.Judging = &inspect.Judging{}
+	i := newInterface(&a.Attachment)
+	return Service{Service: a.Name, InForce: a.InForce, Policy: i.Policy, Hash: i.Hash,
+		Hook: i.Hook, Since: i.Since, Generation: i.Generation, Changed: i.Changed,
+		Program: i.Program, Rules: i.Rules, Sets: i.Sets, Memories: i.Memories, Told: i.Told}
 }
 
 // Kept is a policy that is bound to names.
@@ -189,7 +220,8 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 	if err != nil {
 		return nil, notes, err
 	}
-	rep := &Report{Interfaces: []Interface{}, Kept: []Kept{}, Backlogs: lost.Backlogs("")}
+	rep := &Report{Interfaces: []Interface{}, Services: []Service{}, Kept: []Kept{},
+		Backlogs: lost.Backlogs("")}
 	if rep.Backlogs == nil {
 		rep.Backlogs = []lost.Backlog{}
 	}
@@ -199,6 +231,15 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 			s.Waiting = []string{}
 		}
 		rep.Kept = append(rep.Kept, s)
+	}
+	if dev == "" {
+		services, err := service.All(ctx)
+		if err != nil {
+			return nil, notes, err
+		}
+		for i := range services {
+			rep.Services = append(rep.Services, newService(&services[i]))
+		}
 	}
 	for i := range all {
 		if dev == "" || all[i].Dev == dev {

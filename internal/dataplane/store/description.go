@@ -10,7 +10,6 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/setfile"
 	"levee/internal/packet"
 )
 
@@ -79,7 +78,7 @@ func TypeName(t policy.SetType) string {
 }
 
 // SetFiles are what the set files of a generation held.
-func (s *Store) SetFiles(key string, g *Description) (files []setfile.File, err error) {
+func (s *Store) SetFiles(key string, g *Description) (files []policy.SetFile, err error) {
 	err = ReadJSON(s.FilesPath(key, g.Generation), &files)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -62,6 +62,10 @@ type Sharer struct{ Key, Dev string }
 // Transact runs fn with the runtime directory locked, in the host's mount namespace, and removes
 // the directory afterwards if nothing is attached any more.
 func Transact(ctx context.Context, fn func(*Store) error) error {
+	return transactIn(ctx, "", fn)
+}
+
+func transactIn(ctx context.Context, suffix string, fn func(*Store) error) error {
 	if err := kernel.Privileged(); err != nil {
 		return err
 	}
@@ -69,6 +73,7 @@ func Transact(ctx context.Context, fn func(*Store) error) error {
 	if err != nil {
 		return err
 	}
+	dir += suffix
 	return OnHost(func() error {
 		s := &Store{Ctx: ctx, Dir: dir, Steps: stepsOf(ctx)}
 		if err := s.acquire(); err != nil {
@@ -333,10 +338,15 @@ func (s *Store) Note(format string, args ...any) {
 // ForReading is the runtime directory for a reader. refused is why this process is no more than
 // that, and the error where it is not even that.
 func ForReading(ctx context.Context, refused error) (*Store, error) {
+	return readingIn(ctx, "", refused)
+}
+
+func readingIn(ctx context.Context, suffix string, refused error) (*Store, error) {
 	dir, err := Directory()
 	if err != nil {
 		return nil, err
 	}
+	dir += suffix
 	s := &Store{Ctx: ctx, Dir: dir, Steps: stepsOf(ctx), ReadOnly: true}
 	var now clockReading
 	if err := ReadJSON(s.State(clockFile), &now); err != nil {

@@ -95,8 +95,13 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 	if c.Target.Called {
 		spec.AttachType = ebpf.AttachNone
 	}
-	if c.Target.Hook == TCX {
+	switch c.Target.Hook {
+	case TCX:
 		spec.Type, spec.AttachType = ebpf.SchedCLS, ebpf.AttachTCXIngress
+	case plan.CGroup:
+		spec.Type, spec.AttachType = ebpf.CGroupSKB, ebpf.AttachCGroupInetIngress
+	case plan.Socket:
+		spec.Type, spec.AttachType = ebpf.SocketFilter, ebpf.AttachNone
 	}
 	out := &Program{
 		Spec: &ebpf.CollectionSpec{
@@ -189,7 +194,7 @@ func (c *compiler) generate() error {
 	if c.Target.Trial {
 		c.trial()
 	}
-	if c.Target.Leaves {
+	if c.Target.Leaves && !c.Target.Hook.OfService() {
 		c.ownAnswers()
 		c.turn()
 	}
@@ -386,6 +391,9 @@ func (c *compiler) verdict() {
 		c.shadow()
 	}
 	c.capture()
+	if c.Target.Leaves && c.Target.Hook == plan.CGroup {
+		c.markDropped()
+	}
 	c.Emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
 }
 
@@ -394,7 +402,7 @@ func (c *compiler) verdict() {
 // stands which of them there are, as a place in the array of programs (state.CaptureEntries), and
 // then what it is told (plan.RowBytes). The program returns the verdict.
 func (c *compiler) capture() {
-	if c.Target.Plain || c.Target.Leaves {
+	if c.Target.Plain || c.Target.Leaves || c.Target.Hook.OfService() {
 		return
 	}
 	off := c.Fresh("no_capture")

@@ -54,7 +54,7 @@ func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 	case l.Rate.Bits:
 		c.Field(args, env.KeyBytes, asm.Word)
 		args++
-	case c.Target.Hook == TCX:
+	case c.Target.Hook.OfSKB():
 		c.segments(args)
 		args++
 	}
@@ -93,7 +93,7 @@ func (c *compiler) segments(to asm.Register) {
 
 // givesContext reports whether what rules are emitted as asks for the context.
 func (c *compiler) givesContext(rules []ir.Rule) bool {
-	return c.extension.looks(rules) || c.Target.Hook == TCX && c.extension.anyEffect(rules,
+	return c.extension.looks(rules) || c.Target.Hook.OfSKB() && c.extension.anyEffect(rules,
 		func(e *effect) bool { return e == effectsOf[action.Limit] })
 }
 

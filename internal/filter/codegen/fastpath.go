@@ -25,6 +25,52 @@ const (
 // ipAt is where the IP header of an untagged packet begins.
 func (c *compiler) ipAt() int16 { return int16(c.Target.Link.Header()) }
 
+// fastSocket is fastPath for the filter of a socket, which may not read the packet itself: it gets
+// a copy of the headers, in the scratch of the table look-ups, which come later. What does not hold
+// so much takes the careful decoder.
+func (c *compiler) fastSocket() {
+	const (
+		at   = -64
+		tcp4 = ip4Bytes + 20
+		tcp6 = ip6Bytes + 20
+	)
+	load := func(n int32) {
+		c.Emit(
+			asm.Mov.Reg(asm.R1, env.RegCtx),
+			asm.Mov.Imm(asm.R2, 0),
+			asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, at),
+			asm.Mov.Imm(asm.R4, n),
+			asm.Mov.Imm(asm.R5, headerOfNetwork),
+			asm.FnSkbLoadBytesRelative.Call(),
+			asm.JNE.Imm(asm.R0, 0, "slow"),
+		)
+	}
+	c.noTunnel()
+	c.oneOnWire()
+	load(tcp4)
+	c.Emit(
+		asm.Mov.Reg(env.RegData, asm.R10), asm.Add.Imm(env.RegData, at),
+		asm.LoadMem(asm.R3, env.RegData, 0, asm.Byte),
+		asm.RSh.Imm(asm.R3, 4),
+		asm.JNE.Imm(asm.R3, 4, "not_ip4"),
+	)
+	c.loadBE16(env.RegBytes, 2)
+	c.Emit(asm.StoreMem(asm.R10, env.KeyBytes, env.RegBytes, asm.Word))
+	c.fastIPv4()
+	c.Label("not_ip4")
+	c.Emit(asm.JNE.Imm(asm.R3, 6, "slow"))
+	load(tcp6)
+	c.loadBE16(env.RegBytes, 4)
+	c.Emit(
+		asm.Add.Imm(env.RegBytes, ip6Bytes),
+		asm.StoreMem(asm.R10, env.KeyBytes, env.RegBytes, asm.Word),
+	)
+	c.fastIPv6()
+}
+
+// headerOfNetwork is BPF_HDR_START_NET of include/uapi/linux/bpf.h.
+const headerOfNetwork = 1
+
 // be16 is a 16-bit value as a little-endian load of network bytes sees it.
 func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 
@@ -33,13 +79,17 @@ func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 // that it accepts is accepted by the careful decoder with the same result; the comments name the
 // reason of docs/reference/language.md that each check rules out.
 func (c *compiler) fastPath() {
+	if c.Target.Hook == plan.Socket {
+		c.fastSocket()
+		return
+	}
 	if c.Target.Frags {
 		c.Emit(asm.Mov.Reg(asm.R1, env.RegCtx), asm.FnXdpGetBuffLen.Call(),
 			asm.Mov.Reg32(env.RegBytes, asm.R0))
 	}
 	c.Bounds(env.RegCtx, env.RegData, env.RegEnd)
 	switch {
-	case c.Target.Hook == TCX:
+	case c.Target.Hook.OfSKB():
 		c.Emit(asm.LoadMem(env.RegBytes, env.RegCtx, env.SkbLen, asm.Word))
 	case !c.Target.Frags:
 		c.Emit(asm.Mov.Reg(env.RegBytes, env.RegEnd), asm.Sub.Reg(env.RegBytes, env.RegData))
@@ -51,11 +101,9 @@ func (c *compiler) fastPath() {
 		c.Emit(
 			asm.LoadMem(asm.R1, env.RegCtx, env.SkbVLANPresent, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
-			// Of a merged packet the lengths in its headers are not those on the wire.
-			asm.LoadMem(asm.R1, env.RegCtx, env.SkbGSOSize, asm.Word),
-			asm.JNE.Imm(asm.R1, 0, "slow"),
 		)
 	}
+	c.oneOnWire()
 	c.need(int32(c.ipAt()) + ip4Bytes)
 	if c.Target.Link == packet.L3 {
 		c.byVersion()
@@ -80,6 +128,17 @@ func (c *compiler) fastPath() {
 	c.fastClass(ir.Class{}, 0)
 }
 
+// oneOnWire goes to "slow" with a merged packet: the lengths in its headers are not those on the
+// wire.
+func (c *compiler) oneOnWire() {
+	if c.Target.Hook.OfSKB() {
+		c.Emit(
+			asm.LoadMem(asm.R1, env.RegCtx, env.SkbGSOSize, asm.Word),
+			asm.JNE.Imm(asm.R1, 0, "slow"),
+		)
+	}
+}
+
 // byVersion tells IPv4 and IPv6 apart where no header in front of IP does.
 func (c *compiler) byVersion() {
 	c.Emit(
@@ -95,6 +154,9 @@ func (c *compiler) byVersion() {
 
 // need goes to "slow" unless the first buffer holds n bytes.
 func (c *compiler) need(n int32) {
+	if c.Target.Hook == plan.Socket {
+		return // headers were copied whole
+	}
 	c.Emit(
 		asm.Mov.Reg(asm.R2, env.RegData),
 		asm.Add.Imm(asm.R2, n),

@@ -172,5 +172,5 @@ func (c *compiler) emitInside() error {
 		return nil
 	}
 	return tunnel.Emit(c.Builder, assembler.Memory("within", c.EnvBytes()), c.ContextParam(),
-		c.Target.Hook == TCX, c.Target.Frags)
+		c.Target.Hook.OfSKB(), c.Target.Frags)
 }

@@ -388,6 +388,11 @@ func (c *compiler) emitOthers() {
 		c.Emit(
 			// never: for the verifier
 			asm.JGT.Imm(asm.R3, int32(c.Plan.RowBytes-SlotBytes), "interpreter_end"),
+		)
+		if c.Target.Hook.OfService() {
+			c.Emit(asm.And.Imm(asm.R3, -SlotBytes)) // it is: atomic additions ask for it
+		}
+		c.Emit(
 			asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
 			asm.Add.Reg(asm.R1, asm.R3),
 			asm.LoadMem(asm.R2, mEnv, env.KeyBytes-env.At, asm.Word),

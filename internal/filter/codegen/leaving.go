@@ -18,6 +18,9 @@ const LeavingName = state.LeavingProgram
 // answerMark is ANSWER_MARK of bpf/answer.h.
 const answerMark = 0x6c657665
 
+// droppedMark is DROPPED_MARK of bpf/answer.h.
+const droppedMark = 0x6c657664
+
 // ownAnswers leaves alone what a cookie answers in the host's place: at XDP it leaves without being
 // seen at egress, and a policy means the same at each hook. Another generation may have answered,
 // or a live rule.
@@ -61,10 +64,26 @@ func (c *compiler) turn() {
 	c.Label("own turn")
 }
 
+// markDropped tells the program that notes connections, which runs behind this one whatever it
+// says, that the packet does not leave. The code is in R7.
+func (c *compiler) markDropped() {
+	leaves := c.Fresh("leaves")
+	c.Emit(asm.JNE.Imm(asm.R7, c.DropCode(), leaves))
+	c.Context(asm.R1)
+	c.Emit(
+		asm.Mov.Imm32(asm.R2, droppedMark),
+		asm.StoreMem(asm.R1, env.SkbMark, asm.R2, asm.Word),
+	)
+	c.Label(leaves)
+}
+
 // addLeaving gives a program the one that judges what leaves, with its maps.
 func (p *Program) addLeaving(out *Program) {
 	spec := out.Spec.Programs[ProgramName]
 	spec.Name, spec.AttachType = LeavingName, ebpf.AttachTCXEgress
+	if spec.Type == ebpf.CGroupSKB {
+		spec.AttachType = ebpf.AttachCGroupInetEgress
+	}
 	name := map[string]string{}
 	for _, use := range out.Maps {
 		name[use.Name] = use.Name

@@ -172,7 +172,7 @@ func (c *compiler) emitNames() error {
 	if c.Referenced(names.KeyLabel) {
 		names.EmitKey(c.Builder)
 	}
-	tcx := c.Target.Hook == TCX
+	tcx := c.Target.Hook.OfSKB()
 	if err := names.Emit(c.Builder, c.ContextParam(), tcx, c.Target.Frags); err != nil {
 		return err
 	}

@@ -178,19 +178,22 @@ func Read(memory []byte, jiffies uint64) Stats {
 	return s
 }
 
-// Spec is the program at egress for devices of a link layer.
-func Spec(link packet.Link, room Room) (*ebpf.ProgramSpec, error) {
+// Spec is the program at egress for devices of a link layer, or for services.
+func Spec(link packet.Link, service bool, room Room) (*ebpf.ProgramSpec, error) {
 	all, err := loadTrack()
 	if err != nil {
 		return nil, fmt.Errorf("read the program that notes connections: %w", err)
 	}
-	name := "track_ethernet"
-	if link == packet.L3 {
+	name, at := "track_ethernet", ebpf.AttachTCXEgress
+	switch {
+	case service:
+		name, at = "track_service", ebpf.AttachCGroupInetEgress
+	case link == packet.L3:
 		name = "track_ip"
 	}
 	spec := all.Programs[name]
 	spec.Name = Program
 	spec.Instructions = room.sized(assembler.Older(spec.Instructions))
-	spec.AttachType = ebpf.AttachTCXEgress
+	spec.AttachType = at
 	return spec, nil
 }

@@ -69,6 +69,7 @@ const (
 	trackMapFlows           = "flows"
 	trackProgTrackEthernet  = "track_ethernet"
 	trackProgTrackIp        = "track_ip"
+	trackProgTrackService   = "track_service"
 	trackVarUnusedFlow      = "unused_flow"
 	trackVarUnusedFlowState = "unused_flow_state"
 )
@@ -117,6 +118,7 @@ type trackSpecs struct {
 type trackProgramSpecs struct {
 	TrackEthernet *ebpf.ProgramSpec `ebpf:"track_ethernet"`
 	TrackIp       *ebpf.ProgramSpec `ebpf:"track_ip"`
+	TrackService  *ebpf.ProgramSpec `ebpf:"track_service"`
 }
 
 // trackMapSpecs contains maps before they are loaded into the kernel.
@@ -177,12 +179,14 @@ type trackVariables struct {
 type trackPrograms struct {
 	TrackEthernet *ebpf.Program `ebpf:"track_ethernet"`
 	TrackIp       *ebpf.Program `ebpf:"track_ip"`
+	TrackService  *ebpf.Program `ebpf:"track_service"`
 }
 
 func (p *trackPrograms) Close() error {
 	return _TrackClose(
 		p.TrackEthernet,
 		p.TrackIp,
+		p.TrackService,
 	)
 }
 

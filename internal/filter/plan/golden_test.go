@@ -10,13 +10,13 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/goldentest"
-	"levee/internal/lang/resolve"
+	"levee/internal/lang/policy"
 )
 
 // planOf plans the program of a policy file.
 func planOf(t *testing.T, file string, target plan.Target) *plan.Plan {
 	t.Helper()
-	p, diags, err := resolve.Load(file)
+	p, diags, err := policy.Load(file)
 	if p == nil {
 		t.Fatal(errors.Join(err, diags.Err()))
 	}

@@ -74,7 +74,7 @@ func (p *planner) enter() error {
 		add(TrialMap, 8, "until when the policy is on trial", state.HoldsDeadline, state.Pinned)
 		add(PreviousMap, 4, "the program that judges then", state.HoldsPrevious, state.Pinned)
 	}
-	if p.Target.Leaves {
+	if p.Target.Leaves && !p.Target.Hook.OfService() {
 		add(TurnMap, state.TurnBytes, "which generation judges what leaves", state.HoldsTurn,
 			state.Attached)
 		add(GenerationMap, 8, "which generation this is", state.HoldsGeneration, state.Private)

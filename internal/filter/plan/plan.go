@@ -66,6 +66,11 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 				asks[0].Rule.Pos.Line, asks[0].Term.Field.Info().Name)
 		}
 	}
+	if t.Hook.OfService() && !t.Leaves {
+		if not := prog.Policy.NotOfService(t.Hook == Socket); len(not) > 0 {
+			return nil, fmt.Errorf("line %d: a service has no use for %s", not[0].Pos.Line, not[0])
+		}
+	}
 	slots := prog.Policy.Slots()
 	p := &planner{
 		Plan: &Plan{

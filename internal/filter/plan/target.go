@@ -10,9 +10,18 @@ import (
 type Hook uint8
 
 const (
-	XDP Hook = iota // native and generic XDP
-	TCX             // tc ingress, sched_cls
+	XDP    Hook = iota // native and generic XDP
+	TCX                // tc ingress, sched_cls
+	CGroup             // the cgroup (v2) of a service, ingress and egress, cgroup_skb
+	Socket             // the sockets of a service, socket_filter
 )
+
+// OfSKB reports whether the context of a program is an skb.
+func (h Hook) OfSKB() bool { return h != XDP }
+
+// OfService reports whether a program sees packets where the socket of a service does: behind the
+// interface, without an Ethernet header, put together from fragments, and well-formed.
+func (h Hook) OfService() bool { return h == CGroup || h == Socket }
 
 // Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
 type Target struct {
@@ -62,7 +71,11 @@ func (j Judged) Note() int { return j.Slots * SlotBytes }
 
 // leaving is the target for what leaves beside one for what arrives.
 func (t Target) leaving() Target {
-	return Target{Hook: TCX, Link: t.Link, CPUs: t.CPUs, HZ: t.HZ, Memory: t.Memory,
+	hook := TCX
+	if t.Hook == CGroup {
+		hook = CGroup
+	}
+	return Target{Hook: hook, Link: t.Link, CPUs: t.CPUs, HZ: t.HZ, Memory: t.Memory,
 		Names: t.Names, Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true}
 }
 
@@ -96,6 +109,10 @@ func (t Target) String() string {
 		return "what leaves"
 	case t.Hook == TCX:
 		return "tcx"
+	case t.Hook == CGroup:
+		return "cgroup"
+	case t.Hook == Socket:
+		return "socket"
 	case t.Frags:
 		return "xdp, several buffers"
 	}

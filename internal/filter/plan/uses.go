@@ -20,8 +20,9 @@ func asks(p *policy.Policy) *state.Use {
 // fillUse says what the program asks of memories.
 func (p *planner) fillUse() {
 	u := p.State
-	u.CPUs, u.HZ, u.Link, u.TCX = p.CPUs, p.Target.Rate(), p.Target.Link, p.Target.Hook == TCX
+	u.CPUs, u.HZ, u.Link, u.TCX = p.CPUs, p.Target.Rate(), p.Target.Link, p.Target.Hook.OfSKB()
 	u.Frags, u.Plain, u.Leaves = p.Target.Frags, p.Target.Plain, p.Target.Leaves
+	u.Service = p.Target.Hook.OfService()
 	u.Tracks, u.Cookies = p.Tracks(), len(p.Cookies)
 	for _, k := range p.Cookies {
 		if k.Rule.Cookie.DNS {

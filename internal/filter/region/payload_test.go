@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"levee/internal/lang/policy"
-	"levee/internal/lang/resolve"
 )
 
 // TestWhatIsBehindASearchHadNoExample: where a rule in front searches the payload, reads a DNS
@@ -55,7 +54,7 @@ func TestWhatIsBehindASearchHadNoExample(t *testing.T) {
 
 func parsed(t *testing.T, rules ...string) *policy.Policy {
 	t.Helper()
-	p, ds := resolve.Parse("edge.levee",
+	p, ds := policy.Parse("edge.levee",
 		[]byte(strings.Join(rules, "\n")+"\ndefault pass\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())

@@ -45,7 +45,9 @@ var connections = Row{
 	},
 	Beside: &Program{Name: flow.Program, At: Egress,
 		Lost: "`established` knows no connection that began since",
-		Spec: func(u *Use) (*ebpf.ProgramSpec, error) { return flow.Spec(u.Link, u.Room) }},
+		Spec: func(u *Use) (*ebpf.ProgramSpec, error) {
+			return flow.Spec(u.Link, u.Service, u.Room)
+		}},
 	Shared:   []Contents{HoldsFlows},
 	Head:     flow.HeadBytes,
 	Seed:     flow.Seed,

@@ -51,7 +51,7 @@ var limits = Row{
 	Emit: func(e *Emission) error {
 		for i := range e.Limits {
 			f := limit.Function{Builder: e.Builder, Limit: e.Limits[i].Limit, Map: e.Limits[i].Map,
-				HZ: e.HZ, Alone: e.CPUs == 1, Merged: e.TCX,
+				HZ: e.HZ, Alone: e.CPUs == 1 && !e.Service, Merged: e.TCX,
 				Families: e.Limits[i].Families}
 			f.Emit()
 		}

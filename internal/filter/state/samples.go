@@ -22,7 +22,7 @@ const (
 var samples = Row{
 	Name: "samples",
 	What: HoldsCapture,
-	Used: func(u *Use) bool { return !u.Plain && !u.Leaves },
+	Used: func(u *Use) bool { return !u.Plain && !u.Leaves && !u.Service },
 	Maps: func(*Use) []Map {
 		return []Map{{CaptureMap, 4 * CaptureEntries, "the programs that capture",
 			Identity{What: HoldsCapture}, Pinned, &ebpf.MapSpec{Name: CaptureMap,

@@ -29,6 +29,9 @@ type Use struct {
 	TCX   bool        // the context is an skb
 	Frags bool        // a packet may not lie in its first buffer as a whole
 	Plain bool        // without the careful decoder
+	// Service: the program sees packets where the socket of a service does, and may interrupt
+	// itself on a CPU.
+	Service bool
 	// Leaves: the program judges what leaves
 	Leaves bool
 

@@ -32,8 +32,10 @@ type Info struct {
 	// go the way of that one. It completes "it would be ...".
 	Next   string
 	Reason string // what an explanation adds to the verdict: completes "by RULE, which ..."
-	Behind string // words that begin what may stand behind the match of a rule, before its label
-	Others string // words of other packet filters for it
+	// NoService says why a policy of a service cannot have the rule, "" if it can.
+	NoService string
+	Behind    string // words that begin what may stand behind the match of a rule, before its label
+	Others    string // words of other packet filters for it
 }
 
 // Connection is what a rule about whole connections cannot ask, which packets of one have not all.

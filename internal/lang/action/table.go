@@ -41,7 +41,8 @@ var table = []Info{
 	{
 		Action: Log, Word: "log",
 		Effect: true, May: GoesOn | MayGo | MayShare | MayMeetMalformed, Behind: "sample",
-		Others: "nflog ulog trace",
+		Others:    "nflog ulog trace",
+		NoService: "those who watch look at interfaces: write count, which levee status shows",
 	},
 	{
 		Action: Cookie, Word: "cookie", Verdict: Drop,
@@ -53,6 +54,8 @@ var table = []Info{
 			Example: "write: cookie tcp port 443.",
 		},
 		Others: "synproxy syncookie syncookies",
+		NoService: "a cookie answers in front of the host, which has taken the SYN before a " +
+			"service sees it",
 	},
 	{
 		Action: Divert, Word: "divert", Decides: true, Verdict: Pass,
@@ -63,12 +66,14 @@ var table = []Info{
 			Why:     "a connection is diverted as a whole: write addresses, ports and tags only.",
 			Example: "write: divert tcp port 22 from SET.",
 		},
-		Others: "tproxy tarpit",
+		Others:    "tproxy tarpit",
+		NoService: "a trap takes connections before a service has them",
 	},
 	{
 		Action: Track, Word: "fragments", Verdict: Pass,
 		Effect: true, May: MayShare | MayShadow,
-		Others: "defrag scrub reassemble",
+		Others:    "defrag scrub reassemble",
+		NoService: "the kernel has put fragments together before a service sees them",
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

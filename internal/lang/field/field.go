@@ -41,6 +41,9 @@ type Info struct {
 	Kernel Side
 	// Is and IsNot are sentences about a packet of which that was told, and of one of which not.
 	Is, IsNot string
+	// NoService says why a policy of a service cannot ask for the field, "" if it can. NoSocket
+	// says it of one at sockets alone.
+	NoService, NoSocket string
 	// Untold is what is said where nobody tells it, as to who reads captures.
 	Untold string
 	// Address and Port are the fields that a pair consists of, besides the protocol. A service has

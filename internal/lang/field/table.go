@@ -113,6 +113,17 @@ const (
 	absent = 255
 )
 
+// Why policies of services cannot ask for something.
+const (
+	streams = "streams are searched where segments come in: write it in the policy of an " +
+		"interface"
+	proofs = "clients prove themselves to the policy of an interface"
+	ways   = "the way back is looked up where packets come in: write it in the policy of an " +
+		"interface"
+	headersOnly = "a filter of sockets looks at headers, and compares a payload: the policy of a " +
+		"cgroup can ask for it (levee wrap unit)"
+)
+
 const noWayBack = "The way back to sources was taken as unknown."
 
 var table = [NumFields]Info{
@@ -224,8 +235,9 @@ var table = [NumFields]Info{
 	},
 	Fragment: {
 		Name: "fragmentation", Header: InIP, Compare: ByRange, ByClass: true, Max: 1,
-		Values: upTo(1),
-		Packet: "frag",
+		Values:    upTo(1),
+		Packet:    "frag",
+		NoService: "the kernel has put fragments together before a service sees them",
 	},
 	SrcSuffix: {
 		Name: "IPv6 source suffix", Header: InIPv6, Compare: ByRange, Key: "src_lo",
@@ -252,18 +264,21 @@ var table = [NumFields]Info{
 	},
 	Stream: {
 		Name: "stream to search", Header: InTCP, Compare: ByPattern, Remembered: true,
-		Untold: "Streams were taken as unknown.",
-		Needs:  "streams of tcp are searched; of udp ask for \"payload contains\".",
+		Untold:    "Streams were taken as unknown.",
+		Needs:     "streams of tcp are searched; of udp ask for \"payload contains\".",
+		NoService: streams,
 	},
 	Inner: {
 		Name: "inner packet", Header: InTunnel, Compare: ByInner,
-		Needs: "tunnels are looked into that are udp, gre, ipip or proto 41.",
+		Needs:    "tunnels are looked into that are udp, gre, ipip or proto 41.",
+		NoSocket: headersOnly,
 	},
 	ProvenFlow: {
 		Name: "proof of its flow", Header: InUDP, Compare: ByRange, Key: "tcp_flags", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its flow has proven itself",
 		IsNot: "its flow has not proven itself", Untold: "No flow was taken as proven.",
-		Needs: "clients over udp prove their flows; of tcp ask for \"established\".",
+		Needs:     "clients over udp prove their flows; of tcp ask for \"established\".",
+		NoService: proofs,
 	},
 	StrictPath: {
 		Name: "known way back by an interface", Header: InIP, Compare: ByRange,
@@ -272,46 +287,56 @@ var table = [NumFields]Info{
 		Packet: "reverse-path", Is: "the way back to its source is by this interface",
 		IsNot:  "the way back to its source is not by this interface",
 		Untold: noWayBack, Needs: "only ipv4 and ipv6 packets have a way back.",
+		NoService: ways,
 	},
 	LoosePath: {
 		Name: "known way back", Header: InIP, Compare: ByRange, Key: "ether_type", Byte: 2,
 		Absent: absent, Max: 1, Values: upTo(1), Remembered: true, Kernel: Arriving,
 		Packet: "reverse-path", Is: "there is a way back to its source",
 		IsNot: "there is no way back to its source", Untold: noWayBack,
-		Needs: "only ipv4 and ipv6 packets have a way back.",
+		Needs:     "only ipv4 and ipv6 packets have a way back.",
+		NoService: ways,
 	},
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its source has proven itself",
 		IsNot: "its source has not proven itself", Untold: "No client was taken as proven.",
-		Needs: "only ipv4 and ipv6 packets have sources that prove themselves.",
+		Needs:     "only ipv4 and ipv6 packets have sources that prove themselves.",
+		NoService: proofs,
 	},
 	DNSName: {
 		Name: "DNS name", Header: InUDP, Compare: ByName, Packet: "dns name", Needs: needsDNS,
+		NoSocket: headersOnly,
 	},
 	DNSType: {
 		Name: "DNS type", Header: InUDP, Compare: ByMessage, Max: 65535, Values: upTo(65535),
 		Packet: "dns type", Names: dnsTypes, Needs: needsDNS,
+		NoSocket: headersOnly,
 	},
 	DNSOpcode: {
 		Name: "DNS opcode", Header: InUDP, Compare: ByMessage, Max: 15, Values: upTo(15),
 		Packet: "dns opcode", Names: dnsOpcodes, Needs: needsDNS,
+		NoSocket: headersOnly,
 	},
 	DNSQuery: {
 		Name: "DNS header", Header: InUDP, Compare: ByMessage, Max: 1, Values: upTo(1),
-		Needs: needsDNS,
+		Needs:    needsDNS,
+		NoSocket: headersOnly,
 	},
 	DNSResponse: {
 		Name: "DNS flags", Header: InUDP, Compare: ByMessage, Max: 1, Values: upTo(1),
-		Needs: needsDNS,
+		Needs:    needsDNS,
+		NoSocket: headersOnly,
 	},
 	DNSMalformed: {
 		Name: "DNS message", Header: InUDP, Compare: ByMessage, Max: 1, Values: upTo(1),
-		Needs: needsDNS,
+		Needs:    needsDNS,
+		NoSocket: headersOnly,
 	},
 	DNSSize: {
 		Name: "EDNS size", Header: InUDP, Compare: ByMessage, Max: 65535, Values: upTo(65535),
 		Packet: "dns edns-size", Needs: needsDNS,
+		NoSocket: headersOnly,
 	},
 }
 

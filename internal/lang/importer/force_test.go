@@ -14,8 +14,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
-	"levee/internal/lang/resolve"
-	"levee/internal/lang/setfile"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -47,7 +46,7 @@ func tcp(t *testing.T, port uint16, flags uint8) []byte {
 // passes tells whether a policy passes a frame.
 func passes(t *testing.T, text string, frame []byte) bool {
 	t.Helper()
-	p, diags := resolve.Parse("imported.levee", []byte(text), setfile.None)
+	p, diags := policy.Parse("imported.levee", []byte(text), policy.NoFiles)
 	if err := diags.Err(); err != nil {
 		t.Fatal(err)
 	}

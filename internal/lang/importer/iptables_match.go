@@ -175,11 +175,7 @@ func (p *ipRule) header(o string) (bool, error) {
 	case "--src-type", "--dst-type":
 		p.addrType(o[2:5], p.value())
 	case "--pkt-type":
-		if v := p.value(); p.t.leaves {
-			p.unknown(frameText, "")
-		} else {
-			p.pktType(v)
-		}
+		p.pktType(p.value())
 	default:
 		return false, nil
 	}

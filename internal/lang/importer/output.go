@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/lang/ast"
-	"levee/internal/lang/resolve"
-	"levee/internal/lang/setfile"
+	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
@@ -153,7 +152,7 @@ func (o *output) write(w io.Writer) error {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", err)
 	}
-	if _, diags = resolve.Resolve(file, setfile.None); diags.Err() != nil {
+	if _, diags = policy.Resolve(file, policy.NoFiles); diags.Err() != nil {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", diags.Err())
 	}

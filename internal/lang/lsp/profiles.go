@@ -1,9 +1,7 @@
 package lsp
 
 import (
-	"levee/internal/lang/resolve"
-	"levee/internal/lang/setfile"
-	"levee/internal/lang/use"
+	"levee/internal/lang/policy"
 	"levee/profiles"
 )
 
@@ -32,11 +30,11 @@ func parameters(name string) (all []item) {
 }
 
 // shipped is the head of a profile that levee comes with, nil if there is none.
-func shipped(name string) *use.Head {
+func shipped(name string) *policy.Profile {
 	text, err := profiles.Text(name)
 	if err != nil {
 		return nil
 	}
-	head, _, _ := resolve.ParseProfile(name, text, setfile.None)
+	head, _, _ := policy.ParseProfile(name, text, policy.NoFiles)
 	return head
 }

@@ -36,15 +36,23 @@ type Code struct {
 
 // Verdicts: include/uapi/linux/bpf.h enum xdp_action, enum tcx_action_base.
 func (c *Code) PassCode() int32 {
-	if c.Target.Hook == plan.TCX {
+	switch c.Target.Hook {
+	case plan.TCX:
 		return -1 // TCX_NEXT: what else is attached has its say
+	case plan.CGroup:
+		return 1 // go on (kernel/bpf/cgroup.c)
+	case plan.Socket:
+		return -1 // keep all bytes (net/core/filter.c, sk_filter_trim_cap)
 	}
 	return 2 // XDP_PASS
 }
 
 func (c *Code) DropCode() int32 {
-	if c.Target.Hook == plan.TCX {
+	switch c.Target.Hook {
+	case plan.TCX:
 		return 2 // TCX_DROP
+	case plan.CGroup, plan.Socket:
+		return 0
 	}
 	return 1 // XDP_DROP
 }

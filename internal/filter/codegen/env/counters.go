@@ -51,6 +51,9 @@ func (c *Code) Row() {
 		asm.Mov.Imm(asm.R0, 0), // never: for the verifier
 	)
 	c.Label(there)
+	if c.Target.Hook.OfService() {
+		c.Emit(asm.And.Imm(asm.R0, -64)) // it is: atomic additions ask for it
+	}
 	c.Emit(
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap),
 		asm.Add.Reg(asm.R1, asm.R0),
@@ -88,8 +91,17 @@ func (c *Code) Bump(at int16) {
 	c.BumpBy(at)
 }
 
-// BumpBy adds a packet with as many bytes as R2 says.
+// BumpBy adds a packet with as many bytes as R2 says. What a service sends, it sends in a process,
+// which packets that arrive interrupt: there the additions are atomic.
 func (c *Code) BumpBy(at int16) {
+	if c.Target.Hook.OfService() {
+		c.Emit(
+			asm.Mov.Imm(asm.R3, 1),
+			asm.AddAtomic.Mem(asm.R1, asm.R3, asm.DWord, at),
+			asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, at+8),
+		)
+		return
+	}
 	c.Emit(
 		asm.LoadMem(asm.R3, asm.R1, at, asm.DWord),
 		asm.Add.Imm(asm.R3, 1),

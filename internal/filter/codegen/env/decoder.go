@@ -15,6 +15,10 @@ var loadDecoders = sync.OnceValues(loadParse)
 // DecoderName is the careful decoder for a target.
 func DecoderName(t plan.Target) (function, entry string) {
 	switch {
+	case t.Hook == plan.Socket:
+		return "parse_socket", parseProgEntrySocket
+	case t.Hook == plan.CGroup:
+		return "parse_tcx_ip", parseProgEntryTcxIp
 	case t.Hook == plan.TCX && t.Link == packet.L3:
 		return "parse_tcx_ip", parseProgEntryTcxIp
 	case t.Frags && t.Link == packet.L3:

@@ -127,7 +127,7 @@ func (c *Code) BeginFunction(label string, looks bool, more ...assembler.Param) 
 // name of the struct, for which the kernel needs type information of its own
 // (docs/explanation/decisions/0008-no-kernel-types.md).
 func (c *Code) ContextParam() assembler.Param {
-	if c.Target.Hook == plan.TCX {
+	if c.Target.Hook.OfSKB() {
 		return assembler.Context("__sk_buff")
 	}
 	return assembler.Context("xdp_md")
@@ -166,7 +166,7 @@ func (c *Code) Context(to asm.Register) {
 // register, which may be one of the two.
 func (c *Code) Bounds(context, data, end asm.Register) {
 	dataAt, endAt := int16(xdpData), int16(xdpDataEnd)
-	if c.Target.Hook == plan.TCX {
+	if c.Target.Hook.OfSKB() {
 		dataAt, endAt = skbData, skbDataEnd
 	}
 	if data == context {

@@ -18,12 +18,12 @@ func (c *Code) Payload(q *ir.Cond, no string) {
 	const at = -16 // scratch
 	n, first := len(q.Bytes.Value), int32(udpHeader+q.Bytes.At)
 	load := asm.FnXdpLoadBytes
-	if c.Target.Hook == plan.TCX {
+	if c.Target.Hook.OfSKB() {
 		load = asm.FnSkbLoadBytes
 	}
 	c.Field(asm.R2, KeyLeft, asm.Half)
 	c.Emit(asm.JLT.Imm(asm.R2, first+int32(n), no))
-	c.Field(asm.R2, KeyOff, asm.Half)
+	c.transport(asm.R2)
 	c.Emit(asm.Add.Imm(asm.R2, first))
 	c.Context(asm.R1)
 	c.Emit(
@@ -53,6 +53,15 @@ func (c *Code) Payload(q *ir.Cond, no string) {
 		c.Emit(asm.Ja.Label(no))
 		c.Label(other)
 	}
+}
+
+// transport loads where the transport header begins, as helpers count that load bytes.
+func (c *Code) transport(to asm.Register) {
+	if c.Target.Hook == plan.Socket { // there
+		c.Emit(asm.Mov.Imm(to, 0))
+		return
+	}
+	c.Field(to, KeyOff, asm.Half)
 }
 
 // word is bytes as a load of the machine gives them.

@@ -20,7 +20,7 @@ func searchLabel(n int) string { return fmt.Sprintf("search_%d", n) }
 
 // Contains asks whether the payload contains what a condition names.
 func (c *Code) Contains(q *ir.Cond, no string) {
-	c.Field(asm.R2, KeyOff, asm.Half)
+	c.transport(asm.R2)
 	c.Field(asm.R3, KeyLeft, asm.Half)
 	c.Context(asm.R1)
 	c.Emit(
@@ -99,7 +99,7 @@ func (c *Code) searchRound(label string, s *plan.Search) {
 	)
 	m := s.Machine
 	load := asm.FnXdpLoadBytes
-	if c.Target.Hook == plan.TCX {
+	if c.Target.Hook.OfSKB() {
 		load = asm.FnSkbLoadBytes
 	}
 	few, done, end := c.Fresh("few"), c.Fresh("done"), c.Fresh("end")

@@ -86,6 +86,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	parseProgEntrySocket     = "entry_socket"
 	parseProgEntryTcx        = "entry_tcx"
 	parseProgEntryTcxIp      = "entry_tcx_ip"
 	parseProgEntryXdp        = "entry_xdp"
@@ -138,6 +139,7 @@ type parseSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type parseProgramSpecs struct {
+	EntrySocket     *ebpf.ProgramSpec `ebpf:"entry_socket"`
 	EntryTcx        *ebpf.ProgramSpec `ebpf:"entry_tcx"`
 	EntryTcxIp      *ebpf.ProgramSpec `ebpf:"entry_tcx_ip"`
 	EntryXdp        *ebpf.ProgramSpec `ebpf:"entry_xdp"`
@@ -198,6 +200,7 @@ type parseVariables struct {
 //
 // It can be passed to loadParseObjects or ebpf.CollectionSpec.LoadAndAssign.
 type parsePrograms struct {
+	EntrySocket     *ebpf.Program `ebpf:"entry_socket"`
 	EntryTcx        *ebpf.Program `ebpf:"entry_tcx"`
 	EntryTcxIp      *ebpf.Program `ebpf:"entry_tcx_ip"`
 	EntryXdp        *ebpf.Program `ebpf:"entry_xdp"`
@@ -208,6 +211,7 @@ type parsePrograms struct {
 
 func (p *parsePrograms) Close() error {
 	return _ParseClose(
+		p.EntrySocket,
 		p.EntryTcx,
 		p.EntryTcxIp,
 		p.EntryXdp,

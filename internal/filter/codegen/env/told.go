@@ -65,5 +65,5 @@ func (c *Code) tellRoute(ch *plan.Chain) {
 
 // EmitTelling emits the functions by which the kernel is asked.
 func (c *Code) EmitTelling() error {
-	return route.Emit(c.Builder, c.ContextParam(), c.Target.Hook == plan.TCX)
+	return route.Emit(c.Builder, c.ContextParam(), c.Target.Hook.OfSKB())
 }

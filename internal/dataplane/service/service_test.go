@@ -1,0 +1,528 @@
+package service
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/await"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/sets"
+	"levee/internal/dataplane/store"
+	"levee/internal/host/cgroup"
+	"levee/internal/host/hosttest"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// childEnv has this test binary be a service, or a command that kills itself.
+const childEnv = "LEVEE_TEST_SERVICE"
+
+func TestMain(m *testing.M) {
+	switch s := os.Getenv(childEnv); {
+	case s == "serve":
+		serve()
+	case s != "":
+		dieAt(s)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// serve echoes over TCP port 8001, and UDP ports 8002 and 8003, and sends where its standard input
+// says: "udp ADDRESS" or "tcp ADDRESS", to which it answers with "ok" or an error.
+func serve() {
+	l, err := net.Listen("tcp4", "127.0.0.1:8001")
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				panic(err)
+			}
+			go io.Copy(c, c)
+		}
+	}()
+	for _, port := range []int{8002, 8003} {
+		u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		if err != nil {
+			panic(err)
+		}
+		go func() {
+			b := make([]byte, 2048)
+			for {
+				n, from, err := u.ReadFromUDP(b)
+				if err == nil {
+					_, _ = u.WriteToUDP(b[:n], from)
+				}
+			}
+		}()
+	}
+	fmt.Println("ready")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		network, to, _ := strings.Cut(in.Text(), " ")
+		fmt.Println(ask(network, to))
+	}
+}
+
+// ask sends a byte to an address, and waits for the answer over TCP.
+func ask(network, to string) string {
+	c, err := net.Dial(network, to)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte{1}); err != nil {
+		return err.Error()
+	}
+	if network == "tcp" {
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			return err.Error()
+		}
+	}
+	return "ok"
+}
+
+// service is one that runs, in a cgroup of its own.
+type service struct {
+	t      *testing.T
+	dir    string // of the cgroup
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Scanner
+	ending bool
+}
+
+// begin makes a cgroup, calls before with it, and starts the service there.
+func begin(t *testing.T, before func(dir string)) *service {
+	t.Helper()
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Skip(err)
+	}
+	s := &service{t: t, dir: filepath.Join(root, fmt.Sprintf("levee-t%d", os.Getpid()))}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.end)
+	before(s.dir)
+	s.start()
+	return s
+}
+
+func (s *service) start() {
+	s.t.Helper()
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer dir.Close()
+	s.cmd = exec.Command(os.Args[0])
+	s.cmd.Env = append(os.Environ(), childEnv+"=serve")
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()),
+		Pdeathsig: syscall.SIGKILL}
+	s.cmd.Stderr = os.Stderr
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.out = bufio.NewScanner(out)
+	if got := s.line(); got != "ready" {
+		s.t.Fatalf("the service says %q", got)
+	}
+}
+
+func (s *service) line() string {
+	s.out.Scan()
+	return s.out.Text()
+}
+
+// send has the service send.
+func (s *service) send(network, to string) string {
+	fmt.Fprintln(s.in, network, to)
+	return s.line()
+}
+
+// end kills the service, and removes its cgroup.
+func (s *service) end() {
+	if s.ending {
+		return
+	}
+	s.ending = true
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	}
+	await.True(s.t, "the cgroup is empty", func() bool { return os.Remove(s.dir) == nil })
+}
+
+// enter moves the test into a network namespace with a loopback interface, and a runtime directory
+// of its own.
+func enter(t *testing.T) {
+	t.Helper()
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	hosttest.Enter(t)
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(store.RunEnv, filepath.Join(t.TempDir(), "run"))
+	t.Cleanup(func() {
+		if err := store.TransactServices(context.Background(), removeAll); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// removeAll removes all services.
+func removeAll(s *store.Store) error {
+	keys, err := s.Keys()
+	for _, key := range keys {
+		err = errors.Join(err, remove(s, store.ServiceOf(key)))
+	}
+	return err
+}
+
+// options are those of a policy of the service "test.service".
+func options(dir, text string) Options {
+	return Options{Name: "test.service", CGroup: dir, PolicyPath: "/etc/test.levee",
+		Source: []byte(text)}
+}
+
+func putFrom(ctx context.Context, o Options) (*Report, error) {
+	p, ds := policy.Parse("test.levee", o.Source, nil)
+	if ds.HasErrors() {
+		return nil, ds.Err()
+	}
+	return Put(ctx, o, dataplane.Compiler(p))
+}
+
+func put(t *testing.T, o Options) *Report {
+	t.Helper()
+	rep, err := putFrom(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+// status is that of the one service.
+func status(t *testing.T) *Status {
+	t.Helper()
+	all, err := All(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 1 {
+		t.Fatalf("%d services have a policy", len(all))
+	}
+	return &all[0]
+}
+
+// counted is what a rule of a label has counted.
+func counted(t *testing.T, label string) uint64 {
+	t.Helper()
+	for _, c := range status(t).Counters {
+		if c.Label == label || label == "default" && c.Reason == label && c.ID == label {
+			return c.Packets
+		}
+	}
+	t.Fatalf("no rule is labelled %q", label)
+	return 0
+}
+
+// awaitCount waits until a rule has counted n packets.
+func awaitCount(t *testing.T, label string, n uint64) {
+	t.Helper()
+	await.OK(t, func() error {
+		if got := counted(t, label); got != n {
+			return fmt.Errorf("%q counts %d packets, want %d", label, got, n)
+		}
+		return nil
+	})
+}
+
+// datagram sends one from an address to a port.
+func datagram(t *testing.T, from string, port int) {
+	t.Helper()
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(from)},
+		&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	if err == nil {
+		_, err = c.Write([]byte("datagram"))
+		c.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const both = `set bad = dynamic(max 64)
+drop from bad as "bad"
+pass udp port 8002 as "open"
+pass tcp port 8001 as "web"
+pass established as "answers"
+out drop udp port 9 as "discard"
+out drop tcp port 7 as "echo"
+default drop
+`
+
+// TestAServiceIsJudgedAtItsCGroup: what arrives, what leaves, connections, sets, replaces, and a
+// service that begins again.
+func TestAServiceIsJudgedAtItsCGroup(t *testing.T) {
+	enter(t)
+	s := begin(t, func(dir string) { put(t, options(dir, both)) })
+	if st := status(t); !st.InForce || st.Name != "test.service" || st.Mode != CGroup {
+		t.Errorf("status tells %+v", st)
+	}
+	if got := ask("tcp", "127.0.0.1:8001"); got != "ok" {
+		t.Errorf("a visitor gets %q", got)
+	}
+	datagram(t, "127.0.0.1", 8002)
+	awaitCount(t, "open", 1)
+	datagram(t, "127.0.0.1", 8003)
+	awaitCount(t, "default", 1)
+	if got := s.send("udp", "127.0.0.1:9"); !strings.Contains(got, "not permitted") {
+		t.Errorf("what the policy drops: the service sends it and sees %q", got)
+	}
+	awaitCount(t, "discard", 1)
+	other, err := net.Listen("tcp4", "127.0.0.1:8010")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	go func() {
+		if c, err := other.Accept(); err == nil {
+			_, _ = io.Copy(c, c)
+		}
+	}()
+	if got := s.send("tcp", "127.0.0.1:8010"); got != "ok" {
+		t.Errorf("a connection that the service begins: %q", got)
+	}
+	if counted(t, "answers") == 0 {
+		t.Error("no answer to what the service began was known")
+	}
+
+	dev := store.Service("test.service")
+	entry := sets.Entry{Prefix: netip.MustParsePrefix("127.0.0.2/32"), Lease: sets.Forever}
+	if _, err := sets.Add(t.Context(), dev, "bad", []sets.Entry{entry}); err != nil {
+		t.Fatal(err)
+	}
+	datagram(t, "127.0.0.2", 8002)
+	awaitCount(t, "bad", 1)
+
+	// A replace: counters and entries go on. Packets of ports change hands.
+	rep := put(t, options(s.dir, strings.Replace(both, "pass udp port 8002",
+		"pass udp port 8003", 1)))
+	if rep.Generation != 2 || rep.Again {
+		t.Errorf("the replace says %+v", rep)
+	}
+	datagram(t, "127.0.0.2", 8003)
+	awaitCount(t, "bad", 2)
+	datagram(t, "127.0.0.1", 8003)
+	awaitCount(t, "open", 2)
+
+	// The service ends, and its cgroup with it; what it has counted stays.
+	s.end()
+	if st := status(t); st.InForce {
+		t.Error("the policy of a service that has ended is in force")
+	}
+	awaitCount(t, "open", 2)
+	again := begin(t, func(dir string) {
+		rep := put(t, options(dir, strings.Replace(both, "pass udp port 8002",
+			"pass udp port 8003", 1)))
+		if !rep.Again {
+			t.Errorf("the same policy again is %+v", rep)
+		}
+	})
+	datagram(t, "127.0.0.1", 8003)
+	awaitCount(t, "open", 3)
+	if got := again.send("udp", "127.0.0.1:9"); !strings.Contains(got, "not permitted") {
+		t.Errorf("the service sends what the policy drops: %q", got)
+	}
+	if err := Remove(t.Context(), "test.service"); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.send("udp", "127.0.0.1:9"); got != "ok" {
+		t.Errorf("without a policy: %q", got)
+	}
+	if all, err := All(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("after the removal there is %v, %v", all, err)
+	}
+	if dir, _ := store.ServicesDirectory(); exists(dir) {
+		t.Errorf("%s is left", dir)
+	}
+	err = Remove(t.Context(), "test.service")
+	if !errors.As(err, new(*generation.NoServiceError)) {
+		t.Errorf("what is not there is removed: %v", err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// TestWhatIsDroppedOpensNoConnection: the program that notes connections stands behind the one that
+// judges what leaves, and runs all the same.
+func TestWhatIsDroppedOpensNoConnection(t *testing.T) {
+	enter(t)
+	// The second policy adds what judges what leaves: it has to come before what notes it.
+	const first = "pass established as \"answers\"\ndefault drop\n"
+	s := begin(t, func(dir string) { put(t, options(dir, first)) })
+	put(t, options(s.dir, "out drop udp port 9 as \"discard\"\n"+first))
+	answer, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	if got := s.send("udp", "127.0.0.1:9"); !strings.Contains(got, "not permitted") {
+		t.Fatalf("the service sends and sees %q", got)
+	}
+	before := status(t)
+	if c := before.Connections; c == nil || c.Live != 0 {
+		t.Errorf("connections after a packet that was dropped: %+v", c)
+	}
+	if got := s.send("udp", "127.0.0.1:10"); got != "ok" {
+		t.Fatal(got)
+	}
+	if c := status(t).Connections; c == nil || c.Live != 1 {
+		t.Errorf("connections after a packet that left: %+v", c)
+	}
+}
+
+// steps are the names of the steps of a Put.
+func steps(t *testing.T, o Options) (all []string) {
+	t.Helper()
+	ctx := context.WithValue(t.Context(), store.StepsKey{}, store.Steps(func(name string) error {
+		all = append(all, name)
+		return nil
+	}))
+	if _, err := putFrom(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var errStep = errors.New("failed")
+
+// dieAt is a child that puts a policy in force and kills itself at a step: "N DIRECTORY".
+func dieAt(order string) {
+	var at int
+	var dir string
+	if _, err := fmt.Sscanf(order, "%d %s", &at, &dir); err != nil {
+		panic(err)
+	}
+	n := 0
+	ctx := context.WithValue(context.Background(), store.StepsKey{},
+		store.Steps(func(string) error {
+			if n == at {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			n++
+			return nil
+		}))
+	if _, err := putFrom(ctx, options(dir, newer)); err != nil {
+		panic(err)
+	}
+}
+
+const (
+	older = "count udp port 8002 as \"one\"\nout drop udp port 9 as \"out\"\ndefault pass\n"
+	newer = "count udp port 8002 as \"one\"\nout drop udp port 10 as \"out\"\n" +
+		"pass udp port 8003\ndefault pass\n"
+)
+
+// TestAServiceHasOneWholePolicyAtAnyStep: a replace that fails, or is killed, at any step leaves
+// the policy before or the one after, with its counters; the next command leaves nothing else.
+func TestAServiceHasOneWholePolicyAtAnyStep(t *testing.T) {
+	enter(t)
+	s := begin(t, func(dir string) { put(t, options(dir, older)) })
+	all := steps(t, options(s.dir, newer))
+	var want uint64
+	for i, step := range all {
+		for _, kill := range []bool{false, true} {
+			if kill != (i%2 == 0) && !strings.HasPrefix(step, "swap") {
+				continue // one of the two, where no packet is judged otherwise
+			}
+			put(t, options(s.dir, older))
+			before := status(t)
+			if kill {
+				cmd := exec.Command(os.Args[0])
+				cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", childEnv, i, s.dir))
+				if err := cmd.Run(); err == nil {
+					t.Fatalf("a command that was to die at %s has not", step)
+				}
+			} else {
+				n := 0
+				ctx := context.WithValue(t.Context(), store.StepsKey{},
+					store.Steps(func(string) error {
+						if n++; n == i+1 {
+							return errStep
+						}
+						return nil
+					}))
+				if _, err := putFrom(ctx, options(s.dir, newer)); !errors.Is(err, errStep) {
+					t.Fatalf("step %s: %v", step, err)
+				}
+			}
+			what := fmt.Sprintf("step %d (%s), kill %v", i, step, kill)
+			st := status(t)
+			if !st.InForce || st.Program.ID != before.Program.ID && st.Hash == before.Hash {
+				t.Errorf("%s: in force %v, program %d of %s, before %d", what, st.InForce,
+					st.Program.ID, st.Hash, before.Program.ID)
+			}
+			datagram(t, "127.0.0.1", 8002)
+			want++
+			awaitCount(t, "one", want)
+			nine, ten := s.send("udp", "127.0.0.1:9"), s.send("udp", "127.0.0.1:10")
+			if (nine == "ok") == (ten == "ok") {
+				t.Errorf("%s: the service sends to port 9 %q, to port 10 %q", what, nine, ten)
+			}
+			put(t, options(s.dir, newer))
+			if got := s.send("udp", "127.0.0.1:10"); got == "ok" {
+				t.Errorf("%s: the next command: %q", what, got)
+			}
+			if pins, err := filepath.Glob(pinsOf(t) + "/[0-9]*"); err != nil || len(pins) != 1 {
+				t.Errorf("%s: pins %v, %v", what, pins, err)
+			}
+		}
+	}
+	t.Log("steps:", all)
+}
+
+func pinsOf(t *testing.T) string {
+	t.Helper()
+	dir, err := store.ServicesDirectory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "bpf", store.ServiceKey("test.service"))
+}

@@ -1,0 +1,223 @@
+package wrap
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/cli"
+	"levee/internal/cli/clitest"
+)
+
+// manager is a systemd of tests: it knows one unit, and reads its drop-ins as systemd does.
+type manager struct {
+	dropIns string
+	is      map[string]string
+	own     string // ExecCondition= of the unit itself
+	failing string // the command that fails
+	reloads int
+}
+
+func (m *manager) ask(_ context.Context, args ...string) (string, error) {
+	if args[0] == m.failing {
+		return "", errors.New("systemd says no")
+	}
+	if args[0] == "daemon-reload" {
+		m.reloads++
+		return "", nil
+	}
+	var b strings.Builder
+	for _, name := range strings.Split(strings.TrimPrefix(args[2], "--property="), ",") {
+		if name != "ExecCondition" {
+			b.WriteString(name + "=" + m.is[name] + "\n")
+			continue
+		}
+		if m.own != "" {
+			b.WriteString("ExecCondition={ path=" + m.own + " ; argv[]=" + m.own + " ; }\n")
+		}
+		text, err := os.ReadFile(filepath.Join(m.dropIns, args[1]+".d", dropInFile))
+		if err != nil {
+			continue
+		}
+		_, line, _ := strings.Cut(string(text), "ExecCondition=+")
+		program := strings.Trim(strings.Fields(line)[0], `"`)
+		b.WriteString("ExecCondition={ path=" + program + " ; argv[]=" +
+			strings.ReplaceAll(strings.TrimSpace(line), `"`, "") + " ; }\n")
+	}
+	return b.String(), nil
+}
+
+// wrapping is a command with that systemd, and a policy file.
+func wrapping(t *testing.T, m *manager, policy string) (e *env, file string, out *strings.Builder) {
+	t.Helper()
+	with, _, errs, _ := clitest.New(false)
+	out = &strings.Builder{}
+	with.Stdout = &cli.Output{W: out}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(errs.String())
+		}
+	})
+	program := filepath.Join(t.TempDir(), "levee")
+	m.dropIns = t.TempDir()
+	file = filepath.Join(t.TempDir(), "web.levee")
+	for path, text := range map[string]string{program: "", file: policy} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with.Executable = func() (string, error) { return program, nil }
+	return &env{with, m.ask, m.dropIns}, file, out
+}
+
+func idle() map[string]string {
+	return map[string]string{"LoadState": "loaded", "ActiveState": "inactive", "Type": "simple"}
+}
+
+const small = "pass tcp port 80\ndefault drop\n"
+
+func TestAUnitGetsADropInThatIsItsFirstCommand(t *testing.T) {
+	m := &manager{is: idle()}
+	e, file, out := wrapping(t, m, small)
+	if err := e.wrapUnit(t.Context(), "web@1.service", file, false); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(m.dropIns, "web@1.service.d", dropInFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, _ := e.Executable()
+	want := "# Made by `levee wrap unit`; `levee wrap unit --remove` takes it away.\n[Service]\n" +
+		"ExecCondition=+\"" + program + "\" wrap attach %n \"" + file + "\"\n"
+	if d := cmp.Diff(want, string(got)); d != "" {
+		t.Error(d)
+	}
+	if m.reloads != 1 || !strings.Contains(out.String(), "from its next start on") {
+		t.Errorf("%d reloads, and it says %q", m.reloads, out)
+	}
+}
+
+func TestSystemdReadsAQuotedWordAsItIs(t *testing.T) {
+	for word, want := range map[string]string{
+		`/etc/a b.levee`: `"/etc/a b.levee"`,
+		`/etc/50%$HOME`:  `"/etc/50%%$$HOME"`,
+		`/etc/"x"\y`:     `"/etc/\"x\"\\y"`,
+	} {
+		if got := quoted(word); got != want {
+			t.Errorf("%s is quoted %s, want %s", word, got, want)
+		}
+	}
+}
+
+// TestAUnitThatCannotBeWrappedIsLeftAsItWas: nothing is half applied, and the error says what to
+// do.
+func TestAUnitThatCannotBeWrappedIsLeftAsItWas(t *testing.T) {
+	with := func(name, value string) map[string]string {
+		is := idle()
+		is[name] = value
+		return is
+	}
+	for name, tt := range map[string]struct {
+		m      manager
+		policy string
+		want   string // of the error
+	}{
+		"not there":    {manager{is: with("LoadState", "not-found")}, small, "has no unit"},
+		"masked":       {manager{is: with("LoadState", "masked")}, small, "systemctl unmask"},
+		"activated":    {manager{is: with("TriggeredBy", "x.timer web.socket")}, small, "wrap run"},
+		"a condition":  {manager{is: idle(), own: "/bin/true"}, small, "ExecStartPre="},
+		"no reload":    {manager{is: idle(), failing: "daemon-reload"}, small, "says no"},
+		"no policy":    {manager{is: idle()}, "pass tcp port\n", ""},
+		"not of units": {manager{is: idle()}, "drop vlan 7\n" + small, ""},
+		"an interface": {manager{is: idle()}, "interface eth0\n" + small, ""},
+		"ended cgroup": {manager{is: with("ControlGroup", "/levee-there-is-none")}, small, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := tt.m
+			e, file, _ := wrapping(t, &m, tt.policy)
+			err := e.wrapUnit(t.Context(), "web.service", file, false)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+			left, err := os.ReadDir(m.dropIns)
+			if err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestAnotherFileThatFailsLeavesTheDropInBefore: a unit that has a policy keeps it.
+func TestAnotherFileThatFailsLeavesTheDropInBefore(t *testing.T) {
+	m := &manager{is: idle()}
+	e, file, _ := wrapping(t, m, small)
+	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+		t.Fatal(err)
+	}
+	path := e.dropInPath("web.service")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := file + ".new"
+	if err := os.WriteFile(other, []byte(small), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.is["ControlGroup"] = "/levee-there-is-none"
+	if err := e.wrapUnit(t.Context(), "web.service", other, false); err == nil {
+		t.Fatal("a cgroup that is not there got a policy")
+	}
+	after, err := os.ReadFile(path)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the drop-in is %q, %v; was %q", after, err, before)
+	}
+}
+
+func TestNamesOfUnits(t *testing.T) {
+	for name, want := range map[string]string{
+		"nginx": "nginx.service", "nginx.service": "nginx.service", "a@b.service": "a@b.service",
+		"system-x\\x2dy.service": "system-x\\x2dy.service",
+		"a@.service":             "", "x.socket": "", "../x.service": "", "": "", "a b.service": "",
+	} {
+		if got, err := unitName(name); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+// TestAContainerIsFoundByItsRuntime: podman and Docker tell the first process of one that runs.
+func TestAContainerIsFoundByItsRuntime(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	runtime := func(name, script string) {
+		t.Helper()
+		text := []byte("#!/bin/sh\n" + script)
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime("lv-none", "echo no such container >&2; exit 125")
+	runtime("lv-runs", "echo 4711")
+	runtime("lv-ended", "echo 0")
+	for _, tt := range []struct {
+		runtimes []string
+		pid      int
+		says     string
+	}{
+		{[]string{"lv-absent", "lv-none", "lv-runs"}, 4711, ""},
+		{[]string{"lv-none"}, 0, "lv-none: no such container"},
+		{[]string{"lv-ended"}, 0, "does not run"},
+		{[]string{"lv-absent"}, 0, "neither lv-absent"},
+	} {
+		pid, err := containerPid(t.Context(), "web", tt.runtimes)
+		if pid != tt.pid || (err == nil) != (tt.says == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%v: %d, %v; want %d, %q", tt.runtimes, pid, err, tt.pid, tt.says)
+		}
+	}
+}
