@@ -53,7 +53,8 @@ type Figures struct {
 	Later    figure `json:"answered_later_share"` // from two seconds after its start on
 	Quiet    figure `json:"answered_quiet_share"` // before it
 	// Worse is the longest time, in seconds, for which clients of one kind got less than nine of
-	// ten answers that they got before.
+	// ten answers that they got before, and XDP dropped packets: without rules they are as well
+	// off as without a defender.
 	Worse figure  `json:"worse_seconds"`
 	Gone  figure  `json:"gone_seconds"` // from the flood's end until the rules are gone
 	Late  float64 `json:"gone_resolution_seconds"`
@@ -159,8 +160,8 @@ func answered(requests []demo.Request, from, to time.Duration) figure {
 }
 
 // worse is the longest time, in seconds of a flood, for which clients of one kind got less than
-// nine of ten answers that they got before.
-func worse(requests []demo.Request, from, to time.Duration) figure {
+// nine of ten answers that they got before, while XDP dropped packets.
+func worse(requests []demo.Request, samples []sample, from, to time.Duration) figure {
 	most := 0
 	for _, what := range demo.Whats {
 		of := slices.DeleteFunc(slices.Clone(requests), func(q demo.Request) bool {
@@ -168,7 +169,8 @@ func worse(requests []demo.Request, from, to time.Duration) figure {
 		})
 		before, lasts := answered(of, 0, from-demo.Patience), 0
 		for at := from; at < to; at += time.Second {
-			if got := answered(of, at, min(to, at+time.Second)); got < 0.9*before {
+			end := min(to, at+time.Second)
+			if got := answered(of, at, end); got < 0.9*before && drops(samples, at, end) {
 				lasts++
 			} else {
 				lasts = 0
@@ -177,6 +179,12 @@ func worse(requests []demo.Request, from, to time.Duration) figure {
 		}
 	}
 	return figure(most)
+}
+
+// drops tells whether XDP dropped packets in a span of time.
+func drops(samples []sample, from, to time.Duration) bool {
+	in := within(samples, from, to)
+	return len(in) > 1 && in[len(in)-1].dropped > in[0].dropped
 }
 
 // figures of a row.
@@ -265,7 +273,7 @@ func (row *Row) clients(f *Figures) {
 	if row.forges {
 		f.LostN, f.Lost = 0, none
 	}
-	f.Worse = worse(row.requests, row.from, row.to)
+	f.Worse = worse(row.requests, row.samples, row.from, row.to)
 	f.Answered = answered(row.requests, row.from, row.to)
 	f.Later = answered(row.requests, row.from+after, row.to)
 	f.Quiet = answered(row.requests, 0, row.from-demo.Patience)

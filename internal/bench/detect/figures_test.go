@@ -213,7 +213,8 @@ func TestAFloodInTheNamesOfClientsIsNoneOfTheirs(t *testing.T) {
 	}
 }
 
-// TestClientsAreWorseOffWhileFewerAreAnswered, of one kind: the others make up for none.
+// TestClientsAreWorseOffWhileFewerAreAnswered, of one kind: the others make up for none. Where
+// nothing is dropped they are no worse off than without a defender.
 func TestClientsAreWorseOffWhileFewerAreAnswered(t *testing.T) {
 	var requests []demo.Request
 	for ms := range 20_000 {
@@ -227,8 +228,21 @@ func TestClientsAreWorseOffWhileFewerAreAnswered(t *testing.T) {
 		}
 		requests = append(requests, q)
 	}
-	if got := worse(requests, 10*time.Second, 20*time.Second); got != 3 {
-		t.Errorf("worse off for %v s, want 3", got)
+	var samples []sample
+	for at := time.Duration(0); at < 20*time.Second; at += every {
+		s := sample{at: at}
+		if at > 5*time.Second && at < 14*time.Second {
+			s.dropped = uint64(at)
+		}
+		samples = append(samples, s)
+	}
+	for what, c := range map[string]struct {
+		samples []sample
+		want    figure
+	}{"rules that end before": {samples, 2}, "no rules": {samples[:100], 0}} {
+		if got := worse(requests, c.samples, 10*time.Second, 20*time.Second); got != c.want {
+			t.Errorf("%s: worse off for %v s, want %v", what, got, c.want)
+		}
 	}
 	f := &Figures{Worse: 6, Drop: none, Dropped: none, Lost: none, Gone: none, Predicted: none}
 	if f.judge(&Row{mimics: true}); len(f.Missed) != 1 {
