@@ -185,17 +185,22 @@ func TestTheBeginningOfASlowFloodIsNotGood(t *testing.T) {
 	second(120, 60, false)
 	second(3, 1000, false) // too few yet to be unlike what was before
 	second(8*60, 1000, true)
+	none := func(when string) {
+		t.Helper()
+		for _, c := range g.chunks {
+			for i := range c.frames {
+				if c.frames[i].length == 1000 && c.isGood(now) {
+					t.Fatalf("%s: a packet of the rise is good, %v after it", when, now.Sub(c.from))
+				}
+			}
+		}
+	}
+	none("while it rises")
 	g.forget(now)
 	if n := g.sample(now, packet.Ethernet, nil).Len(); n < 1000 {
 		t.Errorf("%d good packets", n)
 	}
-	for _, c := range g.chunks {
-		for i := range c.frames {
-			if c.frames[i].length == 1000 && c.isGood(now) {
-				t.Fatalf("a packet of the rise is good, %v after it", now.Sub(c.from))
-			}
-		}
-	}
+	none("at the alarm")
 }
 
 // TestPortsOfACookieAreFew, or there is no cookie.

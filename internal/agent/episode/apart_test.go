@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
@@ -184,6 +186,33 @@ func TestAFloodWhosePolicyIsReplacedIsOneIncident(t *testing.T) {
 	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 60_000})
 	if len(l.store) != 2 {
 		t.Errorf("%d incidents with another vector", len(l.store))
+	}
+}
+
+// TestASearchKnowsWhichAnswersWereGiven: a cookie that did not help was given 16 times. Each answer
+// that was in force is named to the next search, once, and one that never came is not.
+func TestASearchKnowsWhichAnswersWereGiven(t *testing.T) {
+	var tried [][]string
+	actions := []string{Cookie, "drop", "drop", "limit"}
+	l := newLab(func(s *Search) Found {
+		tried = append(tried, s.Tried)
+		f := one(s)
+		if len(tried) > len(actions) {
+			return Found{}
+		}
+		r := &f.Rules[0]
+		if r.Action = actions[len(tried)-1]; r.Action == "limit" {
+			r.Rule = `limit udp rate 20/s by source as "` + r.Label + `"`
+		}
+		return f
+	})
+	for range 5 {
+		l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+	}
+	want := [][]string{nil, {Cookie}, {Cookie, "drop"}, {Cookie, "drop"},
+		{Cookie, "drop", LimitBySource}}
+	if d := cmp.Diff(want, tried); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
