@@ -45,7 +45,8 @@ typedef __u64 __attribute__((may_alias)) word; // wherever it begins
 struct name_work {
 	struct name_digest suffixes[NAME_LABELS]; // of one label, of two, ...
 	__u16 starts[NAME_LABELS];		  // where labels begin in the frame, the first first
-	__u16 slots[4]; // of numbers that the verifier shall forget
+	__u32 facts, end;			  // of which the verifier knows nothing
+	__u16 slots[4];				  // of numbers that the verifier shall forget
 	__u8 text[TEXT + 16]; // of the packet, from the UDP header on
 };
 
@@ -99,6 +100,7 @@ static __always_inline void digest(const struct frame *f, struct name_work *w, _
 		__u32 start, bytes;
 		const word *at;
 
+		depth = forget(&w->slots[2], depth);
 		if (depth >= labels || depth >= deepest)
 			return;
 		start = w->starts[(labels - depth - 1) & (NAME_LABELS - 1)];
@@ -122,7 +124,7 @@ static __always_inline void digest(const struct frame *f, struct name_work *w, _
 		}
 		w->suffixes[depth & (NAME_LABELS - 1)].a = a;
 		w->suffixes[depth & (NAME_LABELS - 1)].b = b;
-		depth = forget(&w->slots[2], depth + 1);
+		depth++;
 		end = start;
 	}
 }
@@ -221,33 +223,37 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 	off += 8;
 	h += 8;
 	__u32 response = h[2] & 0x80, opcode = h[2] >> 3 & 15;
+	__u32 questions = be16(h + 4), records = be16(h + 10), answers = be16(h + 6) | be16(h + 8);
 
 	facts |= DNS_HEAD | opcode << DNS_OPCODE;
 	if (response)
 		facts |= DNS_RESPONSE;
-	__u32 questions = be16(h + 4), records = be16(h + 10), answers = be16(h + 6) | be16(h + 8);
-
 	if (questions > 1 || (cut && !response))
 		facts |= DNS_MALFORMED;
-	off += DNS_HEADER;
+	// The verifier would walk what follows once for each way to here.
+	w->facts = facts;
+	w->slots[3] = !response && !opcode && !answers && questions <= 1;
+	off = forget(&w->slots[0], off + DNS_HEADER);
+	w->end = end;
+	end = *(volatile __u32 *)&w->end;
 	__u64 word = 0;
 
 	if (questions) {
-		// The verifier would walk what follows once for each number of labels.
+		// And once for each number of labels.
 		__u32 labels = forget(&w->slots[1], labels_of(f, w, &off, end, hook));
 
 		off = forget(&w->slots[0], off);
 
 		if (labels == NO_NAME || off + 4 > end || !(h = bytes_at(f, w, off, 2, hook)))
-			return (facts | DNS_MALFORMED) << 32;
-		facts |= DNS_QUESTION | labels << DNS_LABELS;
+			return ((__u64)w->facts | DNS_MALFORMED) << 32;
 		word = be16(h);
 		digest(f, w, labels, off - 1, deepest, hook);
+		w->facts |= DNS_QUESTION | labels << DNS_LABELS;
 		off += 4;
 	}
-	if (!response && !opcode && !answers && questions <= 1)
+	if (*(volatile __u16 *)&w->slots[3])
 		word |= additional(f, w, off, end, records, hook);
-	return facts << 32 | word;
+	return (__u64)*(volatile __u32 *)&w->facts << 32 | word;
 }
 
 // look_at looks into the copy only where the message does not lie in the first buffer.

@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -23,7 +24,7 @@ func TestExamples(t *testing.T) {
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {
 			checkLayout(t, file)
-			p, diags, err := policy.Load(file)
+			p, diags, err := resolve.Load(file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,8 @@ import (
 	"levee/internal/cli/clitest"
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/use"
 )
 
 // pages are the texts that tell people what to type and where to read on.
@@ -325,9 +326,9 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 				continue
 			}
 			n++
-			p, diags := policy.Parse(filepath.Base(page), []byte(m[2]),
+			p, diags := resolve.Parse(filepath.Base(page), []byte(m[2]),
 				func(path string) (io.ReadCloser, error) {
-					if _, profile, _ := policy.Shipped(path); profile {
+					if _, profile, _ := use.Shipped(path); profile {
 						return nil, os.ErrNotExist // that of the program
 					}
 					return io.NopCloser(

@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -47,7 +48,7 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judg
 		if set == nil {
 			return nil, cli.Usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
 		}
-		elements, err := policy.ParseElements(addr)
+		elements, err := literal.ParseElements(addr)
 		if err == nil {
 			err = elements[0].Check(set.Type)
 		}

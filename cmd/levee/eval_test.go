@@ -9,13 +9,13 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 func TestDifferenceShowsBothVerdictsThePacketAndItsStory(t *testing.T) {
 	src := "drop arp as \"a\"\npass ipv4\ndefault drop\ntest \"t\" { packet arp expect drop by " +
 		"\"a\" }\n"
-	p, ds := policy.Parse("two.levee", []byte(src), nil)
+	p, ds := resolve.Parse("two.levee", []byte(src), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

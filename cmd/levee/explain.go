@@ -17,6 +17,7 @@ import (
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
@@ -130,7 +131,7 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 }
 
 func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
-	var words *policy.Packet
+	var words *spec.Packet
 	if f.words != "" {
 		var err error
 		if words, err = e.packetInWords(cmd, f); err != nil {
@@ -225,7 +226,7 @@ type explained struct {
 
 // frame is that of a packet in words. One that is judged by a policy in force as it arrives goes to
 // its interface, where the words do not say otherwise.
-func (by *explained) frame(p *policy.Packet, leaves bool) ([]byte, error) {
+func (by *explained) frame(p *spec.Packet, leaves bool) ([]byte, error) {
 	if _, service := store.ServiceNamed(by.dev); by.dev != "" && !leaves && !service {
 		to, err := sets.Destination(by.dev)
 		if err != nil {
@@ -282,7 +283,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 }
 
 // packetInWords is the packet that f.words describe.
-func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*policy.Packet, error) {
+func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*spec.Packet, error) {
 	p, ds := template.One("packet", f.words)
 	if p == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE
 		return nil, cli.Usagef(cmd, "PACKET, --packet or --pcap is missing: %q is no packet",

@@ -14,7 +14,8 @@ import (
 	"levee/internal/cli"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 const importIPTablesLong = `Print a policy that judges packets as rules of iptables do. The
@@ -161,7 +162,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 // wouldCut looks for a session of this machine that an imported policy would end, or that could
 // not be begun again. On another machine than the rules are of there is none to find.
 func (e *env) wouldCut(text []byte, dev string) error {
-	p, diags := policy.Parse("imported", text, policy.NoFiles)
+	p, diags := resolve.Parse("imported", text, setfile.None)
 	if diags.HasErrors() {
 		return diags.Err()
 	}

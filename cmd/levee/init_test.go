@@ -8,7 +8,7 @@ import (
 	"levee/internal/dataplane/judge"
 	"levee/internal/host/inuse"
 	"levee/internal/host/nat"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestDraftsPassTheirOwnTests whatever was found, and warn of nothing.
@@ -46,7 +46,7 @@ func TestDraftsPassTheirOwnTests(t *testing.T) {
 		"busy": busy, "router": router, "unread": unread,
 		"idle": {Dev: "eth0", Ephemeral: [2]uint16{1024, 65535}},
 	} {
-		p, ds := policy.Parse("draft.levee", []byte(m.Policy()), nil)
+		p, ds := resolve.Parse("draft.levee", []byte(m.Policy()), nil)
 		if len(ds) > 0 {
 			t.Fatalf("%s: %v\n%s", name, ds, m.Policy())
 		}

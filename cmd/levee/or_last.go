@@ -10,6 +10,8 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // orLast has what was in force, or else what `on error` says, be so in place of a policy that
@@ -20,7 +22,7 @@ func (e *env) orLast(b *bringing, devs []string) {
 		return
 	}
 	src := b.parsed.Src
-	right := policy.Salvage(src.Title(), src.Text, policy.Files(src.Dir()))
+	right := resolve.Salvage(src.Title(), src.Text, setfile.In(src.Dir()))
 	if right == nil {
 		return
 	}

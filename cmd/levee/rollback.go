@@ -16,7 +16,8 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/past"
 	"levee/internal/lang/diag"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 	"levee/internal/lang/syntax"
 )
 
@@ -197,7 +198,7 @@ func (e *env) again(was *past.Policy, f *upFlags) (*bringing, error) {
 	src := &cli.Source{Path: was.Name(), Text: was.Source}
 	pr := &cli.Parsed{Src: src}
 	tree, ds := syntax.Parse(src.Title(), src.Text)
-	p, more := policy.Consume(tree, policy.Recorded(was.Files))
+	p, more := resolve.Consume(tree, setfile.Recorded(was.Files))
 	pr.Tree, pr.Policy, pr.Diags = tree, p, diag.Merge(ds, more)
 	if pr.Diags.HasErrors() {
 		e.PrintDiagnostics(pr.Diags)
@@ -240,7 +241,7 @@ func (e *env) showPast(cmd *cobra.Command, dev string, number int) error {
 	if err != nil {
 		return err
 	}
-	text, err := policy.Whole(was.Name(), was.Source, was.Files)
+	text, err := resolve.Whole(was.Name(), was.Source, was.Files)
 	if err != nil {
 		return err
 	}

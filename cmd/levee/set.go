@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -278,7 +279,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	of func(policy.Element, time.Duration) T) ([]T, error) {
 	var all []T
 	for _, w := range endpointWords(words) {
-		elements, err := policy.ParseElements(w)
+		elements, err := literal.ParseElements(w)
 		if err != nil {
 			return nil, cli.Usagef(cmd, "%q: %v", w, err)
 		}
@@ -303,7 +304,8 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	}
 	shown := e.Progress()
 	defer shown.Clear()
-	more, ds := policy.ReadEntries(&cli.ProgressReader{R: r, Name: name, Progress: shown}, name, of)
+	more, ds := literal.ReadEntries(&cli.ProgressReader{R: r, Name: name, Progress: shown}, name,
+		of)
 	if ds.HasErrors() {
 		e.PrintDiagnostics(ds)
 		return nil, cli.ErrNo
@@ -330,7 +332,7 @@ func (e *env) setChange(done string,
 			if lease, err = cli.ParseDuration(f.lease); err != nil {
 				return cli.Usagef(cmd, "--lease: %v", err)
 			}
-			if lease > policy.MaxLease {
+			if lease > literal.MaxLease {
 				return cli.Usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none",
 					f.lease, cli.Longest)
 			}

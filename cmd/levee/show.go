@@ -10,7 +10,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/store"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 const showLong = `Print the policy in force as one text that can be put in force again: laid out
@@ -52,7 +52,7 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 	if err != nil {
 		return err
 	}
-	text, err := policy.Whole(p.Name(), p.Source, p.Files)
+	text, err := resolve.Whole(p.Name(), p.Source, p.Files)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
 	"levee/internal/quantity"
 	"levee/internal/question"
 )
@@ -231,7 +232,7 @@ func (b *bringing) compiler() dataplane.CompileFunc {
 // read reads the policy, and prints what is wrong with it. That is an error, unless something else
 // is to be in force then.
 func (e *env) read(b *bringing) error {
-	var files policy.Recording
+	var files setfile.Recording
 	b.opts.PolicyPath = absolute(&cli.Source{Path: b.file})
 	pr, err := e.ParseThrough(b.file, &files)
 	if err != nil {

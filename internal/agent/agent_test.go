@@ -21,6 +21,7 @@ import (
 	"levee/internal/await"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 var leases = flag.Int("leases", 20_000, "how many leases the test of a restart has")
@@ -131,7 +132,7 @@ func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 	text := "set s = dynamic(max 10000000)\nset no-such = dynamic(max 10)\n" +
 		"protect from { 192.0.2.0/24, 3fff::7 }\ndrop from s\ndrop from no-such\n" +
 		"default pass\n" + more
-	p, ds := policy.Parse("e.levee", []byte(strings.ReplaceAll(text, "DIR", dir)), nil)
+	p, ds := resolve.Parse("e.levee", []byte(strings.ReplaceAll(text, "DIR", dir)), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}

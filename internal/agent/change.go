@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/feed"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 // held is a change of a list that waits until somebody has looked at it.
@@ -73,8 +73,12 @@ const (
 	mostShare   = 0.125    // of the public addresses of a family
 )
 
+// widest are the lengths of prefixes, by family, of which a wider one waits: more of IPv4 than most
+// providers have, and of IPv6 what 16 of them get (RFC 6177 leaves a /32 for one).
+var widest = [2]int{12, 28}
+
 // waitsFor says why a change waits, "" if it does not. Where there was nothing, only its share of
-// the Internet counts.
+// the Internet counts, and how wide its prefixes are.
 func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string {
 	stays := maps.Clone(leases)
 	for _, p := range h.removed {
@@ -90,6 +94,10 @@ func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string 
 			return fmt.Sprintf("the list would hold %.0f %% of all public IPv%d addresses",
 				100*share, []int{4, 6}[family])
 		}
+	}
+	if p, ok := h.wide(leases); ok {
+		return fmt.Sprintf("the list would hold %v, which is wider than a /%d", p,
+			widest[familyOf(p)])
 	}
 	had := len(leases)
 	if had == 0 {
@@ -111,6 +119,30 @@ func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string 
 	return ""
 }
 
+// wide is a new prefix of public addresses, wider than any that the list had and too wide to be
+// taken unseen.
+func (h *held) wide(leases map[netip.Prefix]time.Time) (netip.Prefix, bool) {
+	most := widest
+	for p := range leases {
+		most[familyOf(p)] = min(most[familyOf(p)], p.Bits())
+	}
+	i := slices.IndexFunc(h.added, func(p netip.Prefix) bool {
+		return p.Bits() < most[familyOf(p)] && spaceOf([]netip.Prefix{p}).public[familyOf(p)] > 0
+	})
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return h.added[i], true
+}
+
+// familyOf is 0 for IPv4, 1 for IPv6.
+func familyOf(p netip.Prefix) int {
+	if p.Addr().Is6() {
+		return 1
+	}
+	return 0
+}
+
 // space is how much prefixes cover, IPv4 in addresses, IPv6 in networks of 64 bits.
 type space struct{ all, public [2]uint64 }
 
@@ -130,7 +162,7 @@ var public = spaceOf([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), unicast6
 
 // spaceOf measures prefixes, which it may put into another order.
 func spaceOf(prefixes []netip.Prefix) (s space) {
-	for _, p := range policy.MergePrefixes(prefixes) {
+	for _, p := range literal.MergePrefixes(prefixes) {
 		if p.Addr().Is6() {
 			n := size(64, min(64, p.Bits()))
 			s.all[1] += n

@@ -22,6 +22,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/agent/pubsub"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 var (
@@ -147,7 +148,7 @@ func (d *aDay) begin() {
 	const text = "set s = dynamic(max 10000000)\ndrop from s\ndefault pass\n" +
 		`source "ssh" lines file "LOG" match sshd-failed after 5 within 60s add addr to s lease 10m` +
 		"\n"
-	p, ds := policy.Parse("e.levee", []byte(strings.ReplaceAll(text, "LOG", d.log)), nil)
+	p, ds := resolve.Parse("e.levee", []byte(strings.ReplaceAll(text, "LOG", d.log)), nil)
 	if p == nil {
 		d.t.Fatal(ds)
 	}

@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/sets"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/quantity"
 )
@@ -226,7 +227,7 @@ func parseLease(s string) (time.Duration, error) {
 	case "forever":
 		return -1, nil
 	}
-	d, err := policy.ParseLease(s)
+	d, err := literal.ParseLease(s)
 	if err != nil {
 		return 0, api.Refuse(http.StatusUnprocessableEntity, "body.lease: %v", err)
 	}

@@ -74,6 +74,13 @@ func TestWhichChangesOfAFeedWait(t *testing.T) {
 		{"IPv6 of a provider", block(0, 100), append(block(0, 100),
 			netip.MustParsePrefix("2001:db8::/32")), "+1 -0", 100},
 		{"too much at first", nil, wide(11, 60), "+49 -0", 0},
+		{"a /8 at first", nil, append(block(0, 100), wide(8, 9)...), "+101 -0", 0},
+		{"a /11 at first", nil, []netip.Prefix{netip.MustParsePrefix("8.0.0.0/11")}, "+1 -0", 0},
+		{"a /12 at first", nil, []netip.Prefix{netip.MustParsePrefix("8.0.0.0/12")}, "no", 1},
+		{"a /8 among many", twelves(4), append(twelves(4), wide(8, 9)...), "+1 -0", 64},
+		{"another /8", wide(11, 16), append(wide(11, 16), wide(20, 21)...), "no", 6},
+		{"IPv6 of a region at first", nil, []netip.Prefix{netip.MustParsePrefix("2600::/12")},
+			"+1 -0", 0},
 		{"what is not public", nil, wide(224, 255), "no", 15},
 	} {
 		k := newFake()
@@ -82,12 +89,34 @@ func TestWhichChangesOfAFeedWait(t *testing.T) {
 		l := a.lists[0]
 		if len(test.old) > 0 {
 			a.fed(t.Context(), l, result("1", test.old), nil)
+			if l.held != nil {
+				a.accept(t, "drop")
+			}
 		}
 		a.fed(t.Context(), l, result("2", test.next), nil)
 		if got := l.waits(); got != test.want || len(k.sets["s"]) != test.has {
 			t.Errorf("%s: waits %s, wanted %s; %d entries, wanted %d", test.name, got, test.want,
 				len(k.sets["s"]), test.has)
 		}
+	}
+}
+
+// twelves are the /12 of so many /8 from 11.0.0.0 on.
+func twelves(n int) (out []netip.Prefix) {
+	for i := range 16 * n {
+		out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{11 + byte(i>>4), byte(i << 4)}),
+			12))
+	}
+	return out
+}
+
+// accept has a change that waits taken.
+func (a *Agent) accept(t *testing.T, source string) {
+	t.Helper()
+	var in AcceptInput
+	in.Body.Source = source
+	if _, err := a.acceptQuery(t.Context(), &in); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -111,11 +140,7 @@ func TestAShareOfTheInternetIsAcceptedOnce(t *testing.T) {
 		s.Why != "the list would hold 22 % of all public IPv4 addresses" {
 		t.Fatalf("%+v", s)
 	}
-	var in AcceptInput
-	in.Body.Source = "drop"
-	if _, err := a.acceptQuery(t.Context(), &in); err != nil {
-		t.Fatal(err)
-	}
+	a.accept(t, "drop")
 	if all := a.current().Alarms; len(all) != 0 {
 		t.Errorf("still an alarm: %v", all)
 	}

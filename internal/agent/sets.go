@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -166,7 +167,7 @@ func unprocessable(where string, err error) error {
 
 // parseElement reads one entry of a set of any type.
 func parseElement(word string) (policy.Element, error) {
-	all, err := policy.ParseElements(word)
+	all, err := literal.ParseElements(word)
 	if err == nil && len(all) != 1 {
 		err = errors.New("this is a range: name its prefixes one by one")
 	}
@@ -180,7 +181,7 @@ func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 	var elements []policy.Element
 	var prefixes []netip.Prefix
 	for _, word := range q.Entry {
-		all, err := policy.ParseElements(word)
+		all, err := literal.ParseElements(word)
 		if err != nil {
 			return nil, unprocessable("query.entry", err)
 		}

@@ -12,7 +12,8 @@ import (
 var ArgNames = map[string]string{
 	"act": "time", "action": "action", "after": "time", "against": "published",
 	"before": "time", "capture": "file", "chain": "chain", "collateral": "percent",
-	"command": "file", "confirm": "time", "csv": "file", "data": "file", "defence": "name",
+	"command": "file", "countries": "file",
+	"confirm": "time", "csv": "file", "data": "file", "defence": "name",
 	"dev": "interface", "duration": "time", "during": "time",
 	"engine":  "engine",
 	"entries": "kind", "entry": "set=entry", "expires": "time", "family": "4|6", "flags": "flags",

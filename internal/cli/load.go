@@ -4,6 +4,8 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 	"levee/internal/lang/syntax"
 )
 
@@ -22,18 +24,18 @@ func (e *Env) Parse(path string) (*Parsed, error) {
 }
 
 // ParseThrough is parse with what the set files hold kept in a recording, if there is one.
-func (e *Env) ParseThrough(path string, rec *policy.Recording) (*Parsed, error) {
+func (e *Env) ParseThrough(path string, rec *setfile.Recording) (*Parsed, error) {
 	src, err := e.ReadSource(path)
 	if err != nil {
 		return nil, err
 	}
 	pr := &Parsed{Src: src}
 	tree, ds := syntax.Parse(src.Title(), src.Text)
-	open := policy.Files(src.Dir())
+	open := setfile.In(src.Dir())
 	if rec != nil {
 		open = rec.Through(open)
 	}
-	p, more := policy.Consume(tree, open)
+	p, more := resolve.Consume(tree, open)
 	pr.Tree, pr.Diags = tree, diag.Merge(ds, more)
 	if !pr.Diags.HasErrors() {
 		pr.Policy = p
@@ -50,7 +52,7 @@ func (e *Env) TestsBeside(pr *Parsed, path string) (*policy.Policy, error) {
 	}
 	tests, ds := syntax.Parse(src.Title(), src.Text)
 	tree, _ := syntax.Parse(pr.Src.Title(), pr.Src.Text)
-	p, more := policy.ConsumeTests(tree, tests, policy.Files(pr.Src.Dir()))
+	p, more := resolve.ConsumeTests(tree, tests, setfile.In(pr.Src.Dir()))
 	ds = diag.Merge(ds, more)
 	if ds.HasErrors() {
 		e.PrintDiagnostics(ds)

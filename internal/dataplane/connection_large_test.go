@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // largeAnswers are policies under which this machine asks over UDP, and answers at port 9000, and
@@ -93,7 +93,7 @@ func TestLargeAnswersAreLostInSilence(t *testing.T) {
 // warnedOfFragments says whether `check` warns of what becomes of large datagrams.
 func warnedOfFragments(t *testing.T, text string) bool {
 	t.Helper()
-	p, ds := policy.Parse("test.levee", []byte(text), nil)
+	p, ds := resolve.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds)
 	}

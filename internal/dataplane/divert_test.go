@@ -27,7 +27,7 @@ import (
 	"levee/internal/filter/divert"
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -143,7 +143,7 @@ func TestDivertBelowTheAddress(t *testing.T) {
 // found some is diverted until its note ends.
 func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte("divert tcp\ndefault drop\n"), nil)
+	p, ds := resolve.Parse("test.levee", []byte("divert tcp\ndefault drop\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -10,7 +10,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -19,7 +19,8 @@ import (
 // what no rule has looked at would take the place of what one has.
 func TestNoByteOfADatagramPassesTwice(t *testing.T) {
 	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte("fragments track\npass udp port 53\ndefault drop\n"),
+	p, ds := resolve.Parse("test.levee",
+		[]byte("fragments track\npass udp port 53\ndefault drop\n"),
 		nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())

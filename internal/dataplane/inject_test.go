@@ -72,6 +72,15 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 		_, _ = Down(t.Context(), "lv0")
 		bring(t, "lv0", store.Auto, named(base, "one"))
 	}
+	ruled := func(t *testing.T) {
+		native(t)
+		_, err := Live(t.Context(), LiveOptions{Dev: "lv0", Over: inForceNow(t), Lease: time.Hour,
+			Rules: []inspect.LiveRule{{Rule: `drop ether 0x88b6 as "f"`, Origin: "udp"}}},
+			compileHand(named(base, "one")))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		name    string
 		prepare func(*testing.T)
@@ -86,6 +95,7 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 		{"confirm", trial, order{Do: "confirm"}, "new.levee"},
 		{"roll back", expired, order{Do: "status"}, base},
 		{"to the next hook", native, order{Do: "move", File: base}, base},
+		{"with live rules", ruled, order{Do: "move", File: base}, base},
 		{"to a filter", native, order{Do: "move", File: base, Mode: store.Clsact}, base},
 	} {
 		n.run(t, c.name, func(t *testing.T) {
@@ -116,6 +126,11 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode store.Mode) {
 						(after.Policy != before.Policy || after.Program.ID != before.Program.ID) {
 						t.Errorf("%s: program %d of %s, want %d of %s", what, after.Program.ID,
 							after.Policy, before.Program.ID, before.Policy)
+					}
+					if after.Live != nil {
+						if err := LiveDown(t.Context(), "lv0"); err != nil {
+							t.Error(err)
+						}
 					}
 					await.OK(t, func() error { return counted(t, "one", want) })
 					await.OK(t, func() error { return nothingElse(t, what) })

@@ -23,7 +23,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 	"levee/internal/lang/goldentest"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -485,7 +485,7 @@ func (n *kindNet) row(t *testing.T, name string, families []int) string {
 	if name == "lo" {
 		dev = "lo"
 	}
-	p, ds := policy.Parse("kind.levee", []byte(kindPolicy), nil)
+	p, ds := resolve.Parse("kind.levee", []byte(kindPolicy), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -25,6 +25,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -575,7 +576,7 @@ func benchLimit(b *testing.B, trace *loader.Trace, rule string) {
 func runnerOf(t testing.TB, text string, target codegen.Target) (*loader.Runner, *policy.Policy) {
 	t.Helper()
 	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte(text),
+	p, ds := resolve.Parse("test.levee", []byte(text),
 		func(path string) (io.ReadCloser, error) { return os.Open(path) })
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())

@@ -22,7 +22,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Frames of these tests carry a number, 16 bits behind their EtherType.
@@ -464,7 +464,7 @@ func TestAFilterAtEgressStandsBesideOthers(t *testing.T) {
 func TestAShadowTakesItsFilterAtEgressAway(t *testing.T) {
 	newTestNet(t)
 	const text = "pass established\ndefault drop\n"
-	p, ds := policy.Parse("shadow.levee", []byte(text), nil)
+	p, ds := resolve.Parse("shadow.levee", []byte(text), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}

@@ -12,7 +12,7 @@ import (
 	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // carryInto has all live rules go on in front of a policy.
@@ -22,8 +22,8 @@ func carryInto(text string) func(context.Context, string, []inspect.LiveRule) *C
 		for _, r := range rules {
 			all += r.Rule + "\n"
 		}
-		more, _ := policy.Parse("live", []byte(all+"default pass\n"), nil)
-		p, _ := policy.Parse("test.levee", []byte(text), nil)
+		more, _ := resolve.Parse("live", []byte(all+"default pass\n"), nil)
+		p, _ := resolve.Parse("test.levee", []byte(text), nil)
 		p.Rules = slices.Concat(more.Rules, p.Rules)
 		return &Carried{Rules: rules, Compile: Compiler(p)}
 	}

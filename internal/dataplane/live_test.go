@@ -14,7 +14,8 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
-	"levee/internal/lang/policy"
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/resolve"
 )
 
 // live adds a rule to the policy on lv0 and gives the state of that.
@@ -39,11 +40,11 @@ func liveOver(t *testing.T, over sets.PolicyState, rule string, lease time.Durat
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, ds := policy.Parse(in.Name(), in.Source, nil)
+	p, ds := resolve.Parse(in.Name(), in.Source, nil)
 	if p == nil {
 		t.Fatal(ds)
 	}
-	more, ds := policy.Parse("live", []byte(rule+"\ndefault pass\n"), nil)
+	more, ds := resolve.Parse("live", []byte(rule+"\ndefault pass\n"), nil)
 	if more == nil {
 		t.Fatal(ds)
 	}
@@ -69,6 +70,43 @@ func TestAMoveToNowhereEndedTheAgentsRules(t *testing.T) {
 	if a := status(t); a.Live == nil || len(a.Live.Rules) != 1 {
 		t.Errorf("the agent's rules are %+v", a.Live)
 	}
+}
+
+// TestAMoveThatFailedEndedTheAgentsRules: they were taken away before anything was tried. A policy
+// that cannot be put up at another hook, at whichever step, keeps its rules; one that can has none,
+// and the counts of before.
+func TestAMoveThatFailedEndedTheAgentsRules(t *testing.T) {
+	n := newTestNet(t)
+	const text = "pass udp port 9009 as \"odd\"\ndefault pass\n"
+	if err := bringPolicyAt(t, "lv0", store.Auto, text, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := live(t, `drop ether 0x88b6 as "flood-1"`, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	n.send(t, 7, 1)
+	wantPackets(t, "default", 7)
+	before := status(t)
+	for _, why := range []string{"", "it stands still"} {
+		_, err := moveOn(t.Context(), UpOptions{Dev: "lv0", still: why},
+			func(codegen.Target) (*codegen.Program, error) { return nil, errInjected })
+		a := status(t)
+		if !errors.Is(err, errInjected) || a.Live == nil || a.Program.ID != before.Program.ID {
+			t.Errorf("%q: %v; rules %+v, program %d, before %d", why, err, a.Live, a.Program.ID,
+				before.Program.ID)
+		}
+	}
+	if _, err := MoveOn(t.Context(), "lv0", "it stands still"); err != nil {
+		t.Fatal(err)
+	}
+	a := status(t)
+	if a.Live != nil || !a.Mode.AtTC() || packets(&a, "default") != 7 {
+		t.Errorf("at %s, rules %+v, %d packets", a.Mode, a.Live, packets(&a, "default"))
+	}
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	runDirIsGone(t)
 }
 
 // TestLiveRulesComeAndGo: added in one step, changed, renewed, taken back, and ended by the kernel

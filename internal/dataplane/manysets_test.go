@@ -22,6 +22,7 @@ import (
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -85,7 +86,7 @@ func (c *crowd) forget(sets []int) {
 // judgeBy makes the oracle that of a policy with these sets.
 func (c *crowd) judgeBy(sets []int) {
 	c.sets = sets
-	p, ds := policy.Parse("test.levee", []byte(manySets(sets)), nil)
+	p, ds := resolve.Parse("test.levee", []byte(manySets(sets)), nil)
 	if ds.HasErrors() {
 		c.Fatal(ds)
 	}

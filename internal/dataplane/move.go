@@ -22,8 +22,8 @@ var errNoHook = errors.New("there is no other hook for it")
 
 // MoveOn puts the policy in force on an interface into force anew: at the next hook, with why as
 // the reason, or, where why is "", at the first one at which it is judged rightly as the interface
-// is set now. It keeps counters, sets and all that it remembers; rules of the agent end. A policy
-// on trial stays where it is.
+// is set now. It keeps counters, sets and all that it remembers; rules of the agent end with the
+// move, and go on where it fails: it is tried again and again. A policy on trial stays where it is.
 func MoveOn(ctx context.Context, dev, why string) (*Report, error) {
 	return moveOn(ctx, UpOptions{Dev: dev, still: why}, nil)
 }
@@ -66,8 +66,7 @@ func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, err
 // programs that share a hook by a dispatcher go nowhere alone.
 func noOtherHook(g *store.Description) bool { return g.Mode.AtTC() || g.Joined }
 
-// movable is the policy in force on an interface, after rules of the agent have ended. They go on
-// where it has to go to another hook, and none is there: a move is tried again and again.
+// movable is the policy in force on an interface, without rules of the agent.
 func movable(s *store.Store, dev string, still bool) (g struct {
 	*store.Description
 	key string
@@ -78,15 +77,13 @@ func movable(s *store.Store, dev string, still bool) (g struct {
 	}
 	defer a.Close()
 	g.Description, g.key = a.Base(), a.Key
-	switch live := a.Trial(); {
+	switch {
 	case a.OnTrial() != nil:
 		err = ErrOnTrial
 	case g.OnError != "":
 		err = fmt.Errorf("only what \"on error\" asks for is in force on %s", dev)
 	case still && noOtherHook(a.Current()):
 		err = errNoHook
-	case live != nil:
-		err = generation.EndNow(s, a, live)
 	}
 	return g, err
 }

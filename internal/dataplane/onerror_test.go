@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 const onErrorText = `on error drop
@@ -29,7 +30,7 @@ default pass
 // bringWithFallback is Up as `levee up` calls it, with failures before the swap while fail says so.
 func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (*Report, error) {
 	t.Helper()
-	p, ds := policy.Parse("new.levee", []byte(text), nil)
+	p, ds := resolve.Parse("new.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds)
 	}
@@ -184,7 +185,7 @@ func refuseDecoder(t *testing.T, p *codegen.Program) {
 // The fallback has to be in force where the kernel refuses what every policy has.
 func TestOnErrorIsInForceWhereTheDecoderIsRefused(t *testing.T) {
 	n := newTestNet(t)
-	p, ds := policy.Parse("new.levee", []byte(onErrorText), nil)
+	p, ds := resolve.Parse("new.levee", []byte(onErrorText), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds)
 	}

@@ -24,6 +24,7 @@ import (
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 var (
@@ -222,7 +223,7 @@ func newArena(t *testing.T, n *testNet, mode store.Mode) *arena {
 func (a *arena) bring(text string) {
 	a.Helper()
 	a.end()
-	p, ds := policy.Parse("random.levee", []byte(text), nil)
+	p, ds := resolve.Parse("random.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		a.Fatal(ds)
 	}

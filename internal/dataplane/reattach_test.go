@@ -23,7 +23,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 var (
@@ -125,7 +125,7 @@ func (n *testNet) sendOn(t *testing.T, stop <-chan bool, first chan<- time.Time)
 func TestADeviceThatComesBackHasItsPolicy(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "veth", func(t *testing.T) {
-		p, ds := policy.Parse("kept.levee", []byte(drops), nil)
+		p, ds := resolve.Parse("kept.levee", []byte(drops), nil)
 		if ds.HasErrors() {
 			t.Fatal(ds.Err())
 		}
@@ -205,7 +205,7 @@ func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
 				t.Skip(err)
 			}
 			text := strings.Replace(drops, "default", c.rule+"\ndefault", 1)
-			p, ds := policy.Parse("kept.levee", []byte(text), nil)
+			p, ds := resolve.Parse("kept.levee", []byte(text), nil)
 			if ds.HasErrors() {
 				t.Fatal(ds.Err())
 			}
@@ -355,7 +355,7 @@ func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
 	n := newTestNet(t)
 	for name, rule := range map[string]string{"alone": "", "egress": "pass established\n"} {
 		n.run(t, name, func(t *testing.T) {
-			p, ds := policy.Parse("kept.levee", []byte(rule+drops), nil)
+			p, ds := resolve.Parse("kept.levee", []byte(rule+drops), nil)
 			if ds.HasErrors() {
 				t.Fatal(ds.Err())
 			}

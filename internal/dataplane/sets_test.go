@@ -15,13 +15,14 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
 // compileText compiles a policy in the real language with the real compiler.
 func compileText(text string) CompileFunc {
 	return func(target codegen.Target) (*codegen.Program, error) {
-		p, ds := policy.Parse("test.levee", []byte(text), nil)
+		p, ds := resolve.Parse("test.levee", []byte(text), nil)
 		if ds.HasErrors() {
 			return nil, fmt.Errorf("%v", ds)
 		}

@@ -21,6 +21,8 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // A shadow is a policy that judges the packets of an interface beside the one in force, and changes
@@ -303,7 +305,7 @@ func (u *up) bringShadow(st *staged, t attach.Try) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	p, ds := policy.Parse(filepath.Base(sh.Policy), sh.Source, policy.Recorded(f.Files))
+	p, ds := resolve.Parse(filepath.Base(sh.Policy), sh.Source, setfile.Recorded(f.Files))
 	if p == nil {
 		u.Note("the shadow %s ends: it cannot be read again: %s", sh.Policy, ds[0].Message)
 		return nil

@@ -8,7 +8,7 @@ import (
 
 	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // BenchmarkShadow: a policy, and the same with another beside it that agrees, or does not.
@@ -22,7 +22,7 @@ func BenchmarkShadow(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			compiled := func(text string, t codegen.Target) *codegen.Program {
-				p, ds := policy.Parse("bench.levee", []byte(text), nil)
+				p, ds := resolve.Parse("bench.levee", []byte(text), nil)
 				if p == nil {
 					b.Fatal(ds)
 				}

@@ -16,7 +16,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -28,7 +28,7 @@ const (
 )
 
 func upShadowOf(ctx context.Context, text, file string, devs ...string) error {
-	p, ds := policy.Parse(file, []byte(text), nil)
+	p, ds := resolve.Parse(file, []byte(text), nil)
 	if p == nil {
 		return errors.New(ds[0].Message)
 	}

@@ -28,6 +28,7 @@ import (
 	"levee/internal/filter/divert"
 	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -471,7 +472,7 @@ func TestNoStateIsMissing(t *testing.T) {
 		t.Fatalf("no policies: %v", err)
 	}
 	for _, file := range files {
-		p, ds, err := policy.Load(file)
+		p, ds, err := resolve.Load(file)
 		if p == nil {
 			t.Fatal(err, ds.Err())
 		}

@@ -15,7 +15,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore: a card of another driver came under the name
@@ -25,7 +25,7 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 	n := newTestNet(t)
 	for _, mode := range []store.Mode{store.Auto, store.Clsact} {
 		n.run(t, string(mode), func(t *testing.T) {
-			p, ds := policy.Parse("kept.levee", []byte("set bad = dynamic(max 100)\n"+
+			p, ds := resolve.Parse("kept.levee", []byte("set bad = dynamic(max 100)\n"+
 				"set slow = dynamic(max 8, lease 1h)\ndrop from bad\ndrop from slow\n"+
 				"pass established\ndefault drop\n"), nil)
 			if ds.HasErrors() {

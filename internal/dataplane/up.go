@@ -22,7 +22,7 @@ import (
 	"levee/internal/filter/flow"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
 	"levee/internal/packet"
 )
 
@@ -31,11 +31,11 @@ type UpOptions struct {
 	Dev string
 	// names and patterns that Dev was found by, with the interfaces that have the policy as one
 	Names      []string
-	Mode       store.Mode       // "" is Auto
-	Confirm    time.Duration    // 0: in force at once; else on trial for that long
-	PolicyPath string           // for status; its base name is in every rule's "edge.levee:14"
-	Source     []byte           // the policy's text, for Show and its hash
-	Files      []policy.SetFile // what its set files held, for Show
+	Mode       store.Mode     // "" is Auto
+	Confirm    time.Duration  // 0: in force at once; else on trial for that long
+	PolicyPath string         // for status; its base name is in every rule's "edge.levee:14"
+	Source     []byte         // the policy's text, for Show and its hash
+	Files      []setfile.File // what its set files held, for Show
 
 	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or
 	// attach the policy (ErrUnable).
@@ -285,7 +285,7 @@ func (u *up) ways() (_ []attach.Try, err error) {
 		return nil, errNoHook
 	}
 	ways := attach.Tries(cur.Mode, u.dev, cur.Mode)
-	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.Trial() == nil {
+	if mode == store.Auto && u.Confirm == 0 && !cur.Joined && u.at.OnTrial() == nil {
 		tc, err := u.atTC()
 		if err != nil {
 			return nil, err

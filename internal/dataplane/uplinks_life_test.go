@@ -22,7 +22,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // memoriesOf are the ids of the memories of one kind, by interface.
@@ -98,6 +98,7 @@ set attackers = dynamic(max 100, lease 10m)
 fragments track
 cookie tcp port 80
 divert tcp port 9000 from attackers
+drop tcp port 81 stream contains "evil"
 pass established as "known"
 limit udp not proven flow rate 1/s
 pass tcp syn port 22
@@ -413,7 +414,7 @@ func TestAShadowOfTwoUplinksSeesHalfOfASession(t *testing.T) {
 	if err := n.bring(t, "default pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	p, ds := policy.Parse("shadow.levee", []byte(uplinkPolicy), nil)
+	p, ds := resolve.Parse("shadow.levee", []byte(uplinkPolicy), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}

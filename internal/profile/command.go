@@ -17,6 +17,9 @@ import (
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
+	"levee/internal/lang/use"
 	"levee/profiles"
 )
 
@@ -97,7 +100,7 @@ func newList(e *cli.Env) *cobra.Command {
 	return cmd
 }
 
-func list(p *policy.Profile) listed {
+func list(p *use.Head) listed {
 	some := func(s []string) []string { return append([]string{}, s...) }
 	out := listed{Name: p.Name, Version: p.Version, About: p.About, Takes: some(p.Takes),
 		Misses: some(p.Misses), Costs: some(p.Costs), Tried: some(p.Tried),
@@ -135,7 +138,7 @@ func offered(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirecti
 type profile struct {
 	title string
 	text  []byte
-	head  *policy.Profile
+	head  *use.Head
 	rules *policy.Policy
 	ds    diag.Diagnostics
 }
@@ -158,7 +161,7 @@ func read(e *cli.Env, name string) (*profile, error) {
 		}
 		return nil, fmt.Errorf("there is no profile %q; %s", name, hint)
 	}
-	p.head, p.rules, p.ds = policy.ParseProfile(p.title, p.text, policy.Files(dir))
+	p.head, p.rules, p.ds = resolve.ParseProfile(p.title, p.text, setfile.In(dir))
 	if p.rules == nil {
 		e.PrintDiagnostics(p.ds)
 		return nil, cli.ErrNo

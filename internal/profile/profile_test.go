@@ -12,6 +12,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 	"levee/profiles"
 )
@@ -39,7 +40,7 @@ func TestProfilesKeepWhatTheySay(t *testing.T) {
 			if got := ast.Format(f); !bytes.Equal(got, text) {
 				t.Errorf("levee fmt prints:\n%s", got)
 			}
-			head, p, ds := policy.ParseProfile(name, text, nil)
+			head, p, ds := resolve.ParseProfile(name, text, nil)
 			if len(ds) > 0 {
 				t.Fatal(ds)
 			}
@@ -92,8 +93,8 @@ func TestAProfileInAPolicyDecidesAsByItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, _ := profiles.Text(name)
-			_, alone, _ := policy.ParseProfile(name, text, nil)
-			p, ds := policy.Parse("edge.levee", []byte("use "+name+" as \"x\"\ndefault drop\n"),
+			_, alone, _ := resolve.ParseProfile(name, text, nil)
+			p, ds := resolve.Parse("edge.levee", []byte("use "+name+" as \"x\"\ndefault drop\n"),
 				nil)
 			if p == nil {
 				t.Fatal(ds)
@@ -128,8 +129,9 @@ func TestAProfileInAPolicyDecidesAsByItself(t *testing.T) {
 // be, and its clients would have asked over TCP for ever.
 func TestAProfileByItselfIsWarnedOfNothing(t *testing.T) {
 	for _, name := range profiles.Names() {
-		p, ds := policy.Parse("edge.levee", []byte("use "+name+"\ndrop fragments as \"fragment\"\n"+
-			"default drop\n"), nil)
+		p, ds := resolve.Parse("edge.levee",
+			[]byte("use "+name+"\ndrop fragments as \"fragment\"\n"+
+				"default drop\n"), nil)
 		if p == nil || len(ds) > 0 {
 			t.Errorf("%s: %v", name, ds)
 			continue

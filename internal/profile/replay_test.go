@@ -13,6 +13,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -63,7 +64,7 @@ func TestRecordedClientsAreServed(t *testing.T) {
 				}
 			}
 			text := r.policy + "\npass fragments\ndefault drop\n"
-			p, ds := policy.Parse("edge.levee", []byte(text), nil)
+			p, ds := resolve.Parse("edge.levee", []byte(text), nil)
 			if p == nil {
 				t.Fatal(ds)
 			}

@@ -8,7 +8,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/filter/region"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
 )
 
 const queryLong = `Tell who gets to what a match is about: by rule the sources whose packets it
@@ -60,7 +60,7 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 		if err != nil {
 			return err
 		}
-		name, text, open = src.Title(), src.Text, policy.Files(src.Dir())
+		name, text, open = src.Title(), src.Text, setfile.In(src.Dir())
 	} else {
 		in, err := e.inForce(cmd, f.dev)
 		if err != nil {
@@ -69,7 +69,7 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 		if in.OnError != "" {
 			return errors.New("only what \"on error\" says is in force: ask the policy's file")
 		}
-		name, text, open = in.Name(), in.Source, policy.Recorded(in.Files)
+		name, text, open = in.Name(), in.Source, setfile.Recorded(in.Files)
 	}
 	q, ds := region.Ask(name, text, match, open)
 	if q == nil {

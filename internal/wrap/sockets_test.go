@@ -25,7 +25,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/host/hosttest"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // childEnv has this test binary be a process that was handed sockets: it becomes "levee wrap run",
@@ -327,7 +327,7 @@ func visit(t *testing.T) {
 
 func replace(t *testing.T, o service.Options, text string) {
 	t.Helper()
-	p, ds := policy.Parse("web.levee", []byte(text), nil)
+	p, ds := resolve.Parse("web.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/service"
 	"levee/internal/host/cgroup"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
 )
 
 const wrapLong = `Give a service a policy of its own, which travels with it and leaves the machine's
@@ -50,7 +51,7 @@ func (e *env) read(file string, sockets bool) (*service.Options, *policy.Policy,
 		return nil, nil, errors.New("a service reads its policy again whenever it starts: it " +
 			"takes a file, not standard input")
 	}
-	var files policy.Recording
+	var files setfile.Recording
 	pr, err := e.ParseThrough(file, &files)
 	if err != nil {
 		return nil, nil, err

@@ -31,7 +31,11 @@ func main() {
 }
 
 // figures are sums over sets.
-type figures struct{ sets, refused, rules, carried, changed, widened int }
+type figures struct {
+	sets, refused, rules, carried, changed, widened int
+
+	leaving, leave int // rules for what leaves, and those of them that carry
+}
 
 func (f *figures) add(o figures) {
 	f.sets += o.sets
@@ -40,16 +44,18 @@ func (f *figures) add(o figures) {
 	f.carried += o.carried
 	f.changed += o.changed
 	f.widened += o.widened
+	f.leaving += o.leaving
+	f.leave += o.leave
 }
 
 func (f figures) row(name string) string {
-	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d |\n", name, f.sets, f.rules, f.carried,
-		f.changed, f.refused, f.widened)
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", name, f.sets, f.rules,
+		f.carried, f.changed, f.refused, f.widened, f.leaving, f.leave)
 }
 
 func run(dir string, w io.Writer) error {
-	fmt.Fprint(w, "| | sets | rules | carry | changed | refused | widened |\n",
-		"|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "| | sets | rules | carry | changed | refused | widened | what leaves: rules "+
+		"| carry |\n|---|---|---|---|---|---|---|---|---|\n")
 	var all figures
 	for _, ext := range [...]string{".save", ".json", ".conf"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*"+ext))
@@ -97,11 +103,14 @@ func count(file string) (figures, error) {
 	if err != nil {
 		return figures{sets: 1, refused: 1}, nil
 	}
-	f := rep.Fates
-	rules := f.Given - f.Elsewhere - f.Loopback
+	f, out := rep.Fates, rep.Leaving
+	rules, leaving := here(f), here(out)
 	return figures{sets: 1, rules: rules, carried: rules - f.LeftOut, changed: f.Changed,
-		widened: f.Widened}, nil
+		widened: f.Widened, leaving: leaving, leave: leaving - out.LeftOut}, nil
 }
+
+// here are the rules that are about the interface.
+func here(f importer.Fates) int { return f.Given - f.Elsewhere - f.Loopback }
 
 var (
 	interfaces = map[string]*regexp.Regexp{

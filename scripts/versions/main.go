@@ -23,7 +23,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lab"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet/craft"
 	"levee/internal/report"
 )
@@ -143,7 +143,7 @@ func spread(v []float64) string {
 
 // packetsOf makes packets that reach the rules of a policy and its default, evenly drawn.
 func packetsOf(path string) (packets [][]byte, err error) {
-	p, diagnostics, err := policy.Load(path)
+	p, diagnostics, err := resolve.Load(path)
 	if err != nil {
 		return nil, err
 	}

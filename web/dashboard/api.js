@@ -54,6 +54,7 @@ export const policies = () => json("GET", "interfaces");
 export const policy = (dev) => json("GET", `interfaces/${encodeURIComponent(dev)}/policy`);
 export const incidents = () => json("GET", "incidents");
 export const fingerprint = (id) => json("GET", `incidents/${encodeURIComponent(id)}/fingerprint`, { query: { show_target: "true" } });
+export const countries = (id) => json("GET", `incidents/${encodeURIComponent(id)}/countries`);
 export const rules = () => json("GET", "rules");
 export const heldList = (source) => json("GET", "lists/held", { query: { source } });
 export const acceptList = (source) => json("POST", "lists/accept", { body: { source } });

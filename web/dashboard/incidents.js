@@ -44,14 +44,23 @@ const shares = (v, most = 5) => {
   const all = Object.entries(v).sort((a, b) => b[1] - a[1]), text = all.slice(0, most).map(([k, n]) => `${plain(k)} ${percent(n)}`).join(", ");
   return all.length > most ? `${text}, ${all.length - most} more` : text || "–";
 };
+// where says which countries the sources are in. Nothing is said where the agent was given no file.
+const named = new Intl.DisplayNames(["en"], { type: "region", fallback: "code" });
+const country = (code) => { try { return named.of(code); } catch { return code; } };
+const where = (c) => {
+  if (!c.file) return c.why && !/--countries/.test(c.why) ? el("p", { class: "quiet" }, "Countries: ", said(c.why)) : null;
+  const names = Object.fromEntries(Object.entries(c.shares || {}).map(([code, share]) => [country(code), share]));
+  return el("p", {}, `${c.forged ? "The sources are forged; whom they name is in" : "From"} `, said(shares(names, 8)), c.unknown ? `; unknown ${percent(c.unknown)}` : "",
+    el("span", { class: "quiet" }, ` (${plain(c.file)}${c.built ? ` of ${plain(c.built.slice(0, 10))}` : ""})`));
+};
 // made says what an incident is made of, from its fingerprint.
 const made = async (i, holder) => {
   try {
-    const f = await api.fingerprint(i.id), heads = ["Packets", "Share", "To port", "From port", "Bytes", "TTL", "Sources"];
+    const [f, c] = await Promise.all([api.fingerprint(i.id), api.countries(i.id)]), heads = ["Packets", "Share", "To port", "From port", "Bytes", "TTL", "Sources"];
     const rows = (f.attack_vectors || []).map((v) => el("tr", {}, el("th", { scope: "row" }, said([v.service, v.protocol].filter(Boolean).join(", "))), el("td", { class: "num" }, percent(v.fraction_of_attack)),
       el("td", {}, shares(v.destination_ports)), el("td", {}, shares(v.source_port)), el("td", {}, shares(v.frame_len, 3)), el("td", {}, shares(v.ttl, 3)), el("td", {}, said((v.source_ips || []).slice(0, 5).join(", ")), (v.source_ips || []).length > 5 ? `, ${whole(v.source_ips.length - 5)} more` : "")));
     if (!rows.length) { replace(holder, el("p", { class: "quiet" }, "No packet of it was kept.")); return; }
-    replace(holder, el("p", {}, "To ", said(f.target || "–"), "; shares are of the packets that were kept."), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `What incident ${plain(i.id)} is made of` },
+    replace(holder, el("p", {}, "To ", said(f.target || "–"), "; shares are of the packets that were kept."), where(c), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `What incident ${plain(i.id)} is made of` },
       el("table", {}, el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, rows))));
   } catch (err) { replace(holder, el("p", { class: "error" }, plain(err.message))); }
 };

@@ -20,15 +20,23 @@ policy, and with all that each can do by state (levee-state is examples/service.
 defence "foreknown", a policy that names the visitors, the rest is seen that is the machine's: on
 two cores the generator shares one with them.
 
+With --profile, measure services over UDP behind their profiles in place of the web service, under
+floods of packets as their clients send them first: "random" from drawn addresses, "idle" in the
+names of clients that have sessions. Each is measured without a defence, behind nftables, behind the
+profile without what proves clients, and behind the profile: joins, packets of sessions, and joins
+from addresses in whose name the flood comes.
+
 Each request counts from when it was due, and fails after a second. Fifteen minutes for a family and
-a round.`
+a round, and seven for all profiles.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
-  sudo levee bench service --flood syn,udp --defence none,levee --rate 1M`
+  sudo levee bench service --flood syn,udp --defence none,levee --rate 1M
+  sudo levee bench service --profile source-engine,quic`
 
 func newBenchService(e *env) *cobra.Command {
 	var o service.Options
 	var before, during, after, rate string
+	var requests float64
 	var families []string
 	cmd := newMeasurement(e, benchCommand{
 		use:   "service",
@@ -48,25 +56,35 @@ func newBenchService(e *env) *cobra.Command {
 			o.Families = append(o.Families,
 				map[string]packet.Family{"4": packet.IPv4, "6": packet.IPv6}[v])
 		}
-		if !(o.Requests > 0) {
-			return cli.Usagef(cmd, "--requests %g: a number above 0", o.Requests)
+		if cmd.Flags().Changed("requests") {
+			if o.Requests = requests; !(o.Requests > 0) {
+				return cli.Usagef(cmd, "--requests %g: a number above 0", o.Requests)
+			}
 		}
-		if o.Rate, err = cli.ParseRate(rate); err != nil {
-			return cli.Usagef(cmd, "--rate: %v", err)
+		if rate != "" {
+			if o.Rate, err = cli.ParseRate(rate); err != nil {
+				return cli.Usagef(cmd, "--rate: %v", err)
+			}
 		}
 		o.Self, err = e.demoSelf()
 		return err
 	}, func(ctx context.Context) (*service.Report, error) { return service.Run(ctx, o) })
+	cmd.Flags().StringSliceVar(&o.Profiles, "profile", nil, "in place of the web service the "+
+		"`services` of these profiles: "+strings.Join(service.ProfileNames(), ", "))
 	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil,
-		"only these: "+strings.Join(service.FloodNames(), ", "))
+		"only these: "+strings.Join(service.FloodNames(), ", ")+"; of profiles: "+
+			strings.Join(service.ForgedNames(), ", "))
 	cmd.Flags().StringSliceVar(&o.Defences, "defence", nil,
-		"only these: "+strings.Join(service.DefenceNames(), ", "))
+		"only these: "+strings.Join(service.DefenceNames(), ", ")+"; of profiles: "+
+			strings.Join(service.ProfileDefenceNames(), ", "))
 	cmd.Flags().StringSliceVar(&families, "family", nil,
 		"4 or 6, of flood and visitors (default 4)")
 	cmd.Flags().StringVar(&before, "before", "", "time before the flood (default 2s)")
 	cmd.Flags().StringVar(&during, "during", "", "time of the flood (default 4s)")
 	cmd.Flags().StringVar(&after, "after", "", "time after the flood (default 3s)")
-	cmd.Flags().StringVar(&rate, "rate", "2.5M", "packets a second of the flood")
-	cmd.Flags().Float64Var(&o.Requests, "requests", 200, "requests a second")
+	cmd.Flags().StringVar(&rate, "rate", "",
+		"packets a second of the flood (default 2.5M, of profiles 1M)")
+	cmd.Flags().Float64Var(&requests, "requests", 0,
+		"requests a second (default 200; of profiles joins, 25)")
 	return cmd
 }

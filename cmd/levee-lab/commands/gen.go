@@ -15,7 +15,8 @@ import (
 	"levee/internal/cli"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
+	"levee/internal/lang/spec"
 	"levee/internal/packet/template"
 )
 
@@ -225,7 +226,7 @@ func flood(cmd *cobra.Command, f *genFlags) ([]gen.Flood, error) {
 		if kind != gen.SYN && kind != gen.ACK {
 			return nil, cli.Usagef(cmd, "--flags: a %s flood has no TCP flags", kind)
 		}
-		if fl.Flags, err = policy.ParseFlags(f.flags); err != nil {
+		if fl.Flags, err = spec.ParseFlags(f.flags); err != nil {
 			return nil, cli.Usagef(cmd, "--flags: %v", err)
 		}
 		fl.NoFlags = fl.Flags == 0
@@ -234,7 +235,7 @@ func flood(cmd *cobra.Command, f *genFlags) ([]gen.Flood, error) {
 		return nil, err
 	}
 	for _, s := range f.from {
-		prefixes, err := policy.ParsePrefixes(s)
+		prefixes, err := literal.ParsePrefixes(s)
 		if err != nil {
 			return nil, cli.Usagef(cmd, "--from %q: %v", s, err)
 		}
@@ -339,7 +340,7 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 }
 
 // openTemplate reads the packets of a file.
-func (e *env) openTemplate(path string) ([]policy.Packet, error) {
+func (e *env) openTemplate(path string) ([]spec.Packet, error) {
 	r, err := e.Open(path)
 	if err != nil {
 		return nil, err
@@ -352,7 +353,7 @@ func (e *env) openTemplate(path string) ([]policy.Packet, error) {
 }
 
 // parseTemplate reads packets, and shows what is wrong with them.
-func (e *env) parseTemplate(name string, r io.Reader) ([]policy.Packet, error) {
+func (e *env) parseTemplate(name string, r io.Reader) ([]spec.Packet, error) {
 	packets, ds, err := template.Read(name, r)
 	if err != nil {
 		return nil, err

@@ -43,6 +43,7 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		{"profile", "frequency", append(numbers, "0", "49", "1000000")},
 		{"service", "flood", []string{"nosuch"}},
 		{"service", "defence", []string{"nosuch"}},
+		{"service", "profile", []string{"nosuch", "quic,chess"}},
 		{"service", "before", []string{"x", "0", "1h"}},
 		{"service", "rate", []string{"x", "0", "5", "1e30"}},
 		{"service", "requests", []string{"x", "0", "1e9", "NaN"}},

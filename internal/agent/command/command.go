@@ -53,6 +53,7 @@ func New(in *cli.Env, gate func() *lockout.Gate) *cobra.Command {
 type agentFlags struct {
 	interval  string
 	fromStart bool
+	countries string
 	listen    daemon.Listen
 }
 
@@ -86,6 +87,8 @@ another policy in force. systemd is told when it has started.`,
 	listenFlags(cmd, &f.listen)
 	cmd.Flags().StringVar(&f.interval, "interval", "10s",
 		"how often the kernel is compared with the ledger; less often where that takes long")
+	cmd.Flags().StringVar(&f.countries, "countries", "",
+		"a MaxMind DB file: the page says which countries the sources of a flood are in")
 	cmd.Flags().BoolVar(&f.fromStart, "from-start", false,
 		"read a file that is followed for the first time from its beginning")
 	return cmd
@@ -115,8 +118,9 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		}
 	}()
 	return daemon.Run(ctx, daemon.Options{Files: files, Read: e.readForAgent, Gate: e.gate(),
-		Listen: f.listen, FromStart: f.fromStart, Interval: interval, Version: cli.Version,
-		Notify: systemd.Notify, Watchdog: systemd.Watchdog(), Say: e.Sayf}, reload)
+		Listen: f.listen, Countries: f.countries, FromStart: f.fromStart, Interval: interval,
+		Version: cli.Version,
+		Notify:  systemd.Notify, Watchdog: systemd.Watchdog(), Say: e.Sayf}, reload)
 }
 
 // readForAgent reads the policy of a file whose sources an agent follows.

@@ -9,7 +9,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/client"
 	"levee/internal/cli"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 const tokenLong = `Tokens let programs and people use the agent's API at a port (levee agent run --listen). Each has
@@ -83,7 +83,7 @@ func tokenLasts(cmd *cobra.Command, expires string) (lasts time.Duration, err er
 	if lasts, err = cli.ParseDuration(expires); err != nil {
 		return 0, cli.Usagef(cmd, "--expires: %v", err)
 	}
-	if lasts > policy.MaxLease {
+	if lasts > literal.MaxLease {
 		return 0, cli.Usagef(cmd, "--expires %s: at most %s, or never", expires, cli.Longest)
 	}
 	return lasts, nil

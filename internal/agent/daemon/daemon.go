@@ -42,6 +42,7 @@ type Options struct {
 	// Gate keeps live rules out of force that would cut somebody off.
 	Gate      *lockout.Gate
 	Listen    Listen
+	Countries string        // a MaxMind DB file that says which countries sources are in; "": none
 	FromStart bool          // a file that is followed for the first time is read from its beginning
 	Interval  time.Duration // between two comparisons of the kernel with the ledger
 	Version   string

@@ -40,8 +40,14 @@ func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
 		alarm(fmt.Sprintf("the live rules of the API are lost: %s was damaged (%v), and is put "+
 			"aside as %s", book.Path(), book.Damaged, book.Aside()))
 	}
+	kept := evidence.Open(client.File("packets"))
+	if o.Countries != "" {
+		kept.Atlas = &evidence.Atlas{Path: o.Countries,
+			Part: parts.Begin(part.File, o.Countries, "")}
+		kept.Atlas.Try()
+	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Book: book, Sampled: sampled,
-		Sight: sight, Evidence: evidence.Open(client.File("packets")), Baselines: baselines,
+		Sight: sight, Evidence: kept, Baselines: baselines,
 		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
 		Log: o.Say, Policy: lockout.InForce, InForce: watcher, Allowed: o.Gate.Live})
 }

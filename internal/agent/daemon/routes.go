@@ -16,7 +16,7 @@ import (
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/diag"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -136,7 +136,7 @@ func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
 		name = "policy"
 	}
 	tree, ds := syntax.Parse(name, []byte(in.Body.Text))
-	p, more := policy.Consume(tree, func(string) (io.ReadCloser, error) {
+	p, more := resolve.Consume(tree, func(string) (io.ReadCloser, error) {
 		return nil, errors.New("a check by the API reads no files: use levee check")
 	})
 	ds = diag.Merge(ds, more)

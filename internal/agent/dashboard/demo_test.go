@@ -359,6 +359,7 @@ func (d *demo) routes() []api.Route {
 			return map[string]any{"rules": d.liveRules()}
 		}),
 		api.Get("/api/v1/incidents/{id}/fingerprint", api.Viewer, "Demo.", fingerprint),
+		api.Get("/api/v1/incidents/{id}/countries", api.Viewer, "Demo.", countries),
 		act("undo", "undone"), act("apply", "open"),
 		d.entriesRoute(), api.Stream("/api/v1/events", api.Viewer, "Demo.", d.events))
 }
@@ -375,6 +376,15 @@ func fingerprint(_ context.Context, _ *struct {
 		"ttl":        map[string]float64{"54": 0.31, "118": 0.2},
 		"source_ips": []string{"198.51.100.7", "198.51.100.9", "203.0.113.4"},
 	}}}, nil
+}
+
+// countries says of an incident which countries its sources are in.
+func countries(_ context.Context, _ *struct {
+	ID string `path:"id"`
+}) (*map[string]any, error) {
+	return &map[string]any{"packets": 1000, "shares": map[string]float64{"DE": 0.41, "BR": 0.3,
+		"ZZ": 0.01}, "unknown": 0.28, "forged": false, "file": "GeoLite2-Country",
+		"built": "2026-11-02T00:00:00Z"}, nil
 }
 
 // parts are those of an agent. The first detector fails where the demo is blind.

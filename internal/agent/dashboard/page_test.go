@@ -150,8 +150,8 @@ func TestThePage(t *testing.T) {
 func tells(t *testing.T, b *webtest.Browser) {
 	webtest.Eval[bool](t, b, `document.querySelector('[data-key^="made "]').open = true;
 document.querySelector('#scale [data-value="log"]').click(), true`)
-	waits(t, b, `/shares are of the packets/.test(document.querySelector(
-'[data-key^="made "]').textContent)`)
+	waits(t, b, `/shares are of the packets.*From Germany 41 %, Brazil 30 %/.test(document
+.querySelector('[data-key^="made "]').textContent)`)
 	waits(t, b, `location.search.includes('log=1') && document.querySelector('#traffic-note')
 .textContent.includes('a line by itself')`)
 	shot(t, b, "tells", false)

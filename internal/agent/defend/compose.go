@@ -16,16 +16,17 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
-// resolve gives a live rule its meaning. Its sources are not those that its detector keeps.
-func resolve(r *incident.Rule, d *policy.Detect) (*policy.Rule, error) {
+// rulesOf gives a live rule its meaning. Its sources are not those that its detector keeps.
+func rulesOf(r *incident.Rule, d *policy.Detect) (*policy.Rule, error) {
 	text := r.Rule
 	if d != nil && d.KeepText != "" { // it is part of the text, and means what the policy says
 		text = strings.Replace(text, keepTerm(d), "", 1)
 	}
-	p, ds := policy.Parse("live", []byte(text+"\ndefault pass\n"), nil)
+	p, ds := resolve.Parse("live", []byte(text+"\ndefault pass\n"), nil)
 	if p == nil || len(p.Rules) != 1 {
 		return nil, fmt.Errorf("the rule %q is not understood: %v", r.Rule, ds)
 	}
@@ -59,7 +60,7 @@ func compose(p *policy.Policy, rules []episode.Live) (*policy.Policy, error) {
 	q.Rules = slices.Clone(p.Rules)
 	first := 0
 	for _, l := range rules {
-		rule, err := resolve(&l.Rule, l.Of)
+		rule, err := rulesOf(&l.Rule, l.Of)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +102,7 @@ func fits(base, with *policy.Policy) bool {
 	if len(ir.Build(with).Findings) <= before {
 		return true
 	}
-	tail, _ := policy.Parse("tail", []byte("pass fragments\ndefault pass\n"), nil)
+	tail, _ := resolve.Parse("tail", []byte("pass fragments\ndefault pass\n"), nil)
 	q := *with
 	q.Rules = append(slices.Clone(with.Rules), tail.Rules...)
 	return base.Default.Action == action.Pass && len(ir.Build(&q).Findings) <= before
@@ -119,12 +120,17 @@ func limitFor(of *kind.Row, to string, rate float64) string {
 	if to != "" {
 		what += " to " + to
 	}
-	return fmt.Sprintf("limit %s rate %d/s", what, int(math.Ceil(max(1, rate))))
+	return "limit " + what + rateText(rate)
+}
+
+// rateText is a rate as a rule says it, in whole packets a second.
+func rateText(rate float64) string {
+	return fmt.Sprintf(" rate %d/s", int(math.Ceil(max(1, rate))))
 }
 
 // valid says whether a text is a rule, in the layout of `levee fmt`.
 func valid(text string) (string, bool) {
-	p, _ := policy.Parse("live", []byte(text+"\ndefault pass\n"), nil)
+	p, _ := resolve.Parse("live", []byte(text+"\ndefault pass\n"), nil)
 	if p == nil || len(p.Rules) != 1 {
 		return "", false
 	}

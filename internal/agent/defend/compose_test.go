@@ -18,12 +18,13 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
 func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("edge.levee", []byte(text), nil)
+	p, ds := resolve.Parse("edge.levee", []byte(text), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}
@@ -96,7 +97,7 @@ func TestRulesAreLoosenedAndTightened(t *testing.T) {
 		`drop as "flood-3-1"`} {
 		loose := episode.Loosened(text, 250)
 		for _, s := range []string{text, loose} {
-			if _, err := resolve(&incident.Rule{Rule: s}, d); err != nil {
+			if _, err := rulesOf(&incident.Rule{Rule: s}, d); err != nil {
 				t.Errorf("%s: %v", s, err)
 			}
 		}
@@ -109,11 +110,11 @@ func TestRulesAreLoosenedAndTightened(t *testing.T) {
 // searching is a search against a flood.
 func searching(a detect.Alarm) *job {
 	return &job{Search: episode.Search{ID: "7", Round: 1, Alarm: a, Of: &policy.Detect{}},
-		ports: []string{"80"}}
+		ports: []uint16{80}}
 }
 
 func completed(j *job, rules []incident.Rule, dropped float64) []incident.Rule {
-	out, _ := j.complete(rules, dropped)
+	out, _ := j.complete(rules, dropped, false)
 	return out
 }
 
@@ -206,7 +207,7 @@ func TestTheBeginningOfASlowFloodIsNotGood(t *testing.T) {
 // TestPortsOfACookieAreFew, or there is no cookie.
 func TestPortsOfACookieAreFew(t *testing.T) {
 	if got := portsOf(map[uint16]int{80: 900, 443: 90, 22: 1}); !slices.Equal(got,
-		[]string{"80", "443"}) {
+		[]uint16{80, 443}) {
 		t.Error(got)
 	}
 	many := map[uint16]int{}
@@ -250,7 +251,7 @@ func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	if r, ok := j.cookie(0); !ok || r.Predicted != 2/float64(s.Len()) {
 		t.Errorf("of clients of which one is known a cookie costs %v", r.Predicted)
 	}
-	if n := strangers(s, map[netip.Addr]bool{there: true}); n != 1 {
+	if n := strangers(s, map[netip.Addr]bool{there: true}, kind.SYN.Is, sourceOf); n != 1 {
 		t.Errorf("%d strangers", n)
 	}
 }
@@ -315,7 +316,7 @@ func TestPeersAreOfTheLastHourAndBounded(t *testing.T) {
 // TestACookieTakesWhatDropsLeaveOfSYNs: alone where they leave much, and not at all where they
 // leave nothing.
 func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
-	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN}).Search, ports: []string{"80"},
+	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN}).Search, ports: []uint16{80},
 		beyond: 1,
 		good:   signature.NewSample(packet.Ethernet, nil, 10)}
 	drops := []incident.Rule{{Rule: "drop tcp syn"}}
@@ -334,7 +335,7 @@ func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 		}
 	}
 	j.ports = nil
-	if got, _ := j.complete(nil, 0); len(got) != 1 || got[0].Rule != `cookie tcp as "flood-7-1"` {
+	if got, _ := j.complete(nil, 0, false); len(got) != 1 || got[0].Rule != `cookie tcp as "flood-7-1"` {
 		t.Errorf("of SYNs to many ports: %v", got)
 	}
 }
@@ -390,17 +391,17 @@ func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 
 // TestWhereNobodyHearsACookieDropsStay: and a limit takes what they leave.
 func TestWhereNobodyHearsACookieDropsStay(t *testing.T) {
-	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN}).Search, ports: []string{"80"},
+	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN}).Search, ports: []uint16{80},
 		beyond: 1,
 		base:   parsed(t, "default pass\n"), good: signature.NewSample(packet.Ethernet, nil, 10),
 		flood: signature.NewSample(packet.Ethernet, nil, 10), kinds: 1,
 		unheard: errors.New("a veth device")}
 	tcp(t, j.flood, "198.51.100.1", packet.SYN, 1)
 	drops := []incident.Rule{{Rule: "drop tcp syn", Action: "drop"}}
-	if got, _ := j.complete(drops, 0.6); len(got) != 1 || got[0].Rule != drops[0].Rule {
+	if got, _ := j.complete(drops, 0.6, false); len(got) != 1 || got[0].Rule != drops[0].Rule {
 		t.Errorf("%+v", got)
 	}
-	if got, _ := j.complete(nil, 0); len(got) != 1 || got[0].Action != "limit" {
+	if got, _ := j.complete(nil, 0, false); len(got) != 1 || got[0].Action != "limit" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -455,7 +456,7 @@ func TestFewPacketsShowNoCollateral(t *testing.T) {
 // force again and again. Each is given once, and the incident says which failed.
 func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN, All: 20_000, Threshold: 5000}).Search,
-		ports: []string{"80"}, beyond: 1, base: parsed(t, "default pass\n"), kinds: 800,
+		ports: []uint16{80}, beyond: 1, base: parsed(t, "default pass\n"), kinds: 800,
 		good:  signature.NewSample(packet.Ethernet, nil, 10_000),
 		flood: signature.NewSample(packet.Ethernet, nil, 1000)}
 	j.Of.Collateral = 1e-3
@@ -475,7 +476,7 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 		if c.tried != "" {
 			j.Tried = append(j.Tried, c.tried)
 		}
-		rules, why := j.complete(nil, 0)
+		rules, why := j.complete(nil, 0, false)
 		got := ""
 		if len(rules) == 1 {
 			got = rules[0].Rule
@@ -488,7 +489,7 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	for i := range 16 { // clients, in whose names the SYNs come
 		tcp(t, j.good, fmt.Sprintf("203.0.113.%d", i), packet.SYN, 50)
 	}
-	if rules, why := j.complete(nil, 0); len(rules) > 0 || len(why) != 4 {
+	if rules, why := j.complete(nil, 0, false); len(rules) > 0 || len(why) != 4 {
 		t.Errorf("clients are cut: %+v, %q", rules, why)
 	}
 }
@@ -513,7 +514,7 @@ func TestAMimicOfClientsHasAReasonForEachAnswer(t *testing.T) {
 		for i := range 1000 {
 			j.flood.Add(udpFrom(t, fmt.Sprintf("203.0.%d.%d", i/250, i%250)), 0)
 		}
-		return j.complete(nil, 0)
+		return j.complete(nil, 0, false)
 	}
 	rules, why := mimic(true)
 	all := strings.Join(why, "; ")

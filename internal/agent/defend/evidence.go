@@ -18,7 +18,7 @@ func (m *Manager) facts(id string) (evidence.Facts, bool) {
 }
 
 func factsOf(i *incident.Incident, now time.Time) evidence.Facts {
-	f := evidence.Facts{Began: i.Began, Ended: now}
+	f := evidence.Facts{Began: i.Began, Ended: now, Forged: i.Seen.Forged}
 	if i.Ended != nil {
 		f.Ended = *i.Ended
 	}

@@ -39,7 +39,7 @@ type job struct {
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
 	sources  int
-	ports    []string // that SYNs go to, if they are few
+	ports    []uint16 // that the kind goes to, if they are few
 	steps    []incident.Step
 	unheard  error // why a cookie would be
 }
@@ -119,7 +119,7 @@ func (j *job) retain(frames []frame) {
 
 // Searching.
 const (
-	mostPorts = 8    // of a cookie
+	mostPorts = 8    // of a cookie, or of a proof
 	first     = 0.8  // share of a flood with which the first rules go into force
 	looked    = 4000 // packets of each sample that a search looks at
 	minDrop   = 0.5  // share of what is too much that rules have to drop
@@ -147,7 +147,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	if j.Round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
-	if j.Alarm.Kind.Row().Cookie {
+	if j.Alarm.Kind.Row().Cookie || j.proof() == byCookie {
 		if j.unheard = dataplane.Unheard(ctx, j.dev); j.unheard != nil {
 			r.Notes = append(r.Notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
@@ -163,7 +163,8 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	}
 	j.step("rules found")
 	var why []string
-	r.Rules, why = j.complete(r.Rules, dropped)
+	r.Rules, why = j.complete(r.Rules, dropped, r.Forged)
+	j.inFront(r.Rules)
 	r.Steps, r.Notes = j.steps, append(r.Notes, why...)
 	r.Kinds = j.beside(r.Rules)
 	if len(r.Rules) == 0 {
@@ -302,9 +303,15 @@ func predicted(rules []incident.Rule) (sum float64) {
 	return sum
 }
 
-// asks says whether a cookie can be had against it, which costs clients less than a drop.
+// asks says whether senders can be asked for a proof, which costs clients less than a drop.
 func (j *job) asks() bool {
-	return j.Alarm.Kind.Row().Cookie && j.unheard == nil && !j.tried(episode.Cookie)
+	switch {
+	case j.Alarm.Kind.Row().Cookie, j.proof() == byCookie:
+		return j.unheard == nil && !j.tried(episode.Cookie)
+	case j.proof() == byEcho:
+		return !j.tried(episode.LimitUnproven)
+	}
+	return false
 }
 
 // tried says whether an answer was in force, and has not stopped it.
@@ -312,9 +319,18 @@ func (j *job) tried(answer string) bool { return slices.Contains(j.Tried, answer
 
 // complete is what is done, with rules that drop a share of the sample, and why other answers are
 // not given. Of SYNs a cookie leaves clients what drops leave of the flood; drops that leave much
-// of it only cost good packets then. Limits are tried where drops leave too much. Each answer is
-// given once.
-func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rule, why []string) {
+// of it only cost good packets then. Of UDP whose senders can prove themselves, forged or not told
+// apart, a proof is asked for before anything is dropped. Limits are tried where drops leave too
+// much. Each answer is given once.
+func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ []incident.Rule,
+	why []string) {
+	if j.proof() != byNothing && (forged || dropped < nearlyAll*j.beyond) {
+		rule, fault := j.askProof()
+		if fault == "" {
+			return []incident.Rule{rule}, nil
+		}
+		why = append(why, fault)
+	}
 	if j.Alarm.Kind.Row().Cookie {
 		if dropped >= nearlyAll*j.beyond {
 			return rules, nil
@@ -334,11 +350,17 @@ func (j *job) complete(rules []incident.Rule, dropped float64) (_ []incident.Rul
 	if dropped >= j.minShare() {
 		return rules, why
 	}
-	if row := j.Alarm.Kind.Row(); !row.Cookie {
+	if row := j.Alarm.Kind.Row(); row.Proves && j.proof() == byNothing {
+		why = append(why,
+			"no proof: the policy has neither `prove` nor `cookie dns` for all ports of it")
+	} else if !row.Cookie && !row.Proves {
 		why = append(why, "no proof: who sends "+row.Words+" cannot be asked for one")
 	}
-	for _, answer := range []string{episode.LimitBySource, episode.LimitByDestination,
-		episode.Limit} {
+	for _, answer := range []string{episode.LimitBySource, episode.LimitByName,
+		episode.LimitByDestination, episode.Limit} {
+		if answer == episode.LimitByName && !j.asksNames() {
+			continue
+		}
 		if j.tried(answer) {
 			why = append(why, "a "+answer+" does not stop it")
 			continue
@@ -357,40 +379,43 @@ func (j *job) cookie(n int) (incident.Rule, bool) {
 	if !j.asks() {
 		return incident.Rule{}, false
 	}
-	text := "cookie tcp"
-	if to := hostText(j.Alarm.To); to != "" {
-		text += " to " + to
-	}
-	if len(j.ports) > 0 {
-		text += " port { " + strings.Join(j.ports, ", ") + " }"
-	}
-	text, ok := valid(text)
+	text, ok := valid("cookie tcp" + j.target())
 	if !ok {
 		return incident.Rule{}, false
 	}
 	label := episode.Label(j.ID, j.Round, n)
 	known := j.peers.known()
 	// a SYN of each, and the RST that proves it
-	one := signature.Judged{Packets: j.good.Len(), Dropped: 2 * strangers(j.good, known)}
+	one := signature.Judged{Packets: j.good.Len(),
+		Dropped: 2 * strangers(j.good, known, kind.SYN.Is, sourceOf)}
 	return incident.Rule{Rule: written(text, j.Of, label), Label: label,
 		Action: episode.Cookie, State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
 		AtMost: one.Highest(),
 		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
 }
 
-// strangers is how many sources that are not known have one SYN in a sample. So many of its SYNs
-// come from new sources (Good-Turing).
-func strangers(good *signature.Sample, known map[netip.Addr]bool) (n int) {
-	syns := map[netip.Addr]int{}
-	var p packet.Packet
-	good.Each(func(b []byte) {
-		p = packet.Packet{}
-		good.Link().Decode(b, &p)
-		if kind.SYN.Is(&p) && !known[p.Src] {
-			syns[p.Src]++
+// target is what a rule asks for of where the flood goes: its host, and its ports if they are few.
+func (j *job) target() (text string) {
+	if to := hostText(j.Alarm.To); to != "" {
+		text += " to " + to
+	}
+	if len(j.ports) > 0 {
+		text += " port " + portList(j.ports)
+	}
+	return text
+}
+
+// strangers is how many of those that are not known by their address have one packet in a sample.
+// So many of its packets come from new ones (Good-Turing).
+func strangers[K comparable](good *signature.Sample, known map[netip.Addr]bool,
+	is func(*packet.Packet) bool, by func(*packet.Packet, []byte) K) (n int) {
+	seen := map[K]int{}
+	each(good, func(p *packet.Packet, b []byte) {
+		if is(p) && !known[p.Src] {
+			seen[by(p, b)]++
 		}
 	})
-	for _, of := range syns {
+	for _, of := range seen {
 		if of == 1 {
 			n++
 		}
@@ -398,8 +423,18 @@ func strangers(good *signature.Sample, known map[netip.Addr]bool) (n int) {
 	return n
 }
 
-// portsOf are the ports that most SYNs go to, if they are few.
-func portsOf(counts map[uint16]int) (out []string) {
+// each gives the packets of a sample. Both are valid until the next one.
+func each(s *signature.Sample, look func(p *packet.Packet, b []byte)) {
+	var p packet.Packet
+	s.Each(func(b []byte) {
+		p = packet.Packet{}
+		s.Link().Decode(b, &p)
+		look(&p, b)
+	})
+}
+
+// portsOf are the ports that most of a kind goes to, if they are few.
+func portsOf(counts map[uint16]int) (out []uint16) {
 	all := 0
 	for _, n := range counts {
 		all += n
@@ -407,7 +442,7 @@ func portsOf(counts map[uint16]int) (out []string) {
 	covered := 0
 	for _, port := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[port]; n*50 >= all {
-			out, covered = append(out, fmt.Sprint(port)), covered+n
+			out, covered = append(out, port), covered+n
 		}
 	}
 	if len(out) > mostPorts || covered*10 < all*9 {
@@ -416,31 +451,43 @@ func portsOf(counts map[uint16]int) (out []string) {
 	return out
 }
 
+// portList is ports as a rule lists them.
+func portList(ports []uint16) string {
+	words := make([]string, len(ports))
+	for i, p := range ports {
+		words[i] = fmt.Sprint(p)
+	}
+	return "{ " + strings.Join(words, ", ") + " }"
+}
+
 // limit is a limit on the kind of the flood, of what it usually has and as much again: of each
 // source, of each destination, or of all together. Where it is not worth its cost, fault says why.
 func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	label := episode.Label(j.ID, j.Round, 0)
 	rate := max(2*j.Alarm.UsualAll, j.Alarm.Threshold/10)
-	var by func(*packet.Packet) netip.Addr
+	var n int // of good packets
 	switch answer {
 	case episode.LimitBySource:
-		by = func(p *packet.Packet) netip.Addr { return p.Src }
-		rate = j.rateOfEach(by, minOfSource)
+		rate = rateOfEach(j, sourceOf, minOfSource)
+		out.Coverage, n = ofEach(j, sourceOf, rate)
+	case episode.LimitByName:
+		rate = rateOfEach(j, zoneOf, minOfZone)
+		out.Coverage, n = ofEach(j, zoneOf, rate)
 	case episode.LimitByDestination:
-		by = func(p *packet.Packet) netip.Addr { return p.Dst }
-		rate = j.rateOfEach(by, j.Alarm.Threshold/10)
+		rate = rateOfEach(j, destinationOf, j.Alarm.Threshold/10)
+		out.Coverage, n = ofEach(j, destinationOf, rate)
 	}
 	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
+	if answer == episode.LimitByName {
+		text = "limit udp" + j.target() + " dns query" + rateText(rate)
+	}
 	text, ok := valid(text + strings.TrimPrefix(answer, episode.Limit))
 	if !ok {
 		return out, "the language has none for this kind"
 	}
-	out = incident.Rule{Rule: written(text, j.Of, label), Label: label, Action: episode.Limit,
-		State: incident.Waiting}
-	var n int
-	if by != nil {
-		out.Coverage, n = j.ofEach(by, rate)
-	} else {
+	out.Rule, out.Label, out.Action = written(text, j.Of, label), label, episode.Limit
+	out.State = incident.Waiting
+	if answer == episode.Limit {
 		drop := out
 		drop.Rule = episode.Tightened(out.Rule)
 		p, err := compose(j.base, []episode.Live{{Rule: drop, Of: j.Of}})
@@ -471,9 +518,9 @@ const (
 	fewOfSource = 4
 )
 
-// rateOfEach is four times what the busiest source, or destination, of good packets has of the
+// rateOfEach is four times what the busiest source, destination or zone of good packets has of the
 // kind.
-func (j *job) rateOfEach(by func(*packet.Packet) netip.Addr, least float64) float64 {
+func rateOfEach[K comparable](j *job, by func(*packet.Packet, []byte) K, least float64) float64 {
 	counts, all := countKind(j.good, j.Alarm.Kind, by)
 	busiest := 0
 	for _, n := range counts {
@@ -482,15 +529,16 @@ func (j *job) rateOfEach(by func(*packet.Packet) netip.Addr, least float64) floa
 	return max(least, 4*j.Alarm.UsualAll*float64(busiest)/float64(max(1, all)))
 }
 
-// ofEach is what a limit of a rate for each source, or destination, takes: a share of the flood,
-// and of good packets those of such that are above it now.
-func (j *job) ofEach(by func(*packet.Packet) netip.Addr, rate float64) (coverage float64,
-	good int) {
+// ofEach is what a limit of a rate for each source, destination or zone takes: a share of the
+// flood, and of good packets those of such that are above it now.
+func ofEach[K comparable](j *job, by func(*packet.Packet, []byte) K, rate float64) (
+	coverage float64, good int) {
+	var none K // what has no key is not limited
 	counts, all := countKind(j.flood, j.Alarm.Kind, by)
 	usual, _ := countKind(j.good, j.Alarm.Kind, by)
 	for from, n := range counts {
 		have := j.Alarm.All * float64(n) / float64(max(1, all))
-		if n >= fewOfSource && have > rate {
+		if n >= fewOfSource && have > rate && from != none {
 			coverage += float64(n) * (1 - rate/have)
 			good += int(math.Ceil(float64(usual[from]) * (1 - rate/have)))
 		}
@@ -498,20 +546,22 @@ func (j *job) ofEach(by func(*packet.Packet) netip.Addr, rate float64) (coverage
 	return coverage / float64(max(1, j.flood.Len())), good
 }
 
-// countKind counts the packets of a kind, by their sources or destinations.
-func countKind(s *signature.Sample, k kind.Kind, by func(*packet.Packet) netip.Addr) (
-	counts map[netip.Addr]int, all int) {
-	counts = map[netip.Addr]int{}
-	var p packet.Packet
-	s.Each(func(b []byte) {
-		p = packet.Packet{}
-		if s.Link().Decode(b, &p); k.Is(&p) {
-			counts[by(&p)]++
+// countKind counts the packets of a kind, by their sources, destinations or zones.
+func countKind[K comparable](s *signature.Sample, k kind.Kind,
+	by func(*packet.Packet, []byte) K) (counts map[K]int, all int) {
+	counts = map[K]int{}
+	each(s, func(p *packet.Packet, b []byte) {
+		if k.Is(p) {
+			counts[by(p, b)]++
 			all++
 		}
 	})
 	return counts, all
 }
+
+// sourceOf and destinationOf are by whom packets are counted.
+func sourceOf(p *packet.Packet, _ []byte) netip.Addr      { return p.Src }
+func destinationOf(p *packet.Packet, _ []byte) netip.Addr { return p.Dst }
 
 func hostText(p netip.Prefix) string {
 	if !p.IsValid() {

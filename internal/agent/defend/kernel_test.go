@@ -21,6 +21,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -84,7 +85,7 @@ func newFakeKernel(t *testing.T, seed uint64) *fakeKernel {
 // replace puts another policy into force, which takes live rules with it.
 func (k *fakeKernel) replace(t *testing.T) {
 	t.Helper()
-	p, ds := policy.Parse("p", []byte(judgeText), nil)
+	p, ds := resolve.Parse("p", []byte(judgeText), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}
@@ -102,7 +103,7 @@ func (k *fakeKernel) load(rules []inspect.LiveRule) {
 	for _, r := range rules {
 		text.WriteString(r.Rule + "\n")
 	}
-	k.with, _ = policy.Parse("p", []byte(text.String()+judgeText), nil)
+	k.with, _ = resolve.Parse("p", []byte(text.String()+judgeText), nil)
 	k.rules, k.judge, k.counts = rules, oracle.New(k.with), map[string]episode.Count{}
 	k.program++
 	if len(rules) == 0 {

@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -86,7 +87,7 @@ func (m *Manager) Routes() []api.Route {
 		api.Post("/api/v1/rules", api.Operator,
 			"Put a live rule into force for a time, under the name of the token.",
 			func(ctx context.Context, in *RuleInput) (*LiveRule, error) {
-				lease, err := policy.ParseLease(in.Body.Lease)
+				lease, err := literal.ParseLease(in.Body.Lease)
 				if err != nil {
 					return nil, api.Refuse(http.StatusUnprocessableEntity, "body.lease: %v", err)
 				}

@@ -170,7 +170,7 @@ func anySchedule(t *testing.T, seed uint64) {
 			s.k.replace(t)
 		case 7:
 			s.end()
-			time.Sleep(time.Duration(s.k.IntN(15)) * time.Second)
+			s.passes(time.Duration(s.k.IntN(15)) * time.Second)
 			s.begin()
 		case 8:
 			for _, i := range s.store.List() {

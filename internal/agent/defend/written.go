@@ -14,7 +14,7 @@ import (
 	"levee/internal/agent/rulebook"
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -42,7 +42,7 @@ func writtenRule(text, label string) (string, string, error) {
 		return "", "", fmt.Errorf("a live rule is one line of at most %d bytes, without a comment",
 			rulebook.MaxText)
 	}
-	p, ds := policy.Parse("rule", []byte(text+"\ndefault pass\n"), nil)
+	p, ds := resolve.Parse("rule", []byte(text+"\ndefault pass\n"), nil)
 	tree, _ := syntax.Parse("rule", []byte(text+"\n"))
 	switch {
 	case p == nil:

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/agent/episode"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestARuleOfAWriterIsOneDropOrLimit: what is put into force by the API is one rule that takes
@@ -37,7 +38,7 @@ func TestARuleOfAWriterIsOneDropOrLimit(t *testing.T) {
 
 // TestRulesOfWritersStandFirstInTheirOrder, and take nothing that is essential.
 func TestRulesOfWritersStandFirstInTheirOrder(t *testing.T) {
-	base, ds := policy.Parse("p", []byte("pass udp to port 53\ndefault pass\n"), nil)
+	base, ds := resolve.Parse("p", []byte("pass udp to port 53\ndefault pass\n"), nil)
 	if base == nil {
 		t.Fatal(ds)
 	}
@@ -67,7 +68,7 @@ func TestRulesOfWritersStandFirstInTheirOrder(t *testing.T) {
 // TestARuleThatCutsASessionIsBlamedAlone: a change that fails takes back the rule that is the
 // reason, and no other writer's, nor a detector's.
 func TestARuleThatCutsASessionIsBlamedAlone(t *testing.T) {
-	base, ds := policy.Parse("p", []byte("default pass\n"), nil)
+	base, ds := resolve.Parse("p", []byte("default pass\n"), nil)
 	if base == nil {
 		t.Fatal(ds)
 	}

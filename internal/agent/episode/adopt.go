@@ -39,6 +39,7 @@ func (m *Machine) unfit(now time.Time, x *Unfit) {
 		for _, r := range f.rules {
 			if why, ok := x.Why[r.Label]; ok && r.IsLive() {
 				f.turn(r, incident.Gone, now, why)
+				f.held = false
 			}
 		}
 	})
@@ -73,7 +74,7 @@ func (m *Machine) adopt(now time.Time, a *Adopt) {
 // goOn goes on with an incident.
 func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
 	u := m.unit(i.Detector)
-	f := &flood{Incident: i, last: now,
+	f := &flood{Incident: i, last: now, put: now,
 		acts: i.Acted != nil || u != nil && u.Mode == policy.Enforce}
 	for k := range i.Rules {
 		r := &rule{Rule: i.Rules[k], detector: i.Detector, of: f, active: now}

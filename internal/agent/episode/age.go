@@ -37,6 +37,7 @@ func (m *Machine) count(now time.Time, c *Counted) {
 		}
 		f.drops, f.most = all, max(f.most, all)
 		f.Seen.Peak = max(f.Seen.Peak, all)
+		f.hold(now)
 		for _, r := range f.rules {
 			if r.IsLive() && f.keeps(r, all) {
 				r.active, f.last, f.Ended = now, now, nil
@@ -85,6 +86,7 @@ func (m *Machine) cost(u *unit, f *flood, r *rule, share float64, now time.Time)
 		return
 	}
 	f.turn(r, incident.Gone, now, fmt.Sprintf("it dropped %.2g %% of the good packets", 100*share))
+	f.held = false // what it dropped passes again
 	f.note("%s was taken back: it dropped %.2g %% of the good packets, and %.2g %% is allowed",
 		r.Label, 100*share, 100*u.Collateral)
 	m.do(Effect{Spare: true})

@@ -14,16 +14,16 @@ import (
 // Telling floods apart.
 const (
 	mostFloods = 16 // of a detector, that are not over
-	// What its rules leave of a flood comes in so long; what is too much later, while they drop as
-	// much as settled of its peak, is another vector.
+	// What its rules leave of a flood comes in so long. Once they drop as much as settled of its
+	// peak after that, what is too much is another vector, or another flood in its place.
 	settling = 3 * time.Second
 	settled  = 0.5
 )
 
 // of is the flood that an alarm is of, the last to begin of several; nil for one that begins.
-func (u *unit) of(a *detect.Alarm, now time.Time) (out *flood) {
+func (u *unit) of(a *detect.Alarm) (out *flood) {
 	for _, f := range u.floods {
-		if f.is(a) && !(f.settled(a, now) && len(u.floods) < mostFloods) &&
+		if f.is(a) && !(f.settled(a) && len(u.floods) < mostFloods) &&
 			(out == nil || f.Seen.Kind == a.Kind.String()) {
 			out = f
 		}
@@ -45,12 +45,18 @@ func (f *flood) is(a *detect.Alarm) bool {
 	return err != nil || !a.To.IsValid() || to.Overlaps(a.To)
 }
 
-// settled says whether the rules of a flood have dropped most of it for a time, so that what is too
-// much beside it, and would be without it, is another one.
-func (f *flood) settled(a *detect.Alarm, now time.Time) bool {
-	return f.State == incident.Open && !f.put.IsZero() && now.Sub(f.put) > settling &&
-		f.drops > max(f.harmless(), settled*f.most) &&
+// settled says whether the rules of a flood have held it, so that what is too much by itself is
+// another one, also where it comes in the place of the first.
+func (f *flood) settled(a *detect.Alarm) bool {
+	return f.State == incident.Open && f.held &&
 		a.Rate > max(f.Seen.Threshold, a.Kind.Row().Floor)
+}
+
+// hold notes whether the rules of a flood drop most of it, once they have been in force for a time.
+func (f *flood) hold(now time.Time) {
+	if !f.put.IsZero() && now.Sub(f.put) > settling && f.drops > max(f.harmless(), settled*f.most) {
+		f.held = true
+	}
 }
 
 // named gives a flood of fragments the kind of what comes in them, once that is known.

@@ -132,22 +132,25 @@ func TestTwoDestinationsAtOnceAreTwoIncidents(t *testing.T) {
 	}
 }
 
-// TestAnotherVectorIsAnotherIncident, while what was found for the first drops it. What that leaves
-// is none, and neither is what the flood turns into.
+// TestAnotherVectorIsAnotherIncident, beside what was found for the first or in its place, once
+// that has held the first. What that leaves is none, and neither is what the flood turns into
+// before.
 func TestAnotherVectorIsAnotherIncident(t *testing.T) {
 	for _, c := range []struct {
 		what        string
+		held        int // seconds
 		drops, rate float64
 		want        int
 	}{
-		{"another vector", 90_000, 60_000, 2},
-		{"what is left", 90_000, 4000, 1},
-		{"what it turned into", 500, 60_000, 1},
+		{"another vector", 3, 90_000, 60_000, 2},
+		{"what is left", 3, 90_000, 4000, 1},
+		{"what it turned into", 2, 500, 60_000, 1},
+		{"what came in its place", 4, 500, 60_000, 2},
 	} {
 		l := newLab(one)
 		l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
 		l.tick(detect.Alarm{Kind: kind.UDP, Rate: 30_000}) // what its rules leave at once
-		for range 3 {
+		for range c.held {
 			l.second(90_000)
 		}
 		l.second(uint64(c.drops))
@@ -155,6 +158,64 @@ func TestAnotherVectorIsAnotherIncident(t *testing.T) {
 		if len(l.store) != c.want {
 			t.Errorf("%s: %d incidents, want %d", c.what, len(l.store), c.want)
 		}
+	}
+}
+
+// TestAFloodThatReplacesAnotherIsAnotherIncident: one of the same kind that began when the first
+// had stopped, also after a pause, was told as part of the first until that was over. What the
+// rules of the first have dropped and drop no more, as they cost too much, is the first still.
+func TestAFloodThatReplacesAnotherIsAnotherIncident(t *testing.T) {
+	for pause := range 5 {
+		l := newLab(one)
+		flood := detect.Alarm{Kind: kind.UDP, Rate: 90_000}
+		l.tick(flood)
+		for range 10 {
+			l.second(90_000)
+		}
+		for range pause {
+			l.second(0)
+		}
+		flood.Rate = 40_000
+		for range 5 {
+			l.tick(flood)
+		}
+		if len(l.store) != 2 || len(l.store["2"].Rules) == 0 {
+			t.Errorf("%d incidents, %d rules of the second, %d s after the first", len(l.store),
+				len(l.store["2"].Rules), pause)
+		}
+	}
+	l := newLab(one)
+	flood := detect.Alarm{Kind: kind.UDP, Rate: 90_000}
+	l.tick(flood)
+	for range 10 {
+		l.second(90_000)
+	}
+	label := Label("1", 1, 0)
+	l.step(Event{Counted: &Counted{Rules: map[string]Count{label: {Packets: 1_000_000}},
+		Costs: map[string]float64{label: 0.5}}})
+	l.tick(flood)
+	if len(l.store) != 1 {
+		t.Errorf("%d incidents, as a rule was taken back", len(l.store))
+	}
+}
+
+// TestAFloodThatAnAgentAdoptsHasOthersBesideIt: of a flood that was there when the agent began, all
+// that came later was a part.
+func TestAFloodThatAnAgentAdoptsHasOthersBesideIt(t *testing.T) {
+	l := newLab(one)
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 90_000})
+	l.second(90_000)
+	before := l.store["1"]
+	l = newLab(one)
+	l.step(Event{Adopt: &Adopt{Incidents: []incident.Incident{before}, InKernel: true,
+		Texts: []string{before.Rules[0].Rule}}})
+	for range 5 {
+		l.second(90_000)
+	}
+	l.m.next = func() string { return "2" }
+	l.tick(detect.Alarm{Kind: kind.UDP, Rate: 60_000})
+	if len(l.store) != 2 {
+		t.Errorf("%d incidents", len(l.store))
 	}
 }
 

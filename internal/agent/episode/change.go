@@ -164,7 +164,8 @@ func (f *flood) acted(now time.Time) {
 		at := now
 		f.Acted = &at
 	}
-	f.on, f.retry, f.since, f.failed, f.put = false, time.Time{}, now, 0, now
+	f.on, f.retry, f.since, f.failed = false, time.Time{}, now, 0
+	f.put, f.held = now, false
 }
 
 // leased notes that the lease of live rules has begun anew.
@@ -185,7 +186,7 @@ func (m *Machine) leased(now time.Time) {
 func (m *Machine) lost(now time.Time, texts string) {
 	m.loaded = texts
 	if texts != Texts(m.Live()) {
-		m.each(func(_ *unit, f *flood) { f.put, f.drops = now, 0 })
+		m.each(func(_ *unit, f *flood) { f.put, f.drops, f.held = now, 0, false })
 	}
 }
 

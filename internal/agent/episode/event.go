@@ -138,8 +138,7 @@ type Search struct {
 	Acts  bool    // what is found comes into force
 	Peak  float64 // packets a second that passed of it, at most
 	Live  []Live  // rules in force
-	// Tried are answers that have not stopped it: drops, Cookie, LimitBySource,
-	// LimitByDestination, Limit.
+	// Tried are answers that have not stopped it: drops, and those of this package's constants.
 	Tried []string
 	// Beside are the kinds of other floods that pass at once, in the same place.
 	Beside []string `json:",omitempty"`

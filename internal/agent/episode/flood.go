@@ -22,6 +22,7 @@ type flood struct {
 	drops  float64      // packets that its rules dropped in the last second
 	most   float64      // the same, at most
 	put    time.Time    // rules of it came into force last
+	held   bool         // they dropped most of it after that, and none of them was lost since
 	rounds int          // of searches
 	failed int          // times that nothing was found, since a rule was
 	tries  float64      // packets a second that passed then

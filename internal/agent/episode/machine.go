@@ -222,7 +222,7 @@ func (m *Machine) tick(now time.Time, t *Tick) {
 
 // alarm is told of what is too much. A flood of which there is an alarm already has no second one.
 func (m *Machine) alarm(u *unit, now time.Time, a *Alarm, seen map[*flood]bool) {
-	f := u.of(&a.Alarm, now)
+	f := u.of(&a.Alarm)
 	if f == nil {
 		f = m.begin(u, now, a)
 	}

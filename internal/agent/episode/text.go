@@ -26,15 +26,17 @@ func Tightened(text string) string {
 
 // Answers to a flood besides drops, in the order in which they are tried.
 const (
-	Cookie             = "cookie"
+	Cookie             = "cookie"                // for SYNs, or for DNS queries
+	LimitUnproven      = "limit not proven flow" // on who has not sent a value of a reply back
 	LimitBySource      = "limit by source"
+	LimitByName        = "limit by dns-name/2"
 	LimitByDestination = "limit by destination"
 	Limit              = "limit"
 )
 
 // answerOf is which answer a rule is.
 func answerOf(r *incident.Rule) string {
-	for _, a := range []string{LimitBySource, LimitByDestination} {
+	for _, a := range []string{LimitUnproven, LimitBySource, LimitByName, LimitByDestination} {
 		if r.Action == Limit && strings.Contains(r.Rule, strings.TrimPrefix(a, Limit)) {
 			return a
 		}

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // source is the source of a policy with these conditions.
 func source(t testing.TB, where string) *policy.Source {
 	t.Helper()
-	p, ds := policy.Parse("e.levee", []byte("set s = dynamic(max 10)\ndrop from s\ndefault pass\n"+
+	p, ds := resolve.Parse("e.levee", []byte("set s = dynamic(max 10)\ndrop from s\ndefault pass\n"+
 		`source "ids" eve file "/e" `+where+" add src_ip to s\n"), nil)
 	if p == nil {
 		t.Fatal(ds)
@@ -94,7 +95,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 // parse is the source of a policy.
 func parse(t testing.TB, text string) *policy.Source {
 	t.Helper()
-	p, ds := policy.Parse("e.levee", []byte("set s = dynamic(max 10)\ndrop from s\ndefault pass\n"+
+	p, ds := resolve.Parse("e.levee", []byte("set s = dynamic(max 10)\ndrop from s\ndefault pass\n"+
 		text+"\n"), nil)
 	if p == nil {
 		t.Fatal(ds)

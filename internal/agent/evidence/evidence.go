@@ -1,7 +1,7 @@
 // Package evidence keeps the packets that an incident was judged by, as pcapng, and gives them out:
 // as they are, and as a fingerprint for the DDoS clearing house.
 //
-// In go sampled packets by the number of an incident, out come files and two routes of the API.
+// In go sampled packets by the number of an incident, out come files and three routes of the API.
 // What is kept is bounded in number and size, the oldest going first. It decides nothing.
 package evidence
 
@@ -51,10 +51,13 @@ type Packet struct {
 }
 
 // Store is a directory of captures. It may be used by several goroutines.
-type Store struct{ dir string }
+type Store struct {
+	dir   string
+	Atlas *Atlas // says which countries sources are in; nil: nobody does
+}
 
 // Open is the store of a directory, which is made when something is put there.
-func Open(dir string) *Store { return &Store{dir} }
+func Open(dir string) *Store { return &Store{dir: dir} }
 
 // Path is the directory.
 func (s *Store) Path() string { return s.dir }
@@ -146,6 +149,7 @@ type Facts struct {
 	Target       netip.Prefix // zero: unknown
 	Packets      uint64       // in all; 0: as many as are kept
 	Began, Ended time.Time    // Ended zero: it goes on
+	Forged       bool         // its sources are
 }
 
 // Fingerprint describes an incident for the clearing house.
@@ -185,6 +189,7 @@ type fingerprintQuery struct {
 // Routes give out what is kept. Facts are those of an incident, false where there is none.
 func (s *Store) Routes(facts func(id string) (Facts, bool)) []api.Route {
 	return []api.Route{
+		s.countriesRoute(facts),
 		api.Get("/api/v1/incidents/{id}/fingerprint", api.Viewer,
 			"An incident in the format of the DDoS clearing house.",
 			func(_ context.Context, q *fingerprintQuery) (*fingerprint.Fingerprint, error) {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 // maxLine is how long a line of a plain list may be.
@@ -21,7 +21,7 @@ var plainLines = format{
 // readLines reads the entries of lines. What follows them behind a blank does not count, but an
 // address there is told: it may be one that was meant.
 func readLines(in *reader, r io.Reader) error {
-	s := bufio.NewScanner(policy.ListLines(r))
+	s := bufio.NewScanner(literal.ListLines(r))
 	s.Buffer(make([]byte, 0, 4096), maxLine)
 	for n := 1; s.Scan(); n++ {
 		if len(s.Bytes()) == 0 {
@@ -31,11 +31,11 @@ func readLines(in *reader, r io.Reader) error {
 		if n == 1 {
 			line = strings.TrimPrefix(line, "\ufeff")
 		}
-		words := policy.ListWords(line)
+		words := literal.ListWords(line)
 		if len(words) == 0 {
 			continue
 		}
-		entries, rest := policy.ListEntries(words, isEntry)
+		entries, rest := literal.ListEntries(words, isEntry)
 		if len(entries) == 0 { // which is told
 			entries, rest = rest[:1], rest[1:]
 		}

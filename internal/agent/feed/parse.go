@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -142,7 +143,7 @@ func prefixes(text string) ([]netip.Prefix, bool) {
 	if !strings.Contains(text, "-") {
 		return nil, false
 	}
-	all, err := policy.ParsePrefixes(text)
+	all, err := literal.ParsePrefixes(text)
 	return all, err == nil && len(all) > 0
 }
 

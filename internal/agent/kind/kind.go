@@ -85,8 +85,10 @@ type Row struct {
 	Answered bool
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
-	Cookie        bool   // senders can be asked to prove that they are there
-	Bench         string // flood of `levee bench detect` that is of this kind; "" is none
+	Cookie        bool // senders can be asked to prove that they are there
+	// Proves says that senders can prove it where the policy says by what: `prove`, `cookie dns`.
+	Proves bool
+	Bench  string // flood of `levee bench detect` that is of this kind; "" is none
 }
 
 // repeated is Repeat of kinds in which a backup, a tunnel and a test of a line are few flows with
@@ -103,7 +105,8 @@ var Rows = [Num]Row{
 		Cookie: true, Bench: "syn"},
 	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Has: hasUDP,
 		Repeat: repeated, Counter: CountUDP, All: CountAllUDP, Same: CountSameUDP,
-		Crowd: true, Cut: true, Answered: true, Limit: "udp", Limit6: "udp", Bench: "udp"},
+		Crowd: true, Cut: true, Answered: true, Limit: "udp", Limit6: "udp",
+		Proves: true, Bench: "udp"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
 		Floor: 3000, Has: hasReflection, Repeat: 1, Counter: CountReflection, All: CountReflection,
 		Crowd: true, Cut: true, Answered: true, Limit: reflected, Limit6: reflected,

@@ -9,6 +9,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
@@ -143,7 +144,7 @@ func wantPolicy(t testing.TB, p *Proposal) {
 	if len(ds) > 0 || string(ast.Format(f)) != text {
 		t.Errorf("not as it is laid out, or with remarks %v:\n%s", ds, text)
 	}
-	again, ds := policy.Resolve(f, nil)
+	again, ds := resolve.Resolve(f, nil)
 	if again == nil || len(ds) > 0 {
 		t.Fatalf("%v\n%s", ds, text)
 	}

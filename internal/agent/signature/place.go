@@ -8,6 +8,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -50,7 +51,7 @@ func (w *work) inserted(rules []chosen, tail bool) (*policy.Policy, []int) {
 		}
 	}
 	if tail {
-		p, _ := policy.Parse("tail", []byte(passFragments+"\ndefault pass\n"), nil)
+		p, _ := resolve.Parse("tail", []byte(passFragments+"\ndefault pass\n"), nil)
 		q.Rules = append(q.Rules, p.Rules...)
 	}
 	return &q, at
@@ -62,7 +63,7 @@ const passFragments = "pass fragments"
 // accept puts a rule where it should stand, if the samples as a whole and `levee check` have
 // nothing against it.
 func (w *work) accept(r *rule, s *search) bool {
-	resolved := resolve(r.text(), len(w.chosen))
+	resolved := ruleOf(r.text(), len(w.chosen))
 	if resolved == nil {
 		return false
 	}
@@ -89,9 +90,9 @@ func (w *work) accept(r *rule, s *search) bool {
 	return true
 }
 
-// resolve gives a rule its meaning and its layout; nil where the language refuses it.
-func resolve(text string, n int) *policy.Rule {
-	p, _ := policy.Parse("proposal", []byte(text+"\ndefault pass\n"), nil)
+// ruleOf gives a rule its meaning and its layout; nil where the language refuses it.
+func ruleOf(text string, n int) *policy.Rule {
+	p, _ := resolve.Parse("proposal", []byte(text+"\ndefault pass\n"), nil)
 	if p == nil || len(p.Rules) != 1 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Limits say what a proposal may be. The zero value allows no collateral. Rules are measured on all
@@ -152,7 +153,7 @@ type chosen struct {
 func newWork(flood, good *Sample, l Limits) (*work, error) {
 	w := &work{Limits: l, flood: flood, good: good, base: l.Policy}
 	if w.base == nil {
-		p, _ := policy.Parse("none", []byte("default pass\n"), nil)
+		p, _ := resolve.Parse("none", []byte("default pass\n"), nil)
 		w.base = p
 	}
 	w.base, w.forgot = forget(w.base)

@@ -11,6 +11,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -51,7 +52,7 @@ func TestFiguresHoldForPacketsThatWereNotSeen(t *testing.T) {
 			p := propose(t, sampleOf(nil, frames(t, f.packets, 0, 6_000)), sampleOf(nil, calm),
 				Limits{Collateral: 0.001})
 			text := string(p.Policy())
-			q, ds := policy.Parse("proposal", []byte(text), nil)
+			q, ds := resolve.Parse("proposal", []byte(text), nil)
 			if q == nil {
 				t.Fatal(ds)
 			}
@@ -114,7 +115,7 @@ func TestTheVictimIsNotBanned(t *testing.T) {
 
 func mustParse(t testing.TB, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("edge.levee", []byte(text), nil)
+	p, ds := resolve.Parse("edge.levee", []byte(text), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -77,7 +77,7 @@ func (v *view) ask(terms []*term) ([]set, error) {
 		fmt.Fprintf(&text, "count %s\n", t.text)
 	}
 	text.WriteString("default pass\n")
-	p, ds := policy.Parse("terms", []byte(text.String()), nil)
+	p, ds := resolve.Parse("terms", []byte(text.String()), nil)
 	if p == nil {
 		var b bytes.Buffer
 		_ = ds.Render(&b, false)

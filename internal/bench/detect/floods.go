@@ -14,7 +14,7 @@ import (
 	"levee/internal/bench"
 	"levee/internal/lab/demo"
 	"levee/internal/lab/gen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet/template"
 )
 
@@ -27,7 +27,7 @@ type wave struct {
 	rate    float64 // packets a second instead, where the flood is about its rate
 	floods  []gen.Flood
 	replay  *gen.Replay
-	packets []policy.Packet
+	packets []spec.Packet
 	// replaced is how often the policy is replaced by another meanwhile, evenly.
 	replaced int
 }

@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/names"
 	"levee/internal/lab/contender"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Levee is a policy that is put into force as `levee up` does. The programs of the last load are
@@ -71,7 +72,7 @@ const policyName = "scale.levee"
 
 // Parse reads a policy that was made for a measurement, and the files that it names.
 func Parse(text []byte, files map[string][]byte) (*policy.Policy, error) {
-	p, diags := policy.Parse(policyName, text, func(name string) (io.ReadCloser, error) {
+	p, diags := resolve.Parse(policyName, text, func(name string) (io.ReadCloser, error) {
 		b, ok := files[name]
 		if !ok {
 			return nil, fmt.Errorf("no file %s", name)

@@ -46,7 +46,26 @@ func (r *Report) rows() (rows []*row) {
 			w.lacks = append(w.lacks, why)
 		}
 	}
+	var kinds []string // in order of the first run of each
+	for _, w := range rows {
+		if !slices.Contains(kinds, w.kind()) {
+			kinds = append(kinds, w.kind())
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b *row) int {
+		return slices.Index(kinds, a.kind()) - slices.Index(kinds, b.kind())
+	})
 	return rows
+}
+
+// sent is the median of the packets a second that floods had.
+func (w *row) sent() float64 {
+	var sent []float64
+	for _, run := range w.runs {
+		sent = append(sent, run.Sent)
+	}
+	median, _, _ := report.Summary(sent)
+	return median
 }
 
 // figures of a phase: medians of rounds, shares as parts of 1 and times in seconds.
@@ -168,6 +187,9 @@ func (r *Report) why(run *Once) string {
 		return run.Missing
 	case len(before) == 0:
 		return "interrupted"
+	case r.floodShare > 0 && run.Sent < r.floodShare*r.Rate:
+		return fmt.Sprintf("the generator was held up: it sent %s packets/s of %s",
+			demo.SI(run.Sent), demo.SI(r.Rate))
 	case answered(before) < quietShare:
 		return fmt.Sprintf("only %.0f %% of the requests were answered before the flood: "+
 			"something else kept this machine busy", 100*answered(before))
@@ -178,16 +200,16 @@ func (r *Report) why(run *Once) string {
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	t := r.Head.Text("", "")
-	t.Printf("a web service, %g requests a second, floods of %s packets/s; %v before, %v of "+
+	t.Printf("%s, %g %s a second, floods of %s packets/s; %v before, %v of "+
 		"flood, %v after\n",
-		r.Requests, demo.SI(r.Rate), r.Before, r.During, r.After)
+		r.service, r.Requests, r.requests, demo.SI(r.Rate), r.Before, r.During, r.After)
 	t.Printf("answered in time, p50 and p99 in ms\n")
 	t.Table(0, func(w io.Writer) {
 		last := ""
 		for _, row := range r.rows() {
 			if row.kind() != last {
-				fmt.Fprintf(w, "\n%s: %s\t\n", row.kind(), row.What)
-				fmt.Fprintln(w, "\tbefore\tduring\tafter\t")
+				fmt.Fprintf(w, "\n%s: %s\n", row.kind(), row.What)
+				fmt.Fprintln(w, "\tbefore\tduring\tafter\tflood, packets/s\t")
 				last = row.kind()
 			}
 			fmt.Fprintf(w, "  %s\t", row.Defence)
@@ -209,7 +231,7 @@ func (r *Report) Text(w io.Writer) error {
 				}
 				fmt.Fprint(w, ")\t")
 			}
-			fmt.Fprintln(w)
+			fmt.Fprintf(w, "%s\t\n", demo.SI(row.sent()))
 		}
 	})
 	t.Printf("\n")
@@ -224,9 +246,9 @@ func (r *Report) Complete() bool {
 
 // Document is the report to be drawn: answers and latency by time, for each flood.
 func (r *Report) Document() *report.Document {
-	d := r.Head.Document("service", "A web service under floods",
-		fmt.Sprintf("%g requests a second to a web service, before, during and after floods of "+
-			"%s packets/s, behind each defence.", r.Requests, demo.SI(r.Rate)))
+	d := r.Head.Document("service", strings.ToUpper(r.service[:1])+r.service[1:]+" under floods",
+		fmt.Sprintf("%g %s a second to %s, before, during and after floods of %s packets/s, "+
+			"behind each defence.", r.Requests, r.requests, r.service, demo.SI(r.Rate)))
 	d.Set("requests a second", fmt.Sprint(r.Requests))
 	d.Set("flood", demo.SI(r.Rate)+" packets/s")
 	d.Set("before, during, after", fmt.Sprintf("%v, %v, %v", r.Before, r.During, r.After))
@@ -236,7 +258,8 @@ func (r *Report) Document() *report.Document {
 		report.Column{Name: "p50", Unit: "ms"}, report.Column{Name: "p99", Unit: "ms"},
 		report.Column{Name: "requests"}, report.Column{Name: "p99, times that before"},
 		report.Column{Name: "p99, least", Unit: "ms"},
-		report.Column{Name: "p99, most", Unit: "ms"})
+		report.Column{Name: "p99, most", Unit: "ms"},
+		report.Column{Name: "flood sent", Unit: "packets/s"})
 	charts := map[string][2]*report.Chart{}
 	for _, row := range r.rows() {
 		for _, why := range row.lacks {
@@ -261,7 +284,8 @@ func (r *Report) Document() *report.Document {
 				report.Number(100*f.answered),
 				report.Number(1e3*f.p50), report.Number(1e3*f.p99),
 				report.Number(float64(f.requests)), report.Number(f.p99/quiet),
-				report.Number(1e3*f.p99s[0]), report.Number(1e3*f.p99s[len(f.p99s)-1]))
+				report.Number(1e3*f.p99s[0]), report.Number(1e3*f.p99s[len(f.p99s)-1]),
+				report.Number(row.sent()))
 		}
 	}
 	return d
@@ -271,14 +295,15 @@ func (r *Report) Document() *report.Document {
 func (r *Report) charts(d *report.Document, run *Once) [2]*report.Chart {
 	flood := []report.Mark{{From: run.From, To: run.To, Label: run.What}}
 	time := report.Axis{Label: "time", Unit: "s"}
+	id, of := report.FileName(run.kind()), ", "+run.kind()+" flood"
 	return [2]*report.Chart{
 		d.Chart(report.Chart{
-			ID: run.kind() + "-goodput", Title: "Answered, " + run.kind() + " flood",
+			ID: id + "-goodput", Title: "Answered" + of,
 			Kind: report.Time, X: time, Marks: flood,
 			Y: report.Axis{Label: "answered requests", Unit: "requests/s"}, Better: report.More,
 		}),
 		d.Chart(report.Chart{
-			ID: run.kind() + "-latency", Title: "Latency (p99), " + run.kind() + " flood",
+			ID: id + "-latency", Title: "Latency (p99)" + of,
 			Kind: report.Time, X: time, Marks: flood,
 			Y: report.Axis{Label: "latency", Unit: "ms", Log: true}, Better: report.Less,
 		}),

@@ -6,6 +6,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,13 @@ type Options struct {
 	Defences              []string        // names, empty for all of DefenceNames
 	Families              []packet.Family // of flood and visitors; empty for IPv4
 	Before, During, After time.Duration
-	Rate                  float64 // of the flood in packets a second, 0 for 2.5 million
-	Requests              float64 // of the visitors a second, 0 for 200
+	// Profiles, if any, are services behind those in the place of the web service; then Floods and
+	// Defences are of ForgedNames and ProfileDefenceNames, and the family is IPv4.
+	Profiles []string
+	Rate     float64 // of the flood in packets a second, 0 for 2.5 million, for profiles 1 million
+	// Requests of the visitors a second, 0 for 200; for profiles the joins of one half of the
+	// clients, 0 for 25
+	Requests float64
 }
 
 func nameOf(k demo.Kind) string { return k.Name }
@@ -79,12 +85,13 @@ func (o *Options) complete() error {
 	if len(o.Families) == 0 {
 		o.Families = []packet.Family{packet.IPv4}
 	}
-	if o.Rate == 0 {
-		o.Rate = demo.DefaultRate
+	if len(o.Profiles) > 0 {
+		o.Rate, o.Requests = cmp.Or(o.Rate, forgedRate), cmp.Or(o.Requests, joinsPerSecond)
+		if !slices.Equal(o.Families, []packet.Family{packet.IPv4}) {
+			return usage.Wrongf("the clients of profiles come by IPv4 only")
+		}
 	}
-	if o.Requests == 0 {
-		o.Requests = demo.PerSecond
-	}
+	o.Rate, o.Requests = cmp.Or(o.Rate, demo.DefaultRate), cmp.Or(o.Requests, demo.PerSecond)
 	if !flood.SaneRate(o.Rate) {
 		return usage.Wrongf("a flood of %.0f packets a second: 1000 to 20 million", o.Rate)
 	}
@@ -107,6 +114,11 @@ type Report struct {
 	Rate, Requests        float64
 	Rounds                int
 	Runs                  []*Once
+
+	service, requests string // what it is, and what Requests are, in words
+	// floodShare is the part of Rate that a flood has to reach: while it pauses, a budget that it
+	// takes serves everybody. 0: any, as with rates that are more than generators send.
+	floodShare float64
 }
 
 // Once is the service under one flood behind one defence, in one round.
@@ -124,12 +136,19 @@ type Once struct {
 }
 
 // Outcome is one request: when it was due, in seconds from the beginning of the run, and how long
-// it took, in seconds from then to the last byte; 0 for none within the visitor's patience.
-type Outcome struct{ Due, Took float64 }
+// it took, in seconds from then to the last byte; 0 for none within the visitor's patience. What is
+// what was asked of a service of a profile.
+type Outcome struct {
+	Due, Took float64
+	What      string `json:",omitempty"`
+}
 
 // Run measures. It needs root and two cores. An error means that there is no report, except when
 // ctx ends: then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
+	if len(o.Profiles) > 0 {
+		return runProfiles(ctx, o)
+	}
 	wrong := o.complete()
 	floods, wrongFlood := bench.Choose("flood", o.Floods, demo.Kinds, nameOf)
 	chosen, wrongDefence := bench.Choose("defence", o.Defences, defences(), contender.Defence.Name)
@@ -144,6 +163,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	r = &Report{
 		Head: o.Head(demo.Core(s.Server.Devices[0]),
 			append(slices.Clone(caveats), of(o.Rounds))...),
+		service: "a web service", requests: "requests",
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
 		Rounds: o.Rounds,
 	}
@@ -179,7 +199,7 @@ func (c *clerk) enter(r demo.Request) {
 		return
 	}
 	c.run.Requests = append(c.run.Requests,
-		Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds()})
+		Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds(), r.What})
 }
 
 // measure has each flood meet each defence once a round, in turn.
@@ -221,21 +241,25 @@ func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, 
 	for _, f := range sorts {
 		floods = append(floods, demo.Spoofed(f, s.Service(run.Family).Addr()))
 	}
+	return r.watched(ctx, c, run, gen.Config{Namespace: s.World.Namespace, Device: out.Name,
+		CPU: out.CPU, Rate: r.Rate, Seed: o.Seed, Floods: floods})
+}
+
+// watched is quiet, the flood that config says, and quiet, with all requests.
+func (r *Report) watched(ctx context.Context, c *clerk, run *Once, config gen.Config) error {
 	begin := kernel.Monotonic()
 	c.open(run, begin, begin+r.Before+r.During+r.After)
 	if err := lab.Sleep(ctx, r.Before); err != nil {
 		return err
 	}
 	began := time.Duration(0)
-	sent, err := demo.Send(ctx, gen.Config{
-		Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: r.Rate, Seed: o.Seed,
-		Floods: floods, Duration: r.During,
-		Progress: func(p gen.Progress) {
-			if began == 0 {
-				began = kernel.Monotonic() - p.Elapsed
-			}
-		},
-	})
+	config.Duration = r.During
+	config.Progress = func(p gen.Progress) {
+		if began == 0 {
+			began = kernel.Monotonic() - p.Elapsed
+		}
+	}
+	sent, err := demo.Send(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { labtest.Main(m, demo.Role) }
 
 func TestRequestsAreCountedByPhase(t *testing.T) {
 	r := &Report{Before: time.Second, During: 2 * time.Second, After: time.Second, Requests: 100,
-		Rate: 1e6}
+		Rate: 1e6, service: "a web service", requests: "requests"}
 	run := &Once{Flood: "udp", What: "UDP", Defence: "none", From: 1, To: 3}
 	for i := range 400 { // four seconds of 100 a second; every second one fails under the flood
 		q := Outcome{Due: float64(i) / 100, Took: 0.001 * float64(1+i%10)}
@@ -74,7 +74,7 @@ func TestRequestsAreCountedByPhase(t *testing.T) {
 // out, and said.
 func TestRounds(t *testing.T) {
 	r := &Report{Before: time.Second, During: time.Second, After: time.Second, Requests: 100,
-		Rate: 1e6, Rounds: 4}
+		Rate: 1e6, Rounds: 4, service: "a web service", requests: "requests"}
 	for round, slowest := range []float64{0.030, 0, 0.010, 0.020} { // 0: not answered
 		for _, defence := range []string{"levee", "none"} {
 			run := &Once{Round: round, Flood: "udp", What: "UDP", Defence: defence, From: 1, To: 2}

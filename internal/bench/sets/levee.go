@@ -11,7 +11,7 @@ import (
 	"levee/internal/bench/lookup"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lab/contender"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 // list is prefixes, one a line.
@@ -36,7 +36,7 @@ const addsTimed = 100_000
 
 // readEntries reads a file of prefixes, as `levee set add --from` and all other tools must.
 func readEntries(file []byte) ([]sets.Entry, error) {
-	prefixes, diags := policy.ReadPrefixes(bytes.NewReader(file), "s")
+	prefixes, diags := literal.ReadPrefixes(bytes.NewReader(file), "s")
 	if diags.HasErrors() {
 		return nil, fmt.Errorf("the entries made for the measurement: %w", diags.Err())
 	}

@@ -13,7 +13,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 // Internet4 draws n different prefixes with the lengths of an Internet full view, 1 to MaxPrefixes:
@@ -155,7 +155,7 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
-	out, diags := policy.ReadPrefixes(in, name)
+	out, diags := literal.ReadPrefixes(in, name)
 	if diags.HasErrors() {
 		return nil, diags.Err()
 	}

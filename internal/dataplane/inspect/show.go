@@ -9,14 +9,16 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // InForce is the policy in force on an interface, as it was given to Up.
 type InForce struct {
 	Path   string // of the policy
 	Source []byte
-	Files  []policy.SetFile // what its set files held then
-	Trial  bool             // it is on trial
+	Files  []setfile.File // what its set files held then
+	Trial  bool           // it is on trial
 	// why only the fallback of the policy is in force; "": it is the policy
 	OnError string
 	// why this policy, which was in force before, is so again in place of another; "": it is not
@@ -28,7 +30,7 @@ func (p *InForce) Name() string { return filepath.Base(p.Path) }
 
 // Parse reads the policy again.
 func (p *InForce) Parse() (*policy.Policy, diag.Diagnostics) {
-	return policy.Parse(p.Name(), p.Source, policy.Recorded(p.Files))
+	return resolve.Parse(p.Name(), p.Source, setfile.Recorded(p.Files))
 }
 
 // Show reads the policy in force on an interface.

@@ -7,12 +7,13 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // newJudge makes a judge that asks the oracle.
 func newJudge(t *testing.T, src string) (*Judge, *policy.Policy) {
 	t.Helper()
-	p, ds := policy.Parse("test.levee", []byte(src), nil)
+	p, ds := resolve.Parse("test.levee", []byte(src), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -21,6 +21,8 @@ import (
 
 	"levee/internal/host/atomicfile"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // Most is how many policies are kept of an interface.
@@ -37,12 +39,12 @@ const (
 
 // Policy is a policy that was in force.
 type Policy struct {
-	Number int              `json:"-"` // counts from 1 for each interface; the name of the file
-	Path   string           `json:"path"`
-	Names  []string         `json:"names,omitempty"` // its interfaces and patterns
-	Since  time.Time        `json:"since"`           // when it came into force
-	Source []byte           `json:"source"`
-	Files  []policy.SetFile `json:"files,omitempty"`
+	Number int            `json:"-"` // counts from 1 for each interface; the name of the file
+	Path   string         `json:"path"`
+	Names  []string       `json:"names,omitempty"` // its interfaces and patterns
+	Since  time.Time      `json:"since"`           // when it came into force
+	Source []byte         `json:"source"`
+	Files  []setfile.File `json:"files,omitempty"`
 }
 
 // Name is what verdicts call the policy: the base name of its file.
@@ -50,7 +52,7 @@ func (p *Policy) Name() string { return filepath.Base(p.Path) }
 
 // Parse reads the policy again.
 func (p *Policy) Parse() (*policy.Policy, error) {
-	parsed, ds := policy.Parse(p.Name(), p.Source, policy.Recorded(p.Files))
+	parsed, ds := resolve.Parse(p.Name(), p.Source, setfile.Recorded(p.Files))
 	if parsed == nil {
 		return nil, fmt.Errorf("%s, which was in force since %s, cannot be read again: %w", p.Path,
 			p.Since.Format(time.DateTime), ds.Err())
@@ -61,7 +63,7 @@ func (p *Policy) Parse() (*policy.Policy, error) {
 // Same reports whether two policies are one, whenever they were in force.
 func (p *Policy) Same(o *Policy) bool {
 	return p.Path == o.Path && slices.Equal(p.Names, o.Names) && bytes.Equal(p.Source, o.Source) &&
-		slices.EqualFunc(p.Files, o.Files, func(a, b policy.SetFile) bool {
+		slices.EqualFunc(p.Files, o.Files, func(a, b setfile.File) bool {
 			return a.Path == b.Path && bytes.Equal(a.Packed, b.Packed)
 		})
 }

@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // numbered is the nth policy of a test.
@@ -20,7 +21,7 @@ func numbered(n int) Policy {
 	return Policy{Path: "/etc/levee/eth0.levee", Names: []string{"eth0"},
 		Since:  time.Unix(1_900_000_000+int64(n), 0),
 		Source: fmt.Appendf(nil, "drop tcp port %d\ndefault pass\n", n),
-		Files:  []policy.SetFile{{Path: "bad.txt", Packed: []byte{byte(n), 0, 255}}}}
+		Files:  []setfile.File{{Path: "bad.txt", Packed: []byte{byte(n), 0, 255}}}}
 }
 
 func add(t *testing.T, s Store, p Policy) {
@@ -179,8 +180,8 @@ func BenchmarkAdd(b *testing.B) {
 	files := func(string) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
 	}
-	var rec policy.Recording
-	p, ds := policy.Parse("x.levee",
+	var rec setfile.Recording
+	p, ds := resolve.Parse("x.levee",
 		[]byte("set bad = file(\"bad.txt\")\ndrop from bad\ndefault pass\n"), rec.Through(files))
 	if p == nil {
 		b.Fatal(ds)

@@ -23,6 +23,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
 	"levee/internal/packet"
 )
 
@@ -40,9 +41,9 @@ type Options struct {
 	CGroup string
 	Group  int
 
-	PolicyPath string           // for status; its base name is in every rule's "edge.levee:14"
-	Source     []byte           // the policy's text
-	Files      []policy.SetFile // what its set files held
+	PolicyPath string         // for status; its base name is in every rule's "edge.levee:14"
+	Source     []byte         // the policy's text
+	Files      []setfile.File // what its set files held
 }
 
 func (o *Options) mode() store.Mode {

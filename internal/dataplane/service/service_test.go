@@ -25,7 +25,7 @@ import (
 	"levee/internal/host/cgroup"
 	"levee/internal/host/hosttest"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // childEnv has this test binary be a service, or a command that kills itself.
@@ -217,7 +217,7 @@ func options(dir, text string) Options {
 }
 
 func putFrom(ctx context.Context, o Options) (*Report, error) {
-	p, ds := policy.Parse("test.levee", o.Source, nil)
+	p, ds := resolve.Parse("test.levee", o.Source, nil)
 	if ds.HasErrors() {
 		return nil, ds.Err()
 	}

@@ -12,11 +12,12 @@ import (
 
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
 // Forever is the lease of an entry that stays until it is deleted.
-const Forever = policy.Forever
+const Forever = literal.Forever
 
 // Entry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports
 // of a service are a block, as those that policy.Element.Blocks makes.

@@ -13,7 +13,8 @@ import (
 
 	"levee/internal/dataplane/inspect"
 	"levee/internal/lang/diag"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
+	"levee/internal/lang/use"
 )
 
 // changedSince lists the files of a policy in force, its own and its set files, that hold something
@@ -30,14 +31,14 @@ func changedSince(a *inspect.Attachment) []diag.Shown {
 		changed = append(changed, diag.Shown(a.Policy))
 	}
 	for _, f := range a.SetFiles {
-		if text, shipped, _ := policy.Shipped(f.Path); shipped {
+		if text, shipped, _ := use.Shipped(f.Path); shipped {
 			if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != f.Sum {
 				changed = append(changed, diag.Shown(f.Path))
 			}
 			continue
 		}
-		there := policy.OnDisk(dir, f.Path)
-		if differs(there, f.Path, f.Sum, a.Since, policy.Files(dir)) {
+		there := setfile.OnDisk(dir, f.Path)
+		if differs(there, f.Path, f.Sum, a.Since, setfile.In(dir)) {
 			changed = append(changed, diag.Shown(diag.Quoted(there)))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/setfile"
 	"levee/internal/packet"
 )
 
@@ -78,7 +79,7 @@ func TypeName(t policy.SetType) string {
 }
 
 // SetFiles are what the set files of a generation held.
-func (s *Store) SetFiles(key string, g *Description) (files []policy.SetFile, err error) {
+func (s *Store) SetFiles(key string, g *Description) (files []setfile.File, err error) {
 	err = ReadJSON(s.FilesPath(key, g.Generation), &files)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -20,6 +20,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -30,10 +31,10 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// resolve a policy that must be right.
-func resolve(t *testing.T, text string) *policy.Policy {
+// resolved a policy that must be right.
+func resolved(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, diags := policy.Parse("test.levee", []byte(text),
+	p, diags := resolve.Parse("test.levee", []byte(text),
 		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if p != nil {
 		return p
@@ -158,7 +159,7 @@ func TestManyStraightRulesBecomeFunctions(t *testing.T) {
 			[]string{"tcp", "udp", "ipv6 tcp"}[rng.IntN(3)], rng.IntN(300), 40+i/10, 60+i/10)
 	}
 	b.WriteString("drop ttl < 2\ndefault pass\n")
-	p := resolve(t, b.String())
+	p := resolved(t, b.String())
 	agree(t, "2,500 rules", ir.Build(p), codegen.Target{CPUs: 2}, 3, 2000)
 }
 
@@ -168,7 +169,7 @@ func TestClassesShareTheTableOfTheSameRules(t *testing.T) {
 	rules := lines(150, func(i int) string {
 		return fmt.Sprintf("drop from 192.0.2.%d to { 198.51.100.%d, 203.0.113.0/24 }", i, i)
 	})
-	prog, err := codegen.Compile(resolve(t, rules+"default pass\n"), codegen.Target{CPUs: 1})
+	prog, err := codegen.Compile(resolved(t, rules+"default pass\n"), codegen.Target{CPUs: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func TestManyRulesBecomeTables(t *testing.T) {
 		}
 	}
 	b.WriteString("default drop\n")
-	p := resolve(t, b.String())
+	p := resolved(t, b.String())
 	prog, err := codegen.Compile(p, codegen.Target{})
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +243,7 @@ func TestCompilingIsPure(t *testing.T) {
 
 // What only Ethernet frames have is no question for other packets.
 func TestTermsAboutEthernetAreRefusedWithoutIt(t *testing.T) {
-	p := resolve(t, "pass tcp port 22\ndrop arp\ndefault pass\n")
+	p := resolved(t, "pass tcp port 22\ndrop arp\ndefault pass\n")
 	_, err := codegen.Compile(p, codegen.Target{Link: packet.L3})
 	if err == nil || !strings.Contains(err.Error(), "line 2 asks for EtherType") {
 		t.Errorf("compiled with %v", err)
@@ -265,7 +266,7 @@ func TestUnusedPartsAreLeftOut(t *testing.T) {
 		{"set a = dynamic(max 100, lease 1m)\nset b = dynamic(max 100)\ndrop from a\ndefault " +
 			"pass\n", 2},
 	} {
-		prog, err := codegen.Compile(resolve(t, tt.policy), codegen.Target{})
+		prog, err := codegen.Compile(resolved(t, tt.policy), codegen.Target{})
 		if err != nil {
 			t.Fatal(err)
 		}

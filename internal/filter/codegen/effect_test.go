@@ -26,6 +26,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // note is an effect that writes its value behind those that were written before. Nothing is listed
@@ -199,7 +200,7 @@ func seedState(t *testing.T, prog *Program, coll *ebpf.Collection) {
 
 func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("test.levee", []byte(text),
+	p, ds := resolve.Parse("test.levee", []byte(text),
 		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())

@@ -19,6 +19,7 @@ import (
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -131,7 +132,7 @@ func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
 		"in functions":         {many.String() + looking, false, "part_0"},
 		"as records":           {many.String() + looking, true, interpreter},
 	} {
-		p, diags := policy.Parse("test", []byte(c.text),
+		p, diags := resolve.Parse("test", []byte(c.text),
 			func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 		if p == nil {
 			t.Fatal(diags.Err())

@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"levee/internal/lang/field/fieldtest"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Questions of each form become instructions, and records.
 func TestEveryFieldIsCompiled(t *testing.T) {
 	for _, s := range fieldtest.Samples() {
 		for _, not := range []string{"", "not "} {
-			p, ds := policy.Parse("sample.levee",
+			p, ds := resolve.Parse("sample.levee",
 				[]byte(fieldtest.Sets+"drop "+not+s.Text+"\ndefault pass\n"), nil)
 			if ds.HasErrors() {
 				continue // not malformed, not any

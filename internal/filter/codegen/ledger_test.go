@@ -8,7 +8,7 @@ import (
 
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Every map of a program is in its ledger, once, and no two hold the same.
@@ -56,7 +56,7 @@ func TestLedgerListsEveryMap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, ds := policy.Parse("test.levee", []byte(c.text), nil)
+			p, ds := resolve.Parse("test.levee", []byte(c.text), nil)
 			if ds.HasErrors() {
 				t.Fatal(ds)
 			}

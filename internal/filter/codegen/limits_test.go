@@ -80,7 +80,7 @@ func TestLimitsOfTheKernelAreKept(t *testing.T) {
 		"48 dynamic sets and a function a class": dynamic + straight,
 	} {
 		t.Run(name, func(t *testing.T) {
-			agree(t, name, ir.Build(resolve(t, text+"\ndefault pass\n")), codegen.Target{CPUs: 2},
+			agree(t, name, ir.Build(resolved(t, text+"\ndefault pass\n")), codegen.Target{CPUs: 2},
 				5, 300)
 		})
 	}
@@ -97,7 +97,7 @@ func TestWhatCannotLoadIsRefused(t *testing.T) {
 				return fmt.Sprintf("drop tcp port %d", i)
 			}), "use sets instead", 8192},
 	} {
-		_, err := codegen.Compile(resolve(t, tt.text+"default pass\n"),
+		_, err := codegen.Compile(resolved(t, tt.text+"default pass\n"),
 			codegen.Target{CPUs: tt.cpus})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q in it", tt.name, err, tt.want)
@@ -111,7 +111,7 @@ func TestLargestDynamicSetsAgree(t *testing.T) {
 	needRoot(t)
 	for _, set := range []string{"dynamic(max 16777216)", "dynamic(of endpoints, max 8388608)",
 		"dynamic(of services, max 8388608)"} {
-		p := resolve(t, "set s = "+set+"\ndrop from s as \"s\"\npass not to s\ndefault drop\n")
+		p := resolved(t, "set s = "+set+"\ndrop from s as \"s\"\npass not to s\ndefault drop\n")
 		compiled, err := codegen.Compile(p, codegen.Target{CPUs: 2, Trace: true})
 		if err != nil {
 			t.Fatal(err)

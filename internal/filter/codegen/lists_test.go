@@ -9,7 +9,7 @@ import (
 
 // One list of endpoints was looked up for the side that asked for it first, whichever side asked.
 func TestOneListOfEndpointsIsAskedForBothSidesPortsAndProtocols(t *testing.T) {
-	p := resolve(t, `set sides = { 192.0.2.0/26 tcp/80, 192.0.2.0/24 udp/53, 198.51.100.1 tcp/80, 198.51.100.2 tcp/81, 198.51.100.3 tcp/82,
+	p := resolved(t, `set sides = { 192.0.2.0/26 tcp/80, 192.0.2.0/24 udp/53, 198.51.100.1 tcp/80, 198.51.100.2 tcp/81, 198.51.100.3 tcp/82,
     198.51.100.4 tcp/83, 198.51.100.5 tcp/84, 198.51.100.6 tcp/85 }
 set numbers = { 10.0.0.1 gre, 10.0.0.2 gre, 10.0.0.3 gre, 10.0.0.4 gre, 10.0.0.4 esp, 10.0.0.5 esp, 10.0.0.6 esp, 10.0.0.7 esp,
     10.0.0.1 tcp/47, 10.0.0.2 tcp/47, 10.0.0.3 tcp/47, 10.0.0.4 tcp/47, 10.0.0.4 tcp/50, 10.0.0.5 tcp/50, 10.0.0.6 tcp/50, 10.0.0.7 tcp/50 }

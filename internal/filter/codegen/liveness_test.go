@@ -195,7 +195,7 @@ func TestCallsAreNoMoreThanNewerVerifiersFollow(t *testing.T) {
 	})
 	texts["a long set of IPv6 endpoints each"] = g.sets.String() + long + "default pass\n"
 	for name, text := range texts {
-		p, err := codegen.Compile(resolve(t, text), codegen.Target{CPUs: 2, Trace: true})
+		p, err := codegen.Compile(resolved(t, text), codegen.Target{CPUs: 2, Trace: true})
 		if err != nil {
 			t.Fatal(err)
 		}

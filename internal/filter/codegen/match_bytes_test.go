@@ -7,7 +7,7 @@ import (
 
 	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestAsManyTermsOnThePayloadAsThereMayBeLoad: in the worst form, 15 bytes under masks, none of
@@ -20,7 +20,7 @@ func TestAsManyTermsOnThePayloadAsThereMayBeLoad(t *testing.T) {
 			i<<4, strings.Repeat("f0", 13)+"fff0", i)
 	}
 	b.WriteString("default pass\n")
-	p, ds := policy.Parse("p.levee", []byte(b.String()), nil)
+	p, ds := resolve.Parse("p.levee", []byte(b.String()), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

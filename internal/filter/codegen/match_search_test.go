@@ -9,7 +9,7 @@ import (
 	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -28,7 +28,7 @@ func datagram(t *testing.T, port uint16, payload []byte) []byte {
 // also where it begins in one round of 64 bytes and ends in the next.
 func TestASearchFindsAcrossItsRounds(t *testing.T) {
 	needRoot(t)
-	p, ds := policy.Parse("p.levee", []byte("drop udp port 1 payload contains \"needle\"\n"+
+	p, ds := resolve.Parse("p.levee", []byte("drop udp port 1 payload contains \"needle\"\n"+
 		"drop udp port 2 payload contains /e$/\n"+
 		"drop udp port 3 not payload contains /^a[^b]*$/\ndefault pass\n"), nil)
 	if ds.HasErrors() {
@@ -86,7 +86,7 @@ func TestAsManySearchesAsThereMayBeLoad(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "drop inner( udp payload contains { \"text 1\", /[a-f]1+.x/ } )\n")
 	b.WriteString("default pass\n")
-	p, ds := policy.Parse("p.levee", []byte(b.String()), nil)
+	p, ds := resolve.Parse("p.levee", []byte(b.String()), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -216,7 +216,7 @@ func TestOlderVerifiersTakeLoopsAndResults(t *testing.T) {
 
 // The decoders for devices without Ethernet headers are functions of their own.
 func TestOlderVerifiersTakeLoopsWithoutEthernet(t *testing.T) {
-	p := resolve(t, "drop from 192.0.2.0/24 tcp port { 22, 80 }\ndefault pass\n")
+	p := resolved(t, "drop from 192.0.2.0/24 tcp port { 22, 80 }\ndefault pass\n")
 	for _, target := range []codegen.Target{{}, {Frags: true}, {Hook: codegen.TCX}} {
 		target.Link = packet.L3
 		prog, err := codegen.Compile(p, target)

@@ -29,7 +29,7 @@ func TestPlainProgramsDecideAsOthersOrByTheDefault(t *testing.T) {
 		}) + "default drop\n", // functions
 	}
 	for i, text := range texts {
-		p := resolve(t, text)
+		p := resolved(t, text)
 		for name, target := range map[string]codegen.Target{
 			"xdp": {CPUs: 2}, "xdp.frags": {CPUs: 1, Frags: true},
 			"tcx": {CPUs: 1, Hook: codegen.TCX},

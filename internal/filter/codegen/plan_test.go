@@ -16,6 +16,7 @@ import (
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // A program has the blocks, the functions and the maps that its plan states, and no part of it more
@@ -26,7 +27,7 @@ func TestProgramsAreWhatPlansState(t *testing.T) {
 		t.Fatalf("no policies: %v", err)
 	}
 	for _, file := range files {
-		p, diags, err := policy.Load(file)
+		p, diags, err := resolve.Load(file)
 		if p == nil {
 			t.Fatal(err, diags.Err())
 		}

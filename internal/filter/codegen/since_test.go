@@ -21,6 +21,7 @@ import (
 	"levee/internal/filter/difftest"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // oldest is the oldest kernel that has to load compiled policies: nothing in them may be newer. The
@@ -323,7 +324,7 @@ func manyPolicies(t *testing.T) map[string]*policy.Policy {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, diags := policy.Parse(filepath.Base(file), text,
+		p, diags := resolve.Parse(filepath.Base(file), text,
 			func(name string) (io.ReadCloser, error) {
 				return os.Open("../../../examples/" + name)
 			})
@@ -344,21 +345,21 @@ func manyPolicies(t *testing.T) map[string]*policy.Policy {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[shape] = resolve(t, lines(len(rules), func(i int) string {
+		out[shape] = resolved(t, lines(len(rules), func(i int) string {
 			r := &rules[i]
 			return fmt.Sprintf("%s ipv4 from %s to %s", []string{"drop", "pass", "count"}[i%3],
 				r.Src, r.Dst)
 		})+"default drop\n")
 	}
 	table := append(workload.Internet4(20_000, 1), workload.Internet6(20_000, 1)...)
-	out["a routing table"] = resolve(t,
+	out["a routing table"] = resolved(t,
 		"set view = "+list(len(table),
 			func(i int) string { return table[i].String() })+"\ndrop from view\ndefault pass\n")
-	out["many dynamic sets"] = resolve(t, lines(40, func(i int) string {
+	out["many dynamic sets"] = resolved(t, lines(40, func(i int) string {
 		return fmt.Sprintf("set d-%d = dynamic(max %d, lease 1m, rollup)\ndrop from d-%[1]d", i,
 			10<<(i%16))
 	})+"default pass\n")
-	out["functions"] = resolve(t, lines(3000, func(i int) string {
+	out["functions"] = resolved(t, lines(3000, func(i int) string {
 		return fmt.Sprintf("count tcp port %d len %d-%d from %s", i%65535, 40+i, 60+i, six(i))
 	})+"default pass\n")
 	return out

@@ -17,7 +17,7 @@ func TestSourcesCompileToNothing(t *testing.T) {
 		"add src_ip to abusers lease 1m\n"
 	var told [2]string
 	for i, text := range []string{text, text + source} {
-		p := resolve(t, text)
+		p := resolved(t, text)
 		if len(p.Sources) != i {
 			t.Fatalf("%d sources", len(p.Sources))
 		}

@@ -23,6 +23,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -241,7 +242,7 @@ func TestEveryKindOfRuleLoads(t *testing.T) {
 			took := newStopwatch(t)
 			tree, diags := syntax.Parse("test.levee", []byte(text))
 			took.lap("parse")
-			p, more := policy.Consume(tree, nil)
+			p, more := resolve.Consume(tree, nil)
 			if err := diag.Merge(diags, more).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -297,7 +298,7 @@ func TestMixturesOfKindsLoad(t *testing.T) {
 			sets.WriteString(g.sets.String())
 			fmt.Fprintf(&names, "%d of %q; ", g.n, walls[at].name)
 		}
-		compiled, err := codegen.Compile(resolve(t, sets.String()+rules.String()+"default pass\n"),
+		compiled, err := codegen.Compile(resolved(t, sets.String()+rules.String()+"default pass\n"),
 			codegen.Target{CPUs: 2, Trace: true})
 		if err != nil {
 			t.Fatalf("%s%v", &names, err)
@@ -314,7 +315,7 @@ func TestMixturesOfKindsLoad(t *testing.T) {
 // have.
 func TestEveryKindOfRuleCompilesToTheSame(t *testing.T) {
 	for _, w := range walls {
-		p := resolve(t, w.policy(200))
+		p := resolved(t, w.policy(200))
 		var made [2]*codegen.Program
 		for i := range made {
 			var err error
@@ -345,7 +346,7 @@ func TestLongListsOfEndpointsAreLookedUp(t *testing.T) {
 		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(size, g.endpoint))
 		return fmt.Sprintf("drop from s%d ttl %d", i, i+1)
 	})
-	compiled, err := codegen.Compile(resolve(t, g.sets.String()+rules+"default pass\n"),
+	compiled, err := codegen.Compile(resolved(t, g.sets.String()+rules+"default pass\n"),
 		codegen.Target{CPUs: 1, Bytecode: true})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -50,7 +51,7 @@ func TestProgramsReadNothingOfTheStackThatIsNotWritten(t *testing.T) {
 			t.Fatalf("no policies: %v", err)
 		}
 		for _, file := range files {
-			p, diags, err := policy.Load(file)
+			p, diags, err := resolve.Load(file)
 			if p == nil {
 				t.Fatal(err, diags.Err())
 			}

@@ -20,6 +20,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -248,7 +249,7 @@ func TestAFINSoonAfterARSTClosesAConnection(t *testing.T) {
 // place for the first, and the oracle still took it for one that proves.
 func TestAFlowHasEightValues(t *testing.T) {
 	needRoot(t)
-	pol, ds := policy.Parse("echo.levee", []byte("prove \"a\" udp port 27015 reply echo 4 bytes "+
+	pol, ds := resolve.Parse("echo.levee", []byte("prove \"a\" udp port 27015 reply echo 4 bytes "+
 		"at 0 in request at 0\npass udp proven flow\ndefault drop\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())

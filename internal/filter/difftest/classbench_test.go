@@ -15,6 +15,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 var (
@@ -135,7 +136,7 @@ func imported(t *testing.T, name string, set []byte) []byte {
 
 func parsed(t *testing.T, name string, text []byte) *policy.Policy {
 	t.Helper()
-	p, diags := policy.Parse(name, text,
+	p, diags := resolve.Parse(name, text,
 		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if p == nil {
 		t.Fatal(diags.Err())

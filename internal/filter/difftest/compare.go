@@ -14,6 +14,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -430,7 +431,7 @@ func (c Case) Entries(s *policy.Set) []Entry {
 	var all []Entry
 	seen := map[policy.Element]bool{}
 	for _, text := range g.some(min(g.size(), s.Max/2), entry) {
-		elements, _ := policy.ReadElements(strings.NewReader(text), "")
+		elements, _ := literal.ReadElements(strings.NewReader(text), "")
 		for _, e := range elements {
 			// Ranges become many; a set of endpoints takes so many sizes of prefixes and ports
 			// only.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -21,7 +21,7 @@ pass tcp flags rst as "reset"
 divert tcp as "rest"
 default pass
 `
-	p, ds := policy.Parse("divert.levee", []byte(text), nil)
+	p, ds := resolve.Parse("divert.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -24,7 +24,7 @@ func TestExamplesAgreeWithTheOracle(t *testing.T) {
 	captures, _ := filepath.Glob("../../../../shared/data/pcap/*.pcap")
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			p, diags, err := policy.Load(file)
+			p, diags, err := resolve.Load(file)
 			if p == nil {
 				t.Fatal(errors.Join(err, diags.Err()))
 			}

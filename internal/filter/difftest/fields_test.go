@@ -8,6 +8,7 @@ import (
 	"levee/internal/lang/field"
 	"levee/internal/lang/field/fieldtest"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Rules of generated policies ask for each field, and for what does not have one of the values.
@@ -41,7 +42,7 @@ func b2i(b bool) int {
 // For each form of a question, packets are made for which it holds, and others.
 func TestEveryFieldIsAimedAt(t *testing.T) {
 	for _, s := range fieldtest.Samples() {
-		p, ds := policy.Parse("sample.levee",
+		p, ds := resolve.Parse("sample.levee",
 			[]byte(fieldtest.Sets+"drop "+s.Text+"\ndefault pass\n"), nil)
 		if ds.HasErrors() {
 			t.Fatalf("%s: %v", s.Text, ds.Err())

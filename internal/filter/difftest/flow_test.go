@@ -3,7 +3,7 @@ package difftest
 import (
 	"testing"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -33,7 +33,7 @@ default drop
 func eachIsMet(t *testing.T, text string, seeds uint64, names ...string) {
 	t.Helper()
 	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte(text), nil)
+	p, ds := resolve.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -9,7 +9,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -56,7 +56,7 @@ func cut(id uint16, bytes int, sizes ...int) (frames [][]byte) {
 // front of a limit of 1/s. What hosts and routers make of datagrams still passes.
 func TestFewFirstsLetFewLaterFragmentsPass(t *testing.T) {
 	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte(`fragments track
+	p, ds := resolve.Parse("test.levee", []byte(`fragments track
 limit udp port 53 rate 1/s burst 100
 pass udp port 53
 default drop

@@ -20,6 +20,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // SetFileName is the set file of addresses that generated policies name; SetFile makes its
@@ -88,7 +89,7 @@ func prune(seed uint64, text []byte) []byte {
 }
 
 func compile(seed uint64, text []byte) (*policy.Policy, diag.Diagnostics) {
-	return policy.Parse("generated.levee", text, func(path string) (io.ReadCloser, error) {
+	return resolve.Parse("generated.levee", text, func(path string) (io.ReadCloser, error) {
 		for _, f := range setFiles {
 			if f.name == path {
 				return io.NopCloser(bytes.NewReader(SetFile(seed, path))), nil

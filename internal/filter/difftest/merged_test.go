@@ -8,7 +8,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -51,7 +51,7 @@ func TestALimitChargesEachPacketOfAMergedOne(t *testing.T) {
 			{fmt.Sprintf("1kbit/s burst %d by source", 3*wire+headers+size), 3, 1},
 		} {
 			for _, counted := range []uint32{segments, 0} {
-				p, ds := policy.Parse("test.levee", []byte("limit tcp port 80 rate "+tt.rate+
+				p, ds := resolve.Parse("test.levee", []byte("limit tcp port 80 rate "+tt.rate+
 					"\ncount tcp as \"all\"\ndefault pass\n"), nil)
 				if ds.HasErrors() {
 					t.Fatal(ds.Err())
@@ -97,7 +97,7 @@ func TestALimitChargesEachPacketOfAMergedOne(t *testing.T) {
 func TestATagBesideAMergedPacketIsOnEach(t *testing.T) {
 	needRoot(t)
 	const segments, size, tag = 10, 100, 4
-	p, ds := policy.Parse("test.levee", []byte("count tcp as \"all\"\ndefault pass\n"), nil)
+	p, ds := resolve.Parse("test.levee", []byte("count tcp as \"all\"\ndefault pass\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

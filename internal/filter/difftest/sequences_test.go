@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -96,7 +96,7 @@ func TestSequencesAgreeWithTheOracle(t *testing.T) {
 	for _, p := range talks {
 		for i, link := range links {
 			t.Run(fmt.Sprintf("%s/%v", p.name, link), func(t *testing.T) {
-				pol, ds := policy.Parse("talk.levee", []byte(p.text), nil)
+				pol, ds := resolve.Parse("talk.levee", []byte(p.text), nil)
 				if ds.HasErrors() {
 					t.Fatal(ds.Err())
 				}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/oracle"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -72,7 +72,7 @@ func TestAStreamIsAnsweredAsRegexpAnswersTheWhole(t *testing.T) {
 				"drop tcp port 80 not stream contains %[1]s as \"no\"\n"+
 				"pass tcp port 80 not stream contains %[1]s or unknown as \"unknown\"\n"+
 				"default drop\n", want.find)
-			pol, ds := policy.Parse("stream.levee", []byte(text), nil)
+			pol, ds := resolve.Parse("stream.levee", []byte(text), nil)
 			if ds.HasErrors() {
 				t.Fatal(ds.Err())
 			}

@@ -7,7 +7,7 @@ import (
 
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -15,7 +15,7 @@ import (
 // the length of the frame together with what it decodes anew.
 func TestBytesOfFramesMalformedWithinATunnelAreCounted(t *testing.T) {
 	needRoot(t)
-	p, ds := policy.Parse("bytes.levee",
+	p, ds := resolve.Parse("bytes.levee",
 		[]byte("drop inner( tcp )\npass malformed\ndefault pass\n"), nil)
 	if p == nil {
 		t.Fatal(ds)

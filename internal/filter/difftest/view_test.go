@@ -20,6 +20,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -78,7 +79,7 @@ func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *loader.Runner
 	for _, p := range table {
 		fmt.Fprintln(&list, p)
 	}
-	p, diags := policy.Parse("view.levee", text,
+	p, diags := resolve.Parse("view.levee", text,
 		func(string) (io.ReadCloser, error) { return io.NopCloser(&list), nil })
 	if p == nil {
 		t.Fatal(diags.Err())

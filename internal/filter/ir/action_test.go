@@ -6,6 +6,7 @@ import (
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // What is not listed of an effect is not done with its rules.
@@ -51,7 +52,7 @@ func TestTraitsOfActionsOfTheLanguage(t *testing.T) {
 func TestShadowingAsksTheTableOfEffects(t *testing.T) {
 	text := "drop udp from 10.0.0.0/8\ncount udp from 10.0.0.0/9\ndrop udp from 10.0.0.0/9 port " +
 		"7\ndefault pass\n"
-	p, ds := policy.Parse("test.levee", []byte(text), nil)
+	p, ds := resolve.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds)
 	}

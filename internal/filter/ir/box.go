@@ -6,7 +6,7 @@ import (
 	"sort"
 
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/literal"
 )
 
 // box is all packets whose fields have any of these values.
@@ -123,7 +123,7 @@ func (b *box) paired(c *Cond) (out []netip.Prefix) {
 			out = append(out, p.Prefix)
 		}
 	}
-	return policy.MergePrefixes(out)
+	return literal.MergePrefixes(out)
 }
 
 // around gives the elements of a sorted, disjoint list that lie in p, or the one around p.

@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -147,7 +148,7 @@ func drawQuestion(r *rand.Rand, f field.Field) Cond {
 		for range 1 + r.IntN(3) {
 			q.Prefixes = append(q.Prefixes, drawPrefix(r))
 		}
-		q.Prefixes = policy.MergePrefixes(q.Prefixes)
+		q.Prefixes = literal.MergePrefixes(q.Prefixes)
 	case field.ByPair:
 		q.Not, q.Number = r.IntN(2) == 0, f.Info().Port
 		for range 1 + r.IntN(3) {

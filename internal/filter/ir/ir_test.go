@@ -13,16 +13,17 @@ import (
 	"levee/internal/lang/field"
 	"levee/internal/lang/field/fieldtest"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
-func resolve(t *testing.T, text string) *policy.Policy {
+func resolved(t *testing.T, text string) *policy.Policy {
 	t.Helper()
 	f, diags := syntax.Parse("test.levee", []byte(text))
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%v", text, diags)
 	}
-	p, diags := policy.Resolve(f, func(string) (io.ReadCloser, error) {
+	p, diags := resolve.Resolve(f, func(string) (io.ReadCloser, error) {
 		return nil, fs.ErrNotExist
 	})
 	if diags.HasErrors() {
@@ -225,7 +226,7 @@ func TestFindings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// what is essential has tests of its own
-			got := Build(resolve(t, tt.policy+"essential off\n")).Findings
+			got := Build(resolved(t, tt.policy+"essential off\n")).Findings
 			for i, f := range got {
 				if i >= len(tt.want) {
 					t.Fatalf("unexpected: line %d: %s", f.Pos.Line, f.Message)
@@ -243,7 +244,7 @@ func TestFindings(t *testing.T) {
 }
 
 func TestListsHoldOnlyWhatCanMatch(t *testing.T) {
-	p := resolve(t,
+	p := resolved(t,
 		"essential off\npass tcp port 80\ndrop from 10.0.0.0/8\ndrop fragments\ndefault pass\n")
 	prog := Build(p)
 	for _, tt := range []struct {
@@ -317,7 +318,7 @@ func TestManyStraightRulesAreLoweredInTime(t *testing.T) {
 		fmt.Fprintf(&b, "drop ttl %d len %d\n", i%250, 50+i)
 	}
 	b.WriteString("drop ttl 3 len 53\ndefault pass\n")
-	p := resolve(t, b.String())
+	p := resolved(t, b.String())
 	one, two := Build(p), Build(p)
 	if !reflect.DeepEqual(one.Lists, two.Lists) {
 		t.Error("the same policy was lowered to different rules")
@@ -372,7 +373,7 @@ default pass
 		}
 	}
 	for _, text := range []string{written, text + "default pass\n"} {
-		p := resolve(t, text)
+		p := resolved(t, text)
 		for _, r := range p.Rules {
 			all := newAcross(r.Match, newWork(p))
 			for _, c := range Classes() {
@@ -401,7 +402,7 @@ func unnumbered(conds []Cond) []Cond {
 // A list has one number wherever it is asked for, and no other list has it: what is made of lists
 // is found by it.
 func TestListsAreTheSameWhereTheirNumbersAre(t *testing.T) {
-	p := resolve(t, `set ends = { 192.0.2.0/26 tcp/80, 192.0.2.0/24 udp/53, 198.51.100.1 tcp/80, 2001:db8::1 tcp/80 }
+	p := resolved(t, `set ends = { 192.0.2.0/26 tcp/80, 192.0.2.0/24 udp/53, 198.51.100.1 tcp/80, 2001:db8::1 tcp/80 }
 set nets = { 192.0.2.0/24, 198.51.100.0/24, 2001:db8::/32, 2001:db8:8000::/33, 10.0.0.0/9 }
 drop from nets not to nets ttl 3
 drop udp to { 192.0.2.0/24, 2001:db8::/32 } not from 10.0.0.0/9 not from 10.128.0.0/9
@@ -448,7 +449,7 @@ func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
 	}
 	b.WriteString("default pass\n")
 	dead := 0
-	for _, f := range Build(resolve(t, b.String())).Findings {
+	for _, f := range Build(resolved(t, b.String())).Findings {
 		if strings.Contains(f.Message,
 			"this rule can never match: line 10001 decides every packet before it") {
 			dead++
@@ -472,5 +473,5 @@ func TestSetsThatAreNearlyTheSameAreLoweredInTime(t *testing.T) {
 		fmt.Fprintf(&b, "set s%d = { common, 11.0.%d.%d }\ndrop from s%[1]d\n", i, i>>8, i&255)
 	}
 	b.WriteString("drop from s0 ttl 3\ndefault pass\n")
-	Build(resolve(t, b.String()))
+	Build(resolved(t, b.String()))
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestARuleOnSourcesCutDHCPSilently: rules against addresses that are not the machine's own dropped
@@ -21,7 +21,7 @@ func TestARuleOnSourcesCutDHCPSilently(t *testing.T) {
 		{"out drop udp port 67\nout drop icmp6\nout drop tcp from 192.0.2.1\n", ""},
 		{"essential off\nout drop not from 192.0.2.0/24\n", ""},
 	} {
-		p, ds := policy.Parse("a.levee", []byte(c.text+"default pass\n"), nil)
+		p, ds := resolve.Parse("a.levee", []byte(c.text+"default pass\n"), nil)
 		if ds.HasErrors() {
 			t.Fatal(ds.Err())
 		}

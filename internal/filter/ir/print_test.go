@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/lang/goldentest"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // NAME.ir is what is asked in each class of packets, beside the policy NAME.levee.
@@ -20,7 +20,7 @@ func TestLoweredForm(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			p, diags, err := policy.Load(file)
+			p, diags, err := resolve.Load(file)
 			if p == nil {
 				t.Fatal(errors.Join(err, diags.Err()))
 			}

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"levee/internal/lang/field"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -245,7 +246,7 @@ func (a *across) joinExcluded(all []Cond) ([]Cond, bool) {
 		a.work.gathered = together
 		if len(out) < len(all) {
 			out[first].Prefixes, out[first].List = a.lists.prefixes.keep(a.work, &a.work.prefixes,
-				policy.MergePrefixes(together))
+				literal.MergePrefixes(together))
 			if out[first].Prefixes[0].Bits() == 0 {
 				return nil, false
 			}

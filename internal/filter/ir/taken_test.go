@@ -11,14 +11,16 @@ import (
 	"testing"
 
 	"levee/internal/lang/field"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
 // withFiles resolves a policy whose set files all hold the private networks.
 func withFiles(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, diags := policy.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) {
+	p, diags := resolve.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader("10.0.0.0/8\n172.16.0.0/12\n192.168.0.0/16\n")), nil
 	})
 	if diags.HasErrors() {
@@ -141,7 +143,7 @@ func TestRulesThatTakeWhatIsEssential(t *testing.T) {
 }
 
 func TestTakenNamesSourcesAndLoss(t *testing.T) {
-	f := Build(resolve(t,
+	f := Build(resolved(t,
 		"drop from { 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7 } as \"bogon\"\npass "+
 			"tcp port 443\ndefault drop\n")).Findings
 	if len(f) != 1 {
@@ -162,7 +164,7 @@ func TestManyRulesThatTakeAreCounted(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&b, "drop from 10.%d.0.0/16\n", 2*i)
 	}
-	got := Build(resolve(t, b.String()+"pass tcp port 443\ndefault drop\n")).Findings
+	got := Build(resolved(t, b.String()+"pass tcp port 443\ndefault drop\n")).Findings
 	if len(got) != 21 || !strings.HasSuffix(got[20].Message, "; so do 79 rules behind it") {
 		t.Errorf("%d findings: %v", len(got), got)
 	}
@@ -175,7 +177,7 @@ func TestHintsOfTakenHelp(t *testing.T) {
 		"drop from { 10.0.0.0/8, fe80::/10 }", "drop len < 1000"} {
 		const rest = "\npass ttl 7\ndefault drop\n"
 		above := "pass tcp port 443\n"
-		found := Build(resolve(t, above+rule+rest)).Findings
+		found := Build(resolved(t, above+rule+rest)).Findings
 		n := slices.IndexFunc(found,
 			func(f Finding) bool { return strings.HasPrefix(f.Message, takes) })
 		if n < 0 {
@@ -188,7 +190,7 @@ func TestHintsOfTakenHelp(t *testing.T) {
 		for _, text := range []string{above,
 			strings.ReplaceAll(strings.ReplaceAll(above, "pass ", "drop "), "drop tcp",
 				"pass tcp")} {
-			if got := lost(resolve(t, text+rule+rest)); got != nil {
+			if got := lost(resolved(t, text+rule+rest)); got != nil {
 				t.Errorf("%s%s: %q", text, rule, got)
 			}
 		}
@@ -226,7 +228,7 @@ func TestBlamedRulesDropAnEssentialPacket(t *testing.T) {
 		}
 		b.WriteString(pick("default drop", "default pass\npass ttl 9") + "\n")
 		f, diags := syntax.Parse("test.levee", []byte(b.String()))
-		p, more := policy.Resolve(f, nil)
+		p, more := resolve.Resolve(f, nil)
 		if diags.HasErrors() || more.HasErrors() {
 			continue // no packet has all of this
 		}
@@ -303,7 +305,7 @@ func TestPrefixLists(t *testing.T) {
 			p, _ := netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(256))}).Prefix(24 + rng.IntN(9))
 			out = append(out, p)
 		}
-		return policy.MergePrefixes(out)
+		return literal.MergePrefixes(out)
 	}
 	in := func(ps []netip.Prefix, a netip.Addr) bool {
 		return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -330,7 +332,7 @@ func TestTakenOfManyRulesIsFoundInTime(t *testing.T) {
 			64+i%100, 60+i%999)
 	}
 	b.WriteString("drop\ndefault drop\n")
-	p := resolve(t, b.String())
+	p := resolved(t, b.String())
 	if got := lost(p); !slices.Equal(got, []string{"100001: arp; pmtu; dhcp; link"}) {
 		t.Errorf("got %q", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 const testHZ = 250
@@ -29,7 +30,7 @@ func randomLimit(t *testing.T, r *rand.Rand, keys int) *policy.Limit {
 		}
 		text += " memory " + []string{"4kB", "8kB", "32kB", "256kB"}[r.IntN(4)]
 	}
-	p, ds := policy.Parse("a.levee", []byte(text+"\ndefault pass\n"), nil)
+	p, ds := resolve.Parse("a.levee", []byte(text+"\ndefault pass\n"), nil)
 	if p == nil {
 		if t.Failed() {
 			t.Fatal(ds)

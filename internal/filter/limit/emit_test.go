@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/assembler"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 func TestFunctionsAreNoLongerThanStated(t *testing.T) {
@@ -12,7 +12,7 @@ func TestFunctionsAreNoLongerThanStated(t *testing.T) {
 		"by source, source/24 x2, source/16 x4"} {
 		for _, rate := range []string{"100/s", "1mbit/s burst 1MB", "90/m burst 900"} {
 			rule := "limit rate " + rate + " " + by
-			p, ds := policy.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
+			p, ds := resolve.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
 			if ds.HasErrors() {
 				t.Fatal(ds.Err())
 			}
@@ -35,7 +35,7 @@ func TestFunctionsOfManyRatesAreNoLongerThanStated(t *testing.T) {
 		"2001:db8::/32 1/s, 2001:db8::/33 1/s, 2001:db8::/34 1/s, 10.0.0.0/8 1/s, 10.0.0.1 2/s"} {
 		for _, by := range []string{"", " by source", " by source, port"} {
 			rule := "limit udp rate to { " + rates + " }" + by
-			p, ds := policy.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
+			p, ds := resolve.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
 			if ds.HasErrors() {
 				t.Fatal(ds.Err())
 			}

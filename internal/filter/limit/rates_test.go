@@ -4,11 +4,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 func TestLongestPrefixOfRatesCounts(t *testing.T) {
-	p, ds := policy.Parse("t", []byte("limit udp rate to { 10.0.0.0/8 1/s, 10.1.0.0/16 2/s, "+
+	p, ds := resolve.Parse("t", []byte("limit udp rate to { 10.0.0.0/8 1/s, 10.1.0.0/16 2/s, "+
 		"10.1.255.0/24 3/s, 10.2.0.0/16 4/s, 255.255.255.255 5/s, 2001:db8::/32 6/s, "+
 		"2001:db8::/64 7/s, ffff::/16 8/s }\ndefault pass\n"), nil)
 	if p == nil {

@@ -34,6 +34,8 @@ type readNameWork struct {
 		B uint64
 	}
 	Starts [128]uint16
+	Facts  uint32
+	End    uint32
 	Slots  [4]uint16
 	Text   [528]uint8
 }

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
 // parse resolves a policy that the test needs.
 func parse(t testing.TB, text string) *policy.Policy {
 	t.Helper()
-	p, diags := policy.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) {
+	p, diags := resolve.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader([]byte("192.0.2.0/24\n2001:db8::/32\n"))), nil
 	})
 	if p == nil {

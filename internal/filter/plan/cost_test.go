@@ -10,7 +10,7 @@ import (
 	"levee/internal/filter/price"
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -114,7 +114,7 @@ func TestICMPThatIsNoConnectionsIsNotLookedUp(t *testing.T) {
 
 // TestPacketsWithinTunnelsCostTheirDecoding: a tunnel is decoded again, and the packet within it.
 func TestPacketsWithinTunnelsCostTheirDecoding(t *testing.T) {
-	pol, ds := policy.Parse("tunnels.levee", []byte("drop inner( tcp port 22 )\n"+
+	pol, ds := resolve.Parse("tunnels.levee", []byte("drop inner( tcp port 22 )\n"+
 		"pass udp port { 4789, 6081 }\npass udp port 4788-4790\npass gre\npass tcp port 4789\n"+
 		"default drop\n"), nil)
 	if ds.HasErrors() {
@@ -175,7 +175,7 @@ func TestLimitsAndCookiesThatDecideCost(t *testing.T) {
 // estimateOfRule is what a TCP packet takes that the first rule decides.
 func estimateOfRule(t *testing.T, rule string) float64 {
 	t.Helper()
-	pol, ds := policy.Parse("rule.levee", []byte(rule+"default drop\n"), nil)
+	pol, ds := resolve.Parse("rule.levee", []byte(rule+"default drop\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -10,13 +10,13 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/goldentest"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // planOf plans the program of a policy file.
 func planOf(t *testing.T, file string, target plan.Target) *plan.Plan {
 	t.Helper()
-	p, diags, err := policy.Load(file)
+	p, diags, err := resolve.Load(file)
 	if p == nil {
 		t.Fatal(errors.Join(err, diags.Err()))
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -14,7 +14,7 @@ import (
 func TestMoreConnectionsThanMemoryHaveAPlace(t *testing.T) {
 	tree, _ := syntax.Parse("large.levee", []byte("# a router\nconnections max 4000000\n"+
 		"pass established\ndefault drop\n"))
-	p, ds := policy.Resolve(tree, nil)
+	p, ds := resolve.Resolve(tree, nil)
 	if p == nil {
 		t.Fatal(ds)
 	}

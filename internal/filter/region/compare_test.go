@@ -12,6 +12,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -130,8 +131,8 @@ func TestNoPacketIsShorterThanItsPayload(t *testing.T) {
 	t.Parallel()
 	for length, differs := range map[int]bool{32: false, 33: true} {
 		text := fmt.Sprintf("drop udp ipv4 len %d payload at 4 ff\ndefault pass\n", length)
-		a, ds := policy.Parse("a.levee", []byte(text), nil)
-		b, more := policy.Parse("b.levee", []byte("default pass\n"), nil)
+		a, ds := resolve.Parse("a.levee", []byte(text), nil)
+		b, more := resolve.Parse("b.levee", []byte("default pass\n"), nil)
 		if ds.HasErrors() || more.HasErrors() {
 			t.Fatal(ds.Err(), more.Err())
 		}
@@ -195,7 +196,7 @@ func edit(t *testing.T, text []byte, seed uint64) (*policy.Policy, []byte) {
 			}
 		}
 		edited := ast.Format(tree)
-		if p, ds := policy.Parse("b.levee", edited, open); p != nil && !ds.HasErrors() {
+		if p, ds := resolve.Parse("b.levee", edited, open); p != nil && !ds.HasErrors() {
 			return p, edited
 		}
 	}
@@ -239,7 +240,7 @@ func TestALimitThatIsRaisedOnlyPassesMore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var of [2]*policy.Policy
 			for i, text := range []string{c.a, c.b} {
-				p, ds := policy.Parse("edge.levee", []byte(text+"\ndefault pass\n"), nil)
+				p, ds := resolve.Parse("edge.levee", []byte(text+"\ndefault pass\n"), nil)
 				if ds.HasErrors() {
 					t.Fatal(ds)
 				}

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 func leavingPolicy(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("rules.levee", []byte(text), nil)
+	p, ds := resolve.Parse("rules.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestWhatIsBehindASearchHadNoExample: where a rule in front searches the payload, reads a DNS
@@ -54,7 +55,7 @@ func TestWhatIsBehindASearchHadNoExample(t *testing.T) {
 
 func parsed(t *testing.T, rules ...string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("edge.levee",
+	p, ds := resolve.Parse("edge.levee",
 		[]byte(strings.Join(rules, "\n")+"\ndefault pass\n"), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())

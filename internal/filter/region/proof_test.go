@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // TestProofDifferences compares 200 generated pairs of policies, and those of the folder that
@@ -51,7 +52,7 @@ func report(t *testing.T, s showing) {
 
 func load(t *testing.T, path string) *policy.Policy {
 	t.Helper()
-	p, ds, err := policy.Load(path)
+	p, ds, err := resolve.Load(path)
 	if err != nil || p == nil || ds.HasErrors() {
 		t.Fatal(ds, err)
 	}
@@ -69,7 +70,7 @@ func TestProofTenThousandRules(t *testing.T) {
 	}
 	parse := func(lines []string) *policy.Policy {
 		text := strings.Join(lines, "\n") + "\ndefault drop\n"
-		p, ds := policy.Parse("rules.levee", []byte(text), nil)
+		p, ds := resolve.Parse("rules.levee", []byte(text), nil)
 		if p == nil || ds.HasErrors() {
 			t.Fatal(ds)
 		}

@@ -12,6 +12,7 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
@@ -41,7 +42,7 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 	}
 	last := len(tree.Stmts) - 1
 	tree.Stmts = append(tree.Stmts[last:], tree.Stmts[:last]...)
-	p, ds := policy.Resolve(tree, open)
+	p, ds := resolve.Resolve(tree, open)
 	if ds.HasErrors() || p == nil {
 		return nil, ds
 	}

@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // Levee is levee itself, put into force as `levee up` does. name and text are the policy's; it may
@@ -45,7 +46,7 @@ func (l *levee) Install(ctx context.Context, s Site) error {
 
 // Resolve reads a policy that names no files. The error has all its diagnostics.
 func Resolve(name string, text []byte) (*policy.Policy, error) {
-	p, ds := policy.Parse(name, text, nil)
+	p, ds := resolve.Parse(name, text, nil)
 	if ds.HasErrors() {
 		var b bytes.Buffer
 		if err := ds.Render(&b, false); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // NFTStateful is nftables with synproxy and conntrack.
 func NFTStateful() Defence {
-	return &strict{Defence: &nft{
+	return &strict{settings: strictly, Defence: &nft{
 		name: "nft synproxy", tables: []string{"netdev levee_service", "inet levee_service"},
 		rules: nftServiceRules,
 		what: "nftables with synproxy and conntrack; what needs no state is dropped at netdev " +
@@ -62,7 +62,7 @@ table inet levee_service {
 
 // IPTablesStateful is iptables with synproxy and conntrack.
 func IPTablesStateful() Defence {
-	return &strict{Defence: &iptables{
+	return &strict{settings: strictly, Defence: &iptables{
 		name: "iptables synproxy", hook: Prerouting, counts: chain{"raw", "PREROUTING"},
 		rules4:  fmt.Sprintf(iptablesServiceRules, "44", "icmp --icmp-type echo-request"),
 		rules6:  fmt.Sprintf(iptablesServiceRules, "64", "icmpv6 --icmpv6-type echo-request"),
@@ -92,16 +92,20 @@ COMMIT
 COMMIT
 `
 
-// strict is a defence with synproxy, and what that asks of conntrack: it takes no segment for the
+// strict is a defence with what it asks of conntrack. With synproxy it takes no segment for the
 // beginning of a connection but a SYN (the manual of iptables-extensions), and forgets a closed one
 // soon. With the usual two minutes a client that comes again from the same port is not proxied, and
 // finds nobody: 4 % of the visitors.
 type strict struct {
 	Defence
-	site Site
+	settings []setting
+	site     Site
 }
 
-var strictly = []struct{ name, strict, usual string }{
+// setting is one of conntrack's, and what it is otherwise.
+type setting struct{ name, strict, usual string }
+
+var strictly = []setting{
 	{"tcp_loose", "0", "1"},
 	{"tcp_timeout_time_wait", "1", "120"},
 	{"tcp_timeout_close", "1", "10"},
@@ -132,7 +136,7 @@ func (s *strict) Remove(ctx context.Context) error {
 
 func (s *strict) set(strict bool) error {
 	return s.site.Host.Do(func() error {
-		for _, v := range strictly {
+		for _, v := range s.settings {
 			text := v.usual
 			if strict {
 				text = v.strict

@@ -19,6 +19,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/lab/talk"
 )
 
 // Roles that the demo starts as processes of their own, so that each has its core and its
@@ -28,6 +29,8 @@ const (
 	roleVisitors = "visitors" // ADDRESS REQUESTS-A-SECOND SOURCE...
 	roleHost     = "host"     // ADDRESS RESOLVER...
 	roleCrowd    = "crowd"    // ADDRESS SOURCE...
+	roleTalk     = "talk"     // SERVICE ADDRESS
+	roleTalkers  = "talkers"  // SERVICE ADDRESS JOINS-A-SECOND SOURCE...
 	roleFlood    = "flood"    // DEVICE CORE ADDRESS SEED CAPTURE
 )
 
@@ -75,8 +78,40 @@ func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 			return host(ctx, to, list, stdout)
 		}
 		return crowd(ctx, to, list, stdout)
+	case roleTalk, roleTalkers:
+		return talker(ctx, args, stdout)
 	}
 	return fmt.Errorf("the demo has no role %q", args[0])
+}
+
+// talker is either end of a service of package talk.
+func talker(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) < 3 {
+		return errors.New("a service and its clients need its name and address")
+	}
+	t, err := talk.Find(args[1])
+	if err != nil {
+		return err
+	}
+	at, err := netip.ParseAddr(args[2])
+	if err != nil {
+		return err
+	}
+	if args[0] == roleTalk {
+		return t.Serve(ctx, at, func() { fmt.Fprintln(stdout, "ready") })
+	}
+	if len(args) < 5 {
+		return errors.New("clients need a rate and sources")
+	}
+	rate, err := strconv.ParseFloat(args[3], 64)
+	if err != nil || rate <= 0 {
+		return fmt.Errorf("%q is no rate of joins", args[3])
+	}
+	from, err := addresses(args[4:])
+	if err != nil {
+		return err
+	}
+	return talkers(ctx, t, at, rate, from, stdout)
 }
 
 func addresses(words []string) (list []netip.Addr, err error) {

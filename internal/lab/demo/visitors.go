@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -102,6 +103,10 @@ type Request struct {
 type teller struct {
 	mu  sync.Mutex
 	enc *json.Encoder
+	// spread has each request be due at a drawn moment of its interval. Limits count by the
+	// kernel's ticks, so that requests at a fixed rate would all meet the same part of one: the
+	// first packets of each tick pass, or none.
+	spread bool
 }
 
 func newTeller(out io.Writer) *teller { return &teller{enc: json.NewEncoder(out)} }
@@ -122,6 +127,9 @@ func (t *teller) openLoop(ctx context.Context, what string, perSecond float64,
 	start, origin := time.Now(), int64(kernel.Monotonic())
 	for i := 0; ; i++ {
 		offset := time.Duration(i) * interval
+		if t.spread {
+			offset += rand.N(interval)
+		}
 		due := start.Add(offset)
 		select {
 		case <-ctx.Done():

@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/lab"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 	"levee/internal/usage"
 )
@@ -240,8 +240,8 @@ func (f *Flood) l4Header() int {
 const fragmentOffset = 185
 
 // packet is a complete flood in the terms of templates.
-func (f *Flood) packet() policy.Packet {
-	p := policy.Packet{Spec: packet.Spec{
+func (f *Flood) packet() spec.Packet {
+	p := spec.Packet{Spec: packet.Spec{
 		Family: packet.IPv4, To: f.To, From: f.Sources[0].Addr(), TTL: &f.TTL,
 		EtherFrom: &f.FromMAC, EtherTo: &f.ToMAC,
 	}}
@@ -254,14 +254,14 @@ func (f *Flood) packet() policy.Packet {
 			*to = &f.VLANs[i]
 		}
 	}
-	vary := func(word string, mode policy.Mode, ranges ...field.Range) {
-		p.Vary = append(p.Vary, policy.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1,
+	vary := func(word string, mode spec.Mode, ranges ...field.Range) {
+		p.Vary = append(p.Vary, spec.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1,
 			Every: 1})
 	}
-	p.Vary = append(p.Vary, policy.Vary{Word: "from", Mode: policy.Permuted, Prefixes: f.Sources,
+	p.Vary = append(p.Vary, spec.Vary{Word: "from", Mode: spec.Permuted, Prefixes: f.Sources,
 		Step: 1, Every: 1})
 	if f.To.Is4() {
-		vary("id", policy.Counting, field.Range{Lo: 0, Hi: 0xffff})
+		vary("id", spec.Counting, field.Range{Lo: 0, Hi: 0xffff})
 	}
 	all32 := field.Range{Lo: 0, Hi: 0xffffffff}
 	switch f.Kind {
@@ -272,33 +272,33 @@ func (f *Flood) packet() policy.Packet {
 		}
 	case SYN, ACK:
 		s.Flags, s.TCPOptions = &f.Flags, f.TCPOptions
-		vary("seq", policy.Random, all32)
+		vary("seq", spec.Random, all32)
 		if f.Linux {
 			s.Fields = append(s.Fields, packet.FieldValue{Word: "window", Value: linuxWindow})
 			if f.To.Is4() {
 				s.Fields = append(s.Fields, packet.FieldValue{Word: "df", Value: 1})
 			}
-			vary("timestamp", policy.Random, all32)
+			vary("timestamp", spec.Random, all32)
 		}
 	case ICMPEcho:
 		s.Proto = new(uint8(packet.ProtoICMP))
 		if f.To.Is6() {
 			s.Proto = new(uint8(packet.ProtoICMP6))
 		}
-		vary("icmp-rest", policy.Random, all32)
+		vary("icmp-rest", spec.Random, all32)
 	case Fragment:
 		s.Proto, s.Frag = new(uint8(packet.ProtoUDP)), new(uint16(fragmentOffset))
 		if f.To.Is6() {
-			vary("id", policy.Random, all32)
+			vary("id", spec.Random, all32)
 		}
 	}
 	if f.Kind == UDP || f.Kind == SYN || f.Kind == ACK {
-		vary("from port", policy.Counting, values(f.FromPorts)...)
-		vary("port", policy.Counting, values(f.Ports)...)
+		vary("from port", spec.Counting, values(f.FromPorts)...)
+		vary("port", spec.Counting, values(f.Ports)...)
 	}
 	longest := slices.Max(f.Lengths)
 	s.Len = &longest
-	vary(policy.WordLen, policy.Counting, values(f.Lengths)...)
+	vary(spec.WordLen, spec.Counting, values(f.Lengths)...)
 	return p
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
@@ -31,7 +31,7 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 	if err := f.complete(dev); err != nil {
 		t.Fatal(err)
 	}
-	tmpl, err := template.Compile([]policy.Packet{f.packet()}, template.Defaults{}, 1)
+	tmpl, err := template.Compile([]spec.Packet{f.packet()}, template.Defaults{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 
 	"levee/internal/host/linklayer"
 	"levee/internal/lab"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/usage"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	CPU        int  // the core to run on, negative for any
 
 	Floods   []Flood // sent in turn
-	Template []policy.Packet
+	Template []spec.Packet
 	// To is where packets of a template go that do not say it; the zero value is the lab's other
 	// end.
 	To     netip.Addr

@@ -12,7 +12,7 @@ import (
 
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet/template"
 )
 
@@ -123,7 +123,7 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 	if err := asked.complete(device{mtu: 1500, inLab: true}); err != nil {
 		t.Fatal(err)
 	}
-	tmpl, err := template.Compile([]policy.Packet{asked.packet()}, template.Defaults{}, 42)
+	tmpl, err := template.Compile([]spec.Packet{asked.packet()}, template.Defaults{}, 42)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,13 +20,13 @@ import (
 	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
 
 // packets parses a template.
-func packets(t testing.TB, src string) []policy.Packet {
+func packets(t testing.TB, src string) []spec.Packet {
 	t.Helper()
 	p, ds := template.Parse("test", []byte(src))
 	if err := ds.Err(); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
@@ -25,7 +25,7 @@ type udpSender struct {
 }
 
 // newUDPSender opens the socket; it refuses what a socket cannot vary.
-func newUDPSender(dev device, packets []policy.Packet, t *template.Template) (*udpSender, error) {
+func newUDPSender(dev device, packets []spec.Packet, t *template.Template) (*udpSender, error) {
 	if len(packets) != 1 {
 		return nil, errors.New("a socket sends one packet's payload: the template has several " +
 			"packets")
@@ -56,7 +56,7 @@ func newUDPSender(dev device, packets []policy.Packet, t *template.Template) (*u
 }
 
 // socketCan says what of a packet is not a socket's to choose.
-func socketCan(p *policy.Packet) error {
+func socketCan(p *spec.Packet) error {
 	s := &p.Spec
 	switch {
 	case p.Frame != nil:
@@ -76,7 +76,7 @@ func socketCan(p *policy.Packet) error {
 	}
 	for _, v := range p.Vary {
 		switch v.Word {
-		case "to", "port", policy.WordLen:
+		case "to", "port", spec.WordLen:
 		default:
 			return fmt.Errorf("%q cannot vary", v.Word)
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet/template"
 )
 
@@ -79,7 +79,7 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 }
 
 // namesReceiver tells whether all packets say which Ethernet address they are for.
-func namesReceiver(packets []policy.Packet) bool {
+func namesReceiver(packets []spec.Packet) bool {
 	for i := range packets {
 		p := &packets[i]
 		named := p.Frame != nil || p.Spec.EtherTo != nil && *p.Spec.EtherTo != [6]byte{}

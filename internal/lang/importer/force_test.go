@@ -14,7 +14,8 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 	"levee/internal/packet"
 )
 
@@ -46,7 +47,7 @@ func tcp(t *testing.T, port uint16, flags uint8) []byte {
 // passes tells whether a policy passes a frame.
 func passes(t *testing.T, text string, frame []byte) bool {
 	t.Helper()
-	p, diags := policy.Parse("imported.levee", []byte(text), policy.NoFiles)
+	p, diags := resolve.Parse("imported.levee", []byte(text), setfile.None)
 	if err := diags.Err(); err != nil {
 		t.Fatal(err)
 	}

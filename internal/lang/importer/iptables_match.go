@@ -175,7 +175,11 @@ func (p *ipRule) header(o string) (bool, error) {
 	case "--src-type", "--dst-type":
 		p.addrType(o[2:5], p.value())
 	case "--pkt-type":
-		p.pktType(p.value())
+		if v := p.value(); p.t.leaves {
+			p.unknown(frameText, "")
+		} else {
+			p.pktType(v)
+		}
 	default:
 		return false, nil
 	}

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/literal"
 	"levee/internal/lang/pattern"
-	"levee/internal/lang/policy"
 )
 
 // ipString is what a rule asks for by -m string.
@@ -121,7 +121,7 @@ func (s *ipString) bounded(headers int) bool { return s.from > headers || s.to <
 func (s *ipString) term(headers int) string {
 	first, last := max(s.from-headers, 0), s.to-headers-len(s.find)
 	it := pattern.Item{Text: s.find}
-	if last < first || len(s.find) > policy.MaxFind {
+	if last < first || len(s.find) > literal.MaxFind {
 		return ""
 	}
 	text := hex.EncodeToString(s.find)

@@ -839,7 +839,7 @@ func TestLoopbackIsNoOtherInterface(t *testing.T) {
 		if d := cmp.Diff(want, rep.Fates); d != "" {
 			t.Errorf("%q (-want +got):\n%s", dev, d)
 		}
-		if s := rep.Fates.String(); !strings.Contains(s, "0 are about other interfaces, 1 about "+
+		if s := rep.Fates.String(); !strings.Contains(s, "0 about other interfaces, 1 about "+
 			"loopback;") {
 			t.Error(s)
 		}

@@ -20,37 +20,46 @@ func (o *output) outside() *output {
 	return side
 }
 
-// leavingChains reads the base chains for what leaves, for an output; or says why they are not
-// carried over.
+// leavingChains reads the base chains for what leaves, for an output. why says why they are not
+// carried over, whatever their rules are; "" if they may be.
 type leavingChains func(*output) (bases []*chain, why string, err error)
 
-// takeSide writes the chains for what leaves, or notes why it does not.
+// takeSide writes the chains for what leaves, or notes why it does not, and counts their rules.
 func (o *output) takeSide(given int, leaving leavingChains) error {
 	side := o.outside()
 	bases, why, err := leaving(side)
-	if o.sideWhy = why; err != nil || why != "" || len(bases) == 0 {
-		return err
+	if o.sideWhy = why; err != nil || len(bases) == 0 {
+		return o.unlessLeftOut(err)
 	}
-	if slices.ContainsFunc(bases, func(c *chain) bool { return c.drop && len(c.rules) == 0 }) {
+	if why == "" && slices.ContainsFunc(bases, func(c *chain) bool {
+		return c.drop && len(c.rules) == 0
+	}) {
 		o.sideWhy = "it has no rule, so that nothing would leave: it may be a part of a file"
 		return nil
 	}
 	fl := &flattener{bases: bases, given: given, out: side}
 	if err := fl.run(); err != nil {
-		return err
+		return o.unlessLeftOut(err)
 	}
 	drops := slices.ContainsFunc(bases, func(c *chain) bool { return c.drop }) ||
 		slices.ContainsFunc(side.pending, func(s statement) bool {
 			return s.action == "drop" || s.action == "limit"
 		})
+	cuts := drops
 	for _, r := range fl.order {
-		if fl.gone[r] && !r.verb.watches() && r.verb != doAccept && !drops ||
-			fl.gone[r] && !r.verb.watches() && r.verb != doDrop && drops {
+		if !fl.gone[r] || r.verb.watches() || r.verb == doAccept && !drops ||
+			r.verb == doDrop && drops {
+			continue
+		}
+		if cuts = true; o.sideWhy == "" {
 			o.sideWhy = "a rule of it, " + quote(r.text) + ", " + reasons(r)
-			return nil
 		}
 	}
-	if !drops {
+	switch {
+	case !cuts:
+		return nil
+	case o.sideWhy != "":
+		o.rep.Leaving = fl.leftOut()
 		return nil
 	}
 	o.side = side
@@ -60,6 +69,32 @@ func (o *output) takeSide(given int, leaving leavingChains) error {
 		o.rep.add(m)
 	}
 	return nil
+}
+
+// unlessLeftOut is an error of reading what leaves, nil where that is left out in any case.
+func (o *output) unlessLeftOut(err error) error {
+	if o.sideWhy != "" {
+		return nil
+	}
+	return err
+}
+
+// leftOut is what became of rules for what leaves of which none is carried over. Where a chain
+// drops by its policy, each of them stands for what may leave and did not.
+func (fl *flattener) leftOut() Fates {
+	f := fl.out.rep.Fates
+	out := Fates{Given: f.Given, Elsewhere: f.Elsewhere, Loopback: f.Loopback,
+		LeftOut: f.Given - f.Elsewhere - f.Loopback}
+	if slices.ContainsFunc(fl.bases, func(c *chain) bool { return c.drop }) {
+		out.Widened = out.LeftOut
+		return out
+	}
+	for _, r := range fl.order {
+		if r.verb == doDrop && !r.absent && !r.loopback {
+			out.Widened++
+		}
+	}
+	return out
 }
 
 // addSide puts the rules for what leaves behind the others.
@@ -171,11 +206,12 @@ func (t *ipTables) leaving(side *output) ([]*chain, string, error) {
 	out := &ipTables{opts: t.opts, out: side, sets: t.sets, recent: map[string][]*chainRule{},
 		leaves: true}
 	out.opts.Chains = []string{"filter/OUTPUT"}
+	why := ""
 	for _, tab := range t.tables {
-		switch {
-		case tab.forwards():
-			return nil, forwardsToo, nil
-		case tab.name == "filter" && tab.byName["OUTPUT"] != nil:
+		if tab.forwards() {
+			why = forwardsToo
+		}
+		if tab.name == "filter" && tab.byName["OUTPUT"] != nil {
 			out.tables = append(out.tables, tab.again())
 		}
 	}
@@ -183,7 +219,7 @@ func (t *ipTables) leaving(side *output) ([]*chain, string, error) {
 	for _, tab := range out.tables {
 		bases = append(bases, tab.byName["OUTPUT"])
 	}
-	return bases, "", out.parseRules()
+	return bases, why, out.parseRules()
 }
 
 // forwards tells whether the table is about packets that the machine forwards.
@@ -223,12 +259,12 @@ func (n *nftables) leaving(side *output) ([]*chain, string, error) {
 	out := *n
 	out.out, out.leaves, out.chains = side, true, nil
 	out.opts.Chains = []string{"output"}
-	tables := map[*nftTable]*nftTable{}
+	why, tables := "", map[*nftTable]*nftTable{}
 	var picked []*nftChain
 	for _, c := range n.chains {
 		if c.base && len(c.raw) > 0 && (c.hook == "forward" && c.kind == "filter" ||
 			c.hook == "postrouting" && c.kind == "nat") {
-			return nil, forwardsToo, nil
+			why = forwardsToo
 		}
 		t := tables[c.table]
 		if t == nil {
@@ -249,7 +285,7 @@ func (n *nftables) leaving(side *output) ([]*chain, string, error) {
 		}
 	}
 	if len(picked) == 0 {
-		return nil, "", nil
+		return nil, why, nil
 	}
 	out.parseRules()
 	slices.SortStableFunc(picked, func(a, b *nftChain) int { return a.prio - b.prio })
@@ -257,7 +293,7 @@ func (n *nftables) leaving(side *output) ([]*chain, string, error) {
 	for _, c := range picked {
 		bases = append(bases, &c.chain)
 	}
-	return bases, "", nil
+	return bases, why, nil
 }
 
 // pfLeaving is a rule of pf that is about what leaves, too.

@@ -15,6 +15,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -90,7 +91,7 @@ func imported(t *testing.T, set string, opts importer.Options) *policy.Policy {
 		t.Fatal(err)
 	}
 	checkLayout(t, out.Bytes(), rep.Rules)
-	p, diags := policy.Parse("imported.levee", out.Bytes(),
+	p, diags := resolve.Parse("imported.levee", out.Bytes(),
 		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if err := diags.Err(); err != nil {
 		t.Fatal(err)

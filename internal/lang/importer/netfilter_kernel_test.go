@@ -21,6 +21,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 )
 
@@ -195,7 +196,7 @@ func (k *kernelSide) elements(set string) (ids []int) {
 // policy passes as essential is left out of the comparison: the import says that it does.
 func (k *kernelSide) compare(rnd *rand.Rand, text []byte, source string) {
 	k.t.Helper()
-	p, diags := policy.Parse("imported.levee", text, nil)
+	p, diags := resolve.Parse("imported.levee", text, nil)
 	if err := diags.Err(); err != nil {
 		k.t.Fatal(err)
 	}
@@ -327,6 +328,20 @@ func TestAPacketOfTheRoundBeforeIsNoneOfThisOne(t *testing.T) {
 	}
 }
 
+// setsOfRules are the sets of ipset that random rules name.
+const setsOfRules = "create nets hash:net\nadd nets 10.0.0.0/8\nadd nets 10.200.0.0/16 nomatch\n" +
+	"create svc hash:ip,port\nadd svc 192.0.2.1,tcp:80\nadd svc 192.0.2.2,udp:53\nadd svc " +
+	"192.0.2.3,tcp:80\ncreate low bitmap:port range 0-1023\nadd low 22\nadd low 80-81\n" +
+	"create pn hash:net,port comment\nadd pn 192.0.2.0/29,udp:53 comment nomatch\nadd pn " +
+	"10.0.0.0/8,tcp:0-1023\nadd pn 192.0.2.8/29,icmp:8/0\nadd pn 10.0.0.0/9,gre:0\n" +
+	"create said hash:ip counters comment\nadd said 192.0.2.5 comment \"timeout\"\ncreate " +
+	"bits bitmap:ip range 192.0.2.0/28\nadd bits 192.0.2.2-192.0.2.6\ncreate six hash:net " +
+	"family inet6\nadd six 2001:db8:bbbb::/64\n" +
+	"create masked hash:ip netmask 30\nadd masked 192.0.2.9\ncreate three " +
+	"hash:ip,port,net\nadd three 192.0.2.1,tcp:80,0.0.0.0/1\nadd three " +
+	"10.1.2.3,udp:53,128.0.0.0/1\n" +
+	"create both list:set\nadd both said\nadd both bits\nadd both nets\n"
+
 // TestKernelAndPolicyAgree loads random rulesets into the kernel by the real tools, imports what
 // the tools dump, and compares the verdicts for packets that are sent over a wire.
 func TestKernelAndPolicyAgree(t *testing.T) {
@@ -350,18 +365,7 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		k.compare(rnd, out.Bytes(), rules)
 	})
 	k.t = t
-	k.run("create nets hash:net\nadd nets 10.0.0.0/8\nadd nets 10.200.0.0/16 nomatch\ncreate svc "+
-		"hash:ip,port\nadd svc 192.0.2.1,tcp:80\nadd svc 192.0.2.2,udp:53\nadd svc "+
-		"192.0.2.3,tcp:80\ncreate low bitmap:port range 0-1023\nadd low 22\nadd low 80-81\n"+
-		"create pn hash:net,port comment\nadd pn 192.0.2.0/29,udp:53 comment nomatch\nadd pn "+
-		"10.0.0.0/8,tcp:0-1023\nadd pn 192.0.2.8/29,icmp:8/0\nadd pn 10.0.0.0/9,gre:0\n"+
-		"create said hash:ip counters comment\nadd said 192.0.2.5 comment \"timeout\"\ncreate "+
-		"bits bitmap:ip range 192.0.2.0/28\nadd bits 192.0.2.2-192.0.2.6\ncreate six hash:net "+
-		"family inet6\nadd six 2001:db8:bbbb::/64\n"+
-		"create masked hash:ip netmask 30\nadd masked 192.0.2.9\ncreate three "+
-		"hash:ip,port,net\nadd three 192.0.2.1,tcp:80,0.0.0.0/1\nadd three "+
-		"10.1.2.3,udp:53,128.0.0.0/1\n"+
-		"create both list:set\nadd both said\nadd both bits\nadd both nets\n", "ipset", "restore")
+	k.run(setsOfRules, "ipset", "restore")
 	sets := k.run("", "ipset", "save")
 	k.rounds(t, "iptables", 6, seed, 100, func(t *testing.T, rnd *rand.Rand) {
 		four, six := randomIPTables(rnd, false, nil), randomIPTables(rnd, true, nil)

@@ -11,6 +11,8 @@ import (
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 )
 
 // netfilterFiles are sources of testdata/netfilter, which make.sh there writes with the real tools.
@@ -34,7 +36,7 @@ func checkImported(t *testing.T, text []byte, rep importer.Imported) *policy.Pol
 	t.Helper()
 	checkLayout(t, text, rep.Rules)
 	checkCounted(t, rep)
-	p, diags := policy.Parse("imported.levee", text, policy.NoFiles)
+	p, diags := resolve.Parse("imported.levee", text, setfile.None)
 	if err := diags.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

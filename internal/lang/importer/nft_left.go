@@ -11,17 +11,24 @@ func noWord(what, instead string) dim { return dim{why: &reason{what, instead}} 
 // that by which it does.
 func (p *nftRule) left(raw json.RawMessage) dim {
 	key, inner := object(raw)
-	var m struct{ Key string }
-	if p.n.leaves && key == "meta" && json.Unmarshal(inner, &m) == nil {
-		switch m.Key {
-		case "oifname", "oif":
-			return dim{iface: true}
-		case "iifname", "iif":
-			return noWord("asks for the interface that a packet came by", "")
-		}
+	var m struct{ Key, Protocol string }
+	if !p.n.leaves || json.Unmarshal(inner, &m) != nil {
+		return left(raw)
+	}
+	switch {
+	case key == "meta" && (m.Key == "oifname" || m.Key == "oif"):
+		return dim{iface: true}
+	case key == "meta" && (m.Key == "iifname" || m.Key == "iif"):
+		return noWord("asks for the interface that a packet came by", "")
+	case key == "meta" && m.Key == "pkttype",
+		key == "payload" && (m.Protocol == "ether" || m.Protocol == "vlan"):
+		return noWord(frameText, "")
 	}
 	return left(raw)
 }
+
+// frameText is about what the Linux kernel adds to a packet behind its hook output.
+const frameText = "asks for a frame, which no packet has yet at the hook output"
 
 // left reads the left side of a match, or the key of a map.
 func left(raw json.RawMessage) dim {

@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/lang/ast"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 	"levee/internal/lang/syntax"
 )
 
@@ -152,7 +153,7 @@ func (o *output) write(w io.Writer) error {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", err)
 	}
-	if _, diags = policy.Resolve(file, policy.NoFiles); diags.Err() != nil {
+	if _, diags = resolve.Resolve(file, setfile.None); diags.Err() != nil {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
 			"not happen: %w", diags.Err())
 	}

@@ -373,13 +373,17 @@ func (p *pf) add(r *pfRule) {
 
 // remarkOnRest says what else is in the input.
 func (p *pf) remarkOnRest([]*chain) {
-	n := -p.carried
+	n, f := -p.carried, &p.out.rep.Leaving
 	for _, l := range p.outs {
 		if l.only {
 			n++
+			if l.s.tokens[0].is("block") {
+				f.Widened++
+			}
 		}
 	}
 	if n > 0 {
+		f.Given, f.LeftOut, f.Widened = f.Given+n, f.LeftOut+n, max(0, f.Widened-p.carried)
 		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: quantity.Plural(n, "rule") +
 			" about packets that leave: an import has those that block by `quick`, in front of " +
 			"all that pass, and say whereto, as `out` knows no states", Instead: leavesHint})

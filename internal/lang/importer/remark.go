@@ -83,10 +83,14 @@ func (f Fates) String() string {
 	if f.Loopback > 0 {
 		loopback = fmt.Sprintf(", %d about loopback", f.Loopback)
 	}
-	return fmt.Sprintf("of %s that decide, %d carry as they are, %d changed, %d are left "+
-		"out, %d are about other interfaces%s; with %d of them%s the policy may pass more",
-		quantity.Plural(f.Given, "rule"), f.Same, f.Changed,
-		f.LeftOut, f.Elsewhere, loopback, f.Widened, also)
+	decide := "decide"
+	if f.Given == 1 {
+		decide = "decides"
+	}
+	return fmt.Sprintf("of %s that %s, %d as in the source, %d changed, %d left out, %d about "+
+		"other interfaces%s; with %d of them%s the policy may pass more",
+		quantity.Plural(f.Given, "rule"), decide, f.Same, f.Changed, f.LeftOut, f.Elsewhere,
+		loopback, f.Widened, also)
 }
 
 // Imported is what an import of a whole ruleset did.

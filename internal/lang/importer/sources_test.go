@@ -17,6 +17,8 @@ import (
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 	"levee/internal/packet"
 )
 
@@ -132,8 +134,8 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	for _, m := range limits.FindAllStringSubmatch(text, -1) {
 		fmt.Fprintf(&b, "pass %s as %s\n", m[1], m[2])
 	}
-	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"),
-		policy.NoFiles)
+	p, diags := resolve.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"),
+		setfile.None)
 	if err := diags.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
@@ -145,7 +147,7 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imported) {
 	k.t.Helper()
 	text = filledIn(text)
-	p, diags := policy.Parse("imported.levee", []byte(text), policy.NoFiles)
+	p, diags := resolve.Parse("imported.levee", []byte(text), setfile.None)
 	if err := diags.Err(); err != nil {
 		k.t.Fatal(err)
 	}
@@ -248,6 +250,14 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 				}()
 			}
 			k.compareOneWay(rand.New(rand.NewPCG(seed, 0)), string(text), rep)
+			if rep.Leaving.Same+rep.Leaving.Changed > 0 {
+				k.routed()
+				k.run("delete table inet observer\n"+leaving, "nft", "-f", "-")
+				k.compareOut(rand.New(rand.NewPCG(seed, 1)), text, rep, string(raw))
+				if err := k.inner.Forget(); err != nil { // whose answers conntrack waits for
+					t.Fatal(err)
+				}
+			}
 		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
 	"levee/internal/lang/syntax"
 )
 
@@ -63,21 +65,21 @@ func (d *document) check() {
 	}
 	file := path(d.uri)
 	tree, ds := syntax.Parse(file, []byte(d.text))
-	files := policy.Files(filepath.Dir(file))
+	files := setfile.In(filepath.Dir(file))
 	var p *policy.Policy
 	if ast.IsProfile(tree) {
-		_, p, d.diag = policy.ParseProfile(file, []byte(d.text), files)
+		_, p, d.diag = resolve.ParseProfile(file, []byte(d.text), files)
 		d.tree = tree
 		if p != nil {
 			d.known = p.Sets
 		}
 		return
 	}
-	p, more := policy.Resolve(tree, files)
+	p, more := resolve.Resolve(tree, files)
 	d.tree, d.diag = tree, diag.Merge(ds, more)
 	if d.diag.HasErrors() {
 		before := d.known
-		d.known = policy.Sets(tree, files)
+		d.known = resolve.Sets(tree, files)
 		for _, s := range before {
 			if d.setNamed(s.Name) == nil {
 				d.known = append(d.known, s)

@@ -1,7 +1,9 @@
 package lsp
 
 import (
-	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
+	"levee/internal/lang/setfile"
+	"levee/internal/lang/use"
 	"levee/profiles"
 )
 
@@ -30,11 +32,11 @@ func parameters(name string) (all []item) {
 }
 
 // shipped is the head of a profile that levee comes with, nil if there is none.
-func shipped(name string) *policy.Profile {
+func shipped(name string) *use.Head {
 	text, err := profiles.Text(name)
 	if err != nil {
 		return nil
 	}
-	head, _, _ := policy.ParseProfile(name, text, policy.NoFiles)
+	head, _, _ := resolve.ParseProfile(name, text, setfile.None)
 	return head
 }

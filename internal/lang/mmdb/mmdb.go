@@ -1,17 +1,20 @@
-// Package mmdb selects networks of a MaxMind DB file by country or autonomous system.
+// Package mmdb selects networks of a MaxMind DB file by country or autonomous system, and tells the
+// countries of addresses.
 //
-// In goes a file, out come its networks as the text of a set file. The fields are those of GeoLite2
-// and DB-IP, and the flat ones of IPinfo. A file is hostile: its size and the work on it are
-// bounded. It opens no files.
+// In goes a file, out come its networks as the text of a set file, or a country of an address. The
+// fields are those of GeoLite2 and DB-IP, and the flat ones of IPinfo. A file is hostile: its size
+// and the work on it are bounded. It opens no files.
 package mmdb
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/oschwald/maxminddb-golang/v2"
 )
@@ -36,21 +39,10 @@ func (q *Query) String() string {
 
 // Networks are the networks of a file, one a line, at most so many. Each value has to occur.
 func Networks(r io.Reader, q Query, most int) (text string, err error) {
-	defer func() { // the library checks what it reads; a policy is not worth a crash
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it is damaged: %v", p)
-		}
-	}()
-	file, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	defer recovered(&err)
+	db, err := read(r)
 	if err != nil {
 		return "", err
-	}
-	if len(file) > maxBytes {
-		return "", fmt.Errorf("it has more than %d bytes", maxBytes)
-	}
-	db, err := maxminddb.OpenBytes(file)
-	if err != nil {
-		return "", errors.New("it is no MaxMind DB file, or a damaged one")
 	}
 	defer db.Close()
 	var out strings.Builder
@@ -94,6 +86,57 @@ func Networks(r io.Reader, q Query, most int) (text string, err error) {
 		return "", fmt.Errorf("it has no network of %s", q.Values[i])
 	}
 	return out.String(), nil
+}
+
+// recovered makes an error of a panic: the library checks what it reads, and neither a policy nor
+// an agent is worth a crash.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("it is damaged: %v", p)
+	}
+}
+
+func read(r io.Reader) (*maxminddb.Reader, error) {
+	file, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(file) > maxBytes {
+		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+	}
+	db, err := maxminddb.OpenBytes(file)
+	if err != nil {
+		return nil, errors.New("it is no MaxMind DB file, or a damaged one")
+	}
+	return db, nil
+}
+
+// Countries are what a file says of addresses.
+type Countries struct {
+	Type  string    // of the file, such as GeoLite2-Country, as it calls itself
+	Built time.Time // when
+	Of    []string  // two capital letters for each address, "" where the file does not know
+}
+
+// CountriesOf looks addresses up in a file.
+func CountriesOf(r io.Reader, addrs []netip.Addr) (c Countries, err error) {
+	defer recovered(&err)
+	db, err := read(r)
+	if err != nil {
+		return c, err
+	}
+	defer db.Close()
+	c.Type = db.Metadata.DatabaseType
+	c.Built = time.Unix(int64(min(db.Metadata.BuildEpoch, 1<<40)), 0).UTC()
+	q := Query{Country: true}
+	for _, a := range addrs {
+		country := ""
+		if res := db.Lookup(a.Unmap()); res.Err() == nil && res.Found() {
+			country = q.of(res)
+		}
+		c.Of = append(c.Of, country)
+	}
+	return c, nil
 }
 
 // of is what a record says.

@@ -2,9 +2,12 @@ package mmdb
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/maxmind/mmdbwriter"
 	"github.com/maxmind/mmdbwriter/mmdbtype"
@@ -48,6 +51,31 @@ func systems(t testing.TB) []byte {
 	return file(t, "GeoLite2-ASN", map[string]mmdbtype.DataType{
 		"192.0.2.0/24":  mmdbtype.Map{"autonomous_system_number": mmdbtype.Uint32(64500)},
 		"2001:db8::/32": mmdbtype.Map{"autonomous_system_number": mmdbtype.Uint32(64501)}})
+}
+
+func TestCountriesOfAddresses(t *testing.T) {
+	var addrs []netip.Addr
+	for _, a := range []string{"192.0.2.7", "198.51.100.1", "198.51.100.200", "2001:db8::1",
+		"203.0.113.1", "10.0.0.1", "::ffff:192.0.2.9"} {
+		addrs = append(addrs, netip.MustParseAddr(a))
+	}
+	all := countries(t)
+	c, err := CountriesOf(bytes.NewReader(all), addrs)
+	if got := strings.Join(c.Of, " "); err != nil || got != "DE FR DE DE   DE" ||
+		c.Type != "GeoLite2-Country" || time.Since(c.Built) > time.Hour {
+		t.Errorf("%q, %+v, %v", got, c, err)
+	}
+	if _, err := CountriesOf(strings.NewReader("no file"), addrs); err == nil {
+		t.Error("a text is a file")
+	}
+	rnd := rand.New(rand.NewPCG(1, 39))
+	for range 2000 { // whatever it is: no crash
+		bad := bytes.Clone(all)
+		for range 1 + rnd.IntN(4) {
+			bad[rnd.IntN(len(bad))] ^= byte(1 << rnd.IntN(8))
+		}
+		_, _ = CountriesOf(bytes.NewReader(bad), addrs)
+	}
 }
 
 func TestNetworks(t *testing.T) {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"slices"
 	"strings"
 
-	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 )
 
@@ -27,11 +25,11 @@ type Service struct {
 	Lo, Hi uint16
 }
 
-// anyPort is the range of a protocol that is given alone.
-const anyPort = 0xffff
+// LastPort is the range of a protocol that is given alone.
+const LastPort = 0xffff
 
 // AnyPort says whether the service is its protocol alone.
-func (s Service) AnyPort() bool { return s.Lo == 0 && s.Hi == anyPort }
+func (s Service) AnyPort() bool { return s.Lo == 0 && s.Hi == LastPort }
 
 // HasPorts says whether the packets of a protocol have ports: TCP, UDP, UDP-Lite, SCTP and DCCP.
 func HasPorts(proto uint8) bool {
@@ -88,106 +86,9 @@ func (s Service) Holds(proto uint8, port uint16) bool {
 	return s.Proto == proto && s.Lo <= port && port <= s.Hi
 }
 
-// parseEndpoint reads "192.0.2.0/24 tcp/443" and appends its elements, one for each prefix that a
-// range takes, to dst.
-func parseEndpoint(dst []Element, text string) ([]Element, problem) {
-	where, what, _ := strings.Cut(text, " ")
-	var few [4]netip.Prefix
-	prefixes, p := parseAddresses(few[:0], where)
-	if p.found() {
-		return dst, p
-	}
-	service, p := parseProtocolOrService(what)
-	if p.found() {
-		return dst, p
-	}
-	for _, pfx := range prefixes {
-		dst = append(dst, Element{pfx, service})
-	}
-	return dst, problem{}
-}
-
-// parseProtocolOrService reads "tcp/443", or a protocol by its name, which is any port where there
-// are any.
-func parseProtocolOrService(text string) (Service, problem) {
-	if strings.Contains(text, "/") {
-		return parseService(text)
-	}
-	if n, ok := protocol(text); ok {
-		return Service{n, 0, anyPort}, problem{}
-	}
-	hint := "write a service such as tcp/443, or a protocol such as gre."
-	if r, p := portNumber.element(text); !p.found() {
-		hint = fmt.Sprintf("write the protocol before the port: tcp/%s.", text)
-		if r.Lo == r.Hi && r.Hi < 256 {
-			hint += " A protocol is given by its name."
-		}
-	} else if v, known := wellKnown[strings.ToLower(text)]; known {
-		hint = fmt.Sprintf("write the number: tcp/%d.", v)
-	} else if m := diag.Nearest(text, sorted(namesOf(field.Proto))); m != "" {
-		hint = didYouMean(m)
-	}
-	return Service{}, problemf(hint, "%q is not a service", short(text))
-}
-
-// mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand
-// for, in place. Some that others cover together may be left.
-func mergeEndpoints(all []Element) []Element {
-	all = mergePorts(all)
-	slices.SortFunc(all, func(a, b Element) int {
-		if c := compareServices(a.Service, b.Service); c != 0 {
-			return c
-		}
-		return comparePrefixes(a.Prefix, b.Prefix)
-	})
-	out, first := all[:0], 0 // of the same service
-	for _, e := range all {
-		if n := len(out); n > 0 && out[n-1].Service != e.Service {
-			first = n
-		}
-		// sorted: then it holds it
-		if n := len(out); n > first && out[n-1].Prefix.Overlaps(e.Prefix) {
-			continue
-		}
-		for len(out) > first {
-			parent, ok := joined(out[len(out)-1].Prefix, e.Prefix)
-			if !ok {
-				break
-			}
-			e.Prefix, out = parent, out[:len(out)-1]
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
-// mergePorts joins the ports of one prefix and protocol, in place.
-func mergePorts(all []Element) []Element {
-	slices.SortFunc(all, func(a, b Element) int {
-		if c := comparePrefixes(a.Prefix, b.Prefix); c != 0 {
-			return c
-		}
-		return compareServices(a.Service, b.Service)
-	})
-	out := all[:0]
-	for _, e := range all {
-		if n := len(out); n > 0 && out[n-1].Prefix == e.Prefix &&
-			out[n-1].Service.joins(e.Service) {
-			out[n-1].Service.Hi = max(out[n-1].Service.Hi, e.Service.Hi)
-			continue
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
-// joins tells whether a service t that does not begin before s is of its protocol and overlaps or
+// Joins tells whether a service t that does not begin before s is of its protocol and overlaps or
 // touches its ports.
-func (s Service) joins(t Service) bool { return s.Proto == t.Proto && int(t.Lo) <= int(s.Hi)+1 }
-
-func compareServices(a, b Service) int {
-	return cmp.Compare(a.order(), b.order())
-}
+func (s Service) Joins(t Service) bool { return s.Proto == t.Proto && int(t.Lo) <= int(s.Hi)+1 }
 
 // order is a number that orders services by protocol and ports.
 func (s Service) order() uint64 { return uint64(s.Proto)<<32 | uint64(s.Lo)<<16 | uint64(s.Hi) }
@@ -206,8 +107,8 @@ func (e Element) Check(t SetType) error {
 	case got == Addresses && !e.Prefix.IsValid():
 		return errors.New("not a prefix")
 	case got != t:
-		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.one(), t.plural(),
-			strings.TrimSuffix(entryHint(t), "."))
+		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.One(), t.String(),
+			strings.TrimSuffix(EntryHint(t), "."))
 	case got != Services && e.Prefix.Addr().Is4In6():
 		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; write the IPv4 form", e.Prefix)
 	case got != Services && e.Prefix != e.Prefix.Masked():
@@ -216,7 +117,7 @@ func (e Element) Check(t SetType) error {
 		e.Service.Lo > e.Service.Hi:
 		return fmt.Errorf("%s is not a service", e.Service)
 	case got == Endpoints && !HasPorts(e.Service.Proto) &&
-		(e.Service.Lo != 0 || e.Service.Hi != anyPort):
+		(e.Service.Lo != 0 || e.Service.Hi != LastPort):
 		return fmt.Errorf("%s: the protocol has no ports", e.Service)
 	}
 	return nil
@@ -226,7 +127,7 @@ func (e Element) Check(t SetType) error {
 // addresses: the fewest that cover its range, at most 30. A prefix, and what is a block already,
 // stays as it is.
 func (e Element) Blocks() []Element {
-	if e.Service.Lo == 0 && e.Service.Hi == anyPort || e.Service == (Service{}) {
+	if e.Service.Lo == 0 && e.Service.Hi == LastPort || e.Service == (Service{}) {
 		return []Element{e}
 	}
 	var out []Element
@@ -240,4 +141,17 @@ func (e Element) Blocks() []Element {
 }
 
 // Compare orders services by protocol and ports.
-func (s Service) Compare(t Service) int { return compareServices(s, t) }
+func (s Service) Compare(t Service) int { return cmp.Compare(s.order(), t.order()) }
+
+// EntryHint says how an entry of a type is written.
+func EntryHint(t SetType) string {
+	switch t {
+	case Services:
+		return "write a service such as tcp/443."
+	case Endpoints:
+		return "write an address and a service: 192.0.2.10 tcp/443."
+	case Names:
+		return "write a name such as example.com, or *.example.com for all below it."
+	}
+	return "write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or 2001:db8::/32."
+}

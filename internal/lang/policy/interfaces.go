@@ -1,6 +1,8 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+)
 
 // IsPattern reports whether a name of an interface stands for all that it fits.
 func IsPattern(name string) bool { return strings.Contains(name, "*") }

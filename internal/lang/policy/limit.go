@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 )
@@ -92,9 +90,6 @@ const (
 	frameBytes  = 1514
 	mergedBytes = 65_535
 
-	maxLimits        = 32
-	minMemory        = 4 << 10
-	maxMemory        = 256 << 20
 	defaultMinMemory = 64 << 10
 	defaultMaxMemory = 32 << 20
 )
@@ -108,8 +103,8 @@ const (
 	LineBytes   = 64
 )
 
-// charge is what n packets or bytes cost a budget that gets times the rate, in ns, rounded up.
-func (r *Rate) charge(n, times uint64) (ns uint64, ok bool) {
+// Charge is what n packets or bytes cost a budget that gets times the rate, in ns, rounded up.
+func (r *Rate) Charge(n, times uint64) (ns uint64, ok bool) {
 	each := uint64(r.Per)
 	if r.Bits {
 		each *= 8
@@ -133,7 +128,7 @@ func (l *Limit) Charge(key int, bytes uint32) uint64 {
 	if l.Rate.Bits {
 		n = uint64(bytes)
 	}
-	ns, _ := l.Rate.charge(n, l.times(key))
+	ns, _ := l.Rate.Charge(n, l.times(key))
 	return max(1, (ns+1<<l.Shift-1)>>l.Shift)
 }
 
@@ -149,9 +144,9 @@ func (l *Limit) Depth() uint64 {
 // depth is the charge of the burst, in ns; of packets it is a multiple of what one costs.
 func (l *Limit) depth() (ns uint64, ok bool) {
 	if l.Rate.Bits {
-		return l.Rate.charge(l.Burst, 1)
+		return l.Rate.Charge(l.Burst, 1)
 	}
-	each, ok := l.Rate.charge(1, 1)
+	each, ok := l.Rate.Charge(1, 1)
 	hi, lo := bits.Mul64(each, l.Burst)
 	return lo, ok && hi == 0
 }
@@ -181,7 +176,7 @@ func (l *Limit) hold() (ns float64) {
 		if l.Rate.Bits {
 			n = frameBytes
 		}
-		each, _ := l.Rate.charge(n, l.times(i-max(0, 1-len(l.Keys))))
+		each, _ := l.Rate.Charge(n, l.times(i-max(0, 1-len(l.Keys))))
 		longest := uint64(0)
 		for _, tick := range ticks {
 			longest = max(longest, (each+tick-1)/tick*tick)
@@ -249,57 +244,8 @@ func (p *Policy) Limits() []*Rule {
 	return out
 }
 
-// limit resolves what stands behind the match of a limit.
-func (r *resolver) limit(s *ast.Limit, rule *Rule) {
-	l := &Limit{}
-	rule.Limit = l
-	if r.limits++; r.limits == maxLimits+1 {
-		r.c.Errorf(s.Rate.Pos, "put what is limited alike into one rule.",
-			"a policy has at most %d limits", maxLimits)
-	}
-	errors := r.c.Errors()
-	mostKeys := MaxKeys
-	if s.Rates != nil {
-		mostKeys-- // the prefix is one
-		r.rates(s.Rates, l)
-	} else if p := l.rate(s.Rate.Text); p.msg != "" {
-		r.problem(s.Rate.Pos, p)
-	}
-	for i := range s.By {
-		if k, ok := r.key(&s.By[i], s.By[:i]); ok {
-			l.Keys = append(l.Keys, k)
-		}
-	}
-	if len(s.By) > mostKeys {
-		what := ""
-		if s.Rates != nil {
-			what = " beside its prefixes"
-		}
-		r.c.Errorf(s.By[mostKeys].Name.Pos, "write a second limit.",
-			"a limit has at most %d keys%s", mostKeys, what)
-	}
-	if s.Memory != nil {
-		r.limitMemory(s.Memory, l)
-	}
-	if r.c.Errors() != errors {
-		return
-	}
-	if l.Rates != nil {
-		r.rateKeys(s, l)
-		return
-	}
-	for i := range l.Keys {
-		if _, ok := l.Rate.charge(1, l.Keys[i].Times); !ok ||
-			float64(l.Rate.Amount)*float64(l.Keys[i].Times)/l.Rate.Per.Seconds() > l.Rate.most() {
-			r.c.Errorf(s.By[i].Times.Pos, "", "%s times %s is more than a limit can count",
-				s.By[i].Times.Text[1:], short(l.Rate.Text))
-			return
-		}
-	}
-	r.burst(s, l)
-}
-
-func (r *Rate) most() float64 {
+// Most is the highest rate that a limit can count, packets or bits a second.
+func (r *Rate) Most() float64 {
 	if r.Bits {
 		return mostBits
 	}
@@ -324,15 +270,16 @@ var rateUnits = []struct {
 	{"mbit/s", 1e6, time.Second, true}, {"gbit/s", 1e9, time.Second, true},
 }
 
-// rate reads a rate.
-func (l *Limit) rate(text string) problem {
+// SetRate reads a rate.
+func (l *Limit) SetRate(text string) diag.Problem {
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	unit := text[len(digits):]
 	if digits == "" {
-		return problemf(rateExample, "%q is not a rate", short(text))
+		return diag.Problemf(rateExample, "%q is not a rate", diag.Clip(text))
 	}
 	if unit == "" {
-		return problemf(didYouMean(short(digits)+"/s"), "the rate %s has no unit", short(text))
+		return diag.Problemf(diag.DidYouMean(diag.Clip(digits)+"/s"), "the rate %s has no unit",
+			diag.Clip(text))
 	}
 	for _, u := range rateUnits {
 		if u.text != unit && !(u.text == "mpps" && unit == "Mpps") {
@@ -342,14 +289,14 @@ func (l *Limit) rate(text string) problem {
 		l.Rate = Rate{Amount: n * u.factor, Per: u.per, Bits: u.bits, Text: text}
 		switch {
 		case err == nil && n == 0:
-			return problemf("use \"drop\" for what must not pass at all.",
+			return diag.Problemf("use \"drop\" for what must not pass at all.",
 				"a rate of 0 would let nothing through")
-		case err != nil || float64(n)*float64(u.factor)/u.per.Seconds() > l.Rate.most():
-			return problemf("", "a rate is at most 1000Mpps or 100gbit/s")
+		case err != nil || float64(n)*float64(u.factor)/u.per.Seconds() > l.Rate.Most():
+			return diag.Problemf("", "a rate is at most 1000Mpps or 100gbit/s")
 		}
-		return problem{}
+		return diag.Problem{}
 	}
-	return problemf(rateHint(digits, unit), "%q is not a unit of a rate", short(unit))
+	return diag.Problemf(rateHint(digits, unit), "%q is not a unit of a rate", diag.Clip(unit))
 }
 
 func rateHint(digits, unit string) string {
@@ -362,26 +309,15 @@ func rateHint(digits, unit string) string {
 		{"gbps gbit Gbit/s gbits/s Gbps gb/s Gbit", "gbit/s"},
 	} {
 		if slices.Contains(strings.Fields(u.words), unit) {
-			return didYouMean(short(digits) + u.unit)
+			return diag.DidYouMean(diag.Clip(digits) + u.unit)
 		}
 	}
 	return rateExample
 }
 
-// burst reads the burst, or takes what the rate gives in a second.
-func (r *resolver) burst(s *ast.Limit, l *Limit) {
-	at, text := s.Rate.Pos, ""
-	if s.Burst != nil {
-		at, text = s.Burst.Pos, s.Burst.Text
-	}
-	if p := l.setBurst(text); p.found() {
-		r.problem(at, p)
-	}
-}
-
-// setBurst takes a burst, or what the rate gives in a second where there is no text, and finds the
+// SetBurst takes a burst, or what the rate gives in a second where there is no text, and finds the
 // unit of time.
-func (l *Limit) setBurst(text string) problem {
+func (l *Limit) SetBurst(text string) diag.Problem {
 	inTime := func(d time.Duration) uint64 { // what the rate gives, rounded up
 		n := math.Ceil(float64(l.Rate.Amount) * float64(d) / float64(l.Rate.Per))
 		if l.Rate.Bits {
@@ -397,57 +333,58 @@ func (l *Limit) setBurst(text string) problem {
 	}
 	if text != "" {
 		n, p := burstOf(text, l.Rate.Bits)
-		if p.found() {
+		if p.Found() {
 			return p
 		}
 		l.Burst = n
 		if n < least {
-			return problemf(
+			return diag.Problemf(
 				fmt.Sprintf("write burst %d or more, or leave \"burst\" out.", least),
 				"a burst of %s is less than %d %s, and a limit of %s needs that much: programs "+
 					"count time in steps of up to %v, and a packet has up to %d bytes",
-				short(text), least, what, l.Rate.Text, minBurst, frameBytes)
+				diag.Clip(text), least, what, l.Rate.Text, minBurst, frameBytes)
 		}
 	}
 	debt, ok := l.depth()
 	if !ok || debt > uint64(longestDebt) {
-		return problemf("write a smaller burst, or a higher rate.",
+		return diag.Problemf("write a smaller burst, or a higher rate.",
 			"a burst of %d at %s takes more than 30 days to come back", l.Burst, l.Rate.Text)
 	}
 	l.Shift = uint(max(0, bits.Len64(debt)-debtBits))
-	return problem{}
+	return diag.Problem{}
 }
 
 // burstOf reads a number of packets, or of bytes with a unit.
-func burstOf(text string, isBytes bool) (uint64, problem) {
+func burstOf(text string, isBytes bool) (uint64, diag.Problem) {
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	n, err := strconv.ParseUint(digits, 10, 63)
 	unit := text[len(digits):]
 	switch {
 	case err != nil && digits == "" || unit != "" && !isBytes:
 		if isBytes {
-			return 0, problemf("write bytes: burst 64kB.", "%q is not a number of bytes",
-				short(text))
+			return 0, diag.Problemf("write bytes: burst 64kB.", "%q is not a number of bytes",
+				diag.Clip(text))
 		}
-		return 0, problemf("write how many packets may come at once: burst 20.",
-			"%q is not a number of packets", short(text))
+		return 0, diag.Problemf("write how many packets may come at once: burst 20.",
+			"%q is not a number of packets", diag.Clip(text))
 	case err != nil:
-		return 0, problemf("write a smaller burst.", "%s is too large", short(text))
+		return 0, diag.Problemf("write a smaller burst.", "%s is too large", diag.Clip(text))
 	case unit == "" || n == 0:
-		return n, problem{}
+		return n, diag.Problem{}
 	}
-	factor, ok := sizeUnit(unit)
+	factor, ok := SizeUnit(unit)
 	if !ok {
-		return 0, problemf("units are kB and MB, of 1024.", "%q is not a unit of a size",
-			short(unit))
+		return 0, diag.Problemf("units are kB and MB, of 1024.", "%q is not a unit of a size",
+			diag.Clip(unit))
 	}
 	if n > math.MaxInt64/factor {
-		return 0, problemf("write a smaller burst.", "%s is too large", short(text))
+		return 0, diag.Problemf("write a smaller burst.", "%s is too large", diag.Clip(text))
 	}
-	return n * factor, problem{}
+	return n * factor, diag.Problem{}
 }
 
-func sizeUnit(unit string) (factor uint64, ok bool) {
+// SizeUnit is how many bytes a unit has; ok is false for what is none.
+func SizeUnit(unit string) (factor uint64, ok bool) {
 	switch strings.ToLower(unit) {
 	case "b":
 		return 1, true
@@ -459,178 +396,4 @@ func sizeUnit(unit string) (factor uint64, ok bool) {
 		return 1 << 30, true
 	}
 	return 0, false
-}
-
-func (r *resolver) limitMemory(w *ast.Word, l *Limit) {
-	const example = "write a power of two from 4kB to 256MB, such as 512kB or 8MB."
-	text := w.Text
-	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
-	n, err := strconv.ParseUint(digits, 10, 40)
-	factor, ok := sizeUnit(text[len(digits):])
-	if err != nil || !ok {
-		r.c.Errorf(w.Pos, example, "%q is not a size", short(text))
-		return
-	}
-	n *= factor
-	switch {
-	case n < minMemory || n > maxMemory || n&(n-1) != 0:
-		r.c.Errorf(w.Pos, example, "a limit cannot have %s of memory", short(text))
-	case l.One():
-		r.c.Errorf(w.Pos, "leave it out, or say by what: by source.",
-			"a limit without \"by\" has one budget, which takes no memory")
-	}
-	l.Memory = int(n)
-}
-
-// keyFields are the keys, and what packets of one budget have in common.
-var keyFields = map[string][]field.Field{
-	"source":      {field.SrcAddr},
-	"destination": {field.DstAddr},
-	"from port":   {field.SrcPort},
-	"port":        {field.DstPort},
-	"dns-name":    {field.DNSName},
-	"flow":        {field.SrcAddr, field.DstAddr, field.Proto, field.SrcPort, field.DstPort},
-}
-
-// key resolves one key.
-func (r *resolver) key(k *ast.Key, before []ast.Key) (out Key, ok bool) {
-	out = Key{Fields: keyFields[k.Name.Text], Times: 1, Text: k.Text()}
-	for i := range before {
-		if before[i].Text() == out.Text {
-			r.c.Errorf(k.Name.Pos, "remove one of the two.", "%q is given twice", short(out.Text))
-			return out, false
-		}
-	}
-	if out.Fields == nil {
-		r.c.Errorf(k.Name.Pos, keyHint(k.Name.Text), "%q is not a key", short(k.Name.Text))
-		return out, false
-	}
-	if address := len(out.Fields) == 1 && out.Fields[0].Info().Compare == field.ByPrefix; address {
-		out.Bits4, out.Bits6 = 32, 128
-	} else if out.Fields[0] == field.DNSName {
-		return r.nameKey(k, out)
-	} else if k.Bits != nil {
-		r.c.Errorf(k.Bits.Pos, "only source and destination have prefixes.",
-			"%q has no prefix length", k.Name.Text)
-		return out, false
-	}
-	if k.Bits != nil {
-		if out.Bits4, out.Bits6, ok = r.prefixBits(k.Bits, k.Name.Text); !ok {
-			return out, false
-		}
-	}
-	return r.keyTimes(k, out)
-}
-
-// keyTimes resolves how many rates each budget of a key has.
-func (r *resolver) keyTimes(k *ast.Key, out Key) (Key, bool) {
-	if k.Times == nil {
-		return out, true
-	}
-	n, err := strconv.ParseUint(k.Times.Text[1:], 10, 20)
-	if err != nil || n == 0 {
-		r.c.Errorf(k.Times.Pos, "write how many rates the budget has: x32.",
-			"%q is not a number from 1 to 1048575", short(k.Times.Text))
-		return out, false
-	}
-	out.Times = n
-	return out, true
-}
-
-func keyHint(word string) string {
-	switch strings.ToLower(word) {
-	case "src", "saddr", "from", "srcip", "ip", "host", "address", "client":
-		return didYouMean("source")
-	case "dst", "daddr", "to", "dstip", "dest":
-		return didYouMean("destination")
-	case "dport", "dstport", "destination-port":
-		return didYouMean("port")
-	case "sport", "srcport", "source-port":
-		return didYouMean("from port")
-	case "connection", "5-tuple", "five-tuple", "conn":
-		return didYouMean("flow")
-	}
-	keys := []string{"source", "destination", "port", "flow", "dns-name"}
-	if m := diag.Nearest(word, keys); m != "" {
-		return didYouMean(m)
-	}
-	return "keys are source, destination, source/24,56, from port, port, flow and dns-name/2."
-}
-
-// prefixBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
-// host, 32. what is a word that they can stand behind.
-func (r *resolver) prefixBits(w *ast.Word, what string) (bits4, bits6 int, ok bool) {
-	four, six, both := strings.Cut(w.Text, ",")
-	example := "write " + what + "/24 or " + what + "/24,56: bits of IPv4, then of IPv6 addresses."
-	n, err := strconv.ParseUint(four, 10, 8)
-	if err != nil || n < 1 || n > 32 {
-		r.c.Errorf(w.Pos, example, "%q is not a prefix length from 1 to 32", short(four))
-		return 0, 0, false
-	}
-	bits4, bits6 = int(n), int(n)+32
-	if !both {
-		return bits4, bits6, true
-	}
-	if n, err = strconv.ParseUint(six, 10, 8); err != nil || n < 1 || n > 128 {
-		r.c.Errorf(w.Pos, example, "%q is not a prefix length from 1 to 128", short(six))
-		return 0, 0, false
-	}
-	return bits4, int(n), true
-}
-
-// everyAddress is what an address term has that only asks for there being one.
-var everyAddress = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-
-// keyTerms are terms that hold for packets that have all that the keys of a limit are about. A
-// packet that lacks it has no budget, and the rule does not match it.
-func (r *resolver) keyTerms(s *ast.Limit, rule *Rule, all []resolvedTerm) []resolvedTerm {
-	so := everything
-	for i := range all {
-		so = so.with(r.scopeOf(&all[i].term))
-	}
-	if rates := rule.Limit.Rates; rates != nil {
-		t := Term{Field: rates.Field, Prefixes: rates.prefixes()}
-		if so = so.with(scopeOf(&t)); so.empty() {
-			r.c.Errorf(s.Rates.Side.Pos, "limit packets that have such an address.",
-				"no packet that the rule matches has an address of these prefixes")
-			return all
-		}
-		all = append(all, resolvedTerm{src: presence(t.Field), term: t})
-	}
-	for i := range rule.Limit.Keys {
-		k := &rule.Limit.Keys[i]
-		for _, f := range k.Fields {
-			t := Term{Field: f, Ranges: []field.Range{{Lo: 0, Hi: math.MaxUint16}}}
-			switch {
-			case f == field.Proto:
-				continue // as ports are there
-			case f == field.DNSName: // where there is a question, there is a name
-				f = field.DNSType
-				t.Field = f
-			case f.Info().Compare == field.ByPrefix:
-				t.Ranges, t.Prefixes = nil, everyAddress
-			}
-			if so = so.with(scopeOf(&t)); so.empty() {
-				r.c.Errorf(s.By[i].Name.Pos, "limit packets that have it, or leave \"by\" out.",
-					"no packet that the rule matches has what %q is about", k.Text)
-				return all
-			}
-			if !slices.ContainsFunc(all, func(a resolvedTerm) bool { return a.term.Field == f }) {
-				all = append(all, resolvedTerm{src: presence(f), term: t})
-			}
-		}
-	}
-	return all
-}
-
-// presence is how a term would be written that only asks for a field.
-func presence(f field.Field) *ast.Term {
-	kind := ast.Number
-	switch f {
-	case field.SrcAddr:
-		kind = ast.From
-	case field.DstAddr:
-		kind = ast.To
-	}
-	return &ast.Term{Kind: kind, Field: f}
 }

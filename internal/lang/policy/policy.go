@@ -1,9 +1,10 @@
 // Package policy is the resolved, typed form of a policy: what the text means, without the text
-// and without anything of the kernel's.
+// and without anything of the kernel's. Package resolve makes it; the oracle evaluates it directly
+// and the compiler lowers it.
 //
-// In goes a parsed file (package syntax), out comes a Policy that the oracle evaluates directly
-// and the compiler lowers. Names are bound, prefixes masked and merged, comparisons turned into
-// inclusive ranges. It must never depend on the machine it runs on.
+// Names are bound, prefixes masked and merged, comparisons are inclusive ranges. The types say how
+// they are used together: the slots of a policy, the charges of a limit, the packets of an
+// endpoint. They must never depend on the machine that they are used on.
 package policy
 
 import (
@@ -45,6 +46,9 @@ type Policy struct {
 	arriving *Policy // of a policy for what leaves, the one that it is of
 }
 
+// MostConnections is the largest number of connections that a policy may have known at once.
+const MostConnections = 1 << 22
+
 // Pos is a place in the policy file; both count from 1, Col in characters.
 type Pos struct{ Line, Col int32 }
 
@@ -82,9 +86,13 @@ type Term struct {
 	Unknown  bool           // Stream: a segment of which nobody knows matches, too
 	Inner    *Inner         // Inner
 	Names    *NameList      // DNSName
-	given    *given         // services or endpoints given in the rule; few terms have any
+	Given    *Given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos
 }
+
+// MaxInners is how many matches on what tunnels carry a policy may have: whether each holds is a
+// bit of one word, and one bit more says that there is a tunnel.
+const MaxInners = 63
 
 // Inner is a match of the packet within a tunnel.
 type Inner struct {
@@ -118,6 +126,9 @@ func (l *NameList) String() string {
 	return "in { " + strings.Join(all, ", ") + " }"
 }
 
+// MaxBytes is how many bytes a term on the payload may compare.
+const MaxBytes = 16
+
 // Bytes are what a term asks for that looks into packets.
 type Bytes struct {
 	At    int    // offset in bytes, from the first of the field
@@ -144,10 +155,10 @@ func (b *Bytes) String() string {
 	return text
 }
 
-// given are services and endpoints that stand in a rule itself: sorted, merged.
-type given struct {
-	services  []Service
-	endpoints []Element
+// Given are services and endpoints that stand in a rule itself: sorted, merged.
+type Given struct {
+	Services  []Service
+	Endpoints []Element
 }
 
 // Services are those that a term asks for, of its set or given in the rule.
@@ -155,8 +166,8 @@ func (t *Term) Services() []Service {
 	switch {
 	case t.Set != nil:
 		return t.Set.Services
-	case t.given != nil:
-		return t.given.services
+	case t.Given != nil:
+		return t.Given.Services
 	}
 	return nil
 }
@@ -166,8 +177,8 @@ func (t *Term) Endpoints() []Element {
 	switch {
 	case t.Set != nil:
 		return t.Set.Endpoints
-	case t.given != nil:
-		return t.given.endpoints
+	case t.Given != nil:
+		return t.Given.Endpoints
 	}
 	return nil
 }
@@ -223,7 +234,7 @@ type Set struct {
 }
 
 // EmptyOnPurpose tells whether a policy says that the set holds nothing: nobody is warned of it.
-func (s *Set) EmptyOnPurpose() bool { return s.Kind == File && s.Path == emptyFile }
+func (s *Set) EmptyOnPurpose() bool { return s.Kind == File && s.Path == EmptyFile }
 
 // Test is one `test` statement.
 type Test struct {
@@ -246,6 +257,12 @@ type Step struct {
 	Set    *Set
 	Entry  Element
 	Pos    Pos
+}
+
+// Told is what the kernel would tell of a packet.
+type Told struct {
+	Field field.Field
+	Value uint64
 }
 
 // Reason is why a verdict fell; its String is the `reason` of `levee eval --json`.
@@ -334,9 +351,13 @@ func (p *Policy) ownSlots(s []Slot) []Slot {
 
 // Slot offsets within Slots.
 func (p *Policy) MalformedSlot(i int) int { return p.first() + i }
-func (p *Policy) ProtectSlot(i int) int   { return p.MalformedSlot(len(Malformed)) + i }
-func (p *Policy) RuleSlot(i int) int      { return p.ProtectSlot(len(p.Protect)) + i }
+
+func (p *Policy) ProtectSlot(i int) int { return p.MalformedSlot(len(Malformed)) + i }
+
+func (p *Policy) RuleSlot(i int) int { return p.ProtectSlot(len(p.Protect)) + i }
+
 func (p *Policy) EssentialSlot(i int) int { return p.RuleSlot(len(p.Rules)) + i }
+
 func (p *Policy) DefaultSlot() int {
 	n := p.EssentialSlot(0)
 	if p.Essential {
@@ -388,7 +409,7 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 	if !keepSets {
 		f.Sets = nil
 		for _, s := range p.Sets {
-			if slices.ContainsFunc(f.Protect, func(r *Rule) bool { return r.asks(s) }) {
+			if slices.ContainsFunc(f.Protect, func(r *Rule) bool { return r.Asks(s) }) {
 				f.Sets = append(f.Sets, s)
 			}
 		}
@@ -452,4 +473,22 @@ func (p *Policy) Protected() []netip.Prefix {
 		}
 	}
 	return out
+}
+
+// EmptyFile is the one device that may be read: a set that holds nothing, on purpose.
+const EmptyFile = "/dev/null"
+
+// Size is the number of elements of a static set.
+func (s *Set) Size() int {
+	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints) + len(s.Patterns)
+}
+
+// String names what a set of the type has, such as "addresses".
+func (t SetType) String() string {
+	return [...]string{"addresses", "ports", "services", "endpoints", "names"}[t]
+}
+
+// One names one of what a set of the type has.
+func (t SetType) One() string {
+	return [...]string{"an address", "a port", "a service", "an endpoint", "a name"}[t]
 }

@@ -1,15 +1,9 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"levee/internal/lang/action"
-	"levee/internal/lang/ast"
 )
 
 // Rule is one statement that begins with the word of an action.
@@ -27,104 +21,18 @@ type Rule struct {
 	Pos       Pos
 }
 
-// asks says whether the rule asks the set.
-func (r *Rule) asks(s *Set) bool {
+// Asks says whether the rule asks the set.
+func (r *Rule) Asks(s *Set) bool {
 	return slices.ContainsFunc(r.Match, func(t Term) bool {
 		return t.Set == s || t.Inner != nil &&
 			slices.ContainsFunc(t.Inner.Match, func(t Term) bool { return t.Set == s })
 	})
 }
 
-// rule resolves the statement of a rule.
-func (r *resolver) rule(s *ast.Rule) {
-	r.rules++
-	errors := r.c.Errors()
-	if s.Out {
-		r.leaves(s, named(s.Action))
-	} else if r.def != nil {
-		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line),
-			"this rule stands after \"default\", which ends the rules")
-	}
-	rule := &Rule{Action: named(s.Action), Out: s.Out, Pos: r.pos(s.Pos)}
-	r.inners = &r.pol.Inners
-	if s.Out {
-		r.inners = &r.out().Inners
-	}
-	r.name(rule, s)
-	if s.Limit != nil {
-		r.limit(s.Limit, rule)
-		match := *s
-		match.Limit, match.Label = nil, nil
-		rule.Limit.Alike = match.String()
-	}
-	if rule.Action == action.Log {
-		r.sample(s, rule)
-	}
-	if rule.Action == action.Cookie {
-		r.cookie(s, rule)
-	}
-	r.match(s, rule)
-	if rule.Action == action.Track {
-		rule.Match = append(rule.Match, r.laterFragments(s))
-	}
-	if s.DNS {
-		rule.Match = r.queries(s, rule.Match)
-	}
-	if r.c.Errors() == errors {
-		r.resolved = append(r.resolved, rule)
-	}
-}
-
-// name gives a rule its texts. Its ID is that of the first of its text: see identify.
-func (r *resolver) name(rule *Rule, s *ast.Rule) {
-	const before, behind = "text:", "#1"
-	r.text = append(s.AppendText(append(r.text[:0], before...)), behind...)
-	if s.Label == nil {
-		rule.ID = string(r.text)
-		rule.Text = rule.ID[len(before) : len(rule.ID)-len(behind)]
-		return
-	}
-	rule.Text = string(r.text[len(before) : len(r.text)-len(behind)])
-	rule.Label = strings.Clone(s.Label.Text) // the source may go
-	r.checkLabel(*s.Label)
-	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, rule.Pos.Line, r.rules - 1})
-}
-
-func (r *resolver) checkLabel(w ast.Word) {
-	const most = 64
-	switch n := utf8.RuneCountInString(w.Text); {
-	case n == 0:
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
-			"a label has at least one character")
-	case n > most:
-		r.c.Errorf(w.Pos, "", "this label has %d characters; at most %d are allowed", n, most)
-	case strings.TrimSpace(w.Text) == "":
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
-			"a label needs a visible character")
-	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
-		r.c.Errorf(w.Pos, "", "a label has printable characters only")
-	}
-}
-
-// maxLogs is how many logs a policy may have.
-const maxLogs = 64
-
-// sample reads how many packets a log tells of.
-func (r *resolver) sample(s *ast.Rule, rule *Rule) {
-	rule.Sample = 1
-	if r.logs++; r.logs == maxLogs+1 {
-		r.c.Errorf(s.Pos, "log what is alike with one rule.", "a policy has at most %d logs",
-			maxLogs)
-	}
-	if s.Sample == nil {
-		return
-	}
-	one, of, ok := strings.Cut(s.Sample.Text, "/")
-	n, err := strconv.ParseUint(of, 10, 32)
-	if !ok || one != "1" || err != nil || n == 0 || n > 1e6 {
-		r.c.Errorf(s.Sample.Pos, "write 1/100 for one packet in a hundred.",
-			"%q is not a part from 1/1 to 1/1000000", short(s.Sample.Text))
-		return
-	}
-	rule.Sample = uint32(n)
+// Cookie is what a rule that begins with cookie does: SYNs, or DNS queries over UDP, are answered
+// in the host's place where more than so many come in a second. docs/reference/language.md
+// "Cookies" says how.
+type Cookie struct {
+	DNS   bool   // it answers queries
+	Above uint64 // of them that pass unanswered in a second; 0: none
 }

@@ -9,12 +9,13 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/field/fieldtest"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 )
 
 // parse resolves a policy, and makes an oracle whose dynamic sets hold Entries.
 func parse(t *testing.T, src string) (*policy.Policy, *oracle.Evaluator) {
 	t.Helper()
-	p, ds := policy.Parse("craft.levee", []byte(src), nil)
+	p, ds := resolve.Parse("craft.levee", []byte(src), nil)
 	if ds.HasErrors() {
 		t.Fatalf("%s: %v", src, ds.Err())
 	}

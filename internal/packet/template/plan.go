@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 )
 
@@ -59,7 +59,7 @@ type sum struct {
 // maxShapes is how many lengths a packet may have.
 const maxShapes = 1 << 14
 
-func newPlan(p *policy.Packet, seed uint64) (*plan, error) {
+func newPlan(p *spec.Packet, seed uint64) (*plan, error) {
 	if p.Frame != nil {
 		return &plan{frame: p.Frame, shapes: []shape{{frame: len(p.Frame)}}}, nil
 	}
@@ -78,10 +78,10 @@ func newPlan(p *policy.Packet, seed uint64) (*plan, error) {
 		given[f.Word] = !f.Wrong
 		wrong[f.Word] = f.Wrong
 	}
-	var lengths *policy.Vary
+	var lengths *spec.Vary
 	for i := range p.Vary {
 		v := &p.Vary[i]
-		if v.Word == policy.WordLen {
+		if v.Word == spec.WordLen {
 			lengths = v
 			continue
 		}
@@ -101,10 +101,10 @@ func newPlan(p *policy.Packet, seed uint64) (*plan, error) {
 	if p.Random {
 		k.random = l.Payload + len(p.Spec.Payload)
 	}
-	return k, k.addShapes(lengths, fieldSeed(seed, policy.WordLen))
+	return k, k.addShapes(lengths, fieldSeed(seed, spec.WordLen))
 }
 
-func (k *plan) addField(v *policy.Vary, seed uint64) {
+func (k *plan) addField(v *spec.Vary, seed uint64) {
 	bit, bits, _ := k.layout.Locate(k.frame, v.Word) // Build has found it
 	f := field{walk: newWalk(v, seed), word: v.Word, bit: bit, bits: bits, from: bit / 8,
 		to: (bit + bits + 7) / 8}
@@ -146,7 +146,7 @@ func (k *plan) addSums(given, wrong map[string]bool) {
 	}
 }
 
-func (k *plan) addShapes(v *policy.Vary, seed uint64) error {
+func (k *plan) addShapes(v *spec.Vary, seed uint64) error {
 	if v == nil {
 		k.shapes = []shape{k.shape(len(k.frame))}
 		return nil

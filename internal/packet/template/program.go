@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 )
 
 // Bounds on what a program does; what is above them is sent from user space.
@@ -265,9 +265,9 @@ func (c *compiler) index(w *walk) {
 		c.with(asm.Div, asm.R0, w.every)
 	}
 	switch w.mode {
-	case policy.Random:
+	case spec.Random:
 		c.draw(w)
-	case policy.Permuted:
+	case spec.Permuted:
 		c.modulo(w.size)
 		c.permute(&w.perm)
 	default:

@@ -18,7 +18,7 @@ import (
 	"net/netip"
 
 	"levee/internal/lang/diag"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -27,7 +27,7 @@ import (
 const MaxSource = 1 << 20
 
 // Parse reads a template; without packets, the diagnostics say why.
-func Parse(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
+func Parse(name string, src []byte) ([]spec.Packet, diag.Diagnostics) {
 	packets, ds := read(name, src)
 	for i := range packets {
 		if packets[i].Spec.Inner != nil {
@@ -46,7 +46,7 @@ func Parse(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
 	return packets, ds
 }
 
-func read(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
+func read(name string, src []byte) ([]spec.Packet, diag.Diagnostics) {
 	if len(src) > MaxSource {
 		c := &diag.Collector{File: name}
 		c.Errorf(diag.Pos{}, "ranges and lists make many packets of one line.",
@@ -54,7 +54,7 @@ func read(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
 		return nil, c.Diagnostics("")
 	}
 	t, ds := syntax.ParsePackets(name, src)
-	packets, more := policy.Packets(t)
+	packets, more := spec.Packets(t)
 	if ds.HasErrors() {
 		packets = nil
 	}
@@ -63,7 +63,7 @@ func read(name string, src []byte) ([]policy.Packet, diag.Diagnostics) {
 
 // One is the one packet of a template in which nothing varies; without it, the diagnostics say
 // why.
-func One(name, words string) (*policy.Packet, diag.Diagnostics) {
+func One(name, words string) (*spec.Packet, diag.Diagnostics) {
 	packets, ds := read(name, []byte("packet "+words))
 	if packets == nil {
 		return nil, ds
@@ -81,7 +81,7 @@ func One(name, words string) (*policy.Packet, diag.Diagnostics) {
 }
 
 // Read is Parse of what a reader gives.
-func Read(name string, r io.Reader) ([]policy.Packet, diag.Diagnostics, error) {
+func Read(name string, r io.Reader) ([]spec.Packet, diag.Diagnostics, error) {
 	// one more: Parse says that it is too long
 	src, err := io.ReadAll(io.LimitReader(r, MaxSource+1))
 	if err != nil {
@@ -99,7 +99,7 @@ type Defaults struct {
 }
 
 // Fill completes a packet.
-func (d *Defaults) Fill(p *policy.Packet) {
+func (d *Defaults) Fill(p *spec.Packet) {
 	vary := map[string]bool{}
 	for _, v := range p.Vary {
 		vary[v.Word] = true
@@ -127,7 +127,7 @@ type Template struct {
 }
 
 // Compile lays the packets out. The same seed gives the same frames.
-func Compile(packets []policy.Packet, d Defaults, seed uint64) (*Template, error) {
+func Compile(packets []spec.Packet, d Defaults, seed uint64) (*Template, error) {
 	if len(packets) == 0 {
 		return nil, errors.New("the template has no packet")
 	}

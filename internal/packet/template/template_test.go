@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 	"levee/internal/packet"
 )
 
@@ -31,7 +31,7 @@ func samples(t testing.TB) []string {
 	return out
 }
 
-func parse(t testing.TB, src string) []policy.Packet {
+func parse(t testing.TB, src string) []spec.Packet {
 	t.Helper()
 	packets, ds := Parse("sample", []byte(src))
 	if ds.HasErrors() {
@@ -44,7 +44,7 @@ func parse(t testing.TB, src string) []policy.Packet {
 
 // naive builds frame n of a packet by putting one value of each field into the Spec. It shares the
 // walk with the plan, not the frame: offsets of lengths, sums and shapes are Build's.
-func naive(t *testing.T, p policy.Packet, seed, n uint64) []byte {
+func naive(t *testing.T, p spec.Packet, seed, n uint64) []byte {
 	t.Helper()
 	if p.Frame != nil {
 		return p.Frame

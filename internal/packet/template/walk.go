@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"sort"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/spec"
 )
 
 // span is a run of values; indices from start on stand for it.
@@ -21,7 +21,7 @@ type span struct {
 // walk says which value a field has in which packet: an index from the packet's number, a value
 // from the index.
 type walk struct {
-	mode  policy.Mode
+	mode  spec.Mode
 	down  bool
 	step  uint64
 	every uint64
@@ -36,7 +36,7 @@ const maxHostBits = 56
 
 // newWalk numbers the values of a field. Their count stays below 2^63: a field has at most 48 bits,
 // 56 of an address, and policy bounds the source.
-func newWalk(v *policy.Vary, seed uint64) walk {
+func newWalk(v *spec.Vary, seed uint64) walk {
 	w := walk{mode: v.Mode, down: v.Down, step: max(v.Step, 1), every: max(v.Every, 1)}
 	for _, p := range v.Prefixes {
 		s, n := prefixSpan(p)
@@ -109,7 +109,7 @@ func (w *walk) index(n uint64) uint64 {
 		n /= w.every
 	}
 	switch w.mode {
-	case policy.Random:
+	case spec.Random:
 		z := draw(w.seed, n)
 		switch {
 		case w.size&(w.size-1) == 0:
@@ -118,7 +118,7 @@ func (w *walk) index(n uint64) uint64 {
 			return z >> 32 * w.size >> 32 // off a fair draw by 2^-32 at most
 		}
 		return z % w.size
-	case policy.Permuted:
+	case spec.Permuted:
 		return w.perm.at(n % w.size)
 	}
 	i := n % w.steps() * w.step

@@ -1,0 +1,228 @@
+package talk
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// hexed is bytes that are written in hex, with spaces.
+func hexed(text string) []byte {
+	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	if err != nil {
+		panic(err) // a constant
+	}
+	return b
+}
+
+// forged is a line of a flood.
+func forged(payload []byte, more string) string {
+	return fmt.Sprintf("payload hex %q %s", hex.EncodeToString(payload), more)
+}
+
+// drawn are bytes of no meaning, n of them.
+func drawn(n int) []byte { return bytes.Repeat([]byte{0x5a}, n) }
+
+// at tells whether b has want at an offset.
+func at(b []byte, offset int, want []byte) bool {
+	return len(b) >= offset+len(want) && bytes.Equal(b[offset:offset+len(want)], want)
+}
+
+// A2S: a query is answered by a number, and the query with it by what was asked for. Players send
+// packets of a session.
+// https://developer.valvesoftware.com/wiki/Server_queries
+var (
+	a2sInfo      = slices.Concat(hexed("ffffffff54"), []byte("Source Engine Query\x00"))
+	a2sChallenge = hexed("ffffffff41")
+	a2sAnswer    = slices.Concat(hexed("ffffffff4911"), []byte("A server\x00a map\x00folder\x00"))
+	a2s          = &Service{
+		Name: "source-engine", What: "ask what the server is, by A2S", Port: 27015,
+		Forged: []string{forged(a2sInfo, "")},
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			switch value := k.value(from, 4); {
+			case at(msg, 0, hexed("ffffffff")) && !at(msg, 0, a2sInfo):
+				return nil
+			case !at(msg, 0, a2sInfo):
+				return msg // of a session
+			case at(msg, len(a2sInfo), value):
+				return a2sAnswer
+			default:
+				return append(slices.Clone(a2sChallenge), value...)
+			}
+		},
+		join: func(c *Client) error {
+			answer, err := c.ask(a2sInfo, func(b []byte) bool { return at(b, 0, a2sChallenge) })
+			if err != nil {
+				return err
+			}
+			_, err = c.ask(slices.Concat(a2sInfo, answer[len(a2sChallenge):]),
+				func(b []byte) bool { return at(b, 0, a2sAnswer) })
+			return err
+		},
+		goOn: func(c *Client) error { return c.echoed(hexed("01000000 00000000")) },
+	}
+)
+
+// echoed sends a packet of a session that the server sends back.
+func (c *Client) echoed(begins []byte) error {
+	msg := slices.Concat(begins, c.id[:], drawn(24))
+	_, err := c.ask(msg, func(b []byte) bool { return at(b, 0, msg) })
+	return err
+}
+
+// RakNet: ping, then two requests, the second with the cookie of the first one's answer.
+var (
+	rakMagic   = hexed("00ffff00fefefefefdfdfdfd12345678")
+	rakPing    = slices.Concat([]byte{1}, drawn(8), rakMagic, drawn(8))
+	rakFirst   = slices.Concat([]byte{5}, rakMagic, []byte{11}, make([]byte, 1446))
+	rakAddress = hexed("04 3f57fefe 4abc")
+	raknet     = &Service{
+		Name: "raknet", What: "ping and open a connection", Port: 19132,
+		Forged: []string{forged(rakPing, "len 512"), forged(slices.Concat([]byte{5}, rakMagic,
+			[]byte{11}), "len 512")},
+		again: 500 * time.Millisecond,
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			value := k.value(from, 4)
+			switch {
+			case at(msg, 0, []byte{1}) && at(msg, 9, rakMagic):
+				return slices.Concat([]byte{0x1c}, msg[1:9], drawn(8), rakMagic,
+					[]byte("\x00\x16MCPE;A server;0;1.0;0;9"))
+			case at(msg, 0, []byte{5}) && at(msg, 1, rakMagic):
+				return slices.Concat([]byte{6}, rakMagic, drawn(8), []byte{1}, value,
+					hexed("05d4"))
+			case at(msg, 0, []byte{7}) && at(msg, 1, rakMagic) && at(msg, 17, value):
+				return slices.Concat([]byte{8}, rakMagic, drawn(8), rakAddress, hexed("05d400"))
+			case len(msg) > 0 && msg[0]&0x80 != 0:
+				return msg
+			}
+			return nil
+		},
+		join: func(c *Client) error {
+			_, err := c.ask(rakPing, func(b []byte) bool { return at(b, 0, []byte{0x1c}) })
+			if err != nil {
+				return err
+			}
+			answer, err := c.ask(rakFirst, func(b []byte) bool {
+				return at(b, 0, []byte{6}) &&
+					len(b) >= 30
+			})
+			if err != nil {
+				return err
+			}
+			_, err = c.ask(slices.Concat([]byte{7}, rakMagic, answer[26:30], []byte{0}, rakAddress,
+				hexed("05d4"), c.id[:]), func(b []byte) bool { return at(b, 0, []byte{8}) })
+			return err
+		},
+		goOn: func(c *Client) error { return c.echoed(hexed("84 000000 60")) },
+	}
+)
+
+// QUIC: an Initial of 1,200 bytes, the server's answer with its connection ID, and packets to that
+// (RFC 9000 sections 7.2 and 17.2). Contents are not encrypted.
+var (
+	quicLong    = hexed("c0 00000001")
+	quicInitial = func(source []byte) []byte {
+		b := slices.Concat(quicLong, []byte{8}, drawn(8), []byte{byte(len(source))}, source,
+			hexed("00 449e"))
+		return append(b, drawn(1200-len(b))...)
+	}
+	quic = &Service{
+		Name: "quic", What: "open a connection of QUIC", Port: 443,
+		Forged: []string{forged(quicInitial(drawn(8))[:40], "len 1228")},
+		again:  time.Second, // RFC 9002 section 6.2.2: twice an RTT of 333 ms, and more
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			value := k.value(from, 8)
+			switch {
+			case at(msg, 0, quicLong) && len(msg) >= 1200 && at(msg, 5, []byte{8}) && msg[14] == 8:
+				return slices.Concat(quicLong, msg[14:23], []byte{8}, value, drawn(1000))
+			case at(msg, 6, value), at(msg, 1, value):
+				return msg
+			}
+			return nil
+		},
+		join: func(c *Client) error {
+			answer, err := c.ask(quicInitial(c.id[:]), func(b []byte) bool {
+				return at(b, 6, c.id[:]) && len(b) > 100
+			})
+			if err != nil {
+				return err
+			}
+			c.told = slices.Clone(answer[15:23])
+			return c.echoed(slices.Concat(hexed("e0 00000001 08"), c.told, []byte{8}))
+		},
+		goOn: func(c *Client) error { return c.echoed(slices.Concat([]byte{0x40}, c.told)) },
+	}
+)
+
+// WireGuard: a handshake, its answer with the server's index, and data to that. The MACs are
+// missing: this server takes each handshake.
+// https://www.wireguard.com/protocol/
+var (
+	wgHandshake = func(index []byte) []byte {
+		return slices.Concat(hexed("01000000"), index, drawn(140))
+	}
+	wireguard = &Service{
+		Name: "wireguard", What: "make a handshake and send data", Port: 51820,
+		Forged: []string{forged(wgHandshake(drawn(4)), "")},
+		again:  5 * time.Second, // REKEY_TIMEOUT
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			value := k.value(from, 4)
+			switch {
+			case at(msg, 0, hexed("01000000")) && len(msg) == 148:
+				return slices.Concat(hexed("02000000"), value, msg[4:8], drawn(80))
+			case at(msg, 0, hexed("04000000")) && at(msg, 4, value):
+				return msg
+			}
+			return nil
+		},
+		join: func(c *Client) error {
+			answer, err := c.ask(wgHandshake(c.id[:4]), func(b []byte) bool {
+				return at(b, 0, hexed("02000000")) && at(b, 8, c.id[:4])
+			})
+			if err != nil {
+				return err
+			}
+			c.told = slices.Clone(answer[4:8])
+			return c.goOn(c)
+		},
+		goOn: func(c *Client) error {
+			return c.echoed(slices.Concat(hexed("04000000"), c.told, make([]byte, 8)))
+		},
+	}
+)
+
+// OpenVPN without a key: a reset, the server's with its identifier, which the acknowledgement names
+// (the protocol's page in the sources of OpenVPN, doc/doxygen/doc_protocol_overview.h).
+var (
+	openvpn = &Service{
+		Name: "openvpn", What: "reset, acknowledge and send data", Port: 1194,
+		Forged: []string{forged(slices.Concat([]byte{0x38}, drawn(8), make([]byte, 5)), "")},
+		again:  2 * time.Second,
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			value := k.value(from, 8)
+			switch {
+			case at(msg, 0, []byte{0x38}) && len(msg) >= 14:
+				return slices.Concat([]byte{0x40}, value, hexed("01 00000000"), msg[1:9],
+					make([]byte, 4))
+			case at(msg, 0, []byte{0x20}) && at(msg, 14, value), at(msg, 0, []byte{0x48}):
+				return msg
+			}
+			return nil
+		},
+		join: func(c *Client) error {
+			reset := slices.Concat([]byte{0x38}, c.id[:], make([]byte, 5))
+			answer, err := c.ask(reset, func(b []byte) bool { return at(b, 14, c.id[:]) })
+			if err != nil {
+				return err
+			}
+			// The first packet of TLS, which acknowledges the reset.
+			return c.echoed(slices.Concat([]byte{0x20}, c.id[:], hexed("01 00000000"),
+				answer[1:9], hexed("00000001")))
+		},
+		goOn: func(c *Client) error { return c.echoed(hexed("48 000000")) },
+	}
+)
