@@ -12,6 +12,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/classbench"
 )
 
 const importLong = `Print a policy made from the rules of another tool. What cannot be carried
@@ -61,7 +62,7 @@ func (e *env) importClassBench(path string, action importer.Action) error {
 		name = diag.Quoted(filepath.Base(path))
 	}
 	out := e.Stdout.Buffered()
-	rep, err := importer.ClassBench(bufio.NewReader(f), out,
+	rep, err := classbench.Import(bufio.NewReader(f), out,
 		importer.Options{Action: action, Name: name})
 	var bad *importer.Errors
 	if errors.As(err, &bad) {

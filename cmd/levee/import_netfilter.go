@@ -14,6 +14,8 @@ import (
 	"levee/internal/cli"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/setfile"
 )
@@ -74,7 +76,7 @@ func newImportIPTables(e *env) *cobra.Command {
 			"iptables v4 v6 sets --dev eth0 > edge.levee",
 		Args: cli.WantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.importRuleset(cmd, args, &f, importer.IPTables)
+			return e.importRuleset(cmd, args, &f, iptables.Import)
 		},
 	}
 	f.add(cmd)
@@ -94,7 +96,7 @@ func newImportNFT(e *env) *cobra.Command {
 			return e.importRuleset(cmd, args, &f,
 				func(in []importer.Source, w io.Writer, o importer.Rulesets) (importer.Imported,
 					error) {
-					return importer.NFT(in[0], w, o)
+					return nft.Import(in[0], w, o)
 				})
 		},
 	}

@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/pf"
 )
 
 const importPFLong = `Print a policy that judges arriving packets as the rules of a pf.conf do, of
@@ -31,7 +32,7 @@ func newImportPF(e *env) *cobra.Command {
 			return e.importRuleset(cmd, args, &f,
 				func(in []importer.Source, w io.Writer, o importer.Rulesets) (importer.Imported,
 					error) {
-					return importer.PF(in[0], w, o)
+					return pf.Import(in[0], w, o)
 				})
 		},
 	}

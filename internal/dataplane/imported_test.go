@@ -13,6 +13,8 @@ import (
 
 	"levee/internal/dataplane/store"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
 )
 
 // originals are rule sets of a small server: what it serves, and answers to what it asks for.
@@ -58,13 +60,13 @@ table ip filter {
 }
 `, "nft -f -", "delete table ip filter", strings.Fields("nft -j list ruleset"),
 		func(s importer.Source, out *bytes.Buffer) error {
-			_, err := importer.NFT(s, out, importer.Rulesets{Device: "lv0"})
+			_, err := nft.Import(s, out, importer.Rulesets{Device: "lv0"})
 			return err
 		}},
 }
 
 func readIPTables(s importer.Source, out *bytes.Buffer) error {
-	_, err := importer.IPTables([]importer.Source{s}, out, importer.Rulesets{Device: "lv0"})
+	_, err := iptables.Import([]importer.Source{s}, out, importer.Rulesets{Device: "lv0"})
 	return err
 }
 

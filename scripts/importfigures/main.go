@@ -17,6 +17,9 @@ import (
 	"strings"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
+	"levee/internal/lang/importer/pf"
 )
 
 func main() {
@@ -94,11 +97,11 @@ func count(file string) (figures, error) {
 	var rep importer.Imported
 	switch filepath.Ext(file) {
 	case ".json":
-		rep, err = importer.NFT(src, io.Discard, opts)
+		rep, err = nft.Import(src, io.Discard, opts)
 	case ".conf":
-		rep, err = importer.PF(src, io.Discard, opts)
+		rep, err = pf.Import(src, io.Discard, opts)
 	default:
-		rep, err = importer.IPTables([]importer.Source{src}, io.Discard, opts)
+		rep, err = iptables.Import([]importer.Source{src}, io.Discard, opts)
 	}
 	if err != nil {
 		return figures{sets: 1, refused: 1}, nil

@@ -14,6 +14,7 @@ import (
 	"levee/internal/bench/workload"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/classbench"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 )
@@ -127,7 +128,7 @@ func tell(t *testing.T, name string, p *policy.Policy, stats Stats) {
 func imported(t *testing.T, name string, set []byte) []byte {
 	t.Helper()
 	var text bytes.Buffer
-	if _, err := importer.ClassBench(bytes.NewReader(set), &text,
+	if _, err := classbench.Import(bytes.NewReader(set), &text,
 		importer.Options{Action: importer.Alternate, Name: name}); err != nil {
 		t.Fatal(err)
 	}

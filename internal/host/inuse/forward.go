@@ -144,7 +144,8 @@ func (m *Machine) forwarding(w *draft) {
 	if m.unfiltered() {
 		w.line("# There are none: no rule of nftables or iptables drops what is forwarded. So all "+
 			"of it\n# reaches what is behind %s. To let in answers alone, and what\n# you name, "+
-			"write in the place of \"forwarded\" (it takes 65 MB):",
+			"write in the place of \"forwarded\" (it takes up to 1/128 of "+
+			"the\n# memory, or what `connections max N` asks for):",
 			strings.Join(m.Behind, ", "))
 		w.line("#   pass established")
 		w.line("#   pass tcp to { SERVERS } port { 80, 443 }")

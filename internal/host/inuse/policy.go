@@ -135,7 +135,8 @@ func label(l Listener) string {
 func (m *Machine) answers(w *draft) {
 	w.part("Answers to what this machine asks. This draft knows no connections, so these are " +
 		"held to who\n# may answer, and to the ports that questions leave from. `pass " +
-		"established` in their place\n# lets in less, and takes 65 MB: see levee help language.")
+		"established` in their place\n# lets in less. It takes up to 1/128 of the memory, or " +
+		"what `connections max N` asks for.")
 	high := fmt.Sprintf("%d-%d", m.Ephemeral[0], m.Ephemeral[1])
 	w.line("# A TCP packet with ACK or RST opens no connection.")
 	w.line(`pass tcp flags ack as "tcp-reply"`)

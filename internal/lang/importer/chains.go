@@ -3,91 +3,94 @@ package importer
 import (
 	"fmt"
 	"slices"
+
+	"levee/internal/lang/importer/match"
 )
 
 // verb is what a rule of a chain does with what it matches.
 type verb uint8
 
 const (
-	doNothing verb = iota // goes on; the rule is left out
-	doCount
+	DoNothing verb = iota // goes on; the rule is left out
+	DoCount
 	doLog
-	doAccept
-	doDrop
-	doJump
-	doGoto
-	doReturn
+	DoAccept
+	DoDrop
+	DoJump
+	DoGoto
+	DoReturn
 )
 
 // watches tells whether a rule looks at packets and decides nothing.
-func (v verb) watches() bool { return v == doCount || v == doLog }
+func (v verb) watches() bool { return v == DoCount || v == doLog }
 
-// origin is where a rule stands in its source.
-type origin struct {
-	file string
-	line int
-	text string // the rule as its tool writes it, cut short, printable
+// Origin is where a rule stands in its source.
+type Origin struct {
+	File string
+	Line int
+	Text string // the rule as its tool writes it, cut short, printable
 
-	place string // see Remark
+	Place string // see Remark
 }
 
-func (o origin) remark(k Kind, text, instead string) Remark {
-	return Remark{File: o.file, Line: o.line, Rule: o.text, Kind: k, Text: text, Instead: instead,
-		place: o.place}
+// Remark is one about the place of the source.
+func (o Origin) Remark(k Kind, text, instead string) Remark {
+	return Remark{File: o.File, Line: o.Line, Rule: o.Text, Kind: k, Text: text, Instead: instead,
+		place: o.Place}
 }
 
-// chainRule is one rule of a netfilter chain, of any front end.
-type chainRule struct {
-	origin
-	label    string
-	alts     []match // it holds where one of them does; none: for no packet
-	verb     verb
-	target   *chain   // of doJump and doGoto
-	unknown  []reason // conditions, or an action, that no policy has: the rule is left out
-	remarks  []Remark // what else is to be said when the rule is met
-	states   []string // connection states that are asked for, nil for any
-	limit    limit
-	limits   []reason // what the limits are
-	rate     *rate    // what they are as a limit of a policy, if that is known
-	cookie   bool     // SYNs are answered, and those of clients that are there pass
-	logs     string   // the label of a log in front of it, "" if it has none
+// ChainRule is one rule of a netfilter chain, of any front end.
+type ChainRule struct {
+	Origin
+	Label    string
+	Alts     []match.Match // it holds where one of them does; none: for no packet
+	Verb     verb
+	Target   *Chain   // of doJump and doGoto
+	Unknown  []Reason // conditions, or an action, that no policy has: the rule is left out
+	Remarks  []Remark // what else is to be said when the rule is met
+	States   []string // connection states that are asked for, nil for any
+	Limit    Limit
+	Limits   []Reason // what the limits are
+	Rate     *rate    // what they are as a limit of a policy, if that is known
+	Cookie   bool     // SYNs are answered, and those of clients that are there pass
+	Logs     string   // the label of a log in front of it, "" if it has none
 	nat      *natTo   // of a nat chain
-	seen     *seenLately
-	mark     *markAsk
-	setsMark uint32 // bits of the mark that it may set
+	Seen     *SeenLately
+	Mark     *MarkAsk
+	SetsMark uint32 // bits of the mark that it may set
 	rated    bool   // it becomes one
 	// a limit stands before the states that it asks for
-	stateLast bool
-	opens     []match  // of a limit: those of alts that begin something
-	budget    string   // the name of what it is counted in, which other rules may share
-	filled    []filled // sets that change while the source runs
-	passes    []match  // packets that the policy may pass because of remarks that widen
-	named     bool     // label is one of the source, not made from the chain
-	absent    bool     // nothing is lost with it: about another interface
-	loopback  bool     // absent, as it is about the machine's packets to itself
-	implied   bool     // no line of the source says it
-	widens    bool     // left out, and packets pass that it would have dropped
+	StateLast bool
+	opens     []match.Match // of a limit: those of alts that begin something
+	budget    string        // the name of what it is counted in, which other rules may share
+	Filled    []Filled      // sets that change while the source runs
+	passes    []match.Match // packets that the policy may pass because of remarks that widen
+	Named     bool          // label is one of the source, not made from the chain
+	Absent    bool          // nothing is lost with it: about another interface
+	loopback  bool          // absent, as it is about the machine's packets to itself
+	Implied   bool          // no line of the source says it
+	widens    bool          // left out, and packets pass that it would have dropped
 }
 
-// reason is why a rule is left out, and what to do instead.
-type reason struct{ what, instead string }
+// Reason is why a rule is left out, and what to do instead.
+type Reason struct{ What, Instead string }
 
-// chain is one chain. Base chains have a policy and a family.
-type chain struct {
-	name   string // as remarks and labels have it
-	rules  []*chainRule
-	base   bool
-	drop   bool  // the policy of a base chain
-	family match // of a base chain: the frames it sees
-	origin       // where it is defined
-	met    bool  // rules were looked at
+// Chain is one chain. Base chains have a policy and a family.
+type Chain struct {
+	Name   string // as remarks and labels have it
+	Rules  []*ChainRule
+	Base   bool
+	Drop   bool        // the policy of a base chain
+	Family match.Match // of a base chain: the frames it sees
+	Origin             // where it is defined
+	Met    bool        // rules were looked at
 
-	flushes int // -F so far, while a file is read
+	Flushes int // -F so far, while a file is read
 }
 
 // frame is where a packet goes on when a chain has ended: the rule behind the jump.
 type frame struct {
-	chain *chain
+	chain *Chain
 	next  int
 	up    *frame
 	depth int
@@ -111,31 +114,31 @@ const (
 // what would follow, under the condition of the return, is put in its place, so that no packet of
 // it reaches what stands behind. What one base chain accepts goes on to the next one.
 type flattener struct {
-	bases   []*chain
-	out     *output
+	bases   []*Chain
+	out     *Output
 	given   int // rules of the input
 	steps   int
 	written int // ranges of addresses in lists of rules
 	copies  int // resumes that are being written
 
-	order  []*chainRule        // rules that were looked at, in this order
-	listed map[*chainRule]bool // those of order
-	told   map[*chainRule]bool // their remarks are written
-	waits  map[*chainRule]bool // one of later is about them
-	used   map[*chainRule]bool // a packet can match them
-	ended  map[*chainRule]bool // tellEnd was called
-	gone   map[*chainRule]bool // left out
+	order  []*ChainRule        // rules that were looked at, in this order
+	listed map[*ChainRule]bool // those of order
+	told   map[*ChainRule]bool // their remarks are written
+	waits  map[*ChainRule]bool // one of later is about them
+	used   map[*ChainRule]bool // a packet can match them
+	ended  map[*ChainRule]bool // tellEnd was called
+	gone   map[*ChainRule]bool // left out
 	later  []func()            // what is said if the rule's own place is never reached
 	left   []leftOut
-	lost   map[*chainRule][]lostAt
+	lost   map[*ChainRule][]lostAt
 	// for which packets rules would ask for two dynamic sets at once
-	clashes map[*chainRule][]lostAt
+	clashes map[*ChainRule][]lostAt
 	looks   int // statements that droppedBehind looked at
 	err     error
 }
 
 // spend counts a rule that is looked at for r, and tells whether there is room for another.
-func (fl *flattener) spend(r *chainRule) bool {
+func (fl *flattener) spend(r *ChainRule) bool {
 	if fl.err != nil {
 		return false
 	}
@@ -143,7 +146,7 @@ func (fl *flattener) spend(r *chainRule) bool {
 	if fl.steps++; fl.steps > 8*most || len(fl.out.pending) > most {
 		fl.err = fmt.Errorf("%s:%d: with chains copied into one another the policy would have "+
 			"more than %d rules; import fewer chains (--chain), or take returns out of chains "+
-			"that are jumped to often", r.file, r.line, most)
+			"that are jumped to often", r.File, r.Line, most)
 	}
 	return fl.err == nil
 }
@@ -151,25 +154,25 @@ func (fl *flattener) spend(r *chainRule) bool {
 // run writes everything. Each base chain starts with the frames that no chain before it sees; the
 // others reach it from there.
 func (fl *flattener) run() error {
-	for _, m := range []*map[*chainRule]bool{&fl.listed, &fl.told, &fl.waits, &fl.used, &fl.ended,
+	for _, m := range []*map[*ChainRule]bool{&fl.listed, &fl.told, &fl.waits, &fl.used, &fl.ended,
 		&fl.gone} {
-		*m = make(map[*chainRule]bool)
+		*m = make(map[*ChainRule]bool)
 	}
-	fl.lost, fl.clashes = map[*chainRule][]lostAt{}, map[*chainRule][]lostAt{}
+	fl.lost, fl.clashes = map[*ChainRule][]lostAt{}, map[*ChainRule][]lostAt{}
 	fl.prepare()
-	seen := spans{}
+	seen := match.Spans{}
 	for i, b := range fl.bases {
-		sees := b.family.f[fEther]
+		sees := b.Family.Fields[match.Ether]
 		if sees == nil {
-			sees = between(0, 0xffff)
+			sees = match.Between(0, 0xffff)
 		}
-		c := b.family
-		if fresh := sees.and(seen.not(0xffff)); len(fresh) == 0 {
+		c := b.Family
+		if fresh := sees.And(seen.Not(0xffff)); len(fresh) == 0 {
 			continue
 		} else if len(seen) > 0 {
-			c = c.with(fEther, fresh)
+			c = c.With(match.Ether, fresh)
 		}
-		seen = joinSpans(append(seen, sees...))
+		seen = match.JoinSpans(append(seen, sees...))
 		fl.base(i, c, true)
 	}
 	fl.out.sees = seen
@@ -179,7 +182,7 @@ func (fl *flattener) run() error {
 	fl.settle()
 	fl.settleLeft()
 	fl.settleClashes()
-	fl.readNat(fl.out.nats)
+	fl.readNat(fl.out.Nats)
 	fl.tellUnused()
 	fl.count()
 	return fl.err
@@ -187,92 +190,92 @@ func (fl *flattener) run() error {
 
 // prepare makes of states and limits what a policy has words for, in all rules that can be reached.
 func (fl *flattener) prepare() {
-	seen := map[*chain]bool{}
-	var order []*chain
-	var visit func(c *chain)
-	visit = func(c *chain) {
+	seen := map[*Chain]bool{}
+	var order []*Chain
+	var visit func(c *Chain)
+	visit = func(c *Chain) {
 		if c == nil || seen[c] {
 			return
 		}
 		seen[c] = true
 		order = append(order, c)
-		for _, r := range c.rules {
-			visit(r.target)
+		for _, r := range c.Rules {
+			visit(r.Target)
 		}
 	}
 	for _, b := range fl.bases {
 		visit(b)
 	}
 	for _, c := range order {
-		for _, r := range c.rules {
+		for _, r := range c.Rules {
 			if fl.out.leaves {
-				r.carryLeaving(&fl.out.written)
+				r.carryLeaving(&fl.out.Written)
 			} else {
-				r.carryStates(&fl.out.written, fl.out.stateless)
+				r.carryStates(&fl.out.Written, fl.out.stateless)
 			}
 		}
 	}
 	for _, c := range order {
-		for n, r := range c.rules {
+		for n, r := range c.Rules {
 			fl.foldLimit(c, n)
 			if r.rated = r.carriesRate(c, n, fl.out.budgets); r.rated {
-				for _, l := range r.rate.more {
-					r.widen(l.what, l.instead, r.alts)
+				for _, l := range r.Rate.More {
+					r.Widen(l.What, l.Instead, r.Alts)
 				}
 			}
 			r.carryLimit()
-			r.carryFilled(fl.out.fills)
+			r.carryFilled(fl.out.Fills)
 		}
 	}
 }
 
 // foldLimit makes plain what the limit of rule n of the chain does: a chain that it leads to may
 // drop all, or nothing that it keeps from packets may decide.
-func (fl *flattener) foldLimit(c *chain, n int) {
-	r := c.rules[n]
-	if r.limit == noLimit || len(r.unknown) > 0 {
+func (fl *flattener) foldLimit(c *Chain, n int) {
+	r := c.Rules[n]
+	if r.Limit == NoLimit || len(r.Unknown) > 0 {
 		return
 	}
-	if r.verb == doReturn && idle(c.rules[n+1:]) ||
-		(r.verb == doJump || r.verb == doGoto && idle(c.rules[n+1:])) && idle(r.target.rules) {
-		r.limit = noLimit
+	if r.Verb == DoReturn && idle(c.Rules[n+1:]) ||
+		(r.Verb == DoJump || r.Verb == DoGoto && idle(c.Rules[n+1:])) && idle(r.Target.Rules) {
+		r.Limit = NoLimit
 		return
 	}
-	if r.limit != above {
+	if r.Limit != Above {
 		return
 	}
-	if (r.verb == doJump || r.verb == doGoto) && r.target.dropsAll() {
-		for _, in := range r.target.rules { // they are in the limit
+	if (r.Verb == DoJump || r.Verb == DoGoto) && r.Target.dropsAll() {
+		for _, in := range r.Target.Rules { // they are in the limit
 			fl.list(in)
 			fl.used[in] = true
 			fl.tell(in)
 		}
-		r.verb, r.target.met = doDrop, true
+		r.Verb, r.Target.Met = DoDrop, true
 	}
-	if r.verb == doDrop && r.seen != nil {
-		r.rate = r.seen.rate(c, n)
+	if r.Verb == DoDrop && r.Seen != nil {
+		r.Rate = r.Seen.rate(c, n)
 	}
 }
 
 // idle tells whether the rule decides nothing.
-func (r *chainRule) idle() bool {
-	return r.verb == doNothing && len(r.unknown) == 0 || r.verb.watches()
+func (r *ChainRule) idle() bool {
+	return r.Verb == DoNothing && len(r.Unknown) == 0 || r.Verb.watches()
 }
 
 // idle tells whether a packet that comes to these rules leaves them as at their end.
-func idle(rules []*chainRule) bool {
-	return !slices.ContainsFunc(rules, func(r *chainRule) bool {
-		return !r.idle() && (r.verb != doReturn || len(r.unknown) > 0)
+func idle(rules []*ChainRule) bool {
+	return !slices.ContainsFunc(rules, func(r *ChainRule) bool {
+		return !r.idle() && (r.Verb != DoReturn || len(r.Unknown) > 0)
 	})
 }
 
 // dropsAll tells whether the chain drops each packet that comes to it.
-func (c *chain) dropsAll() bool {
-	for _, r := range c.rules {
+func (c *Chain) dropsAll() bool {
+	for _, r := range c.Rules {
 		if !r.idle() {
-			return r.verb == doDrop && len(r.unknown) == 0 && r.limit == noLimit &&
-				len(r.filled) == 0 && r.states == nil && len(r.alts) == 1 &&
-				r.alts[0].equal(&match{})
+			return r.Verb == DoDrop && len(r.Unknown) == 0 && r.Limit == NoLimit &&
+				len(r.Filled) == 0 && r.States == nil && len(r.Alts) == 1 &&
+				r.Alts[0].Equal(&match.Match{})
 		}
 	}
 	return false
@@ -281,19 +284,19 @@ func (c *chain) dropsAll() bool {
 // count counts what became of the rules.
 func (fl *flattener) count() {
 	for _, r := range fl.order {
-		f := &fl.out.rep.Fates
+		f := &fl.out.Report.Fates
 		changed, widened := false, false
-		for _, m := range r.remarks {
+		for _, m := range r.Remarks {
 			changed = changed || m.Kind == Changed
 			widened = widened || m.Widens
 		}
 		switch {
-		case r.implied: // no rule of the source
+		case r.Implied: // no rule of the source
 			f.States = f.States || widened && fl.told[r]
 			continue
-		case r.verb == doNothing && len(r.unknown) == 0 && !r.absent:
+		case r.Verb == DoNothing && len(r.Unknown) == 0 && !r.Absent:
 			continue // decides nothing
-		case r.verb == doLog:
+		case r.Verb == doLog:
 			continue
 		}
 		f.Given++
@@ -301,7 +304,7 @@ func (fl *flattener) count() {
 		case r.loopback:
 			f.Loopback++
 			continue
-		case r.absent:
+		case r.Absent:
 			f.Elsewhere++
 			continue
 		case fl.gone[r]:
@@ -319,13 +322,13 @@ func (fl *flattener) count() {
 }
 
 // base walks base chain i for the packets of c. At the top its end is the closing of the policy.
-func (fl *flattener) base(i int, c match, top bool) {
+func (fl *flattener) base(i int, c match.Match, top bool) {
 	b := fl.bases[i]
-	c = c.and(&b.family)
-	if c.never || fl.walk(b, 0, c, nil, i) {
+	c = c.And(&b.Family)
+	if c.Never || fl.walk(b, 0, c, nil, i) {
 		return
 	}
-	if b.drop || !fl.goesOn(i, c) {
+	if b.Drop || !fl.goesOn(i, c) {
 		fl.closing(i, c, top)
 		return
 	}
@@ -333,9 +336,9 @@ func (fl *flattener) base(i int, c match, top bool) {
 }
 
 // goesOn tells whether another base chain sees what chain i accepts.
-func (fl *flattener) goesOn(i int, c match) bool {
+func (fl *flattener) goesOn(i int, c match.Match) bool {
 	for j := i + 1; j < len(fl.bases); j++ {
-		if m := c.and(&fl.bases[j].family); !m.never {
+		if m := c.And(&fl.bases[j].Family); !m.Never {
 			return true
 		}
 	}
@@ -343,63 +346,63 @@ func (fl *flattener) goesOn(i int, c match) bool {
 }
 
 // accept is what happens to packets that base chain i accepts by rule r (nil: by its policy).
-func (fl *flattener) accept(i int, c match, r *chainRule, top bool) {
+func (fl *flattener) accept(i int, c match.Match, r *ChainRule, top bool) {
 	left := c // what no chain behind it has seen yet: the next one hands it on itself
 	for j := i + 1; j < len(fl.bases); j++ {
-		m := left.and(&fl.bases[j].family)
-		if m.never {
+		m := left.And(&fl.bases[j].Family)
+		if m.Never {
 			continue
 		}
-		fl.base(j, m, top && r == nil && m.equal(&fl.bases[j].family))
-		if m.equal(&left) {
+		fl.base(j, m, top && r == nil && m.Equal(&fl.bases[j].Family))
+		if m.Equal(&left) {
 			return
 		}
-		left = left.unseen(fl.bases[j])
+		left = unseen(left, fl.bases[j])
 	}
 	if r != nil {
-		fl.out.rule("pass", &c, r.label, r.named)
+		fl.out.rule("pass", &c, r.Label, r.Named)
 	} else {
 		fl.closing(i, c, top)
 	}
 }
 
 // unseen is m without the frames that base chain b sees.
-func (m match) unseen(b *chain) match {
-	if b.family.f[fEther] == nil {
-		m.never = true
+func unseen(m match.Match, b *Chain) match.Match {
+	if b.Family.Fields[match.Ether] == nil {
+		m.Never = true
 		return m
 	}
-	others := match{}.with(fEther, b.family.f[fEther].not(0xffff))
-	return m.and(&others)
+	others := match.Match{}.With(match.Ether, b.Family.Fields[match.Ether].Not(0xffff))
+	return m.And(&others)
 }
 
 // closing is the policy of base chain i for the packets of c.
-func (fl *flattener) closing(i int, c match, top bool) {
+func (fl *flattener) closing(i int, c match.Match, top bool) {
 	b := fl.bases[i]
-	if top && c.equal(&b.family) {
+	if top && c.Equal(&b.Family) {
 		fl.out.close(b)
 		return
 	}
 	action := "pass"
-	if b.drop {
+	if b.Drop {
 		action = "drop"
 	}
-	fl.out.rule(action, &c, b.name+" policy", true)
+	fl.out.rule(action, &c, b.Name+" policy", true)
 }
 
 // walk writes what chain ch, from rule at on, does with the packets of c. It returns true when it
 // decides all of them.
-func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool {
-	ch.met = true
-	returned := false // some packets of the chain are not in c any more, and are not decided
-	var skip []match  // of these no packet is left, though they are in c
-	for n := at; n < len(ch.rules); n++ {
-		r := ch.rules[n]
+func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int) bool {
+	ch.Met = true
+	returned := false      // some packets of the chain are not in c any more, and are not decided
+	var skip []match.Match // of these no packet is left, though they are in c
+	for n := at; n < len(ch.Rules); n++ {
+		r := ch.Rules[n]
 		if !fl.spend(r) {
 			return true
 		}
 		fl.list(r)
-		if r.verb == doNothing || len(r.unknown) > 0 {
+		if r.Verb == DoNothing || len(r.Unknown) > 0 {
 			fl.leaveOut(r, ch, n, &c, base)
 			continue
 		}
@@ -410,45 +413,45 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 			if i > first && !fl.spend(r) {
 				return true
 			}
-			if !c.compatible(&r.alts[i]) {
+			if !c.Compatible(&r.Alts[i]) {
 				fl.clash(r, &c)
 				continue
 			}
-			m := c.and(&r.alts[i])
-			if m.never || slices.ContainsFunc(skip, m.within) {
+			m := c.And(&r.Alts[i])
+			if m.Never || slices.ContainsFunc(skip, m.Within) {
 				continue
 			}
-			if fl.written += m.weight(); fl.written > maxWritten {
+			if fl.written += m.Weight(); fl.written > match.MaxWritten {
 				fl.err = fmt.Errorf("%s:%d: rules that ask for large sets and other addresses at "+
 					"once would need more than %d addresses in lists; leave the other condition "+
-					"out, or split the set", r.file, r.line, maxWritten)
+					"out, or split the set", r.File, r.Line, match.MaxWritten)
 				return true
 			}
-			if m.terms() > maxTerms {
+			if m.Terms() > match.MaxTerms {
 				fl.err = fmt.Errorf("%s:%d: with the conditions of the jumps that lead here the "+
 					"rule asks for more than %d things, more than a policy's rule can; import "+
-					"fewer chains (--chain), or split the rule", r.file, r.line, maxTerms)
+					"fewer chains (--chain), or split the rule", r.File, r.Line, match.MaxTerms)
 				return true
 			}
 			fl.beside(r)
-			if r.logs != "" && (r.verb == doLog || r.limit == noLimit) {
+			if r.Logs != "" && (r.Verb == doLog || r.Limit == NoLimit) {
 				fl.out.log(r, m)
 			}
 			if r.rated {
 				fl.out.limit(r, m)
-				if r.verb == doDrop { // what is below goes on
+				if r.Verb == DoDrop { // what is below goes on
 					continue
 				}
 			}
-			if r.verb == doReturn {
-				if m.equal(&c) { // as the end of the chain does
+			if r.Verb == DoReturn {
+				if m.Equal(&c) { // as the end of the chain does
 					if r.rated { // the drop behind it is in the limit
 						return false
 					}
-					fl.tellEnd(r, &r.alts[i], ch, n)
+					fl.tellEnd(r, &r.Alts[i], ch, n)
 					return false
 				}
-				if rest, ok := c.butNot(&m); ok {
+				if rest, ok := c.ButNot(&m); ok {
 					c, returned = rest, true
 					continue
 				}
@@ -457,8 +460,8 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 					continue
 				}
 			}
-			if fl.apply(r, ch, n, m, up, base) && m.equal(&c) {
-				fl.tellEnd(r, &r.alts[i], ch, n)
+			if fl.apply(r, ch, n, m, up, base) && m.Equal(&c) {
+				fl.tellEnd(r, &r.Alts[i], ch, n)
 				return !returned
 			}
 		}
@@ -467,29 +470,29 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 }
 
 // covering is the alternative that holds for all packets of c alone, or all alternatives.
-func (r *chainRule) covering(c *match) (first, last int) {
-	for i := range r.alts {
-		if c.compatible(&r.alts[i]) && c.within(r.alts[i]) {
+func (r *ChainRule) covering(c *match.Match) (first, last int) {
+	for i := range r.Alts {
+		if c.Compatible(&r.Alts[i]) && c.Within(r.Alts[i]) {
 			return i, i + 1
 		}
 	}
-	return 0, len(r.alts)
+	return 0, len(r.Alts)
 }
 
 // allOrNone tells whether each rule from n on is, of the packets of c, about packets of m only or
 // about none of them: then what returns with m needs no copy of what follows the chain, as rules
 // about m are left away. It looks at a few rules.
-func (ch *chain) allOrNone(n int, c, m *match) bool {
-	if len(ch.rules)-n > 32 {
+func (ch *Chain) allOrNone(n int, c, m *match.Match) bool {
+	if len(ch.Rules)-n > 32 {
 		return false
 	}
-	for _, r := range ch.rules[n:] {
-		for i := range r.alts {
-			if !c.compatible(&r.alts[i]) {
+	for _, r := range ch.Rules[n:] {
+		for i := range r.Alts {
+			if !c.Compatible(&r.Alts[i]) {
 				return false
 			}
-			x := c.and(&r.alts[i])
-			if both := x.and(m); !both.never && !x.within(*m) {
+			x := c.And(&r.Alts[i])
+			if both := x.And(m); !both.Never && !x.Within(*m) {
 				return false
 			}
 		}
@@ -498,23 +501,24 @@ func (ch *chain) allOrNone(n int, c, m *match) bool {
 }
 
 // apply does what r says with the packets of m, and tells whether they are all decided.
-func (fl *flattener) apply(r *chainRule, ch *chain, n int, m match, up *frame, base int) bool {
-	switch r.verb {
+func (fl *flattener) apply(r *ChainRule, ch *Chain, n int, m match.Match, up *frame,
+	base int) bool {
+	switch r.Verb {
 	case doLog: // it is written
 		return false
-	case doCount:
-		fl.out.rule("count", &m, r.label, r.named)
+	case DoCount:
+		fl.out.rule("count", &m, r.Label, r.Named)
 		return false
-	case doAccept:
-		if r.cookie {
+	case DoAccept:
+		if r.Cookie {
 			fl.out.cookie(r, m)
 		}
 		fl.accept(base, m, r, false)
 		return true
-	case doDrop:
-		fl.out.rule("drop", &m, r.label, r.named)
+	case DoDrop:
+		fl.out.rule("drop", &m, r.Label, r.Named)
 		return true
-	case doReturn:
+	case DoReturn:
 		fl.resume(up, m, base)
 		return true
 	}
@@ -522,22 +526,22 @@ func (fl *flattener) apply(r *chainRule, ch *chain, n int, m match, up *frame, b
 	if up != nil {
 		depth = up.depth + 1
 	}
-	if depth > maxDepth || onPath(r.target, ch, up) {
+	if depth > maxDepth || onPath(r.Target, ch, up) {
 		fl.err = fmt.Errorf("%s:%d: chain %s is jumped to from itself, or chains are nested "+
-			"deeper than %d: no kernel loads this", r.file, r.line, r.target.name, maxDepth)
+			"deeper than %d: no kernel loads this", r.File, r.Line, r.Target.Name, maxDepth)
 		return true
 	}
-	if r.verb == doJump {
-		return fl.walk(r.target, 0, m, &frame{ch, n + 1, up, depth}, base)
+	if r.Verb == DoJump {
+		return fl.walk(r.Target, 0, m, &frame{ch, n + 1, up, depth}, base)
 	}
-	if !fl.walk(r.target, 0, m, &frame{ch, len(ch.rules), up, depth}, base) {
+	if !fl.walk(r.Target, 0, m, &frame{ch, len(ch.Rules), up, depth}, base) {
 		fl.resume(up, m, base)
 	}
 	return true
 }
 
 // onPath tells whether chain t is being walked already.
-func onPath(t, ch *chain, up *frame) bool {
+func onPath(t, ch *Chain, up *frame) bool {
 	for ; up != nil && t != ch; up = up.up {
 		ch = up.chain
 	}
@@ -545,10 +549,10 @@ func onPath(t, ch *chain, up *frame) bool {
 }
 
 // resume does with the packets of m what stands behind the jump that led here.
-func (fl *flattener) resume(up *frame, m match, base int) {
+func (fl *flattener) resume(up *frame, m match.Match, base int) {
 	if up == nil {
 		b := fl.bases[base]
-		if b.drop || !fl.goesOn(base, m) {
+		if b.Drop || !fl.goesOn(base, m) {
 			fl.closing(base, m, false)
 		} else {
 			fl.accept(base, m, nil, false)
@@ -559,5 +563,97 @@ func (fl *flattener) resume(up *frame, m match, base int) {
 	defer func() { fl.copies-- }()
 	if !fl.walk(up.chain, up.next, m, up.up, base) {
 		fl.resume(up.up, m, base)
+	}
+}
+
+// MaxAlternatives bounds the rules that one rule becomes.
+const MaxAlternatives = 4096
+
+// SeenLately is what a rule asks of -m recent.
+type SeenLately struct {
+	Sets, Asks, Not bool // puts an address there; asks for one; for one that is not there
+	Hits, Seconds   uint64
+	By, Mask        string
+	Odd             bool   // a limit does not say the rest
+	Name            string // with its family
+	Rules           map[string][]*ChainRule
+}
+
+// rate is what comes nearest to rule n of a chain, which drops from some packets in a time on: the
+// one other rule that knows the name puts all of its packets there.
+func (s *SeenLately) rate(c *Chain, n int) *rate {
+	of := slices.DeleteFunc(slices.Clone(s.Rules[s.Name]),
+		func(r *ChainRule) bool { return !r.Seen.Sets && r.idle() })
+	if s.Odd || s.Hits < 2 || len(of) != 2 {
+		return nil
+	}
+	set := of[0]
+	if set == c.Rules[n] {
+		set = of[1]
+	}
+	same := func(a, b []match.Match) bool {
+		return slices.EqualFunc(a, b, func(a, b match.Match) bool { return a.Equal(&b) })
+	}
+	at := slices.Index(c.Rules, set)
+	if at < 0 || !set.Seen.Sets || set.Seen.Odd || set.Seen.Mask != s.Mask ||
+		set.Seen.By != s.By || set.Limit != NoLimit || len(set.Unknown) > 0 ||
+		!same(set.Alts, c.Rules[n].Alts) && !same(set.Alts, c.Rules[n].opens) ||
+		slices.ContainsFunc(c.Rules[min(at, n)+1:max(at, n)], func(r *ChainRule) bool {
+			return !r.idle()
+		}) {
+		return nil
+	}
+	pass := s.Hits
+	if at < n { // the packet itself is among those that came
+		pass--
+	}
+	l := WindowRate(pass, s.Seconds)
+	if l == nil {
+		return nil
+	}
+	l.By, l.Mask = []string{s.By}, s.Mask
+	return l
+}
+
+// MarkWhy is why a rule is left out that asks for a mark.
+const MarkWhy = "-m mark asks for a mark that other rules set"
+
+// MarkAsk is a condition: of the bits of mask, exactly those of value are set, or not so.
+type MarkAsk struct {
+	Value, Mask uint32
+	Not         bool
+}
+
+// Unmarked has the bits that the rule asks for be 0.
+func (r *ChainRule) Unmarked() {
+	r.Unknown = slices.DeleteFunc(r.Unknown, func(u Reason) bool { return u.What == MarkWhy })
+	const text = "no rule that a packet meets before sets the mark: it is 0, and "
+	if (r.Mark.Value == 0) == r.Mark.Not {
+		r.Alts = nil
+		r.Remarks = append(r.Remarks, r.Remark(Noticed, text+"no packet has what the rule asks "+
+			"for", ""))
+		return
+	}
+	r.Remarks = append(r.Remarks, r.Remark(Noticed, text+"each packet has what the rule asks for",
+		""))
+}
+
+// CheckFragment leaves out a rule about fragments that a policy has no words for.
+func (r *ChainRule) CheckFragment() {
+	for i := range r.Alts {
+		m := &r.Alts[i]
+		switch {
+		case !m.Vague():
+		case r.Verb == DoDrop && m.Fields[match.Fragment][0].Lo == match.Later:
+			r.Remarks = append(r.Remarks, r.Remark(Changed,
+				"asks for second and later fragments, `fragments` is the first one too; where "+
+					"netfilter reassembles (INPUT, or with conntrack) it never sees any",
+				"look whether fragments are expected at all"))
+			return
+		default:
+			r.Unknown = append(r.Unknown, Reason{"tells first fragments from later ones, which " +
+				"no policy does", "write `fragments` or `not fragments` if that is meant"})
+			return
+		}
 	}
 }

@@ -5,26 +5,27 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/importer/match"
 	"levee/internal/quantity"
 )
 
 // tell passes on the remarks of a rule, once.
-func (fl *flattener) tell(r *chainRule) {
+func (fl *flattener) tell(r *ChainRule) {
 	if !fl.told[r] {
 		fl.told[r] = true
-		for _, m := range r.remarks {
-			fl.out.rep.add(m)
+		for _, m := range r.Remarks {
+			fl.out.Report.Add(m)
 		}
 	}
 }
 
 // beside writes what is changed of a rule as comments at the place where it is written first.
-func (fl *flattener) beside(r *chainRule) {
+func (fl *flattener) beside(r *ChainRule) {
 	if fl.used[r] {
 		return
 	}
 	fl.used[r] = true
-	for _, m := range r.remarks {
+	for _, m := range r.Remarks {
 		if m.Kind == Changed {
 			fl.out.beside(m)
 		}
@@ -32,35 +33,35 @@ func (fl *flattener) beside(r *chainRule) {
 }
 
 // passes notes which packets of c the policy may pass though the source drops them.
-func (fl *flattener) passes(c *match, alts []match) {
+func (fl *flattener) passes(c *match.Match, alts []match.Match) {
 	for i := range alts {
-		if m := c.and(&alts[i]); !m.never && c.compatible(&alts[i]) {
-			fl.out.rep.pass(&m)
+		if m := c.And(&alts[i]); !m.Never && c.Compatible(&alts[i]) {
+			fl.out.Report.pass(&m)
 		}
 	}
 }
 
 // leaveOut says what is lost with a rule that no policy can have, and keeps a place for it as a
 // comment, with what comes nearest to it.
-func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int) {
-	if len(r.unknown) == 0 {
+func (fl *flattener) leaveOut(r *ChainRule, ch *Chain, n int, c *match.Match, base int) {
+	if len(r.Unknown) == 0 {
 		fl.tell(r)
 		return
 	}
 	if !r.meets(c) { // no packet gets here that it is about
-		if len(r.alts) == 0 {
+		if len(r.Alts) == 0 {
 			fl.tell(r)
 		}
 		return
 	}
 	fl.used[r] = true
 	if fl.mayWiden(r, ch, n) {
-		alts := r.alts
+		alts := r.Alts
 		if r.passes != nil {
 			alts = r.passes
 		}
 		for i := range alts {
-			if m := c.and(&alts[i]); !m.never && c.compatible(&alts[i]) {
+			if m := c.And(&alts[i]); !m.Never && c.Compatible(&alts[i]) {
 				fl.lost[r] = append(fl.lost[r], lostAt{len(fl.out.pending), m})
 			}
 		}
@@ -77,9 +78,9 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 		return
 	}
 	fl.gone[r] = true
-	m := r.remark(LeftOut, fl.consequence(r, ch, n), instead(r))
-	place := leftOut{r: r, said: m, remark: len(fl.out.rep.Remarks), at: len(fl.out.pending)}
-	fl.out.rep.add(m)
+	m := r.Remark(LeftOut, fl.consequence(r, ch, n), instead(r))
+	place := leftOut{r: r, said: m, remark: len(fl.out.Report.Remarks), at: len(fl.out.pending)}
+	fl.out.Report.Add(m)
 	fl.tell(r)
 	place.near = fl.nearest(r, c, base)
 	fl.out.pending = append(fl.out.pending, statement{})
@@ -89,23 +90,23 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 // lostAt are packets that a rule which is left out decides no more, and the place where they go on.
 type lostAt struct {
 	at int
-	m  match
+	m  match.Match
 }
 
 // leftOut is a rule whose comment is not written yet: what stands behind tells whether it widens.
 type leftOut struct {
-	r          *chainRule
+	r          *ChainRule
 	said       Remark
 	remark, at int // their places; the report may be full
 	near       []string
 }
 
 // clash remembers that a rule would ask for two dynamic sets at once, for packets of c.
-func (fl *flattener) clash(r *chainRule, c *match) {
+func (fl *flattener) clash(r *ChainRule, c *match.Match) {
 	if _, told := fl.clashes[r]; !told {
 		fl.clashes[r] = nil
 	}
-	if r.verb == doDrop || r.verb == doJump || r.verb == doGoto {
+	if r.Verb == DoDrop || r.Verb == DoJump || r.Verb == DoGoto {
 		fl.clashes[r] = append(fl.clashes[r], lostAt{len(fl.out.pending), *c})
 	}
 }
@@ -117,16 +118,16 @@ func (fl *flattener) settleClashes() {
 		if !clashes {
 			continue
 		}
-		m := r.remark(LeftOut, "asks for two sets about one address of which one is filled at "+
+		m := r.Remark(LeftOut, "asks for two sets about one address of which one is filled at "+
 			"run time", "put both into one set")
 		for _, l := range lost {
 			if !fl.droppedBehind(l.at, &l.m) {
 				m.Widens = true
-				fl.out.rep.pass(&l.m)
+				fl.out.Report.pass(&l.m)
 			}
 		}
-		r.remarks = append(r.remarks, m)
-		fl.out.rep.add(m)
+		r.Remarks = append(r.Remarks, m)
+		fl.out.Report.Add(m)
 	}
 }
 
@@ -135,19 +136,19 @@ func (fl *flattener) settleClashes() {
 func (fl *flattener) settleLeft() {
 	for _, r := range fl.order {
 		for _, l := range fl.lost[r] {
-			if r.verb == doReturn || r.verb == doNothing || !fl.droppedBehind(l.at, &l.m) {
+			if r.Verb == DoReturn || r.Verb == DoNothing || !fl.droppedBehind(l.at, &l.m) {
 				r.widens = true
-				fl.out.rep.pass(&l.m)
+				fl.out.Report.pass(&l.m)
 			}
 		}
 	}
 	for _, l := range fl.left {
 		l.said.Widens = l.r.widens
-		if l.remark < len(fl.out.rep.Remarks) {
-			fl.out.rep.Remarks[l.remark].Widens = l.r.widens
+		if l.remark < len(fl.out.Report.Remarks) {
+			fl.out.Report.Remarks[l.remark].Widens = l.r.widens
 		}
 		n := len(fl.out.pending)
-		fl.out.comment("left out: " + l.r.text)
+		fl.out.comment("left out: " + l.r.Text)
 		fl.out.beside(l.said)
 		for _, text := range l.near {
 			fl.out.near(text)
@@ -160,27 +161,30 @@ func (fl *flattener) settleLeft() {
 }
 
 // mayWiden tells whether a policy without rule n of the chain may pass what the source drops.
-func (fl *flattener) mayWiden(r *chainRule, ch *chain, n int) bool {
-	if slices.ContainsFunc(r.filled,
-		func(f filled) bool { return f.empty && !fl.out.fills[f.set] }) {
+func (fl *flattener) mayWiden(r *ChainRule, ch *Chain, n int) bool {
+	if slices.ContainsFunc(r.Filled,
+		func(f Filled) bool { return f.empty && !fl.out.Fills[f.set] }) {
 		return false // nothing is in its set
 	}
-	switch r.verb {
-	case doAccept, doCount, doLog:
+	switch r.Verb {
+	case DoAccept, DoCount, doLog:
 		return false
-	case doDrop: // the next one may drop them, or the policy
-		return slices.ContainsFunc(r.alts, func(m match) bool { return !dropsNext(ch, n+1, &m) })
-	case doJump, doGoto:
-		return drops(r.target, map[*chain]bool{})
-	case doReturn:
-		return slices.ContainsFunc(ch.rules[n+1:],
-			func(r *chainRule) bool { return r.verb != doDrop && !idle([]*chainRule{r}) })
+	case DoDrop: // the next one may drop them, or the policy
+		return slices.ContainsFunc(r.Alts, func(m match.Match) bool {
+			return !dropsNext(ch, n+1,
+				&m)
+		})
+	case DoJump, DoGoto:
+		return drops(r.Target, map[*Chain]bool{})
+	case DoReturn:
+		return slices.ContainsFunc(ch.Rules[n+1:],
+			func(r *ChainRule) bool { return r.Verb != DoDrop && !idle([]*ChainRule{r}) })
 	}
 	return true
 }
 
 // list remembers that a rule was looked at, for tellUnused.
-func (fl *flattener) list(r *chainRule) {
+func (fl *flattener) list(r *ChainRule) {
 	if !fl.listed[r] {
 		fl.listed[r] = true
 		fl.order = append(fl.order, r)
@@ -188,37 +192,37 @@ func (fl *flattener) list(r *chainRule) {
 }
 
 // tellEnd says that nothing comes behind a rule that all packets match.
-func (fl *flattener) tellEnd(r *chainRule, m *match, ch *chain, n int) {
-	if rest := len(ch.rules) - n - 1; rest > 0 && !fl.ended[r] && m.equal(&match{}) {
+func (fl *flattener) tellEnd(r *ChainRule, m *match.Match, ch *Chain, n int) {
+	if rest := len(ch.Rules) - n - 1; rest > 0 && !fl.ended[r] && m.Equal(&match.Match{}) {
 		fl.ended[r] = true
-		fl.out.rep.add(r.remark(Noticed,
+		fl.out.Report.Add(r.Remark(Noticed,
 			fmt.Sprintf("decides all packets of chain %s: %s behind it not in the policy, as "+
-				"nothing comes there", ch.name, quantity.Plural(rest, "rule")), ""))
+				"nothing comes there", ch.Name, quantity.Plural(rest, "rule")), ""))
 	}
 }
 
 // tellUnused names the rules that are not in the policy because no packet can match them.
 func (fl *flattener) tellUnused() {
 	for _, r := range fl.order {
-		if !fl.used[r] && len(r.remarks) == 0 && (r.verb != doNothing || len(r.unknown) > 0) {
-			fl.out.rep.add(r.remark(Noticed,
+		if !fl.used[r] && len(r.Remarks) == 0 && (r.Verb != DoNothing || len(r.Unknown) > 0) {
+			fl.out.Report.Add(r.Remark(Noticed,
 				"is not in the policy: no packet that comes there can match it", ""))
 		}
 	}
 }
 
 // dropsRest tells whether a rule behind n drops all that comes to it.
-func dropsRest(ch *chain, n int) bool {
-	return slices.ContainsFunc(ch.rules[n+1:], func(r *chainRule) bool {
-		return r.verb == doDrop && len(r.unknown) == 0 && len(r.alts) == 1 &&
-			r.alts[0].equal(&match{})
+func dropsRest(ch *Chain, n int) bool {
+	return slices.ContainsFunc(ch.Rules[n+1:], func(r *ChainRule) bool {
+		return r.Verb == DoDrop && len(r.Unknown) == 0 && len(r.Alts) == 1 &&
+			r.Alts[0].Equal(&match.Match{})
 	})
 }
 
 // meets tells whether the rule may match a packet of c.
-func (r *chainRule) meets(c *match) bool {
-	for i := range r.alts {
-		if m := c.and(&r.alts[i]); !m.never {
+func (r *ChainRule) meets(c *match.Match) bool {
+	for i := range r.Alts {
+		if m := c.And(&r.Alts[i]); !m.Never {
 			return true
 		}
 	}
@@ -226,22 +230,22 @@ func (r *chainRule) meets(c *match) bool {
 }
 
 // consequence says why a rule is left out and which packets are judged otherwise.
-func (fl *flattener) consequence(r *chainRule, ch *chain, n int) string {
+func (fl *flattener) consequence(r *ChainRule, ch *Chain, n int) string {
 	var why []string
-	for _, u := range r.unknown {
-		why = append(why, u.what)
+	for _, u := range r.Unknown {
+		why = append(why, u.What)
 	}
 	text := strings.Join(why, "; ")
-	switch r.verb {
-	case doCount:
+	switch r.Verb {
+	case DoCount:
 		return text + ": it only counts, so that no verdict changes"
-	case doAccept:
+	case DoAccept:
 		return text + ": what it passes is judged by the rules behind it and the policy of the " +
 			"chain, and dropped where these drop"
-	case doDrop:
+	case DoDrop:
 		return text + ": what it drops is judged by the rules behind it and the policy of the " +
 			"chain, and passed where these pass"
-	case doReturn:
+	case DoReturn:
 		if dropsRest(ch, n) {
 			return text + ": the rules behind it in the chain also judge what would have " +
 				"returned, and one of them drops all that comes to it: WITHOUT THE RETURN THEY " +
@@ -249,18 +253,18 @@ func (fl *flattener) consequence(r *chainRule, ch *chain, n int) string {
 		}
 		return text + ": the rules behind it in the chain are uncertain, as they now also judge " +
 			"what would have returned"
-	case doJump, doGoto:
-		return text + ": the rules of chain " + r.target.name + " are not reached by this way, " +
+	case DoJump, DoGoto:
+		return text + ": the rules of chain " + r.Target.Name + " are not reached by this way, " +
 			"and the rules behind it judge what they would have decided"
 	}
 	return text + ": what it decides is unknown, so that everything behind it is uncertain"
 }
 
-func instead(r *chainRule) string {
+func instead(r *ChainRule) string {
 	var hints []string
-	for _, u := range r.unknown {
-		if u.instead != "" {
-			hints = append(hints, u.instead)
+	for _, u := range r.Unknown {
+		if u.Instead != "" {
+			hints = append(hints, u.Instead)
 		}
 	}
 	return strings.Join(hints, "; ")

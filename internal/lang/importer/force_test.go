@@ -14,6 +14,10 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/classbench"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
+	"levee/internal/lang/importer/pf"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/setfile"
 	"levee/internal/packet"
@@ -24,7 +28,7 @@ import (
 func nftImport(t *testing.T, in string, opts importer.Rulesets) (string, importer.Imported) {
 	t.Helper()
 	var out bytes.Buffer
-	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, opts)
+	rep, err := nft.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +61,7 @@ func passes(t *testing.T, text string, frame []byte) bool {
 // TestNewAcceptIsNoLockOut: `--state NEW --dport 22 ACCEPT` was left out, and the policy ended in
 // `drop ipv4`.
 func TestNewAcceptIsNoLockOut(t *testing.T) {
-	text, _ := iptables(t, importer.Rulesets{Stateless: true}, save("DROP",
+	text, _ := fromIPTables(t, importer.Rulesets{Stateless: true}, save("DROP",
 		"-m state --state RELATED,ESTABLISHED -j ACCEPT",
 		"-p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT"))
 	for _, flags := range []uint8{packet.SYN, packet.ACK, packet.ACK | packet.FIN, packet.RST} {
@@ -89,7 +93,7 @@ func TestSynLimitIsNoDrop(t *testing.T) {
 			syn + "-m recent --update --seconds 60 --hitcount 4 --name s --mask " +
 				"255.255.255.255 --rsource -j DROP"},
 	} {
-		text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", rules...))
+		text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", rules...))
 		if !passes(t, text, tcp(t, 80, packet.SYN)) {
 			t.Errorf("%s: every SYN is dropped:\n%s", name, text)
 		}
@@ -132,7 +136,7 @@ func fail2ban() string {
 // TestTrailingReturnsAreNotCopied: each chain of fail2ban ends in RETURN, for which all that
 // follows was copied: 16 rules became 53.
 func TestTrailingReturnsAreNotCopied(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{}, fail2ban())
+	text, rep := fromIPTables(t, importer.Rulesets{}, fail2ban())
 	if rep.Rules != 3+6+1+1 {
 		t.Errorf("%d rules:\n%s", rep.Rules, text)
 	}
@@ -147,7 +151,7 @@ func TestReturnsByOneFieldAreNotCopied(t *testing.T) {
 	for p := range 40 {
 		rules = append(rules, fmt.Sprintf("-p tcp -m tcp --dport %d -j ACCEPT", p+1))
 	}
-	text, rep := iptables(t, importer.Rulesets{}, save("DROP", rules...))
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("DROP", rules...))
 	if rep.Rules != 42 {
 		t.Errorf("%d rules:\n%s", rep.Rules, text)
 	}
@@ -159,7 +163,7 @@ func TestReturnsByOneFieldAreNotCopied(t *testing.T) {
 
 // TestFilledSetsWithTimeoutsStayDynamic: such a set became a static one, for ever.
 func TestFilledSetsWithTimeoutsStayDynamic(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{},
+	text, rep := fromIPTables(t, importer.Rulesets{},
 		"create f2b hash:ip family inet hashsize 1024 maxelem 65536 timeout 600\n"+
 			"add f2b 192.0.2.1 timeout 540\nadd f2b 192.0.2.2 timeout 540\n"+
 			"add f2b 192.0.2.3 timeout 0\n"+
@@ -207,7 +211,7 @@ func TestManyEntriesAreBounded(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&b, "add f2b 10.0.%d.%d timeout %d\n", i>>8, i&255, i%600+1)
 	}
-	text, _ := iptables(t, importer.Rulesets{},
+	text, _ := fromIPTables(t, importer.Rulesets{},
 		b.String()+save("ACCEPT", "-m set --match-set f2b src -j DROP"))
 	if n := strings.Count(text, "\n"); n > 1100 || !strings.Contains(text, "and 4000 more") ||
 		!strings.Contains(text, "max 5000") {
@@ -217,7 +221,7 @@ func TestManyEntriesAreBounded(t *testing.T) {
 
 // TestEmptyPortSetsStay: a rule about a set of ports that was empty vanished.
 func TestEmptyPortSetsStay(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{}, "create open bitmap:port range 0-65535\n"+
+	text, rep := fromIPTables(t, importer.Rulesets{}, "create open bitmap:port range 0-65535\n"+
 		save("DROP", "-p tcp -m set --match-set open dst -j ACCEPT"))
 	want := "set open = dynamic(of services, max 131072)\npass ipv4 tcp to open\ndrop ipv4"
 	if !strings.HasPrefix(rulesOf(text), want) {
@@ -256,7 +260,7 @@ func TestAnonymousChainsLeaveTheirRuleOut(t *testing.T) {
 // TestFamiliesThatAreNotGivenAreSaid: the policy of one family ended in a `default pass` without a
 // word.
 func TestFamiliesThatAreNotGivenAreSaid(t *testing.T) {
-	text, _ := iptables(t, importer.Rulesets{}, save("DROP", "-p tcp -j ACCEPT"))
+	text, _ := fromIPTables(t, importer.Rulesets{}, save("DROP", "-p tcp -j ACCEPT"))
 	if !strings.Contains(text, "# The source says nothing about IPv6, so all of it passes: import "+
 		"the rules for IPv6 too\n#   (ip6tables-save), or write `drop ipv6` in front of this "+
 		"line.\ndefault pass\n") {
@@ -277,7 +281,7 @@ func TestRunsBecomeSets(t *testing.T) {
 	for i := range 7 {
 		rules = append(rules, fmt.Sprintf("-s 203.0.113.%d/32 -j DROP", i))
 	}
-	text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", rules...))
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", rules...))
 	if rep.Rules != 9 || rep.Sets != 2 ||
 		!strings.Contains(text, `drop from INPUT-drop-from as "INPUT:1 and 244 more"`) ||
 		!strings.Contains(text, `pass tcp to INPUT-pass-to port 22 as "INPUT:246 and 8 more"`) ||
@@ -290,7 +294,7 @@ func TestRunsBecomeSets(t *testing.T) {
 		rules = append(rules, fmt.Sprintf("-s 192.0.2.%d/32 -m comment --comment c%d -j DROP", i,
 			i))
 	}
-	if _, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", rules...)); rep.Rules != 20 {
+	if _, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", rules...)); rep.Rules != 20 {
 		t.Errorf("%d rules", rep.Rules)
 	}
 }
@@ -301,7 +305,7 @@ func TestRemarksAreSaidOnceEachKind(t *testing.T) {
 	for i := range 30 {
 		rules = append(rules, fmt.Sprintf("-p tcp -m tcp --dport %d -j REJECT", i*2+1))
 	}
-	text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", rules...))
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", rules...))
 	if n := strings.Count(text, "REJECT becomes a drop"); n != 1 {
 		t.Errorf("said %d times beside the rules", n)
 	}
@@ -334,20 +338,20 @@ func TestEndlessInputEnds(t *testing.T) {
 	for _, line := range []string{"\n", "y\n", "\x00", "-A INPUT -j DROP\n", "pass in all\n"} {
 		for name, run := range map[string]func(r io.Reader, w io.Writer) error{
 			"classbench": func(r io.Reader, w io.Writer) error {
-				_, err := importer.ClassBench(r, w, importer.Options{Name: "a"})
+				_, err := classbench.Import(r, w, importer.Options{Name: "a"})
 				return err
 			},
 			"iptables": func(r io.Reader, w io.Writer) error {
-				_, err := importer.IPTables([]importer.Source{{Name: "a", R: r}}, w,
+				_, err := iptables.Import([]importer.Source{{Name: "a", R: r}}, w,
 					importer.Rulesets{})
 				return err
 			},
 			"nft": func(r io.Reader, w io.Writer) error {
-				_, err := importer.NFT(importer.Source{Name: "a", R: r}, w, importer.Rulesets{})
+				_, err := nft.Import(importer.Source{Name: "a", R: r}, w, importer.Rulesets{})
 				return err
 			},
 			"pf": func(r io.Reader, w io.Writer) error {
-				_, err := importer.PF(importer.Source{Name: "a", R: r}, w, importer.Rulesets{})
+				_, err := pf.Import(importer.Source{Name: "a", R: r}, w, importer.Rulesets{})
 				return err
 			},
 		} {

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
+	"levee/internal/lang/importer/pf"
 )
 
 // FuzzIPTables holds the importer to its promise for any bytes: a policy without mistakes in the
@@ -28,7 +31,7 @@ func FuzzIPTables(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, dev string, strict bool) {
 		opts := importer.Rulesets{Device: device(dev), Strict: strict}
 		var out bytes.Buffer
-		rep, err := importer.IPTables([]importer.Source{{Name: "a", R: bytes.NewReader(in)}}, &out,
+		rep, err := iptables.Import([]importer.Source{{Name: "a", R: bytes.NewReader(in)}}, &out,
 			opts)
 		checkOutcome(t, &out, rep, err)
 	})
@@ -48,7 +51,7 @@ func FuzzNFT(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, dev string, strict bool) {
 		opts := importer.Rulesets{Device: device(dev), Strict: strict}
 		var out bytes.Buffer
-		rep, err := importer.NFT(importer.Source{Name: "a", R: bytes.NewReader(in)}, &out, opts)
+		rep, err := nft.Import(importer.Source{Name: "a", R: bytes.NewReader(in)}, &out, opts)
 		checkOutcome(t, &out, rep, err)
 	})
 }
@@ -71,7 +74,7 @@ func FuzzPF(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, dev string, strict bool) {
 		opts := importer.Rulesets{Strict: strict, Device: device(dev)}
 		var out bytes.Buffer
-		rep, err := importer.PF(importer.Source{Name: "a", R: bytes.NewReader(in)}, &out, opts)
+		rep, err := pf.Import(importer.Source{Name: "a", R: bytes.NewReader(in)}, &out, opts)
 		checkOutcome(t, &out, rep, err)
 	})
 }

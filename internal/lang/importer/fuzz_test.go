@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/lang/ast"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/classbench"
 	"levee/internal/lang/syntax"
 )
 
@@ -25,7 +26,7 @@ func FuzzClassBench(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte, name string, action byte) {
 		var out bytes.Buffer
-		rep, err := importer.ClassBench(bytes.NewReader(in), &out,
+		rep, err := classbench.Import(bytes.NewReader(in), &out,
 			importer.Options{Action: importer.Action(action % 3), Name: name})
 		if err != nil {
 			var errs *importer.Errors

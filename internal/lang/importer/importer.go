@@ -1,9 +1,10 @@
 // Package importer turns rule sets of other tools into levee policies.
 //
 // In goes the text of a rule set, out comes the text of a policy in the layout of `levee fmt`, and
-// a Report of what was changed or could not be carried over, line by line. Each format is one
-// function: ClassBench for filter sets, IPTables and NFT for the rulesets of netfilter, PF for
-// those of pf. Chains are flattened into one list, and what a policy has no words for is told by
+// a Report of what was changed or could not be carried over, line by line. Each format is
+// a package above this one, with one function Import: classbench for filter sets, iptables and nft
+// for the rulesets of netfilter, pf for those of pf. This one has what they share. Chains are
+// flattened into one list, and what a policy has no words for is told by
 // headers or left out (docs/guides/import.md). An importer must never print half a policy, drop a
 // rule or its place in the order without saying so, or let text of its input become anything but
 // what it was meant as: input is hostile, so its size, its lines and the errors about it are
@@ -49,8 +50,8 @@ func ParseAction(s string) (Action, error) {
 	return 0, fmt.Errorf("no action %q: it is one of %s", s, strings.Join(actions[:], ", "))
 }
 
-// of is the action of the rule with this number, as the policy writes it.
-func (a Action) of(rule int) string {
+// Of is the action of the rule with this number, as the policy writes it.
+func (a Action) Of(rule int) string {
 	if a == Alternate {
 		return actions[rule%2]
 	}
@@ -73,8 +74,8 @@ type Note struct {
 // 100 bytes.
 const (
 	MaxRules  = 250_000 // in one input
-	maxLine   = 1024    // bytes of a line without its end
-	maxErrors = 100     // that are told; the others are counted
+	MaxLine   = 1024    // bytes of a line without its end
+	MaxErrors = 100     // that are told; the others are counted
 	maxLines  = 1 << 22 // of one input: what has more goes on without end
 )
 
@@ -106,21 +107,22 @@ func (e *Errors) Error() string {
 	return b.String()
 }
 
-func (e *Errors) add(line int, text string) {
-	if len(e.Lines) == maxErrors {
+// Add adds an error; of more than 100 it only counts.
+func (e *Errors) Add(line int, text string) {
+	if len(e.Lines) == MaxErrors {
 		e.More++
 		return
 	}
 	e.Lines = append(e.Lines, LineError{line, text})
 }
 
-// errStop, returned by the function given to eachLine, ends the reading.
-var errStop = errors.New("stop")
+// ErrStop, returned by the function given to eachLine, ends the reading.
+var ErrStop = errors.New("stop")
 
-// eachLine calls f with each line of r, numbered from 1, without its end. A line longer than
+// EachLine calls f with each line of r, numbered from 1, without its end. A line longer than
 // most bytes is given as its first ones with long set. Input of more than 64 MiB or maxLines lines
 // is an error of its last line: it may have no end.
-func eachLine(r io.Reader, most int, f func(n int, line string, long bool) error) error {
+func EachLine(r io.Reader, most int, f func(n int, line string, long bool) error) error {
 	limited := &io.LimitedReader{R: r, N: syntax.MaxSource + 1}
 	in := bufio.NewReaderSize(limited, most+2) // with room for "\r\n"
 	for n := 1; ; n++ {
@@ -159,20 +161,20 @@ type tooLong struct {
 
 func (e tooLong) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.text) }
 
-// endOf adds where reading was given up to the errors of an input. What else went wrong comes back.
-func (e *Errors) endOf(err error) error {
+// EndOf adds where reading was given up to the errors of an input. What else went wrong comes back.
+func (e *Errors) EndOf(err error) error {
 	var long tooLong
 	switch {
 	case errors.As(err, &long):
 		e.Lines = append(e.Lines, LineError{long.line, long.text})
-	case err != nil && !errors.Is(err, errStop):
+	case err != nil && !errors.Is(err, ErrStop):
 		return fmt.Errorf("reading %s: %w", e.Name, err)
 	}
 	return nil
 }
 
-// heading is text of the caller as it may stand in a comment: printable, in one line, short.
-func heading(name string) string {
+// Heading is text of the caller as it may stand in a comment: printable, in one line, short.
+func Heading(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == '\ufffd' {
 			return '?'

@@ -3,20 +3,23 @@ package importer
 import (
 	"strconv"
 	"strings"
+
+	"levee/internal/lang/importer/match"
 )
 
-// vlanOf is the VLAN id of an interface named as DEV.ID, which receives the tagged frames of dev;
+// VlanOf is the VLAN id of an interface named as DEV.ID, which receives the tagged frames of dev;
 // nil for any other name.
-func vlanOf(name, dev string) spans {
+func VlanOf(name, dev string) match.Spans {
 	id, ok := strings.CutPrefix(name, dev+".")
 	n, err := strconv.ParseUint(id, 10, 12)
 	if dev == "" || !ok || err != nil || n == 0 || n > 4094 || id[0] == '0' {
 		return nil
 	}
-	return just(n)
+	return match.Just(n)
 }
 
-func vlanRemark(name, dev string) string {
-	return "interface " + quote(name) + " is taken for VLAN " + name[len(dev)+1:] + " of " + dev +
-		", by its name; rules about " + dev + " itself judge tagged frames too"
+// VlanRemark says that an interface is taken for a VLAN.
+func VlanRemark(name, dev string) string {
+	return "interface " + match.Quote(name) + " is taken for VLAN " + name[len(dev)+1:] + " of " +
+		dev + ", by its name; rules about " + dev + " itself judge tagged frames too"
 }

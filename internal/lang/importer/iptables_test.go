@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
 )
 
 // save is an iptables-save file of IPv4: the rules of INPUT, with the chains named by further
@@ -33,14 +34,15 @@ func save(policy string, lines ...string) string {
 	return b.String() + "COMMIT\n"
 }
 
-func iptables(t *testing.T, opts importer.Rulesets, texts ...string) (string, importer.Imported) {
+func fromIPTables(t *testing.T, opts importer.Rulesets, texts ...string) (string,
+	importer.Imported) {
 	t.Helper()
 	var in []importer.Source
 	for i, s := range texts {
 		in = append(in, importer.Source{Name: string(rune('a' + i)), R: strings.NewReader(s)})
 	}
 	var out bytes.Buffer
-	rep, err := importer.IPTables(in, &out, opts)
+	rep, err := iptables.Import(in, &out, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,7 @@ func TestIPTablesMatches(t *testing.T) {
 		{"-j MARK --set-xmark 0x1/0xffffffff", ""},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", c.rule), sets)
+			text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", c.rule), sets)
 			want := strings.TrimPrefix(c.want+"\ndefault pass", "\n")
 			if d := cmp.Diff(want, rulesOf(text)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -234,7 +236,7 @@ func TestIPTablesChains(t *testing.T) {
 			[]string{"-j ACCEPT", "-s 192.0.2.1/32 -j DROP"}, "pass ipv4\ndefault pass"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text, _ := iptables(t, importer.Rulesets{}, save(c.policy, c.rules...))
+			text, _ := fromIPTables(t, importer.Rulesets{}, save(c.policy, c.rules...))
 			if d := cmp.Diff(c.want, rulesOf(text)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
@@ -256,8 +258,8 @@ func TestTwoFamiliesMakeOnePolicy(t *testing.T) {
 			"ipv6\ndefault pass"},
 	} {
 		four := save(c.four, "-p udp -m udp --dport 53 -j ACCEPT")
-		both, _ := iptables(t, importer.Rulesets{}, four, six(c.six))
-		joined, _ := iptables(t, importer.Rulesets{}, four+six(c.six)) // in one file
+		both, _ := fromIPTables(t, importer.Rulesets{}, four, six(c.six))
+		joined, _ := fromIPTables(t, importer.Rulesets{}, four+six(c.six)) // in one file
 		for _, text := range []string{both, joined} {
 			if d := cmp.Diff(c.want, rulesOf(text)); d != "" {
 				t.Errorf("%s, %s (-want +got):\n%s", c.four, c.six, d)
@@ -269,7 +271,7 @@ func TestTwoFamiliesMakeOnePolicy(t *testing.T) {
 func TestIPTablesDevice(t *testing.T) {
 	rules := save("ACCEPT", "-i eth0 -p tcp -j DROP", "-i eth1 -p udp -j DROP", "! -i eth0 -j DROP",
 		"-i eth+ -p sctp -j DROP", "-i lo -j ACCEPT")
-	text, rep := iptables(t, importer.Rulesets{Device: "eth0"}, rules)
+	text, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"}, rules)
 	if d := cmp.Diff("interface eth0\ndrop ipv4 tcp\ndrop ipv4 sctp\ndefault pass",
 		rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -281,7 +283,7 @@ func TestIPTablesDevice(t *testing.T) {
 // TestStatesCarry: a rule about states was told by headers, so that whoever set ACK passed and the
 // answers of most services over UDP did not.
 func TestStatesCarry(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{},
+	text, rep := fromIPTables(t, importer.Rulesets{},
 		save("DROP", "-m conntrack --ctstate INVALID -j DROP",
 			"-p tcp -m state --state ESTABLISHED -m tcp --dport 8443 -j ACCEPT",
 			"-p icmp -m state --state RELATED -j ACCEPT",
@@ -357,7 +359,7 @@ func TestRecentIsALimit(t *testing.T) {
 		{"two that count", []string{set, set, hit + " -j DROP"},
 			"count " + syns + "\ncount " + syns + "\n# left out"},
 	} {
-		text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", c.rules...))
+		text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", c.rules...))
 		got := rulesOf(text)
 		if i := strings.Index(got, "# left out"); i >= 0 {
 			got = got[:i+len("# left out")]
@@ -374,7 +376,7 @@ func TestRecentIsALimit(t *testing.T) {
 // TestLogsAreCarried: what LOG, NFLOG, and log of nft and pf show was left out, though a policy has
 // logs.
 func TestLogsAreCarried(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{}, save("ACCEPT",
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT",
 		"-p udp -m limit --limit 3/min -j LOG --log-prefix \"odd \" --log-level 4",
 		"-p udp -m conntrack --ctstate INVALID -j NFLOG", "-p tcp -m owner --uid-owner 1 -j LOG"))
 	for _, want := range []string{"\nlog ipv4 udp as \"odd\"\n", "# Of 0 rules that decide"} {
@@ -389,7 +391,7 @@ func TestLogsAreCarried(t *testing.T) {
 	if want := "log udp port 53\ndrop udp port 53\ndefault pass"; rulesOf(text) != want {
 		t.Errorf("got\n%s", text)
 	}
-	text, _ = pf(t, "block in log proto udp to port 53\n", importer.Rulesets{})
+	text, _ = fromPF(t, "block in log proto udp to port 53\n", importer.Rulesets{})
 	if want := "log udp port 53\ndrop udp port 53"; text != want {
 		t.Errorf("got\n%s", text)
 	}
@@ -397,7 +399,7 @@ func TestLogsAreCarried(t *testing.T) {
 	for i := range 70 {
 		many = append(many, fmt.Sprintf("-p udp -m udp --dport %d -j LOG", 2*i+1))
 	}
-	text, rep = iptables(t, importer.Rulesets{}, save("ACCEPT", many...))
+	text, rep = fromIPTables(t, importer.Rulesets{}, save("ACCEPT", many...))
 	if n := strings.Count(text, "\nlog "); n != 64 {
 		t.Errorf("%d logs", n)
 	}
@@ -408,7 +410,7 @@ func TestLogsAreCarried(t *testing.T) {
 // behind it.
 func TestSYNPROXYIsACookie(t *testing.T) {
 	const of = "-m conntrack --ctstate INVALID,UNTRACKED -j SYNPROXY --sack-perm --mss 1460"
-	text, rep := iptables(t, importer.Rulesets{}, save("DROP", "-p tcp -m tcp --dport 80 "+of,
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("DROP", "-p tcp -m tcp --dport 80 "+of,
 		"-p tcp -m ttl --ttl-gt 9 "+of))
 	if d := cmp.Diff("cookie ipv4 tcp port 80\npass ipv4 tcp syn port 80\n"+
 		"pass ipv4 tcp syn ttl 10-255\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
@@ -420,7 +422,7 @@ func TestSYNPROXYIsACookie(t *testing.T) {
 	if want := "cookie tcp port 80\npass tcp syn port 80\ndefault pass"; rulesOf(text) != want {
 		t.Errorf("got\n%s", text)
 	}
-	text, _ = pf(t, "pass in proto tcp to port 25 synproxy state\n", importer.Rulesets{})
+	text, _ = fromPF(t, "pass in proto tcp to port 25 synproxy state\n", importer.Rulesets{})
 	if want := "cookie tcp port 25\npass tcp flags syn/syn,ack port 25"; text != want {
 		t.Errorf("got\n%s", text)
 	}
@@ -428,7 +430,7 @@ func TestSYNPROXYIsACookie(t *testing.T) {
 
 // TestTPROXYGoesOn: what TPROXY hands to a program was judged by whatever stood behind it.
 func TestTPROXYGoesOn(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{Chains: []string{"mangle/PREROUTING"}},
+	text, rep := fromIPTables(t, importer.Rulesets{Chains: []string{"mangle/PREROUTING"}},
 		"*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp --dport 80 -j TPROXY --on-port "+
 			"99 --tproxy-mark 0x1/0x1\n-A PREROUTING -p tcp --dport 80 -j DROP\nCOMMIT\n")
 	if want := "pass ipv4 tcp port 80\n"; !strings.HasPrefix(rulesOf(text), want) {
@@ -445,7 +447,7 @@ func TestTPROXYGoesOn(t *testing.T) {
 
 // TestLimitsOfLogsWidenNothing: a limit that keeps packets from a log alone was said to widen.
 func TestLimitsOfLogsWidenNothing(t *testing.T) {
-	_, rep := iptables(t, importer.Rulesets{}, save("DROP", ":deny - [0:0]",
+	_, rep := fromIPTables(t, importer.Rulesets{}, save("DROP", ":deny - [0:0]",
 		"-m limit --limit 3/min -j deny", "-j DROP",
 		"-A deny -m conntrack --ctstate INVALID -m limit --limit 3/min -j RETURN",
 		"-A deny -m limit --limit 3/min -j LOG --log-prefix \"x \""))
@@ -513,7 +515,7 @@ func TestLimitsCarry(t *testing.T) {
 			"# left out: -A INPUT -p udp -m hashlimit --hashlimit-above 512kb/s " +
 				"--hashlimit-mode srcip --hashlimit-name x -j DROP\ndefault pass", 1},
 	} {
-		text, rep := iptables(t, importer.Rulesets{}, save(c.policy, c.rules...))
+		text, rep := fromIPTables(t, importer.Rulesets{}, save(c.policy, c.rules...))
 		if d := cmp.Diff(c.want, rulesOf(text)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
 		}
@@ -521,7 +523,7 @@ func TestLimitsCarry(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, rep.Fates)
 		}
 	}
-	_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", syn+
+	_, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", syn+
 		"-m connlimit --connlimit-above 9 --connlimit-mask 32 --connlimit-saddr -j DROP"))
 	remarksHave(t, rep, "left out, widens|counts connections that are open|no word for that")
 }
@@ -549,7 +551,7 @@ func TestLimitsOfNFTCarry(t *testing.T) {
 // TestStatelessStates shows what headers say of connections: what a rule about states passes is
 // told by flags, ports and types, and each kind is said once, beside its first rule.
 func TestStatelessStates(t *testing.T) {
-	text, rep := iptables(t, importer.Rulesets{Stateless: true},
+	text, rep := fromIPTables(t, importer.Rulesets{Stateless: true},
 		save("DROP", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 			"-m conntrack --ctstate INVALID -j DROP", ":c - [0:0]",
 			"-p tcp -m conntrack --ctstate NEW -j c", "-A c -p tcp -m tcp --dport 22 -j ACCEPT",
@@ -589,7 +591,7 @@ func TestStatelessStates(t *testing.T) {
 // TestBuiltInChainsNeedNoName shows that rules of INPUT are read where no line names the chain, as
 // iptables-restore does.
 func TestBuiltInChainsNeedNoName(t *testing.T) {
-	text, _ := iptables(t, importer.Rulesets{},
+	text, _ := fromIPTables(t, importer.Rulesets{},
 		"*filter\n-A INPUT -p all -s 192.0.2.1 -j ACCEPT\n-A INPUT -p ALL -j REJECT\nCOMMIT\n")
 	if d := cmp.Diff("pass from 192.0.2.1\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -616,7 +618,7 @@ func TestStrictRefusesWhatWidens(t *testing.T) {
 	} {
 		const behind = "-p tcp -m tcp --dport 9 -j ACCEPT" // else the policy drops it all
 		var out bytes.Buffer
-		_, err := importer.IPTables([]importer.Source{{Name: "a",
+		_, err := iptables.Import([]importer.Source{{Name: "a",
 			R: strings.NewReader(save("DROP", c.rule, behind))}}, &out,
 			importer.Rulesets{Strict: true})
 		if got := errors.Is(err, importer.ErrWidens); got != c.wider || got != (out.Len() == 0) {
@@ -626,18 +628,18 @@ func TestStrictRefusesWhatWidens(t *testing.T) {
 }
 
 func TestUnknownReturnsMakeUncertain(t *testing.T) {
-	_, rep := iptables(t, importer.Rulesets{},
+	_, rep := fromIPTables(t, importer.Rulesets{},
 		save("ACCEPT", ":c - [0:0]", "-j c", "-A c -m mark --mark 0x1 -j RETURN",
 			"-A c -s 192.0.2.1/32 -j DROP"))
 	remarksHave(t, rep, "left out|the rules behind it in the chain are uncertain")
-	_, rep = iptables(t, importer.Rulesets{},
+	_, rep = fromIPTables(t, importer.Rulesets{},
 		save("ACCEPT", ":c - [0:0]", "-j c", "-A c -m mark --mark 0x1 -j RETURN",
 			"-A c -j DROP"))
 	remarksHave(t, rep, "left out|WITHOUT THE RETURN")
 }
 
 func TestLabels(t *testing.T) {
-	text, _ := iptables(t, importer.Rulesets{},
+	text, _ := fromIPTables(t, importer.Rulesets{},
 		save("ACCEPT", `-s 192.0.2.1/32 -m comment --comment "say \"hi\"" -j DROP`,
 			"-s 192.0.2.2/32 -j DROP", `-s 192.0.2.3/32 -m comment --comment "say \"hi\"" -j DROP`,
 			`-s 192.0.2.4/32 -m comment --comment "`+strings.Repeat("é", 80)+`" -j DROP`,
@@ -692,7 +694,7 @@ func TestIPTablesRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			_, err := importer.IPTables([]importer.Source{{Name: "a", R: strings.NewReader(c.in)}},
+			_, err := iptables.Import([]importer.Source{{Name: "a", R: strings.NewReader(c.in)}},
 				&out, importer.Rulesets{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
@@ -718,7 +720,7 @@ func TestCopiesAreBounded(t *testing.T) {
 		rules = append(rules, "-j c")
 	}
 	var out bytes.Buffer
-	_, err := importer.IPTables([]importer.Source{{Name: "a",
+	_, err := iptables.Import([]importer.Source{{Name: "a",
 		R: strings.NewReader(save("DROP", rules...))}}, &out, importer.Rulesets{})
 	var errs *importer.Errors
 	if err == nil || errors.As(err, &errs) || !strings.Contains(err.Error(), "rules") {
@@ -743,7 +745,7 @@ func TestLongSetsFit(t *testing.T) {
 	for p := range 300 {
 		fmt.Fprintf(&b, "add ports %d\n", p*2)
 	}
-	text, _ := iptables(t, importer.Rulesets{}, b.String(),
+	text, _ := fromIPTables(t, importer.Rulesets{}, b.String(),
 		save("ACCEPT", "-m set --match-set long src -j DROP",
 			"-s 10.0.0.0/9 -m set --match-set long src -j DROP",
 			"-p tcp -m set --match-set ports dst -j DROP",
@@ -763,7 +765,7 @@ func TestLargeSetsInManyRules(t *testing.T) {
 		rules = append(rules, fmt.Sprintf("-A c -s 10.0.%d.%d/32 -p tcp -m tcp --dport %d -j DROP",
 			i>>7&255, i<<1&255, i))
 	}
-	if _, rep := iptables(t, importer.Rulesets{}, set,
+	if _, rep := fromIPTables(t, importer.Rulesets{}, set,
 		save("ACCEPT", rules...)); rep.Rules != 5000 {
 		t.Errorf("%d rules", rep.Rules)
 	}
@@ -772,7 +774,7 @@ func TestLargeSetsInManyRules(t *testing.T) {
 		rules = append(rules, fmt.Sprintf("-s 10.0.0.0/8 -p tcp -m tcp --dport %d -m set "+
 			"--match-set long src -j DROP", i))
 	}
-	_, rep := iptables(t, importer.Rulesets{}, set, save("ACCEPT", rules...))
+	_, rep := fromIPTables(t, importer.Rulesets{}, set, save("ACCEPT", rules...))
 	remarksHave(t, rep, "left out|more than a rule can list")
 }
 
@@ -790,7 +792,7 @@ func TestOptionsBehindTheTarget(t *testing.T) {
 		"-p tcp -j NFQUEUE --queue-num 1 -f": "# left out: -A INPUT -p tcp -j NFQUEUE " +
 			"--queue-num 1 -f",
 	} {
-		got, _ := iptables(t, importer.Rulesets{},
+		got, _ := fromIPTables(t, importer.Rulesets{},
 			save("ACCEPT", ":one - [0:0]", "-A INPUT "+in, "-A one -j ACCEPT"))
 		if got = rulesOf(got); got != want+"\ndefault pass" {
 			t.Errorf("%s:\n%s", in, got)
@@ -805,7 +807,7 @@ func TestInsertedRules(t *testing.T) {
 		"-I INPUT 2 -p tcp --dport 3 -j DROP\n" +
 		"-I INPUT 4 -p tcp --dport 4 -j one\n--append INPUT -p tcp --dport 5 --jump ACCEPT\n" +
 		"--insert one -p tcp -j RETURN\nCOMMIT\n"
-	got, _ := iptables(t, importer.Rulesets{}, in)
+	got, _ := fromIPTables(t, importer.Rulesets{}, in)
 	got = rulesOf(got)
 	want := "pass ipv4 tcp port 2\ndrop ipv4 tcp port 3\npass ipv4 tcp port 1\n" +
 		"pass ipv4 tcp port 5\ndrop ipv4\ndefault pass"
@@ -820,7 +822,7 @@ func TestInsertedRules(t *testing.T) {
 		"-I two -j DROP":       `there is no chain "two"`,
 	} {
 		var out bytes.Buffer
-		_, err := importer.IPTables([]importer.Source{{Name: "a", R: strings.NewReader(
+		_, err := iptables.Import([]importer.Source{{Name: "a", R: strings.NewReader(
 			"*filter\n:INPUT DROP [0:0]\n-A INPUT -j ACCEPT\n" + bad + "\nCOMMIT\n")}}, &out,
 			importer.Rulesets{})
 		if err == nil || !strings.Contains(err.Error(), why) || out.Len() > 0 {
@@ -833,7 +835,7 @@ func TestInsertedRules(t *testing.T) {
 // those about other interfaces.
 func TestLoopbackIsNoOtherInterface(t *testing.T) {
 	for _, dev := range []string{"", "eth0"} {
-		_, rep := iptables(t, importer.Rulesets{Device: dev}, save("DROP", "-i lo -j ACCEPT",
+		_, rep := fromIPTables(t, importer.Rulesets{Device: dev}, save("DROP", "-i lo -j ACCEPT",
 			"! -i lo -d 127.0.0.0/8 -j DROP"))
 		want := importer.Fates{Given: 2, Same: 1, Loopback: 1}
 		if d := cmp.Diff(want, rep.Fates); d != "" {

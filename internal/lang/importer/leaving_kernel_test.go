@@ -16,6 +16,8 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/setfile"
 )
@@ -166,7 +168,7 @@ func TestWhatLeavesAgreesWithTheKernel(t *testing.T) {
 		defer k.run("delete table inet filter", "nft", "-f", "-")
 		dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
 		var text bytes.Buffer
-		rep, err := importer.NFT(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &text,
+		rep, err := nft.Import(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &text,
 			importer.Rulesets{Device: "eth0"})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, rules)
@@ -188,7 +190,7 @@ func TestWhatLeavesAgreesWithTheKernel(t *testing.T) {
 			{Name: "v6", R: strings.NewReader(k.run("", "ip6tables-save"))},
 			{Name: "sets", R: strings.NewReader(sets)}}
 		var text bytes.Buffer
-		rep, err := importer.IPTables(in, &text, importer.Rulesets{Device: "eth0"})
+		rep, err := iptables.Import(in, &text, importer.Rulesets{Device: "eth0"})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, four+six)
 		}

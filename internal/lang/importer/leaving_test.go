@@ -52,7 +52,7 @@ func TestRulesAboutWhatLeavesWereLeftOut(t *testing.T) {
 		{"a part of a file", out("DROP"), "default pass", "may be a part of a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, rep := iptables(t, importer.Rulesets{Device: "eth0"}, c.in)
+			got, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"}, c.in)
 			got = strings.TrimPrefix(rulesOf(got), "interface eth0\n")
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -79,7 +79,7 @@ func TestRulesAboutWhatLeavesThatAreLeftOutAreCounted(t *testing.T) {
 		{"one that drops nothing", ":OUTPUT ACCEPT [0:0]\n-A FORWARD -j ACCEPT\n-A OUTPUT -p udp " +
 			"-j ACCEPT\n", 0, 0},
 	} {
-		_, rep := iptables(t, importer.Rulesets{Device: "eth0"}, in+c.in+"COMMIT\n")
+		_, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"}, in+c.in+"COMMIT\n")
 		f := rep.Leaving
 		if f.LeftOut != c.left || f.Widened != c.widened || f.Same+f.Changed > 0 {
 			t.Errorf("%s: %+v", c.name, f)
@@ -130,7 +130,7 @@ func TestChainsAtTheHookOutputWereLeftOut(t *testing.T) {
 // TestBlocksOfPFAboutWhatLeavesWereLeftOut: the blocks that need no states become rules of out, as
 // far as no pass stands before them.
 func TestBlocksOfPFAboutWhatLeavesWereLeftOut(t *testing.T) {
-	got, rep := pf(t, "block in quick from 10/8\nblock out quick on em0 to 10/8\n"+
+	got, rep := fromPF(t, "block in quick from 10/8\nblock out quick on em0 to 10/8\n"+
 		"block quick proto tcp to port 25\npass out quick\nblock out quick proto tcp to port 26\n"+
 		"block out\npass in\n", importer.Rulesets{Device: "em0"})
 	want := "\nout drop to 10.0.0.0/8\nout drop tcp port 25"

@@ -1,61 +1,66 @@
 package importer
 
-// limit is a condition on how many packets came before. Where a limit of a policy says the same, it
-// becomes one (carriesRate). Else the policy judges as the source does while the traffic stays
-// below all limits. So what holds up to a limit holds always, and what holds above one never does.
-type limit uint8
-
 const (
-	noLimit limit = iota
-	upTo          // holds up to a rate or number
-	above         // holds above it
+	LimitHint = "`limit` does that in a policy of levee's own"
+	CountHint = "a policy has no word for that: `limit` is about rates"
 )
 
-// limited remembers a limit and its reason.
-func (p *ruleReader) limited(l limit, what, instead string) {
-	if l == above || p.r.limit == noLimit {
-		p.r.limit = l
+// Limit is a condition on how many packets came before. Where a limit of a policy says the same, it
+// becomes one (carriesRate). Else the policy judges as the source does while the traffic stays
+// below all limits. So what holds up to a limit holds always, and what holds above one never does.
+type Limit uint8
+
+const (
+	NoLimit Limit = iota
+	UpTo          // holds up to a rate or number
+	Above         // holds above it
+)
+
+// Limited remembers a limit and its reason.
+func (p *RuleReader) Limited(l Limit, what, instead string) {
+	if l == Above || p.Rule.Limit == NoLimit {
+		p.Rule.Limit = l
 	}
-	for _, u := range p.r.limits {
-		if u.what == what {
+	for _, u := range p.Rule.Limits {
+		if u.What == what {
 			return
 		}
 	}
-	p.r.limits = append(p.r.limits, reason{what, instead})
+	p.Rule.Limits = append(p.Rule.Limits, Reason{what, instead})
 }
 
 const withoutLimit = "; the rule stands without the limit, for any number of packets"
 
 // carryLimit decides what becomes of a rule with a limit, once its verb and target are known. No
 // limit becomes a drop: a rule that drops, or leads to one, is left out with its limit.
-func (r *chainRule) carryLimit() {
-	if r.limit == noLimit || r.verb == doNothing || r.verb == doLog || r.rated ||
-		len(r.alts) == 0 { // no packet has it
+func (r *ChainRule) carryLimit() {
+	if r.Limit == NoLimit || r.Verb == DoNothing || r.Verb == doLog || r.rated ||
+		len(r.Alts) == 0 { // no packet has it
 		return
 	}
-	goesOn := r.limit == upTo && (r.verb == doAccept || r.verb == doReturn ||
-		(r.verb == doJump || r.verb == doGoto) && !drops(r.target, map[*chain]bool{}))
-	if goesOn && len(r.unknown) > 0 { // it is left out
+	goesOn := r.Limit == UpTo && (r.Verb == DoAccept || r.Verb == DoReturn ||
+		(r.Verb == DoJump || r.Verb == DoGoto) && !drops(r.Target, map[*Chain]bool{}))
+	if goesOn && len(r.Unknown) > 0 { // it is left out
 		return
 	}
-	for _, l := range r.limits {
+	for _, l := range r.Limits {
 		if goesOn {
-			r.widen(l.what+withoutLimit,
-				l.instead, r.alts)
+			r.Widen(l.What+withoutLimit,
+				l.Instead, r.Alts)
 		} else {
-			r.unknown = append(r.unknown, l)
+			r.Unknown = append(r.Unknown, l)
 		}
 	}
 }
 
 // drops tells whether a rule of the chain, or of one that it leads to, may drop.
-func drops(c *chain, seen map[*chain]bool) bool {
+func drops(c *Chain, seen map[*Chain]bool) bool {
 	if c == nil || seen[c] {
 		return false
 	}
 	seen[c] = true
-	for _, r := range c.rules {
-		if r.verb == doDrop || drops(r.target, seen) {
+	for _, r := range c.Rules {
+		if r.Verb == DoDrop || drops(r.Target, seen) {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/classbench"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 	"levee/internal/packet"
@@ -86,7 +87,7 @@ func TestClassBenchMeansTheSame(t *testing.T) {
 func imported(t *testing.T, set string, opts importer.Options) *policy.Policy {
 	t.Helper()
 	var out bytes.Buffer
-	rep, err := importer.ClassBench(strings.NewReader(set), &out, opts)
+	rep, err := classbench.Import(strings.NewReader(set), &out, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

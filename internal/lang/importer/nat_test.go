@@ -39,7 +39,8 @@ func TestRedirectedPortsStayReachable(t *testing.T) {
 			"--probability 0.5 -j OUT\n-A OUT -p tcp -m tcp --dport 82 -j DNAT " +
 			"--to-destination 172.17.0.2:80", ""},
 	} {
-		text, rep := iptables(t, importer.Rulesets{Device: "eth0"}, nat+c.nat+"\nCOMMIT\n"+rules)
+		text, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"},
+			nat+c.nat+"\nCOMMIT\n"+rules)
 		got := strings.TrimPrefix(rulesOf(text), "interface eth0\n")
 		if d := cmp.Diff("fragments track\n"+c.want+end, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)

@@ -20,6 +20,8 @@ import (
 	"levee/internal/lab"
 	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 	"levee/internal/packet"
@@ -356,7 +358,7 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		// loaded again below, to leave nothing behind on a failure
 		k.run("delete table inet filter", "nft", "-f", "-")
 		var out bytes.Buffer
-		if _, err := importer.NFT(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out,
+		if _, err := nft.Import(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out,
 			importer.Rulesets{Device: "eth0"}); err != nil {
 			t.Fatalf("%v\n%s", err, rules)
 		}
@@ -597,7 +599,7 @@ func (k *kernelSide) compareImport(t *testing.T, rnd *rand.Rand, in []importer.S
 	rules string) {
 	t.Helper()
 	var out bytes.Buffer
-	_, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
+	_, err := iptables.Import(in, &out, importer.Rulesets{Device: "eth0"})
 	if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
 		// random returns are worse than those of people; TestCopiesAreBounded is about this
 		t.Log(err)

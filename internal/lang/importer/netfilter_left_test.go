@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
 )
 
 // Terms that no policy has words for.
@@ -40,7 +42,7 @@ func TestWhatIsNotLeftOutAgrees(t *testing.T) {
 		defer k.run("delete table inet filter", "nft", "-f", "-")
 		dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
 		var out bytes.Buffer
-		rep, err := importer.NFT(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out,
+		rep, err := nft.Import(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out,
 			importer.Rulesets{Device: "eth0"})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, rules)
@@ -74,7 +76,7 @@ func TestWhatIsNotLeftOutAgrees(t *testing.T) {
 		in := []importer.Source{{Name: "v4", R: strings.NewReader(four)},
 			{Name: "v6", R: strings.NewReader(six)}, {Name: "sets", R: strings.NewReader(sets)}}
 		var out bytes.Buffer
-		rep, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
+		rep, err := iptables.Import(in, &out, importer.Rulesets{Device: "eth0"})
 		if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
 			t.Log(err)
 			return

@@ -10,6 +10,8 @@ import (
 
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/setfile"
@@ -57,12 +59,12 @@ func checkCounted(t *testing.T, rep importer.Imported) {
 func TestDumpsOfTheRealTools(t *testing.T) {
 	iptables := func(opts importer.Rulesets, files ...string) netfilterImport {
 		return func(w *bytes.Buffer) (importer.Imported, error) {
-			return importer.IPTables(netfilterFiles(t, files...), w, opts)
+			return iptables.Import(netfilterFiles(t, files...), w, opts)
 		}
 	}
 	nft := func(opts importer.Rulesets, file string) netfilterImport {
 		return func(w *bytes.Buffer) (importer.Imported, error) {
-			return importer.NFT(netfilterFiles(t, file)[0], w, opts)
+			return nft.Import(netfilterFiles(t, file)[0], w, opts)
 		}
 	}
 	for name, run := range map[string]netfilterImport{

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/nft"
 )
 
 // nftInput is a ruleset with one rule in an input chain of family inet, and a few sets.
@@ -171,7 +172,7 @@ func TestNFTRules(t *testing.T) {
 	for _, c := range nftRules {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			rep, err := importer.NFT(importer.Source{Name: "a",
+			rep, err := nft.Import(importer.Source{Name: "a",
 				R: strings.NewReader(nftInput(c.expr))}, &out, importer.Rulesets{})
 			if err != nil {
 				t.Fatal(err)
@@ -235,7 +236,7 @@ func TestNFTRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			_, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(c.in)}, &out,
+			_, err := nft.Import(importer.Source{Name: "a", R: strings.NewReader(c.in)}, &out,
 				importer.Rulesets{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
@@ -257,7 +258,7 @@ func TestBaseChainsFollowOneAnother(t *testing.T) {
 			payload("ip", "saddr"), `"192.0.2.1"`)+`, {"accept": null}]}}
 ]}`, 1)
 	var out bytes.Buffer
-	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
+	rep, err := nft.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
 		importer.Rulesets{})
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +278,7 @@ func TestNFTCommandsThatAdd(t *testing.T) {
 {"add": {"rule": {"family": "ip", "table": "t", "chain": "in", "expr": [` + match("==",
 		payload("tcp", "dport"), "22") + `, {"accept": null}]}}}]}`
 	var out bytes.Buffer
-	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
+	rep, err := nft.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
 		importer.Rulesets{})
 	if err != nil {
 		t.Fatal(err)

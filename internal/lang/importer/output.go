@@ -10,61 +10,66 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/lang/ast"
+	"levee/internal/lang/importer/match"
+	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/setfile"
 	"levee/internal/lang/syntax"
 )
 
-// output gathers the statements of a policy and the remarks about it.
-type output struct {
-	rep     *Imported
+// Output gathers the statements of a policy and the remarks about it.
+type Output struct {
+	Report  *Imported
 	body    bytes.Buffer
 	pending []statement
 	said    map[string]bool // remarks that stand beside a rule
-	taken   map[string]bool // names of sets
+	Taken   map[string]bool // names of sets
 	rules   int
 	labels  map[string]int
-	closed  []*chain // base chains whose end is reached
-	sees    spans    // EtherTypes that the base chains see
-	sets    []*namedSet
+	closed  []*Chain    // base chains whose end is reached
+	sees    match.Spans // EtherTypes that the base chains see
+	sets    []*NamedSet
 	device  string
 	names   string // of the inputs
 	tool    string // that printed them
 	// states are told by headers (--stateless)
 	stateless bool
-	decided   []match // what is known of these is decided
-	keeps     bool    // a rule asks whether a connection is known
-	written   int     // ranges of addresses in lists of rules that are read, see narrow
-	dhcp      dhcpFate
-	fills     map[string]bool // sets that rules put addresses into
-	cookies   int             // written
-	logs      int             // written
-	nats      []*chain        // that rewrite what comes to the base chains
-	budgets   map[string]int  // how many rules count in what has a name
-	leaves    bool            // it is of rules of `out`
-	side      *output         // the rules for what leaves, nil if there are none
-	sideWhy   string          // why those of the source are not among them, see takeSide
-	limits    int             // written, on both sides
+	decided   []match.Match // what is known of these is decided
+	// MaxConnections is how many the source knows at once, 0 where it does not say.
+	MaxConnections uint64
+	keeps          bool // a rule asks whether a connection is known
+	Written        int  // ranges of addresses in lists of rules that are read, see narrow
+	dhcp           dhcpFate
+	Fills          map[string]bool // sets that rules put addresses into
+	cookies        int             // written
+	logs           int             // written
+	Nats           []*Chain        // that rewrite what comes to the base chains
+	budgets        map[string]int  // how many rules count in what has a name
+	leaves         bool            // it is of rules of `out`
+	Side           *Output         // the rules for what leaves, nil if there are none
+	sideWhy        string          // why those of the source are not among them, see takeSide
+	limits         int             // written, on both sides
 }
 
-// namedSet is one set statement.
-type namedSet struct {
-	name     string
-	text     string   // what stands behind the equals sign
-	comments []string // lines above it
+// NamedSet is one set statement.
+type NamedSet struct {
+	Name     string
+	Text     string   // what stands behind the equals sign
+	Comments []string // lines above it
 }
 
-func newOutput(names, tool string, opts Rulesets) *output {
-	return &output{device: opts.Device, stateless: opts.Stateless,
-		rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
-		budgets: map[string]int{}, fills: map[string]bool{},
-		said: map[string]bool{}, taken: map[string]bool{self.name: true}}
+// NewOutput begins a policy; names are those of the inputs, tool what printed them.
+func NewOutput(names, tool string, opts Rulesets) *Output {
+	return &Output{device: opts.Device, stateless: opts.Stateless,
+		Report: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
+		budgets: map[string]int{}, Fills: map[string]bool{},
+		said: map[string]bool{}, Taken: map[string]bool{match.Self.Name: true}}
 }
 
 // label makes a label of text, different from all others: counters are told apart by labels.
-func (o *output) label(text string) string {
+func (o *Output) label(text string) string {
 	const most = 64
-	text = strings.ReplaceAll(printable(text, most), `"`, "'")
+	text = strings.ReplaceAll(Printable(text, most), `"`, "'")
 	if strings.TrimSpace(text) == "" {
 		text = "rule"
 	}
@@ -74,7 +79,7 @@ func (o *output) label(text string) string {
 		o.labels[base] = n
 		if n > 1 {
 			suffix := fmt.Sprintf(" (%d)", n)
-			text = clip(base, most-len(suffix)) + suffix
+			text = Clip(base, most-len(suffix)) + suffix
 		}
 		if text == base || o.labels[text] == 0 {
 			if text != base {
@@ -85,9 +90,9 @@ func (o *output) label(text string) string {
 	}
 }
 
-// printable is text of a source as it may stand in a label or a comment: one line, at most so many
+// Printable is text of a source as it may stand in a label or a comment: one line, at most so many
 // characters.
-func printable(text string, most int) string {
+func Printable(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':
@@ -97,30 +102,31 @@ func printable(text string, most int) string {
 		}
 		return r
 	}, text)
-	return strings.TrimRight(clip(text, most), " ")
+	return strings.TrimRight(Clip(text, most), " ")
 }
 
-func clip(s string, most int) string {
+// Clip is at most so many characters of a text.
+func Clip(s string, most int) string {
 	if utf8.RuneCountInString(s) <= most {
 		return s
 	}
 	return string([]rune(s)[:most])
 }
 
-func (o *output) close(b *chain) { o.closed = append(o.closed, b) }
+func (o *Output) close(b *Chain) { o.closed = append(o.closed, b) }
 
 // write prints the policy, laid out as `levee fmt` does, after it was checked: a policy with a
 // mistake is never printed.
-func (o *output) write(w io.Writer) error {
+func (o *Output) write(w io.Writer) error {
 	var b bytes.Buffer
 	ending := o.ending()
 	o.flush()
-	if o.side != nil {
+	if o.Side != nil {
 		o.addSide()
 	}
 	fmt.Fprintf(&b, "# Imported from %s (%s).\n", o.names, o.tool)
-	writeComment(&b, "# O", o.rep.Summary()[1:]+".")
-	if o.rep.widens() {
+	writeComment(&b, "# O", o.Report.Summary()[1:]+".")
+	if o.Report.widens() {
 		writeComment(&b, "# ", "The comments that say \"widens\" name what more may pass; "+
 			"`levee import --strict` refuses it.")
 	}
@@ -128,17 +134,20 @@ func (o *output) write(w io.Writer) error {
 	if o.device != "" {
 		fmt.Fprintf(&b, "interface %s\n\n", o.device)
 	}
-	used := words(o.body.Bytes())
+	if o.keeps && o.MaxConnections > 0 {
+		fmt.Fprintf(&b, "connections max %d\n\n", min(o.MaxConnections, policy.MostConnections))
+	}
+	used := match.Words(o.body.Bytes())
 	for _, s := range o.sets {
-		if used[s.name] {
-			for _, line := range s.comments {
+		if used[s.Name] {
+			for _, line := range s.Comments {
 				b.WriteString("# " + line + "\n")
 			}
-			fmt.Fprintf(&b, "set %s = %s\n", s.name, s.text)
-			o.rep.Sets++
+			fmt.Fprintf(&b, "set %s = %s\n", s.Name, s.Text)
+			o.Report.Sets++
 		}
 	}
-	if o.rep.Sets > 0 {
+	if o.Report.Sets > 0 {
 		b.WriteByte('\n')
 	}
 	if o.keeps { // conntrack has datagrams put together; answers of DNS are fragments at times
@@ -147,7 +156,7 @@ func (o *output) write(w io.Writer) error {
 	}
 	b.Write(o.body.Bytes())
 	b.WriteString(ending)
-	o.rep.Rules = o.rules
+	o.Report.Rules = o.rules
 	file, diags := syntax.Parse("imported", b.Bytes())
 	if err := diags.Err(); err != nil {
 		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
@@ -165,22 +174,22 @@ func (o *output) write(w io.Writer) error {
 
 // ending is what happens to packets that no rule decided: one default where the chains agree and
 // see all IP packets, else closing rules for those they see.
-func (o *output) ending() string {
-	var all spans
+func (o *Output) ending() string {
+	var all match.Spans
 	any, drops := false, 0
 	for _, c := range o.closed {
-		if e := c.family.f[fEther]; e == nil {
+		if e := c.Family.Fields[match.Ether]; e == nil {
 			any = true
 		} else {
-			all = joinSpans(append(slices.Clone(all), e...))
+			all = match.JoinSpans(append(slices.Clone(all), e...))
 		}
-		if c.drop {
+		if c.Drop {
 			drops++
 		}
 	}
 	about := func(text, instead string) {
-		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text,
-			Instead: instead}}, o.rep.Remarks...)
+		o.Report.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text,
+			Instead: instead}}, o.Report.Remarks...)
 	}
 	o.remarkOnFamilies(about)
 	defer func() { // by then the closing rules are written
@@ -199,7 +208,7 @@ func (o *output) ending() string {
 			"off` keeps it so, and a frame that levee cannot read is dropped as malformed",
 			"take that line out unless the rules pass ARP and neighbour discovery")
 		return "essential off\ndefault drop\n"
-	case slices.Equal(all, bothIP) && drops == len(o.closed):
+	case slices.Equal(all, match.BothIP) && drops == len(o.closed):
 		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour "+
 			"discovery, path-MTU errors and the answers of DHCP pass just before it",
 			"`levee status --json` counts them; `essential off` takes them away")
@@ -207,20 +216,20 @@ func (o *output) ending() string {
 	}
 	for _, c := range o.closed {
 		action := "pass"
-		if c.drop {
+		if c.Drop {
 			action = "drop"
 		}
-		m := c.family
-		o.rule(action, &m, c.name+" policy", true)
+		m := c.Family
+		o.rule(action, &m, c.Name+" policy", true)
 	}
 	return o.restComment(len(o.closed) > 0) + "default pass\n"
 }
 
 // restComment says which packets are left for a default that passes; closed tells that it stands
 // behind closing rules.
-func (o *output) restComment(closed bool) string {
+func (o *Output) restComment(closed bool) string {
 	rest := ""
-	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
+	switch four, six := len(o.sees.And(match.Only4)) > 0, len(o.sees.And(match.Only6)) > 0; {
 	case !six:
 		rest = "The source says nothing about IPv6, so all of it passes: " + o.otherFamily("6") +
 			" in front of this line."
@@ -238,8 +247,8 @@ func (o *output) restComment(closed bool) string {
 }
 
 // remarkOnFamilies says so when the input has rules of one family only.
-func (o *output) remarkOnFamilies(about func(text, instead string)) {
-	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
+func (o *Output) remarkOnFamilies(about func(text, instead string)) {
+	switch four, six := len(o.sees.And(match.Only4)) > 0, len(o.sees.And(match.Only6)) > 0; {
 	case !six:
 		about("the input says nothing about IPv6: all of it passes", o.otherFamily("6"))
 	case !four:
@@ -248,11 +257,18 @@ func (o *output) remarkOnFamilies(about func(text, instead string)) {
 }
 
 // otherFamily says what to do where the input has rules of the other family alone.
-func (o *output) otherFamily(six string) string {
+func (o *Output) otherFamily(six string) string {
 	write := ", or write `drop ipv" + six + "`"
 	if o.tool == "nftables" { // which prints both
 		return "name chains that judge IPv" + six + " with --chain" + write
 	}
 	return "import the rules for IPv" + six + " too (ip" + strings.TrimSuffix(six, "4") +
 		"tables-save)" + write
+}
+
+// AddSet adds a set statement; it is written if a rule uses it.
+func (o *Output) AddSet(name, text string) *NamedSet {
+	s := &NamedSet{Name: name, Text: text}
+	o.sets = append(o.sets, s)
+	return s
 }

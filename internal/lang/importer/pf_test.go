@@ -9,13 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/pf"
 )
 
-// pf imports a pf.conf and gives the statements, without those for packets of connections.
-func pf(t *testing.T, in string, opts importer.Rulesets) (string, importer.Imported) {
+// fromPF imports a pf.conf and gives the statements, without those for packets of connections.
+func fromPF(t *testing.T, in string, opts importer.Rulesets) (string, importer.Imported) {
 	t.Helper()
 	var out bytes.Buffer
-	rep, err := importer.PF(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, opts)
+	rep, err := pf.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, opts)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, in)
 	}
@@ -95,7 +96,7 @@ func TestPF(t *testing.T) {
 			"pass tcp flags syn/syn,ack port 22"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, _ := pf(t, c.in, importer.Rulesets{})
+			got, _ := fromPF(t, c.in, importer.Rulesets{})
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
@@ -108,15 +109,40 @@ func TestPFDevice(t *testing.T) {
 		"block in on { em1 em2 } proto esp\nblock in on em proto gre\nblock in on egress proto " +
 		"ah\n" +
 		"block in on lo0 all\n"
-	got, _ := pf(t, in, importer.Rulesets{Device: "em0"})
+	got, _ := fromPF(t, in, importer.Rulesets{Device: "em0"})
 	if d := cmp.Diff("interface em0\ndrop ah\ndrop gre\ndrop udp", got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	got, rep := pf(t, "set skip on { lo0 em0 }\nblock all\n", importer.Rulesets{Device: "em0"})
+	got, rep := fromPF(t, "set skip on { lo0 em0 }\nblock all\n", importer.Rulesets{Device: "em0"})
 	if got != "interface em0" && got != "interface em0\ndefault pass" {
 		t.Errorf("%q", got)
 	}
 	remarksHave(t, rep, "note|leaves the interface")
+}
+
+// The room for states was left out without a word.
+func TestThePlacesForStatesOfPFAreCarried(t *testing.T) {
+	for in, want := range map[string]string{
+		"set limit states 20000\n":                  "connections max 20000\n",
+		"set limit { src-nodes 9, states 20000 }\n": "connections max 20000\n",
+		"set limit states 4294967295\n":             "connections max 4194304\n",
+		"set limit states 4294967296\n":             "", // no pf takes it
+		"set limit frags 20000\n":                   "",
+	} {
+		for rules, keeps := range map[string]bool{"block in\npass in proto tcp to port 22\n": true,
+			"block in proto udp\n": false} {
+			got, _ := fromPF(t, in+rules, importer.Rulesets{})
+			line := ""
+			for l := range strings.Lines(got) {
+				if strings.HasPrefix(l, "connections") {
+					line = l
+				}
+			}
+			if !keeps && line != "" || keeps && line != want {
+				t.Errorf("%q with %q: %q", in, rules, line)
+			}
+		}
+	}
 }
 
 // The summary said that with 0 rules more may pass, beside remarks of a table and of states by
@@ -139,7 +165,7 @@ func TestPFCountsWhatWidens(t *testing.T) {
 		// The half of ICMP was gone without a word.
 		{"block in proto { icmp tcp } to port 80\n", "ports of protocols that have none", 0, false},
 	} {
-		_, rep := pf(t, c.in, importer.Rulesets{Stateless: true})
+		_, rep := fromPF(t, c.in, importer.Rulesets{Stateless: true})
 		if rep.Fates.Widened != c.widened || rep.Fates.States != c.states {
 			t.Errorf("%s%s", c.in, rep.Fates)
 		}
@@ -162,7 +188,7 @@ func TestPFRefuses(t *testing.T) {
 		strings.Repeat("anchor {\n", 99): "nested too deep",
 	} {
 		var out bytes.Buffer
-		_, err := importer.PF(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
+		_, err := pf.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
 			importer.Rulesets{})
 		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
 			t.Errorf("%q: %v, %d bytes", in, err, out.Len())
@@ -183,7 +209,7 @@ func TestPFRefuses(t *testing.T) {
 		}
 		text = strings.Replace(text, strings.Repeat("$aM ", 8), strings.Repeat("$a"+prev+" ", 8), 1)
 	}
-	_, err := importer.PF(importer.Source{Name: "a", R: strings.NewReader(text)}, &bytes.Buffer{},
+	_, err := pf.Import(importer.Source{Name: "a", R: strings.NewReader(text)}, &bytes.Buffer{},
 		importer.Rulesets{})
 	if err == nil || !strings.Contains(err.Error(), "macros make it more than") {
 		t.Errorf("%v", err)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/importer/match"
 	"levee/internal/quantity"
 )
 
@@ -124,11 +125,11 @@ func (r *Imported) widens() bool {
 
 const maxPasses = 10_000
 
-func (r *Imported) pass(m *match) {
+func (r *Imported) pass(m *match.Match) {
 	if len(r.Passes) == maxPasses {
 		return
 	}
-	text := m.text()
+	text := m.Text()
 	if r.seen == nil {
 		r.seen = map[string]bool{}
 	}
@@ -188,7 +189,8 @@ func (g *Group) String() string {
 
 const maxRemarks = 50_000
 
-func (r *Imported) add(m Remark) {
+// Add adds a remark behind the others.
+func (r *Imported) Add(m Remark) {
 	if len(r.Remarks) == maxRemarks {
 		r.More++
 		return

@@ -3,100 +3,164 @@ package importer
 import (
 	"fmt"
 	"strings"
+
+	"levee/internal/lang/importer/match"
 )
 
-// ruleReader is what reading a rule takes, whichever tool has printed it.
-type ruleReader struct {
-	out *output
-	r   *chainRule
+// Begins says that a set becomes a dynamic one, which begins empty.
+func Begins(set, name string, held int) Filled {
+	text := "set " + set + " is empty: it becomes the dynamic set " + name
+	if held > 0 {
+		text = fmt.Sprintf("set %s, with entries that leave by themselves, becomes the dynamic "+
+			"set %s, which begins empty", set, name)
+	}
+	return Filled{Text: text, Instead: fillHint, Begins: true, empty: held == 0, set: set}
 }
 
-// unknown remembers what a policy has no words for, once.
-func (p *ruleReader) unknown(what, instead string) {
-	for _, u := range p.r.unknown {
-		if u.what == what {
+// Stays says that what was in a set stays in the policy.
+func Stays(what string) Filled {
+	return Filled{Text: what + " have timeouts, which are not carried over: what is in it now " +
+		"stays", Instead: "change the policy when they end"}
+}
+
+// Side is the address that a direction of a set means.
+func Side(m *match.Match, dir string) *match.Address {
+	if dir == "dst" {
+		return &m.To
+	}
+	return &m.From
+}
+
+// PortField is the field of the ports on one side, src or dst.
+func PortField(dir string) match.Field {
+	if dir == "dst" {
+		return match.Port
+	}
+	return match.FromPort
+}
+
+// FrameText is about what the Linux kernel adds to a packet behind its hook output.
+const FrameText = "asks for a frame, which no packet has yet at the hook output"
+
+// Ordered is what is below or above a value.
+func Ordered(op string, s match.Spans, top uint64) match.Spans {
+	lo, hi := s[0].Lo, s[len(s)-1].Hi
+	switch op {
+	case "<":
+		return match.Between(0, lo).And(match.Just(lo).Not(top))
+	case "<=":
+		return match.Between(0, hi)
+	case ">":
+		return match.Between(hi, top).And(match.Just(hi).Not(top))
+	}
+	return match.Between(lo, top)
+}
+
+// AddressIn asks for addresses of a set on one side, src or dst, or for others.
+func AddressIn(dir string, s *match.Set, not bool) match.Match {
+	var m match.Match
+	if not {
+		Side(&m, dir).Not = []*match.Set{s}
+	} else {
+		Side(&m, dir).In = s
+	}
+	return m.Settle()
+}
+
+// RuleReader is what reading a rule takes, whichever tool has printed it.
+type RuleReader struct {
+	Out  *Output
+	Rule *ChainRule
+}
+
+// Unknown remembers what a policy has no words for, once.
+func (p *RuleReader) Unknown(what, instead string) {
+	for _, u := range p.Rule.Unknown {
+		if u.What == what {
 			return
 		}
 	}
-	p.r.unknown = append(p.r.unknown, reason{what, instead})
+	p.Rule.Unknown = append(p.Rule.Unknown, Reason{what, instead})
 }
 
-func (p *ruleReader) remark(k Kind, text, instead string) {
-	p.r.remarks = append(p.r.remarks, p.r.origin.remark(k, text, instead))
+// Remark adds a remark about the rule.
+func (p *RuleReader) Remark(k Kind, text, instead string) {
+	p.Rule.Remarks = append(p.Rule.Remarks, p.Rule.Origin.Remark(k, text, instead))
 }
 
-// aboutLoopback says that the rule is about what never comes here.
-func (r *chainRule) aboutLoopback() {
-	r.absent, r.loopback = true, true
-	r.remarks = append(r.remarks, r.remark(Noticed, "is about the loopback interface: packets of "+
+// AboutLoopback says that the rule is about what never comes here.
+func (r *ChainRule) AboutLoopback() {
+	r.Absent, r.loopback = true, true
+	r.Remarks = append(r.Remarks, r.Remark(Noticed, "is about the loopback interface: packets of "+
 		"the machine to itself never reach levee, so nothing is lost", ""))
 }
 
-// countsIn remembers in what the limit of the rule is counted.
-func (p *ruleReader) countsIn(budget string) {
-	p.r.budget = budget
-	p.out.budgets[budget]++
+// CountsIn remembers in what the limit of the rule is counted.
+func (p *RuleReader) CountsIn(budget string) {
+	p.Rule.budget = budget
+	p.Out.budgets[budget]++
 }
 
-const tproxyText = "TPROXY hands connections to a program on its own: these packets go on to " +
+// TproxyText says what becomes of a rule that hands packets to a proxy.
+const TproxyText = "TPROXY hands connections to a program on its own: these packets go on to " +
 	"it; where no program listens, the source drops them"
 
-// answersSYNs makes a cookie of a rule that answers SYNs. Its state is that of what conntrack was
+// AnswersSYNs makes a cookie of a rule that answers SYNs. Its state is that of what conntrack was
 // told to leave alone: the SYNs.
-func (p *ruleReader) answersSYNs(what string) {
-	p.r.verb, p.r.cookie, p.r.states = doAccept, true, nil
-	p.both(tcpSyn)
-	p.remark(Noticed, what+" becomes `cookie`, and the SYNs of clients that are there pass", "")
+func (p *RuleReader) AnswersSYNs(what string) {
+	p.Rule.Verb, p.Rule.Cookie, p.Rule.States = DoAccept, true, nil
+	p.Both(match.TcpSyn)
+	p.Remark(Noticed, what+" becomes `cookie`, and the SYNs of clients that are there pass", "")
 }
 
-// isLog makes a log of a rule that does nothing else, as its source says it.
-func (p *ruleReader) isLog(what string) {
-	r := p.r
-	if r.verb = doLog; len(r.unknown) > 0 {
-		r.verb, r.unknown = doNothing, nil
-		r.remarks = []Remark{r.remark(LeftOut, what+" decides nothing, and asks for what a policy "+
+// IsLog makes a log of a rule that does nothing else, as its source says it.
+func (p *RuleReader) IsLog(what string) {
+	r := p.Rule
+	if r.Verb = doLog; len(r.Unknown) > 0 {
+		r.Verb, r.Unknown = DoNothing, nil
+		r.Remarks = []Remark{r.Remark(LeftOut, what+" decides nothing, and asks for what a policy "+
 			"has no word for", "")}
 		return
 	}
-	p.logged(what)
+	p.Logged(what)
 }
 
-// logged has a log stand in front of the rule.
-func (p *ruleReader) logged(what string) {
-	if p.r.logs = strings.TrimSpace(p.r.logs); p.r.logs == "" {
-		p.r.logs = "log " + p.r.label
+// Logged has a log stand in front of the rule.
+func (p *RuleReader) Logged(what string) {
+	if p.Rule.Logs = strings.TrimSpace(p.Rule.Logs); p.Rule.Logs == "" {
+		p.Rule.Logs = "log " + p.Rule.Label
 	}
-	p.remark(Noticed, what+" becomes `log`, which shows packets to who runs `levee watch`: at "+
+	p.Remark(Noticed, what+" becomes `log`, which shows packets to who runs `levee watch`: at "+
 		"most 10,000 a second on each CPU, whatever limit the source has", "")
 }
 
-// both narrows the rule by alternatives of which one must hold.
-func (p *ruleReader) both(alts ...match) {
-	out, err := narrow(p.r.alts, alts, &p.out.written)
+// Both narrows the rule by alternatives of which one must hold.
+func (p *RuleReader) Both(alts ...match.Match) {
+	out, err := Narrow(p.Rule.Alts, alts, &p.Out.Written)
 	if err != nil {
-		p.unknown(err.Error(), "split the rule")
+		p.Unknown(err.Error(), "split the rule")
 		return
 	}
-	p.r.alts = out
+	p.Rule.Alts = out
 }
 
-// narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists
+// Narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists
 // of all rules.
-func narrow(a, b []match, written *int) (out []match, err error) {
-	if len(a)*len(b) > maxAlternatives {
-		return nil, fmt.Errorf("it would become more than %d rules", maxAlternatives)
+func Narrow(a, b []match.Match, written *int) (out []match.Match, err error) {
+	if len(a)*len(b) > MaxAlternatives {
+		return nil, fmt.Errorf("it would become more than %d rules", MaxAlternatives)
 	}
 	for i := range a {
 		for j := range b {
-			if !a[i].compatible(&b[j]) {
+			if !a[i].Compatible(&b[j]) {
 				return nil, fmt.Errorf("it asks for two sets about one address of which one is " +
 					"filled at run time")
 			}
-			if m := a[i].and(&b[j]); !m.never {
-				if n := m.weight(); n > 64 {
+			if m := a[i].And(&b[j]); !m.Never {
+				if n := m.Weight(); n > 64 {
 					*written += n // short lists are bounded by the input
 				}
-				if *written > maxWritten {
+				if *written > match.MaxWritten {
 					return nil, fmt.Errorf("it asks for large sets and other addresses at once, " +
 						"more than a rule can list")
 				}

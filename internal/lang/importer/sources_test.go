@@ -16,6 +16,9 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/goldentest"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/nft"
+	"levee/internal/lang/importer/pf"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/setfile"
@@ -44,11 +47,11 @@ func importAs(ext string, src importer.Source, w io.Writer,
 	opts importer.Rulesets) (importer.Imported, error) {
 	switch ext {
 	case ".json":
-		return importer.NFT(src, w, opts)
+		return nft.Import(src, w, opts)
 	case ".conf":
-		return importer.PF(src, w, opts)
+		return pf.Import(src, w, opts)
 	}
-	return importer.IPTables([]importer.Source{src}, w, opts)
+	return iptables.Import([]importer.Source{src}, w, opts)
 }
 
 // sourceFiles are rule sets of the kinds that people have, and those of a directory that

@@ -3,6 +3,8 @@ package importer
 import (
 	"slices"
 	"strings"
+
+	"levee/internal/lang/importer/match"
 )
 
 // A policy that keeps no connections (--stateless) reads the state of a packet off its headers.
@@ -12,125 +14,112 @@ import (
 
 // States as conntrack names them.
 const (
-	stNew         = "NEW"
-	stEstablished = "ESTABLISHED"
-	stRelated     = "RELATED"
-	stInvalid     = "INVALID"
-	stUntracked   = "UNTRACKED"
+	StateNew         = "NEW"
+	StateEstablished = "ESTABLISHED"
+	StateRelated     = "RELATED"
+	StateInvalid     = "INVALID"
+	StateUntracked   = "UNTRACKED"
 )
 
-var knownStates = []string{stNew, stEstablished, stRelated, stInvalid, stUntracked}
-
-// TCP flags of a segment that begins a connection: FIN, SYN, RST and ACK looked at.
-const flagsFSRA = 0x17
-
-var (
-	tcpOnly   = match{}.with(fProto, just(6))
-	udpOnly   = match{}.with(fProto, just(17))
-	tcpSyn    = tcpOnly.withFlags(flagMatch{flagsFSRA, 0x02})
-	noTracked = spans{{Lo: 1, Hi: 1}, {Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 58, Hi: 58}}
-
-	// answers is UDP from the ports of services that a machine asks, to ports that ask.
-	answers = udpOnly.with(fFromPort, spans{{Lo: 53, Hi: 53}, {Lo: 123, Hi: 123}}).
-		with(fPort, between(1024, 65535))
-	// requests are the types that begin an exchange of ICMP, replies those that end one.
-	requests   = types(8, 13, 15, 17)
-	replies    = types(0, 14, 16, 18)
-	icmpErrors = types(3, 11, 12)
-)
-
-// types are types of ICMP with any code.
-func types(of ...uint64) (out spans) {
-	for _, t := range of {
-		out = append(out, span{Lo: t << 8, Hi: t<<8 | 0xff})
-	}
-	return joinSpans(out)
-}
+var knownStates = []string{StateNew, StateEstablished, StateRelated, StateInvalid, StateUntracked}
 
 // tcpGoesOn are the segments that a connection has behind its first, by valid combinations of
 // flags.
-func tcpGoesOn() []match {
-	return []match{
-		tcpOnly.withFlags(flagMatch{0x16, 0x10}),      // ACK, FIN with ACK
-		tcpOnly.withFlags(flagMatch{flagsFSRA, 0x12}), // SYN with ACK
-		tcpOnly.withFlags(flagMatch{0x07, 0x04}),      // RST
+func tcpGoesOn() []match.Match {
+	return []match.Match{
+		match.TcpOnly.WithFlags(match.Flags{Mask: 0x16, Value: 0x10}),
+		// ACK, FIN with ACK
+		match.TcpOnly.WithFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0x12}), // SYN with ACK
+		match.TcpOnly.WithFlags(match.Flags{Mask: 0x07, Value: 0x04}),            // RST
 	}
 }
 
 // tcpNever are the combinations of flags that no segment of a connection has.
-func tcpNever() []match {
-	return []match{
-		tcpOnly.withFlags(flagMatch{flagsFSRA, 0}), tcpOnly.withFlags(flagMatch{0x11, 0x01}),
-		tcpOnly.withFlags(flagMatch{0x03, 0x03}), tcpOnly.withFlags(flagMatch{0x06, 0x06}),
-		tcpOnly.withFlags(flagMatch{0x05, 0x05}),
+func tcpNever() []match.Match {
+	return []match.Match{
+		match.TcpOnly.WithFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0}),
+		match.TcpOnly.WithFlags(match.Flags{Mask: 0x11, Value: 0x01}),
+		match.TcpOnly.WithFlags(match.Flags{Mask: 0x03, Value: 0x03}),
+		match.TcpOnly.WithFlags(match.Flags{Mask: 0x06, Value: 0x06}),
+		match.TcpOnly.WithFlags(match.Flags{Mask: 0x05, Value: 0x05}),
 	}
 }
 
 // mayHave are the packets that may have one of the states; all tells that these are all packets.
-func mayHave(states []string) (out []match, all bool) {
+func mayHave(states []string) (out []match.Match, all bool) {
 	has := func(s string) bool { return slices.Contains(states, s) }
-	if has(stNew) && has(stEstablished) {
+	if has(StateNew) && has(StateEstablished) {
 		return nil, true
 	}
-	if has(stNew) {
-		out = append(out, tcpSyn, udpOnly, match{}.with(fICMP, requests),
-			match{}.with(fICMP6, types(128)), match{}.with(fProto, noTracked.not(255)))
+	if has(StateNew) {
+		out = append(out, match.TcpSyn, match.UdpOnly,
+			match.Match{}.With(match.ICMP, match.Requests),
+			match.Match{}.With(match.ICMP6, match.Types(128)),
+			match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
 	}
-	if has(stEstablished) {
+	if has(StateEstablished) {
 		out = append(out, tcpGoesOn()...)
-		out = append(out, answers, match{}.with(fICMP, replies), match{}.with(fICMP6, types(129)))
+		out = append(out, match.Answers, match.Match{}.With(match.ICMP, match.Replies),
+			match.Match{}.With(match.ICMP6, match.Types(129)))
 	}
-	if has(stRelated) {
-		out = append(out, match{}.with(fICMP, icmpErrors), match{}.with(fICMP6, types(1, 2, 3, 4)))
+	if has(StateRelated) {
+		out = append(out, match.Match{}.With(match.ICMP, match.IcmpErrors),
+			match.Match{}.With(match.ICMP6, match.Types(1, 2, 3, 4)))
 	}
-	if has(stInvalid) {
+	if has(StateInvalid) {
 		out = append(out, tcpNever()...)
 	}
-	if has(stUntracked) { // neighbours and multicast listeners of IPv6 are never tracked
-		out = append(out, match{}.with(fICMP6, types(130, 131, 132, 133, 134, 135, 136, 137, 143)))
+	if has(StateUntracked) { // neighbours and multicast listeners of IPv6 are never tracked
+		out = append(out, match.Match{}.With(match.ICMP6,
+			match.Types(130, 131, 132, 133, 134, 135, 136, 137, 143)))
 	}
-	return settled(out), false
+	return Settled(out), false
 }
 
 // mustHave are the packets that have one of the states and cannot have another one.
-func mustHave(states []string) (out []match) {
+func mustHave(states []string) (out []match.Match) {
 	has := func(s string) bool { return slices.Contains(states, s) }
-	if has(stNew) {
-		out = append(out, tcpSyn, udpOnly.with(fFromPort, answers.f[fFromPort].not(0xffff)),
-			udpOnly.with(fPort, between(0, 1023)), match{}.with(fICMP, requests),
-			match{}.with(fICMP6, types(128)), match{}.with(fProto, noTracked.not(255)))
+	if has(StateNew) {
+		out = append(out, match.TcpSyn, match.UdpOnly.With(match.FromPort,
+			match.Answers.Fields[match.FromPort].Not(0xffff)),
+			match.UdpOnly.With(match.Port, match.Between(0, 1023)),
+			match.Match{}.With(match.ICMP, match.Requests),
+			match.Match{}.With(match.ICMP6, match.Types(128)),
+			match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
 	}
-	if has(stInvalid) {
+	if has(StateInvalid) {
 		out = append(out, tcpNever()...)
 	}
-	return settled(out)
+	return Settled(out)
 }
 
 // couldHave are the packets that conntrack may give one of the states, be it ever so seldom: those
 // that a rule by state decides at most.
-func couldHave(states []string) (out []match, all bool) {
-	if slices.Contains(states, stEstablished) {
+func couldHave(states []string) (out []match.Match, all bool) {
+	if slices.Contains(states, StateEstablished) {
 		return nil, true
 	}
 	out, all = mayHave(states)
-	if slices.Contains(states, stInvalid) || slices.Contains(states, stNew) {
+	if slices.Contains(states, StateInvalid) || slices.Contains(states, StateNew) {
 		out = append(out, tcpGoesOn()...) // of connections that are not known
-		out = append(out, match{}.with(fICMP, requests.not(0xffff)),
-			match{}.with(fICMP6, types(128).not(0xffff)),
-			match{}.with(fProto, spans{{Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}})) // DCCP, SCTP
+		out = append(out, match.Match{}.With(match.ICMP, match.Requests.Not(0xffff)),
+			match.Match{}.With(match.ICMP6, match.Types(128).Not(0xffff)),
+			match.Match{}.With(match.Proto, match.Spans{{Lo: 33, Hi: 33},
+				{Lo: 132, Hi: 132}})) // DCCP, SCTP
 	}
-	return settled(out), all
+	return Settled(out), all
 }
 
-func settled(in []match) (out []match) {
+// Settled settles each match.
+func Settled(in []match.Match) (out []match.Match) {
 	for _, m := range in {
-		out = append(out, m.settle())
+		out = append(out, m.Settle())
 	}
 	return out
 }
 
-// negated are the states that are not among these.
-func negated(states []string) (out []string) {
+// Negated are the states that are not among these.
+func Negated(states []string) (out []string) {
 	for _, s := range knownStates {
 		if !slices.Contains(states, s) {
 			out = append(out, s)
@@ -159,35 +148,36 @@ const (
 
 // carryStates narrows the rule to packets whose headers fit its states: where it drops, to those
 // that cannot be of another. It is called once the verb is known.
-func (r *chainRule) carryStates(written *int, stateless bool) {
-	states := r.states
-	if states == nil || r.verb == doNothing {
+func (r *ChainRule) carryStates(written *int, stateless bool) {
+	states := r.States
+	if states == nil || r.Verb == DoNothing {
 		return
 	}
-	text := printable(strings.Join(states, ","), 60)
+	text := Printable(strings.Join(states, ","), 60)
 	for _, s := range states {
 		if !slices.Contains(knownStates, s) {
-			r.unknown = append(r.unknown, reason{"asks for the connection state " + text +
+			r.Unknown = append(r.Unknown, Reason{"asks for the connection state " + text +
 				": " + otherText, "write the addresses and ports as they arrive"})
 			return
 		}
 	}
-	known := r.alts
-	restrict := func(alts []match, all bool) []match {
+	known := r.Alts
+	restrict := func(alts []match.Match, all bool) []match.Match {
 		if all {
 			return known
 		}
-		out, err := narrow(known, alts, written)
+		out, err := Narrow(known, alts, written)
 		if err != nil {
-			r.unknown = append(r.unknown, reason{err.Error(), "split the rule"})
+			r.Unknown = append(r.Unknown, Reason{err.Error(), "split the rule"})
 			return known
 		}
 		return out
 	}
-	if r.stateLast && r.rate != nil {
+	if r.StateLast && r.Rate != nil {
 		defer func() {
-			if !slices.EqualFunc(known, r.alts, func(a, b match) bool { return a.equal(&b) }) {
-				r.rate.standsEarly() // packets of other states use it up too
+			if !slices.EqualFunc(known, r.Alts,
+				func(a, b match.Match) bool { return a.Equal(&b) }) {
+				r.Rate.StandsEarly() // packets of other states use it up too
 			}
 		}()
 	}
@@ -195,54 +185,54 @@ func (r *chainRule) carryStates(written *int, stateless bool) {
 		r.carryKnown(restrict)
 		return
 	}
-	if r.verb == doDrop {
+	if r.Verb == DoDrop {
 		r.carryDropped(restrict)
 		return
 	}
-	r.alts = restrict(mayHave(states))
+	r.Alts = restrict(mayHave(states))
 	has := func(s string) bool { return slices.Contains(states, s) }
 	switch {
-	case r.verb.watches():
-		r.remarks = append(r.remarks, r.remark(Changed, partText, ""))
-	case r.verb != doAccept: // what it leads to may drop
-		r.widen(partText, "", append(restrict(couldHave(states)), r.alts...))
-	case has(stNew) && has(stEstablished):
-		r.widen(bothText, "", r.alts)
-	case has(stEstablished), has(stRelated):
-		r.widen(goesOnText, goesOnHint, r.alts)
-	case has(stNew) && onlyTCP(r.alts):
-		r.remarks = append(r.remarks, r.remark(Changed, newText, ""))
+	case r.Verb.watches():
+		r.Remarks = append(r.Remarks, r.Remark(Changed, partText, ""))
+	case r.Verb != DoAccept: // what it leads to may drop
+		r.Widen(partText, "", append(restrict(couldHave(states)), r.Alts...))
+	case has(StateNew) && has(StateEstablished):
+		r.Widen(bothText, "", r.Alts)
+	case has(StateEstablished), has(StateRelated):
+		r.Widen(goesOnText, goesOnHint, r.Alts)
+	case has(StateNew) && onlyTCP(r.Alts):
+		r.Remarks = append(r.Remarks, r.Remark(Changed, newText, ""))
 	default:
-		r.widen(newText, "", r.alts)
+		r.Widen(newText, "", r.Alts)
 	}
 }
 
 // carryDropped is carryStates for a rule that drops.
-func (r *chainRule) carryDropped(restrict func([]match, bool) []match) {
+func (r *ChainRule) carryDropped(restrict func([]match.Match, bool) []match.Match) {
 	if !slices.ContainsFunc(knownStates[:4],
-		func(s string) bool { return !slices.Contains(r.states, s) }) {
+		func(s string) bool { return !slices.Contains(r.States, s) }) {
 		return // each packet has one of these
 	}
-	must, could := restrict(mustHave(r.states), false), restrict(couldHave(r.states))
+	must, could := restrict(mustHave(r.States), false), restrict(couldHave(r.States))
 	if len(must) == 0 {
-		r.unknown = append(r.unknown, reason{neverText + " " +
-			printable(strings.Join(r.states, ","), 60), ""})
+		r.Unknown = append(r.Unknown, Reason{neverText + " " +
+			Printable(strings.Join(r.States, ","), 60), ""})
 		r.passes = could
 		return
 	}
-	r.alts = must
-	r.widen(partText, "", could)
+	r.Alts = must
+	r.Widen(partText, "", could)
 }
 
-func onlyTCP(alts []match) bool {
+func onlyTCP(alts []match.Match) bool {
 	return !slices.ContainsFunc(alts,
-		func(m match) bool { return !slices.Equal(m.f[fProto], just(6)) })
+		func(m match.Match) bool { return !slices.Equal(m.Fields[match.Proto], match.Just(6)) })
 }
 
-// widen says that the policy may pass packets that the source drops: those of some matches.
-func (r *chainRule) widen(text, instead string, passes []match) {
-	m := r.remark(Changed, text, instead)
+// Widen says that the policy may pass packets that the source drops: those of some matches.
+func (r *ChainRule) Widen(text, instead string, passes []match.Match) {
+	m := r.Remark(Changed, text, instead)
 	m.Widens = true
-	r.remarks = append(r.remarks, m)
+	r.Remarks = append(r.Remarks, m)
 	r.passes = append(slices.Clip(r.passes), passes...)
 }

@@ -5,18 +5,20 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"levee/internal/lang/importer/match"
 )
 
 // statement is one rule of the policy, or a comment, that is not written yet: a run of rules that
 // differ in one address only becomes a rule about a set.
 type statement struct {
 	action string // "" for a comment
-	m      match
+	m      match.Match
 	label  string
 	named  bool       // the label is the source's own
 	text   string     // of a comment
 	rate   string     // of a limit
-	of     *chainRule // that the limit is made of
+	of     *ChainRule // that the limit is made of
 }
 
 // minRun is how many rules in a row, which differ in an address only, become a rule about a set.
@@ -24,15 +26,16 @@ type statement struct {
 const minRun = 8
 
 // rule adds a rule; named says that its label must stay.
-func (o *output) rule(action string, m *match, label string, named bool) {
+func (o *Output) rule(action string, m *match.Match, label string, named bool) {
 	at := o.plain(*m)
 	if !o.leaves {
 		o.dhcp.meet(action, &at)
 	}
 	o.pending = append(o.pending, statement{action: action, m: at, label: label, named: named})
-	if o.keeps = o.keeps || at.f[fKnown] != nil; action != "count" && slices.ContainsFunc(
-		[]match{{}, match{}.with(fEther, only4), match{}.with(fEther, only6)},
-		func(of match) bool { of = of.and(&known); return of.equal(&at) }) {
+	if o.keeps = o.keeps || at.Fields[match.Known] != nil; action != "count" && slices.ContainsFunc(
+		[]match.Match{{}, match.Match{}.With(match.Ether, match.Only4),
+			match.Match{}.With(match.Ether, match.Only6)},
+		func(of match.Match) bool { of = of.And(&known); return of.Equal(&at) }) {
 		o.decided = append(o.decided, at)
 	}
 }
@@ -41,73 +44,78 @@ func (o *output) rule(action string, m *match, label string, named bool) {
 const maxLogs = 64
 
 // log writes a log of the packets of m in front of rule r.
-func (o *output) log(r *chainRule, m match) {
+func (o *Output) log(r *ChainRule, m match.Match) {
 	if o.logs++; o.logs > maxLogs {
 		if o.logs == maxLogs+1 {
-			o.rep.add(r.remark(Noticed, itoa(maxLogs)+" logs are written, more a policy has not: "+
-				"this one and those behind it are not in it", "log what is alike with one rule"))
+			o.Report.Add(r.Remark(Noticed,
+				match.Itoa(maxLogs)+" logs are written, more a policy has not: "+
+					"this one and those behind it are not in it",
+				"log what is alike with one rule"))
 		}
 		return
 	}
 	m = o.plain(m)
-	o.keeps = o.keeps || m.f[fKnown] != nil
-	o.pending = append(o.pending, statement{action: "log", m: m, label: r.logs, named: true})
+	o.keeps = o.keeps || m.Fields[match.Known] != nil
+	o.pending = append(o.pending, statement{action: "log", m: m, label: r.Logs, named: true})
 }
 
 // maxCookies is how many cookies a policy has at most.
 const maxCookies = 16
 
 // cookie has SYNs of m answered in front of rule r, which passes those of clients that are there.
-func (o *output) cookie(r *chainRule, m match) {
-	if m = m.and(&tcpSyn); m.never {
+func (o *Output) cookie(r *ChainRule, m match.Match) {
+	if m = m.And(&match.TcpSyn); m.Never {
 		return
 	}
-	m.flags, m.notFlags = nil, nil // a cookie finds SYNs by itself
-	m.f[fFragment] = nil
-	odd := slices.ContainsFunc([]numField{fEtherFrom, fEtherTo, fLen, fTTL, fDSCP, fKnown,
-		fStrict, fLoose},
-		func(f numField) bool { return m.f[f] != nil })
+	m.Flags, m.NotFlags = nil, nil // a cookie finds SYNs by itself
+	m.Fields[match.Fragment] = nil
+	odd := slices.ContainsFunc([]match.Field{match.EtherFrom, match.EtherTo, match.Len, match.TTL,
+		match.DSCP, match.Known,
+		match.Strict, match.Loose},
+		func(f match.Field) bool { return m.Fields[f] != nil })
 	if o.cookies++; odd || o.cookies > maxCookies {
-		w := r.remark(Changed, "SYNs are answered by `cookie` for addresses, ports and tags "+
-			"alone, and at most "+itoa(maxCookies)+" times: these pass as they come", "")
+		w := r.Remark(Changed, "SYNs are answered by `cookie` for addresses, ports and tags "+
+			"alone, and at most "+match.Itoa(maxCookies)+" times: these pass as they come", "")
 		w.Widens = true
-		r.remarks = append(r.remarks, w)
-		o.rep.add(w)
+		r.Remarks = append(r.Remarks, w)
+		o.Report.Add(w)
 		o.beside(w)
-		o.rep.pass(&m)
+		o.Report.pass(&m)
 		return
 	}
-	o.pending = append(o.pending, statement{action: "cookie", m: m, label: "cookie " + r.label,
+	o.pending = append(o.pending, statement{action: "cookie", m: m, label: "cookie " + r.Label,
 		named: true})
 }
 
 // plain is m without the condition that the packet belongs to no connection, where those that do
 // are decided before.
-func (o *output) plain(m match) match {
-	if k := m.f[fKnown]; k == nil || k[0].Lo != 0 || slices.Equal(m.f[fProto], noTracked) {
+func (o *Output) plain(m match.Match) match.Match {
+	if k := m.Fields[match.Known]; k == nil || k[0].Lo != 0 ||
+		slices.Equal(m.Fields[match.Proto], match.NoTracked) {
 		return m
 	}
 	rest := m
-	rest.f[fKnown] = nil
-	if is := rest.with(fKnown, just(1)); slices.ContainsFunc(o.decided, is.within) {
+	rest.Fields[match.Known] = nil
+	if is := rest.With(match.Known, match.Just(1)); slices.ContainsFunc(o.decided, is.Within) {
 		return rest
 	}
 	return m
 }
 
 // near writes a rule as a comment.
-func (o *output) near(text string) {
-	o.addComment(nearPrefix + printable(strings.ReplaceAll(clip(text, 800), "\n", " "), 400) + "\n")
+func (o *Output) near(text string) {
+	o.addComment(match.NearPrefix + Printable(strings.ReplaceAll(Clip(text, 800), "\n", " "),
+		400) + "\n")
 }
 
-func (o *output) comment(text string) { o.addComment("# " + printable(text, 400) + "\n") }
+func (o *Output) comment(text string) { o.addComment("# " + Printable(text, 400) + "\n") }
 
-func (o *output) addComment(text string) {
+func (o *Output) addComment(text string) {
 	o.pending = append(o.pending, statement{text: text})
 }
 
 // beside writes a remark as a comment above its rule, the first of its kind only.
-func (o *output) beside(r Remark) {
+func (o *Output) beside(r Remark) {
 	r.Widens = r.Widens && !o.leaves
 	text := r.Text
 	if r.Instead != "" {
@@ -132,7 +140,7 @@ func (o *output) beside(r Remark) {
 func writeComment(w io.Writer, prefix, text string) {
 	const most = 100
 	line := prefix
-	for i, word := range strings.Fields(printable(text, 2000)) {
+	for i, word := range strings.Fields(Printable(text, 2000)) {
 		switch {
 		case i == 0:
 			line += word
@@ -147,7 +155,7 @@ func writeComment(w io.Writer, prefix, text string) {
 }
 
 // flush writes the statements that are pending.
-func (o *output) flush() {
+func (o *Output) flush() {
 	for i := 0; i < len(o.pending); {
 		s := &o.pending[i]
 		if s.action == "" {
@@ -167,23 +175,23 @@ func (o *output) flush() {
 	o.pending = nil
 }
 
-func (o *output) write1(action string, m *match, rate, label string) {
+func (o *Output) write1(action string, m *match.Match, rate, label string) {
 	o.rules++
 	if o.leaves {
 		action = "out " + action
 	}
-	fmt.Fprintf(&o.body, "%s%s%s as \"%s\"\n", action, m.text(), rate, o.label(label))
+	fmt.Fprintf(&o.body, "%s%s%s as \"%s\"\n", action, m.Text(), rate, o.label(label))
 }
 
 // run is the number of rules from i on that differ in their source, or in their destination, only.
-func (o *output) run(i int) int {
+func (o *Output) run(i int) int {
 	first := &o.pending[i]
 	if first.named || first.action == "count" {
 		return 1
 	}
 	most := 1
 	for _, from := range [...]bool{true, false} {
-		a, rest := first.m.part(from)
+		a, rest := first.m.Part(from)
 		if a == nil {
 			continue
 		}
@@ -193,7 +201,7 @@ func (o *output) run(i int) int {
 			if s.action != first.action || s.named {
 				break
 			}
-			if b, other := s.m.part(from); b == nil || !other.equal(&rest) {
+			if b, other := s.m.Part(from); b == nil || !other.Equal(&rest) {
 				break
 			}
 		}
@@ -204,44 +212,30 @@ func (o *output) run(i int) int {
 	return most
 }
 
-// part is one side of a match that is a short list of addresses, and the match without it.
-func (m *match) part(from bool) (addrSpans, match) {
-	rest := *m
-	a := &rest.to
-	if from {
-		a = &rest.from
-	}
-	if a.pos == nil || a.pos.name != "" || a.pos.dynamic || len(a.pos.addrs) > 64 {
-		return nil, rest
-	}
-	in := a.pos.addrs
-	a.pos = nil
-	return in, rest
-}
-
 // writeRun writes rules that differ in one side only as one.
-func (o *output) writeRun(run []statement) {
+func (o *Output) writeRun(run []statement) {
 	first := run[0]
 	from := true
-	if _, rest := first.m.part(true); true {
-		a, last := run[1].m.part(true)
-		from = a != nil && last.equal(&rest)
+	if _, rest := first.m.Part(true); true {
+		a, last := run[1].m.Part(true)
+		from = a != nil && last.Equal(&rest)
 	}
-	var all []addrSpan
+	var all []match.AddressSpan
 	for i := range run {
-		in, _ := run[i].m.part(from)
+		in, _ := run[i].m.Part(from)
 		all = append(all, in...)
 	}
-	in := joinAddrs(all)
+	in := match.JoinAddrs(all)
 	chain, _, _ := strings.Cut(first.label, ":")
 	word := map[bool]string{true: "from", false: "to"}[from]
-	set := &addrSet{name: uniqueName(chain+"-"+first.action+"-"+word, o.taken), addrs: in}
-	o.addSet(set.name, addressesText(in))
+	set := &match.Set{Name: match.UniqueName(chain+"-"+first.action+"-"+word, o.Taken),
+		Addresses: in}
+	o.AddSet(set.Name, match.AddressesText(in))
 	m := first.m
 	if from {
-		m.from.pos = set
+		m.From.In = set
 	} else {
-		m.to.pos = set
+		m.To.In = set
 	}
 	o.write1(first.action, &m, "", fmt.Sprintf("%s and %d more", first.label, len(run)-1))
 }

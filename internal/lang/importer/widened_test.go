@@ -104,7 +104,7 @@ func TestRulesThatWidened(t *testing.T) {
 			"# left out: -A INPUT -m set --match-set bad src,dst -j DROP\ndefault pass", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, rep := iptables(t, importer.Rulesets{Device: "eth0"}, c.in)
+			got, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"}, c.in)
 			got = strings.TrimPrefix(rulesOf(got), "interface eth0\n")
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -119,7 +119,7 @@ func TestRulesThatWidened(t *testing.T) {
 // TestASetBesideHasACommand: above a set that is not in the input stands what makes its file, where
 // its name is safe for a shell.
 func TestASetBesideHasACommand(t *testing.T) {
-	got, _ := iptables(t, importer.Rulesets{}, save("ACCEPT",
+	got, _ := fromIPTables(t, importer.Rulesets{}, save("ACCEPT",
 		"-m set --match-set bad.4 src -j DROP", "-m set --match-set $(id) src -j DROP"))
 	const want = "#   ipset save bad.4 | awk '$1 == \"add\" { print $3 }' > bad_4.txt\n"
 	if !strings.Contains(got, want) || strings.Contains(got, "ipset save $(id)") {
@@ -148,7 +148,7 @@ func TestNFTIsNotToldOfIP6TablesSave(t *testing.T) {
 func TestTheMarkOfAWayBackWasNotNamed(t *testing.T) {
 	const names = "without the packet's mark"
 	for arguments, named := range map[string]bool{"--validmark ": true, "": false} {
-		_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT",
+		_, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT",
 			"-m rpfilter "+arguments+"--invert -j DROP"))
 		if got := fmt.Sprint(rep.Remarks); strings.Contains(got, names) != named {
 			t.Errorf("-m rpfilter %s: %s", arguments, got)
@@ -168,7 +168,7 @@ func TestTheMarkOfAWayBackWasNotNamed(t *testing.T) {
 
 // TestRecentWithTTLIsALimit: a flood of ICMP was let through, as --rttl has no word.
 func TestRecentWithTTLIsALimit(t *testing.T) {
-	got, rep := iptables(t, importer.Rulesets{}, save("ACCEPT",
+	got, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT",
 		"-p icmp -m recent --set --name A --rsource",
 		"-p icmp -m recent --update --seconds 1 --hitcount 6 --rttl --name A --rsource -j LOG",
 		"-p icmp -m recent --update --seconds 1 --hitcount 6 --rttl --name A --rsource -j DROP"))
@@ -276,7 +276,7 @@ func TestPFRulesThatWidened(t *testing.T) {
 			"reverse-path loose", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, rep := pf(t, c.in, importer.Rulesets{Device: "em0"})
+			got, rep := fromPF(t, c.in, importer.Rulesets{Device: "em0"})
 			got = strings.Replace(got, "\nfragments track", "", 1)
 			if d := cmp.Diff("interface em0\n"+c.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)

@@ -1,0 +1,536 @@
+// Package match has the conditions that rules of other tools have in common: a conjunction of
+// fields of a packet, as a policy says it.
+//
+// In go spans of values, addresses, flags, and their texts as those tools print them; out come what
+// two conditions have in common or not, and the terms of a policy. It must never widen a condition.
+package match
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// TakesDHCP tells whether the match holds for answers of DHCP from and to any address, but those
+// that are taken out.
+func (m *Match) TakesDHCP() bool {
+	for f, v := range [numFields]uint64{Ether: EtherIPv4, Proto: 17, FromPort: 67, Port: 68,
+		Fragment: Whole} {
+		s := m.Fields[f]
+		switch Field(f) {
+		case Ether, Proto, FromPort, Port, Fragment:
+			if s != nil && len(s.And(Just(v))) == 0 {
+				return false
+			}
+		default:
+			if s != nil {
+				return false
+			}
+		}
+	}
+	return m.FromDyn == nil && m.ToDyn == nil && m.From.In == nil && m.To.In == nil &&
+		m.Flags == nil && len(m.NotFlags) == 0 && len(m.Finds) == 0 &&
+		!m.Never
+}
+
+// DynamicSet is a dynamic set of services or endpoints, which a match may ask for besides
+// addresses.
+type DynamicSet struct {
+	Name     string
+	Services bool // not endpoints
+}
+
+// WithDyn asks for a set of services or endpoints on one side.
+func (m Match) WithDyn(dir string, s *DynamicSet) Match {
+	if dir == "dst" {
+		m.ToDyn = s
+	} else {
+		m.FromDyn = s
+	}
+	return m.Settle()
+}
+
+// Field is a numeric field of a packet, as docs/reference/language.md "Matches" has it.
+type Field uint8
+
+const (
+	Ether Field = iota
+	VLAN
+	EtherFrom
+	EtherTo
+	Proto
+	ICMP  // type<<8 | code, ICMP in IPv4
+	ICMP6 // the same of ICMPv6
+	FromPort
+	Port
+	Len
+	TTL
+	DSCP
+	Fragment // whole, first or later fragment; see below
+	Known    // 1: of a connection that levee knows
+	Strict   // 1: the kernel's route to the source is by the interface
+	Loose    // 1: there is one
+	numFields
+)
+
+// Top is the greatest value of each field.
+var Top = [numFields]uint64{
+	Ether: 0xffff, VLAN: 4095, EtherFrom: 1<<48 - 1, EtherTo: 1<<48 - 1, Proto: 255,
+	ICMP: 0xffff, ICMP6: 0xffff,
+	FromPort: 0xffff, Port: 0xffff, Len: 65575, TTL: 255, DSCP: 63, Fragment: Later,
+	Known: 1, Strict: 1, Loose: 1,
+}
+
+// Values of fFragment. A policy tells fragments from whole packets; netfilter tells later
+// fragments, which have no transport header, from the others.
+const (
+	Whole = iota
+	First
+	Later
+)
+
+// EtherTypes and protocols that the shape of a match depends on.
+const (
+	EtherIPv4 = 0x0800
+	EtherIPv6 = 0x86dd
+	EtherARP  = 0x0806
+)
+
+var (
+	Only4     = Just(EtherIPv4)
+	Only6     = Just(EtherIPv6)
+	BothIP    = Spans{{Lo: EtherIPv4, Hi: EtherIPv4}, {Lo: EtherIPv6, Hi: EtherIPv6}}
+	WithPorts = Spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132},
+		{Lo: 136, Hi: 136}}
+	AllPorts = Between(0, 0xffff)
+)
+
+// Set is a set of addresses or ports that rules refer to, with the name that the policy gives
+// it or "" for one that is written where it is used. dynamic sets have a name and no addresses.
+type Set struct {
+	Name      string
+	Addresses AddressSpans
+	Dynamic   bool
+}
+
+// Address is what is asked of an address: to be in pos (nil: anywhere) and in none of neg.
+type Address struct {
+	In  *Set
+	Not []*Set
+}
+
+// Flags is a condition on TCP flags: those of mask are exactly value.
+type Flags struct{ Mask, Value uint8 }
+
+// Match is a conjunction of conditions on fields. The zero value holds for every frame. As in the
+// language, a condition on a field that a packet does not have does not hold.
+type Match struct {
+	Fields   [numFields]Spans
+	Name     [numFields]string // of a set of ports that is f exactly, or ""
+	From, To Address
+	// of services or endpoints that are filled at run time, or nil
+	FromDyn, ToDyn *DynamicSet
+
+	Flags    *Flags
+	NotFlags []Flags
+	Finds    []string // terms that search the payload of UDP
+	Never    bool     // no packet can match
+}
+
+// With restricts one field further.
+func (m Match) With(f Field, s Spans) Match {
+	if m.Fields[f] == nil {
+		m.Fields[f] = s
+	} else if !slices.Equal(m.Fields[f], s) {
+		m.Fields[f], m.Name[f] = m.Fields[f].And(s), ""
+	}
+	m.Never = m.Never || len(m.Fields[f]) == 0
+	return m
+}
+
+// WithFlags asks for flags.
+func (m Match) WithFlags(f Flags) Match {
+	if o := m.Flags; o != nil {
+		m.Never = m.Never || (o.Value^f.Value)&o.Mask&f.Mask != 0
+		f = Flags{o.Mask | f.Mask, o.Value | f.Value}
+	}
+	m.Flags = &f
+	return m
+}
+
+// WithoutFlags asks for other flags than these.
+func (m Match) WithoutFlags(f Flags) Match {
+	if f.Mask&(f.Mask-1) == 0 { // one flag: not set is clear, not clear is set
+		return m.WithFlags(Flags{f.Mask, f.Value ^ f.Mask})
+	}
+	if !slices.Contains(m.NotFlags, f) {
+		m.NotFlags = append(slices.Clip(m.NotFlags), f)
+	}
+	return m
+}
+
+// And is what both matches hold for.
+func (m Match) And(o *Match) Match {
+	for f := range numFields {
+		if o.Fields[f] == nil {
+			continue
+		}
+		if m.Fields[f] == nil {
+			m.Name[f] = o.Name[f]
+		}
+		m = m.With(f, o.Fields[f])
+	}
+	m.From = m.From.And(o.From)
+	m.To = m.To.And(o.To)
+	if o.FromDyn != nil {
+		m.FromDyn = o.FromDyn
+	}
+	if o.ToDyn != nil {
+		m.ToDyn = o.ToDyn
+	}
+	if o.Flags != nil {
+		m = m.WithFlags(*o.Flags)
+	}
+	for _, f := range o.NotFlags {
+		m = m.WithoutFlags(f)
+	}
+	for _, f := range o.Finds {
+		if !slices.Contains(m.Finds, f) {
+			m.Finds = append(slices.Clip(m.Finds), f)
+		}
+	}
+	m.Never = m.Never || o.Never
+	return m.Settle()
+}
+
+// And is what both hold for.
+func (a Address) And(o Address) Address {
+	switch {
+	case a.In == nil:
+		a.In = o.In
+	case o.In == nil || o.In == a.In:
+	case a.In.Dynamic || o.In.Dynamic: // excluded by compatible
+	default:
+		a.In = &Set{Addresses: a.In.Addresses.and(o.In.Addresses)}
+	}
+	for _, n := range o.Not {
+		if !slices.ContainsFunc(a.Not, n.same) {
+			a.Not = without(a.Not, n)
+		}
+	}
+	return a
+}
+
+// without is neg and n, with all that have no name in one set: a rule has room for some terms only.
+func without(neg []*Set, n *Set) []*Set {
+	i := slices.IndexFunc(neg, func(s *Set) bool { return s.Name == "" })
+	if i < 0 || n.Name != "" {
+		return append(slices.Clip(neg), n)
+	}
+	out := slices.Clone(neg)
+	out[i] = &Set{Addresses: JoinAddrs(append(slices.Clone(neg[i].Addresses), n.Addresses...))}
+	return out
+}
+
+func (s *Set) same(o *Set) bool {
+	return s == o || s.Name == o.Name && s.Dynamic == o.Dynamic &&
+		slices.Equal(s.Addresses, o.Addresses)
+}
+
+// Compatible tells whether one rule can ask for both: what is in a dynamic set is known only at run
+// time, so it has no intersection with another.
+func (m *Match) Compatible(o *Match) bool {
+	ok := func(a, b Address) bool {
+		return a.In == nil || b.In == nil || a.In == b.In || !a.In.Dynamic && !b.In.Dynamic
+	}
+	same := func(a, b *DynamicSet) bool { return a == nil || b == nil || a == b }
+	return ok(m.From, o.From) && ok(m.To, o.To) && same(m.FromDyn, o.FromDyn) &&
+		same(m.ToDyn, o.ToDyn)
+}
+
+// Weight is the number of addresses ranges that are written with the match itself.
+func (m *Match) Weight() (n int) {
+	for _, a := range [...]Address{m.From, m.To} {
+		if a.In != nil && a.In.Name == "" {
+			n += len(a.In.Addresses)
+		}
+	}
+	return n
+}
+
+// MaxTerms is the number of terms that a statement of the language may have.
+const MaxTerms = 32
+
+// Terms is at least the number of terms that the match is written with.
+func (m *Match) Terms() int {
+	// family, flags, and two of from, to
+	n := 6 + len(m.NotFlags) + len(m.Finds) + len(m.From.Not) + len(m.To.Not)
+	for f := range numFields {
+		n += Int(m.Fields[f] != nil)
+	}
+	return n
+}
+
+// MaxWritten bounds the ranges of addresses that all rules together have in lists of their own.
+// Large sets have names and are written once; only where two of them meet in one rule does the rule
+// get a list.
+const MaxWritten = 1 << 20
+
+// Within tells whether all packets of m are of o.
+func (m *Match) Within(o Match) bool {
+	if !m.Compatible(&o) {
+		return false
+	}
+	both := m.And(&o)
+	return both.Equal(m)
+}
+
+// ButNot is what m holds for and o, which asks for more than m, does not. It is one match where
+// they differ in one field that all packets of m have; else there is none.
+func (m Match) ButNot(o *Match) (Match, bool) {
+	field, differ := numFields, 0
+	for f := range numFields {
+		if (m.Fields[f] == nil) != (o.Fields[f] == nil) || !slices.Equal(m.Fields[f], o.Fields[f]) {
+			field = f
+			differ++
+		}
+	}
+	flags := (m.Flags == nil) != (o.Flags == nil) || m.Flags != nil && *m.Flags != *o.Flags ||
+		!slices.Equal(m.NotFlags, o.NotFlags) || !slices.Equal(m.Finds, o.Finds)
+	from, to := !m.From.equal(o.From), !m.To.equal(o.To)
+	isIP := m.Fields[Ether] != nil && m.Fields[Ether].Within(BothIP)
+	switch {
+	case flags || from && to || o.Never || m.FromDyn != o.FromDyn || m.ToDyn != o.ToDyn:
+		return m, false
+	case from || to:
+		a, b := &m.From, o.From
+		if to {
+			a, b = &m.To, o.To
+		}
+		// that addresses are of one family is no condition besides
+		if differ > 1 || differ == 1 && (field != Ether || b.In == nil || b.In.Dynamic ||
+			!slices.EqualFunc(a.Not, b.Not, (*Set).same) || !b.In.implies(o.Fields[Ether])) {
+			return m, false
+		}
+		if !isIP || !a.butNot(b) {
+			return m, false
+		}
+	case differ != 1:
+		return m, false
+	default:
+		switch field {
+		case Ether, Len:
+		case Proto, TTL, DSCP:
+			if !isIP {
+				return m, false
+			}
+		case Known:
+			if !m.HasTransport() || !m.Fields[Proto].Within(NoTracked) {
+				return m, false
+			}
+		case FromPort, Port:
+			if !m.HasTransport() {
+				return m, false
+			}
+		default:
+			return m, false
+		}
+		m = m.With(field, o.Fields[field].Not(Top[field]))
+	}
+	m = m.Settle()
+	return m, m.Terms() <= MaxTerms/2
+}
+
+// implies tells whether the addresses are of the families of e, all of them.
+func (s *Set) implies(e Spans) bool {
+	four, six := s.Addresses.families()
+	return four && !six && slices.Equal(e, Only4) || six && !four && slices.Equal(e, Only6)
+}
+
+// butNot takes b, which asks for more, out of a. It tells whether that can be said.
+func (a *Address) butNot(b Address) bool {
+	switch {
+	case slices.EqualFunc(a.Not, b.Not, (*Set).same) && b.In != nil:
+		a.Not = without(a.Not, b.In)
+		return true
+	case len(b.Not) == len(a.Not)+1 && (a.In == nil) == (b.In == nil) &&
+		(a.In == nil || a.In.same(b.In)) &&
+		slices.EqualFunc(a.Not, b.Not[:len(a.Not)], (*Set).same):
+		n := b.Not[len(a.Not)]
+		if a.In != nil && (a.In.Dynamic || n.Dynamic) {
+			return false
+		}
+		*a = a.And(Address{In: n})
+		return true
+	}
+	return false
+}
+
+// Settle draws the conclusions that one field allows about others, so that a match that no packet
+// can have is known as one, and the same match looks the same.
+func (m Match) Settle() Match {
+	m.Flags, m.Never = m.settledFlags()
+	if m.Flags != nil || len(m.NotFlags) > 0 {
+		m = m.With(Proto, Just(6))
+	}
+	if len(m.Finds) > 0 {
+		m = m.With(Proto, Just(17))
+	}
+	if m.Fields[FromPort] != nil || m.Fields[Port] != nil || m.FromDyn.ports() || m.ToDyn.ports() {
+		m = m.With(Proto, WithPorts)
+	}
+	if m.FromDyn != nil || m.ToDyn != nil {
+		m = m.With(Ether, BothIP)
+	}
+	if m.Fields[ICMP] != nil {
+		m = m.With(Proto, Just(1)).With(Ether, Only4)
+	}
+	if m.Fields[ICMP6] != nil {
+		m = m.With(Proto, Just(58)).With(Ether, Only6)
+	}
+	if m.Fields[Known] != nil {
+		m = m.With(Proto, NoTracked)
+	}
+	if m.HasTransport() {
+		m = m.With(Fragment, Between(Whole, First))
+	}
+	for _, f := range [...]Field{Proto, TTL, DSCP, Fragment, Strict, Loose} {
+		if m.Fields[f] != nil {
+			m = m.With(Ether, BothIP)
+		}
+	}
+	m = m.settleAddr(&m.From)
+	return m.settleAddr(&m.To)
+}
+
+// HasTransport tells whether the match asks for a field of the transport header.
+func (m *Match) HasTransport() bool {
+	return m.Fields[FromPort] != nil || m.Fields[Port] != nil || m.Fields[ICMP] != nil ||
+		m.Fields[ICMP6] != nil ||
+		m.Flags != nil || len(m.NotFlags) > 0 || len(m.Finds) > 0 ||
+		m.FromDyn.ports() || m.ToDyn.ports() ||
+		m.Fields[Known] != nil
+}
+
+// ports tells whether only packets with ports can match.
+func (s *DynamicSet) ports() bool { return s != nil && s.Services }
+
+// Vague tells whether a policy has no words for which fragments are meant.
+func (m *Match) Vague() bool {
+	f := m.Fields[Fragment]
+	return f != nil && !m.HasTransport() &&
+		(slices.Equal(f, Just(Later)) || slices.Equal(f, Between(Whole, First)) ||
+			slices.Equal(f, Just(First)))
+}
+
+func (m Match) settledFlags() (*Flags, bool) {
+	if m.Flags == nil {
+		return nil, m.Never
+	}
+	keep := m.NotFlags[:0:0]
+	for _, n := range m.NotFlags {
+		switch {
+		case (m.Flags.Value^n.Value)&m.Flags.Mask&n.Mask != 0: // holds anyway
+		case n.Mask&^m.Flags.Mask == 0: // cannot hold
+			return m.Flags, true
+		default:
+			keep = append(keep, n)
+		}
+	}
+	return m.Flags, m.Never
+}
+
+// settleAddr is settle for one side; a points into m.
+func (m Match) settleAddr(a *Address) Match {
+	if a.In == nil && len(a.Not) == 0 {
+		return m
+	}
+	m = m.With(Ether, BothIP)
+	if a.In == nil || a.In.Dynamic {
+		return m
+	}
+	four, six := a.In.Addresses.families()
+	switch {
+	case !four && !six:
+		m.Never = true
+	case !six:
+		m = m.With(Ether, Only4)
+	case !four:
+		m = m.With(Ether, Only6)
+	}
+	for _, n := range a.Not {
+		m.Never = m.Never || !n.Dynamic && a.In.Addresses.Within(n.Addresses)
+	}
+	return m
+}
+
+// Equal tells whether two settled matches are the same conditions.
+func (m *Match) Equal(o *Match) bool {
+	for f := range numFields {
+		if (m.Fields[f] == nil) != (o.Fields[f] == nil) || !slices.Equal(m.Fields[f], o.Fields[f]) {
+			return false
+		}
+	}
+	if (m.Flags == nil) != (o.Flags == nil) || m.Flags != nil && *m.Flags != *o.Flags {
+		return false
+	}
+	if m.FromDyn != o.FromDyn || m.ToDyn != o.ToDyn {
+		return false
+	}
+	return m.From.equal(o.From) && m.To.equal(o.To) && slices.Equal(m.NotFlags, o.NotFlags) &&
+		slices.Equal(m.Finds, o.Finds)
+}
+
+func (a Address) equal(o Address) bool {
+	if (a.In == nil) != (o.In == nil) || a.In != nil && !a.In.same(o.In) {
+		return false
+	}
+	return slices.EqualFunc(a.Not, o.Not, (*Set).same)
+}
+
+// Loopback is what has no business on a wire, of IPv4 and of IPv6.
+var Loopback = []AddressSpan{PrefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
+	PrefixSpan(netip.MustParsePrefix("::1/128"))}
+
+// Self is what the kernel delivers to the machine itself.
+var Self = &Set{Name: "self", Dynamic: true}
+
+// TCP flags of a segment that begins a connection: FIN, SYN, RST and ACK looked at.
+const FlagsFSRA = 0x17
+
+var (
+	TcpOnly   = Match{}.With(Proto, Just(6))
+	UdpOnly   = Match{}.With(Proto, Just(17))
+	TcpSyn    = TcpOnly.WithFlags(Flags{FlagsFSRA, 0x02})
+	NoTracked = Spans{{Lo: 1, Hi: 1}, {Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 58, Hi: 58}}
+
+	// Answers is UDP from the ports of services that a machine asks, to ports that ask.
+	Answers = UdpOnly.With(FromPort, Spans{{Lo: 53, Hi: 53}, {Lo: 123, Hi: 123}}).
+		With(Port, Between(1024, 65535))
+	// Requests are the types that begin an exchange of ICMP, replies those that end one.
+	Requests   = Types(8, 13, 15, 17)
+	Replies    = Types(0, 14, 16, 18)
+	IcmpErrors = Types(3, 11, 12)
+)
+
+// Types are types of ICMP with any code.
+func Types(of ...uint64) (out Spans) {
+	for _, t := range of {
+		out = append(out, Span{Lo: t << 8, Hi: t<<8 | 0xff})
+	}
+	return JoinSpans(out)
+}
+
+// Part is one side of a match that is a short list of addresses, and the match without it.
+func (m *Match) Part(from bool) (AddressSpans, Match) {
+	rest := *m
+	a := &rest.To
+	if from {
+		a = &rest.From
+	}
+	if a.In == nil || a.In.Name != "" || a.In.Dynamic || len(a.In.Addresses) > 64 {
+		return nil, rest
+	}
+	in := a.In.Addresses
+	a.In = nil
+	return in, rest
+}

@@ -1,0 +1,392 @@
+// Package nft reads rulesets of nftables as policies.
+//
+// In goes what `nft -j list ruleset` prints, out comes a policy with remarks. It must never take a
+// statement or an expression that it does not know for one that says nothing.
+package nft
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/match"
+	"levee/internal/lang/syntax"
+	"levee/internal/quantity"
+)
+
+// Import reads what `nft -j list ruleset` prints (libnftables-json(5)) and writes a policy that
+// judges the packets of its chains as these rules do: all filter chains at the hook input in the
+// order of their priorities, or those that opts names.
+//
+// It returns *Errors when the input is no ruleset, and has then written nothing.
+func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
+	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "nftables", opts)
+	n := &nftables{opts: opts, out: out, name: importer.Heading(in.Name),
+		tables: map[string]*nftTable{}, limits: map[string]json.RawMessage{}}
+	if n.name == "" {
+		n.name = "input"
+	}
+	if err := n.read(in.R); err != nil {
+		return importer.Imported{}, err
+	}
+	bases, err := n.bases()
+	if err != nil {
+		return importer.Imported{}, err
+	}
+	n.parseRules()
+	out.Nats = n.nats(bases)
+	return out.Policy(w, bases, n.rules, opts, n.leaving, n.remarkOnRest)
+}
+
+// nftables is a ruleset that was read.
+type nftables struct {
+	opts   importer.Rulesets
+	out    *importer.Output
+	name   string
+	tables map[string]*nftTable
+	limits map[string]json.RawMessage // by family, table and name
+	chains []*nftChain
+	rules  int
+	leaves bool // the chains are about what leaves
+}
+
+// nftTable is one table; its key is family and name.
+type nftTable struct {
+	family, name string
+	chains       map[string]*nftChain
+	sets         map[string]*nftSet
+	dormant      bool // its chains are not at their hooks
+}
+
+// nftChain is a chain with what only nft says of it.
+type nftChain struct {
+	importer.Chain
+	table *nftTable
+	kind  string // filter, nat, route
+	hook  string
+	prio  int
+	dev   string
+	raw   []nftRaw
+}
+
+// nftRaw is a rule that is not understood yet.
+type nftRaw struct {
+	line    int
+	handle  uint64
+	comment string
+	expr    []json.RawMessage
+}
+
+// What libnftables-json(5) prints; only what is read here.
+type (
+	jsonTable struct {
+		Family, Name string
+		Flags        json.RawMessage
+	}
+	jsonChain struct {
+		Family, Table, Name, Type, Hook, Policy string
+		Prio                                    int
+		Dev                                     json.RawMessage
+	}
+	jsonSet struct {
+		Family, Table, Name string
+		Elem                []json.RawMessage
+		Flags               json.RawMessage
+		Timeout             int64
+		Size                uint64
+	}
+	jsonRule struct {
+		Family, Table, Chain, Comment string
+		Handle                        uint64
+		Index                         *uint64 // of the rule that an added one stands behind
+		Expr                          []json.RawMessage
+	}
+	jsonElement struct {
+		Family, Table, Name string
+		Elem                []json.RawMessage
+	}
+)
+
+// read takes the objects of a ruleset one by one.
+func (n *nftables) read(r io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(r, syntax.MaxSource+1))
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", n.name, err)
+	}
+	if len(text) > syntax.MaxSource {
+		return n.fail(1, fmt.Sprintf("the input is larger than %d MiB", syntax.MaxSource>>20))
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
+	if t := bytes.TrimSpace(text); len(t) == 0 || t[0] != '{' {
+		return n.fail(1, "this is not JSON: give the output of `nft -j list ruleset`, with -j")
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	line, at := 1, 0
+	here := func() int { // the decoder's offset only grows
+		off := int(dec.InputOffset())
+		line += bytes.Count(text[at:off], []byte{'\n'})
+		at = off
+		return line
+	}
+	for _, want := range []any{json.Delim('{'), "nftables", json.Delim('[')} {
+		if t, err := dec.Token(); err != nil || t != want {
+			return n.fail(here(), "this is not a ruleset of nft: it begins with {\"nftables\": [")
+		}
+	}
+	for dec.More() {
+		var o map[string]json.RawMessage
+		if err := dec.Decode(&o); err != nil {
+			return n.fail(here(),
+				"reading an object of the ruleset: "+importer.Printable(err.Error(), 200))
+		}
+		here()
+		for key, inner := range o {
+			if len(o) > 1 {
+				return n.fail(line, "an object of several parts, "+match.Quote(key)+" among them")
+			}
+			if err := n.object(key, inner, line); err != nil {
+				return n.fail(line, err.Error())
+			}
+		}
+	}
+	for range 2 {
+		if _, err := dec.Token(); err != nil {
+			return n.fail(here(), "the ruleset ends too early")
+		}
+	}
+	if len(bytes.TrimSpace(text[dec.InputOffset():])) > 0 {
+		return n.fail(here(), "something stands behind the ruleset")
+	}
+	return nil
+}
+
+func (n *nftables) fail(line int, text string) error {
+	return &importer.Errors{Name: n.name, Lines: []importer.LineError{{Line: line, Text: text}}}
+}
+
+func (n *nftables) table(family, name string) (*nftTable, error) {
+	if t := n.tables[family+" "+name]; t != nil {
+		return t, nil
+	}
+	return nil, fmt.Errorf("there is no table %s", match.Quote(family+" "+name))
+}
+
+func (n *nftables) chain(j *jsonChain, line int) error {
+	t, err := n.table(j.Family, j.Table)
+	if err != nil {
+		return err
+	}
+	if t.chains[j.Name] != nil {
+		return fmt.Errorf("chain %s of table %s is defined twice", match.Quote(j.Name),
+			match.Quote(j.Table))
+	}
+	c := &nftChain{table: t, kind: j.Type, hook: j.Hook, prio: j.Prio, dev: devices(j.Dev)}
+	c.Chain = importer.Chain{
+		Name: importer.Printable(j.Name, 64), Base: j.Hook != "", Drop: j.Policy == "drop",
+		Family: familyMatch(j.Family, j.Hook),
+		Origin: importer.Origin{File: n.name, Line: line,
+			Text: importer.Printable("chain "+j.Family+" "+j.Table+" "+j.Name, 160)},
+	}
+	t.chains[j.Name] = c
+	n.chains = append(n.chains, c)
+	return nil
+}
+
+// devices is the name of the device of an ingress chain, or several with commas between them.
+func devices(raw json.RawMessage) string {
+	var one string
+	var many []string
+	if json.Unmarshal(raw, &one) == nil {
+		return one
+	}
+	_ = json.Unmarshal(raw, &many)
+	return strings.Join(many, ",")
+}
+
+// familyMatch is the frames that a chain sees.
+func familyMatch(family, hook string) match.Match {
+	switch {
+	case family == "ip":
+		return match.Match{}.With(match.Ether, match.Only4)
+	case family == "ip6":
+		return match.Match{}.With(match.Ether, match.Only6)
+	case family == "inet" && hook != "ingress":
+		return match.Match{}.With(match.Ether, match.BothIP)
+	}
+	return match.Match{}
+}
+
+func (n *nftables) rule(j *jsonRule, line int) error {
+	t, err := n.table(j.Family, j.Table)
+	if err != nil {
+		return err
+	}
+	c := t.chains[j.Chain]
+	if c == nil {
+		return fmt.Errorf("there is no chain %s in table %s", match.Quote(j.Chain),
+			match.Quote(j.Table))
+	}
+	if j.Index != nil {
+		return commandError("add rule with an index")
+	}
+	if n.rules++; n.rules > importer.MaxRules {
+		return fmt.Errorf("more than %d rules", importer.MaxRules)
+	}
+	c.raw = append(c.raw, nftRaw{line, j.Handle, j.Comment, j.Expr})
+	return nil
+}
+
+// parseRules makes rules of all expressions; chains and sets are known by now.
+func (n *nftables) parseRules() {
+	for _, c := range n.chains {
+		for i, raw := range c.raw {
+			c.Rules = append(c.Rules, n.parseRule(c, raw, i+1)...)
+		}
+	}
+}
+
+// bases are the chains to import, in the order in which packets meet them.
+func (n *nftables) bases() ([]*importer.Chain, error) {
+	var picked []*nftChain
+	for _, c := range n.chains {
+		if c.usable() && c.hook == "input" && len(n.opts.Chains) == 0 {
+			picked = append(picked, c)
+		}
+	}
+	sort.SliceStable(picked, func(i, j int) bool { return picked[i].prio < picked[j].prio })
+	for _, want := range n.opts.Chains {
+		c := n.find(want)
+		if c == nil {
+			return nil, fmt.Errorf("there is no filter chain %s at a hook before this machine's "+
+				"programs; there are: %s", match.Quote(want), n.baseNames())
+		}
+		if !slices.Contains(picked, c) {
+			picked = append(picked, c)
+		}
+	}
+	if len(picked) == 0 {
+		if len(n.chains) == 0 {
+			return nil, errors.New("no chains: the ruleset is empty")
+		}
+		return nil, fmt.Errorf("no filter chain is at the hook input; choose with --chain from: %s",
+			n.baseNames())
+	}
+	var out []*importer.Chain
+	for _, c := range picked {
+		out = append(out, &c.Chain)
+		if c.dev != "" && c.dev != n.opts.Device {
+			n.out.Report.Add(c.Remark(importer.Noticed,
+				"the chain is for the interface "+match.Quote(c.dev),
+				"put the policy onto it: levee up FILE --dev "+importer.Printable(c.dev, 40)))
+		}
+	}
+	return out, nil
+}
+
+func (c *nftChain) usable() bool {
+	return c.Base && c.kind == "filter" && !c.table.dormant && c.table.family != "bridge" &&
+		c.table.family != "arp" &&
+		slices.Contains([]string{"ingress", "prerouting", "input", "forward"}, c.hook)
+}
+
+// find is the chain that --chain names: CHAIN, TABLE/CHAIN or FAMILY/TABLE/CHAIN.
+func (n *nftables) find(want string) *nftChain {
+	for _, c := range n.chains {
+		if short := c.table.name + "/" + c.Name; c.usable() &&
+			(want == c.Name || want == short || want == c.table.family+"/"+short) {
+			return c
+		}
+	}
+	return nil
+}
+
+func (n *nftables) baseNames() string {
+	var names []string
+	for _, c := range n.chains {
+		if c.usable() {
+			names = append(names, c.table.family+"/"+c.table.name+"/"+c.Name)
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return importer.Printable(strings.Join(names, ", "), 400)
+}
+
+// onlyInput tells whether all imported chains see packets to this machine alone.
+func (n *nftables) onlyInput(bases []*importer.Chain) bool {
+	return !slices.ContainsFunc(n.chains,
+		func(c *nftChain) bool { return c.hook != "input" && slices.Contains(bases, &c.Chain) })
+}
+
+// nats are the chains that rewrite what comes to the base chains.
+func (n *nftables) nats(bases []*importer.Chain) (out []*importer.Chain) {
+	for _, c := range n.chains {
+		if c.Base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
+			n.onlyInput(bases) {
+			out = append(out, &c.Chain)
+		}
+	}
+	return out
+}
+
+// remarkOnRest says which chains were not imported.
+func (n *nftables) remarkOnRest(bases []*importer.Chain) {
+	for _, c := range n.chains {
+		if n.out.Side != nil && c.leaves() {
+			importer.MarkMet(&c.Chain, 0)
+		}
+	}
+	for _, c := range n.chains {
+		if c.Met || slices.Contains(bases, &c.Chain) || len(c.Rules) == 0 && !c.Drop {
+			continue
+		}
+		k, why, hint := importer.LeftOut, "", ""
+		switch {
+		case c.table.dormant:
+			why = "the table is dormant"
+		case !c.Base:
+			why = "no imported rule jumps to it"
+		case c.kind == "nat" && c.hook == "prerouting":
+			k, why, hint = importer.Changed,
+				"it rewrites destinations before the other chains look at "+
+					"packets, and levee sees them as they arrive",
+				"write rules with the addresses and ports before the rewriting"
+		case c.leaves() && len(n.opts.Chains) == 0:
+			n.out.AboutSide(&c.Chain)
+			continue
+		case c.kind != "filter" || !c.usable():
+			why = "it is about no packets that arrive, and levee rewrites nothing"
+			if c.hook == "output" || c.hook == "egress" {
+				hint = importer.LeavesHint
+			}
+		case c.hook == "forward" && len(c.Rules) > 0 && n.onlyInput(bases):
+			k, why, hint = importer.Changed, importer.ForwardWhy, importer.ForwardHint
+		case c.hook == "prerouting" || c.hook == "ingress":
+			k, why, hint = importer.Changed,
+				"what it drops never reaches the chains behind it, and is "+
+					"judged by those alone now", "name all of them with --chain, in their order"
+		default:
+			why, hint = "another chain was asked for",
+				"--chain "+importer.Printable(c.table.family+"/"+c.table.name+"/"+c.Name,
+					100)+" imports it"
+		}
+		n.out.Report.Add(c.Remark(k, fmt.Sprintf("not imported, %s: %s",
+			quantity.Plural(len(c.Rules), "rule"), why), hint))
+	}
+	for _, c := range n.chains {
+		if c.hook == "forward" && slices.Contains(bases, &c.Chain) {
+			n.out.Report.Add(c.Remark(importer.Changed,
+				"levee judges packets before they are routed: the rules of a forward chain also "+
+					"judge those to this machine itself",
+				"pass these by a rule at the top: pass to ADDRESSES"))
+		}
+	}
+	importer.RemarkOnFragments(n.out, bases)
+}

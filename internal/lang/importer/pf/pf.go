@@ -1,0 +1,429 @@
+// Package pf reads the rules of pf as policies.
+//
+// In goes a pf.conf of OpenBSD, FreeBSD or macOS, out comes a policy with remarks. It must never
+// take a word that it does not know for one that says nothing.
+package pf
+
+import (
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/match"
+	"levee/internal/quantity"
+)
+
+// Import reads a pf.conf(5) of OpenBSD, FreeBSD or macOS and writes a policy that judges arriving
+// packets as its rules do. In pf the last rule that matches decides, unless one says quick: so the
+// quick rules come first, in their order, and behind them the others in the opposite order.
+//
+// It returns *Errors when the input is no pf.conf, and has then written nothing.
+func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
+	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "pf", opts)
+	p := &pf{opts: opts, out: out, tables: map[string]*pfTable{},
+		reader: pfReader{name: importer.Heading(in.Name), macros: map[string][]pfToken{}}}
+	if p.reader.name == "" {
+		p.reader.name = "input"
+	}
+	if err := p.reader.read(in.R); err != nil {
+		return importer.Imported{}, err
+	}
+	statements, err := p.reader.statements(0)
+	if err != nil {
+		return importer.Imported{}, err
+	}
+	p.findTables(statements)
+	if err := p.take(statements, match.Match{}); err != nil {
+		return importer.Imported{}, err
+	}
+	if len(p.first)+len(p.last) == 0 && !p.seen {
+		return importer.Imported{}, p.reader.fail(1, "no rules: this is not a pf.conf")
+	}
+	p.tellOwn()
+	base := p.chain()
+	return out.Policy(w, []*importer.Chain{base}, len(base.Rules), opts, p.leaving, p.remarkOnRest)
+}
+
+// pf is a pf.conf that was read.
+type pf struct {
+	reader  pfReader
+	opts    importer.Rulesets
+	out     *importer.Output
+	tables  map[string]*pfTable
+	first   []*importer.ChainRule // quick
+	last    []*importer.ChainRule // the others
+	number  int
+	seen    bool // something of pf
+	states  bool // a rule keeps state
+	skips   bool // the interface is not filtered
+	leaves  bool // the rules are about packets that leave
+	outs    []pfLeaving
+	carried int  // of them
+	loads   bool // anchors are loaded from files
+	others  bool // a rule names another interface than the policy's
+	own     []ownRule
+}
+
+// pfTable is a table; its addresses are in a set of the policy.
+type pfTable struct {
+	in    []match.AddressSpan
+	out   []match.AddressSpan // with an exclamation mark
+	file  string
+	named *match.Set
+
+	lacksIn, lacksOut []string // elements that could not be read
+	mapped            []string // IPv4 in IPv6, within the table or out of it
+}
+
+// chain is the rules in the order in which a first match decides.
+func (p *pf) chain() *importer.Chain {
+	c := &importer.Chain{Name: "pf", Base: true,
+		Family: match.Match{}.With(match.Ether, match.BothIP),
+		Origin: importer.Origin{File: p.reader.name}}
+	if p.skips {
+		p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Noticed,
+			Text: "`set skip` leaves the " +
+				"interface " + match.Quote(p.opts.Device) + " alone: all of it passes"})
+		return c
+	}
+	rules := slices.Clone(p.first)
+	back := slices.Clone(p.last)
+	slices.Reverse(back)
+	rules = append(rules, back...)
+	if p.states {
+		n := 0 // blocks of sources stand in front: nobody there has a connection
+		for n < len(rules) && rules[n].Verb == importer.DoDrop && (len(rules[n].Unknown) > 0 ||
+			!slices.ContainsFunc(rules[n].Alts,
+				func(m match.Match) bool { return m.From.In == nil })) {
+			n++
+		}
+		rules = slices.Insert(rules, n, &importer.ChainRule{
+			Origin: importer.Origin{File: p.reader.name, Text: "keep state"}, Label: "keep state",
+			Named: true, Implied: true, Alts: []match.Match{{}}, Verb: importer.DoAccept,
+			States: []string{importer.StateEstablished, importer.StateRelated}})
+	}
+	c.Rules = rules
+	return c
+}
+
+// findTables reads the tables, which rules may name before they are defined, and whether anchors
+// come from files.
+func (p *pf) findTables(in []pfStatement) {
+	for _, s := range in {
+		p.findTables(s.body)
+		t := s.tokens
+		p.loads = p.loads || t[0].is("load")
+		if !t[0].is("table") || len(t) < 4 || !t[1].is("<") || !t[3].is(">") {
+			continue
+		}
+		tab := &pfTable{}
+		p.tables[t[2].text] = tab
+		not := false
+		for i := 4; i < len(t); i++ {
+			switch w := t[i]; {
+			case w.is("file") && i+1 < len(t):
+				i++
+				tab.file = t[i].text
+			case w.is("persist"), w.is("const"), w.is("counters"), w.is("{"), w.is("}"), w.is(","):
+			case w.is("!"):
+				not = true
+			default:
+				a, err := parsePFAddr(w.text)
+				switch {
+				case isMapped(w.text):
+					tab.mapped = append(tab.mapped, w.text)
+				case err != nil:
+					p.out.Report.Add(importer.Remark{File: p.reader.name, Line: w.line,
+						Rule: s.text,
+						Kind: importer.LeftOut,
+						Text: "the element " + match.Quote(w.text) + " of a table is " +
+							"not an address", Instead: "write the addresses"})
+					if not {
+						tab.lacksOut = append(tab.lacksOut, w.text)
+					} else {
+						tab.lacksIn = append(tab.lacksIn, w.text)
+					}
+				case not:
+					tab.out = append(tab.out, a)
+				default:
+					tab.in = append(tab.in, a)
+				}
+				not = false
+			}
+		}
+	}
+}
+
+// parsePFAddr reads an address or a prefix; pf fills up short ones with zeros (10/8).
+func parsePFAddr(s string) (match.AddressSpan, error) {
+	addr, bits, has := strings.Cut(s, "/")
+	if has && !strings.Contains(addr, ":") {
+		for strings.Count(addr, ".") < 3 {
+			addr += ".0"
+		}
+		s = addr + "/" + bits
+	}
+	a, _, err := match.ParseMaskedAddr(s)
+	return a, err
+}
+
+// isMapped reports whether an address or a prefix has IPv4-mapped addresses alone. Go has no such
+// prefixes.
+func isMapped(s string) bool {
+	addr, bits, has := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(addr)
+	n, errBits := strconv.Atoi(bits)
+	return err == nil && a.Is4In6() && (!has || errBits == nil && n >= 96 && n <= 128)
+}
+
+// hasFile reports whether the table is read from a file that a policy can name.
+func (t *pfTable) hasFile() bool {
+	return t.file != "" && len(t.file) < 200 && importer.Printable(t.file, len(t.file)) == t.file &&
+		!strings.ContainsAny(t.file, "\"\\")
+}
+
+// set is the set of a table. One without addresses is filled at run time, or from its file.
+func (p *pf) set(name string) *match.Set {
+	t := p.tables[name]
+	if t == nil { // pf makes an empty one
+		t = &pfTable{}
+		p.tables[name] = t
+	}
+	if t.named != nil {
+		return t.named
+	}
+	t.named = &match.Set{Name: match.UniqueName(name, p.out.Taken),
+		Addresses: match.JoinAddrs(t.in).Minus(match.JoinAddrs(t.out))}
+	if len(t.named.Addresses) > 0 && t.file == "" {
+		p.out.AddSet(t.named.Name, match.AddressesText(t.named.Addresses))
+		return t.named
+	}
+	var held []importer.Entry
+	for _, a := range t.named.Addresses {
+		held = append(held, importer.Entry{Text: a.String(), Lease: -1})
+	}
+	t.named.Dynamic, t.named.Addresses = true, nil
+	const room = 200_000 // pf's own limit
+	s := p.out.AddSet(t.named.Name, match.DynamicText(max(room, uint64(len(held))), 0))
+	s.Comments = importer.EntriesComment(t.named.Name, held)
+	if t.hasFile() {
+		s.Text = strings.TrimSuffix(s.Text, ")") + ", from file(\"" + t.file + "\"))"
+	} else if t.file != "" {
+		s.Comments = append(s.Comments,
+			importer.Printable("Its file: levee set replace "+t.named.Name+
+				" --from "+t.file, 100))
+	}
+	return t.named
+}
+
+// take reads statements; those of an anchor are for packets of under.
+func (p *pf) take(in []pfStatement, under match.Match) error {
+	for _, s := range in {
+		if p.number++; p.number > importer.MaxRules {
+			return p.reader.fail(s.line, "more than %d rules", importer.MaxRules)
+		}
+		at := importer.Origin{File: p.reader.name, Line: s.line, Text: s.text}
+		word := s.tokens[0].text
+		switch word {
+		case "pass", "block":
+			p.rule(at, s, under)
+		case "anchor":
+			if err := p.anchor(at, s, under); err != nil {
+				return err
+			}
+		case "set":
+			p.seen = true
+			p.option(s)
+		case "table":
+			p.seen = true
+		case "antispoof":
+			p.antispoof(at, s, under)
+		case "rdr", "binat":
+			p.out.Report.Add(at.Remark(importer.Changed,
+				word+" rewrites destinations before pf's rules look "+
+					"at packets, and levee sees them as they arrive",
+				"write rules with the addresses and ports before the rewriting"))
+		case "match", "scrub", "nat", "altq", "queue", "no", "dummynet", "load", "include",
+			"nat-anchor", "rdr-anchor", "binat-anchor", "dummynet-anchor", "scrub-anchor",
+			"ether", "oldqueue":
+			k := importer.Noticed
+			if word == "load" || word == "include" || strings.HasPrefix(word, "rdr-") {
+				k = importer.LeftOut
+			}
+			p.out.Report.Add(at.Remark(k,
+				word+" decides nothing of itself, and is not carried over",
+				""))
+		default:
+			return p.reader.fail(s.line, "%s is no statement of pf.conf that is known here",
+				match.Quote(word))
+		}
+	}
+	return nil
+}
+
+// antispoof reads `antispoof quick for { lo em0 }`: what comes from the networks of an interface
+// has to come in by it, and nothing from its own addresses. Those are `self`. The networks of
+// the interface of the policy are where they belong; those of others only pf knows.
+func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
+	r := &pfRule{p: p, r: &importer.ChainRule{Origin: at, Verb: importer.DoDrop,
+		Alts: []match.Match{under}},
+		t: s.tokens[1:]}
+	family, lo, onLo, other, lost := match.Match{}, match.Loopback, false, false, []string(nil)
+	for len(r.t) > 0 {
+		switch t := r.next(); t.text {
+		case "log":
+			r.parens()
+		case "quick":
+			r.quick = true
+		case "label", "ridentifier":
+			r.next()
+		case "inet":
+			family, lo = family.With(match.Ether, match.Only4), match.Loopback[:1]
+		case "inet6":
+			family, lo = family.With(match.Ether, match.Only6), match.Loopback[1:]
+		case "for":
+			for _, item := range r.list() {
+				name := item[len(item)-1].text
+				if item[0].is("(") && len(item) > 1 {
+					name = item[1].text
+				}
+				switch {
+				case onInterface("lo", name) && !onInterface("lo", p.opts.Device):
+					onLo = true
+				case p.opts.Device != "" && (name == "egress" || onInterface(name, p.opts.Device)):
+					other = true
+				default:
+					other, p.others = true, true
+					lost = append(lost, name)
+				}
+			}
+		}
+	}
+	const hint = "write `drop from NETWORK` of the other interfaces' networks"
+	if len(lost) > 0 {
+		r.r.Widen("antispoof asks for the networks of "+match.Quote(
+			importer.Printable(strings.Join(lost, ", "),
+				60))+": of them the rule has the addresses of the machine (self)", hint,
+			[]match.Match{{}})
+	}
+	var alts []match.Match
+	if onLo {
+		alts = append(alts, importer.AddressIn("src", &match.Set{Addresses: match.JoinAddrs(lo)},
+			false))
+	}
+	if other {
+		alts = append(alts, importer.AddressIn("src", match.Self, false))
+	}
+	r.both(family)
+	r.both(alts...)
+	p.add(r)
+}
+
+// option reads `set`; of the options only `skip on` decides about packets, and `limit states` says
+// how many connections are known.
+func (p *pf) option(s pfStatement) {
+	t := s.tokens
+	switch {
+	case len(t) < 4:
+	case t[1].is("skip"):
+		for _, w := range t[3:] {
+			p.skips = p.skips || p.opts.Device != "" && onInterface(w.text, p.opts.Device)
+		}
+	case t[1].is("limit"):
+		for i := range t[:len(t)-1] {
+			if n, err := strconv.ParseUint(t[i+1].text, 10, 32); t[i].is("states") && err == nil {
+				p.out.MaxConnections = n
+			}
+		}
+	}
+}
+
+// onInterface tells whether a name in pf is that of the interface, or of a group it is in by its
+// driver.
+func onInterface(name, dev string) bool {
+	rest, ok := strings.CutPrefix(dev, name)
+	return ok && name != "" && strings.Trim(rest, "0123456789") == "" &&
+		(rest == "" || strings.Trim(name, "0123456789") == name)
+}
+
+// anchor reads rules between braces; those from elsewhere are not in the input.
+func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error {
+	r := &pfRule{p: p, r: &importer.ChainRule{Origin: at, Alts: []match.Match{under}},
+		t: s.tokens[1:]}
+	r.r.Verb = importer.DoJump // so that nothing of its states is asked for
+	r.read()
+	if r.out {
+		return nil
+	}
+	if s.inline && len(r.r.Unknown) == 0 && len(r.r.Alts) == 1 && !r.quick {
+		return p.take(s.body, r.r.Alts[0])
+	}
+	if s.inline && len(r.r.Alts) == 0 {
+		return nil
+	}
+	r.r.Verb = importer.DoNothing
+	const hint = "give the rules of the anchor in their place: pfctl -a NAME -sr"
+	if !s.inline && !p.loads { // pf begins it empty
+		p.seen = true
+		p.out.Report.Add(at.Remark(importer.Changed,
+			"the anchor is empty in the source: what a program, such "+
+				"as ftp-proxy or relayd, puts into it while pf runs is not in the policy", hint))
+		return nil
+	}
+	r.unknown("the rules of the anchor are not known here", hint)
+	p.add(r)
+	return nil
+}
+
+// add puts a rule where it belongs.
+func (p *pf) add(r *pfRule) {
+	p.seen = true
+	r.r.Label = importer.Printable("pf:"+match.Itoa(r.r.Line), 64)
+	if r.label != "" {
+		r.r.Label, r.r.Named = r.label, true
+	}
+	if r.logs && len(r.r.Unknown) == 0 {
+		(&importer.RuleReader{Out: p.out, Rule: r.r}).Logged("log")
+	}
+	if r.quick {
+		p.first = append(p.first, r.r)
+	} else {
+		p.last = append(p.last, r.r)
+	}
+}
+
+// remarkOnRest says what else is in the input.
+func (p *pf) remarkOnRest([]*importer.Chain) {
+	n, f := -p.carried, &p.out.Report.Leaving
+	for _, l := range p.outs {
+		if l.only {
+			n++
+			if l.s.tokens[0].is("block") {
+				f.Widened++
+			}
+		}
+	}
+	if n > 0 {
+		f.Given, f.LeftOut, f.Widened = f.Given+n, f.LeftOut+n, max(0, f.Widened-p.carried)
+		p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Noticed,
+			Text: quantity.Plural(n, "rule") +
+				" about packets that leave: an import has those that block by `quick`, in " +
+				"front of " +
+				"all that pass, and say whereto, as `out` knows no states",
+			Instead: importer.LeavesHint})
+	}
+	if p.opts.Device != "" {
+		p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Noticed,
+			Text: "the interface has the " +
+				"name that pf knows, which Linux may not",
+			Instead: "write the name that `ip link` shows"})
+	}
+	p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Changed,
+		Text: "pf puts fragments together " +
+			"before its rules look at them (scrub, set reassemble); levee judges each fragment, " +
+			"and " +
+			"one that is not the first has no ports, flags or ICMP type"})
+}
