@@ -47,21 +47,26 @@ struct key {
 	// 1: the source has proven itself; filled where rules ask. While decoding: 1 is a fragment.
 	__u8 proven;
 	__u8 class;
-	__u16 ether_type; // of IP, once it is decoded: what bpf/route.bpf.c tells, where rules ask
+	// Of IP, once it is decoded: what bpf/route.bpf.c tells of what arrives, where rules ask, and
+	// whether what leaves is of this machine and which service sends it.
+	__u16 ether_type;
 	__u16 icmp; // type << 8 | code
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
 	__u8 ttl;
+	// Of what leaves, once it is decoded, which user and which group sends it, where rules ask.
 	__u16 frag; // of a first fragment: FIRST and its bytes; of a later one: its offset and MORE
 	__u8 dscp;
 	__u8 tcp_flags; // of UDP: 1 where the flow has proven itself, filled where rules ask
 	__u8 tags;
-	__u8 flow; // 1: of a connection that is known; filled where rules ask
+	// 1: of a connection that is known; filled where rules ask. Of what leaves: which container.
+	__u8 flow;
 	__u16 off; // what follows the IP headers: where it begins,
 	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
 	__u16 left;  // and how much there is
 	__u16 tcp_window; // not scaled
 	__u32 datagram; // of a fragment: the identification
+	__u32 uid, gid; // who sends what leaves; filled where rules ask
 	__u32 row; // where this CPU's row of counters begins; only there if a function counts
 };
 

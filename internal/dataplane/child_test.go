@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -132,6 +133,13 @@ func (o order) run(ctx context.Context) error {
 				a.Program.JitedLen > 0, !a.Told.IsZero())
 		}
 		return err
+	case "send":
+		c, err := net.Dial("udp4", o.File)
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("x"))
+		return errors.Join(err, c.Close())
 	case "sample":
 		s, err := tap.NewSampler(ctx, o.Dev, 64)
 		if err == nil {

@@ -100,7 +100,8 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 		}
 	}
 	if err := errors.Join(u.fillSelf(l, p), around.FillOwn(l, u.dev.Index, u.Note),
-		around.FillWays(l, u.dev.Index, u.Dev, u.Note)); err != nil {
+		around.FillWays(l, u.dev.Index, u.Dev, u.Note),
+		around.FillSenders(l, &p.Senders, u.Note)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

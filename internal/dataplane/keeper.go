@@ -20,6 +20,8 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/sender"
+	"levee/internal/host/account"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -57,8 +59,8 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 		return err
 	}
 	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
-		own:    map[int]*local.Own{},
-		ways:   map[int][]byte{},
+		own:  map[int]*local.Own{},
+		ways: map[int][]byte{}, senders: map[int]*sender.Names{},
 		unlike: map[string]bool{}, past: map[string]time.Time{},
 		record: store.Record{Netns: netns, Names: o.Names, Policy: o.PolicyPath, Pid: os.Getpid()}}
 	defer k.watcher.Close()
@@ -82,10 +84,13 @@ type keeper struct {
 	record  store.Record
 	seen    map[int]string // interfaces that have been looked at: their names
 	// interfaces by name where `self` of the policy may not be what the kernel delivers
-	unlike  map[string]bool
-	self    []netip.Prefix     // what it delivered when that was looked at last
-	own     map[int]*local.Own // of interfaces by index, when cookies were told last
-	ways    map[int][]byte     // of interfaces by index, when rules on ways back were told last
+	unlike map[string]bool
+	self   []netip.Prefix     // what it delivered when that was looked at last
+	own    map[int]*local.Own // of interfaces by index, when cookies were told last
+	ways   map[int][]byte     // of interfaces by index, when rules on ways back were told last
+	// who names stood for when rules on senders were told last, of interfaces by index
+	senders map[int]*sender.Names
+	account string // account.Stamp then
 	watcher inspect.Watcher
 	// interfaces by name whose packets come past, and when that was told
 	past map[string]time.Time
@@ -170,6 +175,7 @@ func (k *keeper) watch(ctx context.Context) error {
 		case <-compare.C:
 			compare.Reset(compareLook)
 			k.compare(ctx)
+			k.tellSenders(ctx, false)
 		case e, ok := <-events:
 			if !ok { // messages were lost: begin anew
 				return k.watch(ctx)
@@ -258,6 +264,24 @@ func (k *keeper) tellSelf(ctx context.Context) {
 	}
 	if err == nil {
 		k.self = there
+	}
+	k.tellSenders(ctx, true)
+}
+
+// tellSenders tells policies who their names stand for, where that has changed: a user or a
+// container was made, went or was renamed. Without always, it looks only if files say so.
+func (k *keeper) tellSenders(ctx context.Context, always bool) {
+	stamp := account.Stamp("/")
+	if !always && stamp == k.account {
+		return
+	}
+	k.account = stamp
+	for index, dev := range k.seen {
+		is, err := around.TellSenders(ctx, dev, k.senders[index])
+		k.senders[index] = is
+		if err != nil {
+			k.refused(ctx, dev, err)
+		}
 	}
 }
 
@@ -368,6 +392,7 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 	case e.Header.Type == unix.RTM_DELLINK:
 		delete(k.seen, a.Index)
 		delete(k.own, a.Index)
+		delete(k.senders, a.Index)
 		return nil
 	case k.seen[a.Index] == a.Name || !k.record.Fits(k.record.Netns, a.Name):
 		return nil

@@ -241,6 +241,9 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		d.Sets = append(d.Sets, store.SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
 			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: store.TypeName(set.Type)})
 	}
+	if _, asks := p.MapOf(state.HoldsSenders); asks {
+		d.Senders = &p.Senders
+	}
 	d.Needs = attach.NeedsOf(p)
 	d.Limits = loader.DescribeLimits(p)
 	d.Cookies = describeCookies(p)

@@ -13,18 +13,19 @@ syn keyword leveeStatement prove set source test use
 syn keyword leveeOption above any as burst by dynamic error expect
 syn keyword leveeOption file has hex lease leaves max memory none
 syn keyword leveeOption off packet rate rollup sample track
-syn keyword leveeTerm ack-number ah arp at checksum code contains data-offset
-syn keyword leveeTerm dccp dei dest-options df dns dscp ecn edns-size
-syn keyword leveeTerm esp established ether flags flow-label frag frag-offset fragments
-syn keyword leveeTerm from gre hop-options icmp icmp-id icmp-rest icmp-seq icmp6
-syn keyword leveeTerm id igmp ihl inner inner-dei inner-pcp inner-tpid inner-vlan
-syn keyword leveeTerm ip-checksum ip-len ip-options ip-proto ipip ipv4 ipv6 len
-syn keyword leveeTerm malformed mf mss name not op opcode options
-syn keyword leveeTerm ospf payload pcp port proto proven query reserved
-syn keyword leveeTerm response reverse-path routing sack-permitted sctp sender-mac seq stream
-syn keyword leveeTerm suffix syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo
-syn keyword leveeTerm to tpid ttl type udp udp-len udplite untagged
-syn keyword leveeTerm urgent version vlan window window-scale
+syn keyword leveeTerm ack-number ah arp at checksum code container contains
+syn keyword leveeTerm data-offset dccp dei dest-options df dns dscp ecn
+syn keyword leveeTerm edns-size esp established ether flags flow-label forwarded frag
+syn keyword leveeTerm frag-offset fragments from gid gre group hop-options icmp
+syn keyword leveeTerm icmp-id icmp-rest icmp-seq icmp6 id igmp ihl inner
+syn keyword leveeTerm inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len ip-options ip-proto
+syn keyword leveeTerm ipip ipv4 ipv6 len local malformed mf mss
+syn keyword leveeTerm name not op opcode options ospf payload pcp
+syn keyword leveeTerm port proto proven query reserved response reverse-path routing
+syn keyword leveeTerm sack-permitted sctp sender-mac seq service stream suffix syn
+syn keyword leveeTerm target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to tpid
+syn keyword leveeTerm ttl type udp udp-len udplite uid untagged urgent
+syn keyword leveeTerm user version vlan window window-scale
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/

@@ -111,6 +111,7 @@ func (j *Judge) pass(d time.Duration) {
 
 // Tell has the kernel tell nothing but this of the packets that follow.
 func (j *Judge) Tell(all []policy.Told) {
+	all = j.policy.Told(all)
 	j.oracle.Untell()
 	for _, r := range j.runners() {
 		r.Untell()

@@ -146,6 +146,8 @@ type Description struct {
 	Cookies []CookieInfo `json:"cookies,omitempty"`
 	Echoes  []EchoInfo   `json:"echoes,omitempty"`
 	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
+	// Senders are whom rules name, nil where none asks who sends.
+	Senders *policy.Senders `json:"senders,omitempty"`
 
 	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow
 	// is the same number for those that continue one another.

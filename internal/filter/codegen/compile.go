@@ -118,6 +118,7 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Logs:     p.Logs,
 		Cookies:  p.Cookies,
 		Echoes:   p.Echoes,
+		Senders:  p.Program.Policy.Senders,
 	}
 	for _, row := range p.State.In() {
 		if b := row.Beside; b != nil {
@@ -161,7 +162,7 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 		c.anyLooks = c.anyLooks || x.looks(rules)
 		c.AnyEffects = c.AnyEffects || x.leaves(rules)
 	}
-	c.anyLooks = c.anyLooks || p.Tracks() || p.AsksRoute() // for the kernel to be asked
+	c.anyLooks = c.anyLooks || p.Tracks() || p.AsksKernel() // for the kernel to be asked
 	for _, ch := range p.Chains {
 		c.called = c.called || ch.Calls
 	}

@@ -12,7 +12,7 @@ func TestEveryFieldIsCompiled(t *testing.T) {
 	for _, s := range fieldtest.Samples() {
 		for _, not := range []string{"", "not "} {
 			p, ds := resolve.Parse("sample.levee",
-				[]byte(fieldtest.Sets+"drop "+not+s.Text+"\ndefault pass\n"), nil)
+				[]byte(fieldtest.Sets+s.Side()+"drop "+not+s.Text+"\ndefault pass\n"), nil)
 			if ds.HasErrors() {
 				continue // not malformed, not any
 			}

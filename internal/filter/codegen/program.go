@@ -54,7 +54,8 @@ type Program struct {
 	Logs    []plan.Log
 	Cookies []plan.Cookie
 	Echoes  []plan.Echo
-	Tables  []Table // what the compiler chose, for `check --explain-compile`
+	Senders policy.Senders // that rules name
+	Tables  []Table        // what the compiler chose, for `check --explain-compile`
 }
 
 // Table says which structure was chosen for a part of the policy, and why.

@@ -1,6 +1,7 @@
 package difftest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestEveryFieldIsGenerated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range p.Rules {
+		for _, r := range slices.Concat(p.Rules, askSenders(outOf(p), seed).Out.Rules) {
 			for _, term := range r.Match {
 				asked[b2i(term.Not)][term.Field] = true
 			}
@@ -43,7 +44,7 @@ func b2i(b bool) int {
 func TestEveryFieldIsAimedAt(t *testing.T) {
 	for _, s := range fieldtest.Samples() {
 		p, ds := resolve.Parse("sample.levee",
-			[]byte(fieldtest.Sets+"drop "+s.Text+"\ndefault pass\n"), nil)
+			[]byte(fieldtest.Sets+s.Side()+"drop "+s.Text+"\ndefault pass\n"), nil)
 		if ds.HasErrors() {
 			t.Fatalf("%s: %v", s.Text, ds.Err())
 		}

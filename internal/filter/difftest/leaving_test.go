@@ -2,6 +2,7 @@ package difftest
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -18,6 +19,62 @@ import (
 	"levee/internal/lang/policy"
 	"levee/internal/packet/craft"
 )
+
+// ofSenders are the fields that the kernel tells of what leaves.
+func ofSenders() []field.Field {
+	return slices.DeleteFunc(ofKernel(),
+		func(f field.Field) bool { return f.Info().Kernel != field.Leaving })
+}
+
+// askSender are terms on who sends, of half of the rules. Few values are in use, so that many
+// packets have them.
+func askSender(r *rand.Rand) (terms []policy.Term) {
+	for _, f := range ofSenders() {
+		if r.IntN(14) > 0 {
+			continue
+		}
+		lo := r.Uint64N(4)
+		t := policy.Term{Field: f, Not: r.IntN(3) == 0, Ranges: []field.Range{{Lo: lo, Hi: lo}}}
+		switch most := f.Info().Max; {
+		case f == field.Local:
+			t.Ranges[0] = field.Range{Lo: lo & 1, Hi: lo & 1}
+		case r.IntN(3) == 0:
+			t.Ranges[0].Hi = most - r.Uint64N(3)
+		case r.IntN(3) == 0:
+			t.Ranges = append(t.Ranges, field.Range{Lo: lo + 2, Hi: lo + 2},
+				field.Range{Lo: most, Hi: most})
+		}
+		terms = append(terms, t)
+	}
+	return terms
+}
+
+// askSenders has rules of what leaves ask who sends.
+func askSenders(p *policy.Policy, seed uint64) *policy.Policy {
+	draw := rand.New(rand.NewPCG(seed, 164))
+	for _, r := range p.Out.Rules {
+		if !r.Malformed && r.Limit == nil {
+			r.Match = slices.Concat(r.Match, askSender(draw))
+		}
+	}
+	return p
+}
+
+// tellSender has the kernel tell something of who sends.
+func tellSender(r *rand.Rand, to ...Teller) {
+	for _, f := range ofSenders() {
+		v := r.Uint64N(6)
+		if v > 3 {
+			v = f.Info().Max - (v - 4)
+		}
+		known := r.IntN(5) > 0
+		for _, t := range to {
+			if known {
+				t.Tell(f, min(v, f.Info().Max))
+			}
+		}
+	}
+}
 
 // outOf is a policy that says of what leaves what another says of what arrives, as far as it can,
 // and nothing of what arrives.
@@ -56,7 +113,8 @@ func TestWhatLeavesIsAsTheOracleSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := outOf(arriving)
+		p := askSenders(outOf(arriving), seed)
+		draw := rand.New(rand.NewPCG(seed, 1))
 		prog, err := codegen.Compile(p, codegen.Target{Trace: true, Clock: true, HZ: 1000,
 			CPUs: int(seed%3) + 1, Bytecode: seed%4 == 3})
 		if err != nil {
@@ -85,6 +143,9 @@ func TestWhatLeavesIsAsTheOracleSays(t *testing.T) {
 		}
 		sums := make([]uint64, len(p.Slots()))
 		for frame := range Packets(p.Leaving(), seed, 500) {
+			ref.Untell()
+			r.Untell()
+			tellSender(draw, ref, r)
 			slot, verdict, err := r.EvalLeaving(frame)
 			if errors.Is(err, unix.EINVAL) {
 				continue // longer than the kernel runs programs of tc on

@@ -52,7 +52,8 @@ var moreNumbers = func() (more []*field.Phrase) {
 		if ph := &field.Phrases[i]; isMessage(ph) || ph.Form == field.FormSuffix ||
 			ph.Form == field.FormBytes || ph.Form == field.FormPattern ||
 			ph.Form == field.FormInner ||
-			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
+			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) &&
+				ph.Field.Info().Kernel == field.NoSide { // see TestWhatLeavesIsAsTheOracleSays
 			more = append(more, ph)
 		}
 	}

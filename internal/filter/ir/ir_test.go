@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -368,13 +369,17 @@ default pass
 		if s.Field == field.None {
 			continue
 		}
-		if text += "drop " + s.Text + "\n"; !strings.HasSuffix(s.Text, " any") {
-			text += "drop not " + s.Text + "\n"
+		if text += s.Side() + "drop " + s.Text + "\n"; !strings.HasSuffix(s.Text, " any") {
+			text += s.Side() + "drop not " + s.Text + "\n"
 		}
 	}
 	for _, text := range []string{written, text + "default pass\n"} {
 		p := resolved(t, text)
-		for _, r := range p.Rules {
+		rules := p.Rules
+		if out := p.Leaving(); out != nil {
+			rules = slices.Concat(rules, out.Rules)
+		}
+		for _, r := range rules {
 			all := newAcross(r.Match, newWork(p))
 			for _, c := range Classes() {
 				got := all.in(c)

@@ -92,8 +92,11 @@ var words = func() (out [field.NumFields]string) {
 	}
 	out[field.DstPort], out[field.Tags], out[field.Fragment] = "to port", "tags", "fragment"
 	for _, f := range field.Remembered() {
-		out[f] = f.Info().Key
+		if f.Info().Kernel != field.Leaving {
+			out[f] = f.Info().Key
+		}
 	}
+	out[field.Local] = "local"
 	out[field.DNSQuery], out[field.DNSResponse] = "dns query", "dns response"
 	out[field.DNSMalformed] = "dns malformed"
 	out[field.ProvenFlow], out[field.Stream] = "proven flow", "stream contains"

@@ -141,6 +141,8 @@ func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet, frame []byte, is *to
 		return "the packet has no " + f.Info().Name
 	case f == field.Stream:
 		return e.streams.gotStream(t, pkt, frame, e.now())
+	case f.Info().Kernel == field.Leaving:
+		return e.gotSender(f, vs[f].lo)
 	case f.Info().Remembered && t.Not: // which is not read off the packet
 		return f.Info().Is
 	case f.Info().Remembered:
@@ -166,6 +168,21 @@ func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet, frame []byte, is *to
 		return "the inner packet is another"
 	}
 	return f.Info().Name + " is " + valueText(f, pkt, vs[f].lo)
+}
+
+// gotSender is what the kernel tells of a packet that leaves.
+func (e *Evaluator) gotSender(f field.Field, v uint64) string {
+	switch name := e.p.Senders.Name(f, v); {
+	case f == field.Local && v == 1:
+		return f.Info().Is
+	case f == field.Local:
+		return f.Info().IsNot
+	case name != "":
+		return "its " + f.Word() + " is " + name
+	case f == field.UID || f == field.GID:
+		return fmt.Sprintf("its %s is %d", f.Word(), v)
+	}
+	return "its " + f.Word() + " is none that rules name"
 }
 
 // valueText prints the field of a packet that has it; v is its number, where it is one.

@@ -19,6 +19,7 @@ var words = func() (out [field.NumFields]string) {
 			out[ph.Field] = ph.Word
 		}
 	}
+	out[field.Local] = "local"
 	for f := range out {
 		if info := field.Field(f).Info(); info.Compare == field.ByPair {
 			out[f] = map[field.Field]string{field.SrcPort: "from", field.DstPort: "to"}[info.Port]
@@ -54,6 +55,12 @@ func termText(t *policy.Term) string {
 		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:
 		text += fmt.Sprintf(" %s/%s", flagNames(t.Value), flagNames(t.Mask))
+	case t.Senders != nil:
+		text += " " + list(t.Senders)
+	case t.Field == field.UID || t.Field == field.GID:
+		text += " " + list(elements(t))
+	case t.Field == field.Local && len(t.Ranges) == 1:
+		text = [...]string{"forwarded", "local"}[t.Ranges[0].Lo&1]
 	case t.Field == field.Fragment || t.Field == field.Tags || t.Field.Info().Remembered ||
 		t.Field == field.DNSQuery || t.Field == field.DNSResponse || t.Field == field.DNSMalformed:
 	default:

@@ -238,6 +238,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	if c.AsksRoute() {
 		decode += [...]float64{ir.IPv4: price.Route4, ir.IPv6: price.Route6}[c.Family()]
 	}
+	if c.asksSender() {
+		decode += c.senderPrice()
+	}
 	if c.Asks[field.Stream] {
 		decode += price.Hash
 	}
@@ -258,6 +261,9 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	}
 	if c.AsksRoute() {
 		t.instructions += sizeRoute
+	}
+	if c.asksOrigin() {
+		t.instructions += sizeSender
 	}
 	if c.Asks[field.Stream] {
 		t.instructions += sizeStream

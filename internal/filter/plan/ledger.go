@@ -83,6 +83,7 @@ func (p *planner) enter() error {
 		add(ClockMap, 8, "the time", state.HoldsClock, state.Private)
 	}
 	p.enterRoutes()
+	p.enterSenders()
 	if p.readsMessages {
 		l.Maps = append(l.Maps, Map{Map: state.Map{Name: names.WorkMap,
 			Bytes: names.WorkBytes, For: "what reading DNS messages works on, for each CPU",

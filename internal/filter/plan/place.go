@@ -52,6 +52,9 @@ func (p *planner) place() {
 			c.Registers.askRoute()
 			p.mainSize += sizeRoute
 		}
+		if c.asksOrigin() {
+			p.mainSize += sizeSender
+		}
 		for _, g := range c.groups {
 			switch {
 			case g.bytecode != nil:

@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/price"
 	"levee/internal/filter/route"
+	"levee/internal/filter/sender"
 	"levee/internal/filter/state"
 	"levee/internal/lang/field"
 )
@@ -20,6 +22,9 @@ func TraceAt(f field.Field) int16 {
 
 // TraceBytes are those of the map "trace".
 func TraceBytes() int { return traceTold + 8*len(field.Remembered()) }
+
+// sizeSender is asking who sends, but for the functions.
+const sizeSender = 40
 
 // sizeRoute is asking for the way back to a source, but for the functions.
 const sizeRoute = 20
@@ -55,6 +60,53 @@ func (p *Plan) AsksRoute() bool {
 	return false
 }
 
+// asksSender reports whether rules of the chain ask who sends, besides whether this machine does.
+func (c *Chain) asksSender() bool {
+	return slices.ContainsFunc(c.Told(), func(f field.Field) bool {
+		return f.Info().Kernel == field.Leaving && f != field.Local
+	})
+}
+
+// senderPrice is the time of asking who sends.
+func (c *Chain) senderPrice() (ns float64) {
+	if c.Asks[field.UID] || c.Asks[field.User] {
+		ns += price.UID
+	}
+	if c.Asks[field.GID] || c.Asks[field.Group] {
+		ns += price.GID
+	}
+	if c.Asks[field.Service] || c.Asks[field.Container] {
+		ns += price.Cgroup
+	}
+	return ns
+}
+
+// asksOrigin reports whether they ask that, or whether this machine sends.
+func (c *Chain) asksOrigin() bool { return c.asksSender() || c.Asks[field.Local] }
+
+// asksSenders reports whether rules ask who sends.
+func (p *Plan) asksSenders() bool { return slices.ContainsFunc(p.Chains, (*Chain).asksSender) }
+
+// AsksKernel reports whether rules ask what the kernel tells of a packet.
+func (p *Plan) AsksKernel() bool {
+	return slices.ContainsFunc(p.Chains, func(c *Chain) bool { return len(c.Told()) > 0 })
+}
+
+// enterSenders writes the maps of who sends.
+func (p *planner) enterSenders() {
+	if !p.asksSenders() || p.Target.Trace {
+		return
+	}
+	p.Ledger.Maps = append(p.Ledger.Maps,
+		Map{Map: state.Map{Name: sender.Map, Bytes: sender.Bytes,
+			For:   "whom rules name, and what is known of sockets and cgroups",
+			Holds: state.Identity{What: state.HoldsSenders}, Lifetime: state.Pinned}},
+		Map{Map: state.Map{Name: sender.WorkMap, Bytes: sender.WorkBytes,
+			For:   "what reading names of cgroups works on, for each CPU",
+			Holds: state.Identity{What: state.HoldsSenderWork}, Lifetime: state.Private,
+			Spec: sender.WorkSpec()}})
+}
+
 // enterRoutes writes the map of interfaces that packets come up to.
 func (p *planner) enterRoutes() {
 	if p.AsksRoute() && !p.Target.Trace {
@@ -66,8 +118,11 @@ func (p *planner) enterRoutes() {
 
 // sizeTelling is what asking the kernel takes, but for the rules.
 func (p *planner) sizeTelling() (functions, instructions int) {
+	if p.asksSenders() && !p.Target.Trace {
+		functions, instructions = sender.MaxFunctions, sender.MaxInstructions
+	}
 	if !p.AsksRoute() || p.Target.Trace {
-		return 0, 0
+		return functions, instructions
 	}
 	families := map[ir.Family]bool{}
 	for _, c := range p.Chains {
@@ -75,5 +130,5 @@ func (p *planner) sizeTelling() (functions, instructions int) {
 			families[c.Family()] = true
 		}
 	}
-	return len(families) + 1, route.MaxInstructions
+	return functions + len(families) + 1, instructions + route.MaxInstructions
 }

@@ -114,7 +114,7 @@ func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok boo
 		return 0, false
 	}
 	o.Untell()
-	for _, t := range tells {
+	for _, t := range p.Told(tells) {
 		o.Tell(t.Field, t.Value)
 	}
 	return o.Eval(frame).Slot, true

@@ -163,6 +163,7 @@ const (
 	Pattern     // payload or stream contains Value: elements with their quotes or slashes
 	Inner       // inner( Terms )
 	DNSName     // dns name Value: quoted elements, or the name of a set
+	Sender      // user, group, service, container Value: names with their quotes or bare
 	Malformed   // malformed
 	PacketType  // type Value, in test packets only, as all that follow
 	Frag        // frag Value

@@ -180,6 +180,8 @@ func KindsOf(ph *field.Phrase) []TermKind {
 		return []TermKind{Inner}
 	case field.FormName:
 		return []TermKind{DNSName}
+	case field.FormSender:
+		return []TermKind{Sender}
 	case field.FormICMP:
 		return []TermKind{ICMPType}
 	case field.FormFlags:

@@ -275,6 +275,7 @@ const (
 	FormPattern             // a word, and quoted texts, bytes in hexadecimal, /expressions/
 	FormInner               // a word, and a match in parentheses
 	FormName                // a word, and a name of the DNS in quotes, several, or a set
+	FormSender              // a word, and the name of a sender, or several
 	FormPacket              // in packets only: no field of rules
 )
 

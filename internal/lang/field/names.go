@@ -25,6 +25,9 @@ var protocols = []Name{
 	one("esp", 50), one("ah", packet.ProtoAH), one("ospf", 89), one("ipip", 4),
 }
 
+// origins are where packets that leave come from.
+var origins = []Name{one("local", 1), one("forwarded", 0)}
+
 // dnsTypes are types of DNS records and questions (IANA dns-parameters).
 var dnsTypes = []Name{
 	one("A", 1), one("NS", 2), one("CNAME", 5), one("SOA", 6), one("NULL", 10), one("PTR", 12),

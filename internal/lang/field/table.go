@@ -48,6 +48,13 @@ const (
 	ProvenFlow   // 1 where whoever sends from this address and port has proven that he is there
 	StrictPath   // 1 where the way back to the source is by the interface
 	LoosePath    // 1 where there is a way back to the source
+	Local        // 1 where this machine sends the packet, 0 where it only passes it on
+	UID          // user of the socket that sends the packet
+	GID          // group of who has made that socket
+	User         // which of the users that the policy names; 0: none of them
+	Group        // likewise of groups
+	Service      // which of the units of systemd that it names the socket is of; 0: none of them
+	Container    // likewise of containers
 
 	NumFields
 )
@@ -120,11 +127,22 @@ const (
 	proofs = "clients prove themselves to the policy of an interface"
 	ways   = "the way back is looked up where packets come in: write it in the policy of an " +
 		"interface"
+	senders     = "a service is the sender: write it in the policy of an interface"
 	headersOnly = "a filter of sockets looks at headers, and compares a payload: the policy of a " +
 		"cgroup can ask for it (levee wrap unit)"
 )
 
-const noWayBack = "The way back to sources was taken as unknown."
+// absentID is NO_ID of bpf/sender.bpf.c: (uid_t)-1 is nobody's.
+const absentID = 0xffffffff
+
+// MaxNamed is how many users a policy may name, and as many groups, services and containers.
+const MaxNamed = 250
+
+const (
+	noWayBack   = "The way back to sources was taken as unknown."
+	noSender    = "Who sends was taken as unknown."
+	needsSender = "only ipv4 and ipv6 packets have senders."
+)
 
 var table = [NumFields]Info{
 	SrcAddr: {
@@ -297,6 +315,27 @@ var table = [NumFields]Info{
 		Needs:     "only ipv4 and ipv6 packets have a way back.",
 		NoService: ways,
 	},
+	Local: {
+		Name: "known origin", Header: InIP, Compare: ByRange, Key: "ether_type", Byte: 1,
+		Absent: absent, Max: 1, Values: upTo(1), Remembered: true, Kernel: Leaving,
+		Packet: "local", Names: origins, Is: "this machine sends it", IsNot: "it is forwarded",
+		Untold: noSender, Needs: "only ipv4 and ipv6 packets are told apart.",
+		NoService: senders,
+	},
+	UID: {
+		Name: "uid", Header: InIP, Compare: ByRange, Key: "uid", Absent: absentID,
+		Max: absentID - 1, Values: upTo(absentID - 1), Remembered: true, Kernel: Leaving,
+		Packet: "uid", Untold: noSender, Needs: needsSender, NoService: senders,
+	},
+	GID: {
+		Name: "gid", Header: InIP, Compare: ByRange, Key: "gid", Absent: absentID,
+		Max: absentID - 1, Values: upTo(absentID - 1), Remembered: true, Kernel: Leaving,
+		Packet: "gid", Untold: noSender, Needs: needsSender, NoService: senders,
+	},
+	User:      namedSender("user", "frag", 1),
+	Group:     namedSender("group", "frag", 2),
+	Service:   namedSender("service", "ether_type", 2),
+	Container: namedSender("container", "flow", 0),
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its source has proven itself",
@@ -338,6 +377,16 @@ var table = [NumFields]Info{
 		Packet: "dns edns-size", Needs: needsDNS,
 		NoSocket: headersOnly,
 	},
+}
+
+// namedSender is the row of what a policy names of senders. Its values are places in its list of
+// names, from 1 on. They lie in members of struct key that nothing asks of what leaves.
+func namedSender(word, key string, byte int) Info {
+	return Info{
+		Name: word, Header: InIP, Compare: ByRange, Key: key, Byte: byte, Absent: absent,
+		Max: MaxNamed, Values: upTo(MaxNamed), Remembered: true, Kernel: Leaving, Packet: word,
+		Untold: noSender, Needs: needsSender, NoService: senders,
+	}
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -388,6 +437,13 @@ var Phrases = [...]Phrase{
 	{Word: "proven flow", Field: ProvenFlow, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "reverse-path strict", Field: StrictPath, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "reverse-path loose", Field: LoosePath, Form: FormAlone, Range: Range{1, 1}},
+	{Words: words(origins), Field: Local, Form: FormWord},
+	{Word: "uid", Field: UID, Form: FormNumber, What: "a uid"},
+	{Word: "gid", Field: GID, Form: FormNumber, What: "a gid"},
+	{Word: "user", Field: User, Form: FormSender, What: "the name of a user"},
+	{Word: "group", Field: Group, Form: FormSender, What: "the name of a group"},
+	{Word: "service", Field: Service, Form: FormSender, What: "a unit of systemd in quotes"},
+	{Word: "container", Field: Container, Form: FormSender, What: "the name of a container"},
 	{Word: "inner", Field: Inner, Form: FormInner, What: "a match in parentheses"},
 	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
 }

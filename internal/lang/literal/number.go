@@ -50,7 +50,8 @@ var Numbers = func() (out [field.NumFields]*Number) {
 var hints = map[field.Field]func(string) string{
 	field.SrcPort: PortHint, field.DstPort: PortHint, field.Proto: protoHint, field.Len: lenHint,
 	field.DSCP: dscpHint, field.EtherType: etherHint,
-	field.DNSType: dnsTypeHint, field.DNSOpcode: dnsOpcodeHint,
+	field.DNSType: dnsTypeHint, field.DNSOpcode: dnsOpcodeHint, field.UID: nameHint("user"),
+	field.GID: nameHint("group"),
 }
 
 var (

@@ -19,7 +19,7 @@ func (p *Policy) Leaving() *Policy {
 	}
 	return &Policy{
 		File: p.File, Interfaces: p.Interfaces, Sets: p.Sets, Protect: p.Out.Protect,
-		Rules: p.Out.Rules, Inners: p.Out.Inners, NameLists: p.NameLists,
+		Rules: p.Out.Rules, Inners: p.Out.Inners, NameLists: p.NameLists, Senders: p.Senders,
 		Default: p.Out.Default, Essential: p.Essential,
 		arriving: p,
 	}

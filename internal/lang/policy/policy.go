@@ -29,6 +29,7 @@ type Policy struct {
 	Rules      []*Rule     // all others, in order
 	Inners     []*Inner    // of terms of rules; at most MaxInners
 	NameLists  []*NameList // that terms of rules ask for
+	Senders    Senders     // that rules for what leaves name
 	Default    Default
 	Out        *Out // of what leaves; nil where the policy says nothing of that
 	Essential  bool // false after `essential off`
@@ -86,6 +87,7 @@ type Term struct {
 	Unknown  bool           // Stream: a segment of which nobody knows matches, too
 	Inner    *Inner         // Inner
 	Names    *NameList      // DNSName
+	Senders  []string       // User, Group, Service, Container: the names of which Ranges are
 	Given    *Given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos
 }
@@ -263,6 +265,7 @@ type Step struct {
 type Told struct {
 	Field field.Field
 	Value uint64
+	Name  string // of a sender: Policy.Told knows its value
 }
 
 // Reason is why a verdict fell; its String is the `reason` of `levee eval --json`.
@@ -402,6 +405,7 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 	}
 	f := *p
 	f.Rules, f.Inners, f.NameLists, f.Out, f.Tests = nil, nil, nil, nil, nil
+	f.Senders = Senders{}
 	f.Default = Default{Action: action.Drop, Pos: p.ErrorPos}
 	if p.OnError == ErrorPass {
 		f.Default.Action = action.Pass

@@ -20,14 +20,18 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 	found := map[field.Field]bool{}
 	for _, sample := range fieldtest.Samples() {
 		text, want := sample.Text, sample.Field
-		f, ds := syntax.Parse("p.levee", []byte(fieldtest.Sets+"drop "+text+"\ndefault pass\n"))
+		rule := sample.Side() + "drop " + text
+		f, ds := syntax.Parse("p.levee", []byte(fieldtest.Sets+rule+"\ndefault pass\n"))
 		p, more := Resolve(f, nil)
 		if ds = diag.Merge(ds, more); ds.HasErrors() {
 			t.Errorf("%q: %v", text, ds.Err())
 			continue
 		}
+		if out := p.Leaving(); out != nil {
+			p = out
+		}
 		r := p.Rules[0]
-		if r.Text != "drop "+text {
+		if r.Text != rule {
 			t.Errorf("%q is printed as %q", text, r.Text)
 		}
 		if want == field.None { // malformed
@@ -54,7 +58,8 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 	}
 }
 
-// A word of rules is reserved, or was a word of packets first: then it may name a set.
+// A word of rules is reserved, or was a word of packets first: then it may name a set. So may the
+// words about who sends, which came when policies had sets of these names.
 func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 	inPackets := map[string]bool{}
 	for _, w := range syntax.FieldWords() {
@@ -72,7 +77,8 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 			src := fmt.Sprintf("set %s = { 192.0.2.0/24 }\ndrop from %[1]s\ndefault pass\n", w)
 			f, ds := syntax.Parse("p.levee", []byte(src))
 			_, more := Resolve(f, nil)
-			if refused := diag.Merge(ds, more).HasErrors(); refused == inPackets[w] {
+			free := inPackets[w] || field.Phrases[i].Field.Info().Kernel == field.Leaving
+			if refused := diag.Merge(ds, more).HasErrors(); refused == free {
 				t.Errorf("a set named %q: refused %v", w, refused)
 			}
 		}
@@ -85,8 +91,8 @@ func TestSameValueLooksAtEveryMember(t *testing.T) {
 		"Mask": uint8(1), "Value": uint8(1), "Set": &policy.Set{}, "Ranges": []field.Range{{}},
 		"Prefixes": []netip.Prefix{{}}, "Bytes": &policy.Bytes{At: 1}, "Pattern": &policy.Pattern{},
 		"Unknown": true, "Inner": &policy.Inner{}, "Names": &policy.NameList{},
-		// Given is looked at below; the others are not of the value
-		"Given": nil, "Field": nil, "Not": nil, "Pos": nil,
+		// Given is looked at below; Senders stand for Ranges; the others are not of the value
+		"Given": nil, "Senders": nil, "Field": nil, "Not": nil, "Pos": nil,
 	}
 	typ := reflect.TypeFor[policy.Term]()
 	for i := range typ.NumField() {

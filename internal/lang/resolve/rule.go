@@ -27,6 +27,8 @@ func (r *resolver) rule(s *ast.Rule) {
 	r.inners = &r.pol.Inners
 	if s.Out {
 		r.inners = &r.out().Inners
+	} else {
+		r.arrives(s)
 	}
 	r.name(rule, s)
 	if s.Limit != nil {

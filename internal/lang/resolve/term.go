@@ -166,6 +166,8 @@ func (r *resolver) term(t *policy.Term, s *ast.Term) bool {
 		return r.inner(t, s)
 	case ast.DNSName:
 		return r.dnsNames(t, s)
+	case ast.Sender:
+		return r.sender(t, s)
 	case ast.Suffix:
 		return r.each(t, s, literal.Suffix)
 	case ast.From, ast.To:

@@ -95,6 +95,9 @@ func (r *resolver) packet(step *policy.Step, s *ast.Step) {
 		return
 	}
 	step.Tells = spec.Tells(s.Spec)
+	if !s.Leaves {
+		r.senderArrives(s.Spec)
+	}
 	words, ok := spec.Read(r.c, s.Spec)
 	if !ok {
 		return

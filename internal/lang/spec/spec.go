@@ -60,7 +60,7 @@ func Tells(words []ast.Term) (all []policy.Told) {
 			told(0, 1)
 		}
 	}
-	return all
+	return append(all, toldOfSender(words)...)
 }
 
 // MaxFrames is how many bytes the packets of all tests may have together.
@@ -144,6 +144,9 @@ func specWord(c *diag.Collector, spec *packet.Spec, t *ast.Term) bool {
 	var p diag.Problem
 	if t.Field.OfMessage() {
 		return true // with the others, in specDNS
+	}
+	if t.Field.Info().Kernel == field.Leaving {
+		return specSender(c, t)
 	}
 	switch t.Kind {
 	case ast.Family:

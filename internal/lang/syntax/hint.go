@@ -22,7 +22,8 @@ var isKeyword = func() map[string]bool {
 	}
 	for _, w := range phraseWords(func(ph *field.Phrase) bool {
 		// What follows another word and has no value names a set as before: proven flow.
-		return !isDNS(ph) && (ph.Form != field.FormAlone || !strings.Contains(ph.Word, " "))
+		return !isDNS(ph) && !isSender(ph) &&
+			(ph.Form != field.FormAlone || !strings.Contains(ph.Word, " "))
 	}) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true

@@ -53,7 +53,17 @@ func (p *parser) message(t *ast.Term) bool {
 
 // dnsName parses a name in quotes, or behind in a list of them or a set.
 func (p *parser) dnsName(t *ast.Term) bool {
-	in := p.accept("in")
+	if p.accept("in") {
+		return p.named(t, true, "in", "the name of a set or a list",
+			"write: dns name in SET, or dns name in { \"example.com\" }.")
+	}
+	return p.named(t, false, "dns name", "a name",
+		"write the name in quotes: dns name \"example.com\", or: dns name in SET.")
+}
+
+// named parses what stands behind a word: a text in quotes, or a bare one where there may be one,
+// or a list of them. What and hint are for what is neither.
+func (p *parser) named(t *ast.Term, bare bool, word, what, hint string) bool {
 	v := p.values.One()
 	v.Pos = p.tok.pos
 	t.Value = v
@@ -66,7 +76,7 @@ func (p *parser) dnsName(t *ast.Term) bool {
 			return false
 		}
 		return ok
-	case p.tok.kind == tString, in && p.tok.kind == tWord && p.tok.class&keyword == 0:
+	case p.tok.kind == tString, bare && p.tok.kind == tWord && p.tok.class&keyword == 0:
 		e := p.elems.Take(1)
 		e[0] = ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 		if p.tok.kind == tString {
@@ -77,12 +87,7 @@ func (p *parser) dnsName(t *ast.Term) bool {
 		v.Pos = v.Pos.To(p.last.pos)
 		return true
 	}
-	if in {
-		return p.fail("write: dns name in SET, or dns name in { \"example.com\" }.",
-			"expected the name of a set or a list after \"in\"")
-	}
-	return p.fail("write the name in quotes: dns name \"example.com\", or: dns name in SET.",
-		"expected a name after \"dns name\"")
+	return p.fail(hint, "expected %s after %s", what, quote(word))
 }
 
 // NameIn is such an element without them.

@@ -240,6 +240,7 @@ func (p *parser) packetWord() (ast.Term, bool) {
 		p.advance()
 	default:
 		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" &&
+			!isOrigin[word] && senders[word] == field.None &&
 			!oneOf("flags from to ether syn dns "+reversePath, word) {
 			return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 		}

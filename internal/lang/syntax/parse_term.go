@@ -146,6 +146,12 @@ func (p *parser) termWord(t *ast.Term) bool {
 		return p.inner(t, p.innerTerm)
 	case word == "dns":
 		return p.dns(t)
+	case isOrigin[word]:
+		t.Kind, t.Field, t.Name = ast.Family, field.Local, word
+		p.advance()
+	case senders[word] != field.None:
+		t.Kind, t.Field = ast.Sender, senders[word]
+		return p.sender(t, word)
 	case word == reversePath:
 		return p.reversePath(t)
 	case word == "from", word == "to":

@@ -7,7 +7,7 @@ import (
 )
 
 // class says what a word is to the language, as bits: which lists of words have it.
-type class uint8
+type class uint16
 
 const (
 	keyword       class = 1 << iota // cannot name a set
@@ -18,6 +18,7 @@ const (
 	fieldWord                       // names a header field of a packet
 	bytesWord                       // names bytes of a packet
 	dnsWord                         // is dns, or stands behind it
+	senderWord                      // is about who sends
 )
 
 // classes are the words of the language.
@@ -30,6 +31,7 @@ var classes = func() map[string]class {
 		{isKeyword, keyword}, {isStatement, statementWord}, {isFamily, familyWord},
 		{isProto, protoWord},
 		{isFieldWord, fieldWord}, {isBytesWord, bytesWord}, {isDNSWord, dnsWord},
+		{isSenderWord, senderWord},
 	} {
 		for w := range l.words {
 			m[w] |= l.class

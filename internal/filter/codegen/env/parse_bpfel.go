@@ -50,6 +50,8 @@ type parseKey struct {
 	Left      uint16
 	TcpWindow uint16
 	Datagram  uint32
+	Uid       uint32
+	Gid       uint32
 	Row       uint32
 }
 

@@ -1,11 +1,14 @@
 package env
 
 import (
+	"errors"
+
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/route"
+	"levee/internal/filter/sender"
 	"levee/internal/lang/field"
 )
 
@@ -29,6 +32,62 @@ func (c *Code) Tell(ch *plan.Chain) {
 	}
 	if ch.AsksRoute() {
 		c.tellRoute(ch)
+	}
+	c.tellSender(ch)
+}
+
+// tellSender stores who sends a packet that leaves. What is forwarded came by an interface, and has
+// no sender.
+func (c *Code) tellSender(ch *plan.Chain) {
+	store := func(f field.Field) {
+		at, n := c.FieldAt(f)
+		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, SizeOf(n)))
+	}
+	call := func(label string) { c.Emit(asm.Call.Label(label)) }
+	if ch.Asks[field.Local] {
+		sent := c.Fresh("sent")
+		c.Context(asm.R1)
+		c.Emit(
+			asm.LoadMem(asm.R1, asm.R1, SkbCameBy, asm.Word),
+			asm.Mov.Imm(asm.R0, 1),
+			asm.JEq.Imm(asm.R1, 0, sent),
+			asm.Mov.Imm(asm.R0, 0),
+		)
+		c.Label(sent)
+		store(field.Local)
+	}
+	for _, ids := range []struct {
+		number, name   field.Field
+		label, nameIts string
+	}{
+		{field.UID, field.User, sender.UID, sender.User},
+		{field.GID, field.Group, sender.GID, sender.Group},
+	} {
+		if !ch.Asks[ids.number] && !ch.Asks[ids.name] {
+			continue
+		}
+		c.Context(asm.R1)
+		call(ids.label)
+		if ch.Asks[ids.number] {
+			store(ids.number)
+		}
+		if ch.Asks[ids.name] {
+			c.Emit(asm.Mov.Reg(asm.R1, asm.R0))
+			call(ids.nameIts)
+			store(ids.name)
+		}
+	}
+	if !ch.Asks[field.Service] && !ch.Asks[field.Container] {
+		return
+	}
+	c.Context(asm.R1)
+	call(sender.Cgroup)
+	if ch.Asks[field.Service] {
+		store(field.Service)
+	}
+	if ch.Asks[field.Container] {
+		c.Emit(asm.RSh.Imm(asm.R0, 8))
+		store(field.Container)
 	}
 }
 
@@ -65,5 +124,6 @@ func (c *Code) tellRoute(ch *plan.Chain) {
 
 // EmitTelling emits the functions by which the kernel is asked.
 func (c *Code) EmitTelling() error {
-	return route.Emit(c.Builder, c.ContextParam(), c.Target.Hook.OfSKB())
+	return errors.Join(route.Emit(c.Builder, c.ContextParam(), c.Target.Hook.OfSKB()),
+		sender.Emit(c.Builder, c.ContextParam()))
 }

@@ -14,6 +14,14 @@ type Sample struct {
 	Field field.Field // that it asks for; None of `malformed`
 }
 
+// Side is what stands in front of the rule of a sample: out where the field is of what leaves.
+func (s Sample) Side() string {
+	if s.Field.Info().Kernel == field.Leaving {
+		return "out "
+	}
+	return ""
+}
+
 // Sets are the sets that samples name.
 const Sets = `set hosts = { 192.0.2.0/24, 2001:db8::/32 }
 set services = { tcp/80, udp/53 }
@@ -63,6 +71,12 @@ func of(ph *field.Phrase) (all []Sample) {
 		add(ph.Field, `"evil"`, "00ff17", `/^[a-c]+\x00/`, `{ "Evil", 0001, /e[a-c]?l/ } any case`)
 	case field.FormName:
 		add(ph.Field, `"www.example.com"`, "in zones", `in { "example.com", "*.example.net" }`)
+	case field.FormSender:
+		names := []string{"www-data", "{ postfix, \"first.last\" }"}
+		if ph.Field == field.Service {
+			names = []string{`"sshd.service"`, `{ "postfix.service", "getty@tty1.service" }`}
+		}
+		add(ph.Field, names...)
 	case field.FormInner:
 		return []Sample{
 			{"inner( tcp syn from 192.0.2.0/24 port 22 )", ph.Field},

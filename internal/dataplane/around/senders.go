@@ -1,0 +1,147 @@
+package around
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/loader"
+	"levee/internal/dataplane/store"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/sender"
+	"levee/internal/filter/state"
+	"levee/internal/host/account"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// SendersOf are who the names of a policy stand for on this machine. A user or group that there is
+// not is NoID, and an error.
+func SendersOf(p *policy.Senders) (*sender.Names, error) {
+	n := &sender.Names{Services: p.Services}
+	var err error
+	if n.Users, err = numbersOf("user", p.Users, account.User); err != nil {
+		return n, err
+	}
+	if n.Groups, err = numbersOf("group", p.Groups, account.Group); err != nil {
+		return n, err
+	}
+	if len(p.Containers) == 0 {
+		return n, nil
+	}
+	engines, err := account.Containers("/")
+	for _, name := range p.Containers {
+		n.Containers = append(n.Containers, account.Cgroups(name, engines))
+	}
+	return n, err
+}
+
+// numbersOf looks names up. Two that are one could not both be what the sender is.
+func numbersOf(what string, names []string, find func(string) (uint32, error)) (all []uint32,
+	err error) {
+	of := map[uint32]string{}
+	for _, name := range names {
+		id, e := find(name)
+		switch {
+		case errors.Is(e, account.ErrUnknown):
+			id = sender.NoID
+			e = fmt.Errorf("there is no %s %s on this machine: create it, or write its number, as "+
+				"in: %s 1000", what, name, map[string]string{"user": "uid", "group": "gid"}[what])
+		case e == nil && of[id] != "":
+			e = fmt.Errorf("%ss %s and %s are the same: name one of them", what, of[id], name)
+		}
+		if e != nil && err == nil {
+			err = e
+		}
+		of[id] = name
+		all = append(all, id)
+	}
+	return all, err
+}
+
+// FillSenders tells rules on who sends what their names stand for, and where the kernel has what
+// they ask.
+func FillSenders(l *loader.Loaded, p *policy.Senders, note Note) error {
+	m := l.Holding(state.HoldsSenders)
+	if m == nil {
+		return nil
+	}
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("rules on who sends need a kernel that describes its types "+
+			"(CONFIG_DEBUG_INFO_BTF): %w", err)
+	}
+	layout, err := sender.LayoutOf(types)
+	if err != nil {
+		return fmt.Errorf("this kernel has another way of keeping who sends: %w", err)
+	}
+	names, err := SendersOf(p)
+	if err != nil {
+		return err
+	}
+	if len(p.Services)+len(p.Containers) > 0 && !cgroups() {
+		note("this machine has no cgroups of version 2: no packet is of a service or container")
+	}
+	return onSenders(m, func(memory sender.Memory) {
+		memory.Begin(layout)
+		memory.Tell(names, drawn())
+	})
+}
+
+// cgroups tells whether the machine has cgroups of version 2, in which every process is then.
+func cgroups() bool {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	return err != nil || strings.Contains("\n"+string(own), "\n0::")
+}
+
+// TellSenders tells the policy on an interface what its names stand for now, where that is not what
+// was. It does nothing where no rule asks.
+func TellSenders(ctx context.Context, dev string, before *sender.Names) (*sender.Names, error) {
+	now := before
+	err := generation.TransactOn(ctx, dev, func(s *store.Store, a *attach.Attachment) error {
+		g := a.Current()
+		name, has := codegen.MapOf(g.Maps, state.HoldsSenders)
+		if !has || g.Senders == nil {
+			now = nil
+			return nil
+		}
+		names, unknown := SendersOf(g.Senders)
+		if before != nil && names.Equal(before) {
+			return nil
+		}
+		m, err := s.OpenPinned(a.Key, g.Generation, name)
+		if m == nil || err != nil {
+			return err
+		}
+		defer m.Close()
+		now = names
+		return errors.Join(unknown,
+			onSenders(m, func(memory sender.Memory) { memory.Tell(names, drawn()) }))
+	})
+	return now, err
+}
+
+// drawn is a key for digests of names.
+func drawn() (key [16]byte) {
+	rand.Read(key[:]) // which cannot fail
+	return key
+}
+
+// onSenders changes the memory of a map.
+func onSenders(m *ebpf.Map, change func(sender.Memory)) error {
+	memory, err := store.MapMemory(m, sender.Bytes)
+	if err != nil {
+		return kernel.Refuse(err, "tell the program who the policy names")
+	}
+	change(memory)
+	return unix.Munmap(memory)
+}
