@@ -19,7 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
+	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/sender"
+	"levee/internal/filter/state"
 )
 
 const senderPolicy = `out count udp local as "local"
@@ -458,5 +463,50 @@ func TestUnknownSendersAreRefused(t *testing.T) {
 		if a := status0(t); len(a.Counters) == 0 || store.Mode(a.Mode) == "" {
 			t.Error("nothing is in force")
 		}
+	}
+}
+
+// TestAContainerOfAnotherNameWasJudgedByItsRule: from the moment in which levee is told that a name
+// is of another container, packets of both are judged so, also those of cgroups that are known.
+func TestAContainerOfAnotherNameWasJudgedByItsRule(t *testing.T) {
+	n := newSenders(t)
+	n.bring(t, "out count udp container web as \"web\"\nout count udp not container web as "+
+		"\"others\"\ndefault pass\n")
+	for i := range 20 {
+		n.rename(t, "first.scope", "second.scope", i)
+		for k, path := range []string{"machine.slice/first.scope", "machine.slice/second.scope"} {
+			n.enter(t, path)
+			n.sendAs(t, 0, 0)
+			want := "others 1"
+			if k == i%2 {
+				want = "web 1"
+			}
+			n.counts(t, fmt.Sprint(path, " after ", i, " renames"), want)
+		}
+	}
+}
+
+// rename has web be the container of one cgroup or of the other.
+func (n *senders) rename(t *testing.T, first, second string, i int) {
+	t.Helper()
+	err := generation.TransactOn(t.Context(), "lv0",
+		func(s *store.Store, a *attach.Attachment) error {
+			g := a.Current()
+			name, _ := codegen.MapOf(g.Maps, state.HoldsSenders)
+			m, err := s.OpenPinned(a.Key, g.Generation, name)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			memory, err := store.MapMemory(m, sender.Bytes)
+			if err != nil {
+				return err
+			}
+			sender.Memory(memory).Tell(&sender.Names{
+				Containers: [][]string{{[]string{first, second}[i%2]}}}, [16]byte{byte(i)})
+			return unix.Munmap(memory)
+		})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
