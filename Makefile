@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack state-random \
-	agent-proof soak gen-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
+	agent-proof soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
 	release-files release-key release-test dashboard-proof diff-proof
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/explanation/plots: idle machine, two hours (root)'
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
 	@echo 'make diff-proof  what levee diff promises, on 200 pairs of policies with 1,000,000 packets (minutes)'
+	@echo 'make probe-proof  levee probe, nmap and masscan on a network of 254 addresses with 200 services, NAT and loss (root; two minutes)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
 	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
@@ -160,6 +161,12 @@ diff-proof:
 	@scripts/deps diff
 	LEVEE_PAIRS="$(PAIRS)" $(GO) test -tags proof -count 1 -timeout 60m -v -run Proof \
 		./internal/filter/region
+
+# levee probe against what is so, on a network that hides services in all ways, and its peers on the same.
+probe-proof:
+	@scripts/deps probe
+	@$(MAKE) --no-print-directory build
+	$(GO) run ./scripts/probe -bin bin
 
 # What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
 gen-proof:

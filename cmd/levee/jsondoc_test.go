@@ -25,6 +25,8 @@ import (
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/region"
 	"levee/internal/lang/importer"
+	probed "levee/internal/probe"
+	"levee/internal/probe/witness"
 	"levee/internal/profile"
 )
 
@@ -64,6 +66,8 @@ var jsonDocuments = map[string]any{
 	}{},
 	"levee gen":     lab.GenReport{},
 	"levee doctor":  doctorReport{},
+	"levee probe":   probed.Report{},
+	"levee witness": witness.Told{},
 	"levee calc":    linerate.Quantities{},
 	"levee version": cli.VersionInfo{},
 }
@@ -122,6 +126,8 @@ func jsonFields(out map[string]string, path string, typ reflect.Type, optional b
 		out[path] = "boolean" + mark
 	case typ.Kind() == reflect.Map:
 		out[path] = "object of strings" + mark
+	case typ == reflect.TypeFor[[]byte]():
+		out[path] = "string" + mark // in Base64
 	case typ.Kind() == reflect.Slice:
 		elem := typ.Elem()
 		if elem.Kind() == reflect.Struct {

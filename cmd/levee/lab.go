@@ -24,6 +24,8 @@ var labCommands = []struct{ group, use, short string }{
 	{groupLab, "lab COMMAND", "Network namespaces to try all of it in"},
 	{groupLab, "gen --dev IF", "Send a flood or a capture into a lab"},
 	{groupLab, "bench COMMAND", "Measure on this machine what levee's claims are made of"},
+	{groupLab, "probe FILE",
+		"Ask your own network from outside whether it does what its policy says"},
 	{groupOther, "calc QUANTITY...",
 		"Convert link speed, frame size, packets a second, ns and cycles a packet"},
 }

@@ -17,6 +17,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/secret"
+	"levee/internal/probe/witness"
 	"levee/internal/profile"
 	"levee/internal/question"
 	"levee/internal/wrap"
@@ -57,6 +58,7 @@ var commands = []struct {
 	{groupInterface, newTop},
 	{groupInterface, newWatch},
 	{groupInterface, newCapture},
+	{groupInterface, func(e *env) *cobra.Command { return witness.New(e.Env, e.inForce) }},
 	{groupInterface, newShow},
 	{groupInterface, newMetrics},
 	{groupInterface, newSet},

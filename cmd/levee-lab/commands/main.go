@@ -21,7 +21,7 @@ func Main() int {
 }
 
 const rootLong = `levee-lab has the commands of levee that try and measure it. levee starts it for them: type
-levee bench, levee lab, levee gen or levee calc.`
+levee bench, levee lab, levee gen, levee probe or levee calc.`
 
 // Root is the tree of these commands. It is called levee, as whoever types them calls it.
 func Root(base *cli.Env) *cobra.Command {
@@ -34,7 +34,7 @@ func Root(base *cli.Env) *cobra.Command {
 	}
 	// levee completes for both.
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newLab(e), newGen(e), newBench(e), newCalc(e))
+	root.AddCommand(newLab(e), newGen(e), newBench(e), newCalc(e), newProbe(e))
 	cli.Finish(e.Env, root)
 	return root
 }

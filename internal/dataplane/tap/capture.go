@@ -30,6 +30,8 @@ type Capturing struct {
 	Verdict string
 	// Rule takes packets that this one decided: a label, or a line of the policy. "" takes all.
 	Rule string
+	// Begun is called when packets are captured from now on; nil is nobody.
+	Begun func()
 }
 
 // MostSnap is how many bytes of a packet can be captured.
@@ -65,6 +67,9 @@ func Capture(ctx context.Context, o Capturing, tell func(Captured) bool) (Captur
 		return CaptureLosses{}, err
 	}
 	defer c.renew()()
+	if c.Begun != nil {
+		c.Begun()
+	}
 	for going := true; going && ctx.Err() == nil && c.Hook != nil; {
 		var err error
 		if going, err = c.Read(tell); err != nil {

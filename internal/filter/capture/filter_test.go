@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"levee/internal/filter/plan"
+	"levee/internal/packet"
 )
 
 // TestFiltersTakeWhatTheirMachineTakes runs filters as the program that captures has them, and as
@@ -158,4 +160,49 @@ func someFrame(r *rand.Rand) []byte {
 		f = f[:14+r.IntN(len(f)-14)]
 	}
 	return f
+}
+
+// TestTheFilterOfSources takes packets of its addresses, tagged or not, and no others.
+func TestTheFilterOfSources(t *testing.T) {
+	four, six := netip.MustParseAddr("203.0.113.5"), netip.MustParseAddr("2001:db8::5")
+	from := []netip.Addr{four, six}
+	for _, c := range []struct {
+		spec  packet.Spec
+		taken bool
+	}{
+		{packet.Spec{From: four}, true},
+		{packet.Spec{From: six}, true},
+		{packet.Spec{From: four.Next()}, false},
+		{packet.Spec{From: six.Next()}, false},
+		{packet.Spec{From: four, VLAN: new(uint16(7))}, true},
+		{packet.Spec{From: six, VLAN: new(uint16(7)), InnerVLAN: new(uint16(8))}, true},
+		{packet.Spec{From: six.Next(), VLAN: new(uint16(7)), InnerVLAN: new(uint16(8))}, false},
+		{packet.Spec{To: four}, false},
+		{packet.Spec{Family: packet.ARP, From: four}, false},
+	} {
+		frame, err := packet.Build(c.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []packet.Link{packet.Ethernet, packet.L3} {
+			as, err := l.Carry(frame)
+			if err != nil {
+				continue
+			}
+			filter := FromSources(l, from)
+			if _, err := bpf.Assemble(filter); err != nil {
+				t.Fatal(err)
+			}
+			vm, err := bpf.NewVM(filter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := vm.Run(as); err != nil || (n > 0) != c.taken {
+				t.Errorf("%s, %+v: %d, %v; taken is to be %v", l, c.spec, n, err, c.taken)
+			}
+			if _, err := translate(filter); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }

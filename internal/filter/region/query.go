@@ -82,18 +82,9 @@ const manyBoxes = 64
 
 // Who answers a question. What counts and logs without deciding is no part of it.
 func (q *Question) Who() *Answers {
-	prog := ir.Build(q.Policy, ir.PassCovered)
 	w := &walk{Question: q, found: map[int]*Way{}}
-	for _, classes := range together([2]*ir.Program{prog, prog}) {
-		rules := prog.Lists[classes[0].Index()]
-		if !asksTags(rules) {
-			w.class(newSpace(classes[0], 0), classes, nil, rules)
-			continue
-		}
-		for tags := range 3 {
-			w.class(newSpace(classes[0], tags), classes, []int{tags}, rules)
-		}
-	}
+	w.decides = w.note
+	w.all()
 	out := &Answers{Open: w.open}
 	for _, way := range w.found {
 		out.Ways = append(out.Ways, *way)
@@ -105,8 +96,25 @@ func (q *Question) Who() *Answers {
 // walk is a question that goes down the rules.
 type walk struct {
 	*Question
-	found map[int]*Way
-	open  bool
+	// decides is told which packets of the question a rule decides, in boxes.
+	decides func(s *space, r *rule, asked *rule, of Sources, boxes []box)
+	found   map[int]*Way
+	open    bool
+}
+
+// all goes through the packets of all classes.
+func (w *walk) all() {
+	prog := ir.Build(w.Policy, ir.PassCovered)
+	for _, classes := range together([2]*ir.Program{prog, prog}) {
+		rules := prog.Lists[classes[0].Index()]
+		if !asksTags(rules) {
+			w.class(newSpace(classes[0], 0), classes, nil, rules)
+			continue
+		}
+		for tags := range 3 {
+			w.class(newSpace(classes[0], tags), classes, []int{tags}, rules)
+		}
+	}
 }
 
 // class follows the packets of classes that are asked the same.
@@ -132,7 +140,7 @@ func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) 
 			in, out = s.carve(b, r, in, out)
 		}
 		if len(in) > 0 {
-			w.note(s, r, asked, Sources{Classes: classes, Tags: tags}, in)
+			w.decides(s, r, asked, Sources{Classes: classes, Tags: tags}, in)
 		}
 		if open = out; len(open) > manyBoxes {
 			open = s.merged(open)

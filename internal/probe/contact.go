@@ -1,0 +1,166 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// contact is what a whole connection to a port that accepts showed.
+type contact struct {
+	state  contactState
+	banner string // the first bytes of what the service says
+}
+
+type contactState uint8
+
+const (
+	untried   contactState = iota
+	connected              // and it stayed so, or said something
+	refused
+	resetAtOnce // it was made and reset before a byte came
+	noneMade    // within dialsWithin
+)
+
+// Limits of a contact.
+const (
+	dialsWithin  = 3 * time.Second
+	speaksWithin = 2 * time.Second
+	// A proxy of SYNs resets a connection when the host behind it has refused one.
+	resetsWithin = 500 * time.Millisecond
+	// How long the end of a silent connection may take, with two repetitions.
+	finishesWithin = 1500 * time.Millisecond
+	bannerBytes    = 256
+	contactsOnce   = 16 // at the same time
+)
+
+// contactAll connects to ports that accept, since what answers a SYN may be no more than a cookie
+// or a proxy; to none where connections were not wanted.
+func (r *run) contactAll(ctx context.Context) error {
+	type one struct {
+		number int
+		again  bool // the first connection may only prove this client
+		to     netip.AddrPort
+	}
+	var todo []one
+	r.mu.Lock()
+	first := r.begin(aService)
+	for n := first; n < first+r.counts()[aService]; n++ {
+		res := &r.results[n]
+		cookie := res.rule > 0 && r.rules[res.rule-1].Verdict == answered
+		if res.kind == accepts && !r.HalfOpen {
+			t := r.target(n)
+			todo = append(todo, one{n, cookie, netip.AddrPortFrom(t.to, t.Port)})
+		}
+	}
+	r.mu.Unlock()
+	r.contacts = map[int]contact{}
+	slots := make(chan struct{}, contactsOnce)
+	var all sync.WaitGroup
+	defer all.Wait()
+	// A connection is some packets of each side.
+	pace := 10 * time.Second / time.Duration(r.Rate)
+	for _, o := range todo {
+		if err := pause(ctx, pace); err != nil {
+			return err
+		}
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			c := touch(ctx, o.to, r.Banners)
+			if o.again && c.state != connected {
+				c = touch(ctx, o.to, r.Banners)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.contacts[o.number] = c
+		})
+	}
+	return nil
+}
+
+// touch connects, and looks whether that lasts. For a banner it listens for what the service says;
+// one that says nothing is asked as a web server is.
+func touch(ctx context.Context, to netip.AddrPort, banner bool) contact {
+	d := net.Dialer{Timeout: dialsWithin}
+	conn, err := d.DialContext(ctx, "tcp", to.String())
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return contact{state: refused}
+	case errors.Is(err, unix.ECONNRESET):
+		return contact{state: resetAtOnce}
+	case err != nil:
+		return contact{state: noneMade}
+	}
+	defer conn.Close()
+	said, err := listen(conn, "", resetsWithin)
+	if banner && said == "" && errors.Is(err, os.ErrDeadlineExceeded) {
+		if said, err = listen(conn, "", speaksWithin-resetsWithin); said == "" &&
+			errors.Is(err, os.ErrDeadlineExceeded) {
+			said, err = listen(conn, "HEAD / HTTP/1.0\r\n\r\n", speaksWithin)
+		}
+	}
+	switch {
+	case said != "" && banner:
+		return contact{connected, said}
+	case said != "", errors.Is(err, io.EOF):
+		return contact{state: connected}
+	}
+	return contact{state: ends(conn.(*net.TCPConn), err)}
+}
+
+// listen says something, if there is something to say, and is told the first line of what comes.
+func listen(conn net.Conn, ask string, within time.Duration) (string, error) {
+	_ = conn.SetDeadline(time.Now().Add(within))
+	if ask != "" {
+		if _, err := conn.Write([]byte(ask)); err != nil {
+			return "", err
+		}
+	}
+	buf := make([]byte, bannerBytes)
+	n, err := conn.Read(buf)
+	line, _, _ := strings.Cut(string(buf[:n]), "\n")
+	if line = strings.TrimSpace(line); n > 0 && line == "" {
+		line = "(an empty line)"
+	}
+	return line, err
+}
+
+// ends ends a connection on which nothing was said: the host behind it acknowledges that, and the
+// kernel says it again where it is lost, as a reset is not.
+func ends(conn *net.TCPConn, err error) contactState {
+	if errors.Is(err, os.ErrDeadlineExceeded) && conn.CloseWrite() == nil {
+		_, err = listen(conn, "", finishesWithin)
+	}
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+		return connected
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return resetAtOnce
+	case acknowledged(conn):
+		return connected
+	}
+	return noneMade
+}
+
+// acknowledged says whether the other side has acknowledged the end of a connection.
+func acknowledged(conn *net.TCPConn) (is bool) {
+	const finWait2 = 5 // TCP_FIN_WAIT2 of net/tcp_states.h
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
+		is = err == nil && info.State == finWait2
+	})
+	return is
+}

@@ -1,0 +1,256 @@
+package probe
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/lang/policy"
+	"levee/internal/probe/witness"
+)
+
+// ended is a run of the plan of two families that has ended, with a policy in front of it.
+func ended(t *testing.T) *run {
+	t.Helper()
+	r := &run{plan: twoFamilies(t), Options: Options{Owned: &Owned{}},
+		eyes: map[eyeKey]*eye{}, stopped: map[netip.Addr]string{}, ended: map[*Prefix]string{},
+		ttls: map[netip.Addr]uint8{}, by: map[int]netip.Addr{}, arrived: map[int]string{},
+		rules: []Judged{{"a", "`pass tcp port 20-30` (x.levee:1)", "pass"},
+			{"b", "the default (x.levee:6)", "drop"}, {"c", "a cookie", answered}}}
+	of := parsePolicy(t, "pass tcp port 20-30\npass udp port { 7, 53 }\ndefault drop\n")
+	for i := range r.addrs {
+		r.eyes[keyOf(r.addrs[i].Of)] = &eye{name: "ssh b", policy: of, last: &witness.End{},
+			first: witness.InForce{Dev: "eth0", Name: "x.levee"}}
+	}
+	r.results = make([]result, r.total())
+	for n := range r.results {
+		r.results[n] = result{sent: 1, seen: 1, kind: resets, ttl: 64, rule: 1}
+	}
+	return r
+}
+
+// probeOf is the number of a service of the first address.
+func probeOf(t *testing.T, r *run, s Service) int {
+	t.Helper()
+	for n := range r.results {
+		if at := r.target(n); at.kind == aService && at.Service == s {
+			return n
+		}
+	}
+	t.Fatalf("nobody asks for %v", s)
+	return 0
+}
+
+// TestWhatAServiceIs, by all that can come back for it, and what loss leaves open.
+func TestWhatAServiceIs(t *testing.T) {
+	const tcp, udp = 6, 17
+	ssh, dns := Service{tcp, 22}, Service{udp, 53}
+	three := uint8(7)
+	for _, c := range []struct {
+		name  string
+		of    Service
+		is    result
+		with  func(r *run, n int)
+		state State
+		why   string // in it
+	}{
+		{"accepted", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 1}, connects(connected),
+			Open, ""},
+		{"not connected to", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 1}, nil, Open,
+			"nobody connected"},
+		{"a proxy of SYNs", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 1},
+			connects(resetAtOnce), Unknown, "made and reset"},
+		{"a connection refused", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 1},
+			connects(refused), Closed, "refuses"},
+		{"no connection", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 1},
+			connects(noneMade), Unknown, "no connection comes"},
+		{"a cookie", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 3}, nil, Unknown,
+			"a cookie of levee's answered"},
+		{"all ports accept", ssh, result{sent: 1, seen: 1, kind: accepts, rule: 1},
+			func(r *run, n int) {
+				connects(connected)(r, n)
+				r.results[r.begin(aCanary)].kind = accepts
+			}, Unknown, "something answers for every port"},
+		{"reset", ssh, result{sent: 1, seen: 1, kind: resets, ttl: 63, rule: 1}, nil, Closed, ""},
+		{"reset by another", ssh, result{sent: 1, seen: 1, kind: resets, ttl: 63, rule: 1},
+			func(r *run, n int) { r.ttls[r.target(n).to] = 64 }, Filtered, "another machine"},
+		{"an error", ssh, result{sent: 1, seen: 1, kind: icmpSays, icmpType: 3, icmpCode: 3,
+			own: true, rule: 1}, nil, Filtered, "port unreachable"},
+		{"dropped there", ssh, result{sent: 1, seen: 1, rule: 2}, nil, Filtered, "dropped by"},
+		{"dropped behind", ssh, result{sent: three, seen: three, rule: 1}, nil, Filtered,
+			"dropped behind it"},
+		{"dropped before", ssh, result{sent: three}, nil, Filtered, "does not arrive"},
+		{"asked once, and silent", ssh, result{sent: 1, seen: 1, rule: 1}, nil, Unknown,
+			"silence may have a chance"},
+		{"asked once, and not seen", ssh, result{sent: 1}, nil, Unknown, "did not arrive once"},
+		{"much loss", ssh, result{sent: three, seen: three, rule: 1},
+			func(r *run, _ int) { // every other answer came with the second try alone
+				for n := range r.results {
+					if r.results[n].kind == resets && n%2 == 0 {
+						r.results[n].sent, r.results[n].seen, r.results[n].try = 3, 3, 1
+					}
+				}
+			}, Unknown, "by loss alone"},
+		{"never asked", ssh, result{}, func(r *run, n int) {
+			r.stopped[r.target(n).to] = "prohibited"
+		}, Unknown, "not asked: prohibited"},
+		{"asked, then left alone", ssh, result{sent: 1}, func(r *run, n int) {
+			r.stopped[r.target(n).to] = "prohibited"
+		}, Unknown, "not asked again: prohibited"},
+		{"a datagram", dns, result{sent: 1, seen: 1, kind: replies, rule: 1}, nil, Open, ""},
+		{"a port of UDP", dns, result{sent: 1, seen: 1, kind: icmpSays, icmpType: 3, icmpCode: 3,
+			own: true, rule: 1}, nil, Closed, ""},
+		{"a port, by a router", dns, result{sent: 1, seen: 1, kind: icmpSays, icmpType: 3,
+			icmpCode: 3, rule: 1},
+			func(r *run, n int) { r.by[n] = netip.MustParseAddr("192.0.2.9") }, Filtered,
+			"port unreachable by 192.0.2.9"},
+		{"UDP, and silent", dns, result{sent: three, seen: three, rule: 1}, nil, Unknown,
+			"nothing answered"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := ended(t)
+			n := probeOf(t, r, c.of)
+			r.results[n] = c.is
+			if c.with != nil {
+				c.with(r, n)
+			}
+			at := r.target(n)
+			var got *Target
+			rep := r.report(0, time.Second)
+			for i := range rep.Targets {
+				if x := &rep.Targets[i]; x.Address == at.to.String() && x.Port == at.Port &&
+					x.Proto == protoName(at.Proto) {
+					got = x
+				}
+			}
+			if got == nil {
+				t.Fatal("it is not reported")
+			}
+			if got.State != c.state || !strings.Contains(got.Why, c.why) ||
+				c.why == "" && got.Why != "" {
+				t.Errorf("%s: %q, want %s: %q", got.State, got.Why, c.state, c.why)
+			}
+		})
+	}
+}
+
+func connects(s contactState) func(*run, int) {
+	return func(r *run, n int) { r.contacts = map[int]contact{n: {state: s}} }
+}
+
+// TestLossIsMeasured by the tries before one that got through.
+func TestLossIsMeasured(t *testing.T) {
+	r := ended(t)
+	first := r.begin(aService)
+	all := len(r.results)
+	r.results[first] = result{sent: 3, seen: 2, kind: resets, try: 1, rule: 1}
+	r.results[first+1] = result{sent: 7, seen: 7, kind: resets, try: 2, rule: 1}
+	r.results[first+2] = result{sent: 7} // nobody knows of these
+	l := r.loss()
+	if want := (Share{1, all - 1 + 1 + 2}); l.There != want {
+		t.Errorf("on the way there %+v, want %+v", l.There, want)
+	}
+	if want := (Share{2, all - len(r.addrs) - 1 + 2}); l.AndBack != want {
+		t.Errorf("and back %+v, want %+v", l.AndBack, want)
+	}
+}
+
+// TestOnlyRunTimeKnows what a dynamic set holds: that another rule decides is no disagreement.
+func TestOnlyRunTimeKnows(t *testing.T) {
+	of := parsePolicy(t, "set s = dynamic(max 10)\npass tcp from s port 22\n"+
+		"limit tcp port 25 rate 1pps by source\ncookie tcp port 443\npass established\n"+
+		"pass udp\ndefault drop\n")
+	want := map[string]string{"pass tcp from s port 22": "what set s holds",
+		"limit tcp port 25 rate 1pps by source": "a limit", "cookie tcp port 443": "a cookie",
+		"pass established": "what was before", "pass udp": ""}
+	seen := 0
+	for _, s := range of.Slots() {
+		if s.Reason != policy.ByRule {
+			continue
+		}
+		what, ok := want[s.Rule.Text]
+		if got := runTime(of, s.ID); !ok || got != what {
+			t.Errorf("%s: %q, want %q", s.Rule.Text, got, what)
+		}
+		seen++
+	}
+	if seen != len(want) {
+		t.Errorf("%d rules of %d", seen, len(want))
+	}
+}
+
+// TestAContactShowsWhatIsThere: who speaks, who is silent, who resets and who is not there.
+func TestAContactShowsWhatIsThere(t *testing.T) {
+	serve := func(with func(*net.TCPConn)) netip.AddrPort {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				with(c.(*net.TCPConn))
+			}
+		}()
+		return l.Addr().(*net.TCPAddr).AddrPort()
+	}
+	held := make(chan *net.TCPConn, 1)
+	t.Cleanup(func() { _ = (<-held).Close() })
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := gone.Addr().(*net.TCPAddr).AddrPort()
+	_ = gone.Close()
+	for _, c := range []struct {
+		name string
+		to   netip.AddrPort
+		want contact
+	}{
+		{"who speaks", serve(func(c *net.TCPConn) {
+			_, _ = c.Write([]byte("220 hello\r\nmore"))
+			_ = c.Close()
+		}), contact{connected, "220 hello"}},
+		{"who is silent", serve(func(c *net.TCPConn) { held <- c }),
+			contact{state: connected}},
+		{"who ends", serve(func(c *net.TCPConn) { _ = c.Close() }), contact{state: connected}},
+		{"who resets", serve(func(c *net.TCPConn) {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}), contact{state: resetAtOnce}},
+		{"who is not there", closed, contact{state: refused}},
+	} {
+		if got := touch(t.Context(), c.to, c.want.banner != ""); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestAFileThatOthersChangeIsNotTaken, as it names commands.
+func TestAFileThatOthersChangeIsNotTaken(t *testing.T) {
+	path := t.TempDir() + "/mine.probe"
+	text := []byte("198.51.100.7 of \"A\" by \"ssh b\"\n")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o, _, err := ReadOwned(path); o == nil || err != nil {
+		t.Fatalf("%v, %v", o, err)
+	}
+	if err := os.Chmod(path, 0o620); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ReadOwned(path); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := ReadOwned(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
