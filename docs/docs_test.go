@@ -1,6 +1,10 @@
 package docs
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
 // TestEachTopicIsAPageOfItsOwn: what Topics lists can be shown, and no two names show one page.
 func TestEachTopicIsAPageOfItsOwn(t *testing.T) {
@@ -23,5 +27,20 @@ func TestEachTopicIsAPageOfItsOwn(t *testing.T) {
 	short, _ := Page("language")
 	if long, ok := Page("reference/language"); !ok || long != short {
 		t.Error("reference/language is not the page language")
+	}
+}
+
+// TestTheFirstPolicyOfREADMELetsAnswersIn: without it DNS and apt stand still.
+func TestTheFirstPolicyOfREADMELetsAnswersIn(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, policy, _ := strings.Cut(string(text), "Save this as `edge.levee`:\n\n```\n")
+	policy, _, _ = strings.Cut(policy, "```")
+	for _, want := range []string{"\npass established\n", "\ndefault drop\n"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("no %q in the first policy, %q", want, policy)
+		}
 	}
 }

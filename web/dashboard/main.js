@@ -163,7 +163,7 @@ $("logout").addEventListener("click", async () => { try { await api.logout(); } 
 
 // ---- colours, keys ----
 
-const themes = { auto: ["Auto", "Colours: as the system"], light: ["Light", "Colours: light"], dark: ["Dark", "Colours: dark"] };
+const themes = { auto: ["Auto", "Colours: auto, as the system"], light: ["Light", "Colours: light"], dark: ["Dark", "Colours: dark"] };
 const theme = (next) => {
   const root = document.documentElement, chosen = next || root.dataset.theme || "auto";
   if (chosen === "auto") delete root.dataset.theme; else root.dataset.theme = chosen;

@@ -115,10 +115,14 @@ func TestLook(t *testing.T) {
 		{"wall", "light", "?by=rule&span=604800", 1920, 1080, false},
 		{"dark", "dark", "?span=3600", 1440, 900, false},
 		{"phone", "light", "?span=900#traffic", 390, 844, false},
+		{"tablet-dark", "dark", "?by=rule&span=3600", 900, 1100, true},
 	} {
 		b := d.open(t, d.window(c.width, c.height, c.scheme), c.query)
 		await.Pass(1500*time.Millisecond, "a picture shows the page at rest")
 		shot(t, b, c.name, c.whole)
+		webtest.Eval[bool](t, b, `document.querySelector('[data-key^="made "]').open = true`)
+		waits(t, b, `/From Germany/.test(document.querySelector('[data-key^="made "]').textContent)`)
+		axeIn(t, b)(c.name)
 		fine(t, b)
 	}
 }
@@ -128,6 +132,7 @@ func TestThePage(t *testing.T) {
 	t.Run("a phone with hostile names", func(t *testing.T) { fits(t, d) })
 	b := d.open(t, d.window(1440, 900, "light"), "")
 	fine(t, b)
+	t.Run("axe finds nothing in the page as it comes", func(t *testing.T) { axeIn(t, b)("") })
 	t.Run("it is there within a second with a year of data", func(t *testing.T) { loads(t, d, b) })
 	t.Run("100,000 points move at 30 frames a second", func(t *testing.T) { moves(t, d, b) })
 	t.Run("a point that is read stays while time goes on", func(t *testing.T) { stays(t, d, b) })
@@ -333,25 +338,34 @@ func blind(t *testing.T, d *demo, b *webtest.Browser) {
 }
 
 func axes(t *testing.T, b *webtest.Browser) {
-	script, err := os.ReadFile("../../../web/axe/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
-	webtest.Eval[bool](t, b, string(script)+"; true")
+	axe := axeIn(t, b)
 	for _, theme := range []string{"light", "dark"} {
 		webtest.Eval[bool](t, b, `document.documentElement.dataset.theme = '`+theme+`'; true`)
 		for _, dialog := range []string{"", "help", "ask", "login"} {
 			if dialog != "" {
 				webtest.Eval[bool](t, b, `document.getElementById('`+dialog+`').showModal(); true`)
 			}
-			for _, v := range webtest.Eval[[]string](t, b, `axe.run(document, {resultTypes:
-['violations']}).then((r) => r.violations.map((v) => v.id + ': ' + v.help + ': ' +
-v.nodes.slice(0, 5).map((n) => n.target.join(' ') + ' ' + n.failureSummary).join('; ')))`) {
-				t.Errorf("%s %s: %s", theme, dialog, v)
-			}
+			axe(theme + " " + dialog)
 			if dialog != "" {
 				webtest.Eval[bool](t, b, `document.getElementById('`+dialog+`').close(); true`)
 			}
+		}
+	}
+}
+
+// axeIn brings axe into a page. What it gives runs it, and tells what it finds.
+func axeIn(t *testing.T, b *webtest.Browser) (run func(what string)) {
+	script, err := os.ReadFile("../../../web/axe/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	webtest.Eval[bool](t, b, string(script)+"; true")
+	return func(what string) {
+		t.Helper()
+		for _, v := range webtest.Eval[[]string](t, b, `axe.run(document, {resultTypes:
+['violations']}).then((r) => r.violations.map((v) => v.id + ': ' + v.help + ': ' +
+v.nodes.slice(0, 5).map((n) => n.target.join(' ') + ' ' + n.failureSummary).join('; ')))`) {
+			t.Errorf("%s: %s", what, v)
 		}
 	}
 }
