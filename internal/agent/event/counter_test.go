@@ -27,6 +27,8 @@ func TestEventsAreCountedByTheirTime(t *testing.T) {
 			false, true}},
 		"an old one late": {[]int{100, 101, 102, 103, 1, 104}, 110, []bool{false,
 			false, false, false, false, true}},
+		"an old one behind five": {[]int{100, 101, 102, 103, 104, 1}, 110, []bool{false,
+			false, false, false, true, false}},
 		"a day of them at once": {[]int{0, 9000, 18000, 27000, 36000}, 86400, []bool{false,
 			false, false, false, false}},
 		"from the future": {[]int{900, 901, 902, 903, 904}, 5, []bool{false, false,
