@@ -565,6 +565,9 @@ func TestStreamsEndWithTheirCallersAndAreBounded(t *testing.T) {
 
 // TestOneViewerTakesNotAllStreams: 32 streams of one token kept everybody else out.
 func TestOneViewerTakesNotAllStreams(t *testing.T) {
+	if 2*maxOwnStreams > maxStreams {
+		t.Errorf("one of two viewers has %d of %d streams", maxOwnStreams, maxStreams)
+	}
 	s := &streams{own: map[string]int{}}
 	begin := func(name string, role Role) bool {
 		return s.begin(&Caller{Name: name, Role: role}) == 0

@@ -53,6 +53,10 @@ const (
 	strict = 0.25
 )
 
+// fewSamples are no flood, whatever they stand for: behind a pause of the sampler one packet stands
+// for all of it.
+const fewSamples = 3
+
 // mostCrowd is how many times the usual clients the greatest crowd has.
 const mostCrowd = 20
 
@@ -382,7 +386,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
 			rate = max(rate, n.steady(of, limit, d.usual))
 		}
-		if limit == 0 || rate <= limit {
+		if limit == 0 || rate <= limit || sum.samples(of) < fewSamples {
 			n.since[k] = time.Time{}
 			continue
 		}

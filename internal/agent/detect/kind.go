@@ -3,7 +3,20 @@ package detect
 import "levee/internal/agent/kind"
 
 // raw are the counters behind the kinds.
-type raw [kind.NumCounters]float64
+type raw [int(kind.NumCounters) + int(kind.Packets)]float64
+
+// squares is where the squares of what a kind's samples stand for are.
+func squares(of kind.Kind) int { return int(kind.NumCounters) + int(of) }
+
+// samples is how many samples that stand for the same those of a kind are worth (Kish's effective
+// sample size): one that stands for nearly all is one.
+func (r *raw) samples(of kind.Kind) float64 {
+	if of >= kind.Packets {
+		return r[kind.CountSamples]
+	}
+	sum := r[of.Row().All]
+	return sum * sum / max(1e-9, r[squares(of)])
+}
 
 // tally counts a packet of a kind, which stands for some. It is fresh if its flow was not seen of
 // late, and the same if the packet before, of its protocol, was of that flow.
@@ -20,12 +33,15 @@ func (r *raw) tally(of kind.Kind, weight float64, bytes int, fresh, same bool) {
 		novel *= row.Repeat
 	}
 	r[row.Counter] += novel
+	each := novel
 	if row.All != row.Counter {
+		each = weight
 		r[row.All] += weight
 		if same {
 			r[row.Same] += weight
 		}
 	}
+	r[squares(of)] += each * each
 	if of == kind.TCP {
 		r[kind.CountTCP] += weight
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/agent/kind"
 	"levee/internal/packet"
 )
 
@@ -222,5 +223,26 @@ func TestAFloodLittleAboveWhatIsTooMuchIsSeenWithinAHalf(t *testing.T) {
 	n, ok := w.alarmed(10, append(w.web(2000, 20_000), w.steering(13_000))...)
 	if !ok || n > 6 {
 		t.Errorf("an alarm %v after %d tenths of a second", ok, n)
+	}
+}
+
+// TestOnePacketIsNoFloodWhateverItStandsFor: behind a pause of the sampler one answer of a resolver
+// stood for all packets of the pause, and was a reflection flood beside the flood that came then.
+func TestOnePacketIsNoFloodWhateverItStandsFor(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	answer := udp(v4(0x08080808), server, 53, 4000)
+	w.d.Add(w.now, &answer, 40_000, 100)
+	seen := false
+	for range 5 {
+		for _, a := range w.tenth(append(w.web(2000, 20_000), w.steering(60_000)), 200) {
+			seen = seen || a.Kind == kind.UDP
+			if a.Kind == kind.Reflection {
+				t.Fatalf("a reflection flood of %.0f packets/s to %v", a.Rate, a.To)
+			}
+		}
+	}
+	if !seen {
+		t.Error("the flood is none")
 	}
 }

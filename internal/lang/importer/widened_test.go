@@ -218,6 +218,8 @@ func TestNFTRulesThatWidened(t *testing.T) {
 			"limit icmp type 8 rate 20/s burst 40", 0},
 		{"and one that is not there", proto("udp") + `{"limit": "none"}` + dropped,
 			"# left out: inet f input handle 1: meta l4proto udp limit drop", 1},
+		{"connections that are open", proto("tcp") + `{"ct count": {"val": 20, "inv": true}}` + dropped,
+			"# left out: inet f input handle 1: meta l4proto tcp ct count drop", 1},
 		{"no way back", `{"match": {"op": "==", "left": {"fib": {"result": "oif", ` +
 			`"flags": ["saddr", "iif"]}}, "right": false}}` + dropped,
 			"drop not reverse-path strict", 0},
@@ -239,6 +241,10 @@ func TestNFTRulesThatWidened(t *testing.T) {
 			}
 			if rep.Fates.Widened != c.widened {
 				t.Errorf("%d widen, not %d", rep.Fates.Widened, c.widened)
+			}
+			if strings.Contains(c.rule, "ct count") { // a limit of rates is no word for it
+				remarksHave(t, rep, "left out, widens|a policy has no word for that: `limit` is "+
+					"about rates")
 			}
 		})
 	}
