@@ -4,6 +4,9 @@
 // that passes to a port which is read, and is proven once the kernel has a connection: whoever
 // forges the address of another can begin a flow, and never proves it. What is known of a flow is
 // the number of its first byte, and whether the agent still wants it.
+//
+// A flow of UDP begins with a datagram to such a port when there was none for a while. Its
+// datagrams are numbered, so that who reads them knows whether he has all. The policy proves it.
 #define ROLE 4u // ON_FLOWS
 #include "judged.h"
 
@@ -26,19 +29,24 @@ struct flows_key {
 	__u32 proto;
 };
 
-// Bits of a flow's state.
+// Bits of a flow's state, and above them how many datagrams it has had.
 #define FLOWS_PROVEN 1u
 #define FLOWS_DONE 2u // the agent wants no more; it alone sets that
+#define FLOWS_COUNT 8
 
 struct flows_flow {
-	__u32 from; // the number of the first byte
+	__u32 from; // the number of the first byte; of UDP when the flow began, in jiffies
 	__u32 state;
+	__u32 last; // of UDP: jiffies of a datagram of late; 0: the agent has written the flow
+	__u32 unused;
 };
 
 struct flows_event {
 	struct capture_event of;
 	__u32 from;
 	__u32 proven;
+	__u32 number; // of a datagram
+	__u32 unused;
 };
 
 // What does not fit gives way to what comes: the kernel takes the flow that it asked for longest
@@ -50,7 +58,10 @@ struct {
 	__type(value, struct flows_flow);
 } flows SEC(".maps");
 
-// For each port of a destination: whether flows to it are read.
+// For each port of a destination: which flows to it are read.
+#define READ_TCP 1
+#define READ_UDP 2
+#define READ_INITIALS 4 // Initials of QUIC alone
 struct flows_ports {
 	__u8 of[1 << 16];
 };
@@ -111,8 +122,11 @@ static __always_inline int begin(const struct flows_key *k, const struct flows_f
 
 const volatile __u32 ether = 1;	       // frames begin with Ethernet
 const volatile __u32 limit = 16 << 10; // bytes of a flow
+const volatile __u32 datagrams = 16;   // of a flow
+const volatile __u32 idle = 60 * 250;  // jiffies without a datagram, after which a flow has ended
 
 #define PROTO_TCP 6
+#define PROTO_UDP 17
 
 // segment is what is asked of a packet.
 struct segment {
@@ -132,11 +146,34 @@ static __always_inline __u32 half(const __u8 *p)
 	return (__u32)p[0] << 8 | p[1];
 }
 
+// reads says which flows to a port are read.
+static __always_inline __u32 reads(__u32 port)
+{
+	__u32 zero = 0;
+	const struct flows_ports *read = bpf_map_lookup_elem(&ports, &zero);
+
+	return read && port < sizeof(read->of) ? read->of[port] : 0;
+}
+
+// is_initial says whether a datagram may begin with an Initial of a client (RFC 9000, sections 14.1
+// and 17.2.2; RFC 9369, section 3.2). The payload may lie outside of the first buffer.
+static __always_inline int is_initial(const __u8 *payload, const __u8 *end, __u32 bytes)
+{
+	const __u32 v2 = 0x6b3343cf;
+
+	if (bytes < 1200)
+		return 0;
+	if (payload + 5 > end)
+		return 1;
+	return (payload[0] & 0xb0) == (word(payload + 1) == v2 ? 0x90 : 0x80);
+}
+
 // decode reads a packet that is whole and has no more headers than most, and says whether somebody
-// reads flows to its port. Others are not read.
+// reads flows to its port. Others are not read: their port is all that is looked at.
 static __always_inline int decode(const __u8 *at, const __u8 *end, struct segment *s)
 {
-	__u32 type = 0, left, zero = 0;
+	__u32 type = 0, left, proto, of;
+	const __u8 *ip;
 
 	if (ether) {
 		if (at + 22 > end)
@@ -150,8 +187,9 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 			at += 4;
 		}
 	}
-	if (at + 40 > end)
+	if (at + 20 > end)
 		return 0;
+	ip = at;
 	if (!ether)
 		type = at[0] >> 4 == 4 ? 0x0800 : 0x86dd;
 	if (type == 0x0800) {
@@ -161,39 +199,82 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 		if (header < 20 || left < header || half(at + 6) & 0x3fff)
 			return 0;
 		left -= header;
-		s->key.proto = at[9];
-		__builtin_memcpy(s->key.src, at + 12, 4);
-		__builtin_memcpy(s->key.dst, at + 16, 4);
+		proto = at[9];
 		at += header;
 	} else if (type == 0x86dd) {
+		if (at + 40 > end)
+			return 0;
 		left = half(at + 4);
-		s->key.proto = at[6];
-		__builtin_memcpy(s->key.src, at + 8, 16);
-		__builtin_memcpy(s->key.dst, at + 24, 16);
+		proto = at[6];
 		at += 40;
 	} else {
 		return 0;
 	}
 	if (at + 8 > end)
 		return 0;
+	of = reads(half(at + 2));
+	if (proto == PROTO_TCP) {
+		__u32 header;
 
-	struct flows_ports *read = bpf_map_lookup_elem(&ports, &zero);
-	__u32 port = half(at + 2);
+		if (!(of & READ_TCP) || at + 20 > end)
+			return 0;
+		header = (at[12] >> 4) * 4;
+		if (header < 20 || left < header)
+			return 0;
+		s->seq = word(at + 4);
+		s->flags = at[13];
+		s->data = left - header;
+	} else if (proto == PROTO_UDP) {
+		__u32 bytes = half(at + 4);
 
-	if (!read || port >= sizeof(read->of))
+		if (!(of & (READ_UDP | READ_INITIALS)) || bytes <= 8 || bytes > left)
+			return 0;
+		if (!(of & READ_UDP) && !is_initial(at + 8, end, bytes - 8))
+			return 0;
+		s->data = bytes - 8;
+	} else {
 		return 0;
-
-	if (s->key.proto != PROTO_TCP || !read->of[port] || at + 20 > end)
-		return 0;
+	}
+	s->key.proto = proto;
 	__builtin_memcpy(&s->key.src_port, at, 4);
+	if (type == 0x0800) {
+		__builtin_memcpy(s->key.src, ip + 12, 4);
+		__builtin_memcpy(s->key.dst, ip + 16, 4);
+	} else {
+		__builtin_memcpy(s->key.src, ip + 8, 16);
+		__builtin_memcpy(s->key.dst, ip + 24, 16);
+	}
+	return 1;
+}
 
-	__u32 header = (at[12] >> 4) * 4;
+// wanted_datagram says whether a datagram is handed on. There may be one more than are read, so
+// that who reads knows that there are more.
+static __always_inline int wanted_datagram(struct flows_cpu *c, const struct segment *s)
+{
+	__u32 now = bpf_jiffies64() | 1; // 0 is for what the agent has written
+	struct flows_flow *f = bpf_map_lookup_elem(&flows, &s->key);
 
-	if (header < 20 || left < header)
-		return 0;
-	s->seq = word(at + 4);
-	s->flags = at[13];
-	s->data = left - header;
+	if (f && f->last && now - f->last > idle && (__s32)(now - f->last) > 0)
+		f = 0;
+	if (f) {
+		__u32 last = f->last, n;
+
+		if (now - last > idle / 16)
+			f->last = now;
+		if (f->state & FLOWS_DONE || f->state >> FLOWS_COUNT > datagrams)
+			return 0;
+		n = __sync_fetch_and_add(&f->state, 1 << FLOWS_COUNT) >> FLOWS_COUNT;
+		c->event.from = f->from;
+		c->event.number = n;
+	} else {
+		struct flows_flow begun = {.from = now, .state = 1 << FLOWS_COUNT, .last = now};
+
+		if (!begin(&s->key, &begun, BPF_ANY))
+			return 0;
+		c->event.from = now;
+		c->event.number = 0;
+	}
+	c->event.proven = 0;
 	return 1;
 }
 
@@ -268,6 +349,7 @@ static __always_inline int wanted_segment(void *ctx, struct flows_cpu *c, const 
 		return 0;
 	c->event.from = f->from;
 	c->event.proven = f->state & FLOWS_PROVEN;
+	c->event.number = 0;
 	return 1;
 }
 
@@ -285,7 +367,9 @@ static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, con
 	c = bpf_map_lookup_elem(&cpus, &zero);
 	if (!c)
 		return 0;
-	if (*(__u64 *)&s.key.src[8] | *(__u32 *)&s.key.src[4] | *(__u32 *)&s.key.dst[4] |
+	if (s.key.proto == PROTO_UDP)
+		is = wanted_datagram(c, &s);
+	else if (*(__u64 *)&s.key.src[8] | *(__u32 *)&s.key.src[4] | *(__u32 *)&s.key.dst[4] |
 		 *(__u64 *)&s.key.dst[8])
 		is = wanted_segment(ctx, c, &s, 1);
 	else

@@ -11,6 +11,9 @@ import (
 	"os"
 	"time"
 
+	"levee/internal/lang/dnsname"
+	"levee/internal/packet/dns"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -23,9 +26,13 @@ func probe() {
 	port := flag.Int("tcp", 0, "")
 	say := flag.String("say", "", "")
 	wait := flag.Duration("wait", time.Second, "")
+	query := flag.Int("query", 0, "")
+	serve := flag.Bool("serve", false, "")
 	flag.Parse()
 	to, err := netip.ParseAddr(flag.Arg(0))
-	if err == nil && *port != 0 {
+	if err == nil && *query != 0 {
+		err = asks(netip.AddrPortFrom(to, uint16(*query)), *serve, *wait, *say)
+	} else if err == nil && *port != 0 {
 		err = greeting(netip.AddrPortFrom(to, uint16(*port)), *wait, *say)
 	} else if err == nil {
 		for i := range *n {
@@ -57,6 +64,49 @@ func greeting(to netip.AddrPort, wait time.Duration, say string) error {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	fmt.Print(line)
+	return err
+}
+
+// asks sends a DNS query for a name, and proves itself by what comes back. With serve it is the
+// server: who has not said its token behind a B gets that behind an A.
+func asks(at netip.AddrPort, serve bool, wait time.Duration, name string) error {
+	buf := make([]byte, 1500)
+	if serve {
+		c, err := net.ListenPacket("udp", at.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for err == nil {
+			var n int
+			var from net.Addr
+			if n, from, err = c.ReadFrom(buf); n > 0 && buf[0] != 'B' {
+				_, err = c.WriteTo([]byte("A1b3D"), from)
+			}
+		}
+		return err
+	}
+	c, err := net.Dial("udp", at.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	pattern, wrong := dnsname.Parse(name)
+	if wrong != nil {
+		return wrong
+	}
+	ask := dns.Query(dns.Message{Question: true, Name: pattern.Name, Type: 16})
+	if _, err := c.Write(ask); err != nil {
+		return err
+	}
+	n, err := c.Read(buf)
+	if err != nil || n != len("A1b3D") {
+		return fmt.Errorf("no token: %q, %w", buf[:n], err)
+	}
+	_, err = c.Write(append([]byte("B"), buf[1:n]...))
 	return err
 }
 

@@ -29,8 +29,8 @@ func BenchmarkFlows(b *testing.B) {
 		{"no more wanted", true, read}} {
 		b.Run(c.name, func(b *testing.B) {
 			n.enterHere(b)
-			r, err := tap.NewFlowReader(b.Context(), "lv0", &capture.Ports{read: capture.Read},
-				1<<14)
+			r, err := tap.NewFlowReader(b.Context(), "lv0", &capture.Ports{read: capture.ReadTCP},
+				capture.FlowBounds{Bytes: 1 << 14})
 			if err != nil {
 				b.Fatal(err)
 			}

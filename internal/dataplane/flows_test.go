@@ -19,6 +19,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// flowBounds are how much tests read of a flow.
+var flowBounds = capture.FlowBounds{Bytes: 1 << 14, Datagrams: 4}
+
 // readFlows reads what has come: how often each source was handed on, and whether it was proven.
 func readFlows(t *testing.T, r *tap.FlowReader, seen map[string]int) {
 	t.Helper()
@@ -43,14 +46,14 @@ func TestForgedFlowsAreNeverProven(t *testing.T) {
 	l := in(t, n.here, func() (net.Listener, error) { return net.Listen("tcp4", "10.9.0.1:9000") })
 	t.Cleanup(func() { l.Close() }) // and nobody accepts: the kernel shakes hands
 	mac := [6]byte(must2(netlink.LinkByName("lv0")).Attrs().HardwareAddr)
-	ports := &capture.Ports{9000: capture.Read}
+	ports := &capture.Ports{9000: capture.ReadTCP}
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
 			stayHere(t)
 			if err := bringPolicyAt(t, "lv0", mode, "default pass", 0); err != nil {
 				t.Fatal(err)
 			}
-			r, err := tap.NewFlowReader(t.Context(), "lv0", ports, 1<<14)
+			r, err := tap.NewFlowReader(t.Context(), "lv0", ports, flowBounds)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +148,8 @@ func TestAForgedSYNDoesNotMoveTheBeginningOfAFlow(t *testing.T) {
 	if err := bringPolicyAt(t, "lv0", allModes(t)[0], "default pass", 0); err != nil {
 		t.Fatal(err)
 	}
-	r, err := tap.NewFlowReader(t.Context(), "lv0", &capture.Ports{9000: capture.Read}, 1<<14)
+	r, err := tap.NewFlowReader(t.Context(), "lv0", &capture.Ports{9000: capture.ReadTCP},
+		flowBounds)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (h *Hub) changed() {
 		h.table.Readers = append(h.table.Readers, in.reader)
 		for _, of := range in.of.Flows.Ports {
 			for port := int(of.First); port <= int(of.Last); port++ {
-				h.ports[port] = capture.Read
+				h.ports[port] |= reads(in.reader.Kind, in.of.Flows.Protos)
 			}
 		}
 	}
@@ -76,6 +76,21 @@ func (h *Hub) changed() {
 			h.fail(dev, err)
 		}
 	}
+}
+
+// reads is what is read of flows to a port.
+func reads(kind *stream.Kind, protos []uint8) (bits byte) {
+	for _, p := range protos {
+		switch {
+		case p == stream.TCP:
+			bits |= capture.ReadTCP
+		case kind.Initials:
+			bits |= capture.ReadInitials
+		default:
+			bits |= capture.ReadUDP
+		}
+	}
+	return bits
 }
 
 // fail ends the reading of an interface, which is tried again.
@@ -129,7 +144,8 @@ func (h *Hub) followed(ctx context.Context, now time.Time) error {
 		if h.taps[dev] != nil || h.failed[dev] != nil {
 			continue
 		}
-		t, err := tap.NewFlowReader(ctx, dev, &h.ports, stream.Limit)
+		t, err := tap.NewFlowReader(ctx, dev, &h.ports,
+			capture.FlowBounds{Bytes: stream.Limit, Datagrams: stream.MostDatagrams})
 		if err != nil {
 			h.fail(dev, err)
 			continue
@@ -157,11 +173,24 @@ func (h *Hub) read(now time.Time) error {
 			h.fail(dev, failed)
 		}
 	}
+	h.table.Proves = h.proves
+	h.table.Prove()
 	h.table.Expire(now)
 	for _, failed := range h.failed {
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// proves says what the policy on an interface knows of a flow of UDP.
+func (h *Hub) proves(k *stream.Key, first, datagrams uint32) stream.Proof {
+	switch t := h.taps[k.Dev]; {
+	case t == nil || !t.Proves():
+		return stream.NoProof
+	case t.Proven(k.Src, k.Dst, first, datagrams):
+		return stream.Proven
+	}
+	return stream.Waits
 }
 
 // segment reads one packet.
@@ -176,6 +205,9 @@ func (h *Hub) segment(dev string, p *tap.FlowPacket) {
 		return
 	}
 	s.At, s.Dev, s.First, s.Proven = p.At, dev, p.First, p.Proven
+	if s.Proto == stream.UDP {
+		s.Seq = p.Number
+	}
 	if s.Cut = missing > 0; s.Cut {
 		s.Data = s.Data[:max(0, len(s.Data)-missing)]
 	}

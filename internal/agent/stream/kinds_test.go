@@ -2,7 +2,11 @@ package stream
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
+
+	"levee/internal/lang/dnsname"
+	"levee/internal/packet/dns"
 )
 
 // kindTests has at least one test of each kind.
@@ -22,6 +26,7 @@ func kindTests(t testing.TB) []kindTest {
 			`{"helo":"ylmf-pc","mail_from":"\u003ca@b.example\u003e","rcpt_to":"\u003cc@d.example\u003e"}`},
 		{&smtp, []byte("EHLO x\r\nSTARTTLS\r\n\x16\x03\x01"), `{"helo":"x"}`},
 		{&banner, []byte("\x03\x00mstshash=hello\r\nmore"), `"payload_printable":"..mstshash=hello."`},
+		{&dnsKind, testQuery(2), `"dns":{"rrname":"www.shop.example","rrtype":"HTTPS","type":"query"}`},
 		{&tls, testHello(1), `"sni":"shop.example"`},
 		{&tls, testHello(700), `"ja4":"t13d0105h2_`},
 	}
@@ -30,11 +35,19 @@ func kindTests(t testing.TB) []kindTest {
 		seen[test.kind] = true
 	}
 	for _, k := range Kinds {
-		if !seen[k] {
+		if !seen[k] && slices.Contains(k.Protos, TCP) {
 			t.Errorf("%s has no test", k.Name)
 		}
 	}
 	return all
+}
+
+// testQuery is a query with so many bytes in front that say its length.
+func testQuery(before int) []byte {
+	m := dns.Query(dns.Message{Question: true, Type: 65,
+		Name: dnsname.Lower([]byte("\x03wWw\x04shop\x07example"))})
+	out := binary.BigEndian.AppendUint32(nil, uint32(len(m)))
+	return append(out[4-before:], m...)
 }
 
 // testHello is a ClientHello in records of so many bytes, with GREASE, and a key as long as those
@@ -93,7 +106,10 @@ func FuzzStreams(f *testing.F) {
 	f.Fuzz(func(t *testing.T, says []byte) {
 		says = says[:min(len(says), Limit)]
 		for _, k := range Kinds {
-			whole, bytes := k.New(), k.New()
+			if !slices.Contains(k.Protos, TCP) {
+				continue
+			}
+			whole, bytes := k.New(TCP), k.New(TCP)
 			a, b := More, More
 			if len(says) > 0 {
 				a = whole.Feed(says)

@@ -37,13 +37,13 @@ func (l *lined) Feed(b []byte) Answer {
 }
 
 var http = Kind{
-	Name:  "http",
-	What:  "the request line and the header fields of HTTP/1, of the first request",
-	Proto: TCP,
-	Ports: []uint16{80},
+	Name:   "http",
+	What:   "the request line and the header fields of HTTP/1, of the first request",
+	Protos: []uint8{TCP},
+	Ports:  []uint16{80},
 	Fields: []string{"http.http_method", "http.url", "http.protocol", "http.hostname",
 		"http.http_user_agent", "http.http_refer"},
-	New: func() Parser {
+	New: func(uint8) Parser {
 		p := &httpParser{fields: map[string]any{}}
 		p.lined = lined{most: Limit, begins: p.request, line: p.next}
 		return p
@@ -115,10 +115,10 @@ func (p *httpParser) next(line string) Answer {
 var smtp = Kind{
 	Name:   "smtp",
 	What:   "what a client of SMTP says up to the first recipient",
-	Proto:  TCP,
+	Protos: []uint8{TCP},
 	Ports:  []uint16{25, 587},
 	Fields: []string{"smtp.helo", "smtp.mail_from", "smtp.rcpt_to"},
-	New: func() Parser {
+	New: func(uint8) Parser {
 		p := &smtpParser{fields: map[string]any{}}
 		p.lined = lined{most: 2048, line: p.next}
 		return p
@@ -169,9 +169,9 @@ func (p *smtpParser) next(line string) Answer {
 var banner = Kind{
 	Name:   "banner",
 	What:   "the first line that a client says, whatever it speaks, at most 256 bytes",
-	Proto:  TCP,
+	Protos: []uint8{TCP},
 	Fields: []string{"payload_printable"},
-	New:    func() Parser { return &bannerParser{} },
+	New:    func(uint8) Parser { return &bannerParser{} },
 }
 
 type bannerParser struct{ held []byte }

@@ -11,18 +11,25 @@ import (
 func SegmentOf(link packet.Link, frame []byte, p *packet.Packet) (s Segment, ok bool) {
 	*p = packet.Packet{}
 	link.Decode(frame, p)
-	if p.Malformed != packet.WellFormed || p.Fragment || p.Transport != packet.TCPTransport {
+	if p.Malformed != packet.WellFormed || p.Fragment || !p.IsIP() {
 		return s, false
 	}
 	s.Src = netip.AddrPortFrom(p.Src, p.SrcPort)
 	s.Dst = netip.AddrPortFrom(p.Dst, p.DstPort)
 	s.Proto = p.Proto
-	end := p.NetworkOffset + p.Len
-	at := p.TransportOffset
-	const fin, rst = 1, 4
-	s.Seq = binary.BigEndian.Uint32(frame[at+4:])
-	s.Ends = p.Flags&(fin|rst) != 0
-	at += int(frame[at+12]>>4) * 4
+	end, at := p.NetworkOffset+p.Len, p.TransportOffset
+	switch p.Proto {
+	case packet.ProtoTCP:
+		const fin, rst = 1, 4
+		s.Seq = binary.BigEndian.Uint32(frame[at+4:])
+		s.Ends = p.Flags&(fin|rst) != 0
+		at += int(frame[at+12]>>4) * 4
+	case packet.ProtoUDP:
+		at += 8
+		end = min(end, at+p.UDPPayload)
+	default:
+		return s, false
+	}
 	if at > end || end > len(frame) {
 		return s, false
 	}

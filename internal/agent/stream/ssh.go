@@ -9,13 +9,13 @@ import (
 )
 
 var ssh = Kind{
-	Name:  "ssh",
-	What:  "the version that a client of SSH names, and what it offers",
-	Proto: TCP,
-	Ports: []uint16{22},
+	Name:   "ssh",
+	What:   "the version that a client of SSH names, and what it offers",
+	Protos: []uint8{TCP},
+	Ports:  []uint16{22},
 	Fields: []string{"ssh.client.proto_version", "ssh.client.software_version",
 		"ssh.client.hassh.hash", "ssh.client.hassh.string"},
-	New: func() Parser { return &sshParser{} },
+	New: func(uint8) Parser { return &sshParser{} },
 }
 
 // Bounds of RFC 4253: section 4.2 has 255 bytes for the version, and 6.1 has 35,000 for a packet,

@@ -2,10 +2,10 @@
 // of stream is a row; its parser is fed in pieces of any size, and gives the same answer however
 // they are cut.
 //
-// In go segments as a tap gives them, out come records, JSON objects with the fields that Suricata
-// has in EVE. All of it comes from the network and is hostile: nothing is put together again but
-// what follows in order, a gap ends the flow, and memory is bounded. It opens nothing, and knows no
-// policy and no clock.
+// In go segments and datagrams as a tap gives them, out come records, JSON objects with the fields
+// that Suricata has in EVE. All of it comes from the network and is hostile: segments and datagrams
+// are read in their order, a gap ends the flow, and memory is bounded. It opens nothing, and knows
+// no policy and no clock.
 package stream
 
 import "slices"
@@ -14,14 +14,19 @@ import "slices"
 type Kind struct {
 	Name   string
 	What   string // is read, in a few words
-	Proto  uint8
+	Protos []uint8
 	Ports  []uint16 // of its servers, unless a source names others
 	Fields []string // of its records, besides those of all
-	New    func() Parser
+	New    func(proto uint8) Parser
+	// Initials is that datagrams are read which begin with an Initial of QUIC, and no others.
+	Initials bool
 }
 
-// TCP is the protocol of all kinds: of datagrams nobody has proven where they come from.
-const TCP = 6
+// Protocols of kinds.
+const (
+	TCP = 6
+	UDP = 17
+)
 
 // Limit is how many bytes of a flow are read.
 const Limit = 16 << 10
@@ -37,8 +42,9 @@ const (
 
 // Parser reads one direction of a flow.
 type Parser interface {
-	// Feed reads the next bytes, and is not called again once the answer is another than More. It
-	// keeps nothing of b.
+	// Feed reads the next bytes, or the next datagram, and keeps nothing of b. On a stream it is
+	// not called again once the answer is another than More. Datagrams may come until the flow is
+	// proven: where one of them has the answer Unknown, there is no record.
 	Feed(b []byte) Answer
 	// End is asked where nothing more comes: whether what was read is a record nonetheless.
 	End() bool
@@ -49,7 +55,7 @@ type Parser interface {
 }
 
 // Kinds are the rows.
-var Kinds = []*Kind{&tls, &http, &ssh, &smtp, &banner}
+var Kinds = []*Kind{&tls, &quic, &http, &ssh, &smtp, &dnsKind, &banner}
 
 // Named is the kind of a name; nil: there is none.
 func Named(name string) *Kind {

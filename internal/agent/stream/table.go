@@ -13,21 +13,25 @@ type Segment struct {
 	Dev      string // that it came in on
 	Src, Dst netip.AddrPort
 	Proto    uint8
-	First    uint32 // the number of the first byte of the flow
-	Seq      uint32 // that of the first byte of Data
-	Data     []byte
-	Cut      bool // bytes behind Data are missing
-	Ends     bool // nothing comes behind it
-	Proven   bool // whoever sends it has shown that the address is his
+	// First is the number of the first byte of the flow; of datagrams it tells the flow from others
+	// of the same addresses. Seq is the number of the first byte of Data; of datagrams it is how
+	// many came before.
+	First, Seq uint32
+	Data       []byte
+	Cut        bool // bytes behind Data are missing
+	Ends       bool // nothing comes behind it
+	Proven     bool // whoever sends it has shown that the address is his
 }
 
 // Reader is who reads flows of a kind.
 type Reader struct {
 	Kind *Kind
-	// Wants says which flows are read.
-	Wants func(src, dst netip.AddrPort) bool
+	// Wants says which flows are read, of the protocols of the kind.
+	Wants func(proto uint8, src, dst netip.AddrPort) bool
 	// Line is given each record; it keeps it, or not.
 	Line func([]byte)
+	// Unproven is given those of flows that nobody has proven within their time; nil: nobody is.
+	Unproven func([]byte)
 	// Flows were read, of which those are Unknown that could not be, or are no such streams. On
 	// some of those the parser Failed: that is a fault of it.
 	Flows, Unknown, Failed uint64
@@ -39,6 +43,8 @@ const (
 	mostHeld  = 16 << 20 // bytes that parsers keep, and records that wait for the proof
 	// Patience is how long a flow may take to say what is read.
 	Patience = 10 * time.Second
+	// MostDatagrams is how many a flow may have in front of its proof.
+	MostDatagrams = 16
 )
 
 // Table is the flows that are being read. It is used by one goroutine.
@@ -46,11 +52,23 @@ type Table struct {
 	Readers []*Reader
 	// Forget is told of each flow of which nothing more is wanted.
 	Forget func(*Key)
+	// Proves says what is known of a flow of datagrams of which so many were read; nil: nothing
+	// ever is.
+	Proves func(k *Key, first, datagrams uint32) Proof
 
 	flows map[Key]*flow
 	order []*flow // by their age; those that have gone are nil in flows
 	held  int
 }
+
+// Proof is what is known of who sends datagrams.
+type Proof uint8
+
+const (
+	Waits   Proof = iota // he may prove himself yet
+	Proven               // the address is his, and nobody has sent others in his name
+	NoProof              // nothing there proves anybody
+)
 
 // Key is what tells one flow from another.
 type Key struct {
@@ -63,7 +81,7 @@ type flow struct {
 	key      Key
 	since    time.Time
 	first    uint32
-	next     uint32
+	next     uint32 // byte, or datagram
 	proven   bool
 	over     bool // nothing more is wanted; what is under way comes nonetheless
 	gone     bool
@@ -76,6 +94,7 @@ type reading struct {
 	parser Parser // nil: it has an answer
 	held   int    // bytes that it keeps
 	record []byte // which waits for the proof; nil: none
+	told   bool   // it was handed on
 }
 
 // Segment reads a packet.
@@ -103,7 +122,11 @@ func (t *Table) Segment(s *Segment) {
 		f.proven = true
 		t.tell(f)
 	}
-	t.feed(f, s)
+	if s.Proto == UDP {
+		t.datagram(f, s)
+	} else {
+		t.feed(f, s)
+	}
 	if s.Ends {
 		t.end(f)
 	}
@@ -119,10 +142,13 @@ func (t *Table) Segment(s *Segment) {
 // begin is a new flow; nil: nobody reads it.
 func (t *Table) begin(k Key, s *Segment) *flow {
 	f := &flow{key: k, since: s.At, first: s.First, next: s.First}
+	if s.Proto == UDP {
+		f.next = 0
+	}
 	for _, r := range t.Readers {
-		if r.Wants(s.Src, s.Dst) {
+		if slices.Contains(r.Kind.Protos, s.Proto) && r.Wants(s.Proto, s.Src, s.Dst) {
 			r.Flows++
-			f.readings = append(f.readings, reading{Reader: r, parser: r.Kind.New()})
+			f.readings = append(f.readings, reading{Reader: r, parser: r.Kind.New(s.Proto)})
 		}
 	}
 	if len(f.readings) == 0 {
@@ -165,6 +191,82 @@ func (t *Table) feed(f *flow, s *Segment) {
 		}
 		t.answer(f, r, answer, s.At)
 	}
+}
+
+// datagram gives parsers the next datagram. Until the flow is proven anybody may have sent it, so
+// that each counts: one that is missing, or that a parser does not know, leaves nothing known.
+func (t *Table) datagram(f *flow, s *Segment) {
+	missing := s.Seq != f.next || s.Cut || s.Seq >= MostDatagrams
+	f.next = s.Seq + 1
+	for i := range f.readings {
+		r := &f.readings[i]
+		if r.parser == nil {
+			continue
+		}
+		answer := Unknown
+		if !missing {
+			held := r.held
+			answer = r.feed(s.Data)
+			t.held += r.held - held
+		}
+		switch {
+		case answer == Unknown:
+			t.held -= len(r.record)
+			r.record = nil
+			t.answer(f, r, Unknown, s.At)
+		case answer == Done && r.record == nil:
+			if r.record = f.record(r, s.At); r.record == nil {
+				t.answer(f, r, Unknown, s.At)
+				continue
+			}
+			t.held += len(r.record)
+		}
+	}
+}
+
+// Prove asks which flows of datagrams are proven by now, and hands on their records.
+func (t *Table) Prove() {
+	for _, f := range t.order {
+		if f.gone || f.over || f.key.Proto != UDP || !f.waits() {
+			continue
+		}
+		is := NoProof
+		if t.Proves != nil {
+			is = t.Proves(&f.key, f.first, f.next)
+		}
+		switch is {
+		case Waits:
+			continue
+		case Proven:
+			f.proven = true
+			t.tell(f)
+		case NoProof:
+			t.unproven(f)
+		}
+		t.end(f)
+		f.over = true
+		t.forget(&f.key)
+	}
+}
+
+// unproven hands on, to who asks for them, records that nobody has proven.
+func (t *Table) unproven(f *flow) {
+	for i := range f.readings {
+		r := &f.readings[i]
+		if r.record == nil {
+			continue
+		}
+		if r.Unproven != nil {
+			r.Unproven(r.record)
+		}
+		t.held -= len(r.record)
+		r.record, r.told = nil, true
+	}
+}
+
+// waits is that there is a record of a flow that is not proven.
+func (f *flow) waits() bool {
+	return slices.ContainsFunc(f.readings, func(r reading) bool { return r.record != nil })
 }
 
 // guard has a parser do something. What it does is decided by strangers: where it fails, nothing
@@ -221,6 +323,14 @@ func (t *Table) end(f *flow) {
 		if r.parser == nil {
 			continue
 		}
+		if f.key.Proto == UDP { // there is no end of datagrams, which would say something
+			if r.record == nil && !r.told {
+				r.Unknown++
+			}
+			t.held -= r.held
+			r.parser, r.held = nil, 0
+			continue
+		}
 		t.answer(f, r, r.end(), f.since)
 	}
 }
@@ -256,6 +366,7 @@ func (t *Table) give(f *flow) {
 		return
 	}
 	t.end(f)
+	t.unproven(f)
 	t.remove(f)
 	if !f.over {
 		t.forget(&f.key)
@@ -294,7 +405,7 @@ func (t *Table) tell(f *flow) {
 		if r := &f.readings[i]; r.record != nil {
 			r.Line(r.record)
 			t.held -= len(r.record)
-			r.record = nil
+			r.record, r.told = nil, true
 		}
 	}
 }
@@ -307,6 +418,9 @@ func (f *flow) record(r *reading, at time.Time) []byte {
 	}
 	out["timestamp"] = at.UTC().Format("2006-01-02T15:04:05.000000-0700")
 	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, "TCP"
+	if f.key.Proto == UDP {
+		out["proto"] = "UDP"
+	}
 	out["in_iface"] = f.key.Dev
 	out["src_ip"], out["src_port"] = f.key.Src.Addr().String(), f.key.Src.Port()
 	out["dest_ip"], out["dest_port"] = f.key.Dst.Addr().String(), f.key.Dst.Port()

@@ -25,7 +25,7 @@ type kindTest struct {
 // reads is a table with a reader of a kind, and what it was told.
 func reads(k *Kind) (*Table, *Reader, *[]string) {
 	lines := &[]string{}
-	r := &Reader{Kind: k, Wants: func(_, _ netip.AddrPort) bool { return true },
+	r := &Reader{Kind: k, Wants: func(uint8, netip.AddrPort, netip.AddrPort) bool { return true },
 		Line: func(b []byte) { *lines = append(*lines, string(b)) }}
 	return &Table{Readers: []*Reader{r}}, r, lines
 }
@@ -33,7 +33,7 @@ func reads(k *Kind) (*Table, *Reader, *[]string) {
 // segment is one of a flow whose first byte has a number that soon begins anew.
 func segment(k *Kind, at int, data []byte) *Segment {
 	const first = 0xffff_fff0
-	return &Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: k.Proto, Proven: true,
+	return &Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: TCP, Proven: true,
 		Data: data, First: first, Seq: uint32(first + at)}
 }
 
@@ -224,7 +224,8 @@ func (p failing) Record() map[string]any {
 func TestAFaultOfAParserEndsItsFlowAlone(t *testing.T) {
 	for _, in := range []string{"Feed", "Held", "End", "Record"} {
 		table, good, lines := reads(&ssh)
-		bad := &Reader{Kind: &Kind{Name: "bad", New: func() Parser { return failing{in} }},
+		bad := &Reader{Kind: &Kind{Name: "bad", Protos: []uint8{TCP},
+			New: func(uint8) Parser { return failing{in} }},
 			Wants: good.Wants, Line: good.Line}
 		table.Readers = []*Reader{bad, good}
 		table.Segment(segment(&ssh, 0, []byte("SSH-1.5-x\r\n")))

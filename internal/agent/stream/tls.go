@@ -11,13 +11,13 @@ import (
 )
 
 var tls = Kind{
-	Name:  "tls",
-	What:  "the ClientHello of TLS: the name that is asked for, and how the client offers itself",
-	Proto: TCP,
-	Ports: []uint16{443},
+	Name:   "tls",
+	What:   "the ClientHello of TLS: the name that is asked for, and how the client offers itself",
+	Protos: []uint8{TCP},
+	Ports:  []uint16{443},
 	Fields: []string{"tls.sni", "tls.client_alpns", "tls.ja3.hash", "tls.ja3.string",
 		"tls.ja4"},
-	New: func() Parser { return &tlsParser{} },
+	New: func(uint8) Parser { return &tlsParser{} },
 }
 
 // Numbers of RFC 8446.
@@ -48,7 +48,13 @@ func (p *tlsParser) Held() int { return len(p.head) + len(p.hello) }
 
 func (p *tlsParser) End() bool { return false }
 
-func (p *tlsParser) Record() map[string]any { return p.read.record('t') }
+func (p *tlsParser) Record() map[string]any {
+	out := p.read.record('t')
+	if len(p.read.alpns) > 0 {
+		out["client_alpns"] = p.read.alpns
+	}
+	return map[string]any{"tls": out}
+}
 
 func (p *tlsParser) Feed(b []byte) Answer {
 	for len(b) > 0 {
@@ -82,24 +88,33 @@ func (p *tlsParser) Feed(b []byte) Answer {
 
 // handshake reads the ClientHello once it is whole.
 func (p *tlsParser) handshake() Answer {
-	switch {
-	case p.hello[0] != clientHello:
-		return Unknown
-	case len(p.hello) < helloHeader:
-		return More
-	}
-	length := int(p.hello[1])<<16 | int(p.hello[2])<<8 | int(p.hello[3])
-	switch {
-	case length > Limit:
-		return Unknown
-	case len(p.hello) < helloHeader+length:
-		return More
+	n, a := helloBytes(p.hello)
+	if a != Done {
+		return a
 	}
 	var ok bool
-	if p.read, ok = readHello(p.hello[helloHeader:]); !ok {
+	if p.read, ok = readHello(p.hello[helloHeader:n]); !ok {
 		return Unknown
 	}
 	return Done
+}
+
+// helloBytes is where a ClientHello ends that begins a handshake, and whether it is there.
+func helloBytes(b []byte) (n int, a Answer) {
+	switch {
+	case len(b) > 0 && b[0] != clientHello:
+		return 0, Unknown
+	case len(b) < helloHeader:
+		return 0, More
+	}
+	n = helloHeader + (int(b[1])<<16 | int(b[2])<<8 | int(b[3]))
+	switch {
+	case n > helloHeader+Limit:
+		return 0, Unknown
+	case len(b) < n:
+		return n, More
+	}
+	return n, Done
 }
 
 // hello is a ClientHello (RFC 8446, section 4.1.2), without the values that stand for none (GREASE,
@@ -214,20 +229,15 @@ func (h *hello) extension(kind uint16, c *cutter) {
 	}
 }
 
-// record has the members of EVE; over is t for TCP, and q for QUIC.
+// record has the members that EVE has of TLS and of QUIC; over is t for TCP, and q for QUIC.
 func (h *hello) record(over byte) map[string]any {
-	out := map[string]any{"ja4": h.ja4(over)}
-	if over == 't' {
-		text := h.ja3()
-		out["ja3"] = map[string]any{"hash": md5Hex(text), "string": text}
-	}
+	text := h.ja3()
+	out := map[string]any{"ja4": h.ja4(over),
+		"ja3": map[string]any{"hash": md5Hex(text), "string": text}}
 	if h.sni != "" {
 		out["sni"] = h.sni
 	}
-	if len(h.alpns) > 0 {
-		out["client_alpns"] = h.alpns
-	}
-	return map[string]any{"tls": out}
+	return out
 }
 
 // ja3 is what JA3 is the hash of.

@@ -3,12 +3,14 @@ package stream
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"levee/internal/packet"
@@ -39,12 +41,13 @@ func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]an
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := &Table{}
+	table := &Table{Proves: func(*Key, uint32, uint32) Proof { return Proven }}
 	for _, k := range kinds {
 		table.Readers = append(table.Readers, &Reader{Kind: k,
-			Wants: func(_, dst netip.AddrPort) bool {
+			Wants: func(_ uint8, _, dst netip.AddrPort) bool {
 				const push = 5228 // of Google, over TLS
-				return slices.Contains(append(k.Ports, push), dst.Port())
+				const tests = 4443
+				return slices.Contains(append(k.Ports, push, tests), dst.Port())
 			},
 			Line: func(line []byte) {
 				var record map[string]any
@@ -69,6 +72,15 @@ func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]an
 			continue
 		}
 		k := Key{Src: s.Src, Dst: s.Dst, Proto: s.Proto}
+		if s.Proto == UDP {
+			if s.Seq = first[k]; len(s.Data) > 0 && (s.Data[0]&0x80 != 0 || s.Dst.Port() == 53) {
+				first[k]++
+				s.At = rec.Time
+				table.Segment(&s)
+			}
+			table.Prove()
+			continue
+		}
 		if p.Flags&packet.SYN != 0 {
 			first[k] = s.Seq + 1
 			continue
@@ -86,7 +98,8 @@ func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]an
 	return records
 }
 
-// TestPublishedFingerprints: each JA4 that its authors publish for the captures at hand.
+// TestPublishedFingerprints: each JA4 that its authors publish for the captures at hand, also of
+// the second ClientHello of a stream.
 func TestPublishedFingerprints(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(data(t), "streams", "*.json"))
 	if err != nil || len(files) == 0 {
@@ -102,21 +115,24 @@ func TestPublishedFingerprints(t *testing.T) {
 		if err := json.Unmarshal(text, &want); err != nil {
 			t.Fatal(err)
 		}
-		got := map[string]map[string]any{}
-		for _, r := range capture(t, file[:len(file)-len(".json")], Kinds...) {
-			if of, is := r["tls"].(map[string]any); is {
-				got[r["src_ip"].(string)+" "+strconv.Itoa(int(r["src_port"].(float64)))] = of
+		second := tls
+		second.New = func(uint8) Parser { return &again{} }
+		for name, kind := range map[string]*Kind{"JA4.1": &tls, "JA4.2": &second} {
+			got := map[string]map[string]any{}
+			for _, r := range capture(t, file[:len(file)-len(".json")], kind) {
+				got[r["src_ip"].(string)+" "+strconv.Itoa(int(r["src_port"].(float64)))] =
+					r["tls"].(map[string]any)
 			}
-		}
-		for _, w := range want {
-			ja4, is := w["JA4.1"].(string)
-			if !is {
-				continue
-			}
-			published++
-			of := got[w["src"].(string)+" "+w["srcport"].(string)]
-			if of["ja4"] != ja4 || w["domain"] != nil && of["sni"] != w["domain"] {
-				t.Errorf("%s: %v\ngot %v", filepath.Base(file), w, of)
+			for _, w := range want {
+				ja4, is := w[name].(string)
+				if !is {
+					continue
+				}
+				published++
+				of := got[w["src"].(string)+" "+w["srcport"].(string)]
+				if of["ja4"] != ja4 || w["domain"] != nil && of["sni"] != w["domain"] {
+					t.Errorf("%s: %v\ngot %v", filepath.Base(file), w, of)
+				}
 			}
 		}
 	}
@@ -156,4 +172,69 @@ func TestJA3AsItsAuthorsHaveIt(t *testing.T) {
 			t.Errorf("%s: %s", hash, got)
 		}
 	}
+}
+
+// TestDatagramsOfCaptures: names and JA3 of QUIC are as tshark 4.0 has them. The JA4 of Chrome is
+// that which FoxIO has published for another of its captures.
+func TestDatagramsOfCaptures(t *testing.T) {
+	for file, want := range map[string]string{
+		"protocols/quic-29.pcap": "ff00001d localhost b3e43d74f4b790abca2f5fe7dd06e7cf",
+		"protocols/quic-34.pcap": "ff000022 <nil> 0299b052ace53a14c3a04aceb5efd247",
+		"protocols/quic_frags_ch_in_multiple_packets.pcapng": "1 <nil> " +
+			"0299b052ace53a14c3a04aceb5efd247",
+		"streams/quic-tls-handshake.pcapng": "1 www.google.com 0cda1bd7f270e894ed5de2af2f06cb80 " +
+			"q13d0310h3_55b375c5d22e_cd85d2d88918",
+	} {
+		records := capture(t, filepath.Join(data(t), file), &quic)
+		if len(records) != 1 {
+			t.Errorf("%s: %d records", file, len(records))
+			continue
+		}
+		of := records[0]["quic"].(map[string]any)
+		got := fmt.Sprint(of["version"], " ", of["sni"], " ", of["ja3"].(map[string]any)["hash"],
+			" ", of["ja4"])
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+	for file, want := range map[string]string{
+		"protocols/dns.pcap":                 "www.example.com AAAA e7.whatsapp.net A ",
+		"protocols/dns_long_domainname.pcap": "gmr02c.16.0.fhkfhsdkfhsk.tunnel.example.com A ",
+	} {
+		got := ""
+		for _, r := range capture(t, filepath.Join(data(t), file), &dnsKind) {
+			of := r["dns"].(map[string]any)
+			got += fmt.Sprint(of["rrname"], " ", of["rrtype"], " ")
+		}
+		if got != want {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+}
+
+// again reads a second ClientHello, which answers a HelloRetryRequest, behind the first.
+type again struct {
+	tlsParser
+	first bool
+	skip  int
+}
+
+func (p *again) Feed(b []byte) Answer {
+	const changeCipherSpec, itsBytes = 20, 6 // of RFC 8446, appendix D.4
+	for _, c := range b {
+		switch {
+		case p.skip > 0:
+			p.skip--
+			continue
+		case p.first && len(p.head)+p.left+len(p.hello) == 0 && c == changeCipherSpec:
+			p.skip = itsBytes - 1
+			continue
+		}
+		if a := p.tlsParser.Feed([]byte{c}); a == Done && !p.first {
+			p.tlsParser, p.first = tlsParser{}, true
+		} else if a != More {
+			return a
+		}
+	}
+	return More
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
@@ -23,7 +24,8 @@ import (
 type FlowPacket struct {
 	At     time.Time
 	Link   packet.Link
-	First  uint32 // the number of the first byte of the flow
+	First  uint32 // the number of the first byte of the flow; of UDP what tells it from others
+	Number uint32 // of a datagram: how many of the flow came before
 	Proven bool   // the kernel has the connection
 	Bytes  int    // of the whole frame
 	Packet []byte
@@ -37,16 +39,22 @@ type FlowReader struct {
 	ports  *capture.Ports
 	stop   func()
 	before capture.FlowCounts // of programs that are gone
+	proofs *proofs            // of the policy in force
 }
 
-// NewFlowReader begins to read flows of dev; limit is how many bytes of each.
-func NewFlowReader(ctx context.Context, dev string, ports *capture.Ports, limit int) (*FlowReader,
-	error) {
+// NewFlowReader begins to read flows of dev; most is how much of each.
+func NewFlowReader(ctx context.Context, dev string, ports *capture.Ports,
+	most capture.FlowBounds) (*FlowReader, error) {
 	r := &FlowReader{ports: ports, follower: newFollower(dev)}
 	r.role = state.Flows
-	r.program = func(g *store.Description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
+	r.program = func(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error) {
-		return capture.FlowSpec(j, codesOf(g.Mode, "pass"), g.Link != packet.L3, limit)
+		return capture.FlowSpec(j, codesOf(g.Mode, "pass"), g.Link != packet.L3, most, hz)
+	}
+	r.beside = func(s *store.Store, a *attach.Attachment, g *store.Description) (err error) {
+		r.proofs.close()
+		r.proofs, err = openProofs(s, a, g)
+		return err
 	}
 	r.fill = func(c *ebpf.Collection) error {
 		if err := c.Maps[capture.PortsMap].Put(uint32(0), r.ports[:]); err != nil {
@@ -57,6 +65,7 @@ func NewFlowReader(ctx context.Context, dev string, ports *capture.Ports, limit 
 	r.leave = func() { r.before, _ = r.Counted() }
 	if err := r.Follow(ctx); err != nil {
 		r.follower.Close()
+		r.proofs.close()
 		return nil, err
 	}
 	r.stop = r.renew()
@@ -94,6 +103,7 @@ func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 			return err
 		}
 		p.At, p.First, p.Proven = r.Hook.epoch.Add(e.Time), e.First, e.Proven
+		p.Number = e.Number
 		p.Bytes, p.Packet = e.Bytes, frame
 		tell(&p)
 	}
@@ -102,10 +112,28 @@ func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 // Forget says that no more of a flow is wanted.
 func (r *FlowReader) Forget(src, dst netip.AddrPort, proto uint8) {
 	if r.Hook != nil {
-		k, v := capture.DoneFlow(src, dst, proto)
 		// A flow that is not known any more is forgotten already.
-		_ = r.Hook.Coll.Maps[capture.FlowsMap].Update(k, v, ebpf.UpdateExist)
+		_ = r.Hook.Coll.Maps[capture.FlowsMap].Update(capture.FlowKey(src, dst, proto),
+			capture.DoneFlow(), ebpf.UpdateExist)
 	}
+}
+
+// Proves says whether the policy in force proves flows of UDP at all.
+func (r *FlowReader) Proves() bool { return r.Hook != nil && r.proofs != nil }
+
+// Proven says whether a flow of UDP is proven by the policy, and has had exactly so many datagrams
+// since it began at first: what another has sent in its name would be one of them.
+func (r *FlowReader) Proven(src, dst netip.AddrPort, first, datagrams uint32) bool {
+	if !r.Proves() || !r.proofs.has(src, dst, r.Hook.clock.Now()) {
+		return false
+	}
+	var state capture.FlowState
+	key := capture.FlowKey(src, dst, packet.ProtoUDP)
+	if err := r.Hook.Coll.Maps[capture.FlowsMap].Lookup(key, &state); err != nil {
+		return false
+	}
+	n, is := state.Datagrams(first)
+	return is && n == datagrams
 }
 
 // Counted are the flows and packets so far.
@@ -130,4 +158,5 @@ func (r *FlowReader) Close() {
 		r.stop()
 	}
 	r.follower.Close()
+	r.proofs.close()
 }

@@ -32,7 +32,9 @@ type follower struct {
 	program func(g *store.Description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
 		*ebpf.ProgramSpec, error)
 	// fill fills maps of the program before packets come; nil: there is nothing to fill.
-	fill   func(*ebpf.Collection) error
+	fill func(*ebpf.Collection) error
+	// beside opens what else the policy has; nil: nothing is needed.
+	beside func(*store.Store, *attach.Attachment, *store.Description) error
 	leave  func() // is called before the program of a policy goes
 	looked time.Time
 	only   sole
@@ -187,6 +189,11 @@ func (f *follower) attach(s *store.Store, a *attach.Attachment, h *captureHook) 
 	if h.Programs.MaxEntries() < 2*f.role {
 		return fmt.Errorf("the policy on %s was loaded by an older levee, which has no place for "+
 			"this: load it again with `levee up`", f.dev)
+	}
+	if f.beside != nil {
+		if err := f.beside(s, a, g); err != nil {
+			return err
+		}
 	}
 	return h.load(spec, p, counters, f)
 }

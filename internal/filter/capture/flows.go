@@ -26,15 +26,26 @@ const (
 // FlowSnap is how many bytes of a packet are handed on at most, FLOWS_SNAP in bpf/flows.bpf.c.
 const FlowSnap = len(readerFlowsCpu{}.Packet)
 
-// Ports says for each port of a destination whether flows of TCP to it are read: 0 or Read.
+// Ports says for each port of a destination which flows to it are read, in bits.
 type Ports = [1 << 16]byte
 
-// Read is that a port is read.
-const Read = 1
+// Which flows to a port are read.
+const (
+	ReadTCP      = 1
+	ReadUDP      = 2
+	ReadInitials = 4 // of UDP: datagrams that begin with an Initial of QUIC
+)
+
+// FlowIdle is after how long without a datagram a flow of UDP begins anew.
+const FlowIdle = time.Minute
+
+// FlowBounds are how much of a flow is handed on: bytes of a stream, or datagrams, and one more of
+// these.
+type FlowBounds struct{ Bytes, Datagrams int }
 
 // FlowSpec is the program with its maps. passes are codes of packets that pass, ether is whether
-// frames begin with Ethernet, and limit is how many bytes of a flow are handed on.
-func FlowSpec(j Judge, passes []int, ether bool, limit int) (*ebpf.CollectionSpec,
+// frames begin with Ethernet, and hz is how many jiffies a second has.
+func FlowSpec(j Judge, passes []int, ether bool, most FlowBounds, hz uint64) (*ebpf.CollectionSpec,
 	*ebpf.ProgramSpec, error) {
 	spec, err := loadReader()
 	if err != nil {
@@ -47,7 +58,8 @@ func FlowSpec(j Judge, passes []int, ether bool, limit int) (*ebpf.CollectionSpe
 		with = 1
 	}
 	return spec, p, j.set(spec, map[string]any{"snap": uint32(FlowSnap), "verdicts": bits(passes),
-		"ether": with, "limit": uint32(limit)})
+		"ether": with, "limit": uint32(most.Bytes), "datagrams": uint32(most.Datagrams),
+		"idle": uint32(uint64(FlowIdle/time.Second) * hz)})
 }
 
 // flowBytes is the size of an event in front of the packet.
@@ -57,7 +69,8 @@ const flowBytes = int(unsafe.Sizeof(readerFlowsEvent{}))
 type FlowEvent struct {
 	Time   time.Duration // of CLOCK_MONOTONIC
 	Bytes  int           // of the whole frame
-	First  uint32        // the number of the first byte
+	First  uint32        // the number of the first byte; of UDP what tells the flow from others
+	Number uint32        // of a datagram: how many came before
 	Proven bool          // the kernel has the connection
 }
 
@@ -69,20 +82,34 @@ func ParseFlow(raw []byte) (e FlowEvent, packet []byte, err error) {
 	of, _, err := Parse(raw[:EventBytes], 0)
 	e = FlowEvent{Time: of.Time, Bytes: of.Bytes,
 		First:  binary.NativeEndian.Uint32(raw[EventBytes:]),
-		Proven: binary.NativeEndian.Uint32(raw[EventBytes+4:]) != 0}
+		Proven: binary.NativeEndian.Uint32(raw[EventBytes+4:]) != 0,
+		Number: binary.NativeEndian.Uint32(raw[EventBytes+8:])}
 	packet = raw[flowBytes:]
 	return e, packet[:min(len(packet), of.Bytes)], err
 }
 
-// DoneFlow is the key and the value by which the map FlowsMap says that nothing more of a flow is
-// wanted.
-func DoneFlow(src, dst netip.AddrPort, proto uint8) (key, value any) {
+// FlowKey is the key of a flow in the map FlowsMap.
+func FlowKey(src, dst netip.AddrPort, proto uint8) any {
 	k := readerFlowsKey{SrcPort: bigEndian(src.Port()), DstPort: bigEndian(dst.Port()),
 		Proto: uint32(proto)}
 	copy(k.Src[:], src.Addr().AsSlice())
 	copy(k.Dst[:], dst.Addr().AsSlice())
+	return &k
+}
+
+// FlowState is what that map has of a flow.
+type FlowState readerFlowsFlow
+
+// DoneFlow says that nothing more of a flow is wanted.
+func DoneFlow() *FlowState {
 	const done = 2
-	return &k, &readerFlowsFlow{State: done}
+	return &FlowState{State: done}
+}
+
+// Datagrams is how many there were, if the flow is that which began at first.
+func (f *FlowState) Datagrams(first uint32) (n uint32, ok bool) {
+	const above = 8 // FLOWS_COUNT
+	return f.State >> above, f.From == first
 }
 
 // bigEndian is a number whose bytes in memory are those on the wire.

@@ -39,12 +39,16 @@ type readerFlowsEvent struct {
 	}
 	From   uint32
 	Proven uint32
+	Number uint32
+	Unused uint32
 }
 
 type readerFlowsFlow struct {
-	_     structs.HostLayout
-	From  uint32
-	State uint32
+	_      structs.HostLayout
+	From   uint32
+	State  uint32
+	Last   uint32
+	Unused uint32
 }
 
 type readerFlowsKey struct {
@@ -74,7 +78,9 @@ const (
 	readerMapPrograms          = "programs"
 	readerProgFlowsTc          = "flows_tc"
 	readerProgFlowsXdp         = "flows_xdp"
+	readerVarDatagrams         = "datagrams"
 	readerVarEther             = "ether"
+	readerVarIdle              = "idle"
 	readerVarLimit             = "limit"
 	readerVarNoteAt            = "note_at"
 	readerVarRowBytes          = "row_bytes"
@@ -152,7 +158,9 @@ type readerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type readerVariableSpecs struct {
+	Datagrams         *ebpf.VariableSpec `ebpf:"datagrams"`
 	Ether             *ebpf.VariableSpec `ebpf:"ether"`
+	Idle              *ebpf.VariableSpec `ebpf:"idle"`
 	Limit             *ebpf.VariableSpec `ebpf:"limit"`
 	NoteAt            *ebpf.VariableSpec `ebpf:"note_at"`
 	RowBytes          *ebpf.VariableSpec `ebpf:"row_bytes"`
@@ -212,7 +220,9 @@ func (m *readerMaps) Close() error {
 //
 // It can be passed to loadReaderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type readerVariables struct {
+	Datagrams         *ebpf.Variable `ebpf:"datagrams"`
 	Ether             *ebpf.Variable `ebpf:"ether"`
+	Idle              *ebpf.Variable `ebpf:"idle"`
 	Limit             *ebpf.Variable `ebpf:"limit"`
 	NoteAt            *ebpf.Variable `ebpf:"note_at"`
 	RowBytes          *ebpf.Variable `ebpf:"row_bytes"`

@@ -82,6 +82,8 @@ const (
 	atClasses = int(unsafe.Offsetof(learnEchoTally{}.Classes))
 	words     = len(learnEchoTally{}.Classes)
 	place     = 8
+	lines     = len(learnEchoMemory{}.Flows)
+	perLine   = len(learnEchoMemory{}.Flows[0])
 )
 
 // Places is how many flows a memory has room for, and as many values.

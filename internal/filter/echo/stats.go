@@ -39,6 +39,20 @@ func Read(memory []byte, jiffies uint64) Stats {
 	return s
 }
 
+// Has says whether a flow is proven at a time in jiffies. The hash is as package flow has it, of
+// what the service sends.
+func Has(memory []byte, hash, jiffies uint64) bool {
+	line := int(hash>>48) & (lines - 1)
+	lease := binary.NativeEndian.Uint32(memory[atLease:])
+	for at := atFlows + line*perLine*place; at < atFlows+(line+1)*perLine*place; at += place {
+		word := binary.NativeEndian.Uint64(memory[at:])
+		if word>>32 == uint64(uint32(hash)|1) && uint32(word)-uint32(jiffies)-1 < lease {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadTally is what a memory tells of the form with a tally.
 func ReadTally(memory []byte, tally int) Tally {
 	at := atTallies + tally%Tallies*tallySize

@@ -25,7 +25,7 @@ func testConnection(i int) Older {
 
 // at is the offset of the place of a connection, 0 if it has none.
 func at(memory []byte, c Older) int {
-	room, hash := roomOf(memory), hashOf(memory, c)
+	room, hash := roomOf(memory), HashOf(memory, c.Proto, c.Near, c.Far)
 	first := room.atPlaces() + int(hash>>room.shift())*places*placeBytes
 	if memory[headBytes+int(hash>>room.shift())]&(1<<(hash<<lowBits>>lowBits&7)) == 0 {
 		return 0
@@ -159,7 +159,7 @@ func TestMoveHidesOpening(t *testing.T) {
 	c.State = uint32(opening)
 	Adopt(from, c, testNow)
 	Move(from, to, testNow)
-	bucket := hashOf(to, c) >> MaxRoom.shift()
+	bucket := HashOf(to, c.Proto, c.Near, c.Far) >> MaxRoom.shift()
 	word := binary.NativeEndian.Uint64(to[MaxRoom.atOpening()+int(bucket/64*8):])
 	if word>>(bucket%64)&1 == 0 {
 		t.Error("nobody is said to be opening in the bucket")

@@ -28,7 +28,7 @@ const (
 // they know of it stays, but for a handshake that has ended in between. It takes no other's place,
 // and counts what finds none.
 func Adopt(memory []byte, c Older, jiffies uint64) {
-	now, hash, room := uint32(jiffies), hashOf(memory, c), roomOf(memory)
+	now, hash, room := uint32(jiffies), HashOf(memory, c.Proto, c.Near, c.Far), roomOf(memory)
 	bucket, tag := int(hash>>room.shift()), hash<<lowBits>>lowBits
 	word := func(at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
 	half := func(at int) *uint32 { return (*uint32)(unsafe.Pointer(&memory[at])) }
@@ -74,8 +74,9 @@ func gives(word uint64, known uint32) bool {
 		known == Stranger && word&first != 0
 }
 
-// hashOf is flow_hash of bpf/flow.h.
-func hashOf(memory []byte, c Older) uint64 {
+// HashOf is flow_hash of bpf/flow.h, of what goes from near to far. Other memories begin with a
+// head like that of connections.
+func HashOf(memory []byte, proto uint8, near, far netip.AddrPort) uint64 {
 	word := func(at int16) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
 	sum := word(atStart)
 	add := func(i int, piece uint32) { sum += word(atFactors+8*int16(i)) * uint64(piece) }
@@ -84,11 +85,11 @@ func hashOf(memory []byte, c Older) uint64 {
 			add(first+i, binary.BigEndian.Uint32(b))
 		}
 	}
-	address(0, c.Near.Addr())
-	address(4, c.Far.Addr())
-	add(8, uint32(c.Near.Port())<<16|uint32(c.Far.Port()))
-	last := uint32(c.Proto)
-	if c.Near.Addr().Is6() {
+	address(0, near.Addr())
+	address(4, far.Addr())
+	add(8, uint32(near.Port())<<16|uint32(far.Port()))
+	last := uint32(proto)
+	if near.Addr().Is6() {
 		last |= 1 << 8
 	}
 	add(9, last)

@@ -56,6 +56,9 @@ func describe(p *policy.Policy) string {
 	for _, s := range p.Sources {
 		fmt.Fprintf(&b, "%d:%d source %s: %q, %s/%d,%d to %s, lease %s\n", s.Pos.Line, s.Pos.Col,
 			s.Name, s.Place.At, s.Add, s.Bits4, s.Bits6, s.Set.Name, s.Lease)
+		if f := s.Place.Flows; len(f.Protos) > 0 {
+			fmt.Fprintf(&b, "    flows of %d to %v\n", f.Protos, f.Ports)
+		}
 		for _, c := range s.Where {
 			fmt.Fprintf(&b, "    %s: not %v, op %d, %d %q\n", c.Field, c.Not, c.Op, c.Numbers,
 				c.Texts)

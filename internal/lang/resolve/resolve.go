@@ -311,6 +311,7 @@ func (r *resolver) finish() {
 	r.identify()
 	r.checkRollUp()
 	r.checkSources()
+	r.checkFlows()
 	for _, t := range r.tests {
 		r.resolveTest(t)
 	}

@@ -10,6 +10,7 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // sourceFlows says which flows a source reads: what its terms name, and else those to the ports of
@@ -17,23 +18,26 @@ import (
 // known of it.
 func (r *resolver) sourceFlows(s *ast.Source, row *inlet.Row, out *policy.Source) {
 	kind := s.At.Text
-	proto, ports := row.Flows(kind)
-	of := inlet.Flows{Proto: proto}
+	protos, ports := row.Flows(kind)
+	of := inlet.Flows{Protos: protos}
 	errors := r.c.Errors()
 	all := r.resolveTerms(s.Terms, nil)
 	r.checkTogether(all)
 	for i := range all {
 		t, at := &all[i].term, all[i].src
 		hint := "name the protocol, ports, and addresses: " + row.Name + " " + kind +
-			" tcp port 22 from 192.0.2.0/24."
+			" port 8022 from 192.0.2.0/24."
 		switch {
 		case t.Not || t.Set != nil || t.Given != nil:
 			r.c.Errorf(at.Pos, hint, "a source cannot choose flows by %q", at.Words())
 		case t.Field == field.Proto:
-			if len(t.Ranges) != 1 || t.Ranges[0] != (field.Range{Lo: uint64(proto),
-				Hi: uint64(proto)}) {
-				r.c.Errorf(at.Pos, "leave it out.", "%s is read of %s alone", kind,
-					map[uint8]string{6: "TCP", 17: "UDP"}[proto])
+			of.Protos = slices.DeleteFunc(slices.Clone(protos), func(p uint8) bool {
+				return !slices.ContainsFunc(t.Ranges, func(r field.Range) bool {
+					return r.Lo <= uint64(p) && uint64(p) <= r.Hi
+				})
+			})
+			if len(of.Protos) == 0 || len(t.Ranges) > len(of.Protos) {
+				r.c.Errorf(at.Pos, "leave it out.", "%s is read of %s alone", kind, inWords(protos))
 			}
 		case t.Field == field.DstPort:
 			for _, p := range t.Ranges {
@@ -59,6 +63,45 @@ func (r *resolver) sourceFlows(s *ast.Source, row *inlet.Row, out *policy.Source
 			"flows are read")
 	}
 	out.Place.Match, out.Place.Flows = strings.Clone(s.Flows()), of
+}
+
+// checkFlows looks at sources that read datagrams, of which those count alone whose flow a `prove`
+// proves. A kind that is read of TCP, too, is read of that where there is none.
+func (r *resolver) checkFlows() {
+	for _, s := range r.pol.Sources {
+		of := &s.Place.Flows
+		if !slices.Contains(of.Protos, packet.ProtoUDP) || r.provesPorts(of.Ports) {
+			continue
+		}
+		if len(of.Protos) > 1 {
+			of.Protos = []uint8{packet.ProtoTCP}
+			continue
+		}
+		at := diag.Pos{Line: s.Pos.Line, Col: s.Pos.Col, EndCol: s.Pos.Col + 6}
+		r.c.Warnf(at, "add a `prove` for them, as in `levee profile show quic`, and a rule "+
+			"that asks for `proven flow`.", "nothing that this source reads ever counts: no flow "+
+			"to these ports is ever proven")
+	}
+}
+
+// provesPorts reports whether flows of UDP to any of some ports may be proven.
+func (r *resolver) provesPorts(ports []inlet.Ports) bool {
+	return r.pol.Asks(field.ProvenFlow) && slices.ContainsFunc(r.pol.Proves, func(p *policy.Prove) bool {
+		return slices.ContainsFunc(p.Ports, func(of field.Range) bool {
+			return slices.ContainsFunc(ports, func(at inlet.Ports) bool {
+				return of.Lo <= uint64(at.Last) && uint64(at.First) <= of.Hi
+			})
+		})
+	})
+}
+
+// inWords are the protocols of a kind of stream.
+func inWords(protos []uint8) string {
+	words := make([]string, len(protos))
+	for i, p := range protos {
+		words[i] = map[uint8]string{6: "TCP", 17: "UDP"}[p]
+	}
+	return strings.Join(words, " and ")
 }
 
 // sourceHas checks that events of a source can have a field.

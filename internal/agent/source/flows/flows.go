@@ -17,9 +17,9 @@ var Row = inlet.Row{
 	At: inlet.Value{What: "the kind of stream", Form: "stream tls",
 		Words: stream.Names()},
 	Format: inlet.EVE,
-	Flows: func(kind string) (proto uint8, ports []uint16) {
+	Flows: func(kind string) (protos []uint8, ports []uint16) {
 		k := stream.Named(kind)
-		return k.Proto, k.Ports
+		return k.Protos, k.Ports
 	},
 	Fields: func(kind string) []string { return stream.Named(kind).All() },
 	Advise: func(*inlet.Place, error) string {

@@ -23,9 +23,10 @@ type Row struct {
 	Check func(p *Place, wrong func(of, hint, text string))
 	// Format is that of all its events; "": a policy says it.
 	Format string
-	// Flows is the protocol and the ports whose flows are read unless terms of a match behind At
-	// name others; nil: nothing of flows is read, and no match stands there.
-	Flows func(at string) (proto uint8, ports []uint16)
+	// Flows are the protocols and the ports whose flows are read unless terms of a match behind At
+	// name some of the former or other ports; nil: nothing of flows is read, and no match stands
+	// there.
+	Flows func(at string) (protos []uint8, ports []uint16)
 	// Fields are those that events of a place may have; nil: all of the format.
 	Fields func(at string) []string
 	// ByFormat is that what is read depends on the format of the events.
@@ -69,7 +70,7 @@ type Place struct {
 
 // Flows are those that are read.
 type Flows struct {
-	Proto    uint8
+	Protos   []uint8        // one of them
 	Ports    []Ports        // of the destination; one of them
 	From, To []netip.Prefix // of the addresses; nil: all
 }
@@ -78,8 +79,9 @@ type Flows struct {
 type Ports struct{ First, Last uint16 }
 
 // Want says whether a flow between two addresses is read.
-func (f *Flows) Want(src, dst netip.AddrPort) bool {
-	return within(f.From, src.Addr()) && within(f.To, dst.Addr()) &&
+func (f *Flows) Want(proto uint8, src, dst netip.AddrPort) bool {
+	return slices.Contains(f.Protos, proto) &&
+		within(f.From, src.Addr()) && within(f.To, dst.Addr()) &&
 		slices.ContainsFunc(f.Ports, func(p Ports) bool {
 			return p.First <= dst.Port() && dst.Port() <= p.Last
 		})
