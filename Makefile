@@ -19,7 +19,7 @@ VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack state-random \
 	agent-proof soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
-	release-files release-key release-test dashboard-proof diff-proof
+	release-files release-key release-test dashboard-proof diff-proof stream-proof
 
 help:
 	@echo 'make build       bin/levee and bin/levee-lab, static binaries (needs only Go)'
@@ -47,6 +47,7 @@ help:
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
 	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
 	@echo 'make state-random 30,000 random sequences of packets both ways, by the oracle, at four hooks (root; twenty minutes)'
+	@echo 'make stream-proof  streams searched in pieces, and parsers of what strangers send, fuzzed for an hour each (root; five hours)'
 	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
@@ -210,6 +211,17 @@ state-proof:
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run TestCookieClients -idle 3m
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run GuessedEchoes -guesses 4194304
 	$(GO) test -timeout 30m -run '^$$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
+
+# Streams and datagrams, at length: 1,000 streams for each expression and way to cut them, searched by
+# the program, the oracle and package regexp; and what reads bytes of strangers, fuzzed for FUZZTIME each.
+FUZZTIME := 1h
+stream-proof:
+	@scripts/deps test
+	$(GO) test -timeout 60m -count 1 -v ./internal/filter/difftest -run AStreamIsAnswered -streams 1000
+	for of in agent/stream:FuzzStreams agent/stream:FuzzDatagrams packet/dns:FuzzRead \
+		lang/dnsname:FuzzParse lang/pattern:FuzzCompile; do \
+		$(GO) test -timeout 0 ./internal/$${of%:*} -run '^$$' -fuzz "^$${of#*:}$$" \
+			-fuzztime $(FUZZTIME) || exit 1; done
 
 # Forged packets of 96 kinds against what a policy remembers, beside sessions that have to live. It knows levee by its
 # commands alone. With ARGS: -count, -hooks, -only.

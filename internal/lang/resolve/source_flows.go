@@ -86,13 +86,19 @@ func (r *resolver) checkFlows() {
 
 // provesPorts reports whether flows of UDP to any of some ports may be proven.
 func (r *resolver) provesPorts(ports []inlet.Ports) bool {
-	return r.pol.Asks(field.ProvenFlow) && slices.ContainsFunc(r.pol.Proves, func(p *policy.Prove) bool {
-		return slices.ContainsFunc(p.Ports, func(of field.Range) bool {
-			return slices.ContainsFunc(ports, func(at inlet.Ports) bool {
+	if !r.pol.Asks(field.ProvenFlow) {
+		return false
+	}
+	for _, p := range r.pol.Proves {
+		for _, of := range p.Ports {
+			if slices.ContainsFunc(ports, func(at inlet.Ports) bool {
 				return of.Lo <= uint64(at.Last) && uint64(at.First) <= of.Hi
-			})
-		})
-	})
+			}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // inWords are the protocols of a kind of stream.
