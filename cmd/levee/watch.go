@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/flowtap"
+	"levee/internal/agent/stream"
 	"levee/internal/cli"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
@@ -35,6 +37,11 @@ Without these they are the packets that rules with "log" tell of. A log tells of
 stands: what decides the packet comes behind. Each CPU tells of at most %[2]d packets a second.
 One watch of logs goes beside one of decisions.
 
+With --stream they are flows, a line each: what their clients say first, read as the agent's sources
+of that kind read it. A flow over UDP is proven once the policy has proven it, and shown as "not
+proven" after ten seconds; at once where the policy has no "prove". One program at a time reads
+flows of an interface: where the agent has a source of streams, that is the agent.
+
 What is not shown is counted by rule, and told once a second in a line of its own: packets above
 the rate, packets that found the ring full as this command was too slow, and those that lay in a
 ring when it ended. Without --dev it is the one interface of this network namespace that has a
@@ -43,6 +50,7 @@ policy.`, logging.EventPacket, logging.EventsPerSecond)
 const watchExample = `  sudo levee watch --verdict drop
   sudo levee watch --reason default,malformed
   sudo levee watch --rule "bad networks" --rate 100
+  sudo levee watch --stream tls --port 443,8443
   sudo levee watch --dev eth0 --json | jq -r .from`
 
 // watchReasons are what decides packets, as policies' slots name it.
@@ -52,6 +60,7 @@ var watchReasons = []policy.Reason{policy.ByMalformed, policy.ByProtect, policy.
 func newWatch(e *env) *cobra.Command {
 	o := tap.Deciding{Snap: logging.EventPacket}
 	var asJSON, wide bool
+	var flows flowtap.Watching
 	cmd := &cobra.Command{
 		Use:     "watch",
 		Short:   "Show packets that are dropped or passed, or that log rules tell of",
@@ -63,9 +72,15 @@ func newWatch(e *env) *cobra.Command {
 			if err := checkWatch(&o, decisions, cmd.Flags().Changed("rate")); err != nil {
 				return err
 			}
-			var err error
+			err := flows.Check(decisions)
+			if err != nil {
+				return err
+			}
 			if o.Dev, _, err = e.inForce(cmd, o.Dev); err != nil {
 				return err
+			}
+			if flows.Dev, flows.JSON = o.Dev, asJSON; flows.Kind != "" {
+				return e.watchStreams(flows)
 			}
 			if decisions {
 				return e.watchDecisions(o, e.newWatchPrinter(o.Dev, asJSON, wide))
@@ -80,6 +95,10 @@ func newWatch(e *env) *cobra.Command {
 		words(watchReasons))
 	fl.StringVar(&o.Rule, "rule", "", "packets that this rule decided: its label or line")
 	fl.IntVar(&o.Rate, "rate", 1000, "at most n decisions a second and CPU")
+	fl.StringVar(&flows.Kind, "stream", "", "what clients say first: "+
+		strings.Join(stream.Names(), ", "))
+	fl.StringSliceVar(&flows.Ports, "port", nil, "with --stream: flows to these ports, as 443 or "+
+		"8000-8010, instead of those of the kind")
 	fl.BoolVar(&wide, "wide", false, "show all fields of all headers, in long lines")
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
@@ -228,6 +247,15 @@ func (e *env) watch(dev string, p *watchPrinter) error {
 		}
 	}, func(l tap.Losses) {
 		p.lost(l, fmt.Sprintf("%d a second and CPU", logging.EventsPerSecond))
+	})
+}
+
+// watchStreams shows what clients say first.
+func (e *env) watchStreams(w flowtap.Watching) error {
+	ctx, stop := e.Signals()
+	defer stop()
+	return flowtap.Watch(ctx, w, e.Stdout, func(packets uint64) {
+		e.Sayf("lost: %s of flows, as this command was too slow", cli.Plural(packets, "packet"))
 	})
 }
 

@@ -30,7 +30,7 @@ var ArgNames = map[string]string{
 	"role": "role", "rule": "label", "rung": "name", "sample": "time",
 	"sender": "address", "service": "name", "set": "name", "smtp": "address",
 	"shape": "shape", "share": "percent", "slack": "url",
-	"svg": "directory", "table": "kind", "target": "prefix",
+	"stream": "kind", "svg": "directory", "table": "kind", "target": "prefix",
 	"template": "file", "tests": "file", "tls-cert": "file", "tls-key": "file",
 	"timeout": "time", "to": "address", "to-mac": "mac", "traffic": "kind", "verdict": "verdict",
 	"version": "version", "webhook": "url", "window": "time", "write": "file",

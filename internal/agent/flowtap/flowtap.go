@@ -41,13 +41,15 @@ type Hub struct {
 }
 
 // Open begins to read at a place.
-func (h *Hub) Open(p *inlet.Place) (inlet.Inlet, error) {
+func (h *Hub) Open(p *inlet.Place) (inlet.Inlet, error) { return h.open(p), nil }
+
+func (h *Hub) open(p *inlet.Place) *reading {
 	in := &reading{hub: h, of: p}
 	in.reader = &stream.Reader{Kind: stream.Named(p.At), Wants: p.Flows.Want,
 		Line: func(line []byte) { in.put(line) }}
 	h.inlets = append(h.inlets, in)
 	h.changed()
-	return in, nil
+	return in
 }
 
 // changed has the table and the taps know what is read. Flows that are under way stay with whoever

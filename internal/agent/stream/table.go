@@ -37,6 +37,9 @@ type Reader struct {
 	Flows, Unknown, Failed uint64
 }
 
+// TimeForm is that of times in EVE.
+const TimeForm = "2006-01-02T15:04:05.000000-0700"
+
 // Bounds of a table.
 const (
 	mostFlows = 8192
@@ -416,7 +419,7 @@ func (f *flow) record(r *reading, at time.Time) []byte {
 	if !r.guard(func() { out = r.parser.Record() }) {
 		return nil
 	}
-	out["timestamp"] = at.UTC().Format("2006-01-02T15:04:05.000000-0700")
+	out["timestamp"] = at.UTC().Format(TimeForm)
 	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, "TCP"
 	if f.key.Proto == UDP {
 		out["proto"] = "UDP"
