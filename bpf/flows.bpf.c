@@ -355,7 +355,7 @@ static __always_inline int wanted_segment(void *ctx, struct flows_cpu *c, const 
 
 // wanted is the room of this CPU with what an event says of the packet, 0 where nobody wants it.
 static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, const void *end,
-						struct capture_note *n, __u32 bytes, __u32 queue)
+						struct capture_note *n, __u32 queue)
 {
 	struct segment s = {};
 	struct flows_cpu *c;
@@ -380,7 +380,6 @@ static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, con
 	c->event.of.id = bpf_get_smp_processor_id();
 	c->event.of.slot = n->slot;
 	c->event.of.verdict = n->verdict;
-	c->event.of.bytes = bytes;
 	c->event.of.queue = queue;
 	return c;
 }
@@ -408,12 +407,15 @@ int flows_xdp(struct xdp_md *ctx)
 	if (!n)
 		return XDP_ABORTED;
 
-	__u32 bytes = bpf_xdp_get_buff_len(ctx), have = handed(bytes, FLOWS_SNAP);
 	struct flows_cpu *c = wanted(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, n,
-				     bytes, ctx->rx_queue_index);
+				     ctx->rx_queue_index);
 
-	if (c)
+	if (c) {
+		__u32 bytes = bpf_xdp_get_buff_len(ctx), have = handed(bytes, FLOWS_SNAP);
+
+		c->event.of.bytes = bytes;
 		tell(c, bpf_xdp_load_bytes(ctx, 0, c->packet, have), have);
+	}
 	if (n->on & OTHER_ROLES)
 		bpf_tail_call(ctx, &programs, n->on & OTHER_ROLES);
 	return n->verdict;
@@ -427,12 +429,15 @@ int flows_tc(struct __sk_buff *ctx)
 	if (!n)
 		return 2; // TC_ACT_SHOT
 
-	__u32 bytes = ctx->len, have = handed(bytes, FLOWS_SNAP);
 	struct flows_cpu *c = wanted(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, n,
-				     bytes, queue_of(ctx));
+				     queue_of(ctx));
 
-	if (c)
+	if (c) {
+		__u32 bytes = ctx->len, have = handed(bytes, FLOWS_SNAP);
+
+		c->event.of.bytes = bytes;
 		tell(c, bpf_skb_load_bytes(ctx, 0, c->packet, have), have);
+	}
 	if (n->on & OTHER_ROLES)
 		bpf_tail_call(ctx, &programs, n->on & OTHER_ROLES);
 	return n->verdict;
