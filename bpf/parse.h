@@ -62,11 +62,11 @@ struct key {
 	// 1: of a connection that is known; filled where rules ask. Of what leaves: which container.
 	__u8 flow;
 	__u16 off; // what follows the IP headers: where it begins,
+	// Of what leaves its uid is here, and its gid in datagram, where rules ask.
 	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
 	__u16 left;  // and how much there is
 	__u16 tcp_window; // not scaled
 	__u32 datagram; // of a fragment: the identification
-	__u32 uid, gid; // who sends what leaves; filled where rules ask
 	__u32 row; // where this CPU's row of counters begins; only there if a function counts
 };
 

@@ -22,7 +22,7 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	on, dropped, label := c.Fresh("no_cookie"), c.Fresh("cookie_dropped"), cookie.Label
 	if c.Plan.Cookies[i].Rule.Cookie.DNS {
 		label = cookie.TruncateLabel
-		c.Field(asm.R4, messageFacts, asm.Word)
+		c.Field(asm.R4, c.messageFacts(), asm.Word)
 		c.Emit(asm.And.Imm(asm.R4, names.EDNS), asm.RSh.Imm(asm.R4, shiftOf(names.EDNS)))
 	} else {
 		ask := c.Fresh("ask_cookie")

@@ -17,10 +17,18 @@ import (
 // (package names) in place of what a TCP client acknowledges, the question's type in that of an
 // ICMP type, the size that EDNS tells in that of a window. Facts are 0 until a rule asks.
 const (
-	messageFacts = env.KeyProof
-	messageType  = env.KeyICMP
-	messageSize  = env.KeyWindow
+	messageType = env.KeyICMP
+	messageSize = env.KeyWindow
 )
+
+// messageFacts is where the facts are. Of what leaves the uid is there, if rules ask for it, and
+// the facts are in place of a fragment's identification.
+func (c *compiler) messageFacts() int16 {
+	if c.Target.Leaves {
+		return env.KeyDatagram
+	}
+	return env.KeyProof
+}
 
 // namesLabel is the function that searches a table of names.
 func namesLabel(t *plan.Table) string { return t.Name + "_search" }
@@ -34,7 +42,7 @@ func (c *compiler) noMessage(ch *plan.Chain) {
 	c.Emit(
 		asm.LoadMem(asm.R0, asm.R10, env.KeyBytes, asm.Word),
 		asm.Sub.Reg(asm.R0, asm.R0),
-		asm.StoreMem(asm.R10, messageFacts, asm.R0, asm.Word),
+		asm.StoreMem(asm.R10, c.messageFacts(), asm.R0, asm.Word),
 		asm.StoreMem(asm.R10, messageType, asm.R0, asm.Half),
 		asm.StoreMem(asm.R10, messageSize, asm.R0, asm.Half),
 	)
@@ -43,7 +51,7 @@ func (c *compiler) noMessage(ch *plan.Chain) {
 // facts leaves what is known of the message in R1; the first rule that asks has it read.
 func (c *compiler) facts() {
 	seen := c.Fresh("message_read")
-	c.Field(asm.R1, messageFacts, asm.Word)
+	c.Field(asm.R1, c.messageFacts(), asm.Word)
 	if c.inArms { // it has been read in front of them
 		return
 	}
@@ -63,7 +71,7 @@ func (c *compiler) facts() {
 		asm.RSh.Imm(asm.R0, 16),
 		asm.StoreMem(to, messageSize+at, asm.R0, asm.Half),
 		asm.RSh.Imm(asm.R1, 32),
-		asm.StoreMem(to, messageFacts+at, asm.R1, asm.Word),
+		asm.StoreMem(to, c.messageFacts()+at, asm.R1, asm.Word),
 	)
 	c.Label(seen)
 }

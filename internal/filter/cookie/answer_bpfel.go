@@ -100,8 +100,6 @@ type answerCookieWork struct {
 		Left      uint16
 		TcpWindow uint16
 		Datagram  uint32
-		Uid       uint32
-		Gid       uint32
 		Row       uint32
 	}
 	Answer struct {

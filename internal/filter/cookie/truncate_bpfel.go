@@ -86,8 +86,6 @@ type truncateCookieWork struct {
 		Left      uint16
 		TcpWindow uint16
 		Datagram  uint32
-		Uid       uint32
-		Gid       uint32
 		Row       uint32
 	}
 	Answer struct {

@@ -52,10 +52,23 @@ func askSender(r *rand.Rand) (terms []policy.Term) {
 // askSenders has rules of what leaves ask who sends.
 func askSenders(p *policy.Policy, seed uint64) *policy.Policy {
 	draw := rand.New(rand.NewPCG(seed, 164))
+	messages := slices.ContainsFunc(p.Out.Rules, func(r *policy.Rule) bool {
+		return slices.ContainsFunc(r.Match,
+			func(t policy.Term) bool { return t.Field.OfMessage() }) || r.Limit != nil &&
+			slices.ContainsFunc(r.Limit.Keys, func(k policy.Key) bool {
+				return slices.Contains(k.Fields, field.DNSName)
+			})
+	})
 	for _, r := range p.Out.Rules {
-		if !r.Malformed && r.Limit == nil {
-			r.Match = slices.Concat(r.Match, askSender(draw))
+		if r.Malformed || r.Limit != nil {
+			continue
 		}
+		more := askSender(draw)
+		if messages { // which a policy does not ask for beside gids
+			more = slices.DeleteFunc(more,
+				func(t policy.Term) bool { return t.Field == field.GID })
+		}
+		r.Match = slices.Concat(r.Match, more)
 	}
 	return p
 }

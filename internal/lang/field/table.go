@@ -323,12 +323,12 @@ var table = [NumFields]Info{
 		NoService: senders,
 	},
 	UID: {
-		Name: "uid", Header: InIP, Compare: ByRange, Key: "uid", Absent: absentID,
+		Name: "uid", Header: InIP, Compare: ByRange, Key: "proof", Absent: absentID,
 		Max: absentID - 1, Values: upTo(absentID - 1), Remembered: true, Kernel: Leaving,
 		Packet: "uid", Untold: noSender, Needs: needsSender, NoService: senders,
 	},
 	GID: {
-		Name: "gid", Header: InIP, Compare: ByRange, Key: "gid", Absent: absentID,
+		Name: "gid", Header: InIP, Compare: ByRange, Key: "datagram", Absent: absentID,
 		Max: absentID - 1, Values: upTo(absentID - 1), Remembered: true, Kernel: Leaving,
 		Packet: "gid", Untold: noSender, Needs: needsSender, NoService: senders,
 	},

@@ -309,6 +309,7 @@ func (r *resolver) finish() {
 			"the policy does not say what happens to packets that no rule decides")
 	}
 	r.identify()
+	r.gidsBesideMessages()
 	r.checkRollUp()
 	r.checkSources()
 	r.checkFlows()

@@ -38,7 +38,7 @@ const (
 	KeyProof    = KeyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
 	KeyOff      = KeyAt + int16(unsafe.Offsetof(parseKey{}.Off))
 	keyEcho     = KeyAt + int16(unsafe.Offsetof(parseKey{}.TcpFlags)) // of UDP
-	keyDatagram = KeyAt + int16(unsafe.Offsetof(parseKey{}.Datagram))
+	KeyDatagram = KeyAt + int16(unsafe.Offsetof(parseKey{}.Datagram))
 	KeyFrag     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
 	KeyLeft     = KeyAt + int16(unsafe.Offsetof(parseKey{}.Left))
 	KeyWindow   = KeyAt + int16(unsafe.Offsetof(parseKey{}.TcpWindow))

@@ -13,7 +13,7 @@ import (
 // The hash of a flow lies where segments that are no fragments have nothing in struct key: 32 bits
 // in place of a fragment's identification, 16 in that of an ICMP type.
 const (
-	streamTag  = keyDatagram
+	streamTag  = KeyDatagram
 	streamLine = KeyICMP
 )
 

@@ -50,8 +50,6 @@ type parseKey struct {
 	Left      uint16
 	TcpWindow uint16
 	Datagram  uint32
-	Uid       uint32
-	Gid       uint32
 	Row       uint32
 }
 
