@@ -25,6 +25,7 @@ import (
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/region"
 	"levee/internal/lang/importer"
+	"levee/internal/monitor/mpegts"
 	probed "levee/internal/probe"
 	"levee/internal/probe/witness"
 	"levee/internal/profile"
@@ -36,6 +37,10 @@ var jsonDocuments = map[string]any{
 	"levee check": struct {
 		Files []checked `json:"files"`
 	}{},
+
+	"levee gen mpegts":     lab.MPEGTSReport{},
+	"levee monitor mpegts": mpegts.Report{},
+
 	"levee test":                     testReport{},
 	"levee eval":                     judge.Judged{},
 	"levee eval --summary":           evalSummary{},

@@ -17,6 +17,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/secret"
+	monitor "levee/internal/monitor/command"
 	"levee/internal/probe/witness"
 	"levee/internal/profile"
 	"levee/internal/question"
@@ -63,6 +64,7 @@ var commands = []struct {
 	{groupInterface, newMetrics},
 	{groupInterface, newSet},
 	{groupInterface, func(e *env) *cobra.Command { return wrap.New(e.Env) }},
+	{groupInterface, func(e *env) *cobra.Command { return monitor.New(e.Env) }},
 	{groupInterface, func(e *env) *cobra.Command { return command.New(e.Env, e.gate) }},
 	{groupLab, newDoctor},
 	{groupOther, newTrap},

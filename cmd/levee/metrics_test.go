@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/defend"
 	"levee/internal/agent/incident"
 	"levee/internal/dataplane/status"
+	"levee/internal/monitor/mpegts"
 	"levee/internal/openmetrics"
 )
 
@@ -24,7 +25,8 @@ func TestMetricsAreDocumentedAndReadable(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for _, f := range slices.Concat(status.Metrics(&status.Report{}, false),
-		agent.Families(), incident.Metrics(nil), []openmetrics.Family{defend.Metrics(nil)}) {
+		agent.Families(), incident.Metrics(nil), []openmetrics.Family{defend.Metrics(nil)},
+		new(mpegts.Report).Metrics()) {
 		if f.Unit != "" && !strings.HasSuffix(f.Name, "_"+f.Unit) {
 			t.Errorf("%s does not end in its unit, %s", f.Name, f.Unit)
 		}

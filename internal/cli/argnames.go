@@ -34,6 +34,8 @@ var ArgNames = map[string]string{
 	"template": "file", "tests": "file", "tls-cert": "file", "tls-key": "file",
 	"timeout": "time", "to": "address", "to-mac": "mac", "traffic": "kind", "verdict": "verdict",
 	"version": "version", "webhook": "url", "window": "time", "write": "file",
+	"events": "file", "fault": "kind=number", "forget": "time",
+	"silence": "time",
 }
 
 // NamedValue is a flag's value that help calls by a name of its own, where pflag would show a type

@@ -121,6 +121,7 @@ func newGen(e *env) *cobra.Command {
 	fl.BoolVar(&f.ownNetwork, "own-network", false,
 		"the device is not of a lab, and the network behind it is mine to flood")
 	cli.JsonFlag(cmd, &f.json)
+	cmd.AddCommand(newGenMPEGTS(e))
 	return cmd
 }
 

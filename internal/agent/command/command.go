@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/channel"
 	"levee/internal/agent/daemon"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
@@ -54,6 +55,8 @@ type agentFlags struct {
 	interval  string
 	fromStart bool
 	countries string
+	mpegts    []string
+	channels  []channel.Config
 	listen    daemon.Listen
 }
 
@@ -78,6 +81,10 @@ another policy in force. systemd is told when it has started.`,
 			if _, err := cli.ParseDuration(f.interval); err != nil {
 				return cli.Usagef(cmd, "--interval: %v", err)
 			}
+			var err error
+			if f.channels, err = channel.Parse(f.mpegts); err != nil {
+				return cli.Usagef(cmd, "--mpegts: %v", err)
+			}
 			if err := checkListen(cmd, &f.listen); err != nil {
 				return err
 			}
@@ -89,6 +96,8 @@ another policy in force. systemd is told when it has started.`,
 		"how often the kernel is compared with the ledger; less often where that takes long")
 	cmd.Flags().StringVar(&f.countries, "countries", "",
 		"a MaxMind DB file: the page says which countries the sources of a flood are in")
+	cmd.Flags().StringSliceVar(&f.mpegts, "mpegts", nil, "alarms where transport streams to "+
+		"`interface[=address:port]` have no signal, or packets missing")
 	cmd.Flags().BoolVar(&f.fromStart, "from-start", false,
 		"read a file that is followed for the first time from its beginning")
 	return cmd
@@ -118,9 +127,10 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		}
 	}()
 	return daemon.Run(ctx, daemon.Options{Files: files, Read: e.readForAgent, Gate: e.gate(),
-		Listen: f.listen, Countries: f.countries, FromStart: f.fromStart, Interval: interval,
-		Version: cli.Version,
-		Notify:  systemd.Notify, Watchdog: systemd.Watchdog(), Say: e.Sayf}, reload)
+		Listen: f.listen, Countries: f.countries, Channels: f.channels, FromStart: f.fromStart,
+		Interval: interval,
+		Version:  cli.Version,
+		Notify:   systemd.Notify, Watchdog: systemd.Watchdog(), Say: e.Sayf}, reload)
 }
 
 // readForAgent reads the policy of a file whose sources an agent follows.

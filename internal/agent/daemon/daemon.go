@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/agent"
 	"levee/internal/agent/api"
+	"levee/internal/agent/channel"
 	"levee/internal/agent/client"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/enforce"
@@ -31,6 +32,7 @@ import (
 	"levee/internal/host/lost"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
+	"levee/internal/monitor/mpegts/live"
 	"levee/internal/openmetrics"
 )
 
@@ -46,9 +48,11 @@ type Options struct {
 	FromStart bool          // a file that is followed for the first time is read from its beginning
 	Interval  time.Duration // between two comparisons of the kernel with the ledger
 	Version   string
-	Notify    func(state string) error // tells the service manager
-	Watchdog  time.Duration            // how often that one wants to hear; 0: never
-	Say       func(format string, args ...any)
+	// Channels are interfaces whose transport streams are watched.
+	Channels []channel.Config
+	Notify   func(state string) error // tells the service manager
+	Watchdog time.Duration            // how often that one wants to hear; 0: never
+	Say      func(format string, args ...any)
 }
 
 // Run is an agent, until ctx ends. What comes by reload has it read the policies anew.
@@ -94,6 +98,10 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	defer look(ctx, stop, floods)()
 	var arrival sync.WaitGroup
 	arrival.Go(func() { before.Run(ctx) })
+	for _, c := range o.Channels {
+		w := &channel.Watch{Config: c, Parts: parts, Open: follow, Clock: live.Now}
+		arrival.Go(func() { w.Run(ctx) })
+	}
 	defer arrival.Wait()
 	defer stop()
 	return agent.Run(ctx, agent.Options{
@@ -108,6 +116,12 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		FromStart: o.FromStart, Interval: o.Interval,
 		Notify: o.Notify, Watchdog: o.Watchdog, Log: o.Say,
 	}, reload)
+}
+
+// follow follows transport streams behind whatever judges packets.
+func follow(c *channel.Config) (channel.Follower, error) {
+	return live.Open(c.Dev, "", live.Options{Groups: c.Groups, Streams: channel.MostStreams,
+		Window: time.Second, Silence: channel.Silence})
 }
 
 // moveOn puts a policy that packets come past into force at another hook.

@@ -32,11 +32,15 @@ const (
 	Keep         Kind = "keep"         // knows whom no entry may hold
 	File         Kind = "file"         // writes what the agent remembers
 	Help         Kind = "help"         // what makes another part better, and is not needed by it
+
+	// TransportStream: one has signal, and nothing of it is missing; or those of an interface can
+	// be followed.
+	TransportStream Kind = "transport stream"
 )
 
 // Kinds are all of them, in the order in which they are listed.
-var Kinds = []Kind{Detector, LiveRules, Source, List, Notification, API, Policy, Arrival, Set, Keep,
-	File, Help}
+var Kinds = []Kind{Detector, LiveRules, Source, List, Notification, API, Policy, TransportStream,
+	Arrival, Set, Keep, File, Help}
 
 // State is how a part is.
 type State string
@@ -61,7 +65,7 @@ const (
 
 // Status is what is known of a part.
 type Status struct {
-	Kind  Kind      `json:"kind" enum:"detector,live rules,source,list,notification,api,policy,arrival,set,keep,file,help" doc:"What it is."`
+	Kind  Kind      `json:"kind" enum:"detector,live rules,source,list,notification,api,policy,transport stream,arrival,set,keep,file,help" doc:"What it is."`
 	Name  string    `json:"name" doc:"Its name in the policy, or the file or address that it is about."`
 	Dev   string    `json:"dev,omitempty" doc:"The interface that it is about."`
 	State State     `json:"state" enum:"waits,works,fails" doc:"How it is; one that has waited for a minute fails."`

@@ -41,6 +41,9 @@ func Leaves(cmd *cobra.Command) []*cobra.Command {
 		return []*cobra.Command{cmd}
 	}
 	var out []*cobra.Command
+	if cmd.HasParent() && cmd.RunE != nil && cmd.HasLocalFlags() {
+		out = append(out, cmd) // it does something itself, too
+	}
 	for _, sub := range cmd.Commands() {
 		if !sub.Hidden {
 			out = append(out, Leaves(sub)...)

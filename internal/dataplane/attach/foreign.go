@@ -18,6 +18,9 @@ import (
 	"levee/internal/kernel"
 )
 
+// monitorProgram is the name of the program of `levee monitor mpegts --mode xdp`.
+const monitorProgram = "mpegts_xdp"
+
 // RefuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
 // dispatcher of libxdp which levee can join.
 func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
@@ -27,7 +30,12 @@ func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
 	if d.XDP == 0 {
 		return false, nil
 	}
-	if programName(d.XDP) != strconv.Quote(dispatcher.Name) {
+	switch ProgramName(d.XDP) {
+	case strconv.Quote(dispatcher.Name):
+	case strconv.Quote(monitorProgram):
+		return false, kernel.Refuse(unix.EBUSY, "%s runs the monitor of streams at XDP%s: end it, "+
+			"or begin it without --mode xdp, so that it is behind policies", d.Name, heldBy(d.XDP))
+	default:
 		return false, foreignError(unix.EBUSY, d, fmt.Sprintf("remove it first (`ip link set dev "+
 			"%s %s off`, or with the tool that attached it)", d.Name, d.XDPOff))
 	}
@@ -45,11 +53,12 @@ func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
 // foreignError says that an interface has somebody else's XDP program, and what to do.
 func foreignError(why error, d *Device, do string) error {
 	return kernel.Refuse(why, "%s already runs the XDP program %s (id %d%s), which is not "+
-		"levee's and stays; %s or use --mode tcx", d.Name, programName(d.XDP), d.XDP,
+		"levee's and stays; %s or use --mode tcx", d.Name, ProgramName(d.XDP), d.XDP,
 		heldBy(d.XDP), do)
 }
 
-func programName(id uint32) string {
+// ProgramName is the name of a program, in quotes, or that it has none.
+func ProgramName(id uint32) string {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 	if err != nil {
 		return "of unknown name"

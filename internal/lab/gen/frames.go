@@ -28,7 +28,7 @@ type Frames struct {
 
 // MaxFrame is the longest frame of a trace, in bytes; MaxTrace the most bytes of all.
 const (
-	MaxFrame = 256
+	MaxFrame = 1536
 	MaxTrace = 1 << 28
 	minTrace = 64 // length of a frame
 )

@@ -120,6 +120,15 @@ var table = []Field{
 	{Name: "anomaly.type", Type: Text, Values: []string{"decode", "stream", "applayer"},
 		What: "decode, stream or applayer"},
 	{Name: "anomaly.event", Type: Text, What: "event"},
+	{Name: "mpegts.event", Type: Text, Values: []string{"stream", "discontinuity", "no_signal",
+		"signal", "scrambled", "clear", "damaged", "fragments", "no_room"},
+		What: "of `levee monitor mpegts`"},
+	{Name: "mpegts.pid", Type: Number, What: "PID that it is of"},
+	{Name: "mpegts.discontinuities", Type: Number, What: "how many"},
+	{Name: "mpegts.missing", Type: Number, What: "packets, at least"},
+	{Name: "mpegts.rtp_lost", Type: Number, What: "datagrams"},
+	{Name: "mpegts.packets", Type: Number, What: "packets or datagrams"},
+	{Name: "mpegts.silent", Type: Number, What: "seconds without signal"},
 	{Name: "flow.pkts_toserver", Type: Number, What: "packets"},
 	{Name: "flow.pkts_toclient", Type: Number, What: "packets"},
 	{Name: "flow.bytes_toserver", Type: Number, What: "bytes"},
@@ -135,8 +144,8 @@ var table = []Field{
 // eventTypes are those of the user guide of Suricata 8, and of older ones.
 var eventTypes = []string{"alert", "anomaly", "arp", "bittorrent_dht", "dcerpc", "dhcp", "dnp3",
 	"dns", "doh2", "drop", "engine", "enip", "fileinfo", "flow", "frame", "ftp", "ftp_data", "http",
-	"ike", "ikev2", "krb5", "ldap", "mdns", "metadata", "modbus", "mqtt", "netflow", "nfs",
-	"packetinfo", "pgsql", "pop3", "quic", "rdp", "rfb", "sip", "smb", "smtp", "snmp", "ssh",
+	"ike", "ikev2", "krb5", "ldap", "mdns", "metadata", "modbus", "mpegts", "mqtt", "netflow",
+	"nfs", "packetinfo", "pgsql", "pop3", "quic", "rdp", "rfb", "sip", "smb", "smtp", "snmp", "ssh",
 	"stats", "template", "tftp", "tls", "verdict", "websocket"}
 
 // protocols are as Suricata names them; of others it writes the number.

@@ -1,0 +1,237 @@
+package live
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/store"
+	"levee/internal/filter/assembler"
+	"levee/internal/kernel"
+	"levee/internal/lab/broadcast"
+	"levee/internal/monitor/mpegts"
+	"levee/internal/monitor/mpegts/oracle"
+)
+
+// runner is the program with a clock of its own, which frames are given to one by one.
+type runner struct {
+	*maps
+	clock *uint64
+	xdp   bool
+}
+
+func newRunner(t testing.TB, o *Options, xdp bool) *runner {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loads a program: needs root")
+	}
+	if !xdp {
+		if err := kernel.TCX.Check(); errors.Is(err, ebpf.ErrNotSupported) {
+			t.Skip(err)
+		}
+	}
+	s, prog, err := spec(o, xdp, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Maps["clock"] = &ebpf.MapSpec{Name: "clock", Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE}
+	prog.Instructions, err = assembler.Replace(prog.Instructions, "now", asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0), // takes the place of the function's name
+		asm.LoadMapValue(asm.R0, 0, 0).WithReference("clock"),
+		asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord),
+		asm.Return(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ebpf.NewCollection(s)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(c.Close)
+	if err := fill(c, o); err != nil {
+		t.Fatal(err)
+	}
+	memory, err := store.MapMemory(c.Maps["clock"], 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(memory) })
+	return &runner{&maps{Collection: c, program: c.Programs[prog.Name]},
+		(*uint64)(unsafe.Pointer(&memory[0])), xdp}
+}
+
+func (r *runner) frame(t testing.TB, at time.Duration, frame []byte) (code uint32) {
+	t.Helper()
+	atomic.StoreUint64(r.clock, uint64(at))
+	code, err := r.program.Run(&ebpf.RunOptions{Data: frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// epoch is when streams begin: a time of 0 is that of none.
+const epoch = time.Hour
+
+var faults = map[broadcast.Fault]float64{broadcast.Loss: .01, broadcast.Skip: .001,
+	broadcast.Duplicate: .002, broadcast.Triple: .001, broadcast.Declared: .001,
+	broadcast.Error: .001, broadcast.Unsynced: .001, broadcast.Scrambled: .01,
+	broadcast.Repeat: .005, broadcast.Reorder: .005, broadcast.Fragment: .002,
+	broadcast.Silence: .001}
+
+func sending(rtp, six bool, seed uint64) broadcast.Config {
+	c := broadcast.Config{Streams: 4, Rate: 1e6, RTP: rtp, FEC: rtp, Duration: 30 * time.Second,
+		Seed: seed, Faults: map[broadcast.Fault]float64{},
+		From: netip.MustParseAddrPort("192.0.2.1:5000"),
+		To:   netip.MustParseAddrPort("239.1.1.1:5004")}
+	for f, p := range faults {
+		c.Faults[f] = p
+	}
+	if rtp {
+		c.Faults[broadcast.Restart] = .002
+	}
+	if six {
+		c.From = netip.MustParseAddrPort("[2001:db8::1]:5000")
+		c.To = netip.MustParseAddrPort("[ff3e::8000:1]:5004")
+		c.VLAN = 7
+	}
+	return c
+}
+
+var options = Options{Streams: 64, Window: time.Second, Silence: time.Second}
+
+// exact are what all three count; the delay factor is compared by itself.
+var exact = cmp.Options{cmpopts.IgnoreFields(mpegts.Stream{}, "First", "Last", "PayloadType",
+	"SSRC", "Delay", "DelayMost", "Windows", "MediaRate", "RateBy"),
+	cmpopts.IgnoreFields(mpegts.PID{}, "Clear"), cmpopts.EquateEmpty(),
+	cmpopts.EquateComparable(netip.AddrPort{})}
+
+// TestEachFaultIsCountedAndNoneInvented: what the sender knows that it did, what the oracle makes
+// of the frames and what the program has counted are the same.
+func TestEachFaultIsCountedAndNoneInvented(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		rtp, six, xdp bool
+	}{
+		{"udp at xdp", false, false, true},
+		{"rtp at xdp", true, false, true},
+		{"udp and ipv6 in a vlan at tc", false, true, false},
+		{"rtp and ipv6 in a vlan at tc", true, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options
+			s := broadcast.New(sending(c.rtp, c.six, 1))
+			r := newRunner(t, &o, c.xdp)
+			m := oracle.Monitor{Window: o.Window, Silence: o.Silence}
+			for f, ok := s.Next(); ok; f, ok = s.Next() {
+				r.frame(t, epoch+f.At, f.Bytes)
+				m.Frame(epoch+f.At, f.Bytes)
+			}
+			got, totals, err := r.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(s.Expected(), got, exact); d != "" {
+				t.Errorf("the sender's account and the program:\n%s", d)
+			}
+			if d := cmp.Diff(m.Streams(), got, exact); d != "" {
+				t.Errorf("oracle and program:\n%s", d)
+			}
+			want := mpegts.Totals{FEC: s.Parity, Fragments: s.Later}
+			if totals != want || m.Totals != want {
+				t.Errorf("of no stream: program %+v, oracle %+v, want %+v", totals, m.Totals, want)
+			}
+			for _, f := range broadcast.Faults {
+				if s.Made[f] == 0 && (c.rtp || f != broadcast.Restart) {
+					t.Errorf("no %s was made", f)
+				}
+			}
+			for i, w := range m.Streams() {
+				near(t, w.Delay.Seconds(), got[i].Delay.Seconds(), "delay factor")
+				near(t, w.DelayMost.Seconds(), got[i].DelayMost.Seconds(), "highest delay factor")
+				near(t, w.MediaRate, got[i].MediaRate, "media rate")
+				if w.Windows != got[i].Windows || w.RateBy != got[i].RateBy {
+					t.Errorf("%d windows by %s, want %d by %s", got[i].Windows, got[i].RateBy,
+						w.Windows, w.RateBy)
+				}
+			}
+		})
+	}
+}
+
+func near(t *testing.T, want, got float64, what string) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-3*math.Abs(want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestSpoiltFramesAreFollowedAsTheOracleDoes: bytes of frames are changed, and frames cut.
+func TestSpoiltFramesAreFollowedAsTheOracleDoes(t *testing.T) {
+	for _, xdp := range []bool{true, false} {
+		for _, rtp := range []bool{true, false} {
+			seed := rand.Uint64()
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			c := sending(rtp, rnd.IntN(2) == 0, seed)
+			c.Duration = 8 * time.Second
+			s := broadcast.New(c)
+			o := options
+			o.Streams = 4096
+			r := newRunner(t, &o, xdp)
+			m := oracle.Monitor{Window: o.Window, Silence: o.Silence}
+			for f, ok := s.Next(); ok; f, ok = s.Next() {
+				b := spoil(rnd, f.Bytes)
+				r.frame(t, epoch+f.At, b)
+				m.Frame(epoch+f.At, b)
+			}
+			got, totals, err := r.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(m.Streams(), got, exact); d != "" {
+				t.Errorf("seed %d, oracle and program:\n%s", seed, d)
+			}
+			if totals != m.Totals {
+				t.Errorf("seed %d: of no stream: %+v, want %+v", seed, totals, m.Totals)
+			}
+		}
+	}
+}
+
+// spoil changes some bytes of headers, or cuts a frame, or leaves it.
+func spoil(rnd *rand.Rand, frame []byte) []byte {
+	b := append([]byte(nil), frame...)
+	switch rnd.IntN(8) {
+	case 0:
+		for range 1 + rnd.IntN(3) {
+			b[12+rnd.IntN(min(len(b)-12, 80))] ^= 1 << rnd.IntN(8)
+		}
+	case 1: // the header of some packet
+		at := len(b) - mpegts.Bytes*(1+rnd.IntN(7)) + rnd.IntN(12)
+		if at > 12 {
+			b[at] ^= 1 << rnd.IntN(8)
+		}
+	case 2:
+		b = b[:max(60, rnd.IntN(len(b)+1))]
+	case 3: // another length of UDP, of IPv4 without options
+		if len(b) > 42 && binary.BigEndian.Uint16(b[12:]) == 0x0800 {
+			binary.BigEndian.PutUint16(b[38:], uint16(rnd.IntN(len(b))))
+		}
+	}
+	return b
+}

@@ -1,0 +1,138 @@
+package mpegts
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/openmetrics"
+)
+
+var watched = Watched{Dev: "eth1", Mode: "tcx", Silence: time.Second, Begun: time.Hour,
+	Groups: []netip.AddrPort{netip.MustParseAddrPort("239.1.1.1:5004"),
+		netip.AddrPortFrom(netip.MustParseAddr("239.1.1.9"), 0)}}
+
+var epoch = time.Date(2026, 11, 29, 6, 0, 0, 0, time.UTC)
+
+// looks are looks a second apart at one stream, each as change leaves it.
+func looks(changes ...func(*Stream)) (all []*Look) {
+	s := Stream{Flow: Flow{Src: netip.MustParseAddrPort("192.0.2.1:5000"),
+		Dst: netip.MustParseAddrPort("239.1.1.1:5004"), VLAN: NoVLAN, InnerVLAN: NoVLAN},
+		First: time.Hour, Last: time.Hour, Datagrams: 100, Counts: Counts{Packets: 700},
+		PIDs: []PID{{PID: 0x100, Counts: Counts{Packets: 700}}}}
+	for i, change := range changes {
+		at := time.Duration(i) * time.Second
+		s.PIDs = slices.Clone(s.PIDs)
+		s.Last = time.Hour + at
+		s.PIDs[0].Packets += 700
+		s.Packets += 700
+		s.Datagrams += 100
+		change(&s)
+		all = append(all, &Look{At: epoch.Add(at), Clock: time.Hour + at, Streams: []Stream{s}})
+	}
+	return all
+}
+
+func nothing(*Stream) {}
+
+// stopped is a stream to which nothing has come for so many seconds.
+func stopped(seconds int) func(*Stream) {
+	return func(s *Stream) {
+		s.Last -= time.Duration(seconds) * time.Second
+		s.PIDs[0].Packets -= 700
+		s.Packets -= 700
+		s.Datagrams -= 100
+	}
+}
+
+func TestEachChangeIsAnEvent(t *testing.T) {
+	scrambled := func(s *Stream) { s.PIDs[0].Scrambled += 10 }
+	for _, c := range []struct {
+		name  string
+		looks []*Look
+		want  []string // kinds; a dot is another look
+	}{
+		{"nothing", looks(nothing, nothing, nothing), []string{Begins, ".", NoSignal, "."}},
+		{"discontinuities", looks(nothing, nothing, nothing, func(s *Stream) {
+			s.PIDs[0].Discontinuities += 2
+			s.PIDs[0].Missing += 9
+		}, nothing), []string{Begins, ".", NoSignal, ".", ".", Discontinuity, "."}},
+		{"no signal, and again", looks(nothing, nothing, nothing, stopped(1), stopped(2),
+			func(s *Stream) { s.Silences++; s.Silent += 3 * time.Second }),
+			[]string{Begins, ".", NoSignal, ".", ".", NoSignal, ".", ".", Signal}},
+		{"a pause between two looks", looks(nothing, nothing, nothing, func(s *Stream) {
+			s.Silences++
+			s.Silent += 1100 * time.Millisecond
+		}), []string{Begins, ".", NoSignal, ".", ".", NoSignal, Signal}},
+		{"scrambling", looks(nothing, nothing, scrambled, scrambled, nothing, nothing, scrambled),
+			[]string{Begins, ".", NoSignal, ".", Scrambled, ".", ".", Clear, ".", ".", Scrambled}},
+		{"damage", looks(nothing, nothing, func(s *Stream) {
+			s.Errors++
+			s.Unsynced++
+			s.Fragments++
+		}),
+			[]string{Begins, ".", NoSignal, ".", Damaged, Fragmented}},
+	} {
+		var got []string
+		var before *Look
+		for _, l := range c.looks {
+			if before != nil {
+				got = append(got, ".")
+			}
+			for _, e := range watched.Events(before, l) {
+				got = append(got, e.MPEGTS.Event)
+			}
+			before = l
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAnEventIsARecord(t *testing.T) {
+	l := looks(nothing, func(s *Stream) { s.PIDs[0].Discontinuities++; s.PIDs[0].Missing += 3 })
+	e := watched.Events(l[0], l[1])[0]
+	const want = `{"timestamp":"2026-11-29T06:00:01.000000+0000","event_type":"mpegts",` +
+		`"src_ip":"192.0.2.1","src_port":5000,"dest_ip":"239.1.1.1","dest_port":5004,` +
+		`"proto":"UDP","in_iface":"eth1","mpegts":{"event":"discontinuity","pid":256,` +
+		`"discontinuities":1,"missing":3}}`
+	if got := string(e.EVE()); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// TestRatesAreOfTheTimeBetweenLooks: also the loss rate, which sequence numbers of RTP tell where
+// counters of four bits cannot.
+func TestRatesAreOfTheTimeBetweenLooks(t *testing.T) {
+	l := looks(nothing, func(s *Stream) { s.RTP, s.RTPLost, s.Missing = true, 20, 12 })
+	r := watched.Report(l[0], l[1])
+	s := r.Streams[0]
+	if r.Seconds != 1 || s.Bps != 700*Bytes*8 || s.Loss != 20*7 || !s.Signal || s.Delay != nil {
+		t.Errorf("%+v", s)
+	}
+	if len(r.Absent) != 1 || r.Absent[0] != "239.1.1.9" {
+		t.Errorf("absent: %q", r.Absent)
+	}
+	if first := watched.Report(nil, l[0]); first.Streams[0].Bps != 0 || first.Seconds != 0 {
+		t.Errorf("a first look has rates: %+v", first.Streams[0])
+	}
+	b, err := json.Marshal(watched.Report(nil, &Look{}))
+	if err != nil || !strings.Contains(string(b), `"streams":[]`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	text := string(openmetrics.Append(nil, openmetrics.OpenMetrics, r.Metrics()))
+	for _, want := range []string{
+		`levee_mpegts_signal{dev="eth1",dst="239.1.1.1:5004",src="192.0.2.1:5000"} 1`,
+		`levee_mpegts_rtp_lost_datagrams_total{dev="eth1",dst="239.1.1.1:5004",` +
+			`src="192.0.2.1:5000"} 20`,
+		`src="192.0.2.1:5000",pid="256"} 2100`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s:\n%s", want, text)
+		}
+	}
+}
