@@ -39,7 +39,8 @@ func (j *job) proof() proof {
 		})
 	}):
 		return byCookie
-	case all(func(port uint16) bool {
+	// Where no rule asks, nothing was noted: sessions that go on would be strangers.
+	case j.base.Asks(field.ProvenFlow) && all(func(port uint16) bool {
 		return slices.ContainsFunc(j.base.Proves, func(p *policy.Prove) bool {
 			return within(p.Ports, port)
 		})

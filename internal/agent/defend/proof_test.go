@@ -60,7 +60,7 @@ func againstUDP(t *testing.T, policy string, port uint16) *job {
 // that passes the flood.
 func TestForgedQueriesAreAnsweredByAskingForProof(t *testing.T) {
 	const a2s = "prove \"a\" udp port 27015 reply payload at 0 ffffffff41 echo 4 bytes at 5 " +
-		"in request at 25\n"
+		"in request at 25\ncount udp proven flow\n"
 	drops := []incident.Rule{{Rule: "drop udp port 27015 ttl 64", Coverage: 1}}
 	for name, c := range map[string]struct {
 		policy  string
@@ -82,6 +82,8 @@ func TestForgedQueriesAreAnsweredByAskingForProof(t *testing.T) {
 			false, drops[0].Rule, "", "", ""},
 		"echo, tried": {a2s + "default pass\n", 27015, []string{episode.LimitUnproven}, 1, true,
 			drops[0].Rule, "", "", "have proven that they are there"},
+		"nothing asks for echoes": {strings.Replace(a2s, "count udp proven flow\n", "", 1) +
+			"default pass\n", 27015, nil, 1, true, drops[0].Rule, "", "", ""},
 		"another port": {a2s + "default pass\n", 27016, nil, 1, true, drops[0].Rule, "", "", ""},
 		"cookie": {"cookie dns udp port 53 above 50kpps\npass udp port 53\n" +
 			"pass tcp port 53 established\npass tcp syn port 53\ndefault drop\n", 53, nil, 1, true,
