@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/kernel"
 	"levee/internal/lab/gen"
 	"levee/internal/packet"
 )
@@ -61,14 +62,16 @@ func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
 	return f
 }
 
-// Send sends a flood, after the visitors, with whom it shares the world's core.
+// Send sends a flood, after the visitors, with whom it shares the world's core, and before what
+// else runs on the machine.
 func Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// never unlocked: the thread ends with the goroutine, and its niceness
+		// never unlocked: the thread ends with the goroutine, and its rank
 		runtime.LockOSThread()
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodNice)
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodRank.nice)
+		_ = kernel.GoFirst(0, floodRank.first) // as of the process that floods in the demo
 		r, err = gen.Run(ctx, c)
 	}()
 	<-done
