@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack state-random \
-	agent-proof soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
+	agent-proof profiles-proof soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
 	release-files release-key release-test dashboard-proof diff-proof stream-proof
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
 	@echo 'make state-random 30,000 random sequences of packets both ways, by the oracle, at four hooks (root; twenty minutes)'
 	@echo 'make stream-proof  streams searched in pieces, and parsers of what strangers send, fuzzed for an hour each (root; five hours)'
+	@echo 'make profiles-proof real servers and clients through the profiles, quiet and flooded (root; three minutes)'
 	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
@@ -182,6 +183,10 @@ gen-proof:
 	@scripts/deps test
 	$(GO) vet -tags proof ./internal/bench/generators
 	$(GO) test -tags proof -count 1 -timeout 30m -v -run Proof ./internal/bench/generators
+
+# Real servers and clients through the profiles that levee comes with: quiet, and beside a flood of first packets.
+profiles-proof:
+	GO="$(GO)" scripts/profiles-proof
 
 # What the agent's page promises: a year within a second, 100,000 points at 30 frames a second.
 dashboard-proof:

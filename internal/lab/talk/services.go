@@ -38,8 +38,12 @@ func at(b []byte, offset int, want []byte) bool {
 var (
 	a2sInfo      = slices.Concat(hexed("ffffffff54"), []byte("Source Engine Query\x00"))
 	a2sChallenge = hexed("ffffffff41")
-	a2sAnswer    = slices.Concat(hexed("ffffffff4911"), []byte("A server\x00a map\x00folder\x00"))
-	a2s          = &Service{
+	// Protocol, name, map, folder, game; ID, players, room, bots; dedicated, Linux, open, no
+	// cheats; version.
+	a2sAnswer = slices.Concat(hexed("ffffffff 49 11"),
+		[]byte("A server\x00a map\x00folder\x00a game\x00"), hexed("0000 00 10 00"),
+		[]byte("dl\x00\x001.0.0.0\x00"), hexed("00"))
+	a2s = &Service{
 		Name: "source-engine", What: "ask what the server is, by A2S", Port: 27015,
 		Forged: []string{forged(a2sInfo, "")},
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {

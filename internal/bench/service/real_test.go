@@ -1,0 +1,339 @@
+//go:build proof
+
+package service
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
+	"levee/internal/lab/gen"
+	"levee/internal/lab/labtest"
+	"levee/internal/lab/talk"
+	"levee/internal/packet/template"
+)
+
+// real is a server and a client that others wrote, behind a profile. In commands, $AT is the
+// server's address, $REAL the directory of what comes from registries, $TMP one of the test's with
+// c.pem and k.pem, and $PY scripts/profiles.
+type real struct {
+	name    string
+	use     string
+	port    uint16
+	version string // command that tells what it is
+	serve   string // runs until its input ends, or it is killed; a line with ready says it serves
+	ready   string
+	join    string
+	joined  string
+	first   string // what the first client writes besides
+	floods  string // lines behind the port, for a profile that the lab has no service of
+}
+
+const (
+	resolverConf = `server:
+  interface: $AT
+  access-control: 198.18.0.0/15 allow
+  use-syslog: no
+  chroot: ""
+  username: ""
+  pidfile: ""
+  do-daemonize: no
+  local-zone: "example." static
+  local-data: "www.example. A 192.0.2.1"
+  verbosity: 1
+  logfile: ""
+remote-control:
+  control-enable: no
+`
+	serverConf = `server:
+  ip-address: $AT
+  username: ""
+  zonesdir: $TMP
+  database: ""
+  pidfile: $TMP/nsd.pid
+  xfrdfile: $TMP/xfrd.state
+  zonelistfile: $TMP/zone.list
+  server-count: 1
+remote-control:
+  control-enable: no
+zone:
+  name: example.
+  zonefile: zone
+`
+	zoneFile = `$ORIGIN example.
+@ 300 IN SOA ns hostmaster 1 3600 600 86400 300
+@ 300 IN NS ns
+ns 300 IN A 192.0.2.53
+www 300 IN A 192.0.2.1
+`
+	nameQueries = "cat > $TMP/zone <<'E'\n" + zoneFile + "E\ncat > $TMP/nsd.conf <<E\n" +
+		serverConf + "E\nexec nsd -d -c $TMP/nsd.conf"
+)
+
+var reals = []real{
+	{name: "python-a2s, a server of the lab", use: "source-engine", port: 27015,
+		version: "$REAL/venv/bin/pip list 2>&1 | grep a2s", join: "$REAL/venv/bin/python " +
+			"$PY/query.py $AT 27015", joined: "joined"},
+	{name: "bedrock-protocol", use: "raknet", port: 19132,
+		version: `grep '"version"' $REAL/node_modules/bedrock-protocol/package.json`,
+		serve:   "NODE_PATH=$REAL/node_modules exec node $PY/bedrock.js serve $AT 19132",
+		ready:   "ready", joined: "joined",
+		join: "NODE_PATH=$REAL/node_modules exec node $PY/bedrock.js join $AT 19132"},
+	{name: "minecraft-protocol", use: "minecraft-java", port: 25565,
+		version: `grep '"version"' $REAL/node_modules/minecraft-protocol/package.json`,
+		serve:   "NODE_PATH=$REAL/node_modules exec node $PY/java.js serve $AT 25565",
+		ready:   "ready", joined: "joined",
+		join:   "NODE_PATH=$REAL/node_modules exec node $PY/java.js join $AT 25565",
+		floods: "tcp syn"},
+	{name: "aioquic", use: "quic", port: 443,
+		version: "$REAL/venv/bin/pip list 2>&1 | grep aioquic",
+		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
+			"$TMP/k.pem",
+		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
+	{name: "aioquic with Retry", use: "quic", port: 443,
+		version: "$REAL/venv/bin/pip list 2>&1 | grep aioquic",
+		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
+			"$TMP/k.pem retry",
+		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
+	{name: "OpenVPN", use: "openvpn", port: 1194, version: "openvpn --version | head -1",
+		serve: "exec openvpn --dev tun --server 10.78.0.0 255.255.255.0 --duplicate-cn --proto udp " +
+			"--connect-freq-initial 5000 1 " +
+			"--local $AT --port 1194 --dh none --cert $TMP/c.pem --key $TMP/k.pem " +
+			"--peer-fingerprint $(cat $TMP/print)",
+		ready: "Initialization Sequence Completed",
+		join: "openvpn --dev null --client --ifconfig-noexec --route-noexec --proto udp --remote $AT " +
+			"1194 --nobind --cert $TMP/c.pem --key $TMP/k.pem --peer-fingerprint $(cat $TMP/print) " +
+			"> $TMP/log & trap 'kill $!' EXIT\ntimeout 15 sh -c 'until grep Initialization $TMP/log; " +
+			"do sleep 0.1; done'",
+		joined: "Initialization Sequence Completed"},
+	{name: "wireguard-go", use: "wireguard", port: 51820,
+		version: "go version -m $REAL/wireguard | grep -m 1 mod",
+		serve: "wg genkey > $TMP/s; wg genkey > $TMP/p\n$REAL/wireguard -f lvwgs &\n" +
+			"trap 'kill $!' EXIT\ntimeout 10 sh -c 'until wg show lvwgs >&- 2>&-; do sleep 0.1; done'\n" +
+			"wg set lvwgs listen-port 51820 private-key $TMP/s peer $(wg pubkey < $TMP/p) " +
+			"allowed-ips 10.77.0.2/32\nip addr add 10.77.0.1/24 dev lvwgs\nip link set lvwgs up\n" +
+			"echo ready\ncat",
+		ready: "ready",
+		join: "$REAL/wireguard -f lvwgc &\ntrap 'kill $!' EXIT\n" +
+			"timeout 10 sh -c 'until wg show lvwgc >&- 2>&-; do sleep 0.1; done'\n" +
+			"wg set lvwgc private-key $TMP/p peer $(wg pubkey < $TMP/s) endpoint $AT:51820 " +
+			"allowed-ips 10.77.0.1/32\nip addr add 10.77.0.2/24 dev lvwgc\nip link set lvwgc up\n" +
+			"ping -c 3 -w 8 10.77.0.1 && echo joined",
+		joined: "joined"},
+	{name: "NSD, dig", use: "dns-authoritative", port: 53, version: "nsd -v 2>&1 | head -1; dig -v",
+		serve: nameQueries, ready: "nsd started",
+		join:   "dig +tries=3 +time=2 @$AT www.example A +short",
+		joined: "192.0.2.1"},
+	{name: "NSD, kdig, asked again over TCP", use: "dns-authoritative queries 1/s", port: 53,
+		version: "nsd -v 2>&1 | head -1; kdig --version", serve: nameQueries, ready: "nsd started",
+		join:   "for i in 1 2 3 4; do kdig +retry=2 +time=2 @$AT www.example A; done",
+		joined: "192.0.2.1", first: "(TCP)"}, // it is known from then on
+	{name: "Unbound, dig", use: "dns-recursive clients { 198.18.0.0/15 }", port: 53,
+		version: "unbound -V | head -1; dig -v",
+		serve:   "cat > $TMP/unbound.conf <<E\n" + resolverConf + "E\nexec unbound -d -c $TMP/unbound.conf",
+		ready:   "start of service", join: "dig +tries=3 +time=2 @$AT www.example A +short",
+		joined: "192.0.2.1", floods: "udp"},
+}
+
+// realRate is that of the floods, in packets a second. Servers and clients share two cores with
+// them.
+const realRate = 50_000
+
+const quiet = "quiet"
+
+// TestProofOfRealClients: each client is served through its profile, in a quiet lab and while first
+// packets of clients come in the names of other clients.
+func TestProofOfRealClients(t *testing.T) {
+	labtest.NeedRoot(t)
+	dir := os.Getenv("LEVEE_REAL")
+	if dir == "" {
+		t.Skip("make profiles-proof installs the programs")
+	}
+	for _, r := range reals {
+		t.Run(r.name, func(t *testing.T) {
+			// Not of the test's context, which ends before what is cleaned up within the lab.
+			l, err := lab.New(context.Background(), lab.Standard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			h, w := l.Host(lab.Server), l.Host(lab.World)
+			at := h.Devices[0].IPv4.Addr()
+			scripts, err := filepath.Abs("../../../scripts/profiles")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tmp := t.TempDir()
+			env := []string{"AT=" + at.String(), "REAL=" + dir, "TMP=" + tmp, "PY=" + scripts}
+			keys := exec.Command("sh", "-c", "cd $TMP && openssl req -x509 -newkey ec -pkeyopt "+
+				"ec_paramgen_curve:prime256v1 -nodes -keyout k.pem -out c.pem -days 2 -subj /CN=lab "+
+				"2>&1 && openssl x509 -in c.pem -noout -fingerprint -sha256 | cut -d= -f2 > print")
+			keys.Env = append(os.Environ(), env...)
+			if out, err := keys.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			inForce(t, h, r.use, "use "+r.use+"\ndrop fragments\ndefault drop\n")
+			// A veth device hears what XDP sends back only where it has a program itself.
+			inForce(t, w, "heard", "default pass\n")
+			served(t, h, &r, env)
+			joins(t, w, &r, env, quiet)
+			c := flooded(t, h, w, &r)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan gen.Report, 1)
+			began := make(chan struct{})
+			c.Progress = func(gen.Progress) {
+				select {
+				case <-began:
+				default:
+					close(began)
+				}
+			}
+			go func() {
+				sent, err := gen.Run(ctx, c)
+				if err != nil {
+					t.Error(err)
+				}
+				ended <- sent
+			}()
+			<-began
+			joins(t, w, &r, env, "flooded")
+			stop()
+			sent := <-ended
+			version := exec.Command("sh", "-c", r.version)
+			version.Env = append(os.Environ(), env...)
+			out, _ := version.CombinedOutput()
+			t.Logf("%s: %d packets of a flood beside, %.0f a second; %s", r.use, sent.Sent,
+				sent.Achieved, strings.Join(strings.Fields(string(out)), " "))
+		})
+	}
+}
+
+// inForce has a policy at a host's device until the test ends.
+func inForce(t *testing.T, h *lab.Host, name, text string) {
+	t.Helper()
+	d := contender.Levee(name, []byte(text))
+	if err := d.Install(t.Context(), contender.Site{Host: h, Device: h.Devices[0].Name}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// served starts the server until the test ends.
+func served(t *testing.T, h *lab.Host, r *real, env []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	if r.serve == "" {
+		s, err := talk.Find(r.use)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			ended <- h.Do(func() error {
+				return s.Serve(ctx, h.Devices[0].IPv4.Addr(), func() { close(ready) })
+			})
+		}()
+		t.Cleanup(func() { cancel(); <-ended })
+		<-ready
+		return
+	}
+	cmd := h.Command(ctx, "sh", "-c", r.serve)
+	cmd.Env = append(os.Environ(), env...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Process.Signal(os.Interrupt)
+		kill := time.AfterFunc(5*time.Second, cancel)
+		_ = cmd.Wait() // it was interrupted
+		kill.Stop()
+		cancel()
+	})
+	var said []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		said = append(said, lines.Text())
+		if strings.Contains(lines.Text(), r.ready) {
+			go func() {
+				for lines.Scan() { // or it waits for a reader
+				}
+			}()
+			return
+		}
+	}
+	t.Fatalf("the server does not start: %s", strings.Join(said, "\n"))
+}
+
+// joins runs the client three times.
+func joins(t *testing.T, w *lab.Host, r *real, env []string, when string) {
+	t.Helper()
+	for i := range 3 {
+		began := time.Now()
+		cmd := w.Command(t.Context(), "sh", "-c", r.join)
+		cmd.Env = append(os.Environ(), env...)
+		out, err := cmd.CombinedOutput()
+		if !strings.Contains(string(out), r.joined) {
+			t.Errorf("%s: not served: %v\n%s", when, err, out)
+			return
+		}
+		if i == 0 && when == quiet && !strings.Contains(string(out), r.first) {
+			t.Errorf("the first client does not say %q:\n%s", r.first, out)
+		}
+		t.Logf("%s: served, %.2f s", when, time.Since(began).Seconds())
+	}
+}
+
+// flooded is a flood of first packets in the names of half of the world's clients, none of which is
+// the one that joins.
+func flooded(t *testing.T, h, w *lab.Host, r *real) gen.Config {
+	t.Helper()
+	out := w.Devices[0]
+	var names []string
+	for _, a := range out.Clients4[:len(out.Clients4)/2] {
+		names = append(names, a.String())
+	}
+	profile, _, _ := strings.Cut(r.use, " ")
+	proto, lines := "udp", []string{""}
+	if s, err := talk.Find(profile); err == nil {
+		lines = s.Forged
+	} else {
+		proto = r.floods
+	}
+	var text strings.Builder
+	for _, line := range lines {
+		fmt.Fprintf(&text, "ipv4 %s from { %s } random to %s ttl 64 from port 1024-65535 random "+
+			"port %d %s\n", proto, strings.Join(names, ", "), h.Devices[0].IPv4.Addr(), r.port, line)
+	}
+	packets, ds := template.Parse("flood", []byte(text.String()))
+	if ds.HasErrors() {
+		t.Fatal(ds)
+	}
+	return gen.Config{Namespace: w.Namespace, Device: out.Name, CPU: out.CPU, Template: packets,
+		Rate: realRate, Duration: time.Minute}
+}
