@@ -104,20 +104,23 @@ var reals = []real{
 			"$TMP/k.pem retry",
 		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
 	{name: "OpenVPN", use: "openvpn", port: 1194, version: "openvpn --version | head -1",
-		serve: "exec openvpn --dev tun --server 10.78.0.0 255.255.255.0 --duplicate-cn --proto udp " +
+		serve: "exec openvpn --dev tun --server 10.78.0.0 255.255.255.0 --duplicate-cn " +
+			"--proto udp " +
 			"--connect-freq-initial 5000 1 " +
 			"--local $AT --port 1194 --dh none --cert $TMP/c.pem --key $TMP/k.pem " +
 			"--peer-fingerprint $(cat $TMP/print)",
 		ready: "Initialization Sequence Completed",
-		join: "openvpn --dev null --client --ifconfig-noexec --route-noexec --proto udp --remote $AT " +
-			"1194 --nobind --cert $TMP/c.pem --key $TMP/k.pem --peer-fingerprint $(cat $TMP/print) " +
-			"> $TMP/log & trap 'kill $!' EXIT\ntimeout 15 sh -c 'until grep Initialization $TMP/log; " +
+		join: "openvpn --dev null --client --ifconfig-noexec --route-noexec --proto udp " +
+			"--remote $AT 1194 --nobind --cert $TMP/c.pem --key $TMP/k.pem " +
+			"--peer-fingerprint $(cat $TMP/print) > $TMP/log & trap 'kill $!' EXIT\n" +
+			"timeout 15 sh -c 'until grep Initialization $TMP/log; " +
 			"do sleep 0.1; done'",
 		joined: "Initialization Sequence Completed"},
 	{name: "wireguard-go", use: "wireguard", port: 51820,
 		version: "go version -m $REAL/wireguard | grep -m 1 mod",
 		serve: "wg genkey > $TMP/s; wg genkey > $TMP/p\n$REAL/wireguard -f lvwgs &\n" +
-			"trap 'kill $!' EXIT\ntimeout 10 sh -c 'until wg show lvwgs >&- 2>&-; do sleep 0.1; done'\n" +
+			"trap 'kill $!' EXIT\n" +
+			"timeout 10 sh -c 'until wg show lvwgs >&- 2>&-; do sleep 0.1; done'\n" +
 			"wg set lvwgs listen-port 51820 private-key $TMP/s peer $(wg pubkey < $TMP/p) " +
 			"allowed-ips 10.77.0.2/32\nip addr add 10.77.0.1/24 dev lvwgs\nip link set lvwgs up\n" +
 			"echo ready\ncat",
@@ -138,8 +141,9 @@ var reals = []real{
 		joined: "192.0.2.1", first: "(TCP)"}, // it is known from then on
 	{name: "Unbound, dig", use: "dns-recursive clients { 198.18.0.0/15 }", port: 53,
 		version: "unbound -V | head -1; dig -v",
-		serve:   "cat > $TMP/unbound.conf <<E\n" + resolverConf + "E\nexec unbound -d -c $TMP/unbound.conf",
-		ready:   "start of service", join: "dig +tries=3 +time=2 @$AT www.example A +short",
+		serve: "cat > $TMP/unbound.conf <<E\n" + resolverConf +
+			"E\nexec unbound -d -c $TMP/unbound.conf",
+		ready: "start of service", join: "dig +tries=3 +time=2 @$AT www.example A +short",
 		joined: "192.0.2.1", floods: "udp"},
 }
 
@@ -178,8 +182,9 @@ func TestProofOfRealClients(t *testing.T) {
 			tmp := t.TempDir()
 			env := []string{"AT=" + at.String(), "REAL=" + dir, "TMP=" + tmp, "PY=" + scripts}
 			keys := exec.Command("sh", "-c", "cd $TMP && openssl req -x509 -newkey ec -pkeyopt "+
-				"ec_paramgen_curve:prime256v1 -nodes -keyout k.pem -out c.pem -days 2 -subj /CN=lab "+
-				"2>&1 && openssl x509 -in c.pem -noout -fingerprint -sha256 | cut -d= -f2 > print")
+				"ec_paramgen_curve:prime256v1 -nodes -keyout k.pem -out c.pem -days 2 "+
+				"-subj /CN=lab 2>&1 && openssl x509 -in c.pem -noout -fingerprint -sha256 | "+
+				"cut -d= -f2 > print")
 			keys.Env = append(os.Environ(), env...)
 			if out, err := keys.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
@@ -224,7 +229,8 @@ func TestProofOfRealClients(t *testing.T) {
 func inForce(t *testing.T, h *lab.Host, name, text string) {
 	t.Helper()
 	d := contender.Levee(name, []byte(text))
-	if err := d.Install(t.Context(), contender.Site{Host: h, Device: h.Devices[0].Name}); err != nil {
+	site := contender.Site{Host: h, Device: h.Devices[0].Name}
+	if err := d.Install(t.Context(), site); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -328,7 +334,8 @@ func flooded(t *testing.T, h, w *lab.Host, r *real) gen.Config {
 	var text strings.Builder
 	for _, line := range lines {
 		fmt.Fprintf(&text, "ipv4 %s from { %s } random to %s ttl 64 from port 1024-65535 random "+
-			"port %d %s\n", proto, strings.Join(names, ", "), h.Devices[0].IPv4.Addr(), r.port, line)
+			"port %d %s\n", proto, strings.Join(names, ", "), h.Devices[0].IPv4.Addr(), r.port,
+			line)
 	}
 	packets, ds := template.Parse("flood", []byte(text.String()))
 	if ds.HasErrors() {
