@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dchest/siphash"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/usage"
 )
@@ -81,6 +82,9 @@ func (s *Service) Serve(ctx context.Context, addr netip.Addr, ready func()) erro
 		return fmt.Errorf("starting the service: %w", err)
 	}
 	defer c.Close()
+	if err := roomy(c); err != nil {
+		return err
+	}
 	var k key
 	var seed [16]byte
 	_, _ = rand.Read(seed[:]) // never fails
@@ -109,6 +113,21 @@ func (s *Service) Serve(ctx context.Context, addr netip.Addr, ready func()) erro
 			_, _ = c.WriteToUDPAddrPort(answer, from) // who does not listen is no error
 		}
 	}
+}
+
+// room is of the socket's buffer, in bytes, as servers of games and VPNs have it: with the usual one
+// some 90 packets of 1,200 bytes that wait for the process are all that it holds.
+const room = 4 << 20
+
+// roomy gives a socket its buffer, beyond the system's bound where the process may.
+func roomy(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room)
+	})
 }
 
 // serveTCP answers one message of each connection until l is closed.
