@@ -115,8 +115,8 @@ func (s *Service) Serve(ctx context.Context, addr netip.Addr, ready func()) erro
 	}
 }
 
-// room is of the socket's buffer, in bytes, as servers of games and VPNs have it: with the usual one
-// some 90 packets of 1,200 bytes that wait for the process are all that it holds.
+// room is of the socket's buffer, in bytes. The usual one holds some 90 packets of 1,200 bytes that
+// wait for the process.
 const room = 4 << 20
 
 // roomy gives a socket its buffer, beyond the system's bound where the process may.
