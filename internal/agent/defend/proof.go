@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"fmt"
 	"slices"
 
 	"levee/internal/agent/episode"
@@ -112,6 +113,11 @@ func (j *job) askProof() (out incident.Rule, fault string) {
 	out.Rule = written(text, j.Of, out.Label)
 	one := signature.Judged{Packets: j.good.Len(), Dropped: int(lost)}
 	out.Coverage, out.Predicted, out.AtMost = 1, one.Collateral(), one.Highest()
+	// A cookie has clients ask again; a limit drops what they send.
+	if out.Action == episode.Limit && out.Predicted > byChance(j.allowance(), j.good) {
+		return out, fmt.Sprintf("no limit on who is not proven: it would drop %.2g %% of %d good "+
+			"packets", 100*out.Predicted, j.good.Len())
+	}
 	return out, ""
 }
 

@@ -131,6 +131,23 @@ func TestForgedQueriesAreAnsweredByAskingForProof(t *testing.T) {
 	}
 }
 
+// TestALimitOnStrangersKeepsToCollateral: where good packets are those of flows that send one, as
+// of clients that prove nothing, most of these would be dropped.
+func TestALimitOnStrangersKeepsToCollateral(t *testing.T) {
+	j := againstUDP(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 5 in request at 25\n"+
+		"count udp proven flow\ndefault pass\ndetect \"floods\" enforce\n", 27015)
+	for i := range 1000 {
+		j.good.Add(datagramTo(t, "198.51.100.7", uint16(10_000+i), 27015, []byte("hello")), 0)
+		from := fmt.Sprintf("203.%d.%d.7", i/250, i%250)
+		j.flood.Add(datagramTo(t, from, 4000, 27015, []byte("hello")), 0)
+	}
+	rules, why := j.complete(nil, 0, true)
+	if all := strings.Join(why, "; "); !strings.Contains(all, "no limit on who is not proven: it "+
+		"would drop 20 % of 5000 good packets") {
+		t.Errorf("%+v; %q", rules, why)
+	}
+}
+
 // TestAZoneUnderAttackIsLimitedAlone: random names below one zone, by senders who have proven
 // themselves. Another zone goes on.
 func TestAZoneUnderAttackIsLimitedAlone(t *testing.T) {
