@@ -107,7 +107,7 @@ static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, int 
 {
 	struct cookie_work *w = decoded(&f, hook, ip);
 
-	return w ? judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, hook, ip) : COOKIE_GOES_ON;
+	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), rule, rate, hook, ip) : COOKIE_GOES_ON;
 }
 
 #define FUNCTION(name, context, frame, hook, ip)                                                   \

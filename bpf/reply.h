@@ -293,8 +293,9 @@ static __always_inline struct cookie_work *decoded(const struct frame *f, int ho
 
 #define CARRIED 0xffff
 
-// network is where the header of IP begins, CARRIED within PPPoE or MPLS.
-static __always_inline __u32 network(const struct frame *f, int hook)
+// network is where the header of IP begins, CARRIED within PPPoE or MPLS. The verifier would walk
+// what follows once for each number of tags.
+static __always_inline __u32 network(const struct frame *f, struct cookie_work *w, int hook)
 {
 	__u32 off = 12;
 	__be16 type = 0;
@@ -308,7 +309,7 @@ static __always_inline __u32 network(const struct frame *f, int hook)
 	}
 	if (type != bpf_htons(0x0800) && type != bpf_htons(0x86dd))
 		return CARRIED;
-	return off + 2;
+	return forget(&w->slots[2], off + 2);
 }
 
 // is_ours says whether the kernel takes frames for an address. What it says of a packet itself, at

@@ -124,7 +124,7 @@ static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, __u3
 {
 	struct cookie_work *w = decoded(&f, hook, ip);
 
-	return w ? judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, edns, hook, ip) :
+	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), rule, rate, edns, hook, ip) :
 		   COOKIE_GOES_ON;
 }
 

@@ -82,6 +82,10 @@ func (f *fetched) look() {
 	go f.fetch()
 }
 
+// errEmptied is of a list that held something: where a condition asks who is not in it, everybody
+// would be.
+var errEmptied = errors.New("it comes empty; what it held is kept")
+
 // retry is the pause behind a first failure; it doubles up to what is usual.
 const retry = 10 * time.Second
 
@@ -93,6 +97,9 @@ func (f *fetched) fetch() {
 	f.from.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err == nil && !r.Unchanged && len(r.List.Texts) == 0 && len(f.texts) > 0 {
+		err = errEmptied
+	}
 	pause := f.every
 	if f.busy = false; err != nil {
 		pause = min(pause, retry<<min(f.failures, 20))

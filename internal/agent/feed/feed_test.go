@@ -71,7 +71,7 @@ func TestFormats(t *testing.T) {
 			"[192.0.2.1/32] 1 0"},
 		{"one bad of five", of(nil), strings.Repeat("192.0.2.1\n", 4) + "x\n",
 			"1 of 5 entries are no address or prefix, the first line 5: \"x\""},
-		{"a page", of(nil), "<!DOCTYPE html>\n<html>\nnot found\n</html>\n", "is this the format"},
+		{"a page", of(nil), "<!DOCTYPE html>\n<html>\nnot found\n</html>\n", "this is a page"},
 		{"nothing", of(nil), "# empty\n", "[] 0 0"},
 		{"a long line", of(nil), strings.Repeat("1", maxLine+1), "a line is longer"},
 		{"JSON lines", cidr, `{"cidr":"192.0.2.0/24","sblid":"SBL1"}` + "\n" +
@@ -417,6 +417,9 @@ func TestTextsOfLists(t *testing.T) {
 		{policy.Feed{Field: "h"}, `{"h":"A","x":"B"}{"y":[{"h":["c"]}]}`, "a|c"},
 		{policy.Feed{}, "a\nb\nc\n", ErrTooMany.Error()},
 		{policy.Feed{}, strings.Repeat("a", maxLine+1), "longer than"},
+		{policy.Feed{}, "\n <!doctype HTML>\n<html>", "is a page"},
+		{policy.Feed{}, "<HTML>x\n", "is a page"},
+		{policy.Feed{}, "a\n<html\n", "<html|a"},
 	} {
 		in := &reader{of: &c.of, most: 2, fold: strings.ToLower}
 		l, err := in.read(strings.NewReader(c.text))

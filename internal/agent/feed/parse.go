@@ -7,6 +7,7 @@
 package feed
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +67,11 @@ func Read(r io.Reader, of *policy.Feed, most int) (*List, error) {
 
 func (in *reader) read(r io.Reader) (*List, error) {
 	at := slices.IndexFunc(formats, func(f *format) bool { return f.of(in) })
-	if err := formats[at].read(in, r); err != nil {
+	b := bufio.NewReader(r)
+	if isPage(b) {
+		return nil, errors.New("this is a page (HTML), no list")
+	}
+	if err := formats[at].read(in, b); err != nil {
 		return nil, err
 	}
 	l := &in.out
@@ -77,6 +82,15 @@ func (in *reader) read(r io.Reader) (*List, error) {
 	slices.SortFunc(l.Prefixes, netip.Prefix.Compare)
 	l.Prefixes = slices.Compact(l.Prefixes)
 	return l, nil
+}
+
+// isPage tells a page by its beginning. Servers that ask for a password first, or are out of order,
+// give pages with the status of a success.
+func isPage(r *bufio.Reader) bool {
+	b, _ := r.Peek(256) // the rest has the error, too
+	text := strings.ToLower(strings.TrimSpace(strings.TrimPrefix(string(b), "\ufeff")))
+	return strings.HasPrefix(text, "<!doctype") || strings.HasPrefix(text, "<html") ||
+		strings.HasPrefix(text, "<?xml")
 }
 
 func (l *List) first() string {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/lang/policy"
 	"levee/internal/lang/use"
 )
@@ -45,7 +47,9 @@ func OnDisk(dir, path string) string {
 // None takes all set files for empty ones: for policies whose files are elsewhere.
 func None(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
 
-// Open opens a file, but no directory or device, whose reading could last for ever.
+// Open opens a file, but no directory or device, whose reading could last for ever, and no pipe that
+// has a name: it is read once, and who opens it may wait for a writer. What a shell gives, as in
+// <(command), is a pipe without a name.
 func Open(path string) (io.ReadCloser, error) {
 	if path == policy.EmptyFile {
 		return io.NopCloser(strings.NewReader("")), nil
@@ -54,8 +58,15 @@ func Open(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m := st.Mode(); m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 {
+	m := st.Mode()
+	if m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 || m&os.ModeNamedPipe != 0 && named(path) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a file")}
 	}
-	return os.Open(path)
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// named reports whether a pipe lies in a file system of files.
+func named(path string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(path, &fs) != nil || fs.Type != unix.PIPEFS_MAGIC
 }

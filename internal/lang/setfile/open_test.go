@@ -1,0 +1,47 @@
+package setfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWhatIsOpened: a pipe with a name waited for somebody who writes, for ever; one that a shell
+// gives is read.
+func TestWhatIsOpened(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(fifo, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, link, t.TempDir(), "/dev/zero"} {
+		if f, err := Open(path); err == nil || !strings.Contains(err.Error(), "not a file") {
+			t.Errorf("%s: %v, %v", path, f, err)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f, err := Open(fmt.Sprintf("/proc/self/fd/%d", r.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	go func() { // the reader waits for it
+		_, _ = w.WriteString("192.0.2.1\n")
+		_ = w.Close()
+	}()
+	if text, err := io.ReadAll(f); err != nil || string(text) != "192.0.2.1\n" {
+		t.Errorf("of a pipe: %q, %v", text, err)
+	}
+}
