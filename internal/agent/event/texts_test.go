@@ -212,7 +212,8 @@ func TestFetchedListOfACondition(t *testing.T) {
 	if !asked("b.example") {
 		t.Error("what it held last is gone")
 	}
-	for _, is := range []string{"", "# no entries\n", "<!DOCTYPE html>\n<html>log in, please</html>\n"} {
+	for _, is := range []string{"", "# no entries\n",
+		"<!DOCTYPE html>\n<html>log in, please</html>\n"} {
 		answer(http.StatusOK, "1,a.example\n2,b.example\n")
 		again(func() bool { return m.Trouble() == nil })
 		answer(http.StatusOK, is)

@@ -59,7 +59,8 @@ func Open(path string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	m := st.Mode()
-	if m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 || m&os.ModeNamedPipe != 0 && named(path) {
+	if m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 ||
+		m&os.ModeNamedPipe != 0 && named(path) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a file")}
 	}
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
