@@ -47,9 +47,9 @@ func OnDisk(dir, path string) string {
 // None takes all set files for empty ones: for policies whose files are elsewhere.
 func None(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
 
-// Open opens a file, but no directory or device, whose reading could last for ever, and no pipe that
-// has a name: it is read once, and who opens it may wait for a writer. What a shell gives, as in
-// <(command), is a pipe without a name.
+// Open opens a file, but no directory or device, whose reading could last for ever, and no pipe
+// that has a name: it is read once, and who opens it may wait for a writer. What a shell gives, as
+// in <(command), is a pipe without a name.
 func Open(path string) (io.ReadCloser, error) {
 	if path == policy.EmptyFile {
 		return io.NopCloser(strings.NewReader("")), nil
