@@ -18,6 +18,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/host/secret"
 	monitor "levee/internal/monitor/command"
+	knock "levee/internal/knock/command"
 	"levee/internal/probe/witness"
 	"levee/internal/profile"
 	"levee/internal/question"
@@ -65,6 +66,7 @@ var commands = []struct {
 	{groupInterface, newSet},
 	{groupInterface, func(e *env) *cobra.Command { return wrap.New(e.Env) }},
 	{groupInterface, func(e *env) *cobra.Command { return monitor.New(e.Env) }},
+	{groupOther, func(e *env) *cobra.Command { return knock.New(e.Env) }},
 	{groupInterface, func(e *env) *cobra.Command { return command.New(e.Env, e.gate) }},
 	{groupLab, newDoctor},
 	{groupOther, newTrap},

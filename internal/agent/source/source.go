@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/source/flows"
 	"levee/internal/agent/source/inlet"
 	"levee/internal/agent/source/journal"
+	"levee/internal/agent/source/knock"
 	"levee/internal/agent/source/redis"
 	"levee/internal/agent/source/socket"
 )
@@ -24,6 +25,7 @@ var Inputs = []*inlet.Row{
 	&redis.Row,
 	&journal.Row,
 	&flows.Row,
+	&knock.Row,
 }
 
 // Input is the row of a word; nil: there is none.

@@ -1,0 +1,157 @@
+package knock
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+var began = time.Date(2026, 11, 29, 7, 0, 0, 0, time.UTC)
+
+// TestADatagramOpensOnce: and a million replays of it, forgeries and delays do not.
+func TestADatagramOpensOnce(t *testing.T) {
+	k := NewKey()
+	g := NewGate(k, began)
+	now := began.Add(time.Hour)
+	b := k.Datagram(now)
+	if err := g.Take(b, now); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	other := NewKey()
+	forged := other.Datagram(now)
+	delayed := k.Datagram(now.Add(-Window - time.Microsecond))
+	const n = 1 << 20 / 3
+	for i := range n {
+		at := now.Add(time.Duration(r.Int64N(int64(2 * time.Minute))))
+		if err := g.Take(b, at); err == nil {
+			t.Fatalf("replay %d is taken", i)
+		}
+		if err := g.Take(forged, now); !errors.Is(err, ErrForged) {
+			t.Fatalf("a datagram of another key: %v", err)
+		}
+		if err := g.Take(delayed, at); !errors.As(err, new(*ClockError)) {
+			t.Fatalf("a datagram that was kept: %v", err)
+		}
+		forged[r.IntN(len(forged))] ^= byte(1 + r.IntN(255))
+	}
+	if err := g.Take(b, now); !errors.Is(err, ErrReplayed) {
+		t.Errorf("the same again: %v", err)
+	}
+}
+
+// TestNoBitMayChange: a datagram with any bit turned is none of the key.
+func TestNoBitMayChange(t *testing.T) {
+	k := NewKey()
+	for bit := range 8 * Bytes {
+		b := k.Datagram(began)
+		b[bit/8] ^= 1 << (bit % 8)
+		if err := NewGate(k, began).Take(b, began); !errors.Is(err, ErrForged) {
+			t.Errorf("bit %d: %v", bit, err)
+		}
+	}
+	for n := range 2 * Bytes {
+		if n == Bytes {
+			continue
+		}
+		b := append(k.Datagram(began), make([]byte, Bytes)...)[:n]
+		if err := NewGate(k, began).Take(b, began); !errors.Is(err, ErrForged) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestAClockThatIsOffIsTold: by how much, and which way; up to half a minute does no harm.
+func TestAClockThatIsOffIsTold(t *testing.T) {
+	k := NewKey()
+	now := began.Add(time.Hour)
+	for _, tt := range []struct {
+		off  time.Duration
+		says string
+	}{
+		{0, ""}, {29 * time.Second, ""}, {-30 * time.Second, ""},
+		{-time.Minute, "the clock of who knocks is 1m0s behind this machine's: set one of the two"},
+		{61 * time.Second, "the clock of who knocks is 1m1s ahead of this machine's: set one of " +
+			"the two"},
+	} {
+		err := NewGate(k, began).Take(k.Datagram(now.Add(tt.off)), now)
+		if got := text(err); got != tt.says {
+			t.Errorf("a clock off by %v: %q, want %q", tt.off, got, tt.says)
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestAGateThatBeginsAgainTakesNothingOld: what it took before is not remembered.
+func TestAGateThatBeginsAgainTakesNothingOld(t *testing.T) {
+	k := NewKey()
+	b := k.Datagram(began)
+	if err := NewGate(k, began).Take(b, began); err != nil {
+		t.Fatal(err)
+	}
+	again := began.Add(time.Second)
+	var clock *ClockError
+	err := NewGate(k, again).Take(b, again)
+	if !errors.As(err, &clock) || !clock.Begun {
+		t.Errorf("after it began again: %v", err)
+	}
+	if err := NewGate(k, again).Take(k.Datagram(again), again); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAGateRemembersABoundedNumber: who has the key fills it, and others are taken a minute later.
+func TestAGateRemembersABoundedNumber(t *testing.T) {
+	k := NewKey()
+	g := NewGate(k, began)
+	for range MostSeen {
+		if err := g.Take(k.Datagram(began), began); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Take(k.Datagram(began), began); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	later := began.Add(2 * Window)
+	if err := g.Take(k.Datagram(later), later); err != nil || len(g.seen) != 1 {
+		t.Errorf("a minute later: %v, and %d are remembered", err, len(g.seen))
+	}
+}
+
+func TestKeysAreWrittenAsTheyAreRead(t *testing.T) {
+	k := NewKey()
+	if got, err := ParseKey(k.String()); err != nil || got != k {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"", "x", k.String()[1:], k.String() + "AAAA"} {
+		if _, err := ParseKey(text); err == nil {
+			t.Errorf("%q is taken for a key", text)
+		}
+	}
+}
+
+// FuzzTake: no datagram of somebody without the key opens, or ends the gate.
+func FuzzTake(f *testing.F) {
+	k := Key{1}
+	f.Add(k.Datagram(began)[:atMAC])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := NewGate(Key{2}, began).Take(b, began); !errors.Is(err, ErrForged) {
+			t.Errorf("%x: %v", b, err)
+		}
+	})
+}
+
+func BenchmarkForgery(b *testing.B) {
+	k, other := NewKey(), NewKey()
+	g, d := NewGate(k, began), other.Datagram(began)
+	for b.Loop() {
+		_ = g.Take(d, began)
+	}
+}
