@@ -56,8 +56,8 @@ func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 func ParseKey(text string) (k Key, err error) {
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(b) != KeyBytes {
-		return k, fmt.Errorf("it holds no key: `levee knock key FILE` makes one, %d bytes in base64",
-			KeyBytes)
+		return k, fmt.Errorf("it holds no key: `levee knock key FILE` makes one, %d bytes in "+
+			"base64", KeyBytes)
 	}
 	copy(k[:], b)
 	return k, nil
@@ -116,14 +116,14 @@ type Gate struct {
 	next time.Time // when seen is looked through again
 }
 
-// NewGate is a gate that has taken nothing, from now on: what was sent before may have been taken by
-// another.
+// NewGate is a gate that has taken nothing, from now on: what was sent before may have been taken
+// by another.
 func NewGate(k Key, now time.Time) *Gate {
 	return &Gate{key: k, from: now, seen: map[[nonceLen]byte]time.Time{}}
 }
 
-// Take is nil for a datagram that opens the gate. What it costs to refuse one without the key is one
-// HMAC.
+// Take is nil for a datagram that opens the gate. What it costs to refuse one without the key is
+// one HMAC.
 func (g *Gate) Take(b []byte, now time.Time) error {
 	if len(b) != Bytes || string(b[:atTime]) != magic {
 		return ErrForged

@@ -64,8 +64,8 @@ func TestWhoKnocksIsHandedOn(t *testing.T) {
 	if len(lines) != 1 || !strings.HasPrefix(lines[0], want) {
 		t.Errorf("records: %q", lines)
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], "a knock from 127.0.0.1 is not taken: it has "+
-		"been here before") {
+	const says = "a knock from 127.0.0.1 is not taken: it has been here before"
+	if len(notes) != 1 || !strings.Contains(notes[0], says) {
 		t.Errorf("notes: %q", notes)
 	}
 }
