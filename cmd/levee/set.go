@@ -159,12 +159,8 @@ func (e *env) listSets(f *listFlags) error {
 	if err != nil {
 		return err
 	}
-	services, err := service.All(ctx)
-	if err != nil {
+	if all, err = service.AppendAll(ctx, all); err != nil {
 		return err
-	}
-	for i := range services {
-		all = append(all, services[i].Attachment)
 	}
 	rep := setReport{Sets: []setContents{}}
 	t := cli.NewTable("SET INTERFACE HOLDS ENTRIES MAX LEASE", "<", "<", "<", ">", ">", ">")

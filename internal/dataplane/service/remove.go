@@ -87,6 +87,15 @@ func All(ctx context.Context) (all []Status, err error) {
 	return all, err
 }
 
+// AppendAll appends what All tells of policies to those of interfaces.
+func AppendAll(ctx context.Context, to []inspect.Attachment) ([]inspect.Attachment, error) {
+	all, err := All(ctx)
+	for i := range all {
+		to = append(to, all[i].Attachment)
+	}
+	return to, err
+}
+
 func tellAll(s *store.Store) (all []Status, err error) {
 	err = generation.EachService(s, func(a *attach.Attachment) error {
 		told, err := inspect.Tell(s, a)
