@@ -13,7 +13,7 @@ import (
 // with, hash functions to compare, labs and reports.
 var notInLevee = regexp.MustCompile(`^(gonum\.org/|codeberg\.org/|git\.sr\.ht/|` +
 	`golang\.org/x/(image|perf)/|.*(HdrHistogram|moremath|svgo|freetype)|` +
-	`.*/(siphash|murmur3|xxh3)$|` +
+	`.*/(murmur3|xxh3)$|` +
 	`levee/internal/(bench|lab|report)($|/)|levee/cmd/levee-lab)`)
 
 // TestLeveeHasNothingOfTheLab that would run as root with it.

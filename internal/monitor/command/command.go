@@ -33,7 +33,8 @@ func New(e *cli.Env) *cobra.Command {
 		Short: "Watch streams that come to an interface",
 		Long: `Watch streams that come to an interface: what of them is missing, late or damaged, before
 whoever looks at them says so.`,
-		Args: cli.WantArgs(),
+		Args:    cli.WantArgs(),
+		Example: "  sudo levee monitor mpegts eth0",
 	}
 	cmd.AddCommand(newMPEGTS(e))
 	return cmd
