@@ -28,7 +28,12 @@ var leftOut = map[field.Field]string{
 	field.StrictPath: "a sample does not tell",
 	field.LoosePath:  "a sample does not tell",
 	field.Stream:     "a sample does not tell what was before",
+	field.Local:      noSender, field.UID: noSender, field.GID: noSender, field.User: noSender,
+	field.Group: noSender, field.Service: noSender, field.Container: noSender,
 }
+
+// noSender is why no rule against a flood asks who sends.
+const noSender = "who sends what arrives is elsewhere"
 
 // noDNS is why no rule against a flood reads messages.
 const noDNS = "bytes at one place say the same of any protocol"

@@ -62,7 +62,9 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 		} else {
 			compare(info.Key, p.at, p.bytes)
 		}
-		if !info.Hot && p.bytes < 8 && (p.at-At)%8 == 0 {
+		// Who sends has the place of what is on words: 150 rules on uid and 150 on gid load in two
+		// seconds.
+		if !info.Hot && p.bytes < 8 && (p.at-At)%8 == 0 && info.Kernel != field.Leaving {
 			t.Errorf("%s lies at %d, where the verifier remembers what compares have shown",
 				info.Key, p.at-At)
 		}
