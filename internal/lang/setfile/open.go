@@ -29,7 +29,7 @@ func In(dir string) func(path string) (io.ReadCloser, error) {
 		if f, ok, err := use.Open(path); ok {
 			return f, err
 		}
-		return Open(OnDisk(dir, path))
+		return openSet(OnDisk(dir, path))
 	}
 }
 
@@ -47,9 +47,7 @@ func OnDisk(dir, path string) string {
 // None takes all set files for empty ones: for policies whose files are elsewhere.
 func None(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
 
-// Open opens a file, but no directory or device, whose reading could last for ever, and no pipe
-// that has a name: it is read once, and who opens it may wait for a writer. What a shell gives, as
-// in <(command), is a pipe without a name.
+// Open opens a file or a pipe, but no directory or device, whose reading could last for ever.
 func Open(path string) (io.ReadCloser, error) {
 	if path == policy.EmptyFile {
 		return io.NopCloser(strings.NewReader("")), nil
@@ -58,12 +56,20 @@ func Open(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := st.Mode()
-	if m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 ||
-		m&os.ModeNamedPipe != 0 && named(path) {
+	if m := st.Mode(); m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a file")}
 	}
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	return os.Open(path)
+}
+
+// openSet is Open for a file that a policy names: no pipe that has a name, for a policy is read
+// again and again, and who opens such a pipe may wait for a writer. What a shell gives, as in
+// <(command), is a pipe without a name.
+func openSet(path string) (io.ReadCloser, error) {
+	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeNamedPipe != 0 && named(path) {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("a pipe, no file")}
+	}
+	return Open(path)
 }
 
 // named reports whether a pipe lies in a file system of files.

@@ -23,7 +23,7 @@ func TestWhatIsOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{fifo, link, t.TempDir(), "/dev/zero"} {
-		if f, err := Open(path); err == nil || !strings.Contains(err.Error(), "not a file") {
+		if f, err := In("/")(path); err == nil || !strings.Contains(err.Error(), "file") {
 			t.Errorf("%s: %v, %v", path, f, err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestWhatIsOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	f, err := Open(fmt.Sprintf("/proc/self/fd/%d", r.Fd()))
+	f, err := In("/")(fmt.Sprintf("/proc/self/fd/%d", r.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
