@@ -157,7 +157,8 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 // tell.
 static __always_inline __u32 merged(const struct frame *f, int hook)
 {
-	return hook == HOOK_TCX || hook == HOOK_SOCKET ? ((struct __sk_buff *)f->ctx)->gso_size : 0;
+	// One compare: of two clang makes code for XDP that takes 144 bytes of stack more.
+	return hook >= HOOK_TCX ? ((struct __sk_buff *)f->ctx)->gso_size : 0;
 }
 
 // as_sent gives a merged packet the length of its first segment; left is what follows the IP

@@ -107,9 +107,13 @@ static __always_inline __u64 below(__u64 a, __u64 b)
 
 static __always_inline __u32 now_of(const struct stream_memory *m)
 {
+	__u64 now = bpf_jiffies64(); // first: what a call must keep takes stack
+
+	asm volatile("" : "+r"(now) : : "memory");
+
 	__u32 clock = m->head.clock;
 
-	return clock | (bpf_jiffies64() & (some(clock) - 1));
+	return clock | (now & (some(clock) - 1));
 }
 
 // worth orders places by who gives way: what is empty, who has not shaken hands, who is idle. Who
@@ -121,10 +125,13 @@ static __always_inline __u64 worth(const struct stream_head *h, const struct str
 	__u32 age = now - p->seen, young = ~age;
 	__u64 shakes = (some(p->id) ^ 1) & some(p->is);
 	__u64 limit = shakes * h->shakes + (shakes ^ 1) * h->idle, old = below(limit, age);
-	__u64 shaking = old + (old ^ 1) * (1ULL << 32 | young);
-	__u64 known = old * (2ULL << 32 | young) + (old ^ 1) * KEEPS;
 
-	return some(p->tag ^ STREAM_FREE) * (shakes * shaking + (shakes ^ 1) * known);
+	// Who has shaken hands and is not idle has KEEPS, and 2 << 32 | young if he is; who shakes them
+	// 1 << 32 | young, and 1 if it takes him too long.
+	__u64 is = KEEPS - shakes * ((2ULL << 32) - young);
+	__u64 less = (1ULL << 32) - young + shakes * (2ULL * young - 1);
+
+	return some(p->tag ^ STREAM_FREE) * (is - old * less);
 }
 
 // stream_take gives the place in its line that something new of a flow takes, -1 if there is none.
@@ -136,11 +143,11 @@ static __noinline int stream_take(__u64 hash)
 
 	if (!m)
 		return -1;
-	__u32 now = now_of(m);
 	const struct stream_place *line = line_of(m, hash);
 
 	for (int i = 0; i < STREAM_LINE; i++) {
-		__u64 is = worth(&m->head, &line[i], now) * STREAM_LINE + i;
+		// What is read again takes no stack, of which callers leave little.
+		__u64 is = worth(&m->head, &line[i], now_of(m)) * STREAM_LINE + i;
 
 		least -= below(is, least) * (least - is);
 	}
