@@ -220,6 +220,14 @@ func (r *comparison) leave(f []byte) (told bool, err error) {
 			return false, err
 		}
 	}
-	r.oracle.Leave(f)
+	want := r.oracle.Leave(f)
+	if r.oracle.Leaving() {
+		for i := range r.sums {
+			r.sums[i][want.Slot]++
+			for _, counted := range want.Counted {
+				r.sums[i][counted]++
+			}
+		}
+	}
 	return true, nil
 }

@@ -37,8 +37,9 @@ func TestExamplesAgreeWithTheOracle(t *testing.T) {
 			for _, name := range captures {
 				compareCapture(t, name, o, r)
 			}
-			// A second program, whose counters start at nothing and whose sets are filled.
-			full := load(t, p, codegen.Target{Frags: true})
+			// A second program, whose counters start at nothing and whose sets are filled, and that
+			// is told who sends.
+			full := load(t, p, codegen.Target{Frags: true, Trace: true})
 			c := Case{Policy: p, Text: text, Seed: 1, Frames: 5000}
 			if err := fill(full, c); err != nil {
 				t.Fatal(err)
