@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -118,7 +119,13 @@ func (n *senders) enter(t testing.TB, path string) {
 // remove takes the last cgroup of a path away.
 func (n *senders) remove(t *testing.T, path string) {
 	t.Helper()
-	await.OK(t, func() error { return os.Remove(filepath.Join(n.cgroups, path)) })
+	await.OK(t, func() error {
+		err := os.Remove(filepath.Join(n.cgroups, path))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // by a call before that was interrupted
+		}
+		return err
+	})
 }
 
 // sendAs sends a datagram from a socket that is made as a user and a group.
