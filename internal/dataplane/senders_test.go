@@ -71,9 +71,7 @@ func newSenders(t testing.TB) *senders {
 	t.Cleanup(func() {
 		n.enter(t, before)
 		for i := len(n.made) - 1; i >= 0; i-- {
-			if err := os.Remove(n.made[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
-				t.Error(err)
-			}
+			removeGroup(t, n.made[i])
 		}
 		if err := unix.Unmount(n.cgroups, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -119,12 +117,17 @@ func (n *senders) enter(t testing.TB, path string) {
 // remove takes the last cgroup of a path away.
 func (n *senders) remove(t *testing.T, path string) {
 	t.Helper()
+	removeGroup(t, filepath.Join(n.cgroups, path))
+}
+
+// removeGroup removes a cgroup once the kernel has let its last process go.
+func removeGroup(t testing.TB, path string) {
+	t.Helper()
 	await.OK(t, func() error {
-		err := os.Remove(filepath.Join(n.cgroups, path))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // by a call before that was interrupted
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-		return err
+		return nil // by a call before that was interrupted
 	})
 }
 
