@@ -39,6 +39,8 @@ const (
 	quicConnClose   = 0x1c
 	quicV2          = 0x6b3343cf // RFC 9369
 	quicMostPackets = 64         // of a datagram, which may be as short as a header each
+	quicMostPieces  = 128        // of a handshake
+	quicPieceBytes  = 64         // that a piece takes besides its own
 )
 
 // quicForm is what a version has of its own.
@@ -72,7 +74,6 @@ func quicFormOf(version uint32) quicForm {
 // quicKeys open the Initials of a client. They follow from the connection ID that it has chosen,
 // which each who sees the packet knows: what they open is not secret, and proves nothing.
 type quicKeys struct {
-	id     []byte
 	aead   cipher.AEAD
 	header cipher.Block
 	iv     []byte
@@ -103,7 +104,7 @@ func quicKeysOf(form quicForm, id []byte) *quicKeys {
 	if err != nil {
 		return nil
 	}
-	return &quicKeys{bytes.Clone(id), aead, header, iv}
+	return &quicKeys{aead, header, iv}
 }
 
 // quicExpand is HKDF-Expand-Label (RFC 8446, section 7.1) without a context.
@@ -150,11 +151,11 @@ type quicParser struct {
 	version uint32
 	keys    *quicKeys
 	pieces  []quicPiece // in order, apart from each other or side by side
-	held    int
+	held    int         // bytes of pieces
 	read    *hello
 }
 
-func (p *quicParser) Held() int { return p.held }
+func (p *quicParser) Held() int { return p.held + len(p.pieces)*quicPieceBytes }
 
 func (p *quicParser) End() bool { return false }
 
@@ -165,24 +166,8 @@ func (p *quicParser) Record() map[string]any {
 }
 
 func (p *quicParser) Feed(b []byte) Answer {
-	whole := len(b)
-	for range quicMostPackets {
-		if len(b) == 0 || b[0]&0x80 == 0 { // padding, or a short header, which ends the datagram
-			break
-		}
-		h, ok := quicHeaderOf(b)
-		if !ok {
-			break
-		}
-		if h.initial {
-			if whole < quicLeastBytes {
-				return Unknown
-			}
-			if a := p.initial(h, b[:h.end]); a != More {
-				return a
-			}
-		}
-		b = b[h.end:]
+	if a := p.packets(b); a != More {
+		return a
 	}
 	switch {
 	case p.keys == nil:
@@ -191,6 +176,40 @@ func (p *quicParser) Feed(b []byte) Answer {
 		return Done
 	}
 	return p.hello()
+}
+
+// packets reads the Initials of a datagram, up to the first that no keys open, or that has another
+// connection ID than the first: receivers ignore those (RFC 9000, section 12.2). Keys for each
+// packet would cost as much as whole datagrams.
+func (p *quicParser) packets(b []byte) Answer {
+	var first quicHeader
+	whole := len(b)
+	for n := range quicMostPackets {
+		if len(b) == 0 || b[0]&0x80 == 0 { // padding, or a short header, which ends the datagram
+			break
+		}
+		h, ok := quicHeaderOf(b)
+		if n == 0 {
+			first = h
+		}
+		if !ok || h.version != first.version || !bytes.Equal(h.id, first.id) {
+			break
+		}
+		if h.initial {
+			if whole < quicLeastBytes {
+				return Unknown
+			}
+			frames, a := p.open(h, b[:h.end])
+			if frames == nil {
+				return a
+			}
+			if a := p.frames(frames); a != More {
+				return a
+			}
+		}
+		b = b[h.end:]
+	}
+	return More
 }
 
 // quicHeader is what a long header says.
@@ -247,28 +266,28 @@ func (c *cutter) varint() int {
 	return int(n)
 }
 
-// initial reads an Initial. One that no keys open is of nobody. Where a packet opens with keys of
-// its own, another client has begun: or the same has, where it brings the token of a Retry, and
-// then says what it said.
-func (p *quicParser) initial(h quicHeader, packet []byte) Answer {
-	var frames []byte
+// open opens an Initial: its frames, nil of one that no keys open, which is of nobody. Where a
+// packet opens with keys of its own, another client has begun, and nothing is known: or the same
+// has, where it brings the token of a Retry, and then says what it said.
+func (p *quicParser) open(h quicHeader, packet []byte) ([]byte, Answer) {
 	if p.keys != nil && p.version == h.version {
-		frames = p.keys.open(packet, h.number)
+		if frames := p.keys.open(packet, h.number); frames != nil {
+			return frames, More
+		}
 	}
+	own := quicKeysOf(h.form, h.id)
+	if own == nil {
+		return nil, More
+	}
+	frames := own.open(packet, h.number)
 	if frames == nil {
-		own := quicKeysOf(h.form, h.id)
-		if own == nil {
-			return More
-		}
-		if frames = own.open(packet, h.number); frames == nil {
-			return More
-		}
-		if p.keys != nil && !h.token {
-			return Unknown
-		}
-		p.keys, p.version = own, h.version
+		return nil, More
 	}
-	return p.frames(frames)
+	if p.keys != nil && !h.token {
+		return nil, Unknown
+	}
+	p.keys, p.version = own, h.version
+	return frames, More
 }
 
 // frames reads the frames of an Initial (RFC 9000, section 17.2.2).
@@ -333,7 +352,7 @@ func (p *quicParser) add(at int, data []byte) bool {
 		p.pieces = append(p.pieces, quicPiece{at, bytes.Clone(data)})
 		p.held += len(data)
 	}
-	return true
+	return len(p.pieces) <= quicMostPieces
 }
 
 // hello reads the ClientHello once it is whole.
