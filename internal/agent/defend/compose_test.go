@@ -223,14 +223,20 @@ func TestPortsOfACookieAreFew(t *testing.T) {
 func tcp(t *testing.T, s *signature.Sample, from string, flags uint8, n int) {
 	t.Helper()
 	for i := range n {
-		b, err := packet.Build(packet.Spec{From: netip.MustParseAddr(from),
-			To: netip.MustParseAddr("192.0.2.1"), Proto: new(uint8(packet.ProtoTCP)), Flags: &flags,
-			FromPort: new(uint16(40000 + i)), ToPort: new(uint16(80))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Add(b, 0)
+		s.Add(segmentOf(t, from, uint16(40000+i), flags), 0)
 	}
+}
+
+// segmentOf is a TCP segment from a source and port.
+func segmentOf(t *testing.T, from string, port uint16, flags uint8) []byte {
+	t.Helper()
+	b, err := packet.Build(packet.Spec{From: netip.MustParseAddr(from),
+		To: netip.MustParseAddr("192.0.2.1"), Proto: new(uint8(packet.ProtoTCP)), Flags: &flags,
+		FromPort: &port, ToPort: new(uint16(80))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // TestForgedSegmentsMakeNoClients: whoever sent two ACKs in the name of an address before a flood

@@ -2,6 +2,7 @@ package defend
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"levee/internal/agent/episode"
@@ -189,11 +190,7 @@ func zoneOf(p *packet.Packet, b []byte) string {
 	return m.Name.Last(zoneLabels).String()
 }
 
-// flowOf is what a proof is of.
-func flowOf(p *packet.Packet, _ []byte) flow { return flow{p.Src.As16(), p.SrcPort} }
-
-// flow is a client's address and port.
-type flow struct {
-	addr [16]byte
-	port uint16
+// flowOf is what a proof is of: a client's address and port.
+func flowOf(p *packet.Packet, _ []byte) netip.AddrPort {
+	return netip.AddrPortFrom(p.Src, p.SrcPort)
 }
