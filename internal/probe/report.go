@@ -186,7 +186,7 @@ func (r *reporter) prefixes() {
 func (r *reporter) eye(e *eye) {
 	switch {
 	case e.last == nil:
-		r.note("the witness %s did not say what it has lost", e.name)
+		r.note("the witness %s did not say what it has lost%s", e.name, e.lastWords())
 	default:
 		r.Report.Loss.Unwatched += e.last.Lost
 	}
@@ -283,7 +283,8 @@ func (r *reporter) number(n int) {
 	if t.kind == aClass {
 		example = "packet " + r.classes[t.class].text
 	}
-	if res.sent != 0 {
+	unwatched := res.seen == 0 && r.eyeOf(t.to).broke // nobody could have told of it
+	if res.sent != 0 && !unwatched {
 		r.Asked++
 		if why, runTime := r.disagree(n, &t, &seen, of); why != "" {
 			r.add(seen, why, runTime, example)

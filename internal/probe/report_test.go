@@ -138,6 +138,58 @@ func TestWhatAServiceIs(t *testing.T) {
 	}
 }
 
+// TestAWitnessThatEndsEarlyProvesNothing: what was asked while nobody looked is neither filtered on
+// the way nor answered by another machine.
+func TestAWitnessThatEndsEarlyProvesNothing(t *testing.T) {
+	r := ended(t)
+	r.Owned.Prefixes = []Prefix{*r.addrs[0].Of}
+	for i := range r.addrs[:2] {
+		r.addrs[i].Of = &r.Owned.Prefixes[0]
+	}
+	silence := probeOf(t, r, Service{6, 22})
+	r.results[silence] = result{sent: 7}
+	r.results[probeOf(t, r, Service{6, 80})] = result{sent: 1, kind: resets, ttl: 64}
+	if rep := r.report(0, time.Second); len(rep.Disagreements) < 2 {
+		t.Fatalf("with its witness there: %+v", rep.Disagreements)
+	}
+	r.broke(r.eyeOf(r.addrs[0].Addr))
+	if !r.done(silence) {
+		t.Error("it is asked on")
+	}
+	rep := r.report(0, time.Second)
+	for _, d := range rep.Disagreements {
+		if d.Counted == nil {
+			t.Errorf("%s: %s", d.Example, d.Why)
+		}
+	}
+	for _, at := range rep.Targets {
+		if at.Address == r.addrs[0].String() && at.Port == 22 && (at.State != Unknown ||
+			!strings.Contains(at.Why, "its witness ended early")) {
+			t.Errorf("%s: %s", at.State, at.Why)
+		}
+	}
+	if rep.Agrees() || rep.Prefixes[0].Stopped != "its witness ended early" {
+		t.Errorf("%+v", rep.Prefixes[0])
+	}
+	r = ended(t)
+	r.Owned.Prefixes = []Prefix{*r.addrs[0].Of}
+	r.over = true
+	if e := r.eyeOf(r.addrs[1].Addr); e.broke {
+		t.Error("it has ended")
+	} else if r.broke(e); e.broke {
+		t.Error("the end of the run is early")
+	}
+}
+
+// TestAWitnessThatNeverEndsIsKilled: who says what is none of its lines, for ever.
+func TestAWitnessThatNeverEndsIsKilled(t *testing.T) {
+	p := &Prefix{Prefix: netip.MustParsePrefix("198.51.100.7/32"), Witness: []string{"yes", "--"}}
+	_, err := openEye(t.Context(), p, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil)
+	if err == nil || !strings.Contains(err.Error(), "what is none of its lines") {
+		t.Error(err)
+	}
+}
+
 func connects(s contactState) func(*run, int) {
 	return func(r *run, n int) { r.contacts = map[int]contact{n: {state: s}} }
 }

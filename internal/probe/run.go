@@ -81,6 +81,7 @@ type run struct {
 	ended   map[*Prefix]string    // prefixes that are left alone from now on, and why
 	ttls    map[netip.Addr]uint8  // of what accepted a connection
 	sent    int
+	over    bool          // nothing more is asked
 	news    chan struct{} // something came in
 
 	contacts map[int]contact
@@ -161,6 +162,9 @@ func Run(ctx context.Context, o Options, key Key) (*Report, error) {
 	lost := r.in.lost()
 	r.in.close()
 	<-reading
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
 	err = errors.Join(err, r.closeEyes())
 	if err != nil && (r.results == nil || !errors.Is(err, context.Canceled)) {
 		return nil, err
@@ -205,7 +209,30 @@ func (r *run) watch(ctx context.Context) error {
 		}
 		r.eyes[keyOf(p)] = e
 	}
+	for _, e := range r.eyes {
+		go func() {
+			<-e.ended
+			r.broke(e)
+		}()
+	}
 	return nil
+}
+
+// broke has nothing more be asked where a witness ended before the run: nobody tells what becomes
+// of it.
+func (r *run) broke(e *eye) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	e.broke = true
+	for i := range r.Owned.Prefixes {
+		if p := &r.Owned.Prefixes[i]; r.eyes[keyOf(p)] == e && r.ended[p] == "" {
+			r.ended[p] = "its witness ended early"
+		}
+	}
+	r.tell()
 }
 
 func (r *run) closeEyes() error {

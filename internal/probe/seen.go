@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type eye struct {
 	last    *witness.End // after ended: what it said last
 	err     error        // after ended
 	changed bool         // after ended: another policy came into force
+	broke   bool         // with the run's mu: it ended before the run did
 	first   witness.InForce
 	policy  *policy.Policy // in force; the witness has begun
 }
@@ -48,8 +50,8 @@ const endsWithin = 5 * time.Second
 // maxLine bounds a line of a witness: a policy with the files of its sets.
 const maxLine = 64 << 20
 
-// open begins to watch packets from addresses, by a command that runs another on the machine of the
-// target. packets is called for each, one at a time.
+// openEye begins to watch packets from addresses, by a command that runs another on the machine of
+// the target. packets is called for each, one at a time.
 func openEye(ctx context.Context, p *Prefix, from []netip.Addr,
 	packets func(*eye, *witness.Packet)) (*eye, error) {
 	var sources []string
@@ -84,7 +86,8 @@ func openEye(ctx context.Context, p *Prefix, from []netip.Addr,
 	select {
 	case <-e.begun:
 	case <-e.ended:
-		return nil, errors.Join(e.failed(p), e.close())
+		problem := e.close() // after which all is there that it said
+		return nil, errors.Join(e.failed(p), problem)
 	case <-ctx.Done():
 		return nil, errors.Join(ctx.Err(), e.close())
 	case <-timer.C:
@@ -110,6 +113,14 @@ func (e *eye) failed(p *Prefix) error {
 		strings.Join(e.cmd.Args, " "))
 }
 
+// lastWords is what a witness that has ended said on its standard error, to follow a sentence.
+func (e *eye) lastWords() string {
+	if said := strings.TrimSpace(e.said.String()); said != "" {
+		return ": " + said
+	}
+	return ""
+}
+
 func (e *eye) read(out io.Reader, packets func(*eye, *witness.Packet)) {
 	defer close(e.ended)
 	lines := bufio.NewScanner(out)
@@ -132,25 +143,34 @@ func (e *eye) read(out io.Reader, packets func(*eye, *witness.Packet)) {
 			e.last = t.End
 		}
 	}
-	e.err = lines.Err()
+	if err := lines.Err(); !errors.Is(err, os.ErrClosed) { // by close
+		e.err = err
+	}
 }
 
-// close ends the witness, which ends with its input.
+// close ends the witness, which ends with its input. A command that does not, or that goes on saying
+// what no witness says, is killed.
 func (e *eye) close() error {
 	_ = e.stdin.Close()
-	timer := time.NewTimer(endsWithin)
+	late := make(chan struct{})
+	timer := time.AfterFunc(endsWithin, func() {
+		_ = e.cmd.Process.Kill()
+		close(late)
+	})
 	defer timer.Stop()
 	select {
 	case <-e.ended:
-	case <-timer.C:
-		_ = e.cmd.Process.Kill()
-		<-e.ended
+		if e.err != nil {
+			_ = e.cmd.Process.Kill()
+		}
+	case <-late:
 	}
 	_ = e.cmd.Wait() // what it said last is known
+	<-e.ended
 	return e.err
 }
 
-// parse reads the policy in force as the witness told it.
+// readInForce reads the policy in force as the witness told it.
 func readInForce(f *witness.InForce) (*policy.Policy, error) {
 	p, ds := resolve.Parse(f.Name, []byte(f.Source), setfile.Recorded(f.Files))
 	if p == nil {
