@@ -47,8 +47,7 @@ func Watch(ctx context.Context, dev string, from []netip.Addr, in io.Reader, out
 	if err := errors.Join(t.failed, err); err != nil {
 		return err
 	}
-	t.tell(&Told{End: &End{Taken: lost.Taken, Lost: lost.Above + lost.Kernel}})
-	return t.err
+	return t.tell(&Told{End: &End{Taken: lost.Taken, Lost: lost.Above + lost.Kernel}})
 }
 
 type teller struct {
@@ -62,7 +61,8 @@ type teller struct {
 	err    error
 }
 
-func (t *teller) tell(what *Told) {
+// tell tells, until that fails once; the error is that of then.
+func (t *teller) tell(what *Told) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {
@@ -71,12 +71,13 @@ func (t *teller) tell(what *Told) {
 	if t.err != nil {
 		t.stop()
 	}
+	return t.err
 }
 
 func (t *teller) packet(p tap.Captured) bool {
-	t.tell(&Told{Packet: &Packet{Slot: p.Rule.ID, Rule: p.Rule.Rule, Label: p.Rule.Label,
+	err := t.tell(&Told{Packet: &Packet{Slot: p.Rule.ID, Rule: p.Rule.Rule, Label: p.Rule.Label,
 		Verdict: p.Verdict, Link: p.Link.String(), Bytes: p.Packet}})
-	return t.err == nil
+	return err == nil
 }
 
 // policy tells the policy in force, if it is not the one that was told last.
@@ -86,9 +87,8 @@ func (t *teller) policy(ctx context.Context) error {
 		return err
 	}
 	t.source = append([]byte{}, p.Source...)
-	t.tell(&Told{InForce: &InForce{Dev: t.dev, Name: p.Name(), Source: string(p.Source),
+	return t.tell(&Told{InForce: &InForce{Dev: t.dev, Name: p.Name(), Source: string(p.Source),
 		Files: p.Files, Fallback: p.OnError != ""}})
-	return nil
 }
 
 // follow looks once a second whether the policy is another one.
