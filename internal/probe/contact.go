@@ -43,7 +43,7 @@ const (
 )
 
 // contactAll connects to ports that accept, since what answers a SYN may be no more than a cookie
-// or a proxy; to none where connections were not wanted.
+// or a proxy; to none where connections were not wanted, and none that is left alone.
 func (r *run) contactAll(ctx context.Context) error {
 	type one struct {
 		number int
@@ -56,8 +56,7 @@ func (r *run) contactAll(ctx context.Context) error {
 	for n := first; n < first+r.counts()[aService]; n++ {
 		res := &r.results[n]
 		cookie := res.rule > 0 && r.rules[res.rule-1].Verdict == answered
-		if res.kind == accepts && !r.HalfOpen {
-			t := r.target(n)
+		if t := r.target(n); res.kind == accepts && !r.HalfOpen && r.left(t.to) == "" {
 			todo = append(todo, one{n, cookie, netip.AddrPortFrom(t.to, t.Port)})
 		}
 	}
@@ -93,6 +92,8 @@ func touch(ctx context.Context, to netip.AddrPort, banner bool) contact {
 	d := net.Dialer{Timeout: dialsWithin}
 	conn, err := d.DialContext(ctx, "tcp", to.String())
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return contact{} // whoever asked ends it
 	case errors.Is(err, unix.ECONNREFUSED):
 		return contact{state: refused}
 	case errors.Is(err, unix.ECONNRESET):

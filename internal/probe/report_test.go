@@ -1,15 +1,18 @@
 package probe
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 	"levee/internal/probe/witness"
 )
 
@@ -283,6 +286,45 @@ func TestAContactShowsWhatIsThere(t *testing.T) {
 		if got := touch(t.Context(), c.to, c.want.banner != ""); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestWhoDoesNotWantItIsNotConnectedTo; an interrupted connection proves nothing.
+func TestWhoDoesNotWantItIsNotConnectedTo(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		with func(*run)
+		want []contactState
+	}{
+		{"nobody minds", func(*run) {}, []contactState{refused, refused}},
+		{"one does", func(r *run) { r.stopped[netip.MustParseAddr("127.0.0.1")] = "prohibited" },
+			[]contactState{refused}},
+	} {
+		r := ended(t)
+		r.Rate = 1e6
+		for i, a := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+			r.addrs[i].Addr = netip.MustParseAddr(a)
+		}
+		r.services = []Service{{packet.ProtoTCP, 1}}
+		for n := range r.results {
+			r.results[n].kind = accepts
+		}
+		c.with(r)
+		if err := r.contactAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got []contactState
+		for _, x := range r.contacts {
+			got = append(got, x.state)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if c := touch(ctx, netip.MustParseAddrPort("127.0.0.1:1"), false); c.state != untried {
+		t.Errorf("an interrupted connection says %+v", c)
 	}
 }
 
