@@ -126,10 +126,19 @@ func (p *plan) target(number int) target {
 }
 
 // asksTCP says whether ports of TCP are asked for.
-func (p *plan) asksTCP() bool {
-	return slices.ContainsFunc(p.services, func(s Service) bool {
+func asksTCP(services []Service) bool {
+	return slices.ContainsFunc(services, func(s Service) bool {
 		return s.Proto == packet.ProtoTCP
 	})
+}
+
+// Questions is how many services and canaries of so many addresses are asked for, without classes.
+func (o *Options) Questions(addresses int) int {
+	each := len(o.Services)
+	if asksTCP(o.Services) {
+		each += canaries
+	}
+	return addresses * each
 }
 
 // canaryTries is how many ports are looked at for one that a policy passes.
@@ -139,7 +148,7 @@ const canaryTries = 16
 // the ranges that a policy names, and of high ones, some that it passes, as others tell nothing of
 // what is behind it.
 func (p *plan) addCanaries(policyOf func(netip.Addr) *policy.Policy) {
-	if !p.asksTCP() {
+	if !asksTCP(p.services) {
 		return
 	}
 	ranges := map[*policy.Policy][]field.Range{}

@@ -5,10 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -168,21 +167,21 @@ func (e *env) expected(o *probe.Options, file string) error {
 // printPlan tells what would be asked.
 func (e *env) printPlan(o *probe.Options) {
 	addrs := o.Owned.Addresses()
-	n := len(addrs) * len(o.Services)
-	if slices.ContainsFunc(o.Services, func(s probe.Service) bool {
-		return s.Proto == packet.ProtoTCP
-	}) {
-		n += 2 * len(addrs)
+	n := o.Questions(len(addrs))
+	tries := cli.Plural(o.Tries, "packet")
+	fmt.Fprintf(e.Stdout, "%s would be challenged, each by up to %s\n",
+		cli.Plural(len(addrs), "address"), tries)
+	if n > 0 {
+		fmt.Fprintf(e.Stdout, "and, as far as a witness sees that, %s asked, each by up to %s\n",
+			cli.Plural(n, "question"), tries)
 	}
-	e.Stdout.Write([]byte(strings.Join([]string{
-		cli.Plural(len(addrs), "address") + " would be challenged, each by up to " +
-			cli.Plural(o.Tries, "packet"),
-		"and, as far as a witness sees that, " + cli.Plural(n, "question") +
-			" asked, each by up to " + cli.Plural(o.Tries, "packet"),
-		"that takes up to " + cli.FormatLease(time.Duration(float64((n+len(addrs))*o.Tries)/
-			float64(o.Rate)*float64(time.Second))) + " at " +
-			cli.Plural(o.Rate, "packet") + " a second, and the waiting between tries"},
-		"\n") + "\n"))
+	fmt.Fprintf(e.Stdout, "that takes up to %s at %s a second, and the waiting between tries\n",
+		cli.FormatLease(time.Duration(float64((n+len(addrs))*o.Tries)/float64(o.Rate)*
+			float64(time.Second))), cli.Plural(o.Rate, "packet"))
+	if o.Classes {
+		fmt.Fprintln(e.Stdout, "besides, a packet for each kind that the policy tells apart, of "+
+			"which a witness tells: these are not counted here")
+	}
 }
 
 func (e *env) probe(o *probe.Options, f *probeFlags) error {
