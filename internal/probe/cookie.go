@@ -4,7 +4,7 @@ package probe
 // an answer acknowledges it, and is taken only if it opens to a number whose address and ports it
 // comes from. Nothing is remembered of probes for that.
 
-// tries is the most tries that a sequence number can tell apart.
+// mostTries is the most tries that a sequence number can tell apart.
 const mostTries = 1 << tryBits
 
 const tryBits = 2

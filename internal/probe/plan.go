@@ -381,7 +381,7 @@ func (p *plan) classOf(r *region.Representative, of *policy.Policy, id string, f
 	defer func() { p.classes = p.classes[:n-p.begin(aClass)] }()
 	for _, v := range variants(s) {
 		p.classes[n-p.begin(aClass)].spec = v
-		if judged := p.predict(of, n, 0); judged != nil && judged.ID == id {
+		if judged := p.predict(of, oracle.New(of), n); judged != nil && judged.ID == id {
 			text := r.Example.Packet
 			if s.Flags == nil && v.Flags != nil && *v.Flags == packet.SYN {
 				text += " syn"
@@ -451,15 +451,16 @@ type Judged struct {
 	Verdict string `json:"verdict"` // pass, drop or answer
 }
 
-// predict is what a policy says of a probe as it arrives; nil if there is no such packet.
-func (p *plan) predict(of *policy.Policy, number, try int) *Judged {
-	s := p.spec(number, try)
+// predict is what a policy says of the first try of a probe as it arrives; nil if there is no such
+// packet.
+func (p *plan) predict(of *policy.Policy, o *oracle.Evaluator, number int) *Judged {
+	s := p.spec(number, 0)
 	s.From = p.seenAs[six(s.To)]
 	frame, _, err := build(s)
 	if err != nil {
 		return nil
 	}
-	return judge(of, oracle.New(of), frame)
+	return judge(of, o, frame)
 }
 
 func judge(of *policy.Policy, o *oracle.Evaluator, frame []byte) *Judged {

@@ -304,21 +304,12 @@ func (r *reporter) number(n int) {
 
 // predicted is what the policy says of a probe as it was sent.
 func (r *reporter) predicted(of *policy.Policy, n int) *Judged {
-	if of.Remembers() {
-		return r.predict(of, n, 0)
-	}
 	o := r.judges[of]
-	if o == nil {
+	if o == nil || of.Remembers() {
 		o = oracle.New(of)
 		r.judges[of] = o
 	}
-	s := r.spec(n, 0)
-	s.From = r.seenAs[six(s.To)]
-	frame, _, err := build(s)
-	if err != nil {
-		return nil
-	}
-	return judge(of, o, frame)
+	return r.predict(of, o, n)
 }
 
 // observed is what came back, in words.

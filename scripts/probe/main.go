@@ -3,7 +3,7 @@
 // masscan on the same network. It fails where levee probe calls open or closed what is not, or does
 // not say why it does not know.
 //
-//	probe [-bin DIR] [-rate N] [-page FILE]
+//	probe [-bin DIR] [-rate N] [-peers=false] [-report FILE]
 package main
 
 import (

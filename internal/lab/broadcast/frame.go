@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"time"
-
-	"levee/internal/monitor/mpegts"
 )
 
 // rtp puts a header of RTP before a payload (RFC 3550 5.1).
@@ -185,13 +183,4 @@ func ethernet(dst netip.Addr) []byte {
 		copy(b, append([]byte{0x33, 0x33}, a[12:]...))
 	}
 	return b
-}
-
-// FrameBytes is how long the longest frame of a sender is, without FCS.
-func (c *Config) FrameBytes() int {
-	n := 18 + 40 + 8 + 12 + 7*mpegts.Bytes
-	if c.FEC {
-		n += 16
-	}
-	return n
 }
