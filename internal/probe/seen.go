@@ -148,8 +148,8 @@ func (e *eye) read(out io.Reader, packets func(*eye, *witness.Packet)) {
 	}
 }
 
-// close ends the witness, which ends with its input. A command that does not, or that goes on saying
-// what no witness says, is killed.
+// close ends the witness, which ends with its input. A command that does not, or that goes on to
+// say what no witness says, is killed.
 func (e *eye) close() error {
 	_ = e.stdin.Close()
 	late := make(chan struct{})
