@@ -148,7 +148,8 @@ func (w *Watch) follow(ctx context.Context, whole *part.Part) (err error) {
 		} else {
 			whole.Works()
 		}
-		if err := f.Forget(w.gone(now)); err != nil {
+		w.end(now)
+		if err := f.Forget(now.Gone(forget, w.Groups)); err != nil {
 			return err
 		}
 		w.before = now
@@ -167,11 +168,8 @@ func (w *Watch) part(to netip.AddrPort, asked bool) *known {
 
 // group is what a stream is known by: the group that was asked for, or where it goes.
 func (w *Watch) group(s *mpegts.Stream) netip.AddrPort {
-	any := netip.AddrPortFrom(s.Dst.Addr(), 0)
-	if slices.Contains(w.Groups, any) && !slices.Contains(w.Groups, s.Dst) {
-		return any
-	}
-	return s.Dst
+	g, _ := mpegts.GroupOf(s, w.Groups)
+	return g
 }
 
 // state is what came to a destination, from whomever.
@@ -221,16 +219,12 @@ func (w *Watch) look(now *mpegts.Look, begun time.Duration) {
 	}
 }
 
-// gone are the streams that nobody asked for and that have had no signal for long; their parts go.
-func (w *Watch) gone(now *mpegts.Look) (gone []mpegts.Flow) {
+// end ends the parts of streams that nobody asked for and that have had no signal for long.
+func (w *Watch) end(now *mpegts.Look) {
 	living := map[netip.AddrPort]bool{}
 	for i := range now.Streams {
-		s := &now.Streams[i]
-		k := w.known[w.group(s)]
-		if now.Clock-s.Last < forget || k != nil && k.asked {
+		if s := &now.Streams[i]; now.Clock-s.Last <= forget {
 			living[w.group(s)] = true
-		} else {
-			gone = append(gone, s.Flow)
 		}
 	}
 	for to, k := range w.known {
@@ -239,5 +233,4 @@ func (w *Watch) gone(now *mpegts.Look) (gone []mpegts.Flow) {
 			delete(w.known, to)
 		}
 	}
-	return gone
 }

@@ -143,7 +143,8 @@ func TestStreamsOfTheNetworkHaveFewParts(t *testing.T) {
 		t.Errorf("%d parts, want %d", n, MostGroups)
 	}
 	now.Clock += forget + time.Second
-	if n := len(w.gone(now)); n != 10_000 || len(reg.List()) != 0 {
+	w.end(now)
+	if n := len(now.Gone(forget, nil)); n != 10_000 || len(reg.List()) != 0 {
 		t.Errorf("%d streams are forgotten, %d parts stay", n, len(reg.List()))
 	}
 }

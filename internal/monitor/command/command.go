@@ -264,7 +264,7 @@ func (m *monitor) watch(ctx context.Context) error {
 			return err
 		}
 		before = now
-		if err := m.forget(now); err != nil {
+		if err := m.Forget(now.Gone(m.forgetAfter, m.Groups)); err != nil {
 			return err
 		}
 		select {
@@ -284,18 +284,6 @@ func (m *monitor) look() (*mpegts.Look, error) {
 	// The clock behind the counters: no stream is of later than it.
 	l.At, l.Clock = m.Now(), live.Now()
 	return l, err
-}
-
-// forget takes the places of streams back that have gone. A group that was asked for stays, so that
-// it is told that it has no signal.
-func (m *monitor) forget(now *mpegts.Look) error {
-	var gone []mpegts.Flow
-	for i := range now.Streams {
-		if s := &now.Streams[i]; now.Clock-s.Last > m.forgetAfter && len(m.Groups) == 0 {
-			gone = append(gone, s.Flow)
-		}
-	}
-	return m.Forget(gone)
 }
 
 // tell shows a look.

@@ -107,6 +107,38 @@ func (w *Watched) Absent(now *Look) (all []netip.AddrPort) {
 	return all
 }
 
+// GroupOf is the group of those asked for that a stream is of, one with its port before one with
+// any; false, with where it goes, if it is of none.
+func GroupOf(s *Stream, groups []netip.AddrPort) (netip.AddrPort, bool) {
+	for _, g := range []netip.AddrPort{s.Dst, netip.AddrPortFrom(s.Dst.Addr(), 0)} {
+		if slices.Contains(groups, g) {
+			return g, true
+		}
+	}
+	return s.Dst, false
+}
+
+// Gone are the streams to which nothing has come for longer than a time. Of each group that was
+// asked for the one stays to which something came last, so that it is told since when nothing does;
+// others would take the places of new ones, as a sender that begins anew has another port.
+func (l *Look) Gone(after time.Duration, groups []netip.AddrPort) (gone []Flow) {
+	last := map[netip.AddrPort]*Stream{}
+	for i := range l.Streams {
+		s := &l.Streams[i]
+		g, asked := GroupOf(s, groups)
+		if asked && (last[g] == nil || s.Last > last[g].Last) {
+			last[g] = s
+		}
+	}
+	for i := range l.Streams {
+		s := &l.Streams[i]
+		if g, _ := GroupOf(s, groups); l.Clock-s.Last > after && last[g] != s {
+			gone = append(gone, s.Flow)
+		}
+	}
+	return gone
+}
+
 // ParseGroup reads where streams go, an address with a port or without; port 0 is every port.
 func ParseGroup(s string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && a.Zone() == "" {

@@ -93,6 +93,43 @@ func TestEachChangeIsAnEvent(t *testing.T) {
 	}
 }
 
+// TestSendersThatBeginAnewLeaveNoStreams: of a group that was asked for, the stream that came last
+// is known until another comes; of what nobody asked for, none.
+func TestSendersThatBeginAnewLeaveNoStreams(t *testing.T) {
+	at := netip.MustParseAddrPort
+	l := &Look{Clock: time.Hour}
+	for _, s := range []struct {
+		src, dst string
+		ago      time.Duration
+	}{
+		{"192.0.2.1:5000", "239.1.1.1:5004", 30 * time.Minute},
+		{"192.0.2.1:5001", "239.1.1.1:5004", 20 * time.Minute},
+		{"192.0.2.1:5002", "239.1.1.9:6000", 20 * time.Minute},
+		{"192.0.2.1:5003", "239.1.1.9:6002", 30 * time.Minute},
+		{"192.0.2.1:5004", "239.7.7.7:5004", 20 * time.Minute},
+		{"192.0.2.1:5005", "239.7.7.7:5004", 10 * time.Minute},
+	} {
+		l.Streams = append(l.Streams, Stream{Flow: Flow{Src: at(s.src), Dst: at(s.dst)},
+			Last: l.Clock - s.ago})
+	}
+	ports := func(groups []netip.AddrPort) (out []uint16) {
+		for _, f := range l.Gone(10*time.Minute, groups) {
+			out = append(out, f.Src.Port())
+		}
+		return out
+	}
+	if got := ports(watched.Groups); !slices.Equal(got, []uint16{5000, 5003, 5004}) {
+		t.Errorf("%v are forgotten", got)
+	}
+	if got := ports(nil); !slices.Equal(got, []uint16{5000, 5001, 5002, 5003, 5004}) {
+		t.Errorf("without groups %v are forgotten", got)
+	}
+	l.Streams[0].Last = l.Clock // it comes again
+	if got := ports(watched.Groups); !slices.Equal(got, []uint16{5001, 5003, 5004}) {
+		t.Errorf("%v are forgotten once another comes", got)
+	}
+}
+
 func TestAnEventIsARecord(t *testing.T) {
 	l := looks(nothing, func(s *Stream) { s.PIDs[0].Discontinuities++; s.PIDs[0].Missing += 3 })
 	e := watched.Events(l[0], l[1])[0]

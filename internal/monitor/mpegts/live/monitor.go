@@ -108,8 +108,15 @@ func (m *maps) Forget(gone []mpegts.Flow) error {
 		}
 	}
 	m.freed = nil
+	if len(gone) == 0 {
+		return nil
+	}
+	is := map[mpegts.Flow]bool{}
+	for _, f := range gone {
+		is[f] = true
+	}
 	for k, at := range m.heads {
-		if !slices.Contains(gone, flowOf(&k)) {
+		if !is[flowOf(&k)] {
 			continue
 		}
 		err := m.Maps[followMapStreams].Delete(k)
