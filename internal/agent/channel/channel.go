@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/agent/part"
 	"levee/internal/monitor/mpegts"
+	"levee/internal/quantity"
 )
 
 // Config is an interface whose streams are watched.
@@ -144,7 +145,7 @@ func (w *Watch) follow(ctx context.Context, whole *part.Part) (err error) {
 		now.At, now.Clock = time.Now(), w.Clock()
 		w.look(now, begun)
 		if lost := now.Totals.Unplaced; lost > 0 {
-			whole.Saw(now.At, fmt.Sprintf("%d datagrams of streams beyond the most", lost))
+			whole.Saw(now.At, quantity.Plural(lost, "datagram")+" of streams beyond the most")
 		} else {
 			whole.Works()
 		}
@@ -211,8 +212,9 @@ func (w *Watch) look(now *mpegts.Look, begun time.Duration) {
 			k.Fails(part.Do(fmt.Errorf("no signal for %s",
 				(now.Clock-at.last).Round(time.Second)), do))
 		case at.broken > 0 || at.missing > 0:
-			k.Fails(part.Do(fmt.Errorf("%d discontinuities in a second, %d packets missing at "+
-				"least", at.broken, at.missing), do))
+			k.Fails(part.Do(fmt.Errorf("%s in a second, %s missing at least",
+				quantity.Plural(at.broken, "discontinuity"),
+				quantity.Plural(at.missing, "packet")), do))
 		default:
 			k.Saw(now.At, fmt.Sprintf("%.3f Mbit/s", at.bits/1e6))
 		}

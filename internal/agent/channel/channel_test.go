@@ -75,7 +75,7 @@ func TestAStreamWithoutSignalIsAnAlarm(t *testing.T) {
 				"come; to do: levee monitor mpegts eth1 --group 239.9.9.9",
 			"failed: transport stream 239.1.1.1:5004 on eth1 does not work: no signal for",
 			"recovered: transport stream 239.1.1.1:5004",
-			"failed: transport stream 239.1.1.2:5004 on eth1 does not work: 1 discontinuities in " +
+			"failed: transport stream 239.1.1.2:5004 on eth1 does not work: 1 discontinuity in " +
 				"a second, 7 packets missing",
 			"recovered: transport stream 239.1.1.2:5004",
 		} {

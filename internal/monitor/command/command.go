@@ -370,7 +370,7 @@ func table(w io.Writer, r *mpegts.Report) {
 		for j := range s.PIDs {
 			if p := &s.PIDs[j]; p.Discontinuities > 0 {
 				fmt.Fprintf(w, "  %s PID %#x: %s, %s missing\n", s.Name(), p.PID,
-					discontinuities(p.Discontinuities), cli.Plural(p.Missing, "packet"))
+					cli.Plural(p.Discontinuities, "discontinuity"), cli.Plural(p.Missing, "packet"))
 			}
 		}
 		if notes := s.Notes(r.At); len(notes) > 0 {
@@ -380,11 +380,4 @@ func table(w io.Writer, r *mpegts.Report) {
 	for _, n := range r.Notes() {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
-}
-
-func discontinuities(n uint64) string {
-	if n == 1 {
-		return "1 discontinuity"
-	}
-	return fmt.Sprintf("%d discontinuities", n)
 }

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
+
+	"levee/internal/quantity"
 )
 
 // Kinds of events.
@@ -38,7 +41,7 @@ type Event struct {
 // Told is what an event says of a stream; counts are since the look before.
 type Told struct {
 	Event           string  `json:"event"`
-	PID             *uint16 `json:"pid,omitempty"` // if it is of one
+	PID             *uint16 `json:"pid,omitempty"` // if it is of one; what RTP alone shows is not
 	Discontinuities uint64  `json:"discontinuities,omitempty"`
 	Missing         uint64  `json:"missing,omitempty"`
 	RTPLost         uint64  `json:"rtp_lost,omitempty"`
@@ -50,7 +53,7 @@ type Told struct {
 const eveTime = "2006-01-02T15:04:05.000000-0700"
 
 // Events are what became so between two looks, by stream. Each discontinuity of each PID is in one
-// of them, and each pause: they come from counters.
+// of them, each loss that RTP shows, and each pause: they come from counters.
 func (w *Watched) Events(before, now *Look) (all []Event) {
 	for i := range now.Streams {
 		s := &now.Streams[i]
@@ -105,11 +108,12 @@ func (w *Watched) events(b, s *Stream, before, now *Look) (all []Event) {
 	if was && !is {
 		add(NoSignal, func(t *Told) { t.Silent = (now.Clock - s.Last).Seconds() })
 	}
-	lostRTP := s.RTPLost - b.RTPLost
+	lostRTP, discontinuous := s.RTPLost-b.RTPLost, false
 	for i := range s.PIDs {
 		p := &s.PIDs[i]
 		was := b.pid(p.PID)
 		if n := p.Discontinuities - was.Discontinuities; n > 0 {
+			discontinuous = true
 			add(Discontinuity, func(t *Told) {
 				t.PID, t.Discontinuities, t.Missing = &p.PID, n, p.Missing-was.Missing
 				t.RTPLost = lostRTP
@@ -124,6 +128,9 @@ func (w *Watched) events(b, s *Stream, before, now *Look) (all []Event) {
 			add(Clear, func(t *Told) { t.PID = &p.PID })
 		}
 		p.Clear = scrambled == 0 && (packets > 0 || was.Clear)
+	}
+	if lostRTP > 0 && !discontinuous { // counters of four bits hide what is lost by sixteens
+		add(Discontinuity, func(t *Told) { t.RTPLost = lostRTP })
 	}
 	if n := s.Errors - b.Errors + s.Unsynced - b.Unsynced; n > 0 {
 		add(Damaged, func(t *Told) { t.Packets = n })
@@ -183,22 +190,29 @@ func (e *Event) String() string {
 	case Signal:
 		return fmt.Sprintf("%s: signal, after %s without", out, seconds)
 	case Discontinuity:
-		out += fmt.Sprintf(": %d discontinuities%s, %d packets missing at least",
-			t.Discontinuities, pid, t.Missing)
-		if t.RTPLost > 0 {
-			out += fmt.Sprintf("; RTP lacks %d datagrams of the stream", t.RTPLost)
+		var what []string
+		if t.Discontinuities > 0 {
+			what = append(what, fmt.Sprintf("%s%s, %s missing at least",
+				quantity.Plural(t.Discontinuities, "discontinuity"), pid,
+				quantity.Plural(t.Missing, "packet")))
 		}
-		return out
+		if t.RTPLost > 0 {
+			what = append(what, fmt.Sprintf("RTP lacks %s of the stream",
+				quantity.Plural(t.RTPLost, "datagram")))
+		}
+		return out + ": " + strings.Join(what, "; ")
 	case Scrambled:
-		return fmt.Sprintf("%s: %d packets scrambled%s", out, t.Packets, pid)
+		return fmt.Sprintf("%s: %s scrambled%s", out, quantity.Plural(t.Packets, "packet"), pid)
 	case Clear:
 		return fmt.Sprintf("%s: clear again%s", out, pid)
 	case Damaged:
-		return fmt.Sprintf("%s: %d packets damaged", out, t.Packets)
+		return fmt.Sprintf("%s: %s damaged", out, quantity.Plural(t.Packets, "packet"))
 	case Fragmented:
-		return fmt.Sprintf("%s: %d datagrams in fragments, not followed", out, t.Packets)
+		return fmt.Sprintf("%s: %s in fragments, not followed", out,
+			quantity.Plural(t.Packets, "datagram"))
 	case NoRoom:
-		return fmt.Sprintf("%s: %d datagrams of streams beyond --streams", out, t.Packets)
+		return fmt.Sprintf("%s: %s of streams beyond --streams", out,
+			quantity.Plural(t.Packets, "datagram"))
 	}
 	return out + ": " + t.Event
 }

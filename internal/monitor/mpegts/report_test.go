@@ -60,6 +60,14 @@ func TestEachChangeIsAnEvent(t *testing.T) {
 			s.PIDs[0].Discontinuities += 2
 			s.PIDs[0].Missing += 9
 		}, nothing), []string{Begins, ".", NoSignal, ".", ".", Discontinuity, "."}},
+		{"a loss that counters of four bits hide", looks(nothing, nothing, nothing,
+			func(s *Stream) { s.RTP, s.RTPLost = true, 16 }, nothing),
+			[]string{Begins, ".", NoSignal, ".", ".", Discontinuity, "."}},
+		{"a loss that both show", looks(nothing, nothing, nothing, func(s *Stream) {
+			s.RTP, s.RTPLost = true, 1
+			s.PIDs[0].Discontinuities++
+			s.PIDs[0].Missing += 7
+		}), []string{Begins, ".", NoSignal, ".", ".", Discontinuity}},
 		{"no signal, and again", looks(nothing, nothing, nothing, stopped(1), stopped(2),
 			func(s *Stream) { s.Silences++; s.Silent += 3 * time.Second }),
 			[]string{Begins, ".", NoSignal, ".", ".", NoSignal, ".", ".", Signal}},
@@ -139,6 +147,28 @@ func TestAnEventIsARecord(t *testing.T) {
 		`"discontinuities":1,"missing":3}}`
 	if got := string(e.EVE()); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// TestAnEventInWords has one of each number.
+func TestAnEventInWords(t *testing.T) {
+	pid := uint16(0x100)
+	for _, c := range []struct {
+		told Told
+		want string
+	}{
+		{Told{Discontinuities: 1, Missing: 2, RTPLost: 1, PID: &pid},
+			"1 discontinuity in PID 0x100, 2 packets missing at least; RTP lacks 1 datagram of " +
+				"the stream"},
+		{Told{Discontinuities: 2, Missing: 1, PID: &pid},
+			"2 discontinuities in PID 0x100, 1 packet missing at least"},
+		{Told{RTPLost: 16}, "RTP lacks 16 datagrams of the stream"},
+	} {
+		c.told.Event = Discontinuity
+		e := Event{Dev: "eth1", MPEGTS: c.told}
+		if got := e.String(); got != "eth1: "+c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }
 
