@@ -171,3 +171,55 @@ func TestDatagramsAreNumberedAndProvenByThePolicy(t *testing.T) {
 		})
 	}
 }
+
+// TestAReadOfFlowsEndsWhilePacketsCome: under a flood that came as fast as it was read, the agent
+// did nothing else.
+func TestAReadOfFlowsEndsWhilePacketsCome(t *testing.T) {
+	n := newTestNet(t)
+	giveAddress(t, n.here, "lv0", "10.9.0.1/24")
+	giveAddress(t, n.peer, "lv1", "10.9.0.2/24")
+	stayHere(t)
+	if err := bringPolicyAt(t, "lv0", allModes(t)[0], "default pass", 0); err != nil {
+		t.Fatal(err)
+	}
+	r, err := tap.NewFlowReader(t.Context(), "lv0", &capture.Ports{9001: capture.ReadUDP},
+		flowBounds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	const clients, each = 1200, 4
+	for range clients {
+		c := in(t, n.peer, func() (net.Conn, error) {
+			return net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(
+				netip.MustParseAddrPort("10.9.0.1:9001")))
+		})
+		for range each {
+			_, _ = c.Write([]byte("x")) // that nobody listens is no matter
+		}
+		c.Close()
+	}
+	await.OK(t, func() error {
+		n, err := r.Counted()
+		if err == nil && n.Told <= tap.MostAtOnce {
+			err = fmt.Errorf("%d packets are there", n.Told)
+		}
+		return err
+	})
+	got := 0
+	read := func() {
+		t.Helper()
+		if err := r.Read(func(*tap.FlowPacket) { got++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read(); got == 0 || got > tap.MostAtOnce {
+		t.Fatalf("%d packets were read at once", got)
+	}
+	if read(); got <= tap.MostAtOnce {
+		t.Error("nothing is read of what is left")
+	}
+	if _, err := Down(context.Background(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -80,7 +80,11 @@ func (r *FlowReader) SetPorts(ports *capture.Ports) error {
 	return r.fill(r.Hook.Coll)
 }
 
-// Read gives the packets that there are.
+// MostAtOnce is how many packets of flows are read at once. They may come as fast as they are read:
+// what else there is to do would wait for the end of a flood.
+const MostAtOnce = 4096
+
+// Read gives the packets that there are, at most MostAtOnce.
 func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 	if err := r.renewed(); err != nil {
 		return err
@@ -90,7 +94,7 @@ func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 	}
 	p := FlowPacket{Link: r.Hook.G.Link}
 	r.Hook.reader.SetDeadline(time.Now())
-	for {
+	for range MostAtOnce {
 		err := r.Hook.reader.ReadInto(&r.Hook.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
@@ -107,6 +111,7 @@ func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 		p.Bytes, p.Packet = e.Bytes, frame
 		tell(&p)
 	}
+	return nil
 }
 
 // Forget says that no more of a flow is wanted.
