@@ -190,22 +190,7 @@ func (fl *flattener) run() error {
 
 // prepare makes of states and limits what a policy has words for, in all rules that can be reached.
 func (fl *flattener) prepare() {
-	seen := map[*Chain]bool{}
-	var order []*Chain
-	var visit func(c *Chain)
-	visit = func(c *Chain) {
-		if c == nil || seen[c] {
-			return
-		}
-		seen[c] = true
-		order = append(order, c)
-		for _, r := range c.Rules {
-			visit(r.Target)
-		}
-	}
-	for _, b := range fl.bases {
-		visit(b)
-	}
+	order := reached(fl.bases...)
 	for _, c := range order {
 		for _, r := range c.Rules {
 			if fl.out.leaves {
@@ -227,6 +212,26 @@ func (fl *flattener) prepare() {
 			r.carryFilled(fl.out.Fills)
 		}
 	}
+}
+
+// reached are chains and those that their rules lead to, each once.
+func reached(from ...*Chain) (order []*Chain) {
+	seen := map[*Chain]bool{}
+	var visit func(c *Chain)
+	visit = func(c *Chain) {
+		if c == nil || seen[c] {
+			return
+		}
+		seen[c] = true
+		order = append(order, c)
+		for _, r := range c.Rules {
+			visit(r.Target)
+		}
+	}
+	for _, c := range from {
+		visit(c)
+	}
+	return order
 }
 
 // foldLimit makes plain what the limit of rule n of the chain does: a chain that it leads to may

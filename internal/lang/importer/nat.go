@@ -46,9 +46,10 @@ type redirected struct {
 	m match.Match
 }
 
-// natRules gathers what the rules of a nat chain, from the first on, do with the packets of m. It
-// fails where a policy cannot tell which packets these are.
-func natRules(c *Chain, m match.Match, depth int) (out []redirected, ok bool) {
+// natRules gathers what the rules of a nat chain, from the first on, do with the packets of m; left
+// is how much may yet be looked at, as chains may jump to others often. It fails where a policy
+// cannot tell which packets these are.
+func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, ok bool) {
 	if depth > maxDepth {
 		return nil, false
 	}
@@ -65,6 +66,9 @@ func natRules(c *Chain, m match.Match, depth int) (out []redirected, ok bool) {
 				return nil, false
 			}
 			x := m.And(&r.Alts[i])
+			if *left -= 1 + x.Weight(); *left < 0 {
+				return nil, false
+			}
 			if x.Never {
 				continue
 			}
@@ -72,12 +76,14 @@ func natRules(c *Chain, m match.Match, depth int) (out []redirected, ok bool) {
 			case r.nat != nil:
 				out = append(out, redirected{r, x})
 			case r.Verb == DoJump:
-				more, ok := natRules(r.Target, x, depth+1)
+				more, ok := natRules(r.Target, x, depth+1, left)
 				if !ok {
 					return nil, false
 				}
 				out = append(out, more...)
 				continue
+			case r.Verb == DoAccept && depth > 0: // it is none of the rules behind the jump either
+				return nil, false
 			case r.Verb != DoAccept && r.Verb != DoReturn:
 				return nil, false
 			}
@@ -101,7 +107,8 @@ func natRules(c *Chain, m match.Match, depth int) (out []redirected, ok bool) {
 func (fl *flattener) readNat(chains []*Chain) {
 	var front []statement
 	for _, c := range chains {
-		found, ok := natRules(c, c.Family, 0)
+		left := growthMin
+		found, ok := natRules(c, c.Family, 0, &left)
 		if !ok {
 			continue
 		}
@@ -128,7 +135,7 @@ func (fl *flattener) readNat(chains []*Chain) {
 			}
 			fl.out.Report.Add(n.r.Remark(kind, text, hint))
 		}
-		MarkMet(c, 0)
+		c.MarkMet()
 		front = append(front, of...)
 	}
 	fl.out.pending = append(front, fl.out.pending...)
@@ -152,14 +159,9 @@ func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
 }
 
 // MarkMet notes that the rules of a chain, and of those that it leads to, were looked at.
-func MarkMet(c *Chain, depth int) {
-	if c.Met = true; depth > maxDepth {
-		return
-	}
-	for _, r := range c.Rules {
-		if r.Target != nil {
-			MarkMet(r.Target, depth+1)
-		}
+func (c *Chain) MarkMet() {
+	for _, c := range reached(c) {
+		c.Met = true
 	}
 }
 
@@ -182,6 +184,9 @@ func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bo
 	for _, s := range fl.out.pending {
 		if s.action == "" || s.action == "count" || s.action == "log" {
 			continue
+		}
+		if fl.looks++; fl.looks > maxLooks {
+			return nil, false
 		}
 		if !as.Compatible(&s.m) {
 			return nil, false

@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -72,5 +73,47 @@ func TestRedirectsOfNFTStayReachable(t *testing.T) {
 		"drop ipv4\ndefault pass"
 	if d := cmp.Diff(want, rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestChainsOfNatThatAccept: what a chain accepted that another jumps to went on to the rules
+// behind the jump, and was judged as they send it.
+func TestChainsOfNatThatAccept(t *testing.T) {
+	text, rep := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n"+
+		":KEEP - [0:0]\n-A PREROUTING -j KEEP\n-A KEEP -s 10.0.0.0/8 -j ACCEPT\n"+
+		"-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080\nCOMMIT\n"+
+		save("DROP", "-p tcp -m tcp --dport 8080 -j ACCEPT"))
+	if rules := rulesOf(text); strings.Contains(rules, "port 80 ") {
+		t.Errorf("port 80 is open to 10.0.0.0/8, which nat leaves alone:\n%s", rules)
+	}
+	remarksHave(t, rep, "changed|rewrites destinations before")
+}
+
+// TestChainsOfNatThatJumpOften: each chain jumps to the next one twice, so that there are 2^60 ways
+// through them. Following each had no end.
+func TestChainsOfNatThatJumpOften(t *testing.T) {
+	var chains, jumps strings.Builder
+	const n = 60
+	for i := range n {
+		fmt.Fprintf(&chains, ":C%d - [0:0]\n", i)
+		if i > 0 {
+			jump := fmt.Sprintf("-A C%d -j C%d\n", i-1, i)
+			jumps.WriteString(jump + jump)
+		}
+	}
+	redirect := fmt.Sprintf("-A C%d -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080\n", n-1)
+	_, rep := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n"+
+		chains.String()+"-A PREROUTING -j C0\n"+jumps.String()+redirect+"COMMIT\n"+
+		save("DROP", "-p tcp -m tcp --dport 8080 -j ACCEPT"))
+	remarksHave(t, rep, "changed|rewrites destinations before")
+
+	// nothing is in the chains that a packet meets, as it cannot be both
+	text, _ := fromIPTables(t, importer.Rulesets{}, "*filter\n:INPUT DROP [0:0]\n"+
+		":OUTPUT DROP [0:0]\n"+chains.String()+"-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"+
+		"-A OUTPUT -p tcp -m tcp --sport 22 -j ACCEPT\n-A OUTPUT -p udp -j C0\n"+
+		"-A C0 -p tcp -j C1\n"+strings.ReplaceAll(jumps.String(), "-A C0 -j C1\n", "")+"COMMIT\n")
+	if rules := rulesOf(text); !strings.Contains(rules, "out default drop") &&
+		!strings.Contains(rules, "out drop") {
+		t.Errorf("what leaves is not there:\n%s", rules)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"levee/internal/lang/importer/match"
 )
 
 // Source is one input: a file or standard input.
@@ -84,26 +86,11 @@ func RemarkOnFragments(o *Output, bases []*Chain) {
 
 // usesTransport tells whether a rule of the chains asks for what only the first fragment has.
 func usesTransport(bases []*Chain) bool {
-	seen := map[*Chain]bool{}
-	var visit func(c *Chain) bool
-	visit = func(c *Chain) bool {
-		if seen[c] {
-			return false
-		}
-		seen[c] = true
-		for _, r := range c.Rules {
-			for i := range r.Alts {
-				if r.Alts[i].HasTransport() {
-					return true
-				}
-			}
-			if r.Target != nil && visit(r.Target) {
-				return true
-			}
-		}
-		return false
-	}
-	return slices.ContainsFunc(bases, visit)
+	return slices.ContainsFunc(reached(bases...), func(c *Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r *ChainRule) bool {
+			return slices.ContainsFunc(r.Alts, func(m match.Match) bool { return m.HasTransport() })
+		})
+	})
 }
 
 // LeavesHint says how a policy judges what leaves.

@@ -13,7 +13,7 @@ import (
 func (t *ipTables) remarkOnRest(bases []*importer.Chain) {
 	for _, tab := range t.tables {
 		if c := tab.byName["OUTPUT"]; tab.name == "filter" && c != nil && t.out.Side != nil {
-			importer.MarkMet(c, 0)
+			c.MarkMet()
 		}
 		for _, c := range tab.chains {
 			if c.Met || slices.Contains(bases, c) || len(c.Rules) == 0 && !c.Drop {

@@ -340,7 +340,7 @@ func (n *nftables) nats(bases []*importer.Chain) (out []*importer.Chain) {
 func (n *nftables) remarkOnRest(bases []*importer.Chain) {
 	for _, c := range n.chains {
 		if n.out.Side != nil && c.leaves() {
-			importer.MarkMet(&c.Chain, 0)
+			c.MarkMet()
 		}
 	}
 	for _, c := range n.chains {
