@@ -7,11 +7,11 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// verb is what a rule of a chain does with what it matches.
-type verb uint8
+// Verb is what a rule of a chain does with what it matches.
+type Verb uint8
 
 const (
-	DoNothing verb = iota // goes on; the rule is left out
+	DoNothing Verb = iota // goes on; the rule is left out
 	DoCount
 	doLog
 	DoAccept
@@ -22,7 +22,7 @@ const (
 )
 
 // watches tells whether a rule looks at packets and decides nothing.
-func (v verb) watches() bool { return v == DoCount || v == doLog }
+func (v Verb) watches() bool { return v == DoCount || v == doLog }
 
 // Origin is where a rule stands in its source.
 type Origin struct {
@@ -44,14 +44,14 @@ type ChainRule struct {
 	Origin
 	Label    string
 	Alts     []match.Match // it holds where one of them does; none: for no packet
-	Verb     verb
-	Target   *Chain   // of doJump and doGoto
+	Verb     Verb
+	Target   *Chain   // of DoJump and DoGoto
 	Unknown  []Reason // conditions, or an action, that no policy has: the rule is left out
 	Remarks  []Remark // what else is to be said when the rule is met
 	States   []string // connection states that are asked for, nil for any
 	Limit    Limit
 	Limits   []Reason // what the limits are
-	Rate     *rate    // what they are as a limit of a policy, if that is known
+	Rate     *Rate    // what they are as a limit of a policy, if that is known
 	Cookie   bool     // SYNs are answered, and those of clients that are there pass
 	Logs     string   // the label of a log in front of it, "" if it has none
 	nat      *natTo   // of a nat chain
@@ -61,11 +61,11 @@ type ChainRule struct {
 	rated    bool   // it becomes one
 	// a limit stands before the states that it asks for
 	StateLast bool
-	opens     []match.Match // of a limit: those of alts that begin something
+	opens     []match.Match // of a limit: those of Alts that begin something
 	budget    string        // the name of what it is counted in, which other rules may share
 	Filled    []Filled      // sets that change while the source runs
 	passes    []match.Match // packets that the policy may pass because of remarks that widen
-	Named     bool          // label is one of the source, not made from the chain
+	Named     bool          // Label is one of the source, not made from the chain
 	Absent    bool          // nothing is lost with it: about another interface
 	loopback  bool          // absent, as it is about the machine's packets to itself
 	Implied   bool          // no line of the source says it
@@ -586,7 +586,7 @@ type SeenLately struct {
 
 // rate is what comes nearest to rule n of a chain, which drops from some packets in a time on: the
 // one other rule that knows the name puts all of its packets there.
-func (s *SeenLately) rate(c *Chain, n int) *rate {
+func (s *SeenLately) rate(c *Chain, n int) *Rate {
 	of := slices.DeleteFunc(slices.Clone(s.Rules[s.Name]),
 		func(r *ChainRule) bool { return !r.Seen.Sets && r.idle() })
 	if s.Odd || s.Hits < 2 || len(of) != 2 {

@@ -1,14 +1,13 @@
 // Package importer turns rule sets of other tools into levee policies.
 //
 // In goes the text of a rule set, out comes the text of a policy in the layout of `levee fmt`, and
-// a Report of what was changed or could not be carried over, line by line. Each format is
-// a package above this one, with one function Import: classbench for filter sets, iptables and nft
-// for the rulesets of netfilter, pf for those of pf. This one has what they share. Chains are
-// flattened into one list, and what a policy has no words for is told by
-// headers or left out (docs/guides/import.md). An importer must never print half a policy, drop a
-// rule or its place in the order without saying so, or let text of its input become anything but
-// what it was meant as: input is hostile, so its size, its lines and the errors about it are
-// bounded.
+// a report of what was changed or could not be carried over, rule by rule. Each format is a package
+// above this one, with one function Import: classbench for filter sets, iptables and nft for the
+// rulesets of netfilter, pf for those of pf. This one has what they share. Chains are flattened
+// into one list, and what a policy has no words for is told by headers or left out
+// (docs/guides/import.md). An importer must never print half a policy, drop a rule or its place in
+// the order without saying so, or let text of its input become anything but what it was meant as:
+// input is hostile, so its size, its lines and the errors about it are bounded.
 package importer
 
 import (
@@ -116,7 +115,7 @@ func (e *Errors) Add(line int, text string) {
 	e.Lines = append(e.Lines, LineError{line, text})
 }
 
-// ErrStop, returned by the function given to eachLine, ends the reading.
+// ErrStop, returned by the function given to EachLine, ends the reading.
 var ErrStop = errors.New("stop")
 
 // EachLine calls f with each line of r, numbered from 1, without its end. A line longer than

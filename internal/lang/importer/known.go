@@ -43,7 +43,7 @@ func newStateSet(states []string) stateSet {
 
 // packets are the packets that have one of the states; all tells that these are all packets. Those
 // that pass are of new connections of TCP by the SYN alone: older ones are known otherwise.
-func (s stateSet) packets(v verb) (out []match.Match, all bool) {
+func (s stateSet) packets(v Verb) (out []match.Match, all bool) {
 	if s.is && s.related && s.fresh && s.invalid {
 		return nil, true
 	}
@@ -103,7 +103,7 @@ func kind(m match.Match, is, not, had bool) []match.Match {
 	return nil
 }
 
-func (s stateSet) tcp(v verb) (out []match.Match) {
+func (s stateSet) tcp(v Verb) (out []match.Match) {
 	if s.is && !s.related {
 		out = append(out, match.TcpOnly.With(match.Known, match.Just(1)))
 	}

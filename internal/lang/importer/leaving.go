@@ -21,12 +21,12 @@ func (o *Output) outside() *Output {
 	return side
 }
 
-// leavingChains reads the base chains for what leaves, for an output. why says why they are not
+// LeavingChains reads the base chains for what leaves, for an output. why says why they are not
 // carried over, whatever their rules are; "" if they may be.
-type leavingChains func(*Output) (bases []*Chain, why string, err error)
+type LeavingChains func(*Output) (bases []*Chain, why string, err error)
 
 // takeSide writes the chains for what leaves, or notes why it does not, and counts their rules.
-func (o *Output) takeSide(given int, leaving leavingChains) error {
+func (o *Output) takeSide(given int, leaving LeavingChains) error {
 	side := o.outside()
 	bases, why, err := leaving(side)
 	if o.sideWhy = why; err != nil || len(bases) == 0 {

@@ -23,23 +23,3 @@ const (
 	PathHint = "where it does not forward: sysctl -w net.ipv4.conf.lo.forwarding=1, and the same " +
 		"for ipv6"
 )
-
-// PathModule is what -m rpfilter says.
-type PathModule struct{ Used, Loose, Invert, Local, Marked bool }
-
-// Option reads one of them.
-func (f *PathModule) Option(o string) bool {
-	switch o {
-	case "--loose":
-		f.Loose = true
-	case "--invert":
-		f.Invert = true
-	case "--accept-local":
-		f.Local = true
-	case "--validmark":
-		f.Marked = true
-	default:
-		return false
-	}
-	return true
-}

@@ -9,9 +9,9 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// rate is a limit as a policy says it: what one budget is worth, and by which fields packets have
+// Rate is a limit as a policy says it: what one budget is worth, and by which fields packets have
 // budgets of their own, as hashlimit names them.
-type rate struct {
+type Rate struct {
 	n, burst uint64
 	per      byte // s, m, h or d
 	By       []string
@@ -28,7 +28,7 @@ var seconds = map[byte]uint64{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 const maxLimits = 32
 
 // NewRate reads what iptables prints: 25/sec. It is nil for what a policy does not say, as bytes.
-func NewRate(text, burst string) *rate {
+func NewRate(text, burst string) *Rate {
 	const (
 		most    = 1_000_000_000 // a second
 		longest = 30 * 86400    // that a budget takes to be full again, in seconds
@@ -38,7 +38,7 @@ func NewRate(text, burst string) *rate {
 	if !ok || unit == "" || err != nil || k == 0 || seconds[unit[0]] == 0 {
 		return nil
 	}
-	l := &rate{n: k, burst: 5, per: unit[0]}
+	l := &Rate{n: k, burst: 5, per: unit[0]}
 	if burst != "" {
 		if l.burst, err = strconv.ParseUint(burst, 10, 32); err != nil {
 			return nil
@@ -57,7 +57,7 @@ func NewRate(text, burst string) *rate {
 }
 
 // text is the rate for packets of m, or "" if a policy does not say it.
-func (l *rate) text(m *match.Match) string {
+func (l *Rate) text(m *match.Match) string {
 	out := fmt.Sprintf(" rate %d/%c burst %d", l.n, l.per, l.burst)
 	one := func(s match.Spans) bool { return len(s) == 1 && s[0].Lo == s[0].Hi }
 	var by []string
@@ -116,7 +116,7 @@ func (r *ChainRule) carriesRate(ch *Chain, n int, budgets map[string]int) bool {
 }
 
 // StandsEarly says that conditions stand behind a limit.
-func (l *rate) StandsEarly() {
+func (l *Rate) StandsEarly() {
 	const text = "the limit stands before other conditions of the rule, so that packets which " +
 		"these are not for use it up too; a limit of a policy is for the packets of its rule"
 	if n := len(l.More); n == 0 || l.More[n-1].What != text {
@@ -125,7 +125,7 @@ func (l *rate) StandsEarly() {
 }
 
 // WindowRate is n packets in so many seconds, all of which may come at once.
-func WindowRate(n, in uint64) *rate {
+func WindowRate(n, in uint64) *Rate {
 	if in == 0 || n > 1<<20 || in > 1<<20 {
 		return nil
 	}

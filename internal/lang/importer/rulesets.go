@@ -28,7 +28,7 @@ type Rulesets struct {
 // Policy writes the policy of the base chains of a ruleset of so many rules; leaving reads those
 // about what leaves, and rest adds what is to be said of the other chains.
 func (o *Output) Policy(w io.Writer, bases []*Chain, rules int, opts Rulesets,
-	leaving leavingChains, rest func([]*Chain)) (Imported, error) {
+	leaving LeavingChains, rest func([]*Chain)) (Imported, error) {
 	fl := &flattener{bases: bases, given: rules, out: o}
 	if err := fl.run(); err != nil {
 		return Imported{}, err

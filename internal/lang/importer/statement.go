@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"levee/internal/lang/importer/match"
@@ -48,7 +49,7 @@ func (o *Output) log(r *ChainRule, m match.Match) {
 	if o.logs++; o.logs > maxLogs {
 		if o.logs == maxLogs+1 {
 			o.Report.Add(r.Remark(Noticed,
-				match.Itoa(maxLogs)+" logs are written, more a policy has not: "+
+				strconv.Itoa(maxLogs)+" logs are written, more a policy has not: "+
 					"this one and those behind it are not in it",
 				"log what is alike with one rule"))
 		}
@@ -75,7 +76,7 @@ func (o *Output) cookie(r *ChainRule, m match.Match) {
 		func(f match.Field) bool { return m.Fields[f] != nil })
 	if o.cookies++; odd || o.cookies > maxCookies {
 		w := r.Remark(Changed, "SYNs are answered by `cookie` for addresses, ports and tags "+
-			"alone, and at most "+match.Itoa(maxCookies)+" times: these pass as they come", "")
+			"alone, and at most "+strconv.Itoa(maxCookies)+" times: these pass as they come", "")
 		w.Widens = true
 		r.Remarks = append(r.Remarks, w)
 		o.Report.Add(w)

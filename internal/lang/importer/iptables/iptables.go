@@ -23,7 +23,7 @@ const maxRuleLine = 64 << 10
 // number of inputs and in any mixture, and writes one policy that judges the packets of a chain as
 // these rules do.
 //
-// It returns *Errors when lines cannot be read, and has then written nothing.
+// It returns *importer.Errors when lines cannot be read, and has then written nothing.
 func Import(in []importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
 	out := importer.NewOutput(importer.SourceNames(in), "iptables", opts)
 	t := &ipTables{opts: opts, out: out, recent: map[string][]*importer.ChainRule{},

@@ -446,7 +446,7 @@ func (p *ipRule) useModule() error {
 		return nil
 	}
 	if p.module == "rpfilter" {
-		p.path.Used = true
+		p.path.used = true
 		return nil
 	}
 	if plain[p.module] {
@@ -467,7 +467,7 @@ func (p *ipRule) other(o string) error {
 	if !strings.HasPrefix(o, "-") {
 		return fmt.Errorf("%s stands where an option is expected", match.Quote(o))
 	}
-	if p.module == "rpfilter" && p.path.Option(o) {
+	if p.module == "rpfilter" && p.path.option(o) {
 		return nil
 	}
 	if !p.badAll {

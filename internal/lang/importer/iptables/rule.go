@@ -23,11 +23,11 @@ type ipRule struct {
 	badAll bool
 	seen   importer.SeenLately
 	texts  []ipString // of -m string
-	path   importer.PathModule
+	path   rpfilter
 	ipLimit
 }
 
-// rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy
+// rule reads a line. It fails on values that iptables would refuse; what a policy
 // has no words for is remembered in the rule.
 func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*importer.ChainRule, error) {
 	p := &ipRule{t: t, tab: tab, w: l.words, RuleReader: importer.RuleReader{Out: t.out,
@@ -300,13 +300,9 @@ func (p *ipRule) finish() error {
 	default:
 		return p.extraTarget()
 	}
-	p.checkFragment()
+	p.Rule.CheckFragment()
 	return nil
 }
-
-// checkFragment looks whether a policy has words for the fragments of the rule. A drop or a count
-// may be of some more.
-func (p *ipRule) checkFragment() { p.Rule.CheckFragment() }
 
 // quiet are targets that decide nothing.
 var quiet = map[string]importer.Reason{
@@ -348,7 +344,7 @@ func (p *ipRule) extraTarget() error {
 		if c.Base {
 			return fmt.Errorf("jump to %s, which is no chain of one's own", match.Quote(p.target))
 		}
-		p.checkFragment()
+		p.Rule.CheckFragment()
 		return nil
 	}
 	if p.target == "LOG" || p.target == "NFLOG" || p.target == "ULOG" {
@@ -368,7 +364,7 @@ func (p *ipRule) extraTarget() error {
 	if p.target == "TPROXY" {
 		r.Verb = importer.DoAccept
 		p.Remark(importer.Changed, importer.TproxyText, "")
-		p.checkFragment()
+		p.Rule.CheckFragment()
 		return nil
 	}
 	r.Verb = importer.DoNothing
@@ -385,20 +381,4 @@ func (p *ipRule) extraTarget() error {
 		p.Unknown("there is neither a chain nor a known target "+match.Quote(p.target), "")
 	}
 	return nil
-}
-
-// finishPath is -m rpfilter: what has a way back, or has none.
-func (p *ipRule) finishPath() {
-	switch f := p.path; {
-	case !f.Used:
-	case p.t.leaves:
-		p.Unknown("asks the routing table", "")
-	case f.Local:
-		p.Unknown("takes packets from own addresses for such that have a way back "+
-			"(--accept-local)", "")
-	case f.Loose:
-		p.AskPath(match.Loose, !f.Invert, f.Marked)
-	default:
-		p.AskPath(match.Strict, !f.Invert, f.Marked)
-	}
 }

@@ -80,7 +80,7 @@ var Top = [numFields]uint64{
 	Known: 1, Strict: 1, Loose: 1,
 }
 
-// Values of fFragment. A policy tells fragments from whole packets; netfilter tells later
+// Values of Fragment. A policy tells fragments from whole packets; netfilter tells later
 // fragments, which have no transport header, from the others.
 const (
 	Whole = iota
@@ -105,27 +105,27 @@ var (
 )
 
 // Set is a set of addresses or ports that rules refer to, with the name that the policy gives
-// it or "" for one that is written where it is used. dynamic sets have a name and no addresses.
+// it or "" for one that is written where it is used. Dynamic sets have a name and no addresses.
 type Set struct {
 	Name      string
 	Addresses AddressSpans
 	Dynamic   bool
 }
 
-// Address is what is asked of an address: to be in pos (nil: anywhere) and in none of neg.
+// Address is what is asked of an address: to be in In (nil: anywhere) and in none of Not.
 type Address struct {
 	In  *Set
 	Not []*Set
 }
 
-// Flags is a condition on TCP flags: those of mask are exactly value.
+// Flags is a condition on TCP flags: those of Mask are exactly Value.
 type Flags struct{ Mask, Value uint8 }
 
 // Match is a conjunction of conditions on fields. The zero value holds for every frame. As in the
 // language, a condition on a field that a packet does not have does not hold.
 type Match struct {
 	Fields   [numFields]Spans
-	Name     [numFields]string // of a set of ports that is f exactly, or ""
+	Name     [numFields]string // of a set of ports that is the field exactly, or ""
 	From, To Address
 	// of services or endpoints that are filled at run time, or nil
 	FromDyn, ToDyn *DynamicSet
@@ -208,7 +208,7 @@ func (a Address) And(o Address) Address {
 	case a.In == nil:
 		a.In = o.In
 	case o.In == nil || o.In == a.In:
-	case a.In.Dynamic || o.In.Dynamic: // excluded by compatible
+	case a.In.Dynamic || o.In.Dynamic: // excluded by Compatible
 	default:
 		a.In = &Set{Addresses: a.In.Addresses.and(o.In.Addresses)}
 	}
@@ -247,7 +247,7 @@ func (m *Match) Compatible(o *Match) bool {
 		same(m.ToDyn, o.ToDyn)
 }
 
-// Weight is the number of addresses ranges that are written with the match itself.
+// Weight is the number of ranges of addresses that are written with the match itself.
 func (m *Match) Weight() (n int) {
 	for _, a := range [...]Address{m.From, m.To} {
 		if a.In != nil && a.In.Name == "" {
@@ -439,7 +439,7 @@ func (m Match) settledFlags() (*Flags, bool) {
 	return m.Flags, m.Never
 }
 
-// settleAddr is settle for one side; a points into m.
+// settleAddr is Settle for one side; a points into m.
 func (m Match) settleAddr(a *Address) Match {
 	if a.In == nil && len(a.Not) == 0 {
 		return m
@@ -494,7 +494,7 @@ var Loopback = []AddressSpan{PrefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
 // Self is what the kernel delivers to the machine itself.
 var Self = &Set{Name: "self", Dynamic: true}
 
-// TCP flags of a segment that begins a connection: FIN, SYN, RST and ACK looked at.
+// FlagsFSRA are the TCP flags that tell whether a segment begins a connection: FIN, SYN, RST, ACK.
 const FlagsFSRA = 0x17
 
 var (

@@ -79,7 +79,7 @@ func PortsText(in Spans) string {
 	for _, s := range in {
 		list = append(list, NumberText(s))
 	}
-	if len(list) == 1 { // braced leaves the braces out
+	if len(list) == 1 { // braced leaves them out
 		return "{ " + list[0] + " }"
 	}
 	return braced(list)

@@ -16,7 +16,8 @@ func Quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// Names that the language has for protocols (docs/reference/language.md, "Matches").
+// ProtoNames are the names that the language has for protocols (docs/reference/language.md,
+// "Matches").
 var ProtoNames = map[uint8]string{
 	1: "icmp", 2: "igmp", 4: "ipip", 6: "tcp", 17: "udp", 33: "dccp", 47: "gre", 50: "esp",
 	51: "ah", 58: "icmp6", 89: "ospf", 132: "sctp", 136: "udplite",
@@ -29,9 +30,6 @@ func Int(b bool) int {
 	}
 	return 0
 }
-
-// Itoa is n in decimal digits.
-func Itoa(n int) string { return strconv.Itoa(n) }
 
 // protocolNumbers are the names that iptables, ipset and nft print for protocols (netdb, IANA).
 var protocolNumbers = map[string]uint8{
@@ -129,8 +127,7 @@ func ServicePorts(s string) string {
 func IsHostName(s string) bool {
 	return !strings.Contains(s, ":") &&
 		strings.IndexFunc(s, func(c rune) bool {
-			return c >= 'a' && c <= 'z' || c >= 'A' &&
-				c <= 'Z'
+			return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 		}) >= 0
 }
 

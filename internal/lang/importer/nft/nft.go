@@ -24,7 +24,7 @@ import (
 // judges the packets of its chains as these rules do: all filter chains at the hook input in the
 // order of their priorities, or those that opts names.
 //
-// It returns *Errors when the input is no ruleset, and has then written nothing.
+// It returns *importer.Errors when the input is no ruleset, and has then written nothing.
 func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
 	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "nftables", opts)
 	n := &nftables{opts: opts, out: out, name: importer.Heading(in.Name),

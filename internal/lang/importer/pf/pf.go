@@ -20,7 +20,7 @@ import (
 // packets as its rules do. In pf the last rule that matches decides, unless one says quick: so the
 // quick rules come first, in their order, and behind them the others in the opposite order.
 //
-// It returns *Errors when the input is no pf.conf, and has then written nothing.
+// It returns *importer.Errors when the input is no pf.conf, and has then written nothing.
 func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
 	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "pf", opts)
 	p := &pf{opts: opts, out: out, tables: map[string]*pfTable{},
@@ -381,7 +381,7 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 // add puts a rule where it belongs.
 func (p *pf) add(r *pfRule) {
 	p.seen = true
-	r.r.Label = importer.Printable("pf:"+match.Itoa(r.r.Line), 64)
+	r.r.Label = importer.Printable("pf:"+strconv.Itoa(r.r.Line), 64)
 	if r.label != "" {
 		r.r.Label, r.r.Named = r.label, true
 	}
