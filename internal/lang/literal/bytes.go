@@ -9,9 +9,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// MaxPayload is the end of the bytes that such a term may compare: the payload of the longest
-// datagram in IPv4 at an MTU of 1500.
-const MaxPayload = 1472
+// maxPayload is the end of the bytes that a policy may name by their offset: the payload of the
+// longest datagram in IPv4 at an MTU of 1500.
+const maxPayload = 1472
 
 // Bytes reads an offset and, behind a blank, bytes in hexadecimal with or without a mask.
 func Bytes(text string) (*policy.Bytes, diag.Problem) {
@@ -41,13 +41,20 @@ func Bytes(text string) (*policy.Bytes, diag.Problem) {
 				"byte %d has a bit that the mask leaves out, so nothing would match", i)
 		}
 	}
-	n, err := strconv.Atoi(at)
-	if err != nil || n+len(b.Value) > MaxPayload {
-		return nil, diag.Problemf("count from the end of the UDP header; the bytes may reach to "+
-			strconv.Itoa(MaxPayload)+".", "offset %s is too large", diag.Clip(at))
+	if b.At, p = Offset(at, len(b.Value)); p.Found() {
+		return nil, p
 	}
-	b.At = n
-	return b, diag.Problem{}
+	return b, p
+}
+
+// Offset reads where so many bytes of a payload begin, behind the UDP header.
+func Offset(text string, bytes int) (int, diag.Problem) {
+	at, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || int(at)+bytes > maxPayload {
+		return 0, diag.Problemf("count from the end of the UDP header; the bytes may reach to "+
+			strconv.Itoa(maxPayload)+".", "offset %s is too large", diag.Clip(text))
+	}
+	return int(at), diag.Problem{}
 }
 
 func parseHex(digits string) ([]byte, diag.Problem) {

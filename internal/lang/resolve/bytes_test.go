@@ -22,3 +22,21 @@ func TestTermsOnThePayloadAreBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 }
+
+// TestOffsetsThatOverflow: with the length of the bytes behind it the largest number was a negative
+// one, and no offset was too large then.
+func TestOffsetsThatOverflow(t *testing.T) {
+	const most = "9223372036854775807"
+	for _, text := range []string{
+		"drop udp payload at " + most + " 41\n",
+		"prove \"a\" udp port 27015 reply payload at 4 41 echo 4 bytes at " + most +
+			" in request at 5\n",
+		"prove \"a\" udp port 27015 reply payload at 4 41 echo 4 bytes at 5 in request at " +
+			most + "\n",
+	} {
+		_, ds := Parse("p.levee", []byte(text+"default pass\n"), nil)
+		if err := ds.Err(); err == nil || !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -34,7 +34,7 @@ func (r *resolver) prove(s *ast.Prove) {
 		case i == policy.MaxEchoes:
 			r.c.Errorf(w.Pos, "write one statement for some of them, and one for the others.",
 				"clients may send the bytes back in %d places at most", policy.MaxEchoes)
-		case slices.Contains(out.In, at):
+		case at >= 0 && slices.Contains(out.In, at):
 			r.c.Errorf(w.Pos, "remove one of the two.", "the place %d is given twice", at)
 		}
 		out.In = append(out.In, at)
@@ -121,12 +121,12 @@ func (r *resolver) proveReply(s *ast.Prove, out *policy.Prove) {
 	}
 }
 
-// proveOffset reads where n bytes are.
+// proveOffset reads where n bytes are; -1 after an error.
 func (r *resolver) proveOffset(w ast.Word, n int) int {
-	at, err := strconv.Atoi(w.Text)
-	if err != nil || at+n > literal.MaxPayload {
-		r.c.Errorf(w.Pos, "count from the end of the UDP header; the bytes may reach to "+
-			strconv.Itoa(literal.MaxPayload)+".", "offset %s is too large", diag.Clip(w.Text))
+	at, p := literal.Offset(w.Text, n)
+	if p.Found() {
+		r.problem(w.Pos, p)
+		return -1
 	}
 	return at
 }
