@@ -124,7 +124,7 @@ func rangeLike(text, sep string) bool {
 // AllDigits reports whether a text has digits, and nothing else.
 func AllDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// plain is the fast path of element: decimal numbers in bounds.
+// plain is the fast path of Element: decimal numbers in bounds.
 func (n *Number) plain(text string) (field.Range, bool) {
 	a, rest, ok := decimal(text)
 	b := a

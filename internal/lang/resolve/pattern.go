@@ -13,13 +13,13 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// MaxPatterns is how many different searches a policy may have: each is a function of the program,
+// maxSearches is how many different searches a policy may have: each is a function of the program,
 // of which the kernel takes 256.
-const MaxPatterns = 32
+const maxSearches = 32
 
-// MaxStreams is how many different searches of streams a policy may have: each has a place of its
+// maxStreams is how many different searches of streams a policy may have: each has a place of its
 // own for a stream.
-const MaxStreams = 4
+const maxStreams = 4
 
 // MaxStream is how many bytes of a stream are searched at most, and where a rule says nothing.
 const MaxStream = 16 << 10
@@ -64,9 +64,9 @@ func (r *resolver) search(t *policy.Term, s *ast.Term) bool {
 		r.problem(s.Value.Pos, literal.FindProblem("this list", err))
 		return false
 	}
-	if len(r.patterns) == MaxPatterns {
+	if len(r.patterns) == maxSearches {
 		r.c.Errorf(s.Pos, "search for what several rules look for by one list.",
-			"a policy has at most %d different searches of payloads", MaxPatterns)
+			"a policy has at most %d different searches of payloads", maxSearches)
 		return false
 	}
 	if within > 0 && !r.mayStream(s, p) {
@@ -104,9 +104,9 @@ func (r *resolver) mayStream(s *ast.Term, p *policy.Pattern) bool {
 				"waited for", diag.Clip(p.Text))
 		return false
 	}
-	if r.streams++; r.streams > MaxStreams {
+	if r.streams++; r.streams > maxStreams {
 		r.c.Errorf(s.Pos, "search for what several rules look for by one list.",
-			"a policy has at most %d different searches of streams", MaxStreams)
+			"a policy has at most %d different searches of streams", maxStreams)
 		return false
 	}
 	return true

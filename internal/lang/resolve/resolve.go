@@ -167,7 +167,7 @@ type resolver struct {
 	logs        int                        // likewise
 	resolved    []*policy.Rule             // those without errors
 	labelled    []labelled
-	tests       []pendingTest
+	tests       []*ast.Test
 	labels      map[string]int   // how many rules have each
 	frames      int              // bytes of test packets, spent of maxFrames
 	sources     map[string]int32 // lines, by name

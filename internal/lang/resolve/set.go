@@ -369,7 +369,7 @@ func (l *list) spend(e *ast.Elem, n int) {
 	}
 }
 
-// merge is elements.merge; the prefixes that ranges become count against the bound too.
+// merge is Merge of the elements; the prefixes that ranges become count against the bound too.
 func (r *resolver) merge(l *literal.Elements, at diag.Pos) {
 	before := l.Size()
 	r.spend(at, max(0, l.Merge()-before))

@@ -176,6 +176,10 @@ func (r *resolver) term(t *policy.Term, s *ast.Term) bool {
 	return true
 }
 
+// maxLooks is how many terms on the payload a policy may have: each is code of its own, and the
+// kernel's verifier takes a million instructions.
+const maxLooks = 1024
+
 // look counts a term on the payload.
 func (r *resolver) look(s *ast.Term) {
 	if r.looks++; r.looks == maxLooks+1 {

@@ -13,9 +13,7 @@ import (
 	"levee/internal/packet"
 )
 
-// pendingTest is a test whose steps are resolved when all rules are known.
-type pendingTest struct{ src *ast.Test }
-
+// test keeps a test, whose steps are resolved when all rules are known.
 func (r *resolver) test(s *ast.Test) {
 	switch {
 	case strings.TrimSpace(s.Name.Text) == "":
@@ -24,13 +22,13 @@ func (r *resolver) test(s *ast.Test) {
 		r.c.Warnf(s.Pos, "write: packet tcp port 22 expect pass.", "the test %q has no packets",
 			diag.Clip(s.Name.Text))
 	}
-	r.tests = append(r.tests, pendingTest{s})
+	r.tests = append(r.tests, s)
 }
 
-func (r *resolver) resolveTest(p pendingTest) {
-	t := &policy.Test{Name: p.src.Name.Text, Pos: r.pos(p.src.Pos)}
-	for i := range p.src.Steps {
-		s := &p.src.Steps[i]
+func (r *resolver) resolveTest(of *ast.Test) {
+	t := &policy.Test{Name: of.Name.Text, Pos: r.pos(of.Pos)}
+	for i := range of.Steps {
+		s := &of.Steps[i]
 		step := policy.Step{Text: s.String(), Pos: r.pos(s.Pos)}
 		if s.Set != nil {
 			r.entry(&step, s)

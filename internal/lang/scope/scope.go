@@ -15,7 +15,7 @@ import (
 // Scope is which packets can have all that a term asks for, as far as families, protocols and
 // tags go. A rule whose terms leave no packet is a mistake that is explained, not a rule.
 type Scope struct {
-	Ether     uint8 // bits ethIPv4 ...
+	Ether     uint8 // bits IPv4 ...
 	Protocols [4]uint64
 	Tags      uint8 // bit n: n tags
 }

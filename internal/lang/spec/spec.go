@@ -157,7 +157,7 @@ func specWord(c *diag.Collector, spec *packet.Spec, t *ast.Term) bool {
 		spec.Proto = &proto
 	case ast.Alone:
 		if t.Field.Info().Kernel != field.NoSide {
-			return true // see tells
+			return true // see Tells
 		}
 		spec.Flags = new(t.Phrase().Value)
 	case ast.Options:

@@ -60,7 +60,7 @@ type Parameter struct {
 	Value *ast.Value
 }
 
-// expander is one run of expand.
+// expander is one run of Expand.
 type expander struct {
 	file  *ast.File
 	c     *diag.Collector
