@@ -190,7 +190,7 @@ func (fl *flattener) run() error {
 
 // prepare makes of states and limits what a policy has words for, in all rules that can be reached.
 func (fl *flattener) prepare() {
-	order := reached(fl.bases...)
+	order := Reached(fl.bases...)
 	for _, c := range order {
 		for _, r := range c.Rules {
 			if fl.out.leaves {
@@ -214,8 +214,8 @@ func (fl *flattener) prepare() {
 	}
 }
 
-// reached are chains and those that their rules lead to, each once.
-func reached(from ...*Chain) (order []*Chain) {
+// Reached are chains and those that their rules lead to, each once; nil among them is none.
+func Reached(from ...*Chain) (order []*Chain) {
 	seen := map[*Chain]bool{}
 	var visit func(c *Chain)
 	visit = func(c *Chain) {

@@ -55,7 +55,7 @@ func EntriesComment(set string, in []Entry) (lines []string) {
 	return lines
 }
 
-// DynamicOf is dynamicText for a set of services or endpoints.
+// DynamicOf is match.DynamicText for a set of services or endpoints.
 func DynamicOf(what string, most uint64, lease int64) string {
 	const limit = 8_388_608 // docs/reference/language.md "Dynamic sets"
 	return "dynamic(of " + what + ", " + match.DynamicText(min(most, limit),

@@ -160,7 +160,7 @@ func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
 
 // MarkMet notes that the rules of a chain, and of those that it leads to, were looked at.
 func (c *Chain) MarkMet() {
-	for _, c := range reached(c) {
+	for _, c := range Reached(c) {
 		c.Met = true
 	}
 }

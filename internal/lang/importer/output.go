@@ -38,7 +38,7 @@ type Output struct {
 	// MaxConnections is how many the source knows at once, 0 where it does not say.
 	MaxConnections uint64
 	keeps          bool // a rule asks whether a connection is known
-	Written        int  // ranges of addresses in lists of rules that are read, see narrow
+	Written        int  // ranges of addresses in lists of rules that are read, see Narrow
 	dhcp           dhcpFate
 	Fills          map[string]bool // sets that rules put addresses into
 	cookies        int             // written

@@ -86,7 +86,7 @@ func RemarkOnFragments(o *Output, bases []*Chain) {
 
 // usesTransport tells whether a rule of the chains asks for what only the first fragment has.
 func usesTransport(bases []*Chain) bool {
-	return slices.ContainsFunc(reached(bases...), func(c *Chain) bool {
+	return slices.ContainsFunc(Reached(bases...), func(c *Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r *ChainRule) bool {
 			return slices.ContainsFunc(r.Alts, func(m match.Match) bool { return m.HasTransport() })
 		})

@@ -64,14 +64,17 @@ func (p *ipRule) setsMark(o, v string) {
 func (t *ipTables) settleMarks() {
 	for _, six := range [...]bool{false, true} {
 		bits, others := uint32(0), false
-		seen := map[*importer.Chain]bool{}
+		var first []*importer.Chain
 		for _, tab := range t.tables {
 			if tab.six != six {
 				continue
 			}
 			others = others || tab.name != "filter"
-			for _, name := range [...]string{"PREROUTING", "INPUT"} {
-				bits |= marksOf(tab.byName[name], seen)
+			first = append(first, tab.byName["PREROUTING"], tab.byName["INPUT"])
+		}
+		for _, c := range importer.Reached(first...) {
+			for _, r := range c.Rules {
+				bits |= r.SetsMark
 			}
 		}
 		for _, tab := range t.tables {
@@ -84,16 +87,4 @@ func (t *ipTables) settleMarks() {
 			}
 		}
 	}
-}
-
-// marksOf are the bits that rules of a chain, and of those that it leads to, may set.
-func marksOf(c *importer.Chain, seen map[*importer.Chain]bool) (bits uint32) {
-	if c == nil || seen[c] {
-		return 0
-	}
-	seen[c] = true
-	for _, r := range c.Rules {
-		bits |= r.SetsMark | marksOf(r.Target, seen)
-	}
-	return bits
 }

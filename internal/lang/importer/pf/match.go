@@ -28,7 +28,7 @@ func (r *pfRule) on() {
 			hit = true
 		case n == "egress":
 			hit = true
-			r.remark(importer.Changed,
+			r.Remark(importer.Changed,
 				"egress, where the default route leads, is taken for the interface "+
 					"of the policy", "")
 		case dev != "":
@@ -39,15 +39,15 @@ func (r *pfRule) on() {
 	switch {
 	case onlyLo && !strings.HasPrefix(dev, "lo"):
 		if !not {
-			r.r.Alts = nil
-			r.r.AboutLoopback()
+			r.Rule.Alts = nil
+			r.Rule.AboutLoopback()
 		}
 	case dev == "" && !hit:
-		r.unknown("asks for interface "+match.Quote(list)+", and a policy protects one interface",
+		r.Unknown("asks for interface "+match.Quote(list)+", and a policy protects one interface",
 			"choose one with --dev "+list)
 	case hit == not:
-		r.r.Alts, r.r.Absent, r.p.others = nil, true, true
-		r.remark(importer.LeftOut,
+		r.Rule.Alts, r.Rule.Absent, r.p.others = nil, true, true
+		r.Remark(importer.LeftOut,
 			"is about interface "+match.Quote(list)+", by which nothing comes to "+
 				match.Quote(dev), "import it with --dev for that interface")
 	}
@@ -58,13 +58,13 @@ func (r *pfRule) proto() {
 	for _, item := range r.list() {
 		n, err := match.ProtocolNumber(item[len(item)-1].text)
 		if err != nil || len(item) != 1 {
-			r.unknown("asks for the protocol "+match.Quote(item[len(item)-1].text),
+			r.Unknown("asks for the protocol "+match.Quote(item[len(item)-1].text),
 				"write its number")
 			return
 		}
 		in = append(in, match.Span{Lo: uint64(n), Hi: uint64(n)})
 	}
-	r.both(match.Match{}.With(match.Proto, match.JoinSpans(in)).Settle())
+	r.Both(match.Match{}.With(match.Proto, match.JoinSpans(in)).Settle())
 }
 
 // side reads hosts and ports of one side.
@@ -111,13 +111,13 @@ func (r *pfRule) hosts(dir string) {
 			if r.took("-") {
 				hi, err := parsePFAddr(r.next().text)
 				if err != nil || hi.Lo.Less(a.Lo) || hi.Lo.BitLen() != a.Lo.BitLen() {
-					r.unknown("asks for a range of addresses that cannot be read", "")
+					r.Unknown("asks for a range of addresses that cannot be read", "")
 					return
 				}
 				a.Hi = hi.Hi
 			}
 			if a.Lo.Is4In6() {
-				r.unknown("has an IPv4-mapped IPv6 address, which no policy has",
+				r.Unknown("has an IPv4-mapped IPv6 address, which no policy has",
 					"write it as IPv4")
 				return
 			}
@@ -141,22 +141,22 @@ func (r *pfRule) hosts(dir string) {
 	}
 	if len(alts)+len(plain) == 0 {
 		for _, why := range lost {
-			r.unknown(why.What, why.Instead)
+			r.Unknown(why.What, why.Instead)
 		}
 		return
 	}
 	for _, why := range lost { // each item is a rule of its own: this one is left out
-		if r.r.Verb == importer.DoDrop {
-			r.r.Widen(why.What+": the rule stands without it", why.Instead, []match.Match{{}})
+		if r.Rule.Verb == importer.DoDrop {
+			r.Rule.Widen(why.What+": the rule stands without it", why.Instead, []match.Match{{}})
 		} else {
-			r.remark(importer.Changed, why.What+": the rule stands without it", why.Instead)
+			r.Remark(importer.Changed, why.What+": the rule stands without it", why.Instead)
 		}
 	}
 	if len(plain) > 0 {
 		alts = append(alts, importer.AddressIn(dir, &match.Set{Addresses: match.JoinAddrs(plain)},
 			false))
 	}
-	r.both(alts...)
+	r.Both(alts...)
 }
 
 // lacks says what a rule does not know of the addresses in a table, or outside it.
@@ -164,7 +164,7 @@ func (r *pfRule) lacks(table, dir string, outside bool) {
 	t := r.p.tables[table]
 	if dir == "src" && len(t.mapped) > 0 {
 		mapped := match.Quote(importer.Printable(strings.Join(t.mapped, ", "), 60))
-		r.remark(importer.Noticed, "asks for "+mapped+" of the table "+match.Quote(table)+
+		r.Remark(importer.Noticed, "asks for "+mapped+" of the table "+match.Quote(table)+
 			": no policy has IPv4-mapped addresses, and Linux drops what comes from them by "+
 			"itself", "")
 	}
@@ -175,12 +175,12 @@ func (r *pfRule) lacks(table, dir string, outside bool) {
 		text := "asks for the table " + match.Quote(table) + ", which lacks " +
 			match.Quote(importer.Printable(strings.Join(words, ", "), 60))
 		if widens {
-			r.r.Widen(text, "write the addresses", []match.Match{{}})
+			r.Rule.Widen(text, "write the addresses", []match.Match{{}})
 		} else {
-			r.remark(importer.Changed, text, "write the addresses")
+			r.Remark(importer.Changed, text, "write the addresses")
 		}
 	}
-	blocks := r.r.Verb == importer.DoDrop
+	blocks := r.Rule.Verb == importer.DoDrop
 	tell(t.lacksIn, blocks != outside)
 	tell(t.lacksOut, blocks == outside)
 	if dir == "dst" {
@@ -202,7 +202,7 @@ func (r *pfRule) fills(table, set string) {
 			"set " + set + ", which begins empty", Instead: "the command above the set reads the " +
 			"file", Begins: true}
 	}
-	r.r.Filled = append(r.r.Filled, f)
+	r.Rule.Filled = append(r.Rule.Filled, f)
 }
 
 // own is what is no address: what pf knows of its machine. Addresses of interfaces are `self`.
@@ -215,15 +215,15 @@ func (r *pfRule) own(dir string, item []pfToken, not bool) (match.Match, *import
 	switch {
 	case (of == "" || of == "0") &&
 		(word == "self" || word == "egress" || item[0].is("(") || isInterface(word)):
-		r.p.own = append(r.p.own, ownRule{r.r, importer.Printable(word, 40),
-			(r.r.Verb == importer.DoDrop) == not})
+		r.p.own = append(r.p.own, ownRule{r.Rule, importer.Printable(word, 40),
+			(r.Rule.Verb == importer.DoDrop) == not})
 		return importer.AddressIn(dir, match.Self, not), nil
 	case (word == "urpf-failed" || word == "no-route") && dir == "src" && !r.p.leaves:
 		way := match.Strict
 		if word == "no-route" {
 			way = match.Loose
 		}
-		r.remark(importer.Changed, importer.PathText, importer.PathHint)
+		r.Remark(importer.Changed, importer.PathText, importer.PathHint)
 		return match.Match{}.With(way, match.Just(uint64(match.Int(not)))).Settle(), nil
 	case word == "no-route" || word == "urpf-failed" || word == "route":
 		return match.Match{}, &importer.Reason{What: "asks the routing table (" + word + ")",
@@ -271,7 +271,7 @@ func (r *pfRule) port(dir string) {
 	var in []match.Span
 	add := func(s match.Spans, err error) bool {
 		if err != nil {
-			r.unknown("asks for a port that cannot be read: "+importer.Printable(err.Error(), 80),
+			r.Unknown("asks for a port that cannot be read: "+importer.Printable(err.Error(), 80),
 				"write its number")
 			return false
 		}
@@ -308,15 +308,15 @@ func (r *pfRule) port(dir string) {
 		return
 	}
 	m := match.Match{}.With(importer.PortField(dir), match.JoinSpans(in))
-	for i := range r.r.Alts {
-		if p := r.r.Alts[i].Fields[match.Proto]; p != nil && !p.Within(match.WithPorts) {
-			r.remark(importer.Changed,
+	for i := range r.Rule.Alts {
+		if p := r.Rule.Alts[i].Fields[match.Proto]; p != nil && !p.Within(match.WithPorts) {
+			r.Remark(importer.Changed,
 				"asks for ports of protocols that have none, which pfctl refuses: "+
 					"the rule stands for TCP, UDP and others with ports alone", "write two rules")
 			break
 		}
 	}
-	r.both(m.Settle())
+	r.Both(m.Settle())
 }
 
 // pfRange is `1 >< 5`, which leaves out both ends, `1 <> 5`, which is what is outside, or `1 : 5`.
@@ -350,10 +350,10 @@ func (r *pfRule) flags(text string) {
 		m, okM = 0xff, true
 	}
 	if !okV || !okM || v&^m != 0 || m == 0 {
-		r.unknown("asks for the flags "+match.Quote(text), "write `flags`")
+		r.Unknown("asks for the flags "+match.Quote(text), "write `flags`")
 		return
 	}
-	r.both(match.Match{}.WithFlags(match.Flags{Mask: m, Value: v}).Settle())
+	r.Both(match.Match{}.WithFlags(match.Flags{Mask: m, Value: v}).Settle())
 }
 
 func pfFlags(s string) (v uint8, ok bool) {
@@ -417,7 +417,7 @@ func (r *pfRule) icmpType(six bool) {
 		}
 		s, err := match.ParseICMPType(text, six)
 		if err != nil {
-			r.unknown("asks for the type "+match.Quote(text)+" of ICMP", "write its number")
+			r.Unknown("asks for the type "+match.Quote(text)+" of ICMP", "write its number")
 			return false
 		}
 		in = append(in, s...)
@@ -425,7 +425,7 @@ func (r *pfRule) icmpType(six bool) {
 	}) {
 		return
 	}
-	r.both(match.Match{}.With(f, match.JoinSpans(in)).Settle())
+	r.Both(match.Match{}.With(f, match.JoinSpans(in)).Settle())
 }
 
 func (r *pfRule) tos(text string) {
@@ -434,16 +434,16 @@ func (r *pfRule) tos(text string) {
 	if !ok {
 		v, err := strconv.ParseUint(text, 0, 8)
 		if err == nil && v&3 != 0 {
-			r.unknown("asks for the whole TOS byte, ECN included, and a policy has its DSCP",
+			r.Unknown("asks for the whole TOS byte, ECN included, and a policy has its DSCP",
 				"write dscp with the upper six bits")
 			return
 		}
 		if d = v >> 2; err != nil {
 			if d, err = match.ParseDSCP(text); err != nil {
-				r.unknown("asks for the TOS "+match.Quote(text), "write dscp")
+				r.Unknown("asks for the TOS "+match.Quote(text), "write dscp")
 				return
 			}
 		}
 	}
-	r.both(match.Match{}.With(match.DSCP, match.Just(d)).Settle())
+	r.Both(match.Match{}.With(match.DSCP, match.Just(d)).Settle())
 }

@@ -268,9 +268,8 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 // has to come in by it, and nothing from its own addresses. Those are `self`. The networks of
 // the interface of the policy are where they belong; those of others only pf knows.
 func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
-	r := &pfRule{p: p, r: &importer.ChainRule{Origin: at, Verb: importer.DoDrop,
-		Alts: []match.Match{under}},
-		t: s.tokens[1:]}
+	r := p.newRule(at, s, under)
+	r.Rule.Verb = importer.DoDrop
 	family, lo, onLo, other, lost := match.Match{}, match.Loopback, false, false, []string(nil)
 	for len(r.t) > 0 {
 		switch t := r.next(); t.text {
@@ -304,7 +303,7 @@ func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
 	}
 	const hint = "write `drop from NETWORK` of the other interfaces' networks"
 	if len(lost) > 0 {
-		r.r.Widen("antispoof asks for the networks of "+match.Quote(
+		r.Rule.Widen("antispoof asks for the networks of "+match.Quote(
 			importer.Printable(strings.Join(lost, ", "),
 				60))+": of them the rule has the addresses of the machine (self)", hint,
 			[]match.Match{{}})
@@ -317,8 +316,8 @@ func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
 	if other {
 		alts = append(alts, importer.AddressIn("src", match.Self, false))
 	}
-	r.both(family)
-	r.both(alts...)
+	r.Both(family)
+	r.Both(alts...)
 	p.add(r)
 }
 
@@ -351,20 +350,19 @@ func onInterface(name, dev string) bool {
 
 // anchor reads rules between braces; those from elsewhere are not in the input.
 func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error {
-	r := &pfRule{p: p, r: &importer.ChainRule{Origin: at, Alts: []match.Match{under}},
-		t: s.tokens[1:]}
-	r.r.Verb = importer.DoJump // so that nothing of its states is asked for
+	r := p.newRule(at, s, under)
+	r.Rule.Verb = importer.DoJump // so that nothing of its states is asked for
 	r.read()
 	if r.out {
 		return nil
 	}
-	if s.inline && len(r.r.Unknown) == 0 && len(r.r.Alts) == 1 && !r.quick {
-		return p.take(s.body, r.r.Alts[0])
+	if s.inline && len(r.Rule.Unknown) == 0 && len(r.Rule.Alts) == 1 && !r.quick {
+		return p.take(s.body, r.Rule.Alts[0])
 	}
-	if s.inline && len(r.r.Alts) == 0 {
+	if s.inline && len(r.Rule.Alts) == 0 {
 		return nil
 	}
-	r.r.Verb = importer.DoNothing
+	r.Rule.Verb = importer.DoNothing
 	const hint = "give the rules of the anchor in their place: pfctl -a NAME -sr"
 	if !s.inline && !p.loads { // pf begins it empty
 		p.seen = true
@@ -373,7 +371,7 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 				"as ftp-proxy or relayd, puts into it while pf runs is not in the policy", hint))
 		return nil
 	}
-	r.unknown("the rules of the anchor are not known here", hint)
+	r.Unknown("the rules of the anchor are not known here", hint)
 	p.add(r)
 	return nil
 }
@@ -381,17 +379,17 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 // add puts a rule where it belongs.
 func (p *pf) add(r *pfRule) {
 	p.seen = true
-	r.r.Label = importer.Printable("pf:"+strconv.Itoa(r.r.Line), 64)
+	r.Rule.Label = importer.Printable("pf:"+strconv.Itoa(r.Rule.Line), 64)
 	if r.label != "" {
-		r.r.Label, r.r.Named = r.label, true
+		r.Rule.Label, r.Rule.Named = r.label, true
 	}
-	if r.logs && len(r.r.Unknown) == 0 {
-		(&importer.RuleReader{Out: p.out, Rule: r.r}).Logged("log")
+	if r.logs && len(r.Rule.Unknown) == 0 {
+		r.Logged("log")
 	}
 	if r.quick {
-		p.first = append(p.first, r.r)
+		p.first = append(p.first, r.Rule)
 	} else {
-		p.last = append(p.last, r.r)
+		p.last = append(p.last, r.Rule)
 	}
 }
 

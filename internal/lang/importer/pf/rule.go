@@ -11,8 +11,8 @@ import (
 
 // pfRule reads one pass or block rule.
 type pfRule struct {
+	importer.RuleReader
 	p     *pf
-	r     *importer.ChainRule
 	t     []pfToken // not read yet
 	in    bool      // of packets that arrive only
 	out   bool      // of packets that leave only
@@ -23,23 +23,28 @@ type pfRule struct {
 	flagged, stateless bool
 }
 
+// newRule begins a rule about packets of under.
+func (p *pf) newRule(at importer.Origin, s pfStatement, under match.Match) *pfRule {
+	return &pfRule{p: p, t: s.tokens[1:], RuleReader: importer.RuleReader{Out: p.out,
+		Rule: &importer.ChainRule{Origin: at, Alts: []match.Match{under}}}}
+}
+
 func (p *pf) rule(at importer.Origin, s pfStatement, under match.Match) {
-	r := &pfRule{p: p, r: &importer.ChainRule{Origin: at, Alts: []match.Match{under}},
-		t: s.tokens[1:]}
-	r.r.Verb = importer.DoDrop
+	r := p.newRule(at, s, under)
+	r.Rule.Verb = importer.DoDrop
 	if s.tokens[0].is("pass") {
-		r.r.Verb = importer.DoAccept
+		r.Rule.Verb = importer.DoAccept
 	}
 	r.read()
 	if p.leaves {
-		r.r.CheckFragment()
+		r.Rule.CheckFragment()
 		p.add(r)
 		return
 	}
 	if !r.in {
 		p.outs = append(p.outs, pfLeaving{at, s, under, r.out})
 	}
-	pass := r.r.Verb == importer.DoAccept
+	pass := r.Rule.Verb == importer.DoAccept
 	if pass && !r.stateless {
 		p.states = true
 	}
@@ -50,22 +55,10 @@ func (p *pf) rule(at importer.Origin, s pfStatement, under match.Match) {
 	if pass && !r.stateless && !r.flagged { // flags S/SA, which pf puts in by itself
 		syn := match.TcpOnly.WithFlags(match.Flags{Mask: 0x12, Value: 0x02})
 		notTCP := match.Match{}.With(match.Proto, match.Just(6).Not(255))
-		r.both(syn.Settle(), notTCP.Settle())
+		r.Both(syn.Settle(), notTCP.Settle())
 	}
-	r.r.CheckFragment()
+	r.Rule.CheckFragment()
 	p.add(r)
-}
-
-func (r *pfRule) unknown(what, instead string) {
-	(&importer.RuleReader{Out: r.p.out, Rule: r.r}).Unknown(what, instead)
-}
-
-func (r *pfRule) both(alts ...match.Match) {
-	(&importer.RuleReader{Out: r.p.out, Rule: r.r}).Both(alts...)
-}
-
-func (r *pfRule) remark(k importer.Kind, text, instead string) {
-	r.r.Remarks = append(r.r.Remarks, r.r.Remark(k, text, instead))
 }
 
 func (r *pfRule) next() (t pfToken) {
@@ -179,7 +172,7 @@ func (r *pfRule) read() {
 		case "drop", "return", "return-rst", "return-icmp", "return-icmp6":
 			r.parens()
 			if t.text != "drop" {
-				r.remark(importer.Changed, "return becomes a drop: levee sends no answer",
+				r.Remark(importer.Changed, "return becomes a drop: levee sends no answer",
 					"clients wait for a timeout; let the packets pass to the kernel where they "+
 						"should be refused")
 			}
@@ -191,9 +184,9 @@ func (r *pfRule) read() {
 		case "on":
 			r.on()
 		case "inet":
-			r.both(match.Match{}.With(match.Ether, match.Only4))
+			r.Both(match.Match{}.With(match.Ether, match.Only4))
 		case "inet6":
-			r.both(match.Match{}.With(match.Ether, match.Only6))
+			r.Both(match.Match{}.With(match.Ether, match.Only6))
 		case "proto":
 			r.proto()
 		case "all":
@@ -220,7 +213,7 @@ func (r *pfRule) option(t pfToken) {
 		if r.took("state"); t.text == "no" {
 			r.stateless = true
 		}
-		r.r.Cookie = r.r.Cookie || t.text == "synproxy"
+		r.Rule.Cookie = r.Rule.Cookie || t.text == "synproxy"
 		r.stateOptions()
 	case "state":
 		r.stateOptions()
@@ -231,7 +224,7 @@ func (r *pfRule) option(t pfToken) {
 	case "tos":
 		r.tos(r.next().text)
 	case "fragment":
-		r.both(match.Match{}.With(match.Ether, match.BothIP).With(match.Fragment,
+		r.Both(match.Match{}.With(match.Ether, match.BothIP).With(match.Fragment,
 			match.Just(match.Later)).Settle())
 	case "queue", "rtable", "tag", "prio", "dup-to", "route-to", "reply-to", "dnpipe", "dnqueue":
 		r.list()
@@ -246,25 +239,25 @@ func (r *pfRule) option(t pfToken) {
 	case "rdr-to", "nat-to", "binat-to", "af-to", "divert-to", "divert-reply", "divert-packet":
 		r.rewritten(t.text)
 	case "max-pkt-rate":
-		(&importer.RuleReader{Out: r.p.out, Rule: r.r}).Limited(importer.UpTo,
+		r.Limited(importer.UpTo,
 			"max-pkt-rate limits a rate", importer.LimitHint)
 		r.next()
 	case "os":
 		r.list()
-		r.unknown("guesses the operating system (os)", "")
+		r.Unknown("guesses the operating system (os)", "")
 	case "user", "group", "probability", "tagged", "received-on":
 		r.list()
-		r.unknown("asks for "+t.text+", for which a policy has no word", "")
+		r.Unknown("asks for "+t.text+", for which a policy has no word", "")
 	case "!":
 		r.next()
 		r.list()
-		r.unknown("asks for what a tag or an interface is not", "")
+		r.Unknown("asks for what a tag or an interface is not", "")
 	case "{", "}", ",": // of a list that was given up
 	default:
-		if t.quoted || len(r.r.Unknown) == 0 && r.r.Verb == importer.DoJump {
+		if t.quoted || len(r.Rule.Unknown) == 0 && r.Rule.Verb == importer.DoJump {
 			return // the name of an anchor
 		}
-		r.unknown("says "+match.Quote(t.text)+", which levee does not know", "")
+		r.Unknown("says "+match.Quote(t.text)+", which levee does not know", "")
 	}
 }
 
@@ -273,7 +266,7 @@ func (r *pfRule) rewritten(word string) {
 	for len(r.t) > 0 && !r.peek("label") && !r.peek("keep") && !r.peek("no") {
 		r.next()
 	}
-	r.remark(importer.Changed,
+	r.Remark(importer.Changed,
 		word+" is not carried over: the packets pass, and something else has to "+
 			"rewrite them", "keep the rewriting in nft")
 }
@@ -285,7 +278,7 @@ func (r *pfRule) stateOptions() {
 		return
 	}
 	var counts []string
-	tcp := slices.ContainsFunc(r.r.Alts, func(m match.Match) bool {
+	tcp := slices.ContainsFunc(r.Rule.Alts, func(m match.Match) bool {
 		return m.Fields[match.Proto] == nil || len(m.Fields[match.Proto].And(match.Just(6))) > 0
 	})
 	for i, t := range r.t {
@@ -293,7 +286,7 @@ func (r *pfRule) stateOptions() {
 			break
 		}
 		if !tcp && (strings.HasPrefix(t.text, "max-src-conn") || t.is("overload")) {
-			r.remark(importer.Noticed,
+			r.Remark(importer.Noticed,
 				t.text+" is about connections of TCP whose handshake is complete: "+
 					"it decides nothing here", "")
 			continue
@@ -303,7 +296,7 @@ func (r *pfRule) stateOptions() {
 			conns, _ := strconv.ParseUint(n, 10, 32)
 			secs, _ := strconv.ParseUint(in, 10, 32)
 			if conns > 0 {
-				r.r.Rate = importer.WindowRate(conns, secs)
+				r.Rule.Rate = importer.WindowRate(conns, secs)
 			}
 		} else if strings.HasPrefix(t.text, "max") || t.is("overload") {
 			counts = append(counts, t.text)
@@ -311,18 +304,18 @@ func (r *pfRule) stateOptions() {
 	}
 	r.parens()
 	rest := strings.Join(counts, ", ")
-	if l := r.r.Rate; l != nil {
+	if l := r.Rule.Rate; l != nil {
 		l.By, l.Syns, l.Ends = []string{"srcip"}, true, true
 		if rest != "" {
 			l.More = append(l.More,
 				importer.Reason{What: "counts connections or states (" + rest + ")",
 					Instead: importer.CountHint})
 		}
-		(&importer.RuleReader{Out: r.p.out, Rule: r.r}).Limited(importer.UpTo,
+		r.Limited(importer.UpTo,
 			"max-src-conn-rate limits a rate by address",
 			importer.LimitHint)
 	} else if rest != "" {
-		(&importer.RuleReader{Out: r.p.out, Rule: r.r}).Limited(importer.UpTo,
+		r.Limited(importer.UpTo,
 			"counts connections or states ("+rest+")",
 			importer.CountHint)
 	}
