@@ -686,6 +686,10 @@ func TestIPTablesRefuses(t *testing.T) {
 		{"an element of no set", "add x 192.0.2.1\n", `a:1: there is no set "x" before this line`},
 		{"an element of another type", "create x hash:ip,port family inet\nadd x 192.0.2.1\n",
 			`a:2: "192.0.2.1" is not an element of a hash:ip,port`},
+		{"a protocol without ports", "create x bitmap:port range 0-9 timeout 5\nadd x gre:0\n" +
+			save("DROP", "-m set --match-set x dst -j ACCEPT"), `a:2: "gre:0" is not a port`},
+		{"a type of ICMP for a port", "create x bitmap:port range 0-9\nadd x icmp:8/0\n",
+			`a:2: "icmp:8/0" is not a port`},
 		{"a long line", "-A INPUT " + strings.Repeat("x", 70_000) + "\n",
 			"a:1: longer than 65536 bytes"},
 		{"a loop", save("DROP", ":c - [0:0]", ":d - [0:0]", "-j c", "-A c -j d", "-A d -j c"),

@@ -189,11 +189,17 @@ func setPort(text string, bare bool) (proto, port match.Spans, err error) {
 	case 6, 17, 132, 136: // those whose ports ip_set_getport.c of the kernel reads
 		port, err = match.ParseSpansOf(match.ServicePorts(p), "-", 0xffff)
 	case 1, 58:
+		if bare {
+			break
+		}
 		if port, err = match.ParseICMPType(p, n == 58); err == nil && len(port) == 1 &&
 			port[0].Lo != port[0].Hi {
 			// an element has one type and one code, which is 0 where a name has none
 			port = match.Just(port[0].Lo)
 		}
+	}
+	if bare && err == nil && port == nil {
+		err = fmt.Errorf("%s is not a port", match.Quote(text))
 	}
 	return proto, port, err
 }
