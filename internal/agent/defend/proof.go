@@ -171,7 +171,7 @@ func (j *job) asksNames() bool {
 // minOfZone is a rate that any zone may have, in queries a second.
 const minOfZone = 200
 
-// zoneLabels are as many labels of a name as the limits by zone count by.
+// zoneLabels is how many of the last labels of a name are a zone, as limits count them.
 const zoneLabels = 2
 
 // keptName is how long a name may be that samples keep as a whole, in bytes.
@@ -190,7 +190,7 @@ func zoneOf(p *packet.Packet, b []byte) string {
 	return m.Name.Last(zoneLabels).String()
 }
 
-// flowOf is what a proof is of: a client's address and port.
+// flowOf is the flow that may be proven: a client's address and port.
 func flowOf(p *packet.Packet, _ []byte) netip.AddrPort {
 	return netip.AddrPortFrom(p.Src, p.SrcPort)
 }

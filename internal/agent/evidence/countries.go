@@ -1,11 +1,9 @@
 package evidence
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"sync"
@@ -73,17 +71,13 @@ func (s *Store) countries(id string, of Facts) (*Countries, error) {
 		out.Why = noAtlas
 		return out, nil
 	}
-	text, err := s.Read(id)
+	from, err := s.sources(id, of.Target)
 	if errors.Is(err, ErrNone) {
 		out.Why = err.Error()
 		return out, nil
 	}
 	if err != nil {
 		return nil, err
-	}
-	from, err := sources(text, of.Target)
-	if err != nil {
-		return nil, fmt.Errorf("the packets of incident %s: %w", id, err)
 	}
 	c, err := s.Atlas.of(from)
 	if err != nil {
@@ -101,21 +95,10 @@ func (s *Store) countries(id string, of Facts) (*Countries, error) {
 	return out, nil
 }
 
-// sources are those of the packets to a target in a capture; all where the target is unknown.
-func sources(text []byte, target netip.Prefix) (out []netip.Addr, err error) {
-	r, err := packet.NewReader(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
+// sources are those of an incident's packets to a target; of all where the target is unknown.
+func (s *Store) sources(id string, target netip.Prefix) (out []netip.Addr, err error) {
 	var buf []byte
-	for {
-		rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	err = s.each(id, func(rec *packet.Record) {
 		frame, missing := rec.Whole(buf)
 		if missing > 0 {
 			buf = frame
@@ -125,7 +108,8 @@ func sources(text []byte, target netip.Prefix) (out []netip.Addr, err error) {
 		if p.IsIP() && p.Src.IsValid() && (!target.IsValid() || target.Contains(p.Dst)) {
 			out = append(out, p.Src)
 		}
-	}
+	})
+	return out, err
 }
 
 type countriesQuery struct {

@@ -155,25 +155,33 @@ type Facts struct {
 // Fingerprint describes an incident for the clearing house.
 func (s *Store) Fingerprint(id string, of Facts, showTarget bool) (*fingerprint.Fingerprint,
 	error) {
+	c := fingerprint.New(fingerprint.Options{Target: of.Target, ShowTarget: showTarget,
+		Total: of.Packets, Began: of.Began, Ended: of.Ended})
+	if err := s.each(id, func(p *packet.Record) { c.Add(p.Time, p.Data, p.Length) }); err != nil {
+		return nil, err
+	}
+	return c.Fingerprint()
+}
+
+// each gives the packets that were kept of an incident. One is valid until the next.
+func (s *Store) each(id string, look func(*packet.Record)) error {
 	text, err := s.Read(id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r, err := packet.NewReader(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("the packets of incident %s: %w", id, err)
+		return fmt.Errorf("the packets of incident %s: %w", id, err)
 	}
-	c := fingerprint.New(fingerprint.Options{Target: of.Target, ShowTarget: showTarget,
-		Total: of.Packets, Began: of.Began, Ended: of.Ended})
 	for {
 		rec, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return c.Fingerprint()
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the packets of incident %s: %w", id, err)
+			return fmt.Errorf("the packets of incident %s: %w", id, err)
 		}
-		c.Add(rec.Time, rec.Data, rec.Length)
+		look(&rec)
 	}
 }
 
