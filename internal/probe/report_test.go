@@ -155,7 +155,7 @@ func TestAWitnessThatEndsEarlyProvesNothing(t *testing.T) {
 	if rep := r.report(0, time.Second); len(rep.Disagreements) < 2 {
 		t.Fatalf("with its witness there: %+v", rep.Disagreements)
 	}
-	r.broke(r.eyeOf(r.addrs[0].Addr))
+	r.broke(r.eyeOf(r.addrs[0].Addr), "its witness ended early")
 	if !r.done(silence) {
 		t.Error("it is asked on")
 	}
@@ -179,7 +179,7 @@ func TestAWitnessThatEndsEarlyProvesNothing(t *testing.T) {
 	r.over = true
 	if e := r.eyeOf(r.addrs[1].Addr); e.broke {
 		t.Error("it has ended")
-	} else if r.broke(e); e.broke {
+	} else if r.broke(e, "it has ended"); e.broke {
 		t.Error("the end of the run is early")
 	}
 }

@@ -212,7 +212,11 @@ func (r *run) watch(ctx context.Context) error {
 	for _, e := range r.eyes {
 		go func() {
 			<-e.ended
-			r.broke(e)
+			why := "its witness ended early"
+			if ctx.Err() != nil { // Ctrl-C is for both
+				why = "it was interrupted"
+			}
+			r.broke(e, why)
 		}()
 	}
 	return nil
@@ -220,7 +224,7 @@ func (r *run) watch(ctx context.Context) error {
 
 // broke has nothing more be asked where a witness ended before the run: nobody tells what becomes
 // of it.
-func (r *run) broke(e *eye) {
+func (r *run) broke(e *eye, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -229,7 +233,7 @@ func (r *run) broke(e *eye) {
 	e.broke = true
 	for i := range r.Owned.Prefixes {
 		if p := &r.Owned.Prefixes[i]; r.eyes[keyOf(p)] == e && r.ended[p] == "" {
-			r.ended[p] = "its witness ended early"
+			r.ended[p] = why
 		}
 	}
 	r.tell()
