@@ -176,7 +176,6 @@ func (w *Watch) group(s *mpegts.Stream) netip.AddrPort {
 // state is what came to a destination, from whomever.
 type state struct {
 	signal  bool
-	last    time.Duration
 	missing uint64 // since the look before
 	broken  uint64 // discontinuities since then
 	bits    float64
@@ -194,7 +193,6 @@ func (w *Watch) look(now *mpegts.Look, begun time.Duration) {
 			all[w.group(s)] = at
 		}
 		at.signal = at.signal || told.Signal
-		at.last = max(at.last, s.Last)
 		at.bits += told.Bps
 		b := w.before.Of(s)
 		at.broken += s.Discontinuities - b.Discontinuities
@@ -209,8 +207,7 @@ func (w *Watch) look(now *mpegts.Look, begun time.Duration) {
 		case at == nil:
 			k.Fails(part.Do(errors.New("no signal: nothing has come"), do))
 		case !at.signal:
-			k.Fails(part.Do(fmt.Errorf("no signal for %s",
-				(now.Clock-at.last).Round(time.Second)), do))
+			k.Fails(part.Do(errors.New("no signal: nothing comes any more"), do))
 		case at.broken > 0 || at.missing > 0:
 			k.Fails(part.Do(fmt.Errorf("%s in a second, %s missing at least",
 				quantity.Plural(at.broken, "discontinuity"),
