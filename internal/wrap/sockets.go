@@ -25,7 +25,7 @@ attach it to sockets of their own: "levee wrap run" does that for a service that
 sockets. Root does this once after a reboot; whoever takes the filter needs no rights.
 
 The policy judges what arrives. Done again it replaces the policy in one step, also for sockets that
-have it. After --remove these take nothing any more, until their service is started without it.`
+have it. After --remove these take nothing any more, until their socket unit is restarted.`
 
 const socketsExample = `  sudo levee wrap sockets web web.levee --group www-data
   sudo levee wrap sockets --remove web`
@@ -94,10 +94,12 @@ func (e *env) wrapSockets(ctx context.Context, name, file, group string, json bo
 
 const runLong = `Attach a filter of "levee wrap sockets" to the sockets that this process was handed
 (LISTEN_FDS, sd_listen_fds(3)), lock it there, and become COMMAND. Connections that are accepted
-have the filter, too. Nothing can take it off a socket again, not even root.
+have the filter, too. Nothing can take it off a socket again, not even root. What waits at a socket
+when it gets the filter is thrown away, since nobody has judged it: connections are reset.
 
-It needs no rights but membership in the filter's group. Where a socket cannot have the filter,
-COMMAND is not started.`
+Where COMMAND is started again, sockets of systemd have the filter still, and keep it. It needs no
+rights but membership in the filter's group. Where a socket cannot have the filter, COMMAND is not
+started.`
 
 const runExample = `  systemd-socket-activate -l 8080 levee wrap run --policy web -- /usr/bin/myserver`
 
@@ -161,9 +163,13 @@ func (e *env) run(name string, args []string) error {
 	}
 	some := false
 	for fd := firstSocket; fd < firstSocket+n; fd++ {
-		filtered, err := attachTo(fd, filter)
+		filtered, had, err := attachTo(fd, filter)
 		if err != nil {
 			return fmt.Errorf("socket %d of %d that were handed on: %w", fd-firstSocket+1, n, err)
+		}
+		if had {
+			fmt.Fprintf(e.Stderr, "socket %d of %d keeps the filter of an earlier start: where "+
+				"that was another or is removed, restart the socket unit\n", fd-firstSocket+1, n)
 		}
 		some = some || filtered
 	}
@@ -202,40 +208,98 @@ func openFilter(name string) (*ebpf.Program, error) {
 }
 
 // attachTo attaches the filter to a socket and locks it. A socket that is neither of IPv4 nor of
-// IPv6, or no socket, such as a FIFO, has no packets to judge: filtered is false then.
-func attachTo(fd int, filter *ebpf.Program) (filtered bool, err error) {
+// IPv6, or no socket, such as a FIFO, has no packets to judge: filtered is false then. had says that
+// the socket has a filter from a start before, and keeps it.
+func attachTo(fd int, filter *ebpf.Program) (filtered, had bool, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	switch {
 	case errors.Is(err, unix.ENOTSOCK):
-		return false, nil
+		return false, false, nil
 	case err != nil:
-		return false, kernel.Refuse(err, "ask for its family")
+		return false, false, kernel.Refuse(err, "ask for its family")
 	case family == unix.AF_UNIX:
-		return false, nil
+		return false, false, nil
 	case family != unix.AF_INET && family != unix.AF_INET6:
-		return false, fmt.Errorf("it is of family %d: the filter judges IPv4 and IPv6", family)
+		return false, false, fmt.Errorf("it is of family %d: the filter judges IPv4 and IPv6",
+			family)
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
-		return false, kernel.Refuse(err, "ask for its type")
+		return false, false, kernel.Refuse(err, "ask for its type")
 	}
 	if kind != unix.SOCK_STREAM && kind != unix.SOCK_DGRAM {
-		return false, errors.New("it is neither of a stream nor of datagrams")
+		return false, false, errors.New("it is neither of a stream nor of datagrams")
 	}
 	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err == nil && proto == unix.IPPROTO_MPTCP {
-		return false, errors.New("it is of Multipath TCP, whose sockets take no filter: leave " +
-			"SocketProtocol=mptcp out of the socket unit")
+		return false, false, errors.New("it is of Multipath TCP, whose sockets take no filter: " +
+			"leave SocketProtocol=mptcp out of the socket unit")
+	}
+	if kind == unix.SOCK_STREAM {
+		listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if err != nil {
+			return false, false, kernel.Refuse(err, "ask whether it listens")
+		}
+		if listens == 0 {
+			return false, false, errors.New("it is a connection, whose first packets nobody has " +
+				"judged: leave Accept=yes out of the socket unit")
+		}
 	}
 	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, filter.FD())
 	switch {
+	case errors.Is(err, unix.EPERM) && hasProgram(fd):
+		return true, true, nil
 	case errors.Is(err, unix.EPERM):
-		return false, errors.New("it has a filter that is locked already")
+		return false, false, errors.New("it has a filter of somebody else's, which is locked")
 	case err != nil:
-		return false, kernel.Refuse(err, "attach the filter (Linux 3.19 or newer)")
+		return false, false, kernel.Refuse(err, "attach the filter (Linux 3.19 or newer)")
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1); err != nil {
-		return false, kernel.Refuse(err, "lock the filter")
+		return false, false, kernel.Refuse(err, "lock the filter")
 	}
-	return true, nil
+	return true, false, forget(fd, kind)
+}
+
+// hasProgram tells whether the filter of a socket is a program of eBPF. Systemd keeps its sockets
+// when it starts a service again; the first who was handed them has given them the filter. Which one
+// it is the kernel does not show: it shows classic filters alone, and of others that they are there
+// (sk_get_filter of net/core/filter.c).
+func hasProgram(fd int) bool {
+	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_GET_FILTER)
+	return errors.Is(err, unix.EACCES)
+}
+
+// leastOfDatagram is less than a datagram takes of the memory of a socket, in bytes: struct sk_buff
+// alone is longer.
+const leastOfDatagram = 128
+
+// forget throws away what waits at a socket, and so came before its filter: connections, which have
+// none as long as they live, and datagrams. Both wait in the order in which they came.
+func forget(fd, kind int) error {
+	if kind == unix.SOCK_STREAM {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return kernel.Refuse(err, "ask how many connections wait")
+		}
+		for range info.Unacked { // of a socket that listens, those that nobody has accepted
+			c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+			if err != nil {
+				return kernel.Refuse(err, "reset a connection that came before the filter")
+			}
+			unix.Close(c)
+		}
+		return nil
+	}
+	bytes, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return kernel.Refuse(err, "ask how many datagrams may wait")
+	}
+	for range bytes / leastOfDatagram {
+		// Other errors are of a datagram that was sent.
+		_, _, err := unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+	}
+	return nil
 }

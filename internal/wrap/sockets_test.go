@@ -3,6 +3,7 @@ package wrap
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,7 +14,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -337,6 +341,92 @@ func replace(t *testing.T, o service.Options, text string) {
 	}
 }
 
+// TestTheFirstVisitorWasNotJudged: systemd starts a service when somebody comes, and that connection
+// and that datagram had no filter. Started again, the service was refused its own filter.
+func TestTheFirstVisitorWasNotJudged(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	all, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1<<16), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false)
+	l, err := plain.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	come := func(word string) (visitors []net.Conn) {
+		for _, at := range []net.Addr{l.Addr(), u.LocalAddr()} {
+			c, err := net.Dial(at.Network(), at.String())
+			if err == nil {
+				_, err = c.Write([]byte(word))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			visitors = append(visitors, c)
+		}
+		return visitors
+	}
+	hand := func(s any) (filtered, had bool, err error) {
+		raw, err := s.(syscall.Conn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := raw.Control(func(fd uintptr) {
+			filtered, had, err = attachTo(int(fd), all)
+		}); e != nil {
+			t.Fatal(e)
+		}
+		return filtered, had, err
+	}
+	attach := func(again bool) {
+		for _, s := range []any{l, u} {
+			filtered, had, err := hand(s)
+			if err != nil || !filtered || had != again {
+				t.Fatalf("filtered %v, had a filter %v, %v; want %v", filtered, had, err, again)
+			}
+		}
+	}
+	early := come("early")
+	attach(false)
+	if err := early[0].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := early[0].Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("who came before the filter reads %v", err)
+	}
+	come("later")
+	attach(true) // what waits now has been judged, and stays
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := make([]byte, 16)
+	if n, err := c.Read(b); err != nil || string(b[:n]) != "later" {
+		t.Errorf("the first connection says %q, %v", b[:n], err)
+	}
+	if n, _, err := u.ReadFrom(b); err != nil || string(b[:n]) != "later" {
+		t.Errorf("the first datagram is %q, %v", b[:n], err)
+	}
+	if _, _, err := hand(c); err == nil ||
+		!strings.Contains(err.Error(), "Accept=yes") {
+		t.Errorf("a connection that is handed on: %v", err)
+	}
+}
+
 // TestASocketOfMultipathTCPIsRefused: it takes no filter, and the kernel says "operation not
 // supported".
 func TestASocketOfMultipathTCPIsRefused(t *testing.T) {
@@ -345,7 +435,7 @@ func TestASocketOfMultipathTCPIsRefused(t *testing.T) {
 		t.Skip("this kernel has no Multipath TCP")
 	}
 	defer unix.Close(fd)
-	if _, err := attachTo(fd, nil); err == nil || !strings.Contains(err.Error(), "Multipath") {
+	if _, _, err := attachTo(fd, nil); err == nil || !strings.Contains(err.Error(), "Multipath") {
 		t.Errorf("a socket of Multipath TCP: %v", err)
 	}
 }
