@@ -208,8 +208,8 @@ func openFilter(name string) (*ebpf.Program, error) {
 }
 
 // attachTo attaches the filter to a socket and locks it. A socket that is neither of IPv4 nor of
-// IPv6, or no socket, such as a FIFO, has no packets to judge: filtered is false then. had says that
-// the socket has a filter from a start before, and keeps it.
+// IPv6, or no socket, such as a FIFO, has no packets to judge: filtered is false then. had says
+// that the socket has a filter from a start before, and keeps it.
 func attachTo(fd int, filter *ebpf.Program) (filtered, had bool, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	switch {
@@ -261,9 +261,9 @@ func attachTo(fd int, filter *ebpf.Program) (filtered, had bool, err error) {
 }
 
 // hasProgram tells whether the filter of a socket is a program of eBPF. Systemd keeps its sockets
-// when it starts a service again; the first who was handed them has given them the filter. Which one
-// it is the kernel does not show: it shows classic filters alone, and of others that they are there
-// (sk_get_filter of net/core/filter.c).
+// when it starts a service again; the first who was handed them has given them the filter. The
+// kernel does not show which one it is: it shows classic filters alone, and of others that they are
+// there (sk_get_filter of net/core/filter.c).
 func hasProgram(fd int) bool {
 	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_GET_FILTER)
 	return errors.Is(err, unix.EACCES)

@@ -341,8 +341,9 @@ func replace(t *testing.T, o service.Options, text string) {
 	}
 }
 
-// TestTheFirstVisitorWasNotJudged: systemd starts a service when somebody comes, and that connection
-// and that datagram had no filter. Started again, the service was refused its own filter.
+// TestTheFirstVisitorWasNotJudged: systemd starts a service when somebody comes, and that
+// connection and that datagram had no filter. Started again, the service was refused its own
+// filter.
 func TestTheFirstVisitorWasNotJudged(t *testing.T) {
 	if err := kernel.Privileged(); err != nil {
 		t.Skip(err)

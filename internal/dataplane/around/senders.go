@@ -25,24 +25,20 @@ import (
 )
 
 // SendersOf are who the names of a policy stand for on this machine. A user or group that there is
-// not is NoID, and an error.
+// not is NoID, and an error; all others are what they are.
 func SendersOf(p *policy.Senders) (*sender.Names, error) {
 	n := &sender.Names{Services: p.Services}
-	var err error
-	if n.Users, err = numbersOf("user", p.Users, account.User); err != nil {
-		return n, err
+	var errs [3]error
+	n.Users, errs[0] = numbersOf("user", p.Users, account.User)
+	n.Groups, errs[1] = numbersOf("group", p.Groups, account.Group)
+	if len(p.Containers) > 0 {
+		var engines map[string][]string
+		engines, errs[2] = account.Containers("/")
+		for _, name := range p.Containers {
+			n.Containers = append(n.Containers, account.Cgroups(name, engines))
+		}
 	}
-	if n.Groups, err = numbersOf("group", p.Groups, account.Group); err != nil {
-		return n, err
-	}
-	if len(p.Containers) == 0 {
-		return n, nil
-	}
-	engines, err := account.Containers("/")
-	for _, name := range p.Containers {
-		n.Containers = append(n.Containers, account.Cgroups(name, engines))
-	}
-	return n, err
+	return n, errors.Join(errs[:]...)
 }
 
 // numbersOf looks names up. Two that are one could not both be what the sender is.
@@ -56,7 +52,9 @@ func numbersOf(what string, names []string, find func(string) (uint32, error)) (
 			id = sender.NoID
 			e = fmt.Errorf("there is no %s %s on this machine: create it, or write its number, as "+
 				"in: %s 1000", what, name, map[string]string{"user": "uid", "group": "gid"}[what])
-		case e == nil && of[id] != "":
+		case e != nil:
+			id = sender.NoID
+		case of[id] != "":
 			e = fmt.Errorf("%ss %s and %s are the same: name one of them", what, of[id], name)
 		}
 		if e != nil && err == nil {
@@ -123,9 +121,11 @@ func TellSenders(ctx context.Context, dev string, before *sender.Names) (*sender
 			return err
 		}
 		defer m.Close()
-		now = names
-		return errors.Join(unknown,
-			onSenders(m, func(memory sender.Memory) { memory.Tell(names, drawn()) }))
+		err = onSenders(m, func(memory sender.Memory) { memory.Tell(names, drawn()) })
+		if err == nil {
+			now = names
+		}
+		return errors.Join(unknown, err)
 	})
 	return now, err
 }

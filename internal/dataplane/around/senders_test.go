@@ -1,0 +1,34 @@
+package around
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"levee/internal/filter/sender"
+	"levee/internal/lang/policy"
+)
+
+// TestAUserWhoIsGoneTookGroupsAlong: where the machine did not know one user of a policy, its
+// groups and containers were nobody either, so that rules that drop them let them go.
+func TestAUserWhoIsGoneTookGroupsAlong(t *testing.T) {
+	n, err := SendersOf(&policy.Senders{Users: []string{"levee-no-one", "root"},
+		Groups: []string{"levee-none", "root"}, Containers: []string{"levee-box"}})
+	if err == nil {
+		t.Error("nothing is said of who is not there")
+	}
+	if want := []uint32{sender.NoID, 0}; !slices.Equal(n.Users, want) ||
+		!slices.Equal(n.Groups, want) || len(n.Containers) != 1 {
+		t.Errorf("%+v", *n)
+	}
+}
+
+// TestWhoCannotBeLookedUpWasRoot: a file that cannot be read made a name stand for uid 0.
+func TestWhoCannotBeLookedUpWasRoot(t *testing.T) {
+	refused := errors.New("too many open files")
+	all, err := numbersOf("user", []string{"postfix"},
+		func(string) (uint32, error) { return 0, refused })
+	if !errors.Is(err, refused) || !slices.Equal(all, []uint32{sender.NoID}) {
+		t.Errorf("%d, %v", all, err)
+	}
+}
