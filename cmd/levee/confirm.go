@@ -11,6 +11,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/keep"
 )
 
 func newConfirm(e *env) *cobra.Command {
@@ -110,7 +111,7 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
 	devs := []string{dev}
 	if dev == "" {
-		kept, err := dataplane.Unkeep(ctx) // those that wait for interfaces
+		kept, err := keep.EndIdle(ctx) // those that wait for interfaces
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/keep"
 	"levee/internal/host/systemd"
 )
 
@@ -16,10 +17,10 @@ func (e *env) keep(b *bringing) error {
 	ctx, stop := e.Signals()
 	defer stop()
 	names := strings.Join(b.opts.Names, ", ")
-	err := dataplane.Keep(ctx, b.opts, b.compiler(), dataplane.KeepEvents{
-		Anew: func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error) {
-			return e.readAnew(b, dev)
-		},
+	anew := func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error) {
+		return e.readAnew(b, dev)
+	}
+	err := dataplane.Keep(ctx, b.opts, b.compiler(), anew, dataplane.KeepEvents{
 		Ready: func(reps []*dataplane.Report) { e.keeping(b, names, reps) },
 		Came: func(dev string, after time.Duration) {
 			e.Sayf("%s has come, and has the policy after %s", dev,
@@ -34,15 +35,13 @@ func (e *env) keep(b *bringing) error {
 		Unlike: func(dev string, err error) {
 			e.Sayf("what is delivered to this machine is not what `self` on %s holds: %v", dev, err)
 		},
-		Past: func(j inspect.Judged, now *dataplane.Report, err error) {
-			e.tellPast(j, now, err)
-		},
+		Past: e.tellPast,
 		Judges: func(j inspect.Judged) {
 			e.statusf("packets are judged on %s again, at %s", j.Dev, j.Mode)
 		},
 	})
 	switch {
-	case errors.Is(err, dataplane.ErrUnkept):
+	case errors.Is(err, keep.ErrUnkept):
 		e.Sayf("the policy is not kept for %s any more", names)
 		return nil
 	case err == nil:

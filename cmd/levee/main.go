@@ -14,10 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/command"
+	trap "levee/internal/agent/trap/command"
 	"levee/internal/cli"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/secret"
 	knock "levee/internal/knock/command"
+	importer "levee/internal/lang/importer/command"
 	monitor "levee/internal/monitor/command"
 	"levee/internal/probe/witness"
 	"levee/internal/profile"
@@ -50,7 +52,7 @@ var commands = []struct {
 	{groupPolicy, newPropose},
 	{groupPolicy, newFingerprint},
 	{groupLab, newCost},
-	{groupPolicy, newImport},
+	{groupPolicy, func(e *env) *cobra.Command { return importer.New(e.Env, e.gate) }},
 	{groupInterface, newInit},
 	{groupInterface, newUp},
 	{groupInterface, newConfirm},
@@ -69,7 +71,7 @@ var commands = []struct {
 	{groupOther, func(e *env) *cobra.Command { return knock.New(e.Env) }},
 	{groupInterface, func(e *env) *cobra.Command { return command.New(e.Env, e.gate) }},
 	{groupLab, newDoctor},
-	{groupOther, newTrap},
+	{groupOther, func(e *env) *cobra.Command { return trap.New(e.Env) }},
 	{groupOther, func(e *env) *cobra.Command { return cli.NewVersion(e.Env) }},
 }
 

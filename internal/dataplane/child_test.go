@@ -110,7 +110,7 @@ func (o order) run(ctx context.Context) error {
 		defer end()
 		err := Keep(ctx, UpOptions{Dev: o.Dev, Names: []string{o.Dev}, PolicyPath: o.File,
 			Source: []byte(o.Text)}, compileText(o.Text),
-			KeepEvents{Ready: func([]*Report) { end() }})
+			nil, KeepEvents{Ready: func([]*Report) { end() }})
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}

@@ -128,7 +128,7 @@ func TestACookieFollowsWhatTheKernelTakes(t *testing.T) {
 		}
 		done <- Keep(ctx, UpOptions{Dev: "lv0", Names: []string{"lv0"}, Mode: store.XDPGeneric,
 			PolicyPath: "/etc/test.levee", Source: []byte(text)}, compileText(text),
-			KeepEvents{Ready: func([]*Report) { ready <- true }})
+			nil, KeepEvents{Ready: func([]*Report) { ready <- true }})
 	}()
 	select {
 	case <-ready:

@@ -1,9 +1,9 @@
 // Package dataplane puts compiled policies into force on interfaces and replaces them: up, down,
-// trials, live rules of the agent, shadows, moves to another hook, policies that are
-// bound to names. What it stands on are the
+// trials, live rules of the agent, shadows, moves to another hook. What it stands on are the
 // packages below it, each a layer that imports none of those above
 // (docs/explanation/ARCHITECTURE.md):
 //
+//	keep        policies that are bound to names
 //	inspect     what is in force, and what it counts
 //	tap         what is behind a judged packet: captures, decisions, samples, logs, traps
 //	loader      programs and maps in the kernel, verdicts of single frames

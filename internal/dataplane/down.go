@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
+	"levee/internal/dataplane/keep"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -31,7 +32,7 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 	err = store.Transact(ctx, func(s *store.Store) error {
 		defer func() { notes = s.Notes }()
 		d, err := attach.FindDevice(dev)
-		kept, kerr := unkeep(s, dev, with)
+		kept, kerr := keep.Leave(s, dev, with)
 		if kerr != nil {
 			return kerr
 		}

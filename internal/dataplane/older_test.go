@@ -25,6 +25,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/state"
+	"levee/internal/host/conntrack"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
@@ -435,37 +436,38 @@ func TestAFullBucketKeepsWhatItHas(t *testing.T) {
 
 // TestWhatConntrackTells: only what both sides have a part in is a connection.
 func TestWhatConntrackTells(t *testing.T) {
-	const seen, assured = ctSeenReply, ctSeenReply | ctAssured
+	const seen, assured = conntrack.SeenReply, conntrack.SeenReply | conntrack.Assured
 	none := [2]uint32{}
 	for _, c := range []struct {
 		name string
-		tracked
+		conntrack.Entry
 		want [2]uint32
 	}{
-		{"UDP that nobody answers", tracked{proto: packet.ProtoUDP}, none},
-		{"UDP", tracked{proto: packet.ProtoUDP, status: seen},
+		{"UDP that nobody answers", conntrack.Entry{Proto: packet.ProtoUDP}, none},
+		{"UDP", conntrack.Entry{Proto: packet.ProtoUDP, Status: seen},
 			[2]uint32{flow.Stranger, flow.TwoWay}},
-		{"UDP that goes on", tracked{proto: packet.ProtoUDP, status: assured},
+		{"UDP that goes on", conntrack.Entry{Proto: packet.ProtoUDP, Status: assured},
 			[2]uint32{flow.Stranger, flow.TwoWay}},
-		{"UDP of a zone", tracked{proto: packet.ProtoUDP, status: assured, zone: true}, none},
-		{"an ACK that nobody answers", tracked{proto: packet.ProtoTCP,
-			tcp: nl.TCP_CONNTRACK_ESTABLISHED}, none},
-		{"an ACK that was answered", tracked{proto: packet.ProtoTCP, status: seen,
-			tcp: nl.TCP_CONNTRACK_ESTABLISHED}, none},
-		{"a SYN", tracked{proto: packet.ProtoTCP, tcp: nl.TCP_CONNTRACK_SYN_SENT}, none},
-		{"a SYN that was answered", tracked{proto: packet.ProtoTCP, status: seen,
-			tcp: nl.TCP_CONNTRACK_SYN_RECV}, none},
-		{"TCP", tracked{proto: packet.ProtoTCP, status: assured,
-			tcp: nl.TCP_CONNTRACK_ESTABLISHED}, [2]uint32{flow.Open, flow.Open}},
-		{"TCP, half closed", tracked{proto: packet.ProtoTCP, status: assured,
-			tcp: nl.TCP_CONNTRACK_CLOSE_WAIT}, [2]uint32{flow.Open, flow.Open}},
-		{"TCP, closed", tracked{proto: packet.ProtoTCP, status: assured,
-			tcp: nl.TCP_CONNTRACK_TIME_WAIT}, [2]uint32{flow.Closing, flow.Closing}},
-		{"TCP, reset", tracked{proto: packet.ProtoTCP, status: assured,
-			tcp: nl.TCP_CONNTRACK_CLOSE}, none},
-		{"SCTP", tracked{proto: 132, status: assured}, none},
+		{"UDP of a zone", conntrack.Entry{Proto: packet.ProtoUDP, Status: assured,
+			Zone: true}, none},
+		{"an ACK that nobody answers", conntrack.Entry{Proto: packet.ProtoTCP,
+			TCP: nl.TCP_CONNTRACK_ESTABLISHED}, none},
+		{"an ACK that was answered", conntrack.Entry{Proto: packet.ProtoTCP, Status: seen,
+			TCP: nl.TCP_CONNTRACK_ESTABLISHED}, none},
+		{"a SYN", conntrack.Entry{Proto: packet.ProtoTCP, TCP: nl.TCP_CONNTRACK_SYN_SENT}, none},
+		{"a SYN that was answered", conntrack.Entry{Proto: packet.ProtoTCP, Status: seen,
+			TCP: nl.TCP_CONNTRACK_SYN_RECV}, none},
+		{"TCP", conntrack.Entry{Proto: packet.ProtoTCP, Status: assured,
+			TCP: nl.TCP_CONNTRACK_ESTABLISHED}, [2]uint32{flow.Open, flow.Open}},
+		{"TCP, half closed", conntrack.Entry{Proto: packet.ProtoTCP, Status: assured,
+			TCP: nl.TCP_CONNTRACK_CLOSE_WAIT}, [2]uint32{flow.Open, flow.Open}},
+		{"TCP, closed", conntrack.Entry{Proto: packet.ProtoTCP, Status: assured,
+			TCP: nl.TCP_CONNTRACK_TIME_WAIT}, [2]uint32{flow.Closing, flow.Closing}},
+		{"TCP, reset", conntrack.Entry{Proto: packet.ProtoTCP, Status: assured,
+			TCP: nl.TCP_CONNTRACK_CLOSE}, none},
+		{"SCTP", conntrack.Entry{Proto: 132, Status: assured}, none},
 	} {
-		if got := c.states(); got != c.want {
+		if got := statesOf(&c.Entry); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -541,7 +543,8 @@ func track(t testing.TB, n int) {
 		req.AddData(tupleOf(nl.CTA_TUPLE_ORIG, inside, far))
 		req.AddData(tupleOf(nl.CTA_TUPLE_REPLY, far, here))
 		const confirmed = 1 << 3
-		req.AddData(nl.NewRtAttr(nl.CTA_STATUS, nl.BEUint32Attr(ctSeenReply|ctAssured|confirmed)))
+		req.AddData(nl.NewRtAttr(nl.CTA_STATUS, nl.BEUint32Attr(
+			conntrack.SeenReply|conntrack.Assured|confirmed)))
 		req.AddData(nl.NewRtAttr(nl.CTA_TIMEOUT, nl.BEUint32Attr(3600)))
 		info := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_PROTOINFO, nil)
 		info.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_PROTOINFO_TCP, nil).AddRtAttr(

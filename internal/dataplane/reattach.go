@@ -1,120 +1,15 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
-	"levee/internal/kernel"
-	"levee/internal/lang/policy"
 )
-
-// A policy can be bound to names of interfaces. A process, the keeper, waits for interfaces of
-// these names and gives each the policy as soon as it comes. What is bound stands in a record:
-//
-//	keep/ID.json  the names, and whose process it is
-//	keep/ID.lock  flock of the keeper, for as long as it lives
-//
-// While a record is there, what is kept for an interface that has vanished stays: its program is
-// loaded, its sets hold their entries. The interface that comes back under the name gets that very
-// program, by a new link: nothing is compiled or verified again.
-
-// Kept is a policy that is bound to names.
-type Kept struct {
-	Names   []string
-	Policy  string
-	Pid     int      // of the keeper
-	Running bool     // it lives
-	Waiting []string // names that no interface of this network namespace fits
-}
-
-// Keeping lists what is bound to names in this network namespace.
-func Keeping(ctx context.Context) (out []Kept, err error) {
-	if refused := kernel.Privileged(); refused != nil {
-		s, err := store.ForReading(ctx, refused)
-		if err != nil {
-			return nil, err
-		}
-		return keptHere(s, func(r *store.Record) bool { // its lock is root's
-			_, err := os.Stat(fmt.Sprintf("/proc/%d", r.Pid))
-			return err == nil
-		})
-	}
-	err = store.Transact(ctx, func(s *store.Store) error {
-		out, err = keptHere(s, func(r *store.Record) bool {
-			f, err := s.LockRecord(r)
-			if err == nil {
-				f.Close()
-			}
-			return errors.Is(err, unix.EWOULDBLOCK)
-		})
-		return err
-	})
-	return out, err
-}
-
-func keptHere(s *store.Store, running func(*store.Record) bool) (out []Kept, err error) {
-	netns, err := attach.NetnsCookie()
-	if err != nil {
-		return nil, err
-	}
-	all, err := s.Records()
-	if err != nil {
-		return nil, err
-	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
-	}
-	for _, r := range all {
-		if r.Netns != netns {
-			continue
-		}
-		k := Kept{Names: r.Names, Policy: r.Policy, Pid: r.Pid, Running: running(&r)}
-		for _, name := range r.Names {
-			fits := func(l netlink.Link) bool { return policy.Fits(name, l.Attrs().Name) }
-			if !slices.ContainsFunc(links, fits) {
-				k.Waiting = append(k.Waiting, name)
-			}
-		}
-		out = append(out, k)
-	}
-	return out, nil
-}
-
-// Unkeep unbinds all policies of this network namespace that no interface has, and says of which
-// names.
-func Unkeep(ctx context.Context) (names []string, err error) {
-	err = store.Transact(ctx, func(s *store.Store) error {
-		netns, err := attach.NetnsCookie()
-		if err != nil {
-			return err
-		}
-		all, err := s.Records()
-		for _, r := range all {
-			if r.Netns != netns {
-				continue
-			}
-			others, lerr := othersOf(s, &r, "")
-			if err = errors.Join(err, lerr); len(others) == 0 && lerr == nil {
-				err = errors.Join(err, forgetKept(s, &r))
-				names = append(names, r.Names...)
-			}
-		}
-		return err
-	})
-	return names, err
-}
 
 // adopt gives an interface the program that was in force on the one of its name before. It reports
 // false where there is none, or none that fits what the interface is now.

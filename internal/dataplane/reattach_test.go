@@ -20,6 +20,7 @@ import (
 	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/keep"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -44,7 +45,7 @@ func (n *testNet) keeping(t *testing.T, o UpOptions, compile CompileFunc) (stop 
 			done <- err
 			return
 		}
-		done <- Keep(ctx, o, compile, KeepEvents{
+		done <- Keep(ctx, o, compile, nil, KeepEvents{
 			Ready:  func([]*Report) { ready <- true },
 			Failed: func(dev string, err error) { t.Logf("%s: %v", dev, err) },
 		})
@@ -281,7 +282,7 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 	n.run(t, "down", func(t *testing.T) {
 		o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
 		_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
-		err := Keep(t.Context(), o, compileHand(named("kept.levee", "one")), KeepEvents{})
+		err := Keep(t.Context(), o, compileHand(named("kept.levee", "one")), nil, KeepEvents{})
 		if err == nil ||
 			!strings.Contains(err.Error(), "is kept already") {
 			t.Errorf("kept twice: %v", err)
@@ -289,7 +290,7 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 		if _, err := Down(t.Context(), "lv0"); err != nil {
 			t.Error(err)
 		}
-		if err := <-ended; !errors.Is(err, ErrUnkept) {
+		if err := <-ended; !errors.Is(err, keep.ErrUnkept) {
 			t.Errorf("ended with %v", err)
 		}
 		runDirIsGone(t)
@@ -297,7 +298,7 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 	n.run(t, "waiting", func(t *testing.T) {
 		o := UpOptions{Names: []string{"nosuch"}, PolicyPath: "/etc/kept.levee"}
 		_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
-		kept, err := Keeping(t.Context())
+		kept, err := keep.List(t.Context())
 		if err != nil || len(kept) != 1 || !kept[0].Running ||
 			!slices.Equal(kept[0].Waiting, o.Names) {
 			t.Errorf("%+v, %v", kept, err)
@@ -305,7 +306,7 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 		if _, err := Down(t.Context(), "nosuch"); err != nil {
 			t.Error(err)
 		}
-		if err := <-ended; !errors.Is(err, ErrUnkept) {
+		if err := <-ended; !errors.Is(err, keep.ErrUnkept) {
 			t.Errorf("ended with %v", err)
 		}
 		runDirIsGone(t)
@@ -380,7 +381,7 @@ func TestADeviceThatRefusesItsProgramLeavesNothingOfTheOneBefore(t *testing.T) {
 				if adopted, err := adopt(s, "lv0"); adopted || err != nil {
 					t.Errorf("adopted %v, %v", adopted, err)
 				}
-				err := forgetKept(s, &r) // until then its sets wait for a policy that fits
+				err := keep.End(s, &r) // until then its sets wait for a policy that fits
 				keys, kerr := s.Keys()
 				if len(keys) != 0 {
 					t.Errorf("left: %v", keys)

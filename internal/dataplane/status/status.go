@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/keep"
 	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/state"
@@ -212,7 +213,7 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	kept, err := dataplane.Keeping(ctx)
+	kept, err := keep.List(ctx)
 	if err != nil {
 		return nil, notes, err
 	}

@@ -1,4 +1,8 @@
-package main
+// Package command has the commands `levee import`: policies made from the rules of other tools.
+//
+// In go files of rules; out come a policy, and what of the rules it does not carry over. It must
+// never print a policy with --strict that passes what the rules drop, or put one in force.
+package command
 
 import (
 	"bufio"
@@ -10,28 +14,38 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
+	"levee/internal/dataplane/lockout"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/classbench"
 )
 
-const importLong = `Print a policy made from the rules of another tool. What cannot be carried
+const long = `Print a policy made from the rules of another tool. What cannot be carried
 over is said on standard error, and beside the rules. Formats: classbench, iptables, nft, pf.`
 
-const importExample = `  levee import iptables rules.v4 rules.v6 > edge.levee
+const example = `  levee import iptables rules.v4 rules.v6 > edge.levee
   levee import classbench acl1_1k > acl1.levee`
 
-func newImport(e *env) *cobra.Command {
-	return cli.Noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong,
-		importExample,
-		newImportClassBench(e), newImportIPTables(e), newImportNFT(e), newImportPF(e))
+// env is the environment of these commands: that of every program here, and the gate that knows
+// whom a policy would lock out.
+type env struct {
+	*cli.Env
+	gate func() *lockout.Gate
+}
+
+// New is the command `levee import`.
+func New(base *cli.Env, gate func() *lockout.Gate) *cobra.Command {
+	e := &env{base, gate}
+	return cli.Noun("import FORMAT FILE", "Turn rules of another tool into a policy", long,
+		example,
+		newClassBench(e), newIPTables(e), newNFT(e), newPF(e))
 }
 
 const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules
 stays, they are labelled r0, r1, ..., and the policy's default is pass. The flags column is
 ignored, as all users of these sets do. ClassBench sets have no actions; --action chooses them.`
 
-func newImportClassBench(e *env) *cobra.Command {
+func newClassBench(e *env) *cobra.Command {
 	var action string
 	cmd := &cobra.Command{
 		Use:     "classbench FILE",

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 	"levee/internal/lang/setfile"
 )
 
-const importIPTablesLong = `Print a policy that judges packets as rules of iptables do. The
+const ipTablesLong = `Print a policy that judges packets as rules of iptables do. The
 files hold what iptables-save, ip6tables-save, iptables -S and ipset save print, in any mixture;
 - is standard input. The chain INPUT is imported, or those that --chain names, one behind the
 other: --chain raw/PREROUTING --chain INPUT.
@@ -31,7 +31,7 @@ reasons and what to do instead. States of connections become the term establishe
 limits where that means the same. Other limits are left out: such rules pass more than the source
 does. --strict refuses to print a policy that does.`
 
-const importNFTLong = `Print a policy that judges packets as a ruleset of nftables does. FILE
+const nftLong = `Print a policy that judges packets as a ruleset of nftables does. FILE
 holds what "nft -j list ruleset" prints; - is standard input. All filter chains at the hook
 input are imported, in the order of their priorities, or those that --chain names, as
 TABLE/CHAIN or CHAIN.
@@ -66,12 +66,12 @@ func (f *rulesetFlags) addCommon(cmd *cobra.Command) {
 		"print what is said on standard error as JSON, one object a line")
 }
 
-func newImportIPTables(e *env) *cobra.Command {
+func newIPTables(e *env) *cobra.Command {
 	var f rulesetFlags
 	cmd := &cobra.Command{
 		Use:   "iptables FILE...",
 		Short: "Turn the output of iptables-save, ip6tables-save and ipset save into a policy",
-		Long:  importIPTablesLong,
+		Long:  ipTablesLong,
 		Example: "  iptables-save > v4; ip6tables-save > v6; ipset save > sets\n  levee import " +
 			"iptables v4 v6 sets --dev eth0 > edge.levee",
 		Args: cli.WantSome("FILE"),
@@ -83,12 +83,12 @@ func newImportIPTables(e *env) *cobra.Command {
 	return cmd
 }
 
-func newImportNFT(e *env) *cobra.Command {
+func newNFT(e *env) *cobra.Command {
 	var f rulesetFlags
 	cmd := &cobra.Command{
 		Use:   "nft FILE",
 		Short: "Turn a ruleset of nftables (nft -j list ruleset) into a policy",
-		Long:  importNFTLong,
+		Long:  nftLong,
 		Example: "  nft -j list ruleset > rules.json\n  levee import nft rules.json --dev eth0 > " +
 			"edge.levee",
 		Args: cli.WantArgs("FILE"),

@@ -1,4 +1,8 @@
-package main
+// Package command has the commands `levee trap`: servers that let nobody in and record who tries.
+//
+// In go addresses, interfaces that divert, and the environment of a process; out come records, a
+// JSON object a line. It must never let anybody in.
+package command
 
 import (
 	"context"
@@ -14,7 +18,7 @@ import (
 	"levee/internal/dataplane/diverted"
 )
 
-const trapSSHLong = `Be an SSH server that lets nobody in, and record who tries: a JSON object a line
+const sshLong = `Be an SSH server that lets nobody in, and record who tries: a JSON object a line
 for each password and each key, with the address, the user, what the client says that it is, and
 the fingerprint of its key exchange (HASSH), and one when the connection ends. docs/reference/json.md has
 the fields. What is recorded are passwords: keep the log as you keep those.
@@ -31,11 +35,11 @@ loopback addresses of both families then.
 --host-key keeps its keys in a file, which is made if it is not there: an SSH server whose keys
 change is told from others.`
 
-const trapSSHExample = `  levee trap ssh --listen 192.0.2.10:2222 --host-key key --log trap.json
+const sshExample = `  levee trap ssh --listen 192.0.2.10:2222 --host-key key --log trap.json
   sudo levee trap ssh --divert eth0 --host-key key --log trap.json
   levee trap ssh | jq -r 'select(.event == "attempt") | .user + " " + .password'`
 
-type trapFlags struct {
+type sshFlags struct {
 	listen, divert       []string
 	version, hostKey     string
 	log                  string
@@ -44,9 +48,9 @@ type trapFlags struct {
 	timeout              time.Duration
 }
 
-// trapMemory is what objects and stacks of a trap may take: what a process of 256 MiB leaves for
+// memory is what objects and stacks of a trap may take: what a process of 256 MiB leaves for
 // the program itself, and for what the collector of garbage has not given back.
-const trapMemory = 144 << 20
+const memory = 144 << 20
 
 // Where a trap is by itself.
 const (
@@ -65,19 +69,20 @@ func loopback() []string {
 	return []string{loopback4, loopback6}
 }
 
-func newTrap(e *env) *cobra.Command {
+// New is the command `levee trap`.
+func New(e *cli.Env) *cobra.Command {
 	return cli.Noun("trap COMMAND", "Servers that let nobody in and record who tries",
-		"Servers that let nobody in and record who tries.", "  levee trap ssh", newTrapSSH(e))
+		"Servers that let nobody in and record who tries.", "  levee trap ssh", newSSH(e))
 }
 
-func newTrapSSH(e *env) *cobra.Command {
-	f := trapFlags{timeout: time.Minute}
+func newSSH(e *cli.Env) *cobra.Command {
+	f := sshFlags{timeout: time.Minute}
 	var lasts string
 	cmd := &cobra.Command{
 		Use:     "ssh",
 		Short:   "Be an SSH server that lets nobody in, and record who tries",
-		Long:    trapSSHLong,
-		Example: trapSSHExample,
+		Long:    sshLong,
+		Example: sshExample,
 		Args:    cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -103,7 +108,7 @@ func newTrapSSH(e *env) *cobra.Command {
 			if len(f.divert) > 0 && !cmd.Flags().Changed("listen") {
 				f.listen = loopback()
 			}
-			return e.trapSSH(f)
+			return ssh(e, f)
 		},
 	}
 	flags := cmd.Flags()
@@ -124,7 +129,7 @@ func newTrapSSH(e *env) *cobra.Command {
 	return cmd
 }
 
-func (e *env) trapSSH(f trapFlags) error {
+func ssh(e *cli.Env, f sshFlags) error {
 	keys, err := trap.HostKeys(f.hostKey)
 	if err != nil {
 		return cli.Refusedf("%w", err)
@@ -140,7 +145,7 @@ func (e *env) trapSSH(f trapFlags) error {
 	}
 	log := trap.NewLog(out)
 	t, err := trap.New(trap.Options{Version: f.version, HostKeys: keys,
-		Connections: f.connections, PerSource: f.sources, Timeout: f.timeout, Memory: trapMemory,
+		Connections: f.connections, PerSource: f.sources, Timeout: f.timeout, Memory: memory,
 		Record: log.Add})
 	if err != nil {
 		return err
@@ -153,7 +158,7 @@ func (e *env) trapSSH(f trapFlags) error {
 	if err != nil {
 		return err
 	}
-	wait, err := e.diversions(ctx, f.divert, listeners)
+	wait, err := diversions(ctx, e, f.divert, listeners)
 	if err != nil {
 		diverted.Close(listeners)
 		return err
@@ -174,7 +179,7 @@ func (e *env) trapSSH(f trapFlags) error {
 }
 
 // diversions has what the policies on interfaces divert reach listeners, until ctx ends.
-func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Listener) (
+func diversions(ctx context.Context, e *cli.Env, devs []string, listeners []net.Listener) (
 	wait func(), err error) {
 	if len(devs) > 0 {
 		if err := e.Privileged(); err != nil {

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"io"
@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/importer/pf"
 )
 
-const importPFLong = `Print a policy that judges arriving packets as the rules of a pf.conf do, of
+const pfLong = `Print a policy that judges arriving packets as the rules of a pf.conf do, of
 OpenBSD, FreeBSD or macOS. FILE is the file, or what "pfctl -sr" prints; - is standard input. The
 last rule that matches decides in pf, unless one says quick, and the first in a policy: so the
 quick rules come first, and the others stand in the opposite order.
@@ -20,12 +20,12 @@ words has a comment beside it. Both are said on standard error too, once each ki
 reasons and what to do instead. States become the term established. Limits are left
 out: such rules pass more than the source does. --strict refuses to print a policy that does.`
 
-func newImportPF(e *env) *cobra.Command {
+func newPF(e *env) *cobra.Command {
 	var f rulesetFlags
 	cmd := &cobra.Command{
 		Use:     "pf FILE",
 		Short:   "Turn a pf.conf into a policy",
-		Long:    importPFLong,
+		Long:    pfLong,
 		Example: "  levee import pf pf.conf --dev em0 > edge.levee",
 		Args:    cli.WantArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,39 +1,47 @@
-package dataplane
+package keep
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/dataplane/around"
 	"levee/internal/dataplane/attach"
-	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
-	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/sender"
-	"levee/internal/host/account"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
-// KeepEvents are told of what a keeper does.
-type KeepEvents struct {
-	// Anew, if there is one, reads the policy again. It is asked when an interface comes that
-	// cannot have the program of the one before it.
-	Anew func(dev string) (UpOptions, CompileFunc, error)
+// ErrUnkept is the end of Run by `levee down`.
+var ErrUnkept = errors.New("the policy is not kept any more")
+
+// Policy is what interfaces get. A report, R, says how one came by it.
+type Policy[R any] interface {
+	// Put has it in force on all these interfaces, as one. Without reports it is on none of them.
+	Put(ctx context.Context, devs []string) ([]R, error)
+	// Adopt gives an interface the program that was in force on the one of its name before. It
+	// reports false where there is none that fits what the interface is now.
+	Adopt(s *store.Store, dev string) (bool, error)
+	// Anew reads it again, before an interface gets it that cannot have the program of the one
+	// before. With an error it is what it was.
+	Anew(dev string) error
+	// Move has it judge an interface elsewhere; why says what was wrong where it is.
+	Move(ctx context.Context, dev, why string) (R, error)
+}
+
+// Events are told of what a keeper does. Each may be nil.
+type Events[R any] struct {
 	// Ready says that every interface there is has the policy, with the reports of these.
-	Ready func([]*Report)
+	Ready func([]R)
 	// Old says that it could not be read, and what was read last is taken.
 	Old func(dev string, err error)
 	// Came says that an interface has come, and how long it took until it had the policy.
@@ -44,25 +52,24 @@ type KeepEvents struct {
 	Unlike func(dev string, err error)
 	// Past says that packets of one come past its policy, or are judged otherwise than it says, and
 	// where the policy is now, or why it is where it was. Judges says that it does so no more.
-	Past   func(j inspect.Judged, now *Report, err error)
+	Past   func(j inspect.Judged, now R, err error)
 	Judges func(j inspect.Judged)
 }
 
-// ErrUnkept is the end of Keep by `levee down`.
-var ErrUnkept = errors.New("the policy is not kept any more")
-
-// Keep puts a policy into force on the interfaces of o.Names that there are, and on each one that
-// comes, until ctx ends, which leaves the policy in force, or somebody unbinds it (ErrUnkept).
-func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents) error {
+// Run binds a policy, the text of the file path, to names of interfaces and patterns of names. The
+// interfaces that there are get it, and each one that comes, until ctx ends, which leaves the
+// policy in force, or somebody unbinds it (ErrUnkept).
+func Run[R any](ctx context.Context, names []string, path string, p Policy[R],
+	tell Events[R]) error {
 	netns, err := attach.NetnsCookie()
 	if err != nil {
 		return err
 	}
-	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
+	k := &keeper[R]{policy: p, tell: tell, seen: map[int]string{},
 		own:  map[int]*local.Own{},
 		ways: map[int][]byte{}, senders: map[int]*sender.Names{},
 		unlike: map[string]bool{}, past: map[string]time.Time{},
-		record: store.Record{Netns: netns, Names: o.Names, Policy: o.PolicyPath, Pid: os.Getpid()}}
+		record: store.Record{Netns: netns, Names: names, Policy: path, Pid: os.Getpid()}}
 	defer k.watcher.Close()
 	lock, err := k.begin(ctx)
 	if err != nil {
@@ -72,17 +79,16 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 	err = k.watch(ctx)
 	if ctx.Err() != nil { // what is in force stays, and is not kept any more
 		return store.Transact(context.WithoutCancel(ctx),
-			func(s *store.Store) error { return forgetKept(s, &k.record) })
+			func(s *store.Store) error { return End(s, &k.record) })
 	}
 	return err
 }
 
-type keeper struct {
-	UpOptions
-	compile CompileFunc
-	tell    KeepEvents
-	record  store.Record
-	seen    map[int]string // interfaces that have been looked at: their names
+type keeper[R any] struct {
+	policy Policy[R]
+	tell   Events[R]
+	record store.Record
+	seen   map[int]string // interfaces that have been looked at: their names
 	// interfaces by name where `self` of the policy may not be what the kernel delivers
 	unlike map[string]bool
 	self   []netip.Prefix     // what it delivered when that was looked at last
@@ -97,7 +103,7 @@ type keeper struct {
 }
 
 // begin binds the policy to its names.
-func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
+func (k *keeper[R]) begin(ctx context.Context) (lock *os.File, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
 		if err := store.MakeDirs(s.Keeps()); err != nil {
 			return kernel.Refuse(err, "create the runtime directory")
@@ -107,7 +113,8 @@ func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
 			return err
 		}
 		for _, r := range all {
-			if r.ID() == k.record.ID() || r.Netns != k.record.Netns || !overlap(r.Names, k.Names) {
+			if r.ID() == k.record.ID() || r.Netns != k.record.Netns ||
+				!overlap(r.Names, k.record.Names) {
 				continue
 			}
 			return fmt.Errorf("%s is kept already, with %s, by process %d; `levee down` ends that",
@@ -116,7 +123,7 @@ func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
 		lock, err = s.LockRecord(&k.record)
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return fmt.Errorf("%s is kept already, by another process; `levee down` ends that",
-				strings.Join(k.Names, ", "))
+				strings.Join(k.record.Names, ", "))
 		}
 		if err != nil {
 			return err
@@ -142,7 +149,7 @@ func overlap(some, others []string) bool {
 const unboundLook = 500 * time.Millisecond
 
 // watch gives interfaces their policy as they come.
-func (k *keeper) watch(ctx context.Context) error {
+func (k *keeper[R]) watch(ctx context.Context) error {
 	events := make(chan netlink.LinkUpdate, 1024)
 	done := make(chan struct{})
 	defer close(done)
@@ -210,7 +217,7 @@ const (
 const pastAgain = time.Minute
 
 // compare has a policy that packets come past go to the next hook, at once.
-func (k *keeper) compare(ctx context.Context) {
+func (k *keeper[R]) compare(ctx context.Context) {
 	all, err := k.watcher.Look(ctx)
 	if err != nil {
 		return // what cannot be read now may be readable in a second
@@ -227,7 +234,7 @@ func (k *keeper) compare(ctx context.Context) {
 				}
 			}
 		case !was || j.Changed || time.Since(last) > pastAgain:
-			rep, err := MoveOn(ctx, j.Dev, j.Next())
+			rep, err := k.policy.Move(ctx, j.Dev, j.Next())
 			k.past[j.Dev] = time.Now()
 			if k.tell.Past != nil && ctx.Err() == nil {
 				k.tell.Past(j, rep, err)
@@ -236,111 +243,17 @@ func (k *keeper) compare(ctx context.Context) {
 	}
 }
 
-// tellSelf tells `self` of the policies what the kernel delivers, and what it delivers no more: a
-// policy may be in force before the machine has any address.
-func (k *keeper) tellSelf(ctx context.Context) {
-	there, err := local.Prefixes()
-	var gone []netip.Prefix
-	for _, p := range k.self {
-		if !sets.Among(there, p) {
-			gone = append(gone, p)
-		}
-	}
-	same := slices.Equal(there, k.self)
-	for index, dev := range k.seen {
-		k.tellOwn(ctx, index, dev)
-		k.tellWays(ctx, index, dev)
-		failed := err
-		switch {
-		case failed != nil:
-		case same && !k.unlike[dev]:
-			continue
-		case k.unlike[dev]:
-			failed = sets.ResetSelf(ctx, dev, there)
-		default:
-			failed = sets.TellSelf(ctx, dev, gone, there)
-		}
-		k.told(ctx, dev, failed)
-	}
-	if err == nil {
-		k.self = there
-	}
-	k.tellSenders(ctx, true)
-}
-
-// tellSenders tells policies who their names stand for, where that has changed: a user or a
-// container was made, went or was renamed. Without always, it looks only if files say so.
-func (k *keeper) tellSenders(ctx context.Context, always bool) {
-	stamp := account.Stamp("/")
-	if !always && stamp == k.account {
-		return
-	}
-	k.account = stamp
-	for index, dev := range k.seen {
-		is, err := around.TellSenders(ctx, dev, k.senders[index])
-		k.senders[index] = is
-		if err != nil {
-			k.refused(ctx, dev, err)
-		}
-	}
-}
-
-// tellOwn tells cookies whom a SYN has to be for, where that has changed.
-func (k *keeper) tellOwn(ctx context.Context, index int, dev string) {
-	is, err := local.OwnOf(index)
-	if err == nil && !around.SameOwn(is, k.own[index]) {
-		err = around.TellOwn(ctx, dev, is)
-	}
-	k.own[index] = is
-	if err != nil {
-		k.own[index] = nil
-		k.refused(ctx, dev, err)
-	}
-}
-
-// tellWays tells a policy which interfaces packets come up to, where that has changed.
-func (k *keeper) tellWays(ctx context.Context, index int, dev string) {
-	is, err := around.WaysOf(index, dev)
-	if err == nil && !bytes.Equal(is, k.ways[index]) {
-		err = around.TellWays(ctx, dev, is)
-	}
-	k.ways[index] = is
-	if err != nil {
-		k.ways[index] = nil
-		k.refused(ctx, dev, err)
-	}
-}
-
-// told notes whether `self` of the policy on an interface is what it should be.
-func (k *keeper) told(ctx context.Context, dev string, err error) {
-	k.unlike[dev] = err != nil
-	if err != nil {
-		k.refused(ctx, dev, err)
-	}
-}
-
-// refused says that a policy could not be told of what the kernel takes.
-func (k *keeper) refused(ctx context.Context, dev string, err error) {
-	switch {
-	case ctx.Err() != nil:
-	case errors.As(err, new(*generation.NotAttachedError)),
-		errors.Is(err, unix.ENODEV): // it has gone
-	case k.tell.Unlike != nil:
-		k.tell.Unlike(dev, err)
-	}
-}
-
 // first gives all interfaces there are their policy, as Up does.
-func (k *keeper) first(ctx context.Context) error {
+func (k *keeper[R]) first(ctx context.Context) error {
 	devs, err := k.there()
 	if err != nil {
 		return err
 	}
-	var reps []*Report
+	var reps []R
 	if len(devs) > 0 {
-		if reps, err = UpAll(ctx, devs, k.UpOptions, k.compile); len(reps) == 0 {
+		if reps, err = k.policy.Put(ctx, devs); len(reps) == 0 {
 			return errors.Join(err, store.Transact(ctx,
-				func(s *store.Store) error { return forgetKept(s, &k.record) }))
+				func(s *store.Store) error { return End(s, &k.record) }))
 		}
 	}
 	for _, dev := range k.seen {
@@ -354,7 +267,7 @@ func (k *keeper) first(ctx context.Context) error {
 }
 
 // there lists the interfaces that fit, and remembers them.
-func (k *keeper) there() (devs []string, err error) {
+func (k *keeper[R]) there() (devs []string, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
@@ -369,7 +282,7 @@ func (k *keeper) there() (devs []string, err error) {
 }
 
 // bound reports whether nobody has ended this.
-func (k *keeper) bound() (bool, error) {
+func (k *keeper[R]) bound() (bool, error) {
 	dir, err := store.Directory()
 	if err != nil {
 		return false, err
@@ -385,7 +298,7 @@ func (k *keeper) bound() (bool, error) {
 }
 
 // event looks at an interface that has come, gone, or changed its name.
-func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
+func (k *keeper[R]) event(ctx context.Context, e netlink.LinkUpdate) error {
 	began := time.Now()
 	a := e.Attrs()
 	switch {
@@ -403,7 +316,7 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		if _, err := os.Stat(s.Keeps(k.record.ID() + ".json")); err != nil {
 			return ErrUnkept
 		}
-		adopted, err = adopt(s, a.Name)
+		adopted, err = k.policy.Adopt(s, a.Name)
 		return err
 	})
 	if errors.Is(err, ErrUnkept) {
@@ -413,9 +326,12 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		if err != nil && k.tell.Failed != nil {
 			k.tell.Failed(a.Name, err)
 		}
-		k.readAnew(a.Name)
-		var reps []*Report
-		if reps, err = UpAll(ctx, []string{a.Name}, k.UpOptions, k.compile); len(reps) > 0 {
+		// Somebody may have put a newer one in force since.
+		if err := k.policy.Anew(a.Name); err != nil && k.tell.Old != nil {
+			k.tell.Old(a.Name, err)
+		}
+		var reps []R
+		if reps, err = k.policy.Put(ctx, []string{a.Name}); len(reps) > 0 {
 			err = nil
 		}
 	}
@@ -433,17 +349,4 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		k.tellSelf(ctx)
 	}
 	return nil
-}
-
-// readAnew takes the policy as it stands now: somebody may have put a newer one in force since.
-func (k *keeper) readAnew(dev string) {
-	if k.tell.Anew == nil {
-		return
-	}
-	o, compile, err := k.tell.Anew(dev)
-	if err == nil {
-		k.UpOptions, k.compile = o, compile
-	} else if k.tell.Old != nil {
-		k.tell.Old(dev, err)
-	}
 }
