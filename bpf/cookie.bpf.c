@@ -54,8 +54,8 @@ static __always_inline void make(struct answer *a, const struct key *k, int six,
 	a->tcp.check = fold(a->pseudo + sum_of(&a->tcp, 5));
 }
 
-static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at,
-				 __u32 rule, __u64 rate, int hook, int ip)
+static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at, int hook,
+				 int ip)
 {
 	const struct key *k = &w->key;
 	__u8 flags = k->tcp_flags & (FIN | SYN | RST | ACK);
@@ -72,13 +72,13 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	    at == CARRIED || (!ip && !is_ours(o, f, k->dst_mac, hook)))
 		return COOKIE_GOES_ON;
 
-	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];
+	struct cookie_meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
 	__u64 now = clock_of(c);
 	__u64 second = c->head.second;
 	__u64 period = second ? now / (PERIOD * second) : 0;
 
 	if (begins) {
-		if (!above(&c->head, m, rate, now) ||
+		if (!above(&c->head, m, *(volatile __u64 *)&w->rate, now) ||
 		    is_proven(c, k->src_hi, k->src_lo, k->class, now))
 			return COOKIE_GOES_ON;
 		// RFC 9293 section 3.9.2.3: what is not between hosts may not be answered; nor is what no
@@ -105,9 +105,9 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 
 static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, int hook, int ip)
 {
-	struct cookie_work *w = decoded(&f, hook, ip);
+	struct cookie_work *w = decoded(&f, rule, rate, 0, hook, ip);
 
-	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), rule, rate, hook, ip) : COOKIE_GOES_ON;
+	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), hook, ip) : COOKIE_GOES_ON;
 }
 
 #define FUNCTION(name, context, frame, hook, ip)                                                   \

@@ -74,6 +74,9 @@ struct cookie_work {
 	__u64 words[6];
 	__u8 text[TEXT + 16]; // of a message: the question and what follows
 	__u16 slots[4];	 // of numbers that the verifier shall forget
+	// What a function was asked, while it decodes: what it keeps takes stack.
+	__u64 rate;
+	__u32 rule, edns;
 };
 
 struct {
@@ -268,15 +271,19 @@ static __always_inline struct frame frame_tcx(struct __sk_buff *ctx)
 	return f;
 }
 
-// decoded is the memory of this CPU with the packet's key, 0 of what is no packet. With ip the
-// frame begins with IP.
-static __always_inline struct cookie_work *decoded(const struct frame *f, int hook, int ip)
+// decoded is the memory of this CPU with the packet's key and with what was asked, 0 of what is no
+// packet. With ip the frame begins with IP.
+static __always_inline struct cookie_work *decoded(const struct frame *f, __u32 rule, __u64 rate,
+						   __u32 edns, int hook, int ip)
 {
 	__u32 zero = 0;
 	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
 
 	if (!w)
 		return 0;
+	*(volatile __u64 *)&w->rate = rate;
+	*(volatile __u32 *)&w->rule = rule;
+	*(volatile __u32 *)&w->edns = edns;
 	__builtin_memset(&w->key, 0, sizeof(w->key));
 	return (ip ? parse_ip(f, &w->key, hook) : parse_ethernet(f, &w->key, hook)) ? 0 : w;
 }

@@ -63,8 +63,8 @@ static __always_inline void make(struct cookie_work *w, int six, __u32 n, __u32 
 		m->check = 0xffff; // 0 is for none (RFC 768)
 }
 
-static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at,
-				 __u32 rule, __u64 rate, __u32 edns, int hook, int ip)
+static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at, int hook,
+				 int ip)
 {
 	const struct key *k = &w->key;
 	__u32 zero = 0, there, n;
@@ -76,10 +76,10 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	    (!ip && !is_ours(o, f, k->dst_mac, hook)))
 		return COOKIE_GOES_ON;
 
-	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];
+	struct cookie_meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
 	__u64 now = clock_of(c);
 
-	if (!above(&c->head, m, rate, now) ||
+	if (!above(&c->head, m, *(volatile __u64 *)&w->rate, now) ||
 	    is_proven(c, k->src_hi, k->src_lo, CLASS(six, TCP, 0), now))
 		return COOKIE_GOES_ON;
 	if (!is_between_hosts(k, six) || is_none(o, k->dst_hi, k->dst_lo))
@@ -94,6 +94,8 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		     bpf_skb_load_bytes(f->ctx, k->off + HEADERS, w->text, known_size(there)) :
 		     bpf_xdp_load_bytes(f->ctx, k->off + HEADERS, w->text, known_size(there))))
 		return COOKIE_DROPPED; // never
+	__u32 edns = *(volatile __u32 *)&w->edns;
+
 	n = forget(&w->slots[0], question(w, there));
 	if (!n)
 		return COOKIE_DROPPED; // never
@@ -122,10 +124,9 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, __u32 edns, int hook,
 				    int ip)
 {
-	struct cookie_work *w = decoded(&f, hook, ip);
+	struct cookie_work *w = decoded(&f, rule, rate, edns, hook, ip);
 
-	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), rule, rate, edns, hook, ip) :
-		   COOKIE_GOES_ON;
+	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), hook, ip) : COOKIE_GOES_ON;
 }
 
 #define FUNCTION(name, context, frame, hook, ip)                                                   \

@@ -14,9 +14,9 @@ import (
 // from there on. It returns the word of the response of the rule that decided, or 0.
 const interpreter = "interpreter"
 
-// What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from
-// there. Numbers that grow do not lie on multiples of 8 bytes, where the verifier would remember
-// what was stored and see a new state of the loop in each round.
+// What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from stAt.
+// It takes no more, for those that it calls. Numbers that grow do not lie on multiples of 8 bytes,
+// where the verifier would remember what was stored and see a new state of the loop in each round.
 const (
 	stEnv    = 0  // u64: address of the environment
 	stRecord = 12 // u32: number of the next record
@@ -25,7 +25,7 @@ const (
 	stBest   = 32 // u64: slot << 32 | response of the rule that has decided
 	stRow    = 40 // u64: address of this CPU's row of counters
 	stCtx    = 48 // u64: context, if a rule looks at the packet
-	stAt     = env.Pointer
+	stAt     = -56
 )
 
 // undecided is above what stands for any rule, and below endOfList.
@@ -77,7 +77,8 @@ func (c *compiler) emitInterpreter() {
 		c.Emit(asm.StoreMem(asm.R10, stAt+stCtx, asm.R3, asm.DWord))
 	}
 	if c.bytecodeCounts {
-		c.Row()
+		c.Emit(asm.LoadMem(asm.R1, asm.R10, stAt+stEnv, asm.DWord))
+		c.RowBy()
 		c.Emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
 	}
 	c.Loop(maxCalls, "interpreter_steps", stAt)

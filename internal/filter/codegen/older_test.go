@@ -98,8 +98,8 @@ func (f *flow) body(from, to int) map[int]bool {
 	return in
 }
 
-// olderFaults says what verifiers that levee supports refuse, or would not learn from, in loops and
-// results of a program, and how many loops there are.
+// olderFaults says what verifiers that levee supports refuse, or would not learn from, in loops,
+// results and stacks of a program, and how many loops there are.
 func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int) {
 	t.Helper()
 	f := flowOf(t, ins)
@@ -143,7 +143,56 @@ func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int
 				"without a result", i, exit))
 		}
 	}
+	if n, calls := f.stack(0, map[int]deep{}); n > maxStack {
+		faults = append(faults, fmt.Sprintf("%s: %d bytes of stack, of %d", calls, n, maxStack))
+	}
 	return faults, loops
+}
+
+// maxStack is what functions that call one another have together (MAX_BPF_STACK). Each takes a
+// multiple of stackUnit (check_max_stack_depth of kernel/bpf/verifier.c). Before Linux 6.13 that is
+// 32: there policies whose rules are records, and search streams, take 544 bytes.
+const (
+	maxStack  = 512
+	stackUnit = 16
+)
+
+// deep are the calls from a function on that take the most bytes.
+type deep struct {
+	bytes int
+	calls string
+}
+
+// stack is what a function and those that it calls take at most, and which do.
+func (f *flow) stack(first int, known map[int]deep) (bytes int, calls string) {
+	if d, ok := known[first]; ok {
+		return d.bytes, d.calls
+	}
+	symbols, _ := f.ins.SymbolOffsets() // as flowOf has seen
+	frame, of := 1, map[asm.Register]bool{asm.R10: true}
+	for i := first; i < len(f.ins) && (i == first || btf.FuncMetadata(&f.ins[i]) == nil); i++ {
+		in := &f.ins[i]
+		op, class := in.OpCode, in.OpCode.Class()
+		switch {
+		case class.IsStore() && of[in.Dst], class == asm.LdXClass && of[in.Src]:
+			frame = max(frame, -int(in.Offset))
+		case class.IsALU() && op.ALUOp() == asm.Add && op.Source() == asm.ImmSource && of[in.Dst]:
+			frame = max(frame, -int(in.Constant))
+		}
+		if !class.IsStore() && in.Dst != asm.R10 { // does it hold the address of the frame?
+			of[in.Dst] = class.IsALU() && op.ALUOp() == asm.Mov &&
+				op.Source() == asm.RegSource && in.Src == asm.R10
+		}
+		if to, ok := symbols[in.Reference()]; ok && in.IsFunctionReference() {
+			if n, below := f.stack(to, known); n > bytes {
+				bytes, calls = n, ", "+below
+			}
+		}
+	}
+	frame = (frame + stackUnit - 1) / stackUnit * stackUnit
+	bytes, calls = bytes+frame, fmt.Sprintf("%s %d%s", f.ins[first].Symbol(), frame, calls)
+	known[first] = deep{bytes, calls}
+	return bytes, calls
 }
 
 // unset finds a way from the beginning of a function to a return on which R0 is no number: nothing
@@ -266,6 +315,10 @@ func TestFaultsOfOlderVerifiersAreSeen(t *testing.T) {
 		"a pointer that is nil": {[]any{asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "done"),
 			result, "done", asm.Return()}, 0},
 		"no result": {[]any{asm.Mov.Imm(asm.R2, 0), asm.Return()}, 1},
+		"a whole stack": {[]any{asm.StoreImm(asm.R10, -512, 0, asm.DWord), result,
+			asm.Return()}, 0},
+		"a stack too large": {[]any{asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -520),
+			result, asm.Return()}, 1},
 	} {
 		b := assembler.New()
 		for _, part := range c.code {

@@ -124,6 +124,9 @@ type truncateCookieWork struct {
 	Words [6]uint64
 	Text  [528]uint8
 	Slots [4]uint16
+	Rate  uint64
+	Rule  uint32
+	Edns  uint32
 }
 
 // Names of all BPF objects in the ELF.

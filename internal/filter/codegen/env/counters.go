@@ -39,13 +39,20 @@ func (c *Code) BeginCounts(rules []ir.Rule) {
 }
 
 // Row leaves the address of this CPU's row of counters in R1.
-func (c *Code) Row() {
+func (c *Code) Row() { c.row(func() { c.Field(asm.R0, RowAt, asm.Word) }) }
+
+// RowBy is Row where R1 has the address of the environment.
+func (c *Code) RowBy() {
+	c.row(func() { c.Emit(asm.LoadMem(asm.R0, asm.R1, RowAt-At, asm.Word)) })
+}
+
+func (c *Code) row(begins func()) {
 	if !c.RowInEnv { // as with one CPU
 		c.OwnRow()
 		return
 	}
 	there := c.Fresh("row")
-	c.Field(asm.R0, RowAt, asm.Word)
+	begins()
 	c.Emit(
 		asm.JLE.Imm(asm.R0, int32((c.Plan.CPUs-1)*c.Plan.RowBytes), there),
 		asm.Mov.Imm(asm.R0, 0), // never: for the verifier
