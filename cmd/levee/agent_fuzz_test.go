@@ -37,7 +37,7 @@ func TestTheAPIsPageIsMadeFromItsDocument(t *testing.T) {
 	page := dashboard.Routes(func() (*history.Store, error) { return store, nil },
 		new(dashboard.Reader).Read)
 	text, err := agent.Document(
-		daemon.Routes(defend.NewManager(defend.ManagerOptions{}), page))
+		daemon.Routes(defend.NewManager(defend.ManagerOptions{}), nil, page))
 	if err != nil {
 		t.Fatal(err)
 	}

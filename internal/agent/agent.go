@@ -24,6 +24,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/agent/pubsub"
 	"levee/internal/agent/source/inlet"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/host/upstream"
 	"levee/internal/lang/policy"
@@ -46,6 +47,8 @@ type Options struct {
 	Policies func(context.Context) ([]*policy.Policy, error)
 	// InForce changes when other policies are in force; it is asked every few seconds.
 	InForce func(context.Context) (string, error)
+	// Counted are these policies with their sets as they are now, read only.
+	Counted func(context.Context) ([]inspect.Attachment, error)
 	// Instead, if there is one, is an error while something else is in force on an interface than
 	// the policy that should be; it knows once Policies has been asked.
 	Instead func() error

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/await"
 	"levee/internal/dataplane/sets"
@@ -146,6 +147,7 @@ func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 			return []*policy.Policy{p}, nil
 		},
 		InForce: func(context.Context) (string, error) { return "", nil },
+		Counted: new(inforce.Watcher).Counted,
 		Others: func(context.Context) (map[netip.Prefix]string, error) {
 			return nil, nil
 		},

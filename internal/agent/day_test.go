@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
 	"levee/internal/agent/pubsub"
 	"levee/internal/lang/policy"
@@ -163,6 +164,7 @@ func (d *aDay) begin() {
 			return []*policy.Policy{p}, nil
 		},
 		InForce: func(context.Context) (string, error) { return "", nil },
+		Counted: new(inforce.Watcher).Counted,
 		Others: func(context.Context) (map[netip.Prefix]string, error) {
 			return nil, nil
 		},

@@ -11,7 +11,6 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/pubsub"
-	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
@@ -101,7 +100,7 @@ func (a *Agent) setRoutes() []api.Route {
 
 func (a *Agent) sets(ctx context.Context, _ *none) (*SetsReport, error) {
 	out := &SetsReport{Sets: []SetInForce{}}
-	all, _, err := inspect.Status(ctx, false)
+	all, err := a.opts.Counted(ctx)
 	for _, at := range all {
 		for _, s := range at.Sets {
 			out.Sets = append(out.Sets, SetInForce{s.Name, at.Dev, s.EntryType().String(),

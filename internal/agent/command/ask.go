@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent"
 	"levee/internal/agent/client"
 	"levee/internal/agent/enforce"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/cli"
@@ -222,7 +223,7 @@ works whether an agent runs or not. The next event leases an entry again.`,
 			err = client.OrLedger(func() error {
 				return client.Ask(http.MethodPost, "leases/withdraw", in.Body, &done)
 			}, func(l *ledger.Ledger) (err error) {
-				k := &enforce.Kernel{}
+				k := &enforce.Kernel{Counted: new(inforce.Watcher).Counted}
 				defer k.Close()
 				done.Withdrawn, err = agent.Withdraw(context.Background(), l, k,
 					filter.Noting(&done))

@@ -105,12 +105,13 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 	defer arrival.Wait()
 	defer stop()
 	return agent.Run(ctx, agent.Options{
-		Policies: p.read, InForce: p.inForce, Instead: p.isInstead, Others: p.others,
+		Policies: p.read, InForce: p.inForce, Counted: watcher.Counted,
+		Instead: p.isInstead, Others: p.others,
 		Upstream: upstream.Read,
-		Kernel:   &enforce.Kernel{},
+		Kernel:   &enforce.Kernel{Counted: watcher.Counted},
 		Streams:  flows.Open,
 		Ledger:   client.Ledger(), Listen: listen, Tokens: tokens, Audit: audit, Version: o.Version,
-		Routes:   Routes(floods, kept.routes()),
+		Routes:   Routes(floods, watcher, kept.routes(watcher)),
 		Notifier: notify.New(client.Notifications(), parts),
 		Metrics:  metrics(floods), Events: events, Parts: parts, Alarms: alarms,
 		FromStart: o.FromStart, Interval: o.Interval,

@@ -10,6 +10,7 @@ import (
 	"levee/internal/agent/dashboard"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/history"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
 	"levee/internal/host/access"
 )
@@ -74,6 +75,7 @@ func (h *keptHistory) get() (*history.Store, error) {
 	return h.store, h.why
 }
 
-func (h *keptHistory) routes() []api.Route {
-	return dashboard.Routes(h.get, new(dashboard.Reader).Read)
+func (h *keptHistory) routes(watcher *inforce.Watcher) []api.Route {
+	page := &dashboard.Reader{Counted: watcher.Counted}
+	return dashboard.Routes(h.get, page.Read)
 }

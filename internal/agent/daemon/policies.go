@@ -141,9 +141,10 @@ func LeaseOnce(ctx context.Context, in *agent.AddInput,
 	if err != nil {
 		return 0, err
 	}
-	k := &enforce.Kernel{}
+	watcher := &inforce.Watcher{}
+	k := &enforce.Kernel{Counted: watcher.Counted}
 	defer k.Close()
-	p := &policies{watcher: &inforce.Watcher{}}
+	p := &policies{watcher: watcher}
 	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
 		Others: p.others, Upstream: upstream.Read, Kernel: k, Log: say}, in)
 	return n, errors.Join(err, l.Close())

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/defend"
+	"levee/internal/agent/inforce"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/status"
@@ -22,7 +23,7 @@ import (
 
 // Routes are the routes of the agent's API that are of its parts, with those of its page, and what
 // reads policies for it.
-func Routes(floods *defend.Manager, page []api.Route) []api.Route {
+func Routes(floods *defend.Manager, watcher *inforce.Watcher, page []api.Route) []api.Route {
 	check := api.Post("/api/v1/check", api.Viewer,
 		"Check the text of a policy: all errors and warnings, each with its place and a hint.",
 		checkText)
@@ -30,7 +31,9 @@ func Routes(floods *defend.Manager, page []api.Route) []api.Route {
 	return append(slices.Concat(floods.Routes(), page, status.Routes()), check,
 		api.Get("/api/v1/policies", api.Viewer,
 			"The policies in force, as texts, with what the rules of each line have counted.",
-			readPolicies),
+			func(ctx context.Context, _ *struct{}) (*policiesReport, error) {
+				return readPolicies(ctx, watcher)
+			}),
 	)
 }
 
@@ -62,9 +65,9 @@ type ruleCounted struct {
 // maxPolicyText is the longest text of a policy that the API shows.
 const maxPolicyText = 1 << 20
 
-func readPolicies(ctx context.Context, _ *struct{}) (*policiesReport, error) {
+func readPolicies(ctx context.Context, watcher *inforce.Watcher) (*policiesReport, error) {
 	out := &policiesReport{Policies: []policyInForce{}}
-	all, _, err := inspect.Status(ctx, false)
+	all, err := watcher.Counted(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -27,13 +27,16 @@ const (
 
 // Reader reads policies in force, and estimates costs of each once. It may be used concurrently.
 type Reader struct {
+	// Counted are the policies in force with their counters, read only.
+	Counted func(context.Context) ([]inspect.Attachment, error)
+
 	mu    sync.Mutex
 	costs map[string]map[string]float64 // ns by place, by hash of the policy
 }
 
 // Read reads the policy on an interface.
 func (r *Reader) Read(ctx context.Context, dev string) (*Policy, error) {
-	all, _, err := inspect.Status(ctx, false)
+	all, err := r.Counted(ctx)
 	if err != nil {
 		return nil, err
 	}

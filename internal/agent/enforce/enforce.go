@@ -20,8 +20,13 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Kernel has the sets of this network namespace open, by name. Its zero value is ready.
-type Kernel struct{ open map[string][]*sets.Set }
+// Kernel has the sets of this network namespace open, by name.
+type Kernel struct {
+	// Counted are the policies in force with their sets, by a look that begins when it is called.
+	Counted func(context.Context) ([]inspect.Attachment, error)
+
+	open map[string][]*sets.Set
+}
 
 // sets opens the sets of a name.
 func (k *Kernel) sets(ctx context.Context, name string) ([]*sets.Set, error) {
@@ -92,7 +97,7 @@ func (k *Kernel) Lower(ctx context.Context, name string, entries []sets.Lowered,
 	if !errors.Is(err, sets.ErrNoSet) {
 		return err
 	}
-	all, _, lookErr := inspect.Status(ctx, false)
+	all, lookErr := k.Counted(ctx)
 	if lookErr != nil {
 		return lookErr
 	}

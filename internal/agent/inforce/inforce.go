@@ -1,6 +1,6 @@
 // Package inforce says which policies are in force in this network namespace. One watcher of an
 // agent looks, and all its parts ask it: none polls links or pins by itself. It must never read a
-// policy, or tell anything of rules.
+// policy's text, or change anything.
 package inforce
 
 import (
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 )
 
@@ -20,52 +21,23 @@ const Recent = 2 * time.Second
 
 // Watcher knows what is in force. It may be used by several goroutines.
 type Watcher struct {
-	// Look is how it looks; nil: at this network namespace.
-	Look func(context.Context) ([]State, error)
+	// Look is how it looks, and Count how it looks and counts; nil: at this network namespace.
+	Look  func(context.Context) ([]State, error)
+	Count func(context.Context) ([]inspect.Attachment, error)
 
-	mu   sync.Mutex
-	all  []State
-	at   time.Time // when all was read; zero: never
-	busy chan struct{}
+	states  shared[State]
+	counted shared[inspect.Attachment]
 }
 
 // Here are the policies that are in force, as somebody has seen at most age ago. Who comes while
-// another looks gets what that one sees, unless age is 0: then the look begins now.
+// another looks gets what that one sees, unless age is 0: then the look begins after the call, one
+// for all who have asked by then.
 func (w *Watcher) Here(ctx context.Context, age time.Duration) ([]State, error) {
-	begun := time.Now()
-	for {
-		w.mu.Lock()
-		if !w.at.IsZero() && age > 0 && begun.Sub(w.at) <= age {
-			defer w.mu.Unlock()
-			return slices.Clone(w.all), nil
-		}
-		wait := w.busy
-		if wait == nil {
-			break
-		}
-		w.mu.Unlock()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	done := make(chan struct{})
-	w.busy = done
-	w.mu.Unlock()
 	look := w.Look
 	if look == nil {
 		look = sets.InForceHere
 	}
-	at := time.Now()
-	all, err := look(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy = nil; err == nil {
-		w.all, w.at = all, at
-	}
-	close(done)
-	return slices.Clone(all), err
+	return w.states.ask(ctx, age, look)
 }
 
 // On is what is in force on an interface; false: nothing is.
@@ -77,4 +49,60 @@ func (w *Watcher) On(ctx context.Context, dev string, age time.Duration) (State,
 		}
 	}
 	return State{}, false, err
+}
+
+// Counted are the policies that are in force with their counters and sets, as a look sees them that
+// begins after the call, one for all who have asked by then. They are read only: others have them,
+// too.
+func (w *Watcher) Counted(ctx context.Context) ([]inspect.Attachment, error) {
+	count := w.Count
+	if count == nil {
+		count = func(ctx context.Context) ([]inspect.Attachment, error) {
+			all, _, err := inspect.Status(ctx, false)
+			return all, err
+		}
+	}
+	return w.counted.ask(ctx, 0, count)
+}
+
+// shared is what one has seen for all who ask.
+type shared[T any] struct {
+	mu   sync.Mutex
+	all  []T
+	at   time.Time     // when the look at all began; zero: never
+	busy chan struct{} // of who looks; closed when he has
+}
+
+func (s *shared[T]) ask(ctx context.Context, age time.Duration,
+	look func(context.Context) ([]T, error)) ([]T, error) {
+	begun := time.Now()
+	for {
+		s.mu.Lock()
+		if s.at.After(begun) || age > 0 && begun.Sub(s.at) <= age {
+			defer s.mu.Unlock()
+			return slices.Clone(s.all), nil
+		}
+		wait := s.busy
+		if wait == nil {
+			break
+		}
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	done := make(chan struct{})
+	s.busy = done
+	s.mu.Unlock()
+	at := time.Now()
+	all, err := look(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy = nil; err == nil {
+		s.all, s.at = all, at
+	}
+	close(done)
+	return slices.Clone(all), err
 }

@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"levee/internal/dataplane/inspect"
 )
 
 // TestOneLookServesAllWhoAsk: each part of an agent looked by itself, every few seconds.
@@ -81,6 +84,33 @@ func TestWhoAsksForNowGetsNoLookThatBeganBefore(t *testing.T) {
 	})
 }
 
+// TestCountersAreOfALookThatBeganSince: an entry that a request has added is in what the next one
+// reads, and a hundred requests at once are two looks.
+func TestCountersAreOfALookThatBeganSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		w := &Watcher{Count: func(context.Context) ([]inspect.Attachment, error) {
+			n := looks.Add(1)
+			time.Sleep(time.Second)
+			return []inspect.Attachment{{Dev: "eth0", Generation: int(n)}}, nil
+		}}
+		ask := func(want int) {
+			all, err := w.Counted(t.Context())
+			if err != nil || len(all) != 1 || all[0].Generation != want {
+				t.Errorf("%+v, %v; want the look %d", all, err, want)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() { ask(1) })
+		time.Sleep(10 * time.Millisecond)
+		for range 100 {
+			all.Go(func() { ask(2) })
+		}
+		all.Wait()
+		ask(3)
+	})
+}
+
 // TestNobodyElseLooks: parts of the agent ask the watcher.
 func TestNobodyElseLooks(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -89,8 +119,10 @@ func TestNobodyElseLooks(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		if strings.Contains(string(text), ".InForceHere") {
-			t.Errorf("%s looks by itself", path)
+		for _, look := range []string{"sets.InForceHere", "inspect.Status("} {
+			if strings.Contains(string(text), look) {
+				t.Errorf("%s looks by itself: %s", path, look)
+			}
 		}
 		return err
 	})
