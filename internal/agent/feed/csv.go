@@ -4,16 +4,20 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+
+	"levee/internal/lang/listform"
 )
 
-var csvColumn = format{
-	of:   func(in *reader) bool { return in.of.Column > 0 },
-	read: readColumn,
-}
+var csvColumn = format{form: listform.Column, read: readColumn}
 
 // readColumn reads one column; the first row may be a heading.
 func readColumn(in *reader, r io.Reader) error {
+	column, err := strconv.Atoi(in.of.Value)
+	if err != nil {
+		return fmt.Errorf("read the number of a column: %w", err)
+	}
 	c := csv.NewReader(r)
 	c.Comment, c.FieldsPerRecord, c.LazyQuotes = '#', -1, true
 	c.ReuseRecord, c.TrimLeadingSpace = true, true
@@ -26,7 +30,7 @@ func readColumn(in *reader, r io.Reader) error {
 			return err
 		}
 		line, _ := c.FieldPos(0)
-		if len(row) < in.of.Column {
+		if len(row) < column {
 			if !first {
 				in.bad++
 				in.out.Bad++
@@ -34,7 +38,7 @@ func readColumn(in *reader, r io.Reader) error {
 			}
 			continue
 		}
-		if err := in.entry(strings.TrimSpace(row[in.of.Column-1]), line, first); err != nil {
+		if err := in.entry(strings.TrimSpace(row[column-1]), line, first); err != nil {
 			return err
 		}
 	}

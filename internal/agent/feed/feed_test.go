@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/lang/listform"
 	"levee/internal/lang/policy"
 )
 
@@ -30,9 +31,21 @@ func of(change func(*policy.Feed)) *policy.Feed {
 	return f
 }
 
+// TestEveryFormHasAReader: what the language can say is read, and by that reader.
+func TestEveryFormHasAReader(t *testing.T) {
+	for _, form := range listform.All() {
+		if !slices.ContainsFunc(formats, func(f *format) bool { return f.form == form }) {
+			t.Errorf("nobody reads lists whose policy has %s", form.Info().What)
+		}
+	}
+	if len(formats) != len(listform.All()) {
+		t.Errorf("%d readers for %d forms", len(formats), len(listform.All()))
+	}
+}
+
 func TestFormats(t *testing.T) {
-	cidr := of(func(f *policy.Feed) { f.Field = "cidr" })
-	second := of(func(f *policy.Feed) { f.Column = 2 })
+	cidr := of(func(f *policy.Feed) { f.Form, f.Value = listform.Field, "cidr" })
+	second := of(func(f *policy.Feed) { f.Form, f.Value = listform.Column, "2" })
 	for _, test := range []struct {
 		name string
 		of   *policy.Feed
@@ -312,9 +325,9 @@ func FuzzRead(f *testing.F) {
 		feed := of(nil)
 		switch format % 3 {
 		case 1:
-			feed.Field = "cidr"
+			feed.Form, feed.Value = listform.Field, "cidr"
 		case 2:
-			feed.Column = 1
+			feed.Form, feed.Value = listform.Column, "1"
 		}
 		l, err := Read(bytes.NewReader(text), feed, 500)
 		if err != nil {
@@ -413,8 +426,8 @@ func TestTextsOfLists(t *testing.T) {
 		want string
 	}{
 		{policy.Feed{}, "\ufeffA b\r\n# comment\n\n a b \nc#d\n", "a b|c#d"},
-		{policy.Feed{Column: 2}, "# x\n1,One\n2,\"t,wo\"\n", "one|t,wo"},
-		{policy.Feed{Field: "h"}, `{"h":"A","x":"B"}{"y":[{"h":["c"]}]}`, "a|c"},
+		{policy.Feed{Form: listform.Column, Value: "2"}, "# x\n1,One\n2,\"t,wo\"\n", "one|t,wo"},
+		{policy.Feed{Form: listform.Field, Value: "h"}, `{"h":"A","x":"B"}{"y":[{"h":["c"]}]}`, "a|c"},
 		{policy.Feed{}, "a\nb\nc\n", ErrTooMany.Error()},
 		{policy.Feed{}, strings.Repeat("a", maxLine+1), "longer than"},
 		{policy.Feed{}, "\n <!doctype HTML>\n<html>", "is a page"},

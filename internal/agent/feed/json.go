@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"levee/internal/lang/listform"
 )
 
-var jsonValues = format{
-	of:   func(in *reader) bool { return in.of.Field != "" },
-	read: readValues,
-}
+var jsonValues = format{form: listform.Field, read: readValues}
 
 // readValues reads each value of one name, at any depth, in any number of JSON texts: a text, or
 // texts in a list.
@@ -60,7 +59,7 @@ func readValues(in *reader, r io.Reader) error {
 				top().name, top().value = t, true
 				continue
 			}
-			if len(at) > 0 && top().name == in.of.Field {
+			if len(at) > 0 && top().name == in.of.Value {
 				place := func() string { return fmt.Sprintf("byte %d", d.InputOffset()) }
 				ok, err := in.add(t, place)
 				if err != nil {

@@ -13,11 +13,6 @@ import (
 // maxLine is how long a line of a plain list may be.
 const maxLine = 64 << 10
 
-var plainLines = format{
-	of:   func(*reader) bool { return true },
-	read: readLines,
-}
-
 // readLines reads the entries of lines. What follows them behind a blank does not count, but an
 // address there is told: it may be one that was meant.
 func readLines(in *reader, r io.Reader) error {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/listform"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
@@ -45,19 +46,28 @@ type reader struct {
 	bad  int                 // not counting a heading
 }
 
-// format is a way in which a list has its entries.
+// format reads the lists whose policy has a form.
 type format struct {
-	of   func(*reader) bool // whether what is read is in it
+	form listform.Form
 	read func(*reader, io.Reader) error
 }
 
-// formats are those that there are: a file and a line each. The first that a list is in reads it,
-// and each list is in the last.
+// formats are those that there are: a file and a line each, and lines.
 var formats = []*format{
 	&jsonValues,
 	&csvColumn,
-	&textLines,
-	&plainLines,
+}
+
+// reads is who reads the list.
+func (in *reader) reads() func(*reader, io.Reader) error {
+	at := slices.IndexFunc(formats, func(f *format) bool { return f.form == in.of.Form })
+	switch {
+	case at >= 0:
+		return formats[at].read
+	case in.fold != nil:
+		return readTexts
+	}
+	return readLines
 }
 
 // Read reads a list of at most so many entries.
@@ -66,12 +76,11 @@ func Read(r io.Reader, of *policy.Feed, most int) (*List, error) {
 }
 
 func (in *reader) read(r io.Reader) (*List, error) {
-	at := slices.IndexFunc(formats, func(f *format) bool { return f.of(in) })
 	b := bufio.NewReader(r)
 	if isPage(b) {
 		return nil, errors.New("this is a page (HTML), no list")
 	}
-	if err := formats[at].read(in, b); err != nil {
+	if err := in.reads()(in, b); err != nil {
 		return nil, err
 	}
 	l := &in.out

@@ -32,11 +32,6 @@ func (in *reader) text(s string) error {
 	return nil
 }
 
-var textLines = format{
-	of:   func(in *reader) bool { return in.fold != nil },
-	read: readTexts,
-}
-
 // readTexts reads a text a line.
 func readTexts(in *reader, r io.Reader) error {
 	s := bufio.NewScanner(r)

@@ -1,5 +1,7 @@
 package ast
 
+import "levee/internal/lang/listform"
+
 // List is a source that says at any time what all its entries are: `source "NAME" feed ...`, a list
 // that others publish, or `source "NAME" crowdsec ...`, the decisions of CrowdSec's local API.
 type List struct {
@@ -13,11 +15,11 @@ type List struct {
 	Key       *Word // the path of the file that holds the key or the password
 	Cleartext *Word
 	Every     *Word
-	Change    *Word       // Feed: percent
-	Shortest  *Word       // Feed: the lengths for IPv4 and IPv6, "/8,16"
-	Where     []Condition // CrowdSec
-	Field     *Word       // Feed: of JSON
-	Column    *Word       // Feed: of CSV
+	Change    *Word         // Feed: percent
+	Shortest  *Word         // Feed: the lengths for IPv4 and IPv6, "/8,16"
+	Where     []Condition   // CrowdSec
+	Form      listform.Form // Feed: what of it is an entry
+	Value     *Word         // of Form
 	Set       Word
 	Lease     *Word
 }
@@ -69,10 +71,13 @@ func (p *printer) place(l *List) {
 
 // entries prints what of a list is an entry.
 func (p *printer) entries(l *List) {
-	if l.Field != nil {
-		p.words(Quoted(*l.Field))
+	switch word := l.Form.Info().Word; {
+	case l.Form == listform.Lines:
+	case word == "":
+		p.words(Quoted(*l.Value))
+	default:
+		p.option(word, l.Value, false)
 	}
-	p.option("column", l.Column, false)
 }
 
 // placeText is what stands in the parentheses of a condition that asks for a list.

@@ -2,6 +2,7 @@ package lsp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"levee/internal/lang/ast"
@@ -169,9 +170,8 @@ func (d *document) complete(at position) []item {
 	case "packet", "test":
 		return words(append(syntax.PacketWords(), "packet", "set")...)
 	case "source":
-		return append(words(append(append(eventFields(), syntax.SourceWords()...), "feed",
-			"crowdsec", "url", "header", "key", "cleartext", "every", "change", "shortest",
-			"column")...), d.sets()...)
+		return append(words(slices.Concat(eventFields(), syntax.SourceWords(),
+			syntax.ListWords())...), d.sets()...)
 	case "detect":
 		return append(words("to", "above", "observe", "propose", "enforce", "collateral", "keep",
 			"lease", "quiet"), d.sets()...)

@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"time"
+
+	"levee/internal/lang/listform"
 )
 
 // List is a source that says at any time what all its entries are. It is for the agent, and no part
@@ -33,8 +35,8 @@ type Feed struct {
 	Change    float64 // which part of the list may be new, or gone, without being asked for
 	Shortest4 int     // lengths of prefixes
 	Shortest6 int
-	Field     string // of JSON
-	Column    int    // of CSV, from 1
+	Form      listform.Form // what of it is an entry
+	Value     string        // of Form
 }
 
 // CrowdSec is a local API whose decisions are followed.

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
+	"levee/internal/lang/listform"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
@@ -24,7 +25,6 @@ const (
 	crowdSecEvery = 10 * time.Second
 	feedChange    = 0.3
 	minEvery      = time.Second
-	maxColumn     = 1000
 )
 
 // list resolves a `source` statement that is a list.
@@ -115,18 +115,11 @@ func (r *resolver) feed(s *ast.List) *policy.Feed {
 		}
 		out.Shortest4, out.Shortest6 = int(n4), int(n6)
 	}
-	if s.Field != nil {
-		if out.Field = strings.Clone(s.Field.Text); out.Field == "" {
-			r.c.Errorf(s.Field.Pos, "write: add \"cidr\" to SET.", "the name of the value is empty")
+	if s.Form != listform.Lines {
+		out.Form, out.Value = s.Form, strings.Clone(s.Value.Text)
+		if err := s.Form.Info().Check(out.Value); err != nil {
+			r.c.Errorf(s.Value.Pos, s.Form.Info().Hint, "%q %v", diag.Clip(out.Value), err)
 		}
-	}
-	if s.Column != nil {
-		n, err := strconv.ParseUint(s.Column.Text, 10, 32)
-		if err != nil || n < 1 || n > maxColumn {
-			r.c.Errorf(s.Column.Pos, "the first column is 1.", "%q is no column from 1 to %d",
-				diag.Clip(s.Column.Text), maxColumn)
-		}
-		out.Column = int(n)
 	}
 	return out
 }

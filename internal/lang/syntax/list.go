@@ -1,12 +1,27 @@
 package syntax
 
 import (
+	"fmt"
+	"strings"
+
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
+	"levee/internal/lang/listform"
 )
 
 // listWords are the first words of options of lists, and of what follows them.
 const listWords = "header user key password cleartext every change shortest where add"
+
+// ListWords are the words of a source that is a list.
+func ListWords() []string {
+	all := strings.Fields("feed crowdsec file url " + listWords)
+	for _, f := range listform.All() {
+		if word := f.Info().Word; word != "" {
+			all = append(all, word)
+		}
+	}
+	return all
+}
 
 const (
 	feedForm = `write: source "drop" feed url "https://..." every 1h add to abusers lease 3h.`
@@ -161,27 +176,51 @@ func (p *parser) listWord(to **ast.Word, option, what, example string) bool {
 	return true
 }
 
-// listAdd parses `[FIELD | column N] to`.
+// listForm parses what of a list is an entry, if that stands here.
+func (p *parser) listForm(l *ast.List) bool {
+	for _, f := range listform.All() {
+		switch row := f.Info(); {
+		case row.Word == "" && p.tok.kind == tString:
+			w := p.word()
+			l.Form, l.Value = f, &w
+			return true
+		case row.Word != "" && p.accept(row.Word):
+			l.Form = f
+			return p.listWord(&l.Value, row.Word, row.What, row.Example)
+		}
+	}
+	return true
+}
+
+// listAdd parses `[FORM] to`.
 func (p *parser) listAdd(l *ast.List) bool {
 	switch {
 	case p.accept("to"):
 		return true
 	case l.CrowdSec:
 		return p.fail("write: add to SET.", "expected \"to\" and a set")
-	case p.is("column"):
-		p.advance()
-		if !p.listWord(&l.Column, "column", "the number of a column", "2") {
-			return false
+	}
+	before := p.tok
+	switch {
+	case !p.listForm(l):
+		return false
+	case p.accept("to"):
+		return true
+	case l.Form == listform.Lines && before.kind == tWord:
+		return p.fail(formsHint(before.text), "expected \"to\" and a set")
+	}
+	return p.fail("write: add to SET.", "expected \"to\" and a set")
+}
+
+// formsHint says what may stand where a word does.
+func formsHint(word string) string {
+	var all []string
+	for _, form := range listform.All() {
+		if f := form.Info(); f.Word == "" {
+			all = append(all, fmt.Sprintf("%s in quotes: add %q to SET", f.What, diag.Clip(word)))
+		} else {
+			all = append(all, fmt.Sprintf("%s: add %s %s to SET", f.What, f.Word, f.Example))
 		}
-	case p.tok.kind == tString:
-		w := p.word()
-		l.Field = &w
-	case p.tok.kind == tWord:
-		return p.fail("write the name of a JSON value in quotes: add \""+diag.Clip(p.tok.text)+
-			"\" to SET; or: add column 2 to SET.", "expected \"to\" and a set")
 	}
-	if !p.accept("to") {
-		return p.fail("write: add to SET.", "expected \"to\" and a set")
-	}
-	return true
+	return "write " + strings.Join(all, "; or ") + "."
 }

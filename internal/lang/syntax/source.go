@@ -384,14 +384,8 @@ func (p *parser) listFeed(c *ast.Condition) bool {
 	if l.Change != nil || l.Shortest != nil {
 		return p.fail("leave it out.", "change and shortest are of lists of addresses")
 	}
-	switch {
-	case p.accept("column"):
-		if !p.listWord(&l.Column, "column", "the number of a column", "2") {
-			return false
-		}
-	case p.tok.kind == tString:
-		w := p.word()
-		l.Field = &w
+	if !p.listForm(l) {
+		return false
 	}
 	if p.tok.kind != tRParen {
 		return p.fail(form, "expected )")
