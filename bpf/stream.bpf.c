@@ -38,14 +38,15 @@ struct stream_place {
 	__u32 first; // the number of the first byte
 	__u32 id;    // of the search, 0 of the beginning
 	__u32 seen;  // jiffies
-	// Of a search: how many bytes are behind it, above its state. Of a beginning: 0 once the
-	// client has acknowledged, else what it has to acknowledge, above a 1.
+	// Of a search: how many bytes are behind it, above its state. Of a beginning: what the client
+	// has to acknowledge, above STREAM_SHAKES until it has.
 	__u64 is;
 };
 
 #define STREAM_LINE 8
 #define STREAM_LINES (1 << 15)
 #define STREAM_FREE 0 // the tag of an empty place
+#define STREAM_SHAKES 1
 
 struct stream_memory {
 	struct stream_head head;
@@ -123,7 +124,7 @@ static __always_inline __u64 worth(const struct stream_head *h, const struct str
 				   __u32 now)
 {
 	__u32 age = now - p->seen, young = ~age;
-	__u64 shakes = (some(p->id) ^ 1) & some(p->is);
+	__u64 shakes = (some(p->id) ^ 1) & p->is & STREAM_SHAKES;
 	__u64 limit = shakes * h->shakes + (shakes ^ 1) * h->idle, old = below(limit, age);
 
 	// Who has shaken hands and is not idle has KEEPS, and 2 << 32 | young if he is; who shakes them
@@ -219,11 +220,11 @@ static __always_inline __u64 meet(void *ctx, __u64 hash, __u32 place, int hook)
 	struct stream_place *p = &line[at & (STREAM_LINE - 1)];
 	__u32 now = now_of(m);
 
-	if (p->is) {
+	if (p->is & STREAM_SHAKES) {
 		if ((b[9] & (SYN | RST | ACK)) != ACK || word(b + 4) != p->is >> 32 ||
 		    now - p->seen > m->head.shakes)
 			return none;
-		p->is = 0;
+		p->is -= STREAM_SHAKES;
 		p->seen = now;
 		__sync_fetch_and_add(&m->head.begun, 1);
 	}
@@ -341,7 +342,7 @@ __noinline int begin(struct __sk_buff *ctx, const struct key *k)
 
 	__u64 hash = flow_hash((const struct flow_head *)&m->head, k, k->class == CLASS(1, TCP, 0),
 			       (__u32)k->src_port << 16 | k->dst_port);
-	__u64 waits = (__u64)(word(b) + 1) << 32 | 1;
+	__u64 waits = (__u64)(word(b) + 1) << 32 | STREAM_SHAKES;
 	struct stream_place *line = line_of(m, hash);
 	int at = find(line, tag_of(hash), 0), known = at >= 0;
 
@@ -352,12 +353,16 @@ __noinline int begin(struct __sk_buff *ctx, const struct key *k)
 	struct stream_place *p = &line[at & (STREAM_LINE - 1)];
 
 	p->seen = now_of(m);
-	if (known && p->first == word(b + 4) && (!p->is || p->is == waits))
+	if (known && p->first == word(b + 4) && (p->is | STREAM_SHAKES) == waits)
 		return TCX_NEXT; // said again
 	p->tag = tag_of(hash);
 	p->id = 0;
 	p->is = waits;
 	p->first = word(b + 4);
+	// What is known is of other bytes, also where the client has chosen the same number again.
+	for (int i = 0; i < STREAM_LINE; i++)
+		if (line[i].tag == p->tag && line[i].id)
+			line[i].tag = STREAM_FREE;
 	return TCX_NEXT;
 }
 

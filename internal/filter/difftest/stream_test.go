@@ -153,3 +153,64 @@ func TestAStreamIsAnsweredAsRegexpAnswersTheWhole(t *testing.T) {
 		})
 	}
 }
+
+// TestAConnectionOfTheSameNumberIsSearched: a client that ends a connection and begins another from
+// its port may choose the number of its first byte again. What was known of the bytes before was
+// taken for known of those behind: a search that had ended answered "no" about all of them.
+func TestAConnectionOfTheSameNumberIsSearched(t *testing.T) {
+	needRoot(t)
+	const text = `drop tcp port 80 stream contains "evil" within 16 bytes as "yes"
+drop tcp port 80 not stream contains "evil" within 16 bytes as "no"
+pass tcp port 80 as "unknown"
+default drop
+`
+	pol, ds := resolve.Parse("stream.levee", []byte(text), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	c := Case{Policy: pol, Link: packet.Ethernet, Text: []byte(text), Seed: 1}
+	e, err := compileCase(c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	o, clock := oracle.New(pol), newClock(1, []Engine{e})
+	o.SetClock(clock.now)
+	r := &comparison{c: c, oracle: o, clock: clock, engines: []Engine{e}}
+	s := newSender(clock.rand)
+	s.server = netip.AddrPortFrom(s.server.Addr(), 80)
+	e.Eval(r.segment(s.client, s.server, s.first-1, 0, packet.SYN, nil))
+	for i, step := range []struct {
+		proof uint32 // that an answer to a SYN asks for first; 0 if none leaves
+		at    uint32
+		says  string
+		is    string
+	}{
+		{1, 0, "all is well here", "no"},
+		{0, 16, "evil", "no"}, // behind what is searched
+		{1, 0, "evil", "no"},  // the answer is repeated: bytes of these numbers were there
+		{7, 0, "it is evil", "yes"},
+		{0, 10, " still", "yes"},
+		{9, 0, "all", "no"},
+		{0, 3, " evil", "yes"},
+	} {
+		if step.proof > 0 {
+			s.proof = step.proof
+			if _, err := r.leave(r.segment(s.server, s.client, s.proof-1, s.first,
+				packet.SYN|packet.ACK, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := r.segment(s.client, s.server, s.first+step.at, s.proof, packet.ACK|packet.PSH,
+			[]byte(step.says))
+		slot, _, err := e.Eval(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for who, slot := range map[string]int{"the program": slot, "the oracle": o.Eval(f).Slot} {
+			if got := pol.Rules[slot-pol.RuleSlot(0)].Label; got != step.is {
+				t.Errorf("segment %d, %q: %s says %q, want %q", i, step.says, who, got, step.is)
+			}
+		}
+	}
+}

@@ -18,14 +18,8 @@ type clientStream struct {
 	first  uint32 // the number of the first byte
 	proof  uint32 // what the client has to acknowledge
 	proven bool
-	at     time.Time // when the answer left
-	known  map[*policy.Pattern]*searched
-}
-
-// searched are the bytes of a stream that a search has seen, from the one with the number first on.
-type searched struct {
-	first uint32
-	bytes []byte
+	at     time.Time                  // when the answer left
+	known  map[*policy.Pattern][]byte // what each search has seen
 }
 
 // streamShakes is how long a client may take to acknowledge.
@@ -52,14 +46,11 @@ func (s streams) leave(pkt *packet.Packet, frame []byte, now time.Time) {
 		proof: binary.BigEndian.Uint32(tcp[4:]) + 1, at: now}
 	key := connectionKey{packet.ProtoTCP, pkt.Src, pkt.Dst, pkt.SrcPort, pkt.DstPort}
 	was := s[key]
-	if was != nil && was.first == next.first && (was.proven || was.proof == next.proof) {
+	if was != nil && was.first == next.first && was.proof == next.proof {
 		was.at = now
 		return
 	}
-	next.known = map[*policy.Pattern]*searched{}
-	if was != nil { // of the same bytes the same is known
-		next.known = was.known
-	}
+	next.known = map[*policy.Pattern][]byte{}
 	s[key] = &next
 }
 
@@ -91,27 +82,24 @@ func (s streams) known(t *term, pkt *packet.Packet, frame []byte, now time.Time)
 		return false, false, has
 	}
 	want, there := t.of.Pattern, is.known[t.of.Pattern]
-	if there == nil || there.first != is.first {
-		there = &searched{first: is.first}
-		is.known[want] = there
-	}
-	if t.finds(there.bytes) {
+	if t.finds(there) {
 		return true, true, true
 	}
-	if len(there.bytes) >= want.Within {
+	if len(there) >= want.Within {
 		return false, true, true
 	}
 	// Numbers come around: of two the one that is less than half of them ahead is behind.
-	old := int(int32(uint32(len(there.bytes)) - (binary.BigEndian.Uint32(tcp[4:]) - is.first)))
+	old := int(int32(uint32(len(there)) - (binary.BigEndian.Uint32(tcp[4:]) - is.first)))
 	switch {
 	case old < 0:
 		return false, false, true
 	case old < pkt.TCPPayload:
 		body := tcp[int(tcp[12]>>4)*4:][:pkt.TCPPayload]
-		all := append(there.bytes, body[old:]...)
-		there.bytes = all[:min(len(all), want.Within)]
+		all := append(there, body[old:]...)
+		there = all[:min(len(all), want.Within)]
+		is.known[want] = there
 	}
-	return t.finds(there.bytes), true, true
+	return t.finds(there), true, true
 }
 
 // holds says whether a term on the stream of a segment does.

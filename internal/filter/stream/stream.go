@@ -93,6 +93,8 @@ const (
 	ofTag    = int(unsafe.Offsetof(beginStreamPlace{}.Tag))
 	ofID     = int(unsafe.Offsetof(beginStreamPlace{}.Id))
 	ofIs     = int(unsafe.Offsetof(beginStreamPlace{}.Is))
+
+	shakes = 1 // of a beginning whose client has not acknowledged
 )
 
 // Places is how many beginnings and searches of streams a memory has room for.
@@ -211,7 +213,7 @@ func Read(memory []byte) Stats {
 		case word(ofTag) == 0:
 		case word(ofID) != 0:
 			s.Searches++
-		case at64(at+ofIs) == 0:
+		case at64(at+ofIs)&shakes == 0:
 			s.Flows++
 		}
 	}
