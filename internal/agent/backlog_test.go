@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -84,6 +85,40 @@ func TestABacklogOfNewAddressesCostsEachOnce(t *testing.T) {
 	}
 	t.Logf("%d addresses in %.1f s, %d turns of up to %d ms", n, time.Since(begun).Seconds(), turns,
 		longest.Milliseconds())
+}
+
+// TestABacklogKeepsNoOtherSourceWaiting: what the sources before have read in a turn is written as
+// soon as it is a batch, so that the turn goes on to the others.
+func TestABacklogKeepsNoOtherSourceWaiting(t *testing.T) {
+	dir, text := t.TempDir(), ""
+	a := netip.MustParseAddr("198.18.0.0")
+	for i, size := range []int{readAtOnce, readAtOnce, 32} {
+		name := fmt.Sprintf("%s/%d.log", dir, i)
+		var lines bytes.Buffer
+		for lines.Len() < size-32 || lines.Len() == 0 {
+			fmt.Fprintf(&lines, "{\"a\":\"%s\"}\n", a)
+			a = a.Next()
+		}
+		if err := os.WriteFile(name, lines.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("source \"s%d\" json file %q add a to s lease 1h\n", i, name)
+	}
+	k := &counting{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{}}}
+	agent := start(t, dir, k, text)
+	agent.poll(t.Context())
+	of := agent.current().Sources
+	if n := of[0].Events + of[1].Events; n < batchAtOnce {
+		t.Fatalf("%d events of the first two: too few to keep the third waiting", n)
+	}
+	if of[2].Events != 1 {
+		t.Errorf("of the third source %d events were read", of[2].Events)
+	}
+	n := int(of[0].Events + of[1].Events + 1)
+	if k.largest >= 2*batchAtOnce || len(k.sets["s"]) < n {
+		t.Errorf("%d of %d are in force, up to %d were written at once", len(k.sets["s"]), n,
+			k.largest)
+	}
 }
 
 // TestAStateDirectoryThatIsReadOnly: the agent did not start. It goes on without its ledger, says

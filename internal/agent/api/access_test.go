@@ -563,6 +563,35 @@ func TestStreamsEndWithTheirCallersAndAreBounded(t *testing.T) {
 	}
 }
 
+// TestTheDocumentSaysHowStreamsGoOn: it did not tell of the header by which a caller that has lost
+// its stream misses nothing.
+func TestTheDocumentSaysHowStreamsGoOn(t *testing.T) {
+	s, err := New(Options{Log: t.Logf, Routes: []Route{Stream("/api/v1/ticks", Anybody, "Ticks.",
+		func(context.Context, uint64, func(uint64, *tick) error) {})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Parameters []struct {
+				Name, In string
+				Schema   struct {
+					Type    string
+					Minimum *float64
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(s.Document(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	all := doc.Paths["/api/v1/ticks"]["get"].Parameters
+	if len(all) != 1 || all[0].Name != "Last-Event-ID" || all[0].In != "header" ||
+		all[0].Schema.Type != "integer" || all[0].Schema.Minimum == nil {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestOneViewerTakesNotAllStreams: 32 streams of one token kept everybody else out.
 func TestOneViewerTakesNotAllStreams(t *testing.T) {
 	if 2*maxOwnStreams > maxStreams {

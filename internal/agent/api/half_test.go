@@ -1,0 +1,82 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// piped is a listener whose connections are pipes of this process, so that time can be a test's.
+type piped struct{ conns chan net.Conn }
+
+func (p *piped) Accept() (net.Conn, error) {
+	c, open := <-p.conns
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p *piped) Close() error   { return nil }
+func (p *piped) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7443} }
+
+// TestAHalfRequestHasSecondsToBecomeOne: 200 connections that had sent the half of a head kept
+// others out for as long as they liked. A head has five seconds, however slowly it goes on; what
+// follows it has twenty in all.
+func TestAHalfRequestHasSecondsToBecomeOne(t *testing.T) {
+	for _, c := range []struct {
+		name, sent, more string
+		most             time.Duration
+	}{
+		{"nothing", "", "", headerTimeout},
+		{"a line", "GET /api/v1/ticks HTTP/1.1\r\n", "", headerTimeout},
+		{"a head that goes on", "GET /api/v1/ticks HTTP/1.1\r\n", "x", headerTimeout},
+		{"a body that goes on", "POST /api/v1/echo HTTP/1.1\r\nHost: 127.0.0.1\r\n" +
+			"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", " ", readTimeout},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				type echo struct {
+					Body struct {
+						Text string `json:"text"`
+					}
+				}
+				s, err := New(Options{Log: t.Logf, Routes: []Route{Post("/api/v1/echo", Anybody,
+					"Echo.", func(context.Context, *echo) (*echo, error) { return nil, nil })}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				l := &piped{make(chan net.Conn)}
+				ended := make(chan error)
+				go func() { ended <- s.Serve(ctx, &Listener{Listener: l}) }()
+				near, far := net.Pipe()
+				l.conns <- far
+				begun := time.Now()
+				var client sync.WaitGroup
+				client.Go(func() {
+					_, err := io.WriteString(near, c.sent)
+					for c.more != "" && err == nil {
+						time.Sleep(time.Second)
+						_, err = io.WriteString(near, c.more)
+					}
+				})
+				_, _ = io.Copy(io.Discard, near) // until the server lets it go
+				if took := time.Since(begun); took > c.most+time.Second || took < c.most {
+					t.Errorf("it had %v, want %v", took, c.most)
+				}
+				near.Close()
+				client.Wait()
+				stop()
+				close(l.conns)
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
