@@ -302,3 +302,73 @@ func TestAnswersOfACookieWereJudgedAsLeaving(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatAnswersWasNoRule: a machine that only serves had a rule for the ports of each service,
+// which a process that begins at such a port met, too. Now it answers whoever comes, goes on with
+// connections that are older than the policy, and begins nothing.
+func TestWhatAnswersWasNoRule(t *testing.T) {
+	n := newTestNet(t)
+	giveBothFamilies(t, n)
+	p := &pair{testNet: n}
+	for _, egress := range []store.Mode{"", store.Clsact} {
+		n.run(t, fmt.Sprintf("egress by %q", egress), func(t *testing.T) {
+			p.egress = egress
+			var older []ends
+			for _, a := range [][2]string{{"198.51.100.1", "198.51.100.2"},
+				{"[2001:db8:7::1]", "[2001:db8:7::2]"}} {
+				toHere := ends{name: "older, to here"}
+				toHere.outer, toHere.inner = connect(t, n.peer, a[0]+":9000", n.here, a[0]+":9000")
+				fromHere := ends{name: "older, from here"}
+				fromHere.inner, fromHere.outer = connect(t, n.here, a[1]+":9001", n.peer,
+					a[1]+":9001")
+				older = append(older, toHere, fromHere)
+			}
+			p.bringText(t, "default pass\nout pass icmp6 type 133-137 ttl 255\n"+
+				"out pass established as \"answers\"\nout default drop\n", store.XDPNative, 0)
+			for i := range older {
+				// this side is the first to send
+				if err := tells(older[i].inner, older[i].outer); err != nil {
+					t.Errorf("%s: %v", older[i].name, err)
+				}
+				if err := older[i].says(); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, a := range [][2]string{{"198.51.100.1", "198.51.100.2"},
+				{"[2001:db8:7::1]", "[2001:db8:7::2]"}} {
+				served := ends{name: "served over TCP"}
+				served.outer, served.inner = connect(t, n.peer, a[0]+":9002", n.here, a[0]+":9002")
+				asked := ends{name: "served over UDP"}
+				asked.outer, asked.inner = datagrams(t, n.peer, a[0]+":9003", n.here, a[0]+":9003")
+				for _, e := range []ends{served, asked} {
+					if err := e.says(); err != nil {
+						t.Error(err)
+					}
+				}
+				in(t, n.peer, func() (net.Conn, error) {
+					if _, err := net.Dial("tcp", a[0]+":9004"); !errors.Is(err, unix.ECONNREFUSED) {
+						t.Errorf("a closed port: %v", err)
+					}
+					return nil, nil
+				})
+				begins := in(t, n.here, func() (net.Conn, error) {
+					return net.Dial("udp", a[1]+":9005")
+				})
+				defer begins.Close()
+				was := packets(new(status0(t)), "out default")
+				if _, err := begins.Write([]byte("hello")); err != nil {
+					t.Fatal(err)
+				}
+				await.OK(t, func() error {
+					if packets(new(status0(t)), "out default") == was {
+						return errors.New("a datagram that begins something leaves")
+					}
+					return nil
+				})
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -355,7 +355,7 @@ func (p *plan) classOf(r *region.Representative, of *policy.Policy, id string, f
 		return nil, "no packet of it was found"
 	case len(e.Entries) > 0:
 		return nil, fmt.Sprintf("it needs %s in set %s", e.Entries[0].Element, e.Entries[0].Set)
-	case e.Leaves != "":
+	case len(e.Before) > 0:
 		return nil, "it needs a connection that the target has begun"
 	}
 	words, _ := template.One("packet", r.Example.Packet)

@@ -13,7 +13,7 @@ import (
 
 const queryLong = `Tell who gets to what a match is about: by rule the sources whose packets it
 decides, first those that pass. The match is in the words of rules ("levee help language"), with the
-sets of the policy.
+sets of the policy; "out" in front of it asks who sends what leaves.
 
 Without FILE the policy in force is asked, on --dev or on the one interface of this network
 namespace that has one (root). The answer is exact for all that a packet says of itself. What only
@@ -21,6 +21,7 @@ run time knows stands behind "if": what dynamic sets hold, limits, cookies.`
 
 const queryExample = `  levee query edge.levee 'tcp port 22'
   sudo levee query 'udp to 192.0.2.7 port 53'
+  levee query mail.levee 'out tcp port 25'
   levee query edge.levee --json 'icmp6'`
 
 type queryFlags struct {

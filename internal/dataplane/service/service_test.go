@@ -416,6 +416,24 @@ func TestWhatIsDroppedOpensNoConnection(t *testing.T) {
 	}
 }
 
+// TestAServiceAnswersAndBeginsNothing: whom it serves it answers, over each protocol.
+func TestAServiceAnswersAndBeginsNothing(t *testing.T) {
+	enter(t)
+	s := begin(t, func(dir string) {
+		put(t, options(dir, "default pass\nout pass established as \"answers\"\n"+
+			"out default drop\n"))
+	})
+	if got := ask("tcp", "127.0.0.1:8001"); got != "ok" {
+		t.Errorf("a visitor gets %q", got)
+	}
+	if counted(t, "answers") == 0 {
+		t.Error("no packet of the service was an answer")
+	}
+	if got := s.send("udp", "127.0.0.1:9"); !strings.Contains(got, "not permitted") {
+		t.Errorf("the service begins, and sees %q", got)
+	}
+}
+
 // steps are the names of the steps of a Put.
 func steps(t *testing.T, o Options) (all []string) {
 	t.Helper()

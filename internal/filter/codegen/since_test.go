@@ -70,6 +70,7 @@ var helpers = map[int32]need{
 	69:  {"bpf_fib_lookup", version{4, 18}},
 	85:  {"bpf_sk_lookup_udp", version{4, 20}},
 	86:  {"bpf_sk_release", version{4, 20}},
+	95:  {"bpf_sk_fullsock", version{5, 1}},
 	99:  {"bpf_skc_lookup_tcp", version{5, 2}},
 	118: {"bpf_jiffies64", version{5, 6}},
 	124: {"bpf_sk_assign", version{5, 9}}, // of programs that are asked for sockets

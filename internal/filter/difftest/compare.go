@@ -165,7 +165,7 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	r := &comparison{c: c, oracle: o, clock: clock, engines: engines,
 		stats: Stats{Decided: map[int]int{}},
 		sums:  make([][]uint64, len(engines)),
-		flow:  c.Policy.Asks(field.Flow), cookie: c.Policy.Has(action.Cookie),
+		flow:  c.Policy.Tracks(), cookie: c.Policy.Has(action.Cookie),
 		proven:  c.Policy.Asks(field.Proven),
 		echoes:  c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
 		streams: c.Policy.Asks(field.Stream),

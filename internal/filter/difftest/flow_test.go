@@ -28,6 +28,27 @@ default drop
 		"strange error6")
 }
 
+// TestWhatAnswersAgreesWithTheOracle judges what leaves in talks of few hosts by whether it
+// answers, beside rules on what arrives that ask for connections and beside such that do not.
+func TestWhatAnswersAgreesWithTheOracle(t *testing.T) {
+	const out = `out count tcp established as "tcp"
+out count udp established as "udp"
+out count icmp established as "icmp"
+out count icmp6 established as "icmp6"
+out count udp not established as "begins"
+out count tcp not established as "opens"
+out limit udp not established rate 20/s by source
+out pass established
+out pass tcp syn port 1-40000
+out pass udp from { 192.0.2.0/24, 2001:db8::/32, 198.51.100.0/24 }
+out default drop
+`
+	for _, arriving := range []string{"drop port 1-3000\ndefault pass\n",
+		"drop tcp not established\ndefault pass\n"} {
+		eachIsMet(t, arriving+out, 2, "tcp", "udp", "icmp", "icmp6", "begins", "opens")
+	}
+}
+
 // eachIsMet compares packets of so many seeds on both link layers, and sees to it that enough meet
 // each label and reason to be malformed.
 func eachIsMet(t *testing.T, text string, seeds uint64, names ...string) {

@@ -29,6 +29,7 @@ import (
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type flow_head -type flow -type flow_state track ../../../bpf/track.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" quote ../../../bpf/quote.bpf.c
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" strange ../../../bpf/strange.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" answers ../../../bpf/answers.bpf.c
 
 // Names of the map and the program at egress, in the specs of programs.
 const (

@@ -45,7 +45,7 @@ func neverTold(p *policy.Policy) []Finding {
 // detector may have the agent put up a cookie.
 func neverProven(p *policy.Policy) []Finding {
 	proves := func(r *policy.Rule) bool { return r.Cookie != nil && !r.Cookie.DNS }
-	if slices.ContainsFunc(p.Rules, proves) || p.Asks(field.Flow) || len(p.Detects) > 0 {
+	if slices.ContainsFunc(p.Rules, proves) || p.Tracks() || len(p.Detects) > 0 {
 		return nil
 	}
 	rules := slices.Concat(p.Protect, p.Rules)
@@ -71,7 +71,7 @@ func neverProven(p *policy.Policy) []Finding {
 
 // neverKnown warns of room for connections in a policy that asks for none.
 func neverKnown(p *policy.Policy) []Finding {
-	if p.MaxConnections == 0 || p.Asks(field.Flow) {
+	if p.MaxConnections == 0 || p.Tracks() {
 		return nil
 	}
 	return []Finding{{p.ConnectionsPos, "no connection is ever known: no rule asks for " +

@@ -141,6 +141,10 @@ func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet, frame []byte, is *to
 		return "the packet has no " + f.Info().Name
 	case f == field.Stream:
 		return e.streams.gotStream(t, pkt, frame, e.now())
+	case f == field.Flow && e.p.Leaves() && t.Not:
+		return "the packet answers the other side"
+	case f == field.Flow && e.p.Leaves():
+		return "the packet answers nobody that is known"
 	case f.Info().Kernel == field.Leaving:
 		return e.gotSender(f, vs[f].lo)
 	case f.Info().Remembered && t.Not: // which is not read off the packet

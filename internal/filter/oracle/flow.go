@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"levee/internal/packet"
@@ -277,6 +278,40 @@ func (e *Evaluator) established(pkt *packet.Packet, frame []byte) bool {
 	}
 	if quote := quoted(pkt, frame); quote != nil {
 		return e.quotesKnown(pkt, quote)
+	}
+	return false
+}
+
+// known says whether `established` holds for a well-formed packet.
+func (e *Evaluator) known(pkt *packet.Packet, frame []byte) bool {
+	if e.p.Leaves() {
+		return e.answers(pkt)
+	}
+	return e.established(pkt, frame)
+}
+
+// answers says whether a packet that leaves answers the other side: by what it is, or since
+// something of its connection has come.
+func (e *Evaluator) answers(pkt *packet.Packet) bool {
+	k := connectionKey{proto: pkt.Proto, local: pkt.Src, remote: pkt.Dst,
+		localPort: pkt.SrcPort, remotePort: pkt.DstPort}
+	switch {
+	case pkt.Transport == packet.TCPTransport:
+		if pkt.Flags&packet.RST != 0 {
+			return true
+		}
+		if pkt.Flags&packet.SYN != 0 {
+			return pkt.Flags&packet.ACK != 0
+		}
+		c := e.connection(k)
+		return c != nil && (c.state == open || c.state == closing)
+	case isUDP(pkt):
+		c := e.connection(k)
+		return c != nil && (c.state == twoWay || c.state == stranger)
+	case pkt.Transport == packet.ICMPTransport:
+		return pkt.Type == 0 || slices.Contains(errors4, pkt.Type)
+	case pkt.Transport == packet.ICMP6Transport:
+		return pkt.Type == 129 || slices.Contains(errors6, pkt.Type)
 	}
 	return false
 }

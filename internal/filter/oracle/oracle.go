@@ -28,7 +28,7 @@ type Evaluator struct {
 	ends    map[*policy.Set]*endpointSet
 	names   map[*policy.NameList]nameSet
 	limits  map[*policy.Limit]*budgets
-	tracks  bool // a rule asks for connections
+	tracks  bool // a rule asks for connections, of what arrives also one of what leaves
 	flows   map[connectionKey]*connection
 	cookies *cookies
 	echoes  *echoes
@@ -69,6 +69,8 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	e := newSide(p, link, sets, ends)
 	if out := p.Leaving(); out != nil {
 		e.leaving = newSide(out, link, sets, ends)
+		e.leaving.flows = e.flows
+		e.tracks = p.Tracks()
 	}
 	return e
 }
@@ -187,13 +189,13 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 			pkt.Malformed = in.Malformed
 		}
 	}
-	known := e.tracks && pkt.Malformed == packet.WellFormed && e.established(pkt, frame)
+	known := e.tracks && pkt.Malformed == packet.WellFormed && e.known(pkt, frame)
 	res := e.decide(pkt, frame, known, watch)
 	if e.frags != nil && res.Malformed == packet.WellFormed && pkt.Fragment &&
 		!pkt.LaterFragment {
 		e.noteFirst(pkt, &res)
 	}
-	if e.tracks && !known && pkt.Malformed == packet.WellFormed && isUDP(pkt) &&
+	if e.tracks && !e.p.Leaves() && !known && pkt.Malformed == packet.WellFormed && isUDP(pkt) &&
 		res.Action == action.Pass {
 		e.met(pkt)
 	}

@@ -5,9 +5,10 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Tracks reports whether a rule asks for connections. Then each packet of a transport that has them
-// is looked up once, before the rules, whichever of these ask: what is known of a connection does
-// not depend on which rules are left after the compiler has removed some.
+// Tracks reports whether a rule asks for connections, in a program for what arrives also one of
+// what leaves. Then each packet of a transport that has them is looked up once, before the rules,
+// whichever of these ask: what is known of a connection does not depend on which rules are left
+// after the compiler has removed some.
 func (p *Plan) Tracks() bool { return p.State.Asks[field.Flow] }
 
 // tracked reports whether packets of a class may belong to connections.

@@ -78,7 +78,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 			CPUs:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
 			RowBytes: RowBytes(len(slots)),
 			Places:   placesOf(prog.Policy),
-			State:    asks(prog.Policy),
+			State:    asks(prog.Policy, t),
 		},
 		prefixes: map[ir.ListID]*Table{}, ethernet: map[string]*Table{}, bits: map[string]*Table{},
 		endpoints: map[ir.ListID]*Tree{}, extension: x,
@@ -101,7 +101,9 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	if err := p.State.SetStreams(p.streamPorts()); err != nil {
 		return nil, p.errorf("%w", err)
 	}
-	if err := p.State.Fit(prog.Policy.MaxConnections, t.Memory); err != nil {
+	if t.Leaves {
+		p.State.Room = t.Connections
+	} else if err := p.State.Fit(prog.Policy.MaxConnections, t.Memory); err != nil {
 		return nil, p.errorf("%w", err)
 	}
 	if err := p.shape(); err != nil {
@@ -113,9 +115,9 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
-	if prog.Out != nil && !t.IsShadow() && !t.Plain {
+	if prog.Out != nil && t.judgesLeaving() {
 		side := t.leaving()
-		side.LogsBefore = len(p.Logs)
+		side.LogsBefore, side.Connections = len(p.Logs), p.State.Room
 		out, err := New(prog.Out, side)
 		if err != nil {
 			return nil, fmt.Errorf("what leaves: %w", err)

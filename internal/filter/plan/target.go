@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/names"
 	"levee/internal/packet"
@@ -51,9 +52,11 @@ type Target struct {
 	// Plain leaves the careful decoder out: packets that the fast path does not know have the
 	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
 	Plain bool
-	// Leaves: the program judges what leaves, at egress, behind so many logs of what arrives.
-	Leaves     bool
-	LogsBefore int
+	// Leaves: the program judges what leaves, at egress, behind so many logs of what arrives, and
+	// with the memory of connections of the program for that, which has this room.
+	Leaves      bool
+	LogsBefore  int
+	Connections flow.Room
 	// Shadow is the row of counters of the policy in force, where this one judges for nobody but
 	// itself: its program runs behind the other, notes what both decided, and returns what the
 	// other did. It answers no SYNs and tells of no packets.
@@ -78,6 +81,9 @@ func (t Target) leaving() Target {
 	return Target{Hook: hook, Link: t.Link, CPUs: t.CPUs, HZ: t.HZ, Memory: t.Memory,
 		Names: t.Names, Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true}
 }
+
+// judgesLeaving reports whether a program for what leaves goes with the target's.
+func (t Target) judgesLeaving() bool { return !t.Leaves && !t.IsShadow() && !t.Plain }
 
 // IsShadow reports whether the policy is one beside that in force.
 func (t Target) IsShadow() bool { return t.Shadow.RowBytes > 0 }

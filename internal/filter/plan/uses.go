@@ -9,10 +9,13 @@ import (
 )
 
 // asks is what rules ask of memories.
-func asks(p *policy.Policy) *state.Use {
+func asks(p *policy.Policy, t Target) *state.Use {
 	u := &state.Use{Asks: map[field.Field]bool{}}
 	for _, f := range field.Remembered() {
 		u.Asks[f] = p.Asks(f)
+	}
+	if t.judgesLeaving() { // which has the memory of what arrives
+		u.Asks[field.Flow] = p.Tracks()
 	}
 	return u
 }

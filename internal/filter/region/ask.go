@@ -24,7 +24,7 @@ func (s *space) ask(n *rule, text string, conds []ir.Cond) bool {
 				return false
 			}
 		case compare == field.ByRange:
-			n.wants = append(n.wants, want{s.number(c.Field), c.Ranges})
+			n.wants = append(n.wants, want{s.number(c.Field), s.renamed(c.Field, c.Ranges)})
 		case compare == field.ByMask:
 			n.wants = append(n.wants,
 				want{s.number(c.Field), masked(c.Mask, c.Value, c.Not)})

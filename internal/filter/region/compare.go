@@ -83,11 +83,11 @@ func compareSide(ctx context.Context, a, b *policy.Policy) *Compared {
 		at := classes[0].Index()
 		lists := [2][]ir.Rule{progs[0].Lists[at], progs[1].Lists[at]}
 		if !asksTags(lists[0]) && !asksTags(lists[1]) {
-			c.class(ctx, newSpace(classes[0], 0), classes, nil, lists)
+			c.class(ctx, newSpace(classes[0], 0, a, b), classes, nil, lists)
 			continue
 		}
 		for tags := range 3 {
-			c.class(ctx, newSpace(classes[0], tags), classes, []int{tags}, lists)
+			c.class(ctx, newSpace(classes[0], tags, a, b), classes, []int{tags}, lists)
 		}
 	}
 	return c.result()

@@ -20,8 +20,21 @@ import (
 // said.
 type Example struct {
 	Entries []Entry // of dynamic sets, which are empty otherwise
-	Leaves  string  // a packet that has left before, in words, or ""
-	Packet  string  // in words
+	Before  []Step  // packets that have come and gone before
+	Step
+}
+
+// Step is a packet in words.
+type Step struct {
+	Packet string
+	Leaves bool // by the interface
+}
+
+func (s *Step) text() string {
+	if s.Leaves {
+		return "packet " + s.Packet + " leaves"
+	}
+	return "packet " + s.Packet
 }
 
 // Entry is an element of a dynamic set.
@@ -35,10 +48,10 @@ func (e *Example) Steps() (out []string) {
 	for _, n := range e.Entries {
 		out = append(out, fmt.Sprintf("set %s has %s", n.Set, n.Element))
 	}
-	if e.Leaves != "" {
-		out = append(out, "packet "+e.Leaves+" leaves")
+	for i := range e.Before {
+		out = append(out, e.Before[i].text())
 	}
-	return append(out, "packet "+e.Packet)
+	return append(out, e.text())
 }
 
 // tries is how many packets of a box are made before an example is given up: what a packet says of
@@ -83,10 +96,10 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 // evaluator is one that knows of no packet before: where none is remembered it is kept.
 func (c *comparison) evaluator(i int, e *Example) *oracle.Evaluator {
 	if c.remember[i] || len(e.Entries) > 0 {
-		return oracle.New(c.policies[i])
+		return oracle.New(c.policies[i].Whole())
 	}
 	if c.judges[i] == nil {
-		c.judges[i] = oracle.New(c.policies[i])
+		c.judges[i] = oracle.New(c.policies[i].Whole())
 	}
 	return c.judges[i]
 }
@@ -102,20 +115,25 @@ func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok boo
 			return 0, false
 		}
 	}
-	if e.Leaves != "" {
-		frame, _, ok := frameOf(e.Leaves)
-		if !ok {
+	for i := range e.Before {
+		if _, ok := e.Before[i].judge(o, p); !ok {
 			return 0, false
 		}
-		o.Leave(frame)
 	}
-	frame, tells, ok := frameOf(e.Packet)
+	return e.Step.judge(o, p)
+}
+
+func (s *Step) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok bool) {
+	frame, tells, ok := frameOf(s.Packet)
 	if !ok {
 		return 0, false
 	}
 	o.Untell()
 	for _, t := range p.Told(tells) {
 		o.Tell(t.Field, t.Value)
+	}
+	if s.Leaves {
+		return o.Leave(frame).Slot, true
 	}
 	return o.Eval(frame).Slot, true
 }
@@ -199,14 +217,14 @@ func (p *point) examples() []*Example {
 		return nil
 	}
 	e.Entries = entries
-	e.Packet = p.words()
+	e.Packet, e.Leaves = p.words(), p.leaves
 	if known, asked := p.number(field.Flow, 0); !asked || known == 0 {
 		return []*Example{e}
 	}
 	var out []*Example
-	for _, leaves := range p.leaving() {
+	for _, before := range p.known() {
 		n := *e
-		n.Leaves = leaves
+		n.Before = before
 		out = append(out, &n)
 	}
 	return out
@@ -292,7 +310,7 @@ func (p *point) words() string {
 			out = append(out, "type", fmt.Sprintf("%d/%d", v>>8, v&0xff))
 		}
 	}
-	return strings.Join(append(append(out, p.rest()...), p.wayBack()...), " ")
+	return strings.Join(slices.Concat(out, p.rest(), p.wayBack(), p.sender()), " ")
 }
 
 // wayBack are the words for what the kernel tells of routes.
@@ -419,22 +437,37 @@ func mac(v uint64) string {
 	return strings.Join(out, ":")
 }
 
-// leaving are packets that make the connection of the packet known.
-func (p *point) leaving() []string {
+// known are packets that make the connection of the packet known, in the ways in which that may
+// be.
+func (p *point) known() (ways [][]Step) {
 	src, _ := p.addr(true)
 	dst, _ := p.addr(false)
-	begin := strings.Join(p.family(), " ") + fmt.Sprintf(" from %s to %s", dst, src)
-	from, _ := p.number(field.DstPort, usualPort[field.DstPort])
-	to, _ := p.number(field.SrcPort, usualPort[field.SrcPort])
-	ports := fmt.Sprintf(" from port %d port %d", from, to)
-	switch p.class.Transport {
-	case ir.TCP:
-		return []string{begin + ports + " syn", begin + ports + " flags syn,ack",
-			begin + ports + " flags ack"}
-	case ir.UDP:
-		return []string{begin + ports}
-	case ir.ICMP:
-		return []string{begin}
+	from, _ := p.number(field.SrcPort, usualPort[field.SrcPort])
+	to, _ := p.number(field.DstPort, usualPort[field.DstPort])
+	family := strings.Join(p.family(), " ")
+	ports := func(from, to uint64) string {
+		if p.class.Transport == ir.ICMP {
+			return ""
+		}
+		return fmt.Sprintf(" from port %d port %d", from, to)
 	}
-	return nil
+	same := func(more string) Step {
+		return Step{fmt.Sprintf("%s from %s to %s", family, src, dst) + ports(from, to) + more,
+			p.leaves}
+	}
+	back := func(more string) Step {
+		return Step{fmt.Sprintf("%s from %s to %s", family, dst, src) + ports(to, from) + more,
+			!p.leaves}
+	}
+	switch {
+	case p.class.Transport == ir.TCP && p.leaves:
+		return [][]Step{nil, {same(" syn"), back(" flags syn,ack")}}
+	case p.class.Transport == ir.TCP:
+		return [][]Step{{back(" syn")}, {back(" flags syn,ack")}, {back(" flags ack")}}
+	case p.class.Transport == ir.UDP && p.leaves:
+		return [][]Step{{back("")}, {same(""), back("")}}
+	case p.class.Transport == ir.UDP, p.class.Transport == ir.ICMP && !p.leaves:
+		return [][]Step{{back("")}}
+	}
+	return [][]Step{nil}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 )
@@ -45,5 +47,79 @@ func TestADifferenceOfWhatLeavesWasNone(t *testing.T) {
 	a, b := leavingPolicy(t, said), leavingPolicy(t, said)
 	if told := Compare(t.Context(), a, b).Tell(a, b); len(told.Differences) > 0 {
 		t.Errorf("the same twice: %+v", told.Differences)
+	}
+}
+
+// TestADifferenceOfUsersWasNone: rules name users by places in lists, and each policy has its own.
+func TestADifferenceOfUsersWasNone(t *testing.T) {
+	policy := func(user string) *policy.Policy {
+		return leavingPolicy(t, "default drop\nout pass tcp port 25 user "+user+
+			"\nout default drop\n")
+	}
+	a, b := policy("www-data"), policy("{ postfix, www-data }")
+	told := Compare(t.Context(), a, b).Tell(a, b)
+	if len(told.Differences) != 1 || told.Differences[0].Parts[0].Match !=
+		`to port 25 user { "www-data", "postfix" }` || strings.Join(told.Differences[0].Test, "; ") !=
+		`packet ipv4 tcp port 25 user "postfix" leaves expect pass` {
+		t.Errorf("%+v", told.Differences)
+	}
+	a, b = policy("{ www-data, postfix }"), policy("{ postfix, www-data }")
+	if told := Compare(t.Context(), a, b).Tell(a, b); len(told.Differences) > 0 {
+		t.Errorf("in another order: %+v", told.Differences)
+	}
+}
+
+// TestWhatAnswersIsShownByPacketsBefore: an answer over UDP has a question in front of it.
+func TestWhatAnswersIsShownByPacketsBefore(t *testing.T) {
+	for _, c := range []struct{ rule, test string }{
+		{"out pass udp established", "packet ipv4 udp from 198.51.100.1 to 192.0.2.1 from port 9 " +
+			"port 40000; packet ipv4 udp from port 40000 leaves expect pass"},
+		{"out pass tcp flags ack/syn,rst,ack established", "packet ipv4 tcp from 192.0.2.1 to " +
+			"198.51.100.1 from port 40000 port 9 syn leaves; packet ipv4 tcp from 198.51.100.1 " +
+			"to 192.0.2.1 from port 9 port 40000 flags syn,ack; packet ipv4 tcp flags ack " +
+			"leaves expect pass"},
+		{"out pass icmp established", "packet ipv4 icmp type 0/0 leaves expect pass"},
+		{"out pass tcp syn established", ""},
+	} {
+		const rest = "out pass tcp syn\nout default drop\n"
+		a, b := leavingPolicy(t, "default pass\n"+rest),
+			leavingPolicy(t, "default pass\n"+c.rule+"\n"+rest)
+		told := Compare(t.Context(), a, b).Tell(a, b)
+		test := ""
+		for _, d := range told.Differences {
+			test = strings.Join(d.Test, "; ")
+		}
+		if test != c.test {
+			t.Errorf("%s: %q", c.rule, test)
+		}
+	}
+}
+
+// TestAQuestionAboutWhatLeaves: questions were of what arrives alone.
+func TestAQuestionAboutWhatLeaves(t *testing.T) {
+	const text = "default drop\nout pass established\nout pass tcp port 25 user www-data\n" +
+		"out drop uid 0-999 tcp\nout default drop\n"
+	for _, c := range []struct{ ask, want string }{
+		{"out tcp syn port 25", `pass  rules.levee:3  out pass tcp port 25 user www-data
+    from anywhere, not established user "www-data"  (TCP)
+drop  rules.levee:4  out drop tcp uid 0-999
+    from anywhere, not established user none or not "www-data" uid 0-999  (TCP)
+drop  rules.levee:5
+    from anywhere, not established user none or not "www-data" uid none or 1000-4294967294  (TCP)
+`},
+		{"out forwarded tcp syn port 25", `drop  rules.levee:5
+    from anywhere, not established user none uid none  (TCP)
+`},
+	} {
+		q, ds := Ask("rules.levee", []byte(text), c.ask, nil)
+		if q == nil {
+			t.Fatal(ds.Err())
+		}
+		var got strings.Builder
+		told := q.Tell(q.Who())
+		told.Print(&got)
+		if d := cmp.Diff(c.want, got.String()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.ask, d)
+		}
 	}
 }

@@ -22,12 +22,17 @@ type Question struct {
 	slot   int
 }
 
-// Ask reads a match, in the words of rules, and the policy that it is asked of, whose sets it may
-// name. open opens the policy's set files. Without a question, the diagnostics say why.
+// Ask reads a match, in the words of rules, behind "out" for packets that leave, and the policy
+// that it is asked of, whose sets it may name. open opens the policy's set files. Without a
+// question, the diagnostics say why.
 func Ask(name string, text []byte, match string, open func(string) (io.ReadCloser, error)) (
 	*Question, diag.Diagnostics) {
 	const title = "the question"
-	asked, ds := syntax.Parse(title, []byte("count "+match))
+	rule := "count " + match
+	if rest, leaves := strings.CutPrefix(match, "out "); leaves {
+		rule = "out count " + rest
+	}
+	asked, ds := syntax.Parse(title, []byte(rule))
 	if ds.HasErrors() {
 		return nil, ds
 	}
@@ -36,7 +41,7 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 		c.Errorf(diag.Pos{}, "a question is one match, as tcp port 22.", "%q is no match", match)
 		return nil, c.Diagnostics(match)
 	}
-	tree, ds := syntax.Parse(name, slices.Concat(text, []byte("\ncount "+match+"\n")))
+	tree, ds := syntax.Parse(name, slices.Concat(text, []byte("\n"+rule+"\n")))
 	if ds.HasErrors() {
 		return nil, ds
 	}
@@ -45,6 +50,9 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 	p, ds := resolve.Resolve(tree, open)
 	if ds.HasErrors() || p == nil {
 		return nil, ds
+	}
+	if rule != "count "+match {
+		p = p.Leaving()
 	}
 	return &Question{p, p.RuleSlot(0)}, nil
 }
@@ -108,11 +116,11 @@ func (w *walk) all() {
 	for _, classes := range together([2]*ir.Program{prog, prog}) {
 		rules := prog.Lists[classes[0].Index()]
 		if !asksTags(rules) {
-			w.class(newSpace(classes[0], 0), classes, nil, rules)
+			w.class(newSpace(classes[0], 0, w.Policy), classes, nil, rules)
 			continue
 		}
 		for tags := range 3 {
-			w.class(newSpace(classes[0], tags), classes, []int{tags}, rules)
+			w.class(newSpace(classes[0], tags, w.Policy), classes, []int{tags}, rules)
 		}
 	}
 }
@@ -122,7 +130,7 @@ func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) 
 	var asked *rule
 	for i := range rules {
 		if rules[i].Slot == w.slot {
-			asked = &rule{}
+			asked, s.asks = &rule{}, &w.Policy.Senders
 			if !s.ask(asked, w.Policy.Rules[0].Text, rules[i].Conds) {
 				return
 			}
@@ -134,6 +142,14 @@ func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) 
 	list := s.lower(w.Policy, rules)
 	s.close()
 	open, _ := s.carve(make(box, len(s.sides)), asked, nil, nil)
+	for _, r := range s.senderless {
+		open = s.unlike(open, r)
+	}
+	for _, r := range s.byForm { // else the words of the answer hold all the same, and are shorter
+		if slices.ContainsFunc(r.wants, func(n want) bool { return asked.wantsSide(n.side) }) {
+			open = s.unlike(open, r)
+		}
+	}
 	for _, r := range list {
 		var in, out []box
 		for _, b := range open {
@@ -150,6 +166,19 @@ func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) 
 			return
 		}
 	}
+}
+
+// unlike are boxes without the packets of a rule.
+func (s *space) unlike(boxes []box, r *rule) (out []box) {
+	for _, b := range boxes {
+		_, out = s.carve(b, r, nil, out)
+	}
+	return out
+}
+
+// wantsSide says whether a rule asks for a side.
+func (r *rule) wantsSide(side int) bool {
+	return slices.ContainsFunc(r.wants, func(n want) bool { return n.side == side })
 }
 
 // note adds boxes to what a rule decides. Those that differ in their sources only are one.

@@ -32,7 +32,7 @@ func (q *Question) Representatives() (out []Representative, open bool) {
 	}
 	found := map[key]*Representative{}
 	remember := q.Policy.Remembers()
-	judge := oracle.New(q.Policy)
+	judge := oracle.New(q.Policy.Whole())
 	w := &walk{Question: q}
 	w.decides = func(s *space, r *rule, _ *rule, of Sources, boxes []box) {
 		if s.tags > 0 {
@@ -52,7 +52,7 @@ func (q *Question) Representatives() (out []Representative, open bool) {
 				n.Example = s.show(b, []ir.Class{c}, func(e *Example) bool {
 					o := judge
 					if remember || len(e.Entries) > 0 {
-						o = oracle.New(q.Policy)
+						o = oracle.New(q.Policy.Whole())
 					}
 					slot, ok := e.judge(o, q.Policy)
 					return ok && slot == r.slot
@@ -75,7 +75,7 @@ func (q *Question) Representatives() (out []Representative, open bool) {
 }
 
 // plain says that nothing has to have been before the packet.
-func (e *Example) plain() bool { return e != nil && len(e.Entries) == 0 && e.Leaves == "" }
+func (e *Example) plain() bool { return e != nil && len(e.Entries)+len(e.Before) == 0 }
 
 // ClassWords are the packets of a class in words: "IPv4 whole TCP".
 func ClassWords(c ir.Class) string { return kindsOf([]ir.Class{c}) }

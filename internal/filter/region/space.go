@@ -78,10 +78,19 @@ type space struct {
 	// unsaid are packets of which a test cannot say that they are so, such as one above a limit:
 	// what it cannot say is the first want of each.
 	unsaid []*rule
+	leaves bool           // the packets leave
+	whom   policy.Senders // of all policies whose rules ask
+	// Of impossible, those that are about what leaves alone: that what is forwarded has no sender,
+	// and what answers by its form.
+	senderless, byForm []*rule
+	asks               *policy.Senders
 }
 
-func newSpace(c ir.Class, tags int) *space {
-	return &space{class: c, tags: tags, index: map[sideKey]int{}, lists: map[place][][]want{}}
+// newSpace is for packets about which policies are asked, all of the same side.
+func newSpace(c ir.Class, tags int, of ...*policy.Policy) *space {
+	s := &space{class: c, tags: tags, index: map[sideKey]int{}, lists: map[place][][]want{}}
+	s.leaves, s.whom = of[0].Leaves(), named(of)
+	return s
 }
 
 // side is the number of a side, which is new if nobody has asked for it.
@@ -111,6 +120,9 @@ func (s *space) side(n side) int {
 		}
 	case ofNumber:
 		n.domain = s.class.Domain(n.field)
+		if isSender(n.field) {
+			n.domain = append(slices.Clip(n.domain), single(n.field.Info().Absent)...)
+		}
 		if n.field == field.TCPFlags {
 			n.domain = []field.Range{{Hi: 255}}
 		}
@@ -143,7 +155,10 @@ func (s *space) close() {
 				{i, []field.Range{{Hi: noByte - 1}}}}})
 		}
 	}
-	if known, ok := s.index[sideKey{about: ofNumber, field: field.Flow}]; ok {
+	s.forwarded()
+	if known, ok := s.index[sideKey{about: ofNumber, field: field.Flow}]; ok && s.leaves {
+		s.answering(known)
+	} else if ok {
 		f, answers := field.ICMPType, answers4
 		if s.class.Family == ir.IPv6 {
 			f, answers = field.ICMP6Type, answers6
@@ -154,6 +169,7 @@ func (s *space) close() {
 				{s.number(f), others}}})
 		}
 	}
+	s.impossible = slices.Concat(s.impossible, s.senderless, s.byForm)
 	strict, asks := s.index[sideKey{about: ofNumber, field: field.StrictPath}]
 	if loose, ok := s.index[sideKey{about: ofNumber, field: field.LoosePath}]; ok && asks {
 		s.impossible = append(s.impossible, &rule{wants: []want{{strict, single(1)},
@@ -244,6 +260,7 @@ const (
 // lower makes rules of those that can decide packets of the space.
 func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 	slots := p.Slots()
+	s.asks = &p.Senders
 	for i := range rules {
 		r := &rules[i]
 		text := ""

@@ -64,9 +64,6 @@ func (c *Compared) Tell(a, b *policy.Policy) Told {
 		}
 		if d.Example != nil {
 			t.Test = d.Example.Steps()
-			if d.Leaves {
-				t.Test[len(t.Test)-1] += " leaves"
-			}
 			t.Test[len(t.Test)-1] += " expect " + d.Is.verdict()
 		}
 		out.Differences = append(out.Differences, t)

@@ -33,6 +33,10 @@ func (s *space) words(b box, unions []union) (text string, unknown []string) {
 		}
 		switch n.about {
 		case ofNumber:
+			if isSender(n.field) {
+				state = append(state, s.senderWords(n.field, b[i]))
+				continue
+			}
 			if n.field.Info().Remembered {
 				state = append(state, numberWords(n.field, b[i]))
 				continue
@@ -202,6 +206,8 @@ func numberWords(f field.Field, values []field.Range) string {
 		word = f.Word()
 	}
 	switch {
+	case f == field.Local:
+		return map[uint64]string{0: "forwarded", 1: "local"}[values[0].Lo]
 	case word != "" && values[0].Lo == 0:
 		return "not " + word
 	case word != "":

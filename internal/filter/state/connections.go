@@ -24,6 +24,9 @@ var connections = Row{
 			Holds: Identity{What: HoldsFlows}, Lifetime: Carried}}
 	},
 	Bound: func(u *Use) Bound {
+		if u.Leaves {
+			return Bound{2, flow.MaxAnswersInstructions}
+		}
 		b := Bound{5, flow.MaxInstructions + flow.MaxStrangeInstructions}
 		if !u.Plain {
 			b.Add(Bound{2, flow.MaxQuoteInstructions})
@@ -31,6 +34,9 @@ var connections = Row{
 		return b
 	},
 	Emit: func(e *Emission) error {
+		if e.Leaves {
+			return e.Room.EmitAnswers(e.Builder, e.Context)
+		}
 		emitted := map[string]bool{}
 		for _, proto := range e.Protocols {
 			if label := flow.Label(proto); !emitted[label] {
@@ -46,6 +52,9 @@ var connections = Row{
 	Beside: &Program{Name: flow.Program, At: Egress,
 		Lost: "`established` knows no connection that began since",
 		Spec: func(u *Use) (*ebpf.ProgramSpec, error) {
+			if u.Leaves { // the program for what arrives has it beside it
+				return nil, nil
+			}
 			return flow.Spec(u.Link, u.Service, u.Room)
 		}},
 	Shared:   []Contents{HoldsFlows},

@@ -54,7 +54,7 @@ const (
 func (c Contents) OfBothSides() bool {
 	switch c {
 	case HoldsCounters, HoldsLastSlot, HoldsClock, HoldsDynamicSet, HoldsDynamicSets, HoldsEvents,
-		HoldsLosses:
+		HoldsLosses, HoldsFlows:
 		return true
 	}
 	return false

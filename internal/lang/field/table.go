@@ -335,7 +335,7 @@ var table = [NumFields]Info{
 	User:      namedSender("user", "frag", 1),
 	Group:     namedSender("group", "frag", 2),
 	Service:   namedSender("service", "ether_type", 2),
-	Container: namedSender("container", "flow", 0),
+	Container: namedSender("container", "proven", 0),
 	Proven: {
 		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
 		Values: upTo(1), Remembered: true, Is: "its source has proven itself",

@@ -1,5 +1,7 @@
 package policy
 
+import "levee/internal/lang/field"
+
 // Out is what a policy says of packets that leave by the interface. It shares the sets of the
 // policy, and `essential off`, with what arrives.
 type Out struct {
@@ -25,8 +27,22 @@ func (p *Policy) Leaving() *Policy {
 	}
 }
 
+// Whole is the policy with both sides.
+func (p *Policy) Whole() *Policy {
+	if p.arriving != nil {
+		return p.arriving
+	}
+	return p
+}
+
 // Leaves reports whether the policy is about packets that leave.
 func (p *Policy) Leaves() bool { return p.arriving != nil }
+
+// Tracks reports whether a rule of either side asks for connections.
+func (p *Policy) Tracks() bool {
+	out := p.Leaving()
+	return p.Asks(field.Flow) || out != nil && out.Asks(field.Flow)
+}
 
 // Count is how many rules the policy has, on both sides.
 func (p *Policy) Count() int {

@@ -42,7 +42,7 @@ func (r *resolver) leaves(s *ast.Rule, a action.Action) {
 	}
 	for i := range s.Terms {
 		switch t, info := &s.Terms[i], s.Terms[i].Field.Info(); {
-		case info.Kernel == field.Leaving:
+		case info.Kernel == field.Leaving, t.Field == field.Flow:
 		case info.Remembered:
 			r.c.Errorf(t.Pos, "ask for addresses and ports.",
 				"%q is known of packets that arrive, and of none that leaves", t.Words())

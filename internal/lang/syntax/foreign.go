@@ -68,10 +68,9 @@ var foreign = map[string]remedy{
 	"--state":   advice(states),
 	"related":   advice(states),
 	"-m":        leaveOut("levee has words instead of modules: tcp port { 80, 443 }."),
-	"in":        leaveOut("levee sees only what comes in; leave \"in\" out."),
-	"out": advice("levee sees only what comes in; a rule for outgoing packets is not " +
-		"possible."),
-	"quick": leaveOut("the first match always decides; leave \"quick\" out."),
+	"in":        leaveOut("a rule is about what comes in; leave \"in\" out."),
+	"out":       advice("a rule for packets that leave begins with it: out drop tcp port 25."),
+	"quick":     leaveOut("the first match always decides; leave \"quick\" out."),
 	"on": advice("the interface is chosen by `levee up --dev`, or by a line \"interface " +
 		"eth0\"."),
 	"iif": advice("the interface is chosen by `levee up --dev`, or by a line \"interface " +

@@ -30,6 +30,10 @@ func (c *Code) FastProof(class ir.Class, l4 int16) {
 func (c *Code) LookUpFlow(ch *plan.Chain) {
 	class := ch.Classes[0]
 	six, proto := class.Family == ir.IPv6, class.Proto()
+	if c.Target.Leaves {
+		c.lookUpAnswer(ch)
+		return
+	}
 	done := c.Fresh("looked_up")
 	if class.Transport == ir.ICMP {
 		answer := c.Fresh("echo_reply")
@@ -112,9 +116,12 @@ func (c *Code) lookUpGroup(six bool, done string) {
 	c.Label(none)
 }
 
+// notesStrangers reports whether the program notes who has begun over UDP.
+func (c *Code) notesStrangers() bool { return c.Plan.Tracks() && !c.Target.Leaves }
+
 // NoStranger has nobody noted as one who has begun.
 func (c *Code) NoStranger() {
-	if c.Plan.Tracks() {
+	if c.notesStrangers() {
 		c.Emit(
 			asm.Mov.Imm(asm.R0, 0),
 			asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord),
@@ -125,7 +132,7 @@ func (c *Code) NoStranger() {
 // NoteStranger notes that the other side began where a packet over UDP of no known connection
 // passes: the verdict is in R7. R6 and R7 are kept.
 func (c *Code) NoteStranger() {
-	if !c.Plan.Tracks() {
+	if !c.notesStrangers() {
 		return
 	}
 	noted := c.Fresh("noted")
@@ -150,7 +157,7 @@ func (c *Code) proveSource(six bool, done string) {
 
 // Quotes reports whether packets of a chain may quote others that are looked up.
 func (c *Code) Quotes(ch *plan.Chain) bool {
-	return ch.Tracked && ch.Classes[0].Transport == ir.ICMP && !c.Target.Plain
+	return ch.Tracked && ch.Classes[0].Transport == ir.ICMP && !c.Target.Plain && !c.Target.Leaves
 }
 
 // lookUpQuote looks the packet up that an ICMP error quotes, whose type is in R1, and goes to done
@@ -240,7 +247,7 @@ const (
 	sockState    = 72
 )
 
-// flowPieces are the parts of a connection that are hashed.
+// flowPieces are the parts of a connection that are hashed, the side of the policy first.
 func (c *Code) flowPieces(class ir.Class) map[int]func() {
 	upper := func(r asm.Register) func() {
 		return func() { c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32)) }
@@ -250,10 +257,14 @@ func (c *Code) flowPieces(class ir.Class) map[int]func() {
 		return func() { c.Emit(asm.LoadMem(asm.R1, asm.R10, at, asm.Word)) }
 	}
 	out := map[int]func(){}
-	for i, a := range []struct {
-		hi asm.Register
-		lo int16
-	}{{RegDst, KeyDstLo}, {RegSrc, KeySrcLo}} {
+	sides := []struct {
+		hi, port asm.Register
+		lo       int16
+	}{{RegDst, RegDstPort, KeyDstLo}, {RegSrc, RegSrcPort, KeySrcLo}}
+	if c.Target.Leaves {
+		sides[0], sides[1] = sides[1], sides[0]
+	}
+	for i, a := range sides {
 		if class.Family == ir.IPv4 {
 			out[4*i] = lower(a.hi)
 			continue
@@ -262,8 +273,8 @@ func (c *Code) flowPieces(class ir.Class) map[int]func() {
 		out[4*i+2], out[4*i+3] = word(a.lo+4), word(a.lo) // a number of the machine's order
 	}
 	out[8] = func() {
-		c.Emit(asm.Mov.Reg(asm.R1, RegDstPort), asm.LSh.Imm(asm.R1, 16),
-			asm.Or.Reg(asm.R1, RegSrcPort))
+		c.Emit(asm.Mov.Reg(asm.R1, sides[0].port), asm.LSh.Imm(asm.R1, 16),
+			asm.Or.Reg(asm.R1, sides[1].port))
 	}
 	if class.Transport == ir.ICMP { // the identifier
 		out[8] = func() {
