@@ -150,7 +150,7 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 		return err
 	}
 	if f.live {
-		return e.explainLive(cmd, by.policy, j, f)
+		return e.explainLive(cmd, by, j, f)
 	}
 	var frame []byte
 	if words != nil {
@@ -169,22 +169,32 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 		if _, err := j.Leave(frame); err != nil {
 			return err
 		}
-		return e.tell(by.policy, j.Story(), f.n, f.json)
+		return e.tell(by.policy, by.link, j.Story(), f.n, f.json)
 	}
-	return e.tell(by.policy, j.Explain(frame), f.n, f.json)
+	return e.tell(by.policy, by.link, j.Explain(frame), f.n, f.json)
 }
 
 // tell tells the story of a packet, which has a number.
-func (e *env) tell(p *policy.Policy, tr oracle.Trace, n int, asJSON bool) error {
+func (e *env) tell(p *policy.Policy, link packet.Link, tr oracle.Trace, n int,
+	asJSON bool) error {
+	room, err := judge.NewConnections(p, link, &tr)
+	if err != nil {
+		return err
+	}
 	if asJSON {
-		return e.PrintJSON(judge.NewStory(p, &tr, n))
+		s := judge.NewStory(p, &tr, n)
+		s.Connections = room
+		return e.PrintJSON(s)
 	}
 	printTrace(e.Stdout, &tr, "")
+	if room != nil {
+		fmt.Fprintf(e.Stdout, "\n%s\n", room)
+	}
 	return nil
 }
 
 // explainLive tells the stories of packets that come by.
-func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
+func (e *env) explainLive(cmd *cobra.Command, by *explained, j *judge.Judge,
 	f *explainFlags) error {
 	dev, _, err := e.inForce(cmd, f.dev)
 	if err != nil {
@@ -203,7 +213,7 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 			fmt.Fprintln(e.Stdout)
 		}
 		frame := append(ev.Packet, make([]byte, max(0, ev.Bytes-len(ev.Packet)))...)
-		failed = e.tell(p, j.Explain(frame), told, f.json)
+		failed = e.tell(by.policy, by.link, j.Explain(frame), told, f.json)
 		if told == f.n || failed != nil {
 			stop()
 		}

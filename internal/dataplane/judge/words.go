@@ -49,7 +49,9 @@ type Story struct {
 	Fault  string       `json:"fault,omitempty"` // why the frame is malformed
 	Layers []StoryLayer `json:"layers"`
 	Tried  []StoryRule  `json:"tried"`
-	Why    string       `json:"why"`
+	// where a rule came to ask whether the packet is of one
+	Connections *Connections `json:"connections,omitempty"`
+	Why         string       `json:"why"`
 }
 
 // StoryLayer is one header.
