@@ -245,16 +245,31 @@ func (c *compiler) generate() error {
 	if c.Target.Plain {
 		return nil
 	}
-	name, _ := env.DecoderName(c.Target)
-	c.Static(name, assembler.Pointer("env"), assembler.Pointer("ctx"))
-	c.Emit(careful...)
+	c.emitDecoder(careful)
 	return nil
 }
+
+// emitDecoder emits the careful decoder. Where the environment is all written it is a global
+// function, which the verifier walks once, and not for each of the ways that lead there.
+func (c *compiler) emitDecoder(careful asm.Instructions) {
+	name, _ := env.DecoderName(c.Target)
+	if !c.clears() {
+		c.Static(name, assembler.Pointer("env"), assembler.Pointer("ctx"))
+		c.Emit(careful...)
+		return
+	}
+	c.Global(name, assembler.Memory("env", c.EnvBytes()), c.ContextParam())
+	c.Given()
+	c.Emit(careful...)
+}
+
+// clears tells whether the environment is all written before the packet is decoded.
+func (c *compiler) clears() bool { return c.called || c.Plan.Fragments }
 
 // beginEnv clears what nobody else fills of the environment.
 func (c *compiler) beginEnv() {
 	switch {
-	case c.called || c.Plan.Fragments:
+	case c.clears():
 		c.ClearEnv()
 	case c.AnyEffects:
 		c.ClearEffects()

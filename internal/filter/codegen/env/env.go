@@ -108,19 +108,23 @@ func (c *Code) BeginFunction(label string, looks bool, more ...assembler.Param) 
 	if looks {
 		params = append(params, c.ContextParam())
 	}
-	given := c.Fresh("given")
 	c.Global(label, params...)
+	c.Given()
+	c.Emit(asm.StoreMem(asm.R10, Pointer, asm.R1, asm.DWord))
+	if looks {
+		c.Emit(asm.StoreMem(asm.R10, ctxPointer, context, asm.DWord))
+	}
+}
+
+// Given has a global function return 0 that is given no memory, with which it has to reckon.
+func (c *Code) Given() {
+	given := c.Fresh("given")
 	c.Emit(
-		// A global function has to reckon with no memory at all.
 		asm.JNE.Imm(asm.R1, 0, given),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
 	c.Label(given)
-	c.Emit(asm.StoreMem(asm.R10, Pointer, asm.R1, asm.DWord))
-	if looks {
-		c.Emit(asm.StoreMem(asm.R10, ctxPointer, context, asm.DWord))
-	}
 }
 
 // ContextParam is the context as an argument of a global function. The verifier knows it by the
