@@ -188,6 +188,23 @@ func TestDatagramsWhoseFragmentsComeByTwoUplinksAreLost(t *testing.T) {
 			t.Fatalf("datagram %d: %v", i, err)
 		}
 	}
+	// With a memory of each interface they passed as ahead of their first, within a budget.
+	all, _, err := inspect.Status(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	for _, a := range all {
+		if is := a.Fragments; is != nil {
+			told = true
+			if is.Ahead+is.Refused+is.Evicted > 0 {
+				t.Errorf("fragments on %s: %+v", a.Dev, is)
+			}
+		}
+	}
+	if !told {
+		t.Error("nobody tells of fragments")
+	}
 }
 
 // TestALimitIsPaidOnEachUplink: a limit is of the policy. Who has two ways to it gets no more.
