@@ -76,6 +76,49 @@ test "wrong reason" { packet tcp port 81 expect drop by malformed }
 	}
 }
 
+// TestNoTestKnowsTheStreamsOfAnother: what a search had found in the test before held for the same
+// addresses and ports.
+func TestNoTestKnowsTheStreamsOfAnother(t *testing.T) {
+	const out = "packet tcp flags syn,ack from 198.51.100.9 from port 80 to 203.0.113.7 port 4000 "
+	const in = "packet tcp flags ack from 203.0.113.7 from port 4000 to 198.51.100.9 port 80 "
+	p, ds := resolve.Parse("test.levee", []byte(`drop tcp stream contains "evil" as "evil"
+pass tcp
+default drop
+test "contains" {
+    `+out+`seq 9 ack-number 5 leaves
+    `+in+`seq 5 ack-number 10 payload "evil" expect drop by "evil"
+}
+test "a stream that nobody knows" {
+    `+in+`seq 9 ack-number 10 payload "more" expect pass
+}
+`), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	engines := []Engine{Oracle}
+	if kernel.Privileged() == nil {
+		engines = append(engines, Both)
+	}
+	for _, engine := range engines {
+		j, err := New(p, engine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range p.Tests {
+			r, err := j.Test(p.File, test)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, got := range r.Packets {
+				if got.Fault != "" {
+					t.Errorf("engine %v, %s: %s", engine, r.Test.Name, got.Fault)
+				}
+			}
+		}
+		j.Close()
+	}
+}
+
 func TestEnginesThatDifferFailATest(t *testing.T) {
 	j, p := newJudge(t,
 		"drop arp as \"a\"\ndefault drop\ntest \"t\" { packet arp expect drop by \"a\" }\n")

@@ -35,6 +35,18 @@ func (r *TestResult) Passed() bool {
 // forgotten is after how long nothing is known any more of connections, and no budget is in debt.
 const forgotten = 31*24*time.Hour + 17*time.Second
 
+// forget has nothing be known of the packets before.
+func (j *Judge) forget() error {
+	j.pass(forgotten)
+	j.oracle.ForgetStreams()
+	for _, r := range j.runners() {
+		if err := r.ForgetStreams(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Test runs one test of the policy. Dynamic sets hold what the test itself puts there and nothing
 // else; no connection is known but those of the test, and no limit is reached. Its packets come at
 // one time. An error is that of the first step that could not be taken; it names the line in file.
@@ -43,7 +55,9 @@ func (j *Judge) Test(file string, t *policy.Test) (*TestResult, error) {
 	if err := j.Empty(); err != nil {
 		return nil, err
 	}
-	j.pass(forgotten)
+	if err := j.forget(); err != nil {
+		return nil, err
+	}
 	for i := range t.Steps {
 		step := &t.Steps[i]
 		one, err := j.step(step)

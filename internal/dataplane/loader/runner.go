@@ -21,6 +21,7 @@ import (
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
+	"levee/internal/filter/stream"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -387,9 +388,15 @@ func (r *Runner) Leave(frame []byte) error {
 
 // ForgetLimits empties the budgets of all limits. Times in them wrap around after 19.5 hours or
 // more: who compares across days with what is exact needs it.
-func (r *Runner) ForgetLimits() error {
+func (r *Runner) ForgetLimits() error { return r.forget(state.HoldsLimit, limit.Head) }
+
+// ForgetStreams has no stream be known any more. What a search has found has no end in time.
+func (r *Runner) ForgetStreams() error { return r.forget(state.HoldsStreams, stream.HeadBytes) }
+
+// forget empties what all memories of a kind hold behind their heads.
+func (r *Runner) forget(what state.Contents, head int) error {
 	for _, use := range r.Loaded.Ledger {
-		if use.Holds.What != state.HoldsLimit {
+		if use.Holds.What != what {
 			continue
 		}
 		m := r.Loaded.Maps[use.Name]
@@ -397,7 +404,7 @@ func (r *Runner) ForgetLimits() error {
 		if err != nil {
 			return err
 		}
-		clear(memory[limit.Head:])
+		clear(memory[head:])
 		if err := unix.Munmap(memory); err != nil {
 			return err
 		}

@@ -33,6 +33,9 @@ func newStreams(p *policy.Policy) streams {
 	return streams{}
 }
 
+// ForgetStreams has no stream be known any more.
+func (e *Evaluator) ForgetStreams() { clear(e.streams) }
+
 func isTCP(pkt *packet.Packet) bool { return pkt.Transport == packet.TCPTransport }
 
 // leave notes where the stream of a client begins, as the answer to its SYN says.
