@@ -194,7 +194,7 @@ func (fl *flattener) prepare() {
 	for _, c := range order {
 		for _, r := range c.Rules {
 			if fl.out.leaves {
-				r.carryLeaving(&fl.out.Written)
+				r.carryLeaving(&fl.out.Written, fl.out.stateless)
 			} else {
 				r.carryStates(&fl.out.Written, fl.out.stateless)
 			}

@@ -130,10 +130,10 @@ func (o *Output) endingOut() string {
 	return ""
 }
 
-// carryLeaving is carryStates for a rule about what leaves, of which a policy knows no states. They
-// are told by headers, so that nothing is cut: of TCP the SYN is new and the rest known, of UDP and
-// of protocols without connections any packet may be either.
-func (r *ChainRule) carryLeaving(written *int) {
+// carryLeaving is carryStates for a rule about what leaves. What answers is known; what begins is
+// told by headers, so that nothing is cut: of TCP the SYN is new, of UDP and of protocols without
+// connections any packet may be. Without a memory all is told by headers.
+func (r *ChainRule) carryLeaving(written *int, stateless bool) {
 	if r.States == nil || r.Verb == DoNothing {
 		return
 	}
@@ -144,7 +144,7 @@ func (r *ChainRule) carryLeaving(written *int) {
 		r.Widen(bothText, "", r.Alts)
 		return
 	case r.Verb == DoAccept:
-		alts = s.mayLeave()
+		alts = s.mayLeave(stateless)
 	case r.Verb == DoDrop:
 		alts = s.mustLeave()
 	}
@@ -158,29 +158,49 @@ func (r *ChainRule) carryLeaving(written *int) {
 		r.Unknown = append(r.Unknown, Reason{err.Error(), "split the rule"})
 		return
 	}
-	r.Widen(leavesText, "", r.Alts)
+	text := leavesText
+	if stateless {
+		text = leavesStateless
+	}
+	r.Widen(text, "", r.Alts)
 	r.Alts = out
 }
 
-const leavesText = "`out` knows no states: of TCP the SYN is a new connection and all else a " +
-	"known one, UDP passes as either, and no rule drops it for its state"
+// What is said of states of what leaves.
+const (
+	leavesText = "`out established` is what answers; of what does not, SYNs, ACKs alone, " +
+		"requests and all of UDP pass as new, and no rule drops UDP for its state"
+	leavesStateless = "without connections the SYN of TCP is a new connection and all else a " +
+		"known one, UDP passes as either, and no rule drops it for its state"
+)
 
 // mayLeave are the packets that leave and may have one of the states.
-func (s stateSet) mayLeave() (out []match.Match) {
+func (s stateSet) mayLeave(stateless bool) (out []match.Match) {
 	if s.fresh {
 		out = append(out, match.TcpSyn, match.Match{}.With(match.ICMP, match.Requests),
 			match.Match{}.With(match.ICMP6, Requests6))
 	}
 	if s.is {
-		out = append(append(out, tcpGoesOn()...),
-			match.Match{}.With(match.ICMP, match.Requests.Not(0xffff)),
+		out = append(out, match.Match{}.With(match.ICMP, match.Requests.Not(0xffff)),
 			match.Match{}.With(match.ICMP6, Requests6.Not(0xffff)))
+		if stateless {
+			out = append(append(out, tcpGoesOn()...), match.UdpOnly)
+		} else {
+			out = append(out, match.Match{}.With(match.Known, match.Just(1)),
+				match.UdpOnly.With(match.Fragment, match.Just(match.Later)))
+		}
 	} else if s.related {
 		out = append(out, match.Match{}.With(match.ICMP, match.IcmpErrors),
 			match.Match{}.With(match.ICMP6, errors6))
 	}
+	if s.fresh {
+		out = append(out, match.UdpOnly)
+	}
+	if s.fresh && !s.is && !stateless {
+		out = append(out, tcpBare.With(match.Known, match.Just(0)))
+	}
 	if s.fresh || s.is {
-		out = append(out, match.UdpOnly, match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
+		out = append(out, match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
 	}
 	if s.invalid {
 		out = append(out, tcpNever()...)

@@ -31,18 +31,39 @@ func TestRulesAboutWhatLeavesWereLeftOut(t *testing.T) {
 			"out pass ipv4 tcp port 443\nout drop ipv4\ndefault pass", "are taken for all"},
 		{"known connections alone", out("DROP", "-A OUTPUT -p tcp -m state --state ESTABLISHED -j "+
 			"ACCEPT", "-A OUTPUT -p tcp -m state --state NEW --dport 443 -j ACCEPT"),
-			"out pass ipv4 tcp flags ack/syn,rst,ack\nout pass ipv4 tcp flags " +
-				"syn,ack/fin,syn,rst,ack\nout pass ipv4 tcp flags rst/fin,syn,rst\n" +
-				"out pass ipv4 tcp syn port 443\nout drop ipv4\ndefault pass",
-			"`out` knows no states"},
+			"out pass ipv4 tcp established\nout pass ipv4 tcp syn port 443\nout pass ipv4 tcp " +
+				"flags ack/fin,syn,rst,ack port 443 not established\nout drop ipv4\ndefault pass",
+			"`out established` is what answers"},
 		{"UDP by its state", out("DROP", "-A OUTPUT -p udp -m state --state ESTABLISHED -j ACCEPT",
 			"-A OUTPUT -p udp -m state --state NEW -j DROP"),
-			"out pass ipv4 udp\nout drop ipv4\ndefault pass", ""},
-		{"what would be cut", out("DROP", "-A OUTPUT -m owner --uid-owner 0 -j ACCEPT"),
+			"out pass ipv4 udp established\nout pass ipv4 udp fragments\nout drop ipv4\n" +
+				"default pass", ""},
+		{"who sends", out("DROP", "-A OUTPUT -m owner --uid-owner 33-40 --gid-owner 5 -j ACCEPT",
+			"-A OUTPUT -m owner --socket-exists -p udp -j ACCEPT",
+			"-A OUTPUT -p tcp -m cgroup --path \"system.slice/postfix.service\" -j ACCEPT",
+			"-A OUTPUT -p tcp -m cgroup ! --path \"/a.slice/a-b.slice/x.scope\" -j ACCEPT"),
+			"out pass ipv4 uid 33-40 gid 5\nout pass ipv4 udp uid 0-4294967294\n" +
+				"out pass ipv4 tcp service \"postfix.service\"\nout pass ipv4 tcp not service " +
+				"\"x.scope\"\nout drop ipv4\ndefault pass", ""},
+		{"who does not send", out("ACCEPT", "-A OUTPUT -p tcp --dport 25 -m owner ! --uid-owner "+
+			"8 -j REJECT"), "out drop ipv4 tcp port 25 not uid 8\ndefault pass",
+			"drops what has no socket, too"},
+		{"who does not send, and passes", out("DROP", "-A OUTPUT -m owner ! --uid-owner 8 -j "+
+			"ACCEPT"), "default pass", "holds for what has no socket, too"},
+		{"a slice", out("DROP", "-A OUTPUT -m cgroup --path \"user.slice\" -j ACCEPT"),
+			"default pass", "no unit of systemd"},
+		{"a part of a unit", out("DROP", "-A OUTPUT -m cgroup --path \"a.slice/b.service/c\" -j "+
+			"ACCEPT"), "default pass", "no unit of systemd"},
+		{"groups of a process", out("DROP", "-A OUTPUT -m owner --gid-owner 5 --suppl-groups -j "+
+			"ACCEPT"), "default pass", "--suppl-groups"},
+		{"who sends what arrives", out("ACCEPT", "-A INPUT -m owner --uid-owner 8 -j DROP"),
+			"# left out: -A INPUT -m owner --uid-owner 8 -j DROP\ndefault pass",
+			"known of what leaves alone"},
+		{"what would be cut", out("DROP", "-A OUTPUT -m time --timestart 08:00 -j ACCEPT"),
 			"default pass", "left out|chain OUTPUT (1 rule) is not imported: a rule of it"},
-		{"a drop that has no word", out("ACCEPT", "-A OUTPUT -m owner --uid-owner 0 -j DROP",
-			"-A OUTPUT -p tcp --dport 25 -j DROP"), "# left out: -A OUTPUT -m owner --uid-owner " +
-			"0 -j DROP\nout drop ipv4 tcp port 25\ndefault pass", ""},
+		{"a drop that has no word", out("ACCEPT", "-A OUTPUT -m time --timestart 08:00 -j DROP",
+			"-A OUTPUT -p tcp --dport 25 -j DROP"), "# left out: -A OUTPUT -m time --timestart " +
+			"08:00 -j DROP\nout drop ipv4 tcp port 25\ndefault pass", ""},
 		{"nothing is dropped", out("ACCEPT", "-A OUTPUT -p tcp -j ACCEPT"), "default pass",
 			"note|chain OUTPUT (1 rule) is not imported: it drops nothing"},
 		{"a machine that forwards", out("DROP", "-A FORWARD -j ACCEPT", "-A OUTPUT -p udp -j "+
@@ -73,7 +94,7 @@ func TestRulesAboutWhatLeavesThatAreLeftOutAreCounted(t *testing.T) {
 		left, widened int
 	}{
 		{"a policy that drops", ":OUTPUT DROP [0:0]\n-A OUTPUT -o lo -j ACCEPT\n" +
-			"-A OUTPUT -m owner --uid-owner 0 -j ACCEPT\n-A OUTPUT -p udp -j ACCEPT\n", 2, 2},
+			"-A OUTPUT -m time --timestart 08:00 -j ACCEPT\n-A OUTPUT -p udp -j ACCEPT\n", 2, 2},
 		{"a machine that forwards", ":OUTPUT ACCEPT [0:0]\n:BAD - [0:0]\n-A FORWARD -j ACCEPT\n" +
 			"-A OUTPUT -p udp -j BAD\n-A BAD -p udp --dport 25 -j DROP\n", 2, 1},
 		{"one that drops nothing", ":OUTPUT ACCEPT [0:0]\n-A FORWARD -j ACCEPT\n-A OUTPUT -p udp " +
@@ -112,14 +133,21 @@ func TestChainsAtTheHookOutputWereLeftOut(t *testing.T) {
 ` + strings.Join([]string{
 		rule("output", meta("oifname", "lo")+`{"accept": null}`),
 		rule("output", meta("oifname", "eth0")+meta("l4proto", "udp")+`{"accept": null}`),
+		rule("output", meta("l4proto", "tcp")+`{"match": {"op": "==", "left": {"meta": {"key": `+
+			`"skuid"}}, "right": {"set": [0, 33]}}}, {"accept": null}`),
+		rule("output", meta("l4proto", "tcp")+`{"match": {"op": "!=", "left": {"meta": {"key": `+
+			`"skgid"}}, "right": 5}}, {"accept": null}`),
+		rule("output", `{"match": {"op": "!=", "left": {"socket": {"key": "cgroupv2", "level": 2}}`+
+			`, "right": "system.slice/postfix.service"}}, {"accept": null}`),
 		rule("output", meta("oifname", "eth1")+`{"accept": null}`),
 	}, ",\n") + "]}"
 	got, rep := nftImport(t, in, importer.Rulesets{Device: "eth0"})
-	want := "interface eth0\nout pass udp\nout default drop\ndefault pass"
+	want := "interface eth0\nout pass udp\nout pass tcp uid { 0, 33 }\nout pass tcp not gid 5\n" +
+		"out pass not service \"postfix.service\"\nout default drop\ndefault pass"
 	if d := cmp.Diff(want, rulesOf(got)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if f := rep.Leaving; f.Given != 3 || f.Same != 1 || f.Loopback != 1 || f.Elsewhere != 1 {
+	if f := rep.Leaving; f.Given != 6 || f.Same != 4 || f.Loopback != 1 || f.Elsewhere != 1 {
 		t.Errorf("counted %+v", f)
 	}
 	if f := rep.Fates; f.Given != 0 {

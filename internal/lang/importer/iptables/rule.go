@@ -24,6 +24,8 @@ type ipRule struct {
 	seen   importer.SeenLately
 	texts  []ipString // of -m string
 	path   rpfilter
+	// an option of -m owner is negated
+	negated bool
 	ipLimit
 }
 
@@ -44,6 +46,7 @@ func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*importer.ChainRule
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
+	p.finishOwner()
 	return p.Rule, nil
 }
 
@@ -85,7 +88,7 @@ func (p *ipRule) option() error {
 	}
 	for i, group := range [...]func(*ipRule, string) (bool, error){
 		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
-		(*ipRule).mark, (*ipRule).limits, (*ipRule).text,
+		(*ipRule).mark, (*ipRule).limits, (*ipRule).text, (*ipRule).sender,
 	} {
 		if known, err := group(p, o); known || err != nil {
 			if p.rate != "" && i == 3 { // see carryStates

@@ -29,7 +29,7 @@ func (m *Match) TakesDHCP() bool {
 	}
 	return m.FromDyn == nil && m.ToDyn == nil && m.From.In == nil && m.To.In == nil &&
 		m.Flags == nil && len(m.NotFlags) == 0 && len(m.Finds) == 0 &&
-		!m.Never
+		len(m.Services) == 0 && !m.Never
 }
 
 // DynamicSet is a dynamic set of services or endpoints, which a match may ask for besides
@@ -69,6 +69,8 @@ const (
 	Known    // 1: of a connection that levee knows
 	Strict   // 1: the kernel's route to the source is by the interface
 	Loose    // 1: there is one
+	UID      // of the socket that sends
+	GID      // likewise
 	numFields
 )
 
@@ -77,7 +79,7 @@ var Top = [numFields]uint64{
 	Ether: 0xffff, VLAN: 4095, EtherFrom: 1<<48 - 1, EtherTo: 1<<48 - 1, Proto: 255,
 	ICMP: 0xffff, ICMP6: 0xffff,
 	FromPort: 0xffff, Port: 0xffff, Len: 65575, TTL: 255, DSCP: 63, Fragment: Later,
-	Known: 1, Strict: 1, Loose: 1,
+	Known: 1, Strict: 1, Loose: 1, UID: 1<<32 - 2, GID: 1<<32 - 2,
 }
 
 // Values of Fragment. A policy tells fragments from whole packets; netfilter tells later
@@ -133,6 +135,7 @@ type Match struct {
 	Flags    *Flags
 	NotFlags []Flags
 	Finds    []string // terms that search the payload of UDP
+	Services []string // terms on the unit that sends
 	Never    bool     // no packet can match
 }
 
@@ -193,11 +196,7 @@ func (m Match) And(o *Match) Match {
 	for _, f := range o.NotFlags {
 		m = m.WithoutFlags(f)
 	}
-	for _, f := range o.Finds {
-		if !slices.Contains(m.Finds, f) {
-			m.Finds = append(slices.Clip(m.Finds), f)
-		}
-	}
+	m.Finds, m.Services = union(m.Finds, o.Finds), union(m.Services, o.Services)
 	m.Never = m.Never || o.Never
 	return m.Settle()
 }
@@ -236,6 +235,16 @@ func (s *Set) same(o *Set) bool {
 		slices.Equal(s.Addresses, o.Addresses)
 }
 
+// union has the terms of both, each once.
+func union(terms, more []string) []string {
+	for _, t := range more {
+		if !slices.Contains(terms, t) {
+			terms = append(slices.Clip(terms), t)
+		}
+	}
+	return terms
+}
+
 // Compatible tells whether one rule can ask for both: what is in a dynamic set is known only at run
 // time, so it has no intersection with another.
 func (m *Match) Compatible(o *Match) bool {
@@ -263,7 +272,7 @@ const MaxTerms = 32
 // Terms is at least the number of terms that the match is written with.
 func (m *Match) Terms() int {
 	// family, flags, and two of from, to
-	n := 6 + len(m.NotFlags) + len(m.Finds) + len(m.From.Not) + len(m.To.Not)
+	n := 6 + len(m.NotFlags) + len(m.Finds) + len(m.Services) + len(m.From.Not) + len(m.To.Not)
 	for f := range numFields {
 		n += Int(m.Fields[f] != nil)
 	}
@@ -295,7 +304,8 @@ func (m Match) ButNot(o *Match) (Match, bool) {
 		}
 	}
 	flags := (m.Flags == nil) != (o.Flags == nil) || m.Flags != nil && *m.Flags != *o.Flags ||
-		!slices.Equal(m.NotFlags, o.NotFlags) || !slices.Equal(m.Finds, o.Finds)
+		!slices.Equal(m.NotFlags, o.NotFlags) || !slices.Equal(m.Finds, o.Finds) ||
+		!slices.Equal(m.Services, o.Services)
 	from, to := !m.From.equal(o.From), !m.To.equal(o.To)
 	isIP := m.Fields[Ether] != nil && m.Fields[Ether].Within(BothIP)
 	switch {
@@ -393,10 +403,13 @@ func (m Match) Settle() Match {
 	if m.HasTransport() {
 		m = m.With(Fragment, Between(Whole, First))
 	}
-	for _, f := range [...]Field{Proto, TTL, DSCP, Fragment, Strict, Loose} {
+	for _, f := range [...]Field{Proto, TTL, DSCP, Fragment, Strict, Loose, UID, GID} {
 		if m.Fields[f] != nil {
 			m = m.With(Ether, BothIP)
 		}
+	}
+	if len(m.Services) > 0 {
+		m = m.With(Ether, BothIP)
 	}
 	m = m.settleAddr(&m.From)
 	return m.settleAddr(&m.To)
@@ -477,7 +490,7 @@ func (m *Match) Equal(o *Match) bool {
 		return false
 	}
 	return m.From.equal(o.From) && m.To.equal(o.To) && slices.Equal(m.NotFlags, o.NotFlags) &&
-		slices.Equal(m.Finds, o.Finds)
+		slices.Equal(m.Finds, o.Finds) && slices.Equal(m.Services, o.Services)
 }
 
 func (a Address) equal(o Address) bool {

@@ -28,7 +28,7 @@ func (m *Match) Text() string {
 	for _, n := range [...]struct {
 		f    Field
 		word string
-	}{{Len, "len"}, {TTL, "ttl"}, {DSCP, "dscp"}} {
+	}{{Len, "len"}, {TTL, "ttl"}, {DSCP, "dscp"}, {UID, "uid"}, {GID, "gid"}} {
 		if m.Fields[n.f] != nil {
 			writeNumbers(&b, n.word, n.f, m.Fields[n.f])
 		}
@@ -41,6 +41,9 @@ func (m *Match) Text() string {
 			b.WriteString(" not")
 		}
 		b.WriteString(" established")
+	}
+	for _, s := range m.Services {
+		b.WriteString(" " + s)
 	}
 	m.writePath(&b, Strict, "strict")
 	m.writePath(&b, Loose, "loose")
@@ -72,6 +75,7 @@ func (m *Match) writeEther(b *strings.Builder) {
 	isIP := m.Fields[Proto] != nil || m.Fields[TTL] != nil || m.Fields[DSCP] != nil ||
 		m.Fields[Fragment] != nil
 	isIP = isIP || m.Fields[Strict] != nil || m.Fields[Loose] != nil
+	isIP = isIP || m.Fields[UID] != nil || m.Fields[GID] != nil || len(m.Services) > 0
 	isIP = isIP || m.Fields[Known] != nil || m.FromDyn != nil || m.ToDyn != nil
 	for _, a := range [...]Address{m.From, m.To} {
 		isIP = isIP || a.In != nil || len(a.Not) > 0

@@ -25,6 +25,12 @@ func (p *nftRule) left(raw json.RawMessage) dim {
 		return dim{iface: true}
 	case key == "meta" && (m.Key == "iifname" || m.Key == "iif"):
 		return noWord("asks for the interface that a packet came by", "")
+	case key == "meta" && m.Key == "skuid":
+		return dim{num: match.UID}
+	case key == "meta" && m.Key == "skgid":
+		return dim{num: match.GID}
+	case key == "meta" && m.Key == "cgroup":
+		return noWord("asks for a class of net_cls", "ask for the unit: service \"NAME.service\"")
 	case key == "meta" && m.Key == "pkttype",
 		key == "payload" && (m.Protocol == "ether" || m.Protocol == "vlan"):
 		return noWord(importer.FrameText, "")

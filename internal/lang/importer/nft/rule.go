@@ -321,7 +321,8 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 		p.Both(alts...)
 		return nil
 	}
-	if p.fibType(l, op, right) || p.fibPath(l, op, right) {
+	if p.fibType(l, op, right) || p.fibPath(l, op, right) ||
+		p.cgroup(l, op, right) {
 		return nil
 	}
 	d := p.left(l)
