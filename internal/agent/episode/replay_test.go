@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"levee/internal/agent/detect"
@@ -63,13 +62,11 @@ func TestAFileOfEventsIsReplayed(t *testing.T) {
 
 // record is twelve seconds of a schedule.
 func record(t *testing.T) (lines []line) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(326, func(e Event) { lines = append(lines, line{time.Now(), e, nil}) })
-		for n := range 4 * 12 {
-			w.bin(n)
-			w.happens()
-		}
-	})
+	w := newWorld(326, func(at time.Time, e Event) { lines = append(lines, line{at, e, nil}) })
+	for n := range 4 * 12 {
+		w.bin(n)
+		w.happens()
+	}
 	return lines
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"levee/internal/agent/incident"
@@ -23,7 +22,7 @@ type wanted struct {
 // write has a writer ask for a rule for a time.
 func (w *world) write(origin string, lasts time.Duration) {
 	label := fmt.Sprint("live-", len(w.wanted)+1)
-	since := time.Now()
+	since := w.now
 	until := since.Add(lasts)
 	one := &wanted{at: since, Write: Write{Origin: origin, Rule: incident.Rule{
 		Rule: `drop tcp as "` + label + `"`, Label: label, Action: "drop", Since: &since,
@@ -61,7 +60,7 @@ func (w *world) goes(g *Gone) {
 	switch {
 	case one.gone:
 		w.wrongf("rule %s is gone twice", g.Label)
-	case !one.may && one.inForce && time.Now().Before(*one.Rule.Until):
+	case !one.may && one.inForce && w.now.Before(*one.Rule.Until):
 		w.wrongf("rule %s of %s is gone, which nobody wanted: %s", g.Label, one.Origin, g.Why)
 	}
 	one.gone = true
@@ -83,12 +82,12 @@ func (w *world) checkWritten() {
 		one.inForce = one.inForce || slices.ContainsFunc(w.m.written, func(o *written) bool {
 			return o.Rule.Label == l.Rule.Label && !o.fresh
 		})
-		if w.calm && time.Since(one.Rule.Until.Add(soon)) > 0 {
+		if w.calm && w.now.Sub(one.Rule.Until.Add(soon)) > 0 {
 			w.wrongf("rule %s is in force, and its lease has ended", l.Rule.Label)
 		}
 	}
 	for label, one := range w.wanted {
-		if w.calm && !one.gone && !there[label] && time.Since(w.calmed) > soon &&
+		if w.calm && !one.gone && !there[label] && w.now.Sub(w.calmed) > soon &&
 			time.Until(*one.Rule.Until) > 0 {
 			w.wrongf("rule %s of %s is not in force", label, one.Origin)
 		}
@@ -98,32 +97,30 @@ func (w *world) checkWritten() {
 // TestTwoWritersNeverWithdrawEachOthers: detectors were the only writers, and what they put into
 // force was all that there was: whoever came would have taken theirs away, and they his.
 func TestTwoWritersNeverWithdrawEachOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1, func(Event) {})
-		w.calm, w.calmed = true, time.Now()
-		w.write("api:a", time.Hour)
-		w.write("api:b", time.Hour)
-		for n := range 60 {
-			w.bin(n)
-		}
-		if len(w.kernel) != 2 {
-			t.Fatalf("%v", w.kernel)
-		}
-		w.erase() // of a
-		for n := range 20 {
-			w.bin(n)
-		}
-		if len(w.kernel) != 1 || w.kernel[0].Origin != "api:b" || len(w.wrong) > 0 {
-			t.Errorf("%+v, %q", w.kernel, w.wrong)
-		}
-		w.begin() // another agent
-		for n := range 20 {
-			w.bin(n)
-		}
-		if len(w.kernel) != 1 || w.kernel[0].Origin != "api:b" || len(w.wrong) > 0 {
-			t.Errorf("after a restart: %+v, %q", w.kernel, w.wrong)
-		}
-	})
+	w := newWorld(1, func(time.Time, Event) {})
+	w.calm, w.calmed = true, w.now
+	w.write("api:a", time.Hour)
+	w.write("api:b", time.Hour)
+	for n := range 60 {
+		w.bin(n)
+	}
+	if len(w.kernel) != 2 {
+		t.Fatalf("%v", w.kernel)
+	}
+	w.erase() // of a
+	for n := range 20 {
+		w.bin(n)
+	}
+	if len(w.kernel) != 1 || w.kernel[0].Origin != "api:b" || len(w.wrong) > 0 {
+		t.Errorf("%+v, %q", w.kernel, w.wrong)
+	}
+	w.begin() // another agent
+	for n := range 20 {
+		w.bin(n)
+	}
+	if len(w.kernel) != 1 || w.kernel[0].Origin != "api:b" || len(w.wrong) > 0 {
+		t.Errorf("after a restart: %+v, %q", w.kernel, w.wrong)
+	}
 }
 
 // TestNoOriginTakesTheRoomOfAnother: one alone has half of all, and whoever comes half of what is
