@@ -65,6 +65,8 @@ const made = async (i, holder) => {
   } catch (err) { replace(holder, el("p", { class: "error" }, plain(err.message))); }
 };
 
+// swatch shows the kind of a flood in the colour of its row in the agent's table; one of a later version has none.
+const swatch = (i) => el("span", { class: "swatch", "aria-hidden": "true", title: plain((i.seen || {}).words || ""), colour: `var(--kind-${plain((i.seen || {}).kind || "").replace(/[^a-z]/g, "")}, var(--soft))` });
 const card = (i) => {
   const buttons = [], rules = (i.rules || []).filter((r) => r.state !== "gone" && r.state !== "refused").map((r) => r.rule).join("\n");
   const act = (what, title, text, yes) => {
@@ -78,7 +80,7 @@ const card = (i) => {
   if (may) buttons.push(file("packets", `incident-${i.id.replace(/\W/g, "")}.pcapng`, "Packets"));
   buttons.push(file("fingerprint", `incident-${i.id.replace(/\W/g, "")}.json`, "Fingerprint"));
   const long = i.state !== "open" && i.state !== "proposed";
-  const head = [el("h3", {}, `${plain(i.detector)} ${plain(i.id)}`), el("span", { class: "badge" }, states[i.state] || plain(i.state)), el("span", { class: "quiet" }, `${moment(unix(i.began), 60)}, ${plain(i.dev)}, ${i.ended ? duration(unix(i.ended) - unix(i.began)) : "until now"}`)];
+  const head = [swatch(i), el("h3", {}, `${plain(i.detector)} ${plain(i.id)}`), el("span", { class: "badge" }, states[i.state] || plain(i.state)), el("span", { class: "quiet" }, `${moment(unix(i.began), 60)}, ${plain(i.dev)}, ${i.ended ? duration(unix(i.ended) - unix(i.began)) : "until now"}`)];
   const body = el("ol", { class: "story" }, story(i)), parts = el("div");
   const of = el("details", { "data-key": `made ${i.id}` }, el("summary", {}, "What it is made of"), parts);
   of.addEventListener("toggle", () => { if (of.open) made(i, parts); });

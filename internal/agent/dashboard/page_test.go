@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"levee/internal/agent/kind"
 	"levee/internal/await"
 	"levee/web/webtest"
 )
@@ -159,6 +160,12 @@ document.querySelector('#scale [data-value="log"]').click(), true`)
 .querySelector('[data-key^="made "]').textContent)`)
 	waits(t, b, `location.search.includes('log=1') && document.querySelector('#traffic-note')
 .textContent.includes('a line by itself')`)
+	// Each kind of flood has the colour of its row.
+	row := kind.UDP.Row()
+	waits(t, b, fmt.Sprintf(`[...document.querySelectorAll('.incident .top .swatch')].some((s) =>
+s.style.getPropertyValue('--c').startsWith('var(--kind-udp,')) && getComputedStyle(
+document.documentElement).getPropertyValue('--kind-udp') === (
+document.documentElement.dataset.theme === 'dark' ? %q : %q)`, row.Night, row.Colour))
 	shot(t, b, "tells", false)
 }
 

@@ -75,5 +75,5 @@ func Routes(kept func() (*history.Store, error),
 			func(ctx context.Context, in *policyInput) (*Policy, error) {
 				return read(ctx, in.Dev)
 			}),
-		api.Files("/", web.Dashboard()))
+		api.Files("/", files{web.Dashboard()}))
 }

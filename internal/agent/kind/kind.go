@@ -89,6 +89,8 @@ type Row struct {
 	// Proves says that senders can prove it where the policy says by what: `prove`, `cookie dns`.
 	Proves bool
 	Bench  string // flood of `levee bench detect` that is of this kind; "" is none
+	// Colour and Night are what the page shows it in, on light and on dark ground.
+	Colour, Night string
 }
 
 // repeated is Repeat of kinds in which a backup, a tunnel and a test of a line are few flows with
@@ -102,31 +104,40 @@ const reflected = "udp from port { 19, 53, 111, 123, 137, 161, 389, 1900, 3702, 
 var Rows = [Num]Row{
 	SYN: {Name: "syn", Phrase: "a SYN flood", Words: "SYNs", Floor: 5000, Has: hasSYN,
 		Repeat: 1, Counter: CountSYN, All: CountSYN, Limit: "tcp syn", Limit6: "tcp syn",
-		Cookie: true, Bench: "syn"},
+		Cookie: true, Bench: "syn",
+		Colour: "#0072b2", Night: "#3d9fe0"},
 	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Has: hasUDP,
 		Repeat: repeated, Counter: CountUDP, All: CountAllUDP, Same: CountSameUDP,
 		Crowd: true, Cut: true, Answered: true, Limit: "udp", Limit6: "udp",
-		Proves: true, Bench: "udp"},
+		Proves: true, Bench: "udp",
+		Colour: "#d55e00", Night: "#f07f35"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
 		Floor: 3000, Has: hasReflection, Repeat: 1, Counter: CountReflection, All: CountReflection,
 		Crowd: true, Cut: true, Answered: true, Limit: reflected, Limit6: reflected,
-		Bench: "reflection"},
+		Bench:  "reflection",
+		Colour: "#b8528d", Night: "#e092c4"},
 	ICMP: {Name: "icmp", Phrase: "an ICMP flood", Words: "ICMP", Floor: 3000, Has: hasICMP,
 		Repeat: repeated, Counter: CountICMP, All: CountAllICMP, Same: CountSameICMP,
-		Crowd: true, Cut: true, Limit: "icmp", Limit6: "icmp6", Bench: "icmp"},
+		Crowd: true, Cut: true, Limit: "icmp", Limit6: "icmp6", Bench: "icmp",
+		Colour: "#009e73", Night: "#22c497"},
 	Fragments: {Name: "fragments", Phrase: "a flood of fragments", Words: "fragments", Floor: 3000,
 		Has: hasFragment, Repeat: repeated, Counter: CountFragments, All: CountAllFragments,
 		Same: CountSameFragments, Answered: true, Limit: "fragments", Limit6: "fragments",
-		Bench: "fragment"},
+		Bench:  "fragment",
+		Colour: "#e0b000", Night: "#f2d15b"},
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
-		Floor: 10_000, Has: hasConnection, Counter: CountFresh, All: CountFresh, Bench: "ack"},
+		Floor: 10_000, Has: hasConnection, Counter: CountFresh, All: CountFresh, Bench: "ack",
+		Colour: "#79b9e6", Night: "#a9d8fa"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
 		Repeat: repeated, Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
-		Answered: true, Bench: "gre"},
+		Answered: true, Bench: "gre",
+		Colour: "#444a52", Night: "#c3cad3"},
 	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
-		All: CountPackets},
+		All:    CountPackets,
+		Colour: "#7d7d1c", Night: "#cfcf5b"},
 	Bits: {Name: "bits", Phrase: "a flood", Words: "bits", Unit: "bit/s", Counter: CountBits,
-		All: CountBits},
+		All:    CountBits,
+		Colour: "#882255", Night: "#b8507f"},
 }
 
 func init() {
