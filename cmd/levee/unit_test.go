@@ -73,6 +73,28 @@ func TestUnitFindsTheInterfaceOfItsName(t *testing.T) {
 	}
 }
 
+// TestUnitsSpeakToTheJournalOfRoot: what a process says is for who may read the journal of its user.
+// journald keeps that of root and of users of the system from others, in its first namespace.
+func TestUnitsSpeakToTheJournalOfRoot(t *testing.T) {
+	units, err := filepath.Glob(systemdUnits + "*.service")
+	if err != nil || len(units) < 4 {
+		t.Fatalf("%q, %v", units, err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`(?m)^(User=root|DynamicUser=yes)$`).Match(text) {
+			t.Errorf("%s is of no user of the system", unit)
+		}
+		if said := regexp.MustCompile(`(?m)^(Standard(Output|Error)|LogNamespace)=.*`).
+			Find(text); said != nil {
+			t.Errorf("%s speaks to others: %s", unit, said)
+		}
+	}
+}
+
 // systemd understands the units, and finds little that they could do without.
 func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
