@@ -73,8 +73,8 @@ func TestUnitFindsTheInterfaceOfItsName(t *testing.T) {
 	}
 }
 
-// TestUnitsSpeakToTheJournalOfRoot: what a process says is for who may read the journal of its user.
-// journald keeps that of root and of users of the system from others, in its first namespace.
+// TestUnitsSpeakToTheJournalOfRoot: what a process says is for who may read the journal of its
+// user. journald keeps that of root and of users of the system from others, in its first namespace.
 func TestUnitsSpeakToTheJournalOfRoot(t *testing.T) {
 	units, err := filepath.Glob(systemdUnits + "*.service")
 	if err != nil || len(units) < 4 {

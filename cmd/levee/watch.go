@@ -192,9 +192,10 @@ const watchTime = "15:04:05.000000"
 func (p *watchPrinter) packet(w *watched, rule generation.SlotCounter, frame []byte,
 	link packet.Link) bool {
 	var d packet.Packet
-	link.Decode(frame, &d)
+	whole, _ := packet.Record{Data: frame, Length: w.Bytes}.Whole(nil)
+	link.Decode(whole, &d)
 	w.Dev, w.Rule, w.Label = p.dev, cli.Shown(rule.Rule), rule.Label
-	w.Packet, w.Text = hex.EncodeToString(frame), oracle.Headers(frame, link)
+	w.Packet, w.Text = hex.EncodeToString(frame), oracle.Headers(frame, w.Bytes, link)
 	if d.IsIP() && d.Src.IsValid() {
 		w.From, w.To = d.Src.String(), d.Dst.String()
 	}
@@ -204,7 +205,7 @@ func (p *watchPrinter) packet(w *watched, rule generation.SlotCounter, frame []b
 	}
 	text := w.Text
 	if !p.wide {
-		text = oracle.Brief(frame, link)
+		text = oracle.Brief(frame, w.Bytes, link)
 	}
 	return p.show(w, fmt.Sprintf("%s %s %s %d bytes: %s", w.Time.Format(watchTime), p.dev, by,
 		w.Bytes, text))

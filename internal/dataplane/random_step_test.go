@@ -116,7 +116,8 @@ func (a *arena) step(s *scene, t *turn) bool {
 		way = "out"
 	}
 	a.log = append(a.log, fmt.Sprintf("%s by %d: %s (merged %d) %x", way, d.near,
-		oracle.Brief(e.frame, packet.Ethernet), e.merged, e.frame[:min(len(e.frame), 160)]))
+		oracle.Brief(e.frame, len(e.frame), packet.Ethernet), e.merged,
+		e.frame[:min(len(e.frame), 160)]))
 	if !a.silent() {
 		return false
 	}

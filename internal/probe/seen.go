@@ -212,10 +212,11 @@ func ipOf(w *witness.Packet, p *packet.Packet) []byte {
 	if err != nil {
 		return nil
 	}
-	link.Decode(w.Bytes, p)
-	if p.Malformed != packet.WellFormed || !p.IsIP() || p.NetworkOffset > len(w.Bytes) {
+	frame, _ := packet.Record{Data: w.Bytes, Length: w.Length}.Whole(nil)
+	link.Decode(frame, p)
+	if p.Malformed != packet.WellFormed || !p.IsIP() || p.NetworkOffset > len(frame) {
 		return nil
 	}
 	p.TransportOffset -= p.NetworkOffset
-	return w.Bytes[p.NetworkOffset:]
+	return frame[p.NetworkOffset:]
 }

@@ -62,7 +62,7 @@ func (l *Lab) watchDrops(ctx context.Context, rate int) *seen {
 				Verdict: "drop", Rate: rate, Snap: 128,
 				Begun: func() { close(s.begun) }}, func(c tap.Captured) bool {
 				fmt.Fprintf(io.Discard, "%v %s %d bytes: %s\n", c.At, c.Verdict, c.Bytes,
-					oracle.Headers(c.Packet, c.Link))
+					oracle.Headers(c.Packet, c.Bytes, c.Link))
 				return true
 			}, func(tap.Losses) {})
 			s.ran, s.lasted = threadTime()-before, time.Since(begun)

@@ -136,7 +136,7 @@ func newDiff(a *inspect.Attachment) Diff {
 	for i := range s.Flows {
 		p := &s.Flows[i]
 		out.Flows = append(out.Flows, Flow{p.At, p.Packets, p.Length,
-			oracle.Headers(p.Packet, p.Link), newDecision(p.Judged, p.JudgedVerdict),
+			oracle.Headers(p.Packet, p.Length, p.Link), newDecision(p.Judged, p.JudgedVerdict),
 			newDecision(p.Would, p.WouldVerdict)})
 	}
 	for _, c := range s.Rules {

@@ -9,9 +9,11 @@ import (
 )
 
 // Brief is what most want to know of a frame, in one short line: who sends what to whom, and what
-// is uncommon. The frame may be cut. Headers says everything.
-func Brief(frame []byte, link packet.Link) string {
+// is uncommon. The frame has length bytes, of which the last may be missing. Headers says
+// everything.
+func Brief(frame []byte, length int, link packet.Link) string {
 	var p packet.Packet
+	frame, _ = packet.Record{Data: frame, Length: length}.Whole(nil)
 	link.Decode(frame, &p)
 	var words []string
 	for i, id := range []uint16{p.VLAN, p.InnerVLAN} {

@@ -26,11 +26,11 @@ func TestBriefIsOneShortLine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Brief(frame, packet.Ethernet); got != want {
+		if got := Brief(frame, len(frame), packet.Ethernet); got != want {
 			t.Errorf("%s: %q, want %q", words, got, want)
 		}
 	}
-	if got := Brief(make([]byte, 5), packet.Ethernet); got != "ether 0x0000" {
+	if got := Brief(make([]byte, 5), 5, packet.Ethernet); got != "ether 0x0000" {
 		t.Errorf("of five bytes: %q", got)
 	}
 }

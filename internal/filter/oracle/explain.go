@@ -367,9 +367,11 @@ func transportLayer(p *packet.Packet, end int) (Layer, bool) {
 	return l, true
 }
 
-// Headers are the headers of a frame in one line, as far as the decoder goes. The frame may be cut.
-func Headers(frame []byte, link packet.Link) string {
+// Headers are the headers of a frame in one line, as far as the decoder goes. The frame has length
+// bytes, of which the last may be missing.
+func Headers(frame []byte, length int, link packet.Link) string {
 	var pkt packet.Packet
+	frame, _ = packet.Record{Data: frame, Length: length}.Whole(nil)
 	link.Decode(frame, &pkt)
 	var parts []string
 	for _, l := range layers(frame, &pkt) {

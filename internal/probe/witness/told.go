@@ -35,6 +35,7 @@ type Packet struct {
 	Verdict string `json:"verdict"` // pass, drop or answer
 	Link    string `json:"link"`    // what the bytes begin with
 	Bytes   []byte `json:"bytes"`   // the first of the packet, at most Snap
+	Length  int    `json:"length"`  // of the packet, in bytes
 }
 
 // Snap is how many bytes of a packet are told.

@@ -76,7 +76,8 @@ func (t *teller) tell(what *Told) error {
 
 func (t *teller) packet(p tap.Captured) bool {
 	err := t.tell(&Told{Packet: &Packet{Slot: p.Rule.ID, Rule: p.Rule.Rule, Label: p.Rule.Label,
-		Verdict: p.Verdict, Link: p.Link.String(), Bytes: p.Packet}})
+		Verdict: p.Verdict, Link: p.Link.String(), Bytes: p.Packet,
+		Length: p.Bytes}})
 	return err == nil
 }
 
