@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -248,7 +249,8 @@ func (s fakeSampler) Read(tell func(tap.Sampled)) error {
 	return nil
 }
 
-// shell is an agent's watcher of an interface, with a file of incidents that outlives it.
+// shell is an agent's watcher of an interface, with files of incidents and of what is usual that
+// outlive it.
 type shell struct {
 	*testing.T
 	k     *fakeKernel
@@ -268,6 +270,7 @@ func newShell(t *testing.T, seed uint64) *shell {
 func (s *shell) begin() {
 	s.store = incident.OpenStore(s.path)
 	s.w = New(Options{Dev: "eth0", Incidents: s.store, kernel: s.k,
+		Baselines: OpenBaselines(filepath.Join(filepath.Dir(s.path), "baselines.json")),
 		Policy: func(context.Context) (*policy.Policy, inforce.State, error) {
 			p, state := s.k.policy()
 			return p, state, nil
@@ -286,6 +289,9 @@ func (s *shell) begin() {
 		cancel()
 		if err := <-done; err != nil {
 			s.Errorf("the watcher ended: %v", err)
+		}
+		if err := s.w.Baselines.save(); err != nil {
+			s.Error(err)
 		}
 	}
 }
