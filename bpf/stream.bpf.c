@@ -180,7 +180,8 @@ static __always_inline int find(const struct stream_place *line, __u32 tag, __u3
 }
 
 // What is known of a segment, as package stream has it.
-enum stream_answer { STREAM_NO, STREAM_YES, STREAM_UNKNOWN, STREAM_NONE };
+// STREAM_ABSENT is of a search that has no place yet.
+enum stream_answer { STREAM_NO, STREAM_YES, STREAM_UNKNOWN, STREAM_NONE, STREAM_ABSENT };
 
 #define STREAM_MOST (16 << 10) // bytes of a stream
 #define STREAM_ACCEPT 256      // the state in which something is found
@@ -245,12 +246,40 @@ static __noinline __u64 stream_meet_tcx(struct __sk_buff *ctx, __u64 hash, __u32
 	return meet(ctx, hash, place, HOOK_TCX);
 }
 
+// stream_enter gives a search of a flow its place, and has it begin in a state with the first byte.
+// It returns STREAM_UNKNOWN if there is none. Seek could do it, but what both need of the stack is
+// more than callers leave.
+static __noinline int stream_enter(__u64 hash, __u32 id, __u32 start)
+{
+	__u32 zero = 0;
+	struct stream_memory *m = bpf_map_lookup_elem(&streams, &zero);
+
+	if (!m)
+		return STREAM_UNKNOWN;
+	struct stream_place *line = line_of(m, hash), *p;
+	int at = find(line, tag_of(hash), id);
+
+	if (at < 0)
+		at = stream_take(hash);
+	if (at < 0)
+		return STREAM_UNKNOWN;
+	p = &line[at & (STREAM_LINE - 1)];
+	at = find(line, tag_of(hash), 0);
+	if (at < 0)
+		return STREAM_UNKNOWN;
+	p->first = line[at & (STREAM_LINE - 1)].first;
+	p->tag = tag_of(hash);
+	p->id = id;
+	p->is = start;
+	p->seen = now_of(m);
+	return STREAM_ABSENT;
+}
+
 // stream_seek tells which bytes of a segment follow what a search knows of its stream: the state of
 // the search by four, above how many bytes of the stream are behind it, above how many follow, less
 // one, above where they lie in the frame. Without a state it is an answer. off is where the TCP
-// header begins; id is that of the search, below how many bytes of a stream it looks at; start is
-// the state before the first.
-static __noinline __u64 stream_seek(__u64 hash, __u64 segment, __u32 off, __u64 id, __u32 start)
+// header begins; id is that of the search, below how many bytes of a stream it looks at.
+static __noinline __u64 stream_seek(__u64 hash, __u64 segment, __u32 off, __u64 id)
 {
 	__u32 zero = 0, data = segment >> 16 & 0xffff;
 	struct stream_memory *m = bpf_map_lookup_elem(&streams, &zero);
@@ -266,18 +295,8 @@ static __noinline __u64 stream_seek(__u64 hash, __u64 segment, __u32 off, __u64 
 
 	at = find(line, tag_of(hash), id);
 	p = &line[at & (STREAM_LINE - 1)];
-	if (at < 0 || p->first != first) {
-		if (at < 0)
-			at = stream_take(hash);
-		if (at < 0)
-			return STREAM_UNKNOWN;
-		p = &line[at & (STREAM_LINE - 1)];
-		p->tag = tag_of(hash);
-		p->first = first;
-		p->id = id;
-		p->is = start;
-		p->seen = now;
-	}
+	if (at < 0 || p->first != first)
+		return STREAM_ABSENT;
 	if (now - p->seen >= m->head.second)
 		p->seen = now;
 
@@ -440,14 +459,16 @@ static __always_inline __u64 any(void)
 SEC("xdp")
 int entry_xdp(struct xdp_md *ctx)
 {
-	return stream_meet_xdp(ctx, any(), any()) + stream_seek(any(), any(), any(), any(), any()) +
+	return stream_meet_xdp(ctx, any(), any()) + stream_seek(any(), any(), any(), any()) +
+	       stream_enter(any(), any(), any()) +
 	       stream_note(any(), any(), any(), any());
 }
 
 SEC("tc")
 int entry_tcx(struct __sk_buff *ctx)
 {
-	return stream_meet_tcx(ctx, any(), any()) + stream_seek(any(), any(), any(), any(), any()) +
+	return stream_meet_tcx(ctx, any(), any()) + stream_seek(any(), any(), any(), any()) +
+	       stream_enter(any(), any(), any()) +
 	       stream_note(any(), any(), any(), any());
 }
 

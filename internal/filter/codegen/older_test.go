@@ -150,11 +150,10 @@ func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int
 }
 
 // maxStack is what functions that call one another have together (MAX_BPF_STACK). Each takes a
-// multiple of stackUnit (check_max_stack_depth of kernel/bpf/verifier.c). Before Linux 6.13 that is
-// 32: there policies whose rules are records, and search streams, take 544 bytes.
+// multiple of stackUnit (check_max_stack_depth of kernel/bpf/verifier.c), from Linux 6.13 on of 16.
 const (
 	maxStack  = 512
-	stackUnit = 16
+	stackUnit = 32
 )
 
 // deep are the calls from a function on that take the most bytes.

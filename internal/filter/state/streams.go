@@ -30,7 +30,7 @@ var streams = Row{
 		return append(maps, Map{stream.PortsMap, stream.PortBytes, "ports with streams",
 			Identity{What: HoldsSearched}, Private, u.searched})
 	},
-	Bound: func(*Use) Bound { return Bound{4, stream.MaxInstructions} },
+	Bound: func(*Use) Bound { return Bound{5, stream.MaxInstructions} },
 	Emit:  func(e *Emission) error { return stream.Emit(e.Builder, e.Context, e.TCX) },
 	Beside: &Program{Name: stream.Program, At: Egress, Nth: 1,
 		Lost: "streams that began since are unknown",

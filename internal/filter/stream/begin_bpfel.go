@@ -42,6 +42,7 @@ const (
 	beginStreamAnswerSTREAM_YES     beginStreamAnswer = 1
 	beginStreamAnswerSTREAM_UNKNOWN beginStreamAnswer = 2
 	beginStreamAnswerSTREAM_NONE    beginStreamAnswer = 3
+	beginStreamAnswerSTREAM_ABSENT  beginStreamAnswer = 4
 )
 
 type beginStreamHead struct {

@@ -34,14 +34,16 @@ const (
 
 // Labels of the functions. Meet is given the context, the hash of a flow, and where the TCP header
 // begins with the bytes from there on above it; it returns an answer, or a segment that can be
-// searched, which is more. Seek is given the hash, the segment, where the header begins, the number
-// of a search with how many bytes of a stream it looks at above it, and the state before the first
-// byte; it returns an answer, or which bytes are the next. Note is given the hash, the number, what
-// Seek returned, and the state behind these bytes; it returns an answer.
+// searched, which is more. Seek is given the hash, the segment, where the header begins, and the
+// number of a search with how many bytes of a stream it looks at above it; it returns an answer, or
+// which bytes are the next. Enter is given the hash, the number, and the state before the first
+// byte of a search that is Absent, and returns Unknown where that has no place now. Note is given
+// the hash, the number, what Seek returned, and the state behind these bytes; it returns an answer.
 const (
-	Meet = "stream_meet"
-	Seek = "stream_seek"
-	Note = "stream_note"
+	Meet  = "stream_meet"
+	Seek  = "stream_seek"
+	Enter = "stream_enter"
+	Note  = "stream_note"
 
 	take = "stream_take"
 )
@@ -53,7 +55,8 @@ const (
 	No      = uint32(beginStreamAnswerSTREAM_NO)
 	Yes     = uint32(beginStreamAnswerSTREAM_YES)
 	Unknown = uint32(beginStreamAnswerSTREAM_UNKNOWN)
-	None    = uint32(beginStreamAnswerSTREAM_NONE) // a segment without data
+	None    = uint32(beginStreamAnswerSTREAM_NONE)   // a segment without data
+	Absent  = uint32(beginStreamAnswerSTREAM_ABSENT) // a search that has to be entered
 
 	StateShift = 44
 	BytesShift = 16
@@ -139,7 +142,8 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
 	}{
 		{Meet, meet, []assembler.Param{context, hash, assembler.Number("place")}},
 		{Seek, Seek, []assembler.Param{hash, assembler.Number("segment"),
-			assembler.Number("off"), id, assembler.Number("start")}},
+			assembler.Number("off"), id}},
+		{Enter, Enter, []assembler.Param{hash, id, assembler.Number("start")}},
 		{Note, Note, []assembler.Param{hash, id, assembler.Number("sought"),
 			assembler.Number("state")}},
 		{take, take, []assembler.Param{hash}}, // called by its name in C

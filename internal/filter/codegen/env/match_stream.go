@@ -60,9 +60,9 @@ func (c *Code) InStream(q *ir.Cond, no string) {
 // where the TCP header begins with the bytes from there on above it, and returns what is known of
 // the stream behind this segment. It has bpf_loop call the second for the bytes that are new.
 func (c *Code) streamFunction(label string, s *plan.Search) {
-	const hash, sought, off = asm.R6, asm.R7, asm.R8
+	const hash, sought, off, segment = asm.R6, asm.R7, asm.R8, asm.R9
 	m := s.Machine
-	round, known := label+"_round", c.Fresh("known")
+	round, known, there := label+"_round", c.Fresh("known"), c.Fresh("there")
 	id := int64(s.ID)
 	c.Global(label, c.ContextParam(), assembler.Number("hash"), assembler.Number("place"))
 	c.Emit(
@@ -73,13 +73,37 @@ func (c *Code) streamFunction(label string, s *plan.Search) {
 		asm.Call.Label(stream.Meet),
 		asm.Mov.Reg(sought, asm.R0),
 		asm.JLE.Imm(asm.R0, int32(stream.None), known),
+	)
+	seek := func() {
+		c.Emit(
+			asm.Mov.Reg(asm.R1, hash),
+			asm.Mov.Reg(asm.R2, segment),
+			asm.Mov.Reg(asm.R3, off),
+			asm.LoadImm(asm.R4, int64(s.Within)<<32|id, asm.DWord),
+			asm.Call.Label(stream.Seek),
+			asm.Mov.Reg(sought, asm.R0),
+		)
+	}
+	c.Emit(asm.Mov.Reg(segment, sought))
+	seek()
+	c.Emit(
+		asm.JNE.Imm(asm.R0, int32(stream.Absent), there),
 		asm.Mov.Reg(asm.R1, hash),
-		asm.Mov.Reg(asm.R2, sought),
-		asm.Mov.Reg(asm.R3, off),
-		asm.LoadImm(asm.R4, int64(s.Within)<<32|id, asm.DWord),
-		asm.Mov.Imm(asm.R5, int32(m.Start)),
-		asm.Call.Label(stream.Seek),
-		asm.Mov.Reg(sought, asm.R0),
+		asm.LoadImm(asm.R2, id, asm.DWord),
+		asm.Mov.Imm(asm.R3, int32(m.Start)),
+		asm.Call.Label(stream.Enter),
+		asm.Mov.Imm(sought, int32(stream.Unknown)),
+		asm.JEq.Imm(asm.R0, int32(stream.Unknown), known),
+	)
+	seek()
+	c.Emit(
+		asm.JNE.Imm(asm.R0, int32(stream.Absent), there),
+		asm.Mov.Imm(sought, int32(stream.Unknown)), // another CPU has taken its place
+		asm.Ja.Label(known),
+	)
+	c.Label(there)
+	c.Emit(
+		asm.Mov.Reg(asm.R0, sought),
 		asm.RSh.Imm(asm.R0, stream.StateShift),
 		asm.JEq.Imm(asm.R0, 0, known),
 		asm.LSh.Imm(asm.R0, 2),
