@@ -73,6 +73,45 @@ func TestUnitFindsTheInterfaceOfItsName(t *testing.T) {
 	}
 }
 
+// TestRecipesFindTheInterfaceOfTheirName is the same of recipes: levee-drops@br-lan watched br/lan.
+// A shell is not to read the name.
+func TestRecipesFindTheInterfaceOfTheirName(t *testing.T) {
+	units, err := filepath.Glob("../../packaging/recipes/*@.service")
+	if err != nil || len(units) < 2 {
+		t.Fatalf("%q, %v", units, err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"levee": `echo "$*"`, "logger": "cat"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"),
+			0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := regexp.MustCompile(`(?m)^ExecStart=/bin/sh -c '([^']*)' %I$`).
+			FindStringSubmatch(strings.ReplaceAll(string(text), "\\\n", ""))
+		if line == nil || strings.ContainsAny(line[1], "%") {
+			t.Errorf("%s: a shell reads the name", unit)
+			continue
+		}
+		script := strings.NewReplacer("$$", "$", "/usr/sbin/levee", dir+"/levee").Replace(line[1])
+		for instance, dev := range map[string]string{"eth0": "eth0", "br/lan": "br-lan",
+			"br-lan": "br-lan", "a$(b)": "a$(b)"} {
+			cmd := exec.Command("/bin/sh", "-c", script, instance)
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			want := "watch --dev " + dev + " --verdict drop --rate 10"
+			if err != nil || !strings.HasPrefix(string(out), want) {
+				t.Errorf("%s of %s: %q, %v; want %q", filepath.Base(unit), instance, out, err, want)
+			}
+		}
+	}
+}
+
 // TestUnitsSpeakToTheJournalOfRoot: what a process says is for who may read the journal of its
 // user. journald keeps that of root and of users of the system from others, in its first namespace.
 func TestUnitsSpeakToTheJournalOfRoot(t *testing.T) {
