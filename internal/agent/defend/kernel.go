@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"levee/internal/agent/episode"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
@@ -22,6 +24,8 @@ type kernel interface {
 	// live is nil if there are no live rules; counts are by label.
 	live(ctx context.Context, dev string) (*inspect.LiveRules, map[string]episode.Count, error)
 	ready(ctx context.Context, dev string) error
+	// sent is how many packets the interface has sent, by its own counter; false: nobody says.
+	sent(dev string) (packets uint64, ok bool)
 }
 
 // sampler gives samples of what the policy on an interface judges.
@@ -70,6 +74,14 @@ func (namespace) live(ctx context.Context, dev string) (*inspect.LiveRules,
 		out[label] = episode.Count{Packets: n.Packets, Bytes: n.Bytes}
 	}
 	return rules, out, err
+}
+
+func (namespace) sent(dev string) (uint64, bool) {
+	l, err := netlink.LinkByName(dev)
+	if err != nil || l.Attrs().Statistics == nil {
+		return 0, false
+	}
+	return l.Attrs().Statistics.TxPackets, true
 }
 
 func (namespace) ready(ctx context.Context, dev string) error {

@@ -201,6 +201,8 @@ func (k *fakeKernel) live(context.Context, string) (*inspect.LiveRules,
 
 func (k *fakeKernel) ready(context.Context, string) error { return nil }
 
+func (k *fakeKernel) sent(string) (uint64, bool) { return 0, false }
+
 type fakeSampler struct{ *fakeKernel }
 
 func (fakeSampler) Follow(context.Context) error { return nil }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-var shellSchedules = flag.Int("shell-schedules", 50, "random schedules of the shell")
+var shellSchedules = flag.Int("shell-schedules", 80, "random schedules of the shell")
 
 // flooded is a shell in the middle of a flood that its rules stop.
 func flooded(t *testing.T) *shell {
@@ -134,6 +135,8 @@ func TestAChangeThatWasMadeIsBelieved(t *testing.T) {
 // TestAnyScheduleOfTheShellKeepsThePromises: what it is asked and refused at random, no rule is in
 // force without an incident, and all are gone after a time of quiet.
 func TestAnyScheduleOfTheShellKeepsThePromises(t *testing.T) {
+	before := debug.SetGCPercent(1000) // little is alive at any time
+	t.Cleanup(func() { debug.SetGCPercent(before) })
 	const lanes = 4
 	for lane := range lanes {
 		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {

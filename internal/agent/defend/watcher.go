@@ -328,7 +328,8 @@ func (w *Watcher) aside() {
 
 // second does what is to be done each second.
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
-	if sent, ok := w.sent.second(w.Dev, now); ok {
+	packets, told := w.kernel.sent(w.Dev)
+	if sent, ok := w.sent.second(now, packets, told); ok {
 		for _, e := range w.eyes {
 			e.detector.Sent(sent)
 		}
