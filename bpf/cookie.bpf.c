@@ -72,13 +72,13 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	    at == CARRIED || (!ip && !is_ours(o, f, k->dst_mac, hook)))
 		return COOKIE_GOES_ON;
 
-	struct cookie_meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
+	struct meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
 	__u64 now = clock_of(c);
 	__u64 second = c->head.second;
 	__u64 period = second ? now / (PERIOD * second) : 0;
 
 	if (begins) {
-		if (!above(&c->head, m, *(volatile __u64 *)&w->rate, now) ||
+		if (!above(c->head.second, m, *(volatile __u64 *)&w->rate, now) ||
 		    is_proven(c, k->src_hi, k->src_lo, k->class, now))
 			return COOKIE_GOES_ON;
 		// RFC 9293 section 3.9.2.3: what is not between hosts may not be answered; nor is what no

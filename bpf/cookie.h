@@ -5,7 +5,7 @@
 #ifndef LEVEE_COOKIE_H
 #define LEVEE_COOKIE_H
 
-#include "parse.h"
+#include "meter.h"
 #include "sip.h"
 
 struct cookie_head {
@@ -25,21 +25,13 @@ struct cookie_source {
 	__u32 tag, expires;
 };
 
-// What is known of the packets that come to a rule, SYNs or queries. Times are in jiffies.
-struct cookie_meter {
-	__u64 start; // of the second that is counted
-	__u64 count; // packets in it
-	__u64 until; // answers are given
-	__u64 last;  // answer
-};
-
 #define COOKIE_LINE 8
 #define COOKIE_LINES (1 << 16)
 #define COOKIE_METERS 256 // a rule has the one of its number
 
 struct cookie_memory {
 	struct cookie_head head;
-	struct cookie_meter meters[COOKIE_METERS];
+	struct meter meters[COOKIE_METERS];
 	// A bit for the last three of each tag in a line: of forged sources most need not be looked for
 	// in a line, which is a miss of all caches.
 	__u8 tags[COOKIE_LINES];
@@ -60,8 +52,6 @@ enum cookie_result {
 	COOKIE_ANSWERED, // the packet is the answer now
 	COOKIE_DROPPED,  // it has proven its source, or could not be made the answer
 };
-
-#define OPENS 2	  // seconds for which answers go on when the rate has been exceeded
 
 static __always_inline __u64 clock_of(const struct cookie_memory *c)
 {
@@ -124,19 +114,6 @@ static __always_inline __u32 prove(struct cookie_memory *c, __u64 hi, __u64 lo, 
 	s[at].tag = tag;
 	c->tags[l] = tags; // without those whose time is over
 	return least;
-}
-
-// above counts a packet, and says whether answers are given.
-static __always_inline int above(const struct cookie_head *h, struct cookie_meter *m, __u64 rate,
-				 __u64 now)
-{
-	if (now - m->start >= h->second) {
-		m->start = now;
-		m->count = 0;
-	}
-	if (__sync_fetch_and_add(&m->count, 1) >= rate && m->until != now + OPENS * h->second)
-		m->until = now + OPENS * h->second;
-	return now < m->until;
 }
 
 #endif

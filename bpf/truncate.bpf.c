@@ -76,10 +76,10 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	    (!ip && !is_ours(o, f, k->dst_mac, hook)))
 		return COOKIE_GOES_ON;
 
-	struct cookie_meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
+	struct meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
 	__u64 now = clock_of(c);
 
-	if (!above(&c->head, m, *(volatile __u64 *)&w->rate, now) ||
+	if (!above(c->head.second, m, *(volatile __u64 *)&w->rate, now) ||
 	    is_proven(c, k->src_hi, k->src_lo, CLASS(six, TCP, 0), now))
 		return COOKIE_GOES_ON;
 	if (!is_between_hosts(k, six) || is_none(o, k->dst_hi, k->dst_lo))

@@ -61,6 +61,14 @@ func (u *up) prove(l *loader.Loaded) error {
 	})
 }
 
+func describeGreylists(p *codegen.Program) (out []store.CookieInfo) {
+	for i := range p.Greylists {
+		g := &p.Greylists[i]
+		out = append(out, store.CookieInfo{ID: g.Rule.ID, Meter: g.Meter, Always: g.Above == 0})
+	}
+	return out
+}
+
 func describeCookies(p *codegen.Program) (out []store.CookieInfo) {
 	for i := range p.Cookies {
 		r := p.Cookies[i].Rule

@@ -246,7 +246,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 	}
 	d.Needs = attach.NeedsOf(p)
 	d.Limits = loader.DescribeLimits(p)
-	d.Cookies = describeCookies(p)
+	d.Cookies, d.Greylists = describeCookies(p), describeGreylists(p)
 	for i := range p.Echoes {
 		d.Echoes = append(d.Echoes, store.EchoInfo{Name: p.Echoes[i].Name,
 			Tally: p.Echoes[i].Tally})

@@ -92,6 +92,14 @@ pass udp port 27015 proven flow as "NAME"`, state.HoldsEchoes, (*stateTest).echo
 			}
 			return fmt.Sprint(a.Echoes.Flows, " flows")
 		}},
+	{"greylist", `greylist udp port 1012 after 100ms within 10s as "NAME"`, state.HoldsGreylist,
+		judges(udpTo(1012)),
+		func(a *inspect.Attachment, _ string) string {
+			if a.Greylists == nil {
+				return ""
+			}
+			return fmt.Sprint(a.Greylists.Clients, " clients")
+		}},
 	{"addresses", "set NAME = dynamic(max 100, lease 10m)\ndrop from NAME", "",
 		leasedTo(policy.Element{Prefix: netip.MustParsePrefix("203.0.113.0/24")}), entries},
 	{"services", "set NAME = dynamic(of services, max 100)\ndrop to NAME", "",

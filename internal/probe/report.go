@@ -547,6 +547,8 @@ func runTime(of *policy.Policy, id string) string {
 		return "a limit"
 	case action.Cookie:
 		return "a cookie"
+	case action.Greylist:
+		return "a greylist"
 	}
 	for k := range rule.Match {
 		t := &rule.Match[k]

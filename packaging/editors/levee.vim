@@ -8,11 +8,11 @@ endif
 
 syn iskeyword @,48-57,_,-
 syn keyword leveeStatement connections cookie count default detect divert drop essential
-syn keyword leveeStatement interface limit log on out pass profile protect
-syn keyword leveeStatement prove set source test use
-syn keyword leveeOption above any as burst by dynamic error expect
-syn keyword leveeOption file has hex lease leaves max memory none
-syn keyword leveeOption off packet rate rollup sample track
+syn keyword leveeStatement greylist interface limit log on out pass profile
+syn keyword leveeStatement protect prove set source test use
+syn keyword leveeOption above after any as burst by dynamic error
+syn keyword leveeOption expect file has hex lease leaves max memory
+syn keyword leveeOption none off packet rate rollup sample track within
 syn keyword leveeTerm ack-number ah arp at checksum code container contains
 syn keyword leveeTerm data-offset dccp dei dest-options df dns dscp ecn
 syn keyword leveeTerm edns-size esp established ether flags flow-label forwarded frag

@@ -137,6 +137,11 @@ func readingOf(d *store.Description, name string) (r state.Reading) {
 		rule, _ := ruleOf(d, k.ID)
 		r.Cookies = append(r.Cookies, state.Answering{Rule: rule, Meter: k.Meter, Always: k.Always})
 	}
+	for _, g := range d.Greylists {
+		rule, _ := ruleOf(d, g.ID)
+		r.Greylists = append(r.Greylists,
+			state.Answering{Rule: rule, Meter: g.Meter, Always: g.Always})
+	}
 	for _, e := range d.Echoes {
 		r.Echoes = append(r.Echoes, state.Proving(e))
 	}

@@ -141,11 +141,12 @@ type Description struct {
 	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
 	Places    map[string]PinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
-	Needs   Needs        `json:"needs,omitzero"`
-	Limits  []LimitInfo  `json:"limits,omitempty"`
-	Cookies []CookieInfo `json:"cookies,omitempty"`
-	Echoes  []EchoInfo   `json:"echoes,omitempty"`
-	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
+	Needs     Needs        `json:"needs,omitzero"`
+	Limits    []LimitInfo  `json:"limits,omitempty"`
+	Cookies   []CookieInfo `json:"cookies,omitempty"`
+	Greylists []CookieInfo `json:"greylists,omitempty"`
+	Echoes    []EchoInfo   `json:"echoes,omitempty"`
+	Logs      []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
 	// Senders are whom rules name, nil where none asks who sends.
 	Senders *policy.Senders `json:"senders,omitempty"`
 

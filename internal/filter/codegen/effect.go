@@ -25,11 +25,12 @@ var effectsOf = map[action.Action]*effect{
 			return record{uint64(opCount), uint64(r.Slot * SlotBytes)}
 		},
 	},
-	action.Limit:  {emit: (*compiler).limit},
-	action.Log:    {looks: true, emit: (*compiler).log},
-	action.Cookie: {looks: true, emit: (*compiler).cookie},
-	action.Track:  {emit: (*compiler).fragments},
-	action.Divert: {emit: (*compiler).divert},
+	action.Limit:    {emit: (*compiler).limit},
+	action.Log:      {looks: true, emit: (*compiler).log},
+	action.Cookie:   {looks: true, emit: (*compiler).cookie},
+	action.Greylist: {emit: (*compiler).greylist},
+	action.Track:    {emit: (*compiler).fragments},
+	action.Divert:   {emit: (*compiler).divert},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.

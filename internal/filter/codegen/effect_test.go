@@ -18,6 +18,7 @@ import (
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/fragment"
+	"levee/internal/filter/greylist"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
@@ -186,6 +187,9 @@ func seedState(t *testing.T, prog *Program, coll *ebpf.Collection) {
 		case state.HoldsCookies:
 			cookie.Seed(memory, 250)
 			cookie.SetClock(memory, 1<<33)
+		case state.HoldsGreylist:
+			greylist.Seed(memory, 250)
+			greylist.SetClock(memory, 1<<33)
 		case state.HoldsFragments:
 			fragment.Seed(memory, 250)
 			fragment.SetClock(memory, 1<<33)

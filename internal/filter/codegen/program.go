@@ -49,13 +49,14 @@ type Program struct {
 	Dynamic []*policy.Set
 	Places  map[string]SetPlace // where they are, by name
 	// addresses of protect rules, for sets that roll up; nil if none does
-	Spared  []netip.Prefix
-	Limits  []plan.Limit
-	Logs    []plan.Log
-	Cookies []plan.Cookie
-	Echoes  []plan.Echo
-	Senders policy.Senders // that rules name
-	Tables  []Table        // what the compiler chose, for `check --explain-compile`
+	Spared    []netip.Prefix
+	Limits    []plan.Limit
+	Logs      []plan.Log
+	Cookies   []plan.Cookie
+	Greylists []plan.Greylist
+	Echoes    []plan.Echo
+	Senders   policy.Senders // that rules name
+	Tables    []Table        // what the compiler chose, for `check --explain-compile`
 }
 
 // Table says which structure was chosen for a part of the policy, and why.

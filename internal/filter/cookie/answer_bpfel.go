@@ -28,17 +28,9 @@ type answerCookieHead struct {
 type answerCookieMemory struct {
 	_       structs.HostLayout
 	Head    answerCookieHead
-	Meters  [256]answerCookieMeter
+	Meters  [256]answerMeter
 	Tags    [65536]uint8
 	Sources [65536][8]answerCookieSource
-}
-
-type answerCookieMeter struct {
-	_     structs.HostLayout
-	Start uint64
-	Count uint64
-	Until uint64
-	Last  uint64
 }
 
 type answerCookieOwn struct {
@@ -141,6 +133,14 @@ type answerCookieWork struct {
 	Rate  uint64
 	Rule  uint32
 	Edns  uint32
+}
+
+type answerMeter struct {
+	_     structs.HostLayout
+	Start uint64
+	Count uint64
+	Until uint64
+	Last  uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -31,7 +31,7 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type cookie_meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" truncate ../../../bpf/truncate.bpf.c
 
@@ -63,8 +63,8 @@ const (
 	atEvicted = int(unsafe.Offsetof(answerCookieHead{}.Evicted))
 
 	atMeters  = int(unsafe.Offsetof(answerCookieMemory{}.Meters))
-	ofUntil   = int(unsafe.Offsetof(answerCookieMeter{}.Until))
-	meterSize = int(unsafe.Sizeof(answerCookieMeter{}))
+	ofUntil   = int(unsafe.Offsetof(answerMeter{}.Until))
+	meterSize = int(unsafe.Sizeof(answerMeter{}))
 
 	lines      = len(answerCookieMemory{}.Sources)
 	lineSize   = int(unsafe.Sizeof(answerCookieMemory{}.Sources[0]))

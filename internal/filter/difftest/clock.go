@@ -32,7 +32,7 @@ func newClock(seed uint64, engines []Engine) *clock {
 	}
 	// Programs count from the boot of the machine, the oracle from 1970: both in the same units of
 	// time, which are up to 1 << coarsest ns, only if these begin together.
-	const coarsest = 20
+	const coarsest = 24
 	for last := c.jiffies + 1<<coarsest; c.jiffies < last &&
 		(uint64(now.UnixNano())-c.jiffies*uint64(c.tick))%(1<<coarsest) != 0; {
 		c.jiffies++

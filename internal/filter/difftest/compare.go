@@ -166,10 +166,11 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		stats: Stats{Decided: map[int]int{}},
 		sums:  make([][]uint64, len(engines)),
 		flow:  c.Policy.Tracks(), cookie: c.Policy.Has(action.Cookie),
-		proven:  c.Policy.Asks(field.Proven),
-		echoes:  c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
-		streams: c.Policy.Asks(field.Stream),
-		track:   c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
+		greylist: c.Policy.Has(action.Greylist),
+		proven:   c.Policy.Asks(field.Proven),
+		echoes:   c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
+		streams:  c.Policy.Asks(field.Stream),
+		track:    c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
@@ -224,7 +225,7 @@ type comparison struct {
 	sums    [][]uint64 // packets by slot, for each engine
 
 	// What some rule asks for or does; the policy may have too many to look at each for each frame.
-	flow, cookie, proven, echoes, streams, track, divert bool
+	flow, cookie, proven, echoes, streams, track, divert, greylist bool
 
 	noted    map[connection]uint64 // until when, in jiffies, where the policy diverts
 	dialogue *dialogue
@@ -290,6 +291,7 @@ func (r *comparison) arrange(frames [][]byte, i int) error {
 		return r.converse(frames, i)
 	}
 	r.clock.step()
+	r.again(frames, i)
 	if err := r.talk(frames, i); err != nil {
 		return err
 	}

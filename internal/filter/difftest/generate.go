@@ -177,6 +177,7 @@ type generator struct {
 	labels     int
 	limits     int
 	cookies    int
+	greylists  int
 	proofs     *proofs
 	logs       int
 }
@@ -442,6 +443,23 @@ func (g *generator) cookie() {
 	g.line("cookie %s%s%s", of, text, g.label())
 }
 
+// greylist is the match of a greylist and what stands behind it, "" if there is none.
+func (g *generator) greylist(match string) string {
+	if g.greylists++; g.greylists > 16 || g.chance(2) {
+		return ""
+	}
+	if !strings.Contains(match, "port") || strings.Contains(match, "not") {
+		match = g.pick(" udp", " tcp", " port 1-40000", " ipv6 udp", " udp port 53",
+			" ipv4 not port 443", " tcp syn", " port 27015")
+	}
+	after, within := g.between(20, 3000), g.between(4, 60)
+	match += fmt.Sprintf(" after %dms within %ds", after, within)
+	if g.chance(2) {
+		match += fmt.Sprintf(" above %d/s", g.between(1, 8))
+	}
+	return match
+}
+
 // limit is what stands behind a match of a limit. Rates are low, so that few frames reach them.
 func (g *generator) limit(match string) string {
 	text := fmt.Sprintf(" rate %d%s", g.between(1, 30), g.pick("/s", "/s", "/s", "/m", "/h", "/d"))
@@ -585,6 +603,11 @@ func (g *generator) rules() {
 				word = action.Count.String()
 			} else {
 				match += g.limit(match)
+			}
+		}
+		if word == action.Greylist.String() {
+			if match = g.greylist(match); match == "" {
+				continue
 			}
 		}
 		g.line("%s%s%s", word, match, g.label())

@@ -65,6 +65,15 @@ limit udp not proven flow rate 2/s burst 2 by source/8 memory 256kB as "limit"
 pass proven flow as "proven"
 default drop
 `, []string{"a2s", "ipv6", "limit", "proven"}, false},
+	{"greylists", `greylist udp port < 1024 after 20ms within 1s as "quick"
+greylist ipv6 tcp after 1s within 60s above 1/s as "six"
+greylist port { 443, 4500-65535 } after 500ms within 20s above 2/s as "most"
+count ipv6 as "ipv6"
+limit udp rate 2/s burst 2 by source/8 memory 256kB as "limit"
+pass udp port < 1024 as "again"
+pass tcp as "tcp"
+default drop
+`, []string{"quick", "six", "most", "again", "tcp", "ipv6"}, false},
 	{"streams", `count tcp port 80 stream contains "abba" as "text"
 count tcp not stream contains { "cc..", /d[ab]+d/ } any case within 400 bytes as "not"
 count ipv6 tcp stream contains /^[a-d]{3}/ or unknown as "six"

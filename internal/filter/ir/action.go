@@ -136,6 +136,10 @@ func (x Extension) of(r *policy.Rule) *Action {
 	if r.Cookie != nil {
 		a = &Action{NoVerdict, []Effect{{Action: action.Cookie, Value: uint32(r.Cookie.Above)}}}
 	}
+	if r.Greylist != nil {
+		a = &Action{NoVerdict, []Effect{{Action: action.Greylist,
+			Value: uint32(r.Greylist.Above)}}}
+	}
 	if x == nil {
 		return a
 	}

@@ -20,12 +20,23 @@ type cookies struct {
 	none   []netip.Addr             // that belong to no single host
 }
 
-// meter counts the SYNs, or the queries, that come to a cookie.
+// meter counts the packets that come to a rule which acts above a rate.
 type meter struct {
 	began time.Time // the second that is counted
 	count uint64
-	until time.Time // answers are given
-	last  time.Time // answer
+	until time.Time // the rule acts
+	last  time.Time // answer, of a cookie
+}
+
+// above counts a packet, and says whether the rule acts.
+func (m *meter) above(rate uint64, now time.Time) bool {
+	if now.Sub(m.began) >= time.Second {
+		m.began, m.count = now, 0
+	}
+	if m.count++; m.count > rate {
+		m.until = now.Add(actsOn)
+	}
+	return now.Before(m.until)
 }
 
 // answer is a number that a client may prove itself by.
@@ -38,7 +49,7 @@ const (
 	provenFor   = 10 * time.Minute
 	numberHolds = 64 * time.Second // at least; for twice as long at most
 	numberEnds  = 2 * numberHolds
-	answersGoOn = 2 * time.Second
+	actsOn      = 2 * time.Second
 )
 
 func newCookies() *cookies {
@@ -116,14 +127,8 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 // ask says what becomes of a SYN, or of a query, and whether an answer to it may prove its source.
 func (c *cookies) ask(k *policy.Cookie, m *meter, pkt *packet.Packet, may bool,
 	now time.Time) fate {
-	if now.Sub(m.began) >= time.Second {
-		m.began, m.count = now, 0
-	}
-	if m.count++; m.count > k.Above {
-		m.until = now.Add(answersGoOn)
-	}
 	switch {
-	case !now.Before(m.until):
+	case !m.above(k.Above, now):
 		return below
 	case now.Before(c.proven[pkt.Src]):
 		return known

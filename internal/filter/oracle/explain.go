@@ -121,6 +121,10 @@ func (e *Evaluator) why(tr *Trace) string {
 			aheadBurst, time.Second/aheadCost)
 	case tr.Slot.Rule != nil && tr.Slot.Rule.Limit != nil:
 		return fmt.Sprintf("%s: above the rate of %s", tr.Result.Action, by)
+	case tr.Slot.Rule != nil && tr.Slot.Rule.Greylist != nil:
+		return fmt.Sprintf("%s: its client has not come before, by %s: who sends again from the "+
+			"same port, %s to %s later, goes on", tr.Result.Action, by,
+			tr.Slot.Rule.Greylist.After, tr.Slot.Rule.Greylist.Within)
 	case tr.Slot.Action.Info().Reason != "":
 		return fmt.Sprintf("%s: by %s, which %s", tr.Result.Action, by,
 			tr.Slot.Action.Info().Reason)

@@ -32,6 +32,7 @@ type Evaluator struct {
 	flows   map[connectionKey]*connection
 	cookies *cookies
 	echoes  *echoes
+	greys   map[*policy.Greylist]*greylist
 	streams streams
 	tunnels bool       // a rule looks into them
 	frags   *datagrams // nil unless a rule follows them
@@ -81,6 +82,7 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 	e := &Evaluator{p: p, link: link, sets: sets, ends: ends,
 		names:  map[*policy.NameList]nameSet{},
 		limits: map[*policy.Limit]*budgets{},
+		greys:  map[*policy.Greylist]*greylist{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
 		cookies: newCookies(), echoes: newEchoes(p), streams: newStreams(p),
 		now: time.Now}
@@ -89,6 +91,9 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 	}
 	for _, r := range p.Limits() {
 		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
+	}
+	for _, r := range p.Greylists() {
+		e.greys[r.Greylist] = &greylist{of: r.Greylist, clients: map[string]*client{}}
 	}
 	for _, l := range p.NameLists {
 		e.names[l] = newNameSet(l.Patterns)
@@ -255,6 +260,18 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 			}
 			if watch != nil {
 				watch(tried{slot: e.p.RuleSlot(i), effect: fates[is]})
+			}
+			res.Within = append(res.Within, e.p.RuleSlot(i))
+			continue
+		}
+		if g := e.greys[e.p.Rules[i].Greylist]; g != nil {
+			is := g.judge(pkt, frame, e.now())
+			if watch != nil {
+				watch(tried{slot: e.p.RuleSlot(i), effect: comes[is]})
+			}
+			if is.decides() {
+				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
+				return res
 			}
 			res.Within = append(res.Within, e.p.RuleSlot(i))
 			continue

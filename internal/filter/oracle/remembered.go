@@ -7,6 +7,7 @@ func (e *Evaluator) Remembered() map[string]int {
 		"cookies":     len(e.cookies.meters) + len(e.cookies.proven),
 		"echoes":      0,
 		"fragments":   0,
+		"greylists":   0,
 		"limits":      0,
 		"streams":     len(e.streams),
 	}
@@ -15,6 +16,9 @@ func (e *Evaluator) Remembered() map[string]int {
 	}
 	if e.frags != nil {
 		out["fragments"] = len(e.frags.of)
+	}
+	for _, g := range e.greys {
+		out["greylists"] += len(g.clients)
 	}
 	for _, b := range e.limits {
 		out["limits"] += len(b.full)

@@ -26,14 +26,7 @@ func (p *planner) findCookies() {
 	if p.Target.IsShadow() {
 		return
 	}
-	reached := map[int]bool{} // by slot
-	for _, rules := range p.Program.Lists {
-		for i := range rules {
-			if rules[i].Action.Has(action.Cookie) {
-				reached[rules[i].Slot] = true
-			}
-		}
-	}
+	reached := p.reached(action.Cookie)
 	taken := map[int]bool{}
 	for i, r := range p.Program.Policy.Rules {
 		slot := p.Program.Policy.RuleSlot(i)

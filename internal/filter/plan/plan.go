@@ -41,6 +41,7 @@ type Plan struct {
 	Places        map[*policy.Set]SetPlace // of all dynamic sets
 	Limits        []Limit                  // in the order of their rules
 	Cookies       []Cookie                 // likewise
+	Greylists     []Greylist               // likewise
 	Logs          []Log                    // likewise
 	Searches      []*Search                // of payloads
 	Echoes        []Echo                   // proofs, where rules ask whose flows are proven
@@ -91,6 +92,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.findLogs()
 	p.findSearches()
 	p.findCookies()
+	p.findGreylists()
 	p.findEchoes()
 	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
 	p.shareChains()

@@ -32,6 +32,7 @@ func (p *planner) fillUse() {
 			u.Queries++
 		}
 	}
+	u.Greylists = len(p.Greylists)
 	u.Proves = p.ProvesSources()
 	u.JudgedBytes, u.Families = p.Target.Shadow.RowBytes, p.families()
 	u.Reached = map[field.Field]bool{}

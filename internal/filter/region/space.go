@@ -280,14 +280,16 @@ func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 }
 
 // hide notes which packets that come to a rule no test can show: those above a limit, those that a
-// cookie leaves alone which answers all it can, and those of one that answers from a rate on.
+// cookie leaves alone which answers all it can, and those of one that answers from a rate on. Those
+// that come again to a greylist are as the former.
 func (s *space) hide(n *rule, of *policy.Rule) {
 	switch {
 	case n.limit != nil:
 		s.unsaid = append(s.unsaid, &rule{wants: []want{{n.above, single(1)}}})
-	case n.outcome == Answer && of.Cookie.Above > 0:
+	case of != nil && (of.Cookie != nil && of.Cookie.Above > 0 ||
+		of.Greylist != nil && of.Greylist.Above > 0):
 		s.unsaid = append(s.unsaid, &rule{wants: []want{{n.answered, single(1)}}})
-	case n.outcome == Answer:
+	case of != nil && (of.Cookie != nil || of.Greylist != nil):
 		left := &rule{wants: []want{{n.answered, single(0)}}, unions: n.unions}
 		for _, w := range n.wants {
 			if w.side != n.answered {
@@ -323,6 +325,10 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 			}
 			n.wants = append(n.wants, want{s.number(field.TCPFlags),
 				masked(packet.SYN|packet.ACK, packet.SYN, false)})
+			return n, true
+		case e.Action == action.Greylist:
+			s.unknown(n, "come for the first time to \""+unlabelled(slot.Rule)+"\"", nil)
+			n.answered = n.wants[len(n.wants)-1].side
 			return n, true
 		case e.Action == action.Track:
 			n.outcome = AsFirst

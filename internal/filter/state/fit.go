@@ -4,14 +4,16 @@ import (
 	"fmt"
 
 	"levee/internal/filter/flow"
+	"levee/internal/filter/greylist"
 	"levee/internal/quantity"
 )
 
-// Parts of the memory of a machine. All state of a policy takes a share of it, unless the policy
-// says how many connections may be known: these may take more.
+// Parts of the memory of a machine. All state of a policy but its greylists takes a share of it,
+// unless the policy says how many connections may be known: these may take more.
 const (
-	share   = 128
-	mostFor = 4 // connections
+	share     = 128
+	mostFor   = 4   // connections
+	strangers = 240 // of greylists, beside that share: 64 MB of what the kernel leaves of 16 GB
 )
 
 // NoMemory is the error where the connections of a policy need too much of the machine's memory.
@@ -33,10 +35,14 @@ func (e *NoMemory) What() string {
 // Do is what to do about it.
 func (e *NoMemory) Do() string { return fmt.Sprintf("write at most connections max %d", e.Most) }
 
-// Fit gives connections their room: what a policy asks for, else what its other memories leave of
-// the share of a machine's memory. 0 is a policy that does not say, and a machine that nobody
-// knows.
+// Fit gives greylists and connections their room. Of connections that is what a policy asks for,
+// else what its other memories leave of the share of a machine's memory. 0 is a policy that does
+// not say, and a machine that nobody knows.
 func (u *Use) Fit(asked int, memory uint64) error {
+	u.Strangers = greylist.Usual
+	if memory > 0 {
+		u.Strangers = greylist.Within(int(memory / strangers))
+	}
 	switch {
 	case asked > 0:
 		u.Room = flow.RoomFor(asked)
@@ -49,9 +55,17 @@ func (u *Use) Fit(asked int, memory uint64) error {
 		u.Room = flow.MaxRoom
 	default:
 		u.Room = flow.MinRoom
-		u.Room = flow.Within(int(memory/share) - u.Bytes() + u.Room.Bytes())
+		u.Room = flow.Within(int(memory/share) - u.Bytes() + u.greylists() + u.Room.Bytes())
 	}
 	return nil
+}
+
+// greylists is what the memory of greylists takes.
+func (u *Use) greylists() int {
+	if !u.Keeps(HoldsGreylist) {
+		return 0
+	}
+	return u.Strangers.Bytes()
 }
 
 // Bytes is what all memories take.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/flow"
+	"levee/internal/filter/greylist"
 	"levee/internal/lang/policy"
 )
 
@@ -47,8 +48,8 @@ func TestConnectionsTakeMoreThanTheirShare(t *testing.T) {
 			if u.Room != c.want {
 				t.Errorf("room for %d, not %d", u.Room, c.want)
 			}
-			if n := u.Bytes(); c.asked == 0 && c.memory > 0 && u.Room > flow.MinRoom &&
-				n > int(c.memory/128) {
+			if n := u.Bytes() - u.greylists(); c.asked == 0 && c.memory > 0 &&
+				u.Room > flow.MinRoom && n > int(c.memory/128) {
 				t.Errorf("all state takes %d bytes of %d", n, c.memory)
 			}
 		})
@@ -68,18 +69,33 @@ func TestMoreConnectionsThanMemory(t *testing.T) {
 	}
 }
 
-// Only connections have less room on a smaller machine: what limits, proofs and fragments promise
-// does not depend on the machine.
+// Only connections and greylists have less room on a smaller machine: what limits, proofs and
+// fragments promise does not depend on the machine.
 func TestASmallMachineTakesMemoryFromLimits(t *testing.T) {
 	others := func(memory uint64) int {
 		u := all()
 		if err := u.Fit(0, memory); err != nil {
 			t.Fatal(err)
 		}
-		return u.Bytes() - u.Room.Bytes()
+		return u.Bytes() - u.Room.Bytes() - u.greylists()
 	}
 	if large, small := others(16*gigabyte), others(gigabyte/16); large != small || small == 0 {
 		t.Errorf("memories other than that of connections take %d bytes, and %d on a small machine",
 			large, small)
+	}
+}
+
+// Of 16 GB the kernel leaves less; greylists have their largest memory there.
+func TestGreylistsHaveAShareOfTheirOwn(t *testing.T) {
+	for memory, want := range map[uint64]greylist.Room{0: greylist.Usual,
+		gigabyte / 8: greylist.MinRoom, gigabyte: greylist.MaxRoom / 16,
+		15*gigabyte + gigabyte/2: greylist.MaxRoom} {
+		u := all()
+		if err := u.Fit(0, memory); err != nil {
+			t.Fatal(err)
+		}
+		if u.Strangers != want {
+			t.Errorf("of %d bytes there is room for %d, not %d", memory, u.Strangers, want)
+		}
 	}
 }

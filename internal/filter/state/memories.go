@@ -13,16 +13,18 @@ type Reading struct {
 	Shape   limit.Shape // of the limit
 	Cookies []Answering
 	Echoes  []Proving
-	Logs    int // how many the program has
+	// Greylists are rules, as cookies are.
+	Greylists []Answering
+	Logs      int // how many the program has
 	// Taken are the places with an entry in another map of the row, of sockets or programs.
 	Taken func(Contents) []int
 }
 
-// Answering is a cookie, which may answer SYNs.
+// Answering is a rule that may act above a rate: a cookie, which answers, or a greylist.
 type Answering struct {
 	Rule   diag.Shown
 	Meter  int
-	Always bool // whatever the rate of SYNs
+	Always bool // whatever the rate
 }
 
 // Proving is a `prove` statement.

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/echo"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/greylist"
 	"levee/internal/filter/stream"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
@@ -21,8 +22,8 @@ func all() *Use {
 	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.MinRoom, Protocols: []uint8{6, 17},
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
 		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
-		Echoes:   []echo.Form{{}},
-		Streams:  []stream.Ports{{Lo: 80, Hi: 80}},
+		Echoes:  []echo.Form{{}},
+		Streams: []stream.Ports{{Lo: 80, Hi: 80}}, Greylists: 1, Strangers: greylist.MinRoom,
 		Families: map[action.Action]int{action.Divert: 1}, JudgedBytes: 64}
 }
 

@@ -8,6 +8,7 @@ import (
 	"levee/internal/filter/echo"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
+	"levee/internal/filter/greylist"
 	"levee/internal/filter/logging"
 	"levee/internal/filter/stream"
 	"levee/internal/lang/action"
@@ -18,8 +19,8 @@ import (
 
 // Table has a row for each memory. Programs have their functions in its order. What a row fills in
 // below is all that else knows a memory by name.
-var Table = []Row{samples, connections, limits, logs, proofs, echoes, streams, fragments,
-	diversions, pairs}
+var Table = []Row{samples, connections, limits, logs, proofs, echoes, greylists, streams,
+	fragments, diversions, pairs}
 
 // Use is what the program of a policy asks of memories. The planner fills it in.
 type Use struct {
@@ -53,8 +54,10 @@ type Use struct {
 	Proves              bool // handshakes that are seen prove who is there
 	Fragments           int  // functions that follow them, 0 if no rule does
 	// Echoes are the replies whose clients prove their flows, nil where no rule asks for these.
-	Echoes []echo.Form
-	forms  *ebpf.MapSpec // of Echoes
+	Echoes    []echo.Form
+	forms     *ebpf.MapSpec // of Echoes
+	Greylists int           // rules that ask who comes again
+	Strangers greylist.Room // for their clients: see Fit
 	// Streams are the ports of services whose streams are searched, nil where no rule does.
 	Streams  []stream.Ports
 	searched *ebpf.MapSpec // of Streams
@@ -72,6 +75,8 @@ type Memories struct {
 	Cookies *Proofs `json:"cookies,omitempty"`
 	// of a policy that asks whose flows are proven
 	Echoes *Echoes `json:"echoes,omitempty"`
+	// of a policy with greylists
+	Greylists *Greylists `json:"greylists,omitempty"`
 	// of a policy that searches streams
 	Streams *stream.Stats `json:"streams,omitempty"`
 	// of a policy that follows them
@@ -94,6 +99,8 @@ type Rooms struct {
 	Cookies *Room `json:"cookies,omitempty"`
 	// memory of flows that have proven themselves, of a policy that asks for these
 	Echoes *Room `json:"echoes,omitempty"`
+	// memory of clients that may come again, of a policy with greylists
+	Greylists *Room `json:"greylists,omitempty"`
 	// memory of streams of TCP, of a policy that searches them
 	Streams *Room `json:"streams,omitempty"`
 	// memory of datagrams, of a policy that follows fragments

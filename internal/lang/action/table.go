@@ -6,12 +6,14 @@ type Action uint8
 const (
 	Drop Action = iota
 	Pass
-	Count   // counts, decides nothing
-	Limit   // drops what is above a rate; the rest goes on
-	Log     // tells who watches, and goes on
-	Cookie  // answers SYNs in the host's place; the rest goes on
-	Divert  // passes, and new connections reach the trap
-	Track   // later fragments pass if the first has, or are dropped; all else goes on
+	Count  // counts, decides nothing
+	Limit  // drops what is above a rate; the rest goes on
+	Log    // tells who watches, and goes on
+	Cookie // answers SYNs in the host's place; the rest goes on
+	Divert // passes, and new connections reach the trap
+	Track  // later fragments pass if the first has, or are dropped; all else goes on
+	// Greylist drops a packet whose client has not come before; the rest goes on.
+	Greylist
 	Protect // passes, looked at before all others
 
 	// Foreign is the first of actions that the language does not have. Who gives rules effects of
@@ -74,6 +76,11 @@ var table = []Info{
 		Effect: true, May: MayShare | MayShadow,
 		Others:    "defrag scrub reassemble",
 		NoService: "the kernel has put fragments together before a service sees them",
+	},
+	{
+		Action: Greylist, Word: "greylist", Verdict: Drop,
+		Effect: true, May: MayShare | MayShadow, Behind: "after within above",
+		Others: "greylisting graylist grey retransmission firstpacket",
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

@@ -11,7 +11,9 @@ type Rule struct {
 	Limit  *Limit // of a limit
 	Sample *Word  // of a log: `1/100`
 	DNS    bool   // of a cookie: it answers queries, not SYNs
-	Above  *Word  // of a cookie: `10kpps`
+	After  *Word  // of a greylist: `100ms`
+	Within *Word  // of a greylist: `10s`
+	Above  *Word  // of a cookie or a greylist: `10kpps`
 	Label  *Word
 }
 
@@ -32,6 +34,12 @@ func (p *printer) rule(r *Rule) {
 	}
 	if r.Sample != nil {
 		p.words("sample", r.Sample.Text)
+	}
+	if r.After != nil {
+		p.words("after", r.After.Text)
+	}
+	if r.Within != nil {
+		p.words("within", r.Within.Text)
 	}
 	if r.Above != nil {
 		p.words("above", r.Above.Text)

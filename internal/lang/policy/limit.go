@@ -397,3 +397,13 @@ func SizeUnit(unit string) (factor uint64, ok bool) {
 	}
 	return 0, false
 }
+
+// KeyFields are the keys of limits, by their words: what packets of one budget have in common.
+var KeyFields = map[string][]field.Field{
+	"source":      {field.SrcAddr},
+	"destination": {field.DstAddr},
+	"from port":   {field.SrcPort},
+	"port":        {field.DstPort},
+	"dns-name":    {field.DNSName},
+	"flow":        FlowKey.Fields,
+}

@@ -9,15 +9,16 @@ import (
 // Rule is one statement that begins with the word of an action.
 type Rule struct {
 	Action    action.Action
-	Match     []Term  // all must hold; empty matches every well-formed packet
-	Malformed bool    // `malformed`: matches malformed frames and only these; Match is then empty
-	Label     string  // from `as`, or ""
-	Text      string  // canonical text, as `levee fmt` prints it
-	ID        string  // identity across replaces: see docs/reference/language.md "Statements"
-	Limit     *Limit  // of a limit
-	Sample    uint32  // of a log: one packet in so many is told of
-	Cookie    *Cookie // of a cookie
-	Out       bool    // about what leaves
+	Match     []Term    // all must hold; empty matches every well-formed packet
+	Malformed bool      // `malformed`: matches malformed frames and only these; Match is then empty
+	Label     string    // from `as`, or ""
+	Text      string    // canonical text, as `levee fmt` prints it
+	ID        string    // identity across replaces: see docs/reference/language.md "Statements"
+	Limit     *Limit    // of a limit
+	Sample    uint32    // of a log: one packet in so many is told of
+	Cookie    *Cookie   // of a cookie
+	Greylist  *Greylist // of a greylist
+	Out       bool      // about what leaves
 	Pos       Pos
 }
 

@@ -22,8 +22,13 @@ func (r *resolver) cookie(s *ast.Rule, rule *policy.Rule) {
 		r.c.Errorf(s.Pos, "answer for all services with one rule.",
 			"a policy has at most %d cookies", maxCookies)
 	}
+	rule.Cookie.Above = r.above(s)
+}
+
+// above resolves the rate from which on a rule acts, 0 if it says none.
+func (r *resolver) above(s *ast.Rule) uint64 {
 	if s.Above == nil {
-		return
+		return 0
 	}
 	const example = "write packets a second, as in 500/s, 10kpps or 1Mpps."
 	var l policy.Limit
@@ -32,10 +37,10 @@ func (r *resolver) cookie(s *ast.Rule, rule *policy.Rule) {
 		p.Hint = example
 		r.problem(s.Above.Pos, p)
 	case l.Rate.Bits || l.Rate.Per != time.Second:
-		r.c.Errorf(s.Above.Pos, example, "a cookie counts packets a second, not %s",
+		r.c.Errorf(s.Above.Pos, example, "a %s counts packets a second, not %s", s.Action,
 			diag.Clip(s.Above.Text))
 	}
-	rule.Cookie.Above = l.Rate.Amount
+	return l.Rate.Amount
 }
 
 // connectionFields are what the SYN of a client has in common with all that it sends on, the RST

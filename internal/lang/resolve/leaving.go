@@ -33,6 +33,9 @@ func (r *resolver) leaves(s *ast.Rule, a action.Action) {
 	case action.Cookie:
 		r.c.Errorf(s.Pos, "write it without out: it answers those who come.",
 			"a cookie answers SYNs that arrive, and none that leave")
+	case action.Greylist:
+		r.c.Errorf(s.Pos, "write it without out: it drops strangers that come once.",
+			"a greylist is about clients that arrive, and none that leave")
 	case action.Divert:
 		r.c.Errorf(s.Pos, "write it without out.",
 			"divert leads connections that arrive to the trap, and none that leave")

@@ -10,6 +10,7 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/scope"
 )
@@ -102,19 +103,9 @@ func (r *resolver) limitMemory(w *ast.Word, l *policy.Limit) {
 	l.Memory = int(n)
 }
 
-// keyFields are the keys, and what packets of one budget have in common.
-var keyFields = map[string][]field.Field{
-	"source":      {field.SrcAddr},
-	"destination": {field.DstAddr},
-	"from port":   {field.SrcPort},
-	"port":        {field.DstPort},
-	"dns-name":    {field.DNSName},
-	"flow":        {field.SrcAddr, field.DstAddr, field.Proto, field.SrcPort, field.DstPort},
-}
-
 // key resolves one key.
 func (r *resolver) key(k *ast.Key, before []ast.Key) (out policy.Key, ok bool) {
-	out = policy.Key{Fields: keyFields[k.Name.Text], Times: 1, Text: k.Text()}
+	out = policy.Key{Fields: policy.KeyFields[k.Name.Text], Times: 1, Text: k.Text()}
 	for i := range before {
 		if before[i].Text() == out.Text {
 			r.c.Errorf(k.Name.Pos, "remove one of the two.", "%q is given twice",
@@ -123,7 +114,8 @@ func (r *resolver) key(k *ast.Key, before []ast.Key) (out policy.Key, ok bool) {
 		}
 	}
 	if out.Fields == nil {
-		r.c.Errorf(k.Name.Pos, keyHint(k.Name.Text), "%q is not a key", diag.Clip(k.Name.Text))
+		r.c.Errorf(k.Name.Pos, literal.KeyHint(k.Name.Text), "%q is not a key",
+			diag.Clip(k.Name.Text))
 		return out, false
 	}
 	if address := len(out.Fields) == 1 && out.Fields[0].Info().Compare == field.ByPrefix; address {
@@ -158,45 +150,13 @@ func (r *resolver) keyTimes(k *ast.Key, out policy.Key) (policy.Key, bool) {
 	return out, true
 }
 
-func keyHint(word string) string {
-	switch strings.ToLower(word) {
-	case "src", "saddr", "from", "srcip", "ip", "host", "address", "client":
-		return diag.DidYouMean("source")
-	case "dst", "daddr", "to", "dstip", "dest":
-		return diag.DidYouMean("destination")
-	case "dport", "dstport", "destination-port":
-		return diag.DidYouMean("port")
-	case "sport", "srcport", "source-port":
-		return diag.DidYouMean("from port")
-	case "connection", "5-tuple", "five-tuple", "conn":
-		return diag.DidYouMean("flow")
-	}
-	keys := []string{"source", "destination", "port", "flow", "dns-name"}
-	if m := diag.Nearest(word, keys); m != "" {
-		return diag.DidYouMean(m)
-	}
-	return "keys are source, destination, source/24,56, from port, port, flow and dns-name/2."
-}
-
-// prefixBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
-// host, 32. what is a word that they can stand behind.
+// prefixBits reads the prefix lengths behind a word.
 func (r *resolver) prefixBits(w *ast.Word, what string) (bits4, bits6 int, ok bool) {
-	four, six, both := strings.Cut(w.Text, ",")
-	example := "write " + what + "/24 or " + what + "/24,56: bits of IPv4, then of IPv6 addresses."
-	n, err := strconv.ParseUint(four, 10, 8)
-	if err != nil || n < 1 || n > 32 {
-		r.c.Errorf(w.Pos, example, "%q is not a prefix length from 1 to 32", diag.Clip(four))
-		return 0, 0, false
+	bits4, bits6, p := literal.PrefixBits(w.Text, what)
+	if p.Found() {
+		r.problem(w.Pos, p)
 	}
-	bits4, bits6 = int(n), int(n)+32
-	if !both {
-		return bits4, bits6, true
-	}
-	if n, err = strconv.ParseUint(six, 10, 8); err != nil || n < 1 || n > 128 {
-		r.c.Errorf(w.Pos, example, "%q is not a prefix length from 1 to 128", diag.Clip(six))
-		return 0, 0, false
-	}
-	return bits4, int(n), true
+	return bits4, bits6, !p.Found()
 }
 
 // everyAddress is what an address term has that only asks for there being one.
@@ -220,28 +180,38 @@ func (r *resolver) keyTerms(s *ast.Limit, rule *policy.Rule, all []resolvedTerm)
 	}
 	for i := range rule.Limit.Keys {
 		k := &rule.Limit.Keys[i]
-		for _, f := range k.Fields {
-			t := policy.Term{Field: f, Ranges: []field.Range{{Lo: 0, Hi: math.MaxUint16}}}
-			switch {
-			case f == field.Proto:
-				continue // as ports are there
-			case f == field.DNSName: // where there is a question, there is a name
-				f = field.DNSType
-				t.Field = f
-			case f.Info().Compare == field.ByPrefix:
-				t.Ranges, t.Prefixes = nil, everyAddress
-			}
-			if so = so.With(scope.Of(&t)); so.Empty() {
-				r.c.Errorf(s.By[i].Name.Pos, "limit packets that have it, or leave \"by\" out.",
-					"no packet that the rule matches has what %q is about", k.Text)
-				return all
-			}
-			if !slices.ContainsFunc(all, func(a resolvedTerm) bool { return a.term.Field == f }) {
-				all = append(all, resolvedTerm{src: presence(f), term: t})
-			}
+		var ok bool
+		if all, ok = present(k.Fields, &so, all); !ok {
+			r.c.Errorf(s.By[i].Name.Pos, "limit packets that have it, or leave \"by\" out.",
+				"no packet that the rule matches has what %q is about", k.Text)
+			return all
 		}
 	}
 	return all
+}
+
+// present adds terms for fields that a packet has to have, of those in a scope; false if none has
+// them.
+func present(fields []field.Field, so *scope.Scope, all []resolvedTerm) ([]resolvedTerm, bool) {
+	for _, f := range fields {
+		t := policy.Term{Field: f, Ranges: []field.Range{{Lo: 0, Hi: math.MaxUint16}}}
+		switch {
+		case f == field.Proto:
+			continue // as ports are there
+		case f == field.DNSName: // where there is a question, there is a name
+			f = field.DNSType
+			t.Field = f
+		case f.Info().Compare == field.ByPrefix:
+			t.Ranges, t.Prefixes = nil, everyAddress
+		}
+		if *so = so.With(scope.Of(&t)); so.Empty() {
+			return all, false
+		}
+		if !slices.ContainsFunc(all, func(a resolvedTerm) bool { return a.term.Field == f }) {
+			all = append(all, resolvedTerm{src: presence(f), term: t})
+		}
+	}
+	return all, true
 }
 
 // presence is how a term would be written that only asks for a field.

@@ -161,6 +161,7 @@ type resolver struct {
 	rules       int  // statements
 	limits      int  // of them
 	cookies     int
+	greylists   int
 	looks       int                        // terms on the payload
 	patterns    map[string]*policy.Pattern // by their words and text
 	streams     int                        // of them, that search streams

@@ -43,6 +43,9 @@ func (r *resolver) rule(s *ast.Rule) {
 	if rule.Action == action.Cookie {
 		r.cookie(s, rule)
 	}
+	if rule.Action == action.Greylist {
+		r.greylist(s, rule)
+	}
 	r.match(s, rule)
 	if rule.Action == action.Track {
 		rule.Match = append(rule.Match, r.laterFragments(s))

@@ -45,6 +45,10 @@ func (r *resolver) match(s *ast.Rule, rule *policy.Rule) {
 		all = r.keyTerms(s.Limit, rule, all)
 		r.terms = all
 	}
+	if rule.Greylist != nil {
+		all = r.flowTerms(s, all)
+		r.terms = all
+	}
 	if rule.Action.First() {
 		r.protectInner(all)
 		r.dnsTerms(all, "a protect rule")

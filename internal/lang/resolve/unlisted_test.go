@@ -19,6 +19,7 @@ func refused(rule, words string) bool {
 func TestMalformedFramesMeetTheActionsThatAreListed(t *testing.T) {
 	rules := map[action.Action]string{
 		action.Limit: "limit malformed rate 1/s", action.Track: "fragments track malformed",
+		action.Greylist: "greylist malformed after 1s within 2s",
 	}
 	for _, a := range action.Table() {
 		rule := rules[a.Action]

@@ -9,6 +9,7 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
+	"levee/internal/lang/foreign"
 )
 
 // isKeyword are all the words of the language, which can be neither set names nor, in most places,
@@ -101,65 +102,57 @@ func actionMeant(word string) string {
 	return ""
 }
 
-// limitRule is for rates where a rule does not begin with limit.
-const limitRule = "a rate is a rule of its own, before the one that passes: limit tcp port 22 " +
-	"rate 10/s by source."
-
-// states is for rules about connections. It never leads to a rule that lets everything in.
-const states = "what belongs to a connection is let in by a rule of its own (pass established); " +
-	"say also what may begin one, by port (pass tcp port 443)."
-
 // payloadRule shows how a rule looks into packets.
 const payloadRule = "name an offset behind the UDP header, and bytes with or without a mask: " +
 	"drop udp port 53 payload at 4 0001; or search it: payload contains \"evil\"."
 
 // statementRemedy says what a line that starts with word was probably meant to be. The message is
 // "" for the ordinary one.
-func statementRemedy(word string) (msg string, r remedy) {
+func statementRemedy(word string) (msg string, r foreign.Remedy) {
 	if a := actionMeant(word); a != "" {
-		return "", meant(a)
+		return "", foreign.Meant(a)
 	}
 	switch strings.ToLower(word) {
 	case "rollup":
-		return "", advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup).")
+		return "", foreign.Words["rollup"]
 	case "payload":
-		return "", advice(payloadRule)
+		return "", foreign.Advice(payloadRule)
 	case "stream":
-		return "", advice(streamRule)
+		return "", foreign.Advice(streamRule)
 	case "ct", "keep", "state", "related":
-		return "", advice(states)
+		return "", foreign.Advice(foreign.States)
 	case "policy":
-		return "", advice("write \"default drop\" or \"default pass\".")
+		return "", foreign.Advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain",
 		"add":
 		return "",
-			advice("a levee policy has one plain list of rules; see `levee help language`, or " +
-				"`levee import` for existing rule sets.")
+			foreign.Advice("a levee policy has one plain list of rules; see `levee help " +
+				"language`, or `levee import` for existing rule sets.")
 	case "include":
-		return "", advice("a policy is one file; long lists go into set files: set bogons = " +
-			"file(\"bogons.txt\").")
+		return "", foreign.Advice("a policy is one file; long lists go into set files: " +
+			"set bogons = file(\"bogons.txt\").")
 	case "packet", "expect":
-		return "", advice("packets stand inside test \"...\" { }.")
+		return "", foreign.Advice("packets stand inside test \"...\" { }.")
 	case "element", "elements", "define", "ipset", "var", "let", "group", "list":
-		return "", advice("write: set NAME = { ... }.")
+		return "", foreign.Advice("write: set NAME = { ... }.")
 	case "iface", "dev", "device", "if", "int":
-		return "", meant("interface")
+		return "", foreign.Meant("interface")
 	case "quick", "in", "out", "inet":
-		return "", advice(ruleStarts + ".")
+		return "", foreign.Advice(ruleStarts + ".")
 	case "allowlist", "whitelist", "trust", "trusted":
-		return "", meant("protect")
+		return "", foreign.Meant("protect")
 	}
 	if strings.HasPrefix(word, "//") || strings.HasPrefix(word, "/*") {
-		return "", advice("a comment starts with #.")
+		return "", foreign.Advice("a comment starts with #.")
 	}
 	if _, ok := simple[word]; ok || isFamily[word] || isProto[word] ||
 		oneOf("from to flags ether not as", word) {
-		return "", advice(ruleStarts + ": drop " + word + " ...")
+		return "", foreign.Advice(ruleStarts + ": drop " + word + " ...")
 	}
 	if m := diag.Nearest(word, strings.Fields(actionWords+" "+otherStatements)); m != "" {
-		return "", meant(m)
+		return "", foreign.Meant(m)
 	}
-	return "", remedy{}
+	return "", foreign.Remedy{}
 }
 
 func looksLikeAddress(word string) bool {
@@ -261,8 +254,8 @@ func hintPacket(word string) string {
 	case "packet":
 		return "end the packet before with: expect pass, or expect drop."
 	}
-	if r := foreign[strings.ToLower(word)]; r.term != "" {
-		return r.hint
+	if r := foreign.Words[strings.ToLower(word)]; r.Term != "" {
+		return r.Hint
 	}
 	if looksLikeAddress(word) {
 		return "say which side: from " + diag.Clip(word) + ", or to " + diag.Clip(word) + "."

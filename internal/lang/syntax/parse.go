@@ -15,6 +15,7 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
 	"levee/internal/lang/diag"
+	"levee/internal/lang/foreign"
 )
 
 // Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
@@ -413,14 +414,14 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tWord:
 		msg, r := statementRemedy(p.tok.text)
 		if assigned {
-			msg, r = "", advice("write: set "+diag.Clip(p.tok.text)+" = ...")
+			msg, r = "", foreign.Advice("write: set "+diag.Clip(p.tok.text)+" = ...")
 		}
 		if msg != "" {
-			p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
+			p.errs.Errorf(p.tok.pos, r.Hint, "%s", msg)
 		} else {
-			p.fail(r.hint, "expected a statement (%s, set, default, ...)", actionList)
+			p.fail(r.Hint, "expected a statement (%s, set, default, ...)", actionList)
 		}
-		return r.term
+		return r.Term
 	case p.tok.kind == tRBrace:
 		p.fail("there is no { that it closes; remove it.", "expected a statement")
 	case p.tok.kind == tSemi:

@@ -199,25 +199,25 @@ func (p *parser) reversePath(t *ast.Term) bool {
 func (p *parser) unknownTerm(t *ast.Term) bool {
 	msg, r := termRemedy(p.tok.text)
 	if msg != "" {
-		p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
+		p.errs.Errorf(p.tok.pos, r.Hint, "%s", msg)
 	} else {
-		p.fail(r.hint, "expected a term, as \"LABEL\" or the end of the line")
+		p.fail(r.Hint, "expected a term, as \"LABEL\" or the end of the line")
 	}
 	switch {
-	case r.skip:
+	case r.Skip:
 		t.Kind = noTerm
 		p.advance()
 		return true
-	case r.term == "from port":
+	case r.Term == "from port":
 		t.Kind, t.Field = ast.Number, field.SrcPort
 		p.advance()
-		return p.value(t, r.term, "a port", true)
-	case r.term == "as", r.term == "not":
-		p.read(r.term)
+		return p.value(t, r.Term, "a port", true)
+	case r.Term == "as", r.Term == "not":
+		p.read(r.Term)
 		t.Kind = noTerm
 		return true
-	case r.term != "":
-		p.read(r.term)
+	case r.Term != "":
+		p.read(r.Term)
 		return p.termWord(t)
 	}
 	return false

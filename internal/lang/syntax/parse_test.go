@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
+	"levee/internal/lang/foreign"
 )
 
 func mustParse(t *testing.T, src string) *ast.File {
@@ -121,7 +122,7 @@ func TestCanonicalText(t *testing.T) {
 // The hint for `pass ct state established` was followed to a bare `pass`. What it shows now are
 // rules that say what they pass.
 func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
-	rules := regexp.MustCompile(`\(([^)]*)\)`).FindAllStringSubmatch(states, -1)
+	rules := regexp.MustCompile(`\(([^)]*)\)`).FindAllStringSubmatch(foreign.States, -1)
 	if len(rules) != 2 {
 		t.Fatalf("%q", rules)
 	}
@@ -135,7 +136,7 @@ func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
 		"ct state established accept",
 		"pass -m conntrack --ctstate ESTABLISHED"} {
 		_, diags := Parse("test.levee", []byte(line+"\ndefault drop\n"))
-		if n := len(diags); n == 0 || diags[n-1].Hint != states {
+		if n := len(diags); n == 0 || diags[n-1].Hint != foreign.States {
 			t.Errorf("%s: %v", line, diags)
 		}
 	}

@@ -16,6 +16,39 @@ var behind = func() map[string]map[string]bool {
 	return all
 }()
 
+const (
+	greylistForm = "write: greylist udp port 51820 not proven flow after 100ms within 10s."
+	sampleForm   = "write how many of the packets: sample 1/100."
+	aboveForm    = "write up to how many packets a second the rule does nothing: above 10kpps."
+)
+
+// tail parses the words with one value that stand behind a match.
+func (p *parser) tail(r *ast.Rule) bool {
+	for _, part := range []struct {
+		word, what, form string
+		must             bool
+		to               **ast.Word
+	}{
+		{"sample", "a value", sampleForm, false, &r.Sample},
+		{"after", "a time", greylistForm, true, &r.After},
+		{"within", "a time", greylistForm, true, &r.Within},
+		{"above", "a value", aboveForm, false, &r.Above},
+	} {
+		ends := behind[r.Action]
+		switch {
+		case !ends[part.word] || !part.must && !p.is(part.word):
+			continue
+		case !p.accept(part.word):
+			return p.fail(part.form, "expected %q and %s", part.word, part.what)
+		case p.tok.kind != tWord || p.is("as") || ends[p.tok.text]:
+			return p.fail(part.form, "expected %s after %q", part.what, part.word)
+		}
+		w := p.word()
+		*part.to = &w
+	}
+	return true
+}
+
 // ruleStmt parses what begins with the word of an action.
 func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
 	r := &ast.Rule{Common: base, Action: p.tok.text}
@@ -45,24 +78,8 @@ func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
 		}
 	}
 	r.Terms, p.match = p.terms.Keep(match), match
-	if r.Action == action.Limit.String() && !p.limit(r) {
+	if r.Action == action.Limit.String() && !p.limit(r) || !p.tail(r) {
 		return nil, false
-	}
-	if ends["sample"] && p.accept("sample") {
-		if p.tok.kind != tWord || p.is("as") {
-			return nil, p.fail("write how many of the packets: sample 1/100.",
-				"expected a value after \"sample\"")
-		}
-		w := p.word()
-		r.Sample = &w
-	}
-	if ends["above"] && p.accept("above") {
-		if p.tok.kind != tWord || p.is("as") {
-			return nil, p.fail("write how many packets a second pass unanswered: above 10kpps.",
-				"expected a value after \"above\"")
-		}
-		w := p.word()
-		r.Above = &w
 	}
 	if p.accept("as") {
 		label, ok := p.text("a label")

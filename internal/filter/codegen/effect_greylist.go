@@ -1,0 +1,37 @@
+package codegen
+
+import (
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/greylist"
+	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
+	"levee/internal/filter/plan"
+	"levee/internal/lang/policy"
+)
+
+// greylist emits what a greylist does where it stands: the hash of the packet's client, and of the
+// rule, is given to the function, which says whether the packet goes on.
+func (c *compiler) greylist(in *scope, r *ir.Rule, e ir.Effect) {
+	i := slices.IndexFunc(c.Plan.Greylists,
+		func(g plan.Greylist) bool { return g.Slot == r.Slot })
+	g, on := &c.Plan.Greylists[i], c.Fresh("comes_again")
+	limit.Hash(c.Builder, greylist.Map, 0, in.family == ir.IPv6, c.pieces(in, &policy.FlowKey))
+	c.Emit(
+		asm.LoadImm(asm.R1, int64(uint64(g.Salt())*ofSalt), asm.DWord),
+		asm.Xor.Reg(asm.R1, asm.R0),
+		asm.Mov.Imm(asm.R2, int32(g.Meter)),
+		asm.LoadImm(asm.R3, int64(e.Value), asm.DWord),
+		asm.Mov.Imm(asm.R4, greylist.Window(g.Greylist)),
+		asm.Call.Label(greylist.Label),
+		asm.JEq.Imm(asm.R0, greylist.GoesOn, on),
+	)
+	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
+	c.Label(on)
+}
+
+// ofSalt spreads the number of a rule over the bits of a hash: 2^64 by the golden ratio (Knuth,
+// The Art of Computer Programming, volume 3, section 6.4).
+const ofSalt = 0x9e3779b97f4a7c15
