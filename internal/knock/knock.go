@@ -92,12 +92,17 @@ var (
 type ClockError struct {
 	Behind time.Duration // its time is so much before that of the gate; after it where negative
 	Begun  bool          // it is of before the gate began, which may have taken it then
+	Back   bool          // the gate's clock has gone back behind what it remembers
 }
 
 func (e *ClockError) Error() string {
 	by, way := e.Behind, "behind"
 	if by < 0 {
 		by, way = -by, "ahead of"
+	}
+	if e.Back {
+		return fmt.Sprintf("this machine's clock has gone back: for %v more nobody can tell what "+
+			"has been here before", by.Round(time.Millisecond))
 	}
 	if e.Begun {
 		return fmt.Sprintf("it was sent %v before this began to listen: knock again",
@@ -114,6 +119,7 @@ type Gate struct {
 	// numbers of what was taken, and until when these could come again
 	seen map[[nonceLen]byte]time.Time
 	next time.Time // when seen is looked through again
+	gone time.Time // what was sent before it may have been forgotten
 }
 
 // NewGate is a gate that has taken nothing, from now on: what was sent before may have been taken
@@ -142,6 +148,8 @@ func (g *Gate) Take(b []byte, now time.Time) error {
 		return &ClockError{Behind: behind}
 	case sent.Before(g.from):
 		return &ClockError{Behind: g.from.Sub(sent), Begun: true}
+	case sent.Before(g.gone):
+		return &ClockError{Behind: g.gone.Sub(sent), Back: true}
 	}
 	g.forget(now)
 	nonce := [nonceLen]byte(b[atNonce:])
@@ -164,6 +172,9 @@ func (g *Gate) forget(now time.Time) {
 		return
 	}
 	g.next = now.Add(time.Second)
+	if gone := now.Add(-Window); gone.After(g.gone) {
+		g.gone = gone
+	}
 	for nonce, until := range g.seen {
 		if now.After(until) {
 			delete(g.seen, nonce)

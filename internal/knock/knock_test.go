@@ -107,6 +107,29 @@ func TestAGateThatBeginsAgainTakesNothingOld(t *testing.T) {
 	}
 }
 
+// TestAClockThatGoesBackOpensNothingTwice: numbers are forgotten once their time is over. Where the
+// clock is set back behind that, a datagram that somebody kept was taken again.
+func TestAClockThatGoesBackOpensNothingTwice(t *testing.T) {
+	k := NewKey()
+	g := NewGate(k, began)
+	kept := k.Datagram(began.Add(time.Second))
+	take := func(b []byte, at time.Duration, says string) {
+		t.Helper()
+		if got := text(g.Take(b, began.Add(at))); got != says {
+			t.Errorf("at %v: %q, want %q", at, got, says)
+		}
+	}
+	const again = "it has been here before"
+	take(kept, 2*time.Second, "")
+	take(kept, 31*time.Second, again)
+	take(k.Datagram(began.Add(time.Minute)), time.Minute, "") // it is forgotten
+	take(kept, 2*time.Second, "this machine's clock has gone back: for 29s more nobody can tell "+
+		"what has been here before")
+	// What is not forgotten is known, and what nobody can have sent before is taken.
+	take(k.Datagram(began.Add(40*time.Second)), 50*time.Second, "")
+	take(k.Datagram(began.Add(61*time.Second)), time.Minute, "")
+}
+
 // TestAGateRemembersABoundedNumber: who has the key fills it, and others are taken a minute later.
 func TestAGateRemembersABoundedNumber(t *testing.T) {
 	k := NewKey()
