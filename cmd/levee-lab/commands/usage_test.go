@@ -57,7 +57,9 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 	}
 	for _, args := range []string{
 		"bench rules --skip-lab --only-lab", "bench route --data x --table 48s",
-		"bench ladder extra", "bench compare - -",
+		"bench ladder extra", "bench compare - -", "bench path",
+		"bench path 192.0.2.1 --sizes 9001", "bench path 192.0.2.1 --rate 1001",
+		"bench path 192.0.2.1 --timeout 1h", "bench path 192.0.2.1 --family 5",
 		"calc 10G 64 --ghz x", "calc 10G 64 --ghz inf", "calc 10G 64 --cores 0", "calc NaN 64",
 		"gen --dev d --to 192.0.2.1 --ttl 300", "gen --dev d --to 192.0.2.1 --len x",
 		"gen --dev d --to 192.0.2.1 --vlan 5000",
