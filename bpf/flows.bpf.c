@@ -169,7 +169,7 @@ static __always_inline int is_initial(const __u8 *payload, const __u8 *end, __u3
 }
 
 // decode reads a packet that is whole and has no more headers than most, and says whether somebody
-// reads flows to its port. Others are not read: their port is all that is looked at.
+// reads flows to its port. Of other packets it reads the port alone.
 static __always_inline int decode(const __u8 *at, const __u8 *end, struct segment *s)
 {
 	__u32 type = 0, left, proto, of;

@@ -90,7 +90,7 @@ struct mpegts_flow {
 	__u64 silent;	   // ns of these
 	__u64 longest;	   // ns of the longest pause of any length
 
-	// The delay factor of the window that runs, and of those before.
+	// The delay factor of the current window, and of earlier ones.
 	__u64 begun;	  // ns
 	__u64 window_bytes;
 	__s64 least, most; // ns of the virtual buffer
@@ -109,7 +109,7 @@ struct mpegts_flow {
 
 #define NO_PID 0xffff
 
-// Where byte_time is from.
+// The sources of byte_time.
 enum mpegts_rate { RATE_UNKNOWN, RATE_GIVEN, RATE_PCR, RATE_ARRIVAL };
 
 struct mpegts_totals {

@@ -209,7 +209,7 @@ __noinline __u32 sender_gid(struct __sk_buff *ctx)
 	return gid;
 }
 
-// sender_user says which of the users of the policy a uid is of.
+// sender_user returns the user of the policy who has a uid.
 __noinline __u32 sender_user(__u32 uid)
 {
 	struct sender_memory *m = memory();

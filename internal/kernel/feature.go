@@ -36,11 +36,6 @@ var (
 		probeBPFFS}
 )
 
-// Features lists them all, oldest need first.
-func Features() []Feature {
-	return []Feature{BPFFS, MappedArrays, Jiffies64, XDPLink, ProgRun, Frags, TCX}
-}
-
 // Check tries the feature. The error, nil if it is there, matches ErrRefused; it also matches
 // ebpf.ErrNotSupported if the kernel does not have it, as opposed to forbidding the try.
 func (f Feature) Check() error {

@@ -95,7 +95,7 @@ func newGenMPEGTS(e *env) *cobra.Command {
 	return cmd
 }
 
-// config is what the flags ask for.
+// config reads the flags.
 func (f *genMPEGTSFlags) config(cmd *cobra.Command) (c broadcast.Config, err error) {
 	switch {
 	case f.write == "" && f.dev == "":

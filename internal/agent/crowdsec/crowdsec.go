@@ -235,15 +235,6 @@ func (b *Bans) Decisions() int { return b.ids }
 // Addresses is how many entries are banned.
 func (b *Bans) Addresses() int { return len(b.by) }
 
-// All is until when each is banned.
-func (b *Bans) All() map[netip.Prefix]time.Time {
-	out := make(map[netip.Prefix]time.Time, len(b.by))
-	for p, of := range b.by {
-		out[p] = latest(of)
-	}
-	return out
-}
-
 // soonest is the place of the one that ends first.
 func soonest(all []ban) (at int) {
 	for i := range all {

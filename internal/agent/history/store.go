@@ -287,18 +287,6 @@ func (b *bucket) all() (out []*held) {
 	})
 }
 
-// Bytes is the size of the files.
-func (s *Store) Bytes() (n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tiers {
-		for _, seg := range t.segs {
-			n += seg.bytes
-		}
-	}
-	return n
-}
-
 // Close writes through to the disk what was kept.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -205,7 +205,7 @@ func enter(t *testing.T) {
 func removeAll(s *store.Store) error {
 	keys, err := s.Keys()
 	for _, key := range keys {
-		err = errors.Join(err, remove(s, store.ServiceOf(key)))
+		err = errors.Join(err, remove(s, strings.ReplaceAll(key, ",", ".")))
 	}
 	return err
 }

@@ -29,9 +29,6 @@ func ServiceNamed(dev string) (name string, ok bool) {
 // ServiceKey is the key of a service. A bpffs takes no names with a dot.
 func ServiceKey(name string) string { return strings.ReplaceAll(name, ".", ",") }
 
-// ServiceOf is the name of the service of a key.
-func ServiceOf(key string) string { return strings.ReplaceAll(key, ",", ".") }
-
 // TransactServices is Transact in the runtime directory of services.
 func TransactServices(ctx context.Context, fn func(*Store) error) error {
 	return transactIn(ctx, servicesSuffix, fn)

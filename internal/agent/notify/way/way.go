@@ -113,8 +113,3 @@ func NewMessage(kind pubsub.Kind, text string, at time.Time) *Message {
 	return &Message{ID: "msg_" + hex.EncodeToString(b), Machine: name, At: at, Kind: kind,
 		Text: text}
 }
-
-// NewTest is a message that tests a target.
-func NewTest() *Message {
-	return NewMessage(Test, "levee: a test of this notification", time.Now().UTC())
-}

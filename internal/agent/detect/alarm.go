@@ -1,0 +1,207 @@
+package detect
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"levee/internal/agent/kind"
+)
+
+// judge says what is too much. What comes in the first seconds is usual: a machine with much to do
+// would have a flood for ever, as nothing is learned from one.
+func (d *Detector) judge(now time.Time) (out []Alarm) {
+	if !d.fixed() && !d.known && now.Sub(d.began) < warmUp {
+		return nil
+	}
+	excuses := d.excuses(now)
+	if !d.fixed() {
+		out = d.over(d.root, where{}, now, excuses)
+	}
+	for w, n := range d.nodes {
+		if n.sum[kind.CountSamples] == 0 {
+			continue
+		}
+		out = append(out, d.over(n, w, now, excuses)...)
+	}
+	slices.SortFunc(out, func(a, b Alarm) int {
+		return cmp.Or(cmp.Compare(b.Rate/b.Threshold, a.Rate/a.Threshold),
+			a.To.Addr().Compare(b.To.Addr()), a.From.Addr().Compare(b.From.Addr()))
+	})
+	return out
+}
+
+// over are the alarms of a node, that of the kind furthest above its threshold first. While less is
+// too much, others are only what is too much otherwise. So many packets of connections excuse SYNs,
+// at most.
+func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out []Alarm) {
+	// Of a place without a history nobody knows how much of flows that go on is usual.
+	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
+	sum := n.sum
+	sum[kind.CountTCP] = min(sum[kind.CountTCP], excuses)
+	have := sum.kinds(d.usual)
+	if whole {
+		have = sum.all(d.usual)
+	}
+	var usual rates
+	var kinds Kinds
+	known, times := false, 1.0
+	if now.Before(d.strict) {
+		times = strict
+	}
+	for k, rate := range have {
+		of := kind.Kind(k)
+		limit := d.fixedOf(of)
+		whole := whole
+		if !d.fixed() && kind.Rows[k].Floor > 0 {
+			if !whole && (n == d.root || !n.prof.empty()) &&
+				(n.fat(of) || n == d.root && d.oneWayFor(of, now)) {
+				rate, whole = sum.of(of, true), true
+			}
+			if rate > soon*times*kind.Rows[k].Floor {
+				if !known {
+					usual, known = n.prof.usual(now), true
+				}
+				limit = n.limit(of, times, &usual, whole)
+			}
+		}
+		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
+			rate = max(rate, n.steady(of, limit, d.usual))
+		}
+		if limit == 0 || rate <= limit || sum.samples(of) < fewSamples {
+			n.since[k] = time.Time{}
+			continue
+		}
+		if n.since[k].IsZero() {
+			n.since[k] = n.began(now, of, rate, whole)
+		}
+		kinds |= 1 << of
+		a := Alarm{Share: n.share(of, &usual, now, whole),
+			Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
+			UsualAll: usual.usually(of, true), Own: sum[kind.Rows[k].All],
+			Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
+			Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}
+		if len(out) > 0 && rate/limit <= out[0].Rate/max(1, out[0].Threshold) {
+			out = append(out, a)
+		} else {
+			out = slices.Insert(out, 0, a)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	out = slices.DeleteFunc(out, func(a Alarm) bool {
+		return a.Kind != out[0].Kind && (d.fixed() ||
+			a.Rate <= n.limit(a.Kind, 1, &usual, whole))
+	})
+	all := 0.0
+	for k, rate := range sum.all(d.usual) {
+		if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
+			rate > n.limit(of, strict, &usual, true) {
+			kinds |= 1 << of
+		}
+		if kinds.Has(kind.Kind(k)) && kind.Kind(k) != kind.Bits {
+			all += rate
+		}
+	}
+	others := 0.0
+	for _, a := range out[1:] {
+		others += a.Own
+	}
+	out[0].Own = max(0, all-others)
+	for i := range out {
+		out[i].Kinds, out[i].All = kinds, all
+		if w.source {
+			out[i].From = w.prefix
+		} else {
+			out[i].To = w.prefix
+		}
+	}
+	return out
+}
+
+// What is too much in each bin of half a second is too much: to wait for a whole second of a flood
+// that is little above it takes longer than to stop it. soon is what half a second has of a second.
+const (
+	halfBins = bins / 2
+	soon     = 0.4
+)
+
+// steady is the rate of a kind in the last half second, 0 if a bin of it is not above a limit.
+func (n *node) steady(k kind.Kind, limit float64, u ratios) float64 {
+	sum, long := 0.0, 0.0
+	for i := range halfBins {
+		at := (n.at + bins - 1 - i) % bins
+		seconds := n.long[at].Seconds()
+		packets := n.ring[at].kinds(u)[k]
+		if packets <= limit*seconds {
+			return 0
+		}
+		sum, long = sum+packets, long+seconds
+	}
+	return sum / max(halfBins/10.0, long)
+}
+
+// A flood of few flows that go on has more of them than a tunnel or a test of a line, and several
+// times of what is too much of others.
+const (
+	fatFlows = 32
+	fatTimes = 3
+)
+
+// fat says whether more packets of a kind are of flows that go on than a tunnel explains.
+func (n *node) fat(k kind.Kind) bool {
+	row := k.Row()
+	return row.Same > 0 && n.sum[row.Same]*fatFlows <= n.sum[row.All] &&
+		n.sum[row.All] > fatTimes*max(row.Floor, n.sum[row.Counter])
+}
+
+// excuses is how many packets of connections may stand for SYNs: those of the greatest crowd. More
+// are made up, for which one forged flow suffices.
+func (d *Detector) excuses(now time.Time) float64 {
+	if d.root.sum[kind.CountSYN] > strict*kind.Rows[kind.SYN].Floor {
+		if usual := d.root.prof.usual(now); usual[rateTCP] > 0 {
+			return mostCrowd * float64(usual[rateTCP])
+		}
+	}
+	return math.Inf(1)
+}
+
+// limit is above what a kind is too much: several times of what is usual, and a floor.
+func (n *node) limit(k kind.Kind, times float64, usual *rates, whole bool) float64 {
+	limit := max(times*kind.Rows[k].Floor, max(2, times*factor)*usual.usually(k, whole))
+	if k.Row().Crowd {
+		limit *= n.crowd(usual)
+	}
+	return limit
+}
+
+// share is how much of what a kind has now is more than usual.
+func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float64 {
+	have, was := n.sum.of(k, whole), usual.usually(k, whole)
+	switch k {
+	case kind.SYN:
+		was = float64(usual[rateSYN])
+	case kind.TCP:
+		have, was = n.sum[kind.CountTCP], float64(usual[rateTCP])
+	}
+	if long := now.Sub(n.begun); !n.begun.IsZero() && long < time.Second {
+		was *= long.Seconds()
+	}
+	return 1 - min(1, was/max(1, have))
+}
+
+// Strict has less be too much until a time: something is done about a flood, and what it misses is
+// to be found. Packets of flows that go on count like others then: a flood of few sources repeats.
+func (d *Detector) Strict(until time.Time) { d.strict = until }
+
+func (d *Detector) fixedOf(k kind.Kind) float64 {
+	switch k {
+	case kind.Packets:
+		return d.Packets
+	case kind.Bits:
+		return d.Bits
+	}
+	return 0
+}

@@ -1,0 +1,283 @@
+package event
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"levee/internal/lang/ast"
+	"levee/internal/lang/policy"
+)
+
+// objects judges JSON objects.
+type objects struct {
+	root   *node
+	values [][]value // by field, of the record that is being read
+	conds  []condition
+	add    int
+	times  []int  // fields that say when it was
+	ports  bool   // an address may have a port behind it
+	text   []byte // scratch
+}
+
+// node is an object on the way to fields.
+type node struct {
+	names []string
+	kids  []*node
+	field int // -1: none
+	below []int
+}
+
+type value struct {
+	raw    []byte // a text without quotes, or a number
+	text   bool
+	escape bool
+}
+
+type condition struct {
+	field   int
+	not     bool
+	op      ast.Op
+	numbers map[int64]bool
+	bound   int64
+	texts   *texts
+	words   map[string]bool // true, false
+}
+
+// newObjects prepares the conditions of a source.
+func newObjects(s *policy.Source, feeds feeds) *objects {
+	m := &objects{ports: s.Format == policy.JSON, root: &node{field: -1}}
+	index := map[string]int{}
+	field := func(name string) int {
+		if i, ok := index[name]; ok {
+			return i
+		}
+		i := len(m.values)
+		index[name] = i
+		m.values = append(m.values, nil)
+		at := m.root
+		for part := range strings.SplitSeq(name, ".") {
+			at.below = append(at.below, i)
+			k := slices.Index(at.names, part)
+			if k < 0 {
+				k = len(at.names)
+				at.names = append(at.names, part)
+				at.kids = append(at.kids, &node{field: -1})
+			}
+			at = at.kids[k]
+		}
+		at.field = i
+		return i
+	}
+	for _, c := range s.Where {
+		out := condition{field: field(c.Field), not: c.Not, op: c.Op}
+		if len(c.Words) > 0 {
+			out.words = make(map[string]bool, len(c.Words))
+		} else if len(c.Numbers) > 0 {
+			out.bound = c.Numbers[0]
+			out.numbers = make(map[int64]bool, len(c.Numbers))
+		} else {
+			out.texts = newTexts(&c, feeds)
+		}
+		for _, n := range c.Numbers {
+			out.numbers[n] = true
+		}
+		for _, w := range c.Words {
+			out.words[w] = true
+		}
+		m.conds = append(m.conds, out)
+	}
+	m.add = field(s.Add)
+	names := []string{"timestamp"}
+	if s.Format == policy.JSON {
+		names = []string{"timestamp", "@timestamp", "time", "ts", "__REALTIME_TIMESTAMP"}
+	}
+	for _, name := range names {
+		m.times = append(m.times, field(name))
+	}
+	return m
+}
+
+// Trouble is about lists.
+func (m *objects) Trouble() error {
+	var errs []error
+	for i := range m.conds {
+		if t := m.conds[i].texts; t != nil {
+			errs = append(errs, t.trouble())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Times is how often the event happened: once.
+func (m *objects) Times() int { return 1 }
+
+// When is when the record was made, as far as it says so in a way that is known: a time of RFC 3339
+// or Suricata's, or a number of seconds, milliseconds or microseconds since 1970.
+func (m *objects) When() time.Time {
+	for _, i := range m.times {
+		for _, v := range m.values[i] {
+			text := string(m.unescape(v))
+			for _, form := range []string{"2006-01-02T15:04:05.999999999-0700", time.RFC3339Nano} {
+				if t, err := time.Parse(form, text); v.text && err == nil {
+					return t
+				}
+			}
+			n, err := strconv.ParseFloat(text, 64)
+			for ; err == nil && n > 1e11; n /= 1000 {
+			}
+			if err == nil && n > 1e8 {
+				return time.UnixMilli(int64(n * 1000))
+			}
+		}
+	}
+	return time.Time{}
+}
+
+// Match judges one record. Of a name that occurs twice in an object the last counts, as for
+// encoding/json.
+func (m *objects) Match(record []byte, _ time.Time) (netip.Addr, Result, error) {
+	for i := range m.values {
+		m.values[i] = m.values[i][:0]
+	}
+	s := scanner{b: record, m: m}
+	s.blank()
+	if !s.object(m.root, 0) {
+		return netip.Addr{}, Other, ErrMalformed
+	}
+	if s.blank(); s.at != len(record) {
+		return netip.Addr{}, Other, ErrMalformed
+	}
+	for i := range m.conds {
+		if !m.holds(&m.conds[i]) {
+			return netip.Addr{}, Other, nil
+		}
+	}
+	for _, v := range m.values[m.add] {
+		if !v.text {
+			continue
+		}
+		text := string(m.unescape(v))
+		a, err := netip.ParseAddr(text)
+		if err != nil && m.ports {
+			var ap netip.AddrPort
+			ap, err = netip.ParseAddrPort(text)
+			a = ap.Addr()
+		}
+		if err == nil && a.Zone() == "" {
+			return a.Unmap(), Matched, nil
+		}
+	}
+	return netip.Addr{}, NoAddress, nil
+}
+
+func (m *objects) holds(c *condition) bool {
+	for _, v := range m.values[c.field] {
+		if is, known := m.is(c, v); known && is != c.not {
+			return true
+		}
+	}
+	return false
+}
+
+// is tells whether one value is what the condition asks for; it is not known of another type.
+func (m *objects) is(c *condition, v value) (is, known bool) {
+	if c.words != nil {
+		return c.words[string(v.raw)], !v.text && (v.raw[0] == 't' || v.raw[0] == 'f')
+	}
+	if c.texts != nil {
+		if !v.text {
+			return false, false
+		}
+		return c.texts.have(m.unescape(v))
+	}
+	if v.text {
+		return false, false
+	}
+	if n, err := strconv.ParseInt(string(v.raw), 10, 64); err == nil {
+		switch c.op {
+		case ast.Less:
+			return n < c.bound, true
+		case ast.LessEqual:
+			return n <= c.bound, true
+		case ast.Greater:
+			return n > c.bound, true
+		case ast.GreaterEqual:
+			return n >= c.bound, true
+		}
+		return c.numbers[n], true
+	}
+	f, err := strconv.ParseFloat(string(v.raw), 64)
+	if err != nil {
+		return false, false
+	}
+	switch bound := float64(c.bound); c.op {
+	case ast.Less:
+		return f < bound, true
+	case ast.LessEqual:
+		return f <= bound, true
+	case ast.Greater:
+		return f > bound, true
+	case ast.GreaterEqual:
+		return f >= bound, true
+	}
+	n := int64(f)
+	return float64(n) == f && c.numbers[n], true
+}
+
+// unescape is the text of a value; it is valid until the next call.
+func (m *objects) unescape(v value) []byte {
+	if !v.escape {
+		return v.raw
+	}
+	m.text = m.text[:0]
+	for b := v.raw; len(b) > 0; {
+		if b[0] != '\\' {
+			m.text = append(m.text, b[0])
+			b = b[1:]
+			continue
+		}
+		c := b[1] // the scanner has seen it
+		if c != 'u' {
+			if i := strings.IndexByte("bfnrt", c); i >= 0 {
+				c = "\b\f\n\r\t"[i]
+			}
+			m.text = append(m.text, c)
+			b = b[2:]
+			continue
+		}
+		r := hex4(b[2:])
+		b = b[6:]
+		if r >= 0xd800 && r < 0xdc00 && len(b) >= 6 && b[0] == '\\' && b[1] == 'u' {
+			if low := hex4(b[2:]); low >= 0xdc00 && low < 0xe000 {
+				r = (r-0xd800)<<10 + (low - 0xdc00) + 0x10000
+				b = b[6:]
+			}
+		}
+		m.text = utf8.AppendRune(m.text, r)
+	}
+	return m.text
+}
+
+// hex4 is a number of four hex digits, -1 if it is none.
+func hex4(b []byte) (r rune) {
+	if len(b) < 4 {
+		return -1
+	}
+	for _, c := range b[:4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
