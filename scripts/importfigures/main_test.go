@@ -13,7 +13,7 @@ func TestFiguresOfADirectory(t *testing.T) {
 		"a.save": "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -i enp1s0 " +
 			"-p tcp --dport 22 -j ACCEPT\n-A INPUT -i eth9 -j ACCEPT\n" +
 			"-A INPUT -p udp -m u32 --u32 \"0=1\" -j DROP\n" +
-			"-A OUTPUT -p udp -m owner --uid-owner 0 -j ACCEPT\n-A OUTPUT -p udp -j DROP\n" +
+			"-A OUTPUT -p udp -m mark --mark 1 -j ACCEPT\n-A OUTPUT -p udp -j DROP\n" +
 			"COMMIT\n",
 		"b.save": "no rules\n",
 		"c.conf": "block in on vio0 proto udp\npass out\n",
