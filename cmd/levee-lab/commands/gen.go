@@ -31,9 +31,9 @@ how to walk them: counting [down] [step N], random, permuted, each with [every N
 in turn.
 
 --path is how they reach the device: live (an XDP program writes them, millions a second),
-afxdp, packet (a packet socket past the qdisc) or sendmmsg (a UDP socket). auto takes live where
-a program can write these packets and the device takes frames of programs, packet otherwise, and
-says why. Live frames count as sent when the device has taken them.
+afxdp, packet (a packet socket past the qdisc), qdisc (one through the programs at egress and the
+qdisc) or sendmmsg (a UDP socket). auto takes live where a program can write these packets and
+the device takes frames of programs, packet otherwise, and says why. Live frames count as sent when the device has taken them.
 
 It transmits only on a device of a lab (levee lab up), and for at most --duration, by default 10
 s. On a network that is your own, --own-network sends from any device; never use it on one that
@@ -105,7 +105,7 @@ func newGen(e *env) *cobra.Command {
 		"send this packet instead, in the words of `levee help templates`")
 	fl.StringVar(&f.template, "template", "",
 		"send the packets of this file instead, one a line; - is standard input")
-	fl.StringVar(&f.path, "path", "auto", "auto, live, afxdp, packet or sendmmsg")
+	fl.StringVar(&f.path, "path", "auto", "auto, live, afxdp, packet, qdisc or sendmmsg")
 	fl.StringVar(&f.pcap, "pcap", "",
 		"replay this capture instead, at its own times unless --rate or --fast")
 	fl.BoolVar(&f.fast, "fast", false, "with --pcap: as fast as possible")

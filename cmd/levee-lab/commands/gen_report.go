@@ -19,7 +19,7 @@ type GenReport struct {
 	Rate     float64  `json:"rate"` // asked, packets a second; 0 for as fast as possible
 	Achieved float64  `json:"achieved"`
 	Seed     uint64   `json:"seed"`
-	Path     string   `json:"path"`          // live, afxdp, packet or sendmmsg
+	Path     string   `json:"path"`          // live, afxdp, packet, qdisc or sendmmsg
 	How      string   `json:"how"`           // the path in words
 	Why      string   `json:"why,omitempty"` // not live
 	MaxGapNs int64    `json:"max_gap_ns"`

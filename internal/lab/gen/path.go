@@ -20,12 +20,15 @@ const (
 	AFXDP Path = "afxdp"
 	// Packet is a packet socket that goes past the qdisc, with sendmmsg.
 	Packet Path = "packet"
+	// Qdisc is a packet socket whose frames go as those of an application do: through the programs
+	// at egress and the qdisc of the device.
+	Qdisc Path = "qdisc"
 	// Sendmmsg is a UDP socket: the kernel makes all headers, as for an application.
 	Sendmmsg Path = "sendmmsg"
 )
 
 // Paths are the paths that can be asked for.
-var Paths = []Path{Live, AFXDP, Packet, Sendmmsg}
+var Paths = []Path{Live, AFXDP, Packet, Qdisc, Sendmmsg}
 
 // ParsePath reads the name of a path; "auto" leaves the choice to the generator.
 func ParsePath(s string) (Path, error) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
@@ -115,6 +117,7 @@ func TestEveryPathAccountsForEveryPacket(t *testing.T) {
 		at   int16
 	}{
 		{Live, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
+		{Qdisc, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
 		{AFXDP, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
 		{Packet, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
 		{Packet, "ipv6 udp from 2001:db8:9::/48 permuted port 1024-65535 payload random len 99",
@@ -161,7 +164,7 @@ func TestPathsSendTheFramesOfTheTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []Path{Live, AFXDP, Packet} {
+	for _, path := range []Path{Live, AFXDP, Packet, Qdisc} {
 		var fd int
 		var r Report
 		var err error
@@ -245,6 +248,39 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 				float64(r.Sent) > rate*0.05+1 {
 				t.Errorf("%s at %g, duration: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
 			}
+		}
+	}
+}
+
+// TestFramesMeetWhatIsAtEgress: those of an application do, and a flood by the other paths of
+// frames goes past it.
+func TestFramesMeetWhatIsAtEgress(t *testing.T) {
+	l := labtest.New(t)
+	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}) // TC_ACT_SHOT
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer drop.Close()
+	err = l.Host(lab.World).Do(func() error {
+		at, err := link.AttachTCX(link.TCXOptions{Program: drop, Attach: ebpf.AttachTCXEgress,
+			Interface: l.Host(lab.World).Devices[0].Index})
+		if err == nil {
+			t.Cleanup(func() { at.Close() })
+		}
+		return err
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	for path, all := range map[Path]bool{Qdisc: true, Packet: false, AFXDP: false} {
+		r, err := Run(t.Context(), into(l, Config{Template: packets(t, "ipv4 udp port 9"),
+			Path: path, Count: n, Rate: 2000}))
+		if err != nil || r.Sent != n || (r.Refused == n) != all {
+			t.Errorf("%s: %d sent, %d refused, %v", path, r.Sent, r.Refused, err)
 		}
 	}
 }

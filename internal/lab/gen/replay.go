@@ -63,7 +63,7 @@ func runReplay(ctx context.Context, c Config, dev device) (Report, error) {
 	if c.Replay.Open == nil {
 		return Report{}, errors.New("no capture is named")
 	}
-	sock, err := newSender(dev, dev.mtu+maxTags, true)
+	sock, err := newSender(dev, dev.mtu+maxTags, patiently)
 	if err != nil {
 		return Report{}, err
 	}

@@ -107,22 +107,36 @@ func (m *messages) send(r *Report, extra int) error {
 	return nil
 }
 
-// sender is a packet socket that sends batches of frames past the qdisc. It receives nothing.
+// manner is how a packet socket sends.
+type manner uint8
+
+const (
+	past      manner = iota // the qdisc and the programs at egress
+	patiently               // past them, and waits for room in the receiver's ring
+	through                 // the programs at egress and the qdisc
+)
+
+// sender is a packet socket that sends batches of frames. It receives nothing.
 //
-// The kernel reports a frame that the driver drops, and only that, as ENOBUFS to the call that sent
-// it (packet_direct_xmit of net/packet/af_packet.c), which makes the counts exact. PACKET_TX_RING
-// saves a copy of the frame, but tells nothing of such frames but that they were sent.
+// Past the qdisc the kernel reports a frame that the driver drops, and only that, as ENOBUFS to the
+// call that sent it (packet_direct_xmit of net/packet/af_packet.c), which makes the counts exact.
+// PACKET_TX_RING saves a copy of the frame, but tells nothing of such frames but that they were
+// sent. Through the qdisc it reports frames that a program or the qdisc drops as they come in; what
+// a queue drops later counts as sent.
 type sender struct {
 	messages
 	bufs [sendBatch][]byte
+	how  manner
 }
 
-func newSender(dev device, longest int, patient bool) (*sender, error) {
+func newSender(dev device, longest int, how manner) (*sender, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening a packet socket: %w", err)
 	}
-	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+	if how != through {
+		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+	}
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.index})
 	}
@@ -130,7 +144,7 @@ func newSender(dev device, longest int, patient bool) (*sender, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("preparing a packet socket: %w", err)
 	}
-	s := &sender{messages: messages{fd: fd, patient: patient}}
+	s := &sender{messages: messages{fd: fd, patient: how == patiently}, how: how}
 	for i := range s.bufs {
 		s.bufs[i] = make([]byte, longest)
 	}
@@ -150,5 +164,9 @@ func (s *sender) flush(r *Report) error { return s.send(r, 0) }
 func (s *sender) finish(*Report) error { return nil }
 
 func (s *sender) what() string {
-	return "packet socket past the qdisc, sendmmsg in batches of up to 64"
+	way := "past"
+	if s.how == through {
+		way = "through"
+	}
+	return "packet socket " + way + " the qdisc, sendmmsg in batches of up to 64"
 }

@@ -64,11 +64,14 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 		why = err.Error()
 	}
 	var w wire
-	if c.Path == AFXDP {
+	switch c.Path {
+	case AFXDP:
 		w, err = newAFXDP(dev, t.Longest())
-	} else {
+	case Qdisc:
+		w, err = newSender(dev, t.Longest(), through)
+	default:
 		c.Path = Packet
-		w, err = newSender(dev, t.Longest(), false)
+		w, err = newSender(dev, t.Longest(), past)
 	}
 	if err != nil {
 		return Report{}, err
