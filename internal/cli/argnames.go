@@ -25,7 +25,7 @@ var ArgNames = map[string]string{
 	"mail": "address", "matrix": "url", "matrix-token-file": "file",
 	"mode": "mode", "netns": "name", "on": "kind", "only": "name",
 	"origin": "source", "packet": "packet",
-	"path": "path", "pcap": "file", "picture": "file", "png": "directory",
+	"path": "path", "patience": "time", "pcap": "file", "picture": "file", "png": "directory",
 	"policy": "file", "port": "port", "rate": "rate", "rates": "rate", "reason": "reason",
 	"role": "role", "rule": "label", "rung": "name", "sample": "time",
 	"sender": "address", "service": "name", "set": "name", "smtp": "address",

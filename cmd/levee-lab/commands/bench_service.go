@@ -26,7 +26,9 @@ names of clients that have sessions. Each is measured without a defence, behind 
 profile without what proves clients, and behind the profile: joins, packets of sessions, and joins
 from addresses in whose name the flood comes.
 
-Each request counts from when it was due, and fails after a second. Fifteen minutes for a family and
+Each request counts from when it was due, and fails after a second, or with --profile after
+--patience: who comes for the first time to a greylist has to come again, as his protocol has it.
+Those that are due later than that before the end of the flood are left out. Fifteen minutes for a family and
 a round, and seven for all profiles.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
@@ -35,7 +37,7 @@ const benchServiceExample = `  sudo levee bench service --html service.html
 
 func newBenchService(e *env) *cobra.Command {
 	var o service.Options
-	var before, during, after, rate string
+	var before, during, after, rate, patience string
 	var requests float64
 	var families []string
 	cmd := newMeasurement(e, benchCommand{
@@ -48,7 +50,8 @@ func newBenchService(e *env) *cobra.Command {
 	}, func(cmd *cobra.Command) (err error) {
 		err = errors.Join(cli.DurationFlag(cmd, "before", before, &o.Before),
 			cli.DurationFlag(cmd, "during", during, &o.During),
-			cli.DurationFlag(cmd, "after", after, &o.After))
+			cli.DurationFlag(cmd, "after", after, &o.After),
+			cli.DurationFlag(cmd, "patience", patience, &o.Patience))
 		if err = errors.Join(err, oneOf(cmd, "family", families, "4", "6")); err != nil {
 			return err
 		}
@@ -82,6 +85,8 @@ func newBenchService(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&before, "before", "", "time before the flood (default 2s)")
 	cmd.Flags().StringVar(&during, "during", "", "time of the flood (default 4s)")
 	cmd.Flags().StringVar(&after, "after", "", "time after the flood (default 3s)")
+	cmd.Flags().StringVar(&patience, "patience", "", "time after which a request to a profile's "+
+		"service fails (default 1s)")
 	cmd.Flags().StringVar(&rate, "rate", "",
 		"packets a second of the flood (default 2.5M, of profiles 1M)")
 	cmd.Flags().Float64Var(&requests, "requests", 0,

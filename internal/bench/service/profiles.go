@@ -81,7 +81,7 @@ func defence(name string, s *talk.Service) (contender.Defence, error) {
 
 var (
 	parameter = regexp.MustCompile(`(?m)^    parameter (\S+) \S+ (.+) "[^"]*"$`)
-	proving   = regexp.MustCompile(`(?m)^(prove |.* proven ).*\n`)
+	proving   = regexp.MustCompile(`(?m)^(prove |greylist |.* proven ).*\n`)
 	cookie    = regexp.MustCompile(`(?m)^cookie dns (.*) above (\S+) as `)
 	testBlock = regexp.MustCompile(`(?ms)^test .*?^}\n`)
 )
@@ -132,7 +132,7 @@ var profileCaveats = []string{
 	"servers and clients are those of the lab: the exchanges of the protocols, with contents of " +
 		"no meaning; a join costs a real server more, most of all one that computes keys",
 	"nft conntrack passes what conntrack knows an answer of, and the profile's budget of others; " +
-		"levee unproven is the profile without `prove` and `cookie`",
+		"levee unproven is the profile without `prove`, `cookie` and `greylist`",
 }
 
 // runProfiles measures services behind their profiles.
@@ -156,7 +156,12 @@ func runProfiles(ctx context.Context, o Options) (r *Report, err error) {
 			append(slices.Clone(profileCaveats), of(o.Rounds))...),
 		service: "services behind profiles", requests: "joins", floodShare: 0.9,
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
-		Rounds: o.Rounds,
+		Rounds: o.Rounds, Patience: o.Patience,
+	}
+	if o.Patience > demo.Patience {
+		r.Caveats = append(r.Caveats, fmt.Sprintf("each request fails after %v here; those that "+
+			"are due in the last %v of the flood are left out: they may be served behind it",
+			o.Patience, o.Patience-demo.Patience))
 	}
 	each := len(services) * len(floods) * len(chosen)
 	for round := range o.Rounds {
@@ -192,7 +197,7 @@ func (r *Report) talked(ctx context.Context, o *Options, s *demo.Stage, t *talk.
 	c := &clerk{}
 	err = d.Install(ctx, contender.Site{Host: s.Server, Device: s.Server.Devices[0].Name})
 	if err == nil {
-		err = s.Talking(ctx, t, o.Requests, c.enter,
+		err = s.Talking(ctx, t, o.Requests, o.Patience, c.enter,
 			func() error { return r.watched(ctx, c, &run, config) })
 	}
 	switch {

@@ -20,7 +20,11 @@ const during = 1 // in phases
 // phase is when a part of a run begins and ends, in seconds from its beginning.
 func (r *Report) phase(run *Once, i int) (from, to float64) {
 	ends := []float64{0, run.From, run.To, r.end()}
-	return ends[i], ends[i+1]
+	from, to = ends[i], ends[i+1]
+	if i == during {
+		to -= max(0, r.Patience-demo.Patience).Seconds()
+	}
+	return from, to
 }
 
 // row is a flood behind a defence: its runs that have figures, and why others have none.

@@ -43,6 +43,9 @@ type Options struct {
 	// Requests of the visitors a second, 0 for 200; for profiles the joins of one half of the
 	// clients, 0 for 25
 	Requests float64
+	// Patience is after how long a join to a profile's service fails, 0 for a second. Clients of
+	// protocols wait longer.
+	Patience time.Duration
 }
 
 func nameOf(k demo.Kind) string { return k.Name }
@@ -82,6 +85,14 @@ func (o *Options) complete() error {
 				bucket)
 		}
 	}
+	o.Patience = cmp.Or(o.Patience, demo.Patience)
+	if o.Patience < demo.Patience || o.Patience > time.Minute {
+		return usage.Wrongf("patience of %v: %v to 1m", o.Patience, demo.Patience)
+	}
+	if o.Patience > demo.Patience && (len(o.Profiles) == 0 || o.During <= o.Patience) {
+		return usage.Wrongf("patience of %v: it is for the services of profiles, under floods "+
+			"that last longer", o.Patience)
+	}
 	if len(o.Families) == 0 {
 		o.Families = []packet.Family{packet.IPv4}
 	}
@@ -112,6 +123,7 @@ type Report struct {
 	bench.Head
 	Before, During, After time.Duration
 	Rate, Requests        float64
+	Patience              time.Duration
 	Rounds                int
 	Runs                  []*Once
 
@@ -165,7 +177,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 			append(slices.Clone(caveats), of(o.Rounds))...),
 		service: "a web service", requests: "requests",
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
-		Rounds: o.Rounds,
+		Rounds: o.Rounds, Patience: o.Patience,
 	}
 	for _, f := range o.Families {
 		c := &clerk{}
@@ -269,8 +281,8 @@ func (r *Report) watched(ctx context.Context, c *clerk, run *Once, config gen.Co
 	run.From = (began - begin).Seconds()
 	run.To = run.From + r.During.Seconds()
 	run.Sent = float64(sent.Sent) / r.During.Seconds()
-	// The last visitors' patience ends a second after the run.
-	if err := lab.Sleep(ctx, r.After+demo.Patience); err != nil {
+	// The last visitors' patience ends that much after the run.
+	if err := lab.Sleep(ctx, r.After+r.Patience); err != nil {
 		return err
 	}
 	c.open(nil, 0, 0)

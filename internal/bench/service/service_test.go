@@ -167,3 +167,16 @@ func TestAServiceIsMeasuredUnderAFlood(t *testing.T) {
 	}
 	t.Logf("the generator began %.0f ms after it was told to", 1e3*(run.From-o.Before.Seconds()))
 }
+
+// TestWhoWaitsPastTheFloodIsLeftOut: a join that is due at the end of a flood is served behind it,
+// whatever the defence, if its client has the patience.
+func TestWhoWaitsPastTheFloodIsLeftOut(t *testing.T) {
+	run := &Once{From: 1, To: 10, Requests: []Outcome{{2, 0, ""}, {5.5, 0, ""}, {6.5, 3.8, ""},
+		{9, 1.5, ""}}}
+	for patience, want := range map[time.Duration]int{0: 4, time.Second: 4, 5 * time.Second: 2} {
+		r := &Report{Before: time.Second, During: 9 * time.Second, Patience: patience}
+		if q := run.within(r.phase(run, during)); len(q) != want {
+			t.Errorf("patience %v: %d requests of the flood, want %d", patience, len(q), want)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,7 @@ const (
 	roleHost     = "host"     // ADDRESS RESOLVER...
 	roleCrowd    = "crowd"    // ADDRESS SOURCE...
 	roleTalk     = "talk"     // SERVICE ADDRESS
-	roleTalkers  = "talkers"  // SERVICE ADDRESS JOINS-A-SECOND SOURCE...
+	roleTalkers  = "talkers"  // SERVICE ADDRESS JOINS-A-SECOND PATIENCE SOURCE...
 	roleFlood    = "flood"    // DEVICE CORE ADDRESS SEED CAPTURE
 )
 
@@ -100,18 +101,22 @@ func talker(ctx context.Context, args []string, stdout io.Writer) error {
 	if args[0] == roleTalk {
 		return t.Serve(ctx, at, func() { fmt.Fprintln(stdout, "ready") })
 	}
-	if len(args) < 5 {
-		return errors.New("clients need a rate and sources")
+	if len(args) < 6 {
+		return errors.New("clients need a rate, patience and sources")
 	}
 	rate, err := strconv.ParseFloat(args[3], 64)
 	if err != nil || rate <= 0 {
 		return fmt.Errorf("%q is no rate of joins", args[3])
 	}
-	from, err := addresses(args[4:])
+	patience, err := time.ParseDuration(args[4])
 	if err != nil {
 		return err
 	}
-	return talkers(ctx, t, at, rate, from, stdout)
+	from, err := addresses(args[5:])
+	if err != nil {
+		return err
+	}
+	return talkers(ctx, t, at, rate, patience, from, stdout)
 }
 
 func addresses(words []string) (list []netip.Addr, err error) {

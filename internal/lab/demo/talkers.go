@@ -28,12 +28,13 @@ const sessionsEach = 2
 // Talking runs f while a service of package talk serves on the server, and clients come to it:
 // joins, as many a second as are asked for, from the first half of the world's addresses, as many
 // joins again from the second half, and twice as many packets of sessions from there. Each outcome
-// is told to tell.
-func (s *Stage) Talking(ctx context.Context, t *talk.Service, joins float64, tell func(Request),
-	f func() error) error {
+// is told to tell; it fails after some patience.
+func (s *Stage) Talking(ctx context.Context, t *talk.Service, joins float64,
+	patience time.Duration, tell func(Request), f func() error) error {
 	out, to := s.World.Devices[0], s.Server.Devices[0].IPv4.Addr().String()
 	return s.populated(ctx, []string{roleTalk, t.Name, to},
-		withAddresses([]string{roleTalkers, t.Name, to, fmt.Sprint(joins)}, out.Clients4), tell, f)
+		withAddresses([]string{roleTalkers, t.Name, to, fmt.Sprint(joins), patience.String()},
+			out.Clients4), tell, f)
 }
 
 // Idle are the addresses whose sessions have begun before a flood.
@@ -45,7 +46,7 @@ func halves(list []netip.Addr) (joining, idle []netip.Addr) {
 
 // talkers join a service and go on, until ctx ends.
 func talkers(ctx context.Context, t *talk.Service, to netip.Addr, perSecond float64,
-	from []netip.Addr, out io.Writer) error {
+	patience time.Duration, from []netip.Addr, out io.Writer) error {
 	joining, idle := halves(from)
 	if len(joining) == 0 {
 		return errors.New("clients need two addresses")
@@ -63,7 +64,7 @@ func talkers(ctx context.Context, t *talk.Service, to netip.Addr, perSecond floa
 		}
 	}
 	tell := newTeller(out)
-	tell.spread = true
+	tell.spread, tell.patience = true, patience
 	join := func(from []netip.Addr) func(context.Context, int, time.Time) error {
 		return func(ctx context.Context, i int, _ time.Time) error {
 			c, err := t.Dial(from[i%len(from)], to)

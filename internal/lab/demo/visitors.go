@@ -106,10 +106,13 @@ type teller struct {
 	// spread has each request be due at a drawn moment of its interval. Limits count by the
 	// kernel's ticks, so that requests at a fixed rate would all meet the same part of one: the
 	// first packets of each tick pass, or none.
-	spread bool
+	spread   bool
+	patience time.Duration
 }
 
-func newTeller(out io.Writer) *teller { return &teller{enc: json.NewEncoder(out)} }
+func newTeller(out io.Writer) *teller {
+	return &teller{enc: json.NewEncoder(out), patience: Patience}
+}
 
 func (t *teller) tell(r Request) {
 	t.mu.Lock()
@@ -137,7 +140,7 @@ func (t *teller) openLoop(ctx context.Context, what string, perSecond float64,
 		case <-time.After(time.Until(due)):
 		}
 		all.Go(func() {
-			patient, cancel := context.WithDeadline(ctx, due.Add(Patience))
+			patient, cancel := context.WithDeadline(ctx, due.Add(t.patience))
 			defer cancel()
 			r := Request{Due: origin + offset.Nanoseconds(), What: what}
 			if ask(patient, i, due) == nil {
