@@ -57,7 +57,7 @@ type genFlags struct {
 	count                                uint64
 	rate, duration                       string
 	seed                                 uint64
-	cpu                                  int
+	cpu                                  string
 	ownNetwork, json                     bool
 }
 
@@ -117,7 +117,9 @@ func newGen(e *env) *cobra.Command {
 	fl.StringVar(&f.duration, "duration", "",
 		"stop after this time (default 10s, unless --count is given)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of everything that varies")
-	fl.IntVar(&f.cpu, "cpu", 0, "the core to send from; -1 for any")
+	fl.StringVar(&f.cpu, "cpu", "0",
+		"send from these `cores`: one, -1 for any, or 0-3 and the like by the paths packet, qdisc "+
+			"and sendmmsg")
 	fl.BoolVar(&f.ownNetwork, "own-network", false,
 		"the device is not of a lab, and the network behind it is mine to flood")
 	cli.JsonFlag(cmd, &f.json)
@@ -173,8 +175,13 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 	if err != nil {
 		return c, err
 	}
-	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork, CPU: f.cpu,
+	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork,
 		Count: f.count, Seed: f.seed}
+	cores, err := parseCores(f.cpu)
+	if err != nil {
+		return c, cli.Usagef(cmd, "--cpu: %v", err)
+	}
+	c.CPU, c.More = cores[0], cores[1:]
 	if cmd.Flags().Changed("count") && f.count == 0 {
 		return c, cli.Usagef(cmd, "--count 0: at least one packet is needed")
 	}
@@ -364,6 +371,28 @@ func (e *env) parseTemplate(name string, r io.Reader) ([]spec.Packet, error) {
 		return nil, cli.ErrNo
 	}
 	return packets, nil
+}
+
+// parseCores reads -1, a core, or cores as 0-3,6.
+func parseCores(list string) (all []int, err error) {
+	if list == "-1" {
+		return []int{-1}, nil
+	}
+	for w := range strings.SplitSeq(list, ",") {
+		lo, hi, isRange := strings.Cut(w, "-")
+		if !isRange {
+			hi = lo
+		}
+		a, err1 := strconv.ParseUint(lo, 10, 16)
+		b, err2 := strconv.ParseUint(hi, 10, 16)
+		if err1 != nil || err2 != nil || a > b {
+			return nil, fmt.Errorf("%q is no core and no range of cores", w)
+		}
+		for n := a; n <= b; n++ {
+			all = append(all, int(n))
+		}
+	}
+	return all, nil
 }
 
 // parsePorts reads ports and ranges of ports, in their order.

@@ -49,6 +49,18 @@ func (g *Gaps) between(ns uint64) {
 	g.Max = max(g.Max, time.Duration(ns))
 }
 
+// add adds the gaps between what another core sent: they are of each core by itself.
+func (g *Gaps) add(o *Gaps) {
+	if o.hist == nil {
+		return
+	}
+	g.histogram().Merge(o.hist)
+	for i, n := range o.Log2 {
+		g.Log2[i] += n
+	}
+	g.Max = max(g.Max, o.Max)
+}
+
 // Count is how many gaps there were.
 func (g *Gaps) Count() uint64 {
 	if g.hist == nil {

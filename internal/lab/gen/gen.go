@@ -47,6 +47,9 @@ type Config struct {
 	Device     string
 	OwnNetwork bool // the device is not of a lab, and the caller may flood what is behind it
 	CPU        int  // the core to run on, negative for any
+	// More cores, each of which sends its share of the packets by a socket of its own. Of the paths
+	// only Packet, Qdisc and Sendmmsg have more than one.
+	More []int
 
 	Floods   []Flood // sent in turn
 	Template []spec.Packet
@@ -78,6 +81,8 @@ type Config struct {
 
 	// Progress, if given, is called about ten times a second from the sending goroutine.
 	Progress func(Progress)
+
+	share share // of the packets
 
 	// loadLive, if given, loads the program that makes live frames. Tests refuse it.
 	loadLive func(*ebpf.CollectionSpec, *liveObjects) error
@@ -143,9 +148,23 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if os.Geteuid() != 0 {
 		return Report{}, fmt.Errorf("gen: sending on %s needs root: %w", c.Device, os.ErrPermission)
 	}
-	var r Report
-	var dev device
-	err := lab.Inside(c.Namespace, func() error {
+	r, dev, err := c.run(ctx)
+	if err != nil && dev.name == "" { // which it says itself
+		return r, fmt.Errorf("gen: %w", err)
+	}
+	if err != nil {
+		return r, fmt.Errorf("gen: %s: %w", c.Device, err)
+	}
+	r.Rate, r.Seed = c.Rate, c.Seed
+	return r, nil
+}
+
+// run sends from one core, or from each of several.
+func (c *Config) run(ctx context.Context) (r Report, dev device, err error) {
+	if len(c.More) > 0 {
+		return c.shared(ctx)
+	}
+	err = lab.Inside(c.Namespace, func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		// Timers of this thread may be late by 50 µs otherwise, to save wake-ups.
@@ -156,27 +175,20 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			return err
 		}
 		defer restore()
-		if dev, err = findDevice(c); err != nil {
+		if dev, err = findDevice(*c); err != nil {
 			return err
 		}
 		switch {
 		case c.Floods != nil || c.Template != nil:
-			r, err = runTemplate(ctx, c, dev)
+			r, err = runTemplate(ctx, *c, dev)
 		case c.Frames != nil:
-			r, err = runFrames(ctx, c, dev)
+			r, err = runFrames(ctx, *c, dev)
 		default:
-			r, err = runReplay(ctx, c, dev)
+			r, err = runReplay(ctx, *c, dev)
 		}
 		return err
 	})
-	if err != nil && dev.name == "" { // which it says itself
-		return r, fmt.Errorf("gen: %w", err)
-	}
-	if err != nil {
-		return r, fmt.Errorf("gen: %s: %w", c.Device, err)
-	}
-	r.Rate, r.Seed = c.Rate, c.Seed
-	return r, nil
+	return r, dev, err
 }
 
 // achieved is the rate of n packets sent over span. In a paced run the first went at its start
@@ -210,6 +222,9 @@ func (c *Config) check() error {
 		return usage.Wrongf("rate %g: the lowest is 0.001 packets a second", c.Rate)
 	case c.Burst < 0 || c.Burst > gapBatch || c.Burst&(c.Burst-1) != 0:
 		return usage.Wrongf("burst %d: must be a power of two up to %d", c.Burst, gapBatch)
+	case len(c.More) > 0 && (c.Floods == nil && c.Template == nil ||
+		!slices.Contains(severalCores, c.Path)):
+		return usage.Wrongf("several cores send floods and templates by the paths %s", severalCores)
 	case c.CPU < -1:
 		return usage.Wrongf("core %d: 0 and up, or -1 for any", c.CPU)
 	case c.Duration < 0 || c.Duration > noDeadline:

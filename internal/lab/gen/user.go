@@ -118,11 +118,15 @@ func runUser(ctx context.Context, c Config, dev device, t *template.Template, w 
 	defer w.close()
 	u := &user{Config: c, dev: dev, t: t, w: w, start: monotonic()}
 	u.deadline = u.start + uint64(c.Duration)
+	if c.share.of > 0 {
+		u.start += uint64(c.share.behind(c.Rate))
+		u.Rate /= float64(c.share.of)
+	}
 	err := u.run(ctx)
 	err = errors.Join(err, w.finish(&u.report))
 	r := &u.report
 	r.Path, r.How = path, w.what()
-	r.Duration = time.Duration(monotonic() - u.start)
+	r.Duration = u.since(monotonic())
 	span := r.Duration
 	if c.Rate > 0 && u.n > 1 {
 		span = time.Duration(u.last - u.start)
@@ -149,7 +153,7 @@ func (u *user) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			u.w.push(len(u.t.Frame(b, u.n)))
+			u.w.push(len(u.t.Frame(b, u.share.number(u.n))))
 			u.n++
 		}
 		if now = monotonic(); u.last != 0 {
@@ -166,11 +170,17 @@ func (u *user) run(ctx context.Context) error {
 	return nil
 }
 
+// since is the time since the start, which may be still to come.
+func (u *user) since(now uint64) time.Duration { return max(0, time.Duration(now-u.start)) }
+
 // due is how many packets go now: packet n is due n intervals after the start.
 func (u *user) due(now uint64) uint64 {
 	most := min(uint64(u.w.batch()), u.Count-u.n)
 	if u.Rate == 0 {
 		return most
+	}
+	if now < u.start {
+		return 0
 	}
 	due := uint64(float64(now-u.start)*u.Rate/1e9) + 1
 	if due <= u.n {
@@ -208,7 +218,7 @@ func (u *user) show(now uint64) error {
 		return fmt.Errorf("the device went away while sending: %w", err)
 	}
 	if u.Progress != nil {
-		u.Progress(Progress{Sent: u.report.Sent, Elapsed: time.Duration(now - u.start)})
+		u.Progress(Progress{Sent: u.report.Sent, Elapsed: u.since(now)})
 	}
 	return nil
 }
