@@ -96,7 +96,7 @@ func (p *profile) restore(l *Learned, now time.Time) {
 	copy(p.Day[:], l.Day)
 	copy(p.Week[:], l.Week)
 	p.hour = slices.Clone(l.Hour[:min(60, len(l.Hour))])
-	p.last = slices.Clone(l.Last[:min(60, len(l.Last))])
+	p.last, p.median = slices.Clone(l.Last[:min(60, len(l.Last))]), nil
 	if p.at = l.At; now.Sub(l.At) > restart {
 		p.close(l.At)
 		p.hour, p.last, p.at = nil, nil, time.Time{}

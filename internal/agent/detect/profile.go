@@ -31,6 +31,7 @@ type profile struct {
 	held    []rates   // minutes that are held back
 	hour    []rates   // minutes of this hour
 	last    []rates   // of the hour before
+	median  *rates    // of both, if somebody has asked since they changed
 	at      time.Time // the minute
 
 	// bound is what may be usual where nothing is known of the hour: lately it was so much, and
@@ -128,7 +129,7 @@ func (p *profile) turn(now time.Time) {
 		p.minute = p.minute[:0]
 	}
 	if len(p.held) > minutes {
-		p.hour = append(p.hour, p.harmless(p.held[0]))
+		p.hour, p.median = append(p.hour, p.harmless(p.held[0])), nil
 		p.held = slices.Delete(p.held, 0, 1)
 	}
 	if before := p.at; !before.IsZero() && before.Hour() != minute.Hour() {
@@ -161,7 +162,7 @@ func (p *profile) close(hour time.Time) {
 	if p.weekly {
 		p.Week[int(hour.Weekday())*24+hour.Hour()].learn(m)
 	}
-	p.last, p.hour = p.hour, p.last[:0]
+	p.last, p.hour, p.median = p.hour, p.last[:0], nil
 }
 
 func (r *rates) learn(m rates) {
@@ -209,9 +210,8 @@ func (p *profile) usual(now time.Time) (out rates) {
 // lately is the median of the last minutes; of the first ones the highest second, and what may be
 // usual: an alarm takes what is held back, and not what was there before.
 func (p *profile) lately() (out rates) {
-	all := slices.Concat(p.last, p.hour)
-	if len(all) < minutes {
-		all = slices.Concat(all, p.held, p.minute)
+	if len(p.last)+len(p.hour) < minutes {
+		all := slices.Concat(p.last, p.hour, p.held, p.minute)
 		for k := range out {
 			if out[k] = p.bound[k]; len(all) > 0 {
 				out[k] = max(out[k], highest(all, k, 1))
@@ -219,8 +219,12 @@ func (p *profile) lately() (out rates) {
 		}
 		return out
 	}
-	for k := range out {
-		out[k] = highest(all, k, (len(all)+1)/2)
+	if p.median == nil { // it is asked for ten times a second, and changes once a minute
+		all := slices.Concat(p.last, p.hour)
+		for k := range out {
+			out[k] = highest(all, k, (len(all)+1)/2)
+		}
+		p.median = &out
 	}
-	return out
+	return *p.median
 }
