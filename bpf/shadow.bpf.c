@@ -13,8 +13,8 @@
 
 #define LOST 0xffffffff // in the place of a slot: nobody was asked
 
-// Verdicts, as they stand in a key.
-enum shadow_verdict { SHADOW_PASS = 1, SHADOW_DROP, SHADOW_ANSWER };
+// Verdicts, as they stand in a key. The first slots are of malformed frames and redirect nothing.
+enum shadow_verdict { SHADOW_REDIRECT, SHADOW_PASS, SHADOW_DROP, SHADOW_ANSWER };
 
 // A key is the slot of the policy in force and the verdict (slot << 2 | verdict), 32 bits, and
 // above them the same of the shadow; 0 there where the shadow was not asked.
@@ -145,6 +145,8 @@ static __always_inline __u32 word(__u32 code, int tcx)
 {
 	if (tcx) // include/uapi/linux/pkt_cls.h: TC_ACT_SHOT, TC_ACT_REDIRECT
 		return code == 2 ? SHADOW_DROP : code == 7 ? SHADOW_ANSWER : SHADOW_PASS;
+	if (code == XDP_REDIRECT)
+		return SHADOW_REDIRECT;
 	return code == XDP_PASS ? SHADOW_PASS : code == XDP_TX ? SHADOW_ANSWER : SHADOW_DROP;
 }
 
@@ -155,7 +157,7 @@ static __always_inline struct shadow_cpu *note(__u64 judged, __u64 would, __u32 
 {
 	__u32 id = bpf_get_smp_processor_id();
 	struct shadow_cpu *cpu = bpf_map_lookup_elem(&pairs, &id);
-	__u32 is = word(judged >> 32, tcx), other = 0;
+	__u32 is = word(judged >> 32, tcx), other = is;
 
 	if (!cpu)
 		return 0;
@@ -165,7 +167,7 @@ static __always_inline struct shadow_cpu *note(__u64 judged, __u64 would, __u32 
 		*key |= (__u64)((__u32)would << 2 | other) << 32;
 	}
 	count(cpu, *key, bytes);
-	return other && other != is ? cpu : 0;
+	return other != is ? cpu : 0;
 }
 
 // take has the first bytes of the packet in cpu->look, zeros behind a shorter one.

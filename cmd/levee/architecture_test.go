@@ -101,7 +101,7 @@ type goFile struct {
 func sources(t *testing.T) []goFile {
 	t.Helper()
 	var all []goFile
-	for _, root := range []string{"internal", "cmd", "docs", "profiles"} {
+	for _, root := range []string{"internal", "cmd", "docs", "profiles", "ring"} {
 		err := filepath.WalkDir(filepath.Join(repository, root),
 			func(name string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") ||

@@ -76,7 +76,8 @@ func newCapture(e *env) *cobra.Command {
 	cli.DevFlag(cmd, &o.Dev, "capture from this interface")
 	fl := cmd.Flags()
 	fl.StringVar(&o.write, "write", "", "write a capture to `FILE`, \"-\" being standard output")
-	fl.StringVar(&o.Verdict, "verdict", "", "only packets with this `VERDICT`: pass or drop")
+	fl.StringVar(&o.Verdict, "verdict", "",
+		"only packets with this `VERDICT`: pass, drop or redirect")
 	fl.StringVar(&o.Rule, "rule", "", "only packets that this rule decided: its `LABEL` or line")
 	fl.IntVar(&o.Snap, "snap", 128, "first `BYTES` of each packet")
 	fl.IntVar(&o.Rate, "rate", 10_000, "at most `N` packets a second and CPU")
@@ -87,8 +88,8 @@ func newCapture(e *env) *cobra.Command {
 
 func (o *captureOptions) check() error {
 	switch {
-	case o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop":
-		return usage.Wrongf("--verdict is pass or drop, not %s", diag.Quoted(o.Verdict))
+	case !tap.IsVerdict(o.Verdict):
+		return usage.Wrongf("--verdict is pass, drop or redirect, not %s", diag.Quoted(o.Verdict))
 	case o.Snap < 1 || o.Snap > tap.MostSnap:
 		return usage.Wrongf("--snap takes 1 to %d bytes", tap.MostSnap)
 	case o.Rate < 1 || o.Rate > 10_000_000:

@@ -24,6 +24,7 @@ import (
 	"levee/internal/probe/witness"
 	"levee/internal/profile"
 	"levee/internal/question"
+	"levee/internal/rings"
 	"levee/internal/wrap"
 )
 
@@ -63,6 +64,7 @@ var commands = []struct {
 	{groupInterface, newWatch},
 	{groupInterface, newCapture},
 	{groupInterface, func(e *env) *cobra.Command { return witness.New(e.Env, e.inForce) }},
+	{groupInterface, func(e *env) *cobra.Command { return rings.New(e.Env, e.inForce) }},
 	{groupInterface, newShow},
 	{groupInterface, newMetrics},
 	{groupInterface, newSet},

@@ -90,7 +90,7 @@ func newWatch(e *env) *cobra.Command {
 	}
 	cli.DevFlag(cmd, &o.Dev, "watch this interface")
 	fl := cmd.Flags()
-	fl.StringVar(&o.Verdict, "verdict", "", "packets with this verdict: pass or drop")
+	fl.StringVar(&o.Verdict, "verdict", "", "packets with this verdict: pass, drop or redirect")
 	fl.StringSliceVar(&o.Reasons, "reason", nil, "packets that were decided for this reason: "+
 		words(watchReasons))
 	fl.StringVar(&o.Rule, "rule", "", "packets that this rule decided: its label or line")
@@ -114,8 +114,8 @@ func words[T fmt.Stringer](values []T) string {
 }
 
 func checkWatch(o *tap.Deciding, decisions, rated bool) error {
-	if o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop" {
-		return usage.Wrongf("--verdict is pass or drop, not %s", diag.Quoted(o.Verdict))
+	if !tap.IsVerdict(o.Verdict) {
+		return usage.Wrongf("--verdict is pass, drop or redirect, not %s", diag.Quoted(o.Verdict))
 	}
 	for _, given := range o.Reasons {
 		if !slices.ContainsFunc(watchReasons, func(r policy.Reason) bool {

@@ -448,7 +448,7 @@ func (p *plan) index() {
 type Judged struct {
 	ID      string `json:"-"`
 	Rule    string `json:"rule"`    // in words
-	Verdict string `json:"verdict"` // pass, drop or answer
+	Verdict string `json:"verdict"` // pass, drop, answer or redirect
 }
 
 // predict is what a policy says of the first try of a probe as it arrives; nil if there is no such

@@ -9,7 +9,7 @@ endif
 syn iskeyword @,48-57,_,-
 syn keyword leveeStatement connections cookie count default detect divert drop essential
 syn keyword leveeStatement greylist interface limit log on out pass profile
-syn keyword leveeStatement protect prove set source test use
+syn keyword leveeStatement protect prove redirect set source test use
 syn keyword leveeOption above after any as burst by dynamic error
 syn keyword leveeOption expect file has hex lease leaves max memory
 syn keyword leveeOption none off packet rate rollup sample track within

@@ -56,7 +56,7 @@ type ruleCounted struct {
 	Line    int    `json:"line"`
 	Label   string `json:"label"`
 	Text    string `json:"text"`
-	Verdict string `json:"verdict" doc:"pass, drop or count"`
+	Verdict string `json:"verdict" doc:"pass, drop, redirect or count"`
 	Reason  string `json:"reason"`
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`

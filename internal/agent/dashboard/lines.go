@@ -72,7 +72,8 @@ func (r *Reader) of(ctx context.Context, a *inspect.Attachment) (*Policy, error)
 	return p, nil
 }
 
-// verdictOf is what becomes of a packet that an action counts: pass, drop, answer, or nothing.
+// verdictOf is what becomes of a packet that an action counts: pass, drop, answer, redirect, or
+// nothing.
 func verdictOf(word string) string {
 	switch a, ok := action.Named(word); {
 	case !ok || !a.MayDecide():

@@ -29,7 +29,7 @@ type Slot struct {
 	Label   string  `json:"label"`
 	Text    string  `json:"text"`
 	Reason  string  `json:"reason"`
-	Verdict string  `json:"verdict" doc:"pass, drop or answer; empty: it counts only."`
+	Verdict string  `json:"verdict" doc:"pass, drop, answer or redirect; empty: it counts only."`
 	Packets uint64  `json:"packets"`
 	Bytes   uint64  `json:"bytes"`
 	Ns      float64 `json:"ns,omitempty" doc:"Estimate for a packet that it decides."`

@@ -27,6 +27,11 @@ func NeedsOf(p *codegen.Program) (n store.Needs) {
 		}
 		return 0
 	}
+	for _, s := range p.Slots {
+		if n.Ring == 0 && s.Rule != nil && s.Rule.Ring != nil {
+			n.Ring = max(1, s.Line)
+		}
+	}
 	n.Tags = line((*policy.Term).AsksTags)
 	n.Length = line(func(t *policy.Term) bool { return t.Looks(field.Len) })
 	return n
@@ -46,6 +51,8 @@ func TooLarge(c *card.Card, frags bool) string {
 // it would.
 func Misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked bool) error {
 	switch why := c.Forgets(); {
+	case m.AtTC() && n.Ring > 0:
+		return Unfit("a ring takes packets from XDP alone, and line %d redirects to one", n.Ring)
 	case m.AtTC():
 		return nil
 	case m == store.XDPGeneric:

@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/dataplane/tap"
+	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/diag"
@@ -81,7 +82,7 @@ func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 			if use.Holds.What != row.What {
 				continue
 			}
-			if err := readMemory(s, a, g, t, row, use.Name); err != nil {
+			if err := readMemory(s, a, g, t, row, use); err != nil {
 				return err
 			}
 		}
@@ -91,12 +92,12 @@ func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 
 // readMemory reads one map of a row.
 func readMemory(s *store.Store, a *attach.Attachment, g *store.Description, t *Attachment,
-	row *state.Row, name string) error {
+	row *state.Row, use codegen.MapUse) error {
 	clock, err := s.Jiffies()
 	if err != nil {
 		return err
 	}
-	m, err := s.OpenPinned(a.Key, g.Generation, name)
+	m, err := s.OpenPinned(a.Key, g.Generation, use.Name)
 	if err != nil || m == nil {
 		return err
 	}
@@ -106,12 +107,16 @@ func readMemory(s *store.Store, a *attach.Attachment, g *store.Description, t *A
 		t.SharedWith = max(t.SharedWith, first)
 		return err
 	}
-	r := readingOf(g, name)
-	r.Now, r.HZ = clock.Now(), clock.HZ()
+	r := readingOf(g, use.Name)
+	r.Now, r.HZ, r.Name = clock.Now(), clock.HZ(), use.Holds.Name
 	var failed error
-	r.Taken = func(what state.Contents) (taken []int) {
-		taken, failed = tap.Taken(s, a, what)
+	r.Taken = func(of state.Identity) (taken []int) {
+		taken, err := tap.Taken(s, a, of)
+		failed = errors.Join(failed, err)
 		return taken
+	}
+	r.Beside = func(of state.Identity, read func([]byte)) {
+		failed = errors.Join(failed, readBeside(s, a, g, of, read))
 	}
 	if m.Flags()&unix.BPF_F_MMAPABLE == 0 {
 		row.Tell(&r, &t.Memories)
@@ -121,6 +126,21 @@ func readMemory(s *store.Store, a *attach.Attachment, g *store.Description, t *A
 		r.Memory = memory
 		row.Tell(&r, &t.Memories)
 	}), failed)
+}
+
+// readBeside reads another map of a row.
+func readBeside(s *store.Store, a *attach.Attachment, g *store.Description, of state.Identity,
+	read func([]byte)) error {
+	name, ok := codegen.MapLike(g.Maps, of)
+	if !ok {
+		return nil
+	}
+	m, err := s.OpenPinned(a.Key, g.Generation, name)
+	if err != nil || m == nil {
+		return err
+	}
+	defer m.Close()
+	return s.WithMemory(m, read)
 }
 
 // reading is what a description says of the memory in a map.

@@ -18,6 +18,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/codegen/env"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
@@ -199,6 +200,10 @@ func (r *Runner) run(by *ebpf.Program, leaves bool, frame, context []byte) (slot
 			int32(ret), decided)
 	}
 	verdict, err = r.verdict(by.Type(), ret)
+	if to := r.program.Slots[decided].Rule; to != nil && to.Ring != nil && err == nil &&
+		(verdict == to.Ring.Else || verdict == action.Redirect) {
+		verdict = action.Redirect // nobody reads the ring, or somebody does
+	}
 	return int(decided), verdict, err
 }
 
@@ -310,6 +315,8 @@ func (r *Runner) verdict(hook ebpf.ProgramType, ret uint32) (action.Action, erro
 		pass, drop = ret == keepAll, ret == 0
 	}
 	switch {
+	case hook == ebpf.XDP && ret == env.RedirectCode:
+		return action.Redirect, nil
 	case pass:
 		return action.Pass, nil
 	case drop:

@@ -120,6 +120,9 @@ func Metrics(rep *Report, spaces bool) []openmetrics.Family {
 		for j, v := range values {
 			for _, sample := range v.Of(of) {
 				labels := at
+				if sample.Ring != "" {
+					labels = append(at, openmetrics.Label{Name: "ring", Value: sample.Ring})
+				}
 				if l := sample.Limit; l != nil {
 					labels = append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.ID)},
 						openmetrics.Label{Name: "label", Value: l.Label})

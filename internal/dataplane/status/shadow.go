@@ -60,7 +60,7 @@ type Diff struct {
 
 // Decision is what one of the two policies decided, and by which rule.
 type Decision struct {
-	Verdict string     `json:"verdict"` // pass or drop
+	Verdict string     `json:"verdict"` // pass, drop or redirect
 	Rule    diag.Shown `json:"rule"`
 	Line    int        `json:"line"`
 	Label   string     `json:"label"`

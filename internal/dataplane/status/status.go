@@ -149,7 +149,7 @@ type Rule struct {
 	Line    int        `json:"line"` // 0 for what is built in
 	Packets uint64     `json:"packets"`
 	Bytes   uint64     `json:"bytes"`
-	Verdict string     `json:"verdict"` // pass, drop or count
+	Verdict string     `json:"verdict"` // pass, drop, redirect or count
 	Reason  string     `json:"reason"`
 	Rule    diag.Shown `json:"rule"`
 	Text    string     `json:"text"`

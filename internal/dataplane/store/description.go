@@ -100,6 +100,7 @@ type LimitInfo struct {
 type Needs struct {
 	Tags   int `json:"tags,omitempty"`   // VLAN tags of the frame
 	Length int `json:"length,omitempty"` // of the packet on the wire
+	Ring   int `json:"ring,omitempty"`   // XDP, which hands packets to rings
 }
 
 // IsLive says whether a generation is a policy with live rules in it.

@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/capture"
+	"levee/internal/filter/codegen/env"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
@@ -26,7 +27,8 @@ type Capturing struct {
 	Filter func(packet.Link) ([]bpf.Instruction, error)
 	Snap   int // bytes of each packet, at most MostSnap
 	Rate   int // packets a second and CPU
-	// Verdict takes packets with this one only: "pass", "drop" (answered ones too), or "" for all.
+	// Verdict takes packets with this one only: "pass", "drop" (answered ones too), "redirect", or
+	// "" for all.
 	Verdict string
 	// Rule takes packets that this one decided: a label, or a line of the policy. "" takes all.
 	Rule string
@@ -46,7 +48,7 @@ type Captured struct {
 	CPU     int
 	Queue   int
 	Rule    generation.SlotCounter // what decided, without counts
-	Verdict string                 // pass, drop, or answer
+	Verdict string                 // pass, drop, answer or redirect
 	Code    int                    // what the program returned
 	AtTC    bool
 	Bytes   int    // of the whole frame
@@ -184,8 +186,9 @@ func slotsOf(d *store.Description, rule string) (out [2]int, err error) {
 
 // What programs return: include/uapi/linux/bpf.h and pkt_cls.h.
 var (
-	xdpCodes = map[string][]int{"drop": {1}, "pass": {2}, "answer": {3}}
-	tcCodes  = map[string][]int{"drop": {2}, "pass": {-1, 0}, "answer": {7}}
+	xdpCodes = map[string][]int{"drop": {1}, "pass": {2}, "answer": {3},
+		"redirect": {env.RedirectCode}}
+	tcCodes = map[string][]int{"drop": {2}, "pass": {-1, 0}, "answer": {7}}
 )
 
 func codesAt(m store.Mode) map[string][]int {
@@ -202,6 +205,11 @@ func codesOf(m store.Mode, verdict string) []int {
 		return slices.Concat(codes["drop"], codes["answer"])
 	}
 	return codes[verdict]
+}
+
+// IsVerdict says whether captures and watches can ask for a verdict; "" is for all.
+func IsVerdict(word string) bool {
+	return word == "" || word == "pass" || word == "drop" || word == "redirect"
 }
 
 // verdictOf is the word for a code.

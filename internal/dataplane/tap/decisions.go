@@ -21,7 +21,8 @@ import (
 // Deciding says which decisions are told.
 type Deciding struct {
 	Dev string
-	// Verdict takes packets with this one only: "pass", "drop" (answered ones too), or "" for all.
+	// Verdict takes packets with this one only: "pass", "drop" (answered ones too), "redirect", or
+	// "" for all.
 	Verdict string
 	// Reasons takes packets that were decided for one of these, as slots name them; nil is all.
 	Reasons []string

@@ -35,7 +35,7 @@ func (c *compiler) do(in *scope, r *ir.Rule, do plan.Block) {
 	case *plan.Effect:
 		c.effect(in, r, do.Effect)
 	case *plan.Verdict:
-		c.answer(do.Response)
+		c.answer(c.response(r))
 	}
 }
 

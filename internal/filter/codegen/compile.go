@@ -312,7 +312,7 @@ func (c *compiler) malformed() {
 		c.emitExtras(r, next)
 		c.emitEffects(r)
 		if r.Action.Decides() {
-			c.decide(plan.ResponseOf(r))
+			c.decide(c.response(r))
 			if !slices.ContainsFunc(c.extension.of(r), asks) {
 				return
 			}
@@ -340,6 +340,8 @@ func (c *compiler) decide(r plan.Response) {
 		to = "pass"
 	case ir.Answer:
 		to = "answer"
+	case ir.Redirect:
+		to = "redirect"
 	}
 	c.Emit(asm.Mov.Imm32(asm.R0, int32(r.Slot)), asm.Ja.Label(to))
 }
@@ -361,6 +363,9 @@ func (c *compiler) decided() {
 	if len(c.Plan.Cookies) > 0 {
 		c.Emit(asm.JEq.Imm(asm.R1, plan.AnswerWord, "answer"))
 	}
+	if len(c.Plan.Program.Policy.Rings()) > 0 {
+		c.Emit(asm.JEq.Imm(asm.R1, plan.RedirectWord, "redirect"))
+	}
 	c.Emit(
 		asm.Ja.Label("drop"),
 	)
@@ -380,6 +385,10 @@ func (c *compiler) verdict() {
 	if c.Referenced("answer") {
 		c.Label("answer")
 		c.Emit(asm.Mov.Imm32(asm.R7, c.AnswerCode()), asm.Ja.Label("count"))
+	}
+	if c.Referenced("redirect") {
+		c.Label("redirect")
+		c.Emit(asm.Mov.Imm32(asm.R7, env.RedirectCode), asm.Ja.Label("count"))
 	}
 	if c.Referenced("drop") {
 		c.Label("drop")

@@ -31,6 +31,7 @@ var effectsOf = map[action.Action]*effect{
 	action.Greylist: {emit: (*compiler).greylist},
 	action.Track:    {emit: (*compiler).fragments},
 	action.Divert:   {emit: (*compiler).divert},
+	action.Redirect: {looks: true, emit: (*compiler).redirect},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.

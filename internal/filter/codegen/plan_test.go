@@ -134,7 +134,8 @@ func asLedger(t *testing.T, name string, prog *Program, l *plan.Ledger) {
 			size = int(spec.MaxEntries * spec.InnerMap.ValueSize)
 		} else if size = int(spec.ValueSize); m.Holds.What == Tables {
 			size = 0
-		} else if m.Holds.What == state.HoldsCapture {
+		} else if m.Holds.What == state.HoldsCapture ||
+			m.Holds.What == state.HoldsRingSockets {
 			size *= int(spec.MaxEntries)
 		}
 		got = append(got, fmt.Sprint(m, size))

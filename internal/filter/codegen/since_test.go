@@ -66,6 +66,7 @@ var helpers = map[int32]need{
 	115: {"bpf_probe_read_kernel_str", version{5, 5}},
 	44:  {"bpf_xdp_adjust_head", version{4, 10}},
 	50:  {"bpf_skb_adjust_room", version{4, 13}},
+	51:  {"bpf_redirect_map", version{5, 3}}, // with a code of the caller's for none
 	65:  {"bpf_xdp_adjust_tail", version{4, 18}},
 	69:  {"bpf_fib_lookup", version{4, 18}},
 	85:  {"bpf_sk_lookup_udp", version{4, 20}},
@@ -86,7 +87,7 @@ var helpers = map[int32]need{
 // mapTypes, with flags of maps and programs: include/uapi/linux/bpf.h.
 var (
 	mapTypes = map[ebpf.MapType]version{
-		ebpf.Array: {3, 19}, ebpf.RingBuf: {5, 8}, ebpf.ProgramArray: {4, 2},
+		ebpf.Array: {3, 19}, ebpf.RingBuf: {5, 8}, ebpf.ProgramArray: {4, 2}, ebpf.XSKMap: {4, 18},
 		ebpf.ArrayOfMaps: {4, 12}, ebpf.PerCPUArray: {4, 6},
 		ebpf.SockMap: {5, 8}, // that programs look into
 	}

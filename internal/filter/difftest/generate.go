@@ -40,6 +40,7 @@ const (
 	streamClock
 	streamProofs
 	streamTold
+	streamRings
 )
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs
@@ -48,6 +49,7 @@ const (
 // rules on addresses, protocols and ports.
 func Generate(seed uint64) []byte {
 	g := &generator{r: newRand(seed, streamPolicy), seed: seed, tell: newRand(seed, streamTold),
+		rings:  newRand(seed, streamRings),
 		proofs: &proofs{generator: generator{r: newRand(seed, streamProofs)}}}
 	g.pools()
 	g.weights()
@@ -151,8 +153,10 @@ var setFiles = []struct {
 type generator struct {
 	r    *rand.Rand
 	tell *rand.Rand // draws terms on what the kernel tells; nil: there are none
-	seed uint64
-	out  bytes.Buffer
+	// rings draws which rules redirect. It is apart, so that all else of a seed stays.
+	rings *rand.Rand
+	seed  uint64
+	out   bytes.Buffer
 
 	v4    []uint32    // bases of the IPv4 addresses
 	v6    [][2]uint64 // bases of the IPv6 addresses
@@ -525,7 +529,7 @@ func (g *generator) keys(match string, rates bool) string {
 // that malformed frames may have.
 var ruleWords, verdictWords, malformedWords = func() (rules, verdicts, malformed []string) {
 	for _, a := range action.Table() {
-		if a.First {
+		if a.First || a.Action == action.Redirect { // see redirected
 			continue
 		}
 		rules = append(rules, a.Word)
@@ -561,7 +565,8 @@ func (g *generator) rules() {
 		}
 		g.proofs.rule(g)
 		if g.chance(24) {
-			g.line("%s malformed%s", g.pick(malformedWords...), g.label())
+			word, to := g.redirected(g.pick(malformedWords...))
+			g.line("%s malformed%s%s", word, to, g.label())
 			continue
 		}
 		word := g.pick(slices.Concat(verdictWords, ruleWords)...)
@@ -610,9 +615,20 @@ func (g *generator) rules() {
 				continue
 			}
 		}
-		g.line("%s%s%s", word, match, g.label())
+		word, to := g.redirected(word)
+		g.line("%s%s%s%s", word, match, to, g.label())
 	}
 	g.line("default %s", g.pick("pass", "drop"))
+}
+
+// redirected makes some of the rules that pass or drop such that redirect.
+func (g *generator) redirected(word string) (as, to string) {
+	if !slices.Contains(verdictWords, word) || g.rings.IntN(12) > 0 {
+		return word, ""
+	}
+	names := []string{"a", "b", "a-long-name_of_a_ring"}
+	return action.Redirect.String(), fmt.Sprintf(" to ring \"%s\" else %s",
+		names[g.rings.IntN(len(names))], verdictWords[g.rings.IntN(len(verdictWords))])
 }
 
 func (g *generator) label() string {

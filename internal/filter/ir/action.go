@@ -23,11 +23,12 @@ const (
 	Drop Verdict = iota
 	Pass
 	Answer    // the packet is an answer now, and goes back
+	Redirect  // the packet goes to who reads a ring
 	NoVerdict // the packet goes on to the next rule
 )
 
 // String is the word of the language; NoVerdict has none.
-func (v Verdict) String() string { return [...]string{"drop", "pass", "answer", ""}[v] }
+func (v Verdict) String() string { return [...]string{"drop", "pass", "answer", "redirect", ""}[v] }
 
 // Effect is something that a rule does to a packet besides deciding it. Effects happen in the order
 // of the rules, once, and only for packets that come to the rule.
@@ -35,6 +36,7 @@ type Effect struct {
 	Action action.Action // whose effect it is
 	Value  uint32        // what it means depends on the action
 	Limit  *policy.Limit // of a limit
+	Ring   string        // of a redirect: its name
 }
 
 // in is what the rule does in a class and those that ask the same.
@@ -52,6 +54,9 @@ func (a *Action) in(c Class) *Action {
 
 // Decides reports whether every packet that meets the rule is decided by it.
 func (a *Action) Decides() bool { return a.Verdict != NoVerdict }
+
+// Takes reports whether packets that meet the rule do not go on to the machine, or may not.
+func (a *Action) Takes() bool { return a.Verdict == Drop || a.Has(action.Redirect) }
 
 // May reports whether all effects have traits.
 func (a *Action) May(t action.Traits) bool {
@@ -88,7 +93,9 @@ func (a *Action) String() string {
 		if name == "" {
 			name = fmt.Sprintf("effect %d", e.Action)
 		}
-		if e.Value != 0 {
+		if e.Ring != "" {
+			name += fmt.Sprintf(" to %q", e.Ring)
+		} else if e.Value != 0 {
 			name += fmt.Sprintf(" %d", e.Value)
 		}
 		words = append(words, name)
@@ -139,6 +146,12 @@ func (x Extension) of(r *policy.Rule) *Action {
 	if r.Greylist != nil {
 		a = &Action{NoVerdict, []Effect{{Action: action.Greylist,
 			Value: uint32(r.Greylist.Above)}}}
+	}
+	if r.Ring != nil {
+		a = &Action{Drop, []Effect{{Action: action.Redirect, Ring: r.Ring.Name}}}
+		if r.Ring.Else == action.Pass {
+			a.Verdict = Pass
+		}
 	}
 	if x == nil {
 		return a

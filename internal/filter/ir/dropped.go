@@ -41,10 +41,10 @@ func (d *Dropped) Value(f field.Field, usual uint64) uint64 {
 // taken for not passed, so that no rule that drops is overlooked.
 const maxOpen = 4096
 
-// FirstDropped finds the first rule, in the order of the rules, that drops some of the packets. It
-// is nil if all of them pass.
+// FirstDropped finds the first rule, in the order of the rules, that drops some of the packets, or
+// hands them to who reads a ring. It is nil if all of them pass.
 func (prog *Program) FirstDropped(t *Traffic) *Dropped {
-	return prog.firstThat(t, func(a *Action) bool { return a.Verdict == Drop })
+	return prog.firstThat(t, (*Action).Takes)
 }
 
 // FirstElsewhere does the same for rules that lead connections elsewhere.

@@ -97,7 +97,7 @@ func (t *takings) cut(v *vital, rules []Rule, boxes []*box) {
 		if !r.Action.Decides() || !sure && (conds == nil || r.Action.Verdict != Drop) {
 			continue
 		}
-		blamable := r.Action.Verdict == Drop && !v.meant(r) && !forged(r)
+		blamable := r.Action.Takes() && !v.meant(r) && !forged(r)
 		left = left[:0]
 		for _, b := range boxes {
 			if !b.meets(conds, &budget) {
@@ -239,7 +239,11 @@ func blame(r *policy.Rule, all []taking) Finding {
 		}
 		what = append(what, fmt.Sprintf("%s (%s)", s, all[i].loss))
 	}
-	return Finding{r.Pos, "this rule drops what essential rules would let through: " +
+	does := "drops"
+	if r.Ring != nil {
+		does = "hands to a ring"
+	}
+	return Finding{r.Pos, "this rule " + does + " what essential rules would let through: " +
 		strings.Join(what, "; "),
 		"to keep it, put " + strings.Join(keep,
 			", ") + " above this rule; to lose it on purpose, the same with `drop`"}

@@ -125,6 +125,9 @@ func (e *Evaluator) why(tr *Trace) string {
 		return fmt.Sprintf("%s: its client has not come before, by %s: who sends again from the "+
 			"same port, %s to %s later, goes on", tr.Result.Action, by,
 			tr.Slot.Rule.Greylist.After, tr.Slot.Rule.Greylist.Within)
+	case tr.Result.Ring != nil:
+		return fmt.Sprintf("%s: to ring %q, by %s; %s while nobody reads the ring",
+			tr.Result.Action, tr.Result.Ring.Name, by, tr.Result.Ring.Else)
 	case tr.Slot.Action.Info().Reason != "":
 		return fmt.Sprintf("%s: by %s, which %s", tr.Result.Action, by,
 			tr.Slot.Action.Info().Reason)

@@ -248,7 +248,7 @@ func (e *Evaluator) track(pkt *packet.Packet, slot int, res *Result) bool {
 // noteFirst notes what has become of a first fragment, which is refused if it overlaps what has
 // passed.
 func (e *Evaluator) noteFirst(pkt *packet.Packet, res *Result) {
-	if e.frags.first(pkt, res.Action == action.Pass, e.now()) {
+	if e.frags.first(pkt, res.passes(), e.now()) {
 		res.Within = append(res.Within, res.Slot)
 		res.refuse(packet.FragmentOverlap)
 	}
@@ -256,5 +256,5 @@ func (e *Evaluator) noteFirst(pkt *packet.Packet, res *Result) {
 
 // refuse drops a packet for what other fragments show of it.
 func (r *Result) refuse(bad packet.Malformed) {
-	r.Slot, r.Action, r.Malformed = bad.Slot(), action.Drop, bad
+	r.Slot, r.Action, r.Ring, r.Malformed = bad.Slot(), action.Drop, nil, bad
 }

@@ -44,7 +44,8 @@ type Evaluator struct {
 // Result is what happened to a frame.
 type Result struct {
 	Slot      int              // what decided: an index into policy.Slots
-	Action    action.Action    // Pass or Drop
+	Action    action.Action    // Pass, Drop or Redirect
+	Ring      *policy.Ring     // of a packet that is redirected
 	Answered  bool             // dropped, and answered in the host's place
 	Malformed packet.Malformed // 0: well-formed
 	Counted   []int            // slots of the rules that matched and went on, in order
@@ -201,7 +202,7 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 		e.noteFirst(pkt, &res)
 	}
 	if e.tracks && !e.p.Leaves() && !known && pkt.Malformed == packet.WellFormed && isUDP(pkt) &&
-		res.Action == action.Pass {
+		res.passes() {
 		e.met(pkt)
 	}
 	return res
@@ -304,11 +305,16 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 // act does what a rule does to a packet that meets it, and says whether that decides the packet.
 func (res *Result) act(r *policy.Rule, slot int) (decided bool) {
 	if r.Action.Decides() {
-		res.Slot, res.Action = slot, r.Action.Verdict()
+		res.Slot, res.Action, res.Ring = slot, r.Action.Verdict(), r.Ring
 		return true
 	}
 	res.Counted = append(res.Counted, slot)
 	return false
+}
+
+// passes says whether a packet goes on to the machine: of a ring, while nobody reads it.
+func (r *Result) passes() bool {
+	return r.Action == action.Pass || r.Ring != nil && r.Ring.Else == action.Pass
 }
 
 // judgeMalformed looks at the rules that say `malformed`, and at no other.

@@ -20,6 +20,8 @@ const (
 	DropWord   = 1 // the number of a verdict
 	PassWord   = 2
 	AnswerWord = 3
+
+	RedirectWord = 4
 )
 
 // Word is the response as programs carry it.
@@ -30,6 +32,8 @@ func (r Response) Word() uint32 {
 		verdict = PassWord
 	case ir.Answer:
 		verdict = AnswerWord
+	case ir.Redirect:
+		verdict = RedirectWord
 	}
 	return uint32(r.Slot)<<VerdictBits | verdict
 }

@@ -48,6 +48,9 @@ func (p *planner) fillUse() {
 		u.Limits = append(u.Limits, state.Limit{Limit: l.Limit, ID: l.Rule.ID,
 			Name: p.nameOf(l.Slot), Map: l.Map, Families: l.Families})
 	}
+	if p.Target.Hook == XDP && !p.Target.IsShadow() {
+		u.Rings, u.RingsReached = p.Program.Policy.Rings(), p.ringsReached()
+	}
 	for i := range p.Logs {
 		u.Logs = append(u.Logs, p.Logs[i].Number())
 	}
@@ -83,4 +86,18 @@ func (p *planner) families() map[action.Action]int {
 		}
 	}
 	return out
+}
+
+// ringsReached counts the rings to which packets may come.
+func (p *planner) ringsReached() int {
+	reached := map[string]bool{}
+	for _, rules := range append(p.Program.Lists[:], p.Program.Malformed) {
+		for i := range rules {
+			for _, e := range rules[i].Action.Effects {
+				reached[e.Ring] = true
+			}
+		}
+	}
+	delete(reached, "")
+	return len(reached)
 }

@@ -334,6 +334,9 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 			n.outcome = AsFirst
 			n.wants = append(n.wants, want{s.side(side{about: ofLater}), single(1)})
 			return n, s.class.Transport == ir.Other && s.class.Fragment
+		case e.Ring != "":
+			n.outcome = redirected(slot.Rule.Ring)
+			return n, true
 		case e.Action.Info().Next != "":
 			n.outcome = Outcome(e.Action.String())
 			return n, true
@@ -343,6 +346,11 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 		n.outcome = Pass
 	}
 	return n, r.Action.Decides()
+}
+
+// redirected is the outcome of a rule that hands packets to a ring.
+func redirected(to *policy.Ring) Outcome {
+	return Outcome(fmt.Sprintf("%s to ring %q else %s", action.Redirect, to.Name, to.Else))
 }
 
 // unlabelled is the text of a rule without its label.

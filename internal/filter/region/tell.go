@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -82,8 +83,11 @@ func ruleOf(p *policy.Policy, slot int) ToldRule {
 
 // verdict is what a test expects of a packet of which that becomes.
 func (o Outcome) verdict() string {
-	if o == Drop || o == Answer {
+	switch {
+	case o == Drop || o == Answer:
 		return "drop"
+	case strings.HasPrefix(string(o), action.Redirect.String()):
+		return action.Redirect.String()
 	}
 	return "pass"
 }

@@ -42,9 +42,10 @@ type noteShadowSample struct {
 type noteShadowVerdict uint32
 
 const (
-	noteShadowVerdictSHADOW_PASS   noteShadowVerdict = 1
-	noteShadowVerdictSHADOW_DROP   noteShadowVerdict = 2
-	noteShadowVerdictSHADOW_ANSWER noteShadowVerdict = 3
+	noteShadowVerdictSHADOW_REDIRECT noteShadowVerdict = 0
+	noteShadowVerdictSHADOW_PASS     noteShadowVerdict = 1
+	noteShadowVerdictSHADOW_DROP     noteShadowVerdict = 2
+	noteShadowVerdictSHADOW_ANSWER   noteShadowVerdict = 3
 )
 
 // Names of all BPF objects in the ELF.

@@ -84,13 +84,16 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx bool, link packet.L
 type Verdict uint8
 
 const (
-	None   Verdict = 0 // of a shadow that was not asked
-	Pass           = Verdict(noteShadowVerdictSHADOW_PASS)
-	Drop           = Verdict(noteShadowVerdictSHADOW_DROP)
-	Answer         = Verdict(noteShadowVerdictSHADOW_ANSWER)
+	None     Verdict = 0 // of a shadow that was not asked
+	Pass             = Verdict(noteShadowVerdictSHADOW_PASS)
+	Drop             = Verdict(noteShadowVerdictSHADOW_DROP)
+	Answer           = Verdict(noteShadowVerdictSHADOW_ANSWER)
+	Redirect Verdict = 4 // SHADOW_REDIRECT of a slot
 )
 
-func (v Verdict) String() string { return [...]string{"none", "pass", "drop", "answer"}[v&3] }
+func (v Verdict) String() string {
+	return [...]string{"none", "pass", "drop", "answer", "redirect"}[min(v, Redirect)]
+}
 
 // Decision is what decided, and how.
 type Decision struct {
@@ -98,7 +101,13 @@ type Decision struct {
 	Verdict Verdict
 }
 
-func decision(half uint32) Decision { return Decision{int(half >> 2), Verdict(half & 3)} }
+func decision(half uint32) Decision {
+	v := Verdict(half & 3)
+	if half != 0 && v == Verdict(noteShadowVerdictSHADOW_REDIRECT) {
+		v = Redirect
+	}
+	return Decision{int(half >> 2), v}
+}
 
 // Key is a pair of decisions: of the policy in force, and of the shadow.
 type Key struct{ Judged, Would Decision }

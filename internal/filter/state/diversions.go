@@ -48,7 +48,8 @@ var diversions = Row{
 	},
 	In: func(to *Rooms) **Room { return &to.Diverted },
 	Tell: func(r *Reading, to *Memories) {
-		to.Diverted = &Diversions{len(r.Taken(HoldsTrap)) > 0, divert.Read(r.Memory, r.Now)}
+		trap := r.Taken(Identity{What: HoldsTrap})
+		to.Diverted = &Diversions{len(trap) > 0, divert.Read(r.Memory, r.Now)}
 	},
 	Values: []Value{
 		counter("levee_trapped_segments", "segments",

@@ -15,9 +15,12 @@ type Reading struct {
 	Echoes  []Proving
 	// Greylists are rules, as cookies are.
 	Greylists []Answering
-	Logs      int // how many the program has
+	Logs      int    // how many the program has
+	Name      string // of the identity of the map
 	// Taken are the places with an entry in another map of the row, of sockets or programs.
-	Taken func(Contents) []int
+	Taken func(Identity) []int
+	// Beside reads the memory of another map of the row.
+	Beside func(of Identity, read func(memory []byte))
 }
 
 // Answering is a rule that may act above a rate: a cookie, which answers, or a greylist.
@@ -42,9 +45,10 @@ type Value struct {
 	Of      func(m *Memories) []Sample
 }
 
-// Sample is one number; of a limit that of its rule.
+// Sample is one number; of a limit that of its rule, of a ring with its name.
 type Sample struct {
 	Limit *Budgets
+	Ring  string
 	V     float64
 }
 
@@ -75,7 +79,7 @@ func counter[S any, N number](metric, unit, help string, from func(*Memories) *S
 func ofLimits[N number](metric, unit string, counts bool, help string, of func(*Budgets) N) Value {
 	return Value{metric, unit, counts, help, func(m *Memories) (all []Sample) {
 		for i := range m.Limits {
-			all = append(all, Sample{&m.Limits[i], float64(of(&m.Limits[i]))})
+			all = append(all, Sample{Limit: &m.Limits[i], V: float64(of(&m.Limits[i]))})
 		}
 		return all
 	}}

@@ -30,7 +30,7 @@ var samples = Row{
 	},
 	Tell: func(r *Reading, to *Memories) {
 		to.Samples = &Samplers{}
-		for _, at := range r.Taken(HoldsCapture) {
+		for _, at := range r.Taken(Identity{What: HoldsCapture}) {
 			to.Samples.Looks = to.Samples.Looks || at == Looks
 			to.Samples.Samples = to.Samples.Samples || at == Samples
 			to.Samples.Flows = to.Samples.Flows || at == Flows

@@ -24,6 +24,7 @@ func all() *Use {
 		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
 		Echoes:  []echo.Form{{}},
 		Streams: []stream.Ports{{Lo: 80, Hi: 80}}, Greylists: 1, Strangers: greylist.MinRoom,
+		Rings: []string{"dns"}, RingsReached: 1,
 		Families: map[action.Action]int{action.Divert: 1}, JudgedBytes: 64}
 }
 
@@ -129,8 +130,9 @@ func TestEachMemoryTells(t *testing.T) {
 			}
 		}
 		r.Tell(&Reading{Memory: make([]byte, r.Maps(u)[0].Bytes), Now: 1 << 20, HZ: 250,
-			Limit: Budgets{ID: "label:a", Rule: "a.levee:1"},
-			Taken: func(Contents) []int { return nil }, Logs: len(u.Logs)}, m)
+			Limit:  Budgets{ID: "label:a", Rule: "a.levee:1"},
+			Taken:  func(Identity) []int { return nil },
+			Beside: func(Identity, func([]byte)) {}, Logs: len(u.Logs)}, m)
 		if l := lines(); r.Lines != nil && (len(l) != 1 || l[0].Live != 0 || l[0].Now == "") {
 			t.Errorf("%s: of an empty memory it says %+v", r.Name, l)
 		}

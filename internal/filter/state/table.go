@@ -20,7 +20,7 @@ import (
 // Table has a row for each memory. Programs have their functions in its order. What a row fills in
 // below is all that else knows a memory by name.
 var Table = []Row{samples, connections, limits, logs, proofs, echoes, greylists, streams,
-	fragments, diversions, pairs}
+	fragments, diversions, rings, pairs}
 
 // Use is what the program of a policy asks of memories. The planner fills it in.
 type Use struct {
@@ -61,6 +61,9 @@ type Use struct {
 	// Streams are the ports of services whose streams are searched, nil where no rule does.
 	Streams  []stream.Ports
 	searched *ebpf.MapSpec // of Streams
+	Rings    []string      // by name, of a program that redirects packets to them
+	// RingsReached is how many of these packets may come to.
+	RingsReached int
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
 	JudgedBytes int
 }
@@ -83,6 +86,8 @@ type Memories struct {
 	Fragments *fragment.Stats `json:"fragments,omitempty"`
 	// of a policy that diverts connections
 	Diverted *Diversions `json:"diverted,omitempty"`
+	// of a policy that redirects packets
+	Rings []Ring `json:"rings,omitempty"`
 	// of a policy with logs
 	Logs *logging.Losses `json:"logs,omitempty"`
 	// who looks at what was judged

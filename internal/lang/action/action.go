@@ -17,7 +17,7 @@ type Info struct {
 	// decides has the effect of Count too, for its counter; that of one that may, by its effect,
 	// has what it decided.
 	Decides bool
-	Verdict Action // Drop or Pass, where it decides or may
+	Verdict Action // Drop or Pass, or Redirect, where it decides or may
 	First   bool   // its rules stand before all others
 	// Effect says that the rule does something besides deciding. Effects happen in the order of the
 	// rules, once, and only for packets that come to the rule.

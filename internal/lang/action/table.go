@@ -15,6 +15,9 @@ const (
 	// Greylist drops a packet whose client has not come before; the rest goes on.
 	Greylist
 	Protect // passes, looked at before all others
+	// Redirect hands packets to who reads a ring. The verdict that they have while nobody reads is
+	// in the rule.
+	Redirect
 
 	// Foreign is the first of actions that the language does not have. Who gives rules effects of
 	// them emits these effects too.
@@ -70,6 +73,13 @@ var table = []Info{
 		},
 		Others:    "tproxy tarpit",
 		NoService: "a trap takes connections before a service has them",
+	},
+	{
+		Action: Redirect, Word: "redirect", Decides: true, Verdict: Redirect,
+		Effect: true, May: MayShare | MayShadow | MayMeetMalformed,
+		Others: "queue nfqueue af_xdp xsk xdp_redirect",
+		NoService: "a ring takes packets where they arrive at the interface, before a service " +
+			"has them",
 	},
 	{
 		Action: Track, Word: "fragments", Verdict: Pass,

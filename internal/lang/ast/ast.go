@@ -138,7 +138,7 @@ type Step struct {
 	Hex    *Word  // packet hex "..."
 	Spec   []Term // packet as words, as written; values have one element and no operator
 	Leaves bool   // the packet leaves by the interface
-	Expect Word   // pass or drop; "" where nothing is expected of a packet that leaves
+	Expect Word   // pass, drop or redirect; "" where nothing is expected of a packet that leaves
 	By     *Word  // protect, malformed, essential or default
 	Label  *Word  // by "LABEL"
 }

@@ -14,6 +14,8 @@ type Rule struct {
 	After  *Word  // of a greylist: `100ms`
 	Within *Word  // of a greylist: `10s`
 	Above  *Word  // of a cookie or a greylist: `10kpps`
+	Ring   *Word  // of a redirect: its name
+	Else   *Word  // of a redirect: the verdict while nobody reads the ring
 	Label  *Word
 }
 
@@ -43,6 +45,12 @@ func (p *printer) rule(r *Rule) {
 	}
 	if r.Above != nil {
 		p.words("above", r.Above.Text)
+	}
+	if r.Ring != nil {
+		p.words("to", "ring", Quoted(*r.Ring))
+	}
+	if r.Else != nil {
+		p.words("else", r.Else.Text)
 	}
 	if r.Label != nil {
 		p.words("as", Quoted(*r.Label))

@@ -101,6 +101,10 @@ func (p *RuleReader) CountsIn(budget string) {
 	p.Out.budgets[budget]++
 }
 
+// QueueText says what comes near to a rule that has a program decide.
+const QueueText = "no program gives a verdict back to levee; a ring hands packets to one for " +
+	"good: levee help rings"
+
 // TproxyText says what becomes of a rule that hands packets to a proxy.
 const TproxyText = "TPROXY hands connections to a program on its own: these packets go on to " +
 	"it; where no program listens, the source drops them"

@@ -35,6 +35,22 @@ func CheckSetName(name string) diag.Problem {
 	return diag.Problem{}
 }
 
+// CheckRingName says what keeps a text from being the name of a ring.
+func CheckRingName(name string) diag.Problem {
+	const most = 32
+	if name == "" || len(name) > most {
+		return diag.Problemf("", "the name of a ring has 1 to %d characters", most)
+	}
+	for _, c := range name {
+		if letter := c|0x20 >= 'a' && c|0x20 <= 'z'; !letter && c != '-' && c != '_' &&
+			(c < '0' || c > '9') {
+			return diag.Problemf("it is the name of a file, too.",
+				"the name of a ring has letters, digits, - and _ only, not %q", name)
+		}
+	}
+	return diag.Problem{}
+}
+
 // IsName tells whether an element is the name of a set rather than a value.
 func IsName(text string) bool {
 	if !MayBeName(text) { // no need to work out what is wrong with it

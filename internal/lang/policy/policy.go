@@ -252,7 +252,7 @@ type Step struct {
 	Leaves bool          // by the interface
 	Judged bool          // something is expected, as of all that arrives
 	Tells  []Told        // what the kernel tells of it
-	Expect action.Action // Pass or Drop
+	Expect action.Action // Pass, Drop or Redirect
 	By     string        // "" any; else "protect", "malformed", "essential", "default"
 	Label  string        // "" any; else the label of the rule that must decide
 	Text   string        // the packet as written, canonical

@@ -18,8 +18,29 @@ type Rule struct {
 	Sample    uint32    // of a log: one packet in so many is told of
 	Cookie    *Cookie   // of a cookie
 	Greylist  *Greylist // of a greylist
+	Ring      *Ring     // of a redirect
 	Out       bool      // about what leaves
 	Pos       Pos
+}
+
+// Ring is where a rule redirects packets to.
+type Ring struct {
+	Name string        // that of a file: letters, digits, - and _
+	Else action.Action // Pass or Drop: the verdict while nobody reads the ring
+}
+
+// MaxRings is how many rings a policy may have.
+const MaxRings = 8
+
+// Rings are the names of the rings that rules redirect packets to, in the order of their first
+// rules.
+func (p *Policy) Rings() (names []string) {
+	for _, r := range p.Rules {
+		if r.Ring != nil && !slices.Contains(names, r.Ring.Name) {
+			names = append(names, r.Ring.Name)
+		}
+	}
+	return names
 }
 
 // Asks says whether the rule asks the set.

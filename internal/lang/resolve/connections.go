@@ -8,8 +8,6 @@ import (
 // maxConnections resolves `connections max N`.
 func (r *resolver) maxConnections(w ast.Word) {
 	n, p := literal.Connections(w.Text)
-	if p.Found() {
-		r.problem(w.Pos, p)
-	}
+	r.problem(w.Pos, p)
 	r.pol.MaxConnections, r.pol.ConnectionsPos = n, r.pos(w.Pos)
 }

@@ -26,9 +26,7 @@ func (r *resolver) dynamicSet(d *setDef) {
 	}
 	if dyn.Lease != nil {
 		lease, p := literal.Lease(dyn.Lease.Text)
-		if p.Found() {
-			r.problem(dyn.Lease.Pos, p)
-		}
+		r.problem(dyn.Lease.Pos, p)
 		d.set.Lease = lease
 	}
 	r.begin(d)

@@ -31,9 +31,7 @@ func (r *resolver) greylist(s *ast.Rule, rule *policy.Rule) {
 // moment resolves a time of a greylist.
 func (r *resolver) moment(w *ast.Word) (time.Duration, bool) {
 	d, p := policy.GreylistTime(w.Text)
-	if p.Found() {
-		r.problem(w.Pos, p)
-	}
+	r.problem(w.Pos, p)
 	return d, !p.Found()
 }
 

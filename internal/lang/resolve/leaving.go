@@ -39,6 +39,9 @@ func (r *resolver) leaves(s *ast.Rule, a action.Action) {
 	case action.Divert:
 		r.c.Errorf(s.Pos, "write it without out.",
 			"divert leads connections that arrive to the trap, and none that leave")
+	case action.Redirect:
+		r.c.Errorf(s.Pos, "write it without out.",
+			"a ring takes packets that arrive, in XDP, and none that leave")
 	case action.Track:
 		r.c.Errorf(s.Pos, "ask for the fragments that leave: out drop fragments.",
 			"fragments are followed where they arrive; this machine sends whole datagrams")

@@ -153,9 +153,7 @@ func (r *resolver) keyTimes(k *ast.Key, out policy.Key) (policy.Key, bool) {
 // prefixBits reads the prefix lengths behind a word.
 func (r *resolver) prefixBits(w *ast.Word, what string) (bits4, bits6 int, ok bool) {
 	bits4, bits6, p := literal.PrefixBits(w.Text, what)
-	if p.Found() {
-		r.problem(w.Pos, p)
-	}
+	r.problem(w.Pos, p)
 	return bits4, bits6, !p.Found()
 }
 

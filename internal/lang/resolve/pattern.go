@@ -51,9 +51,7 @@ func (r *resolver) search(t *policy.Term, s *ast.Term) bool {
 			continue
 		}
 		it, wrong := literal.Find(e.Text, p.AnyCase)
-		if wrong.Found() {
-			r.problem(e.Pos, wrong)
-		}
+		r.problem(e.Pos, wrong)
 		p.Items = append(p.Items, it)
 	}
 	if r.c.Errors() != before || len(r.fileDiags) != bad {

@@ -162,6 +162,7 @@ type resolver struct {
 	limits      int  // of them
 	cookies     int
 	greylists   int
+	rings       []string                   // their names
 	looks       int                        // terms on the payload
 	patterns    map[string]*policy.Pattern // by their words and text
 	streams     int                        // of them, that search streams
@@ -207,9 +208,11 @@ func (r *resolver) pos(p diag.Pos) policy.Pos {
 	return policy.Pos{Line: p.Line, Col: p.Col}
 }
 
-// problem reports p at a place.
+// problem reports p at a place, if there is one.
 func (r *resolver) problem(at diag.Pos, p diag.Problem) {
-	r.c.Report(at, p)
+	if p.Found() {
+		r.c.Report(at, p)
+	}
 }
 
 func (r *resolver) statement(s ast.Stmt) {

@@ -2,14 +2,11 @@ package resolve
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
-	"levee/internal/lang/diag"
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -46,6 +43,9 @@ func (r *resolver) rule(s *ast.Rule) {
 	if rule.Action == action.Greylist {
 		r.greylist(s, rule)
 	}
+	if s.Ring != nil {
+		r.ring(s, rule)
+	}
 	r.match(s, rule)
 	if rule.Action == action.Track {
 		rule.Match = append(rule.Match, r.laterFragments(s))
@@ -69,24 +69,8 @@ func (r *resolver) name(rule *policy.Rule, s *ast.Rule) {
 	}
 	rule.Text = string(r.text[len(before) : len(r.text)-len(behind)])
 	rule.Label = strings.Clone(s.Label.Text) // the source may go
-	r.checkLabel(*s.Label)
+	r.problem(s.Label.Pos, literal.CheckLabel(s.Label.Text))
 	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, rule.Pos.Line, r.rules - 1})
-}
-
-func (r *resolver) checkLabel(w ast.Word) {
-	const most = 64
-	switch n := utf8.RuneCountInString(w.Text); {
-	case n == 0:
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
-			"a label has at least one character")
-	case n > most:
-		r.c.Errorf(w.Pos, "", "this label has %d characters; at most %d are allowed", n, most)
-	case strings.TrimSpace(w.Text) == "":
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
-			"a label needs a visible character")
-	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
-		r.c.Errorf(w.Pos, "", "a label has printable characters only")
-	}
 }
 
 // maxLogs is how many logs a policy may have.
@@ -102,12 +86,7 @@ func (r *resolver) sample(s *ast.Rule, rule *policy.Rule) {
 	if s.Sample == nil {
 		return
 	}
-	one, of, ok := strings.Cut(s.Sample.Text, "/")
-	n, err := strconv.ParseUint(of, 10, 32)
-	if !ok || one != "1" || err != nil || n == 0 || n > 1e6 {
-		r.c.Errorf(s.Sample.Pos, "write 1/100 for one packet in a hundred.",
-			"%q is not a part from 1/1 to 1/1000000", diag.Clip(s.Sample.Text))
-		return
-	}
-	rule.Sample = uint32(n)
+	of, p := literal.Part(s.Sample.Text)
+	rule.Sample = of
+	r.problem(s.Sample.Pos, p)
 }

@@ -62,9 +62,7 @@ func (r *resolver) entry(step *policy.Step, s *ast.Step) {
 		t = step.Set.Type
 	}
 	e, p := literal.Entry(t, s.Entry.Text)
-	if p.Found() {
-		r.problem(s.Entry.Pos, p)
-	}
+	r.problem(s.Entry.Pos, p)
 	step.Entry = e
 }
 

@@ -18,6 +18,7 @@ var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error source detect test " +
 		"packet expect leaves hex by has as " +
 		"file dynamic max lease any none not rollup track " + reversePath)
+	delete(m, action.Redirect.String()) // a type of ICMP
 	for _, words := range behind {
 		maps.Copy(m, words)
 	}
@@ -86,10 +87,7 @@ func isAction(word string) bool {
 }
 
 // isVerdict tells whether a word says what becomes of a packet: pass or drop.
-func isVerdict(word string) bool {
-	a, ok := action.Named(word)
-	return ok && a.Decides() && a.Verdict() == a
-}
+func isVerdict(word string) bool { return word == "pass" || word == "drop" }
 
 // actionMeant maps the words of all packet filters for an action to levee's.
 func actionMeant(word string) string {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
 	"levee/internal/lang/diag"
@@ -351,7 +352,8 @@ func (p *parser) sync() {
 
 // startsStatement tells whether the current token begins a line with the word of a statement.
 func (p *parser) startsStatement() bool {
-	return p.tok.first && p.tok.class&statementWord != 0
+	return p.tok.first && p.tok.class&statementWord != 0 &&
+		p.tok.text != action.Redirect.String() // which may be a type of ICMP in a list
 }
 
 var isStatement = wordSet(actionWords + " " + otherStatements)

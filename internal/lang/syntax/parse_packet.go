@@ -3,6 +3,7 @@ package syntax
 import (
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
@@ -153,11 +154,13 @@ func (p *parser) setStep(s *ast.Step) bool {
 
 // expectation parses what follows `expect`.
 func (p *parser) expectation(s *ast.Step) bool {
-	v, ok := p.verdictWord("expect")
-	if !ok {
+	if p.is(action.Redirect.String()) {
+		s.Expect = p.word()
+	} else if v, ok := p.verdictWord("expect"); ok {
+		s.Expect = v
+	} else {
 		return false
 	}
-	s.Expect = v
 	if !p.accept("by") {
 		return true
 	}

@@ -68,7 +68,9 @@ func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
 			match = append(match, t)
 		}
 	}
-	for !p.atEnd() && !p.is("as") && !(p.tok.kind == tWord && ends[p.tok.text]) {
+	redirects := r.Action == action.Redirect.String()
+	for !p.atEnd() && !p.is("as") && !(p.tok.kind == tWord && ends[p.tok.text]) &&
+		!(redirects && p.ringAhead()) {
 		t, ok := p.term()
 		if !ok || p.tooMany(len(match), t.Pos) {
 			return nil, false
@@ -79,6 +81,9 @@ func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
 	}
 	r.Terms, p.match = p.terms.Keep(match), match
 	if r.Action == action.Limit.String() && !p.limit(r) || !p.tail(r) {
+		return nil, false
+	}
+	if redirects && !p.ring(r) {
 		return nil, false
 	}
 	if p.accept("as") {

@@ -32,7 +32,7 @@ type Packet struct {
 	Slot    string `json:"slot"`    // the identity of what decided
 	Rule    string `json:"rule"`    // where that stands
 	Label   string `json:"label"`   // its label, or ""
-	Verdict string `json:"verdict"` // pass, drop or answer
+	Verdict string `json:"verdict"` // pass, drop, answer or redirect
 	Link    string `json:"link"`    // what the bytes begin with
 	Bytes   []byte `json:"bytes"`   // the first of the packet, at most Snap
 	Length  int    `json:"length"`  // of the packet, in bytes

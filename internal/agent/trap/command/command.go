@@ -53,10 +53,7 @@ type sshFlags struct {
 const memory = 144 << 20
 
 // Where a trap is by itself.
-const (
-	loopback4 = "127.0.0.1:2222"
-	loopback6 = "[::1]:2222"
-)
+const loopback4, loopback6 = "127.0.0.1:2222", "[::1]:2222"
 
 // loopback are the addresses of a trap that gets connections of both families, where there are
 // both.

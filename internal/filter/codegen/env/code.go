@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/ring"
 )
 
 // Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8 the
@@ -63,6 +64,9 @@ func (c *Code) AnswerCode() int32 {
 	}
 	return 3 // XDP_TX
 }
+
+// RedirectCode hands a packet of XDP to where the effect has said: XDP_REDIRECT.
+const RedirectCode = ring.Redirected
 
 // AsksInside reports whether a rule asks for the word, also where nobody looks into tunnels.
 func (c *Code) AsksInside() bool { return len(c.Plan.Program.Inners) > 0 }

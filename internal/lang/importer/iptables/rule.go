@@ -373,7 +373,7 @@ func (p *ipRule) extraTarget() error {
 	r.Verb = importer.DoNothing
 	switch p.target {
 	case "QUEUE", "NFQUEUE":
-		p.Unknown(p.target+" lets a program decide", "")
+		p.Unknown(p.target+" lets a program decide", importer.QueueText)
 	case "DNAT", "REDIRECT":
 		p.natTo()
 		fallthrough

@@ -134,7 +134,7 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		p.Unknown("holds a match or target of iptables that nft cannot show",
 			"import the output of iptables-save instead: levee import iptables")
 	case "queue":
-		p.Unknown("queue lets a program decide", "")
+		p.Unknown("queue lets a program decide", importer.QueueText)
 		p.done = true
 	case "dnat", "redirect":
 		p.natTo(key, inner)
@@ -233,7 +233,7 @@ func (p *nftRule) verdict(r *importer.ChainRule, key string, inner json.RawMessa
 		r.Verb = importer.DoReturn
 	case "queue":
 		r.Unknown = append(r.Unknown, importer.Reason{What: "queue lets a program decide",
-			Instead: ""})
+			Instead: importer.QueueText})
 	case "jump", "goto":
 		var t struct{ Target string }
 		if json.Unmarshal(inner, &t) != nil || p.c.table.chains[t.Target] == nil {

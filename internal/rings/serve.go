@@ -1,0 +1,221 @@
+package rings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/cli"
+	"levee/internal/dataplane/tap"
+	"levee/internal/packet"
+	"levee/ring"
+)
+
+const serveLong = `Hand a ring to processes that have no rights: who may open the socket gets AF_XDP
+sockets that are ready, and their memory, and reads as root would ("levee ring read --socket", or
+the Go package levee/ring). One process at a time reads the ring. When it ends, or is killed, its
+sockets are gone, and the policy says what becomes of the packets until the next one comes.
+
+The socket belongs to root and --group, and to nobody else without it. Who is in that group sees all
+packets that the policy hands to the ring. The command stays when the policy is replaced; when the
+ring goes, so does what was handed out.`
+
+const serveExample = `  sudo levee ring serve dns --dev eth0 --group analysts
+  levee ring read dns --socket /run/levee-ring/dns.sock`
+
+// runDir is where sockets are, without --socket.
+const runDir = "/run/levee-ring"
+
+// handing is how long who has dialled may take to get the ring.
+const handing = 5 * time.Second
+
+type serving struct {
+	*cli.Env
+	name, dev, socket, group string
+	options                  ring.Options
+
+	one sync.Mutex // who opens queues, or asks for the ring
+}
+
+func newServe(e *cli.Env, inForce Reads) *cobra.Command {
+	s := &serving{Env: e}
+	cmd := &cobra.Command{
+		Use:     "serve NAME",
+		Short:   "Hand a ring to processes that have no rights",
+		Long:    serveLong,
+		Example: serveExample,
+		Args:    cli.WantArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			s.name = args[0]
+			if s.dev, err = ofRing(e, cmd, inForce, s.dev, s.name); err != nil {
+				return err
+			}
+			if n := s.options.Frames; n < 64 || n > ring.MaxFrames || n&(n-1) != 0 {
+				return cli.Usagef(cmd, "--frames takes a power of two, 64 to %d", ring.MaxFrames)
+			}
+			return s.run()
+		},
+	}
+	cli.DevFlag(cmd, &s.dev, "the interface whose ring it is")
+	fl := cmd.Flags()
+	fl.StringVar(&s.socket, "socket", "", "serve at this `path`; "+runDir+"/NAME.sock without")
+	fl.StringVar(&s.group, "group", "", "who is in this `group` may read the ring")
+	fl.IntVar(&s.options.Frames, "frames", 8192, "`N` packets may wait in each queue")
+	fl.BoolVar(&s.options.Copy, "copy", false, "have the kernel copy packets, also where the "+
+		"driver could write them into the memory of the reader")
+	return cmd
+}
+
+func (s *serving) run() (err error) {
+	gid := 0
+	if s.group != "" {
+		g, err := user.LookupGroup(s.group)
+		if err != nil {
+			return cli.Refusedf("find the group of --group: %w", err)
+		}
+		if gid, err = strconv.Atoi(g.Gid); err != nil {
+			return fmt.Errorf("read the number of group %s: %w", s.group, err)
+		}
+	}
+	if s.socket == "" {
+		s.socket = filepath.Join(runDir, s.name+".sock")
+		if err := os.MkdirAll(runDir, 0o755); err != nil {
+			return cli.Refusedf("make the directory of rings: %w", err)
+		}
+		defer os.Remove(runDir) // it stays while another has a socket there
+	}
+	l, err := listen(s.socket, gid)
+	if err != nil {
+		return err
+	}
+	ctx, stop := s.Signals()
+	defer stop()
+	end := context.AfterFunc(ctx, func() { l.Close() })
+	defer end()
+	s.Sayf("ring %q of %s is at %s, until Ctrl-C", s.name, s.dev, s.socket)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		conn, err := l.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("wait for readers: %w", err), l.Close())
+		}
+		all.Go(func() {
+			defer conn.Close()
+			who := peer(conn)
+			if err := s.serve(ctx, conn, who); err != nil {
+				s.Sayf("%s does not read ring %q: %v", who, s.name, err)
+				_ = ring.Refuse(conn, err) // who has gone needs no reason
+			}
+		})
+	}
+}
+
+// listen makes the socket, in the place of one that a killed server has left.
+func listen(path string, gid int) (*net.UnixListener, error) {
+	at := &net.UnixAddr{Name: path, Net: "unixpacket"}
+	l, err := net.ListenUnix(at.Net, at)
+	if errors.Is(err, unix.EADDRINUSE) {
+		if c, cerr := net.DialUnix(at.Net, nil, at); cerr == nil {
+			c.Close()
+			return nil, cli.Refusedf("%s is in use: another process serves it", path)
+		} else if !errors.Is(cerr, unix.ECONNREFUSED) {
+			return nil, cli.Refusedf("%s is no socket of a ring: %w", path, cerr)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, cli.Refusedf("remove what a killed server has left: %w", err)
+		}
+		l, err = net.ListenUnix(at.Net, at)
+	}
+	if err != nil {
+		return nil, cli.Refusedf("serve a ring: %w", err)
+	}
+	mode := os.FileMode(0o600)
+	if gid != 0 {
+		mode = 0o660
+	}
+	if err := errors.Join(os.Chown(path, 0, gid), os.Chmod(path, mode)); err != nil {
+		return nil, errors.Join(cli.Refusedf("give the socket its rights: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// peer says who has dialled.
+func peer(conn *net.UnixConn) string {
+	who := "somebody"
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return who
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if c, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			who = fmt.Sprintf("process %d of user %d", c.Pid, c.Uid)
+		}
+	})
+	return who
+}
+
+// serve hands the ring to who has dialled, and waits until he or the ring has gone.
+func (s *serving) serve(ctx context.Context, conn *net.UnixConn, who string) error {
+	of := &tap.Ring{Dev: s.dev, Name: s.name}
+	if err := s.give(ctx, conn, of); err != nil {
+		return err
+	}
+	s.Sayf("%s reads ring %q", who, s.name)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = conn.Read(make([]byte, 1)) // he says nothing: it ends with the connection
+	}()
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-gone:
+			s.Sayf("%s reads ring %q no more", who, s.name)
+			return nil
+		case <-tick.C:
+		}
+		s.one.Lock()
+		still, err := of.Still(ctx)
+		s.one.Unlock()
+		if err != nil && ctx.Err() == nil || !still {
+			s.Sayf("ring %q of %s has gone: %s gets nothing more", s.name, s.dev, who)
+			return nil
+		}
+	}
+}
+
+// give opens the queues, and hands them over.
+func (s *serving) give(ctx context.Context, conn *net.UnixConn, of *tap.Ring) error {
+	s.one.Lock()
+	defer s.one.Unlock()
+	queues, err := open(of, nil, s.options)
+	if err != nil {
+		return err
+	}
+	r := ring.NewReader(s.dev, queues)
+	if err := conn.SetWriteDeadline(time.Now().Add(handing)); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	_, err = of.Serve(ctx, queues, func(tally *os.File) error {
+		r.L3 = of.Link == packet.L3
+		return ring.Give(conn, r, tally)
+	})
+	return errors.Join(err, r.Close())
+}

@@ -1,0 +1,150 @@
+package ring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hello is what who serves says of a queue, in a message with its descriptors: the socket, its
+// memory, and what readers count in. The last message of a ring says End, or what went wrong.
+type hello struct {
+	Dev      string `json:"dev,omitempty"`
+	L3       bool   `json:"l3,omitempty"`
+	Queue    int    `json:"queue"`
+	ZeroCopy bool   `json:"zero_copy,omitempty"`
+	layout
+	End   bool   `json:"end,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// Bounds of what is read of who serves.
+const (
+	helloBytes  = 4 << 10
+	descriptors = 3
+	maxQueues   = 1024
+)
+
+// Dial gets a ring of who serves it at a path. The reader needs no rights but to open the socket
+// there.
+func Dial(path string) (*Reader, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("ask for a ring: %w", err)
+	}
+	r := &Reader{conn: conn}
+	for {
+		h, fds, err := receive(conn)
+		if err == nil && h.Error != "" {
+			err = errors.New(h.Error)
+		}
+		if err == nil && h.End {
+			break
+		}
+		if err == nil {
+			err = r.add(h, fds)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("ask for a ring: %w", err), r.Close())
+		}
+	}
+	r.prepare()
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			r.watch = append(r.watch, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ask for a ring: %w", err), r.Close())
+	}
+	return r, nil
+}
+
+// add takes a queue.
+func (r *Reader) add(h *hello, fds []int) error {
+	q := &Queue{Number: h.Queue, ZeroCopy: h.ZeroCopy, fd: -1, file: -1, tallyFile: -1,
+		layout: h.layout}
+	r.Dev, r.L3, r.queues = h.Dev, h.L3, append(r.queues, q)
+	if len(fds) != descriptors || h.Frames == 0 || h.Frames&(h.Frames-1) != 0 ||
+		h.Frames > MaxFrames || h.Size != smallSize && h.Size != largeSize ||
+		len(r.queues) > maxQueues {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return fmt.Errorf("queue %d has no shape of a ring's", h.Queue)
+	}
+	q.fd, q.file = fds[0], fds[1]
+	if err := q.mapTally(fds[2]); err != nil {
+		return err
+	}
+	return q.mapAll(false)
+}
+
+// receive reads a message.
+func receive(conn *net.UnixConn) (*hello, []int, error) {
+	text, rights := make([]byte, helloBytes), make([]byte, unix.CmsgSpace(4*descriptors))
+	n, m, flags, _, err := conn.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, nil, err
+	}
+	var fds []int
+	all, err := unix.ParseSocketControlMessage(rights[:m])
+	for i := range all {
+		got, perr := unix.ParseUnixRights(&all[i])
+		fds, err = append(fds, got...), errors.Join(err, perr)
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	h := &hello{}
+	switch {
+	case err != nil:
+	case n == 0:
+		err = errors.New("who serves it has ended")
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = errors.New("a message is too long")
+	default:
+		err = json.Unmarshal(text[:n], h)
+	}
+	if err != nil {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return nil, nil, err
+	}
+	return h, fds, nil
+}
+
+// Give hands the queues of a reader to who has dialled, with the file that readers count in. The
+// caller closes its own then; the ring lasts for as long as the other process keeps its sockets.
+func Give(conn *net.UnixConn, r *Reader, tally *os.File) error {
+	for _, q := range r.queues {
+		h := hello{Dev: r.Dev, L3: r.L3, Queue: q.Number, ZeroCopy: q.ZeroCopy, layout: q.layout}
+		err := say(conn, h, unix.UnixRights(q.fd, q.file, int(tally.Fd())))
+		if err != nil {
+			return err
+		}
+	}
+	return say(conn, hello{End: true}, nil)
+}
+
+// Refuse tells who has dialled why there is no ring.
+func Refuse(conn *net.UnixConn, why error) error {
+	return say(conn, hello{Error: why.Error()}, nil)
+}
+
+func say(conn *net.UnixConn, h hello, rights []byte) error {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("hand over a ring: %w", err)
+	}
+	if _, _, err := conn.WriteMsgUnix(text, rights, nil); err != nil {
+		return fmt.Errorf("hand over a ring: %w", err)
+	}
+	return nil
+}
