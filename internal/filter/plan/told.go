@@ -116,10 +116,25 @@ func (p *planner) enterRoutes() {
 	}
 }
 
+// senderFunctions is how many functions ask who sends.
+func (p *Plan) senderFunctions() int {
+	asks := func(of ...field.Field) int {
+		for _, c := range p.Chains {
+			if slices.ContainsFunc(of, func(f field.Field) bool { return c.Asks[f] }) {
+				return 1
+			}
+		}
+		return 0
+	}
+	const byCgroup = 4 // that of the cgroup, its unit, the digest of a name and its end
+	return 1 + asks(field.UID, field.User) + asks(field.User) + asks(field.GID, field.Group) +
+		asks(field.Group) + byCgroup*asks(field.Service, field.Container)
+}
+
 // sizeTelling is what asking the kernel takes, but for the rules.
 func (p *planner) sizeTelling() (functions, instructions int) {
 	if p.asksSenders() && !p.Target.Trace {
-		functions, instructions = sender.MaxFunctions, sender.MaxInstructions
+		functions, instructions = p.senderFunctions(), sender.MaxInstructions
 	}
 	if !p.AsksRoute() || p.Target.Trace {
 		return functions, instructions

@@ -40,11 +40,8 @@ const (
 	Cgroup = "sender_cgroup"
 )
 
-// MaxFunctions and MaxInstructions bound all functions together.
-const (
-	MaxFunctions    = 9
-	MaxInstructions = 1_200
-)
+// MaxInstructions bounds all functions together.
+const MaxInstructions = 1_200
 
 // NoID is the number of no user and no group, such as of a name that the machine does not know.
 const NoID = ^uint32(0)
