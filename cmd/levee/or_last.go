@@ -10,7 +10,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/lang/policy"
-	"levee/internal/lang/resolve"
+	"levee/internal/lang/salvage"
 	"levee/internal/lang/setfile"
 )
 
@@ -22,7 +22,7 @@ func (e *env) orLast(b *bringing, devs []string) {
 		return
 	}
 	src := b.parsed.Src
-	right := resolve.Salvage(src.Title(), src.Text, setfile.In(src.Dir()))
+	right := salvage.Policy(src.Title(), src.Text, setfile.In(src.Dir()))
 	if right == nil {
 		return
 	}

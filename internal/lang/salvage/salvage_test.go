@@ -1,4 +1,4 @@
-package resolve
+package salvage
 
 import (
 	"io"
@@ -51,7 +51,7 @@ protect from 192.0.2.0/24
 		{"it is empty", "", -1},
 		{"it is NULs", strings.Repeat("\x00", 100), -1},
 	} {
-		p := Salvage("eth0.levee", []byte(c.text), open)
+		p := Policy("eth0.levee", []byte(c.text), open)
 		switch {
 		case (p == nil) != (c.protect < 0):
 			t.Errorf("%s: %+v", c.name, p)
@@ -62,12 +62,12 @@ protect from 192.0.2.0/24
 	}
 }
 
-func FuzzSalvage(f *testing.F) {
+func FuzzPolicy(f *testing.F) {
 	f.Add([]byte("on error drop\nset a = { 192.0.2.1 }\nprotect from a\ndrop x\x00"))
 	f.Add([]byte("on error drop\nprotect from nobody"))
 	f.Add([]byte("on error pass; protect udp; set\n\ndefault"))
 	f.Fuzz(func(t *testing.T, src []byte) {
-		if p := Salvage("x", src, nil); p != nil &&
+		if p := Policy("x", src, nil); p != nil &&
 			(p.OnError == policy.KeepLast || len(p.Rules) > 0) {
 			t.Errorf("%+v", p)
 		}

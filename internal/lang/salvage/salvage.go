@@ -1,4 +1,8 @@
-package resolve
+// Package salvage finds what of a policy with errors can be put into force all the same.
+//
+// In go the text of a policy and a way to open its set files; out comes the policy that its
+// `on error` may have, or none. It must never take a statement that has an error.
+package salvage
 
 import (
 	"bytes"
@@ -9,18 +13,19 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/lang/syntax"
 )
 
-// Salvage is what `on error` of a policy with errors may put in force: a policy of that statement,
+// Policy is what `on error` of a policy with errors may put in force: a policy of that statement,
 // of `essential off` and `connections max`, and of those protect rules and sets that have no
-// errors. It is nil where no `on error` can be read. name, src and open are as for Parse.
-func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) *policy.Policy {
+// errors. It is nil where no `on error` can be read. name, src and open are as for resolve.Parse.
+func Policy(name string, src []byte, open func(string) (io.ReadCloser, error)) *policy.Policy {
 	src = bytes.ReplaceAll(src, []byte{0}, []byte{'\n'}) // as a power cut leaves a file
 	for {
 		f, _ := syntax.Parse(name, src)
 		var right []string
-		for _, set := range Sets(f, open) {
+		for _, set := range resolve.Sets(f, open) {
 			right = append(right, set.Name)
 		}
 		rest := onlyLines(src, f, func(s ast.Stmt) bool {
@@ -37,7 +42,7 @@ func Salvage(name string, src []byte, open func(string) (io.ReadCloser, error)) 
 			}
 			return false
 		}, nil)
-		p, ds := Parse(name, append(bytes.Clone(rest), "\ndefault drop\n"...), open)
+		p, ds := resolve.Parse(name, append(bytes.Clone(rest), "\ndefault drop\n"...), open)
 		if p != nil {
 			if p.OnError == policy.KeepLast {
 				return nil
