@@ -18,6 +18,8 @@ mkdir -p /dev/pts /root /etc
 mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
 echo 'root:x:0:0::/root:/bin/sh
+www-data:x:33:33::/:/bin/sh
+_apt:x:42:65534::/:/bin/sh
 nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
 echo 'root:x:0:
 daemon:x:1:' >/etc/group
