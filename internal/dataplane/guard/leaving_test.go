@@ -18,6 +18,10 @@ func TestAPolicyThatDropsWhatASessionAnswersWasPutInForce(t *testing.T) {
 		{"other ports", "out drop tcp port 22\nout drop udp\ndefault pass\n", pass},
 		{"protected", "out protect tcp from port 22\ndefault pass\nout default drop\n", pass},
 		{"ARP", "out drop arp as \"arp\"\ndefault pass\n", `"arp" (edge.levee:1)`},
+		{"what answers", "out pass established\ndefault pass\nout default drop\n", pass},
+		{"what does not answer", "out drop not established\ndefault pass\n", pass},
+		{"answers alone", "out drop tcp established as \"answers\"\ndefault pass\n",
+			`"answers" (edge.levee:1)`},
 		{"what is essential", "out pass tcp from port 22\ndefault pass\nout default drop\n", pass},
 	} {
 		s := ssh()
