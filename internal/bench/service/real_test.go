@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,7 @@ type real struct {
 	join    string
 	joined  string
 	first   string // what the first client writes besides
+	again   bool   // the profile has strangers come again
 	floods  string // lines behind the port, for a profile that the lab has no service of
 }
 
@@ -93,30 +95,32 @@ var reals = []real{
 		ready:   "ready", joined: "joined",
 		join:   "NODE_PATH=$REAL/node_modules exec node $PY/java.js join $AT 25565",
 		floods: "tcp syn"},
-	{name: "aioquic", use: "quic", port: 443,
+	{name: "aioquic", use: "quic", again: true, port: 443,
 		version: "$REAL/venv/bin/pip list 2>&1 | grep aioquic",
 		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
 			"$TMP/k.pem",
 		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
-	{name: "aioquic with Retry", use: "quic", port: 443,
+	{name: "aioquic with Retry", use: "quic", again: true, port: 443,
 		version: "$REAL/venv/bin/pip list 2>&1 | grep aioquic",
 		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
 			"$TMP/k.pem retry",
 		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
-	{name: "OpenVPN", use: "openvpn", port: 1194, version: "openvpn --version | head -1",
+	{name: "OpenVPN", use: "openvpn", again: true, port: 1194,
+		version: "openvpn --version | head -1",
 		serve: "exec openvpn --dev tun --server 10.78.0.0 255.255.255.0 --duplicate-cn " +
 			"--proto udp " +
 			"--connect-freq-initial 5000 1 " +
 			"--local $AT --port 1194 --dh none --cert $TMP/c.pem --key $TMP/k.pem " +
 			"--peer-fingerprint $(cat $TMP/print)",
 		ready: "Initialization Sequence Completed",
-		join: "openvpn --dev null --client --ifconfig-noexec --route-noexec --proto udp " +
+		join: "rm -f $TMP/log; touch $TMP/log\n" +
+			"openvpn --dev null --client --ifconfig-noexec --route-noexec --proto udp " +
 			"--remote $AT 1194 --nobind --cert $TMP/c.pem --key $TMP/k.pem " +
 			"--peer-fingerprint $(cat $TMP/print) > $TMP/log & trap 'kill $!' EXIT\n" +
-			"timeout 15 sh -c 'until grep Initialization $TMP/log; " +
+			"timeout 25 sh -c 'until grep Initialization $TMP/log; " +
 			"do sleep 0.1; done'",
 		joined: "Initialization Sequence Completed"},
-	{name: "wireguard-go", use: "wireguard", port: 51820,
+	{name: "wireguard-go", use: "wireguard", again: true, port: 51820,
 		version: "go version -m $REAL/wireguard | grep -m 1 mod",
 		serve: "wg genkey > $TMP/s; wg genkey > $TMP/p\n$REAL/wireguard -f lvwgs &\n" +
 			"trap 'kill $!' EXIT\n" +
@@ -129,7 +133,7 @@ var reals = []real{
 			"timeout 10 sh -c 'until wg show lvwgc >&- 2>&-; do sleep 0.1; done'\n" +
 			"wg set lvwgc private-key $TMP/p peer $(wg pubkey < $TMP/s) endpoint $AT:51820 " +
 			"allowed-ips 10.77.0.1/32\nip addr add 10.77.0.2/24 dev lvwgc\nip link set lvwgc up\n" +
-			"ping -c 3 -w 8 10.77.0.1 && echo joined",
+			"ping -c 3 -w 20 10.77.0.1 && echo joined",
 		joined: "joined"},
 	{name: "NSD, dig", use: "dns-authoritative", port: 53, version: "nsd -v 2>&1 | head -1; dig -v",
 		serve: nameQueries, ready: "nsd started",
@@ -153,8 +157,9 @@ const realRate = 50_000
 
 const quiet = "quiet"
 
-// TestProofOfRealClients: each client is served through its profile, in a quiet lab and while first
-// packets of clients come in the names of other clients.
+// TestProofOfRealClients: each client is served through its profile, in a quiet lab, while first
+// packets of clients come in the names of other clients, and where the profile has strangers come
+// again, while they come from drawn addresses.
 func TestProofOfRealClients(t *testing.T) {
 	labtest.NeedRoot(t)
 	dir := os.Getenv("LEVEE_REAL")
@@ -194,35 +199,56 @@ func TestProofOfRealClients(t *testing.T) {
 			inForce(t, w, "heard", "default pass\n")
 			served(t, h, &r, env)
 			joins(t, w, &r, env, quiet)
-			c := flooded(t, h, w, &r)
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan gen.Report, 1)
-			began := make(chan struct{})
-			c.Progress = func(gen.Progress) {
-				select {
-				case <-began:
-				default:
-					close(began)
-				}
+			names := w.Devices[0].Clients4
+			beside(t, h, w, &r, env, "in the names of others", "{ "+
+				listed(names[:len(names)/2])+" }")
+			if r.again {
+				beside(t, h, w, &r, env, "from drawn addresses", "16.0.0.0/4")
 			}
-			go func() {
-				sent, err := gen.Run(ctx, c)
-				if err != nil {
-					t.Error(err)
-				}
-				ended <- sent
-			}()
-			<-began
-			joins(t, w, &r, env, "flooded")
-			stop()
-			sent := <-ended
 			version := exec.Command("sh", "-c", r.version)
 			version.Env = append(os.Environ(), env...)
 			out, _ := version.CombinedOutput()
-			t.Logf("%s: %d packets of a flood beside, %.0f a second; %s", r.use, sent.Sent,
-				sent.Achieved, strings.Join(strings.Fields(string(out)), " "))
+			t.Logf("%s: %s", r.use, strings.Join(strings.Fields(string(out)), " "))
 		})
 	}
+}
+
+// listed are addresses as templates have them.
+func listed(all []netip.Addr) string {
+	var names []string
+	for _, a := range all {
+		names = append(names, a.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// beside runs the client three times beside a flood from some addresses.
+func beside(t *testing.T, h, w *lab.Host, r *real, env []string, when, from string) {
+	t.Helper()
+	c := flooded(t, h, w, r, from)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan gen.Report, 1)
+	began := make(chan struct{})
+	c.Progress = func(gen.Progress) {
+		select {
+		case <-began:
+		default:
+			close(began)
+		}
+	}
+	go func() {
+		sent, err := gen.Run(ctx, c)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- sent
+	}()
+	<-began
+	joins(t, w, r, env, when)
+	stop()
+	sent := <-ended
+	t.Logf("%s: %d packets of a flood %s, %.0f a second", r.use, sent.Sent, when, sent.Achieved)
 }
 
 // inForce has a policy at a host's device until the test ends.
@@ -315,15 +341,11 @@ func joins(t *testing.T, w *lab.Host, r *real, env []string, when string) {
 	}
 }
 
-// flooded is a flood of first packets in the names of half of the world's clients, none of which is
-// the one that joins.
-func flooded(t *testing.T, h, w *lab.Host, r *real) gen.Config {
+// flooded is a flood of first packets from drawn ports of some addresses, none of which is that of
+// the client that joins.
+func flooded(t *testing.T, h, w *lab.Host, r *real, from string) gen.Config {
 	t.Helper()
 	out := w.Devices[0]
-	var names []string
-	for _, a := range out.Clients4[:len(out.Clients4)/2] {
-		names = append(names, a.String())
-	}
 	profile, _, _ := strings.Cut(r.use, " ")
 	proto, lines := "udp", []string{""}
 	if s, err := talk.Find(profile); err == nil {
@@ -333,9 +355,8 @@ func flooded(t *testing.T, h, w *lab.Host, r *real) gen.Config {
 	}
 	var text strings.Builder
 	for _, line := range lines {
-		fmt.Fprintf(&text, "ipv4 %s from { %s } random to %s ttl 64 from port 1024-65535 random "+
-			"port %d %s\n", proto, strings.Join(names, ", "), h.Devices[0].IPv4.Addr(), r.port,
-			line)
+		fmt.Fprintf(&text, "ipv4 %s from %s random to %s ttl 64 from port 1024-65535 random "+
+			"port %d %s\n", proto, from, h.Devices[0].IPv4.Addr(), r.port, line)
 	}
 	packets, ds := template.Parse("flood", []byte(text.String()))
 	if ds.HasErrors() {

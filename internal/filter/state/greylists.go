@@ -69,9 +69,9 @@ var greylists = Row{
 		}
 		clients := quantity.Plural(g.Clients, "client")
 		return []Line{{"greylists", g.Clients,
-			fmt.Sprintf("%s, %d have come again, %s", clients, g.Again, g.dropping()), "greylists",
-			fmt.Sprintf("%s of a minute, %d have come again; room for %d; %d gave way; %s", clients,
-				g.Again, g.Places, g.Evicted, g.dropping())}}
+			fmt.Sprintf("%s, %d have come again, %s", clients, g.Again, g.dropping()), "greylist",
+			fmt.Sprintf("%s within a minute, %d have come again; room for %d; %d gave way; %s",
+				clients, g.Again, g.Places, g.Evicted, g.dropping())}}
 	},
 }
 
