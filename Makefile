@@ -223,6 +223,7 @@ state-proof:
 		-new-rate 5000000
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run TestCookieClients -idle 3m
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run GuessedEchoes -guesses 4194304
+	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run StrangersPass -strangers 4194304
 	$(GO) test -timeout 30m -run '^$$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
 
 # Streams and datagrams, at length: 1,000 streams for each expression and way to cut them, searched by
