@@ -85,10 +85,10 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		// client sends.
 		if (flags != SYN || !is_between_hosts(k, six) || is_none(o, k->dst_hi, k->dst_lo))
 			return COOKIE_DROPPED;
+		m->last = now;
 		// What was compared is read again: to keep it takes stack that the program has no room for.
 		asm volatile("" ::: "memory");
 		make(&w->answer, k, six, number(&c->head, w, period));
-		m->last = now;
 		return send(f, w, &w->answer.tcp.check, six, at, k->off, 0, hook);
 	}
 	if (m->last + 2 * PERIOD * second < now || pull(f, k->off + 4, &seq, 4, hook))

@@ -220,7 +220,9 @@ static __always_inline int send_xdp(const struct frame *f, struct cookie_work *w
 	struct answer *a = &w->answer;
 	struct xdp_md *ctx = f->ctx;
 	__u32 ip = six ? sizeof(a->six) : sizeof(a->four), extra = off - at - ip;
-	__u32 all = at + ip + HEADERS + n, bytes = f->len - extra;
+	// Asked again it takes no stack meanwhile.
+	__u32 len = hook == HOOK_XDP_FRAGS ? bpf_xdp_get_buff_len(ctx) : f->len;
+	__u32 all = at + ip + HEADERS + n, bytes = len - extra;
 
 	if (all < 60 && at)
 		all = bytes < 60 ? bytes : 60; // what an Ethernet frame has at least

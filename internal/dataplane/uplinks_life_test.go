@@ -100,6 +100,7 @@ cookie tcp port 80
 divert tcp port 9000 from attackers
 drop tcp port 81 stream contains "evil"
 pass established as "known"
+greylist udp port 1012 after 100ms within 10s
 limit udp not proven flow rate 1/s
 pass tcp syn port 22
 default drop
