@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -44,24 +45,27 @@ func queuesRead(m *ebpf.Map, a *attach.Attachment) (all []int, err error) {
 	} else if l != nil { // else the interface is in another namespace
 		queues = min(queues, uint32(l.Attrs().NumRxQueues))
 	}
+	b := assembler.New()
+	b.Emit(
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // xdp_md: data
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, 4),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.JGT.Reg(asm.R4, asm.R3, "end"),
+		asm.LoadMem(asm.R2, asm.R2, 0, asm.Word),
+		asm.StoreMem(asm.R10, -4, asm.R2, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Imm(asm.R0, 1),
+	)
+	b.Label("end")
+	b.Emit(asm.Return())
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "who_reads", Type: ebpf.XDP,
-		License: "Dual BSD/GPL", Instructions: asm.Instructions{
-			asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // xdp_md: data
-			asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
-			asm.Mov.Reg(asm.R4, asm.R2),
-			asm.Add.Imm(asm.R4, 4),
-			asm.Mov.Imm(asm.R0, 0),
-			asm.JGT.Reg(asm.R4, asm.R3, "end"),
-			asm.LoadMem(asm.R2, asm.R2, 0, asm.Word),
-			asm.StoreMem(asm.R10, -4, asm.R2, asm.Word),
-			asm.LoadMapPtr(asm.R1, m.FD()),
-			asm.Mov.Reg(asm.R2, asm.R10),
-			asm.Add.Imm(asm.R2, -4),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, "end"),
-			asm.Mov.Imm(asm.R0, 1),
-			asm.Return().WithSymbol("end"),
-		}})
+		License: "Dual BSD/GPL", Instructions: b.MustFinish()})
 	if err != nil {
 		return nil, kernel.LoadError("load what looks for readers of a ring", err)
 	}

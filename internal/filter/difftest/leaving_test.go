@@ -94,7 +94,8 @@ func tellSender(r *rand.Rand, to ...Teller) {
 func outOf(p *policy.Policy) *policy.Policy {
 	some := func(rules []*policy.Rule) (out []*policy.Rule) {
 		for _, r := range rules {
-			not := []action.Action{action.Cookie, action.Divert, action.Track}
+			not := []action.Action{action.Cookie, action.Divert, action.Track, action.Greylist,
+				action.Redirect}
 			if slices.Contains(not, r.Action) ||
 				slices.ContainsFunc(r.Match, func(t policy.Term) bool {
 					return t.Looks(field.Remembered()...)
