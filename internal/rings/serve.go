@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/user"
@@ -98,6 +99,7 @@ func (s *serving) run() (err error) {
 	if err != nil {
 		return err
 	}
+	defer l.Close()
 	ctx, stop := s.Signals()
 	defer stop()
 	end := context.AfterFunc(ctx, func() { l.Close() })
@@ -111,7 +113,7 @@ func (s *serving) run() (err error) {
 			return nil
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("wait for readers: %w", err), l.Close())
+			return fmt.Errorf("wait for readers: %w", err)
 		}
 		all.Go(func() {
 			defer conn.Close()
@@ -124,11 +126,16 @@ func (s *serving) run() (err error) {
 	}
 }
 
-// listen makes the socket, in the place of one that a killed server has left.
+// listen makes the socket, in the place of one that a killed server has left. What is no socket
+// stays: it refuses who connects, too.
 func listen(path string, gid int) (*net.UnixListener, error) {
 	at := &net.UnixAddr{Name: path, Net: "unixpacket"}
 	l, err := net.ListenUnix(at.Net, at)
 	if errors.Is(err, unix.EADDRINUSE) {
+		if st, serr := os.Lstat(path); serr == nil && st.Mode().Type() != fs.ModeSocket {
+			return nil, cli.Refusedf("%s is there already, and is no socket: remove it, or give "+
+				"--socket another path", path)
+		}
 		if c, cerr := net.DialUnix(at.Net, nil, at); cerr == nil {
 			c.Close()
 			return nil, cli.Refusedf("%s is in use: another process serves it", path)
