@@ -95,14 +95,20 @@ func (r *Reader) ZeroCopy() bool {
 }
 
 // Read gives each packet that has come to a function, which may keep none of its bytes. It waits
-// for the first as long as it is told. It returns how many there were: 0 if the time is over.
+// for the first as long as it is told. It returns how many there were: 0 if the time is over. Of a
+// ring that has ended it gives what is left, and then ErrEnded.
 func (r *Reader) Read(wait time.Duration, each func(queue int, frame []byte)) (n int, err error) {
+	over := false
 	for {
 		for _, q := range r.queues {
 			n += q.Take(func(frame []byte) { each(q.Number, frame) })
 		}
 		if n > 0 {
 			return n, nil
+		}
+		if over { // and nothing has come since
+			r.ended = true
+			return 0, ErrEnded
 		}
 		ready, err := unix.Poll(r.watch, int(wait.Milliseconds()))
 		switch {
@@ -115,11 +121,8 @@ func (r *Reader) Read(wait time.Duration, each func(queue int, frame []byte)) (n
 		}
 		for i := range r.watch {
 			at := r.watch[i].Revents
-			if at&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 ||
-				i == len(r.queues) && at != 0 { // who serves says nothing but that it ends
-				r.ended = true
-				return 0, ErrEnded
-			}
+			over = over || at&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 ||
+				i == len(r.queues) && at != 0 // who serves says nothing but that it ends
 		}
 		wait = 0
 	}

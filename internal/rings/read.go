@@ -52,6 +52,8 @@ type reading struct {
 	counts  Counts
 	printed Counts // when a line was printed last
 	at      time.Time
+	asked   *ring.Reader // last, what it has lost
+	told    uint64       // packets, by that one
 }
 
 // Counts are what was read: the object of `levee ring read --json`.
@@ -213,11 +215,8 @@ func (r *reading) second(ctx context.Context) error {
 		}
 	}
 	r.counts.ZeroCopy = in.ZeroCopy()
-	before, err := in.Statistics()
-	if err != nil {
-		return err
-	}
 	var failed error
+	var ended bool
 	var now time.Time
 	each := func(queue int, frame []byte) {
 		if r.full() || failed != nil {
@@ -234,19 +233,35 @@ func (r *reading) second(ctx context.Context) error {
 			break
 		}
 		_, err := in.Read(min(time.Until(end)+time.Millisecond, 100*time.Millisecond), each)
-		if errors.Is(err, ring.ErrEnded) {
-			return pause(ctx) // the next look tells
+		if ended = errors.Is(err, ring.ErrEnded); ended {
+			break
 		}
 		if err = errors.Join(err, failed); err != nil {
 			return err
 		}
 	}
-	after, err := in.Statistics()
-	r.counts.Lost += after.Lost() - before.Lost()
+	err := r.lose(in)
 	if r.file != nil {
 		err = errors.Join(err, r.file.flush())
 	}
+	if ended && err == nil {
+		return pause(ctx) // the next look tells
+	}
 	return err
+}
+
+// lose counts what a reader has lost since it was asked last, in between two seconds, too.
+func (r *reading) lose(in *ring.Reader) error {
+	s, err := in.Statistics()
+	if err != nil {
+		return err
+	}
+	if in != r.asked {
+		r.asked, r.told = in, 0
+	}
+	r.counts.Lost += s.Lost() - r.told
+	r.told = s.Lost()
+	return nil
 }
 
 // line says what came since the last line.
