@@ -88,7 +88,7 @@ func (w *world) checkWritten() {
 	}
 	for label, one := range w.wanted {
 		if w.calm && !one.gone && !there[label] && w.now.Sub(w.calmed) > soon &&
-			time.Until(*one.Rule.Until) > 0 {
+			one.Rule.Until.After(w.now) {
 			w.wrongf("rule %s of %s is not in force", label, one.Origin)
 		}
 	}
