@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -47,11 +48,16 @@ func Address(v string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// Listen is a listener. The socket of a process that is gone is taken over; one that answers stays.
+// Listen is a listener. The socket of a process that is gone is taken over; one that answers stays,
+// and so does a file that is no socket: it refuses who connects, too.
 func Listen(network, address string) (net.Listener, error) {
 	l, err := net.Listen(network, address)
 	if network != "unix" || !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err
+	}
+	if st, serr := os.Lstat(address); serr == nil && st.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s is there already, and is no socket: remove it, or name another "+
+			"path", address)
 	}
 	c, dialled := net.DialTimeout(network, address, time.Second)
 	if dialled == nil {

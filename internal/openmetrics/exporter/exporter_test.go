@@ -1,6 +1,11 @@
 package exporter
 
-import "testing"
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 func TestListenAddresses(t *testing.T) {
 	for v, want := range map[string]string{
@@ -17,5 +22,40 @@ func TestListenAddresses(t *testing.T) {
 		if _, _, err := Address(v); err == nil {
 			t.Errorf("%q is taken", v)
 		}
+	}
+}
+
+// TestListeningTakesNoFileAway: a file that is no socket refuses who connects just as the socket of
+// a killed process does, and was removed as one.
+func TestListeningTakesNoFileAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "metrics.txt")
+	if err := os.WriteFile(path, []byte("metrics"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Listen("unix", path); err == nil {
+		l.Close()
+		t.Error("it listens in the place of a file")
+	}
+	if text, err := os.ReadFile(path); string(text) != "metrics" {
+		t.Errorf("the file has %q: %v", text, err)
+	}
+}
+
+// TestASocketThatIsLeftIsTakenOver: whoever made it was killed.
+func TestASocketThatIsLeftIsTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "l")
+	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.SetUnlinkOnClose(false)
+	killed.Close()
+	l, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Listen("unix", path); err == nil {
+		t.Error("one that answers is taken over")
 	}
 }
