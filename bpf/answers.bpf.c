@@ -9,6 +9,8 @@
 // or has shown a cookie of TCP Fast Open (RFC 7413).
 #define HEARD (1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11)
 
+#define SOCK_STREAM 1 // include/linux/net.h
+
 // known_state is the state of the connection of a hash, FLOW_NONE if it is not known.
 static __always_inline __u32 known_state(struct flows *m, __u64 hash)
 {
@@ -48,7 +50,8 @@ __noinline int answers_tcp(struct __sk_buff *ctx, __u64 hash)
 	if (!sk)
 		return 0;
 	sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->protocol != 6) // a raw socket may be connected, too
+	// Once it is connected a raw socket has the state, and one of TCP's number the protocol, too.
+	if (!sk || sk->type != SOCK_STREAM || sk->protocol != 6)
 		return 0;
 	return HEARD >> (sk->state & 31) & 1;
 }

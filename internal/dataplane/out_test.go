@@ -351,20 +351,31 @@ func TestWhatAnswersWasNoRule(t *testing.T) {
 					}
 					return nil, nil
 				})
-				begins := in(t, n.here, func() (net.Conn, error) {
-					return net.Dial("udp", a[1]+":9005")
-				})
-				defer begins.Close()
-				was := packets(new(status0(t)), "out default")
-				if _, err := begins.Write([]byte("hello")); err != nil {
-					t.Fatal(err)
-				}
-				await.OK(t, func() error {
-					if packets(new(status0(t)), "out default") == was {
-						return errors.New("a datagram that begins something leaves")
+				// Both sockets are connected, and nobody has been heard by them. The segment is
+				// that of RFC 9293, section 3.1, with an ACK.
+				for _, begins := range []struct{ name, network, to, text string }{
+					{"a datagram", "udp", a[1] + ":9005", "hello"},
+					{"a segment of a raw socket", "ip:tcp", strings.Trim(a[1], "[]"),
+						"\x23\x2e\x23\x2f" + "\x00\x00\x00\x01" + "\x00\x00\x00\x01" +
+							"\x50\x10\x20\x00" + "\x00\x00\x00\x00" + "hello"},
+				} {
+					by := in(t, n.here, func() (net.Conn, error) {
+						return net.Dial(begins.network, begins.to)
+					})
+					defer by.Close()
+					was := packets(new(status0(t)), "out default")
+					// IPv6 tells who has a raw socket that the packet was dropped.
+					_, err := by.Write([]byte(begins.text))
+					if err != nil && !errors.Is(err, unix.ENOBUFS) {
+						t.Fatal(err)
 					}
-					return nil
-				})
+					await.OK(t, func() error {
+						if packets(new(status0(t)), "out default") == was {
+							return fmt.Errorf("%s that begins something leaves", begins.name)
+						}
+						return nil
+					})
+				}
 			}
 			if _, err := Down(t.Context(), "lv0"); err != nil {
 				t.Fatal(err)
