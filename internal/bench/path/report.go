@@ -83,9 +83,9 @@ func (s *Size) why() string {
 	return ": " + s.Why
 }
 
-// perByte is the time of a byte with its interval.
+// perByte is the time of a byte with its interval, none of which is below 0.
 func (f *Fit) perByte() string {
-	return fmt.Sprintf("%.3g ns (%.3g to %.3g)", f.Byte, max(0, f.Low), f.High)
+	return fmt.Sprintf("%.3g ns (%.3g to %.3g)", max(0, f.Byte), max(0, f.Low), max(0, f.High))
 }
 
 // link is the bandwidth of the one link in whose place all are; a line that may be level says only
