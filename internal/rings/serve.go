@@ -95,6 +95,9 @@ func (s *serving) run() (err error) {
 		}
 		defer os.Remove(runDir) // it stays while another has a socket there
 	}
+	if _, _, err := (&tap.Ring{Dev: s.dev, Name: s.name}).Queues(); err != nil {
+		return err
+	}
 	l, err := listen(s.socket, gid)
 	if err != nil {
 		return err
