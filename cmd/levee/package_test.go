@@ -60,7 +60,7 @@ func makeFiles(t *testing.T, dir string, files ...string) {
 }
 
 // TestAReinstalledAgentRanOnWithTheOldBinary: what judges packets goes on, and the agent and the
-// trap begin anew. Where systemd does not run, nobody is asked to.
+// trap begin anew. Without systemd nothing is restarted.
 func TestAReinstalledAgentRanOnWithTheOldBinary(t *testing.T) {
 	dir := t.TempDir()
 	if got := scripted(t, dir, "postinstall", "configure"); strings.Contains(got, "systemctl") {

@@ -379,36 +379,37 @@ func parseCores(list string) (all []int, err error) {
 		return []int{-1}, nil
 	}
 	for w := range strings.SplitSeq(list, ",") {
-		lo, hi, isRange := strings.Cut(w, "-")
-		if !isRange {
-			hi = lo
-		}
-		a, err1 := strconv.ParseUint(lo, 10, 16)
-		b, err2 := strconv.ParseUint(hi, 10, 16)
-		if err1 != nil || err2 != nil || a > b {
+		a, b, ok := parseRange(w)
+		if !ok {
 			return nil, fmt.Errorf("%q is no core and no range of cores", w)
 		}
-		for n := a; n <= b; n++ {
-			all = append(all, int(n))
+		for n := int(a); n <= int(b); n++ {
+			all = append(all, n)
 		}
 	}
 	return all, nil
+}
+
+// parseRange reads a number of 16 bits, or two with a hyphen between them, the first no larger.
+func parseRange(text string) (from, to uint16, ok bool) {
+	lo, hi, isRange := strings.Cut(text, "-")
+	if !isRange {
+		hi = lo
+	}
+	a, err1 := strconv.ParseUint(lo, 10, 16)
+	b, err2 := strconv.ParseUint(hi, 10, 16)
+	return uint16(a), uint16(b), err1 == nil && err2 == nil && a <= b
 }
 
 // parsePorts reads ports and ranges of ports, in their order.
 func parsePorts(words []string) ([]uint16, error) {
 	var all []uint16
 	for _, w := range words {
-		lo, hi, isRange := strings.Cut(w, "-")
-		if !isRange {
-			hi = lo
-		}
-		a, err1 := strconv.ParseUint(lo, 10, 16)
-		b, err2 := strconv.ParseUint(hi, 10, 16)
-		if err1 != nil || err2 != nil || a > b {
+		a, b, ok := parseRange(w)
+		if !ok {
 			return nil, fmt.Errorf("%q is no port and no range of ports", w)
 		}
-		if all = append(all, gen.PortRange(uint16(a), uint16(b))...); len(all) > 1<<16 {
+		if all = append(all, gen.PortRange(a, b)...); len(all) > 1<<16 {
 			return nil, fmt.Errorf("more than %d ports", 1<<16)
 		}
 	}

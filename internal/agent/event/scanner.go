@@ -31,7 +31,7 @@ func (s *scanner) is(c byte) bool {
 	return false
 }
 
-// object reads an object. Values of n's fields are kept; n is nil where nothing below is asked for.
+// object reads an object. Values of n's fields are kept; n is nil where nobody asks for any.
 func (s *scanner) object(n *node, depth int) bool {
 	if depth > maxDepth || !s.is('{') {
 		return false

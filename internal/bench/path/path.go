@@ -18,7 +18,8 @@ import (
 	"levee/internal/usage"
 )
 
-// Sizes of IP packets that can be measured, in bytes: the least holds what an answer is known by.
+// Sizes of IP packets that can be measured, in bytes: the least has room for what tells an
+// answer.
 const (
 	MinSize = 64
 	MaxSize = 9000
@@ -220,7 +221,7 @@ func (o *Options) send(ctx context.Context, targets []*Target, all []request, w 
 	return nil
 }
 
-// pause waits, unless ctx ends before.
+// pause waits for a time, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return bench.Interrupted(ctx)
