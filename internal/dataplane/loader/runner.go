@@ -19,10 +19,8 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/codegen/env"
-	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
-	"levee/internal/filter/stream"
 	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -395,13 +393,13 @@ func (r *Runner) Leave(frame []byte) error {
 
 // ForgetLimits empties the budgets of all limits. Times in them wrap around after 19.5 hours or
 // more: who compares across days with what is exact needs it.
-func (r *Runner) ForgetLimits() error { return r.forget(state.HoldsLimit, limit.Head) }
+func (r *Runner) ForgetLimits() error { return r.forget(state.HoldsLimit) }
 
 // ForgetStreams has no stream be known any more. What a search has found has no end in time.
-func (r *Runner) ForgetStreams() error { return r.forget(state.HoldsStreams, stream.HeadBytes) }
+func (r *Runner) ForgetStreams() error { return r.forget(state.HoldsStreams) }
 
 // forget empties what all memories of a kind hold behind their heads.
-func (r *Runner) forget(what state.Contents, head int) error {
+func (r *Runner) forget(what state.Contents) error {
 	for _, use := range r.Loaded.Ledger {
 		if use.Holds.What != what {
 			continue
@@ -411,7 +409,7 @@ func (r *Runner) forget(what state.Contents, head int) error {
 		if err != nil {
 			return err
 		}
-		clear(memory[head:])
+		clear(memory[state.Of(what).Head:])
 		if err := unix.Munmap(memory); err != nil {
 			return err
 		}
