@@ -7,7 +7,6 @@ package rings
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +14,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/state"
+	"levee/internal/lang/literal"
 )
 
 const long = `Read the packets that a policy hands to a ring: "redirect MATCH to ring "NAME" else pass".
@@ -104,8 +104,8 @@ func ofRing(e *cli.Env, cmd *cobra.Command, inForce Reads, dev, name string) (st
 	if err := e.Privileged(); err != nil {
 		return "", err
 	}
-	if strings.ContainsAny(name, "/\x00") || name == "" {
-		return "", cli.Usagef(cmd, "%q is no name of a ring", name)
+	if p := literal.CheckRingName(name); p.Found() {
+		return "", cli.Usagef(cmd, "%s", p.Message)
 	}
 	if dev != "" {
 		return dev, nil
