@@ -218,7 +218,7 @@ func (t *Topology) complete() error {
 			return fmt.Errorf("forwarding host %q is on no link", f)
 		}
 	}
-	cpus, err := allowedCPUs()
+	cpus, err := AllowedCPUs()
 	if err != nil {
 		return err
 	}
@@ -240,8 +240,8 @@ func (t *Topology) hosts() []string {
 	return names
 }
 
-// allowedCPUs lists the cores that this process may use, ascending.
-func allowedCPUs() ([]int, error) {
+// AllowedCPUs lists the cores that this process may use, ascending.
+func AllowedCPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("reading the allowed cores: %w", err)

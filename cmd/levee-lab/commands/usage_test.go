@@ -12,7 +12,7 @@ import (
 // before anything is measured, with or without privileges, and the text is for people.
 func TestWrongValuesAreWrongUsage(t *testing.T) {
 	run := func(e *cli.Env) int { return run(&env{e}) }
-	benches := "ladder sets rules mix latency profile route hash service gen"
+	benches := "ladder sets rules mix latency profile route hash service gen receive"
 	numbers := []string{"x", "-1", "1.5", "99999999999999999999", ""}
 	for _, c := range []struct {
 		benches, flag string
@@ -21,11 +21,12 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		{benches, "seed", numbers},
 		{benches, "json", []string{"3"}},
 		{benches, "against", []string{"mine.json"}},
-		{"ladder sets rules mix latency profile route hash gen", "quick", []string{"maybe"}},
-		{"ladder sets rules mix latency profile route hash gen", "rounds",
+		{"ladder sets rules mix latency profile route hash gen receive", "quick",
+			[]string{"maybe"}},
+		{"ladder sets rules mix latency profile route hash gen receive", "rounds",
 			append(numbers, "0", "1000000")},
 		{"ladder sets rules mix latency profile route hash", "rounds", []string{"1", "5"}},
-		{"ladder sets rules mix latency profile gen", "window",
+		{"ladder sets rules mix latency profile gen receive", "window",
 			[]string{"0", "x", "1", "-1s", "1ns", "100h", ""}},
 		{"sets rules route", "sizes", append(numbers, "0", "1,2x", "99999999")},
 		{"sets rules route hash gen", "only", []string{"nosuch"}},
@@ -59,6 +60,8 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		"bench rules --skip-lab --only-lab", "bench route --data x --table 48s",
 		"bench ladder extra", "bench compare - -", "bench path",
 		"bench path 192.0.2.1 --sizes 9001", "bench path 192.0.2.1 --rate 1001",
+		"bench receive --sizes 59", "bench receive --cores 3", "bench receive --rate x",
+		"bench receive --only netmap",
 		"bench path 192.0.2.1 --timeout 1h", "bench path 192.0.2.1 --family 5",
 		"calc 10G 64 --ghz x", "calc 10G 64 --ghz inf", "calc 10G 64 --cores 0", "calc NaN 64",
 		"gen --dev d --to 192.0.2.1 --ttl 300", "gen --dev d --to 192.0.2.1 --len x",

@@ -23,7 +23,7 @@ type sample struct {
 	schedule schedule      // of the receiving thread
 	thread   time.Duration // run time of the receiving thread
 	app      time.Duration // run time of the application
-	cpu      cpuTimes
+	cpu      CPUTimes
 	hardware []float64 // nil without such counters
 }
 
@@ -44,14 +44,14 @@ func (l *Lab) take() (sample, error) {
 		if s.schedule, err = readSchedule(l.napi); err != nil {
 			return s, err
 		}
-		if s.thread, err = l.threadTime.ran(); err != nil {
+		if s.thread, err = l.threadTime.Ran(); err != nil {
 			return s, err
 		}
 		if l.app != nil {
 			if s.reached, err = l.app.Received(); err != nil {
 				return s, err
 			}
-			if s.app, err = l.appTime.ran(); err != nil {
+			if s.app, err = l.appTime.Ran(); err != nil {
 				return s, err
 			}
 		}
@@ -67,12 +67,21 @@ func (l *Lab) take() (sample, error) {
 	return s, err
 }
 
-func (l *Lab) cpuTimes() (cpuTimes, error) {
+func (l *Lab) cpuTimes() (CPUTimes, error) {
 	text, err := l.procStat()
 	if err != nil {
-		return cpuTimes{}, err
+		return CPUTimes{}, err
 	}
 	return parseCPU(text, l.ReceiverCPU)
+}
+
+// ReadCPU reads the times of a core, and of all together.
+func ReadCPU(cpu int) (CPUTimes, error) {
+	text, err := readProcStat()
+	if err != nil {
+		return CPUTimes{}, err
+	}
+	return parseCPU(text, cpu)
 }
 
 // schedule is what the scheduler says of a thread: the time that it ran, and that it could have run
@@ -91,8 +100,8 @@ func readSchedule(pid int) (s schedule, err error) {
 	return s, nil
 }
 
-// cpuTimes are of /proc/stat, in clock ticks.
-type cpuTimes struct {
+// CPUTimes are of /proc/stat, in clock ticks.
+type CPUTimes struct {
 	idle, all        uint64 // of the receiving core; waiting for a disk is idle
 	steal, allOfThem uint64 // of all cores
 }
@@ -104,8 +113,8 @@ func readProcStat() (string, error) {
 
 // parseCPU reads the lines "cpu" and "cpuN": user nice system idle iowait irq softirq steal; guest
 // times are in user already (proc_stat(5)).
-func parseCPU(text string, cpu int) (cpuTimes, error) {
-	var c cpuTimes
+func parseCPU(text string, cpu int) (CPUTimes, error) {
+	var c CPUTimes
 	found := 0
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -135,12 +144,13 @@ func parseCPU(text string, cpu int) (cpuTimes, error) {
 	return c, nil
 }
 
-// busy and steal are shares of the time between two readings.
-func (c cpuTimes) busy(before cpuTimes) float64 {
+// busy is the share of the core's time since an earlier reading in which it did something.
+func (c CPUTimes) busy(before CPUTimes) float64 {
 	return 1 - ratio(c.idle-before.idle, c.all-before.all)
 }
 
-func (c cpuTimes) stolen(before cpuTimes) float64 {
+// Stolen is the share of all cores' time since an earlier reading that the hypervisor took.
+func (c CPUTimes) Stolen(before CPUTimes) float64 {
 	return ratio(c.steal-before.steal, c.allOfThem-before.allOfThem)
 }
 

@@ -25,7 +25,7 @@ func TestCoreTimesComeFromTheRightLines(t *testing.T) {
 	if got := b.busy(a); got != 0.95 { // 10 of 200 ticks waiting for a disk
 		t.Errorf("busy %g, want 0.95", got)
 	}
-	if got := b.stolen(a); got != 0.025 { // 10 of 400
+	if got := b.Stolen(a); got != 0.025 { // 10 of 400
 		t.Errorf("steal %g, want 0.025", got)
 	}
 	if _, err := parseCPU(before, 7); err == nil {
@@ -58,21 +58,21 @@ func TestTablesOfProcNet(t *testing.T) {
 func TestStopwatchAndSchedulerAgreeOnAThreadThatIsAlone(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	w := newStopwatch(os.Getpid())
-	defer w.close()
-	first, err := w.ran()
+	w := NewStopwatch(os.Getpid())
+	defer w.Close()
+	first, err := w.Ran()
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := w.ran()
+	last, err := w.Ran()
 	if err != nil || last < first {
 		t.Errorf("%v after %v, %v", last, first, err)
 	}
-	plain := &stopwatch{tids: []int{os.Getpid()}} // where the kernel has no perf
-	if d, err := plain.ran(); err != nil || d <= 0 {
+	plain := &Stopwatch{tids: []int{os.Getpid()}} // where the kernel has no perf
+	if d, err := plain.Ran(); err != nil || d <= 0 {
 		t.Errorf("by the scheduler: %v, %v", d, err)
 	}
-	if _, err := (&stopwatch{tids: []int{-1}}).ran(); err == nil {
+	if _, err := (&Stopwatch{tids: []int{-1}}).Ran(); err == nil {
 		t.Error("a thread that is not there gave no error")
 	}
 }

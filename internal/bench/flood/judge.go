@@ -42,7 +42,7 @@ func (w *Window) judge() {
 	if w.trackerDrops > 0 {
 		say("the conntrack table is full: %d flows were thrown out or refused", w.trackerDrops)
 	}
-	if w.Steal > maxSteal+w.ticks/2 { // two cores or more share a tick
+	if w.Steal > MaxSteal+w.ticks/2 { // two cores or more share a tick
 		say("the hypervisor took %.1f %% of the time (steal)", w.Steal*100)
 	}
 	if other := w.other(); other > farTooMuchOther {

@@ -95,8 +95,8 @@ type Lab struct {
 	napi       int              // process id of the receiving thread
 	app        *app.Application // nil if no rung needs it
 	hardware   *hardware
-	threadTime *stopwatch             // of the receiving thread
-	appTime    *stopwatch             // of the application; nil without it
+	threadTime *Stopwatch             // of the receiving thread
+	appTime    *Stopwatch             // of the application; nil without it
 	procStat   func() (string, error) // /proc/stat
 	flows      float64                // new flows a second that conntrack is expected to take
 }
@@ -135,7 +135,7 @@ func (l *Lab) prepare() error {
 		return fmt.Errorf("raising the priority of the receiving thread: %w", err)
 	}
 	l.hardware = openHardware(l.ReceiverCPU)
-	l.threadTime = newStopwatch(l.napi)
+	l.threadTime = NewStopwatch(l.napi)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (l *Lab) Listen(port uint16, first bool) (err error) {
 	if l.app, err = app.Listen(l.Server, port, l.ReceiverCPU, first); err != nil {
 		return err
 	}
-	l.appTime = newStopwatch(l.app.Threads()...)
+	l.appTime = NewStopwatch(l.app.Threads()...)
 	return nil
 }
 
@@ -158,10 +158,10 @@ func (l *Lab) Listen(port uint16, first bool) (err error) {
 func (l *Lab) Close() (err error) {
 	if l.hardware != nil {
 		l.hardware.close()
-		l.threadTime.close()
+		l.threadTime.Close()
 	}
 	if l.app != nil {
-		l.appTime.close()
+		l.appTime.Close()
 		err = l.app.Close()
 	}
 	return errors.Join(err, l.lab.Close())

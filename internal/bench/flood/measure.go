@@ -170,7 +170,7 @@ func (w *Window) fill(start, end sample) {
 	if !w.application {
 		w.ThreadWaited = share(waited)
 	}
-	w.Steal = end.cpu.stolen(start.cpu)
+	w.Steal = end.cpu.Stolen(start.cpu)
 	for i := range end.hardware {
 		w.hardware = append(w.hardware, end.hardware[i]-start.hardware[i])
 	}
@@ -282,7 +282,7 @@ func (l *Lab) Beside(ctx context.Context, d contender.Defence, t *Traffic,
 		return sent, 0, nil, err
 	}
 	after, err := l.cpuTimes()
-	if steal = after.stolen(before); steal > maxSteal {
+	if steal = after.Stolen(before); steal > MaxSteal {
 		invalid = append(invalid, fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*steal))
 	}
 	return sent, steal, invalid, err

@@ -90,21 +90,22 @@ func (h *hardware) close() {
 	h.fds = nil
 }
 
-// stopwatch is the run time of a few threads. The scheduler's own count is wrong here: a thread
+// Stopwatch is the run time of a few threads. The scheduler's own count is wrong here: a thread
 // that is woken while the receiver works through a batch is charged from that moment on
 // (wakeup_preempt skips the next update of the clock, kernel/sched/core.c), so that most of the
 // receiver's time would be the application's. The sum of both is right, and what perf counts is.
-type stopwatch struct {
+type Stopwatch struct {
 	tids []int
 	fds  []int // of task clocks; none where the kernel has no perf
 }
 
-func newStopwatch(tids ...int) *stopwatch {
-	w := &stopwatch{tids: tids}
+// NewStopwatch watches threads, by their ids. Close ends it.
+func NewStopwatch(tids ...int) *Stopwatch {
+	w := &Stopwatch{tids: tids}
 	for _, tid := range tids {
 		fd, err := openEvent(tid, -1, unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
 		if err != nil {
-			w.close()
+			w.Close()
 			return w
 		}
 		w.fds = append(w.fds, fd)
@@ -112,8 +113,8 @@ func newStopwatch(tids ...int) *stopwatch {
 	return w
 }
 
-// ran is the run time since the beginning of the threads or of the watch.
-func (w *stopwatch) ran() (sum time.Duration, err error) {
+// Ran is the run time since the beginning of the threads or of the watch.
+func (w *Stopwatch) Ran() (sum time.Duration, err error) {
 	for _, fd := range w.fds {
 		ns, _, _, err := readEvent(fd)
 		if err != nil {
@@ -134,7 +135,8 @@ func (w *stopwatch) ran() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-func (w *stopwatch) close() {
+// Close gives the counters back.
+func (w *Stopwatch) Close() {
 	for _, fd := range w.fds {
 		unix.Close(fd)
 	}

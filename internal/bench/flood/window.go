@@ -66,7 +66,7 @@ const (
 	maxImbalance = 0.001
 	maxUneven    = 0.02 // of a share that is to pass: the ring refuses packets in batches
 	minBusy      = 0.99
-	maxSteal     = 0.01
+	MaxSteal     = 0.01
 	// Of the receiving core, by something else than receiving: what is left of a figure then is a
 	// lower bound, and finally none.
 	maxOther        = 0.03

@@ -191,6 +191,23 @@ func (a *Application) Received() (uint64, error) {
 	return sum, nil
 }
 
+// Lost is the number of datagrams for which the sockets had no room, both families together
+// (SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h).
+func (a *Application) Lost() (uint64, error) {
+	var sum uint64
+	for _, w := range a.workers {
+		var memory [9]uint32 // what the kernel tells of a socket's memory; drops are the last
+		size := uint32(unsafe.Sizeof(memory))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(w.fd), unix.SOL_SOCKET,
+			unix.SO_MEMINFO, uintptr(unsafe.Pointer(&memory)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			return 0, fmt.Errorf("asking a socket of the application what it has lost: %w", errno)
+		}
+		sum += uint64(memory[8])
+	}
+	return sum, nil
+}
+
 // Threads are the ids of the application's threads.
 func (a *Application) Threads() []int {
 	var tids []int

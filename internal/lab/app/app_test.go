@@ -90,6 +90,12 @@ func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
 		}
 		return nil
 	})
+	await.OK(t, func() error {
+		if n, err := s.Lost(); err != nil || n != 100 {
+			return fmt.Errorf("the sockets have lost %d of 100: %v", n, err)
+		}
+		return nil
+	})
 	if err := s.Detach(); err != nil {
 		t.Fatal(err)
 	}
