@@ -1,11 +1,13 @@
 package ring
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,16 +31,33 @@ const (
 	maxQueues   = 1024
 )
 
-// Dial gets a ring of who serves it at a path. The reader needs no rights but to open the socket
-// there.
+// answered is how long Dial waits for who serves, which waits itself for a reader that is going.
+const answered = 10 * time.Second
+
+// Dial gets a ring of who serves it at a path, and waits for ten seconds at most. The reader needs
+// no rights but to open the socket there.
 func Dial(path string) (*Reader, error) {
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	ctx, cancel := context.WithTimeout(context.Background(), answered)
+	defer cancel()
+	return DialContext(ctx, path)
+}
+
+// DialContext is Dial that waits until ctx ends.
+func DialContext(ctx context.Context, path string) (*Reader, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", path)
 	if err != nil {
 		return nil, fmt.Errorf("ask for a ring: %w", err)
 	}
+	conn := c.(*net.UnixConn) // so the network says
 	r := &Reader{conn: conn}
+	goOn := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer goOn()
 	for {
 		h, fds, err := receive(conn)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("who serves it does not answer: %w", context.Cause(ctx))
+		}
 		if err == nil && h.Error != "" {
 			err = errors.New(h.Error)
 		}

@@ -414,7 +414,7 @@ type served struct {
 	in         *ring.Reader
 }
 
-func (s *served) look(context.Context) (string, error) {
+func (s *served) look(ctx context.Context) (string, error) {
 	if s.in != nil && !s.in.Ended() {
 		return "", nil
 	}
@@ -422,7 +422,7 @@ func (s *served) look(context.Context) (string, error) {
 	if s.in = nil; err != nil {
 		return "", err
 	}
-	if s.in, err = ring.Dial(s.path); err != nil {
+	if s.in, err = ring.DialContext(ctx, s.path); err != nil {
 		s.in = nil
 		return "", err
 	}

@@ -45,11 +45,11 @@ type serving struct {
 	name, dev, socket, group string
 	options                  ring.Options
 
-	one sync.Mutex // who opens queues, or asks for the ring
+	desk *desk
 }
 
 func newServe(e *cli.Env, inForce Reads) *cobra.Command {
-	s := &serving{Env: e}
+	s := &serving{Env: e, desk: newDesk()}
 	cmd := &cobra.Command{
 		Use:     "serve NAME",
 		Short:   "Hand a ring to processes that have no rights",
@@ -108,6 +108,12 @@ func (s *serving) run() (err error) {
 	end := context.AfterFunc(ctx, func() { l.Close() })
 	defer end()
 	s.Sayf("ring %q of %s is at %s, until Ctrl-C", s.name, s.dev, s.socket)
+	return s.accept(ctx, l, s.serve)
+}
+
+// accept answers who dials, until ctx ends.
+func (s *serving) accept(ctx context.Context, l *net.UnixListener,
+	serve func(context.Context, *client) error) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -118,11 +124,21 @@ func (s *serving) run() (err error) {
 		if err != nil {
 			return fmt.Errorf("wait for readers: %w", err)
 		}
+		c := &client{UnixConn: conn}
+		c.know()
+		if err := s.desk.enter(c.user); err != nil {
+			_ = ring.Refuse(conn, err) // there is room for a first message
+			c.Close()
+			continue
+		}
 		all.Go(func() {
-			defer conn.Close()
-			who := peer(conn)
-			if err := s.serve(ctx, conn, who); err != nil {
-				s.Sayf("%s does not read ring %q: %v", who, s.name, err)
+			defer s.desk.leave(c.user)
+			defer c.Close()
+			end := context.AfterFunc(ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
+			defer end()
+			err := serve(ctx, c)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, unix.EPIPE) { // who has gone
+				s.Sayf("%s does not read ring %q: %v", c, s.name, err)
 				_ = ring.Refuse(conn, err) // who has gone needs no reason
 			}
 		})
@@ -163,69 +179,165 @@ func listen(path string, gid int) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// peer says who has dialled.
-func peer(conn *net.UnixConn) string {
-	who := "somebody"
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return who
-	}
-	_ = raw.Control(func(fd uintptr) {
-		if c, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			who = fmt.Sprintf("process %d of user %d", c.Pid, c.Uid)
-		}
-	})
-	return who
+// client is who has dialled.
+type client struct {
+	*net.UnixConn
+	process int32
+	user    uint32
 }
 
-// serve hands the ring to who has dialled, and waits until he or the ring has gone.
-func (s *serving) serve(ctx context.Context, conn *net.UnixConn, who string) error {
-	of := &tap.Ring{Dev: s.dev, Name: s.name}
-	if err := s.give(ctx, conn, of); err != nil {
-		return err
+// know asks the kernel who it is.
+func (c *client) know() {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
 	}
-	s.Sayf("%s reads ring %q", who, s.name)
+	_ = raw.Control(func(fd uintptr) {
+		if u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			c.process, c.user = u.Pid, u.Uid
+		}
+	})
+}
+
+func (c *client) String() string { return fmt.Sprintf("process %d of user %d", c.process, c.user) }
+
+// gone is closed once the client has ended the connection; what he says is thrown away.
+func (c *client) gone() <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = conn.Read(make([]byte, 1)) // he says nothing: it ends with the connection
+		for some := make([]byte, 1); ; {
+			if n, err := c.Read(some); err != nil || n == 0 {
+				return
+			}
+		}
 	}()
+	return gone
+}
+
+// desk is where clients wait: one has the ring at a time, and those who wait are bounded, in all
+// and of each user, so that nobody who may dial keeps the server busy or the others away from it.
+type desk struct {
+	turn chan *client // has the one whose turn it is
+
+	lock  sync.Mutex
+	here  int
+	users map[uint32]int
+}
+
+// Bounds of clients that have the ring or wait for it.
+const (
+	mostClients = 64
+	mostOfUser  = 8
+)
+
+func newDesk() *desk { return &desk{turn: make(chan *client, 1), users: map[uint32]int{}} }
+
+func (d *desk) enter(user uint32) error {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	if d.here >= mostClients || d.users[user] >= mostOfUser {
+		return fmt.Errorf("%d processes ask for the ring, %d of them of user %d: that is enough",
+			d.here, d.users[user], user)
+	}
+	d.here++
+	d.users[user]++
+	return nil
+}
+
+func (d *desk) leave(user uint32) {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	d.here--
+	if d.users[user]--; d.users[user] == 0 {
+		delete(d.users, user)
+	}
+}
+
+// going is how long a client waits for the one before to have gone.
+const going = 2 * time.Second
+
+// wait waits for the turn of a client, until done.
+func (d *desk) wait(ctx context.Context, c *client) (done func(), err error) {
+	late := time.NewTimer(going)
+	defer late.Stop()
+	select {
+	case d.turn <- c:
+		return func() { <-d.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-late.C:
+		return nil, errors.New("another process reads it, and a ring has one reader at a time")
+	}
+}
+
+// serve hands the ring to a client, and waits until he or the ring has gone.
+func (s *serving) serve(ctx context.Context, c *client) error {
+	done, err := s.desk.wait(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	of := &tap.Ring{Dev: s.dev, Name: s.name}
+	defer of.Close()
+	got, err := newTally()
+	if err != nil {
+		return err
+	}
+	defer got.close()
+	if err := s.give(ctx, c, of, got); err != nil {
+		return err
+	}
+	s.Sayf("%s reads ring %q", c, s.name)
+	defer func() { of.Received(got.more()) }()
+	gone := c.gone()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			c.part(gone)
 			return nil
 		case <-gone:
-			s.Sayf("%s reads ring %q no more", who, s.name)
+			s.Sayf("%s reads ring %q no more", c, s.name)
 			return nil
 		case <-tick.C:
 		}
-		s.one.Lock()
-		still, err := of.Still(ctx)
-		s.one.Unlock()
-		if err != nil && ctx.Err() == nil || !still {
-			s.Sayf("ring %q of %s has gone: %s gets nothing more", s.name, s.dev, who)
+		of.Received(got.more())
+		if still, err := of.Still(ctx); err != nil && ctx.Err() == nil || !still {
+			s.Sayf("ring %q of %s has gone: %s gets nothing more", s.name, s.dev, c)
 			return nil
 		}
 	}
 }
 
+// parting is how long a client may take to read what is left, and to count it.
+const parting = time.Second
+
+// part tells a client that the ring ends, and waits until he has gone.
+func (c *client) part(gone <-chan struct{}) {
+	if c.CloseWrite() != nil {
+		return
+	}
+	select {
+	case <-gone:
+	case <-time.After(parting):
+	}
+}
+
 // give opens the queues, and hands them over.
-func (s *serving) give(ctx context.Context, conn *net.UnixConn, of *tap.Ring) error {
-	s.one.Lock()
-	defer s.one.Unlock()
+func (s *serving) give(ctx context.Context, c *client, of *tap.Ring, got *tally) error {
 	queues, err := open(of, nil, s.options)
 	if err != nil {
 		return err
 	}
 	r := ring.NewReader(s.dev, queues)
-	if err := conn.SetWriteDeadline(time.Now().Add(handing)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(handing)); err != nil {
 		return errors.Join(err, r.Close())
 	}
-	_, err = of.Serve(ctx, queues, func(tally *os.File) error {
+	_, err = of.Serve(ctx, queues, func() error {
 		r.L3 = of.Link == packet.L3
-		return ring.Give(conn, r, tally)
+		return ring.Give(c.UnixConn, r, got.file)
 	})
 	return errors.Join(err, r.Close())
 }

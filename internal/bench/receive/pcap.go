@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +51,6 @@ func openPcap(ctx context.Context, s site) (_ reader, err error) {
 	}
 	p.cmd = s.host.Command(context.WithoutCancel(ctx), "tcpdump", "-i", s.device.Name, "-n",
 		"-Q", "in", "-Z", "root", "-B", strconv.Itoa(room>>10), "-w", "/dev/null")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	says, err := p.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -56,36 +56,51 @@ func (r *Ring) Join(ctx context.Context, queues []*ring.Queue) (joined bool, err
 		if err := r.count(readers, queues); err != nil {
 			return err
 		}
-		for _, q := range queues {
-			if err := sockets.Put(uint32(q.Number), uint32(q.FD())); err != nil {
-				return kernel.Refuse(err, "hand ring %q of %s to a reader", r.Name, r.Dev)
-			}
-		}
-		return nil
+		return r.put(sockets, queues)
 	})
 }
 
-// Serve does the same for a reader that is another process, and gives it the file of what readers
-// count, which it closes.
-func (r *Ring) Serve(ctx context.Context, queues []*ring.Queue,
-	give func(tally *os.File) error) (joined bool, err error) {
-	return r.look(ctx, func(sockets, readers *ebpf.Map) error {
-		fd, err := unix.FcntlInt(uintptr(readers.FD()), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("hand over ring %q: %w", r.Name, err)
+// put puts the sockets of queues where a policy looks for them.
+func (r *Ring) put(sockets *ebpf.Map, queues []*ring.Queue) error {
+	for _, q := range queues {
+		if err := sockets.Put(uint32(q.Number), uint32(q.FD())); err != nil {
+			return kernel.Refuse(err, "hand ring %q of %s to a reader", r.Name, r.Dev)
 		}
-		tally := os.NewFile(uintptr(fd), "tally")
-		defer tally.Close()
-		if err := give(tally); err != nil {
-			return err
+	}
+	return nil
+}
+
+// Serve does the same for a reader that is another process, to which give hands the queues; nothing
+// of levee's waits for that. What the reader has got Received adds.
+func (r *Ring) Serve(ctx context.Context, queues []*ring.Queue, give func() error) (joined bool,
+	err error) {
+	var to *ebpf.Map
+	if joined, err = r.look(ctx, func(sockets, readers *ebpf.Map) (err error) {
+		if err = r.count(readers, nil); err == nil {
+			to, err = sockets.Clone()
 		}
-		for _, q := range queues {
-			if err := sockets.Put(uint32(q.Number), uint32(q.FD())); err != nil {
-				return kernel.Refuse(err, "hand ring %q of %s to a reader", r.Name, r.Dev)
-			}
-		}
-		return nil
-	})
+		return err
+	}); to == nil {
+		return joined, err
+	}
+	defer to.Close()
+	if err == nil {
+		err = give()
+	}
+	if err == nil {
+		err = r.put(to, queues)
+	}
+	if err != nil {
+		r.sockets = 0
+	}
+	return err == nil, err
+}
+
+// Received counts packets that the reader of a ring that is served has got.
+func (r *Ring) Received(n uint64) {
+	if r.tally != nil {
+		atomic.AddUint64(&(*ring.Tally)(unsafe.Pointer(&r.tally[0])).Received, n)
+	}
 }
 
 // Still says whether the ring that was joined last is still that of the policy in force.
