@@ -3,11 +3,14 @@ package defend
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
 	"levee/internal/host/atomicfile"
 )
 
@@ -144,5 +147,19 @@ func (w *Watcher) restore(u *eye, now time.Time) {
 	default:
 		w.Log("%s: detector %q learns again what is usual: what it had learned is of another "+
 			"version of levee, or of more than a week and a day ago", w.Dev, u.Name)
+	}
+}
+
+// expect has a new detector know of the floods that there were when the agent before this one
+// ended. What somebody has undone is none.
+func (w *Watcher) expect(u *eye) {
+	for _, i := range w.Incidents.List() {
+		if i.Dev != w.Dev || i.Detector != u.Name || i.Closed != nil || !i.Seen.Learned ||
+			i.State == incident.Undone {
+			continue
+		}
+		to, _ := netip.ParsePrefix(i.Seen.Destination) // none: everything that is watched
+		from, _ := netip.ParsePrefix(i.Seen.Source)
+		u.detector.Expect(kind.Of(i.Seen.Kind), to, from, i.Seen.Usual)
 	}
 }

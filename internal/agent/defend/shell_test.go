@@ -65,6 +65,31 @@ func TestRulesGoOnWithAnotherAgent(t *testing.T) {
 	})
 }
 
+// TestAnAgentThatBeginsInAFloodStopsIt: it took what came first for usual. Another one after it,
+// whose rules have ended, knows at once.
+func TestAnAgentThatBeginsInAFloodStopsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShell(t, 1)
+		s.k.mu.Lock()
+		s.k.tells = true
+		s.k.mu.Unlock()
+		s.floods(floodRate60k)
+		s.passes(9 * time.Second)
+		if len(s.k.texts()) == 0 || len(s.store.List()) != 1 || !s.store.List()[0].Seen.Unknown {
+			t.Fatalf("%q of %+v", s.k.texts(), s.store.List())
+		}
+		s.end()
+		time.Sleep(12 * time.Second) // longer than their lease
+		s.begin()
+		s.passes(2 * time.Second)
+		if len(s.k.texts()) == 0 {
+			t.Errorf("nothing stops what was known to be a flood: %+v", s.store.List())
+		}
+		s.over()
+		s.end()
+	})
+}
+
 // TestWhatIsUndoneStaysUndone, though the flood goes on, for another agent too.
 func TestWhatIsUndoneStaysUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

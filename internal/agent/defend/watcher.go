@@ -207,6 +207,7 @@ func (w *Watcher) read(ctx context.Context) error {
 			}
 			e.detector = detect.New(o)
 			w.restore(e, time.Now())
+			w.expect(e)
 		}
 		w.eyes = append(w.eyes, e)
 	}

@@ -9,12 +9,8 @@ import (
 	"levee/internal/agent/kind"
 )
 
-// judge says what is too much. What comes in the first seconds is usual: a machine with much to do
-// would have a flood for ever, as nothing is learned from one.
+// judge says what is too much.
 func (d *Detector) judge(now time.Time) (out []Alarm) {
-	if !d.fixed() && !d.known && now.Sub(d.began) < warmUp {
-		return nil
-	}
 	excuses := d.excuses(now)
 	if !d.fixed() {
 		out = d.over(d.root, where{}, now, excuses)
@@ -69,7 +65,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
 			rate = max(rate, n.steady(of, limit, d.usual))
 		}
-		if limit == 0 || rate <= limit || sum.samples(of) < fewSamples {
+		if limit == 0 || rate <= limit || sum.samples(of) < fewSamples || d.mute(n, of, now) {
 			n.since[k] = time.Time{}
 			continue
 		}
@@ -82,6 +78,9 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 			UsualAll: usual.usually(of, true), Own: sum[kind.Rows[k].All],
 			Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
 			Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}
+		if d.opens(of, now) && d.begin.odd.Has(of) {
+			a.Unknown, a.Usual = true, 0
+		}
 		if len(out) > 0 && rate/limit <= out[0].Rate/max(1, out[0].Threshold) {
 			out = append(out, a)
 		} else {

@@ -27,6 +27,8 @@ type Learned struct {
 	Hour []rates   `json:"hour"` // minutes of this hour
 	Last []rates   `json:"last"` // of the hour before
 	At   time.Time `json:"at"`   // the minute
+	// Bound is what may be usual; none before the opening is over.
+	Bound rates `json:"bound"`
 }
 
 // Network is one that packets go to or come from.
@@ -47,12 +49,13 @@ const (
 // Baseline is what the detector has learned until a time.
 func (d *Detector) Baseline(now time.Time) *Baseline {
 	b := &Baseline{Kinds: numRates, At: now, Syn: d.usual.Syn, Fresh: d.usual.Fresh,
-		All: d.root.prof.learned()}
+		All: d.learned(d.root, now)}
 	for w, n := range d.nodes {
-		if n.prof.empty() {
+		l := d.learned(n, now)
+		if n.prof.empty() && l.Bound == (rates{}) {
 			continue
 		}
-		b.Networks = append(b.Networks, Network{w.prefix, w.source, n.seen, n.prof.learned()})
+		b.Networks = append(b.Networks, Network{w.prefix, w.source, n.seen, l})
 	}
 	slices.SortFunc(b.Networks, func(a, b Network) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), a.Prefix.Addr().Compare(b.Prefix.Addr()),
@@ -60,6 +63,15 @@ func (d *Detector) Baseline(now time.Time) *Baseline {
 	})
 	b.Networks = b.Networks[:min(mostNetworks, len(b.Networks))]
 	return b
+}
+
+// learned is what a node has learned. Beneath a flood of the beginning it knows no bound yet.
+func (d *Detector) learned(n *node, now time.Time) Learned {
+	l := n.prof.learned()
+	if !n.prof.opens(now) && d.begin.waits|d.begin.again == 0 {
+		l.Bound = n.prof.bound
+	}
+	return l
 }
 
 func (p *profile) learned() Learned {
@@ -88,7 +100,8 @@ func (d *Detector) Restore(b *Baseline, now time.Time) bool {
 			d.nodes[where{p.Prefix, p.Source}] = n
 		}
 	}
-	d.known = d.root.prof.knows(now)
+	d.known = d.root.prof.knows(now) || b.All.Bound != rates{}
+	d.begin.looks = d.begin.looks && d.root.prof.opens(now)
 	return true
 }
 
@@ -101,7 +114,13 @@ func (p *profile) restore(l *Learned, now time.Time) {
 		p.close(l.At)
 		p.hour, p.last, p.at = nil, nil, time.Time{}
 	}
-	p.bound, p.first, p.grown = p.lately(), now.Add(-opening), now
+	p.bound = p.lately()
+	if l.Bound != (rates{}) || !p.empty() {
+		p.first, p.grown = now.Add(-opening), now
+	}
+	for k, v := range l.Bound {
+		p.bound[k] = max(p.bound[k], v)
+	}
 	for h := range p.Day { // it was harmless at another hour
 		for k, v := range p.Day[h] {
 			p.bound[k] = max(p.bound[k], v)

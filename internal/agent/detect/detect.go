@@ -103,6 +103,7 @@ type Detector struct {
 	strict time.Time // until then less is too much
 	alarm  bool
 	ways   ways // what the machine sends
+	begin  begin
 }
 
 // where is a network that packets go to or come from.
@@ -134,6 +135,7 @@ func New(o Options) *Detector {
 	d := &Detector{Options: o, seed: maphash.MakeSeed(), flows: make([]flow, flows),
 		parts: map[where]*raw{}, nodes: map[where]*node{}, usual: ratios{Syn: 0.5, Fresh: 20}}
 	d.root = &node{prof: profile{weekly: true}}
+	d.begin.looks = !d.fixed()
 	return d
 }
 
@@ -148,7 +150,11 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if !p.IsIP() {
 		return
 	}
-	if !fresh && p.Transport != packet.TCPTransport && d.Peer != nil && d.Peer(p.Src) {
+	if fresh {
+		d.begin.source(of, p.Src)
+	}
+	if !fresh && p.Transport != packet.TCPTransport &&
+		(p.Dst.IsMulticast() || d.Peer != nil && d.Peer(p.Src)) {
 		d.bin[kind.CountPeers] += weight
 	}
 	host, net := p.Dst.BitLen(), 24
@@ -241,7 +247,7 @@ func (d *Detector) Tick(now time.Time) []Alarm {
 	}
 	d.clear()
 	out := d.judge(now)
-	d.learn(now, len(out) > 0)
+	d.learn(now, out)
 	return out
 }
 
@@ -324,27 +330,29 @@ func (n *node) began(now time.Time, k kind.Kind, rate float64, whole bool) time.
 }
 
 // learn learns from a second without an alarm.
-func (d *Detector) learn(now time.Time, alarm bool) {
-	if alarm {
-		d.alarm, d.calm = true, now.Add(cool)
+func (d *Detector) learn(now time.Time, alarms []Alarm) {
+	if d.alarm = len(alarms) > 0; d.alarm {
+		d.calm = now.Add(cool)
 		d.root.prof.forget()
 		for _, n := range d.nodes {
 			n.prof.forget()
 		}
-		d.second = now
-		return
+		d.found(alarms, now)
 	}
-	d.alarm = false
 	if now.Sub(d.second) < time.Second-time.Second/20 {
 		return
 	}
 	d.second = now
+	d.doubt(now)
 	if now.Before(d.calm) {
 		return
 	}
 	d.relate()
 	slow := d.ways.learn(&d.root.sum, now.Sub(d.began) < opening)
-	d.root.prof.second(now, d.root.rates(d.usual), slow)
+	learn := func(n *node) {
+		n.prof.second(now, second{n.rates(d.usual), d.begin.again, slow, d.begin.odd, d.begin.fat})
+	}
+	learn(d.root)
 	if d.fixed() { // what is usual is told, and asked for nothing
 		return
 	}
@@ -354,7 +362,7 @@ func (d *Detector) learn(now time.Time, alarm bool) {
 			continue
 		}
 		if n.sum[kind.CountSamples] > 0 {
-			n.prof.second(now, n.rates(d.usual), slow)
+			learn(n)
 		}
 	}
 }
@@ -446,6 +454,7 @@ func (d *Detector) Reset(now time.Time) {
 		n.reset(now)
 	}
 	d.root.reset(now)
+	d.reopen(now, d.begin.waits)
 }
 
 func (n *node) reset(now time.Time) {

@@ -26,7 +26,7 @@ type profile struct {
 	Week   [168]rates // by hour of the week; of everything that is watched alone
 	weekly bool
 
-	seconds []rates   // that are held back
+	seconds []second  // that are held back
 	minute  []rates   // seconds of this minute that are not
 	held    []rates   // minutes that are held back
 	hour    []rates   // minutes of this hour
@@ -39,6 +39,15 @@ type profile struct {
 	bound rates
 	first time.Time // second that was learned
 	grown time.Time
+
+	expects Kinds // of which a flood was known before anything was learned
+}
+
+// second is one, of which some kinds are taken as they are (opening), more comes of others that
+// nobody answers (slow), and others are not known to be harmless, as begin says (odd, fat).
+type second struct {
+	rates
+	opening, slow, odd, fat Kinds
 }
 
 // floorOf are the floors of the kinds by their rates; rates without an alarm have 0.
@@ -76,21 +85,30 @@ const (
 	numRates = rateAll + int(kind.CountPackets-kind.CountAllUDP)
 )
 
-// second learns a second, in which more of some kinds comes, and nobody answers it.
-func (p *profile) second(now time.Time, r rates, slow Kinds) {
+// second learns one.
+func (p *profile) second(now time.Time, s second) {
 	p.turn(now)
-	p.seconds = append(p.seconds, r)
+	p.seconds = append(p.seconds, s)
 	if len(p.seconds) > lag {
-		p.minute = append(p.minute, p.seconds[0])
-		p.allow(now, &p.seconds[0], slow)
+		old := &p.seconds[0]
+		// What is found of it now may have begun before.
+		old.slow, old.odd, old.fat = old.slow|s.slow, old.odd|s.odd, old.fat|s.fat
+		old.less()
+		p.minute = append(p.minute, old.rates)
+		p.allow(now, old)
 		p.seconds = slices.Delete(p.seconds, 0, 1)
 	}
+}
+
+// opens says whether what comes is usual, whatever it is.
+func (p *profile) opens(now time.Time) bool {
+	return p.first.IsZero() || now.Sub(p.first) < opening
 }
 
 // allow raises the bound of what may be usual by what came in a second: to twice as much in
 // doubling, and from nothing to a quarter of what is too much at least. What nobody answers may be
 // the rise of a flood, and be twice as much in a day.
-func (p *profile) allow(now time.Time, r *rates, slow Kinds) {
+func (p *profile) allow(now time.Time, s *second) {
 	if p.first.IsZero() {
 		p.first, p.grown = now, now
 	}
@@ -99,12 +117,12 @@ func (p *profile) allow(now time.Time, r *rates, slow Kinds) {
 	part := min(1, long.Seconds()/doubling.Seconds())
 	times := float32(math.Exp2(part))
 	late := float32(math.Exp2(min(1, long.Seconds()/slowly.Seconds())))
-	for k, v := range r {
+	for k, v := range s.rates {
 		most := p.bound[k]*times + floorOf[k]*float32(strict*part)
-		if slow.Has(kindOf[k]) {
+		if s.slow.Has(kindOf[k]) {
 			most = max(p.bound[k]*late, min(most, floorOf[k]*strict))
 		}
-		if now.Sub(p.first) < opening {
+		if (p.opens(now) || s.opening.Has(kindOf[k])) && !p.expects.Has(kindOf[k]) {
 			most = v
 		}
 		p.bound[k] = max(p.bound[k], min(v, most))

@@ -54,7 +54,7 @@ const (
 	CountSameICMP
 	CountSameFragments
 	CountSameOther
-	CountPeers // packets of all these but of TCP, from whom there are connections with
+	CountPeers // of all these but of TCP: from whom there are connections with, or to groups
 	NumCounters
 )
 
@@ -83,6 +83,8 @@ type Row struct {
 	// Answered: more of it is harmless where the machine sends more, too. Others are answered by
 	// the kernel, whoever asks.
 	Answered bool
+	// Begun: what had begun before the agent looks like it at first.
+	Begun bool
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
 	Cookie        bool // senders can be asked to prove that they are there
@@ -126,7 +128,8 @@ var Rows = [Num]Row{
 		Bench:  "fragment",
 		Colour: "#e0b000", Night: "#f2d15b"},
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
-		Floor: 10_000, Has: hasConnection, Counter: CountFresh, All: CountFresh, Bench: "ack",
+		Floor: 10_000, Has: hasConnection, Counter: CountFresh, All: CountFresh, Begun: true,
+		Bench:  "ack",
 		Colour: "#79b9e6", Night: "#a9d8fa"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
 		Repeat: repeated, Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
@@ -165,6 +168,15 @@ func (k Kind) Row() *Row {
 }
 
 var unknown = Row{Phrase: "a flood", Unit: "packets/s"}
+
+// Novel is how many of a kind's packets are of flows that were not seen before, by what its two
+// counters have of them.
+func (r *Row) Novel(counter, all float64) float64 {
+	if r.All == r.Counter {
+		return counter
+	}
+	return max(0, (counter-r.Repeat*all)/(1-r.Repeat))
+}
 
 // Of is the kind of a name, Num for one that is none.
 func Of(name string) Kind {

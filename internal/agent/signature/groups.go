@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/agent/spread"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
@@ -109,7 +110,7 @@ func suggest(groups []*group) []*term {
 				from = append(from, a)
 			}
 		}
-		g.forged = spreadOf(from).forged
+		g.forged = spread.Of(from).Forged
 		g.collect()
 	}
 	// RFC 2131 section 4.1, RFC 8415 section 7.2: ports of DHCP servers and clients

@@ -170,8 +170,8 @@ func newWork(flood, good *Sample, l Limits) (*work, error) {
 			w.targets = append(w.targets, n)
 		}
 	})
-	w.views[0] = newView(flood, spread(w.targets, w.Searched))
-	w.views[1] = newView(good, spread(good.all(), w.Searched))
+	w.views[0] = newView(flood, evenly(w.targets, w.Searched))
+	w.views[1] = newView(good, evenly(good.all(), w.Searched))
 	return w, nil
 }
 

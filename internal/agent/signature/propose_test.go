@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/agent/spread"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -276,7 +277,7 @@ func TestOfSourcesOnlyThoseDrawnAtRandomLookForged(t *testing.T) {
 			packet.Decode(b, &p)
 			addrs = append(addrs, p.Src)
 		}
-		if got := spreadOf(addrs); got.forged != want {
+		if got := spread.Of(addrs); got.Forged != want {
 			t.Errorf("%s: %+v", from, got)
 		}
 	}

@@ -143,8 +143,8 @@ func (s *Sample) all() []int {
 	return places
 }
 
-// spread picks at most n of some places, evenly.
-func spread(places []int, n int) []int {
+// evenly picks at most n of some places, as far from each other as can be.
+func evenly(places []int, n int) []int {
 	if len(places) <= n {
 		return places
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/agent/spread"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -196,17 +197,17 @@ func (w *work) describe(r *rule) (words string, forged bool) {
 	if port := services.most(n); port != "" {
 		words += " port " + port
 	}
-	s := spreadOf(from)
+	s := spread.Of(from)
 	switch {
-	case s.forged:
+	case s.Forged:
 		words += fmt.Sprintf(" from sources that look forged (%s of the packets have one of "+
-			"their own)", percent(float64(s.different)/float64(s.packets)))
-	case s.different == 1:
+			"their own)", percent(float64(s.Different)/float64(s.Packets)))
+	case s.Different == 1:
 		words += " from " + from[0].String()
-	case s.different > 1:
-		words += fmt.Sprintf(" from %d sources", s.different)
+	case s.Different > 1:
+		words += fmt.Sprintf(" from %d sources", s.Different)
 	}
-	return words, s.forged
+	return words, s.Forged
 }
 
 type counts map[string]int

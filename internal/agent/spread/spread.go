@@ -1,8 +1,13 @@
-package signature
+// Package spread says how sources of packets are spread over the addresses: whether they look drawn
+// at random, as forged ones are, or are those of clients.
+//
+// In go addresses, out comes what they look like. The package must never judge a single address.
+package spread
 
 import (
 	"math"
 	"net/netip"
+	"slices"
 )
 
 const (
@@ -13,17 +18,17 @@ const (
 	even = 0.15
 )
 
-// sources is how the sources of packets are spread.
-type sources struct {
-	packets, different int
-	forged             bool
+// Sources is how the sources of packets are spread.
+type Sources struct {
+	Packets, Different int
+	Forged             bool // they look drawn at random
 }
 
-// spreadOf says whether sources look drawn at random. Of random ones nearly all are different as
+// Of says whether sources look drawn at random. Of random ones nearly all are different as
 // far as the space allows, and they fill the blocks of that space evenly. The space is the prefix
 // that nearly all have in common. One that is as narrow as one network says no more about forging,
 // and is a field for rules.
-func spreadOf(addrs []netip.Addr) sources {
+func Of(addrs []netip.Addr) Sources {
 	seen := map[netip.Addr]bool{}
 	six := 0
 	for _, a := range addrs {
@@ -32,8 +37,8 @@ func spreadOf(addrs []netip.Addr) sources {
 			six++
 		}
 	}
-	s := sources{packets: len(addrs), different: len(seen)}
-	if s.packets < judged {
+	s := Sources{Packets: len(addrs), Different: len(seen)}
+	if s.Packets < judged {
 		return s
 	}
 	var of [][16]byte
@@ -50,7 +55,7 @@ func spreadOf(addrs []netip.Addr) sources {
 	if common >= narrow {
 		return s
 	}
-	var blocks [256]int
+	var blocks [allBlocks]int
 	for _, a := range of {
 		blocks[octet(a, common)]++
 	}
@@ -62,7 +67,7 @@ func spreadOf(addrs []netip.Addr) sources {
 	}
 	n := float64(len(of))
 	// as many blocks as random addresses reach: generators leave out up to 36 of them
-	if float64(used) < 0.9*220*(1-math.Exp(-n/220)) {
+	if float64(used) < 0.9*usedBlocks*(1-math.Exp(-n/usedBlocks)) {
 		return s
 	}
 	mean, variance := n/float64(used), 0.0
@@ -72,10 +77,42 @@ func spreadOf(addrs []netip.Addr) sources {
 		}
 	}
 	variance /= float64(used)
-	space := math.Exp2(float64(128-common)) * float64(used) / 256
+	space := math.Exp2(float64(128-common)) * float64(used) / allBlocks
 	expected := space * -math.Expm1(-n/space)
-	s.forged = (variance-mean)/(mean*mean) <= even && float64(len(seen)) >= 0.9*expected
+	s.Forged = (variance-mean)/(mean*mean) <= even && float64(len(seen)) >= 0.9*expected
 	return s
+}
+
+// Blocks of 8 bits: all, and those that generators of random addresses mostly use.
+const (
+	allBlocks  = 256
+	usedBlocks = 220
+	low        = allBlocks - usedBlocks + usedBlocks/4
+	fewest     = 3 // addresses in a block, by which it is told from one with none
+)
+
+// Drawn is how many of the addresses are drawn at random from all of a family, from 0 to 1, also
+// where others are among them. Of IPv6 all is 2000::/3 (RFC 4291 section 2.4). It is by the quarter
+// of blocks that has fewest: random addresses come from all of them alike, and the clients of a
+// service leave most of these out. It errs to less.
+func Drawn(addrs []netip.Addr) float64 {
+	var four, six [allBlocks]int
+	for _, a := range addrs {
+		switch b := a.As16(); {
+		case a.Is4():
+			four[b[12]]++
+		case b[0]>>5 == 1:
+			six[b[0]<<3|b[1]>>5]++
+		}
+	}
+	out := 0
+	for _, blocks := range [][]int{four[:], six[:]} {
+		slices.Sort(blocks)
+		if blocks[low] >= fewest {
+			out += blocks[low] * usedBlocks
+		}
+	}
+	return min(1, float64(out)/float64(max(1, len(addrs))))
 }
 
 // commonBits is the first bit from which on addresses differ: in fewer than 98 of 100 they are as
