@@ -271,7 +271,7 @@ func (r *Report) watched(ctx context.Context, c *clerk, run *Once, config gen.Co
 			began = kernel.Monotonic() - p.Elapsed
 		}
 	}
-	sent, err := demo.Send(ctx, config)
+	sent, err := demo.SendFirst(ctx, config)
 	if err != nil {
 		return err
 	}

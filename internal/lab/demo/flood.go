@@ -62,16 +62,28 @@ func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
 	return f
 }
 
-// Send sends a flood, after the visitors, with whom it shares the world's core, and before what
-// else runs on the machine.
-func Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
+// SendFirst sends a flood, after the visitors, with whom it shares the world's core, and before all
+// else that runs on the machine. A generator that waits busily takes 95 % of that core: who
+// measures a process that may have to run there takes Send.
+func SendFirst(ctx context.Context, c gen.Config) (gen.Report, error) {
+	return send(ctx, c, floodRank)
+}
+
+// Send sends a flood, after the visitors, with whom it shares the world's core.
+func Send(ctx context.Context, c gen.Config) (gen.Report, error) {
+	return send(ctx, c, rank{nice: floodNice})
+}
+
+func send(ctx context.Context, c gen.Config, of rank) (r gen.Report, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		// never unlocked: the thread ends with the goroutine, and its rank
 		runtime.LockOSThread()
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodRank.nice)
-		_ = kernel.GoFirst(0, floodRank.first) // as of the process that floods in the demo
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, of.nice)
+		if of.first > 0 {
+			_ = kernel.GoFirst(0, of.first) // a group may have no budget: then nice has to do
+		}
 		r, err = gen.Run(ctx, c)
 	}()
 	<-done
