@@ -104,6 +104,8 @@ type wire interface {
 	Send(to netip.Addr, bytes int, number uint32) error
 	// Answers are closed when the wire is.
 	Answers() <-chan answered
+	// Err is why no more answers can come, nil while they can.
+	Err() error
 	Close() error
 }
 
@@ -215,8 +217,12 @@ func (o *Options) send(ctx context.Context, targets []*Target, all []request, w 
 		case err != nil:
 			// a host that is not there is one without answers
 			s.refused = err
+		default:
+			s.Sent++
 		}
-		s.Sent++
+		if err := w.Err(); err != nil {
+			return fmt.Errorf("read the answers: %w", err)
+		}
 	}
 	return nil
 }
@@ -299,7 +305,7 @@ func (t *Target) Name() string {
 // Size is the round trips of packets of one size.
 type Size struct {
 	Bytes          int
-	Sent, Received int
+	Sent, Received int     // Sent: those that the kernel took
 	Least, Median  float64 // ns; 0 if none was received
 	Why            string  // no packet of the size goes there
 

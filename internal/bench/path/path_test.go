@@ -17,6 +17,7 @@ import (
 	"levee/internal/usage"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // model is a path of which all is known: what it takes, and queues that add to some round trips.
@@ -24,6 +25,8 @@ type model struct {
 	base, byte float64 // ns
 	mtu        int
 	lost       func(bytes int) bool
+	refuse     func(bytes int) error
+	err        error
 	rnd        *rand.Rand
 	times      []time.Time
 	sizes      []int
@@ -33,7 +36,7 @@ type model struct {
 
 func newModel(base, perByte float64) *model {
 	m := &model{base: base, byte: perByte, mtu: math.MaxInt, rnd: rand.New(rand.NewPCG(1, 2)),
-		lost: func(int) bool { return false }}
+		lost: func(int) bool { return false }, refuse: func(int) error { return nil }}
 	m.close = sync.OnceValue(func() error { close(m.answers); return nil })
 	return m
 }
@@ -42,13 +45,15 @@ func (m *model) Answers() <-chan answered { return m.answers }
 
 func (m *model) Close() error { return m.close() }
 
+func (m *model) Err() error { return m.err }
+
 func (m *model) Send(_ netip.Addr, bytes int, number uint32) error {
 	m.times, m.sizes = append(m.times, time.Now()), append(m.sizes, bytes)
 	if bytes > m.mtu {
 		return errTooLarge
 	}
-	if m.lost(bytes) {
-		return nil
+	if err := m.refuse(bytes); err != nil || m.lost(bytes) {
+		return err
 	}
 	ns := m.base + m.byte*float64(bytes)
 	if m.rnd.IntN(4) > 0 {
@@ -106,7 +111,7 @@ func TestSizesThatDoNotGoThereHaveNoFigure(t *testing.T) {
 		3000, 7000}}, m)
 	x := r.Targets[0]
 	if x.Fit == nil || x.Sizes[3].Received != 8 || x.Sizes[4].Why != "no answer" ||
-		x.Sizes[5].Why != errTooLarge.Error() || x.Sizes[5].Sent != 1 {
+		x.Sizes[5].Why != errTooLarge.Error() || x.Sizes[5].Sent != 0 {
 		t.Errorf("%+v, %+v, %+v", x.Fit, x.Sizes[4], x.Sizes[5])
 	}
 	benchtest.Output(t, r, "no answer", "MTU")
@@ -118,6 +123,49 @@ func TestSizesThatDoNotGoThereHaveNoFigure(t *testing.T) {
 		len(r.Lacking()) != 1 {
 		t.Errorf("%+v, %q", x.Fit, x.Why)
 	}
+}
+
+// TestRefusedRequestsAreNotSent: what the kernel does not take is no packet that was lost.
+func TestRefusedRequestsAreNotSent(t *testing.T) {
+	m, n := newModel(1000, 1), 0
+	m.refuse = func(bytes int) error {
+		if n++; bytes == 500 || bytes == 900 && n%2 == 0 {
+			return unix.ENETUNREACH
+		}
+		return nil
+	}
+	r := measured(t, Options{Options: bench.Options{Rounds: 50, Seed: 1},
+		Sizes: []int{64, 500, 900, 1400}}, m)
+	x := r.Targets[0].Sizes
+	if x[0].Sent != 50 || x[1].Sent != 0 || x[1].Why != unix.ENETUNREACH.Error() ||
+		x[2].Sent == 0 || x[2].Sent == 50 || x[2].Received != x[2].Sent {
+		t.Errorf("%+v, %+v, %+v", x[0], x[1], x[2])
+	}
+}
+
+// TestASocketThatFailsEndsTheMeasurement: one that can be read no more is an error, soon.
+func TestASocketThatFailsEndsTheMeasurement(t *testing.T) {
+	p := &ping{}
+	p.receive(-1, false)
+	if !errors.Is(p.Err(), unix.EBADF) {
+		t.Errorf("a socket that is none: %v", p.Err())
+	}
+	o := Options{Hosts: []string{"192.0.2.1"}}
+	if err := o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	targets, err := o.resolve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1000, 1)
+		m.answers, m.err = make(chan answered), unix.EBADF
+		if r, err := o.run(t.Context(), targets, m); !errors.Is(err, unix.EBADF) || r != nil ||
+			len(m.times) > 2 {
+			t.Errorf("%d requests, %v, %v", len(m.times), r, err)
+		}
+	})
 }
 
 // TestRequestsHaveNoPeriod: times between requests are as those of a Poisson process, and each

@@ -38,6 +38,7 @@ type ping struct {
 	sent    sync.Map     // time.Time by number
 	answers chan answered
 	closing atomic.Bool
+	failed  atomic.Pointer[error] // of a socket that can be read no more
 	close   func() error
 }
 
@@ -119,6 +120,13 @@ func (p *ping) Answers() <-chan answered { return p.answers }
 
 func (p *ping) Close() error { return p.close() }
 
+func (p *ping) Err() error {
+	if err := p.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // Send sends a request.
 func (p *ping) Send(to netip.Addr, bytes int, number uint32) error {
 	six := to.Is6()
@@ -144,20 +152,36 @@ func (p *ping) Send(to netip.Addr, bytes int, number uint32) error {
 	}
 	p.sent.Store(number, time.Now())
 	err = unix.Sendto(p.sockets[six], b, 0, at)
+	if err != nil {
+		p.sent.Delete(number)
+	}
 	if errors.Is(err, unix.EMSGSIZE) {
 		return errTooLarge
 	}
 	return err
 }
 
-// receive takes answers until the wire is closed.
+// lasting is how many errors in a row are of the socket itself. One of a message before, or of an
+// interface that went down, is told once (SO_ERROR of socket(7)).
+const lasting = 16
+
+// receive takes answers until the wire is closed or the socket fails.
 func (p *ping) receive(fd int, six bool) {
 	b, oob := make([]byte, 1<<16), make([]byte, 256)
-	for !p.closing.Load() {
+	for errs := 0; !p.closing.Load(); {
 		n, m, _, _, err := unix.Recvmsg(fd, b, oob, 0)
-		if err != nil {
-			continue // nothing has come, or the kernel tells of a message before
+		switch {
+		case err == unix.EAGAIN || err == unix.EINTR:
+			errs = 0
+			continue
+		case err != nil:
+			if errs++; errs == lasting {
+				p.failed.Store(&err)
+				return
+			}
+			continue
 		}
+		errs = 0
 		if a, ok := p.answer(b[:n], six); ok {
 			if begun, known := p.sent.LoadAndDelete(a.number); known {
 				a.ns = float64(came(oob[:m]).Sub(begun.(time.Time)))
