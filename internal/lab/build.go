@@ -117,6 +117,22 @@ func join(inner, outer *Host) error {
 
 // configure brings the devices of a host up.
 func configure(h *Host, t Topology, host func(string) *Host) error {
+	return h.inRoutes(func(nl *netlink.Handle) error {
+		for i := range h.Devices {
+			d := &h.Devices[i]
+			if err := address(nl, d, host(d.Peer.Host).Device(d.Peer.Device)); err != nil {
+				return fmt.Errorf("%s: %w", d.Name, err)
+			}
+		}
+		if err := routes(nl, h, t, host); err != nil {
+			return err
+		}
+		return tune(h, t)
+	})
+}
+
+// inRoutes runs f inside the namespace, whose loopback interface is up, with rtnetlink.
+func (h *Host) inRoutes(f func(nl *netlink.Handle) error) error {
 	return h.Do(func() error {
 		// The handle's sockets are bound to the namespace of this thread.
 		nl, err := netlink.NewHandleAt(netns.None(), unix.NETLINK_ROUTE)
@@ -131,16 +147,7 @@ func configure(h *Host, t Topology, host func(string) *Host) error {
 		if err := nl.LinkSetUp(lo); err != nil {
 			return fmt.Errorf("setting lo up: %w", err)
 		}
-		for i := range h.Devices {
-			d := &h.Devices[i]
-			if err := address(nl, d, host(d.Peer.Host).Device(d.Peer.Device)); err != nil {
-				return fmt.Errorf("%s: %w", d.Name, err)
-			}
-		}
-		if err := routes(nl, h, t, host); err != nil {
-			return err
-		}
-		return tune(h, t)
+		return f(nl)
 	})
 }
 

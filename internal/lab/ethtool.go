@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/safchain/ethtool"
+	"golang.org/x/sys/unix"
 )
 
 // withEthtool asks or sets something of devices in the calling thread's namespace.
@@ -69,21 +71,97 @@ func SetGRO(device string, on bool) error {
 // VLAN tags that lie in a packet's metadata only, where XDP does not see them.
 func sendPlain(device string) error {
 	err := withEthtool(func(e *ethtool.Ethtool) error {
-		names, err := e.FeatureNames(device)
+		now, err := changeable(e, device)
 		if err != nil {
 			return err
 		}
 		off := map[string]bool{}
-		for name := range names {
-			if name == featureGSO || name == featureVLAN ||
-				strings.HasPrefix(name, prefixChecksum) || strings.HasPrefix(name, prefixTSO) {
-				off[name] = false
-			}
+		for name := range now {
+			off[name] = false
 		}
+		delete(off, featureGRO)
 		return e.Change(device, off)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: turning offloads off: %w", device, err)
 	}
 	return nil
+}
+
+// changeable are the offloads that a lab sets, and whether they are on; without those that the
+// driver does not let anybody change.
+func changeable(e *ethtool.Ethtool, device string) (map[string]bool, error) {
+	all, err := e.FeaturesWithState(device)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for name, s := range all {
+		ours := name == featureGRO || name == featureGSO || name == featureVLAN ||
+			strings.HasPrefix(name, prefixChecksum) || strings.HasPrefix(name, prefixTSO)
+		if ours && s.Available && !s.NeverChanged {
+			out[name] = s.Active
+		}
+	}
+	return out, nil
+}
+
+// ownFeatures are the offloads of a device that a lab sets, and whether they are on.
+func ownFeatures(device string) (features map[string]bool, err error) {
+	err = withEthtool(func(e *ethtool.Ethtool) error {
+		features, err = changeable(e, device)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its offloads: %w", device, err)
+	}
+	return features, nil
+}
+
+// channels is how many channels of a device both receive and send, 0 where it has none such.
+func channels(device string) (n uint32, err error) {
+	err = withEthtool(func(e *ethtool.Ethtool) error {
+		c, err := e.GetChannels(device)
+		n = c.CombinedCount
+		return err
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking %s for its channels: %w", device, err)
+	}
+	return n, nil
+}
+
+func setChannels(device string, n uint32) error {
+	err := withEthtool(func(e *ethtool.Ethtool) error {
+		c, err := e.GetChannels(device)
+		if err == nil {
+			c.CombinedCount = n
+			_, err = e.SetChannels(device, c)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("giving %s %d channels: %w", device, n, err)
+	}
+	return nil
+}
+
+// restore gives a device in the calling thread's namespace the settings back that it had.
+func restore(d *Device) error {
+	err := withEthtool(func(e *ethtool.Ethtool) error {
+		return e.Change(d.Name, d.Taken.Features)
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: turning offloads back: %w", d.Name, err)
+	}
+	if n := d.Taken.Channels; n > 1 {
+		err = errors.Join(err, setChannels(d.Name, n))
+	}
+	if !d.Taken.Threaded {
+		err = errors.Join(err, threadNAPI(d.Name, false))
+	}
+	return err
 }

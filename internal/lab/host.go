@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,8 @@ type Device struct {
 	MTU      int
 	NAPI     int // process id of the kernel thread that receives, 0 if there is none
 	CPU      int // the core which that thread is pinned to, -1 for none
+	// Taken is what the device was before a lab took it; nil of one that the lab made.
+	Taken *taken `json:",omitempty"`
 }
 
 // Peer is the other end of a device.
@@ -85,6 +88,11 @@ func Inside(namespace string, f func() error) error {
 	if namespace == "" {
 		return f()
 	}
+	return insidePath(filepath.Join(netnsDir, namespace), f)
+}
+
+// insidePath is Inside for the file of a namespace.
+func insidePath(path string, f func() error) error {
 	runtime.LockOSThread()
 	home, err := unix.Open(threadNetns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -92,7 +100,7 @@ func Inside(namespace string, f func() error) error {
 		return fmt.Errorf("opening the current network namespace: %w", err)
 	}
 	defer unix.Close(home)
-	if err := enter(namespace); err != nil {
+	if err := enter(path); err != nil {
 		runtime.UnlockOSThread()
 		return err
 	}

@@ -27,9 +27,9 @@ func inode(path string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// enter moves the calling thread, which must be locked, into a named namespace.
-func enter(name string) error {
-	path := filepath.Join(netnsDir, name)
+// enter moves the calling thread, which must be locked, into the namespace of a file.
+func enter(path string) error {
+	name := filepath.Base(path)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("there is %w %q; `ip netns list` lists what there is", ErrNoNamespace,

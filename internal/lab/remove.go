@@ -95,8 +95,9 @@ func (r *record) remove() error {
 	return nil
 }
 
-// remove takes a host apart: devices first, since the namespace itself may linger in the kernel for
-// a while, then the name, so that nobody enters any more, then the processes inside.
+// remove takes a host apart: devices first, which go home if they were taken, since the namespace
+// itself may linger in the kernel for a while, then the name, so that nobody enters any more, then
+// the processes inside.
 func (h *Host) remove() error {
 	// While it is open, the kernel cannot give the inode to another namespace.
 	f, err := os.Open(filepath.Join(netnsDir, h.Namespace))
@@ -108,7 +109,14 @@ func (h *Host) remove() error {
 		}
 		if st.Ino == h.Inode && isNSFS(f.Name()) {
 			defer endProcesses(h.Inode)
-			if err := h.Do(func() error { return deleteDevices(h.Devices) }); err != nil {
+			if err := h.Do(func() error { return clear(h.Devices) }); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range h.Devices {
+		if d := &h.Devices[i]; d.Taken != nil {
+			if err := d.arrive(); err != nil {
 				return err
 			}
 		}
@@ -116,8 +124,16 @@ func (h *Host) remove() error {
 	return dropNetns(h.Namespace, h.Inode)
 }
 
-func deleteDevices(devices []Device) error {
-	for _, d := range devices {
+// clear deletes devices of the calling thread's namespace, and sends those home that were taken.
+func clear(devices []Device) error {
+	for i := range devices {
+		d := &devices[i]
+		if d.Taken != nil {
+			if err := d.leave(); err != nil {
+				return err
+			}
+			continue
+		}
 		link, err := netlink.LinkByName(d.Name)
 		if err != nil {
 			continue // its peer went first

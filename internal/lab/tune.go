@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,17 +68,21 @@ func tune(h *Host, t Topology) error {
 			return err
 		}
 		before := namedNAPIThreads(d.Name)
-		if err := threadNAPI(d.Name); err != nil {
+		if err := threadNAPI(d.Name, true); err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
-		pid, err := napiThread(d.Index)
+		pids, err := napiThreads(d.Index)
 		if err != nil {
 			return fmt.Errorf("%s: finding its NAPI thread: %w", d.Name, err)
 		}
 		for p := range namedNAPIThreads(d.Name) {
-			if pid == 0 && !before[p] { // a kernel that cannot tell; labs are made one at a time
-				pid = p
+			if len(pids) == 0 && !before[p] { // a kernel that cannot tell; labs are made in turn
+				pids = append(pids, p)
 			}
+		}
+		pid := 0
+		if len(pids) > 0 {
+			pid = pids[0]
 		}
 		d.NAPI = pid
 		d.CPU = t.GeneratorCPU
@@ -89,16 +95,44 @@ func tune(h *Host, t Topology) error {
 		}
 		var set unix.CPUSet
 		set.Set(d.CPU)
-		if err := unix.SchedSetaffinity(pid, &set); err != nil {
-			return fmt.Errorf("%s: pinning its NAPI thread to core %d: %w", d.Name, d.CPU, err)
+		for _, pid := range pids {
+			if err := unix.SchedSetaffinity(pid, &set); err != nil {
+				return fmt.Errorf("%s: pinning its NAPI thread to core %d: %w", d.Name, d.CPU, err)
+			}
 		}
 	}
 	return nil
 }
 
-// threadNAPI writes the device's `threaded` attribute. sysfs shows the devices of the namespace
-// that mounted it, so a thread with a mount namespace of its own mounts one.
-func threadNAPI(device string) error {
+// threadNAPI has a device of the calling thread's namespace receive in threads, or not.
+func threadNAPI(device string, on bool) error {
+	value := []byte("0")
+	if on {
+		value = []byte("1")
+	}
+	err := withThreaded(device, func(path string) error { return os.WriteFile(path, value, 0) })
+	if err != nil {
+		return fmt.Errorf("threading NAPI (needs Linux 5.12): %w", err)
+	}
+	return nil
+}
+
+// threadedNAPI tells whether it does; not where the kernel has no such threads.
+func threadedNAPI(device string) (on bool, err error) {
+	err = withThreaded(device, func(path string) error {
+		text, err := os.ReadFile(path)
+		on = strings.TrimSpace(string(text)) == "1"
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return on, err
+}
+
+// withThreaded calls f with the file of a device's attribute `threaded`. sysfs shows the devices of
+// the namespace that mounted it, so a thread with a mount namespace of its own mounts one.
+func withThreaded(device string, f func(path string) error) error {
 	home, err := unix.Open(threadNetns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("opening the current network namespace: %w", err)
@@ -120,11 +154,7 @@ func threadNAPI(device string) error {
 			if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 				return fmt.Errorf("mounting sysfs: %w", err)
 			}
-			path := filepath.Join("/sys/class/net", device, "threaded")
-			if err := os.WriteFile(path, []byte("1"), 0); err != nil {
-				return fmt.Errorf("threading NAPI (needs Linux 5.12): %w", err)
-			}
-			return nil
+			return f(filepath.Join("/sys/class/net", device, "threaded"))
 		}()
 	}()
 	return <-done
@@ -134,17 +164,19 @@ func threadNAPI(device string) error {
 const (
 	netdevCmdNAPIGet   = 11
 	netdevAttrNAPIDev  = 1
+	netdevAttrNAPIID   = 2
 	netdevAttrNAPIPID  = 4
 	netdevFamily       = "netdev"
 	netdevGenlRevision = 1
 )
 
-// napiThread asks for the process id of the kernel thread that polls a device: 0 where there is
-// none, or where the kernel cannot tell (before 6.8).
-func napiThread(index int) (int, error) {
+// napiThreads asks for the process ids of the kernel threads that poll a device, in the order in
+// which the driver made what they poll: that of the first receive queue comes first, and those that
+// only send come behind. None where there are none, or where the kernel cannot tell (before 6.8).
+func napiThreads(index int) (pids []int, err error) {
 	fam, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
-		return 0, nil
+		return nil, nil
 	}
 	req := nl.NewNetlinkRequest(int(fam.ID), unix.NLM_F_DUMP)
 	// Not nl.Genlmsg: it serialises two bytes beyond itself, and the kernel checks that they are 0.
@@ -152,26 +184,42 @@ func napiThread(index int) (int, error) {
 	req.AddRawData(nl.NewRtAttr(netdevAttrNAPIDev, nl.Uint32Attr(uint32(index))).Serialize())
 	msgs, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return 0, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	type thread struct{ id, pid int }
+	var threads []thread
 	for _, m := range msgs {
 		if len(m) < nl.SizeofGenlmsg {
 			continue
 		}
 		attrs, err := nl.ParseRouteAttr(m[nl.SizeofGenlmsg:])
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
+		var t thread
 		for _, a := range attrs {
-			if a.Attr.Type == netdevAttrNAPIPID && len(a.Value) == 4 {
-				return int(binary.NativeEndian.Uint32(a.Value)), nil
+			if len(a.Value) != 4 {
+				continue
+			}
+			switch n := int(binary.NativeEndian.Uint32(a.Value)); a.Attr.Type {
+			case netdevAttrNAPIID:
+				t.id = n
+			case netdevAttrNAPIPID:
+				t.pid = n
 			}
 		}
+		if t.pid != 0 {
+			threads = append(threads, t)
+		}
 	}
-	return 0, nil
+	slices.SortFunc(threads, func(a, b thread) int { return a.id - b.id })
+	for _, t := range threads {
+		pids = append(pids, t.pid)
+	}
+	return pids, nil
 }
 
 // namedNAPIThreads lists the NAPI threads of all devices of that name, in all namespaces.

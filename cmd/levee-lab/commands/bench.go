@@ -50,6 +50,7 @@ interrupted: it prints what it has, marked as incomplete.`
 const benchLadderExample = `  sudo levee bench ladder
   sudo levee bench ladder --quick --family 6
   sudo levee bench ladder --html ladder.html --against published
+  sudo levee bench ladder --peer root@192.0.2.7 --peer-dev eth1 --dev eth1 --own-network
   sudo levee bench ladder --json | jq '.rungs[] | {name, median_pps, interval, by_family}'`
 
 // What a run takes at most, as the help says; rounds are not tried again after it.
@@ -66,10 +67,10 @@ func newBenchLadder(e *env) *cobra.Command {
 		use:   "ladder",
 		short: "Packets a second of the places to drop them, against each other",
 		long:  benchLadderLong, example: benchLadderExample,
-		options: &o.Options.Options,
-		rounds:  "rounds (default 16, quick 6, the fewest that give an interval)",
-		window:  "length of a window (default 400ms, quick 150ms)",
-		seed:    "seed of the floods", quick: shortWindows, against: true,
+		options: &o.Options.Options, wire: &o.Wire,
+		rounds: "rounds (default 16, quick 6, the fewest that give an interval)",
+		window: "length of a window (default 400ms, quick 150ms)",
+		seed:   "seed of the floods", quick: shortWindows, against: true,
 	}, func(cmd *cobra.Command) error {
 		if err := oneOf(cmd, "family", families, "4", "6"); err != nil {
 			return err

@@ -28,10 +28,10 @@ func newBenchMix(e *env) *cobra.Command {
 		use:   "mix",
 		short: "Packets a second by the share that is dropped, and by how many are offered",
 		long:  benchMixLong, example: benchMixExample,
-		options: &o.Options.Options,
-		rounds:  "rounds (default 6, the fewest that give an interval)",
-		window:  "length of a window (default 400ms, quick 100ms)",
-		seed:    "seed of the floods", quick: shortWindows,
+		options: &o.Options.Options, wire: &o.Wire,
+		rounds: "rounds (default 6, the fewest that give an interval)",
+		window: "length of a window (default 400ms, quick 100ms)",
+		seed:   "seed of the floods", quick: shortWindows,
 	}, func(cmd *cobra.Command) (err error) {
 		if o.Rates, err = numbersFlag(cmd, "rate", rates, cli.ParseRate); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/bench"
+	floods "levee/internal/bench/flood"
 	"levee/internal/cli"
 	"levee/internal/lang/diag"
 )
@@ -24,6 +25,8 @@ type benchCommand struct {
 	// Help of the flags that are not the same for all; empty for those that a measurement has not.
 	rounds, window, seed, quick string
 	against                     bool // there are published figures of it
+	// wire is set where the flood can come from another machine.
+	wire **floods.Wire
 }
 
 // benchFlags are the flags of such a command.
@@ -37,11 +40,18 @@ type benchFlags struct {
 // measures.
 func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.Command) error,
 	run func(context.Context) (R, error)) *cobra.Command {
-	f := &benchFlags{options: c.options}
+	f, w := &benchFlags{options: c.options}, new(wireFlags)
+	if c.wire != nil {
+		c.long += wireHelp
+	}
 	cmd := &cobra.Command{
 		Use: c.use, Short: c.short, Long: c.long, Example: c.example, Args: cli.WantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(f.check(cmd), prepare(cmd)); err != nil {
+			err := f.check(cmd)
+			if c.wire != nil {
+				err = errors.Join(err, w.read(cmd, c.wire))
+			}
+			if err := errors.Join(err, prepare(cmd)); err != nil {
 				return err
 			}
 			return measure(e, cmd, f, run)
@@ -56,6 +66,9 @@ func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.
 	cmd.Flags().Uint64Var(&f.options.Seed, "seed", 1, c.seed)
 	if c.quick != "" {
 		cmd.Flags().BoolVar(&f.options.Quick, "quick", false, c.quick)
+	}
+	if c.wire != nil {
+		w.register(cmd)
 	}
 	f.out.register(cmd)
 	if c.against {

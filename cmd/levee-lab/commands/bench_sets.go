@@ -47,7 +47,7 @@ const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-la
 func newGrowing[R bench.Report](e *env, c benchCommand, o *load.Options,
 	prepare func(cmd *cobra.Command, data string) error,
 	run func(context.Context) (R, error)) *cobra.Command {
-	c.options, c.against = &o.Options, true
+	c.options, c.against, c.wire = &o.Options, true, &o.Wire
 	c.rounds = "rounds (default 7; 6 are the fewest that give an interval)"
 	c.window = "length of a window of a flood (default 1s)"
 	c.seed, c.quick = "seed of what is drawn", shortWindows

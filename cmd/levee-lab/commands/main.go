@@ -34,7 +34,7 @@ func Root(base *cli.Env) *cobra.Command {
 	}
 	// levee completes for both.
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newLab(e), newGen(e), newBench(e), newCalc(e), newProbe(e))
+	root.AddCommand(newLab(e), newGen(e), newBench(e), newCalc(e), newProbe(e), newPeer(e))
 	cli.Finish(e.Env, root)
 	return root
 }

@@ -1,9 +1,7 @@
 package flood
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -40,7 +38,7 @@ func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 	say(!f.gro, "GRO of the receiver is off: veth does not receive by NAPI then")
 	say(!f.threaded, "the receiver's NAPI is not in a thread pinned to its own core")
 	say(f.queues != 1, "the receiver has %d queues, not one", f.queues)
-	say(f.qdisc != "noqueue", "the sender has a qdisc (%s)", f.qdisc)
+	say(f.qdisc != noQdisc, "the sender has a qdisc (%s)", f.qdisc)
 	want := "none"
 	switch hook {
 	case contender.XDP:
@@ -60,6 +58,9 @@ func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 	return out
 }
 
+// noQdisc is the qdisc of a device that has none.
+const noQdisc = "noqueue"
+
 // inspect looks at the lab.
 func (l *Lab) inspect() (facts, error) {
 	var f facts
@@ -71,16 +72,26 @@ func (l *Lab) inspect() (facts, error) {
 		if err != nil {
 			return fmt.Errorf("looking at the receiver: %w", err)
 		}
-		f.queues = link.Attrs().NumRxQueues
+		if f.queues = link.Attrs().NumRxQueues; l.Wire != nil {
+			// a card's number is the most that it can have
+			f.queues = max(int(l.channels()), 1)
+		}
 		f.xdp = xdpMode(link.Attrs().Xdp)
 		f.tracked, f.trackedMax = number("nf_conntrack_count"), number("nf_conntrack_max")
-		f.packetSockets, err = packetSockets()
+		f.packetSockets, err = lab.PacketSockets()
 		return err
 	})
 	if err != nil {
 		return f, err
 	}
 	f.threaded = pinnedTo(l.napi, l.ReceiverCPU)
+	if l.peer != nil {
+		// frames of the peer go past its qdisc
+		f.qdisc = noQdisc
+		n, err := l.peer.PacketSockets()
+		f.packetSockets += n
+		return f, err
+	}
 	err = l.World.Do(func() error {
 		link, err := netlink.LinkByName(l.device)
 		if err != nil {
@@ -90,18 +101,18 @@ func (l *Lab) inspect() (facts, error) {
 		if err != nil {
 			return fmt.Errorf("listing the sender's qdiscs: %w", err)
 		}
-		f.qdisc = "noqueue"
+		f.qdisc = noQdisc
 		for _, q := range qdiscs {
 			f.qdisc = q.Type()
 		}
-		n, err := packetSockets()
+		n, err := lab.PacketSockets()
 		f.packetSockets += n
 		return err
 	})
 	if err != nil {
 		return f, err
 	}
-	n, err := packetSockets()
+	n, err := lab.PacketSockets()
 	f.packetSockets += n
 	return f, err
 }
@@ -120,16 +131,6 @@ func xdpMode(x *netlink.LinkXdp) string {
 		return "offload"
 	}
 	return "mixed"
-}
-
-// packetSockets counts the packet sockets of the calling thread's namespace: a line each, below a
-// heading.
-func packetSockets() (int, error) {
-	text, err := os.ReadFile("/proc/thread-self/net/packet")
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // the kernel has none
-	}
-	return max(strings.Count(string(text), "\n")-1, 0), err
 }
 
 // number reads a sysctl of conntrack, 0 where there is none.

@@ -14,6 +14,7 @@ import (
 	"levee/internal/lab"
 	"levee/internal/lab/app"
 	"levee/internal/lab/contender"
+	"levee/internal/lab/peer"
 	"levee/internal/usage"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	// wait, which returns when the window is over, and return what that returns. What it does
 	// besides runs on the generator's core.
 	Watch func(r Receiver, wait func() error) error
+	// Wire, if given, has the flood come over a real card from another machine.
+	Wire *Wire
 }
 
 // Receiver is what takes packets from the ring: a thread of the kernel, and the core that it has.
@@ -81,17 +84,27 @@ func (o *Options) Complete(u Usual) error {
 	case o.Warmup < 0 || o.Warmup > MaxWindow:
 		return usage.Wrongf("%v of warm-up: it lasts %v at most", o.Warmup, MaxWindow)
 	}
+	if o.Wire != nil {
+		if err := o.Wire.Check(); err != nil {
+			return err
+		}
+	}
 	return o.Options.Complete(u.Usual)
 }
 
 // Lab is a lab that is ready for measurements.
 type Lab struct {
 	*Options
-	Server, World             *lab.Host
+	Server *lab.Host
+	World  *lab.Host // nil if it is another machine
+	// GeneratorCPU is also the core of what measures; over a wire it is that alone.
 	ReceiverCPU, GeneratorCPU int
 
 	lab        *lab.Lab
-	device     string           // the same name at both ends
+	peer       *peer.Client     // nil if the world is a host of the lab
+	card       lab.Card         // of the receiver, with a peer
+	how        string           // a peer sends
+	device     string           // the same name at both ends of a veth pair
 	napi       int              // process id of the receiving thread
 	app        *app.Application // nil if no rung needs it
 	hardware   *hardware
@@ -103,6 +116,9 @@ type Lab struct {
 
 // Open makes a lab. Options are complete. Close removes it.
 func Open(ctx context.Context, o *Options) (*Lab, error) {
+	if o.Wire != nil {
+		return openWire(ctx, o)
+	}
 	// The lab stays for the tidying up after an interrupted window.
 	made, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
 	if err != nil {
@@ -119,14 +135,16 @@ func Open(ctx context.Context, o *Options) (*Lab, error) {
 }
 
 func (l *Lab) prepare() error {
-	in, out := l.In(), &l.World.Devices[0]
-	l.device, l.napi = in.Name, in.NAPI
-	l.ReceiverCPU, l.GeneratorCPU = in.CPU, out.CPU
+	in := l.In()
+	l.device, l.napi, l.ReceiverCPU = in.Name, in.NAPI, in.CPU
+	if l.World != nil {
+		l.GeneratorCPU = l.World.Devices[0].CPU
+	}
 	switch {
 	case in.NAPI == 0:
 		return kernel.Refuse(
 			nil, "this kernel does not say which thread receives (needs Linux 6.8)")
-	case in.CPU < 0 || in.CPU == out.CPU:
+	case in.CPU < 0 || in.CPU == l.GeneratorCPU:
 		return kernel.Refuse(nil, "measuring needs two cores: one receives, one generates")
 	}
 	// What else runs on this machine shall wait for the receiver, as it does for the soft interrupt
@@ -164,7 +182,13 @@ func (l *Lab) Close() (err error) {
 		l.appTime.Close()
 		err = l.app.Close()
 	}
-	return errors.Join(err, l.lab.Close())
+	if l.lab != nil {
+		err = errors.Join(err, l.lab.Close())
+	}
+	if l.peer != nil {
+		err = errors.Join(err, l.peer.Close())
+	}
+	return err
 }
 
 // Behind runs f while a defence is in place.

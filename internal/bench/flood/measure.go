@@ -23,22 +23,22 @@ type ends struct {
 
 func (l *Lab) ends(ctx context.Context, d contender.Defence) (e ends, err error) {
 	err = l.Server.Do(func() error {
-		c, err := lab.Counters(l.device)
-		if err != nil {
+		if e.received, err = l.taken(); err != nil {
 			return err
 		}
-		e.received = c[contender.Received]
 		e.stack, err = readStack(l.ReceiverCPU)
 		return err
 	})
 	if err != nil {
 		return e, err
 	}
-	err = l.World.Do(func() error {
-		c, err := lab.Counters(l.device)
-		e.refused = c[contender.Refused]
-		return err
-	})
+	if l.peer == nil {
+		err = l.World.Do(func() error {
+			c, err := lab.Counters(l.device)
+			e.refused = c[contender.Refused]
+			return err
+		})
+	}
 	if err != nil {
 		return e, err
 	}
@@ -59,7 +59,8 @@ func (l *Lab) settled(ctx context.Context, d contender.Defence, first ends, sent
 	for began := time.Now(); ; {
 		last, err := l.ends(ctx, d)
 		there := last.refused - first.refused + last.received - first.received
-		if err != nil || there >= sent || time.Since(began) > settleTime {
+		// over a wire, what did not come by now is lost
+		if err != nil || there >= sent || l.peer != nil || time.Since(began) > settleTime {
 			return last, err
 		}
 		if err := lab.Sleep(ctx, 10*time.Millisecond); err != nil {
@@ -120,7 +121,7 @@ func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Win
 			fmt.Sprintf("reading the counters took %v, too long for a window of %v", skew, length))
 	}
 	w.fill(start, end)
-	w.balance(sent, first, last, d.Hook())
+	l.balance(w, sent, first, last, d.Hook())
 	if w.Tracked = after.tracked; tracks(d) {
 		l.flows = max(l.flows, float64(w.Received)/sent.Duration.Seconds())
 	}
@@ -130,8 +131,11 @@ func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Win
 
 // read takes the readings of the cores, before (0) or behind (1) a run.
 func (l *Lab) read(w *Window, at int) (err error) {
-	if w.Distance[at], err = calibration.Distance(l.GeneratorCPU, l.ReceiverCPU); err != nil {
-		return err
+	if l.peer == nil { // else no cache line goes from core to core
+		w.Distance[at], err = calibration.Distance(l.GeneratorCPU, l.ReceiverCPU)
+		if err != nil {
+			return err
+		}
 	}
 	w.Work[at], err = calibration.WorkOn(l.GeneratorCPU, l.ReceiverCPU)
 	return err
@@ -176,10 +180,14 @@ func (w *Window) fill(start, end sample) {
 	}
 }
 
-func (w *Window) balance(sent gen.Report, first, last ends, hook contender.Hook) {
+func (l *Lab) balance(w *Window, sent gen.Report, first, last ends, hook contender.Hook) {
 	w.Offered = sent.Sent
 	w.Refused = last.refused - first.refused
 	w.Received = last.received - first.received
+	if l.peer != nil {
+		// by the peer's card, the wire or the ring here: nobody counts all of these
+		w.Refused = sent.Sent - min(sent.Sent, w.Received)
+	}
 	w.Dropped = last.dropped - first.dropped
 	w.Martians = last.stack.martians - first.stack.martians
 	w.trackerDrops = last.stack.tracker - first.stack.tracker
@@ -207,8 +215,8 @@ func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, er
 		runtime.LockOSThread() // never unlocked: the thread and its priority end with the goroutine
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, generatorNice)
 		c := gen.Config{
-			Namespace: l.World.Namespace, Device: l.device, CPU: l.GeneratorCPU, Frames: t.Frames,
-			Seed: l.Seed, Rate: t.Rate, Dropped: true,
+			Device: l.device, CPU: l.GeneratorCPU, Frames: t.Frames, Seed: l.Seed,
+			Rate: t.Rate, Dropped: true,
 			// bounded, should nobody stop it
 			Duration: 2*(l.Warmup+l.Options.Window) + 10*time.Second,
 		}
@@ -216,7 +224,12 @@ func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, er
 			c.Floods = []gen.Flood{t.Flood}
 		}
 		var err error
-		sent, err = gen.Run(sending, c)
+		if l.peer != nil {
+			sent, err = l.peer.Send(sending, c)
+		} else {
+			c.Namespace = l.World.Namespace
+			sent, err = gen.Run(sending, c)
+		}
 		ended <- err
 	}()
 	// The generator needs a moment to load; the warm-up begins with its first packet.
@@ -345,8 +358,7 @@ func (l *Lab) until(ctx context.Context, otherwise string, ok func(last, now uin
 // received counts what the receiver has taken from its ring, and the application from its queue.
 func (l *Lab) received() (n uint64, err error) {
 	err = l.Server.Do(func() error {
-		c, err := lab.Counters(l.device)
-		n = c[contender.Received]
+		n, err = l.taken()
 		return err
 	})
 	if err != nil || l.app == nil {

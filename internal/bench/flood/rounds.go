@@ -58,6 +58,8 @@ type Comparison struct {
 	// wherever the cores are. Else those of a family belong together.
 	Each       bool
 	Incomplete bool // interrupted
+	// Circumstances are those of Measure's lab.
+	Circumstances []string
 }
 
 // Measure compares defences under a trace, of which every one drops all: frames that are sent in
@@ -73,7 +75,7 @@ func Measure(ctx context.Context, o Options, defences []contender.Defence, name,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	c = &Comparison{Rounds: o.Rounds,
+	c = &Comparison{Rounds: o.Rounds, Circumstances: l.Circumstances(),
 		Traffic: []Traffic{{Name: name, What: what, Frames: &gen.Frames{Frames: frames}}}}
 	for _, d := range defences {
 		c.Rungs = append(c.Rungs, NewRung(d))

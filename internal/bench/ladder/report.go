@@ -69,21 +69,17 @@ const leastCaveat = "ratios compare the mean ns of the least third of each place
 
 func newReport(o *Options, l *flood.Lab, c *flood.Comparison) *Report {
 	r := &Report{
-		Head: o.Head(l.ReceiverCPU, bench.VethCaveat, leastCaveat,
+		Head: o.Head(l.ReceiverCPU, l.Caveat(), leastCaveat,
 			"recvmmsg: receiver and application share the one core, and the figure is what the "+
 				"application took",
 			"recvmmsg with conntrack: each packet is a new flow; its windows are short enough "+
 				"for the machine's conntrack table"),
 		Families: o.Families, WindowMS: o.Window.Milliseconds(), WarmupMS: o.Warmup.Milliseconds(),
 		Policy: o.PolicyName,
-		Path: []string{
-			"one veth pair in a lab of its own, one queue, GRO on, no qdisc at the sender",
-			"receiver: NAPI in a thread that has one core; it does all the work of every rung",
-			"generator: live frames on the other core, the same seed for all rungs",
+		Path: append(l.Path(),
 			"the device is reached by nothing else; reverse-path filter off, static neighbours",
-			"the application runs on the receiving core too, at the same priority, in all rungs; " +
-				"it sleeps where nothing reaches it",
-		},
+			"the application runs on the receiving core too, at the same priority, in all rungs; "+
+				"it sleeps where nothing reaches it"),
 		Traffic: c.Traffic, all: c,
 	}
 	if why := l.NoCounters(); why != "" {

@@ -28,9 +28,12 @@ type Options struct {
 	Attempts    int      // at a flood that is disturbed, 0 for 3
 	SkipLab     bool     // no floods
 	SkipLookups bool     // nothing but floods
+	// Wire, if given, has floods come over a real card from another machine.
+	Wire *flood.Wire
 
 	Machine *bench.Observer // once Each has begun
 	meter   *bench.Meter
+	head    *bench.Head // of the report
 	// of kinds of sets and rules, with a contender: the size that it did not load in time
 	slow map[string]int
 }
@@ -45,6 +48,9 @@ func (o *Options) Complete(most int) error {
 	o.slow = map[string]int{}
 	err := o.Options.Complete(bench.Usual{Rounds: bench.MinRounds + 1, Shortest: flood.MinWindow,
 		Longest: flood.MaxWindow})
+	if o.Wire != nil {
+		err = errors.Join(err, o.Wire.Check())
+	}
 	return errors.Join(err, bench.CheckSizes(o.Sizes, most))
 }
 
@@ -61,7 +67,7 @@ func (o *Options) Each(ctx context.Context, name string, h *bench.Head, estimate
 		return nil, err
 	}
 	defer func() { c, err = machine.Conditions(), errors.Join(err, end()) }()
-	o.Machine, o.meter = machine, o.Meter(estimates)
+	o.Machine, o.meter, o.head = machine, o.Meter(estimates), h
 	for i := range estimates {
 		o.meter.Next(i)
 		err := measure(i)
@@ -367,7 +373,7 @@ func (o *Options) Flood(ctx context.Context, group, what string, size int, list 
 	if len(used) == 0 {
 		return left, nil
 	}
-	inLab := flood.Options{Options: o.Options, Attempts: o.Attempts}
+	inLab := flood.Options{Options: o.Options, Attempts: o.Attempts, Wire: o.Wire}
 	inLab.Progress = func(p bench.Progress) {
 		share := 0.0
 		if !o.SkipLookups {
@@ -379,6 +385,11 @@ func (o *Options) Flood(ctx context.Context, group, what string, size int, list 
 		frames)
 	if m == nil {
 		return nil, err
+	}
+	for _, c := range m.Circumstances {
+		if !slices.Contains(o.head.Caveats, c) {
+			o.head.Caveats = append(o.head.Caveats, c)
+		}
 	}
 	var out []*Result
 	for i, c := range used {

@@ -126,7 +126,8 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		t.Name, t.Rate = "at "+flood.Rate(rate), rate
 		c.Traffic = append(c.Traffic, t)
 	}
-	r = &Report{Head: o.Head(l.ReceiverCPU, caveats...), Window: o.Window}
+	r = &Report{Head: o.Head(l.ReceiverCPU, slices.Concat(caveats, l.Circumstances())...),
+		Window: o.Window}
 	r.WarnOfQuick()
 	for _, d := range rungs {
 		g := &Rung{Rung: d}

@@ -37,7 +37,6 @@ var caveats = []string{
 	"what is not dropped goes to an application that takes it by recvmmsg and discards it; it " +
 		"runs on the receiving core, before the receiver",
 	"at least: the generator was the limit, in one window or more",
-	bench.VethCaveat,
 }
 
 func (r *Report) refusals() (out []report.Refusal) {

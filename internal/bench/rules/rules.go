@@ -151,8 +151,6 @@ var caveats = []string{
 	load.Caveat,
 	"memory of tools in the lab is the growth of the kernel's own memory while loading, to " +
 		"some 100 KB",
-	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a " +
-		"second do not",
 }
 
 type ruleSet struct {

@@ -128,8 +128,6 @@ var caveats = []string{
 	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and " +
 		"the allocator's rounding; of tools in the lab the growth of the kernel's own memory " +
 		"while loading, to some 100 KB",
-	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a " +
-		"second do not",
 }
 
 func (o *Options) cases() (out []*lookup.Set) {

@@ -3,6 +3,7 @@ package contender
 import (
 	"context"
 	"fmt"
+	"regexp"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -133,9 +134,10 @@ func (c *counted) Dropped(context.Context) (uint64, error) {
 		if err != nil {
 			return err
 		}
-		v, ok := m[XDPDropped]
+		v, ok := xdpDrops(m)
 		if !ok {
-			return fmt.Errorf("the driver of %s does not count %s", c.site.Device, XDPDropped)
+			return kernel.Refuse(nil, "the driver of %s does not count what XDP programs drop",
+				c.site.Device)
 		}
 		n = v - c.before
 		return nil
@@ -143,9 +145,22 @@ func (c *counted) Dropped(context.Context) (uint64, error) {
 	return n, err
 }
 
+// xdpDrops is what XDP programs have dropped, of the receive queues together; false where the
+// driver does not count that. Drivers call it rx_queue_0_xdp_drops (veth), rx0_xdp_drops (virtio)
+// and rx0_xdp_drop (mlx5, which adds rx_xdp_drop, the sum).
+func xdpDrops(counters map[string]uint64) (sum uint64, ok bool) {
+	for name, n := range counters {
+		if dropsOfQueue.MatchString(name) {
+			sum, ok = sum+n, true
+		}
+	}
+	return sum, ok
+}
+
+var dropsOfQueue = regexp.MustCompile(`^rx(_queue_)?_?[0-9]+_xdp_drops?$`)
+
 // Counters of veth (drivers/net/veth.c) for its only queue.
 const (
-	Received   = "rx_queue_0_xdp_packets"     // taken from the ring by the receiver
-	XDPDropped = "rx_queue_0_xdp_drops"       // of these, dropped by an XDP program
-	Refused    = "tx_queue_0_xdp_xmit_errors" // at the sender: no room in the receiver's ring
+	Received = "rx_queue_0_xdp_packets"     // taken from the ring by the receiver
+	Refused  = "tx_queue_0_xdp_xmit_errors" // at the sender: no room in the receiver's ring
 )

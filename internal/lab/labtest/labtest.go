@@ -3,12 +3,16 @@ package labtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
 )
@@ -48,6 +52,36 @@ func New(t testing.TB) *lab.Lab {
 		}
 	})
 	return l
+}
+
+// Machines are two hosts that stand for machines, with a card each, eth0, at the ends of a wire.
+// Neither has a route over it but those of its addresses.
+func Machines(t testing.TB) (here, there *lab.Host) {
+	t.Helper()
+	NeedRoot(t)
+	l, err := lab.New(t.Context(), lab.Topology{Pairs: []lab.Pair{{Inner: "here", Outer: "there"}},
+		ReceiverCPU: -1, GeneratorCPU: -1, Offload: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	err = l.Hosts[0].Do(func() error {
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+		for _, r := range routes {
+			if r.Protocol != unix.RTPROT_KERNEL {
+				err = errors.Join(err, netlink.RouteDel(&r))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Hosts[0], l.Hosts[1]
 }
 
 // Send sends so many datagrams from the lab's world to a port of its server, by each family.

@@ -1,0 +1,214 @@
+package flood
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/bench"
+	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/lab/gen"
+	"levee/internal/lab/peer"
+	"levee/internal/usage"
+)
+
+// Wire is a real card, and the machine that sends to it.
+type Wire struct {
+	peer.Config
+	Dev string // the interface here
+	// Own says that both interfaces, and the network between them, may be flooded.
+	Own bool
+}
+
+// Check refuses a wire of which something is not said. The error matches usage.ErrWrong.
+func (w *Wire) Check() error {
+	switch {
+	case w.Dev == "":
+		return usage.Wrongf("which interface receives? name one by --dev that carries nothing else")
+	case w.Device == "":
+		return usage.Wrongf("which interface sends? name one of the peer's by --peer-dev")
+	case w.CPU < 0:
+		return usage.Wrongf("--peer-cpu %d: a core, 0 and up", w.CPU)
+	case !w.Own:
+		return usage.Wrongf("%s here and %s at %s are taken from their networks and flooded for "+
+			"the time of the measurement: --own-network says that they are yours", w.Dev,
+			w.Device, w.Host)
+	}
+	return nil
+}
+
+// carrier is how long a link may take to come up, and trial how many packets have to arrive then.
+const (
+	carrier   = 20 * time.Second
+	trial     = 1000
+	trialRate = 10_000
+)
+
+// openWire is Open for two machines: both take their interface, and one sends to the other.
+func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
+	w := o.Wire
+	if runtime.NumCPU() < 2 {
+		return nil, kernel.Refuse(nil, "measuring needs two cores: one receives, one measures")
+	}
+	if err := peer.Guard(ctx, w.Dev); err != nil {
+		return nil, err
+	}
+	card, err := lab.ReadCard(w.Dev)
+	if err != nil {
+		return nil, err
+	}
+	l = &Lab{Options: o, procStat: readProcStat, flows: firstFlows, card: card}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+			l = nil
+		}
+	}()
+	// Both stay for the tidying up after an interrupted window.
+	stays := context.WithoutCancel(ctx)
+	if l.peer, err = peer.Dial(stays, w.Config); err != nil {
+		return l, err
+	}
+	if err := l.peer.Take(w.Device, w.CPU, card.MAC); err != nil {
+		return l, err
+	}
+	const receiver = 1
+	l.lab, err = lab.Take(stays, lab.Taking{Device: w.Dev, End: lab.Server,
+		Peer: l.peer.Facts.Card.MAC, CPU: receiver})
+	if err != nil {
+		return l, err
+	}
+	l.Server = l.lab.Host(lab.Server)
+	if l.GeneratorCPU, err = another(l.In().CPU); err != nil {
+		return l, err
+	}
+	if err := l.prepare(); err != nil {
+		return l, err
+	}
+	return l, l.tryWire(ctx)
+}
+
+// another is the first core that this process may use, but for one.
+func another(cpu int) (int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return 0, fmt.Errorf("reading the allowed cores: %w", err)
+	}
+	for i := range len(set) * 64 {
+		if set.IsSet(i) && i != cpu {
+			return i, nil
+		}
+	}
+	return 0, kernel.Refuse(nil, "measuring needs two cores: one receives, one measures")
+}
+
+// tryWire waits until the link is up, and has a few packets come over it.
+func (l *Lab) tryWire(ctx context.Context) error {
+	for begun := time.Now(); ; {
+		up := false
+		err := l.Server.Do(func() error {
+			link, err := netlink.LinkByName(l.device)
+			up = err == nil && link.Attrs().OperState == netlink.OperUp
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("looking at %s: %w", l.device, err)
+		}
+		if up {
+			break
+		}
+		if time.Since(begun) > carrier {
+			return kernel.Refuse(nil, "%s has no link after %v: is it connected to %s of the peer?",
+				l.device, carrier, l.Wire.Device)
+		}
+		if err := lab.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	before, err := l.received()
+	if err != nil {
+		return err
+	}
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	var sent gen.Report
+	ended := make(chan error, 1)
+	go func() {
+		flood := Floods([]string{"udp"}, IPv4, l.In())[0].Flood
+		var err error
+		sent, err = l.peer.Send(sending, gen.Config{Floods: []gen.Flood{flood}, Rate: trialRate,
+			Duration: carrier})
+		ended <- err
+	}()
+	arrived := uint64(0)
+	missing := l.until(ctx, "", func(_, now uint64) bool {
+		arrived = now - before
+		return arrived >= trial
+	})
+	stop()
+	if err := errors.Join(<-ended, bench.Interrupted(ctx)); err != nil {
+		return err
+	}
+	if missing != nil {
+		return kernel.Refuse(nil, "of %d packets that the peer sent on %s %d arrived on %s: are "+
+			"both at one wire, or switch?", sent.Sent, l.Wire.Device, arrived, l.device)
+	}
+	if err := l.drained(ctx, 0); err != nil {
+		return err
+	}
+	l.how = sent.How
+	return nil
+}
+
+// channels are those of the receiver. The calling thread is in its namespace.
+func (l *Lab) channels() uint32 {
+	c, err := lab.ReadCard(l.device)
+	if err != nil {
+		return 0
+	}
+	return c.Channels
+}
+
+// Caveat says what figures mean that were measured over veth, or over a card.
+func (l *Lab) Caveat() string {
+	if l.peer == nil {
+		return bench.VethCaveat
+	}
+	return "over " + l.card.Driver + ": figures are of this card and its driver"
+}
+
+// Circumstances are the caveat and, over a card, the path.
+func (l *Lab) Circumstances() []string {
+	if l.peer == nil {
+		return []string{l.Caveat()}
+	}
+	return append(l.Path(), l.Caveat())
+}
+
+// Path says what the packets go through, a fact a line.
+func (l *Lab) Path() []string {
+	if l.peer == nil {
+		return []string{
+			"one veth pair in a lab of its own, one queue, GRO on, no qdisc at the sender",
+			"receiver: NAPI in a thread that has one core; it does all the work of every rung",
+			"generator: live frames on the other core, the same seed for all rungs",
+		}
+	}
+	p := l.peer
+	return []string{
+		"receiver: " + l.card.String() + ", one channel, GRO on, NAPI in a thread that has core " +
+			fmt.Sprint(l.ReceiverCPU),
+		fmt.Sprintf("generator: %s at %s, core %d of %d, %s, Linux %s", p.Facts.Card, l.Wire.Host,
+			p.CPU, p.Facts.Machine.Cores, p.Facts.Machine.CPU, p.Facts.Machine.Kernel),
+		"frames: " + l.how + ", the same seed for all rungs",
+		"refused by the ring: what was sent and did not arrive, by the sender's card, the wire " +
+			"or the receiver's card",
+		fmt.Sprintf("clocks: the peer's is %v ahead, within %v", p.Offset.Wall, p.Offset.Error),
+	}
+}

@@ -1,0 +1,96 @@
+package flood
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
+	"levee/internal/lab/labtest"
+	"levee/internal/lab/peer"
+)
+
+// TestMain is the other end of a wire where the test's binary was copied for that.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "peer" {
+		if err := peer.Serve(context.Background(), "test", os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestAFloodComesFromAnotherMachine: between two namespaces, each of which stands for a machine
+// with a card, and a command in the place of ssh.
+//
+//	here, eth0 --------- eth0, there: the copied binary
+func TestAFloodComesFromAnotherMachine(t *testing.T) {
+	here, there := labtest.Machines(t)
+	shell := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\nexec nsenter --net=/run/netns/$1 sh -c "+
+		"\"$2\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	o := &Options{Options: bench.Options{Window: 50 * time.Millisecond, Rounds: bench.MinRounds},
+		Warmup: 20 * time.Millisecond, Wire: &Wire{Dev: "eth0", Own: true, Config: peer.Config{
+			Host: there.Namespace, Shell: []string{shell}, Program: os.Args[0], Version: "test",
+			Device: "eth0"}}}
+	if err := o.Complete(Many); err != nil {
+		t.Fatal(err)
+	}
+	var l *Lab
+	err := here.Do(func() (err error) {
+		l, err = Open(t.Context(), o)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			l.Close()
+		}
+	}()
+	if err := l.Listen(Port, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []contender.Defence{contender.XDPDrop(), OneRule(), contender.TCDrop(),
+		contender.Recvmmsg()} {
+		w := oneWindow(t, l, d)
+		if w.Received < minPackets || w.Refused != w.Offered-w.Received || w.OffBalance() > 0.001 {
+			t.Errorf("%s: %d offered, %d refused, %d received: %d dropped, %d passed on, %d "+
+				"without room; %v", d.Name(), w.Offered, w.Refused, w.Received, w.Dropped,
+				w.PassedOn, w.Overflow, w.Invalid)
+		}
+	}
+	wantInvalid(t, l, contender.Nothing(), "the rung let")
+	path := strings.Join(l.Path(), "\n")
+	for _, want := range []string{"receiver: eth0 (veth)", "generator: eth0 (veth)", "core ",
+		"live frames", "clocks: the peer's is "} {
+		if !strings.Contains(path, want) {
+			t.Errorf("the path does not say %q:\n%s", want, path)
+		}
+	}
+	closed = true
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []*lab.Host{here, there} {
+		if err := h.Do(func() error { _, err := lab.Free("eth0"); return err }); err != nil {
+			t.Errorf("%s: %v", h.Name, err)
+		}
+	}
+	if left, _ := filepath.Glob(os.Getenv("TMPDIR") + "/*"); len(left) > 0 {
+		t.Errorf("the peer has left %s", left)
+	}
+}

@@ -1,0 +1,169 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/await"
+	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/lab/gen"
+	"levee/internal/lab/labtest"
+)
+
+// TestMain is a peer where the test's binary was started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "peer" {
+		if err := Serve(context.Background(), "test", os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// at is a peer on a host, with a script in the place of ssh, which greets as logins do.
+func at(t *testing.T, h *lab.Host) Config {
+	t.Helper()
+	shell := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\necho 'Welcome, it is said.'\n"+
+		"exec nsenter --net=/run/netns/$1 sh -c \"$2\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	return Config{Host: h.Namespace, Shell: []string{shell}, Program: os.Args[0], Version: "test",
+		Device: "eth0"}
+}
+
+// refused wants a refusal that says something.
+func refused(t *testing.T, err error, why string) {
+	t.Helper()
+	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(fmt.Sprint(err), why) {
+		t.Errorf("want a refusal that says %q, got %v", why, err)
+	}
+}
+
+func TestAPeerSendsAndGivesItsInterfaceBack(t *testing.T) {
+	_, there := labtest.Machines(t)
+	p, err := Dial(t.Context(), at(t, there))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	d := &there.Devices[0]
+	if c := p.Facts.Card; c.Name != "eth0" || c.Driver != "veth" || c.MAC != d.MAC ||
+		p.Facts.Machine.Cores == 0 {
+		t.Errorf("%+v", p.Facts)
+	}
+	// both are one machine, and one clock
+	if o := p.Offset; o.Error <= 0 || o.Monotonic > o.Error || o.Monotonic < -o.Error ||
+		o.Wall > o.Error+time.Second || o.Wall < -o.Error-time.Second {
+		t.Errorf("clocks: %+v", o)
+	}
+	flood := gen.Config{Duration: time.Minute, Rate: 20_000, Floods: []gen.Flood{{Kind: gen.UDP,
+		Sources: []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}, To: netip.MustParseAddr(
+			"198.18.0.1")}}}
+	_, err = p.Send(t.Context(), flood)
+	refused(t, err, "no interface is taken yet")
+	if err := p.Take("eth0", 0, d.Peer.MAC); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, p.Take("eth0", 0, d.Peer.MAC), "taken already")
+	if n, err := p.PacketSockets(); err != nil || n != 0 {
+		t.Errorf("%d packet sockets, %v", n, err)
+	}
+	fast := flood
+	fast.Rate = 1e9
+	_, err = p.Send(t.Context(), fast)
+	refused(t, err, "at most 2e+07 for 2m0s")
+	frame := make([]byte, 64)
+	for _, c := range []gen.Config{flood, {Duration: time.Minute, Frames: &gen.Frames{
+		Frames: [][]byte{frame}}}, flood} {
+		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		r, err := p.Send(ctx, c)
+		stop()
+		if err != nil || r.How == "" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	back(t, there)
+}
+
+// back wants the interface of a host where it was, and nothing left of a peer.
+func back(t *testing.T, h *lab.Host) {
+	t.Helper()
+	err := h.Do(func() error { _, err := lab.Free("eth0"); return err })
+	if err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(os.Getenv("TMPDIR") + "/*"); len(left) > 0 {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// TestAPeerEndsWithItsClient: the process that measures is gone, in the middle of a flood.
+func TestAPeerEndsWithItsClient(t *testing.T) {
+	_, there := labtest.Machines(t)
+	c := at(t, there)
+	p, err := Dial(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Take("eth0", 0, there.Devices[0].Peer.MAC); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.call("Begin", Load{Duration: time.Minute, Rate: 1000, Floods: []gen.Flood{{
+		Sources: []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")},
+		To:      netip.MustParseAddr("198.18.0.1")}}}, &struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.rpc.Close(); err != nil { // as the kernel closes the pipe of a killed process
+		t.Fatal(err)
+	}
+	await.True(t, "the interface is back", func() bool {
+		return there.Do(func() error { _, err := lab.Free("eth0"); return err }) == nil
+	})
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	back(t, there)
+}
+
+func TestWhereThereIsNoPeerItIsSaid(t *testing.T) {
+	here, there := labtest.Machines(t)
+	c := at(t, there)
+	for _, x := range []struct {
+		change func(*Config)
+		why    string
+	}{
+		{func(c *Config) { c.Shell = []string{"/nowhere/ssh"} }, "start /nowhere/ssh"},
+		{func(c *Config) { c.Host = "nowhere" }, "nowhere"},
+		{func(c *Config) { c.Command = "levee-lab-of-nobody" }, "not found"},
+		{func(c *Config) { c.Command = "echo levee-lab" }, "no peer at"},
+		{func(c *Config) { c.Version = "2" }, "is version test, here it is 2"},
+		{func(c *Config) { c.Device = "eth7" }, `no device "eth7"`},
+		{func(c *Config) { c.Device = "lo" }, "lo is no Ethernet interface"},
+	} {
+		c := c
+		x.change(&c)
+		p, err := Dial(t.Context(), c)
+		refused(t, err, x.why)
+		if err == nil {
+			p.Close()
+		}
+	}
+	back(t, there)
+	back(t, here)
+}

@@ -1,0 +1,233 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// machines are two hosts with a wire between them, each the home of one end.
+func machines(t *testing.T) (a, b *Host) {
+	t.Helper()
+	needRoot(t)
+	l, err := New(t.Context(), Topology{Pairs: []Pair{{Inner: "near", Outer: "far"}},
+		ReceiverCPU: -1, GeneratorCPU: -1, Offload: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Hosts[0], l.Hosts[1]
+}
+
+// state is what may differ once a device has come back.
+func state(t *testing.T, h *Host) (s string) {
+	t.Helper()
+	err := h.Do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		var list []string
+		for _, a := range addrs {
+			if !a.IP.IsLinkLocalUnicast() {
+				list = append(list, a.IPNet.String())
+			}
+		}
+		slices.Sort(list)
+		f, err := ownFeatures("eth0")
+		if err != nil {
+			return err
+		}
+		threaded, err := threadedNAPI("eth0")
+		x := l.Attrs()
+		s = fmt.Sprint(x.HardwareAddr, x.MTU, x.OperState, list, f, threaded)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// takeOn takes the device of a host.
+func takeOn(ctx context.Context, h *Host, end string) (l *Lab, err error) {
+	err = h.Do(func() error {
+		l, err = Take(ctx, Taking{Device: "eth0", End: end, Peer: h.Devices[0].Peer.MAC})
+		return err
+	})
+	return l, err
+}
+
+func TestATakenDeviceComesBackAsItWas(t *testing.T) {
+	a, b := machines(t)
+	for _, h := range []*Host{a, b} {
+		h.Do(func() error { // the lab's own routes would be somebody's
+			routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+			for _, r := range routes {
+				if r.Protocol != 2 {
+					_ = netlink.RouteDel(&r)
+				}
+			}
+			return err
+		})
+	}
+	before := state(t, a) + state(t, b)
+	one, err := takeOn(t.Context(), a, Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := takeOn(t.Context(), b, World)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := one.Host(Server)
+	for _, to := range []string{"198.18.0.2", "198.18.0.13", "2001:db8::2"} {
+		out, err := server.Command(t.Context(), "ping", "-c1", "-W2", to).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s does not answer: %v: %s", to, err, out)
+		}
+	}
+	if err := server.Do(func() error { _, err := Owned("eth0"); return err }); err != nil {
+		t.Errorf("a taken device belongs to no lab: %v", err)
+	}
+	if err := a.Do(func() error { _, err := Free("eth0"); return err }); !errors.Is(err,
+		ErrNoDevice) {
+		t.Errorf("the device is still where it was: %v", err)
+	}
+	for _, l := range []*Lab{one, other} {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := state(t, a) + state(t, b); after != before {
+		t.Errorf("before: %s\nafter:  %s", before, after)
+	}
+}
+
+// takeChild makes the test binary take eth0 of the namespace that it is started in.
+const takeChild = "LEVEE_TAKE_CHILD"
+
+func takeAndWait() error {
+	if _, err := Take(context.Background(), Taking{Device: "eth0", End: World}); err != nil {
+		return err
+	}
+	fmt.Println("taken")
+	select {}
+}
+
+func TestADeviceThatAKilledProcessTookComesBack(t *testing.T) {
+	_, b := machines(t)
+	before := state(t, b)
+	owner := b.Command(t.Context(), os.Args[0])
+	owner.Env = append(os.Environ(), takeChild+"=1")
+	owner.Stderr = os.Stderr
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if line != "taken\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Wait(); !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
+	}
+	if err := Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := state(t, b); after != before {
+		t.Errorf("before: %s\nafter:  %s", before, after)
+	}
+}
+
+func TestADeviceInUseIsNotTaken(t *testing.T) {
+	a, b := machines(t)
+	refuses := func(h *Host, why string) {
+		t.Helper()
+		before := state(t, h)
+		_, err := takeOn(t.Context(), h, Server)
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), why) {
+			t.Errorf("want a refusal for %q, got %v", why, err)
+		}
+		if after := state(t, h); after != before {
+			t.Errorf("refused, and changed: %s to %s", before, after)
+		}
+	}
+	refuses(a, "route over it")
+	in := func(h *Host, f func(l netlink.Link) error) {
+		t.Helper()
+		err := h.Do(func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err == nil {
+				err = f(l)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var on link.Link
+	in(b, func(l netlink.Link) (err error) {
+		on, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: l.Attrs().Index})
+		return err
+	})
+	refuses(b, "levee down --dev eth0")
+	if err := on.Close(); err != nil {
+		t.Fatal(err)
+	}
+	above := true
+	in(b, func(l netlink.Link) error {
+		err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth0.5",
+			ParentIndex: l.Attrs().Index}, VlanId: 5})
+		if errors.Is(err, unix.EOPNOTSUPP) { // a kernel without VLANs
+			above, err = false, nil
+		}
+		return err
+	})
+	if above {
+		refuses(b, "eth0.5 is above it")
+	}
+	in(b, func(l netlink.Link) error {
+		if up, err := netlink.LinkByName("eth0.5"); err == nil {
+			if err := netlink.LinkDel(up); err != nil {
+				return err
+			}
+		}
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		return errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetMaster(l, bridge))
+	})
+	refuses(b, "port of another interface")
+}
