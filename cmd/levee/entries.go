@@ -48,7 +48,7 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judg
 		if set == nil {
 			return nil, cli.Usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
 		}
-		elements, err := literal.ParseElements(addr)
+		elements, err := literal.ParseElementsOf(set.Type, addr)
 		if err == nil {
 			err = elements[0].Check(set.Type)
 		}

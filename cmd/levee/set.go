@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -80,8 +81,9 @@ func newSetAdd(e *env) *cobra.Command {
 		Use:   "add NAME ENTRY...",
 		Short: "Put entries into a dynamic set, or renew their lease",
 		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is
-what the set is of: an address, a prefix or a range; a service such as tcp/443; or, in a set of
-endpoints, an address and a service behind it. An entry that is there already gets the new
+what the set is of: an address, a prefix or a range; a service such as tcp/443; in a set of
+endpoints, an address and a service behind it; or, in a set of names, a name such as
+example.com, which stands for all below it, or *.example.com for these alone. An entry that is there already gets the new
 lease. Without --lease it is the set's own. --from is read to its end before anything is added.
 
 Sessions are not looked at, as "levee up" does: an entry that holds your own address shuts you
@@ -89,6 +91,7 @@ out where a rule drops it, unless a protect rule names you.`,
 		Example: `  sudo levee set add abusers 203.0.113.9 2001:db8:bad::/48 --lease 10m
   sudo levee set add abusers --from feed.txt --lease 1d
   sudo levee set add frontends 192.0.2.10 tcp/443 192.0.2.11 udp/4000-4100
+  sudo levee set add abused evil.example '*.random.example' --lease 1h
   tail -Fn0 found.log | while read -r address; do sudo levee set add abusers "$address"; done`,
 	}, true, e.setChange("added", sets.Add))
 }
@@ -233,23 +236,29 @@ func newSetFind(e *env) *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "find NAME ADDRESS",
-		Short: "Show the entries of a dynamic set that hold an address",
+		Short: "Show the entries of a dynamic set that hold an address or a name",
 		Long: `Show the entries of a dynamic set that hold an address, the longest prefix first,
-with the time they have left. The address is in the set as long as any of them is. When none
-holds it, a line says so and the exit status is 1.`,
-		Example: "  sudo levee set find abusers 203.0.113.9",
-		Args:    cli.WantArgs("NAME", "ADDRESS"),
+with the time they have left; of a set of names those that hold a name. It is in the set as long
+as any of them is. When none holds it, a line says so and the exit status is 1.`,
+		Example: `  sudo levee set find abusers 203.0.113.9
+  sudo levee set find abused www.evil.example`,
+		Args: cli.WantArgs("NAME", "ADDRESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := netip.ParseAddr(args[1])
-			if err != nil || a.Zone() != "" {
-				return cli.Usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1",
-					args[1])
-			}
-			return e.setList(
-				args[0], &f, func(
-					all []sets.Entry) []sets.Entry {
+			if err == nil && a.Zone() == "" {
+				return e.setList(args[0], &f, func(all []sets.Entry) []sets.Entry {
 					return sets.Covering(all, a)
 				})
+			}
+			p, wrong := dnsname.Parse(args[1])
+			if typ, _ := sets.TypeOf(context.Background(), f.dev, args[0]); typ != policy.Names ||
+				wrong != nil || p.Below {
+				return cli.Usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1, and "+
+					"%s no set of names that it could be a name for", args[1], args[0])
+			}
+			return e.setList(args[0], &f, func(all []sets.Entry) []sets.Entry {
+				return sets.Standing(all, p.Name)
+			})
 		},
 	}
 	f.add(cmd)
@@ -270,12 +279,17 @@ func endpointWords(words []string) []string {
 	return out
 }
 
-// setEntries reads the entries of the command line and of --from into what of makes of each.
-func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, empty bool,
+// setEntries reads the entries of the command line and of --from into what of makes of each. Names
+// are told from addresses by the set, where it can be found.
+func setEntries[T any](e *env, cmd *cobra.Command, set string, words []string, f *setFlags,
 	of func(policy.Element, time.Duration) T) ([]T, error) {
 	var all []T
-	for _, w := range endpointWords(words) {
-		elements, err := literal.ParseElements(w)
+	typ, _ := sets.TypeOf(context.Background(), f.dev, set) // who changes it says why not
+	if typ != policy.Names {
+		words = endpointWords(words)
+	}
+	for _, w := range words {
+		elements, err := literal.ParseElementsOf(typ, w)
 		if err != nil {
 			return nil, cli.Usagef(cmd, "%q: %v", w, err)
 		}
@@ -283,8 +297,9 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 			all = append(all, of(el, 0))
 		}
 	}
+	from := f.from
 	if from == "" {
-		if len(all) == 0 && !empty {
+		if len(all) == 0 && !f.empty {
 			return nil, cli.Usagef(cmd, "ENTRY or --from is missing")
 		}
 		return all, nil
@@ -301,7 +316,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	shown := e.Progress()
 	defer shown.Clear()
 	more, ds := literal.ReadEntries(&cli.ProgressReader{R: r, Name: name, Progress: shown}, name,
-		of)
+		typ, of)
 	if ds.HasErrors() {
 		e.PrintDiagnostics(ds)
 		return nil, cli.ErrNo
@@ -333,12 +348,12 @@ func (e *env) setChange(done string,
 					f.lease, cli.Longest)
 			}
 		}
-		entries, err := setEntries(e, cmd, words, f.from, f.empty,
+		entries, err := setEntries(e, cmd, name, words, f,
 			func(el policy.Element, own time.Duration) sets.Entry {
 				if own == 0 {
 					own = lease
 				}
-				return sets.Entry{Prefix: el.Prefix, Service: el.Service, Lease: own}
+				return sets.EntryOf(el, own)
 			})
 		if err != nil {
 			return err
@@ -366,7 +381,7 @@ func (e *env) setChange(done string,
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
-	elements, err := setEntries(e, cmd, words, f.from, false,
+	elements, err := setEntries(e, cmd, name, words, f,
 		func(el policy.Element, _ time.Duration) policy.Element { return el })
 	if err != nil {
 		return err
@@ -408,11 +423,12 @@ type setMember struct {
 	Prefix *netip.Prefix `json:"prefix,omitempty"` // of an address or an endpoint
 	// of a service or an endpoint: "tcp/443", "gre"
 	Service      string  `json:"service,omitempty"`
-	LeaseSeconds float64 `json:"lease_seconds"` // left; 0: until deleted
+	Name         string  `json:"name,omitempty"` // of a set of names: "*.example.com"
+	LeaseSeconds float64 `json:"lease_seconds"`  // left; 0: until deleted
 }
 
 func newSetMember(en sets.Entry) setMember {
-	var m setMember
+	m := setMember{Name: en.Name}
 	if en.Prefix.IsValid() {
 		m.Prefix = &en.Prefix
 	}
@@ -483,7 +499,11 @@ func (e *env) setList(name string, f *listFlags,
 		}
 	}
 	if none != nil {
-		fmt.Fprintf(out, "%s: no entry holds the address\n", name)
+		what := "address"
+		if held[0].Type == policy.Names {
+			what = "name"
+		}
+		fmt.Fprintf(out, "%s: no entry holds the %s\n", name, what)
 	}
 	out.Flush()
 	return none

@@ -25,7 +25,7 @@ type SetsReport struct {
 type SetInForce struct {
 	Name         string  `json:"name"`
 	Dev          string  `json:"dev" doc:"The interface whose policy has it."`
-	Type         string  `json:"type" enum:"addresses,services,endpoints" doc:"Of the entries."`
+	Type         string  `json:"type" enum:"addresses,services,endpoints,names" doc:"Of the entries."`
 	Entries      int     `json:"entries"`
 	Max          int     `json:"max" doc:"Entries that it has room for."`
 	LeaseSeconds float64 `json:"lease_seconds" doc:"Of entries that are added without one; 0: until deleted."`
@@ -47,7 +47,7 @@ type EntryQuery struct {
 type EntryPage struct {
 	Set     string  `json:"set"`
 	Dev     string  `json:"dev"`
-	Type    string  `json:"type" enum:"addresses,services,endpoints"`
+	Type    string  `json:"type" enum:"addresses,services,endpoints,names"`
 	Total   int     `json:"total" doc:"Entries of the set."`
 	Entries []Entry `json:"entries"`
 	Next    string  `json:"next,omitempty" doc:"The place of the next page, where there is one."`
@@ -55,7 +55,7 @@ type EntryPage struct {
 
 // Entry is one entry of a set.
 type Entry struct {
-	Entry        string   `json:"entry" doc:"203.0.113.9, 2001:db8::/32, tcp/443, or an address with a service."`
+	Entry        string   `json:"entry" doc:"203.0.113.9, 2001:db8::/32, tcp/443, an address with a service, or example.com."`
 	LeaseSeconds float64  `json:"lease_seconds" doc:"Left; 0: until deleted."`
 	Origins      []string `json:"origins" doc:"Who leases it; none, where a command has put it in."`
 }
@@ -120,7 +120,8 @@ func (a *Agent) entries(ctx context.Context, q *EntryQuery) (*EntryPage, error) 
 		}
 	}
 	if q.After != "" {
-		if ask.After, err = parseElement(q.After); err != nil {
+		typ, _ := sets.TypeOf(ctx, q.Dev, q.Set) // the page says why not
+		if ask.After, err = parseElement(typ, q.After); err != nil {
 			return nil, unprocessable("query.after", err)
 		}
 	}
@@ -164,9 +165,9 @@ func unprocessable(where string, err error) error {
 	return api.Refuse(http.StatusUnprocessableEntity, "%s: %v", where, err)
 }
 
-// parseElement reads one entry of a set of any type.
-func parseElement(word string) (policy.Element, error) {
-	all, err := literal.ParseElements(word)
+// parseElement reads one entry of a set of a type.
+func parseElement(t policy.SetType, word string) (policy.Element, error) {
+	all, err := literal.ParseElementsOf(t, word)
 	if err == nil && len(all) != 1 {
 		err = errors.New("this is a range: name its prefixes one by one")
 	}
@@ -179,14 +180,15 @@ func parseElement(word string) (policy.Element, error) {
 func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 	var elements []policy.Element
 	var prefixes []netip.Prefix
+	typ, _ := sets.TypeOf(ctx, "", q.Set) // who takes them out says why not
 	for _, word := range q.Entry {
-		all, err := literal.ParseElements(word)
+		all, err := literal.ParseElementsOf(typ, word)
 		if err != nil {
 			return nil, unprocessable("query.entry", err)
 		}
 		elements = append(elements, all...)
 		for _, e := range all {
-			if e.Service == (policy.Service{}) {
+			if e.Prefix.IsValid() && e.Service == (policy.Service{}) {
 				prefixes = append(prefixes, e.Prefix)
 			}
 		}

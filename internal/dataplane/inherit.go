@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/names"
 	"levee/internal/filter/shadow"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -267,7 +268,8 @@ func (u *up) inheritSet(k *inherited, p *codegen.Program, ps *policy.Set) error 
 	spec := p.Spec.Maps[to.Map]
 	// Where entries lie depends on the room itself; sizes may agree by chance.
 	same := s.Max() == ps.Max && s.Room() == to.Room &&
-		s.Inner.ValueSize() == spec.InnerMap.ValueSize
+		s.Inner.ValueSize() == spec.InnerMap.ValueSize &&
+		(ps.Type != policy.Names || names.SecretOf(s.Mem) == p.Names)
 	own := sameSet(g.Maps, from.Map, p.Maps, to.Map)
 	if !same {
 		k.copied[ps] = old

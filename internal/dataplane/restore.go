@@ -92,7 +92,7 @@ func (u *up) fillNew(l *loader.Loaded, p *codegen.Program, ps *policy.Set) error
 	}
 	entries := make([]sets.Entry, len(ps.Begin))
 	for i, e := range ps.Begin {
-		entries[i] = sets.Entry{Prefix: e.Prefix, Service: e.Service} // with the set's lease
+		entries[i] = sets.EntryOf(e, 0) // the set's lease
 	}
 	return u.fill(l.Place(p, ps.Name), ps, entries, "first")
 }

@@ -20,7 +20,6 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/names"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/diag"
@@ -156,7 +155,7 @@ func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
 	}
 	t.Names = u.Secret()
 	p, err := u.compile(t)
-	if err != nil || p.Spec.Maps[names.WorkMap] == nil {
+	if err != nil || !p.HoldsDigests() {
 		return p, err
 	}
 	return p, u.KeepSecret(t.Names)

@@ -72,8 +72,7 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 			continue
 		}
 		for _, e := range craft.Entries(s) {
-			entry := sets.Entry{Prefix: e.Prefix, Service: e.Service,
-				Lease: sets.Forever}
+			entry := sets.EntryOf(e, sets.Forever)
 			if err := ref.AddEntry(s.Name, e, time.Time{}); err != nil {
 				return nil, err
 			}

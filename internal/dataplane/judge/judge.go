@@ -230,7 +230,7 @@ func (j *Judge) runnerFor(length int) (*loader.Runner, error) {
 
 func addTo(r *loader.Runner, e Entry) error {
 	for _, b := range e.Blocks() {
-		entry := sets.Entry{Prefix: b.Prefix, Service: b.Service, Lease: sets.Forever}
+		entry := sets.EntryOf(b, sets.Forever)
 		if err := r.SetAdd(e.Set.Name, entry); err != nil {
 			return err
 		}

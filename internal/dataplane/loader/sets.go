@@ -56,7 +56,7 @@ func putSets(p *codegen.Program, l *Loaded, all []*policy.Set) error {
 		at := p.Places[ps.Name]
 		m := l.Memories[ps.Name]
 		if m == nil {
-			s, err := sets.NewMemory(ps.Name, ps.Type, ps.Max, at.Room, ps.Lease)
+			s, err := sets.NewMemory(ps, at.Room, p.Names)
 			if err != nil {
 				return err
 			}

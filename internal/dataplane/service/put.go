@@ -183,6 +183,11 @@ func (p *putting) stage() error {
 	if err := errors.Join(p.Mount(), letPass(p.Store)); err != nil {
 		return err
 	}
+	if prog.HoldsDigests() {
+		if err := p.KeepSecret(t.Names); err != nil {
+			return err
+		}
+	}
 	if p.writers, err = p.Exclude(p.key, len(prog.Dynamic) > 0); err != nil {
 		return err
 	}

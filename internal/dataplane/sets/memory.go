@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/names"
 	"levee/internal/kernel"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
@@ -19,18 +21,24 @@ import (
 // Forever is the lease of an entry that stays until it is deleted.
 const Forever = literal.Forever
 
-// Entry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports
-// of a service are a block, as those that policy.Element.Blocks makes.
+// Entry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint; or a name.
+// The ports of a service are a block, as those that policy.Element.Blocks makes.
 type Entry struct {
 	Prefix  netip.Prefix
 	Service policy.Service
+	Name    string // as in policy.Element
 	// to add: 0 is the set's own, Forever none; listed: what is left, Forever none
 	Lease time.Duration
 }
 
 // Element is the entry without its lease.
 func (e Entry) Element() policy.Element {
-	return policy.Element{Prefix: e.Prefix, Service: e.Service}
+	return policy.Element{Prefix: e.Prefix, Service: e.Service, Name: e.Name}
+}
+
+// EntryOf is an element with a lease.
+func EntryOf(e policy.Element, lease time.Duration) Entry {
+	return Entry{Prefix: e.Prefix, Service: e.Service, Name: e.Name, Lease: lease}
 }
 
 // Covering are the entries whose prefix holds an address, the longest first. An IPv4-mapped address
@@ -42,6 +50,24 @@ func Covering(entries []Entry, a netip.Addr) (out []Entry) {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Entry) int { return b.Prefix.Bits() - a.Prefix.Bits() })
+	return out
+}
+
+// Standing are the entries by which a name is in a set, the longest first: itself, or one that it
+// is below.
+func Standing(entries []Entry, n dnsname.Name) (out []Entry) {
+	at := map[string]int{n.String(): 0}
+	for i, above := 1, n; above != ""; i++ {
+		above = above.Parent()
+		at[above.String()] = 2 * i
+		at[dnsname.Pattern{Name: above, Below: true}.String()] = 2*i + 1
+	}
+	for _, e := range entries {
+		if _, ok := at[e.Name]; ok {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return at[a.Name] - at[b.Name] })
 	return out
 }
 
@@ -67,17 +93,18 @@ func Access(at Place, name string, typ policy.SetType, lease time.Duration) (*Me
 }
 
 // NewMemory makes a set that holds no entry, laid out for room of them, and that no program sees
-// yet.
-func NewMemory(name string, typ policy.SetType, max, room int, lease time.Duration) (*Memory,
-	error) {
-	return makeMemory(&Memory{Name: name, Typ: typ, lease: lease}, room, 0,
-		func(mem []byte) error { return format(typ, mem, max, room) })
+// yet. The secret is that of the program, for sets of names.
+func NewMemory(ps *policy.Set, room int, secret names.Secret) (*Memory, error) {
+	return makeMemory(&Memory{Name: ps.Name, Typ: ps.Type, lease: ps.Lease}, room, 0,
+		func(mem []byte) error { return format(ps.Type, mem, ps.Max, room, secret) })
 }
 
 // empty makes a set without entries that may take the place of another.
 func (s *Memory) empty() (*Memory, error) {
 	return makeMemory(&Memory{Name: s.Name, Typ: s.Typ, lease: s.lease}, s.Room(), len(s.Mem),
-		func(mem []byte) error { return format(s.Typ, mem, s.Max(), s.Room()) })
+		func(mem []byte) error {
+			return format(s.Typ, mem, s.Max(), s.Room(), names.SecretOf(s.Mem))
+		})
 }
 
 // aside makes a copy of a set that no program sees yet.

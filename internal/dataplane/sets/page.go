@@ -44,10 +44,10 @@ func ReadPage(ctx context.Context, name string, q PageQuery) (*SetPage, error) {
 	m := s.Maps[0]
 	m.Expire(m.Now())
 	out := &SetPage{Dev: s.dev, Type: s.typ, Total: m.Len()}
-	after := Entry{Prefix: q.After.Prefix, Service: q.After.Service}
+	after := EntryOf(q.After, 0)
 	begins := q.After == policy.Element{}
 	for e, expires := range m.All() {
-		entry := Entry{e.Prefix, e.Service, m.left(expires)}
+		entry := EntryOf(e, m.left(expires))
 		if !begins && compareEntries(entry, after) <= 0 ||
 			q.Within.IsValid() && !(e.Prefix.IsValid() && e.Prefix.Overlaps(q.Within)) {
 			continue

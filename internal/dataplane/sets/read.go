@@ -1,6 +1,7 @@
 package sets
 
 import (
+	"cmp"
 	"io/fs"
 	"slices"
 
@@ -68,12 +69,13 @@ func (s *Memory) entries() []Entry {
 	s.Expire(now)
 	out := make([]Entry, 0, s.Len())
 	for e, expires := range s.All() {
-		out = append(out, Entry{e.Prefix, e.Service, s.left(expires)})
+		out = append(out, EntryOf(e, s.left(expires)))
 	}
 	return out
 }
 
-// sortedEntries puts entries in order: IPv4 before IPv6, by address, protocol and port.
+// sortedEntries puts entries in order: IPv4 before IPv6, by address, protocol and port; names by
+// their text.
 func sortedEntries(entries []Entry) []Entry {
 	slices.SortFunc(entries, compareEntries)
 	return entries
@@ -83,5 +85,8 @@ func compareEntries(a, b Entry) int {
 	if c := a.Prefix.Compare(b.Prefix); c != 0 {
 		return c
 	}
-	return a.Service.Compare(b.Service)
+	if c := a.Service.Compare(b.Service); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Name, b.Name)
 }

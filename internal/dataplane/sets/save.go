@@ -17,6 +17,7 @@ import (
 	"levee/internal/dataplane/store"
 	"levee/internal/host/atomicfile"
 	"levee/internal/kernel"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/policy"
 )
 
@@ -30,7 +31,8 @@ import (
 //	time, in ms since 1970                 8
 //	number of entries                      8
 //	entries                               32 each: address 16, bits 1, family 1 (4, 6, 0: none),
-//	                                      protocol 1, 0, first and last port 2 each, end 8
+//	                                      protocol 1, 0, first and last port 2 each, end 8; of
+//	                                      names each: below 1, length 1, name, end 8
 //	SHA-256 of all that                   32
 //
 // The end of a lease is in ms since 1970, 0 for never. All numbers are big-endian.
@@ -150,6 +152,17 @@ func EncodeKept(t policy.SetType, now time.Time, entries []Entry) []byte {
 	b = be.AppendUint64(b, uint64(now.UnixMilli()))
 	b = be.AppendUint64(b, uint64(len(entries)))
 	for _, e := range entries {
+		if t == policy.Names {
+			p := patternOf(e.Element())
+			below := byte(0)
+			if p.Below {
+				below = 1
+			}
+			b = append(b, below, byte(len(p.Name)))
+			b = append(b, p.Name...)
+			b = be.AppendUint64(b, endOf(e, now))
+			continue
+		}
 		var addr [16]byte
 		var bits, family byte
 		if e.Prefix.IsValid() {
@@ -159,18 +172,22 @@ func EncodeKept(t policy.SetType, now time.Time, entries []Entry) []byte {
 			}
 			copy(addr[:], e.Prefix.Addr().AsSlice())
 		}
-		end := uint64(0)
-		if e.Lease != Forever {
-			end = uint64(now.Add(e.Lease).UnixMilli())
-		}
 		b = append(b, addr[:]...)
 		b = append(b, bits, family, e.Service.Proto, 0)
 		b = be.AppendUint16(b, e.Service.Lo)
 		b = be.AppendUint16(b, e.Service.Hi)
-		b = be.AppendUint64(b, end)
+		b = be.AppendUint64(b, endOf(e, now))
 	}
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...)
+}
+
+// endOf is the end of a lease as a file has it.
+func endOf(e Entry, now time.Time) uint64 {
+	if e.Lease == Forever {
+		return 0
+	}
+	return uint64(now.Add(e.Lease).UnixMilli())
 }
 
 // ErrSpoilt is wrapped by what DecodeKept says about a file that is not as it was written.
@@ -193,18 +210,20 @@ func DecodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]Entry, er
 	}
 	saved, n := time.UnixMilli(int64(be.Uint64(head[4:]))), be.Uint64(head[12:])
 	rest := body[keptHead:]
-	if n != uint64(len(rest)/keptEntry) || len(rest)%keptEntry != 0 {
-		return nil, fmt.Errorf("%w: it has not the length that it says", ErrSpoilt)
-	}
 	if now.Before(saved) {
 		now = saved
+	}
+	if t == policy.Names {
+		return decodeNames(rest, n, max, now)
+	}
+	if n != uint64(len(rest)/keptEntry) || len(rest)%keptEntry != 0 {
+		return nil, errLength
 	}
 	out := make([]Entry, 0, min(n, uint64(max)))
 	for ; len(rest) > 0; rest = rest[keptEntry:] {
 		e := Entry{
 			Service: policy.Service{Proto: rest[18], Lo: be.Uint16(rest[20:]),
 				Hi: be.Uint16(rest[22:])},
-			Lease: Forever,
 		}
 		switch rest[17] {
 		case 4:
@@ -212,13 +231,44 @@ func DecodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]Entry, er
 		case 6:
 			e.Prefix = netip.PrefixFrom(netip.AddrFrom16([16]byte(rest[:16])), int(rest[16]))
 		}
-		if end := be.Uint64(rest[24:]); end != 0 {
-			e.Lease = time.UnixMilli(int64(end)).Sub(now)
-			if e.Lease <= 0 {
-				continue
-			}
+		if e.Lease = leaseUntil(be.Uint64(rest[24:]), now); e.Lease != 0 {
+			out = append(out, e)
 		}
-		out = append(out, e)
+	}
+	return out, nil
+}
+
+var errLength = fmt.Errorf("%w: it has not the length that it says", ErrSpoilt)
+
+// leaseUntil is what is left of a lease that ends then, 0 if it has ended.
+func leaseUntil(end uint64, now time.Time) time.Duration {
+	if end == 0 {
+		return Forever
+	}
+	return max(0, time.UnixMilli(int64(end)).Sub(now))
+}
+
+// decodeNames reads n names.
+func decodeNames(b []byte, n uint64, most int, now time.Time) ([]Entry, error) {
+	be := binary.BigEndian
+	out := make([]Entry, 0, min(n, uint64(most), uint64(len(b)/10)))
+	for ; n > 0; n-- {
+		if len(b) < 2 || len(b) < 2+int(b[1])+8 {
+			return nil, errLength
+		}
+		end := 2 + int(b[1])
+		name, ok := dnsname.Stored(b[2:end])
+		if !ok {
+			return nil, fmt.Errorf("%w: %q is no name", ErrSpoilt, b[2:end])
+		}
+		p := dnsname.Pattern{Name: name, Below: b[0] != 0}
+		if lease := leaseUntil(be.Uint64(b[end:]), now); lease != 0 {
+			out = append(out, Entry{Name: p.String(), Lease: lease})
+		}
+		b = b[end+8:]
+	}
+	if len(b) > 0 {
+		return nil, errLength
 	}
 	return out, nil
 }

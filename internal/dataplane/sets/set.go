@@ -404,6 +404,19 @@ func (s *Set) Type() policy.SetType {
 	return s.typ
 }
 
+// TypeOf is the type of the dynamic set of that name, chosen as by Add: of the first, where several
+// interfaces have one.
+func TypeOf(ctx context.Context, dev, name string) (policy.SetType, error) {
+	all, err := openSets(ctx, dev, name)
+	if err != nil {
+		return policy.Addresses, err
+	}
+	for _, s := range all {
+		defer s.Close()
+	}
+	return all[0].typ, nil
+}
+
 // check says what keeps entries from being those of the set, which is held.
 func (s *Set) check(entries []Entry) error {
 	if err := CheckEntries(entries, s.typ); err != nil {

@@ -9,7 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/endpoint"
+	"levee/internal/filter/names"
 	"levee/internal/filter/prefix"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/policy"
 )
 
@@ -37,31 +39,42 @@ type Table interface {
 
 // tableSpec describes the map of a set laid out for room entries.
 func tableSpec(t policy.SetType, name string, room int) (*ebpf.MapSpec, error) {
-	if t == policy.Addresses {
+	switch t {
+	case policy.Addresses:
 		return prefix.DynamicSpec(name, room)
+	case policy.Names:
+		return names.Spec(name, room)
 	}
 	return endpoint.Spec(name, room)
 }
 
 // format makes memory an empty set, laid out as memory of that size is.
-func format(t policy.SetType, mem []byte, max, room int) error {
-	if t == policy.Addresses {
+func format(t policy.SetType, mem []byte, max, room int, secret names.Secret) error {
+	switch t {
+	case policy.Addresses:
 		return prefix.FormatRoom(mem, max, room)
+	case policy.Names:
+		return names.FormatRoom(mem, max, room, secret)
 	}
 	return endpoint.FormatRoom(mem, max, room)
 }
 
 // OpenTable opens the memory of the set, and mends what a writer left half-way.
 func (s *Memory) OpenTable() error {
-	if s.Typ == policy.Addresses {
+	switch s.Typ {
+	case policy.Addresses:
 		d, err := prefix.Open(s.Mem, s.Now)
 		s.Table = Prefixes{d}
 		return err
+	case policy.Names:
+		d, err := names.OpenDynamic(s.Mem, s.Now)
+		s.Table = ofNames{d, plain{}}
+		return err
 	}
 	t, err := endpoint.Open(s.Mem, s.Now)
-	s.Table = endpoints{t}
+	s.Table = endpoints{t, plain{}}
 	if s.Typ == policy.Services {
-		s.Table = services{endpoints{t}}
+		s.Table = services{endpoints{t, plain{}}}
 	}
 	return err
 }
@@ -91,7 +104,10 @@ func (p Prefixes) All() iter.Seq2[policy.Element, uint64] {
 }
 
 // endpoints is a set of endpoints, or of services, which are endpoints of 0.0.0.0/0 there.
-type endpoints struct{ *endpoint.Table }
+type endpoints struct {
+	*endpoint.Table
+	plain
+}
 
 var everywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
@@ -128,17 +144,55 @@ func (t endpoints) All() iter.Seq2[policy.Element, uint64] {
 	}
 }
 
-// RollUp covers nothing: only hosts are rolled up.
-func (t endpoints) RollUp(func(netip.Prefix) bool) int { return 0 }
+// ofNames is a set of names.
+type ofNames struct {
+	*names.Dynamic
+	plain
+}
 
-// Due says that a set of endpoints has no bulk to be merged.
-func (t endpoints) Due() bool { return false }
+// patternOf is the name of an element, which was checked.
+func patternOf(e policy.Element) dnsname.Pattern {
+	p, _ := dnsname.Parse(e.Name)
+	return p
+}
+
+func (t ofNames) Add(e policy.Element, expires uint64) error {
+	return t.Dynamic.Add(patternOf(e), expires)
+}
+
+func (t ofNames) Touch(e policy.Element) { t.Dynamic.Touch(patternOf(e)) }
+
+func (t ofNames) Delete(e policy.Element) bool { return t.Dynamic.Delete(patternOf(e)) }
+
+func (t ofNames) Get(e policy.Element) (expires uint64, ok bool) {
+	return t.Dynamic.Get(patternOf(e))
+}
+
+func (t ofNames) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e := range t.Dynamic.All() {
+			if !yield(policy.Element{Name: e.Pattern.String()}, e.Expires) {
+				return
+			}
+		}
+	}
+}
+
+// plain is a set that is neither rolled up nor merged: only hosts are rolled up, and only sets of
+// addresses have a bulk.
+type plain struct{}
+
+// RollUp covers nothing.
+func (plain) RollUp(func(netip.Prefix) bool) int { return 0 }
+
+// Due says that there is no bulk to be merged.
+func (plain) Due() bool { return false }
 
 // Merge does nothing.
-func (t endpoints) Merge() {}
+func (plain) Merge() {}
 
 // Rest does nothing.
-func (t endpoints) Rest(uint64) {}
+func (plain) Rest(uint64) {}
 
 // services is a set of services.
 type services struct{ endpoints }
@@ -155,7 +209,7 @@ func (t services) All() iter.Seq2[policy.Element, uint64] {
 
 // CheckEntry says what keeps an element from being an entry of a set of the type.
 func CheckEntry(e policy.Element, t policy.SetType) error {
-	if err := e.Check(t); err != nil || t == policy.Addresses {
+	if err := e.Check(t); err != nil || t == policy.Addresses || t == policy.Names {
 		return err
 	}
 	if blocks := e.Blocks(); len(blocks) != 1 {

@@ -44,7 +44,7 @@ type SetInfo struct {
 	RollUp bool          `json:"rollup,omitempty"`
 	Keep   bool          `json:"keep,omitempty"` // entries outlive a reboot
 	Self   bool          `json:"self,omitempty"` // holds what is delivered to the machine
-	// of the entries: "services" or "endpoints"; addresses where it is not there
+	// of the entries: "services", "endpoints" or "names"; addresses where it is not there
 	Type    string `json:"type,omitempty"`
 	Entries int    `json:"entries"`
 	Refused uint64 `json:"refused"` // entries not taken because the set was full
@@ -52,7 +52,7 @@ type SetInfo struct {
 
 // EntryType is the type of the set's entries.
 func (i SetInfo) EntryType() policy.SetType {
-	for _, t := range []policy.SetType{policy.Services, policy.Endpoints} {
+	for _, t := range []policy.SetType{policy.Services, policy.Endpoints, policy.Names} {
 		if i.Type == t.String() {
 			return t
 		}

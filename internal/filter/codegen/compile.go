@@ -120,6 +120,7 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Greylists: p.Greylists,
 		Echoes:    p.Echoes,
 		Senders:   p.Program.Policy.Senders,
+		Names:     p.Target.Names,
 	}
 	for _, row := range p.State.In() {
 		if b := row.Beside; b != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/endpoint"
+	"levee/internal/filter/names"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -38,6 +39,8 @@ func hashed(t policy.SetType) string {
 		return "services"
 	case policy.Endpoints:
 		return "endpoints"
+	case policy.Names:
+		return "names"
 	}
 	return "prefixes"
 }
@@ -81,6 +84,10 @@ func (c *compiler) emitSetFunctions() {
 	for i, f := range c.Plan.SetFunctions {
 		label, shared := setLabel(i), c.Plan.Shared()
 		switch {
+		case f.Type == policy.Names && shared:
+			names.NumberedDynamicFunction(c.Builder, f.Map, label, f.Room)
+		case f.Type == policy.Names:
+			names.DynamicFunction(c.Builder, f.Map, label, f.Room)
 		case f.Type != policy.Addresses && shared:
 			endpoint.NumberedFunction(c.Builder, f.Map, label, f.Room, f.IPv4)
 		case f.Type != policy.Addresses:

@@ -95,8 +95,8 @@ func inMessage(q *ir.Cond) extra {
 			c.Emit(
 				asm.RSh.Imm(asm.R1, names.LabelsShift),
 				asm.And.Imm(asm.R1, 0xff),
-				asm.Call.Label(namesLabel(c.Plan.NameTables[q.Names.Number])),
 			)
+			c.searchNames(q.Names)
 			if q.Not {
 				c.Emit(asm.JNE.Imm(asm.R0, 0, no))
 			} else {
@@ -123,6 +123,18 @@ func inMessage(q *ir.Cond) extra {
 			c.Label(yes)
 		}
 	}}
+}
+
+// searchNames looks the name of the message, of as many labels as R1 says, up in a list.
+func (c *compiler) searchNames(l *policy.NameList) {
+	if !l.Dynamic() {
+		c.Emit(asm.Call.Label(namesLabel(c.Plan.NameTables[l.Number])))
+		return
+	}
+	if c.Plan.Shared() {
+		c.Emit(asm.Mov.Imm(asm.R2, int32(c.Plan.Places[l.Set].Key)))
+	}
+	c.Emit(asm.Call.Label(c.setFunction(l.Set, false)))
 }
 
 // messageValue leaves the value of a field in R1, where the facts are.

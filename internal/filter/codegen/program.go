@@ -7,9 +7,11 @@ package codegen
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/names"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -56,7 +58,15 @@ type Program struct {
 	Greylists []plan.Greylist
 	Echoes    []plan.Echo
 	Senders   policy.Senders // that rules name
+	Names     names.Secret   // of the target, for sets of names
 	Tables    []Table        // what the compiler chose, for `check --explain-compile`
+}
+
+// HoldsDigests reports whether the program or one of its sets has digests of names, which depend on
+// the target's secret.
+func (p *Program) HoldsDigests() bool {
+	return p.Spec.Maps[names.WorkMap] != nil || slices.ContainsFunc(p.Dynamic,
+		func(s *policy.Set) bool { return s.Type == policy.Names })
 }
 
 // Table says which structure was chosen for a part of the policy, and why.

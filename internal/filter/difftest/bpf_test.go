@@ -82,8 +82,7 @@ func (c compiled) Packets() []uint64 {
 
 // Put and Take change the dynamic sets of the program.
 func (c compiled) Put(set string, e policy.Element) error {
-	return c.SetAdd(set, sets.Entry{Prefix: e.Prefix, Service: e.Service,
-		Lease: sets.Forever})
+	return c.SetAdd(set, sets.EntryOf(e, sets.Forever))
 }
 
 func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
@@ -184,8 +183,7 @@ func fill(r *loader.Runner, c Case) error {
 		for _, e := range c.Entries(set) {
 			lease := [...]time.Duration{Forever: sets.Forever, Running: time.Hour,
 				Ended: time.Millisecond}[e.Lease]
-			if err := r.SetAdd(set.Name, sets.Entry{Prefix: e.Prefix, Service: e.Service,
-				Lease: lease}); err != nil {
+			if err := r.SetAdd(set.Name, sets.EntryOf(e.Element, lease)); err != nil {
 				return fmt.Errorf("set %s: %w", set.Name, err)
 			}
 			ended = ended || e.Lease == Ended

@@ -429,7 +429,8 @@ func (c Case) Entries(s *policy.Set) []Entry {
 	g.pools()
 	g.r = newRand(c.Seed+uint64(s.Pos.Line)<<32, streamEntries)
 	entry := map[policy.SetType]func() string{policy.Addresses: g.address,
-		policy.Services: g.serviceElement, policy.Endpoints: g.endpointElement}[s.Type]
+		policy.Services: g.serviceElement, policy.Endpoints: g.endpointElement,
+		policy.Names: g.nameElement}[s.Type]
 	var all []Entry
 	seen := map[policy.Element]bool{}
 	for _, text := range g.some(min(g.size(), s.Max/2), entry) {

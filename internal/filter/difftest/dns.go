@@ -138,13 +138,26 @@ func (m messages) name(p dnsname.Pattern) dnsname.Name {
 	return n
 }
 
+// pattern is one of a list of names; of a dynamic set that holds none any.
+func (c *corners) pattern(l *policy.NameList) (p dnsname.Pattern) {
+	if !l.Dynamic() {
+		return l.Patterns[c.r.IntN(len(l.Patterns))]
+	}
+	text := "example"
+	if all := c.entries(l.Set); len(all) > 0 {
+		text = all[c.r.IntN(len(all))].Name
+	}
+	p, _ = dnsname.Parse(text)
+	return p
+}
+
 // aimMessage gives a shape a message for which a term on it holds, or only just does not.
 func (s *shape) aimMessage(c *corners, t *policy.Term) {
 	m := messages{c.r}
 	if t.Names != nil {
 		b := dns.Read(s.Payload, false)
 		b.Malformed, b.Question = false, true
-		b.Name = m.name(t.Names.Patterns[c.r.IntN(len(t.Names.Patterns))])
+		b.Name = m.name(c.pattern(t.Names))
 		s.Payload = dns.Query(b)
 	}
 	if c.r.IntN(2) == 0 {

@@ -315,13 +315,14 @@ func (g *generator) sets() {
 	g.nameSetsOf()
 }
 
-// moreDynamic are sets of services and endpoints that are filled at run time.
+// moreDynamic are sets of services, endpoints and names that are filled at run time.
 func (g *generator) moreDynamic() {
 	for _, d := range []struct {
 		set, of string
 		to      *[]string
 	}{{"openings", "services", &g.serviceSets}, {"partners", "endpoints",
-		&g.endpointSets}, {"strangers", "endpoints", &g.endpointSets}} {
+		&g.endpointSets}, {"strangers", "endpoints", &g.endpointSets}, {"told", "names",
+		&g.nameSets}} {
 		if g.chance(3) {
 			g.line("set %s = dynamic(of %s, max %d, lease 10m)", d.set, d.of, g.between(64, 5000))
 			*d.to = append(*d.to, d.set)

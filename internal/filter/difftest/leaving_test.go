@@ -149,8 +149,7 @@ func TestWhatLeavesIsAsTheOracleSays(t *testing.T) {
 				if ref.AddEntry(s.Name, e, time.Time{}) != nil {
 					continue // it is full
 				}
-				if err := r.SetAdd(s.Name, sets.Entry{Prefix: e.Prefix, Service: e.Service,
-					Lease: sets.Forever}); err != nil {
+				if err := r.SetAdd(s.Name, sets.EntryOf(e, sets.Forever)); err != nil {
 					t.Fatal(err)
 				}
 			}

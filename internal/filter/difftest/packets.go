@@ -91,6 +91,11 @@ func (s *shape) aimRule(c *corners, rule *policy.Rule) {
 
 // aimSet takes an element of a set, also of one that no rule asks.
 func (s *shape) aimSet(c *corners, set *policy.Set) {
+	if set.Type == policy.Names {
+		s.aimMessage(c, &policy.Term{Field: field.DNSName, Set: set,
+			Names: &policy.NameList{Patterns: set.Patterns, Set: set}})
+		return
+	}
 	sides := map[policy.SetType][2]field.Field{
 		policy.Addresses: {field.SrcAddr, field.DstAddr},
 		policy.Ports:     {field.SrcPort, field.DstPort},

@@ -115,8 +115,7 @@ func serviceSeed(t *testing.T, hook plan.Hook, seed uint64, judged map[bool]int)
 			if ref.AddEntry(s.Name, e, time.Time{}) != nil {
 				continue // it is full
 			}
-			if err := r.SetAdd(s.Name, sets.Entry{Prefix: e.Prefix, Service: e.Service,
-				Lease: sets.Forever}); err != nil {
+			if err := r.SetAdd(s.Name, sets.EntryOf(e, sets.Forever)); err != nil {
 				return err
 			}
 		}

@@ -25,15 +25,18 @@ func (t *Table) countAt(k hashtable.Key) *uint32 {
 type index struct{ *Table }
 
 // Admit refuses a key whose shape is not in use when there are as many as may be.
-func (t index) Admit(_ *hashtable.Table, k hashtable.Key, now uint64) error {
+func (t index) Admit(_ *hashtable.Table, k *hashtable.Key, now uint64) error {
 	number, _ := shapesOf(isIP4(k.Code))
-	if *t.countAt(k) == 0 && *t.mem.U32(number) >= MaxShapes &&
+	if *t.countAt(*k) == 0 && *t.mem.U32(number) >= MaxShapes &&
 		(!t.Reclaim(now) || *t.mem.U32(number) >= MaxShapes) {
 		return fmt.Errorf("%w: %d are in use; delete the entries of one, or use fewer", ErrShapes,
 			MaxShapes)
 	}
 	return nil
 }
+
+// Dismiss has nothing to take back.
+func (index) Dismiss(hashtable.Key) {}
 
 // Count keeps the numbers of entries, and the list of shapes that programs go through. They do so
 // from its end, so the last shape may take the place of one that is no longer used: who has missed

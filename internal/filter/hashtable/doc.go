@@ -1,6 +1,6 @@
 // Package hashtable keeps entries with leases in flat memory that eBPF programs read while a writer
-// changes it: a hash table of small buckets. It is the core of the dynamic sets of package prefix
-// and package endpoint, which say what an entry is and which keys a look-up tries.
+// changes it: a hash table of small buckets. It is the core of the dynamic sets of packages prefix,
+// endpoint and names, which say what an entry is and which keys a look-up tries.
 //
 // In go keys and ends of leases, out come changes of the memory (the value of an array map with one
 // entry), and the instructions that look one key up in it. A [Kind] says how a set of its kind is

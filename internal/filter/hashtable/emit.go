@@ -70,13 +70,16 @@ func (c *Code) element(miss string) {
 
 // Search looks for the entry of one key in the memory in R9 and returns 1 if it is there and its
 // lease has not ended, else 0. The address, with bits behind the prefix, is on the stack, the code
-// of the length in the low byte of R4, and the service, where keys have one, in R8. The clock is
-// read only when an entry is found. At the label no, 0 is returned as well.
+// of the length in the low byte of R4, and the service, where keys have one, in R8. A digest is in
+// R1. The clock is read only when an entry is found. At the label no, 0 is returned as well.
 func (c *Code) Search(no string) {
 	look, found := c.Fresh("look"), c.Fresh("found")
-	if c.Narrow {
+	switch {
+	case c.Narrow:
 		c.narrowKey()
-	} else {
+	case c.Digests:
+		c.digestKey()
+	default:
 		c.wideKey()
 	}
 	c.bucket()
@@ -152,6 +155,21 @@ func (c *Code) wideKey() {
 		rest = asm.R0
 		c.Emit(asm.Mov.Reg(rest, asm.R8), asm.LSh.Imm(rest, 8), asm.Or.Reg(rest, asm.R4))
 	}
+	c.tag(rest)
+}
+
+// digestKey leaves the tag in R4 and the hash for the first bucket in R3; the digest stays in R1.
+func (c *Code) digestKey() {
+	c.Emit(asm.And.Imm(asm.R4, metaCode), asm.Mov.Reg(asm.R3, asm.R1))
+	c.Pointer(asm.R5, AtSeeds)
+	c.Emit(asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord), asm.Xor.Reg(asm.R3, asm.R0))
+	c.times(8)
+	c.fold()
+	c.tag(asm.R4)
+}
+
+// tag adds what keys have besides their address to the hash in R3, and leaves the tag in R4.
+func (c *Code) tag(rest asm.Register) {
 	c.Emit(asm.Add.Reg(asm.R3, rest))
 	c.times(16)
 	c.fold()
@@ -240,9 +258,12 @@ func (c *Code) probe(found string) {
 			asm.Xor.Reg(asm.R4, asm.R0),
 			asm.And.Imm(asm.R4, metaTag),
 		)
-		if c.Narrow {
+		switch {
+		case c.Narrow:
 			gather(asm.Word, c.Keys+4*i, asm.R1)
-		} else {
+		case c.Digests:
+			gather(asm.DWord, c.Keys+8*i, asm.R1)
+		default:
 			gather(asm.DWord, c.Keys+16*i, asm.R1)
 			gather(asm.DWord, c.Keys+16*i+8, asm.R2)
 		}

@@ -79,7 +79,9 @@ func (s *set) open(mem Memory) {
 	}
 }
 
-func (s *set) Admit(*Table, Key, uint64) error { return s.refuse }
+func (s *set) Admit(*Table, *Key, uint64) error { return s.refuse }
+
+func (s *set) Dismiss(Key) {}
 
 func (s *set) Count(t *Table, k Key, by int) {
 	if _, there := t.Find(k); there {

@@ -65,10 +65,12 @@ type Layout struct {
 	Slots   int // of a bucket
 
 	Narrow   bool // keys have the 32 bits of Key.Hi only, and no service
+	Digests  bool // keys are the 64 bits of Key.Hi, a digest, and have no bits behind a prefix
 	Spilled  int  // u32: how many entries of the bucket lie in their second one
 	Metas    int  // u64 each
-	Keys     int  // u32 each in a narrow table, else 2 x u64
+	Keys     int  // u32 each in a narrow table, u64 each of digests, else 2 x u64
 	Services int  // u32 each; 0: keys have none
+	Values   int  // u32 each, of entries, which programs do not read; 0: they have none
 	Codes    int  // the codes that keys may have: 1 to this
 }
 

@@ -19,9 +19,11 @@ type Set struct {
 
 // Index is what a kind of set keeps beside the tables. It tells a look-up which keys to try.
 type Index interface {
-	// Admit says what keeps a key out that is not there, whatever the number of entries. It may
-	// call Set.Reclaim.
-	Admit(t *Table, k Key, now uint64) error
+	// Admit says what keeps a key out that is not there, whatever the number of entries, and gives
+	// it its value. It may call Set.Reclaim.
+	Admit(t *Table, k *Key, now uint64) error
+	// Dismiss takes back what Admit gave a key for which there is no room.
+	Dismiss(k Key)
 	// Count hears of an entry that comes (by 1), before it can be found, or that has gone (by -1).
 	Count(t *Table, k Key, by int)
 	// Settle ends a change.
@@ -102,14 +104,16 @@ func (t *Table) Add(k Key, expires uint64) error {
 		// What has ended comes anew: an index counts it again.
 		t.Remove(at, k)
 	}
-	if err := s.index.Admit(t, k, now); err != nil {
+	if err := s.index.Admit(t, &k, now); err != nil {
 		return fmt.Errorf("%d entries: %w", s.Len(), err)
 	}
 	if s.Len() >= s.max && !t.reclaim(k, now) {
+		s.index.Dismiss(k)
 		return fmt.Errorf("%d entries: %w", s.Len(), ErrFull)
 	}
 	s.sweep(now)
 	if !t.Insert(k, expires, now) && (!t.reclaim(k, now) || !t.Insert(k, expires, now)) {
+		s.index.Dismiss(k)
 		return fmt.Errorf("%d entries: no room near its place: %w", s.Len(), ErrFull)
 	}
 	return nil

@@ -5,11 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// Key is an entry as a table stores it: a masked address with, in some tables, a service.
+// Key is an entry as a table stores it: a masked address with, in some tables, a service, or a
+// digest in Hi.
 type Key struct {
 	Hi, Lo  uint64
 	Service uint32
-	Code    int // of the prefix length, from 1 on
+	Code    int    // of the prefix length, from 1 on
+	Value   uint32 // goes along with the entry in tables that have values; it is not compared
 }
 
 // Table is one of a set's tables.
@@ -42,10 +44,17 @@ func (t *Table) meta(s Slot) *uint64 {
 	return t.set.mem.U64(t.At + s.bucket*t.Bytes + t.Metas + 8*s.i)
 }
 
+func (t *Table) value(s Slot) *uint32 {
+	return t.set.mem.U32(t.At + s.bucket*t.Bytes + t.Values + 4*s.i)
+}
+
 func (t *Table) loadKey(s Slot) (hi, lo uint64, service uint32) {
 	mem, at := t.set.mem, t.At+s.bucket*t.Bytes
-	if t.Narrow {
+	switch {
+	case t.Narrow:
 		return uint64(atomic.LoadUint32(mem.U32(at + t.Keys + 4*s.i))), 0, 0
+	case t.Digests:
+		return atomic.LoadUint64(mem.U64(at + t.Keys + 8*s.i)), 0, 0
 	}
 	hi, lo = atomic.LoadUint64(mem.U64(at+t.Keys+16*s.i)),
 		atomic.LoadUint64(mem.U64(at+t.Keys+16*s.i+8))
@@ -57,8 +66,15 @@ func (t *Table) loadKey(s Slot) (hi, lo uint64, service uint32) {
 
 func (t *Table) storeKey(s Slot, k Key) {
 	mem, at := t.set.mem, t.At+s.bucket*t.Bytes
-	if t.Narrow {
+	if t.Values != 0 {
+		*t.value(s) = k.Value
+	}
+	switch {
+	case t.Narrow:
 		atomic.StoreUint32(mem.U32(at+t.Keys+4*s.i), uint32(k.Hi))
+		return
+	case t.Digests:
+		atomic.StoreUint64(mem.U64(at+t.Keys+8*s.i), k.Hi)
 		return
 	}
 	atomic.StoreUint64(mem.U64(at+t.Keys+16*s.i), k.Hi)
@@ -179,7 +195,11 @@ func (t *Table) write(s Slot, k Key, tag, expires uint64) {
 // keyAt reads the entry of a slot in use. A code that cannot be counts as the last there is.
 func (t *Table) keyAt(s Slot) Key {
 	hi, lo, service := t.loadKey(s)
-	return Key{hi, lo, service, min(int(*t.meta(s)&metaCode), t.Codes)}
+	k := Key{Hi: hi, Lo: lo, Service: service, Code: min(int(*t.meta(s)&metaCode), t.Codes)}
+	if t.Values != 0 {
+		k.Value = *t.value(s)
+	}
+	return k
 }
 
 // free finds a slot in the bucket that holds nothing; an entry whose lease has ended is removed for
@@ -265,6 +285,9 @@ func (t *Table) Vacate(s Slot) {
 // Remove takes an entry out and settles the accounts. It is for the inside of Set.Change.
 func (t *Table) Remove(s Slot, k Key) {
 	first, _, _ := t.hash(k)
+	if t.Values != 0 {
+		k.Value = *t.value(s)
+	}
 	t.Vacate(s)
 	if s.bucket != first {
 		atomic.AddUint32(t.spilled(first), ^uint32(0))

@@ -3,7 +3,9 @@
 //
 // In go names and a secret, out come tables and instructions. The function reads the head of a
 // message once, and leaves a digest of each suffix of the name; a table holds digests, so that a
-// look-up takes one cache line for each number of labels that elements of the set have. Digests are
+// look-up takes one cache line for each number of labels that elements of the set have. [Table] is
+// that of a set that does not change, [Dynamic] that of one whose entries come and go, with leases:
+// beside the table it has their letters, which programs do not read. Digests are
 // sums of NH (RFC 4418), of 128 bits: of two names that differ they are equal with a probability of
 // about 2^-64 for who does not know the secret. Of these 128 bits a table compares 62, and the
 // bucket.

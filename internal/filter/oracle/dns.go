@@ -3,6 +3,8 @@ package oracle
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"time"
 
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
@@ -36,7 +38,7 @@ func (e *Evaluator) message(t *term, pkt *packet.Packet, frame []byte) bool {
 	}
 	m := readMessage(pkt, frame)
 	if t.field == field.DNSName {
-		return m.Question && e.names[t.of.Names].holds(m.Name) != t.not
+		return m.Question && e.names[t.of.Names].holds(m.Name, e.now()) != t.not
 	}
 	v, present := valueOf(t.field, &m)
 	if !present {
@@ -75,25 +77,54 @@ func valueOf(f field.Field, m *dns.Message) (v uint64, present bool) {
 	return 0, false
 }
 
-// nameSet is names, each with whether it stands for what is below it only.
-type nameSet map[dnsname.Name]bool
+// nameSet is names, each until when; the zero time is for good.
+type nameSet map[dnsname.Pattern]time.Time
 
-func newNameSet(patterns []dnsname.Pattern) nameSet {
+func newNameSet(patterns []dnsname.Pattern) *nameSet {
 	s := nameSet{}
 	for _, p := range patterns {
-		s[p.Name] = p.Below
+		s[p] = time.Time{}
 	}
-	return s
+	return &s
+}
+
+// patternOf is the name of an entry, which was checked.
+func patternOf(e policy.Element) dnsname.Pattern {
+	p, _ := dnsname.Parse(e.Name)
+	return p
+}
+
+func (s nameSet) has(p dnsname.Pattern) bool {
+	_, there := s[p]
+	return there
+}
+
+func (s nameSet) add(p dnsname.Pattern, expires time.Time) { s[p] = expires }
+
+func (s nameSet) del(p dnsname.Pattern) { delete(s, p) }
+
+func (s nameSet) size() int { return len(s) }
+
+// inUse is the number of names after those whose lease has ended are gone.
+func (s nameSet) inUse(now time.Time) int {
+	maps.DeleteFunc(s, func(_ dnsname.Pattern, expires time.Time) bool {
+		return !current(expires, now)
+	})
+	return len(s)
 }
 
 // holds says whether a name, or one that it is below, is in the set.
-func (s nameSet) holds(n dnsname.Name) bool {
-	if below, there := s[n]; there && !below {
+func (s nameSet) holds(n dnsname.Name, now time.Time) bool {
+	alive := func(p dnsname.Pattern) bool {
+		expires, there := s[p]
+		return there && current(expires, now)
+	}
+	if alive(dnsname.Pattern{Name: n}) {
 		return true
 	}
 	for n != "" {
 		n = n.Parent()
-		if _, there := s[n]; there {
+		if alive(dnsname.Pattern{Name: n}) || alive(dnsname.Pattern{Name: n, Below: true}) {
 			return true
 		}
 	}

@@ -26,7 +26,8 @@ type Evaluator struct {
 	rules   []rule
 	sets    map[*policy.Set]*addressSet
 	ends    map[*policy.Set]*endpointSet
-	names   map[*policy.NameList]nameSet
+	names   map[*policy.NameList]*nameSet
+	filled  map[*policy.Set]*nameSet // at run time
 	limits  map[*policy.Limit]*budgets
 	tracks  bool // a rule asks for connections, of what arrives also one of what leaves
 	flows   map[connectionKey]*connection
@@ -60,17 +61,20 @@ func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	sets, ends := map[*policy.Set]*addressSet{}, map[*policy.Set]*endpointSet{}
+	names := map[*policy.Set]*nameSet{}
 	for _, s := range p.Sets {
 		switch {
 		case s.Type == policy.Addresses:
 			sets[s] = newAddressSet(s.Prefixes)
+		case s.Type == policy.Names && s.Kind == policy.Dynamic:
+			names[s] = newNameSet(nil)
 		case s.Type == policy.Endpoints, s.Kind == policy.Dynamic:
 			ends[s] = newEndpointSet(s.Endpoints)
 		}
 	}
-	e := newSide(p, link, sets, ends)
+	e := newSide(p, link, sets, ends, names)
 	if out := p.Leaving(); out != nil {
-		e.leaving = newSide(out, link, sets, ends)
+		e.leaving = newSide(out, link, sets, ends, names)
 		e.leaving.flows = e.flows
 		e.tracks = p.Tracks()
 	}
@@ -79,9 +83,9 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 
 // newSide makes an evaluator of what arrives or of what leaves. Both have the same sets.
 func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSet,
-	ends map[*policy.Set]*endpointSet) *Evaluator {
-	e := &Evaluator{p: p, link: link, sets: sets, ends: ends,
-		names:  map[*policy.NameList]nameSet{},
+	ends map[*policy.Set]*endpointSet, names map[*policy.Set]*nameSet) *Evaluator {
+	e := &Evaluator{p: p, link: link, sets: sets, ends: ends, filled: names,
+		names:  map[*policy.NameList]*nameSet{},
 		limits: map[*policy.Limit]*budgets{},
 		greys:  map[*policy.Greylist]*greylist{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
@@ -97,7 +101,9 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 		e.greys[r.Greylist] = &greylist{of: r.Greylist, clients: map[string]*client{}}
 	}
 	for _, l := range p.NameLists {
-		e.names[l] = newNameSet(l.Patterns)
+		if e.names[l] = names[l.Set]; l.Set == nil || e.names[l] == nil {
+			e.names[l] = newNameSet(l.Patterns)
+		}
 	}
 	e.tunnels = p.Asks(field.Inner)
 	e.protect, e.rules = e.prepare(p.Protect), e.prepare(p.Rules)
@@ -123,8 +129,11 @@ func (e *Evaluator) AddEntry(set string, entry policy.Element, expires time.Time
 	if err := entry.Check(s.Type); err != nil {
 		return fmt.Errorf("add %s to set %s: %w", entry, set, err)
 	}
-	if s.Type == policy.Addresses {
+	switch s.Type {
+	case policy.Addresses:
 		return addTo(e.sets[s], entry.Prefix, expires, e.now(), s)
+	case policy.Names:
+		return addTo(e.filled[s], patternOf(entry), expires, e.now(), s)
 	}
 	return addTo(e.ends[s], entry, expires, e.now(), s)
 }
@@ -152,9 +161,12 @@ func (e *Evaluator) DelEntry(set string, entry policy.Element) error {
 	if err != nil {
 		return err
 	}
-	if s.Type == policy.Addresses {
+	switch s.Type {
+	case policy.Addresses:
 		e.sets[s].del(entry.Prefix)
-	} else {
+	case policy.Names:
+		e.filled[s].del(patternOf(entry))
+	default:
 		e.ends[s].del(entry)
 	}
 	return nil

@@ -32,9 +32,12 @@ type SetMap struct {
 
 // Spec describes the map, whose inner maps' values are the memory.
 func (s *SetMap) Spec(name string) (spec *ebpf.MapSpec, err error) {
-	if s.Type == policy.Addresses {
+	switch s.Type {
+	case policy.Addresses:
 		spec, err = prefix.DynamicSpec(name, s.Room)
-	} else {
+	case policy.Names:
+		spec, err = names.Spec(name, s.Room)
+	default:
 		spec, err = endpoint.Spec(name, s.Room)
 	}
 	if err == nil {

@@ -39,7 +39,11 @@ func (p *planner) nameTables() {
 	}
 	p.NameTables = make([]*Table, len(asked))
 	for i, l := range p.Program.Policy.NameLists {
-		if asked[i] {
+		switch {
+		case asked[i] && l.Dynamic(): // whose entries may have any number of labels
+			p.askedNames = append(p.askedNames, l.Set)
+			p.Deepest = dnsname.MaxLabels
+		case asked[i]:
 			t := names.NewTable(l.Patterns, p.Target.Names)
 			what := count(len(l.Patterns), "name")
 			if l.Set != nil {

@@ -138,6 +138,8 @@ type planner struct {
 	endpoints map[ir.ListID]*Tree
 	extension Extension
 
+	askedNames []*policy.Set // dynamic sets of names that rules ask
+
 	mainSize     int // instructions of the main function
 	treesInPlace int
 }
@@ -146,6 +148,9 @@ type planner struct {
 func (p *planner) restart() {
 	p.Functions, p.Bytecodes = nil, nil
 	p.SetFunctions, p.SetFunctionOf = nil, map[SetKey]int{}
+	for _, s := range p.askedNames {
+		p.setFunction(s, false)
+	}
 	p.Interpreter = Interpreter{
 		Tables: map[ir.ListID]int{}, Sets: map[SetKey]int{}, Lists: map[ArmKey]int{},
 		Extras: map[ExtraKey]int{},

@@ -21,13 +21,15 @@ type SetPlace struct {
 const MaxOwn = 48
 
 // minRoom is the smallest room of sets that share a map. Rooms are powers of two, so that there are
-// not more maps for all addresses, and for all services and endpoints, than a program may use.
+// not more maps for all addresses, for all services and endpoints, and for all names, than a
+// program may use.
 const minRoom = 64
 
 // Kinds of memory.
 const (
 	addressMemory  = "addresses"
 	endpointMemory = "endpoints" // and services
+	nameMemory     = "names"
 )
 
 // Names of maps of dynamic sets: of one, "set_NAME", or of many. No set's own map is called so.
@@ -54,8 +56,11 @@ func placesOf(p *policy.Policy) map[*policy.Set]SetPlace {
 		}
 		room := max(minRoom, 1<<bits.Len(uint(s.Max-1)))
 		kind := addressMemory
-		if s.Type != policy.Addresses {
+		switch s.Type {
+		case policy.Services, policy.Endpoints:
 			kind = endpointMemory
+		case policy.Names:
+			kind = nameMemory
 		}
 		name := fmt.Sprintf("%s%s_%d", SharedPrefix, kind, room)
 		places[s] = SetPlace{Map: name, Key: used[name], Room: room}
@@ -80,7 +85,7 @@ func (p *Plan) WhyPlace(place SetPlace) string {
 // SetFunction is what looks something up in a map of dynamic sets.
 type SetFunction struct {
 	Map  string
-	IPv4 bool // addresses of this family; services are looked up as IPv4
+	IPv4 bool // addresses of this family; services are looked up as IPv4, names are not
 	Type policy.SetType
 	Room int
 }

@@ -205,7 +205,10 @@ func (d *Dynamic) tries(a netip.Addr) iter.Seq2[int, bool] {
 type index struct{ *Dynamic }
 
 // Admit takes every prefix.
-func (index) Admit(*hashtable.Table, hashtable.Key, uint64) error { return nil }
+func (index) Admit(*hashtable.Table, *hashtable.Key, uint64) error { return nil }
+
+// Dismiss has nothing to take back.
+func (index) Dismiss(hashtable.Key) {}
 
 // Count keeps the numbers of entries, and what programs read: the set of lengths in use, and the
 // filter.

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet/template"
@@ -250,6 +251,10 @@ func (p *point) entries() (out []Entry, ok bool) {
 
 // element is what a condition asks a set for.
 func (p *point) element(c *ir.Cond) (e policy.Element) {
+	if c.Names != nil {
+		e.Name = dnsname.Pattern{Name: p.name()}.String()
+		return e
+	}
 	source := c.Field == field.SrcAddr || c.Field == field.SrcEndpoint ||
 		c.Field == field.SrcService
 	if c.Set.Type != policy.Services {

@@ -125,6 +125,11 @@ func (s *space) messages() {
 		s.headers(header)
 	}
 	if _, ok := asked(field.DNSType); ok {
+		high, askedHigh := s.index[sideKey{about: ofByte, at: 4}]
+		low, askedLow := s.index[sideKey{about: ofByte, at: 5}]
+		if askedHigh && askedLow { // as many questions as that
+			none(s.has(field.DNSType), want{high, single(0)}, want{low, single(0)})
+		}
 		s.least(s.has(field.DNSType), len(dns.Query(dns.Message{Question: true})))
 	}
 	if _, ok := asked(field.DNSSize); ok {
@@ -151,7 +156,8 @@ func (s *space) headers(header int) {
 	}
 	first, ok := s.index[sideKey{about: ofByte, at: 12}]
 	for i := range s.sides {
-		if c := s.sides[i].cond; ok && c != nil && c.Names != nil && !holds(c.Names, "") {
+		if c := s.sides[i].cond; ok && c != nil && c.Names != nil && !c.Names.Dynamic() &&
+			!holds(c.Names, "") {
 			s.impossible = append(s.impossible,
 				&rule{wants: []want{{i, single(1)}, {first, single(0)}}})
 		}
@@ -165,7 +171,8 @@ const maxNames = 1 << 8
 func (s *space) names() {
 	var all []int
 	for i := range s.sides {
-		if c := s.sides[i].cond; c != nil && c.Names != nil && len(c.Names.Patterns) <= maxNames {
+		if c := s.sides[i].cond; c != nil && c.Names != nil && !c.Names.Dynamic() &&
+			len(c.Names.Patterns) <= maxNames {
 			all = append(all, i)
 		}
 	}
@@ -303,7 +310,7 @@ func (p *point) name() dnsname.Name {
 	var in, out []*policy.NameList
 	for i := range p.sides {
 		c := p.sides[i].cond
-		if c == nil || c.Names == nil || i >= len(p.box) || p.box[i] == nil {
+		if c == nil || c.Names == nil || c.Names.Dynamic() || i >= len(p.box) || p.box[i] == nil {
 			continue
 		}
 		if p.box[i][0].Lo == 1 {

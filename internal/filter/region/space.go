@@ -363,7 +363,9 @@ func (s *space) unknown(n *rule, name string, c *ir.Cond) {
 	u := side{about: ofUnknown, name: name, cond: c}
 	value := uint64(1)
 	if c != nil {
-		u.set = c.Set
+		if u.set = c.Set; c.Names != nil && c.Names.Dynamic() {
+			u.set = c.Names.Set
+		}
 		if c.Not {
 			value = 0
 		}

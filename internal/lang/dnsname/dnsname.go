@@ -135,6 +135,19 @@ func Lower(b []byte) Name {
 	return Name(out)
 }
 
+// Stored is a name that was stored as it is; not ok if the bytes are none.
+func Stored(b []byte) (Name, bool) {
+	if len(b)+1 > MaxName {
+		return "", false
+	}
+	for at := 0; at < len(b); at += 1 + int(b[at]) {
+		if n := int(b[at]); n == 0 || n > MaxLabel || at+1+n > len(b) {
+			return "", false
+		}
+	}
+	return Name(b), true
+}
+
 // Labels is how many labels the name has.
 func (n Name) Labels() (labels int) {
 	for n != "" {

@@ -25,12 +25,12 @@ func TestEntriesOfALongFileAreInOrder(t *testing.T) {
 	if err := ds.Err(); err != nil {
 		t.Fatal(err)
 	}
-	got, ds := ReadEntries(strings.NewReader(b.String()), "long.txt",
+	got, ds := ReadEntries(strings.NewReader(b.String()), "long.txt", policy.Addresses,
 		func(e policy.Element, _ time.Duration) netip.Prefix { return e.Prefix })
 	if err := ds.Err(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%d entries, %v; want %d", len(got), err, len(want))
 	}
-	got, ds = ReadEntries(strings.NewReader(b.String()+"x\n"), "long.txt",
+	got, ds = ReadEntries(strings.NewReader(b.String()+"x\n"), "long.txt", policy.Addresses,
 		func(e policy.Element, _ time.Duration) netip.Prefix { return e.Prefix })
 	if !ds.HasErrors() || len(got) > 0 {
 		t.Errorf("%d entries of a file with a bad line, %v", len(got), ds)
@@ -60,7 +60,7 @@ func TestEntriesWithLeases(t *testing.T) {
 		lease time.Duration
 	}
 	read := func(text string) ([]entry, error) {
-		all, ds := ReadEntries(strings.NewReader(text), "saved.txt",
+		all, ds := ReadEntries(strings.NewReader(text), "saved.txt", policy.Addresses,
 			func(e policy.Element, d time.Duration) entry { return entry{e, d} })
 		return all, ds.Err()
 	}

@@ -17,6 +17,9 @@ func Entry(t policy.SetType, text string) (policy.Element, diag.Problem) {
 	case policy.Services:
 		s, p := Service(text)
 		return policy.Element{Service: s}, p
+	case policy.Names:
+		n, p := Name(text)
+		return policy.Element{Name: n.String()}, p
 	case policy.Endpoints:
 		list, p := Endpoint(nil, text)
 		if !p.Found() && len(list) != 1 {

@@ -49,9 +49,9 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, diag.Diagnostics) {
 	return f.out.Prefixes, ds
 }
 
-// ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints,
-// whichever the first entry is. Ranges of ports become blocks (see Element.Blocks), of which there
-// may be MaxElements in all.
+// ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services, endpoints, or
+// names in quotes, whichever the first entry is. Ranges of ports become blocks (see
+// Element.Blocks), of which there may be MaxElements in all.
 func ReadElements(r io.Reader, name string) ([]policy.Element, diag.Diagnostics) {
 	return readEntries(newSetFile(r, name), func(e policy.Element,
 		_ time.Duration) policy.Element {
@@ -64,11 +64,12 @@ const Forever time.Duration = -1
 
 // ReadEntries is ReadElements into what of makes of each element: of a million there is one copy,
 // and no more. Behind an entry its lease may stand, such as `lease 10m` or `lease forever`; of is
-// given 0 for an entry without.
-func ReadEntries[T any](r io.Reader, name string,
+// given 0 for an entry without. Where t is that of names, all entries are: they need no quotes.
+func ReadEntries[T any](r io.Reader, name string, t policy.SetType,
 	of func(policy.Element, time.Duration) T) ([]T, diag.Diagnostics) {
 	f := newSetFile(r, name)
 	f.leased = true
+	f.typed, f.typ = t == policy.Names, t
 	return readEntries(f, of)
 }
 
@@ -91,6 +92,9 @@ func readEntries[T any](f *setFile, of func(policy.Element, time.Duration) T) ([
 			all = append(all, of(policy.Element{Prefix: p}, lease()))
 		}
 		f.pieces[i] = nil // its memory is free for what comes
+	}
+	for _, n := range f.out.Names {
+		all = append(all, of(policy.Element{Name: n.String()}, lease()))
 	}
 	for _, s := range f.out.Services {
 		f.out.Endpoints = append(f.out.Endpoints, policy.Element{Service: s})
@@ -120,6 +124,18 @@ func ParseElements(text string) ([]policy.Element, error) {
 		return nil, errors.New("there is no entry in it")
 	}
 	return all, nil
+}
+
+// ParseElementsOf is ParseElements of a type: a name needs no quotes then.
+func ParseElementsOf(t policy.SetType, text string) ([]policy.Element, error) {
+	if t != policy.Names {
+		return ParseElements(text)
+	}
+	e, p := Entry(t, text)
+	if p.Found() {
+		return nil, fmt.Errorf("%s; %s", p.Message, strings.TrimSuffix(p.Hint, "."))
+	}
+	return []policy.Element{e}, nil
 }
 
 // ParsePrefixes reads one address, prefix or range as a set file has it; a range may become several

@@ -55,7 +55,7 @@ func listed(in []netip.Prefix) string {
 // TestLeasesOfListLines: the lease behind several addresses is of each.
 func TestLeasesOfListLines(t *testing.T) {
 	got, ds := ReadEntries(strings.NewReader("192.0.2.1\n192.0.2.2 192.0.2.9 lease 10m\n"+
-		"45.1.3.0 45.1.3.255 lease forever\n"), "list",
+		"45.1.3.0 45.1.3.255 lease forever\n"), "list", policy.Addresses,
 		func(e policy.Element, d time.Duration) string { return fmt.Sprint(e.Prefix, " ", d) })
 	if err := ds.Err(); err != nil {
 		t.Fatal(err)

@@ -8,14 +8,17 @@ import (
 	"net/netip"
 	"strings"
 
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 )
 
 // Element is one element of a set, or one entry of a dynamic one. In a set of addresses Service is
-// the zero value, in a set of services Prefix is; an endpoint has both.
+// the zero value, in a set of services Prefix is; an endpoint has both. Of a set of names it has
+// Name alone.
 type Element struct {
 	Prefix  netip.Prefix // masked
 	Service Service
+	Name    string // a name or a wildcard, as dnsname.Pattern.String writes it
 }
 
 // Service is a protocol with a range of ports; of a protocol without ports, the whole range. The
@@ -43,6 +46,8 @@ func HasPorts(proto uint8) bool {
 // String is the element as it stands in a set file: an address or a prefix, a service, or both.
 func (e Element) String() string {
 	switch {
+	case e.Name != "":
+		return e.Name
 	case !e.Prefix.IsValid():
 		return e.Service.String()
 	case e.Service == Service{}:
@@ -97,6 +102,8 @@ func (s Service) order() uint64 { return uint64(s.Proto)<<32 | uint64(s.Lo)<<16 
 func (e Element) Check(t SetType) error {
 	got := Addresses
 	switch {
+	case e.Name != "":
+		got = Names
 	case e.Service == Service{}:
 	case e.Prefix.IsValid():
 		got = Endpoints
@@ -109,6 +116,8 @@ func (e Element) Check(t SetType) error {
 	case got != t:
 		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.One(), t.String(),
 			strings.TrimSuffix(EntryHint(t), "."))
+	case got == Names:
+		return e.checkName()
 	case got != Services && e.Prefix.Addr().Is4In6():
 		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; write the IPv4 form", e.Prefix)
 	case got != Services && e.Prefix != e.Prefix.Masked():
@@ -119,6 +128,20 @@ func (e Element) Check(t SetType) error {
 	case got == Endpoints && !HasPorts(e.Service.Proto) &&
 		(e.Service.Lo != 0 || e.Service.Hi != LastPort):
 		return fmt.Errorf("%s: the protocol has no ports", e.Service)
+	}
+	return nil
+}
+
+// checkName says what keeps a name from being an entry.
+func (e Element) checkName() error {
+	p, err := dnsname.Parse(e.Name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s; %s", err.Message, strings.TrimSuffix(err.Hint, "."))
+	case p.Below && p.Name.Labels() == dnsname.MaxLabels:
+		return fmt.Errorf("%s: no name has more than %d labels", e.Name, dnsname.MaxLabels)
+	case p.String() != e.Name:
+		return fmt.Errorf("%s is not written as it is stored; did you mean %s?", e.Name, p)
 	}
 	return nil
 }
@@ -134,7 +157,8 @@ func (e Element) Blocks() []Element {
 	for lo, hi := uint32(e.Service.Lo), uint32(e.Service.Hi); lo <= hi; {
 		n := min(bits.TrailingZeros32(lo|1<<16), bits.Len32(hi-lo+1)-1)
 		last := lo + 1<<n - 1
-		out = append(out, Element{e.Prefix, Service{e.Service.Proto, uint16(lo), uint16(last)}})
+		out = append(out, Element{Prefix: e.Prefix,
+			Service: Service{e.Service.Proto, uint16(lo), uint16(last)}})
 		lo = last + 1
 	}
 	return out

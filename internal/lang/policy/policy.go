@@ -104,10 +104,13 @@ type Inner struct {
 
 // NameList is names of the DNS that terms ask for: those of a set, or given in a rule.
 type NameList struct {
-	Patterns []dnsname.Pattern // none of them stands for another
+	Patterns []dnsname.Pattern // none of them stands for another; of a dynamic set nil
 	Number   int               // in Policy.NameLists
 	Set      *Set              // nil: they stand in a rule
 }
+
+// Dynamic reports whether the names are those of a set that is filled at run time.
+func (l *NameList) Dynamic() bool { return l.Set != nil && l.Set.Kind == Dynamic }
 
 // String is the list as rules have it, cut short.
 func (l *NameList) String() string {

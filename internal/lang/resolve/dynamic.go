@@ -71,8 +71,8 @@ func (r *resolver) begin(d *setDef) {
 	}
 }
 
-// maxDynamic is the largest number of entries of a dynamic set; of services and endpoints, whose
-// entries are larger, half of it.
+// maxDynamic is the largest number of entries of a dynamic set; of services, endpoints and names,
+// whose entries are larger, half of it.
 const maxDynamic = 1 << 24
 
 // dynamicType resolves `of TYPE`.
@@ -83,6 +83,8 @@ func (r *resolver) dynamicType(d *setDef, of ast.Word) {
 		d.set.Type = policy.Services
 	case "endpoints":
 		d.set.Type = policy.Endpoints
+	case "names":
+		d.set.Type = policy.Names
 	default:
 		r.problem(of.Pos, typeProblem(of.Text))
 		return
@@ -99,7 +101,7 @@ func (r *resolver) dynamicType(d *setDef, of ast.Word) {
 }
 
 func typeProblem(text string) diag.Problem {
-	hint := "write: of addresses, of services or of endpoints."
+	hint := "write: of addresses, of services, of endpoints or of names."
 	if of := syntax.EntryType(text); of != "" {
 		hint = diag.DidYouMean("of " + of)
 	}

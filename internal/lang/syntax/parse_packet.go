@@ -140,10 +140,13 @@ func (p *parser) setStep(s *ast.Step) bool {
 		return p.fail("in a test write: set "+diag.Clip(w.Text)+" has 192.0.2.1.",
 			"expected has after the name of the set")
 	}
-	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
+	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
+	switch {
+	case p.tok.kind == tString: // a name
+		e.Text = ast.Quoted(ast.Word{Text: p.tok.text})
+	case p.tok.kind != tWord || p.tok.class&keyword != 0:
 		return p.fail("one entry a step.", "expected an address after \"has\"")
 	}
-	e := ast.Elem{Text: p.tok.text, Pos: p.tok.pos}
 	p.advance()
 	if p.endpointService(e.Text) {
 		p.joinService(&e)

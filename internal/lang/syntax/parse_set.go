@@ -117,7 +117,7 @@ func (p *parser) typeOutside(d *ast.Dynamic) bool {
 	if p.stopped {
 		return false
 	}
-	hint := "write: dynamic(of addresses, max N), or services or endpoints in their place."
+	hint := "write: dynamic(of addresses, max N), or services, endpoints or names in their place."
 	if of != "" {
 		hint = didYouMean("dynamic(of " + of + ", max " + diag.Clip(d.Max.Text) + ")")
 	}
@@ -125,8 +125,8 @@ func (p *parser) typeOutside(d *ast.Dynamic) bool {
 	return false
 }
 
-// EntryType is the type of entries of a dynamic set that a word probably means: addresses, services
-// or endpoints, or "" when that is not clear.
+// EntryType is the type of entries of a dynamic set that a word probably means: addresses,
+// services, endpoints or names, or "" when that is not clear.
 func EntryType(word string) string {
 	switch word = strings.ToLower(word); {
 	case oneOf("prefixes prefix ips ip hosts host address networks network nets", word):
@@ -135,8 +135,10 @@ func EntryType(word string) string {
 		return "services"
 	case oneOf("pairs pair tuples sockets socket endpoint", word):
 		return "endpoints"
+	case oneOf("name domains domain zones zone fqdn dns", word):
+		return "names"
 	}
-	return diag.Nearest(word, []string{"addresses", "services", "endpoints"})
+	return diag.Nearest(word, []string{"addresses", "services", "endpoints", "names"})
 }
 
 // parens parses `( body )`.
@@ -201,7 +203,7 @@ func (p *parser) dynamic(d *ast.Dynamic) bool {
 		case p.is("of") && d.Of == nil:
 			p.advance()
 			if p.tok.kind != tWord || isDynamicWord[p.tok.text] {
-				return p.fail("write: of addresses, of services or of endpoints.",
+				return p.fail("write: of addresses, of services, of endpoints or of names.",
 					"expected the type of the entries after \"of\"")
 			}
 			w := p.word()
@@ -284,7 +286,7 @@ func hintDynamic(t token) string {
 	case oneOf("size maxelem limit entries count", t.text):
 		return didYouMean("max")
 	case t.text == "type":
-		return "write: of addresses, of services or of endpoints."
+		return "write: of addresses, of services, of endpoints or of names."
 	case isDigits(t.text):
 		return "write: max " + diag.Clip(t.text) + "."
 	}

@@ -53,8 +53,10 @@ var (
 	entryService = policy.Service{Proto: packet.ProtoTCP, Lo: 7777, Hi: 7777}
 )
 
+const entryName = "*.entry.example"
+
 // Entries are what a dynamic set has to hold when a packet of ForSlots is judged: an entry of each
-// family, as far as the set has room.
+// family, as far as the set has room, or a name.
 func Entries(s *policy.Set) []policy.Element {
 	var all []policy.Element
 	switch s.Type {
@@ -66,6 +68,8 @@ func Entries(s *policy.Set) []policy.Element {
 		all = []policy.Element{
 			{Prefix: entry4, Service: entryService}, {Prefix: entry6, Service: entryService},
 		}
+	case policy.Names:
+		all = []policy.Element{{Name: entryName}}
 	}
 	return all[:min(len(all), s.Max)]
 }

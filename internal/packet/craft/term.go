@@ -113,7 +113,11 @@ func setMessage(s *packet.Spec, t *policy.Term, c Chooser) {
 	}
 	switch t.Field {
 	case field.DNSName:
-		p := t.Names.Patterns[c.Index(len(t.Names.Patterns))]
+		all := patterns(t.Names, c)
+		if len(all) == 0 {
+			break
+		}
+		p := all[c.Index(len(all))]
 		m.Question, m.Name = true, p.Name
 		if p.Below && len(p.Name)+3 <= dnsname.MaxName {
 			m.Name = "\x01a" + p.Name
@@ -146,6 +150,20 @@ func setInner(s *packet.Spec, in *policy.Inner, c Chooser) {
 	if _, err := packet.Build(*s); err != nil {
 		s.Proto, s.ToPort = new(uint8(packet.ProtoUDP)), new(uint16(packet.PortVXLAN))
 	}
+}
+
+// patterns are what a list of names has.
+func patterns(l *policy.NameList, c Chooser) []dnsname.Pattern {
+	if !l.Dynamic() {
+		return l.Patterns
+	}
+	var all []dnsname.Pattern
+	for _, e := range c.Entries(l.Set) {
+		if p, err := dnsname.Parse(e.Name); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // isDynamic reports whether a term asks a set that is filled at run time.

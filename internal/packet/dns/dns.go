@@ -121,8 +121,8 @@ func Query(m Message) []byte {
 		b = append(b, 0, 0, 0, 0, 0, 0)
 	}
 	switch {
-	case m.Malformed && m.Response:
-		b[5] = 2 // what is behind the answers is not read
+	case m.Malformed && (m.Response || m.Opcode != 0):
+		b[5] = 2 // what is behind the question is not read
 	case m.Malformed:
 		b = append(b, 0)
 	}
