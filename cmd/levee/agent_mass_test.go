@@ -144,10 +144,10 @@ func TestLeasesOfFiveOriginsOutliveAKill(t *testing.T) {
 			a := netip.AddrFrom4([4]byte{100 + byte(done>>16), 1, byte(done >> 8), byte(done)})
 			p := netip.PrefixFrom(a, 32)
 			ends[p] = begun.Add(time.Hour + time.Duration(done)*time.Millisecond)
-			some = append(some, ledger.Lease{Set: "s", Prefix: p, Since: begun, Until: ends[p],
-				Origin: fmt.Sprint("origin", done%5)})
+			some = append(some, ledger.Lease{Set: "s", Entry: ledger.Of(p), Since: begun,
+				Until: ends[p], Origin: fmt.Sprint("origin", done%5)})
 			if done%10 == 0 {
-				some = append(some, ledger.Lease{Set: "s", Prefix: p, Since: begun,
+				some = append(some, ledger.Lease{Set: "s", Entry: ledger.Of(p), Since: begun,
 					Until: begun.Add(30 * time.Minute), Origin: fmt.Sprint("origin", (done+1)%5)})
 			}
 		}

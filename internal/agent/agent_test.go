@@ -246,7 +246,11 @@ func TestAWithdrawalThatTheKernelDidNotTakeIsTriedAgain(t *testing.T) {
 	ctx := t.Context()
 	lease := func(lasts time.Duration, some ...netip.Prefix) {
 		t.Helper()
-		if err := a.lease(ctx, "s", some, "fail2ban.sshd", lasts); err != nil {
+		var entries []ledger.Entry
+		for _, p := range some {
+			entries = append(entries, ledger.Of(p))
+		}
+		if err := a.lease(ctx, "s", entries, "fail2ban.sshd", lasts); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -278,7 +282,7 @@ func TestOthersGoBetweenThePagesOfALongWork(t *testing.T) {
 	for i := range 3 * atOnce { // pages end in the middle of entries
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), 32)
 		for n, origin := range []string{"a", "b", "c"} {
-			many = append(many, ledger.Lease{Set: "s", Prefix: p, Origin: origin,
+			many = append(many, ledger.Lease{Set: "s", Entry: ledger.Of(p), Origin: origin,
 				Since: time.Now(), Until: until.Add(time.Duration(n) * time.Minute)})
 		}
 	}
@@ -325,7 +329,8 @@ func TestManyLeasesThatEndTogetherAlarm(t *testing.T) {
 	past := time.Now().Add(-time.Second)
 	for i := range massLeases + 10 {
 		many = append(many, ledger.Lease{Set: "s", Origin: "ids", Since: past, Until: past,
-			Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32)})
+			Entry: ledger.Of(netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8),
+				byte(i)}), 32))})
 	}
 	many[0].Until = time.Now().Add(time.Hour)
 	if err := a.ledger.Record(many, nil); err != nil {
@@ -425,7 +430,7 @@ func TestARestartEnforcesAllAgain(t *testing.T) {
 		var some []ledger.Lease
 		for ; done < *leases && len(some) < 100_000; done++ {
 			a := netip.AddrFrom4([4]byte{10, byte(done >> 16), byte(done >> 8), byte(done)})
-			some = append(some, ledger.Lease{Set: "s", Prefix: netip.PrefixFrom(a, 32),
+			some = append(some, ledger.Lease{Set: "s", Entry: ledger.Of(netip.PrefixFrom(a, 32)),
 				Origin: fmt.Sprint("origin", done%5), Since: time.Now(),
 				Until: end.Add(time.Duration(done) * time.Millisecond)})
 		}

@@ -9,6 +9,8 @@ import (
 
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/feed"
+	"levee/internal/agent/ledger"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/literal"
 )
 
@@ -17,7 +19,7 @@ type held struct {
 	since          time.Time
 	list           *feed.List
 	state          feed.State
-	added, removed []netip.Prefix
+	added, removed []ledger.Entry
 	why            string // it waits; "" if it does not
 }
 
@@ -41,14 +43,14 @@ type Held struct {
 
 // difference is what a list would change, without entries that are refused in any case, and whether
 // that waits, as it is more than a part of what there was.
-func difference(protected *enforce.Protected, r *feed.Result, leases map[netip.Prefix]time.Time,
+func difference(protected *enforce.Protected, r *feed.Result, leases map[ledger.Entry]time.Time,
 	part float64) *held {
 	h := &held{since: time.Now(), list: r.List, state: r.State}
 	had := 0
-	for _, p := range r.List.Prefixes {
+	for p := range r.List.Entries() {
 		if _, there := leases[p]; there {
 			had++
-		} else if protected.Refuses(p) == "" {
+		} else if refuses(protected, p) == "" {
 			h.added = append(h.added, p)
 		}
 	}
@@ -56,11 +58,11 @@ func difference(protected *enforce.Protected, r *feed.Result, leases map[netip.P
 		if had == len(leases) {
 			break
 		}
-		if _, stays := slices.BinarySearchFunc(r.List.Prefixes, p, netip.Prefix.Compare); !stays {
+		if !r.List.Has(p) {
 			h.removed = append(h.removed, p)
 		}
 	}
-	slices.SortFunc(h.removed, netip.Prefix.Compare)
+	slices.SortFunc(h.removed, ledger.Entry.Compare)
 	h.why = h.waitsFor(part, leases)
 	return h
 }
@@ -79,21 +81,24 @@ var widest = [2]int{12, 28}
 
 // waitsFor says why a change waits, "" if it does not. Where there was nothing, only its share of
 // the Internet counts, and how wide its prefixes are.
-func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string {
+func (h *held) waitsFor(part float64, leases map[ledger.Entry]time.Time) string {
 	stays := maps.Clone(leases)
 	for _, p := range h.removed {
 		delete(stays, p)
 	}
 	kept := slices.Collect(maps.Keys(stays))
-	before := spaceOf(slices.Collect(maps.Keys(leases)))
-	left := spaceOf(kept)
-	all := spaceOf(slices.Concat(kept, h.added))
+	before := spaceOf(prefixesOf(slices.Collect(maps.Keys(leases))))
+	left := spaceOf(prefixesOf(kept))
+	all := spaceOf(prefixesOf(slices.Concat(kept, h.added)))
 	for family, public := range public {
 		share := float64(all.public[family]) / float64(public)
 		if share > mostShare && all.public[family] > before.public[family] {
 			return fmt.Sprintf("the list would hold %.0f %% of all public IPv%d addresses",
 				100*share, []int{4, 6}[family])
 		}
+	}
+	if i := slices.IndexFunc(h.added, isTop); i >= 0 {
+		return fmt.Sprintf("the list would hold %v, and so all names below it", h.added[i])
 	}
 	if p, ok := h.wide(leases); ok {
 		return fmt.Sprintf("the list would hold %v, which is wider than a /%d", p,
@@ -119,20 +124,42 @@ func (h *held) waitsFor(part float64, leases map[netip.Prefix]time.Time) string 
 	return ""
 }
 
+// isTop says whether an entry is the root of the DNS or a top-level domain: such a one in a list is
+// a mistake, or an attack.
+func isTop(e ledger.Entry) bool {
+	if e.Name == "" {
+		return false
+	}
+	p, err := dnsname.Parse(e.Name)
+	return err == nil && p.Name.Labels() < 2
+}
+
+// prefixesOf are the prefixes among entries.
+func prefixesOf(all []ledger.Entry) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(all))
+	for _, e := range all {
+		if e.Name == "" {
+			out = append(out, e.Prefix)
+		}
+	}
+	return out
+}
+
 // wide is a new prefix of public addresses, wider than any that the list had and too wide to be
 // taken unseen.
-func (h *held) wide(leases map[netip.Prefix]time.Time) (netip.Prefix, bool) {
+func (h *held) wide(leases map[ledger.Entry]time.Time) (netip.Prefix, bool) {
 	most := widest
-	for p := range leases {
+	for _, p := range prefixesOf(slices.Collect(maps.Keys(leases))) {
 		most[familyOf(p)] = min(most[familyOf(p)], p.Bits())
 	}
-	i := slices.IndexFunc(h.added, func(p netip.Prefix) bool {
+	added := prefixesOf(h.added)
+	i := slices.IndexFunc(added, func(p netip.Prefix) bool {
 		return p.Bits() < most[familyOf(p)] && spaceOf([]netip.Prefix{p}).public[familyOf(p)] > 0
 	})
 	if i < 0 {
 		return netip.Prefix{}, false
 	}
-	return h.added[i], true
+	return added[i], true
 }
 
 // familyOf is 0 for IPv4, 1 for IPv6.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"time"
 
 	"levee/internal/agent/ledger"
@@ -58,7 +57,7 @@ func (a *Agent) compare(ctx context.Context) {
 			return
 		}
 		pending = false
-		e := sets.Entry{Prefix: last.Prefix, Lease: sets.Forever}
+		e := entryOf(last.Entry, sets.Forever)
 		if !last.Until.IsZero() {
 			e.Lease = last.Until.Sub(begun)
 		}
@@ -79,7 +78,7 @@ func (a *Agent) compare(ctx context.Context) {
 				ended++
 			case a.refuses(protected, &l) != "":
 				refused++
-			case l.Set != last.Set || l.Prefix != last.Prefix:
+			case l.Set != last.Set || l.Entry != last.Entry:
 				leases++
 				put()
 				last, pending, counted = l, true, false
@@ -272,7 +271,7 @@ func (a *Agent) withdrawOrOwe(ctx context.Context, which func(ledger.Lease) bool
 	owed := map[batchKey]time.Time{}
 	lerr := a.ledger.Each(func(l ledger.Lease) bool {
 		if which(l) {
-			owed[batchKey{l.Set, l.Origin, l.Prefix}] = l.Until
+			owed[batchKey{l.Set, l.Origin, l.Entry}] = l.Until
 		}
 		return len(owed)+len(a.owed) <= maxOwed
 	})
@@ -292,7 +291,7 @@ func (a *Agent) withdrawOwed(ctx context.Context) {
 		return
 	}
 	n, err := a.withdraw(ctx, func(l ledger.Lease) bool {
-		until, owed := a.owed[batchKey{l.Set, l.Origin, l.Prefix}]
+		until, owed := a.owed[batchKey{l.Set, l.Origin, l.Entry}]
 		return owed && until.Equal(l.Until)
 	})
 	if err != nil {
@@ -332,12 +331,12 @@ func withdrawPage(ctx context.Context, l *ledger.Ledger, k Kernel, which func(le
 	if next, err = l.Page(after, chosen(&some, which)); err != nil || len(some) == 0 {
 		return 0, next, err
 	}
-	bySet := map[string][]netip.Prefix{} // entries of a set come in their order
+	bySet := map[string][]ledger.Entry{} // entries of a set come in their order
 	for i := range some {
 		of := &some[i]
 		e := bySet[of.Set]
-		if len(e) == 0 || e[len(e)-1] != of.Prefix {
-			bySet[of.Set] = append(e, of.Prefix)
+		if len(e) == 0 || e[len(e)-1] != of.Entry {
+			bySet[of.Set] = append(e, of.Entry)
 		}
 	}
 	var gone []ledger.Lease // with those of the last entry that the next page would have
@@ -371,7 +370,7 @@ func withdrawPage(ctx context.Context, l *ledger.Ledger, k Kernel, which func(le
 		lowered := make([]sets.Lowered, len(entries))
 		for i, p := range entries {
 			e, out := &all[i], &lowered[i]
-			out.Prefix, out.Was = p, max(0, e.was.Sub(now))
+			out.Entry, out.Was = entryOf(p, 0), max(0, e.was.Sub(now))
 			if e.forever {
 				out.Was = sets.Forever
 			}

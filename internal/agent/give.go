@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 // claim is what an origin that knows all its entries wants of some of them.
 type claim struct {
 	set, origin string
-	until       map[netip.Prefix]time.Time // zero: until the origin does not have it
-	gone        []netip.Prefix
+	until       map[ledger.Entry]time.Time // zero: until the origin does not have it
+	gone        []ledger.Entry
 	complete    bool // what until lacks is gone
 	exempt      bool // entries may be whom the policy protects: it names them
 	position    string
@@ -27,14 +26,14 @@ type claim struct {
 type piece struct {
 	*claim
 	until     []ending
-	gone      []netip.Prefix
+	gone      []ledger.Entry
 	told      int // refusals before
 	positions map[string][]byte
 }
 
 type ending struct {
-	prefix netip.Prefix
-	until  time.Time
+	entry ledger.Entry
+	until time.Time
 }
 
 // given is what became of a claim.
@@ -60,12 +59,12 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 			}
 		}
 	}
-	slices.SortFunc(gone, netip.Prefix.Compare)
+	slices.SortFunc(gone, ledger.Entry.Compare)
 	until := make([]ending, 0, len(c.until)) // the ledger is fastest in the order of its keys
 	for p, end := range c.until {
 		until = append(until, ending{p, end})
 	}
-	slices.SortFunc(until, func(x, y ending) int { return x.prefix.Compare(y.prefix) })
+	slices.SortFunc(until, func(x, y ending) int { return x.entry.Compare(y.entry) })
 	var pieces []*piece
 	for some := range slices.Chunk(gone, atOnce) {
 		pieces = append(pieces, &piece{claim: c, gone: some})
@@ -104,12 +103,12 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 
 // leasesOf are the ends of an origin's leases in a set, asked for from outside the loop.
 func (a *Agent) leasesOf(ctx context.Context, set, origin string) (
-	map[netip.Prefix]time.Time, error) {
-	out := map[netip.Prefix]time.Time{}
+	map[ledger.Entry]time.Time, error) {
+	out := map[ledger.Entry]time.Time{}
 	for after := []byte(nil); ; {
 		err := a.do(ctx, func() (err error) {
 			after, err = a.ledger.Of(set, origin, after, func(l ledger.Lease) {
-				out[l.Prefix] = l.Until
+				out[l.Entry] = l.Until
 			})
 			return err
 		})
@@ -128,23 +127,23 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		return out, err
 	}
 	now := time.Now()
-	ends := map[netip.Prefix]time.Time{} // of what ends sooner; now: at once
+	ends := map[ledger.Entry]time.Time{} // of what ends sooner; now: at once
 	for _, p := range c.gone {
 		if _, had := old[p]; had {
 			ends[p] = now
 			out.removed++
 		}
 	}
-	refuses := a.protected(ctx).Refuses
+	protected := a.protected(ctx)
 	if c.exempt {
-		refuses = nobody.Refuses
+		protected = nobody
 	}
 	var leases []ledger.Lease
 	var raise []sets.Entry
 	for _, of := range c.until {
-		p, until := of.prefix, of.until
+		p, until := of.entry, of.until
 		was, had := old[p]
-		if why := refuses(p); why != "" {
+		if why := refuses(protected, p); why != "" {
 			if out.refused++; c.told+out.refused <= maxToldRefusals {
 				a.refuse(batchKey{c.set, c.origin, p}, why)
 			} else {
@@ -167,7 +166,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		case had && !until.IsZero() && (was.IsZero() || was.After(until)):
 			ends[p] = until
 		default:
-			e := sets.Entry{Prefix: p, Lease: sets.Forever}
+			e := entryOf(p, sets.Forever)
 			if !until.IsZero() {
 				e.Lease = until.Sub(now)
 			}
@@ -178,13 +177,13 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		} else {
 			out.added++
 		}
-		leases = append(leases, ledger.Lease{Set: c.set, Prefix: p, Origin: c.origin, Since: now,
+		leases = append(leases, ledger.Lease{Set: c.set, Entry: p, Origin: c.origin, Since: now,
 			Until: until})
 	}
 	if err := a.lower(ctx, c.claim, ends, now); err != nil {
 		return out, err
 	}
-	var gone []netip.Prefix
+	var gone []ledger.Entry
 	for p, at := range ends {
 		if at.Equal(now) {
 			gone = append(gone, p)
@@ -212,15 +211,15 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 }
 
 // endsOf are the ends of the leases that the origin of a piece has on its entries.
-func (a *Agent) endsOf(c *piece) (map[netip.Prefix]time.Time, error) {
+func (a *Agent) endsOf(c *piece) (map[ledger.Entry]time.Time, error) {
 	entries := slices.Clone(c.gone)
 	for _, of := range c.until {
-		entries = append(entries, of.prefix)
+		entries = append(entries, of.entry)
 	}
-	old := make(map[netip.Prefix]time.Time, len(entries))
+	old := make(map[ledger.Entry]time.Time, len(entries))
 	return old, a.ledger.Entries(c.set, entries, func(_ int, l ledger.Lease) {
 		if l.Origin == c.origin {
-			old[l.Prefix] = l.Until
+			old[l.Entry] = l.Until
 		}
 	})
 }
@@ -237,18 +236,18 @@ func same(a, b time.Time) bool {
 }
 
 // lower lets entries of an origin end sooner in the kernel, as far as no other origin leases them.
-func (a *Agent) lower(ctx context.Context, c *claim, ends map[netip.Prefix]time.Time,
+func (a *Agent) lower(ctx context.Context, c *claim, ends map[ledger.Entry]time.Time,
 	now time.Time) error {
 	if len(ends) == 0 {
 		return nil
 	}
-	entries := make([]netip.Prefix, 0, len(ends))
+	entries := make([]ledger.Entry, 0, len(ends))
 	for p := range ends {
 		entries = append(entries, p)
 	}
 	lowered := make([]sets.Lowered, len(entries))
 	for i, p := range entries {
-		lowered[i].Prefix = p
+		lowered[i].Entry = entryOf(p, 0)
 		if at := ends[p]; at.After(now) {
 			lowered[i].Lease = at.Sub(now)
 		}

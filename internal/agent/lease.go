@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +20,13 @@ import (
 	"levee/internal/quantity"
 )
 
-// leaseSet is the dynamic set of addresses of a name, of the policies that are followed.
+// leaseSet is the dynamic set of addresses or names of a name, of the policies that are followed.
 func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 	for _, p := range a.policies {
 		for _, s := range p.Sets {
 			switch {
 			case s.Name != name || s.Kind != policy.Dynamic:
-			case s.Type != policy.Addresses:
+			case s.Type != policy.Addresses && s.Type != policy.Names:
 				return nil, api.Refuse(http.StatusConflict, "set %s holds %s, which cannot be "+
 					"leased by origin: add them with levee set add", name, s.Type)
 			default:
@@ -45,7 +44,7 @@ func noSet(name string) error {
 
 // lease puts entries into a set under an origin, all or none. lasts is 0 for the set's own lease,
 // and less for one until it is withdrawn.
-func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix, origin string,
+func (a *Agent) lease(ctx context.Context, name string, some []ledger.Entry, origin string,
 	lasts time.Duration) error {
 	set, err := a.leaseSet(name)
 	if err != nil {
@@ -58,20 +57,23 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	now := time.Now()
 	var leases []ledger.Lease
 	entries := map[string][]sets.Entry{}
-	for _, p := range prefixes {
-		if why := protected.Refuses(p); why != "" {
-			return api.Refuse(http.StatusUnprocessableEntity, "%s may be no entry: %s; nothing "+
-				"was added", text(p), why)
+	for _, p := range some {
+		if wrong := (policy.Element{Prefix: p.Prefix, Name: p.Name}).Check(set.Type); wrong != nil {
+			return api.Refuse(http.StatusUnprocessableEntity, "%v; nothing was added", wrong)
 		}
-		l := ledger.Lease{Set: name, Prefix: p, Origin: origin, Since: now}
-		e := sets.Entry{Prefix: p, Lease: sets.Forever}
+		if why := refuses(protected, p); why != "" {
+			return api.Refuse(http.StatusUnprocessableEntity, "%s may be no entry: %s; nothing "+
+				"was added", p, why)
+		}
+		l := ledger.Lease{Set: name, Entry: p, Origin: origin, Since: now}
+		e := entryOf(p, sets.Forever)
 		if lasts > 0 {
 			l.Until, e.Lease = now.Add(lasts), lasts
 		}
 		leases = append(leases, l)
 		entries[name] = append(entries[name], e)
 	}
-	fresh, err := a.fresh(name, origin, prefixes)
+	fresh, err := a.fresh(name, origin, some)
 	if err != nil {
 		return err
 	}
@@ -94,20 +96,20 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 			"in the policy; nothing was added", name, entryCount(left))
 	}
 	_, undone := a.withdrawOrOwe(ctx, func(l ledger.Lease) bool {
-		return l.Set == name && l.Origin == origin && fresh[l.Prefix]
+		return l.Set == name && l.Origin == origin && fresh[l.Entry]
 	})
 	return errors.Join(err, undone)
 }
 
 // fresh are the entries of a set that an origin does not lease.
-func (a *Agent) fresh(set, origin string, prefixes []netip.Prefix) (map[netip.Prefix]bool, error) {
-	out := make(map[netip.Prefix]bool, len(prefixes))
-	for _, p := range prefixes {
+func (a *Agent) fresh(set, origin string, some []ledger.Entry) (map[ledger.Entry]bool, error) {
+	out := make(map[ledger.Entry]bool, len(some))
+	for _, p := range some {
 		out[p] = true
 	}
-	return out, a.ledger.Entries(set, prefixes, func(_ int, l ledger.Lease) {
+	return out, a.ledger.Entries(set, some, func(_ int, l ledger.Lease) {
 		if l.Origin == origin {
-			delete(out, l.Prefix)
+			delete(out, l.Entry)
 		}
 	})
 }
@@ -115,8 +117,8 @@ func (a *Agent) fresh(set, origin string, prefixes []netip.Prefix) (map[netip.Pr
 // AddInput are entries that are leased.
 type AddInput struct {
 	Body struct {
-		Set     string   `json:"set" minLength:"1" maxLength:"255" doc:"A dynamic set of addresses."`
-		Entries []string `json:"entries" minItems:"1" maxItems:"10000" doc:"Addresses or prefixes."`
+		Set     string   `json:"set" minLength:"1" maxLength:"255" doc:"A dynamic set of addresses or of names."`
+		Entries []string `json:"entries" minItems:"1" maxItems:"10000" doc:"Addresses or prefixes; of a set of names names."`
 		Lease   string   `json:"lease,omitempty" maxLength:"32" doc:"10m, 12h, 7d, or forever; without it the set's own."`
 		Origin  string   `json:"origin,omitempty" maxLength:"128" doc:"Whose leases they are. Only at the agent's socket."`
 	}
@@ -200,7 +202,7 @@ func (a *Agent) addAs(ctx context.Context, set string, words []string, lease, or
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(f.Entries, netip.Prefix.Compare)
+	slices.SortFunc(f.Entries, ledger.Entry.Compare)
 	f.Entries = slices.Compact(f.Entries)
 	out := &Added{Leased: len(f.Entries), Origin: origin}
 	err = a.do(ctx, func() error {
@@ -210,7 +212,7 @@ func (a *Agent) addAs(ctx context.Context, set string, words []string, lease, or
 		e := pubsub.Event{Kind: pubsub.Leased, Set: set, Origin: out.Origin, Count: out.Leased,
 			Text: fmt.Sprintf("%s leased to %s by %s", entryCount(out.Leased), set, out.Origin)}
 		if out.Leased == 1 {
-			e.Entry = text(f.Entries[0])
+			e.Entry = f.Entries[0].String()
 		}
 		a.events.Publish(e)
 		a.opts.Log("%s", e.Text)

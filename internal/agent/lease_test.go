@@ -42,7 +42,7 @@ func TestLeasesEndInTheKernelWhenTheyEndInTheLedger(t *testing.T) {
 			n, late := 0, time.Duration(0)
 			if err := a.ledger.Each(func(l ledger.Lease) bool {
 				n++
-				late = max(late, k.at[l.Prefix].Sub(l.Until).Abs())
+				late = max(late, k.at[l.Entry.Prefix].Sub(l.Until).Abs())
 				return true
 			}); err != nil {
 				t.Fatal(err)
@@ -59,8 +59,8 @@ func TestLeasesEndInTheKernelWhenTheyEndInTheLedger(t *testing.T) {
 		var many []ledger.Lease
 		for i := range 3 * atOnce {
 			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), 32)
-			many = append(many, ledger.Lease{Set: "s", Prefix: p, Origin: "ids", Since: until,
-				Until: until})
+			many = append(many, ledger.Lease{Set: "s", Entry: ledger.Of(p), Origin: "ids",
+				Since: until, Until: until})
 		}
 		if err := a.ledger.Record(many, nil); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,8 @@ func TestAnAlarmThatGoesOnIsOne(t *testing.T) {
 func TestAFullLedgerIsNotReadForEachBatch(t *testing.T) {
 	a := start(t, t.TempDir(), &fake{}, one)
 	now := time.Now()
-	ended := ledger.Lease{Set: "s", Prefix: netip.MustParsePrefix("192.0.2.1/32"), Origin: "ids",
+	ended := ledger.Lease{Set: "s", Origin: "ids",
+		Entry: ledger.Of(netip.MustParsePrefix("192.0.2.1/32")),
 		Since: now.Add(-time.Hour), Until: now.Add(-time.Minute)}
 	fill := func() {
 		t.Helper()

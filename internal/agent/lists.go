@@ -17,6 +17,7 @@ import (
 	"levee/internal/agent/crowdsec"
 	"levee/internal/agent/enforce"
 	"levee/internal/agent/feed"
+	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/host/access"
 	"levee/internal/lang/policy"
@@ -178,7 +179,7 @@ func (a *Agent) stateOf(ctx context.Context, l *lister, leases int) feed.State {
 }
 
 // leased are the leases of a list that have not ended.
-func (a *Agent) leased(ctx context.Context, l *lister) (map[netip.Prefix]time.Time, error) {
+func (a *Agent) leased(ctx context.Context, l *lister) (map[ledger.Entry]time.Time, error) {
 	all, err := a.leasesOf(ctx, l.Set.Name, l.Name)
 	now := time.Now()
 	for p, until := range all {
@@ -292,19 +293,19 @@ func (l *lister) release() { l.held, l.status.Held = nil, nil }
 func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed.State) (given,
 	feed.State, error) {
 	c := claim{set: l.Set.Name, origin: l.Name, complete: true, position: listPosition(l.List),
-		until: make(map[netip.Prefix]time.Time, len(list.Prefixes))}
+		until: make(map[ledger.Entry]time.Time, list.Len())}
 	var protected *enforce.Protected
 	if err := a.do(ctx, func() error { protected = a.protected(ctx); return nil }); err != nil {
 		return given{}, feed.State{}, err
 	}
 	until, entries := l.end(), 0
-	for _, p := range list.Prefixes {
+	for p := range list.Entries() {
 		c.until[p] = until
-		if protected.Refuses(p) == "" {
+		if refuses(protected, p) == "" {
 			entries++
 		}
 	}
-	if entries < len(list.Prefixes) { // the next reading asks for all: they may be let in then
+	if entries < list.Len() { // the next reading asks for all: they may be let in then
 		state = feed.State{}
 	}
 	var err error
@@ -332,7 +333,7 @@ func (l *lister) end() time.Time {
 }
 
 // renew gives all leases of a list another term.
-func (a *Agent) renew(ctx context.Context, l *lister, leases map[netip.Prefix]time.Time) error {
+func (a *Agent) renew(ctx context.Context, l *lister, leases map[ledger.Entry]time.Time) error {
 	a.in(ctx, func() { l.status.Entries = len(leases) })
 	if l.Lease == 0 || len(leases) == 0 {
 		return nil
@@ -362,7 +363,7 @@ func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
 		all := time.Since(complete) > resync
 		begun := time.Now()
 		s, err := c.Stream(ctx, all)
-		changed := map[netip.Prefix]time.Time{}
+		var changed map[netip.Prefix]time.Time
 		if failures++; err != nil {
 			complete = time.Time{} // the API takes what it has sent for read
 		} else {
@@ -399,15 +400,17 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		return false
 	}
 	read := time.Now()
-	c := claim{set: l.Set.Name, origin: l.Name, complete: all, until: changed}
+	c := claim{set: l.Set.Name, origin: l.Name, complete: all,
+		until: make(map[ledger.Entry]time.Time, len(changed))}
 	most := l.end()
 	for p, until := range changed {
 		switch {
 		case until.IsZero():
-			delete(changed, p)
-			c.gone = append(c.gone, p)
+			c.gone = append(c.gone, ledger.Of(p))
 		case !most.IsZero() && until.After(most):
-			changed[p] = most
+			c.until[ledger.Of(p)] = most
+		default:
+			c.until[ledger.Of(p)] = until
 		}
 	}
 	out, err := a.give(ctx, &c)
@@ -481,7 +484,7 @@ func (a *Agent) heldQuery(ctx context.Context, q *HeldQuery) (*HeldReport, error
 		for _, l := range lists {
 			if h := l.held; h != nil {
 				out.Held = append(out.Held, Held{l.Name, l.Set.Name, h.since,
-					len(h.list.Prefixes), texts(h.added), texts(h.removed)})
+					h.list.Len(), texts(h.added), texts(h.removed)})
 			}
 		}
 		return nil
@@ -489,10 +492,10 @@ func (a *Agent) heldQuery(ctx context.Context, q *HeldQuery) (*HeldReport, error
 	return out, err
 }
 
-func texts(all []netip.Prefix) []string {
+func texts(all []ledger.Entry) []string {
 	out := make([]string, len(all))
 	for i, p := range all {
-		out[i] = text(p)
+		out[i] = p.String()
 	}
 	return out
 }

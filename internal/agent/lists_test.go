@@ -273,9 +273,9 @@ func TestAFeedIsRenewedWhileItIsReadAndKeptWhileItCannotBe(t *testing.T) {
 		for p := range k.sets["s"] {
 			k.sets["s"][p] = time.Minute
 		}
-		soon := map[netip.Prefix]time.Time{}
+		soon := map[ledger.Entry]time.Time{}
 		for _, p := range block(0, 20) {
-			soon[p] = time.Now().Add(time.Minute)
+			soon[ledger.Of(p)] = time.Now().Add(time.Minute)
 		}
 		c := &claim{set: "s", origin: "drop", until: soon}
 		if _, err := a.give(t.Context(), c); err != nil {
@@ -328,7 +328,7 @@ func TestAFeedGoesOnAfterARestart(t *testing.T) {
 		t.Errorf("an empty list waits %s", l.waits())
 	}
 	if _, err := a.withdraw(t.Context(), func(l ledger.Lease) bool {
-		return l.Prefix == block(3, 1)[0]
+		return l.Entry.Prefix == block(3, 1)[0]
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +384,7 @@ func TestDecisionsBecomeLeases(t *testing.T) {
 		t.Helper()
 		got := map[string]time.Duration{}
 		for p, d := range k.sets["s"] {
-			got[text(p)] = d.Round(time.Minute)
+			got[ledger.Of(p).String()] = d.Round(time.Minute)
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: %v, wanted %v", when, got, want)
@@ -422,11 +422,11 @@ func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 	p := block(0, 1)[0]
 	give := func(origin string, d time.Duration) {
 		t.Helper()
-		c := claim{set: "s", origin: origin, complete: true, until: map[netip.Prefix]time.Time{}}
+		c := claim{set: "s", origin: origin, complete: true, until: map[ledger.Entry]time.Time{}}
 		if d == sets.Forever {
-			c.until[p] = time.Time{}
+			c.until[ledger.Of(p)] = time.Time{}
 		} else if d > 0 {
-			c.until[p] = time.Now().Add(d)
+			c.until[ledger.Of(p)] = time.Now().Add(d)
 		}
 		if _, err := a.give(t.Context(), &c); err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		return err
 	}
 	c := claim{set: l.Set.Name, origin: l.Name, exempt: true,
-		until: map[netip.Prefix]time.Time{}}
+		until: map[ledger.Entry]time.Time{}}
 	now := time.Now()
 	skipped, example := 0, ""
 	for i, answer := range got {
@@ -89,7 +89,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 			continue
 		}
 		for p, until := range leases {
-			if p.Addr().Is4() == (i == 0) {
+			if p.Prefix.Addr().Is4() == (i == 0) {
 				if end := now.Add(answer.TTL); until.IsZero() || until.After(end) {
 					until = end
 				}
@@ -97,7 +97,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 			}
 		}
 		for _, addr := range answer.Addresses {
-			p := netip.PrefixFrom(addr, addr.BitLen())
+			p := ledger.Of(netip.PrefixFrom(addr, addr.BitLen()))
 			term := max(l.Lease, answer.TTL)
 			c.until[p] = now.Add(term)
 			// not each answer is worth a write to the disk
@@ -142,14 +142,14 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 // that a protect rule can ask them.
 func (a *Agent) refuses(protected *enforce.Protected, l *ledger.Lease) string {
 	if !strings.HasPrefix(l.Origin, policy.DNSOrigin) {
-		return protected.Refuses(l.Prefix)
+		return refuses(protected, l.Entry)
 	}
 	for _, n := range a.lists {
 		if n.DNS != "" && n.Set.Name == l.Set && n.Name == l.Origin {
-			return nobody.Refuses(l.Prefix)
+			return refuses(nobody, l.Entry)
 		}
 	}
-	return protected.Refuses(l.Prefix)
+	return refuses(protected, l.Entry)
 }
 
 // nobody keeps nobody: it refuses what no host can have.

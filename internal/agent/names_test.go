@@ -61,7 +61,7 @@ func TestAddressesOfNames(t *testing.T) {
 		a.resolved(t.Context(), l, step.got, step.err)
 		got := map[string]time.Duration{}
 		for p, d := range k.sets["partners"] {
-			got[text(p)] = d.Round(time.Minute)
+			got[ledger.Of(p).String()] = d.Round(time.Minute)
 		}
 		if !maps.Equal(got, step.want) {
 			t.Errorf("%s: %v, wanted %v", step.name, got, step.want)
@@ -82,7 +82,7 @@ func TestAddressesOfNames(t *testing.T) {
 	}
 	for origin, refused := range map[string]bool{"dns:a.example": false, "ids": true} {
 		of := ledger.Lease{Set: "partners", Origin: origin,
-			Prefix: netip.MustParsePrefix("198.51.100.3/32")}
+			Entry: ledger.Of(netip.MustParsePrefix("198.51.100.3/32"))}
 		if why := a.refuses(a.protects, &of); (why != "") != refused {
 			t.Errorf("of %s: %q", origin, why)
 		}

@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/notify"
+	"levee/internal/lang/literal"
 )
 
 // do runs fn in its turn in the loop, where all that the agent knows may be read and changed. It
@@ -49,7 +50,7 @@ type SourcesReport struct {
 type LeaseQuery struct {
 	Set    string   `query:"set" maxLength:"255" doc:"Only of this set."`
 	Origin string   `query:"origin" maxLength:"255" doc:"Only of this origin."`
-	Entry  []string `query:"entry,explode" maxItems:"100" doc:"Only these addresses or prefixes."`
+	Entry  []string `query:"entry,explode" maxItems:"100" doc:"Only these addresses, prefixes or names."`
 	After  string   `query:"after" maxLength:"64" doc:"What the page before gave as next."`
 	Limit  int      `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"At most so many."`
 }
@@ -65,7 +66,7 @@ type WithdrawInput struct {
 	Body struct {
 		Set     string   `json:"set,omitempty" maxLength:"255" doc:"Only of this set."`
 		Origin  string   `json:"origin,omitempty" maxLength:"255" doc:"Only of this origin."`
-		Entries []string `json:"entries,omitempty" maxItems:"10000" doc:"Only these addresses or prefixes."`
+		Entries []string `json:"entries,omitempty" maxItems:"10000" doc:"Only these addresses, prefixes or names."`
 		All     bool     `json:"all,omitempty" doc:"All leases: needed where nothing else is chosen."`
 	}
 }
@@ -175,7 +176,7 @@ func (a *Agent) withdrawChosen(ctx context.Context, in *WithdrawInput) (*Withdra
 func newFilter(set, origin string, entries []string) (*Filter, error) {
 	f := &Filter{Set: set, Origin: origin}
 	for _, word := range entries {
-		p, err := ParseEntry(word)
+		p, err := ParseLeased(word)
 		if err != nil {
 			return nil, api.Refuse(http.StatusUnprocessableEntity, "%v", err)
 		}
@@ -184,7 +185,21 @@ func newFilter(set, origin string, entries []string) (*Filter, error) {
 	return f, nil
 }
 
-// ParseEntry reads an address or a prefix, as entries of leases are.
+// ParseLeased reads an entry as it is leased: an address, a prefix, or a name that ends in no
+// number, as an address does that is mistyped.
+func ParseLeased(word string) (ledger.Entry, error) {
+	p, err := ParseEntry(word)
+	if err == nil {
+		return ledger.Of(p), nil
+	}
+	n, wrong := literal.Name(word)
+	if wrong.Found() || literal.AllDigits(n.Name.Last(1).String()) {
+		return ledger.Entry{}, fmt.Errorf("%.60q is no address, prefix or name", word)
+	}
+	return ledger.Entry{Name: n.String()}, nil
+}
+
+// ParseEntry reads an address or a prefix.
 func ParseEntry(word string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(word)
 	if err != nil {

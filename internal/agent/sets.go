@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 
 	"levee/internal/agent/api"
@@ -64,7 +63,7 @@ type Entry struct {
 type EntriesInput struct {
 	Set  string `path:"set" maxLength:"255"`
 	Body struct {
-		Entries []string `json:"entries" minItems:"1" maxItems:"10000" doc:"Addresses or prefixes."`
+		Entries []string `json:"entries" minItems:"1" maxItems:"10000" doc:"Addresses or prefixes; of a set of names names."`
 		Lease   string   `json:"lease,omitempty" maxLength:"32" doc:"10m, 12h, 7d, or forever; without it the set's own."`
 	}
 }
@@ -147,15 +146,15 @@ func (a *Agent) entries(ctx context.Context, q *EntryQuery) (*EntryPage, error) 
 	if p.More {
 		out.Next = out.Entries[len(out.Entries)-1].Entry
 	}
-	if p.Type != policy.Addresses {
+	if p.Type != policy.Addresses && p.Type != policy.Names {
 		return out, nil
 	}
 	return out, a.do(ctx, func() error {
-		prefixes := make([]netip.Prefix, len(p.Entries))
+		held := make([]ledger.Entry, len(p.Entries))
 		for i, e := range p.Entries {
-			prefixes[i] = e.Prefix
+			held[i] = ledger.Entry{Prefix: e.Prefix, Name: e.Name}
 		}
-		return a.ledger.Entries(q.Set, prefixes, func(i int, l ledger.Lease) {
+		return a.ledger.Entries(q.Set, held, func(i int, l ledger.Lease) {
 			out.Entries[i].Origins = append(out.Entries[i].Origins, l.Origin)
 		})
 	})
@@ -179,7 +178,7 @@ func parseElement(t policy.SetType, word string) (policy.Element, error) {
 
 func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 	var elements []policy.Element
-	var prefixes []netip.Prefix
+	var leased []ledger.Entry
 	typ, _ := sets.TypeOf(ctx, "", q.Set) // who takes them out says why not
 	for _, word := range q.Entry {
 		all, err := literal.ParseElementsOf(typ, word)
@@ -188,8 +187,8 @@ func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 		}
 		elements = append(elements, all...)
 		for _, e := range all {
-			if e.Prefix.IsValid() && e.Service == (policy.Service{}) {
-				prefixes = append(prefixes, e.Prefix)
+			if e.Service == (policy.Service{}) {
+				leased = append(leased, ledger.Entry{Prefix: e.Prefix, Name: e.Name})
 			}
 		}
 	}
@@ -199,7 +198,7 @@ func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 			return err
 		}
 		out.Withdrawn, err = a.withdrawOrOwe(ctx, func(l ledger.Lease) bool {
-			return l.Set == q.Set && slices.Contains(prefixes, l.Prefix)
+			return l.Set == q.Set && slices.Contains(leased, l.Entry)
 		})
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/agent/enforce"
 	"levee/internal/agent/event"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
@@ -39,7 +40,7 @@ type source struct {
 
 type batchKey struct {
 	set, origin string
-	prefix      netip.Prefix
+	entry       ledger.Entry
 }
 
 type batchLease struct {
@@ -275,7 +276,7 @@ func eventCount(n uint64) string {
 func (a *Agent) event(s *source, line []byte, now time.Time) {
 	s.status.Events++
 	s.match.Begin(s.inlet.Renewal())
-	prefix, result, err := s.match.Match(line, now)
+	entry, result, err := s.match.Match(line, now)
 	switch {
 	case err != nil:
 		s.status.Malformed++
@@ -289,7 +290,7 @@ func (a *Agent) event(s *source, line []byte, now time.Time) {
 		s.status.Counted++
 	case result == event.Matched:
 		s.status.Matched++
-		a.batch[batchKey{s.Set.Name, s.Name, prefix}] = batchLease{s.Lease}
+		a.batch[batchKey{s.Set.Name, s.Name, entry}] = batchLease{s.Lease}
 	}
 }
 
@@ -316,12 +317,12 @@ func (a *Agent) flush(ctx context.Context) {
 	var leases []ledger.Lease
 	entries := map[string][]sets.Entry{}
 	for k, b := range a.batch {
-		if why := a.protected(ctx).Refuses(k.prefix); why != "" {
+		if why := refuses(a.protected(ctx), k.entry); why != "" {
 			a.refuse(k, why)
 			continue
 		}
-		l := ledger.Lease{Set: k.set, Prefix: k.prefix, Origin: k.origin, Since: now}
-		e := sets.Entry{Prefix: k.prefix, Lease: sets.Forever}
+		l := ledger.Lease{Set: k.set, Entry: k.entry, Origin: k.origin, Since: now}
+		e := entryOf(k.entry, sets.Forever)
 		if b.lease > 0 {
 			l.Until, e.Lease = now.Add(b.lease), b.lease
 		}
@@ -376,7 +377,7 @@ func (a *Agent) tellLeased(leases []ledger.Lease) {
 		k := [2]string{l.Set, l.Origin}
 		if all[k] == nil {
 			all[k] = &pubsub.Event{Kind: pubsub.Leased, Set: l.Set, Origin: l.Origin,
-				Entry: text(l.Prefix)}
+				Entry: l.Entry.String()}
 		}
 		all[k].Count++
 	}
@@ -404,12 +405,12 @@ func (a *Agent) settled() {
 func (a *Agent) found(ctx context.Context, entries map[string][]sets.Entry,
 	now time.Time) (out []ledger.Lease) {
 	for set, some := range entries {
-		prefixes := make([]netip.Prefix, len(some))
+		there := make([]ledger.Entry, len(some))
 		for i, e := range some {
-			prefixes[i] = e.Prefix
+			there[i] = leasedAs(e)
 		}
 		known := make([]bool, len(some))
-		err := a.ledger.Entries(set, prefixes, func(i int, _ ledger.Lease) { known[i] = true })
+		err := a.ledger.Entries(set, there, func(i int, _ ledger.Lease) { known[i] = true })
 		if err != nil {
 			continue // whoever writes to the ledger says why
 		}
@@ -422,15 +423,16 @@ func (a *Agent) found(ctx context.Context, entries map[string][]sets.Entry,
 		if len(fresh) == 0 {
 			continue
 		}
-		there, err := a.opts.Kernel.Leases(ctx, set, fresh)
+		held, err := a.opts.Kernel.Leases(ctx, set, fresh)
 		if err != nil {
 			continue // the comparison says why
 		}
 		// The kernel may have let the agent wait. An end before that of the kernel would be
 		// somebody else's: it could not be withdrawn.
 		answered := time.Now()
-		for _, e := range there {
-			l := ledger.Lease{Set: set, Prefix: e.Prefix, Origin: policy.CommandOrigin, Since: now}
+		for _, e := range held {
+			l := ledger.Lease{Set: set, Entry: leasedAs(e), Origin: policy.CommandOrigin,
+				Since: now}
 			if e.Lease != sets.Forever {
 				l.Until = answered.Add(e.Lease)
 			}
@@ -446,28 +448,36 @@ const maxRefusals = 64
 // refuse tells of an entry that would hold whom nothing may hold.
 func (a *Agent) refuse(k batchKey, why string) {
 	a.status.Refused++
-	a.say("refused %s of source %q: %s", text(k.prefix), k.origin, why)
+	a.say("refused %s of source %q: %s", k.entry.String(), k.origin, why)
 	for i := range a.status.Refusals {
-		if r := &a.status.Refusals[i]; r.Entry == text(k.prefix) && r.Origin == k.origin {
+		if r := &a.status.Refusals[i]; r.Entry == k.entry.String() && r.Origin == k.origin {
 			r.Count++
 			r.At = time.Now()
 			return
 		}
 	}
-	a.status.Refusals = append(a.status.Refusals, Refusal{At: time.Now(), Entry: text(k.prefix),
+	a.status.Refusals = append(a.status.Refusals, Refusal{At: time.Now(), Entry: k.entry.String(),
 		Set: k.set, Origin: k.origin, Why: why, Count: 1})
 	a.events.Publish(pubsub.Event{Kind: pubsub.Refused, Set: k.set, Origin: k.origin,
-		Entry: text(k.prefix), Text: fmt.Sprintf("refused %s of %s: %s", text(k.prefix), k.origin,
+		Entry: k.entry.String(), Text: fmt.Sprintf("refused %s of %s: %s", k.entry, k.origin,
 			why)})
 	a.status.Refusals = a.status.Refusals[max(0, len(a.status.Refusals)-maxRefusals):]
 }
 
-// text is a prefix as sets list it: an address without its length.
-func text(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
+// entryOf is what is leased as an entry of a set.
+func entryOf(e ledger.Entry, lease time.Duration) sets.Entry {
+	return sets.Entry{Prefix: e.Prefix, Name: e.Name, Lease: lease}
+}
+
+// leasedAs is an entry of a set as it is leased.
+func leasedAs(e sets.Entry) ledger.Entry { return ledger.Entry{Prefix: e.Prefix, Name: e.Name} }
+
+// refuses says why an entry may not be one, "" if it may: who is protected is an address.
+func refuses(protected *enforce.Protected, e ledger.Entry) string {
+	if e.Name != "" {
+		return ""
 	}
-	return p.String()
+	return protected.Refuses(e.Prefix)
 }
 
 func monotonicMicroseconds() int64 {

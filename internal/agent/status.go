@@ -2,13 +2,13 @@ package agent
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
+	"levee/internal/lang/dnsname"
 )
 
 // Status is what an agent tells of itself.
@@ -103,13 +103,13 @@ type LedgerStatus struct {
 type Filter struct {
 	Set     string         `json:"set"`
 	Origin  string         `json:"origin"`
-	Entries []netip.Prefix `json:"entries"`
+	Entries []ledger.Entry `json:"entries"`
 }
 
 // Match tells whether a lease is chosen.
 func (f *Filter) Match(l ledger.Lease) bool {
 	return (f.Set == "" || f.Set == l.Set) && (f.Origin == "" || f.Origin == l.Origin) &&
-		(len(f.Entries) == 0 || slices.Contains(f.Entries, l.Prefix))
+		(len(f.Entries) == 0 || slices.Contains(f.Entries, l.Entry))
 }
 
 // maxWider is how many wider leases are named.
@@ -123,14 +123,26 @@ func (f *Filter) Noting(w *Withdrawn) func(ledger.Lease) bool {
 			return true
 		}
 		if (f.Set == "" || f.Set == l.Set) && (f.Origin == "" || f.Origin == l.Origin) &&
-			len(w.Wider) < maxWider && !slices.Contains(w.Wider, l.Prefix.String()) &&
-			slices.ContainsFunc(f.Entries, func(e netip.Prefix) bool {
-				return l.Prefix.Bits() < e.Bits() && l.Prefix.Contains(e.Addr())
+			len(w.Wider) < maxWider && !slices.Contains(w.Wider, l.Entry.Text()) &&
+			slices.ContainsFunc(f.Entries, func(e ledger.Entry) bool {
+				return wider(l.Entry, e)
 			}) {
-			w.Wider = append(w.Wider, l.Prefix.String())
+			w.Wider = append(w.Wider, l.Entry.Text())
 		}
 		return false
 	}
+}
+
+// wider tells whether an entry holds another one, and more.
+func wider(e, of ledger.Entry) bool {
+	if e.Name == "" || of.Name == "" {
+		return e.Name == of.Name && e.Prefix.Bits() < of.Prefix.Bits() &&
+			e.Prefix.Contains(of.Prefix.Addr())
+	}
+	above, _ := dnsname.Parse(e.Name)
+	below, _ := dnsname.Parse(of.Name)
+	return e != of && below.Name.Last(above.Name.Labels()) == above.Name &&
+		(above.Name != below.Name || !above.Below)
 }
 
 // Listed is one lease as it is listed.
@@ -145,7 +157,7 @@ type Listed struct {
 
 // newListed is a lease as it is listed.
 func newListed(of *ledger.Lease, now time.Time) Listed {
-	e := Listed{Set: of.Set, Entry: text(of.Prefix), Origin: of.Origin, Since: of.Since}
+	e := Listed{Set: of.Set, Entry: of.Entry.String(), Origin: of.Origin, Since: of.Since}
 	if !of.Until.IsZero() {
 		e.LeaseSeconds = of.Until.Sub(now).Seconds()
 	}

@@ -133,7 +133,7 @@ func (f *leaseFlags) add(cmd *cobra.Command) {
 func (f *leaseFlags) filter(cmd *cobra.Command, args []string) (*agent.Filter, error) {
 	out := &agent.Filter{Set: f.set, Origin: f.origin}
 	for _, word := range args {
-		p, err := agent.ParseEntry(word)
+		p, err := agent.ParseLeased(word)
 		if err != nil {
 			return nil, cli.Usagef(cmd, "%v", err)
 		}

@@ -3,8 +3,9 @@ package event
 import (
 	"hash/maphash"
 	"maps"
-	"net/netip"
 	"time"
+
+	"levee/internal/agent/ledger"
 )
 
 // maxNewest is how many events of the newest time are told apart.
@@ -31,10 +32,10 @@ type again struct {
 // newest counts events of one time.
 type newest struct {
 	records   map[uint64]int // by hash
-	addresses map[netip.Prefix]int
+	addresses map[ledger.Entry]int
 }
 
-func noNewest() *newest { return &newest{map[uint64]int{}, map[netip.Prefix]int{}} }
+func noNewest() *newest { return &newest{map[uint64]int{}, map[ledger.Entry]int{}} }
 
 func (n *newest) clone() *newest {
 	if n == nil {
@@ -63,7 +64,7 @@ const (
 // before, and notes it where it is not. The clock of what writes may be ahead of this one, until
 // somebody sets it: then a renewal that begins with what was since the last judgement is a new log.
 // This one that was set back leaves no events of times to come.
-func (g *again) is(record []byte, of netip.Prefix, renewal uint64, at, now time.Time) bool {
+func (g *again) is(record []byte, of ledger.Entry, renewal uint64, at, now time.Time) bool {
 	ahead := at.After(now)
 	if at.Sub(now) > maxAhead {
 		at, ahead = now, false
@@ -105,7 +106,7 @@ func (g *again) is(record []byte, of netip.Prefix, renewal uint64, at, now time.
 
 // before says whether an event of the newest time was judged before the renewal, and takes it off
 // what is left.
-func (g *again) before(hash uint64, of netip.Prefix) bool {
+func (g *again) before(hash uint64, of ledger.Entry) bool {
 	switch {
 	case g.left == nil:
 		return true

@@ -1,8 +1,9 @@
 package event
 
 import (
-	"net/netip"
 	"time"
+
+	"levee/internal/agent/ledger"
 )
 
 // Bounds of a counter.
@@ -19,7 +20,7 @@ const (
 type Counter struct {
 	n       int
 	within  time.Duration
-	seen    map[netip.Prefix][]int64 // ms since 1970, the last n
+	seen    map[ledger.Entry][]int64 // ms since 1970, the last n
 	times   int                      // in seen
 	swept   time.Time
 	refused uint64
@@ -27,7 +28,7 @@ type Counter struct {
 
 // newCounter makes a counter of n events within a time.
 func newCounter(n int, within time.Duration) *Counter {
-	return &Counter{n: n, within: within, seen: map[netip.Prefix][]int64{}}
+	return &Counter{n: n, within: within, seen: map[ledger.Entry][]int64{}}
 }
 
 func (c *Counter) is(n int, within time.Duration) bool { return c.n == n && c.within == within }
@@ -35,7 +36,7 @@ func (c *Counter) is(n int, within time.Duration) bool { return c.n == n && c.wi
 // Add counts an event of a prefix, which happened at a time and was read now, and tells whether
 // it is one of n within the time. An event that is said to come from the future is of now; so are
 // those that were counted before the clock was set back, which else would be the last for so long.
-func (c *Counter) Add(p netip.Prefix, at, now time.Time) bool {
+func (c *Counter) Add(p ledger.Entry, at, now time.Time) bool {
 	if at.After(now) {
 		at = now
 	}

@@ -4,10 +4,13 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"levee/internal/agent/ledger"
 )
 
-func addr(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+func addr(i int) ledger.Entry {
+	return ledger.Of(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8),
+		byte(i)}), 32))
 }
 
 func TestEventsAreCountedByTheirTime(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package event judges records, JSON objects or lines of text, by the conditions and patterns of
-// sources, and counts them by the prefix of their address.
+// sources, and counts them by the prefix of their address, or by their name.
 //
-// In goes a source of a policy and the bytes of one record, out comes the prefix to lease, or
+// In goes a source of a policy and the bytes of one record, out comes the entry to lease, or
 // that the record is not meant. A record is hostile: work is linear in its size, nesting is
 // bounded, and nothing is kept of it but when an address was seen. It opens no files.
 package event
@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"time"
 
+	"levee/internal/agent/ledger"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/policy"
 )
 
@@ -29,7 +31,7 @@ type Result uint8
 const (
 	Other     Result = iota // some condition does not hold
 	Unmatched               // a line of its program that no pattern matches
-	NoAddress               // all conditions hold, and there is no address
+	NoAddress               // all conditions hold, and there is no address, or no name
 	Ambiguous               // several addresses can be meant
 	Counted                 // it is one of several that the source asks for
 	Again                   // it was judged before
@@ -39,7 +41,7 @@ const (
 // Matcher judges records by one source. It is used by one goroutine.
 type Matcher struct {
 	judge interface {
-		Match(record []byte, now time.Time) (netip.Addr, Result, error)
+		Match(record []byte, now time.Time) (subject, Result, error)
 		When() time.Time // of the record that was matched; zero: it does not say
 		Times() int      // that it stands for
 		// Trouble is why a list that conditions ask could not be read, nil if none could not.
@@ -93,7 +95,7 @@ func New(s *policy.Source, old *Matcher, keeps func(netip.Prefix) bool) *Matcher
 }
 
 // Match judges one record that was read now.
-func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, error) {
+func (m *Matcher) Match(record []byte, now time.Time) (ledger.Entry, Result, error) {
 	a, r, err := m.judge.Match(record, now)
 	switch r {
 	case Other:
@@ -103,9 +105,9 @@ func (m *Matcher) Match(record []byte, now time.Time) (netip.Prefix, Result, err
 		m.fit.matched = true
 	}
 	if r != Matched {
-		return netip.Prefix{}, r, err
+		return ledger.Entry{}, r, err
 	}
-	p, at := m.prefix(a), m.judge.When()
+	p, at := m.entry(a), m.judge.When()
 	if at.IsZero() {
 		at = now
 	} else if m.again.is(record, p, m.renewal, at, now) {
@@ -150,12 +152,25 @@ func (m *Matcher) Resume(newest time.Time) {
 	}
 }
 
-// prefix is what an event of an address counts for and leases.
-func (m *Matcher) prefix(a netip.Addr) netip.Prefix {
-	if p := m.source.Prefix(a); p.IsSingleIP() || m.keeps == nil || !m.keeps(p) {
-		return p
+// subject is what an event is about: an address, or a name of the DNS.
+type subject struct {
+	addr netip.Addr
+	name dnsname.Name // where addr is none
+}
+
+// entry is what an event counts for and leases.
+func (m *Matcher) entry(of subject) ledger.Entry {
+	a := of.addr
+	if !a.IsValid() {
+		if m.source.Labels > 0 {
+			of.name = of.name.Last(m.source.Labels)
+		}
+		return ledger.Entry{Name: of.name.String()}
 	}
-	return netip.PrefixFrom(a, a.BitLen())
+	if p := m.source.Prefix(a); p.IsSingleIP() || m.keeps == nil || !m.keeps(p) {
+		return ledger.Of(p)
+	}
+	return ledger.Of(netip.PrefixFrom(a, a.BitLen()))
 }
 
 // Trouble is what keeps conditions from being judged as they should: a list that could not be read.

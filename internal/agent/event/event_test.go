@@ -52,7 +52,7 @@ func TestConditions(t *testing.T) {
 		if got != want || err != nil {
 			t.Errorf("%q: %d, want %d (%v)", where, got, want, err)
 		}
-		if want == Matched && a.String() != "192.0.2.1/32" {
+		if want == Matched && a.Text() != "192.0.2.1/32" {
 			t.Errorf("%q: %s", where, a)
 		}
 	}
@@ -80,7 +80,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		` {"src_ip" : "192.0.2.1" , "b":[{"src_ip":"x"},null] }`: "192.0.2.1/32",
 	} {
 		a, got, err := m.Match([]byte(text), time.Now())
-		if got != Matched || a.String() != want || err != nil {
+		if got != Matched || a.Text() != want || err != nil {
 			t.Errorf("%s: %s %d %v", text, a, got, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestJSONOfAnyProgram(t *testing.T) {
 	} {
 		m := New(parse(t, `source "a" json file "/a" `+text+" to s"), nil, nil)
 		a, r, err := m.Match([]byte(record), time.Now())
-		if err != nil || (r == Matched) != (want != "") || want != "" && a.String() != want {
+		if err != nil || (r == Matched) != (want != "") || want != "" && a.Text() != want {
 			t.Errorf("%s: %s %d %v", text, a, r, err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestLinesOfPrograms(t *testing.T) {
 	} {
 		m := New(parse(t, `source "a" lines file "/a" `+text+" add addr to s"), nil, nil)
 		if a, r, err := m.Match([]byte(line), time.Now()); r != want || err != nil ||
-			r == Matched && a.String() != "192.0.2.1/32" {
+			r == Matched && a.Text() != "192.0.2.1/32" {
 			t.Errorf("%s: %s %d %v", text, a, r, err)
 		}
 	}
@@ -355,11 +355,43 @@ func TestTriesFromManyAddressesOfANetworkAreOnes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r == Matched {
-				got += p.String()
+				got += p.Text()
 			}
 		}
 		if got != c.want {
 			t.Errorf("add addr%s: %s: leased %q, want %q", c.bits, c.addrs, got, c.want)
+		}
+	}
+}
+
+// Names go into sets of names, or their last labels: never a whole top-level domain, which a
+// stranger could name by a query.
+func TestNamesOfEvents(t *testing.T) {
+	parse := func(add string) *policy.Source {
+		p, ds := resolve.Parse("e.levee", []byte("set s = dynamic(of names, max 10)\n"+
+			"drop udp dns name in s\ndefault pass\n"+
+			`source "ids" eve file "/e" where dns.rrtype = "ANY" add `+add+" to s\n"), nil)
+		if p == nil {
+			t.Fatal(ds)
+		}
+		return p.Sources[0]
+	}
+	for _, c := range []struct{ add, name, want string }{
+		{"dns.rrname", "WWW.Evil.example", "www.evil.example"},
+		{"dns.rrname/2", "a.b.c.Evil.example.", "evil.example"},
+		{"dns.rrname/3", "evil.example", "evil.example"},
+		{"dns.rrname/2", `a\\032b.example`, `a\032b.example`},
+		{"dns.rrname", "example", ""},
+		{"dns.rrname", ".", ""},
+		{"dns.rrname", "", ""},
+		{"dns.rrname", "192.0.2.1", ""},
+		{"dns.rrname", "*.example.net", ""},
+		{"dns.rrname", strings.Repeat("x", 64) + ".example", ""},
+	} {
+		e, got, err := New(parse(c.add), nil, nil).Match([]byte(
+			`{"dns":{"rrtype":"ANY","rrname":"`+c.name+`"}}`), time.Now())
+		if err != nil || (got == Matched) != (c.want != "") || e.Name != c.want {
+			t.Errorf("%s of %q: %q, %d, %v; want %q", c.add, c.name, e.Name, got, err, c.want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package event
 
 import (
 	"errors"
-	"net/netip"
 	"time"
 
 	"levee/internal/lang/logline"
@@ -54,30 +53,30 @@ func compile(texts []string) (out logline.Patterns) {
 }
 
 // Match judges one line.
-func (l *lines) Match(line []byte, now time.Time) (netip.Addr, Result, error) {
+func (l *lines) Match(line []byte, now time.Time) (subject, Result, error) {
 	var message []byte
 	l.header, message = logline.Split(line, now)
 	if len(l.programs) > 0 && !logline.OneOf(l.programs, l.header.Program) {
-		return netip.Addr{}, Other, nil
+		return subject{}, Other, nil
 	}
 	for i := range l.where {
 		if !l.where[i].holds(l.header.Program) {
-			return netip.Addr{}, Other, nil
+			return subject{}, Other, nil
 		}
 	}
 	switch a, r := l.patterns.Match(message); r {
 	case logline.Matched:
 		if _, r := l.except.Match(message); r != logline.Other {
-			return netip.Addr{}, Other, nil
+			return subject{}, Other, nil
 		}
-		return a, Matched, nil
+		return subject{addr: a}, Matched, nil
 	case logline.Ambiguous:
-		return a, Ambiguous, nil
+		return subject{addr: a}, Ambiguous, nil
 	}
 	if len(l.programs)+len(l.where) == 0 {
-		return netip.Addr{}, Other, nil // a log of all that comes, most of it as it should
+		return subject{}, Other, nil // a log of all that comes, most of it as it should
 	}
-	return netip.Addr{}, Unmatched, nil
+	return subject{}, Unmatched, nil
 }
 
 // Trouble is about lists.

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"levee/internal/lang/ast"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/policy"
 )
 
@@ -21,6 +22,7 @@ type objects struct {
 	add    int
 	times  []int  // fields that say when it was
 	ports  bool   // an address may have a port behind it
+	names  bool   // names of the DNS are meant, not addresses
 	text   []byte // scratch
 }
 
@@ -50,7 +52,8 @@ type condition struct {
 
 // newObjects prepares the conditions of a source.
 func newObjects(s *policy.Source, feeds feeds) *objects {
-	m := &objects{ports: s.Format == policy.JSON, root: &node{field: -1}}
+	m := &objects{ports: s.Format == policy.JSON, root: &node{field: -1},
+		names: s.Set != nil && s.Set.Type == policy.Names}
 	index := map[string]int{}
 	field := func(name string) int {
 		if i, ok := index[name]; ok {
@@ -140,21 +143,21 @@ func (m *objects) When() time.Time {
 
 // Match judges one record. Of a name that occurs twice in an object the last counts, as for
 // encoding/json.
-func (m *objects) Match(record []byte, _ time.Time) (netip.Addr, Result, error) {
+func (m *objects) Match(record []byte, _ time.Time) (subject, Result, error) {
 	for i := range m.values {
 		m.values[i] = m.values[i][:0]
 	}
 	s := scanner{b: record, m: m}
 	s.blank()
 	if !s.object(m.root, 0) {
-		return netip.Addr{}, Other, ErrMalformed
+		return subject{}, Other, ErrMalformed
 	}
 	if s.blank(); s.at != len(record) {
-		return netip.Addr{}, Other, ErrMalformed
+		return subject{}, Other, ErrMalformed
 	}
 	for i := range m.conds {
 		if !m.holds(&m.conds[i]) {
-			return netip.Addr{}, Other, nil
+			return subject{}, Other, nil
 		}
 	}
 	for _, v := range m.values[m.add] {
@@ -162,6 +165,12 @@ func (m *objects) Match(record []byte, _ time.Time) (netip.Addr, Result, error) 
 			continue
 		}
 		text := string(m.unescape(v))
+		if m.names {
+			if n, ok := nameOf(text); ok {
+				return subject{name: n}, Matched, nil
+			}
+			continue
+		}
 		a, err := netip.ParseAddr(text)
 		if err != nil && m.ports {
 			var ap netip.AddrPort
@@ -169,10 +178,23 @@ func (m *objects) Match(record []byte, _ time.Time) (netip.Addr, Result, error) 
 			a = ap.Addr()
 		}
 		if err == nil && a.Zone() == "" {
-			return a.Unmap(), Matched, nil
+			return subject{addr: a.Unmap()}, Matched, nil
 		}
 	}
-	return netip.Addr{}, NoAddress, nil
+	return subject{}, NoAddress, nil
+}
+
+// nameOf is a name that may be leased. One of a single label, or of none, would stand for all names
+// of a top-level domain: whoever makes events, by a query say, is not to do that.
+func nameOf(text string) (dnsname.Name, bool) {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return "", false
+	}
+	p, err := dnsname.Parse(text)
+	if err != nil || p.Below || p.Name.Labels() < 2 {
+		return "", false
+	}
+	return p.Name, true
 }
 
 func (m *objects) holds(c *condition) bool {

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"levee/internal/agent/ledger"
 	"levee/internal/lang/listform"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
@@ -23,6 +25,7 @@ import (
 // List is what a feed has said.
 type List struct {
 	Prefixes []netip.Prefix  // sorted, each once
+	Names    []string        // of a list of names, as sets list them: sorted, each once
 	Bad      int             // entries that are no address, prefix or range
 	Short    int             // prefixes that are shorter than the bound
 	Skipped  []string        // the first of both, with their places
@@ -37,6 +40,35 @@ const maxBadPart = 10
 
 // ErrTooMany is wrapped where a list has more entries than it may.
 var ErrTooMany = errors.New("too many entries")
+
+// Len is how many entries the list has.
+func (l *List) Len() int { return len(l.Prefixes) + len(l.Names) }
+
+// Entries are those of the list, in order.
+func (l *List) Entries() iter.Seq[ledger.Entry] {
+	return func(yield func(ledger.Entry) bool) {
+		for _, p := range l.Prefixes {
+			if !yield(ledger.Of(p)) {
+				return
+			}
+		}
+		for _, n := range l.Names {
+			if !yield(ledger.Entry{Name: n}) {
+				return
+			}
+		}
+	}
+}
+
+// Has tells whether the list has an entry.
+func (l *List) Has(e ledger.Entry) (has bool) {
+	if e.Name != "" {
+		_, has = slices.BinarySearch(l.Names, e.Name)
+	} else {
+		_, has = slices.BinarySearchFunc(l.Prefixes, e.Prefix, netip.Prefix.Compare)
+	}
+	return has
+}
 
 type reader struct {
 	of   *policy.Feed
@@ -66,6 +98,8 @@ func (in *reader) reads() func(*reader, io.Reader) error {
 		return formats[at].read
 	case in.fold != nil:
 		return readTexts
+	case in.of.Names:
+		return readNames
 	}
 	return readLines
 }
@@ -84,12 +118,14 @@ func (in *reader) read(r io.Reader) (*List, error) {
 		return nil, err
 	}
 	l := &in.out
-	if in.bad*maxBadPart > in.bad+len(l.Prefixes)+l.Short {
-		return nil, fmt.Errorf("%d of %d entries are no address or prefix, the first %s: is this "+
-			"the format that the source names?", in.bad, in.bad+len(l.Prefixes)+l.Short, l.first())
+	if all := in.bad + l.Len() + l.Short; in.bad*maxBadPart > all {
+		return nil, fmt.Errorf("%d of %d entries are no %s, the first %s: is this the format that "+
+			"the source names?", in.bad, all, in.what(), l.first())
 	}
 	slices.SortFunc(l.Prefixes, netip.Prefix.Compare)
 	l.Prefixes = slices.Compact(l.Prefixes)
+	slices.Sort(l.Names)
+	l.Names = slices.Compact(l.Names)
 	return l, nil
 }
 
@@ -121,8 +157,11 @@ func (in *reader) skip(place, text, why string) {
 
 // add reads one entry, and says whether it is one.
 func (in *reader) add(text string, place func() string) (bool, error) {
-	if in.fold != nil {
+	switch {
+	case in.fold != nil:
 		return true, in.text(text)
+	case in.of.Names:
+		return in.name(text)
 	}
 	all, ok := prefixes(text)
 	if !ok {
@@ -145,6 +184,14 @@ func (in *reader) add(text string, place func() string) (bool, error) {
 		in.out.Prefixes = append(in.out.Prefixes, p)
 	}
 	return true, nil
+}
+
+// what names what entries are.
+func (in *reader) what() string {
+	if in.of.Names {
+		return "name"
+	}
+	return "address or prefix"
 }
 
 // prefixes are those of one entry: an address, a prefix or a range of addresses.
@@ -177,7 +224,7 @@ func (in *reader) entry(text string, line int, heading bool) error {
 	if !ok && !heading {
 		in.bad++
 		in.out.Bad++
-		in.skip(place(), text, "is no address or prefix")
+		in.skip(place(), text, "is no "+in.what())
 	}
 	return err
 }

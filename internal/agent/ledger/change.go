@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -13,7 +12,7 @@ import (
 // Change gives one origin in one set exactly these leases, also where they end sooner than those
 // that it has, takes out what is gone, and notes positions, all or nothing, on the disk when it
 // returns. Since of a lease that was there stays.
-func (l *Ledger) Change(set, origin string, leases []Lease, gone []netip.Prefix,
+func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	positions map[string][]byte) error {
 	return l.update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketLeases)
@@ -25,8 +24,8 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []netip.Prefix,
 		if err != nil {
 			return err
 		}
-		key := func(p netip.Prefix) []byte {
-			return binary.BigEndian.AppendUint16(entryKey(s, p), o)
+		key := func(e Entry) []byte {
+			return binary.BigEndian.AppendUint16(entryKey(s, e), o)
 		}
 		for _, p := range gone { // first: they make room
 			k := key(p)
@@ -40,7 +39,7 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []netip.Prefix,
 		}
 		for i := range leases {
 			of := &leases[i]
-			k := key(of.Prefix)
+			k := key(of.Entry)
 			since := of.Since
 			if v := b.Get(k); v != nil {
 				old, err := l.decode(k, v)
@@ -116,11 +115,11 @@ func (l *Ledger) Of(set, origin string, after []byte, visit func(Lease)) (next [
 	err = l.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
 		k, v := c.Seek(append(start, after...))
-		for n := 0; len(k) == keyBytes && string(k[:2]) == string(start); k, v = c.Next() {
+		for n := 0; len(k) > 2+originKey && string(k[:2]) == string(start); k, v = c.Next() {
 			if bytes.Equal(k[2:], after) {
 				continue
 			}
-			if n++; binary.BigEndian.Uint16(k[entryBytes:]) == o {
+			if n++; binary.BigEndian.Uint16(k[len(k)-originKey:]) == o {
 				lease, err := l.decode(k, v)
 				if err != nil {
 					return err
@@ -138,17 +137,17 @@ func (l *Ledger) Of(set, origin string, after []byte, visit func(Lease)) (next [
 }
 
 // Entries visits the leases of entries, in their order, with the number of the entry.
-func (l *Ledger) Entries(set string, entries []netip.Prefix, visit func(int, Lease)) error {
+func (l *Ledger) Entries(set string, entries []Entry, visit func(int, Lease)) error {
 	n, known := l.names[sets][set]
 	if !known {
 		return nil
 	}
 	return l.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
-		for i, p := range entries {
-			start := entryKey(n, p)
-			for k, v := c.Seek(start); len(k) == keyBytes &&
-				string(k[:entryBytes]) == string(start); k, v = c.Next() {
+		for i, e := range entries {
+			start := entryKey(n, e)
+			for k, v := c.Seek(start); len(k) == len(start)+originKey &&
+				bytes.HasPrefix(k, start); k, v = c.Next() {
 				lease, err := l.decode(k, v)
 				if err != nil {
 					return err

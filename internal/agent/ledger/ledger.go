@@ -7,6 +7,7 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -27,10 +28,51 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
+// Entry is what is leased: a prefix, or, in a set of names, a name of the DNS as the set lists it.
+type Entry struct {
+	Prefix netip.Prefix
+	Name   string
+}
+
+// Of is the entry of a prefix.
+func Of(p netip.Prefix) Entry { return Entry{Prefix: p} }
+
+// Compare orders entries as their keys are: prefixes by family and address, then names.
+func (e Entry) Compare(o Entry) int {
+	switch {
+	case e.Name != "" && o.Name != "":
+		return strings.Compare(e.Name, o.Name)
+	case e.Name != "":
+		return 1
+	case o.Name != "":
+		return -1
+	}
+	return e.Prefix.Compare(o.Prefix)
+}
+
+// String is the entry as sets list it: an address without its length.
+func (e Entry) String() string {
+	switch {
+	case e.Name != "":
+		return e.Name
+	case e.Prefix.IsSingleIP():
+		return e.Prefix.Addr().String()
+	}
+	return e.Prefix.String()
+}
+
+// Text is String, but for an address with its length.
+func (e Entry) Text() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return e.Prefix.String()
+}
+
 // Lease is the claim of one origin on an entry.
 type Lease struct {
 	Set    string
-	Prefix netip.Prefix
+	Entry  Entry
 	Origin string
 	Since  time.Time
 	Until  time.Time // zero: until withdrawn
@@ -77,11 +119,14 @@ var (
 	allBuckets      = [][]byte{bucketNames[0], bucketNames[1], bucketLeases, bucketPositions}
 )
 
-// A key is set 2, family 1, address 16, bits 1, origin 2 bytes; a value since 8, until 8, in ms
-// since 1970, and CRC-32C of key and these 4. All numbers are big-endian.
+// A key is set 2, family 1, address 16, bits 1, origin 2 bytes, or set 2, 7, a name, 0, origin 2; a
+// value since 8, until 8, in ms since 1970, and CRC-32C of key and these 4. All numbers are
+// big-endian.
 const (
-	entryBytes = 20
-	keyBytes   = entryBytes + 2
+	prefixKey  = 20 // bytes of the key of a prefix in a set
+	originKey  = 2
+	nameFamily = 7
+	maxKey     = 2 + 1 + 4*255 + 1 + originKey // each byte of a name as \DDD
 	valueBytes = 20
 	fileMode   = 0o600
 )
@@ -260,24 +305,43 @@ func sum(k, v []byte) uint32 {
 }
 
 func (l *Ledger) decode(k, v []byte) (out Lease, err error) {
-	if len(k) != keyBytes || len(v) != valueBytes ||
+	entry := entryOf(k)
+	if entry == nil || len(v) != valueBytes ||
 		sum(k, v[:16]) != binary.BigEndian.Uint32(v[16:]) {
 		return out, fmt.Errorf("a lease is damaged (%x %x)", k, v)
 	}
-	set, origin := binary.BigEndian.Uint16(k), binary.BigEndian.Uint16(k[entryBytes:])
+	set, origin := binary.BigEndian.Uint16(k), binary.BigEndian.Uint16(k[len(entry):])
 	if int(set) >= len(l.words[sets]) || int(origin) >= len(l.words[origins]) {
 		return out, fmt.Errorf("a lease is of a set or an origin that there is not (%x)", k)
+	}
+	out = Lease{Set: l.words[sets][set], Origin: l.words[origins][origin], Since: at(v),
+		Until: at(v[8:])}
+	if k[2] == nameFamily {
+		out.Entry.Name = string(entry[3 : len(entry)-1])
+		return out, nil
 	}
 	a := netip.AddrFrom16([16]byte(k[3:19]))
 	if k[2] == 4 {
 		a = a.Unmap()
 	}
-	out = Lease{Set: l.words[sets][set], Prefix: netip.PrefixFrom(a, int(k[19])),
-		Origin: l.words[origins][origin], Since: at(v), Until: at(v[8:])}
-	if !out.Prefix.IsValid() {
+	if out.Entry.Prefix = netip.PrefixFrom(a, int(k[19])); !out.Entry.Prefix.IsValid() {
 		return out, fmt.Errorf("a lease is of no prefix (%x)", k)
 	}
 	return out, nil
+}
+
+// entryOf is the part of a key that tells the entry, nil if it is no key.
+func entryOf(k []byte) []byte {
+	end := len(k) - originKey
+	switch {
+	case len(k) > maxKey || end < 5: // set, family and at least a name's end
+		return nil
+	case k[2] == nameFamily && bytes.IndexByte(k[3:end], 0) == end-4:
+		return k[:end]
+	case k[2] != nameFamily && end == prefixKey:
+		return k[:end]
+	}
+	return nil
 }
 
 func at(b []byte) time.Time {
@@ -305,9 +369,13 @@ func (l *Ledger) number(tx *bbolt.Tx, kind int, name string) (uint16, error) {
 	return uint16(n), nil
 }
 
-func entryKey(set uint16, p netip.Prefix) []byte {
-	k := make([]byte, 0, keyBytes)
+func entryKey(set uint16, e Entry) []byte {
+	k := make([]byte, 0, prefixKey+len(e.Name)+originKey)
 	k = binary.BigEndian.AppendUint16(k, set)
+	if e.Name != "" {
+		return append(append(append(k, nameFamily), e.Name...), 0)
+	}
+	p := e.Prefix
 	family := byte(6)
 	if p.Addr().Is4() {
 		family = 4
@@ -325,7 +393,7 @@ func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
 	leases = slices.Clone(leases)
 	slices.SortFunc(leases, func(a, b Lease) int {
 		return cmp.Or(cmp.Compare(l.names[sets][a.Set], l.names[sets][b.Set]),
-			strings.Compare(a.Set, b.Set), a.Prefix.Compare(b.Prefix))
+			strings.Compare(a.Set, b.Set), a.Entry.Compare(b.Entry))
 	})
 	return l.update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketLeases)
@@ -347,7 +415,7 @@ func (l *Ledger) record(tx *bbolt.Tx, b *bbolt.Bucket, of *Lease) error {
 	if err != nil {
 		return err
 	}
-	k := binary.BigEndian.AppendUint16(entryKey(set, of.Prefix), origin)
+	k := binary.BigEndian.AppendUint16(entryKey(set, of.Entry), origin)
 	since, until := of.Since, of.Until
 	if v := b.Get(k); v != nil {
 		old, err := l.decode(k, v)
@@ -443,7 +511,7 @@ func (l *Ledger) Drop(leases []Lease) (n int, err error) {
 			if !known || !also {
 				continue
 			}
-			k := binary.BigEndian.AppendUint16(entryKey(set, of.Prefix), origin)
+			k := binary.BigEndian.AppendUint16(entryKey(set, of.Entry), origin)
 			if b.Get(k) == nil {
 				continue
 			}

@@ -14,14 +14,14 @@ import (
 
 func lease(i int, origin string, until time.Time) Lease {
 	a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
-	return Lease{Set: "abusers", Prefix: netip.PrefixFrom(a, 32), Origin: origin,
+	return Lease{Set: "abusers", Entry: Of(netip.PrefixFrom(a, 32)), Origin: origin,
 		Since: time.UnixMilli(1000), Until: until}
 }
 
 func all(t *testing.T, l *Ledger) (out []string) {
 	t.Helper()
 	if err := l.Each(func(l Lease) bool {
-		out = append(out, fmt.Sprint(l.Set, " ", l.Prefix, " ", l.Origin, " ", l.Until.UnixMilli()))
+		out = append(out, fmt.Sprint(l.Set, " ", l.Entry, " ", l.Origin, " ", l.Until.UnixMilli()))
 		return true
 	}); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestLeasesOutliveAProcess(t *testing.T) {
 	end := time.UnixMilli(1 << 40)
 	later := end.Add(time.Hour)
 	six := lease(0, "ids", end)
-	six.Prefix = netip.MustParsePrefix("2001:db8::/64")
+	six.Entry.Prefix = netip.MustParsePrefix("2001:db8::/64")
 	if err := l.Record([]Lease{lease(1, "ids", end), lease(1, "feed", later), lease(2, "ids",
 		time.Time{}), six}, map[string][]byte{"ids": []byte("7")}); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestLeasesOutliveAProcess(t *testing.T) {
 		t.Error("the position is lost")
 	}
 	var entry []Lease
-	err = l.Entries("abusers", []netip.Prefix{lease(1, "", end).Prefix},
+	err = l.Entries("abusers", []Entry{lease(1, "", end).Entry},
 		func(_ int, of Lease) { entry = append(entry, of) })
 	if err != nil || len(entry) != 2 || !entry[0].Until.Equal(later) {
 		t.Errorf("%v %v", entry, err)
@@ -171,8 +171,8 @@ func TestManyLeasesInAnyOrderTakeNoLonger(t *testing.T) {
 	leases := make([]Lease, n)
 	for i := range leases {
 		leases[i] = Lease{Set: "s", Origin: "o", Since: time.Now(),
-			Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8),
-				byte(i)}), 32)}
+			Entry: Of(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8),
+				byte(i)}), 32))}
 	}
 	record := func(what string) time.Duration {
 		l, err := Open(filepath.Join(t.TempDir(), "l"), 0)

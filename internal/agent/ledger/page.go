@@ -19,7 +19,7 @@ var ErrPlace = errors.New("this is no place in the list: take the one that the p
 // enough were visited. next is the place of the next page, "" where there is none.
 func (l *Ledger) Page(after string, visit func(Lease) bool) (next string, err error) {
 	from, err := hex.DecodeString(after)
-	if err != nil || after != "" && len(from) != keyBytes {
+	if err != nil || after != "" && entryOf(from) == nil {
 		return "", ErrPlace
 	}
 	err = l.view(func(tx *bbolt.Tx) error {

@@ -97,7 +97,8 @@ func TestALedgerOfANewerVersionIsPutAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketLeases).Put(make([]byte, keyBytes+2), make([]byte, valueBytes+8))
+		return tx.Bucket(bucketLeases).Put(make([]byte, prefixKey+originKey+2),
+			make([]byte, valueBytes+8))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ type Field struct {
 	Type   Type
 	What   string   // in a few words
 	Values []string // all that Suricata writes, where that is a list; else nil
+	Domain bool     // a text that is a name of the DNS
 }
 
 // Named is the field of a name.
@@ -79,7 +80,7 @@ var table = []Field{
 	{Name: "alert.metadata.tag", Type: Text, What: "tag"},
 	{Name: "alert.metadata.cve", Type: Text, What: "CVE_2021_41773, ..."},
 	{Name: "alert.metadata.mitre_technique_id", Type: Text, What: "T1190, ..."},
-	{Name: "http.hostname", Type: Text, What: "host that was asked for"},
+	{Name: "http.hostname", Type: Text, Domain: true, What: "host that was asked for"},
 	{Name: "http.url", Type: Text, What: "path and query"},
 	{Name: "http.http_user_agent", Type: Text, What: "user agent"},
 	{Name: "http.http_refer", Type: Text, What: "where the client comes from, as it says"},
@@ -91,10 +92,10 @@ var table = []Field{
 		"believe it"},
 	{Name: "dns.type", Type: Text, Values: []string{"query", "answer", "request", "response"},
 		What: "query or answer"},
-	{Name: "dns.rrname", Type: Text, What: "name"},
+	{Name: "dns.rrname", Type: Text, Domain: true, What: "name"},
 	{Name: "dns.rrtype", Type: Text, What: "A, AAAA, TXT, ..."},
 	{Name: "dns.rcode", Type: Text, What: "NOERROR, NXDOMAIN, ..."},
-	{Name: "tls.sni", Type: Text, What: "name that was asked for"},
+	{Name: "tls.sni", Type: Text, Domain: true, What: "name that was asked for"},
 	{Name: "tls.version", Type: Text, What: "version"},
 	{Name: "tls.subject", Type: Text, What: "of the certificate"},
 	{Name: "tls.issuerdn", Type: Text, What: "of the certificate"},
@@ -104,7 +105,7 @@ var table = []Field{
 	{Name: "tls.ja3.hash", Type: Text, What: "JA3 of the client"},
 	{Name: "tls.ja4", Type: Text, What: "JA4 of the client"},
 	{Name: "quic.version", Type: Text, What: "version in hexadecimal, 1 of RFC 9000"},
-	{Name: "quic.sni", Type: Text, What: "name that was asked for"},
+	{Name: "quic.sni", Type: Text, Domain: true, What: "name that was asked for"},
 	{Name: "quic.ja3.string", Type: Text, What: "what JA3 is the hash of"},
 	{Name: "quic.ja3.hash", Type: Text, What: "JA3 of the client"},
 	{Name: "quic.ja4", Type: Text, What: "JA4 of the client"},

@@ -23,8 +23,8 @@ type List struct {
 	Pos   Pos
 }
 
-// Feed is a list of addresses that others publish: plain lines, a column of CSV, or each value of a
-// name in JSON.
+// Feed is a list of addresses or names that others publish: plain lines, a column of CSV, or each
+// value of a name in JSON.
 type Feed struct {
 	Path      string // of a file, absolute; else URL
 	URL       string
@@ -37,6 +37,7 @@ type Feed struct {
 	Shortest6 int
 	Form      listform.Form // what of it is an entry
 	Value     string        // of Form
+	Names     bool          // entries are names of the DNS
 }
 
 // CrowdSec is a local API whose decisions are followed.

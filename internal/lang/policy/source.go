@@ -21,9 +21,10 @@ type Source struct {
 	Programs []string      // that write the lines, besides what Where says; none: all
 	After    int           // that many events of an address,
 	Within   time.Duration // within that time, lease it; 0: each does
-	Add      string        // the field of the address
+	Add      string        // the field of the address, or of the name
 	Bits4    int           // of the prefix of it that is counted and leased, of IPv4
 	Bits6    int           // and of IPv6
+	Labels   int           // of the end of a name that is counted and leased; 0: all
 	Set      *Set
 	Lease    time.Duration // 0: until withdrawn
 	Text     string        // canonical

@@ -45,6 +45,14 @@ func (r *resolver) list(s *ast.List) {
 	if out.Set, out.Lease = bound.Set, bound.Lease; s.CrowdSec && s.Lease == nil {
 		out.Lease = 0
 	}
+	if names := out.Set != nil && out.Set.Type == policy.Names; names && s.CrowdSec {
+		r.c.Errorf(s.Set.Pos, "name a set of addresses.",
+			"set %q is of names, and decisions are about addresses", diag.Clip(s.Set.Text))
+	} else if names {
+		if out.Feed.Names = true; s.Shortest != nil {
+			r.c.Errorf(s.Shortest.Pos, "leave \"shortest\" out.", "names have no prefix length")
+		}
+	}
 	if out.Feed != nil && out.Lease > 0 && out.Lease < out.Every {
 		at := s.Set.Pos
 		if s.Lease != nil {

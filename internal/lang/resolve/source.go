@@ -15,6 +15,7 @@ import (
 	"levee/internal/agent/source/inlet"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/eve"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/logline"
@@ -57,25 +58,62 @@ func (r *resolver) source(s *ast.Source) {
 	}
 	r.sourcePatterns(s, out)
 	r.sourceAfter(s, out)
+	r.sourceSet(s, out)
 	if f, ok := r.eventField(s.Add, out.Format); ok {
 		out.Add = f.Name
-		if f.Type != eve.Address {
-			hint := "fields with addresses are src_ip and dest_ip, among others."
-			if out.Format == policy.Lines {
-				hint = "write: add addr to " + diag.Clip(s.Set.Text) + "."
-			}
-			r.c.Errorf(s.Add.Pos, hint, "%s is a %s, and cannot be an entry of a set", f.Name,
-				f.Type)
-		}
+		r.sourceAdds(s, f, out)
 	}
-	r.sourceBits(s, out)
-	r.sourceSet(s, out)
+	if out.Set != nil && out.Set.Type == policy.Names {
+		r.sourceLabels(s, out)
+	} else {
+		r.sourceBits(s, out)
+	}
 	if len(r.pol.Sources) == maxSources {
 		r.c.Errorf(s.Pos, "", "a policy has at most %d sources", maxSources)
 	}
 	if r.c.Errors() == errors && out.Set != nil { // the set may be the one with the error
 		r.pol.Sources = append(r.pol.Sources, out)
 	}
+}
+
+// sourceAdds checks that a field can be an entry of the set.
+func (r *resolver) sourceAdds(s *ast.Source, f eve.Field, out *policy.Source) {
+	names := out.Set != nil && out.Set.Type == policy.Names
+	switch {
+	case names && (out.Format == policy.JSON || f.Domain),
+		!names && f.Type == eve.Address, out.Set == nil && f.Domain:
+	case names && out.Format == policy.Lines:
+		r.c.Errorf(s.Set.Pos, "name a set of addresses.",
+			"set %q is of names, and a line gives an address", diag.Clip(s.Set.Text))
+	case names:
+		r.c.Errorf(s.Add.Pos, "fields with names are dns.rrname, tls.sni, quic.sni and "+
+			"http.hostname.", "%s is no name of the DNS, and the set is of names", f.Name)
+	default:
+		hint := "fields with addresses are src_ip and dest_ip, among others."
+		switch {
+		case out.Format == policy.Lines:
+			hint = "write: add addr to " + diag.Clip(s.Set.Text) + "."
+		case f.Domain:
+			hint = "names go into a set of names: set " + diag.Clip(s.Set.Text) +
+				" = dynamic(of names, max 100000, lease 1h)."
+		}
+		r.c.Errorf(s.Add.Pos, hint, "%s is a %s, and cannot be an entry of a set of addresses",
+			f.Name, f.Type)
+	}
+}
+
+// sourceLabels checks how much of a name is counted and leased.
+func (r *resolver) sourceLabels(s *ast.Source, out *policy.Source) {
+	if s.Bits == nil {
+		return
+	}
+	n, err := strconv.ParseUint(s.Bits.Text, 10, 8)
+	if err != nil || n < 2 || n > dnsname.MaxLabels {
+		r.c.Errorf(s.Bits.Pos, "write how many labels at the end of the name are leased: "+
+			diag.Clip(s.Add.Text)+"/2 is example.com of www.example.com.",
+			"%q is not a number of labels from 2 to %d", diag.Clip(s.Bits.Text), dnsname.MaxLabels)
+	}
+	out.Labels = int(n)
 }
 
 // sourcePlace checks where the events of a source come from, as the row of its place says.
@@ -288,9 +326,10 @@ func (r *resolver) sourceSet(s *ast.Source, out *policy.Source) {
 	case d.set.Kind != policy.Dynamic:
 		r.c.Errorf(s.Set.Pos, "only a dynamic set takes entries: set "+diag.Clip(name)+
 			" = dynamic(max 100000, lease 1h).", "set %q is not dynamic", diag.Clip(name))
-	case d.set.Type != policy.Addresses:
-		r.c.Errorf(s.Set.Pos, "name a set of addresses.",
-			"set %q is of %s, and an event gives an address", diag.Clip(name), d.set.Type)
+	case d.set.Type != policy.Addresses && d.set.Type != policy.Names:
+		r.c.Errorf(s.Set.Pos, "name a set of addresses or of names.",
+			"set %q is of %s, and what the agent leases is an address or a name",
+			diag.Clip(name), d.set.Type)
 	default:
 		out.Set, out.Lease = d.set, d.set.Lease
 	}

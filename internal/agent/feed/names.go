@@ -1,0 +1,78 @@
+package feed
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"levee/internal/lang/dnsname"
+	"levee/internal/lang/literal"
+)
+
+// readNames reads the names of lines: one a line, as "*.example.com" too; several behind an
+// address, as hosts files have them (hosts(5)); or "||NAME^" of filters of browsers, a domain with
+// all below it, as each name of a set is. Lines of such filters that ask for more than a name, such
+// as "@@" for exceptions or "$" for options, are not taken, and told.
+func readNames(in *reader, r io.Reader) error {
+	s := bufio.NewScanner(literal.ListLines(r))
+	s.Buffer(make([]byte, 0, 4096), maxLine)
+	for n := 1; s.Scan(); n++ {
+		line := strings.TrimSpace(strings.TrimPrefix(s.Text(), "\ufeff"))
+		if line == "" || line[0] == '!' || line[0] == '[' { // a comment and a heading of filters
+			continue
+		}
+		if i := strings.IndexAny(line, "#;"); i >= 0 {
+			if line = strings.TrimSpace(line[:i]); line == "" {
+				continue
+			}
+		}
+		words := strings.Fields(line)
+		if _, err := netip.ParseAddr(words[0]); err == nil && len(words) > 1 {
+			words = words[1:]
+		}
+		for _, word := range words {
+			if err := in.entry(word, n, false); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("a line is longer than %d bytes: this is no list of names", maxLine)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// local are names of hosts files that are of the machine itself.
+var local = map[string]bool{"localhost": true, "localhost.localdomain": true, "local": true,
+	"broadcasthost": true, "ip6-localhost": true, "ip6-loopback": true, "ip6-localnet": true,
+	"ip6-mcastprefix": true, "ip6-allnodes": true, "ip6-allrouters": true, "ip6-allhosts": true}
+
+// name reads one name, and says whether it is one.
+func (in *reader) name(text string) (bool, error) {
+	if rest, is := strings.CutPrefix(text, "||"); is {
+		end := strings.HasSuffix(rest, "^")
+		if text = strings.TrimSuffix(rest, "^"); !end {
+			return false, nil
+		}
+	}
+	if local[text] {
+		return true, nil
+	}
+	if _, err := netip.ParseAddr(text); err == nil || strings.ContainsAny(text, "/^|$@:?=&") {
+		return false, nil
+	}
+	p, err := dnsname.Parse(text)
+	if err != nil || literal.AllDigits(p.Name.Last(1).String()) {
+		return false, nil
+	}
+	if len(in.out.Names) >= in.most {
+		return true, fmt.Errorf("%w: the set takes at most %d; raise its max", ErrTooMany, in.most)
+	}
+	in.out.Names = append(in.out.Names, p.String())
+	return true, nil
+}
