@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-var shellSchedules = flag.Int("shell-schedules", 80, "random schedules of the shell")
+var shellSchedules = flag.Int("shell-schedules", 240, "random schedules of the shell")
 
 // flooded is a shell in the middle of a flood that its rules stop.
 func flooded(t *testing.T) *shell {
@@ -177,7 +177,7 @@ func TestAnyScheduleOfTheShellKeepsThePromises(t *testing.T) {
 func anySchedule(t *testing.T, seed uint64) {
 	s := newShell(t, seed)
 	s.k.mu.Lock()
-	s.k.sampled = floodSampled / 5
+	s.k.sampled, s.k.calm = floodSampled/15, goodSampled/10
 	s.k.mu.Unlock()
 	s.passes(8 * time.Second)
 	for range 30 {
