@@ -111,10 +111,10 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	out[0].Own = max(0, all-others)
 	for i := range out {
 		out[i].Kinds, out[i].All = kinds, all
-		if w.source {
-			out[i].From = w.prefix
+		if w.source() {
+			out[i].From = w.prefix()
 		} else {
-			out[i].To = w.prefix
+			out[i].To = w.prefix()
 		}
 	}
 	return out

@@ -55,7 +55,7 @@ func (d *Detector) Baseline(now time.Time) *Baseline {
 		if n.prof.empty() && l.Bound == (rates{}) {
 			continue
 		}
-		b.Networks = append(b.Networks, Network{w.prefix, w.source, n.seen, l})
+		b.Networks = append(b.Networks, Network{w.prefix(), w.source(), n.seen, l})
 	}
 	slices.SortFunc(b.Networks, func(a, b Network) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), a.Prefix.Addr().Compare(b.Prefix.Addr()),
@@ -97,7 +97,7 @@ func (d *Detector) Restore(b *Baseline, now time.Time) bool {
 		if p := &b.Networks[i]; p.Prefix.IsValid() {
 			n := &node{seen: p.Seen}
 			n.prof.restore(&p.Learned, now)
-			d.nodes[where{p.Prefix, p.Source}] = n
+			d.nodes[placeOf(p.Prefix.Addr(), p.Prefix.Bits(), p.Source)] = n
 		}
 	}
 	d.known = d.root.prof.knows(now) || b.All.Bound != rates{}

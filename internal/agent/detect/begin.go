@@ -173,9 +173,9 @@ func (d *Detector) Expect(k kind.Kind, to, from netip.Prefix, usual float64) {
 	}
 	n := d.root
 	if to.IsValid() || from.IsValid() {
-		w := where{to, false}
+		w := placeOf(to.Addr(), to.Bits(), false)
 		if from.IsValid() {
-			w = where{from, true}
+			w = placeOf(from.Addr(), from.Bits(), true)
 		}
 		if n = d.nodes[w]; n == nil {
 			n = &node{}

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"net/netip"
 	"time"
@@ -106,12 +107,6 @@ type Detector struct {
 	begin  begin
 }
 
-// where is a network that packets go to or come from.
-type where struct {
-	prefix netip.Prefix
-	source bool
-}
-
 type flow struct {
 	mark uint32
 	at   uint32 // seconds, 0 is never
@@ -173,11 +168,7 @@ func (d *Detector) fixed() bool { return d.Packets > 0 || d.Bits > 0 }
 
 func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, weight float64,
 	bytes int, fresh, same bool) {
-	prefix, err := a.Prefix(bits)
-	if err != nil {
-		return
-	}
-	w := where{prefix, source}
+	w := placeOf(a, bits, source)
 	r := d.parts[w]
 	if r == nil {
 		if len(d.parts) >= maxFresh && d.nodes[w] == nil {
@@ -196,15 +187,14 @@ func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, weigh
 // fresh says whether the flow of a packet was not seen of late, and whether the packet before of
 // its protocol was of that flow, too, and remembers it.
 func (d *Detector) fresh(now time.Time, p *packet.Packet) (fresh, same bool) {
-	var h maphash.Hash
-	h.SetSeed(d.seed)
-	for _, a := range [2]netip.Addr{p.Src, p.Dst} {
-		b := a.As16()
-		h.Write(b[:])
-	}
-	h.Write([]byte{p.Proto, byte(p.SrcPort >> 8), byte(p.SrcPort), byte(p.DstPort >> 8),
-		byte(p.DstPort)})
-	sum := h.Sum64()
+	from, to := p.Src.As16(), p.Dst.As16()
+	var b [37]byte
+	copy(b[:16], from[:])
+	copy(b[16:32], to[:])
+	b[32] = p.Proto
+	binary.BigEndian.PutUint16(b[33:], p.SrcPort)
+	binary.BigEndian.PutUint16(b[35:], p.DstPort)
+	sum := maphash.Bytes(d.seed, b[:])
 	f := &d.flows[sum%flows]
 	mark, at := uint32(sum>>32), uint32(now.Unix())
 	known := f.mark == mark && f.at != 0 && at-f.at <= uint32(flowTime/time.Second)
@@ -254,11 +244,11 @@ func (d *Detector) Tick(now time.Time) []Alarm {
 // clear begins a bin.
 func (d *Detector) clear() {
 	d.bin = raw{}
-	for w, r := range d.parts {
+	for _, r := range d.parts {
 		*r = raw{}
 		d.free = append(d.free, r)
-		delete(d.parts, w)
 	}
+	clear(d.parts)
 }
 
 // worth says whether a place that was new in a bin is followed: for several samples that stand for

@@ -59,11 +59,16 @@ func (w *ways) learn(sum *raw, opening bool) Kinds {
 // much of others, and several times the bits that are usual, which nobody answers. With whom the
 // machine has connections, as a test of a line has, nobody calls one.
 func (d *Detector) oneWayFor(k kind.Kind, now time.Time) bool {
-	row, sum, usual := k.Row(), &d.root.sum, d.root.prof.usual(now)
-	more := sum[row.All] - sum[kind.CountPeers] - float64(usual.usually(k, true))
-	is := d.ways.told && row.Same > 0 && more > fatTimes*row.Floor &&
-		sum[kind.CountBits] > factor*float64(usual[kind.Bits]) &&
-		d.ways.sent-float64(d.ways.first.sent) < answersFat*more
+	row, sum := k.Row(), &d.root.sum
+	more := sum[row.All] - sum[kind.CountPeers]
+	is := d.ways.told && row.Same > 0 && more > fatTimes*row.Floor
+	if is { // what is usual takes longer to find
+		usual := d.root.prof.usual(now)
+		more -= float64(usual.usually(k, true))
+		is = more > fatTimes*row.Floor &&
+			sum[kind.CountBits] > factor*float64(usual[kind.Bits]) &&
+			d.ways.sent-float64(d.ways.first.sent) < answersFat*more
+	}
 	at := &d.ways.fat[k]
 	switch {
 	case !is:
