@@ -32,10 +32,10 @@ func newBenchLatency(e *env) *cobra.Command {
 		use:   "latency",
 		short: "Round trips beside a flood that is dropped, by the place where it is",
 		long:  benchLatencyLong, example: benchLatencyExample,
-		options: &o.Options.Options,
-		rounds:  "rounds (default 6, the fewest that give an interval)",
-		window:  "length of a window (default 2s, quick 400ms)",
-		seed:    "seed of flood and probes", quick: shortWindows,
+		options: &o.Options.Options, wire: &o.Wire,
+		rounds: "rounds (default 6, the fewest that give an interval)",
+		window: "length of a window (default 2s, quick 400ms)",
+		seed:   "seed of flood and probes", quick: shortWindows,
 	}, func(cmd *cobra.Command) (err error) {
 		quiet := slices.Contains(loads, "0")
 		loads = slices.DeleteFunc(loads, func(l string) bool { return l == "0" })

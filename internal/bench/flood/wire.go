@@ -13,6 +13,7 @@ import (
 	"levee/internal/bench"
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/gen"
 	"levee/internal/lab/peer"
 	"levee/internal/usage"
@@ -173,6 +174,23 @@ func (l *Lab) channels() uint32 {
 		return 0
 	}
 	return c.Channels
+}
+
+// Probe sends probes from the world to the server, whose addresses and core it sets.
+func (l *Lab) Probe(ctx context.Context, p echo.Probes) ([]int64, error) {
+	in := l.In()
+	p.To = in.IPv4.Addr()
+	if l.peer != nil {
+		return l.peer.Probe(ctx, p)
+	}
+	out := &l.World.Devices[0]
+	p.From, p.CPU = out.Clients4[0], l.GeneratorCPU
+	if out.NAPI != 0 { // answers arrive there
+		if err := echo.First(out.NAPI); err != nil {
+			return nil, err
+		}
+	}
+	return p.Run(ctx, l.World)
 }
 
 // Caveat says what figures mean that were measured over veth, or over a card.

@@ -2,9 +2,11 @@ package flood
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"levee/internal/bench"
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/labtest"
 	"levee/internal/lab/peer"
 )
@@ -72,6 +75,18 @@ func TestAFloodComesFromAnotherMachine(t *testing.T) {
 				"without room; %v", d.Name(), w.Offered, w.Refused, w.Received, w.Dropped,
 				w.PassedOn, w.Overflow, w.Invalid)
 		}
+	}
+	service, err := echo.Serve(l.Server, l.In().IPv4.Addr(), l.ReceiverCPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took, err := l.Probe(t.Context(), echo.Probes{At: []int64{0, 1e6, 2e6, 50e6}, ID: 1,
+		Patience: 100 * time.Millisecond})
+	if err := errors.Join(err, service.Err(), service.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if len(took) != 4 || slices.Max(took) < 1000 {
+		t.Errorf("round trips of probes: %v", took)
 	}
 	wantInvalid(t, l, contender.Nothing(), "the rung let")
 	path := strings.Join(l.Path(), "\n")

@@ -105,7 +105,7 @@ type Round struct {
 	Sent    float64 // packets a second that the generator reached
 	Refused float64 // share of the flood that found the receiver's ring full
 	Steal   float64
-	Took    []int64  // ns of each probe, lost for those that did not return
+	Took    []int64  // ns of each probe, echo.Lost for those that did not return
 	Invalid []string // why it does not count
 }
 
@@ -118,16 +118,16 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	if err := errors.Join(l.Listen(flood.Port, false), firstInWorld(l.World)); err != nil {
+	if err := l.Listen(flood.Port, false); err != nil {
 		return nil, err
 	}
 	p, err := newProber(l, o.Probes)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	r = &Report{Head: o.Head(l.ReceiverCPU, caveats...), Window: o.Window, Probes: o.Probes,
-		Loads: o.Loads}
+	defer func() { err = errors.Join(err, p.echo.Close()) }()
+	r = &Report{Head: o.Head(l.ReceiverCPU, circumstances(l)...), Window: o.Window,
+		Probes: o.Probes, Loads: o.Loads}
 	r.WarnOfQuick()
 	for _, d := range rungs {
 		g := &Rung{Rung: d}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/bench"
 	"levee/internal/bench/flood"
+	"levee/internal/lab/echo"
 	"levee/internal/report"
 )
 
@@ -52,7 +53,7 @@ func (c *Cell) valid() (rounds []Round) {
 func sorted(rounds ...Round) (took []int64, missing int) {
 	for _, r := range rounds {
 		for _, t := range r.Took {
-			if t == lost {
+			if t == echo.Lost {
 				missing++
 			} else {
 				took = append(took, t)
@@ -124,10 +125,21 @@ func (c *Cell) refused() float64 {
 var caveats = []string{
 	"an open loop: each probe counts from the time when it should have been sent, also if " +
 		"something held its sender up; probes that did not return took forever",
-	"probes, generator and what receives their answers share one core, the receiver and the echo " +
-		"service the other; what the flood of 0 takes is the lab's own",
-	"veth has no DMA, no interrupt and no wire: differences carry over to other machines, " +
-		"absolute times do not",
+}
+
+// circumstances are what figures of a lab mean.
+func circumstances(l *flood.Lab) []string {
+	if l.Wire != nil {
+		return slices.Concat(caveats, []string{"probes, generator and what receives their " +
+			"answers share one core of the peer, the receiver and the echo service one here; the " +
+			"peer times the probes by its own clock"}, l.Circumstances())
+	}
+	return slices.Concat(caveats, []string{
+		"probes, generator and what receives their answers share one core, the receiver and the " +
+			"echo service the other; what the flood of 0 takes is the lab's own",
+		"veth has no DMA, no interrupt and no wire: differences carry over to other machines, " +
+			"absolute times do not",
+	})
 }
 
 // Text prints the report for a person.

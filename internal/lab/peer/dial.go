@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/gen"
 )
 
@@ -238,6 +239,19 @@ func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err erro
 	return gen.Report{Sent: s.Sent, Bytes: s.Bytes, Refused: s.Refused, Errors: s.Errors,
 		Duration: s.Duration, Rate: c.Rate, Achieved: s.Achieved, Seed: c.Seed, How: s.How,
 		Why: s.Why}, nil
+}
+
+// Probe has the peer time round trips to this machine, by its own clock.
+func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error) {
+	var took []int64
+	done := make(chan error, 1)
+	go func() { done <- p.call("Probe", probes, &took) }()
+	select {
+	case err := <-done:
+		return took, err
+	case <-ctx.Done():
+		return nil, ctx.Err() // the peer ends with its client
+	}
 }
 
 // patience is how long a peer may take to give its interface back.

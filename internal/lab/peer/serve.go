@@ -17,6 +17,7 @@ import (
 	"levee/internal/host"
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/gen"
 )
 
@@ -220,6 +221,30 @@ func (p *Peer) End(_ struct{}, s *Sent) error {
 		r.sent.Achieved, r.sent.How, r.sent.Why}
 	return nil
 }
+
+// Probe times round trips; from where, and on which core, the peer knows itself.
+func (p *Peer) Probe(probes echo.Probes, took *[]int64) error {
+	h, err := p.host()
+	if err != nil {
+		return err
+	}
+	if n := len(probes.At); n == 0 || probes.At[n-1] > int64(longest) || n > mostProbes ||
+		probes.Patience > longest {
+		return fmt.Errorf("%d probes: 1 to %d within %v", len(probes.At), mostProbes, longest)
+	}
+	d := &h.Devices[0]
+	probes.From, probes.CPU = d.Clients4[0], max(d.CPU, 0)
+	if d.NAPI != 0 { // answers arrive there
+		if err := echo.First(d.NAPI); err != nil {
+			return err
+		}
+	}
+	*took, err = probes.Run(p.ctx, h)
+	return err
+}
+
+// mostProbes are those of a run.
+const mostProbes = 10_000_000
 
 // host is that of the interface that was taken.
 func (p *Peer) host() (*lab.Host, error) {
