@@ -16,6 +16,19 @@ func Compiler(p *policy.Policy) CompileFunc {
 	}
 }
 
+// besideCompiler compiles a policy as a shadow: beside one that says something of what leaves it
+// says so, too, be it that all of that passes.
+func besideCompiler(p *policy.Policy) CompileFunc {
+	both := Compiler(p.WithOut())
+	arriving := Compiler(p)
+	return func(t codegen.Target) (*codegen.Program, error) {
+		if t.Shadow.Leaves {
+			return both(t)
+		}
+		return arriving(t)
+	}
+}
+
 // Plainly compiles without the careful decoder, which nothing but the kernel's verifier could
 // refuse.
 func Plainly(compile CompileFunc) CompileFunc {

@@ -15,7 +15,6 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
-	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -219,7 +218,7 @@ func (u *up) undo() error {
 // turnBack has a generation judge what leaves that did so before, for as long as its trial lasts if
 // it is on trial.
 func (u *up) turnBack(g *store.Description, trial bool) error {
-	turn, err := generation.TurnIn(u.staged.plain.Holding(state.HoldsTurn))
+	turn, err := u.staged.turn()
 	if err != nil || turn == nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/state"
 	"levee/internal/kernel"
 )
 
@@ -39,12 +40,20 @@ func (u *up) egress(m store.Mode) (store.Mode, error) {
 	return attach.TCIngress()
 }
 
-// linkOthers attaches the programs of a staged generation that do not judge.
+// linkOthers attaches the programs of a staged generation that do not judge what arrives.
 func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 	pins := u.Pins(st.key, st.desc.Generation)
 	dir := filepath.Join(pins, store.PinLinks)
 	for _, l := range p.Links {
 		if l.At == codegen.Ingress {
+			continue
+		}
+		if l.At == state.Behind { // generation.Hook has packets come to it
+			path := filepath.Join(pins, store.PinBehind)
+			err := store.PinFile(st.plain.Others[l.Program], path, store.SecretMode)
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		if err := u.Step("link"); err != nil {

@@ -121,10 +121,43 @@ func (u *up) inheritMaps(k *inherited, p *codegen.Program) error {
 			return err
 		}
 	}
+	if err := u.inheritTurn(k, p); err != nil {
+		return err
+	}
 	if u.beside != nil {
 		return u.lend(k, p)
 	}
 	return u.joinMaps(k, p, u.inForce())
+}
+
+// inheritTurn finds the map that says whose turn it is at egress: an interface has one, which the
+// policies have, and a shadow where they say nothing of what leaves.
+func (u *up) inheritTurn(k *inherited, p *codegen.Program) error {
+	to, asks := p.MapOf(state.HoldsTurn)
+	if !asks || u.at == nil {
+		return nil
+	}
+	var from []*store.Description
+	if b := u.beside; b != nil {
+		from = append(from, b.of)
+	}
+	if sh := u.at.Shadow(); sh != nil {
+		from = append(from, sh)
+	}
+	for _, g := range from {
+		name, has := codegen.MapOf(g.Maps, state.HoldsTurn)
+		if !has || k.maps[to] != nil {
+			continue
+		}
+		m, err := u.OpenPinned(u.key, g.Generation, name)
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			k.opened["turn"], k.maps[to] = m, m
+		}
+	}
+	return nil
 }
 
 // lend has a shadow look into the memories of the policy in force that this lends, where it has

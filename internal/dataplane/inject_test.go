@@ -284,7 +284,7 @@ func expire(t *testing.T) {
 				}
 			}
 		}
-		turn := must2(generation.OpenTurn(s, a.Key, g))
+		turn := must2(generation.OpenTurn(s, a, g))
 		defer turn.Close()
 		turn.Give(g.Generation, g.Deadline, g.Fallback)
 		return store.WriteJSON(s.DescriptionPath(a.Key, g.Generation), g)

@@ -111,7 +111,7 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 		if err != nil {
 			return err
 		}
-		turn, err := generation.OpenTurn(s, a.Key, g)
+		turn, err := generation.OpenTurn(s, a, g)
 		if err != nil {
 			return errors.Join(err, unix.Munmap(mem))
 		}

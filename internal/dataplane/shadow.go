@@ -15,7 +15,6 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
-	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
@@ -28,8 +27,10 @@ import (
 // A shadow is a policy that judges the packets of an interface beside the one in force, and changes
 // nothing. It is a generation of its own, of which the description says beside which other it
 // judges. That other's program hands packets to it as to one that captures: by the array of
-// programs that is pinned with it. So a shadow is gone when the generation is, and a new policy
-// gets one of its own before it judges (docs/explanation/decisions/0057-shadow.md).
+// programs that is pinned with it, and the program at egress by another one. Where the policy in
+// force has none there, that of the shadow is at egress itself, and takes turns as others do. So a
+// shadow is gone when the generation is, and a new policy gets one of its own before it judges
+// (docs/explanation/decisions/0057-shadow.md, 0159-shadow-of-out.md).
 
 // beside says of a shadow that is being staged where it will judge.
 type beside struct {
@@ -93,7 +94,7 @@ func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy)
 		}()
 		for _, dev := range devs {
 			o.Dev = dev
-			u := &up{Store: s, UpOptions: o, compile: Compiler(p), devs: devs}
+			u := &up{Store: s, UpOptions: o, compile: besideCompiler(p), devs: devs}
 			u.shareWith(ahead)
 			all = append(all, u)
 			if err = u.stageFirstShadow(); err != nil {
@@ -167,6 +168,10 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	if before != nil {
 		u.beside.number, u.beside.since = before.Shadow, before.Since
 	}
+	leaves, err := generation.HandsOnLeaving(u.Store, u.key, of)
+	if err != nil {
+		return nil, err
+	}
 	name, _ := codegen.MapOf(of.Maps, codegen.Counters)
 	u.beside.counters, err = u.OpenPinned(u.key, of.Generation, name)
 	if err == nil && u.beside.counters == nil {
@@ -179,7 +184,7 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	u.joined = of.Joined
 	t := codegen.Target{Hook: of.Mode.Hook(), Link: of.Link, Frags: of.Frags, Called: of.Joined,
 		CPUs:   ebpf.MustPossibleCPU(),
-		Shadow: plan.Judged{RowBytes: of.RowBytes, Slots: len(of.Slots)}}
+		Shadow: plan.Judged{RowBytes: of.RowBytes, Slots: len(of.Slots), Leaves: leaves}}
 	if _, t.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
 	}
@@ -264,7 +269,16 @@ func (u *up) commitShadow() error {
 	if err := u.Step("hook"); err != nil {
 		return err
 	}
-	return generation.Hook(u.Store, u.key, u.beside.of, u.staged.desc)
+	if err := generation.Hook(u.Store, u.key, u.beside.of, u.staged.desc); err != nil {
+		return err
+	}
+	turn, err := u.staged.turn()
+	if err != nil {
+		return err
+	}
+	defer turn.Close()
+	turn.Give(u.beside.of.Generation, 0, 0)
+	return nil
 }
 
 // withdrawShadow goes back to what was before stageFirstShadow.
@@ -310,9 +324,7 @@ func (u *up) bringShadow(st *staged, t attach.Try) error {
 		u.Note("the shadow %s ends: it cannot be read again: %s", sh.Policy, ds[0].Message)
 		return nil
 	}
-	f.compile = func(t codegen.Target) (*codegen.Program, error) {
-		return codegen.CompileIR(ir.Build(p), t)
-	}
+	f.compile = besideCompiler(p)
 	next, err := f.stageBeside(st.desc, sh)
 	_ = f.dropMoves() // it is the same policy: what it knows stays where it is
 	if err == nil {

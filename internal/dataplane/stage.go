@@ -285,7 +285,11 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		d.Generation = slices.Max(numbers) + 1
 	}
 	if m := st.plain.Holding(state.HoldsGeneration); m != nil {
-		if err := m.Put(uint32(0), uint64(d.Generation)); err != nil {
+		n := d.Generation
+		if u.beside != nil { // a shadow looks at what leaves while that one judges
+			n = u.beside.of.Generation
+		}
+		if err := m.Put(uint32(0), uint64(n)); err != nil {
 			return kernel.Refuse(err, "tell the program at egress its generation")
 		}
 	}
@@ -372,6 +376,15 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 	binary.NativeEndian.PutUint64(mem, deadline)
 	st.desc.Deadline, st.desc.ConfirmBy = deadline, time.Now().Add(confirm)
 	return st.trial.Prog, nil
+}
+
+// turn says whose turn it is at egress: in the memory of the generation, or of its shadow.
+func (st *staged) turn() (*generation.Turn, error) {
+	m := st.plain.Holding(state.HoldsTurn)
+	if m == nil && st.shadow != nil {
+		m = st.shadow.plain.Holding(state.HoldsTurn)
+	}
+	return generation.TurnIn(m)
 }
 
 // unstage removes a generation that has not taken over.

@@ -432,7 +432,7 @@ func (u *up) swap(st *staged) error {
 	if st.live != nil {
 		st, confirm = st.live, st.over.Confirm
 	}
-	turn, err := generation.TurnIn(st.plain.Holding(state.HoldsTurn))
+	turn, err := st.turn()
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,12 @@ func DescribeSlots(slots []policy.Slot, file string) []store.Slot {
 	return out
 }
 
+// Unsaid is the slot of what leaves, of a policy that says nothing of that: it passes.
+func Unsaid() store.Slot {
+	slots := DescribeSlots((&policy.Policy{}).WithOut().Slots(), "")
+	return slots[len(slots)-1]
+}
+
 // Attachment is one interface with levee on it, as found in the kernel and the runtime directory.
 type Attachment struct {
 	Key     string

@@ -107,7 +107,7 @@ func Give(s *store.Store, a *attach.Attachment, generation int) error {
 	defer writers.Close()
 	var turn *Turn
 	if g := a.Generations[generation]; g != nil {
-		if turn, err = OpenTurn(s, a.Key, g); err != nil {
+		if turn, err = OpenTurn(s, a, g); err != nil {
 			return err
 		}
 	}

@@ -18,16 +18,17 @@ func Add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) 
 		at[p.PairID] = i
 	}
 	for _, p := range m.Pairs {
-		if p.Judged.Slot >= len(of.Slots) || p.Would.Slot >= len(sh.Slots) {
+		judged, ok := JudgedSlot(of, p.Judged)
+		if !ok || p.Would.Slot >= len(sh.Slots) {
 			continue
 		}
-		id := store.PairID{Judged: of.Slots[p.Judged.Slot].ID, JudgedVerdict: p.Judged.Verdict,
+		id := store.PairID{Judged: judged.ID, JudgedVerdict: p.Judged.Verdict,
 			WouldVerdict: p.Would.Verdict}
 		if p.Would.Verdict != shadow.None {
 			id.Would = sh.Slots[p.Would.Slot].ID
 		}
-		i, ok := at[id]
-		if !ok {
+		i, known := at[id]
+		if !known {
 			i = len(c.Pairs)
 			at[id] = i
 			c.Pairs = append(c.Pairs, store.CarriedPair{PairID: id})
@@ -37,6 +38,17 @@ func Add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) 
 	}
 	c.Untold.Packets += m.Untold
 	c.Untold.Bytes += m.UntoldBytes
+}
+
+// JudgedSlot is the slot of the policy in force by which it has judged, false if there is none.
+func JudgedSlot(of *store.Description, d shadow.Decision) (store.Slot, bool) {
+	switch {
+	case d.Slot < len(of.Slots):
+		return of.Slots[d.Slot], true
+	case d.Slot == len(of.Slots): // it says nothing of what leaves
+		return attach.Unsaid(), true
+	}
+	return store.Slot{}, false
 }
 
 // Contents reads the memory of a shadow.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"unsafe"
@@ -25,8 +26,69 @@ func HashOf(source []byte) string {
 	return hex.EncodeToString(hash[:])
 }
 
-// Hook has the program of a generation hand its packets to a shadow, in one step.
+// HandsOnLeaving reports whether a generation has a program at egress, which hands what leaves to
+// that of a shadow.
+func HandsOnLeaving(s *store.Store, key string, of *store.Description) (bool, error) {
+	if _, ok := codegen.MapOf(of.Maps, state.HoldsBehind); ok {
+		return true, nil
+	}
+	program := filepath.Join(s.Pins(key, of.Generation), store.PinLeave, state.LeavingProgram)
+	if _, err := os.Stat(program); err == nil {
+		return false, errors.New("an older levee loaded the policy in force, whose program at " +
+			"egress hands nothing on: load it again with `levee up`")
+	}
+	return false, nil
+}
+
+// hookLeaving has the program at egress of a generation hand its packets to that of a shadow.
+func hookLeaving(s *store.Store, key string, of, sh *store.Description) error {
+	name, ok := codegen.MapOf(of.Maps, state.HoldsBehind)
+	if !ok {
+		return nil
+	}
+	prog, err := s.OpenProgram(filepath.Join(s.Pins(key, sh.Generation), store.PinBehind))
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	behind, err := s.OpenPinned(key, of.Generation, name)
+	if err == nil && behind == nil {
+		err = kernel.Refuse(nil, "the array behind the program at egress is gone")
+	}
+	if err != nil {
+		return err
+	}
+	defer behind.Close()
+	if err := behind.Put(uint32(0), prog); err != nil {
+		return kernel.Refuse(err, "have what leaves go to the shadow")
+	}
+	return nil
+}
+
+// unhookLeaving empties the array behind the program at egress.
+func unhookLeaving(s *store.Store, key string, of *store.Description) error {
+	name, ok := codegen.MapOf(of.Maps, state.HoldsBehind)
+	if !ok {
+		return nil
+	}
+	behind, err := s.OpenPinned(key, of.Generation, name)
+	if err != nil || behind == nil {
+		return err
+	}
+	defer behind.Close()
+	err = behind.Delete(uint32(0))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return kernel.Refuse(err, "have nothing that leaves go to the shadow")
+	}
+	return nil
+}
+
+// Hook has the programs of a generation hand their packets to a shadow: what leaves, and then what
+// arrives. Whoever has the latter has both.
 func Hook(s *store.Store, key string, of, sh *store.Description) error {
+	if err := hookLeaving(s, key, of, sh); err != nil {
+		return err
+	}
 	prog, err := s.OpenProgram(filepath.Join(s.Pins(key, sh.Generation), store.PinProg))
 	if err != nil {
 		return err
@@ -73,23 +135,42 @@ func turnOn(s *store.Store, key string, of *store.Description) error {
 		return err
 	}
 	TurnRows(rows[:counters.ValueSize()], of, state.Looks, true)
+	if _, ok := codegen.MapOf(of.Maps, state.HoldsBehind); ok {
+		eachRow(rows[:counters.ValueSize()], of, func(note []byte) {
+			atomic.StoreUint32((*uint32)(unsafe.Pointer(&note[noteLeaving])), 1)
+		})
+	}
 	return unix.Munmap(rows)
 }
 
 // TurnRows says in each row of a generation's counters whether the program of a role gets its
 // packets.
 func TurnRows(rows []byte, of *store.Description, role uint32, on bool) {
-	for at := len(of.Slots) * plan.SlotBytes; at < len(rows); at += of.RowBytes {
-		if word := (*uint32)(unsafe.Pointer(&rows[at])); on {
+	eachRow(rows, of, func(note []byte) {
+		if word := (*uint32)(unsafe.Pointer(&note[0])); on {
 			atomic.OrUint32(word, role)
 		} else {
 			atomic.AndUint32(word, ^role)
 		}
+	})
+}
+
+// noteLeaving is where the note behind a row of counters says that a shadow gets what leaves
+// (plan.RowBytes).
+const noteLeaving = 4
+
+// eachRow goes through the notes behind the rows of a generation's counters.
+func eachRow(rows []byte, of *store.Description, do func(note []byte)) {
+	for at := len(of.Slots) * plan.SlotBytes; at < len(rows); at += of.RowBytes {
+		do(rows[at : at+plan.SlotBytes])
 	}
 }
 
-// Unhook empties the array of programs. The program in force finds that, and hands on no more.
+// Unhook empties the arrays of programs. The programs in force find that, and hand on no more.
 func Unhook(s *store.Store, key string, of *store.Description) error {
+	if err := unhookLeaving(s, key, of); err != nil {
+		return err
+	}
 	programs, err := handed(s, key, of)
 	if err != nil {
 		return err

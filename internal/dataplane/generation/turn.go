@@ -31,13 +31,17 @@ func TurnIn(m *ebpf.Map) (*Turn, error) {
 	return &Turn{memory}, nil
 }
 
-// OpenTurn is the turn of the interface of a generation.
-func OpenTurn(s *store.Store, key string, g *store.Description) (*Turn, error) {
+// OpenTurn is the turn of the interface of a generation: its own, or that of its shadow.
+func OpenTurn(s *store.Store, a *attach.Attachment, g *store.Description) (*Turn, error) {
 	name, ok := codegen.MapOf(g.Maps, state.HoldsTurn)
+	if sh := a.ShadowOf(g.Generation); !ok && sh != nil {
+		g = sh
+		name, ok = codegen.MapOf(g.Maps, state.HoldsTurn)
+	}
 	if !ok {
 		return nil, nil
 	}
-	m, err := s.OpenPinned(key, g.Generation, name)
+	m, err := s.OpenPinned(a.Key, g.Generation, name)
 	if err != nil || m == nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func GiveTurn(s *store.Store, a *attach.Attachment) error {
 	if g == nil {
 		return nil
 	}
-	t, err := OpenTurn(s, a.Key, g)
+	t, err := OpenTurn(s, a, g)
 	if err != nil {
 		return err
 	}

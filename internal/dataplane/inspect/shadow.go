@@ -42,12 +42,17 @@ func tellShadow(s *store.Store, a *attach.Attachment) (*ShadowState, error) {
 		c.Packets, c.Bytes = n.Packets, n.Bytes
 		out.Rules = append(out.Rules, c)
 	}
+	unsaid := attach.Unsaid()
 	for _, p := range sum.Pairs {
 		if p.WouldVerdict == shadow.None {
 			out.Unjudged += p.Packets
 			continue
 		}
-		out.Pairs = append(out.Pairs, ShadowPair{generation.CounterOf(g, p.Judged),
+		judged := generation.CounterOf(g, p.Judged)
+		if judged.Reason == "" && p.Judged == unsaid.ID {
+			judged = generation.CounterOfSlot(unsaid)
+		}
+		out.Pairs = append(out.Pairs, ShadowPair{judged,
 			generation.CounterOf(sh, p.Would),
 			p.JudgedVerdict, p.WouldVerdict, p.Counter})
 	}
@@ -97,12 +102,13 @@ func pairsOf(s *store.Store, g, sh *store.Description, samples []shadow.Sample,
 	all := map[flowID]*ShadowFlow{}
 	now := clock.Now()
 	for _, f := range samples {
-		if f.Judged.Slot >= len(g.Slots) || f.Would.Slot >= len(sh.Slots) {
+		judged, ok := generation.JudgedSlot(g, f.Judged)
+		if !ok || f.Would.Slot >= len(sh.Slots) {
 			continue
 		}
 		ago := time.Duration(now-f.Last) * time.Second / time.Duration(clock.HZ())
 		one := &ShadowFlow{At: time.Now().Add(-ago), Length: f.Bytes, Packet: f.Packet,
-			Link: g.Link, ShadowPair: ShadowPair{generation.CounterOfSlot(g.Slots[f.Judged.Slot]),
+			Link: g.Link, ShadowPair: ShadowPair{generation.CounterOfSlot(judged),
 				generation.CounterOfSlot(sh.Slots[f.Would.Slot]), f.Judged.Verdict, f.Would.Verdict,
 				store.Counter{Packets: f.Packets}}}
 		id := flowID{f.Key, f.Flow}

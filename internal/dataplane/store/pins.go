@@ -41,11 +41,12 @@ func (f Steps) WaitForPrograms() error {
 
 // Names of pins in a generation's directory, besides maps, which are pinned by their own name.
 const (
-	PinLink  = "link"       // in the attachment's directory
-	PinProg  = "prog"       // the program
-	PinTrial = "prog_trial" // its variant with a deadline
-	PinLinks = "links"      // directory of the links of programs that do not judge
-	PinLeave = "egress"     // directory of the programs at egress, for interfaces that come back
+	PinLink   = "link"       // in the attachment's directory
+	PinProg   = "prog"       // the program
+	PinTrial  = "prog_trial" // its variant with a deadline
+	PinLinks  = "links"      // directory of the links of programs that do not judge
+	PinBehind = "behind"     // program of a shadow for what leaves, to which that in force hands it
+	PinLeave  = "egress"     // directory of the programs at egress, for interfaces that come back
 )
 
 // Pinned lists the numbers of all generations that have pins, complete or not.

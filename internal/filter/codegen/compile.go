@@ -144,7 +144,11 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.addLeaving(leaving)
+	at := Egress
+	if p.Out.Target.Handed() {
+		at = state.Behind
+	}
+	out.addLeaving(leaving, at)
 	return out, nil
 }
 
@@ -197,12 +201,12 @@ func (c *compiler) generate() error {
 	if c.Target.Trial {
 		c.trial()
 	}
-	if c.Target.Leaves && !c.Target.Hook.OfService() {
+	if c.Target.TakesTurns() {
 		c.ownAnswers()
 		c.turn()
 	}
 	c.Emit(asm.StoreMem(asm.R10, env.MainCtx, env.RegCtx, asm.DWord))
-	if c.Target.IsShadow() {
+	if c.Target.IsShadow() && !c.Target.Leaves { // nothing that leaves has become an answer
 		c.beginShadow()
 	}
 	c.beginEnv()
@@ -425,12 +429,17 @@ func (c *compiler) verdict() {
 }
 
 // capture hands the packet, with the slot in R6 and the verdict in R7, to the program that
-// captures or takes samples, where there is one. R9 is this CPU's row of counters: behind them
-// stands which of them there are, as a place in the array of programs (state.CaptureEntries), and
-// then what it is told (plan.RowBytes). The program returns the verdict.
+// captures or takes samples, where there is one, and at egress to that of a shadow. R9 is this
+// CPU's row of counters: behind them stands which of them there are, as a place in the array of
+// programs (state.CaptureEntries), and then what it is told (plan.RowBytes). The program returns
+// the verdict.
 func (c *compiler) capture() {
-	if c.Target.Plain || c.Target.Leaves || c.Target.Hook.OfService() {
+	if c.Target.Plain || c.Target.Leaves && !c.Target.HandsOn() || c.Target.Hook.OfService() {
 		return
+	}
+	array, word := state.CaptureMap, int16(0)
+	if c.Target.Leaves {
+		array, word = plan.BehindMap, 4
 	}
 	off := c.Fresh("no_capture")
 	at := len(c.Plan.Slots) * SlotBytes
@@ -439,15 +448,20 @@ func (c *compiler) capture() {
 		at = 0
 	}
 	c.Emit(
-		asm.LoadMem(asm.R3, asm.R9, int16(at), asm.Word),
+		asm.LoadMem(asm.R3, asm.R9, int16(at)+word, asm.Word),
 		asm.JEq.Imm(asm.R3, 0, off),
 		asm.StoreMem(asm.R9, int16(at)+8, asm.R6, asm.Word),
 		asm.StoreMem(asm.R9, int16(at)+12, asm.R7, asm.Word),
 		asm.LoadMem(asm.R1, asm.R10, env.MainCtx, asm.DWord),
-		asm.LoadMapPtr(asm.R2, 0).WithReference(state.CaptureMap),
+		asm.LoadMapPtr(asm.R2, 0).WithReference(array),
+	)
+	if c.Target.Leaves {
+		c.Emit(asm.Mov.Imm(asm.R3, 0))
+	}
+	c.Emit(
 		asm.FnTailCall.Call(),
 		// The program has gone.
-		asm.StoreImm(asm.R9, int16(at), 0, asm.Word),
+		asm.StoreImm(asm.R9, int16(at)+word, 0, asm.Word),
 	)
 	c.Label(off)
 }

@@ -78,7 +78,7 @@ func (c *compiler) markDropped() {
 }
 
 // addLeaving gives a program the one that judges what leaves, with its maps.
-func (p *Program) addLeaving(out *Program) {
+func (p *Program) addLeaving(out *Program, at Point) {
 	spec := out.Spec.Programs[ProgramName]
 	spec.Name, spec.AttachType = LeavingName, ebpf.AttachTCXEgress
 	if spec.Type == ebpf.CGroupSKB {
@@ -110,7 +110,7 @@ func (p *Program) addLeaving(out *Program) {
 	p.Spec.Programs[LeavingName] = spec
 	p.Limits, p.Logs = append(p.Limits, out.Limits...), append(p.Logs, out.Logs...)
 	// In front of what notes connections: that sees what this lets go.
-	p.Links = append(p.Links, Link{LeavingName, Egress})
+	p.Links = append(p.Links, Link{LeavingName, at})
 	for _, t := range out.Tables {
 		t.For += ", of what leaves"
 		p.Tables = append(p.Tables, t)

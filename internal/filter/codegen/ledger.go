@@ -80,7 +80,7 @@ func (c *compiler) addMaps() error {
 		switch m.Holds.What {
 		case Tables:
 			continue
-		case Previous: // the kernel empties it when no user holds it
+		case Previous, state.HoldsBehind: // the kernel empties it when no user holds it
 			spec = state.Memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
 		case DynamicSet, DynamicSets:

@@ -21,7 +21,8 @@ func (c *compiler) beginShadow() {
 		// The slot of nobody, and no bytes: they are those of the answer.
 		asm.Mov.Imm32(asm.R6, -1),
 	)
-	shadow.Call(c.Builder, c.Context, func(to asm.Register) { c.Emit(asm.Mov.Imm(to, 0)) })
+	shadow.Call(c.Builder, c.Context, c.loadJudged,
+		func(to asm.Register) { c.Emit(asm.Mov.Imm(to, 0)) })
 	c.OwnRow()
 	c.Emit(asm.Mov.Reg(asm.R9, asm.R1))
 	c.takeJudged()
@@ -33,10 +34,23 @@ func (c *compiler) beginShadow() {
 
 // shadow notes what the policies decided. The slot is in R6, the code in R7, the row in R9.
 func (c *compiler) shadow() {
+	bytes := func(to asm.Register) { c.Field(to, env.KeyBytes, asm.Word) }
+	if c.Target.Leaves && !c.Target.Handed() {
+		// Nobody has judged: the packet passes, and the slot is one behind those of the policy.
+		nobody := int64(uint64(uint32(c.PassCode()))<<32 | uint64(c.Target.Shadow.Slots))
+		shadow.Call(c.Builder, c.Context,
+			func(to asm.Register) { c.Emit(asm.LoadImm(to, nobody, asm.DWord)) }, bytes)
+		c.Emit(asm.Mov.Imm32(asm.R7, c.PassCode()))
+		return
+	}
 	c.judged()
-	shadow.Call(c.Builder, c.Context,
-		func(to asm.Register) { c.Field(to, env.KeyBytes, asm.Word) })
+	shadow.Call(c.Builder, c.Context, c.loadJudged, bytes)
 	c.takeJudged()
+}
+
+// loadJudged loads slot and code of the policy in force, to which R8 points.
+func (c *compiler) loadJudged(to asm.Register) {
+	c.Emit(asm.LoadMem(to, asm.R8, 8, asm.DWord))
 }
 
 // takeJudged has the program go on with what the policy in force decided, to which R8 points.

@@ -55,6 +55,7 @@ const (
 	ClockMap      = "clock"
 	TurnMap       = "turn"
 	GenerationMap = "generation"
+	BehindMap     = "behind"
 	TablesMap     = "tables" // more than one map if it is too much for one
 )
 
@@ -77,10 +78,14 @@ func (p *planner) enter() error {
 		add(TrialMap, 8, "until when the policy is on trial", state.HoldsDeadline, state.Pinned)
 		add(PreviousMap, 4, "the program that judges then", state.HoldsPrevious, state.Pinned)
 	}
-	if p.Target.Leaves && !p.Target.Hook.OfService() {
+	if p.Target.TakesTurns() {
 		add(TurnMap, state.TurnBytes, "which generation judges what leaves", state.HoldsTurn,
 			state.Attached)
 		add(GenerationMap, 8, "which generation this is", state.HoldsGeneration, state.Private)
+	}
+	if p.Target.HandsOn() {
+		add(BehindMap, 4, "the program of a shadow, for what leaves", state.HoldsBehind,
+			state.Pinned)
 	}
 	if p.Target.Clock {
 		add(ClockMap, 8, "the time", state.HoldsClock, state.Private)

@@ -67,6 +67,7 @@ type Target struct {
 type Judged struct {
 	RowBytes int // of its counters; 0: there is no such policy
 	Slots    int
+	Leaves   bool // it says something of what leaves, too
 }
 
 // Note is where in a row the program leaves its slot and its code.
@@ -79,11 +80,24 @@ func (t Target) leaving() Target {
 		hook = CGroup
 	}
 	return Target{Hook: hook, Link: t.Link, CPUs: t.CPUs, HZ: t.HZ, Memory: t.Memory,
-		Names: t.Names, Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true}
+		Names: t.Names, Trace: t.Trace, Bytecode: t.Bytecode, Clock: t.Clock, Leaves: true,
+		Shadow: t.Shadow}
 }
 
 // judgesLeaving reports whether a program for what leaves goes with the target's.
-func (t Target) judgesLeaving() bool { return !t.Leaves && !t.IsShadow() && !t.Plain }
+func (t Target) judgesLeaving() bool { return !t.Leaves && !t.Plain }
+
+// Handed reports whether the program at egress of the policy in force hands what leaves to this
+// one, of a shadow. Where the policy in force says nothing of what leaves, that of the shadow is at
+// egress itself.
+func (t Target) Handed() bool { return t.Leaves && t.Shadow.Leaves }
+
+// HandsOn reports whether the program at egress hands what it has judged to that of a shadow.
+func (t Target) HandsOn() bool { return t.Leaves && !t.Hook.OfService() && !t.IsShadow() }
+
+// TakesTurns reports whether the program is attached to egress of an interface, where programs of
+// several generations may be.
+func (t Target) TakesTurns() bool { return t.Leaves && !t.Hook.OfService() && !t.Handed() }
 
 // IsShadow reports whether the policy is one beside that in force.
 func (t Target) IsShadow() bool { return t.Shadow.RowBytes > 0 }

@@ -189,14 +189,13 @@ func readSample(s *noteShadowSample) (Sample, bool) {
 	return out, key != 0 && atomic.LoadUint64(&s.Key) == key
 }
 
-// Call emits the call: the policy in force has left its slot and code at 8 of what R8 points to,
-// the shadow's slot is in R6 and its code in R7. bytes loads those of the frame into a register,
-// and context the program's context.
-func Call(b *assembler.Builder, context, bytes func(asm.Register)) {
+// Call emits the call: the shadow's slot is in R6 and its code in R7. The others load into a
+// register the program's context, slot and code of the policy in force, and the bytes of the frame.
+func Call(b *assembler.Builder, context, judged, bytes func(asm.Register)) {
 	context(asm.R1)
 	bytes(asm.R4)
+	judged(asm.R2)
 	b.Emit(
-		asm.LoadMem(asm.R2, asm.R8, 8, asm.DWord),
 		asm.Mov.Reg32(asm.R3, asm.R7),
 		asm.LSh.Imm(asm.R3, 32),
 		asm.Or.Reg(asm.R3, asm.R6),

@@ -43,6 +43,9 @@ const (
 	// HoldsGeneration is an array of 1 entry, BPF_F_MMAPABLE: u64, the number of the generation. It
 	// is of a policy for what leaves.
 	HoldsGeneration Contents = "generation"
+	// HoldsBehind is a program array of 1 entry: the program of a shadow that what leaves goes to
+	// once it has been judged.
+	HoldsBehind Contents = "behind"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Places of
@@ -54,7 +57,7 @@ const (
 func (c Contents) OfBothSides() bool {
 	switch c {
 	case HoldsCounters, HoldsLastSlot, HoldsClock, HoldsDynamicSet, HoldsDynamicSets, HoldsEvents,
-		HoldsLosses, HoldsFlows:
+		HoldsLosses, HoldsFlows, HoldsPairs, HoldsJudged:
 		return true
 	}
 	return false

@@ -1,6 +1,9 @@
 package policy
 
-import "levee/internal/lang/field"
+import (
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+)
 
 // Out is what a policy says of packets that leave by the interface. It shares the sets of the
 // policy, and `essential off`, with what arrives.
@@ -25,6 +28,17 @@ func (p *Policy) Leaving() *Policy {
 		Default: p.Out.Default, Essential: p.Essential,
 		arriving: p,
 	}
+}
+
+// WithOut is the policy with a side for what leaves. Where it says nothing of that, all of it
+// passes.
+func (p *Policy) WithOut() *Policy {
+	if p.Out != nil {
+		return p
+	}
+	q := *p
+	q.Out = &Out{Default: Default{Action: action.Pass}}
+	return &q
 }
 
 // Whole is the policy with both sides.

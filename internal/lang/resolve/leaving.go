@@ -9,9 +9,7 @@ import (
 
 // out is what the policy says of packets that leave, from the first statement on that does.
 func (r *resolver) out() *policy.Out {
-	if r.pol.Out == nil {
-		r.pol.Out = &policy.Out{Default: policy.Default{Action: action.Pass}}
-	}
+	r.pol.Out = r.pol.WithOut().Out
 	return r.pol.Out
 }
 
