@@ -19,12 +19,13 @@ import (
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/quantity"
+	"levee/internal/rings"
 )
 
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once,
 each with file, line, column, the line itself and a hint. Warns of rules that can never match,
 of a default that no packet reaches, of empty set files, of rules with ports that fragments walk
-past, and of rules that take what essential rules would let through: ARP, neighbour discovery,
+past, of rings that cannot be read from the same queue, and of rules that take what essential rules would let through: ARP, neighbour discovery,
 path-MTU messages, DHCP answers, MLD queries, LACP, EAPOL. A rule that is about such traffic
 alone ("drop arp") is taken as meant. For each limit it prints up to how many sources that send
 once may come within how long for the limit to be exact for all others, and how many packets a
@@ -151,6 +152,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 	}
 	if pr.Policy != nil {
 		pr.Diags = diag.Merge(pr.Diags, lacks(pr, link, withoutEthernet))
+		pr.Diags = diag.Merge(pr.Diags, rings.Warn(pr.Policy, pr.Tree))
 	}
 	c := &checked{File: pr.Src.Name(), OK: !pr.Diags.HasErrors(), Diagnostics: pr.Diags,
 		Limits: []checkedLimit{}}

@@ -103,6 +103,8 @@ var checks = []check{
 	{name: "fragments of real datagrams", script: `tests internal/dataplane FragmentsOfReal`},
 	{name: "what is diverted: oracle and program", clock: host,
 		script: `tests internal/filter/difftest WhatIsDiverted`},
+	{name: "rings: readers that come, lose and go", clock: host,
+		script: `tests internal/dataplane 'ARingIsRead|AReaderLoses|ReadersComeAndGo|TCHasNoRings'`},
 	{name: "connections that reach a trap", script: `
 		modprobe 8021q; modprobe bridge
 		tests internal/dataplane 'Divert'`},

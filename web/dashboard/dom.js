@@ -15,7 +15,7 @@ export const el = (tag, attributes = {}, ...children) => {
 };
 // said is text that somebody else chose: a label, a rule, an address.
 export const said = (text, attributes = {}) => el("bdi", attributes, plain(text));
-export const verdict = (v) => el("span", { class: `verdict v-${["pass", "drop", "answer"].includes(v) ? v : "none"}` }, plain(v || "counts"));
+export const verdict = (v) => el("span", { class: `verdict v-${["pass", "drop", "answer", "redirect"].includes(v) ? v : "none"}` }, plain(v || "counts"));
 export const meter = (share, attributes = {}) => {
   const i = el("i");
   i.style.width = `${Math.max(0, Math.min(1, share || 0)) * 100}%`;

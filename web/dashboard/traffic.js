@@ -8,9 +8,9 @@ import { duration, moment, number, parts, percent, plain, whole, zone } from "./
 
 const ranges = [["60", "1 min", "1"], ["900", "15 min", "2"], ["3600", "1 h", "3"], ["21600", "6 h", "4"], ["86400", "1 day", "5"], ["604800", "7 days", "6"], ["2592000", "30 days", "7"], ["7776000", "90 days", "8"], ["31536000", "1 year", "9"]];
 const nice = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
-const order = { pass: 0, answer: 1, drop: 2, lost: 3 };
-const place = (s) => (s.id === "" ? 4 : order[s.verdict || s.id] ?? 3);
-const names = { pass: "passed", drop: "dropped", answer: "answered", lost: "lost before the policy" };
+const order = { pass: 0, redirect: 1, answer: 2, drop: 3, lost: 4 };
+const place = (s) => (s.id === "" ? 5 : order[s.verdict || s.id] ?? 4);
+const names = { pass: "passed", drop: "dropped", answer: "answered", redirect: "to a ring", lost: "lost before the policy" };
 
 export const state = { dev: "", by: "verdict", unit: "packets", share: false, log: false, peak: false, hidden: new Set(), span: 900, to: null, points: 0 };
 const now = () => Date.now() / 1000 - ahead;
