@@ -38,10 +38,16 @@ second through a lab of levee, nftables and iptables with the same rules.
 The rules are drawn with ClassBench's distributions, or read with --data from a filter set. All
 sizes take 17 minutes with --rounds 6 --window 500ms; choose with --sizes, --shape, --only. What
 takes long to load is loaded once and then switched on and off. Interrupted, the command prints
-what it has measured, says that it is incomplete, and ends with status 1.`
+what it has measured, says that it is incomplete, and ends with status 1.
+
+--interpreted measures levee's programs without the kernel's JIT beside those with it, where the
+kernel can do without. Its switch (net.core.bpf_jit_enable) is the machine's: it is off for the
+moments in which levee loads its programs, and what others load then is interpreted, too. A
+command that is killed (SIGKILL) in such a moment leaves it off.`
 
 const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
-  sudo levee bench rules --data acl1_10k --svg .`
+  sudo levee bench rules --data acl1_10k --svg .
+  sudo levee bench rules --sizes 10,100,1000 --shape fw --interpreted --html jit.html`
 
 // newGrowing makes the command of a measurement of sizes; prepare is told what --data names.
 func newGrowing[R bench.Report](e *env, c benchCommand, o *load.Options,
@@ -106,5 +112,7 @@ func newBenchRules(e *env) *cobra.Command {
 			})
 	}, func(ctx context.Context) (*rules.Report, error) { return rules.Run(ctx, o) })
 	cmd.Flags().StringSliceVar(&o.Shapes, "shape", nil, "acl, fw, ipc (default all)")
+	cmd.Flags().BoolVar(&o.Interpreted, "interpreted", false,
+		"levee loaded without the kernel's JIT, too: the switch of the machine is off meanwhile")
 	return cmd
 }

@@ -9,11 +9,15 @@ import (
 
 	"levee/internal/bench/load"
 	"levee/internal/bench/workload"
+	"levee/internal/kernel"
 	"levee/internal/lab/contender"
 )
 
-// contenders are those that can hold the rules.
-func contenders(rules []workload.Rule) (out []*load.Contender) {
+// interpretedName is levee's where the kernel's JIT was off while it was loaded.
+const interpretedName = "levee interpreted"
+
+// contenders are those that can hold the rules; levee without the JIT stands among them if asked.
+func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender) {
 	p := &load.Levee{Text: leveeText(rules)}
 	changed := &load.Levee{Text: append([]byte("drop udp from 198.18.255.1\n"), p.Text...)}
 	for _, spec := range []load.Spec{
@@ -23,7 +27,20 @@ func contenders(rules []workload.Rule) (out []*load.Contender) {
 	} {
 		out = append(out, load.New(spec))
 	}
+	if interpreted {
+		s := p.Spec(interpretedName, "levee, loaded while the kernel's JIT was off", changed)
+		s.Install, s.Change, s.On = without(s.Install), without(s.Change), without(s.On)
+		out = append(out, load.New(s))
+	}
 	return out
+}
+
+// without is what loads programs, without the JIT.
+func without(load func(context.Context, contender.Site) error) func(context.Context,
+	contender.Site) error {
+	return func(ctx context.Context, s contender.Site) error {
+		return kernel.Interpreted(func() error { return load(ctx, s) })
+	}
 }
 
 // protocols by the names that all tools know.

@@ -15,6 +15,7 @@ import (
 	"levee/internal/bench/workload"
 	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
 	"levee/internal/packet"
 	"levee/internal/usage"
 )
@@ -30,11 +31,13 @@ type Report struct {
 
 // Case is one set of rules.
 type Case struct {
-	Shape string         `json:"shape"` // "acl", "fw", "ipc", or the name of a file
-	Size  int            `json:"size"`
-	Left  int            `json:"left_out,omitempty"` // filters of a file that no packet can match
-	Levee *Policy        `json:"levee"`              // the compiled policy, on a trace
-	Lab   []*load.Result `json:"lab"`                // packets a second through the lab
+	Shape string  `json:"shape"` // "acl", "fw", "ipc", or the name of a file
+	Size  int     `json:"size"`
+	Left  int     `json:"left_out,omitempty"` // filters of a file that no packet can match
+	Levee *Policy `json:"levee"`              // the compiled policy, on a trace
+	// Interpreted is the same, loaded while the kernel's JIT was off; null if nobody asked.
+	Interpreted *Policy        `json:"interpreted,omitempty"`
+	Lab         []*load.Result `json:"lab"` // packets a second through the lab
 }
 
 // Policy is levee's program for the rules.
@@ -64,6 +67,8 @@ type Options struct {
 	Data     []workload.Rule
 	DataName string
 	Left     int
+	// Interpreted has levee measured without the kernel's JIT, too.
+	Interpreted bool
 
 	calmest float64 // the least pressure of a round, 0 before the first
 }
@@ -82,7 +87,7 @@ const _ = uint(frames - workload.MaxRules)
 func Run(ctx context.Context, o Options) (*Report, error) {
 	err := errors.Join(o.Complete(workload.MaxRules),
 		usage.Known("shape of rules", o.Shapes, workload.Shapes),
-		usage.Known("tool", o.Only, load.WithNames(nil, contenders(nil))))
+		usage.Known("tool", o.Only, load.WithNames(nil, contenders(nil, true))))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +95,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Interpreted {
+		// a kernel that cannot says so before anything is measured
+		if err := errors.Join(bench.Ready("rules"), kernel.Interpreted(func() error {
+			return nil
+		})); err != nil {
+			return nil, err
+		}
+	}
 	r := &Report{Head: o.Head(0, caveats...), Frames: frames}
+	if o.Interpreted {
+		r.Caveats = append(r.Caveats, "interpreted: loaded while the kernel's JIT was off; "+
+			"the empty program beside it, too. What others loaded in these moments is interpreted")
+	}
 	r.Conditions, err = o.Each(ctx, "rules", &r.Head, o.estimates(cases), func(i int) error {
 		w := &cases[i]
 		c := &Case{Shape: w.shape, Size: len(w.rules), Left: o.Left, Lab: []*load.Result{}}
@@ -106,7 +123,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // measure fills one case.
 func (o *Options) measure(ctx context.Context, c *Case, w *ruleSet) (err error) {
 	if !o.SkipLookups && bench.Wanted(o.Only, "levee") {
-		if c.Levee, err = o.policy(ctx, w); err != nil {
+		if c.Levee, err = o.policy(ctx, w, compiled); err != nil {
+			return err
+		}
+	}
+	if !o.SkipLookups && o.Interpreted {
+		if c.Interpreted, err = o.policy(ctx, w, kernel.Interpreted); err != nil {
 			return err
 		}
 	}
@@ -117,7 +139,8 @@ func (o *Options) measure(ctx context.Context, c *Case, w *ruleSet) (err error) 
 	if err != nil {
 		return err
 	}
-	c.Lab, err = o.Flood(ctx, w.shape, w.String(), len(w.rules), contenders(w.rules), "rules", list)
+	c.Lab, err = o.Flood(ctx, w.shape, w.String(), len(w.rules), contenders(w.rules, o.Interpreted),
+		"rules", list)
 	return err
 }
 
@@ -136,7 +159,7 @@ func (o *Options) estimates(cases []ruleSet) []time.Duration {
 			out[i] = time.Duration(n)*load.EstimateEntry +
 				time.Duration(2*o.tries()*o.Rounds)*estimateRound
 		}
-		out[i] += o.Estimate(len(contenders(nil)), n)
+		out[i] += o.Estimate(len(contenders(nil, o.Interpreted)), n)
 	}
 	return out
 }
@@ -181,9 +204,13 @@ func (o *Options) cases() ([]ruleSet, error) {
 	return out, nil
 }
 
-// policy compiles, loads and times levee's program. What the compiler or the kernel refuses is in
-// the report.
-func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
+// compiled loads programs as the machine does, by its JIT as a rule.
+func compiled(load func() error) error { return load() }
+
+// policy compiles, loads and times levee's program; loading does what loads it. What the compiler
+// or the kernel refuses is in the report.
+func (o *Options) policy(ctx context.Context, w *ruleSet,
+	loading func(load func() error) error) (*Policy, error) {
 	out := &Policy{Raw: map[string]any{}, Phases: map[string][]TraceRound{}}
 	refused := func(err error) (*Policy, error) {
 		out.Missing = err.Error()
@@ -208,7 +235,11 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 			fmt.Sprintf("%s: %s, %d bytes: %s", t.For, t.Kind, t.Bytes, t.Why))
 	}
 	start = time.Now()
-	runner, err := loader.NewRunner(prog)
+	var runner *loader.Runner
+	err = loading(func() error {
+		runner, err = loader.NewRunner(prog)
+		return err
+	})
 	if err != nil {
 		return refused(err)
 	}
@@ -222,7 +253,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 			return nil, err
 		}
 		o.TellLookups(fmt.Sprintf("%s: %s", w, skew), 0.5)
-		if err := o.onTrace(ctx, out, runner, w.rules, skew); err != nil {
+		if err := o.onTrace(ctx, out, runner, w.rules, skew, loading); err != nil {
 			return nil, err
 		}
 	}
@@ -234,12 +265,12 @@ const repeats = 4 * frames
 
 // onTrace measures packets of one skew.
 func (o *Options) onTrace(ctx context.Context, out *Policy, runner *loader.Runner,
-	rules []workload.Rule, skew workload.Skew) error {
+	rules []workload.Rule, skew workload.Skew, loading func(load func() error) error) error {
 	list, err := packets(rules, frames, skew, o.Seed)
 	if err != nil {
 		return err
 	}
-	rounds, err := o.trace(ctx, runner, list)
+	rounds, err := o.trace(ctx, runner, list, loading)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"levee/internal/bench/workload"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
+	"levee/internal/kernel"
 	"levee/internal/lab/labtest"
 	"levee/internal/lang/policy"
 )
@@ -49,6 +50,31 @@ func TestPoliciesAreTimedOnTraces(t *testing.T) {
 	benchtest.Output(t, r)
 }
 
+// TestWithoutTheJITPoliciesAreTimedBeside, where the kernel has an interpreter.
+func TestWithoutTheJITPoliciesAreTimedBeside(t *testing.T) {
+	labtest.NeedRoot(t)
+	r, err := Run(t.Context(), Options{Options: onTraces(20), Shapes: []string{"fw"},
+		Interpreted: true})
+	if kernel.Interpreted(func() error { return nil }) != nil {
+		if !errors.Is(err, kernel.ErrRefused) || r != nil {
+			t.Errorf("this kernel has no interpreter, and there is %+v, %v", r, err)
+		}
+		r = &Report{Cases: []*Case{{Shape: "fw", Size: 20, Levee: &Policy{Missing: "so"},
+			Interpreted: &Policy{Missing: "no arena"}}}}
+		benchtest.Output(t, r, "20 fw, interpreted: no figure: no arena")
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, without := r.Cases[0].Levee, r.Cases[0].Interpreted
+	if without.Missing != "" || with.Missing != "" ||
+		without.Uniform.Median < 2*with.Uniform.Median {
+		t.Errorf("with the JIT %+v, without %+v", with.Uniform, without)
+	}
+	benchtest.Output(t, r, "20 fw, interpreted")
+}
+
 // TestEveryContenderDropsTheTrace sends a trace at each contender with its rules: all must load,
 // drop every packet and say so, change, and leave nothing in force; and again, switched off and on,
 // what can be.
@@ -63,7 +89,7 @@ func TestEveryContenderDropsTheTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		loadtest.Contenders(t, l, shape, contenders(rules), frames)
+		loadtest.Contenders(t, l, shape, contenders(rules, false), frames)
 	}
 }
 
