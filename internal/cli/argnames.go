@@ -34,7 +34,7 @@ var ArgNames = map[string]string{
 	"stream": "kind", "svg": "directory", "table": "kind", "target": "prefix",
 	"template": "file", "tests": "file", "tls-cert": "file", "tls-key": "file",
 	"timeout": "time", "to": "address", "to-mac": "mac", "traffic": "kind", "verdict": "verdict",
-	"version": "version", "webhook": "url", "window": "time", "write": "file",
+	"version": "version", "way": "name", "webhook": "url", "window": "time", "write": "file",
 	"events": "file", "fault": "kind=number", "forget": "time",
 	"silence": "time",
 }

@@ -67,9 +67,9 @@ func SetGRO(device string, on bool) error {
 	return nil
 }
 
-// sendPlain turns off what a device leaves to hardware when it sends: checksums, segmentation, and
+// SendPlain turns off what a device leaves to hardware when it sends: checksums, segmentation, and
 // VLAN tags that lie in a packet's metadata only, where XDP does not see them.
-func sendPlain(device string) error {
+func SendPlain(device string) error {
 	err := withEthtool(func(e *ethtool.Ethtool) error {
 		now, err := changeable(e, device)
 		if err != nil {

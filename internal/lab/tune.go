@@ -58,7 +58,7 @@ func tune(h *Host, t Topology) error {
 	for i := range h.Devices {
 		d := &h.Devices[i]
 		if !t.Offload {
-			if err := sendPlain(d.Name); err != nil {
+			if err := SendPlain(d.Name); err != nil {
 				return err
 			}
 		}

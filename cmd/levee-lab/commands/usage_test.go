@@ -62,6 +62,8 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		"bench path 192.0.2.1 --sizes 9001", "bench path 192.0.2.1 --rate 1001",
 		"bench receive --sizes 59", "bench receive --cores 3", "bench receive --rate x",
 		"bench receive --only netmap",
+		"bench wrap --mtu 1279", "bench wrap --mtu 65537", "bench wrap --rules 0",
+		"bench wrap --way tc", "bench wrap --window 11s",
 		"bench path 192.0.2.1 --timeout 1h", "bench path 192.0.2.1 --family 5",
 		"calc 10G 64 --ghz x", "calc 10G 64 --ghz inf", "calc 10G 64 --cores 0", "calc NaN 64",
 		"gen --dev d --to 192.0.2.1 --ttl 300", "gen --dev d --to 192.0.2.1 --len x",

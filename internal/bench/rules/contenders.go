@@ -18,7 +18,7 @@ const interpretedName = "levee interpreted"
 
 // contenders are those that can hold the rules; levee without the JIT stands among them if asked.
 func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender) {
-	p := &load.Levee{Text: leveeText(rules)}
+	p := &load.Levee{Text: Text(rules, dropAll)}
 	changed := &load.Levee{Text: append([]byte("drop udp from 198.18.255.1\n"), p.Text...)}
 	for _, spec := range []load.Spec{
 		load.Plain(contender.XDPDrop()),
@@ -56,8 +56,11 @@ func protocol(p uint8) string {
 
 func isRange(p workload.Ports) bool { return p.Lo != p.Hi }
 
-// leveeText is the rules as a policy. Every rule drops, and so does the default.
-func leveeText(rules []workload.Rule) []byte {
+// dropAll is what decides where no rule does.
+const dropAll = "default drop\n"
+
+// Text is the rules as a policy, in which each drops, and what else is to be in it.
+func Text(rules []workload.Rule, rest string) []byte {
 	var b bytes.Buffer
 	for i := range rules {
 		r := &rules[i]
@@ -88,7 +91,7 @@ func leveeText(rules []workload.Rule) []byte {
 		end("to ", "port", r.Dst, r.DstPort)
 		b.WriteByte('\n')
 	}
-	b.WriteString("default drop\n")
+	b.WriteString(rest)
 	return b.Bytes()
 }
 

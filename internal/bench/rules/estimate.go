@@ -170,7 +170,7 @@ func (o *EstimateOptions) estimates(cases []estimated) []time.Duration {
 func (o *EstimateOptions) compare(ctx context.Context, c *estimated) (err error) {
 	p := c.policy
 	if p == nil {
-		if p, err = load.Parse(leveeText(c.rules), nil); err != nil {
+		if p, err = load.Parse(Text(c.rules, dropAll), nil); err != nil {
 			return err
 		}
 	}

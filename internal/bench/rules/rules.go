@@ -216,7 +216,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet,
 		out.Missing = err.Error()
 		return out, nil
 	}
-	text := leveeText(w.rules)
+	text := Text(w.rules, dropAll)
 	o.TellLookups(fmt.Sprintf("%s: compiling", w), 0)
 	start := time.Now()
 	p, err := load.Parse(text, nil)

@@ -101,7 +101,7 @@ func TestRulesAsAPolicyMeanTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := load.Parse(leveeText(rules), nil)
+		p, err := load.Parse(Text(rules, dropAll), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,15 +71,22 @@ func (p *putting) policyArray() (*ebpf.Map, error) {
 		}
 		return m, err
 	}
-	m, err = ebpf.NewMap(&ebpf.MapSpec{Name: "levee_policy", Type: ebpf.ProgramArray, KeySize: 4,
-		ValueSize: 4, MaxEntries: 1})
-	if err != nil {
-		return nil, kernel.LoadError("create the array of a filter", err)
+	if m, err = newPolicyArray(); err != nil {
+		return nil, err
 	}
 	if err := store.PinFile(m, path, store.SecretMode); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+func newPolicyArray() (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_policy", Type: ebpf.ProgramArray, KeySize: 4,
+		ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		err = kernel.LoadError("create the array of a filter", err)
+	}
+	return m, err
 }
 
 // share pins the filter, and lets the group open it.

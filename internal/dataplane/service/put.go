@@ -151,28 +151,26 @@ func (p *putting) goesOn() bool {
 	return slices.Equal(sums, g.SetFiles)
 }
 
-// target is what the policy is compiled for.
-func (p *putting) target() (t codegen.Target, err error) {
+// targetOf is what policies are compiled for.
+func targetOf(mode store.Mode) (t codegen.Target, err error) {
 	t = codegen.Target{Hook: plan.CGroup, Link: packet.L3, CPUs: ebpf.MustPossibleCPU()}
-	if p.mode() == Socket {
+	if mode == Socket {
 		t.Hook = plan.Socket
 	}
 	if _, t.HZ, err = kernel.Jiffies(); err != nil {
 		return t, err
 	}
-	if t.Memory, err = kernel.Memory(); err != nil {
-		return t, err
-	}
-	t.Names = p.Secret()
-	return t, nil
+	t.Memory, err = kernel.Memory()
+	return t, err
 }
 
 // stage compiles, loads, pins and describes the policy. Nothing runs it yet.
 func (p *putting) stage() error {
-	t, err := p.target()
+	t, err := targetOf(p.mode())
 	if err != nil {
 		return err
 	}
+	t.Names = p.Secret()
 	if err := p.Step("compile"); err != nil {
 		return err
 	}
