@@ -2,7 +2,11 @@ package published
 
 import (
 	"bytes"
+	"fmt"
+	"math"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,4 +103,37 @@ func TestAMeasurementWithoutFiguresSaysWhatIsKnown(t *testing.T) {
 			t.Errorf("%s: no %q in\n%s", bench, want, text)
 		}
 	}
+}
+
+// TestThePageHasEveryFigure: docs/explanation/published.md has a row for each figure, with its
+// ratio to the slowest of its source.
+func TestThePageHasEveryFigure(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/explanation/published.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range Sources() {
+		if year := fmt.Sprint(s.Year); !strings.Contains(string(page), year) {
+			t.Errorf("%s: the page has no source of %s", s.ID, year)
+		}
+		for _, f := range s.Figures {
+			over := f.Value / s.Figures[0].Value
+			row := fmt.Sprintf("| %s | %s | ", f.What, thousands(f.Value))
+			_, ratio, ok := strings.Cut(string(page), row)
+			ratio, _, _ = strings.Cut(ratio, " |")
+			if r, err := strconv.ParseFloat(ratio, 64); !ok || err != nil ||
+				math.Abs(r-over) > over/200 {
+				t.Errorf("%s: the page has no row %q of %.3g, but %q", s.ID, row, over, ratio)
+			}
+		}
+	}
+}
+
+// thousands is a number as pages write it.
+func thousands(v float64) string {
+	text := strconv.Itoa(int(v))
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
