@@ -27,6 +27,7 @@ struct cookie_source {
 
 #define COOKIE_LINE 8
 #define COOKIE_LINES (1 << 16)
+#define COOKIE_SPREAD 16 // lines of a /64: 128 of its sources can be proven at once
 #define COOKIE_METERS 256 // a rule has the one of its number
 
 struct cookie_memory {
@@ -58,15 +59,19 @@ static __always_inline __u64 clock_of(const struct cookie_memory *c)
 	return c->head.clock ? c->head.clock : bpf_jiffies64();
 }
 
-// line finds the line in which a source may have its place, and its tag.
+// line finds the line in which a source may have its place, and its tag. All sources of a /64, of
+// which whoever is routed one has as many as he likes, share COOKIE_SPREAD lines: he pushes nobody
+// out of the others. Which of these, and the rest of the tag, depends on the lower half by a
+// product with what only the hash knows (Dietzfelbinger and others, 1997); of IPv4 that is 0.
 static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
 				  __u32 *tag)
 {
-	const __u64 words[] = {hi, lo, (__u64)class << 32 | 0xffffffff}; // no period
-	__u64 hash = sip_hash(c->head.key, words, 3);
+	const __u64 words[] = {hi, (__u64)class << 32 | 0xffffffff}; // no period
+	__u64 hash = sip_hash(c->head.key, words, 2);
+	__u64 within = lo * (hash << 1 | 1);
 
-	*tag = (__u32)hash | 1U << 31;
-	return hash >> 48 & (COOKIE_LINES - 1);
+	*tag = (__u32)(hash ^ within >> 32) | 1U << 31;
+	return (hash >> 48 ^ (within >> 28 & (COOKIE_SPREAD - 1))) & (COOKIE_LINES - 1);
 }
 
 static __always_inline __u8 bit(__u32 tag) { return 1 << (tag & 7); }

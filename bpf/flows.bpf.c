@@ -26,8 +26,9 @@ struct {
 struct flows_key {
 	__u8 src[16], dst[16];
 	__u16 src_port, dst_port; // as on the wire
-	__u32 proto;
+	__u32 proto;		  // with FLOWS_IPV6: an address of IPv6 may end in 12 bytes of 0
 };
+#define FLOWS_IPV6 (1u << 8)
 
 // Bits of a flow's state, and above them how many datagrams it has had.
 #define FLOWS_PROVEN 1u
@@ -50,13 +51,13 @@ struct flows_event {
 };
 
 // What does not fit gives way to what comes: the kernel takes the flow that it asked for longest
-// ago.
+// ago. Flows of UDP, which any datagram of a forged source begins, have places of their own.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 15);
 	__type(key, struct flows_key);
 	__type(value, struct flows_flow);
-} flows SEC(".maps");
+} flows SEC(".maps"), flows_udp SEC(".maps");
 
 // For each port of a destination: which flows to it are read.
 #define READ_TCP 1
@@ -109,11 +110,12 @@ static __always_inline struct flows_counts *counted(void)
 	return bpf_map_lookup_elem(&counts, &zero);
 }
 
-static __always_inline int begin(const struct flows_key *k, const struct flows_flow *f, __u64 how)
+static __always_inline int begin(void *in, const struct flows_key *k, const struct flows_flow *f,
+				 __u64 how)
 {
 	struct flows_counts *n = counted();
 
-	if (bpf_map_update_elem(&flows, k, f, how))
+	if (bpf_map_update_elem(in, k, f, how))
 		return 0;
 	if (n)
 		n->begun++;
@@ -235,7 +237,7 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 	} else {
 		return 0;
 	}
-	s->key.proto = proto;
+	s->key.proto = type == 0x0800 ? proto : proto | FLOWS_IPV6;
 	__builtin_memcpy(&s->key.src_port, at, 4);
 	if (type == 0x0800) {
 		__builtin_memcpy(s->key.src, ip + 12, 4);
@@ -252,7 +254,7 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 static __always_inline int wanted_datagram(struct flows_cpu *c, const struct segment *s)
 {
 	__u32 now = bpf_jiffies64() | 1; // 0 is for what the agent has written
-	struct flows_flow *f = bpf_map_lookup_elem(&flows, &s->key);
+	struct flows_flow *f = bpf_map_lookup_elem(&flows_udp, &s->key);
 
 	if (f && f->last && now - f->last > idle && (__s32)(now - f->last) > 0)
 		f = 0;
@@ -269,7 +271,7 @@ static __always_inline int wanted_datagram(struct flows_cpu *c, const struct seg
 	} else {
 		struct flows_flow begun = {.from = now, .state = 1 << FLOWS_COUNT, .last = now};
 
-		if (!begin(&s->key, &begun, BPF_ANY))
+		if (!begin(&flows_udp, &s->key, &begun, BPF_ANY))
 			return 0;
 		c->event.from = now;
 		c->event.number = 0;
@@ -331,9 +333,9 @@ static __always_inline int wanted_segment(void *ctx, struct flows_cpu *c, const 
 		// A SYN within a connection is no beginning: who forges it would say where that begins.
 		// The same is true of one behind the SYN that the kernel has answered.
 		if (is == KNOWN)
-			begin(&s->key, &begun, BPF_ANY);
+			begin(&flows, &s->key, &begun, BPF_ANY);
 		else if (is == (KNOWN | SHAKES))
-			begin(&s->key, &begun, BPF_NOEXIST);
+			begin(&flows, &s->key, &begun, BPF_NOEXIST);
 		return 0;
 	}
 	f = bpf_map_lookup_elem(&flows, &s->key);
@@ -367,10 +369,9 @@ static __always_inline struct flows_cpu *wanted(void *ctx, const void *data, con
 	c = bpf_map_lookup_elem(&cpus, &zero);
 	if (!c)
 		return 0;
-	if (s.key.proto == PROTO_UDP)
+	if ((s.key.proto & 0xff) == PROTO_UDP)
 		is = wanted_datagram(c, &s);
-	else if (*(__u64 *)&s.key.src[8] | *(__u32 *)&s.key.src[4] | *(__u32 *)&s.key.dst[4] |
-		 *(__u64 *)&s.key.dst[8])
+	else if (s.key.proto & FLOWS_IPV6)
 		is = wanted_segment(ctx, c, &s, 1);
 	else
 		is = wanted_segment(ctx, c, &s, 0);

@@ -11,7 +11,8 @@
 //
 // All times are in ticks of 2^24 ns. Those of clients come around after 137 s. A line that is
 // visited is swept of what is older than SPAN if that was not done for SWEPT. So no client that a
-// visit finds is older than SPAN + SWEPT + SPAN, and its age is what it seems.
+// visit finds is older than SPAN + SWEPT + SPAN, and its age is what it seems. A CPU may find what
+// another one has written at a time that it has not read yet: ages count to BEHIND later.
 #define PLACES 16 // words of a line
 #define TIME_BITS 13
 #define TIME_MASK ((1 << TIME_BITS) - 1)
@@ -23,8 +24,9 @@
 
 #define SPAN 3584 // 60.1 s, above the longest time of a rule
 #define SWEPT 960 // 16.1 s
+#define BEHIND 16 // 268 ms: by how much clocks of CPUs may differ
 
-_Static_assert(SPAN + SWEPT + SPAN < 1 << TIME_BITS, "ages are what they seem");
+_Static_assert(SPAN + SWEPT + SPAN + BEHIND < 1 << TIME_BITS, "ages are what they seem");
 
 #define GREYLIST_METERS 64
 #define GREYLIST_ROWS 16 // CPUs share them
@@ -69,7 +71,11 @@ static __always_inline __u64 greylist_shift(void)
 	return n;
 }
 
-static __always_inline __u32 age_of(__u32 word, __u32 now) { return (now - word) & TIME_MASK; }
+// age_of is how old a time is, and BEHIND.
+static __always_inline __u32 age_of(__u32 word, __u32 now)
+{
+	return (now + BEHIND - word) & TIME_MASK;
+}
 
 // sweep empties the places of clients that no rule remembers any more.
 static __always_inline void sweep(__u32 *line, __u32 now)
@@ -77,7 +83,7 @@ static __always_inline void sweep(__u32 *line, __u32 now)
 	__u32 since = now - line[0];
 
 	for (int i = 1; i < PLACES; i++)
-		if (since >= SPAN + SWEPT || age_of(line[i], now) > SPAN)
+		if (since >= SPAN + SWEPT || age_of(line[i], now) > SPAN + BEHIND)
 			line[i] = 0;
 	line[0] = now;
 }
@@ -98,7 +104,7 @@ static __always_inline void put(struct greylist_memory *m, __u32 *line, __u32 wo
 
 		most -= less & less >> 63; // no CPU would foresee which is the greatest
 	}
-	if (most / PLACES <= within)
+	if (most / PLACES <= within + BEHIND)
 		m->head.rows[bpf_get_smp_processor_id() & (GREYLIST_ROWS - 1)].evicted++;
 	line[most & (PLACES - 1)] = word;
 }
@@ -123,18 +129,18 @@ static __noinline int greylist_judge(__u64 hash, __u32 meter, __u64 rate, __u32 
 			       GREYLIST_DROPPED :
 			       GREYLIST_GOES_ON;
 
-	if (now - line[0] >= SWEPT)
+	if (now - line[0] + BEHIND >= SWEPT + BEHIND)
 		sweep(line, now);
 	for (int i = 1; i < PLACES; i++) {
 		__u32 word = line[i], age = age_of(word, now);
 
 		if ((word ^ tag) >> TAG_SHIFT)
 			continue;
-		if (age > within) { // as one that was never there
+		if (age > within + BEHIND) { // as one that was never there
 			line[i] = tag | (now & TIME_MASK);
 			return stranger;
 		}
-		if (!(word & AGAIN) && age < after) // its first time stays
+		if (!(word & AGAIN) && age < after + BEHIND) // its first time stays
 			return stranger;
 		word = tag | AGAIN | (now & TIME_MASK);
 		if (line[i] != word)

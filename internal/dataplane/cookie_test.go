@@ -244,7 +244,7 @@ func TestCookieOfSourcesProvenByHand(t *testing.T) {
 	var known []netip.Addr
 	for i := range 2000 {
 		known = append(known, netip.AddrFrom4([4]byte{192, 0, byte(2 + i>>8), byte(i)}),
-			netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 14: byte(i >> 8), 15: byte(i)}))
+			netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 6: byte(i >> 8), 7: byte(i), 15: 1}))
 	}
 	cookie.Prove(memory, known, a.now)
 	if n := cookie.Read(memory, a.now).Sources; n != len(known) {

@@ -138,6 +138,17 @@ func TestDatagramsAreNumberedAndProvenByThePolicy(t *testing.T) {
 				forge("10.9.0.9", port, 9001, []byte("B1234"))
 			}
 			gets(stranger, flowBounds.Datagrams+1)
+			// Over IPv6, from addresses that begin as those of the client and the server, and end
+			// in zeros.
+			six, service := netip.MustParseAddr("a09:2::"), netip.MustParseAddr("a09:1::")
+			frame, err := packet.Build(packet.Spec{Family: packet.IPv6, From: six,
+				FromPort: new(client.Port()), To: service, ToPort: new(uint16(9001)),
+				Proto: new(uint8(packet.ProtoUDP)), Payload: []byte("six"), EtherTo: &mac})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.sendFrame(t, frame)
+			gets(netip.AddrPortFrom(six, client.Port()), 1)
 			if r.Proven(client, to, first[client], 2) ||
 				r.Proven(stranger, to, first[stranger], 5) {
 				t.Error("what was forged is proven")
@@ -158,7 +169,8 @@ func TestDatagramsAreNumberedAndProvenByThePolicy(t *testing.T) {
 			gets(netip.AddrPortFrom(netip.MustParseAddr("10.9.0.14"), port), 1)
 			await.OK(t, func() error {
 				n, err := r.Counted()
-				if want := uint64(3 + flowBounds.Datagrams + 1 + 2); err == nil && n.Told != want {
+				want := uint64(3 + flowBounds.Datagrams + 1 + 1 + 2)
+				if err == nil && n.Told != want {
 					return fmt.Errorf("%d packets were handed on, not %d", n.Told, want)
 				} else if err == nil && n.Lost != 0 {
 					return errors.New("packets were lost")

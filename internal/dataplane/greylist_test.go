@@ -156,6 +156,29 @@ func TestStrangersPassByChanceAlone(t *testing.T) {
 	}
 }
 
+// TestACPUThatIsATickBehindForgetsNobody: the line was swept, and its client written, at a time
+// that another CPU had not read yet. That one swept the line again, of all its clients.
+func TestACPUThatIsATickBehindForgetsNobody(t *testing.T) {
+	g := newGreylisted(t, 1<<20)
+	const start, client, tick = uint64(1 << 33), 7, testHZ/60 + 1
+	now := start
+	for i, after := range []uint64{0, testHZ / 5, 5 * testHZ, 10 * testHZ, 17 * testHZ} {
+		now = start + after
+		g.SetClock(now)
+		if passes := g.send(t, client); passes != (i > 0) {
+			t.Fatalf("packet %d passes: %v", i, passes)
+		}
+	}
+	g.SetClock(now - tick)
+	if !g.send(t, client) {
+		t.Error("who has come again is a stranger to a CPU that is a tick behind")
+	}
+	g.SetClock(now + testHZ)
+	if !g.send(t, client) {
+		t.Error("he is one from then on")
+	}
+}
+
 // TestAClientIsKnownBesideAFlood: in the largest memory nearly all clients are known for 5 s beside
 // a million forged sources a second. The memory here is the smallest, and the flood as much less.
 func TestAClientIsKnownBesideAFlood(t *testing.T) {

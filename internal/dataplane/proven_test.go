@@ -114,6 +114,40 @@ func TestHandshakesProveWithoutACookie(t *testing.T) {
 
 // Who is proven stays so over a replace by a policy that has no cookie and asks. A shadow finds
 // those whom the policy in force knows.
+// Whoever is routed a /64 could prove half a million addresses of it, and so push all others out:
+// the newest has a place in any case. Its addresses share a few lines.
+func TestOneNetworkPushesNobodyOut(t *testing.T) {
+	r, p := runnerOf(t, "cookie tcp port 443\npass proven\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	a := &answering{r, t, p.RuleSlot(0), 1 << 33}
+	a.pass(0)
+	prove := func(from string) {
+		t.Helper()
+		syn := segment(from, packet.SYN)
+		_, _, answer := a.judge(syn)
+		if answer == nil {
+			t.Fatalf("the SYN of %s is not answered", from)
+		}
+		a.judge(reset(syn, answer))
+	}
+	prove("2001:db8:1::1")
+	for i := range 400 {
+		prove(fmt.Sprintf("2001:db8:bad::%x:%x", i*7919&0xffff, i))
+	}
+	memory, err := store.CopyOfMap(a.Loaded.Holding(state.HoldsCookies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := cookie.Read(memory, a.now)
+	if s.Sources > 129 || s.Sources < 100 || s.Evicted < 270 {
+		t.Errorf("%d sources, %d evicted: those of one /64 have 128 places", s.Sources, s.Evicted)
+	}
+	syn := segment("2001:db8:1::1", packet.SYN)
+	if slot, _, _ := a.judge(syn); slot != p.RuleSlot(1) {
+		t.Errorf("another client is not proven any more")
+	}
+}
+
 func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 	newTestNet(t)
 	s := &stateTest{T: t}

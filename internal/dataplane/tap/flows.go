@@ -117,8 +117,12 @@ func (r *FlowReader) Read(tell func(*FlowPacket)) error {
 // Forget says that no more of a flow is wanted.
 func (r *FlowReader) Forget(src, dst netip.AddrPort, proto uint8) {
 	if r.Hook != nil {
+		in := capture.FlowsMap
+		if proto == packet.ProtoUDP {
+			in = capture.UDPMap
+		}
 		// A flow that is not known any more is forgotten already.
-		_ = r.Hook.Coll.Maps[capture.FlowsMap].Update(capture.FlowKey(src, dst, proto),
+		_ = r.Hook.Coll.Maps[in].Update(capture.FlowKey(src, dst, proto),
 			capture.DoneFlow(), ebpf.UpdateExist)
 	}
 }
@@ -134,7 +138,7 @@ func (r *FlowReader) Proven(src, dst netip.AddrPort, first, datagrams uint32) bo
 	}
 	var state capture.FlowState
 	key := capture.FlowKey(src, dst, packet.ProtoUDP)
-	if err := r.Hook.Coll.Maps[capture.FlowsMap].Lookup(key, &state); err != nil {
+	if err := r.Hook.Coll.Maps[capture.UDPMap].Lookup(key, &state); err != nil {
 		return false
 	}
 	n, is := state.Datagrams(first)

@@ -12,7 +12,8 @@ import (
 
 // Maps of the programs that hand on the first bytes of flows, beside those of others.
 const (
-	FlowsMap  = "flows"
+	FlowsMap  = "flows"     // of TCP
+	UDPMap    = "flows_udp" // of UDP
 	PortsMap  = "ports"
 	CountsMap = "counts"
 )
@@ -88,10 +89,14 @@ func ParseFlow(raw []byte) (e FlowEvent, packet []byte, err error) {
 	return e, packet[:min(len(packet), of.Bytes)], err
 }
 
-// FlowKey is the key of a flow in the map FlowsMap.
+// FlowKey is the key of a flow in the map of its protocol. Addresses of IPv4 are no mapped ones.
 func FlowKey(src, dst netip.AddrPort, proto uint8) any {
+	const six = 1 << 8 // FLOWS_IPV6
 	k := readerFlowsKey{SrcPort: bigEndian(src.Port()), DstPort: bigEndian(dst.Port()),
 		Proto: uint32(proto)}
+	if src.Addr().Is6() {
+		k.Proto |= six
+	}
 	copy(k.Src[:], src.Addr().AsSlice())
 	copy(k.Dst[:], dst.Addr().AsSlice())
 	return &k

@@ -74,6 +74,7 @@ const (
 	readerMapCpus              = "cpus"
 	readerMapEvents            = "events"
 	readerMapFlows             = "flows"
+	readerMapFlowsUdp          = "flows_udp"
 	readerMapPorts             = "ports"
 	readerMapPrograms          = "programs"
 	readerProgFlowsTc          = "flows_tc"
@@ -150,6 +151,7 @@ type readerMapSpecs struct {
 	Cpus     *ebpf.MapSpec `ebpf:"cpus"`
 	Events   *ebpf.MapSpec `ebpf:"events"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
+	FlowsUdp *ebpf.MapSpec `ebpf:"flows_udp"`
 	Ports    *ebpf.MapSpec `ebpf:"ports"`
 	Programs *ebpf.MapSpec `ebpf:"programs"`
 }
@@ -200,6 +202,7 @@ type readerMaps struct {
 	Cpus     *ebpf.Map `ebpf:"cpus"`
 	Events   *ebpf.Map `ebpf:"events"`
 	Flows    *ebpf.Map `ebpf:"flows"`
+	FlowsUdp *ebpf.Map `ebpf:"flows_udp"`
 	Ports    *ebpf.Map `ebpf:"ports"`
 	Programs *ebpf.Map `ebpf:"programs"`
 }
@@ -211,6 +214,7 @@ func (m *readerMaps) Close() error {
 		m.Cpus,
 		m.Events,
 		m.Flows,
+		m.FlowsUdp,
 		m.Ports,
 		m.Programs,
 	)

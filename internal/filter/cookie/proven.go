@@ -53,9 +53,13 @@ func place(key [2]uint64, a netip.Addr) (line int, tag uint32) {
 		class = classIPv4
 	}
 	hi, lo := halves(a)
-	hash := sip(key, []uint64{hi, lo, class<<32 | 0xffffffff})
-	return int(hash>>48) & (lines - 1), uint32(hash) | 1<<31
+	hash := sip(key, []uint64{hi, class<<32 | 0xffffffff})
+	within := lo * (hash<<1 | 1)
+	return int(hash>>48^within>>28&(spread-1)) & (lines - 1), uint32(hash^within>>32) | 1<<31
 }
+
+// spread is how many lines the sources of a /64 share: COOKIE_SPREAD of bpf/cookie.h.
+const spread = 16
 
 // halves are the upper and the lower half of an address, of IPv4 the address and 0.
 func halves(a netip.Addr) (hi, lo uint64) {
