@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +28,11 @@ offloads that break XDP, MTU, C-states, governor, turbo, mitigations, JIT, connt
 netfilter, open packet sockets, audit, busy polling, steal. It says what
 attaching a policy for the first time interrupts. Nothing is changed.
 
+--measure tries what can be tried in network namespaces of its own (levee bench advice): what a
+packet costs with what was found, and without it, and what is gained. It needs root and takes up to
+a minute and a half; no setting of the machine or of an interface is changed. What would change
+one is said not to be tried, and how to try it.
+
 Findings are ok, unknown (the machine does not tell), note, costs (packets or time are lost) or
 breaks (no native XDP, or wrong verdicts). Exit status 1 means that one breaks. Without --dev
 only the machine is read. What was read is said; what follows from it is read (a counter of this
@@ -31,6 +40,7 @@ machine says so), documented (the kernel's source or manual says so) or expected
 measure).`
 
 const doctorExample = `  levee doctor --dev eth0
+  sudo levee doctor --dev eth0 --measure
   levee doctor --dev eth0 --json | jq -r '.findings[] | select(.mend) | .mend'`
 
 // maxSample bounds how long steal is watched.
@@ -39,6 +49,7 @@ const maxSample = time.Minute
 type doctorFlags struct {
 	dev, sample string
 	all, json   bool
+	measure     bool
 }
 
 func newDoctor(e *env) *cobra.Command {
@@ -55,12 +66,17 @@ func newDoctor(e *env) *cobra.Command {
 				return cli.Usagef(cmd, "--sample %s: a time from 0s to %v, such as 1s", f.sample,
 					maxSample)
 			}
+			if f.measure && !e.Root {
+				return cli.Refusedf("measuring needs root: sudo levee doctor --measure")
+			}
 			return e.doctor(&f, sample)
 		},
 	}
 	cli.DevFlag(cmd, &f.dev, "this interface, too")
 	cmd.Flags().StringVar(&f.sample, "sample", "1s", "how long to watch for steal")
 	cmd.Flags().BoolVar(&f.all, "all", false, "what is ok, too")
+	cmd.Flags().BoolVar(&f.measure, "measure", false,
+		"measure what advice gains, where it can be tried in a lab")
 	cli.JsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -101,6 +117,11 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 		host.OpenBPF = open
 	}
 	findings := doctor.Examine(host, dev)
+	if f.measure {
+		if err := e.measureAdvice(ctx, f, host, findings); err != nil {
+			return err
+		}
+	}
 	if f.json {
 		if err := e.PrintJSON(doctorReport{f.dev, findings}); err != nil {
 			return err
@@ -113,6 +134,38 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 	}
 	return nil
 }
+
+// measureAdvice has labProgram try what findings advise.
+func (e *env) measureAdvice(ctx context.Context, f *doctorFlags, host *doctor.Host,
+	findings []doctor.Finding) error {
+	var report []byte
+	if names := doctor.ToMeasure(findings, f.all); len(names) > 0 {
+		path, err := e.findLab()
+		if err != nil {
+			return cli.Refusedf("--measure is done by %s, which is not installed: install the "+
+				"package %s, or put its binary beside that of levee", labProgram, labProgram)
+		}
+		args := []string{"bench", "advice", "--json", "--only", strings.Join(names, ",")}
+		if n := host.Netfilter; n != nil && *n > 0 {
+			args = append(args, "--rules", strconv.Itoa(min(*n, mostRulesTried)))
+		}
+		cmd := exec.CommandContext(ctx, path, args...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up
+		cmd.Stderr = e.Stderr.W
+		if report, err = cmd.Output(); ctx.Err() != nil {
+			return fmt.Errorf("doctor: interrupted: %w", ctx.Err())
+		}
+		// What has no figure makes its exit status 1; the report says why.
+		if exit := new(exec.ExitError); err != nil &&
+			!(errors.As(err, &exit) && exit.ExitCode() == cli.ExitNo && len(report) > 0) {
+			return fmt.Errorf("measure advice: %w", err)
+		}
+	}
+	return doctor.TakeMeasured(findings, report, f.dev)
+}
+
+// mostRulesTried is how many rules of netfilter `levee bench advice` takes.
+const mostRulesTried = 10_000
 
 // judgingOf says whether packets of an interface come to its policy, "" if it has none, or this
 // process may not look.
@@ -162,6 +215,13 @@ func (e *env) printFindings(findings []doctor.Finding, all bool) {
 		}
 		if f.Mend != "" {
 			fmt.Fprintf(e.Stdout, "%25s$ %s\n", "", f.Mend)
+		}
+		said := f.Untried
+		if f.Measured != nil {
+			said = f.Measured.Words()
+		}
+		for _, line := range cli.Wrap(said, 90) {
+			fmt.Fprintf(e.Stdout, "%27s%s\n", "", line)
 		}
 	}
 	if hidden > 0 {

@@ -141,7 +141,8 @@ var usesKernel = regexp.MustCompile(`levee (up|set|status|eval|test|cost|doctor)
 // moreRights are commands for which least rights are not enough. Who holds a session is not told
 // without CAP_SYS_PTRACE: least-rights.txtar has what happens then. The host's mounts are entered
 // with CAP_SYS_ADMIN alone.
-var moreRights = regexp.MustCompile(`levee (bench|lab|gen|wrap|probe) |\$NS sshd |--propagation private`)
+var moreRights = regexp.MustCompile(`levee (bench|lab|gen|wrap|probe) |--measure|\$NS sshd |` +
+	`--propagation private`)
 
 // rightsEnv tells the levee of a story to give up rights.
 const rightsEnv = "LEVEE_TEST_RIGHTS"

@@ -27,7 +27,7 @@ func newBench(e *env) *cobra.Command {
 		newBenchMix(e), newBenchLatency(e), newBenchProfile(e),
 		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchDetect(e),
 		newBenchGen(e), newBenchPath(e), newBenchReceive(e), newBenchWrap(e),
-		newBenchWrapService(e), newBenchCompare(e))
+		newBenchWrapService(e), newBenchAdvice(e), newBenchCompare(e))
 	return cmd
 }
 

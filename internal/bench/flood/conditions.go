@@ -61,8 +61,16 @@ func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 // noQdisc is the qdisc of a device that has none.
 const noQdisc = "noqueue"
 
-// inspect looks at the lab.
-func (l *Lab) inspect() (facts, error) {
+// inspect looks at the lab while a defence is in place, whose own packet sockets do not count.
+func (l *Lab) inspect(d contender.Defence) (facts, error) {
+	f, err := l.look()
+	if o, ok := d.(contender.Listener); ok {
+		f.packetSockets -= o.PacketSockets()
+	}
+	return f, err
+}
+
+func (l *Lab) look() (facts, error) {
 	var f facts
 	err := l.Server.Do(func() (err error) {
 		if f.gro, err = lab.GRO(l.device); err != nil {

@@ -82,7 +82,7 @@ func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Win
 		Traffic: t.Name, Family: t.Family, passes: t.Passes,
 		ticks: float64(clockTick) / float64(length), application: d.Hook() == contender.Application,
 	}
-	before, err := l.inspect()
+	before, err := l.inspect(d)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Win
 	if err != nil {
 		return nil, err
 	}
-	after, err := l.inspect()
+	after, err := l.inspect(d)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (l *Lab) samples(ctx context.Context, length time.Duration) (start, end sam
 // makes the run invalid; f is not called where a condition is broken from the start.
 func (l *Lab) Beside(ctx context.Context, d contender.Defence, t *Traffic,
 	f func() error) (sent gen.Report, steal float64, invalid []string, err error) {
-	conditions, err := l.inspect()
+	conditions, err := l.inspect(d)
 	if err != nil {
 		return sent, 0, nil, err
 	}

@@ -41,6 +41,9 @@ type Finding struct {
 	Sure  Sure   `json:"sure,omitempty"`  // of the cost
 	Mend  string `json:"mend,omitempty"`  // a command to type
 	Where string `json:"where,omitempty"` // where the statement can be checked
+
+	Measured *Measured `json:"measured,omitempty"` // with --measure, what the advice gains,
+	Untried  string    `json:"untried,omitempty"`  // or why it was not measured
 }
 
 // unless is the finding, or all is well and the value says why.

@@ -67,6 +67,9 @@ type Defence interface {
 // the flood until Remove.
 type Tracker interface{ Tracks() bool }
 
+// Listener is a Defence that opens packet sockets, so many.
+type Listener interface{ PacketSockets() int }
+
 // ErrMissing is wrapped by errors about a program that is not installed.
 var ErrMissing = errors.New("not installed")
 

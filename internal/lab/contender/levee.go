@@ -21,19 +21,41 @@ func Levee(name string, text []byte) Defence { return LeveeAs("levee", name, tex
 
 // LeveeAs is Levee under another name, where it stands twice.
 func LeveeAs(title, name string, text []byte) Defence {
-	return &levee{title: title, name: name, text: text}
+	return LeveeAt(title, name, text, store.XDPNative)
+}
+
+// LeveeAt is LeveeAs at the hook of a mode.
+func LeveeAt(title, name string, text []byte, mode store.Mode) Defence {
+	return &levee{title: title, name: name, text: text, mode: mode}
 }
 
 type levee struct {
 	title, name string
 	text        []byte
+	mode        store.Mode
 	site        Site
 }
 
-func (l *levee) Name() string     { return l.title }
-func (*levee) Hook() Hook         { return XDP }
-func (l *levee) Rules() string    { return string(l.text) }
-func (l *levee) Describe() string { return fmt.Sprintf("levee with %s, XDP in the driver", l.name) }
+func (l *levee) Name() string  { return l.title }
+func (l *levee) Rules() string { return string(l.text) }
+
+func (l *levee) Hook() Hook {
+	switch l.mode {
+	case store.XDPNative:
+		return XDP
+	case store.XDPGeneric:
+		return XDPGeneric
+	default:
+		return TC
+	}
+}
+
+func (l *levee) Describe() string {
+	if l.mode == store.XDPNative {
+		return fmt.Sprintf("levee with %s, XDP in the driver", l.name)
+	}
+	return fmt.Sprintf("levee with %s, %s", l.name, l.mode)
+}
 
 func (l *levee) Install(ctx context.Context, s Site) error {
 	l.site = s
@@ -41,7 +63,7 @@ func (l *levee) Install(ctx context.Context, s Site) error {
 	if err != nil {
 		return err
 	}
-	return LeveeUp(ctx, s, l.name, l.text, dataplane.Compiler(p))
+	return leveeUp(ctx, s, l.name, l.text, l.mode, dataplane.Compiler(p))
 }
 
 // Resolve reads a policy that names no files. The error has all its diagnostics.
@@ -97,9 +119,13 @@ func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 // LeveeUp puts a policy into force as `levee up` does; compile gives its program for a target.
 func LeveeUp(ctx context.Context, s Site, name string, text []byte,
 	compile dataplane.CompileFunc) error {
+	return leveeUp(ctx, s, name, text, store.XDPNative, compile)
+}
+
+func leveeUp(ctx context.Context, s Site, name string, text []byte, mode store.Mode,
+	compile dataplane.CompileFunc) error {
 	return s.Host.Do(func() error {
-		o := dataplane.UpOptions{Dev: s.Device, Mode: store.XDPNative, PolicyPath: name,
-			Source: text}
+		o := dataplane.UpOptions{Dev: s.Device, Mode: mode, PolicyPath: name, Source: text}
 		if _, err := dataplane.Up(ctx, o, compile); err != nil {
 			return fmt.Errorf("putting %s into force: %w", name, err)
 		}
