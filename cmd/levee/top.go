@@ -18,7 +18,8 @@ readings. Above them stands what the policy remembers, and how that went: limits
 budgets, evictions and debts, connections, proven clients, entries of sets.
 
 Keys: q quits, s sorts by rate, by packets or as in the policy, p pauses, tab shows the next
-interface, arrows and page keys scroll. Where there is no terminal, use levee status --watch.`
+interface, and behind these the services that have a policy of their own (levee wrap), arrows and
+page keys scroll. Where there is no terminal, use levee status --watch.`
 
 func newTop(e *env) *cobra.Command {
 	var f statusFlags
@@ -62,17 +63,40 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 			Name: s.Dev, Memory: memories(s),
 			Title: fmt.Sprintf("%s, %s, for %s", diag.Base(string(s.Policy)), s.Hook,
 				max(0, e.Now().Sub(s.Since)).Round(time.Second)),
-		}
-		for _, r := range s.Rules {
-			if r.Quiet() {
-				continue
-			}
-			shown.Rules = append(shown.Rules, top.Rule{ID: r.ID, Verdict: r.Verdict,
-				Where: string(r.Rule), Label: r.Label, Text: r.Text, Packets: r.Packets})
+			Rules: shownRules(s.Rules),
 		}
 		now.Interfaces = append(now.Interfaces, shown)
 	}
+	for i := range rep.Services {
+		now.Interfaces = append(now.Interfaces, e.shownService(&rep.Services[i]))
+	}
 	return now, nil
+}
+
+// shownService is a service with its policy, which stands behind the interfaces.
+func (e *env) shownService(s *status.Service) top.Interface {
+	shown := top.Interface{
+		Name:   "service " + s.Service,
+		Memory: memories(&status.Interface{Dev: s.Service, Memories: s.Memories, Sets: s.Sets}),
+		Title: fmt.Sprintf("%s, %s, for %s", diag.Base(string(s.Policy)), s.Hook,
+			max(0, e.Now().Sub(s.Since)).Round(time.Second)),
+		Rules: shownRules(s.Rules),
+	}
+	if !s.InForce {
+		shown.Title += "; the service does not run"
+	}
+	return shown
+}
+
+// shownRules are the rules that have something to show.
+func shownRules(rules []status.Rule) (out []top.Rule) {
+	for _, r := range rules {
+		if !r.Quiet() {
+			out = append(out, top.Rule{ID: r.ID, Verdict: r.Verdict, Where: string(r.Rule),
+				Label: r.Label, Text: r.Text, Packets: r.Packets})
+		}
+	}
+	return out
 }
 
 // memories are the things that a policy remembers.

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"levee/internal/cli"
 	"levee/internal/dataplane/status"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/divert"
@@ -42,5 +44,23 @@ func TestTopShowsWhatAPolicyRemembers(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d lines, want %d", len(got), len(want))
+	}
+}
+
+// TestTopLeftServicesOut: services that have a policy of their own were in status and nowhere else.
+func TestTopLeftServicesOut(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	e := &env{Env: &cli.Env{Now: func() time.Time { return now }}}
+	s := &status.Service{Service: "nginx.service", Policy: "/etc/levee/nginx.levee", Hook: "cgroup",
+		Since: now.Add(-time.Minute), Rules: []status.Rule{
+			{ID: "label:web", Verdict: "pass", Rule: "nginx.levee:3", Line: 3, Packets: 7}},
+		Sets: []status.Set{{Name: "abusers", Entries: 4, Max: 50}}}
+	shown := e.shownService(s)
+	if want := "nginx.levee, cgroup, for 1m0s; the service does not run"; shown.Title != want ||
+		shown.Name != "service nginx.service" {
+		t.Errorf("%q: %q, want %q", shown.Name, shown.Title, want)
+	}
+	if len(shown.Rules) != 1 || shown.Rules[0].Packets != 7 || len(shown.Memory) != 1 {
+		t.Errorf("%+v", shown)
 	}
 }

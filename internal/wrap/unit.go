@@ -91,10 +91,13 @@ func (e *env) dropInPath(unit string) string {
 }
 
 // dropIn is the text of a drop-in. ExecCondition= comes before ExecStartPre=; the `+` gives the
-// command the rights of root, whatever the unit is left.
+// command the rights of root, whatever the unit is left. Without levee's program nothing of the
+// unit runs, also not what systemd runs after a start that has failed.
 func dropIn(program, file string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Made by `levee wrap unit`; `levee wrap unit --remove` takes it away.\n")
+	fmt.Fprintf(&b, "[Unit]\nAssertFileIsExecutable=%s\n",
+		strings.ReplaceAll(program, "%", "%%"))
 	fmt.Fprintf(&b, "[Service]\nExecCondition=+%s wrap attach %%n %s\n", quoted(program),
 		quoted(file))
 	return b.Bytes()

@@ -92,7 +92,8 @@ func TestAUnitGetsADropInThatIsItsFirstCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	program, _ := e.Executable()
-	want := "# Made by `levee wrap unit`; `levee wrap unit --remove` takes it away.\n[Service]\n" +
+	want := "# Made by `levee wrap unit`; `levee wrap unit --remove` takes it away.\n[Unit]\n" +
+		"AssertFileIsExecutable=" + program + "\n[Service]\n" +
 		"ExecCondition=+\"" + program + "\" wrap attach %n \"" + file + "\"\n"
 	if d := cmp.Diff(want, string(got)); d != "" {
 		t.Error(d)

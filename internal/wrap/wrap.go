@@ -143,14 +143,19 @@ func (e *env) attach(ctx context.Context, unit, file string) error {
 	if in, err = cgroup.Within(in, unit); err != nil {
 		return fmt.Errorf("%w: systemd runs this command when the unit starts", err)
 	}
+	dir, err := cgroup.Dir(in)
+	if err != nil {
+		return err
+	}
+	// Whatever goes wrong from here on, what is in the cgroup sends nothing.
+	if err := service.Shut(dir); err != nil {
+		return err
+	}
 	o, p, err := e.read(file, false)
 	if err != nil {
 		return err
 	}
-	o.Name = unit
-	if o.CGroup, err = cgroup.Dir(in); err != nil {
-		return err
-	}
+	o.Name, o.CGroup = unit, dir
 	return e.put(ctx, o, p, false)
 }
 

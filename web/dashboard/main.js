@@ -9,6 +9,7 @@ import * as held from "./held.js";
 import * as incidents from "./incidents.js";
 import * as policy from "./policy.js";
 import * as rules from "./rules.js";
+import * as services from "./services.js";
 import * as sets from "./sets.js";
 import * as traffic from "./traffic.js";
 
@@ -56,7 +57,9 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden && ru
 
 let devs = null;
 const interfaces = async () => {
-  devs = (await api.policies()).interfaces.map((i) => i.dev);
+  const all = await api.policies();
+  devs = all.interfaces.map((i) => i.dev);
+  services.show(all.services || []);
   const select = $("dev"), want = traffic.state.dev;
   const options = [el("option", { value: "" }, devs.length === 1 ? plain(devs[0]) : "all"), ...(devs.length > 1 ? devs : []).map((d) => el("option", { value: d }, plain(d)))];
   if (want && devs.length > 0 && !(devs.length > 1 && devs.includes(want))) options.push(el("option", { value: want }, plain(want)));

@@ -312,6 +312,25 @@ type demoList[T any] struct {
 	Entries    []T `json:"entries,omitempty"`
 }
 
+// services are those that have a policy of their own: one that runs, and one that does not.
+func (d *demo) services() []any {
+	service := func(name string, runs bool) any {
+		rule := func(line int, text, verdict string, packets int) any {
+			return map[string]any{"line": line, "text": text, "verdict": verdict, "label": "",
+				"rule": fmt.Sprint("web.levee:", line), "packets": packets}
+		}
+		text := "out drop tcp port 25"
+		if d.hostile {
+			text = hostileText
+		}
+		return map[string]any{"service": name, "in_force": runs, "policy": "/etc/levee/web.levee",
+			"hook": "cgroup", "since": d.now.Add(-time.Hour), "rules": []any{
+				rule(1, "pass tcp port { 80, 443 }", "pass", 12_400), rule(2, text, "drop", 7),
+				rule(0, "", "pass", 0)}}
+	}
+	return []any{service("nginx.service", true), service("container:web", false)}
+}
+
 type none struct{}
 
 func (d *demo) routes() []api.Route {
@@ -340,7 +359,8 @@ func (d *demo) routes() []api.Route {
 	}
 	return append(append(d.changeRoutes(), d.heldRoutes()...),
 		get("/api/v1/interfaces", func() any {
-			return demoList[map[string]any]{Interfaces: []map[string]any{{"dev": "eth0"}}}
+			return map[string]any{"interfaces": []any{map[string]any{"dev": "eth0"}},
+				"services": d.services()}
 		}),
 		get("/api/v1/status", func() any {
 			return map[string]any{"enforced_percent": 100.0, "alarms": d.alarms(),

@@ -158,6 +158,10 @@ func tells(t *testing.T, b *webtest.Browser) {
 document.querySelector('#scale [data-value="log"]').click(), true`)
 	waits(t, b, `/shares are of the packets.*From Germany 41 %, Brazil 30 %/.test(document
 .querySelector('[data-key^="made "]').textContent)`)
+	webtest.Eval[bool](t, b, `document.querySelector('#services').open = true`)
+	waits(t, b, `/Services with a policy of their own \(2\).*nginx.service.*at its cgroup.*12.4.*`+
+		`container:web.*not in force: the service does not run/s.test(document
+.querySelector('#services').textContent)`)
 	waits(t, b, `location.search.includes('log=1') && document.querySelector('#traffic-note')
 .textContent.includes('a line by itself')`)
 	// Each kind of flood has the colour of its row.

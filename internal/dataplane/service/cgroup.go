@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/state"
@@ -37,11 +39,10 @@ func (p *putting) swap() error {
 	if p.mode() == Socket {
 		return p.swapFilter()
 	}
-	c, err := openCGroup(p.CGroup)
-	if err != nil {
+	c := p.group
+	if err := p.refuseSecond(c); err != nil {
 		return err
 	}
-	defer c.close()
 	var done []func() error // takes back what was done, the last first
 	undo := func(err error) error {
 		for i := len(done) - 1; i >= 0; i-- {
@@ -60,7 +61,34 @@ func (p *putting) swap() error {
 		}
 		moved = moved || new && at.at == ebpf.AttachCGroupInetEgress
 	}
+	if err := p.Step("open"); err != nil {
+		return undo(err)
+	}
+	if err := c.open(); err != nil {
+		return undo(err)
+	}
 	return nil
+}
+
+// refuseSecond is an error if the cgroup has the policy of a service of another name: a container
+// that was renamed would be judged by what it was given under both.
+func (p *putting) refuseSecond(c *group) error {
+	return generation.EachService(p.Store, func(a *attach.Attachment) error {
+		if a.Key == p.key || a.Current().Mode != CGroup {
+			return nil
+		}
+		l, id, err := openLink(p.BPF(a.Key, store.PinLink))
+		if err != nil || l == nil {
+			return err
+		}
+		defer l.Close()
+		if id != c.id {
+			return nil
+		}
+		name, _ := store.ServiceNamed(a.Current().Dev)
+		return fmt.Errorf("the cgroup of %s has the policy of %s: take that off first, by levee "+
+			"wrap COMMAND --remove", p.Name, name)
+	})
 }
 
 // swapSide has a side of the cgroup run what the staged policy has there. again says that what is
@@ -70,7 +98,7 @@ func (p *putting) swapSide(c *group, at side, again bool) (back func() error, ne
 	path := p.BPF(p.key, at.pin)
 	there, err := c.linkAt(path)
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("the policy of %s: %w", p.Name, err)
 	}
 	if there != nil {
 		defer there.Close()
@@ -241,13 +269,20 @@ func (c *group) linkAt(path string) (link.Link, error) {
 	if err != nil || l == nil {
 		return nil, err
 	}
-	if id == c.id {
+	switch id {
+	case c.id:
 		return l, nil
+	case 0:
+		// That of an older run of the service judges nothing more: the kernel has detached it with
+		// its cgroup.
+		return nil, l.Close()
 	}
-	// That of an older run of the service judges nothing more: the kernel has detached it with its
-	// cgroup. One of another cgroup that lives is taken off it.
-	return nil, errors.Join(l.Detach(), l.Close())
+	return nil, errors.Join(errElsewhere, l.Close())
 }
+
+// errElsewhere is that of a policy at another cgroup, which would be without one.
+var errElsewhere = errors.New("it is at another cgroup that is there still, as of a " +
+	"container that was renamed: levee wrap COMMAND --remove takes it off that")
 
 // openLink opens the pinned link of a side and tells of which cgroup it is, 0 of one that has gone;
 // nil if there is none.

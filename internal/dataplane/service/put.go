@@ -73,8 +73,16 @@ type Report struct {
 // are.
 func Put(ctx context.Context, o Options, compile func(codegen.Target) (*codegen.Program, error)) (
 	rep *Report, err error) {
+	var c *group
+	if o.mode() == CGroup { // here: what is kept of policies may be seen from elsewhere
+		if c, err = openCGroup(o.CGroup); err != nil {
+			return nil, err
+		}
+		defer c.close()
+	}
 	err = store.TransactServices(ctx, func(s *store.Store) error {
-		p := &putting{Store: s, Options: o, compile: compile, key: store.ServiceKey(o.Name)}
+		p := &putting{Store: s, Options: o, compile: compile, key: store.ServiceKey(o.Name),
+			group: c}
 		rep, err = p.put()
 		p.writers.Close() // does nothing for nil but return an error
 		return err
@@ -88,6 +96,7 @@ type putting struct {
 	Options
 	compile func(codegen.Target) (*codegen.Program, error)
 	key     string
+	group   *group // nil: a filter of sockets
 	at      *attach.Attachment
 	before  *store.Description // nil: the service has no policy yet
 	next    *store.Description // staged; before where that goes on

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -542,4 +543,79 @@ func pinsOf(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "bpf", store.ServiceKey("test.service"))
+}
+
+// TestAFailedStartHadNoPolicyForWhatCameAfter: what systemd runs of a unit behind a command that
+// has failed was in the cgroup without a policy. A cgroup that is shut takes and sends nothing,
+// also where its levee was killed, until there is a policy.
+func TestAFailedStartHadNoPolicyForWhatCameAfter(t *testing.T) {
+	enter(t)
+	shut := func(dir string) {
+		for range 2 { // a start, and the next one that is tried
+			if err := Shut(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := begin(t, shut)
+	if got := s.send("udp", "127.0.0.1:9"); got == "ok" {
+		t.Error("it sends without a policy")
+	}
+	if _, err := net.DialTimeout("tcp", "127.0.0.1:8001", 100*time.Millisecond); err == nil {
+		t.Error("it takes a connection without a policy")
+	}
+	put(t, options(s.dir, older))
+	if nine, ten := s.send("udp", "127.0.0.1:9"), s.send("udp", "127.0.0.1:10"); nine == "ok" ||
+		ten != "ok" {
+		t.Errorf("with its policy it sends to port 9 %q, to port 10 %q", nine, ten)
+	}
+	shut(s.dir)
+	put(t, options(s.dir, older)) // the same again
+	if ten := s.send("udp", "127.0.0.1:10"); ten != "ok" {
+		t.Errorf("after the same policy again: %q", ten)
+	}
+}
+
+// TestARenamedContainerHadTwoPolicies: given a policy under its new name it was judged by that of
+// the old one, too.
+func TestARenamedContainerHadTwoPolicies(t *testing.T) {
+	enter(t)
+	s := begin(t, func(dir string) { put(t, options(dir, older)) })
+	again := options(s.dir, newer)
+	again.Name = "container:renamed"
+	_, err := putFrom(t.Context(), again)
+	if err == nil || !strings.Contains(err.Error(), "the policy of test.service") {
+		t.Fatalf("a second policy at the cgroup: %v", err)
+	}
+	if nine, ten := s.send("udp", "127.0.0.1:9"), s.send("udp", "127.0.0.1:10"); nine == "ok" ||
+		ten != "ok" {
+		t.Errorf("it sends to port 9 %q, to port 10 %q", nine, ten)
+	}
+	all, err := All(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Errorf("services %v, %v", all, err)
+	}
+	if err := Remove(t.Context(), "test.service"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := putFrom(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	// Another container under the old name, whose policy would leave this one.
+	other := again
+	other.CGroup = filepath.Join(s.dir, "other")
+	if err := os.Mkdir(other.CGroup, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(other.CGroup)
+	if _, err := putFrom(t.Context(), other); !errors.Is(err, errElsewhere) {
+		t.Errorf("the policy goes to another cgroup: %v", err)
+	}
+	if nine, ten := s.send("udp", "127.0.0.1:9"), s.send("udp", "127.0.0.1:10"); nine != "ok" ||
+		ten == "ok" {
+		t.Errorf("under its new name it sends to port 9 %q, to port 10 %q", nine, ten)
+	}
+	if err := Remove(t.Context(), again.Name); err != nil {
+		t.Fatal(err)
+	}
 }

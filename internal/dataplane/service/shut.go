@@ -1,0 +1,87 @@
+package service
+
+import (
+	"errors"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"levee/internal/kernel"
+)
+
+// A cgroup that is shut takes and sends nothing. A unit shuts its own before its policy is made, so
+// that what systemd still runs of a unit whose start has failed (ExecStopPost=) is not without one
+// (decision 0160). Nothing of it is pinned: the kernel has it for as long as the cgroup is there.
+
+// shutName is the name of the programs that shut a cgroup, by which they are found.
+const shutName = "levee_shut"
+
+// sidesOfShut are where they are.
+var sidesOfShut = []ebpf.AttachType{ebpf.AttachCGroupInetIngress, ebpf.AttachCGroupInetEgress}
+
+// Shut has a cgroup, by its directory, take and send nothing until a policy is put there.
+func Shut(dir string) error {
+	c, err := openCGroup(dir)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for _, at := range sidesOfShut {
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: shutName, Type: ebpf.CGroupSKB,
+			AttachType: at, License: "Dual BSD/GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+		if err != nil {
+			return kernel.LoadError("load the program that shuts a cgroup", err)
+		}
+		err = link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(c.dir.Fd()),
+			Program: prog, Attach: at, Flags: allowMulti})
+		prog.Close()
+		if err != nil {
+			return kernel.Refuse(err, "shut the cgroup %s", dir)
+		}
+	}
+	return nil
+}
+
+// allowMulti is BPF_F_ALLOW_MULTI of include/uapi/linux/bpf.h: others may be there, too.
+const allowMulti = 1 << 1
+
+// open takes the programs away that shut a cgroup.
+func (c *group) open() error {
+	for _, at := range sidesOfShut {
+		all, err := link.QueryPrograms(link.QueryOptions{Target: int(c.dir.Fd()), Attach: at})
+		if err != nil {
+			return kernel.Refuse(err, "ask for the programs of the cgroup %s", c.dir.Name())
+		}
+		for _, there := range all.Programs {
+			if err := c.openFor(there.ID, at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openFor takes a program away if it is one that shuts the cgroup.
+func (c *group) openFor(id ebpf.ProgramID, at ebpf.AttachType) error {
+	prog, err := ebpf.NewProgramFromID(id)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return kernel.Refuse(err, "open a program of the cgroup %s", c.dir.Name())
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil || info.Name != shutName {
+		return err
+	}
+	err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(c.dir.Fd()),
+		Program: prog, Attach: at}) // traffic changes here
+	if err != nil {
+		return kernel.Refuse(err, "open the cgroup %s", c.dir.Name())
+	}
+	return nil
+}
