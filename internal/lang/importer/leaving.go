@@ -21,6 +21,18 @@ func (o *Output) outside() *Output {
 	return side
 }
 
+// Forwards says of an output for what leaves that the machine forwards, too: its rules are about
+// what it sends itself. translates: nat changes sources before packets leave.
+func (o *Output) Forwards(translates bool) {
+	o.forwards, o.translated = true, o.translated || translates
+}
+
+// asksSource reports whether a statement asks where packets come from.
+func (s *statement) asksSource() bool {
+	return s.action != "" && (s.m.From.In != nil || len(s.m.From.Not) > 0 || s.m.FromDyn != nil ||
+		s.m.Fields[match.FromPort] != nil)
+}
+
 // LeavingChains reads the base chains for what leaves, for an output. why says why they are not
 // carried over, whatever their rules are; "" if they may be.
 type LeavingChains func(*Output) (bases []*Chain, why string, err error)
@@ -46,6 +58,11 @@ func (o *Output) takeSide(given int, leaving LeavingChains) error {
 		slices.ContainsFunc(side.pending, func(s statement) bool {
 			return s.action == "drop" || s.action == "limit"
 		})
+	if o.sideWhy == "" && side.translated && slices.ContainsFunc(side.pending,
+		func(s statement) bool { return s.asksSource() }) {
+		o.sideWhy = "it asks where packets come from, which nat changes (POSTROUTING) before " +
+			"they leave"
+	}
 	cuts := drops
 	for _, r := range fl.order {
 		if !fl.gone[r] || r.Verb.watches() || r.Verb == DoAccept && !drops ||
@@ -120,7 +137,12 @@ func reasons(r *ChainRule) string {
 func (o *Output) endingOut() string {
 	if len(o.closed) > 0 && slices.Equal(o.sees, match.BothIP) &&
 		!slices.ContainsFunc(o.closed, func(c *Chain) bool { return !c.Drop }) {
-		return "out default drop\n"
+		if !o.forwards {
+			return "out default drop\n"
+		}
+		m := match.Match{}.With(match.Ether, match.BothIP)
+		o.rule("drop", &m, o.closed[0].Name+" policy", true)
+		return ""
 	}
 	for _, c := range o.closed {
 		if m := c.Family; c.Drop {
@@ -222,10 +244,6 @@ func (s stateSet) mustLeave() (out []match.Match) {
 	}
 	return out
 }
-
-// ForwardsToo is why a rule is left out that judges what is forwarded, too.
-const ForwardsToo = "it is about what this machine sends itself, and the machine forwards too, " +
-	"which rules of `out` judge alike"
 
 // AboutSide says what became of a chain for what leaves that stands in no rule.
 func (o *Output) AboutSide(c *Chain) {

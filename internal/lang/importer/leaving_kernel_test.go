@@ -15,6 +15,7 @@ import (
 	"levee/internal/await"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/iptables"
 	"levee/internal/lang/importer/nft"
@@ -112,6 +113,7 @@ func (k *kernelSide) compareOut(rnd *rand.Rand, text []byte, rep importer.Import
 		k.t.Fatalf("%d of %d packets came to OUTPUT", len(got), len(frames))
 	}
 	e := oracle.New(p)
+	e.Tell(field.Local, 1)
 	exact := rep.Leaving.Changed == 0 && rep.Leaving.LeftOut == 0
 	dropped, wide := 0, 0
 	for i, ok := range got {
@@ -164,6 +166,10 @@ func TestWhatLeavesAgreesWithTheKernel(t *testing.T) {
 		}
 		rules := strings.Replace(out.Replace(randomNFT(rnd, others)), "chain two",
 			"chain arrives { type filter hook input priority 0; policy accept; }\nchain two", 1)
+		if rnd.IntN(2) == 0 { // rules are about what the machine sends itself then
+			rules = strings.Replace(rules, "chain two", "chain forwards { type filter hook "+
+				"forward priority 0; policy accept; udp dport 53 accept; }\nchain two", 1)
+		}
 		k.run(rules, "nft", "-f", "-")
 		defer k.run("delete table inet filter", "nft", "-f", "-")
 		dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
@@ -181,10 +187,13 @@ func TestWhatLeavesAgreesWithTheKernel(t *testing.T) {
 	sets := k.run("", "ipset", "save")
 	k.rounds(t, "iptables", 6, seed, 100, func(t *testing.T, rnd *rand.Rand) {
 		four := arriving.ReplaceAllString(out.Replace(randomIPTables(rnd, false, nil)), "")
+		if rnd.IntN(2) == 0 {
+			four = strings.Replace(four, "COMMIT", "-A FORWARD -p udp -j ACCEPT\nCOMMIT", 1)
+		}
 		six := arriving.ReplaceAllString(out.Replace(randomIPTables(rnd, true, nil)), "")
 		k.run(four, "iptables-restore")
 		k.run(six, "ip6tables-restore")
-		defer k.run("*filter\n:OUTPUT ACCEPT\nCOMMIT\n", "iptables-restore")
+		defer k.run("*filter\n:OUTPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n", "iptables-restore")
 		defer k.run("*filter\n:OUTPUT ACCEPT\nCOMMIT\n", "ip6tables-restore")
 		in := []importer.Source{{Name: "v4", R: strings.NewReader(k.run("", "iptables-save"))},
 			{Name: "v6", R: strings.NewReader(k.run("", "ip6tables-save"))},

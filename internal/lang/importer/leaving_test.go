@@ -67,7 +67,14 @@ func TestRulesAboutWhatLeavesWereLeftOut(t *testing.T) {
 		{"nothing is dropped", out("ACCEPT", "-A OUTPUT -p tcp -j ACCEPT"), "default pass",
 			"note|chain OUTPUT (1 rule) is not imported: it drops nothing"},
 		{"a machine that forwards", out("DROP", "-A FORWARD -j ACCEPT", "-A OUTPUT -p udp -j "+
-			"ACCEPT"), "default pass", "the machine forwards too"},
+			"ACCEPT", "-A OUTPUT -s 192.0.2.7 -p tcp -j ACCEPT"), "out pass ipv4 udp local\n" +
+			"out pass tcp from 192.0.2.7 local\nout drop ipv4 local\ndefault pass", ""},
+		{"a machine that masquerades", "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -j " +
+			"MASQUERADE\nCOMMIT\n" + out("ACCEPT", "-A OUTPUT -p tcp --dport 25 -j DROP"),
+			"out drop ipv4 tcp port 25 local\ndefault pass", ""},
+		{"what a masquerade changes", "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -j " +
+			"MASQUERADE\nCOMMIT\n" + out("ACCEPT", "-A OUTPUT -p tcp --sport 25 -j DROP"),
+			"default pass", "which nat changes (POSTROUTING)"},
 		{"addresses of the machine", out("ACCEPT", "-A OUTPUT ! -s 192.0.2.7 -m addrtype "+
 			"--dst-type LOCAL -j DROP"), "default pass", "routing table"},
 		{"a part of a file", out("DROP"), "default pass", "may be a part of a file"},
@@ -95,8 +102,9 @@ func TestRulesAboutWhatLeavesThatAreLeftOutAreCounted(t *testing.T) {
 	}{
 		{"a policy that drops", ":OUTPUT DROP [0:0]\n-A OUTPUT -o lo -j ACCEPT\n" +
 			"-A OUTPUT -m time --timestart 08:00 -j ACCEPT\n-A OUTPUT -p udp -j ACCEPT\n", 2, 2},
-		{"a machine that forwards", ":OUTPUT ACCEPT [0:0]\n:BAD - [0:0]\n-A FORWARD -j ACCEPT\n" +
-			"-A OUTPUT -p udp -j BAD\n-A BAD -p udp --dport 25 -j DROP\n", 2, 1},
+		{"a machine that masquerades", ":OUTPUT ACCEPT [0:0]\n:BAD - [0:0]\n-A OUTPUT -p udp -j " +
+			"BAD\n-A BAD -p udp --sport 25 -j DROP\nCOMMIT\n*nat\n:POSTROUTING ACCEPT [0:0]\n" +
+			"-A POSTROUTING -j MASQUERADE\n", 2, 1},
 		{"one that drops nothing", ":OUTPUT ACCEPT [0:0]\n-A FORWARD -j ACCEPT\n-A OUTPUT -p udp " +
 			"-j ACCEPT\n", 0, 0},
 	} {

@@ -46,6 +46,8 @@ type Output struct {
 	Nats           []*Chain        // that rewrite what comes to the base chains
 	budgets        map[string]int  // how many rules count in what has a name
 	leaves         bool            // it is of rules of `out`
+	forwards       bool            // the machine does, so that these are about what it sends
+	translated     bool            // nat changes sources before packets leave
 	Side           *Output         // the rules for what leaves, nil if there are none
 	sideWhy        string          // why those of the source are not among them, see takeSide
 	limits         int             // written, on both sides

@@ -181,6 +181,10 @@ func (o *Output) write1(action string, m *match.Match, rate, label string) {
 	if o.leaves {
 		action = "out " + action
 	}
+	if o.forwards {
+		own := m.With(match.Local, match.Just(1))
+		m = &own
+	}
 	fmt.Fprintf(&o.body, "%s%s%s as \"%s\"\n", action, m.Text(), rate, o.label(label))
 }
 

@@ -10,10 +10,9 @@ func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 		recent: map[string][]*importer.ChainRule{},
 		leaves: true}
 	out.opts.Chains = []string{"filter/OUTPUT"}
-	why := ""
 	for _, tab := range t.tables {
 		if tab.forwards() {
-			why = importer.ForwardsToo
+			side.Forwards(tab.name == "nat")
 		}
 		if tab.name == "filter" && tab.byName["OUTPUT"] != nil {
 			out.tables = append(out.tables, tab.again())
@@ -23,7 +22,7 @@ func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 	for _, tab := range out.tables {
 		bases = append(bases, tab.byName["OUTPUT"])
 	}
-	return bases, why, out.parseRules()
+	return bases, "", out.parseRules()
 }
 
 // forwards tells whether the table is about packets that the machine forwards.

@@ -71,6 +71,7 @@ const (
 	Loose    // 1: there is one
 	UID      // of the socket that sends
 	GID      // likewise
+	Local    // 1: this machine sends it
 	numFields
 )
 
@@ -80,6 +81,7 @@ var Top = [numFields]uint64{
 	ICMP: 0xffff, ICMP6: 0xffff,
 	FromPort: 0xffff, Port: 0xffff, Len: 65575, TTL: 255, DSCP: 63, Fragment: Later,
 	Known: 1, Strict: 1, Loose: 1, UID: 1<<32 - 2, GID: 1<<32 - 2,
+	Local: 1,
 }
 
 // Values of Fragment. A policy tells fragments from whole packets; netfilter tells later

@@ -42,6 +42,9 @@ func (m *Match) Text() string {
 		}
 		b.WriteString(" established")
 	}
+	if m.Fields[Local] != nil {
+		b.WriteString(" local")
+	}
 	for _, s := range m.Services {
 		b.WriteString(" " + s)
 	}
@@ -75,7 +78,8 @@ func (m *Match) writeEther(b *strings.Builder) {
 	isIP := m.Fields[Proto] != nil || m.Fields[TTL] != nil || m.Fields[DSCP] != nil ||
 		m.Fields[Fragment] != nil
 	isIP = isIP || m.Fields[Strict] != nil || m.Fields[Loose] != nil
-	isIP = isIP || m.Fields[UID] != nil || m.Fields[GID] != nil || len(m.Services) > 0
+	isIP = isIP || m.Fields[UID] != nil || m.Fields[GID] != nil || len(m.Services) > 0 ||
+		m.Fields[Local] != nil
 	isIP = isIP || m.Fields[Known] != nil || m.FromDyn != nil || m.ToDyn != nil
 	for _, a := range [...]Address{m.From, m.To} {
 		isIP = isIP || a.In != nil || len(a.Not) > 0

@@ -17,12 +17,12 @@ func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 	out := *n
 	out.out, out.leaves, out.chains = side, true, nil
 	out.opts.Chains = []string{"output"}
-	why, tables := "", map[*nftTable]*nftTable{}
+	tables := map[*nftTable]*nftTable{}
 	var picked []*nftChain
 	for _, c := range n.chains {
 		if c.Base && len(c.raw) > 0 && (c.hook == "forward" && c.kind == "filter" ||
 			c.hook == "postrouting" && c.kind == "nat") {
-			why = importer.ForwardsToo
+			side.Forwards(c.kind == "nat")
 		}
 		t := tables[c.table]
 		if t == nil {
@@ -43,7 +43,7 @@ func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 		}
 	}
 	if len(picked) == 0 {
-		return nil, why, nil
+		return nil, "", nil
 	}
 	out.parseRules()
 	slices.SortStableFunc(picked, func(a, b *nftChain) int { return a.prio - b.prio })
@@ -51,5 +51,5 @@ func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 	for _, c := range picked {
 		bases = append(bases, &c.Chain)
 	}
-	return bases, why, nil
+	return bases, "", nil
 }
