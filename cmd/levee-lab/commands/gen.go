@@ -15,6 +15,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
+	"levee/internal/lab/trafgen"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/spec"
 	"levee/internal/packet/template"
@@ -28,7 +29,8 @@ permutation of the given prefixes, so that no address comes twice before all hav
 --packet takes the words of packets in a policy's tests, with ranges, prefixes and lists, and
 how to walk them: counting [down] [step N], random, permuted, each with [every N];
 "levee help templates" has all. --template reads such packets from a file, one a line, and sends them
-in turn.
+in turn. --trafgen reads a configuration of netsniff-ng's trafgen: bytes, or functions for headers;
+what templates cannot say of it is an error with its line.
 
 --path is how they reach the device: live (an XDP program writes them, millions a second),
 afxdp, packet (a packet socket past the qdisc), qdisc (one through the programs at egress and the
@@ -42,6 +44,7 @@ is not.`
 const genExample = `  sudo levee gen --netns levee-lab-world --dev eth0 --kind syn --port 80 --rate 2M --duration 5s
   sudo levee gen --netns levee-lab-world --dev eth0 --packet 'ipv4 udp from 203.0.113.0/24 random port 1024-65535 ttl { 64, 128 }'
   sudo levee gen --netns levee-lab-world --dev eth0 --template packets.txt --path packet --rate 100k
+  sudo levee gen --netns levee-lab-world --dev eth0 --trafgen syn.cfg --rate 1M --burst 32
   sudo levee gen --netns levee-lab-world --dev eth0 --pcap attack.pcap --json`
 
 type genFlags struct {
@@ -52,6 +55,8 @@ type genFlags struct {
 	ttl                                  uint8
 	noChecksum                           bool
 	flags, packet, template, path        string
+	trafgen                              string
+	burst                                int
 	pcap                                 string
 	fast, loop, rewrite                  bool
 	count                                uint64
@@ -105,6 +110,10 @@ func newGen(e *env) *cobra.Command {
 		"send this packet instead, in the words of `levee help templates`")
 	fl.StringVar(&f.template, "template", "",
 		"send the packets of this file instead, one a line; - is standard input")
+	fl.StringVar(&f.trafgen, "trafgen", "",
+		"send the packets of this configuration of trafgen instead; - is standard input")
+	fl.IntVar(&f.burst, "burst", 0,
+		"with --rate, by live frames: so many packets go at once, 1, 2, 4 to 64 (default 1)")
 	fl.StringVar(&f.path, "path", "auto", "auto, live, afxdp, packet, qdisc or sendmmsg")
 	fl.StringVar(&f.pcap, "pcap", "",
 		"replay this capture instead, at its own times unless --rate or --fast")
@@ -135,7 +144,7 @@ var (
 )
 
 // genSources are the flags that say what to send, instead of a flood.
-var genSources = []string{"pcap", "packet", "template"}
+var genSources = []string{"pcap", "packet", "template", "trafgen"}
 
 // genSource is the one of genSources that is given, "" for a flood.
 func genSource(cmd *cobra.Command) (string, error) {
@@ -177,6 +186,12 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 	}
 	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork,
 		Count: f.count, Seed: f.seed}
+	if c.Burst = f.burst; cmd.Flags().Changed("burst") {
+		if f.rate == "" || f.path != "auto" && f.path != string(gen.Live) {
+			return c, cli.Usagef(cmd, "--burst is for live frames with a --rate")
+		}
+		c.Path = gen.Live // others have bursts of their own
+	}
 	cores, err := parseCores(f.cpu)
 	if err != nil {
 		return c, cli.Usagef(cmd, "--cpu: %v", err)
@@ -195,8 +210,12 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 			return c, cli.Usagef(cmd, "--duration: %v", err)
 		}
 	}
-	if c.Path, err = gen.ParsePath(f.path); err != nil {
+	path, err := gen.ParsePath(f.path)
+	if err != nil {
 		return c, cli.Usagef(cmd, "--path: %v", err)
+	}
+	if c.Path == gen.Auto {
+		c.Path = path
 	}
 	if source != "" && f.to != "" {
 		if c.To, err = floodTarget(cmd, f); err != nil {
@@ -208,6 +227,8 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 		c.Template, err = e.parseTemplate("--packet", strings.NewReader(f.packet))
 	case "template":
 		c.Template, err = e.openTemplate(f.template)
+	case "trafgen":
+		c.Template, err = e.openTrafgen(f.trafgen)
 	case "pcap":
 		if f.pcap == cli.StdinName && f.loop {
 			return c, cli.Usagef(cmd, "--loop needs a file, not standard input")
@@ -358,6 +379,33 @@ func (e *env) openTemplate(path string) ([]spec.Packet, error) {
 		path = "standard input"
 	}
 	return e.parseTemplate(path, r)
+}
+
+// maxConfiguration bounds a configuration of trafgen, in bytes.
+const maxConfiguration = 16 << 20
+
+// openTrafgen reads the packets of a configuration of trafgen.
+func (e *env) openTrafgen(path string) ([]spec.Packet, error) {
+	r, err := e.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if path == cli.StdinName {
+		path = "standard input"
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxConfiguration+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(text) > maxConfiguration {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, maxConfiguration)
+	}
+	lines, err := trafgen.Import(path, string(text))
+	if err != nil {
+		return nil, err
+	}
+	return e.parseTemplate(path+", as a template", strings.NewReader(lines))
 }
 
 // parseTemplate reads packets, and shows what is wrong with them.
