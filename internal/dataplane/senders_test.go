@@ -496,8 +496,37 @@ func TestAContainerOfAnotherNameWasJudgedByItsRule(t *testing.T) {
 	}
 }
 
+// TestAUserAddedWasJudgedByAnothersRule: a user who goes is nobody, and who gets his number is not
+// taken for him. One who is made under the name has the rule from when levee is told.
+func TestAUserAddedWasJudgedByAnothersRule(t *testing.T) {
+	n := newSenders(t)
+	// root is a name that each machine has; who is behind it here is told below.
+	n.bring(t, "out count udp user root as \"named\"\nout count udp not user root as "+
+		"\"others\"\ndefault pass\n")
+	for i, c := range []struct {
+		is           uint32 // whom the name stands for
+		named, other int    // users that send
+	}{{1001, 1001, 1002}, {sender.NoID, -1, 1001}, {1002, 1002, 1001}, {1003, 1003, 1002}} {
+		n.told(t, &sender.Names{Users: []uint32{c.is}}, i)
+		for range 2 { // the second finds what the first has found out
+			n.sendAs(t, c.other, c.other)
+			n.counts(t, fmt.Sprint("another user, ", i), "others 1")
+			if c.named > 0 {
+				n.sendAs(t, c.named, c.named)
+				n.counts(t, fmt.Sprint("who has the name, ", i), "named 1")
+			}
+		}
+	}
+}
+
 // rename has web be the container of one cgroup or of the other.
 func (n *senders) rename(t *testing.T, first, second string, i int) {
+	t.Helper()
+	n.told(t, &sender.Names{Containers: [][]string{{[]string{first, second}[i%2]}}}, i)
+}
+
+// told tells the policy whom its names stand for, for the i-th time.
+func (n *senders) told(t *testing.T, names *sender.Names, i int) {
 	t.Helper()
 	err := generation.TransactOn(t.Context(), "lv0",
 		func(s *store.Store, a *attach.Attachment) error {
@@ -512,8 +541,7 @@ func (n *senders) rename(t *testing.T, first, second string, i int) {
 			if err != nil {
 				return err
 			}
-			sender.Memory(memory).Tell(&sender.Names{
-				Containers: [][]string{{[]string{first, second}[i%2]}}}, [16]byte{byte(i)})
+			sender.Memory(memory).Tell(names, [16]byte{byte(i)})
 			return unix.Munmap(memory)
 		})
 	if err != nil {
