@@ -39,11 +39,10 @@ struct mpegts_pid {
 	__u16 pid;
 	__u8 cc;
 	__u8 known;    // 1: cc is that of a packet of the flow's epoch
-	__u8 epoch;
 	__u8 repeated; // 1: the packet before was a duplicate
-	__u16 unused;
+	__u8 unused[3];
 	__u32 check; // of the packet before
-	__u32 unused2;
+	__u32 epoch;
 	__u64 packets;
 	__u64 discontinuities; // that nothing declares
 	__u64 missing;	       // packets that these skip, by 16 each time at most
@@ -61,10 +60,11 @@ struct mpegts_pids {
 
 struct mpegts_flow {
 	struct bpf_spin_lock lock;
-	__u8 epoch; // what is known of continuity is of one; the next begins anew
-	__u8 pids;  // that have a place
-	__u8 rtp;   // 1: the datagram before had it
-	__u8 type;  // RTP's payload type
+	__u32 epoch; // what is known of continuity is of one; the next begins anew
+	__u8 pids;   // that have a place
+	__u8 rtp;    // 1: the datagram before had it
+	__u8 type;   // RTP's payload type
+	__u8 unused;
 	__u32 ssrc;
 	__u16 expected;	 // the next sequence number
 	__u16 bad;	 // one that would show a restart

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/await"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/dnsname"
@@ -79,8 +81,9 @@ func BenchmarkAskAgain(b *testing.B) {
 }
 
 // BenchmarkNames is what a query costs above an empty program: by a policy that looks at the port,
-// and by ones that look its name up, in a small set and in one of a million names; for one name of
-// 22 bytes, and for as many as no cache holds, which are in the set of a million or are not.
+// and by ones that look its name up, in a small set, in one of a million names, and in a dynamic
+// one of as many; for one name of 22 bytes, and for as many as no cache holds, which are in the set
+// of a million or are not.
 func BenchmarkNames(b *testing.B) {
 	million := func(b *testing.B) string {
 		path := filepath.Join(b.TempDir(), "names.txt")
@@ -95,12 +98,23 @@ func BenchmarkNames(b *testing.B) {
 	}(b)
 	for _, c := range []struct{ name, set string }{{"port", ""},
 		{"small", `{ "a.example.org", "b.c.example.net" }`},
-		{"million", fmt.Sprintf("file(%q, of names)", million)}} {
+		{"million", fmt.Sprintf("file(%q, of names)", million)},
+		{"dynamic", "dynamic(of names, max 1000000)"}} {
 		text := "drop udp port 54\ndefault pass\n"
 		if c.set != "" {
 			text = "set s = " + c.set + "\ndrop udp port 53 dns name in s\ndefault pass\n"
 		}
 		r := benchRunner(b, text)
+		if c.name == "dynamic" {
+			begun := time.Now()
+			for i := range 1_000_000 {
+				e := sets.Entry{Name: fmt.Sprintf("h%07x.z.example.com", i), Lease: sets.Forever}
+				if err := r.SetAdd("s", e); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.Logf("a million names in %v", time.Since(begun))
+		}
 		for _, n := range []int{1, 1 << 18} {
 			for what, name := range map[string]string{"in": "h%07x.z.example.com",
 				"not": "n%07x.z.example.com"} {

@@ -82,11 +82,11 @@ func sortedEntries(entries []Entry) []Entry {
 }
 
 func compareEntries(a, b Entry) int {
+	if a.Name != "" || b.Name != "" { // to compare what is no prefix takes long
+		return cmp.Compare(a.Name, b.Name)
+	}
 	if c := a.Prefix.Compare(b.Prefix); c != 0 {
 		return c
 	}
-	if c := a.Service.Compare(b.Service); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.Name, b.Name)
+	return a.Service.Compare(b.Service)
 }

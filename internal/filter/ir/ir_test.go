@@ -106,6 +106,17 @@ func TestFindings(t *testing.T) {
 		{"fragments of what is unknown pass", "drop not established\ndefault pass\n",
 			[]string{"1: fragments slip by: a non-first fragment belongs to no connection"}},
 		{"tcp is not fragmented", "pass tcp port 53\ndefault drop\n", nil},
+		{"what asks is no answer", "pass\nout pass tcp syn established\nout pass icmp type 8 " +
+			"established\nout pass icmp6 type { 128, 135 } established\nout default pass\n" +
+			"default drop\n", []string{"6: the default", "2: this rule can never match: no packet",
+			"3: this rule can never match: no packet", "4: this rule can never match: no packet"}},
+		{"an answer is one", "pass\nout drop tcp flags rst/rst not established\nout drop icmp " +
+			"type 0 not established\nout default pass\ndefault drop\n", []string{"5: the default",
+			"2: this rule can never match: no packet", "3: this rule can never match: no packet"}},
+		{"what may be either", "pass\nout pass tcp flags ack established\nout pass tcp flags " +
+			"syn/syn established\nout pass icmp type { 0, 8 } established\nout pass icmp type " +
+			"{ 0, 8 } not established\nout drop tcp syn not established\nout default pass\n" +
+			"default drop\n", []string{"8: the default"}},
 		{"an endpoint twice",
 			"drop from 192.0.2.1 tcp/80\ndrop from 192.0.2.1 tcp/80 ttl 3\ndefault drop\n",
 			[]string{"2: line 1 decides"}},

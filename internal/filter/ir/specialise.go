@@ -204,6 +204,9 @@ func (a *across) specialise(c Class) ([]Cond, bool) {
 		}
 	}
 	a.work.asked = all
+	if a.work.leaves && !mayAnswer(all) {
+		return nil, false
+	}
 	if excluding > 1 {
 		return a.joinExcluded(all)
 	}

@@ -28,6 +28,7 @@ type work struct {
 	answers map[answerKey]questions
 	uses    map[*policy.Set]int // terms on each set of endpoints
 
+	leaves    bool                     // the packets do
 	questions QuestionsID              // the last that was given away
 	list      ListID                   // likewise
 	sets      map[*policy.Set]byFamily // lists of the sets of addresses
@@ -51,7 +52,7 @@ func (w *work) givenBy(terms int) []byFamily {
 
 func newWork(p *policy.Policy) *work {
 	w := &work{answers: map[answerKey]questions{}, uses: map[*policy.Set]int{},
-		sets: map[*policy.Set]byFamily{}}
+		sets: map[*policy.Set]byFamily{}, leaves: p.Leaves()}
 	count := func(match []policy.Term) {
 		for i := range match {
 			if t := &match[i]; t.Set != nil && isEndpoint(t.Field) {

@@ -82,4 +82,13 @@ func (m *Machine) profiles(w *draft) {
 	w.line("# Profiles take floods of some of these services: `levee profile show NAME`. In the " +
 		"place of")
 	w.line("# their rules write:\n#   %s", strings.Join(all, "\n#   "))
+	at := slices.IndexFunc(all, func(use string) bool { return strings.HasPrefix(use, "use dns-") })
+	if at < 0 {
+		return
+	}
+	_, port, _ := strings.Cut(all[at], " port ")
+	w.line("# Names that are asked for to hurt others: `levee set add abused evil.example`. In " +
+		"front of the\n# rules of DNS write:\n" +
+		"#   set abused = dynamic(of names, max 100000, lease 1h, keep)")
+	w.line(`#   drop udp port %s dns name in abused as "abused"`, port)
 }

@@ -25,7 +25,8 @@ func TestProfilesAreProposedForWhatListens(t *testing.T) {
 		t.Errorf("proposed are %q, not %q", got, want)
 	}
 	draft := m.Policy()
-	for _, line := range want {
+	for _, line := range append(want, "set abused = dynamic(of names, max 100000, lease 1h, keep)",
+		`drop udp port 53 dns name in abused as "abused"`) {
 		if !strings.Contains(draft, "\n#   "+line+"\n") {
 			t.Errorf("the draft lacks %q:\n%s", line, draft)
 		}

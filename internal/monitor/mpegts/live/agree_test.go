@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -178,6 +179,45 @@ func near(t *testing.T, want, got float64, what string) {
 	t.Helper()
 	if math.Abs(got-want) > 1e-3*math.Abs(want) {
 		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestAsManyFragmentsAsAByteCountsHideNoGap: each datagram that is not followed begins continuity
+// anew, and the 256th was taken for none.
+func TestAsManyFragmentsAsAByteCountsHideNoGap(t *testing.T) {
+	c := sending(false, false, 3)
+	clear(c.Faults)
+	s, o := broadcast.New(c), options
+	r := newRunner(t, &o, true)
+	m := oracle.Monitor{Window: o.Window, Silence: o.Silence}
+	at := epoch
+	see := func(frame []byte) {
+		at += time.Millisecond
+		r.frame(t, at, frame)
+		m.Frame(at, frame)
+	}
+	for i := range 40 {
+		f, ok := s.Next()
+		if !ok {
+			t.Fatal("the stream has ended")
+		}
+		switch {
+		case i == 5:
+			fragment := bytes.Clone(f.Bytes)
+			fragment[14+6] |= 0x20 // more fragments
+			for range 256 {
+				see(fragment)
+			}
+		case i < 5 || i > 20:
+			see(f.Bytes)
+		}
+	}
+	got, _, err := r.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(m.Streams(), got, exact); d != "" {
+		t.Errorf("oracle and program:\n%s", d)
 	}
 }
 

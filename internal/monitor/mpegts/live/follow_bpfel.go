@@ -34,13 +34,15 @@ type followMpegtsFlow struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Epoch           uint8
+	Epoch           uint32
 	Pids            uint8
 	Rtp             uint8
 	Type            uint8
+	Unused          uint8
 	Ssrc            uint32
 	Expected        uint16
 	Bad             uint16
+	_               [4]byte
 	Came            uint64
 	First           uint64
 	Last            uint64
@@ -109,11 +111,10 @@ type followMpegtsPids struct {
 		Pid             uint16
 		Cc              uint8
 		Known           uint8
-		Epoch           uint8
 		Repeated        uint8
-		Unused          uint16
+		Unused          [3]uint8
 		Check           uint32
-		Unused2         uint32
+		Epoch           uint32
 		Packets         uint64
 		Discontinuities uint64
 		Missing         uint64
