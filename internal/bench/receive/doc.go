@@ -1,6 +1,6 @@
 // Package receive measures ways in which a process gets packets from an interface, side by side: a
-// UDP socket by recvmmsg, PACKET_MMAP of version 3 and libpcap on it, AF_XDP, a ring of a policy of
-// levee's, and a ring buffer of BPF.
+// UDP socket by recvmmsg, PACKET_MMAP of version 3 and libpcap on it, AF_XDP, DPDK on it, a ring of
+// a policy of levee's, and a ring buffer of BPF.
 //
 // In go Options, out comes a Report: for each way, size of frame and number of cores, the packets a
 // second that the process took, the share that was lost behind the card's ring, and the time that a

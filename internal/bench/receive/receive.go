@@ -124,6 +124,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		e := &Entry{Name: w.name, What: w.what}
 		for _, cores := range o.Cores {
 			for _, size := range o.Sizes {
+				if cores == 1 && w.polls {
+					continue
+				}
 				e.Cells = append(e.Cells, &Cell{Cores: cores, Bytes: size})
 			}
 		}
@@ -211,9 +214,11 @@ func (c *comparison) rounds(ctx context.Context, chosen []way, r *Report) error 
 		cell *Cell
 	}
 	var pairs []pair
-	for n := range r.Ways[0].Cells {
+	for cores, size := range r.shapes() {
 		for i, e := range r.Ways {
-			pairs = append(pairs, pair{chosen[i], e, e.Cells[n]})
+			if cell := e.cell(cores, size); cell != nil {
+				pairs = append(pairs, pair{chosen[i], e, cell})
+			}
 		}
 	}
 	for round := range c.Rounds {

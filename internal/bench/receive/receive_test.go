@@ -20,7 +20,8 @@ func TestEachWayReceives(t *testing.T) {
 	r, err := Run(t.Context(), Options{
 		Options: bench.Options{Rounds: 1, Window: 20 * time.Millisecond, Seed: 1,
 			Command: "levee bench receive"}, Sizes: []int{64},
-		Only: slices.DeleteFunc(Names(), func(n string) bool { return n == "libpcap" }),
+		Only: slices.DeleteFunc(Names(),
+			func(n string) bool { return n == "libpcap" || n == "DPDK" }), // others' programs
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +150,16 @@ func TestWhatTcpdumpSaysIsRead(t *testing.T) {
 	if said := <-ready; !strings.Contains(said, "listening on") || <-p.told != 7 || lost != 11 ||
 		taken != 1 || err != nil || terr != nil {
 		t.Errorf("%q, %d lost, %d taken, %v, %v", said, lost, taken, err, terr)
+	}
+}
+
+func TestWhatTestpmdSaysIsRead(t *testing.T) {
+	d := &dpdk{told: make(chan [2]uint64, 1), ended: make(chan struct{})}
+	d.listen(strings.NewReader("EAL: Detected CPU lcores: 2\ntestpmd> show port stats 0\n\n" +
+		"  RX-packets: 401928     RX-missed: 585402     RX-bytes:  24115720\n" +
+		"  RX-packets: 401929         RX-dropped: 585402        RX-total: 987330\n"))
+	if got := <-d.told; got != [2]uint64{401928, 585402} || d.why == "" {
+		t.Errorf("%v, %q", got, d.why)
 	}
 }
 

@@ -3,6 +3,7 @@ package receive
 import (
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -185,12 +186,12 @@ func (c *Cell) name() string {
 func (r *Report) rows(w io.Writer) {
 	fmt.Fprintln(w, "CORES\tBYTES\tWAY\tRECEIVED/S\t95 % INTERVAL\tLOST\tREADER\tRECEIVER\t"+
 		"READER BUSY\t")
-	for n := range r.cells() {
+	for cores, size := range r.shapes() {
 		for _, e := range r.Ways {
-			if e.Missing != "" {
+			c := e.cell(cores, size)
+			if c == nil {
 				continue
 			}
-			c := e.Cells[n]
 			if c.Taken == nil {
 				fmt.Fprintf(w, "%d\t%d\t%s\tno figure\t\t\t\t\t\t\n", c.Cores, c.Bytes, e.Name)
 				continue
@@ -207,11 +208,31 @@ func (r *Report) rows(w io.Writer) {
 	}
 }
 
-// cells are those of a way that was measured, nil where none was.
-func (r *Report) cells() []*Cell {
-	for _, e := range r.Ways {
-		if e.Missing == "" {
-			return e.Cells
+// shapes are the numbers of cores and sizes that any way has, in their order.
+func (r *Report) shapes() iter.Seq2[int, int] {
+	return func(yield func(cores, size int) bool) {
+		var had [][2]int
+		for _, e := range r.Ways {
+			for _, c := range e.Cells {
+				if shape := [2]int{c.Cores, c.Bytes}; !slices.Contains(had, shape) {
+					had = append(had, shape)
+				}
+			}
+		}
+		slices.SortFunc(had, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+		for _, shape := range had {
+			if !yield(shape[0], shape[1]) {
+				return
+			}
+		}
+	}
+}
+
+// cell is that of a number of cores and a size, nil where there is none.
+func (e *Entry) cell(cores, size int) *Cell {
+	for _, c := range e.Cells {
+		if c.Cores == cores && c.Bytes == size {
+			return c
 		}
 	}
 	return nil
@@ -226,11 +247,11 @@ func (r *Report) Document() *report.Document {
 	d.Set("packets/s sent, 0 as many as go", fmt.Sprint(r.Rate))
 	drawn := map[string]*report.Chart{}
 	for _, f := range charts {
-		for _, c := range r.cells() {
-			id := fmt.Sprintf("receive-%s-%d", f.id, c.Cores)
+		for cores := range r.shapes() {
+			id := fmt.Sprintf("receive-%s-%d", f.id, cores)
 			if drawn[id] == nil {
 				drawn[id] = d.Chart(report.Chart{ID: id, Kind: report.Line, Better: f.better,
-					Title: fmt.Sprintf("%s, cores: %d", f.title, c.Cores),
+					Title: fmt.Sprintf("%s, cores: %d", f.title, cores),
 					X:     report.Axis{Label: "bytes of a frame"},
 					Y:     report.Axis{Label: f.label, Unit: f.unit}})
 			}

@@ -24,6 +24,8 @@ type way struct {
 	name, what string
 	// idle is how long after the last packet none waits any more.
 	idle time.Duration
+	// polls says that its thread takes all of its core: it cannot share one.
+	polls bool
 	// open begins to receive. The reader is all of it: close takes everything off again.
 	open func(ctx context.Context, s site) (reader, error)
 }
@@ -82,6 +84,9 @@ var ways = []way{
 			"copies them"},
 	{name: "AF_XDP zero copy", open: openZeroCopy,
 		what: "the same, where the driver writes into the memory of the reader"},
+	{name: "DPDK", open: openDPDK, polls: true,
+		what: "testpmd, rxonly, over an AF_XDP socket of its own (net_af_xdp); it polls, and so " +
+			"has a core of its own"},
 	{name: "levee ring", open: openLevee,
 		what: fmt.Sprintf("redirect udp port %d to ring \"bench\" else drop: AF_XDP with copies",
 			flood.Port)},
