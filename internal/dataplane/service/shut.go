@@ -29,6 +29,13 @@ func Shut(dir string) error {
 	}
 	defer c.close()
 	for _, at := range sidesOfShut {
+		there, err := c.shutting(at)
+		if err != nil {
+			return err
+		}
+		if closeAll(there); len(there) > 0 { // by a start that has failed before
+			continue
+		}
 		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: shutName, Type: ebpf.CGroupSKB,
 			AttachType: at, License: "Dual BSD/GPL",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
@@ -36,7 +43,7 @@ func Shut(dir string) error {
 			return kernel.LoadError("load the program that shuts a cgroup", err)
 		}
 		err = link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(c.dir.Fd()),
-			Program: prog, Attach: at, Flags: allowMulti})
+			Program: prog, Attach: at, Flags: allowMulti}) // traffic changes here
 		prog.Close()
 		if err != nil {
 			return kernel.Refuse(err, "shut the cgroup %s", dir)
@@ -51,37 +58,47 @@ const allowMulti = 1 << 1
 // open takes the programs away that shut a cgroup.
 func (c *group) open() error {
 	for _, at := range sidesOfShut {
-		all, err := link.QueryPrograms(link.QueryOptions{Target: int(c.dir.Fd()), Attach: at})
+		there, err := c.shutting(at)
 		if err != nil {
-			return kernel.Refuse(err, "ask for the programs of the cgroup %s", c.dir.Name())
+			return err
 		}
-		for _, there := range all.Programs {
-			if err := c.openFor(there.ID, at); err != nil {
-				return err
-			}
+		for _, prog := range there {
+			err = errors.Join(err, link.RawDetachProgram(link.RawDetachProgramOptions{
+				Target: int(c.dir.Fd()), Program: prog, Attach: at})) // traffic changes here
+		}
+		if closeAll(there); err != nil {
+			return kernel.Refuse(err, "open the cgroup %s", c.dir.Name())
 		}
 	}
 	return nil
 }
 
-// openFor takes a program away if it is one that shuts the cgroup.
-func (c *group) openFor(id ebpf.ProgramID, at ebpf.AttachType) error {
-	prog, err := ebpf.NewProgramFromID(id)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+// shutting are the programs that shut a side of the cgroup. The caller closes them.
+func (c *group) shutting(at ebpf.AttachType) (there []*ebpf.Program, err error) {
+	all, err := link.QueryPrograms(link.QueryOptions{Target: int(c.dir.Fd()), Attach: at})
 	if err != nil {
-		return kernel.Refuse(err, "open a program of the cgroup %s", c.dir.Name())
+		return nil, kernel.Refuse(err, "ask for the programs of the cgroup %s", c.dir.Name())
 	}
-	defer prog.Close()
-	info, err := prog.Info()
-	if err != nil || info.Name != shutName {
-		return err
+	for _, is := range all.Programs {
+		prog, err := ebpf.NewProgramFromID(is.ID)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has gone meanwhile
+		}
+		if err != nil {
+			closeAll(there)
+			return nil, kernel.Refuse(err, "open a program of the cgroup %s", c.dir.Name())
+		}
+		if info, err := prog.Info(); err == nil && info.Name == shutName {
+			there = append(there, prog)
+		} else {
+			prog.Close()
+		}
 	}
-	err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(c.dir.Fd()),
-		Program: prog, Attach: at}) // traffic changes here
-	if err != nil {
-		return kernel.Refuse(err, "open the cgroup %s", c.dir.Name())
+	return there, nil
+}
+
+func closeAll(programs []*ebpf.Program) {
+	for _, p := range programs {
+		p.Close()
 	}
-	return nil
 }
