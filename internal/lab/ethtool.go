@@ -150,18 +150,18 @@ func setChannels(device string, n uint32) error {
 }
 
 // restore gives a device in the calling thread's namespace the settings back that it had.
-func restore(d *Device) error {
-	err := withEthtool(func(e *ethtool.Ethtool) error {
+func restore(d *Device) (err error) {
+	if !d.Taken.Threaded { // while it receives by NAPI still, which for veth GRO decides
+		err = threadNAPI(d.Name, false)
+	}
+	off := withEthtool(func(e *ethtool.Ethtool) error {
 		return e.Change(d.Name, d.Taken.Features)
 	})
-	if err != nil {
-		err = fmt.Errorf("%s: turning offloads back: %w", d.Name, err)
+	if off != nil {
+		err = errors.Join(err, fmt.Errorf("%s: turning offloads back: %w", d.Name, off))
 	}
 	if n := d.Taken.Channels; n > 1 {
 		err = errors.Join(err, setChannels(d.Name, n))
-	}
-	if !d.Taken.Threaded {
-		err = errors.Join(err, threadNAPI(d.Name, false))
 	}
 	return err
 }

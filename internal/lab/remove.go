@@ -82,55 +82,64 @@ func sweep() error {
 
 // remove takes a lab apart and then its record away; whatever fails stays on record.
 func (r *record) remove() error {
-	var errs []error
+	var errs, told []error
 	for _, h := range r.Hosts {
-		errs = append(errs, h.remove())
+		said, err := h.remove()
+		told, errs = append(told, said), append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
+	said, err := errors.Join(told...), errors.Join(errs...)
+	if err == nil {
+		err = os.Remove(recordPath(r.Name))
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err = errors.Join(said, err); err != nil {
 		return fmt.Errorf("removing lab %s: %w", r.Name, err)
-	}
-	if err := os.Remove(recordPath(r.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the record of lab %s: %w", r.Name, err)
 	}
 	return nil
 }
 
 // remove takes a host apart: devices first, which go home if they were taken, since the namespace
 // itself may linger in the kernel for a while, then the name, so that nobody enters any more, then
-// the processes inside.
-func (h *Host) remove() error {
+// the processes inside. told is what is not as it was at a device that has gone home: that is no
+// reason to keep the lab.
+func (h *Host) remove() (told, err error) {
 	// While it is open, the kernel cannot give the inode to another namespace.
 	f, err := os.Open(filepath.Join(netnsDir, h.Namespace))
 	if err == nil {
 		defer f.Close()
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return fmt.Errorf("identifying network namespace %s: %w", h.Namespace, err)
+			return nil, fmt.Errorf("identifying network namespace %s: %w", h.Namespace, err)
 		}
 		if st.Ino == h.Inode && isNSFS(f.Name()) {
 			defer endProcesses(h.Inode)
-			if err := h.Do(func() error { return clear(h.Devices) }); err != nil {
+			err := h.Do(func() (err error) {
+				told, err = clear(h.Devices)
 				return err
+			})
+			if err != nil {
+				return told, err
 			}
 		}
 	}
 	for i := range h.Devices {
 		if d := &h.Devices[i]; d.Taken != nil {
-			if err := d.arrive(); err != nil {
-				return err
-			}
+			told = errors.Join(told, d.arrive())
 		}
 	}
-	return dropNetns(h.Namespace, h.Inode)
+	return told, dropNetns(h.Namespace, h.Inode)
 }
 
 // clear deletes devices of the calling thread's namespace, and sends those home that were taken.
-func clear(devices []Device) error {
+func clear(devices []Device) (told, err error) {
 	for i := range devices {
 		d := &devices[i]
 		if d.Taken != nil {
-			if err := d.leave(); err != nil {
-				return err
+			said, err := d.leave()
+			if told = errors.Join(told, said); err != nil {
+				return told, err
 			}
 			continue
 		}
@@ -139,10 +148,10 @@ func clear(devices []Device) error {
 			continue // its peer went first
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("deleting %s: %w", d.Name, err)
+			return told, fmt.Errorf("deleting %s: %w", d.Name, err)
 		}
 	}
-	return nil
+	return told, nil
 }
 
 // endProcesses ends what runs in a namespace: asks, waits up to a second, kills. This process

@@ -239,18 +239,19 @@ func move(link netlink.Link, to string) error {
 
 // leave moves what was taken back where it came from, from inside the lab's namespace. A device
 // that is not there any more is no error, nor is a home that is gone: the kernel then takes a card
-// back itself.
-func (d *Device) leave() error {
+// back itself. told is which settings are not as they were.
+func (d *Device) leave() (told, err error) {
 	link, err := netlink.LinkByName(d.Name)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	home := findNetns(d.Taken.Home)
 	if home == "" {
-		return nil
+		return nil, nil
 	}
-	// Down first: its addresses here go with it.
-	return errors.Join(netlink.LinkSetDown(link), restore(d), move(link, home))
+	// Down before it moves: its addresses here go with it.
+	told = errors.Join(restore(d), netlink.LinkSetDown(link))
+	return told, move(link, home)
 }
 
 // arrive gives a device its state and addresses back where it came from. It may be called again.

@@ -91,6 +91,12 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 			return err
 		})
 	}
+	// as a veth is that nobody has set up: without GRO it receives without NAPI
+	if err := b.Do(func() error {
+		return errors.Join(threadNAPI("eth0", false), SetGRO("eth0", false))
+	}); err != nil {
+		t.Fatal(err)
+	}
 	before := state(t, a) + state(t, b)
 	one, err := takeOn(t.Context(), a, Server)
 	if err != nil {
@@ -121,6 +127,15 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 	}
 	if after := state(t, a) + state(t, b); after != before {
 		t.Errorf("before: %s\nafter:  %s", before, after)
+	}
+}
+
+// TestTheThreadsOfADeviceAreReadWhereSysIsOfItsNamespace: as in the machine's own namespace, and
+// behind ip netns exec.
+func TestTheThreadsOfADeviceAreReadWhereSysIsOfItsNamespace(t *testing.T) {
+	needRoot(t)
+	if on, err := threadedNAPI("lo"); on || err != nil {
+		t.Errorf("the loopback interface of this machine: %v, %v", on, err)
 	}
 }
 

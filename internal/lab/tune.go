@@ -151,7 +151,9 @@ func withThreaded(device string, f func(path string) error) error {
 			if err := unix.Mount("", "/", "none", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 				return fmt.Errorf("making mounts private: %w", err)
 			}
-			if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+			// EBUSY: what is there already is of this namespace.
+			err := unix.Mount("sysfs", "/sys", "sysfs", 0, "")
+			if err != nil && !errors.Is(err, unix.EBUSY) {
 				return fmt.Errorf("mounting sysfs: %w", err)
 			}
 			return f(filepath.Join("/sys/class/net", device, "threaded"))
