@@ -8,6 +8,7 @@ package oracle
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"levee/internal/lang/action"
@@ -235,10 +236,12 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 	if known {
 		vs[field.Flow].lo = 1
 	}
-	if e.echoes.meet(pkt, frame, e.now()) {
+	// The clock takes as long as ten rules, and is asked where something has a time.
+	if e.echoes != nil && e.echoes.meet(pkt, frame, e.now()) {
 		vs[field.ProvenFlow].lo = 1
 	}
-	if e.now().Before(e.cookies.proven[pkt.Src]) { // by this very packet, too
+	// By this very packet, too.
+	if until, ok := e.cookies.proven[pkt.Src]; ok && e.now().Before(until) {
 		vs[field.Proven].lo = 1
 	}
 	for i := range e.protect {
@@ -299,19 +302,35 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 			return res
 		}
 	}
-	if e.p.Essential {
-		for i, holds := range essentialOf(e.p) {
-			if holds(pkt) {
-				if watch != nil {
-					watch(tried{slot: e.p.EssentialSlot(i)})
-				}
-				res.Slot, res.Action = e.p.EssentialSlot(i), action.Pass
-				return res
-			}
+	if slot, ok := e.essential(pkt); ok {
+		if watch != nil {
+			watch(tried{slot: slot})
 		}
+		res.Slot, res.Action = slot, action.Pass
+		return res
 	}
 	res.Slot, res.Action = e.p.DefaultSlot(), e.p.Default.Action
 	return res
+}
+
+// copies are packets that functions of a table get. For all that the compiler knows they keep them,
+// so that each packet that is judged would otherwise be memory of its own.
+var copies = sync.Pool{New: func() any { return new(packet.Packet) }}
+
+// essential is the slot of what makes a packet essential.
+func (e *Evaluator) essential(pkt *packet.Packet) (slot int, ok bool) {
+	if !e.p.Essential {
+		return 0, false
+	}
+	p := copies.Get().(*packet.Packet)
+	defer copies.Put(p)
+	*p = *pkt
+	for i, holds := range essentialOf(e.p) {
+		if holds(p) {
+			return e.p.EssentialSlot(i), true
+		}
+	}
+	return 0, false
 }
 
 // act does what a rule does to a packet that meets it, and says whether that decides the packet.
