@@ -1,7 +1,10 @@
 package signature
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"levee/internal/lang/field"
 )
@@ -95,15 +98,24 @@ func (g *group) apart(ph *field.Phrase, at int, value, bits byte, good [8]int, n
 // beginnings makes terms of the first bytes that many packets have.
 func (g *group) beginnings(ph *field.Phrase, flood [][]byte, size int) {
 	for at := 0; at+size <= 16; at += 4 {
-		counts := map[string]int{}
+		var all []uint64
 		for _, b := range flood {
 			if len(b) >= at+size {
-				counts[string(b[at:at+size])]++
+				v := uint64(0)
+				for _, c := range b[at : at+size] {
+					v = v<<8 | uint64(c)
+				}
+				all = append(all, v)
 			}
 		}
-		for _, v := range top(counts, 2) {
-			if float64(counts[v]) >= fewest*float64(len(flood)) {
-				g.bytes(ph, at, []byte(v), nil)
+		most := frequent(all, fewest)
+		slices.SortFunc(most, func(a, b counted[uint64]) int {
+			return cmp.Or(b.n-a.n, cmp.Compare(a.value, b.value))
+		})
+		for _, c := range most[:min(2, len(most))] {
+			if float64(c.n) >= fewest*float64(len(flood)) {
+				value := binary.BigEndian.AppendUint64(nil, c.value)
+				g.bytes(ph, at, value[8-size:], nil)
 			}
 		}
 	}

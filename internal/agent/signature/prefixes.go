@@ -32,26 +32,16 @@ func (g *group) prefixes(ph *field.Phrase) {
 }
 
 func (g *group) shared(ph *field.Phrase, addrs []netip.Addr, lengths []int) {
-	type counted struct {
-		netip.Prefix
-		n int
-	}
-	var kept []counted
+	var kept []counted[netip.Prefix]
 	walking := slides(ordered(addrs))
 	for i, bits := range lengths {
-		counts := map[netip.Prefix]int{}
-		for _, a := range addrs {
-			p, _ := a.Prefix(bits)
-			counts[p]++
+		all := make([]netip.Prefix, len(addrs))
+		for i, a := range addrs {
+			all[i], _ = a.Prefix(bits)
 		}
-		var most []counted
-		for p, n := range counts {
-			if float64(n) >= fewest*float64(len(addrs)) {
-				most = append(most, counted{p, n})
-			}
-		}
-		slices.SortFunc(most, func(a, b counted) int {
-			return cmp.Or(b.n-a.n, a.Addr().Compare(b.Addr()))
+		most := frequent(all, fewest)
+		slices.SortFunc(most, func(a, b counted[netip.Prefix]) int {
+			return cmp.Or(b.n-a.n, a.value.Addr().Compare(b.value.Addr()))
 		})
 		if i == 0 {
 			g.addresses(ph, addrs)
@@ -60,18 +50,19 @@ func (g *group) shared(ph *field.Phrase, addrs []netip.Addr, lengths []int) {
 			}
 		}
 		for _, c := range most[:min(3, len(most))] {
-			longer := slices.ContainsFunc(kept, func(k counted) bool {
-				return c.Overlaps(k.Prefix) && float64(k.n) >= 0.98*float64(c.n)
+			p := c.value
+			longer := slices.ContainsFunc(kept, func(k counted[netip.Prefix]) bool {
+				return p.Overlaps(k.value) && float64(k.n) >= 0.98*float64(c.n)
 			})
 			if longer {
 				continue
 			}
 			kept = append(kept, c)
-			text := c.Prefix.String()
-			if c.IsSingleIP() {
-				text = c.Addr().String()
+			text := p.String()
+			if p.IsSingleIP() {
+				text = p.Addr().String()
 			}
-			g.add(ph.Field, false, 1, 1/float64(uint64(1)<<min(c.Bits(), 40)), "%s %s", ph.Word,
+			g.add(ph.Field, false, 1, 1/float64(uint64(1)<<min(p.Bits(), 40)), "%s %s", ph.Word,
 				text)
 		}
 	}
@@ -92,18 +83,13 @@ func ordered(addrs []netip.Addr) (out []uint64) {
 
 // addresses makes the list of the fewest addresses that most of the group has.
 func (g *group) addresses(ph *field.Phrase, addrs []netip.Addr) {
-	counts := map[string]int{}
-	for _, a := range addrs {
-		counts[a.String()]++
+	var texts []string
+	for _, a := range nearlyAll(addrs, 2, listed, core, func(a, b netip.Addr) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
+		texts = append(texts, a.String())
 	}
-	best := top(counts, listed)
-	sum := 0
-	for i, a := range best {
-		sum += counts[a]
-		if i > 0 && float64(sum) >= core*float64(len(addrs)) {
-			g.add(ph.Field, false, i+1, 1.0/65536, "%s { %s }", ph.Word,
-				strings.Join(best[:i+1], ", "))
-			return
-		}
+	if n := len(texts); n > 0 {
+		g.add(ph.Field, false, n, 1.0/65536, "%s { %s }", ph.Word, strings.Join(texts, ", "))
 	}
 }

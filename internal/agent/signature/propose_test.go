@@ -232,6 +232,7 @@ func TestHostilePackets(t *testing.T) {
 func BenchmarkPropose(b *testing.B) {
 	for _, f := range []struct{ name, packets string }{
 		{"syn", floods[0].packets}, {"mixture", mixture()},
+		{"random", floods[2].packets}, {"clients", good},
 	} {
 		b.Run(f.name, func(b *testing.B) {
 			flood := sampleOf(nil, frames(b, f.packets, 0, 100_000))

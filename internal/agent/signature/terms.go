@@ -1,7 +1,6 @@
 package signature
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,14 +111,6 @@ func histogram(v *view, places []int, f field.Field) (map[uint64]int, int) {
 		}
 	}
 	return counts, n
-}
-
-// top are the values of a histogram, the most frequent first.
-func top[K cmp.Ordered](counts map[K]int, most int) []K {
-	all := slices.SortedFunc(maps.Keys(counts), func(a, b K) int {
-		return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b))
-	})
-	return all[:min(most, len(all))]
 }
 
 // words makes terms of words alone: families and protocols.
