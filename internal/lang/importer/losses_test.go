@@ -55,6 +55,20 @@ func TestNoConditionIsLost(t *testing.T) {
 			`# left out: -A INPUT -p tcp -m string --string "x" --algo bm -j DROP`},
 		{`-p udp -m string --string "a" --algo bm -m string --string "b" --algo bm -j DROP`,
 			`drop ipv4 udp payload contains "a" payload contains "b"`},
+		{`-p udp --dport 27015 -m u32 --u32 "0>>22&0x3C@8=0xFFFFFFFF" -j DROP`,
+			"drop ipv4 udp port 27015 payload at 0 ffffffff"},
+		{`-p udp -m u32 --u32 "0 >> 22 & 0x3C @ 12 >> 24 & 0xFF = 0x54 && 0>>22&0x3c@16&0xffff=7" ` +
+			`-j DROP`, "drop ipv4 udp payload at 4 54000000/ff000000 payload at 8 00000007/0000ffff"},
+		{`-p udp -m u32 --u32 "0&0xFFFF=0x54" -j DROP`,
+			`# left out: -A INPUT -p udp -m u32 --u32 "0&0xFFFF=0x54" -j DROP`},
+		{`-p udp -m u32 --u32 "0>>22&0x3C@8=0x1:0x5" -j DROP`,
+			`# left out: -A INPUT -p udp -m u32 --u32 "0>>22&0x3C@8=0x1:0x5" -j DROP`},
+		{`-p udp -m u32 ! --u32 "0>>22&0x3C@8=0x1" -j DROP`,
+			`# left out: -A INPUT -p udp -m u32 ! --u32 "0>>22&0x3C@8=0x1" -j DROP`},
+		{`-p tcp -m u32 --u32 "0>>22&0x3C@8=0x1" -j DROP`,
+			`# left out: -A INPUT -p tcp -m u32 --u32 "0>>22&0x3C@8=0x1" -j DROP`},
+		{`-p udp -m u32 --u32 "0>>22&0x3C@4=0x1" -j DROP`,
+			`# left out: -A INPUT -p udp -m u32 --u32 "0>>22&0x3C@4=0x1" -j DROP`},
 		{"-s host.example -j ACCEPT", "# left out: -A INPUT -s host.example -j ACCEPT\n#   " +
 			"nearest: pass ipv4"},
 		{"-m comment --comment ipv6-icmp -s 192.0.2.1/32 -j DROP", "drop from 192.0.2.1"},
@@ -78,6 +92,18 @@ func TestNoConditionIsLost(t *testing.T) {
 		six); rulesOf(text) != "drop icmp6 type 255\ndefault pass" {
 		t.Errorf("type 255 of ICMPv6 is a type and not all of them:\n%s", text)
 	}
+}
+
+// TestTheLabelsOfANameAreTold: what many write against queries is a term of its own.
+func TestTheLabelsOfANameAreTold(t *testing.T) {
+	_, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", `-p udp -m string --hex-string `+
+		`"|03|www|07|example|00|" --algo bm -j DROP`), "")
+	for _, r := range rep.Remarks {
+		if strings.Contains(r.Instead, "`dns name \"www.example\"`") {
+			return
+		}
+	}
+	t.Errorf("%+v", rep.Remarks)
 }
 
 // TestSetsWithUnknownOptionsAreRefused shows that an element is not taken for less, or more, than

@@ -405,7 +405,6 @@ func (p *ipRule) state(o string) (bool, error) {
 var modules = map[string]importer.Reason{
 	"connbytes": {What: "counts bytes of a connection", Instead: ""},
 	"connmark":  {What: "asks for a mark of the connection", Instead: ""},
-	"u32":       {What: "looks at bytes anywhere in the packet", Instead: ""},
 	"bpf":       {What: "runs a program", Instead: ""},
 	"time":      {What: "asks for the time", Instead: "replace the policy by a timer"},
 	"statistic": {What: "matches at random", Instead: ""},
@@ -448,7 +447,7 @@ func (p *ipRule) useModule() error {
 		p.path.used = true
 		return nil
 	}
-	if p.module == "owner" || p.module == "cgroup" {
+	if p.module == "owner" || p.module == "cgroup" || p.module == "u32" {
 		return nil
 	}
 	if plain[p.module] {

@@ -23,6 +23,7 @@ type ipRule struct {
 	badAll bool
 	seen   importer.SeenLately
 	texts  []ipString // of -m string
+	words  []ipWords  // of -m u32
 	path   rpfilter
 	// an option of -m owner is negated
 	negated bool
@@ -89,6 +90,7 @@ func (p *ipRule) option() error {
 	for i, group := range [...]func(*ipRule, string) (bool, error){
 		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
 		(*ipRule).mark, (*ipRule).limits, (*ipRule).text, (*ipRule).sender,
+		(*ipRule).u32,
 	} {
 		if known, err := group(p, o); known || err != nil {
 			if p.rate != "" && i == 3 { // see carryStates
@@ -282,6 +284,7 @@ func (p *ipRule) fragment() { p.number(match.Fragment, match.Just(match.Later)) 
 func (p *ipRule) finish() error {
 	r := p.Rule
 	p.finishTexts()
+	p.finishWords()
 	p.finishPath()
 	p.finishRecent()
 	p.finishLimit()

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
 	"levee/internal/lang/literal"
@@ -111,8 +112,24 @@ func (p *ipRule) finishTexts() {
 			where = fmt.Sprintf("searches bytes %d to %d of the packet, which is taken to have no "+
 				"options: the payload begins at %d", s.from, s.to, headers)
 		}
-		p.Remark(importer.Changed, "-m string "+where, "")
+		instead := ""
+		if name := wireName(s.find); name != "" {
+			instead = "`dns name \"" + name + "\"` finds it in questions alone, whatever its case"
+		}
+		p.Remark(importer.Changed, "-m string "+where, instead)
 	}
+}
+
+// wireName is a name of the DNS whose labels bytes are, as messages have them, "" if they are none.
+func wireName(b []byte) string {
+	if n := len(b); n > 0 && b[n-1] == 0 {
+		b = b[:n-1]
+	}
+	n, ok := dnsname.Stored(b)
+	if !ok || n.Labels() < 2 {
+		return ""
+	}
+	return n.String()
 }
 
 // bounded tells whether only a part of the payload is searched.
