@@ -83,12 +83,12 @@ func (p *ipRule) finishWords() {
 			return !slices.Equal(m.Fields[match.Proto], match.Just(17))
 		})
 		if !ok || !udp || w.not || p.tab.six {
-			p.Unknown("-m u32 looks at bytes anywhere in the packet", "`payload at` looks at those of "+
-				"datagrams, `dns name` at the name of a question")
+			p.Unknown("-m u32 looks at bytes anywhere in the packet", "`payload at` looks at "+
+				"those of datagrams, `dns name` at the name of a question")
 			continue
 		}
 		p.Both(match.Match{Finds: terms}.Settle())
-		p.Remark(importer.Changed, "-m u32 looks at later fragments, too, and `payload at` at what "+
-			"has the UDP header", "")
+		p.Remark(importer.Changed, "-m u32 looks at later fragments, too, and `payload at` at "+
+			"what has the UDP header", "")
 	}
 }
