@@ -26,6 +26,7 @@ type dpdk struct {
 	why     string // what its libraries said last, once it has ended
 	worker  int
 	running bool
+	dir     string // for what it leaves
 }
 
 // What is typed to testpmd, and what it answers.
@@ -44,12 +45,16 @@ func openDPDK(ctx context.Context, s site) (_ reader, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if d.dir, err = os.MkdirTemp("", "levee-dpdk"); err != nil {
+		return nil, err
+	}
 	// Lines, so that an answer does not wait for the next one.
 	d.cmd = s.host.Command(context.WithoutCancel(ctx), "stdbuf", "-oL", "dpdk-testpmd", "--no-huge",
 		"-m", "256", "--no-pci", "--no-telemetry", "--no-shconf",
 		fmt.Sprintf("--lcores=0@%d,1@%d", s.cpu, s.cpu),
 		"--vdev=net_af_xdp0,iface="+s.device.Name,
 		"--", "-i", "--forward-mode=rxonly", "--total-num-mbufs=32768")
+	d.cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+d.dir)
 	says, err := d.cmd.StdoutPipe()
 	if err == nil {
 		d.cmd.Stderr = d.cmd.Stdout
@@ -148,4 +153,10 @@ func (d *dpdk) halt() error {
 
 func (d *dpdk) lost() (uint64, error) { return d.last[1], nil }
 
-func (d *dpdk) close() error { return d.halt() }
+func (d *dpdk) close() error {
+	err := d.halt()
+	if d.dir != "" {
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}
+	return err
+}
