@@ -165,7 +165,7 @@ var checks = []check{
 		script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},
 	{name: "look-ups of endpoints", clock: host, script: `tests internal/filter/endpoint 'Program'`},
 	{name: "features of the kernel", clock: host, script: `tests internal/kernel .`},
-	{name: "programs without the kernel's compiler", script: `tests internal/bench/rules WithoutTheJIT`},
+	{name: "programs without the kernel's compiler", script: `tests internal/bench/rules OneByOneRun`},
 	{name: "more generated policies", clock: host, long: true, script: `
 		tests internal/filter/difftest Big -seed 2 -policies 60 -packets 30000
 		tests internal/filter/difftest Big -seed 2 -policies 30 -packets 15000 -records`},

@@ -40,9 +40,10 @@ sizes take 17 minutes with --rounds 6 --window 500ms; choose with --sizes, --sha
 takes long to load is loaded once and then switched on and off. Interrupted, the command prints
 what it has measured, says that it is incomplete, and ends with status 1.
 
---interpreted measures levee's programs without the kernel's JIT beside those with it, where the
-kernel can do without. Its switch (net.core.bpf_jit_enable) is the machine's: it is off for the
-moments in which levee loads its programs, and what others load then is interpreted, too. A
+--interpreted has the rules one by one in an eBPF program stand beside the others in the lab, once
+by the kernel's JIT and once without, where the kernel has an interpreter; levee's own programs
+cannot be interpreted. The switch (net.core.bpf_jit_enable) is the machine's: it is off for the
+moments in which such a program is loaded, and what others load then is interpreted, too. A
 command that is killed (SIGKILL) in such a moment leaves it off.`
 
 const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
@@ -113,6 +114,6 @@ func newBenchRules(e *env) *cobra.Command {
 	}, func(ctx context.Context) (*rules.Report, error) { return rules.Run(ctx, o) })
 	cmd.Flags().StringSliceVar(&o.Shapes, "shape", nil, "acl, fw, ipc (default all)")
 	cmd.Flags().BoolVar(&o.Interpreted, "interpreted", false,
-		"levee loaded without the kernel's JIT, too: the switch of the machine is off meanwhile")
+		"also the rules one by one in eBPF, with the kernel's JIT and without")
 	return cmd
 }

@@ -9,14 +9,11 @@ import (
 
 	"levee/internal/bench/load"
 	"levee/internal/bench/workload"
-	"levee/internal/kernel"
 	"levee/internal/lab/contender"
 )
 
-// interpretedName is levee's where the kernel's JIT was off while it was loaded.
-const interpretedName = "levee interpreted"
-
-// contenders are those that can hold the rules; levee without the JIT stands among them if asked.
+// contenders are those that can hold the rules; if asked, also an eBPF program of them one by one,
+// with the kernel's JIT and without.
 func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender) {
 	p := &load.Levee{Text: Text(rules, dropAll)}
 	changed := &load.Levee{Text: append([]byte("drop udp from 198.18.255.1\n"), p.Text...)}
@@ -28,19 +25,11 @@ func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender)
 		out = append(out, load.New(spec))
 	}
 	if interpreted {
-		s := p.Spec(interpretedName, "levee, loaded while the kernel's JIT was off", changed)
-		s.Install, s.Change, s.On = without(s.Install), without(s.Change), without(s.On)
-		out = append(out, load.New(s))
+		for _, spec := range plain(rules) {
+			out = append(out, load.New(spec))
+		}
 	}
 	return out
-}
-
-// without is what loads programs, without the JIT.
-func without(load func(context.Context, contender.Site) error) func(context.Context,
-	contender.Site) error {
-	return func(ctx context.Context, s contender.Site) error {
-		return kernel.Interpreted(func() error { return load(ctx, s) })
-	}
 }
 
 // protocols by the names that all tools know.

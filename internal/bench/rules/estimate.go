@@ -221,7 +221,7 @@ func (o *EstimateOptions) inNoOrder(ctx context.Context, c *estimated, p *policy
 	if err != nil {
 		return nil, err
 	}
-	rounds, err := o.trace(ctx, runner, list, compiled)
+	rounds, err := o.trace(ctx, runner, list)
 	if err != nil {
 		return nil, err
 	}

@@ -37,38 +37,20 @@ func (c *Case) draw(d *report.Document) {
 		report.Axis{Label: "resolve, compile and load", Unit: "ns"}, report.Less, "Single values.")
 	memory := load.Grown(d, "rules-bytes", "levee: memory", "rules",
 		report.Axis{Label: "program and maps", Unit: "bytes"}, report.Less, "")
-	for _, x := range c.policies() {
-		p, series := x.Policy, c.Shape+x.suffix
+	if p := c.Levee; p != nil {
 		if p.Missing != "" {
-			d.Refuse(fmt.Sprintf("levee, %d %s rules%s", c.Size, c.Shape, x.suffix), p.Missing)
+			d.Refuse(fmt.Sprintf("levee, %d %s rules", c.Size, c.Shape), p.Missing)
 			for _, each := range []*report.Chart{uniform, zipf, loading, memory} {
-				each.Add(series, report.Gap(at, p.Missing))
+				each.Add(c.Shape, report.Gap(at, p.Missing))
 			}
-			continue
+		} else {
+			uniform.Add(c.Shape, rounds(p, workload.Uniform, at, p.Uniform))
+			zipf.Add(c.Shape, rounds(p, workload.Zipf, at, p.Zipf))
+			loading.Add(c.Shape, report.Value(at, float64(p.ResolveNs+p.CompileNs+p.LoadNs)))
+			memory.Add(c.Shape, report.Value(at, float64(p.Bytes)))
 		}
-		uniform.Add(series, rounds(p, workload.Uniform, at, p.Uniform))
-		zipf.Add(series, rounds(p, workload.Zipf, at, p.Zipf))
-		loading.Add(series, report.Value(at, float64(p.ResolveNs+p.CompileNs+p.LoadNs)))
-		memory.Add(series, report.Value(at, float64(p.Bytes)))
 	}
 	load.Draw(d, "rules", report.FileName(c.Shape), c.Shape+" rules", "rules", c.Size, c.Lab)
-}
-
-// variant is a policy on a trace, and what tells it from others in a chart.
-type variant struct {
-	*Policy
-	suffix string
-}
-
-// policies are those that were measured.
-func (c *Case) policies() (out []variant) {
-	if c.Levee != nil {
-		out = append(out, variant{c.Levee, ""})
-	}
-	if c.Interpreted != nil {
-		out = append(out, variant{c.Interpreted, ", interpreted"})
-	}
-	return out
 }
 
 // rounds is a point of the policy's own measurement, with its raw rounds where they are.
@@ -89,25 +71,19 @@ func (r *Report) Text(w io.Writer) error {
 			fmt.Fprintf(w, "\nlevee, %d different packets\tns a packet\t95 %% interval\tchain, "+
 				"ns a load\tZipf\tchain\tresolve\tcompile\tload\tmemory\n", r.Frames)
 			for _, c := range r.Cases {
-				for _, p := range c.policies() {
-					if p.Missing != "" {
-						continue
-					}
-					fmt.Fprintf(w, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n",
-						c.Size, c.Shape+p.suffix, p.Uniform.Median, p.Uniform.Interval[0],
-						p.Uniform.Interval[1], p.Conditions.Cell(),
-						p.Zipf.Median, p.ZipfConditions.Cell(),
-						bench.Nanos(float64(p.ResolveNs)),
+				if p := c.Levee; p != nil && p.Missing == "" {
+					fmt.Fprintf(w, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n", c.Size,
+						c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1],
+						p.Conditions.Cell(),
+						p.Zipf.Median, p.ZipfConditions.Cell(), bench.Nanos(float64(p.ResolveNs)),
 						bench.Nanos(float64(p.CompileNs)), bench.Nanos(float64(p.LoadNs)),
 						bench.Size(int64(p.Bytes)))
 				}
 			}
 		})
 		for _, c := range r.Cases {
-			for _, p := range c.policies() {
-				if p.Missing != "" {
-					t.Printf("%d %s%s: no figure: %s\n", c.Size, c.Shape, p.suffix, p.Missing)
-				}
+			if c.Levee != nil && c.Levee.Missing != "" {
+				t.Printf("%d %s: no figure: %s\n", c.Size, c.Shape, c.Levee.Missing)
 			}
 			if len(c.Lab) > 0 {
 				t.Printf("\n%d %s rules\n", c.Size, c.Shape)

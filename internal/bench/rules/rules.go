@@ -31,13 +31,11 @@ type Report struct {
 
 // Case is one set of rules.
 type Case struct {
-	Shape string  `json:"shape"` // "acl", "fw", "ipc", or the name of a file
-	Size  int     `json:"size"`
-	Left  int     `json:"left_out,omitempty"` // filters of a file that no packet can match
-	Levee *Policy `json:"levee"`              // the compiled policy, on a trace
-	// Interpreted is the same, loaded while the kernel's JIT was off; null if nobody asked.
-	Interpreted *Policy        `json:"interpreted,omitempty"`
-	Lab         []*load.Result `json:"lab"` // packets a second through the lab
+	Shape string         `json:"shape"` // "acl", "fw", "ipc", or the name of a file
+	Size  int            `json:"size"`
+	Left  int            `json:"left_out,omitempty"` // filters of a file that no packet can match
+	Levee *Policy        `json:"levee"`              // the compiled policy, on a trace
+	Lab   []*load.Result `json:"lab"`                // packets a second through the lab
 }
 
 // Policy is levee's program for the rules.
@@ -67,7 +65,8 @@ type Options struct {
 	Data     []workload.Rule
 	DataName string
 	Left     int
-	// Interpreted has levee measured without the kernel's JIT, too.
+	// Interpreted has the rules one by one in an eBPF program measured in the lab, with the
+	// kernel's JIT and without.
 	Interpreted bool
 
 	calmest float64 // the least pressure of a round, 0 before the first
@@ -106,7 +105,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{Head: o.Head(0, caveats...), Frames: frames}
 	if o.Interpreted {
 		r.Caveats = append(r.Caveats, "interpreted: loaded while the kernel's JIT was off; "+
-			"the empty program beside it, too. What others loaded in these moments is interpreted")
+			"what others loaded in these moments is interpreted, too")
 	}
 	r.Conditions, err = o.Each(ctx, "rules", &r.Head, o.estimates(cases), func(i int) error {
 		w := &cases[i]
@@ -123,12 +122,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // measure fills one case.
 func (o *Options) measure(ctx context.Context, c *Case, w *ruleSet) (err error) {
 	if !o.SkipLookups && bench.Wanted(o.Only, "levee") {
-		if c.Levee, err = o.policy(ctx, w, compiled); err != nil {
-			return err
-		}
-	}
-	if !o.SkipLookups && o.Interpreted {
-		if c.Interpreted, err = o.policy(ctx, w, kernel.Interpreted); err != nil {
+		if c.Levee, err = o.policy(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -204,13 +198,9 @@ func (o *Options) cases() ([]ruleSet, error) {
 	return out, nil
 }
 
-// compiled loads programs as the machine does, by its JIT as a rule.
-func compiled(load func() error) error { return load() }
-
-// policy compiles, loads and times levee's program; loading does what loads it. What the compiler
-// or the kernel refuses is in the report.
-func (o *Options) policy(ctx context.Context, w *ruleSet,
-	loading func(load func() error) error) (*Policy, error) {
+// policy compiles, loads and times levee's program. What the compiler or the kernel refuses is in
+// the report.
+func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 	out := &Policy{Raw: map[string]any{}, Phases: map[string][]TraceRound{}}
 	refused := func(err error) (*Policy, error) {
 		out.Missing = err.Error()
@@ -235,11 +225,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet,
 			fmt.Sprintf("%s: %s, %d bytes: %s", t.For, t.Kind, t.Bytes, t.Why))
 	}
 	start = time.Now()
-	var runner *loader.Runner
-	err = loading(func() error {
-		runner, err = loader.NewRunner(prog)
-		return err
-	})
+	runner, err := loader.NewRunner(prog)
 	if err != nil {
 		return refused(err)
 	}
@@ -253,7 +239,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet,
 			return nil, err
 		}
 		o.TellLookups(fmt.Sprintf("%s: %s", w, skew), 0.5)
-		if err := o.onTrace(ctx, out, runner, w.rules, skew, loading); err != nil {
+		if err := o.onTrace(ctx, out, runner, w.rules, skew); err != nil {
 			return nil, err
 		}
 	}
@@ -265,12 +251,12 @@ const repeats = 4 * frames
 
 // onTrace measures packets of one skew.
 func (o *Options) onTrace(ctx context.Context, out *Policy, runner *loader.Runner,
-	rules []workload.Rule, skew workload.Skew, loading func(load func() error) error) error {
+	rules []workload.Rule, skew workload.Skew) error {
 	list, err := packets(rules, frames, skew, o.Seed)
 	if err != nil {
 		return err
 	}
-	rounds, err := o.trace(ctx, runner, list, loading)
+	rounds, err := o.trace(ctx, runner, list)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
 
 	"levee/internal/bench"
 	"levee/internal/bench/benchtest"
@@ -50,29 +53,57 @@ func TestPoliciesAreTimedOnTraces(t *testing.T) {
 	benchtest.Output(t, r)
 }
 
-// TestWithoutTheJITPoliciesAreTimedBeside, where the kernel has an interpreter.
-func TestWithoutTheJITPoliciesAreTimedBeside(t *testing.T) {
+// oneByOne adds the program of the rules one by one, with the JIT.
+func oneByOne(list []*load.Contender, rules []workload.Rule) []*load.Contender {
+	return append(list, load.New(plain(rules)[0]))
+}
+
+// TestRulesOneByOneRunWithAndWithoutTheJIT, the second where the kernel has an interpreter: a
+// packet takes several times as long there.
+func TestRulesOneByOneRunWithAndWithoutTheJIT(t *testing.T) {
 	labtest.NeedRoot(t)
-	r, err := Run(t.Context(), Options{Options: onTraces(20), Shapes: []string{"fw"},
-		Interpreted: true})
-	if kernel.Interpreted(func() error { return nil }) != nil {
-		if !errors.Is(err, kernel.ErrRefused) || r != nil {
-			t.Errorf("this kernel has no interpreter, and there is %+v, %v", r, err)
-		}
-		r = &Report{Cases: []*Case{{Shape: "fw", Size: 20, Levee: &Policy{Missing: "so"},
-			Interpreted: &Policy{Missing: "no arena"}}}}
-		benchtest.Output(t, r, "20 fw, interpreted: no figure: no arena")
-		return
-	}
+	rules, err := workload.Rules("fw", 200, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	with, without := r.Cases[0].Levee, r.Cases[0].Interpreted
-	if without.Missing != "" || with.Missing != "" ||
-		without.Uniform.Median < 2*with.Uniform.Median {
-		t.Errorf("with the JIT %+v, without %+v", with.Uniform, without)
+	list, err := packets(rules, 1, workload.Uniform, 3)
+	if err != nil {
+		t.Fatal(err)
 	}
-	benchtest.Output(t, r, "20 fw, interpreted")
+	ns := func(loading func(func() error) error) (took time.Duration, err error) {
+		var p *ebpf.Program
+		err = loading(func() (err error) {
+			p, err = ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+				Instructions: plainBody(rules)})
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		defer p.Close()
+		verdict, took, err := p.Benchmark(list[0], 20_000, nil)
+		if verdict != 1 {
+			t.Errorf("the verdict is %d", verdict)
+		}
+		return took, err
+	}
+	with, err := ns(compiled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := ns(kernel.Interpreted)
+	if errors.Is(err, kernel.ErrRefused) {
+		r, err := Run(t.Context(), Options{Options: onTraces(20), Interpreted: true})
+		if !errors.Is(err, kernel.ErrRefused) || r != nil {
+			t.Errorf("this kernel has no interpreter, and there is %+v, %v", r, err)
+		}
+		t.Log("this kernel has no interpreter")
+		return
+	}
+	if err != nil || without < 2*with {
+		t.Errorf("with the JIT %v, without %v, %v", with, without, err)
+	}
+	t.Logf("with the JIT %v, without %v", with, without)
 }
 
 // TestEveryContenderDropsTheTrace sends a trace at each contender with its rules: all must load,
@@ -89,7 +120,7 @@ func TestEveryContenderDropsTheTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		loadtest.Contenders(t, l, shape, contenders(rules, false), frames)
+		loadtest.Contenders(t, l, shape, oneByOne(contenders(rules, false), rules), frames)
 	}
 }
 

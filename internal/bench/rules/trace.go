@@ -111,18 +111,14 @@ func counted(rounds []TraceRound) (ns, empty []float64, c *bench.Conditions) {
 }
 
 // trace measures a program on a trace of frames.
-func (o *Options) trace(ctx context.Context, runner *loader.Runner, list [][]byte,
-	loading func(load func() error) error) (rounds []TraceRound, err error) {
+func (o *Options) trace(ctx context.Context, runner *loader.Runner,
+	list [][]byte) (rounds []TraceRound, err error) {
 	trace, err := loader.NewTrace(list)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, trace.Close()) }()
-	run, err := (*loader.TraceRun)(nil), error(nil)
-	err = loading(func() error {
-		run, err = runner.OnTrace(trace)
-		return err
-	})
+	run, err := runner.OnTrace(trace)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,13 @@ func XDPRead() Defence {
 		body: reading()}
 }
 
+// XDPProgram is an XDP program that drops each packet, in the driver, which counts them; loading
+// does what loads it.
+func XDPProgram(name, what string, body asm.Instructions,
+	loading func(load func() error) error) Defence {
+	return &xdpDrop{name: name, what: what, body: body, loading: loading}
+}
+
 // reading is XDPRead's program: words as long as the packet has them, whose sum goes into the
 // verdict and is taken out of it again.
 func reading() asm.Instructions {
@@ -57,6 +64,7 @@ type xdpDrop struct {
 	counted
 	name, what string
 	body       asm.Instructions
+	loading    func(load func() error) error // nil: as the machine does
 	link       link.Link
 }
 
@@ -66,12 +74,22 @@ func (*xdpDrop) Rules() string      { return "" }
 func (x *xdpDrop) Describe() string { return x.what }
 
 func (x *xdpDrop) Install(_ context.Context, s Site) error {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name:         "levee_drop",
-		Type:         ebpf.XDP,
-		Instructions: x.body,
-		License:      "GPL",
-	})
+	var p *ebpf.Program
+	load := func() (err error) {
+		p, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name:         "levee_drop",
+			Type:         ebpf.XDP,
+			Instructions: x.body,
+			License:      "GPL",
+		})
+		return err
+	}
+	var err error
+	if x.loading != nil {
+		err = x.loading(load)
+	} else {
+		err = load()
+	}
 	if err != nil {
 		return kernel.LoadError("load the program of "+x.name, err)
 	}
