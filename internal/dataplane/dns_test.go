@@ -18,6 +18,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/dnsname"
 	"levee/internal/packet"
 	"levee/internal/packet/dns"
@@ -122,6 +123,29 @@ func BenchmarkNames(b *testing.B) {
 					benchFrames(b, r, queries(b, packet.IPv4, n, name))
 				})
 			}
+		}
+	}
+}
+
+// TestManySetsOfNamesShareAMap: more than have maps of their own are looked up by their numbers.
+func TestManySetsOfNamesShareAMap(t *testing.T) {
+	var text strings.Builder
+	for i := range plan.MaxOwn + 10 {
+		fmt.Fprintf(&text, "set n%d = dynamic(of names, max %d)\n", i, 50+10*i)
+	}
+	for i := range plan.MaxOwn + 10 {
+		fmt.Fprintf(&text, "drop udp port 53 dns name in n%d\n", i)
+	}
+	r, p := runnerOf(t, text.String()+"default pass\n", codegen.Target{Trace: true})
+	for i := range plan.MaxOwn + 10 {
+		name := fmt.Sprintf("zone%d.example", i)
+		e := sets.Entry{Name: name, Lease: sets.Forever}
+		if err := r.SetAdd(fmt.Sprintf("n%d", i), e); err != nil {
+			t.Fatal(err)
+		}
+		slot, _, err := r.Eval(query(t, packet.IPv4, "www."+name))
+		if err != nil || slot != p.RuleSlot(i) {
+			t.Errorf("%s: slot %d, %v; want %d", name, slot, err, p.RuleSlot(i))
 		}
 	}
 }
