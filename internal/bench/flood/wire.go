@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -60,6 +64,10 @@ func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
 	if err := peer.Guard(ctx, w.Dev); err != nil {
 		return nil, err
 	}
+	if w.Shell == nil && goesBy(ctx, w.Host, w.Dev) {
+		return nil, fmt.Errorf("%s is %w: ssh to %s goes by it; measure over another interface",
+			w.Dev, lab.ErrInUse, w.Host)
+	}
 	card, err := lab.ReadCard(w.Dev)
 	if err != nil {
 		return nil, err
@@ -93,6 +101,26 @@ func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
 		return l, err
 	}
 	return l, l.tryWire(ctx)
+}
+
+// goesBy tells whether packets to a host leave by a device of the calling thread's namespace. Of a
+// name that only ssh knows it is not known: the connection is lost then, which ends the peer.
+func goesBy(ctx context.Context, host, device string) bool {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return false
+	}
+	_, name, ok := strings.Cut(host, "@")
+	if !ok {
+		name = host
+	}
+	addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool {
+		routes, err := netlink.RouteGet(a.Unmap().AsSlice())
+		return err == nil && slices.ContainsFunc(routes, func(r netlink.Route) bool {
+			return r.LinkIndex == link.Attrs().Index
+		})
+	})
 }
 
 // another is the first core that this process may use, but for one.

@@ -51,6 +51,15 @@ func TestAFloodComesFromAnotherMachine(t *testing.T) {
 	if err := o.Complete(Many); err != nil {
 		t.Fatal(err)
 	}
+	if err := here.Do(func() error {
+		if !goesBy(t.Context(), "root@198.18.0.2", "eth0") || goesBy(t.Context(), "127.0.0.1",
+			"eth0") || goesBy(t.Context(), "198.18.0.2", "eth7") {
+			t.Error("where packets leave is not known")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	var l *Lab
 	err := here.Do(func() (err error) {
 		l, err = Open(t.Context(), o)
