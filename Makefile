@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack state-random \
-	agent-proof profiles-proof soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
+	agent-proof profiles-proof wrap-test soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
 	release-files release-key release-test dashboard-proof diff-proof stream-proof
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
 	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13, rpm (root; four minutes)'
+	@echo 'make wrap-test   wraps services in Debian 12 and 13 under systemd in qemu: no packet past a policy (root; ten minutes)'
 	@echo 'make life-test   install to purge in Debian 12 and 13 under systemd in qemu, in three orders (root; fifteen minutes)'
 	@echo 'make release KEY=FINGERPRINT  all three, then packages, image and apt repository, signed, in bin/release (root)'
 	@echo 'make release-files KEY=FINGERPRINT  the same without the tests; make release-test tries it with a key of its own'
@@ -132,6 +133,10 @@ boot-test:
 	@scripts/deps packages boot
 	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
 	scripts/boot-test
+
+wrap-test:
+	@scripts/deps packages boot
+	scripts/wrap-test
 
 life-test:
 	@scripts/deps packages boot
