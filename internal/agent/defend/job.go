@@ -152,11 +152,14 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 			r.Notes = append(r.Notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
 	}
-	dropped, p, err := j.search(limits, r)
+	pair, err := signature.NewPair(j.flood, j.good, limits)
+	if err != nil {
+		return nil, err
+	}
+	dropped, p, err := j.search(pair, limits.Collateral, r)
 	if most := byChance(limits.Collateral, j.good); err == nil && dropped < j.minShare() &&
 		!j.asks() && most > limits.Collateral {
-		limits.Collateral = most
-		dropped, p, err = j.search(limits, r)
+		dropped, p, err = j.search(pair, most, r)
 	}
 	if err != nil {
 		return nil, err
@@ -227,9 +230,9 @@ func (j *job) beside(rules []incident.Rule) map[string]string {
 }
 
 // search finds drops that are worth their place, and the share of the sample that they drop.
-func (j *job) search(l signature.Limits, r *episode.Found) (dropped float64, p *signature.Proposal,
-	err error) {
-	if p, err = signature.Propose(j.flood, j.good, l); err != nil {
+func (j *job) search(pair *signature.Pair, collateral float64, r *episode.Found) (dropped float64,
+	p *signature.Proposal, err error) {
+	if p, err = pair.Propose(collateral); err != nil {
 		return 0, nil, err
 	}
 	r.Rules, r.Forged = nil, false

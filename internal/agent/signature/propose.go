@@ -88,6 +88,21 @@ const searched = 20_000
 // Propose finds rules for a flood. good may be nil or empty: then the rules are narrow, and the
 // proposal says that their collateral is unknown. Without packets of the flood it fails.
 func Propose(flood, good *Sample, l Limits) (*Proposal, error) {
+	p, err := NewPair(flood, good, l)
+	if err != nil {
+		return nil, err
+	}
+	return p.Propose(l.Collateral)
+}
+
+// Pair is both samples, prepared for several searches: what these have in common is found once.
+type Pair struct {
+	made  work    // before it has found anything
+	first []*term // that the whole of the flood suggests
+}
+
+// NewPair prepares the samples for searches within limits. It fails as Propose does.
+func NewPair(flood, good *Sample, l Limits) (*Pair, error) {
 	if flood == nil || flood.Len() == 0 {
 		return nil, errors.New("the sample of the flood has no packets")
 	}
@@ -95,11 +110,17 @@ func Propose(flood, good *Sample, l Limits) (*Proposal, error) {
 		good = NewSample(flood.link, l.Policy, 1)
 	}
 	l.fill()
-	w, err := newWork(flood, good, l)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.find(); err != nil {
+	p := &Pair{made: *newWork(flood, good, l)}
+	var err error
+	p.first, err = p.made.suggested(full(p.made.views[0].len()))
+	return p, err
+}
+
+// Propose finds rules that drop at most a share of good packets, from 0 to 1.
+func (p *Pair) Propose(collateral float64) (*Proposal, error) {
+	w := p.made
+	w.Collateral = collateral
+	if err := w.find(slices.Clone(p.first)); err != nil {
 		return nil, err
 	}
 	return w.proposal(), nil
@@ -150,7 +171,7 @@ type chosen struct {
 	covers   set // of the whole view of the flood
 }
 
-func newWork(flood, good *Sample, l Limits) (*work, error) {
+func newWork(flood, good *Sample, l Limits) *work {
 	w := &work{Limits: l, flood: flood, good: good, base: l.Policy}
 	if w.base == nil {
 		p, _ := resolve.Parse("none", []byte("default pass\n"), nil)
@@ -172,28 +193,40 @@ func newWork(flood, good *Sample, l Limits) (*work, error) {
 	})
 	w.views[0] = newView(flood, evenly(w.targets, w.Searched))
 	w.views[1] = newView(good, evenly(good.all(), w.Searched))
-	return w, nil
+	return w
 }
 
-// find looks for one rule after the other, each for what those before leave of the flood.
-func (w *work) find() error {
+// suggested are the terms that packets of the flood suggest, with the packets that they hold for.
+func (w *work) suggested(left set) ([]*term, error) {
+	terms := suggest(groupsOf(w.views[0], w.views[1], left))
+	for i, v := range w.views {
+		held, err := v.ask(terms)
+		if err != nil {
+			return nil, err
+		}
+		for k, t := range terms {
+			t.holds[i] = held[k]
+		}
+	}
+	for _, t := range terms {
+		t.weigh(w.views[1].len())
+	}
+	return terms, nil
+}
+
+// find looks for one rule after the other, each for what those before leave of the flood. The first
+// is made of terms that all of it suggests.
+func (w *work) find(terms []*term) error {
 	flood, good := w.views[0], w.views[1]
 	left, spared := full(flood.len()), full(good.len())
 	least := max(int(w.Least*float64(flood.len())), min(few, flood.len()))
 	until := int((1 - w.Enough) * float64(flood.len()))
 	for len(w.chosen) < w.Rules && left.count() >= max(least, until+1) {
-		terms := suggest(groupsOf(flood, good, left))
-		for i, v := range w.views {
-			held, err := v.ask(terms)
-			if err != nil {
+		if len(w.chosen) > 0 {
+			var err error
+			if terms, err = w.suggested(left); err != nil {
 				return err
 			}
-			for k, t := range terms {
-				t.holds[i] = held[k]
-			}
-		}
-		for _, t := range terms {
-			t.weigh(good.len())
 		}
 		s := &search{terms: terms, left: left, spared: spared, n: flood.len(), good: good.len(),
 			least: max(least, int(fewest*float64(left.count())))}

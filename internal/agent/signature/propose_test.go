@@ -92,6 +92,27 @@ func TestTheSameSamplesGiveTheSameProposal(t *testing.T) {
 	}
 }
 
+// TestSearchesOfAPairKnowNothingOfEachOther: each finds what it would find alone.
+func TestSearchesOfAPairKnowNothingOfEachOther(t *testing.T) {
+	flood := sampleOf(nil, frames(t, mixture(), 0, 4_000), frames(t, good, 50_000, 1_000))
+	calm := sampleOf(nil, frames(t, good, 0, 4_000))
+	pair, err := NewPair(flood, calm, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, share := range []float64{0, 0.05, 0.001, 0, 0.05} {
+		got, err := pair.Propose(share)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := propose(t, flood, calm, Limits{Collateral: share})
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("at most %g of good packets:\n%s\nalone:\n%s", share, got.Policy(),
+				want.Policy())
+		}
+	}
+}
+
 func TestWithoutGoodTrafficRulesAreNarrow(t *testing.T) {
 	p := propose(t, sampleOf(nil, frames(t, floods[0].packets, 0, 4_000)), nil,
 		Limits{Collateral: 0.001})
