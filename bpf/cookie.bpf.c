@@ -89,7 +89,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		// What was compared is read again: to keep it takes stack that the program has no room for.
 		asm volatile("" ::: "memory");
 		make(&w->answer, k, six, number(&c->head, w, period));
-		return send(f, w, &w->answer.tcp.check, six, at, k->off, 0, hook);
+		return send(f, w, &w->answer.tcp.check, six, at, k->off, HEADERS, 0, hook);
 	}
 	if (m->last + 2 * PERIOD * second < now || pull(f, k->off + 4, &seq, 4, hook))
 		return COOKIE_GOES_ON;

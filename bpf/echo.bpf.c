@@ -2,8 +2,8 @@
 //
 // Proof by echo. The program at egress notes bytes of replies, by the client that gets them; the
 // functions at ingress find them in what the client sends, and know its flow from then on.
-#include "flow.h"
-#include "sip.h"
+#include "a2s.h"
+#include "echo.h"
 
 #define TCX_NEXT -1
 #define ECHO_FORMS 16 // `prove` statements of a policy
@@ -12,7 +12,6 @@
 #define ECHO_AT 4     // places in packets of clients
 #define ECHO_LEAST 4  // bytes of a value
 #define ECHO_MOST 20
-#define UDP_HEADER 8
 
 struct echo_ports {
 	__u16 lo, hi;
@@ -25,14 +24,21 @@ struct echo_term {
 	__u32 differs;	   // 1: the reply has other bytes there
 };
 
-// A `prove` statement.
+// By whom a value is that comes back.
+enum echo_made {
+	ECHO_SERVICE, // a `prove` statement: replies have it
+	ECHO_A2S,     // a cookie for A2S made it of the flow and the time
+};
+
+// What has to come back.
 struct echo_form {
 	__u32 id;    // of its name
 	__u32 tally; // which of the memory's is its own
 	__u32 bytes; // of the value
 	__u32 at;    // behind the UDP header of a reply
 	__u32 in[ECHO_AT]; // behind that of a client's packet
-	__u32 ins, terms, ranges, unused;
+	__u32 ins, terms, ranges;
+	__u32 made; // by whom the value is, enum echo_made
 	struct echo_ports ports[ECHO_PORTS];
 	struct echo_term term[ECHO_TERMS];
 };
@@ -48,82 +54,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct echo_forms);
 } forms SEC(".maps");
-
-#define ECHO_TALLIES 32
-#define ECHO_ROWS 16 // CPUs share them
-#define ECHO_BITS 1024
-
-struct echo_count {
-	__u64 given, proofs, wrong, unused[5];
-};
-
-// How often values were given, proved somebody, and were wrong; and which of 1,024 classes the
-// values are of, which tells how many different ones there are.
-struct echo_tally {
-	struct echo_count row[ECHO_ROWS];
-	__u64 classes[ECHO_BITS / 64];
-};
-
-struct echo_head {
-	__u64 start, last;           // of the hash of a flow, as in struct flow_head
-	__u64 factors[FLOW_FACTORS]; //
-	__u64 key[2];                // of values
-	__u64 clock;                 // jiffies for tests, 0 for those of the kernel
-	__u32 second, lease;         // of a flow, in jiffies
-	__u32 idle;                  // after which a flow may lose its place
-	__u32 holds;                 // how long a value does
-	__u64 refused;               // proofs that found no place
-	__u64 taken;                 // places taken from flows whose lease had not ended
-	__u64 rest[11];
-};
-
-_Static_assert(offsetof(struct echo_head, factors) == offsetof(struct flow_head, factors),
-	       "flow_hash reads both");
-_Static_assert(sizeof(struct echo_head) % 64 == 0, "lines lie in cache lines");
-
-#define ECHO_LINE 8
-#define ECHO_LINES (1 << 15)
-
-// Values and flows have lines of their own, so that no value takes the place of a flow. A value is
-// 40 bits of its hash above its time; a flow is a tag of its hash above the time at which its proof
-// ends. The bits of a byte tell which flows a line does not have: bit n is set where a tag may end
-// in n. Zero is an empty place.
-struct echo_memory {
-	struct echo_head head;
-	struct echo_tally tallies[ECHO_TALLIES];
-	__u8 tags[ECHO_LINES];
-	__u64 values[ECHO_LINES][ECHO_LINE];
-	__u64 flows[ECHO_LINES][ECHO_LINE];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct echo_memory);
-} echoes SEC(".maps");
-
-#define TIME_BITS 24
-#define TIME_MASK ((1 << TIME_BITS) - 1)
-
-static __always_inline __u64 clock_of(const struct echo_memory *m)
-{
-	return m->head.clock ? m->head.clock : bpf_jiffies64();
-}
-
-static __always_inline __u32 line_of(__u64 hash) { return hash >> 48 & (ECHO_LINES - 1); }
-
-static __always_inline struct echo_tally *tally_of(struct echo_memory *m,
-						    const struct echo_form *f)
-{
-	return &m->tallies[f->tally & (ECHO_TALLIES - 1)];
-}
-
-static __always_inline struct echo_count *row_of(struct echo_tally *t)
-{
-	return &t->row[bpf_get_smp_processor_id() & (ECHO_ROWS - 1)];
-}
 
 // What is hashed of a value: its flow, and 24 bytes that end with its own, behind zeroes and, first
 // of all, the number of its form. It is read where it is hashed: functions of a program share 512
@@ -159,13 +89,11 @@ static __always_inline void give(struct echo_memory *m, const struct echo_form *
 				 const struct value *v)
 {
 	__u64 hash = value_hash(&m->head, v);
-	__u32 now = clock_of(m), most = 0, at = 0;
+	__u32 now = echo_clock(m), most = 0, at = 0;
 	__u64 *line = m->values[line_of(v->flow)];
-	struct echo_tally *t = tally_of(m, f);
 	const __u64 *factors = m->head.factors;
-	__u64 class = (v->words[0] * factors[0] + v->words[1] * factors[1] +
+	__u32 class = (v->words[0] * factors[0] + v->words[1] * factors[1] +
 		       v->words[2] * factors[2]) >> 54;
-	__u64 *seen = &t->classes[class >> 6 & (ECHO_BITS / 64 - 1)], bit = 1ULL << (class & 63);
 
 	for (int i = 0; i < ECHO_LINE; i++) {
 		__u64 word = line[i];
@@ -181,9 +109,7 @@ static __always_inline void give(struct echo_memory *m, const struct echo_form *
 		}
 	}
 	line[at & (ECHO_LINE - 1)] = hash << TIME_BITS | (now & TIME_MASK);
-	__sync_fetch_and_add(&row_of(t)->given, 1);
-	if (!(*seen & bit))
-		__sync_fetch_and_or(seen, bit);
+	note_given(tally_of(m, f->tally), class);
 }
 
 // was_given says whether a flow was given a value of late.
@@ -193,28 +119,15 @@ static __always_inline int was_given(struct echo_memory *m, const struct value *
 	const __u64 *line = m->values[line_of(v->flow)];
 	int at = find_value(line, hash);
 
-	return at >= 0 && age_of(&m->head, line[at & (ECHO_LINE - 1)], clock_of(m)) <=
+	return at >= 0 && age_of(&m->head, line[at & (ECHO_LINE - 1)], echo_clock(m)) <=
 				  m->head.holds + m->head.second;
-}
-
-static __always_inline __u64 flow_word(__u64 flow, __u32 ends)
-{
-	return (flow | 1) << 32 | ends;
-}
-
-// left is how long a flow is proven still, 0 of one that is not.
-static __always_inline __u32 left(const struct echo_head *h, __u64 word, __u32 now)
-{
-	__u32 rest = (__u32)word - now;
-
-	return word && rest - 1 < h->lease ? rest : 0;
 }
 
 // is_proven says whether a flow is, and has it be for as long again. A lease is renewed once a
 // second at most.
 static __always_inline int is_proven(struct echo_memory *m, __u64 flow, int renews)
 {
-	__u32 line = line_of(flow), now = clock_of(m);
+	__u32 line = line_of(flow), now = echo_clock(m);
 	__u64 tag = flow_word(flow, 0) >> 32;
 
 	if (!(m->tags[line] & 1 << (tag >> 1 & 7)))
@@ -231,42 +144,6 @@ static __always_inline int is_proven(struct echo_memory *m, __u64 flow, int rene
 		return rest != 0;
 	}
 	return 0;
-}
-
-// prove has a flow count as proven, in the place of one that is not, or else of that which is idle
-// for the longest time, if it is for long enough.
-static __always_inline int prove(struct echo_memory *m, __u64 flow)
-{
-	__u32 line = line_of(flow), now = clock_of(m), least = -1, at = 0;
-	__u64 tag = flow_word(flow, 0) >> 32;
-	__u8 bit = 1 << (tag >> 1 & 7), all = bit;
-
-	for (int i = 0; i < ECHO_LINE; i++) {
-		__u64 word = m->flows[line][i];
-		__u32 rest = word >> 32 == tag ? 0 : left(&m->head, word, now);
-
-		if (rest < least) {
-			least = rest;
-			at = i;
-		}
-	}
-	if (least > m->head.lease - m->head.idle) {
-		__sync_fetch_and_add(&m->head.refused, 1);
-		return 0;
-	}
-	if (least)
-		__sync_fetch_and_add(&m->head.taken, 1);
-	m->flows[line][at & (ECHO_LINE - 1)] =
-		flow_word(flow, now + m->head.lease - m->head.second);
-	// A bit that another CPU has lost meanwhile is set again by the next proof.
-	for (int i = 0; i < ECHO_LINE; i++) {
-		__u64 word = m->flows[line][i];
-
-		if (word)
-			all |= 1 << (word >> 33 & 7);
-	}
-	m->tags[line] = all;
-	return 1;
 }
 
 // word_at reads the 8 bytes at off. A call takes longer than most else here: only what lies outside
@@ -339,6 +216,21 @@ static __always_inline int is_service(const struct echo_form *f, __u32 port)
 // What a packet has at a place where a value may be.
 enum { ECHO_NOTHING, ECHO_WRONG, ECHO_PROOF };
 
+// look_a2s looks at a place of a query for the number that a cookie gave its flow. Where it stands
+// depends on the type of the query; what is no query has none.
+static __always_inline int look_a2s(void *ctx, const struct echo_memory *m, __u32 off, __u32 at,
+				    const struct value *v, int hook)
+{
+	__u32 said = v->words[2] >> 32;
+	__u64 period = number_period(m), head;
+
+	if (word_at(ctx, off + UDP_HEADER + A2S_HEAD - sizeof(head), &head, hook) ||
+	    at != a2s_place(head >> (8 * (sizeof(head) - A2S_HEAD))))
+		return ECHO_NOTHING;
+	return said == number(&m->head, v->flow, period - ((period ^ said) & 1)) ? ECHO_PROOF :
+										   ECHO_WRONG;
+}
+
 // look looks at one place of a packet for what its flow was given in replies of form i. Verifiers
 // see it once, not for each form and place.
 static __always_inline int look(void *ctx, __u64 flow, __u32 place, __u32 i, __u32 at, int hook)
@@ -354,6 +246,8 @@ static __always_inline int look(void *ctx, __u64 flow, __u32 place, __u32 i, __u
 
 	if (!read_value(ctx, place & 0xffff, place >> 16, at, f, &v, hook))
 		return ECHO_NOTHING;
+	if (f->made == ECHO_A2S)
+		return look_a2s(ctx, m, place & 0xffff, at, &v, hook);
 	return was_given(m, &v) ? ECHO_PROOF : ECHO_WRONG;
 }
 
@@ -374,7 +268,7 @@ static __noinline int echo_prove(__u64 flow)
 	__u32 zero = 0;
 	struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
 
-	return m ? prove(m, flow) : 0;
+	return m ? prove_flow(m, flow) : 0;
 }
 
 // tell looks in a packet for what its flow was given. place is where the UDP header begins, and the
@@ -408,11 +302,11 @@ static __always_inline int tell(void *ctx, __u64 flow, __u32 place, __u32 port, 
 				break;
 		}
 		if (found == ECHO_PROOF) {
-			__sync_fetch_and_add(&row_of(tally_of(m, f))->proofs, 1);
+			__sync_fetch_and_add(&row_of(tally_of(m, f->tally))->proofs, 1);
 			return echo_prove(flow);
 		}
 		if (found)
-			__sync_fetch_and_add(&row_of(tally_of(m, f))->wrong, 1);
+			__sync_fetch_and_add(&row_of(tally_of(m, f->tally))->wrong, 1);
 	}
 	return 0;
 }
@@ -530,7 +424,7 @@ static __always_inline void learn(struct __sk_buff *ctx, const struct datagram *
 
 		if (i >= all->n)
 			break;
-		if (is_service(f, d->src_port) &&
+		if (f->made == ECHO_SERVICE && is_service(f, d->src_port) &&
 		    (!f->terms || has_term(ctx, &f->term[0], d->off, d->left)))
 			learn_form(ctx, ip ? flow_of(m, d, ip, six) : d->flow,
 				   d->left << 16 | d->off, i);
@@ -680,3 +574,6 @@ int entry_flow(struct __sk_buff *ctx)
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// Exported to Go by bpf2go, which only sees types that are used.
+const enum echo_made *unused_echo_made __attribute__((unused));

@@ -76,7 +76,7 @@ struct cookie_work {
 	__u16 slots[4];	 // of numbers that the verifier shall forget
 	// What a function was asked, while it decodes: what it keeps takes stack.
 	__u64 rate;
-	__u32 rule, edns;
+	__u32 rule, detail; // of DNS: 1 with EDNS; of A2S: the tally of what is given
 };
 
 struct {
@@ -177,7 +177,7 @@ static __always_inline long put(void *ctx, __u32 at, struct cookie_work *w, __u3
 }
 
 static __always_inline int send_tcx(struct __sk_buff *skb, struct cookie_work *w, __be16 *check,
-				    int six, __u32 at, __u32 off, __u32 n)
+				    int six, __u32 at, __u32 off, __u32 head, __u32 n)
 {
 	struct answer *a = &w->answer;
 	__u32 ip = six ? sizeof(a->six) : sizeof(a->four), extra = off - at - ip, l3 = at;
@@ -198,13 +198,13 @@ static __always_inline int send_tcx(struct __sk_buff *skb, struct cookie_work *w
 			return COOKIE_DROPPED;
 	}
 	// Nothing is behind it: it would be summed up with the rest.
-	__u32 all = l3 + ip + HEADERS + n;
+	__u32 all = l3 + ip + head + n;
 
 	if ((all != skb->len && bpf_skb_change_tail(skb, all, 0)) ||
 	    (l3 && bpf_skb_store_bytes(skb, 0, a->link, 12, 0)) ||
 	    bpf_skb_store_bytes(skb, l3, six ? (void *)&a->six : &a->four, ip, 0) ||
-	    bpf_skb_store_bytes(skb, l3 + ip, &a->tcp, HEADERS, 0) ||
-	    (n && put(skb, l3 + ip + HEADERS, w, n, HOOK_TCX)) ||
+	    bpf_skb_store_bytes(skb, l3 + ip, &a->tcp, head, 0) ||
+	    (n && put(skb, l3 + ip + head, w, n, HOOK_TCX)) ||
 	    (l3 != at && bpf_skb_vlan_push(skb, proto, tci)))
 		return COOKIE_DROPPED;
 	skb->mark = ANSWER_MARK;
@@ -215,46 +215,53 @@ static __always_inline int send_tcx(struct __sk_buff *skb, struct cookie_work *w
 // send_xdp has the headers of the answer end where those of the packet end: the stack, where it is
 // generic XDP, knows that place.
 static __always_inline int send_xdp(const struct frame *f, struct cookie_work *w, int six,
-				    __u32 at, __u32 off, __u32 n, int hook)
+				    __u32 at, __u32 off, __u32 head, __u32 n, int hook)
 {
 	struct answer *a = &w->answer;
 	struct xdp_md *ctx = f->ctx;
 	__u32 ip = six ? sizeof(a->six) : sizeof(a->four), extra = off - at - ip;
 	// Asked again it takes no stack meanwhile.
 	__u32 len = hook == HOOK_XDP_FRAGS ? bpf_xdp_get_buff_len(ctx) : f->len;
-	__u32 all = at + ip + HEADERS + n, bytes = len - extra;
+	__u32 all = at + ip + head + n, bytes = len - extra;
 
 	if (all < 60 && at)
 		all = bytes < 60 ? bytes : 60; // what an Ethernet frame has at least
 	if (bpf_xdp_load_bytes(ctx, 12, a->link + 12, sizeof(a->link) - 12) ||
 	    (extra && bpf_xdp_adjust_head(ctx, extra)) ||
 	    bpf_xdp_adjust_tail(ctx, (int)(all - bytes)) ||
-	    (n && put(ctx, at + ip + HEADERS, w, n, hook)))
+	    (n && put(ctx, at + ip + head, w, n, hook)))
 		return COOKIE_DROPPED;
 
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *to = data + (at & 0x3f);
 
-	if (data + sizeof(a->link) > end || to + ip + HEADERS > end)
+	if (data + sizeof(a->link) > end)
 		return COOKIE_DROPPED;
 	if (at)
 		__builtin_memcpy(data, a->link, sizeof(a->link));
-	if (six)
+	// Each family has a check of its own: verifiers forget which of them a length belongs to.
+	if (six) {
+		if (to + sizeof(a->six) + head > end)
+			return COOKIE_DROPPED;
 		__builtin_memcpy(to, &a->six, sizeof(a->six));
-	else
+		__builtin_memcpy(to + sizeof(a->six), &a->tcp, head);
+	} else {
+		if (to + sizeof(a->four) + head > end)
+			return COOKIE_DROPPED;
 		__builtin_memcpy(to, &a->four, sizeof(a->four));
-	__builtin_memcpy(to + ip, &a->tcp, HEADERS);
+		__builtin_memcpy(to + sizeof(a->four), &a->tcp, head);
+	}
 	return COOKIE_ANSWERED;
 }
 
 // send makes the packet the answer: from at on there are headers of IP and of TCP or UDP, in front
 // of them tags and addresses of the frame, behind them n bytes of text. The header of TCP or UDP of
-// the packet begins at off; check is the checksum in that of the answer.
+// the packet begins at off; head is how long that of the answer is, check the checksum in it.
 static __always_inline int send(const struct frame *f, struct cookie_work *w, __be16 *check,
-				int six, __u32 at, __u32 off, __u32 n, int hook)
+				int six, __u32 at, __u32 off, __u32 head, __u32 n, int hook)
 {
-	return hook == HOOK_TCX ? send_tcx(f->ctx, w, check, six, at, off, n) :
-				  send_xdp(f, w, six, at, off, n, hook);
+	return hook == HOOK_TCX ? send_tcx(f->ctx, w, check, six, at, off, head, n) :
+				  send_xdp(f, w, six, at, off, head, n, hook);
 }
 
 // frame_xdp and frame_tcx are the frame that a program is given.
@@ -276,7 +283,7 @@ static __always_inline struct frame frame_tcx(struct __sk_buff *ctx)
 // decoded is the memory of this CPU with the packet's key and with what was asked, 0 of what is no
 // packet. With ip the frame begins with IP.
 static __always_inline struct cookie_work *decoded(const struct frame *f, __u32 rule, __u64 rate,
-						   __u32 edns, int hook, int ip)
+						   __u32 detail, int hook, int ip)
 {
 	__u32 zero = 0;
 	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
@@ -285,7 +292,7 @@ static __always_inline struct cookie_work *decoded(const struct frame *f, __u32 
 		return 0;
 	*(volatile __u64 *)&w->rate = rate;
 	*(volatile __u32 *)&w->rule = rule;
-	*(volatile __u32 *)&w->edns = edns;
+	*(volatile __u32 *)&w->detail = detail;
 	__builtin_memset(&w->key, 0, sizeof(w->key));
 	return (ip ? parse_ip(f, &w->key, hook) : parse_ethernet(f, &w->key, hook)) ? 0 : w;
 }

@@ -94,7 +94,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		     bpf_skb_load_bytes(f->ctx, k->off + HEADERS, w->text, known_size(there)) :
 		     bpf_xdp_load_bytes(f->ctx, k->off + HEADERS, w->text, known_size(there))))
 		return COOKIE_DROPPED; // never
-	__u32 edns = *(volatile __u32 *)&w->edns;
+	__u32 edns = *(volatile __u32 *)&w->detail;
 
 	n = forget(&w->slots[0], question(w, there));
 	if (!n)
@@ -118,7 +118,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 
 	behind[0] = behind[1] = behind[2] = 0; // the sum takes words
 	make(w, six, n, edns);
-	return send(f, w, &w->answer.message.check, six, at, k->off, n, hook);
+	return send(f, w, &w->answer.message.check, six, at, k->off, HEADERS, n, hook);
 }
 
 static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, __u32 edns, int hook,

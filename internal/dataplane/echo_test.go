@@ -32,23 +32,23 @@ var (
 	queryPlayer = []byte("\xff\xff\xff\xffU")
 )
 
-// a2s is a server of the protocol: who has not sent his challenge gets it, and nothing else.
-type a2s struct {
+// a2sServer is a server of the protocol: who has not sent his challenge gets it, and nothing else.
+type a2sServer struct {
 	net.PacketConn
 	mu         sync.Mutex
 	challenges map[string][]byte // by client
 }
 
-func serveA2S(t *testing.T, ns netns.NsHandle, addr string) *a2s {
+func serveA2S(t *testing.T, ns netns.NsHandle, addr string) *a2sServer {
 	t.Helper()
 	c := in(t, ns, func() (net.PacketConn, error) { return net.ListenPacket("udp", addr) })
 	t.Cleanup(func() { c.Close() })
-	s := &a2s{PacketConn: c, challenges: map[string][]byte{}}
+	s := &a2sServer{PacketConn: c, challenges: map[string][]byte{}}
 	go s.serve()
 	return s
 }
 
-func (s *a2s) serve() {
+func (s *a2sServer) serve() {
 	buf := make([]byte, 1500)
 	for {
 		n, from, err := s.ReadFrom(buf)

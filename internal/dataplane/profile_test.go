@@ -38,8 +38,8 @@ func TestAProfileInForceServesARealClient(t *testing.T) {
 				t.Errorf("status counts %d packets of %q", got, label)
 			}
 		}
-		if e := st.Echoes; e == nil || e.Flows != 1 || len(e.Proves) != 2 ||
-			e.Proves[0].Name != "source-engine/query" {
+		if e := st.Echoes; e == nil || e.Flows != 1 || len(e.Proves) != 3 ||
+			e.Proves[1].Name != "source-engine/query" {
 			t.Errorf("status says %+v", e)
 		}
 	})

@@ -10,9 +10,10 @@ syn iskeyword @,48-57,_,-
 syn keyword leveeStatement connections cookie count default detect divert drop essential
 syn keyword leveeStatement greylist interface limit log on out pass profile
 syn keyword leveeStatement protect prove redirect set source test use
-syn keyword leveeOption above after any as burst by dynamic error
-syn keyword leveeOption expect file has hex lease leaves max memory
-syn keyword leveeOption none off packet rate rollup sample track within
+syn keyword leveeOption a2s above after any as burst by dynamic
+syn keyword leveeOption error expect file has hex lease leaves max
+syn keyword leveeOption memory none off packet rate rollup sample track
+syn keyword leveeOption within
 syn keyword leveeTerm ack-number ah arp at checksum code container contains
 syn keyword leveeTerm data-offset dccp dei dest-options df dns dscp ecn
 syn keyword leveeTerm edns-size esp established ether flags flow-label forwarded frag

@@ -147,7 +147,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	if j.Round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
-	if j.Alarm.Kind.Row().Cookie || j.proof() == byCookie {
+	if j.Alarm.Kind.Row().Cookie || j.proof().isCookie() {
 		if j.unheard = dataplane.Unheard(ctx, j.dev); j.unheard != nil {
 			r.Notes = append(r.Notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
@@ -309,7 +309,7 @@ func predicted(rules []incident.Rule) (sum float64) {
 // asks says whether senders can be asked for a proof, which costs clients less than a drop.
 func (j *job) asks() bool {
 	switch {
-	case j.Alarm.Kind.Row().Cookie, j.proof() == byCookie:
+	case j.Alarm.Kind.Row().Cookie, j.proof().isCookie():
 		return j.unheard == nil && !j.tried(episode.Cookie)
 	case j.proof() == byEcho:
 		return !j.tried(episode.LimitUnproven)
@@ -355,7 +355,7 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 	}
 	if row := j.Alarm.Kind.Row(); row.Proves && j.proof() == byNothing {
 		why = append(why,
-			"no proof: the policy has neither `prove` nor `cookie dns` for all ports of it")
+			"no proof: the policy has no `prove`, `cookie dns` or `cookie a2s` for all ports of it")
 	} else if !row.Cookie && !row.Proves {
 		why = append(why, "no proof: who sends "+row.Words+" cannot be asked for one")
 	}

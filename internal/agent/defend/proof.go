@@ -13,6 +13,7 @@ import (
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/a2s"
 	"levee/internal/packet/dns"
 )
 
@@ -21,9 +22,13 @@ type proof uint8
 
 const (
 	byNothing proof = iota
-	byCookie        // queries are answered with TC: who is there asks again over TCP
+	byCookie        // DNS queries are answered with TC: who is there asks again over TCP
+	byNumber        // A2S queries are answered with a number, which comes back
 	byEcho          // replies say what has to come back
 )
+
+// isCookie says whether a cookie asks for it.
+func (p proof) isCookie() bool { return p == byCookie || p == byNumber }
 
 // proof is what the policy has for all ports that the flood goes to. Nothing is asked for that the
 // operator has not said his clients can do.
@@ -34,13 +39,18 @@ func (j *job) proof() proof {
 	all := func(has func(port uint16) bool) bool {
 		return !slices.ContainsFunc(j.ports, func(p uint16) bool { return !has(p) })
 	}
-	switch {
-	case all(func(port uint16) bool {
-		return slices.ContainsFunc(j.base.Rules, func(r *policy.Rule) bool {
-			return r.Cookie != nil && r.Cookie.DNS && goesTo(r, port)
+	cookie := func(of action.Answered) bool {
+		return all(func(port uint16) bool {
+			return slices.ContainsFunc(j.base.Rules, func(r *policy.Rule) bool {
+				return r.Cookie != nil && r.Cookie.Answers == of && goesTo(r, port)
+			})
 		})
-	}):
+	}
+	switch {
+	case cookie(action.DNSQueries):
 		return byCookie
+	case cookie(action.A2SQueries) && j.asksA2S(): // what else floods there no cookie takes
+		return byNumber
 	// Where no rule asks, nothing was noted: sessions that go on would be strangers.
 	case j.base.Asks(field.ProvenFlow) && all(func(port uint16) bool {
 		return slices.ContainsFunc(j.base.Proves, func(p *policy.Prove) bool {
@@ -72,21 +82,28 @@ func within(ranges []field.Range, port uint16) bool {
 // what to send back, and too little to be a flood.
 const ofUnproven = 0.5
 
-// askProof has senders prove that they are there: with a cookie for DNS, or with a limit on those
-// who have not sent back what a reply said. Where it was tried, or nobody would hear it, fault says
-// so.
+// askProof has senders prove that they are there: with a cookie for queries, or with a limit on
+// those who have not sent back what a reply said. Where it was tried, or nobody would hear it,
+// fault says so.
 func (j *job) askProof() (out incident.Rule, fault string) {
 	of := func(p *packet.Packet) bool {
 		return j.Alarm.Kind.Is(p) && slices.Contains(j.ports, p.DstPort)
 	}
 	text, lost := "", 0.0
 	switch j.proof() {
-	case byCookie:
+	case byCookie, byNumber:
 		out.Action = episode.Cookie
-		out.Why = "who sends a query has to ask again over TCP, which proves that he is there"
-		text = "cookie dns udp" + j.target()
-		// a query of each, before it asks again
-		lost = float64(strangers(j.good, j.peers.known(), of, sourceOf))
+		if j.proof() == byCookie {
+			out.Why = "who sends a query has to ask again over TCP, which proves that he is there"
+			text = "cookie dns udp" + j.target()
+			// a query of each, before it asks again
+			lost = float64(strangers(j.good, j.peers.known(), of, sourceOf))
+		} else {
+			out.Why = "who sends a query has to send it again with a number, which proves that " +
+				"he is there"
+			text = "cookie a2s udp" + j.target()
+			lost = float64(strangers(j.good, nil, of, flowOf))
+		}
 		if j.tried(episode.Cookie) {
 			return out, "a cookie does not stop it: its senders are known, or have proven that " +
 				"they are there"
@@ -157,6 +174,19 @@ func (j *job) passedBy() string {
 		}
 	}
 	return ""
+}
+
+// asksA2S says whether the flood is one of A2S queries.
+func (j *job) asksA2S() bool {
+	counts, all := countKind(j.flood, j.Alarm.Kind, func(p *packet.Packet, b []byte) string {
+		at := p.TransportOffset + 8
+		if p.UDPPayload == 0 || p.Fragment ||
+			!a2s.IsQuery(b[min(len(b), at):min(len(b), at+p.UDPPayload)]) {
+			return ""
+		}
+		return "query"
+	})
+	return all > 0 && float64(counts["query"]) >= most*float64(all)
 }
 
 // asksNames says whether the flood is one of DNS queries, which can be told by their zones.

@@ -93,14 +93,25 @@ func TestForgedQueriesAreAnsweredByAskingForProof(t *testing.T) {
 			"a cookie does not stop it"},
 		"cookie of another port": {"cookie dns udp port 5353\ndefault pass\n", 53, nil, 1, true,
 			drops[0].Rule, "", "", ""},
+		"cookie for A2S": {"cookie a2s udp port 27015 above 20kpps\npass udp port 27015\n" +
+			"default drop\n", 27015, nil, 1, true, `cookie a2s udp port { 27015 } as "flood-7-1"`,
+			"pass udp port 27015", "cookie", ""},
+		"cookie for A2S, tried": {a2s + "cookie a2s udp port 27015\ndefault pass\n", 27015,
+			[]string{episode.Cookie}, 1, true, drops[0].Rule, "", "",
+			"a cookie does not stop it"},
+		"cookie for A2S, other packets": {a2s + "cookie a2s udp port 1-60000\ndefault pass\n",
+			27016, nil, 1, true, drops[0].Rule, "", "", ""},
 		"nothing": {"default pass\n", 27015, nil, 0, true,
 			`limit udp rate 1000/s by destination as "flood-7-1"`, "", "limit",
-			"neither `prove` nor `cookie dns`"},
+			"no `prove`, `cookie dns` or `cookie a2s`"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := againstUDP(t, c.policy+"detect \"floods\" enforce\n", c.port)
 			j.Tried = c.tried
 			payload := []byte("\xff\xff\xff\xffTSource Engine Query\x00")
+			if c.port == 27016 {
+				payload = []byte("\xff\xff\xff\xffq0123456789")
+			}
 			if c.port == 53 {
 				payload = askedFor(t, "www.example.com")
 			}

@@ -88,7 +88,8 @@ type Row struct {
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
 	Cookie        bool // senders can be asked to prove that they are there
-	// Proves says that senders can prove it where the policy says by what: `prove`, `cookie dns`.
+	// Proves says that senders can prove it where the policy says by what: `prove`, or a cookie
+	// for queries.
 	Proves bool
 	Bench  string // flood of `levee bench detect` that is of this kind; "" is none
 	// Colour and Night are what the page shows it in, on light and on dark ground.

@@ -81,7 +81,7 @@ func defence(name string, s *talk.Service) (contender.Defence, error) {
 
 var (
 	parameter = regexp.MustCompile(`(?m)^    parameter (\S+) \S+ (.+) "[^"]*"$`)
-	proving   = regexp.MustCompile(`(?m)^(prove |greylist |.* proven ).*\n`)
+	proving   = regexp.MustCompile(`(?m)^(prove |greylist |cookie a2s |.* proven ).*\n`)
 	cookie    = regexp.MustCompile(`(?m)^cookie dns (.*) above (\S+) as `)
 	testBlock = regexp.MustCompile(`(?ms)^test .*?^}\n`)
 )

@@ -35,7 +35,7 @@ func TestProfilesWithoutProofArePolicies(t *testing.T) {
 				}
 				continue
 			}
-			for _, word := range []string{"prove ", " proven", "cookie dns", "$"} {
+			for _, word := range []string{"prove ", " proven", "cookie dns", "cookie a2s", "$"} {
 				if strings.Contains(d.Rules(), "\n"+word) || strings.Contains(d.Rules(), word+" ") {
 					t.Errorf("%s, %s: %q in\n%s", s.Name, name, word, d.Rules())
 				}

@@ -81,9 +81,12 @@ www 300 IN A 192.0.2.1
 )
 
 var reals = []real{
-	{name: "python-a2s, a server of the lab", use: "source-engine", port: 27015,
+	{name: "python-a2s, a server of the lab", use: "source-engine", again: true, port: 27015,
 		version: "$REAL/venv/bin/pip list 2>&1 | grep a2s", join: "$REAL/venv/bin/python " +
 			"$PY/query.py $AT 27015", joined: "joined"},
+	{name: "gamedig, a server of the lab", use: "source-engine asked 1/s", again: true, port: 27015,
+		version: `grep '"version"' $REAL/node_modules/gamedig/package.json`,
+		join:    "cd $REAL && node $PY/query.mjs $AT 27015", joined: "joined"},
 	{name: "bedrock-protocol", use: "raknet", port: 19132,
 		version: `grep '"version"' $REAL/node_modules/bedrock-protocol/package.json`,
 		serve:   "NODE_PATH=$REAL/node_modules exec node $PY/bedrock.js serve $AT 19132",
@@ -271,7 +274,8 @@ func served(t *testing.T, h *lab.Host, r *real, env []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	if r.serve == "" {
-		s, err := talk.Find(r.use)
+		profile, _, _ := strings.Cut(r.use, " ")
+		s, err := talk.Find(profile)
 		if err != nil {
 			t.Fatal(err)
 		}

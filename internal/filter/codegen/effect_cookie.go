@@ -10,21 +10,25 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/names"
 	"levee/internal/filter/plan"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
 
 // cookie emits what a cookie does where it stands: SYNs, and the RSTs by which clients prove that
-// they are there, or DNS queries are given to the function. In a shadow, which answers nobody, they
+// they are there, or queries are given to the function. In a shadow, which answers nobody, they
 // go on, as those of clients that have proven themselves.
 func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	i := slices.IndexFunc(c.Plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
-	on, dropped, label := c.Fresh("no_cookie"), c.Fresh("cookie_dropped"), cookie.Label
-	if c.Plan.Cookies[i].Rule.Cookie.DNS {
-		label = cookie.TruncateLabel
+	on, dropped := c.Fresh("no_cookie"), c.Fresh("cookie_dropped")
+	of := c.Plan.Cookies[i].Rule.Cookie.Answers
+	switch of {
+	case action.A2SQueries:
+		c.Emit(asm.Mov.Imm(asm.R4, int32(c.Plan.NumberTally())))
+	case action.DNSQueries:
 		c.Field(asm.R4, c.messageFacts(), asm.Word)
 		c.Emit(asm.And.Imm(asm.R4, names.EDNS), asm.RSh.Imm(asm.R4, shiftOf(names.EDNS)))
-	} else {
+	default:
 		ask := c.Fresh("ask_cookie")
 		at, n := c.FieldAt(field.TCPFlags)
 		c.Field(asm.R0, at, env.SizeOf(n))
@@ -40,7 +44,7 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	c.Emit(
 		asm.Mov.Imm(asm.R2, int32(c.Plan.Cookies[i].Meter)),
 		asm.Mov.Imm(asm.R3, int32(e.Value)),
-		asm.Call.Label(label),
+		asm.Call.Label(cookie.Label(of)),
 		asm.JEq.Imm(asm.R0, cookie.GoesOn, on),
 		asm.JNE.Imm(asm.R0, cookie.Answered, dropped),
 	)

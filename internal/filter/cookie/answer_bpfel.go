@@ -127,12 +127,12 @@ type answerCookieWork struct {
 		_      [4]byte
 		Pseudo uint64
 	}
-	Words [6]uint64
-	Text  [528]uint8
-	Slots [4]uint16
-	Rate  uint64
-	Rule  uint32
-	Edns  uint32
+	Words  [6]uint64
+	Text   [528]uint8
+	Slots  [4]uint16
+	Rate   uint64
+	Rule   uint32
+	Detail uint32
 }
 
 type answerMeter struct {

@@ -1,6 +1,6 @@
-// Package cookie answers SYNs and DNS queries in place of a host, so that only clients that are
-// there reach it: functions for programs at ingress, which clang makes of bpf/cookie.bpf.c and
-// bpf/truncate.bpf.c, and the layout of their memory.
+// Package cookie answers SYNs and queries in place of a host, so that only clients that are there
+// reach it: functions for programs at ingress, which clang makes of bpf/cookie.bpf.c,
+// bpf/truncate.bpf.c and bpf/challenge.bpf.c, and the layout of their memory.
 //
 // The memory is a head with the secret key, a meter for each rule, and lines of eight sources
 // that have proven themselves, or whose handshake was seen. Nothing is kept of a SYN: what its
@@ -9,8 +9,10 @@
 // of the hash and the time at which the proof ends. A place whose time has passed is as good as
 // empty. A line that is full gives the place of the source whose proof ends first.
 //
-// Of a query nothing is kept either: its answer says that it is cut short, and the handshake of the
-// TCP connection by which the client asks again proves it.
+// Of a query nothing is kept either. The answer to one of DNS says that it is cut short, and the
+// handshake of the TCP connection by which the client asks again proves it. That to one by A2S has
+// a number, a keyed hash of the flow and the time, and who sends it back proves his flow to package
+// echo.
 //
 // The package opens, pins and loads nothing.
 package cookie
@@ -28,12 +30,15 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" truncate ../../../bpf/truncate.bpf.c
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" challenge ../../../bpf/challenge.bpf.c
 
 // Names of the maps with the memory, and with what each CPU works on, in the specs of programs.
 const (
@@ -89,13 +94,15 @@ const (
 	MaxSourceInstructions = 1_000
 )
 
-// Label is the function for TCP, which is given the context, the number of the rule's meter and how
-// many SYNs a second pass unanswered. TruncateLabel is that for well-formed DNS queries over UDP,
-// which is told by 1 or 0 whether there is EDNS, too.
-const (
-	Label         = "cookie"
-	TruncateLabel = "truncate"
-)
+// labels are the functions that answer. All are given the context, the number of the rule's meter
+// and how many packets a second pass unanswered. That for DNS is told by 1 or 0 whether there is
+// EDNS, too, and that for A2S which tally of package echo counts what it gives.
+var labels = [action.NumAnswered]string{
+	action.SYNs: "cookie", action.DNSQueries: "truncate", action.A2SQueries: "challenge",
+}
+
+// Label is the function that answers one kind of packets.
+func Label(of action.Answered) string { return labels[of] }
 
 // ProveLabel is the function that has a source count as proven. ProvenLabel returns 1 for a source
 // that does, else 0. Both are given the upper and the lower half of its address, of IPv4 the
@@ -105,10 +112,13 @@ const (
 	ProvenLabel = "cookie_proven"
 )
 
-var (
-	load          = sync.OnceValues(loadAnswer)
-	loadTruncates = sync.OnceValues(loadTruncate)
-)
+var load = sync.OnceValues(loadAnswer)
+
+// answers are the objects of the functions that answer.
+var answers = [action.NumAnswered]func() (*ebpf.CollectionSpec, error){
+	action.SYNs: load, action.DNSQueries: sync.OnceValues(loadTruncate),
+	action.A2SQueries: sync.OnceValues(loadChallenge),
+}
 
 // variant is the end of the names of functions in the objects, by purpose.
 func variant(tcx, frags bool, link packet.Link) string {
@@ -133,38 +143,24 @@ func WorkSpec() *ebpf.MapSpec {
 
 // Emit emits the function of Label, for programs at tc or at XDP, for packets in one buffer or
 // several.
-func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool,
+func Emit(b *assembler.Builder, of action.Answered, context assembler.Param, tcx, frags bool,
 	link packet.Link) error {
-	body, err := take(load, Label+"_", variant(tcx, frags, link))
-	if err != nil {
-		return fmt.Errorf("read the function that answers SYNs: %w", err)
+	label, variant := labels[of], variant(tcx, frags, link)
+	all, err := answers[of]()
+	var body asm.Instructions
+	if err == nil {
+		body, err = assembler.Take(all.Programs["entry_"+variant].Instructions, label+"_"+variant)
 	}
-	b.Global(Label, context, assembler.Number("meter"), assembler.Number("above"))
+	if err != nil {
+		return fmt.Errorf("read the function that answers %s: %w", of.Info().What, err)
+	}
+	params := []assembler.Param{context, assembler.Number("meter"), assembler.Number("above")}
+	if of != action.SYNs {
+		params = append(params, assembler.Number("detail"))
+	}
+	b.Global(label, params...)
 	b.Emit(body...)
 	return nil
-}
-
-// EmitTruncate emits that of TruncateLabel.
-func EmitTruncate(b *assembler.Builder, context assembler.Param, tcx, frags bool,
-	link packet.Link) error {
-	body, err := take(loadTruncates, TruncateLabel+"_", variant(tcx, frags, link))
-	if err != nil {
-		return fmt.Errorf("read the function that answers DNS queries: %w", err)
-	}
-	b.Global(TruncateLabel, context, assembler.Number("meter"), assembler.Number("above"),
-		assembler.Number("edns"))
-	b.Emit(body...)
-	return nil
-}
-
-// take takes a function out of an object, which is in the program of the same variant.
-func take(load func() (*ebpf.CollectionSpec, error), function, variant string) (asm.Instructions,
-	error) {
-	all, err := load()
-	if err != nil {
-		return nil, err
-	}
-	return assembler.Take(all.Programs["entry_"+variant].Instructions, function+variant)
 }
 
 // EmitSources emits the functions of ProveLabel and ProvenLabel that are called.

@@ -121,12 +121,12 @@ type truncateCookieWork struct {
 		_      [4]byte
 		Pseudo uint64
 	}
-	Words [6]uint64
-	Text  [528]uint8
-	Slots [4]uint16
-	Rate  uint64
-	Rule  uint32
-	Edns  uint32
+	Words  [6]uint64
+	Text   [528]uint8
+	Slots  [4]uint16
+	Rate   uint64
+	Rule   uint32
+	Detail uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -166,6 +167,9 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		stats: Stats{Decided: map[int]int{}},
 		sums:  make([][]uint64, len(engines)),
 		flow:  c.Policy.Tracks(), cookie: c.Policy.Has(action.Cookie),
+		queriesA2S: slices.ContainsFunc(c.Policy.Rules, func(p *policy.Rule) bool {
+			return p.Cookie != nil && p.Cookie.Answers == action.A2SQueries
+		}),
 		greylist: c.Policy.Has(action.Greylist),
 		proven:   c.Policy.Asks(field.Proven),
 		echoes:   c.Policy.Asks(field.ProvenFlow) && len(c.Policy.Proves) > 0,
@@ -225,7 +229,7 @@ type comparison struct {
 	sums    [][]uint64 // packets by slot, for each engine
 
 	// What some rule asks for or does; the policy may have too many to look at each for each frame.
-	flow, cookie, proven, echoes, streams, track, divert, greylist bool
+	flow, cookie, queriesA2S, proven, echoes, streams, track, divert, greylist bool
 
 	noted    map[connection]uint64 // until when, in jiffies, where the policy diverts
 	dialogue *dialogue
@@ -234,6 +238,7 @@ type comparison struct {
 	left     [][]byte  // of late, where the policy asks for connections
 	told     []told    // values that replies had
 	given    []given   // answers to SYNs
+	asked    []asked   // answers to A2S queries
 	whole    []byte    // a packet of which fragments are made
 	senders  []*sender // clients over TCP, where the policy searches streams
 	rand     *rand.Rand
@@ -303,6 +308,7 @@ func (r *comparison) arrange(frames [][]byte, i int) error {
 		return err
 	}
 	r.handshake(frames, i)
+	r.queryA2S(frames, i)
 	r.fragment(frames, i)
 	return nil
 }

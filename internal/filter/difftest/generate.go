@@ -436,10 +436,7 @@ func (g *generator) cookie() {
 	if g.cookies++; g.cookies > 16 {
 		return
 	}
-	of := "tcp"
-	if g.chance(2) {
-		of = "dns udp"
-	}
+	of := g.pick("tcp", "tcp", "dns udp", "a2s udp")
 	text := g.pick("", "", " ipv4", " ipv6", " untagged", " port 1-40000", " not port 443",
 		" from 0.0.0.0/1")
 	if g.chance(2) {

@@ -24,17 +24,21 @@ const (
 // mostGiven is how many answers are remembered.
 const mostGiven = 16
 
-// answered notes an answer, if there is one. Of one to a SYN it tells the oracle, which cannot make
-// the number itself; of one to a query it says what is wrong.
+// answered notes an answer, if there is one, and tells the oracle of it, which cannot make the
+// number itself. Of one to a query it says what is wrong.
 func (r *comparison) answered(syn, answer []byte) string {
 	if answer == nil {
 		return ""
 	}
 	p, _ := r.transport(answer)
-	if p.Transport != packet.TCPTransport {
-		return r.truncated(syn, answer)
-	}
 	r.oracle.Answered(answer)
+	if p.Transport != packet.TCPTransport {
+		if wrong := r.replied(syn, answer); wrong != "" {
+			return wrong
+		}
+		r.gave(&p, answer)
+		return ""
+	}
 	number := binary.BigEndian.Uint32(answer[p.TransportOffset+8:])
 	r.given = append(r.given, given{slices.Clone(syn), number, r.clock.at})
 	if len(r.given) > mostGiven {

@@ -65,6 +65,14 @@ limit udp not proven flow rate 2/s burst 2 by source/8 memory 256kB as "limit"
 pass proven flow as "proven"
 default drop
 `, []string{"a2s", "ipv6", "limit", "proven"}, false},
+	{"queries", `prove "query" udp port 27015 reply payload at 0 ffffffff41 echo 4 bytes at 5 in request at 25, 5
+count udp proven flow as "proven"
+cookie a2s ipv4 udp port 27015 as "always"
+cookie a2s ipv6 udp from 2001:db8::/32 port 27015-27016 above 1/s as "above"
+limit udp not proven flow rate 2/s burst 2 by source/8 memory 256kB as "limit"
+pass udp proven flow as "known"
+default drop
+`, []string{"proven", "always", "above", "limit", "known"}, false},
 	{"greylists", `greylist udp port < 1024 after 20ms within 1s as "quick"
 greylist ipv6 tcp after 1s within 60s above 1/s as "six"
 greylist port { 443, 4500-65535 } after 500ms within 20s above 2/s as "most"

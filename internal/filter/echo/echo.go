@@ -1,5 +1,6 @@
 // Package echo knows which clients have proven over UDP that they receive what is sent to them: by
-// bytes of a reply that come back. In go the forms of replies; out come functions for programs at
+// bytes of a reply that come back, of the service or of a cookie (package cookie).
+// In go the forms of replies; out come functions for programs at
 // ingress, a program at egress that notes the bytes, and the layout of the memory between them,
 // which clang makes of bpf/echo.bpf.c.
 //
@@ -25,7 +26,7 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package echo -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type echo_head -type echo_memory -type echo_tally -type echo_count -type echo_form -type echo_forms learn ../../../bpf/echo.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package echo -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type echo_head -type echo_memory -type echo_tally -type echo_count -type echo_form -type echo_forms -type echo_made learn ../../../bpf/echo.bpf.c
 
 // Names of the maps and the program, in the specs of programs.
 const (
@@ -99,8 +100,18 @@ type Bytes struct {
 	Not         bool // a reply has other ones there; 8 at most
 }
 
+// Made says by whom a value is that comes back.
+type Made uint32
+
+// A service's replies have a value, or a cookie made it of the flow and the time.
+const (
+	MadeByService = Made(learnEchoMadeECHO_SERVICE)
+	MadeForA2S    = Made(learnEchoMadeECHO_A2S)
+)
+
 // Form is a kind of reply whose client sends bytes of it back.
 type Form struct {
+	Made  Made
 	ID    uint32
 	Tally int // its place among those of a memory
 	Ports []Ports
@@ -136,6 +147,7 @@ func FormsSpec(forms []Form) (*ebpf.MapSpec, error) {
 
 // put lays a form out.
 func (f *Form) put(to *learnEchoForm) error {
+	to.Made = uint32(f.Made)
 	to.Id, to.Tally, to.Bytes, to.At = f.ID, uint32(f.Tally), uint32(f.Bytes), uint32(f.At)
 	if len(f.In) > len(to.In) || len(f.Ports) > len(to.Ports) {
 		return fmt.Errorf("a reply with %d ranges of ports and %d places to come back to: %d and "+

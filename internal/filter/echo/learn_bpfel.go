@@ -31,7 +31,7 @@ type learnEchoForm struct {
 	Ins    uint32
 	Terms  uint32
 	Ranges uint32
-	Unused uint32
+	Made   uint32
 	Ports  [8]struct {
 		_  structs.HostLayout
 		Lo uint16
@@ -68,6 +68,13 @@ type learnEchoHead struct {
 	Taken   uint64
 	Rest    [11]uint64
 }
+
+type learnEchoMade uint32
+
+const (
+	learnEchoMadeECHO_SERVICE learnEchoMade = 0
+	learnEchoMadeECHO_A2S     learnEchoMade = 1
+)
 
 type learnEchoMemory struct {
 	_       structs.HostLayout
@@ -118,6 +125,7 @@ const (
 	learnProgEntryXdp      = "entry_xdp"
 	learnProgLearnEthernet = "learn_ethernet"
 	learnProgLearnIp       = "learn_ip"
+	learnVarUnusedEchoMade = "unused_echo_made"
 )
 
 // loadLearn returns the embedded CollectionSpec for learn.
@@ -182,6 +190,7 @@ type learnMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type learnVariableSpecs struct {
+	UnusedEchoMade *ebpf.VariableSpec `ebpf:"unused_echo_made"`
 }
 
 // learnObjects contains all objects after they have been loaded into the kernel.
@@ -221,6 +230,7 @@ func (m *learnMaps) Close() error {
 //
 // It can be passed to loadLearnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type learnVariables struct {
+	UnusedEchoMade *ebpf.Variable `ebpf:"unused_echo_made"`
 }
 
 // learnPrograms contains all programs after they have been loaded into the kernel.

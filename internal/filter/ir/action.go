@@ -37,6 +37,8 @@ type Effect struct {
 	Value  uint32        // what it means depends on the action
 	Limit  *policy.Limit // of a limit
 	Ring   string        // of a redirect: its name
+	// Answers is what a cookie answers.
+	Answers action.Answered
 }
 
 // in is what the rule does in a class and those that ask the same.
@@ -141,7 +143,8 @@ func (x Extension) of(r *policy.Rule) *Action {
 			{Action: action.Count}}}
 	}
 	if r.Cookie != nil {
-		a = &Action{NoVerdict, []Effect{{Action: action.Cookie, Value: uint32(r.Cookie.Above)}}}
+		a = &Action{NoVerdict, []Effect{{Action: action.Cookie, Value: uint32(r.Cookie.Above),
+			Answers: r.Cookie.Answers}}}
 	}
 	if r.Greylist != nil {
 		a = &Action{NoVerdict, []Effect{{Action: action.Greylist,

@@ -35,16 +35,15 @@ func uncovered(rules []Rule, trace *reach) []Rule {
 // begins is a rule for the packets that make it do anything: a cookie over TCP does nothing unless
 // it has answered a SYN.
 func begins(r *Rule) *Rule {
-	if !r.Action.Has(action.Cookie) || slices.ContainsFunc(r.Conds, ofMessage) {
+	if !slices.ContainsFunc(r.Action.Effects, func(e Effect) bool {
+		return e.Action == action.Cookie && e.Answers == action.SYNs
+	}) {
 		return r
 	}
 	syn := *r
 	syn.Conds = append(slices.Clip(r.Conds), aSYN)
 	return &syn
 }
-
-// ofMessage says that a condition is on a DNS message.
-func ofMessage(c Cond) bool { return c.Field.OfMessage() }
 
 // aSYN holds for the segments that a cookie answers.
 var aSYN = Cond{Field: field.TCPFlags, Value: packet.SYN,

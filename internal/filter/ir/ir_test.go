@@ -215,6 +215,16 @@ func TestFindings(t *testing.T) {
 			"pass fragments\npass udp port 53\ncookie dns udp port 53\npass established\n" +
 				"pass tcp\ndefault drop\n",
 			[]string{"3: line 2 decides all its packets first"}},
+		{"a cookie for A2S whose proven queries nobody passes",
+			"cookie a2s udp port 27015\npass udp port 27016\ndrop fragments\ndefault drop\n",
+			[]string{"1: no query ever passes"}},
+		{"a cookie for A2S in front of a rule that passes, or behind it",
+			"pass udp proven flow\ncookie a2s udp port 27015\ncookie a2s udp port 27016\n" +
+				"pass udp port 27016\ndrop fragments\ndefault drop\n", nil},
+		{"a cookie for A2S behind a rule that decides",
+			"pass udp port 27015\ncookie a2s udp port 27015\ndrop fragments\n" +
+				"default drop\n",
+			[]string{"2: line 1 decides all its packets first"}},
 		{"who is proven, where nobody can be",
 			"count udp port 9\nlimit udp not proven rate 9/s\ndefault pass\n",
 			[]string{"2: nobody is ever proven"}},

@@ -24,7 +24,12 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 			prog.connects(slot, IPv6) {
 			continue
 		}
-		if r.Cookie.DNS {
+		switch r.Cookie.Answers {
+		case action.A2SQueries:
+			out = append(out, Finding{r.Pos, "no query ever passes: no rule passes one of a flow " +
+				"that is proven", "add `pass udp proven flow` for these ports"})
+			continue
+		case action.DNSQueries:
 			out = append(out, Finding{r.Pos, "no client can ask again: no rule passes a SYN to " +
 				"these ports", "add `pass tcp syn port 53` for them"})
 			continue
@@ -44,14 +49,16 @@ func neverTold(p *policy.Policy) []Finding {
 // neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
 // detector may have the agent put up a cookie.
 func neverProven(p *policy.Policy) []Finding {
-	proves := func(r *policy.Rule) bool { return r.Cookie != nil && !r.Cookie.DNS }
+	proves := func(r *policy.Rule) bool {
+		return r.Cookie != nil && r.Cookie.Answers == action.SYNs
+	}
 	if slices.ContainsFunc(p.Rules, proves) || p.Tracks() || len(p.Detects) > 0 {
 		return nil
 	}
 	rules := slices.Concat(p.Protect, p.Rules)
 	// first what costs clients most, and whose mend serves the others
 	for _, r := range rules {
-		if r.Cookie != nil {
+		if r.Cookie != nil && r.Cookie.Answers == action.DNSQueries {
 			return []Finding{{r.Pos, "nobody is ever proven, and all use TCP: no rule asks " +
 				"for `established`", "add `pass established` behind it: handshakes then prove " +
 				"clients"}}
@@ -126,7 +133,10 @@ func neverEchoed(p *policy.Policy) []Finding {
 			"remove this line, or add a rule such as `limit udp port N not proven flow " +
 				"rate 1kpps`"}}
 	}
-	if !asks || len(p.Proves) > 0 {
+	asksForNumbers := slices.ContainsFunc(p.Rules, func(r *policy.Rule) bool {
+		return r.Cookie != nil && r.Cookie.Answers == action.A2SQueries
+	})
+	if !asks || len(p.Proves) > 0 || asksForNumbers {
 		return nil
 	}
 	for _, r := range slices.Concat(p.Protect, p.Rules) {
@@ -142,14 +152,18 @@ func neverEchoed(p *policy.Policy) []Finding {
 }
 
 // connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on, or any
-// rule one by which the client of a query may ask again.
+// rule what the client of a query sends then: a SYN by which it asks again, or the query of a flow
+// that is proven.
 func (prog *Program) connects(slot int, f Family) bool {
 	class := Class{Family: f, Transport: TCP}
+	if k := prog.Policy.Slots()[slot].Rule.Cookie; k.Answers == action.A2SQueries {
+		class.Transport = UDP
+	}
 	rules := prog.Lists[class.Index()]
 	of := func(r Rule) bool { return r.Slot == slot }
 	at := slices.IndexFunc(rules, of)
 	var conds []Cond
-	if at >= 0 {
+	if at >= 0 && class.Transport == TCP {
 		conds = told(&rules[at])
 	} else {
 		queries := prog.Lists[Class{Family: f, Transport: UDP}.Index()]
@@ -157,6 +171,7 @@ func (prog *Program) connects(slot int, f Family) bool {
 		if i < 0 {
 			return false
 		}
+		at = -1
 		conds = slices.DeleteFunc(told(&queries[i]), func(c Cond) bool {
 			return c.Field != field.SrcAddr && c.Field != field.DstAddr && c.Field != field.DstPort
 		})
@@ -165,7 +180,12 @@ func (prog *Program) connects(slot int, f Family) bool {
 	for f := range field.NumFields {
 		b.numbers[f] = domains[f][class.Index()]
 	}
-	b.numbers[field.TCPFlags], b.numbers[field.Flow] = flagRanges(&aSYN), one(0)
+	b.numbers[field.Flow] = one(0)
+	if class.Transport == TCP {
+		b.numbers[field.TCPFlags] = flagRanges(&aSYN)
+	} else {
+		b.numbers[field.ProvenFlow] = one(1)
+	}
 	every := prefixes("0.0.0.0/0")
 	if f == IPv6 {
 		every = prefixes("::/0")

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/a2s"
 )
 
 // cookies are what the evaluator knows of clients whose SYNs and queries are answered in the
@@ -63,7 +65,7 @@ type fate int
 const (
 	foreign   fate = iota // no whole segment of TCP, or datagram of UDP
 	elsewhere             // in a frame for another machine
-	untouched             // neither SYN nor RST
+	untouched             // neither SYN nor RST, nor query
 	below                 // a SYN or query, while none are answered
 	known                 // one of a source that is proven
 	unproven              // an RST that proves nothing
@@ -88,7 +90,7 @@ var fates = [replied]string{
 // judge says what a cookie makes of a packet that its rule matches.
 func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now time.Time) fate {
 	whole := pkt.Transport == packet.TCPTransport
-	if k.DNS {
+	if k.Answers != action.SYNs {
 		whole = isUDP(pkt)
 	}
 	if !whole || pkt.Fragment || pkt.Carried {
@@ -104,7 +106,7 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 	}
 	flags := pkt.Flags & (packet.FIN | packet.SYN | packet.RST | packet.ACK)
 	switch {
-	case k.DNS:
+	case k.Answers != action.SYNs:
 		return c.ask(k, m, pkt, true, now)
 	case flags&packet.SYN != 0 && flags&packet.ACK == 0:
 		return c.ask(k, m, pkt, flags == packet.SYN, now)
@@ -130,7 +132,8 @@ func (c *cookies) ask(k *policy.Cookie, m *meter, pkt *packet.Packet, may bool,
 	switch {
 	case !m.above(k.Above, now):
 		return below
-	case now.Before(c.proven[pkt.Src]):
+	// An A2S query of a flow that is proven does not come here.
+	case k.Answers != action.A2SQueries && now.Before(c.proven[pkt.Src]):
 		return known
 	case !may || !betweenHosts(pkt) || slices.Contains(c.none, pkt.Dst):
 		return spent
@@ -175,20 +178,22 @@ func betweenHosts(pkt *packet.Packet) bool {
 
 // clientOf names who sent a packet, and to whom.
 func clientOf(pkt *packet.Packet) connectionKey {
-	return connectionKey{local: pkt.Dst, remote: pkt.Src, localPort: pkt.DstPort,
-		remotePort: pkt.SrcPort}
+	return connectionKey{pkt.Proto, pkt.Dst, pkt.Src, pkt.DstPort, pkt.SrcPort}
 }
 
-// Answered tells the evaluator of the frame by which a SYN was answered in the host's place. What
-// it acknowledges is known to nobody but who made it.
+// Answered tells the evaluator of the frame by which a packet was answered in the host's place. The
+// number that it has is known to nobody but who made it.
 func (e *Evaluator) Answered(frame []byte) {
 	var pkt packet.Packet
 	e.link.Decode(frame, &pkt)
+	at := pkt.TransportOffset + 8
 	if pkt.Transport != packet.TCPTransport {
+		if number, ok := a2s.Number(frame[at:][:pkt.UDPPayload]); ok && e.echoes != nil {
+			e.echoes.ask(&pkt, number, e.now())
+		}
 		return
 	}
-	k := connectionKey{local: pkt.Src, remote: pkt.Dst, localPort: pkt.SrcPort,
-		remotePort: pkt.DstPort}
+	k := connectionKey{pkt.Proto, pkt.Src, pkt.Dst, pkt.SrcPort, pkt.DstPort}
 	e.cookies.given[k] = append(e.cookies.given[k],
-		answer{binary.BigEndian.Uint32(frame[pkt.TransportOffset+8:]), e.now()})
+		answer{binary.BigEndian.Uint32(frame[at:]), e.now()})
 }

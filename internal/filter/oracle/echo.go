@@ -1,17 +1,20 @@
 package oracle
 
 import (
+	"slices"
 	"time"
 
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/a2s"
 )
 
 // echoes are what the evaluator knows of clients that prove their flows by what a reply said.
 type echoes struct {
 	proves []*policy.Prove
 	given  map[connectionKey]*[echoLine]given
+	asked  map[connectionKey][]answer  // numbers that cookies for A2S gave
 	proven map[connectionKey]time.Time // when the flow was last noted
 }
 
@@ -37,7 +40,8 @@ func newEchoes(p *policy.Policy) *echoes {
 	if !p.Asks(field.ProvenFlow) {
 		return nil
 	}
-	return &echoes{p.Proves, map[connectionKey]*[echoLine]given{}, map[connectionKey]time.Time{}}
+	return &echoes{p.Proves, map[connectionKey]*[echoLine]given{}, map[connectionKey][]answer{},
+		map[connectionKey]time.Time{}}
 }
 
 // isService says whether a proof is about a port.
@@ -113,6 +117,20 @@ func (e *echoes) wasGiven(flow connectionKey, text, value string, now time.Time)
 	return false
 }
 
+// ask notes the number that a cookie gave the flow of a packet that it sent.
+func (e *echoes) ask(pkt *packet.Packet, number uint32, now time.Time) {
+	flow := connectionKey{packet.ProtoUDP, pkt.Src, pkt.Dst, pkt.SrcPort, pkt.DstPort}
+	e.asked[flow] = append(e.asked[flow], answer{number, now})
+}
+
+// says tells whether a query has a number that a cookie gave its flow.
+func (e *echoes) says(flow connectionKey, pkt *packet.Packet, frame []byte, now time.Time) bool {
+	number, ok := a2s.Echo(frame[pkt.TransportOffset+8:][:pkt.UDPPayload])
+	return ok && slices.ContainsFunc(e.asked[flow], func(a answer) bool {
+		return a.number == number && now.Sub(a.at) <= numberHolds
+	})
+}
+
 // meet says whether the flow of a packet that comes in is proven, or is by this very packet.
 func (e *echoes) meet(pkt *packet.Packet, frame []byte, now time.Time) bool {
 	if e == nil || !isUDP(pkt) {
@@ -123,6 +141,10 @@ func (e *echoes) meet(pkt *packet.Packet, frame []byte, now time.Time) bool {
 		if now.Sub(noted) >= echoRenewed {
 			e.proven[flow] = now
 		}
+		return true
+	}
+	if e.says(flow, pkt, frame, now) {
+		e.proven[flow] = now
 		return true
 	}
 	for _, s := range e.proves {

@@ -110,10 +110,7 @@ func (e *Evaluator) why(tr *Trace) string {
 	case tr.Fault != "":
 		return fmt.Sprintf("%s: malformed (%s), decided by %s", tr.Result.Action, tr.Fault, by)
 	case tr.Result.Answered:
-		what := "a SYN"
-		if tr.Slot.Rule.Cookie.DNS {
-			what = "a DNS query"
-		}
+		what := tr.Slot.Rule.Cookie.Answers.Info().One
 		return fmt.Sprintf("%s: %s, answered in the host's place by %s", tr.Result.Action, what, by)
 	case tr.Result.Ahead:
 		return fmt.Sprintf("%s: a fragment whose first is not known, by %s; so do %d at once and "+

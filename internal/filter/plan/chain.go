@@ -40,9 +40,10 @@ func (c *Chain) Answers() []*state.Answer {
 // shareChains gives each class that packets may have its chain.
 func (p *planner) shareChains() {
 	alike := p.Program.Alike()
-	if p.Tracks() {
+	if p.Tracks() || len(p.Echoes) > 0 {
 		alike = byTransport(alike)
 	}
+	asks := p.asksFlows()
 	for _, classes := range alike {
 		classes = slices.DeleteFunc(classes, func(c ir.Class) bool { return !p.Target.meets(c) })
 		if len(classes) == 0 {
@@ -63,6 +64,9 @@ func (p *planner) shareChains() {
 			c.Asks[field.SrcAddr] = true
 		}
 		c.Asks[field.Stream] = asksStreams(c.Rules)
+		if classes[0].Transport == ir.UDP && asks[classes[0].Family] {
+			c.Asks[field.ProvenFlow] = true
+		}
 		if c.Asks[field.ProvenFlow] || c.Asks[field.Stream] {
 			c.Asks.askFlow(classes[0])
 		}
@@ -71,6 +75,20 @@ func (p *planner) shareChains() {
 		}
 		p.Chains = append(p.Chains, c)
 	}
+}
+
+// asksFlows are the families in which a rule asks whose flow is proven. A packet proves its flow
+// whether or not rules of its own class ask: a first fragment, say, which an earlier rule decides.
+func (p *planner) asksFlows() (asks [ir.IPv6 + 1]bool) {
+	for _, c := range ir.Classes() {
+		if c.Transport != ir.UDP || !p.Target.meets(c) {
+			continue
+		}
+		var f Fields
+		f.askAll(p.Program.Lists[c.Index()])
+		asks[c.Family] = asks[c.Family] || f[field.ProvenFlow]
+	}
+	return asks
 }
 
 // own is how many rules from the start of the chain on are the policy's. What is built in is never

@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"slices"
+
 	"levee/internal/filter/echo"
 	"levee/internal/filter/logging"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -11,29 +14,77 @@ import (
 type Echo struct {
 	*policy.Prove
 	Tally int // in the memory; it goes with the name
+	Made  echo.Made
 }
 
-// findEchoes lists the proofs, where rules ask for them.
+// findEchoes lists the proofs, where rules ask for them: first that of cookies for A2S.
 func (p *planner) findEchoes() {
 	if !p.Program.Policy.Asks(field.ProvenFlow) {
 		return
 	}
 	taken := map[int]bool{}
-	for _, s := range p.Program.Policy.Proves {
+	proves := p.Program.Policy.Proves
+	asked := p.askedFor()
+	if asked != nil {
+		proves = append([]*policy.Prove{asked}, proves...)
+	}
+	for _, s := range proves {
 		tally := int(logging.Number(s.Name) % uint32(echo.Tallies))
 		for taken[tally] {
 			tally = (tally + 1) % echo.Tallies
 		}
 		taken[tally] = true
-		p.Echoes = append(p.Echoes, Echo{s, tally})
+		p.Echoes = append(p.Echoes, Echo{Prove: s, Tally: tally})
 	}
+	if asked != nil {
+		p.Echoes[0].Made = echo.MadeForA2S
+	}
+}
+
+// byCookie is the name under which a memory counts what cookies for A2S ask for.
+const byCookie = "cookie a2s"
+
+// askedFor is what cookies for A2S ask for, nil where packets come to none: the number that their
+// answer gives, behind an INFO and behind the type of other queries.
+func (p *planner) askedFor() *policy.Prove {
+	const info, others = 25, 5
+	var ports []field.Range
+	any := false
+	for _, k := range p.Cookies {
+		if k.Rule.Cookie.Answers != action.A2SQueries {
+			continue
+		}
+		any = true
+		i := slices.IndexFunc(k.Rule.Match, func(t policy.Term) bool {
+			return t.Field == field.DstPort && !t.Not && t.Set == nil
+		})
+		if i < 0 {
+			ports = []field.Range{{Hi: field.DstPort.Info().Max}}
+			break
+		}
+		ports = field.Join(slices.Concat(ports, k.Rule.Match[i].Ranges))
+	}
+	if !any {
+		return nil
+	}
+	if len(ports) > policy.MaxServices { // what is asked for is of one flow, so more do no harm
+		ports = []field.Range{{Lo: ports[0].Lo, Hi: ports[len(ports)-1].Hi}}
+	}
+	return &policy.Prove{Name: byCookie, Text: byCookie, Ports: ports, Bytes: policy.LeastEcho,
+		In: []int{info, others}}
+}
+
+// NumberTally is the tally of the memory of flows that counts what cookies for A2S ask for.
+func (p *Plan) NumberTally() int {
+	i := slices.IndexFunc(p.Echoes, func(e Echo) bool { return e.Made == echo.MadeForA2S })
+	return p.Echoes[i].Tally
 }
 
 // forms are the proofs as package echo takes them.
 func (p *planner) forms() (all []echo.Form) {
 	for _, s := range p.Echoes {
 		f := echo.Form{ID: logging.Number(s.Text), Tally: s.Tally, Bytes: s.Bytes, At: s.At,
-			In: s.In}
+			In: s.In, Made: s.Made}
 		for _, r := range s.Ports {
 			f.Ports = append(f.Ports, echo.Ports{Lo: uint16(r.Lo), Hi: uint16(r.Hi)})
 		}

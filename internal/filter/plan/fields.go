@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -36,7 +37,7 @@ func (f *Fields) askAll(rules []ir.Rule) {
 		}
 		for _, e := range rules[i].Action.Effects {
 			for _, asked := range effectCosts[e.Action].asks {
-				if asked != field.TCPFlags || !AsksMessages(rules[i:i+1]) { // of a cookie for DNS
+				if asked != field.TCPFlags || e.Answers == action.SYNs {
 					f[asked] = true
 				}
 			}

@@ -28,9 +28,7 @@ func (p *planner) fillUse() {
 	u.Service = p.Target.Hook.OfService()
 	u.Tracks, u.Cookies = p.Tracks(), len(p.Cookies)
 	for _, k := range p.Cookies {
-		if k.Rule.Cookie.DNS {
-			u.Queries++
-		}
+		u.Answered[k.Rule.Cookie.Answers] = true
 	}
 	u.Greylists = len(p.Greylists)
 	u.Proves = p.ProvesSources()

@@ -312,7 +312,7 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 			return n, true
 		case e.Action == action.Cookie:
 			over := ir.TCP
-			if slot.Rule.Cookie.DNS {
+			if slot.Rule.Cookie.Answers != action.SYNs {
 				over = ir.UDP
 			}
 			if s.class.Transport != over || s.class.Fragment {

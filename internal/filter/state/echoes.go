@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -40,8 +41,11 @@ var echoes = Row{
 	Emit: func(e *Emission) error { return echo.Emit(e.Builder, e.Context, e.TCX) },
 	Beside: &Program{Name: echo.Program, At: Egress, Nth: 2,
 		Lost: "no flow has proven itself since", Spec: func(u *Use) (*ebpf.ProgramSpec, error) {
-			if u.JudgedBytes > 0 {
-				return nil, nil // the policy in force notes replies
+			notes := slices.ContainsFunc(u.Echoes, func(f echo.Form) bool {
+				return f.Made == echo.MadeByService
+			})
+			if u.JudgedBytes > 0 || !notes {
+				return nil, nil // the policy in force notes replies, or the cookie needs none
 			}
 			return echo.Spec(u.Link)
 		}},

@@ -42,11 +42,10 @@ var proofs = Row{
 		return maps
 	},
 	Bound: func(u *Use) (b Bound) {
-		if u.Cookies > u.Queries {
-			b.Add(Bound{1, cookie.MaxInstructions})
-		}
-		if u.Queries > 0 {
-			b.Add(Bound{1, cookie.MaxInstructions})
+		for _, is := range u.Answered {
+			if is {
+				b.Add(Bound{1, cookie.MaxInstructions})
+			}
 		}
 		if u.Proves {
 			b.Add(Bound{1, 0})
@@ -57,14 +56,12 @@ var proofs = Row{
 		return b
 	},
 	Emit: func(e *Emission) error {
-		if e.Cookies > e.Queries {
-			if err := cookie.Emit(e.Builder, e.Context, e.TCX, e.Frags, e.Link); err != nil {
-				return err
+		for of, is := range e.Answered {
+			if !is {
+				continue
 			}
-		}
-		if e.Queries > 0 {
-			err := cookie.EmitTruncate(e.Builder, e.Context, e.TCX, e.Frags, e.Link)
-			if err != nil {
+			if err := cookie.Emit(e.Builder, action.Answered(of), e.Context, e.TCX, e.Frags,
+				e.Link); err != nil {
 				return err
 			}
 		}

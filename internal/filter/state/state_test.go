@@ -21,7 +21,8 @@ import (
 func all() *Use {
 	return &Use{CPUs: 2, HZ: 250, Tracks: true, Room: flow.MinRoom, Protocols: []uint8{6, 17},
 		Limits: []Limit{{Limit: &policy.Limit{}, ID: "a", Map: "limit_0"}}, Logs: []uint32{1},
-		Cookies: 1, Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
+		Cookies: 1, Answered: [action.NumAnswered]bool{action.SYNs: true},
+		Asks: map[field.Field]bool{field.Flow: true, field.Proven: true}, Fragments: 2,
 		Echoes:  []echo.Form{{}},
 		Streams: []stream.Ports{{Lo: 80, Hi: 80}}, Greylists: 1, Strangers: greylist.MinRoom,
 		Rings: []string{"dns"}, RingsReached: 1,

@@ -49,10 +49,11 @@ type Use struct {
 	Logs      []uint32 // their numbers, package logging
 	// LogsBefore are the logs of what arrives, in a program for what leaves; AllLogs those of both.
 	LogsBefore, AllLogs int
-	Cookies             int  // that answer SYNs or DNS queries
-	Queries             int  // of them, that answer queries
-	Proves              bool // handshakes that are seen prove who is there
-	Fragments           int  // functions that follow them, 0 if no rule does
+	Cookies             int // that answer SYNs or queries
+	// Answered is what cookies answer.
+	Answered  [action.NumAnswered]bool
+	Proves    bool // handshakes that are seen prove who is there
+	Fragments int  // functions that follow them, 0 if no rule does
 	// Echoes are the replies whose clients prove their flows, nil where no rule asks for these.
 	Echoes    []echo.Form
 	forms     *ebpf.MapSpec // of Echoes

@@ -2,12 +2,16 @@ package talk
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"levee/internal/packet/a2s"
 )
 
 // hexed is bytes that are written in hex, with spaces.
@@ -32,44 +36,53 @@ func at(b []byte, offset int, want []byte) bool {
 	return len(b) >= offset+len(want) && bytes.Equal(b[offset:offset+len(want)], want)
 }
 
-// A2S: a query is answered by a number, and the query with it by what was asked for. Players send
-// packets of a session.
+// A2S: a query is answered by a number, and the query with it by what was asked for. A client that
+// is given another number sends that, as often as python-a2s. Players send packets of a session.
 // https://developer.valvesoftware.com/wiki/Server_queries
 var (
-	a2sInfo      = slices.Concat(hexed("ffffffff54"), []byte("Source Engine Query\x00"))
-	a2sChallenge = hexed("ffffffff41")
 	// Protocol, name, map, folder, game; ID, players, room, bots; dedicated, Linux, open, no
 	// cheats; version.
 	a2sAnswer = slices.Concat(hexed("ffffffff 49 11"),
 		[]byte("A server\x00a map\x00folder\x00a game\x00"), hexed("0000 00 10 00"),
 		[]byte("dl\x00\x001.0.0.0\x00"), hexed("00"))
-	a2s = &Service{
+	a2sAnswers = map[byte][]byte{a2s.Info: a2sAnswer,
+		a2s.Player: hexed("ffffffff 44 00"), a2s.Rules: hexed("ffffffff 45 0000")} // none
+	games = &Service{
 		Name: "source-engine", What: "ask what the server is, by A2S", Port: 27015,
-		Forged: []string{forged(a2sInfo, "")},
+		Forged: []string{forged(a2s.Query(a2s.Info), "")},
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
-			switch value := k.value(from, 4); {
-			case at(msg, 0, hexed("ffffffff")) && !at(msg, 0, a2sInfo):
+			want := binary.LittleEndian.Uint32(k.value(from, 4))
+			switch number, ok := a2s.Echo(msg); {
+			case !a2s.IsQuery(msg) && at(msg, 0, hexed("ffffffff")):
 				return nil
-			case !at(msg, 0, a2sInfo):
+			case !a2s.IsQuery(msg):
 				return msg // of a session
-			case at(msg, len(a2sInfo), value):
-				return a2sAnswer
-			default:
-				return append(slices.Clone(a2sChallenge), value...)
+			case ok && number == want:
+				return a2sAnswers[msg[4]]
 			}
+			return a2s.Answer(want)
 		},
 		join: func(c *Client) error {
-			answer, err := c.ask(a2sInfo, func(b []byte) bool { return at(b, 0, a2sChallenge) })
-			if err != nil {
-				return err
+			query := a2s.Query(a2s.Info)
+			for range 1 + a2sNumbers {
+				answer, err := c.ask(query, func([]byte) bool { return true })
+				if err != nil || at(answer, 0, a2sAnswer) {
+					return err
+				}
+				number, ok := a2s.Number(answer)
+				if !ok {
+					return fmt.Errorf("a query is answered by %x", answer)
+				}
+				query = a2s.Query(a2s.Info, number)
 			}
-			_, err = c.ask(slices.Concat(a2sInfo, answer[len(a2sChallenge):]),
-				func(b []byte) bool { return at(b, 0, a2sAnswer) })
-			return err
+			return errors.New("a query is answered by one number after the other")
 		},
 		goOn: func(c *Client) error { return c.echoed(hexed("01000000 00000000")) },
 	}
 )
+
+// a2sNumbers is how many numbers python-a2s takes, one after the other.
+const a2sNumbers = 5
 
 // echoed sends a packet of a session that the server sends back.
 func (c *Client) echoed(begins []byte) error {

@@ -46,7 +46,7 @@ type Service struct {
 }
 
 // All are all services.
-var All = []*Service{a2s, raknet, quic, wireguard, openvpn, names}
+var All = []*Service{games, raknet, quic, wireguard, openvpn, names}
 
 // Name is a service's name.
 func Name(s *Service) string { return s.Name }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"levee/internal/packet/a2s"
 )
 
 // patience is for what hangs.
@@ -84,13 +86,18 @@ func TestWhatAServerSaysIsOfItsClient(t *testing.T) {
 			}
 		}
 	}
-	challenge := a2s.answer(k, one, a2sInfo)
-	query := append(bytes.Clone(a2sInfo), challenge[len(a2sChallenge):]...)
-	if got := a2s.answer(k, one, query); !at(got, 0, a2sAnswer) {
-		t.Errorf("who sends the number back gets %x", got)
-	}
-	if got := a2s.answer(k, other, query); !at(got, 0, a2sChallenge) {
-		t.Errorf("who sends another's number gets %x", got)
+	for of, answer := range a2sAnswers {
+		number, ok := a2s.Number(games.answer(k, one, a2s.Query(of, 0)))
+		if !ok {
+			t.Fatalf("a query %x is given no number", of)
+		}
+		if got := games.answer(k, one, a2s.Query(of, number)); !bytes.Equal(got, answer) {
+			t.Errorf("who sends the number back gets %x", got)
+		}
+		got := games.answer(k, other, a2s.Query(of, number))
+		if n, ok := a2s.Number(got); !ok || n == number {
+			t.Errorf("who sends another's number gets %x", got)
+		}
 	}
 }
 
@@ -98,7 +105,7 @@ func TestWhatAServerSaysIsOfItsClient(t *testing.T) {
 func TestHostileMessagesAreNoAnswer(t *testing.T) {
 	from := netip.MustParseAddrPort("192.0.2.1:1000")
 	for _, s := range All {
-		for _, msg := range [][]byte{a2sInfo, rakPing, rakFirst, quicInitial(drawn(8)),
+		for _, msg := range [][]byte{a2s.Query(a2s.Info), rakPing, rakFirst, quicInitial(drawn(8)),
 			wgHandshake(drawn(4)), query(1, existing), hexed("3801020304050607080000000000"),
 			bytes.Repeat([]byte{0xff}, 64)} {
 			for n := range len(msg) {

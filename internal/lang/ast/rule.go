@@ -5,18 +5,18 @@ import "levee/internal/lang/action"
 // Rule is a statement that begins with the word of an action.
 type Rule struct {
 	Common
-	Out    bool // `out` stands before it: it is about what leaves
-	Action string
-	Terms  []Term // as written
-	Limit  *Limit // of a limit
-	Sample *Word  // of a log: `1/100`
-	DNS    bool   // of a cookie: it answers queries, not SYNs
-	After  *Word  // of a greylist: `100ms`
-	Within *Word  // of a greylist: `10s`
-	Above  *Word  // of a cookie or a greylist: `10kpps`
-	Ring   *Word  // of a redirect: its name
-	Else   *Word  // of a redirect: the verdict while nobody reads the ring
-	Label  *Word
+	Out     bool // `out` stands before it: it is about what leaves
+	Action  string
+	Terms   []Term          // as written
+	Limit   *Limit          // of a limit
+	Sample  *Word           // of a log: `1/100`
+	Answers action.Answered // of a cookie
+	After   *Word           // of a greylist: `100ms`
+	Within  *Word           // of a greylist: `10s`
+	Above   *Word           // of a cookie or a greylist: `10kpps`
+	Ring    *Word           // of a redirect: its name
+	Else    *Word           // of a redirect: the verdict while nobody reads the ring
+	Label   *Word
 }
 
 func (p *printer) rule(r *Rule) {
@@ -27,8 +27,8 @@ func (p *printer) rule(r *Rule) {
 	if r.Action == action.Track.String() {
 		p.words("track")
 	}
-	if r.DNS {
-		p.words("dns")
+	if word := r.Answers.Info().Word; word != "" {
+		p.words(word)
 	}
 	p.terms(r.Terms)
 	if r.Limit != nil {

@@ -51,10 +51,10 @@ func (r *Rule) Asks(s *Set) bool {
 	})
 }
 
-// Cookie is what a rule that begins with cookie does: SYNs, or DNS queries over UDP, are answered
-// in the host's place where more than so many come in a second. docs/reference/language.md
-// "Cookies" says how.
+// Cookie is what a rule that begins with cookie does: SYNs, or queries over UDP, are answered in
+// the host's place where more than so many come in a second. docs/reference/language.md "Cookies"
+// says how.
 type Cookie struct {
-	DNS   bool   // it answers queries
-	Above uint64 // of them that pass unanswered in a second; 0: none
+	Answers action.Answered
+	Above   uint64 // of them that pass unanswered in a second; 0: none
 }

@@ -17,7 +17,7 @@ const maxCookies = 16
 
 // cookie resolves what stands behind the match of a cookie.
 func (r *resolver) cookie(s *ast.Rule, rule *policy.Rule) {
-	rule.Cookie = &policy.Cookie{DNS: s.DNS}
+	rule.Cookie = &policy.Cookie{Answers: s.Answers}
 	if r.cookies++; r.cookies == maxCookies+1 {
 		r.c.Errorf(s.Pos, "answer for all services with one rule.",
 			"a policy has at most %d cookies", maxCookies)
@@ -74,20 +74,46 @@ func (r *resolver) connectionTerms(s *ast.Rule, all []resolvedTerm, of *action.C
 	}
 }
 
-// overUDP says that a cookie for DNS is for UDP.
+// overUDP says that a cookie for queries is for UDP.
 func (r *resolver) overUDP(s *ast.Rule, all []resolvedTerm) {
 	so := scope.Everything
 	for i := range all {
 		so = so.With(r.scopeOf(&all[i].term))
 	}
 	if so.Ether&^scope.IP != 0 || so.Protocols != scope.Protocols(17) {
-		r.c.Errorf(s.Pos, "write: cookie dns udp port 53.", "a cookie for DNS is for UDP only")
+		of := s.Answers.Info()
+		r.c.Errorf(s.Pos, "write: "+of.Example+".", "a cookie for %s is for UDP only", of.Name)
 	}
 }
 
-// queries adds terms for well-formed queries with a question, which a cookie for DNS answers: what
-// else there is goes on to other rules.
+// queries adds terms for what a cookie for queries answers: what else there is goes on to other
+// rules.
 func (r *resolver) queries(s *ast.Rule, match []policy.Term) []policy.Term {
+	switch s.Answers {
+	case action.DNSQueries:
+		return r.dnsQueries(s, match)
+	case action.A2SQueries:
+		return r.a2sQueries(s, match)
+	}
+	return match
+}
+
+// a2sQueries adds terms for queries of an unproven flow: INFO, PLAYER and RULES, the types 0x54 to
+// 0x56. They have four bytes behind the type, so that an answer is not longer than they are.
+func (r *resolver) a2sQueries(s *ast.Rule, match []policy.Term) []policy.Term {
+	at := r.pos(s.Pos)
+	return append(match,
+		policy.Term{Field: field.ProvenFlow, Not: true, Ranges: []field.Range{{Lo: 1, Hi: 1}},
+			Pos: at},
+		policy.Term{Field: field.Payload, Pos: at, Bytes: &policy.Bytes{
+			Value: []byte{0xff, 0xff, 0xff, 0xff, 0x54, 0, 0, 0, 0},
+			Mask:  []byte{0xff, 0xff, 0xff, 0xff, 0xfc, 0, 0, 0, 0}}},
+		policy.Term{Field: field.Payload, Not: true, Pos: at, Bytes: &policy.Bytes{At: 4,
+			Value: []byte{0x57}, Mask: []byte{0xff}}})
+}
+
+// dnsQueries adds terms for well-formed queries with a question.
+func (r *resolver) dnsQueries(s *ast.Rule, match []policy.Term) []policy.Term {
 	at, is := r.pos(s.Pos), []field.Range{{Lo: 1, Hi: 1}}
 	out := append(match, policy.Term{Field: field.DNSQuery, Ranges: is, Pos: at},
 		policy.Term{Field: field.DNSOpcode, Ranges: []field.Range{{}}, Pos: at},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
@@ -129,4 +130,20 @@ func (r *resolver) proveOffset(w ast.Word, n int) int {
 		return -1
 	}
 	return at
+}
+
+// checkProofs counts what cookies for A2S ask for among the proofs by echo: programs have room for
+// so many together.
+func (r *resolver) checkProofs() {
+	i := slices.IndexFunc(r.resolved, func(s *policy.Rule) bool {
+		return s.Cookie != nil && s.Cookie.Answers == action.A2SQueries
+	})
+	if i < 0 || len(r.pol.Proves) < policy.MaxProves {
+		return
+	}
+	at := r.resolved[i].Pos
+	end := at.Col + int32(len(action.Cookie.String()))
+	r.c.Errorf(diag.Pos{Line: at.Line, Col: at.Col, EndCol: end},
+		"remove a `prove`.", "beside a cookie for A2S a policy has at most %d \"prove\" statements",
+		policy.MaxProves-1)
 }

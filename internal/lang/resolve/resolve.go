@@ -317,6 +317,7 @@ func (r *resolver) finish() {
 	r.checkRollUp()
 	r.checkSources()
 	r.checkFlows()
+	r.checkProofs()
 	for _, t := range r.tests {
 		r.resolveTest(t)
 	}

@@ -50,9 +50,7 @@ func (r *resolver) rule(s *ast.Rule) {
 	if rule.Action == action.Track {
 		rule.Match = append(rule.Match, r.laterFragments(s))
 	}
-	if s.DNS {
-		rule.Match = r.queries(s, rule.Match)
-	}
+	rule.Match = r.queries(s, rule.Match)
 	if r.c.Errors() == errors {
 		r.resolved = append(r.resolved, rule)
 	}

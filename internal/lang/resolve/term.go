@@ -32,10 +32,10 @@ func (r *resolver) match(s *ast.Rule, rule *policy.Rule) {
 		return
 	}
 	r.checkTogether(all)
-	if of := rule.Action.Info().Connection; of != nil && !s.DNS {
+	if of := rule.Action.Info().Connection; of != nil && s.Answers == action.SYNs {
 		r.connectionTerms(s, all, of)
 	}
-	if s.DNS {
+	if s.Answers != action.SYNs {
 		r.overUDP(s, all)
 	}
 	if rule.Action == action.Track {

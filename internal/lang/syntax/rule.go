@@ -59,14 +59,12 @@ func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
 		return nil, p.fail("write: fragments track, or a rule as in: drop fragments.",
 			"expected \"track\" after \"fragments\"")
 	}
-	if t := (ast.Term{Pos: p.tok.pos}); r.Action == action.Cookie.String() && p.accept("dns") {
-		if r.DNS = !p.is("name") && dnsFields[p.tok.text] == nil; !r.DNS { // a term
-			if !p.message(&t) {
-				return nil, false
-			}
-			t.Pos = t.Pos.To(p.last.pos)
-			match = append(match, t)
+	if r.Action == action.Cookie.String() {
+		t, ok := p.answers(r)
+		if !ok {
+			return nil, false
 		}
+		match = append(match, t...)
 	}
 	redirects := r.Action == action.Redirect.String()
 	for !p.atEnd() && !p.is("as") && !(p.tok.kind == tWord && ends[p.tok.text]) &&
@@ -94,4 +92,22 @@ func (p *parser) ruleStmt(base ast.Common) (ast.Stmt, bool) {
 		r.Label = &label
 	}
 	return r, true
+}
+
+// answers parses what a cookie answers, where a word says it. "dns" may begin a term instead, which
+// it gives back then.
+func (p *parser) answers(r *ast.Rule) ([]ast.Term, bool) {
+	t := ast.Term{Pos: p.tok.pos}
+	of, ok := action.AnsweredBy(p.tok.text)
+	if !ok || p.tok.kind != tWord {
+		return nil, true
+	}
+	p.advance()
+	if of == action.DNSQueries && (p.is("name") || dnsFields[p.tok.text] != nil) {
+		ok := p.message(&t)
+		t.Pos = t.Pos.To(p.last.pos)
+		return []ast.Term{t}, ok
+	}
+	r.Answers = of
+	return nil, true
 }

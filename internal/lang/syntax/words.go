@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"levee/internal/lang/action"
 )
 
 // class says what a word is to the language, as bits: which lists of words have it.
@@ -19,6 +21,7 @@ const (
 	bytesWord                       // names bytes of a packet
 	dnsWord                         // is dns, or stands behind it
 	senderWord                      // is about who sends
+	cookieWord                      // says what a cookie answers
 )
 
 // classes are the words of the language.
@@ -39,6 +42,11 @@ var classes = func() map[string]class {
 	}
 	for w := range simple {
 		m[w] |= simpleWord
+	}
+	for of := range action.NumAnswered {
+		if w := of.Info().Word; w != "" {
+			m[w] |= cookieWord
+		}
 	}
 	return m
 }()

@@ -1,0 +1,152 @@
+package dataplane
+
+import (
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"levee/internal/dataplane/store"
+	"levee/internal/packet/a2s"
+)
+
+// gameServer answers A2S queries, each client with a number of its own first, and counts them.
+type gameServer struct{ queries atomic.Int64 }
+
+// serverNumber is what it asks for.
+const serverNumber = 0x01020304
+
+// toldByServer is what it tells who sends its number back.
+var toldByServer = []byte("\xff\xff\xff\xffI\x11A server\x00")
+
+func (s *gameServer) serve(t *testing.T, ns netns.NsHandle, addr string) {
+	c := in(t, ns, func() (net.PacketConn, error) { return net.ListenPacket("udp", addr) })
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		b := make([]byte, 1500)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			s.queries.Add(1)
+			answer := a2s.Answer(serverNumber)
+			if number, ok := a2s.Echo(b[:n]); ok && number == serverNumber {
+				answer = toldByServer
+			}
+			_, _ = c.WriteTo(answer, from)
+		}
+	}()
+}
+
+// queryA2S asks as clients do: it sends what it is given back until it is told, or was given as
+// many numbers as python-a2s takes. The result is the numbers.
+func queryA2S(t *testing.T, c net.Conn, of byte) (numbers []uint32) {
+	t.Helper()
+	b := make([]byte, 1500)
+	msg := a2s.Query(of)
+	if of != a2s.Info {
+		msg = a2s.Query(of, 0xffffffff)
+	}
+	for len(numbers) < 6 {
+		if _, err := c.Write(msg); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number, ok := a2s.Number(b[:n])
+		if !ok {
+			if !slices.Equal(b[:n], toldByServer) {
+				t.Fatalf("answered %x", b[:n])
+			}
+			return numbers
+		}
+		numbers = append(numbers, number)
+		msg = a2s.Query(of, number)
+	}
+	t.Fatalf("asked for %x, and told nothing", numbers)
+	return nil
+}
+
+// TestClientsSendTheNumberOfACookieBack has clients query a server behind a cookie, which asks for
+// a number first, and once a flow: the next query of a flow goes to the server, and that of another
+// port is asked again. Who sends the number of another flow is asked for his own.
+func TestClientsSendTheNumberOfACookieBack(t *testing.T) {
+	n := newTestNet(t)
+	giveBothFamilies(t, n)
+	var s gameServer
+	s.serve(t, n.here, "198.51.100.1:27015")
+	s.serve(t, n.here, "[2001:db8:7::1]:27015")
+	const text = `cookie a2s udp port 27015 as "ask"
+pass arp
+pass icmp6
+pass udp port 27015 proven flow as "proven"
+default drop
+`
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			defer Down(t.Context(), "lv0")
+			if mode == store.XDPNative {
+				hearXDP(t, n.peer, "lv1")
+			}
+			if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			for _, addr := range []string{"198.51.100.1:27015", "[2001:db8:7::1]:27015"} {
+				var first uint32
+				for i, of := range []byte{a2s.Info, a2s.Player, a2s.Rules} {
+					c := in(t, n.peer, func() (net.Conn, error) { return net.Dial("udp", addr) })
+					defer c.Close()
+					before := s.queries.Load()
+					got := queryA2S(t, c, of)
+					if len(got) != 2 || got[0] == serverNumber || got[1] != serverNumber {
+						t.Errorf("%s, query %x: asked for %x, want a number of the cookie and "+
+							"the server's", addr, of, got)
+					}
+					if n := s.queries.Load() - before; n != 2 {
+						t.Errorf("%s: the server has %d queries, want 2", addr, n)
+					}
+					if got := queryA2S(t, c, a2s.Info); !slices.Equal(got, []uint32{serverNumber}) {
+						t.Errorf("%s: a flow that is proven is asked for %x", addr, got)
+					}
+					if i == 0 {
+						first = got[0]
+					} else if got[0] == first {
+						t.Errorf("%s: two flows have the number %x", addr, first)
+					}
+				}
+				c := in(t, n.peer, func() (net.Conn, error) { return net.Dial("udp", addr) })
+				defer c.Close()
+				before := s.queries.Load()
+				if _, err := c.Write(a2s.Query(a2s.Info, first)); err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, 64)
+				if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				n, err := c.Read(b)
+				if number, ok := a2s.Number(b[:n]); err != nil || !ok || number == first ||
+					s.queries.Load() != before {
+					t.Errorf("%s: the number of another flow is answered by %x, %v", addr, b[:n],
+						err)
+				}
+			}
+			wantPackets(t, "ask", 8)
+			wantPackets(t, "proven", 24)
+			e := status(t).Echoes
+			if e == nil || e.Flows != 6 || len(e.Proves) != 1 || e.Proves[0].Given != 8 ||
+				e.Proves[0].Proofs != 6 || e.Proves[0].Wrong == 0 {
+				t.Errorf("the memory tells %+v", e)
+			}
+		})
+	}
+}
