@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -269,15 +270,41 @@ func (c *group) linkAt(path string) (link.Link, error) {
 	if err != nil || l == nil {
 		return nil, err
 	}
-	switch id {
-	case c.id:
+	if id == c.id {
 		return l, nil
-	case 0:
-		// That of an older run of the service judges nothing more: the kernel has detached it with
-		// its cgroup.
-		return nil, l.Close()
 	}
-	return nil, errors.Join(errElsewhere, l.Close())
+	// That of an older run of the service judges nothing more: the kernel has detached it with its
+	// cgroup, or does when the last socket of that is gone.
+	lives, err := c.beside(id)
+	if err == nil && lives {
+		err = errElsewhere
+	}
+	return nil, errors.Join(err, l.Close())
+}
+
+// fileIDKernfs is FILEID_KERNFS of linux/exportfs.h: the handle is the number of the inode.
+const fileIDKernfs = 0xfe
+
+// beside says whether there is a cgroup of a number in the hierarchy of this one. What the kernel
+// only keeps for sockets that are open, or for a moment, is none.
+func (c *group) beside(id uint64) (bool, error) {
+	if id == 0 {
+		return false, nil
+	}
+	h := unix.NewFileHandle(fileIDKernfs, binary.NativeEndian.AppendUint64(nil, id))
+	fd, err := unix.OpenByHandleAt(int(c.dir.Fd()), h, unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err == nil {
+		// Older kernels open what was removed, too, which has no files any more.
+		err = unix.Faccessat(fd, "cgroup.procs", unix.F_OK, 0)
+		unix.Close(fd)
+	}
+	if errors.Is(err, unix.ESTALE) || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, kernel.Refuse(err, "look for the cgroup %d", id)
+	}
+	return true, nil
 }
 
 // errElsewhere is that of a policy at another cgroup, which would be without one.

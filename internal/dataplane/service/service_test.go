@@ -619,3 +619,30 @@ func TestARenamedContainerHadTwoPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSocketsOfAnOldRunHeldTheNextUp: a socket that outlives its process, as of a connection of
+// which the peer says nothing more, keeps the cgroup that systemd has removed in the kernel, and
+// the policy at it. The next run of the service is in another one, and was refused its policy.
+func TestSocketsOfAnOldRunHeldTheNextUp(t *testing.T) {
+	enter(t)
+	s := begin(t, func(dir string) { put(t, options(dir, older)) })
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The process goes elsewhere; its sockets are still of the cgroup.
+	procs := filepath.Join(root, "cgroup.procs")
+	if err := os.WriteFile(procs, fmt.Append(nil, s.cmd.Process.Pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the cgroup is empty", func() bool { return os.Remove(s.dir) == nil })
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if rep := put(t, options(s.dir, older)); !rep.Again {
+		t.Errorf("the policy at the new cgroup is %+v", rep)
+	}
+	if !status(t).InForce {
+		t.Error("it is not in force")
+	}
+}
