@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/bench/load"
 	"levee/internal/bench/workload"
+	"levee/internal/filter/assembler"
 	"levee/internal/kernel"
 	"levee/internal/lab/contender"
 )
@@ -48,17 +49,18 @@ func plainBody(rules []workload.Rule) asm.Instructions {
 		return asm.Instructions{asm.LoadMem(to, asm.R2, at, asm.Word), asm.HostTo(asm.BE, to,
 			asm.Word)}
 	}
-	body := asm.Instructions{
+	b := assembler.New()
+	b.Emit(
 		asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
 		asm.LoadMem(asm.R3, asm.R1, end, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2),
 		asm.Add.Imm(asm.R4, ethernet+ipv4+ports),
 		asm.JGT.Reg(asm.R4, asm.R3, "end"),
-	}
-	body = append(body, field(src, ethernet+12)...)
-	body = append(body, field(dst, ethernet+16)...)
-	body = append(body, asm.LoadMem(proto, asm.R2, ethernet+9, asm.Byte))
-	body = append(body, field(both, ethernet+ipv4)...)
+	)
+	b.Emit(field(src, ethernet+12)...)
+	b.Emit(field(dst, ethernet+16)...)
+	b.Emit(asm.LoadMem(proto, asm.R2, ethernet+9, asm.Byte))
+	b.Emit(field(both, ethernet+ipv4)...)
 	for i := range rules {
 		r := &rules[i]
 		next := fmt.Sprintf("rule%d", i+1)
@@ -88,16 +90,14 @@ func plainBody(rules []workload.Rule) asm.Instructions {
 		}
 		between(r.SrcPort, asm.RSh.Imm(asm.R1, 16))
 		between(r.DstPort, asm.And.Imm(asm.R1, 0xffff))
+		b.Label(fmt.Sprintf("rule%d", i))
+		b.Emit(tests...)
+		b.Emit(drop...)
 		if len(tests) == 0 {
-			tests = asm.Instructions{asm.Mov.Reg(asm.R1, src)} // no rule behind it is reached
-		}
-		tests[0] = tests[0].WithSymbol(fmt.Sprintf("rule%d", i))
-		body = append(append(body, tests...), drop...)
-		if len(tests) == 1 {
-			break
+			break // no rule behind it is reached
 		}
 	}
-	last := append(asm.Instructions(nil), drop...)
-	last[0] = last[0].WithSymbol("end")
-	return append(body, last...)
+	b.Label("end")
+	b.Emit(drop...)
+	return b.MustFinish()
 }

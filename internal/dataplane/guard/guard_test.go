@@ -341,7 +341,7 @@ func TestTheGuardAgreesWithTheOracle(t *testing.T) {
 			untold = append(untold, f)
 		}
 	}
-	for seed := range uint64(500) {
+	for seed := range uint64(800) {
 		p, _, err := difftest.Policy(seed)
 		if err != nil {
 			t.Fatal(err)

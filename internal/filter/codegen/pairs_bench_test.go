@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/lang/pattern"
 )
 
@@ -77,32 +78,33 @@ func searches(b *testing.B, table, text []byte, start uint32, pairs bool) *ebpf.
 		}
 		return append(out, asm.Add.Reg(to, asm.R9), asm.LoadMem(to, to, int16(at), size))
 	}
-	code := asm.Instructions{
+	code := assembler.New()
+	code.Emit(
 		asm.LoadMapValue(asm.R9, tab.FD(), 0),
 		asm.LoadMapValue(asm.R6, in.FD(), 0),
 		asm.Mov.Imm(asm.R7, int32(start)),
 		asm.Mov.Imm(asm.R8, 0),
-		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("loop"),
-		asm.Add.Reg(asm.R1, asm.R8),
-	}
-	code = append(code, class(asm.R2, 0, 0)...)
+	)
+	code.Label("loop")
+	code.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Reg(asm.R1, asm.R8))
+	code.Emit(class(asm.R2, 0, 0)...)
 	if pairs {
-		code = append(code, class(asm.R3, 1, 1024)...)
-		code = append(code, asm.Add.Reg(asm.R2, asm.R3))
+		code.Emit(class(asm.R3, 1, 1024)...)
+		code.Emit(asm.Add.Reg(asm.R2, asm.R3))
 	} else {
-		code = append(code, asm.LSh.Imm(asm.R2, 2))
+		code.Emit(asm.LSh.Imm(asm.R2, 2))
 	}
-	code = append(code,
+	code.Emit(
 		asm.Add.Reg(asm.R7, asm.R2),
 		asm.JGT.Imm(asm.R7, int32(len(table)-4), "out"), // for the verifier
 		asm.Add.Reg(asm.R7, asm.R9),
 		asm.LoadMem(asm.R7, asm.R7, 0, asm.Word),
 		asm.Add.Imm(asm.R8, step),
 		asm.JLT.Imm(asm.R8, int32(len(text)), "loop"),
-		asm.Mov.Reg(asm.R0, asm.R7).WithSymbol("out"),
-		asm.Return(),
 	)
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: code,
+	code.Label("out")
+	code.Emit(asm.Mov.Reg(asm.R0, asm.R7), asm.Return())
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: code.MustFinish(),
 		License: "Dual BSD/GPL"})
 	if err != nil {
 		b.Fatalf("%+v", err)

@@ -152,7 +152,8 @@ func TestHeadersAreWhatTheConfigurationSays(t *testing.T) {
 func TestTheExampleOfTrafgenIsImported(t *testing.T) {
 	path, err := exec.LookPath("trafgen")
 	if err != nil {
-		t.Skip("trafgen is not installed: apt-get install netsniff-ng")
+		t.Skip("trafgen (Debian's package netsniff-ng) is not at hand: the " +
+			"configurations above have what its example has")
 	}
 	text, err := exec.Command(path, "--example").Output()
 	if len(text) == 0 { // its exit status is 1, with the example too
