@@ -2,9 +2,13 @@
 #ifndef LEVEE_ANSWER_H
 #define LEVEE_ANSWER_H
 
-// The mark of what goes back out of the interface that a SYN came in by. The program at egress
-// learns nothing from such packets.
+// The mark of what goes back out of the interface that a SYN or a query came in by. Programs at
+// egress learn nothing from such packets.
 #define ANSWER_MARK 0x6c657665
+
+// is_own says whether a packet that leaves is one of those: nothing that the host sends has come in
+// by an interface.
+#define is_own(ctx) ((ctx)->mark == ANSWER_MARK && (ctx)->ingress_ifindex == (ctx)->ifindex)
 
 // The mark of what a service sends and its policy drops: the program that notes connections runs
 // all the same, and learns nothing from it.

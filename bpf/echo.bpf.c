@@ -3,6 +3,7 @@
 // Proof by echo. The program at egress notes bytes of replies, by the client that gets them; the
 // functions at ingress find them in what the client sends, and know its flow from then on.
 #include "a2s.h"
+#include "answer.h"
 #include "echo.h"
 
 #define TCX_NEXT -1
@@ -409,7 +410,8 @@ static __always_inline __u64 flow_of(const struct echo_memory *m, const struct d
 
 // learn notes what a datagram gives its client. ip is the IP header of a common packet, of whose
 // flow the hash is still to be made, else NULL. Most of what leaves is of no service, or no reply
-// that has a value: that is found out without a call and without a hash.
+// that has a value: that is found out without a call and without a hash. The numbers of a cookie
+// are no replies: whoever forges queries would fill the memory with them.
 static __always_inline void learn(struct __sk_buff *ctx, const struct datagram *d, const void *ip,
 				  int six)
 {
@@ -417,7 +419,7 @@ static __always_inline void learn(struct __sk_buff *ctx, const struct datagram *
 	const struct echo_memory *m = bpf_map_lookup_elem(&echoes, &zero);
 	const struct echo_forms *all = bpf_map_lookup_elem(&forms, &zero);
 
-	if (!m || !all)
+	if (!m || !all || is_own(ctx))
 		return;
 	for (int i = 0; i < ECHO_FORMS; i++) {
 		const struct echo_form *f = &all->form[i];

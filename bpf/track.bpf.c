@@ -164,7 +164,7 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 	__u32 ports = (__u32)k->src_port << 16 | k->dst_port;
 	__u32 proof = 0, is = FLOW_NONE;
 
-	if (ctx->mark == ANSWER_MARK && ctx->ingress_ifindex == ctx->ifindex)
+	if (is_own(ctx))
 		return TCX_NEXT;
 
 	switch (transport) {

@@ -85,7 +85,8 @@ func TestClientsSendTheNumberOfACookieBack(t *testing.T) {
 	var s gameServer
 	s.serve(t, n.here, "198.51.100.1:27015")
 	s.serve(t, n.here, "[2001:db8:7::1]:27015")
-	const text = `cookie a2s udp port 27015 as "ask"
+	const text = `prove "server" udp port 27015 reply payload at 0 ffffffff41 echo 4 bytes at 5 in request at 25, 5
+cookie a2s udp port 27015 as "ask"
 pass arp
 pass icmp6
 pass udp port 27015 proven flow as "proven"
@@ -143,9 +144,19 @@ default drop
 			wantPackets(t, "ask", 8)
 			wantPackets(t, "proven", 24)
 			e := status(t).Echoes
-			if e == nil || e.Flows != 6 || len(e.Proves) != 1 || e.Proves[0].Given != 8 ||
-				e.Proves[0].Proofs != 6 || e.Proves[0].Wrong == 0 {
-				t.Errorf("the memory tells %+v", e)
+			if e == nil || e.Flows != 6 || len(e.Proves) != 2 {
+				t.Fatalf("the memory tells %+v", e)
+			}
+			for _, p := range e.Proves {
+				// The server's answers with a number are 2 for each flow. Those of the cookie are
+				// no replies of it.
+				given, proofs := uint64(12), uint64(0)
+				if p.Name != "server" {
+					given, proofs = 8, 6
+				}
+				if p.Given != given || p.Proofs != proofs || p.Wrong == 0 {
+					t.Errorf("the memory tells %+v, want %d given, %d proofs", p, given, proofs)
+				}
 			}
 		})
 	}
