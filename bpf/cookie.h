@@ -63,6 +63,7 @@ static __always_inline __u64 clock_of(const struct cookie_memory *c)
 // which whoever is routed one has as many as he likes, share COOKIE_SPREAD lines: he pushes nobody
 // out of the others. Which of these, and the rest of the tag, depends on the lower half by a
 // product with what only the hash knows (Dietzfelbinger and others, 1997); of IPv4 that is 0.
+// The tag has the highest bit of the product, which is all that a neighbour's may differ in.
 static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
 				  __u32 *tag)
 {
@@ -70,7 +71,7 @@ static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, _
 	__u64 hash = sip_hash(c->head.key, words, 2);
 	__u64 within = lo * (hash << 1 | 1);
 
-	*tag = (__u32)(hash ^ within >> 32) | 1U << 31;
+	*tag = (__u32)(hash ^ within >> 33) | 1U << 31;
 	return (hash >> 48 ^ (within >> 28 & (COOKIE_SPREAD - 1))) & (COOKIE_LINES - 1);
 }
 

@@ -112,8 +112,6 @@ func TestHandshakesProveWithoutACookie(t *testing.T) {
 	}
 }
 
-// Who is proven stays so over a replace by a policy that has no cookie and asks. A shadow finds
-// those whom the policy in force knows.
 // Whoever is routed a /64 could prove half a million addresses of it, and so push all others out:
 // the newest has a place in any case. Its addresses share a few lines.
 func TestOneNetworkPushesNobodyOut(t *testing.T) {
@@ -148,6 +146,31 @@ func TestOneNetworkPushesNobodyOut(t *testing.T) {
 	}
 }
 
+// An address whose neighbour is proven is not, wherever in its lower half they differ.
+func TestNeighboursAreNotProven(t *testing.T) {
+	r, p := runnerOf(t, "cookie tcp port 443\npass proven\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	a := &answering{r, t, p.RuleSlot(0), 1 << 33}
+	a.pass(0)
+	from := netip.MustParseAddr("2001:db8:1::1")
+	syn := segment(from.String(), packet.SYN)
+	_, _, answer := a.judge(syn)
+	a.judge(reset(syn, answer))
+	if slot, _, _ := a.judge(syn); slot != p.RuleSlot(1) {
+		t.Fatal("who has proven itself is not")
+	}
+	for bit := range 64 {
+		neighbour := from.As16()
+		neighbour[8+bit/8] ^= 0x80 >> (bit % 8)
+		syn.From = netip.AddrFrom16(neighbour)
+		if slot, _, _ := a.judge(syn); slot != p.RuleSlot(0) {
+			t.Errorf("%v is proven by %v", syn.From, from)
+		}
+	}
+}
+
+// Who is proven stays so over a replace by a policy that has no cookie and asks. A shadow finds
+// those whom the policy in force knows.
 func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 	newTestNet(t)
 	s := &stateTest{T: t}

@@ -55,7 +55,7 @@ func place(key [2]uint64, a netip.Addr) (line int, tag uint32) {
 	hi, lo := halves(a)
 	hash := sip(key, []uint64{hi, class<<32 | 0xffffffff})
 	within := lo * (hash<<1 | 1)
-	return int(hash>>48^within>>28&(spread-1)) & (lines - 1), uint32(hash^within>>32) | 1<<31
+	return int(hash>>48^within>>28&(spread-1)) & (lines - 1), uint32(hash^within>>33) | 1<<31
 }
 
 // spread is how many lines the sources of a /64 share: COOKIE_SPREAD of bpf/cookie.h.
