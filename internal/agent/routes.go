@@ -51,7 +51,7 @@ type LeaseQuery struct {
 	Set    string   `query:"set" maxLength:"255" doc:"Only of this set."`
 	Origin string   `query:"origin" maxLength:"255" doc:"Only of this origin."`
 	Entry  []string `query:"entry,explode" maxItems:"100" doc:"Only these addresses, prefixes or names."`
-	After  string   `query:"after" maxLength:"64" doc:"What the page before gave as next."`
+	After  string   `query:"after" maxLength:"2052" doc:"What the page before gave as next."`
 	Limit  int      `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"At most so many."`
 }
 

@@ -38,7 +38,7 @@ type EntryQuery struct {
 	Set    string `path:"set" maxLength:"255"`
 	Dev    string `query:"dev" maxLength:"64" doc:"Of the policy on this interface; without it the first that has the set."`
 	Within string `query:"within" maxLength:"64" doc:"Only entries that overlap this address or prefix."`
-	After  string `query:"after" maxLength:"128" doc:"What the page before gave as next."`
+	After  string `query:"after" maxLength:"1022" doc:"What the page before gave as next."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"At most so many."`
 }
 
