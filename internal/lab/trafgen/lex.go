@@ -35,6 +35,7 @@ func lex(text string) (out []token, err error) {
 	text = blank.ReplaceAllStringFunc(text,
 		func(s string) string { return " " + strings.Repeat("\n", strings.Count(s, "\n")) })
 	names := map[string][]token{}
+	looked := 0
 	for n, line := range strings.Split(text, "\n") {
 		line = strings.TrimRight(line, "\r")
 		trimmed := strings.TrimSpace(line)
@@ -58,16 +59,21 @@ func lex(text string) (out []token, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if out, err = expand(out, tokens, names, n+1, 0); err != nil {
+		if out, err = expand(out, tokens, names, &looked, n+1, 0); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// expand appends tokens, with names replaced.
-func expand(out, tokens []token, names map[string][]token, line, depth int) ([]token, error) {
+// expand appends tokens, with names replaced. looked is how many it has looked at: names may stand
+// for many names each, and the last of them for nothing.
+func expand(out, tokens []token, names map[string][]token, looked *int, line, depth int) ([]token,
+	error) {
 	for _, t := range tokens {
+		if *looked++; *looked > maxTokens {
+			return nil, wrong(line, t.text, "more than %d words, with those of names", maxTokens)
+		}
 		body, ok := names[t.text]
 		if t.kind != aWord || !ok {
 			if std, known := stddef[t.text]; known && t.kind == aWord {
@@ -83,12 +89,9 @@ func expand(out, tokens []token, names map[string][]token, line, depth int) ([]t
 			return nil, wrong(line, t.text, "it stands for itself")
 		default:
 			var err error
-			if out, err = expand(out, body, names, line, depth+1); err != nil {
+			if out, err = expand(out, body, names, looked, line, depth+1); err != nil {
 				return nil, err
 			}
-		}
-		if len(out) > maxTokens {
-			return nil, wrong(line, t.text, "more than %d words", maxTokens)
 		}
 	}
 	return out, nil

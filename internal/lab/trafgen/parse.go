@@ -55,6 +55,7 @@ type parser struct {
 
 func parse(tokens []token) (out []*frame, err error) {
 	p := &parser{tokens: tokens, random: rand.New(rand.NewPCG(1, 1))}
+	written := 0
 	for p.at < len(p.tokens) {
 		t := p.next()
 		if t.text == "cpu" {
@@ -67,6 +68,10 @@ func parse(tokens []token) (out []*frame, err error) {
 		one, err := p.packet(t.line)
 		if err != nil {
 			return nil, err
+		}
+		if written += len(one.bytes); written > maxBytes {
+			return nil, wrong(one.line, "{", "the packets have more than %d bytes together",
+				maxBytes)
 		}
 		out = append(out, one)
 	}

@@ -2,6 +2,7 @@ package trafgen
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -214,6 +215,23 @@ func TestWhatCannotBeImportedIsSaid(t *testing.T) {
 		got, err := Import("x", text)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %q; want %q", text, err, got, want)
+		}
+	}
+}
+
+// TestAShortTextIsNoLongWork: names that stand for many names each, the last for nothing, and bytes
+// that a few letters ask for.
+func TestAShortTextIsNoLongWork(t *testing.T) {
+	many := "#define N0\n"
+	for i := range maxDepth - 1 {
+		many += fmt.Sprintf("#define N%d %s\n", i+1, strings.Repeat(fmt.Sprintf("N%d ", i), 100))
+	}
+	for text, want := range map[string]string{
+		many + "{ N15 1 }":                         "x:17: N", // a word of that line
+		strings.Repeat("{fill(0,9018)}\n", 10_000): "x:466: {: the packets have more than",
+	} {
+		if _, err := Import("x", text); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%.40q: %v; want %q", text, err, want)
 		}
 	}
 }
