@@ -25,15 +25,20 @@ var (
 	wordStart = regexp.MustCompile(`^[0-9A-Za-z_.:]+`)
 	define    = regexp.MustCompile(`^#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)$`)
 	include   = regexp.MustCompile(`^#\s*include\s+(.*)$`)
-	blank     = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
+	// comments, and texts in quotes, in which there are none
+	blank = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|"(?:\\[^\n]|[^"\\\n])*"`)
 )
 
 // lex splits a configuration into tokens, with the names that it defines, and those of stddef.h,
 // replaced by what they stand for.
 func lex(text string) (out []token, err error) {
 	// Comments become as many lines as they had.
-	text = blank.ReplaceAllStringFunc(text,
-		func(s string) string { return " " + strings.Repeat("\n", strings.Count(s, "\n")) })
+	text = blank.ReplaceAllStringFunc(text, func(s string) string {
+		if s[0] == '"' {
+			return s
+		}
+		return " " + strings.Repeat("\n", strings.Count(s, "\n"))
+	})
 	names := map[string][]token{}
 	looked := 0
 	for n, line := range strings.Split(text, "\n") {

@@ -219,6 +219,17 @@ func TestWhatCannotBeImportedIsSaid(t *testing.T) {
 	}
 }
 
+// TestATextKeepsWhatLooksLikeAComment: that would be left out silently.
+func TestATextKeepsWhatLooksLikeAComment(t *testing.T) {
+	for _, text := range []string{"GET /* HTTP", "a /* b */ c", "http://x/", `a "/*" b`} {
+		f := frames(t, "{ fill(2, 12), c16(0x88b5), /* it's \" */ \""+
+			strings.ReplaceAll(text, `"`, `\"`)+"\" } // \" here", 1)
+		if got := string(f[0][14:]); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
 // TestAShortTextIsNoLongWork: names that stand for many names each, the last for nothing, and bytes
 // that a few letters ask for.
 func TestAShortTextIsNoLongWork(t *testing.T) {
