@@ -1,7 +1,9 @@
 package peer
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -137,6 +139,74 @@ func TestAPeerEndsWithItsClient(t *testing.T) {
 	})
 	if err := p.Close(); err != nil {
 		t.Error(err)
+	}
+	back(t, there)
+}
+
+// TestAPeerWhoseAnswersNobodyReadsGivesItsInterfaceBack: ssh has closed all of its pipes, as when the
+// process that measures was killed while it waited for an answer.
+func TestAPeerWhoseAnswersNobodyReadsGivesItsInterfaceBack(t *testing.T) {
+	_, there := labtest.Machines(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	cmd := there.Command(t.Context(), os.Args[0], "peer")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(out)
+	ask := func(method string, args any) {
+		t.Helper()
+		b, err := json.Marshal(map[string]any{"method": "Peer." + method, "id": 1,
+			"params": []any{args}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Write(append(b, '\n')); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := answers.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	ask("Take", End{Device: "eth0", Peer: there.Devices[0].Peer.MAC})
+	if said, err := answers.ReadString('\n'); err != nil || !strings.Contains(said,
+		`"error":null`) {
+		t.Fatalf("%q, %v", said, err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ask("Clock", struct{}{})
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends by %v", err)
+	}
+	back(t, there)
+}
+
+// TestAPeerThatHasEndedTakesNothing: its client was killed just behind the question.
+func TestAPeerThatHasEndedTakesNothing(t *testing.T) {
+	_, there := labtest.Machines(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := &Peer{ctx: ctx}
+	if err := there.Do(func() error {
+		return p.Take(End{Device: "eth0", Peer: there.Devices[0].Peer.MAC}, new(int))
+	}); err == nil {
+		t.Error("it takes an interface that nobody gives back")
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
 	}
 	back(t, there)
 }

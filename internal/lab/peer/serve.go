@@ -8,6 +8,7 @@ import (
 	"net/rpc"
 	"net/rpc/jsonrpc"
 	"os"
+	"os/signal"
 	"runtime"
 	"sync"
 	"time"
@@ -85,6 +86,11 @@ type Sent struct {
 // Serve is a peer, until in ends, ctx does, or nobody asks for a minute. It leaves nothing behind.
 // A frame is sent on no other interface than the one that End names.
 func Serve(ctx context.Context, version string, in io.Reader, out io.Writer) (err error) {
+	// Who measures may be gone while an answer is written: an error then, and not the end of this
+	// process before it has given the interface back.
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, unix.SIGPIPE)
+	defer signal.Stop(gone)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := &Peer{ctx: ctx}
@@ -133,6 +139,9 @@ func (p *Peer) Take(e End, cpu *int) error {
 	defer p.mu.Unlock()
 	if p.lab != nil {
 		return errors.New("an interface is taken already")
+	}
+	if p.ctx.Err() != nil { // nobody would give it back
+		return errors.New("the peer has ended")
 	}
 	if err := Guard(p.ctx, e.Device); err != nil {
 		return err
