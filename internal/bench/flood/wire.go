@@ -79,16 +79,15 @@ func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
 			l = nil
 		}
 	}()
-	// Both stay for the tidying up after an interrupted window.
-	stays := context.WithoutCancel(ctx)
-	if l.peer, err = peer.Dial(stays, w.Config); err != nil {
+	if l.peer, err = peer.Dial(ctx, w.Config); err != nil {
 		return l, err
 	}
 	if err := l.peer.Take(w.Device, w.CPU, card.MAC); err != nil {
 		return l, err
 	}
 	const receiver = 1
-	l.lab, err = lab.Take(stays, lab.Taking{Device: w.Dev, End: lab.Server,
+	// It stays for the tidying up after an interrupted window, as the peer does.
+	l.lab, err = lab.Take(context.WithoutCancel(ctx), lab.Taking{Device: w.Dev, End: lab.Server,
 		Peer: l.peer.Facts.Card.MAC, CPU: receiver})
 	if err != nil {
 		return l, err

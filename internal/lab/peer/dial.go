@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -60,7 +61,8 @@ type Offset struct{ Wall, Monotonic, Error time.Duration }
 var shell = []string{"ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o",
 	"ServerAliveCountMax=3"}
 
-// Dial starts a peer, reads what it is, and compares the clocks. It ends with ctx.
+// Dial starts a peer, reads what it is, and compares the clocks. ctx ends that; the peer stays until
+// it is closed.
 func Dial(ctx context.Context, c Config) (p *Client, err error) {
 	words, program := c.Shell, []byte(nil)
 	if len(words) == 0 {
@@ -73,14 +75,18 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 		}
 		line = "exec sh -c " + quoted(fmt.Sprintf(bring, len(program)))
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	stays, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p = &Client{host: c.Host, said: new(tail), stop: cancel}
 	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("reaching the peer %s: %w", c.Host, ctx.Err())
+		}
 		if err != nil {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	p.cmd = exec.CommandContext(ctx, words[0], append(append([]string(nil), words[1:]...), c.Host,
+	defer context.AfterFunc(ctx, cancel)()
+	p.cmd = exec.CommandContext(stays, words[0], append(append([]string(nil), words[1:]...), c.Host,
 		line)...)
 	p.cmd.Stderr = p.said
 	// Ctrl-C is for this process, which ends the peer in its turn.
@@ -92,8 +98,15 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 		return p, err
 	}
 	p.in = in
-	// The peer ends, and tidies up, once its input does.
-	p.cmd.Cancel = in.Close
+	// The peer ends, and tidies up, once its input does. Before it speaks it has nothing to tidy up,
+	// and ssh may wait for long.
+	var speaks atomic.Bool
+	p.cmd.Cancel = func() error {
+		if !speaks.Load() {
+			return p.cmd.Process.Kill()
+		}
+		return in.Close()
+	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		p.cmd = nil
@@ -109,12 +122,13 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 	if err != nil {
 		return p, p.refused(errors.Join(err, wrote))
 	}
+	speaks.Store(true)
 	if version != c.Version {
 		return p, kernel.Refuse(nil, "levee-lab at %s is version %s, here it is %s: without "+
 			"--peer-command this one is copied there", c.Host, version, c.Version)
 	}
 	p.rpc = rpc.NewClientWithCodec(jsonrpc.NewClientCodec(&stream{answers, in, in.Close}))
-	go p.beat(ctx)
+	go p.beat(stays)
 	if err := p.call("Facts", c.Device, &p.Facts); err != nil {
 		return p, err
 	}
@@ -169,7 +183,8 @@ func (p *Client) call(method string, args, reply any) error {
 	return nil
 }
 
-// beat lets the peer know that somebody is there.
+// beat lets the peer know that somebody is there, and ends one that says nothing for longer than a
+// trace takes to get there.
 func (p *Client) beat(ctx context.Context) {
 	t := time.NewTicker(heartbeat)
 	defer t.Stop()
@@ -179,7 +194,9 @@ func (p *Client) beat(ctx context.Context) {
 			return
 		case <-t.C:
 			var c Clock
-			if p.rpc.Call("Peer.Clock", struct{}{}, &c) != nil {
+			late := time.AfterFunc(2*longest, p.stop)
+			err := p.rpc.Call("Peer.Clock", struct{}{}, &c)
+			if late.Stop(); err != nil {
 				return
 			}
 		}
@@ -218,7 +235,7 @@ func (p *Client) PacketSockets() (n int, err error) {
 }
 
 // Send has the peer send floods or frames, as gen.Run does; namespace, device and core are its own.
-// It returns when ctx ends.
+// It returns when ctx ends, and ends a peer that does not answer then.
 func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
 	l := Load{Floods: c.Floods, Seed: c.Seed, Rate: c.Rate, Burst: c.Burst, Dropped: c.Dropped,
 		Duration: min(c.Duration, longest)}
@@ -232,6 +249,7 @@ func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err erro
 		return r, err
 	}
 	<-ctx.Done()
+	defer time.AfterFunc(patience, p.stop).Stop()
 	var s Sent
 	if err := p.call("End", struct{}{}, &s); err != nil {
 		return r, err

@@ -211,6 +211,30 @@ func TestAPeerThatHasEndedTakesNothing(t *testing.T) {
 	back(t, there)
 }
 
+// TestAPeerThatSaysNothingIsWaitedForUntilSomebodyStops: ssh waits for a network that drops all.
+func TestAPeerThatSaysNothingIsWaitedForUntilSomebodyStops(t *testing.T) {
+	shell := filepath.Join(t.TempDir(), "shell")
+	waits := filepath.Join(t.TempDir(), "waits")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\n: >"+waits+"\nexec tail -f /dev/null\n"),
+		0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Dial(ctx, Config{Host: "nowhere", Shell: []string{shell}, Command: "levee-lab"})
+		ended <- err
+	}()
+	await.True(t, "somebody waits", func() bool {
+		_, err := os.Stat(waits)
+		return err == nil
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends by %v", err)
+	}
+}
+
 func TestWhereThereIsNoPeerItIsSaid(t *testing.T) {
 	here, there := labtest.Machines(t)
 	c := at(t, there)
