@@ -10,6 +10,7 @@ import (
 	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"levee/internal/lab"
 	"levee/internal/lab/echo"
 	"levee/internal/lab/gen"
+	"levee/internal/lang/diag"
 )
 
 // Config says where a peer is.
@@ -61,8 +63,8 @@ type Offset struct{ Wall, Monotonic, Error time.Duration }
 var shell = []string{"ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o",
 	"ServerAliveCountMax=3"}
 
-// Dial starts a peer, reads what it is, and compares the clocks. ctx ends that; the peer stays until
-// it is closed.
+// Dial starts a peer, reads what it is, and compares the clocks. ctx ends that; the peer stays
+// until it is closed.
 func Dial(ctx context.Context, c Config) (p *Client, err error) {
 	words, program := c.Shell, []byte(nil)
 	if len(words) == 0 {
@@ -98,8 +100,8 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 		return p, err
 	}
 	p.in = in
-	// The peer ends, and tidies up, once its input does. Before it speaks it has nothing to tidy up,
-	// and ssh may wait for long.
+	// The peer ends, and tidies up, once its input does. Before it speaks it has nothing to tidy
+	// up, and ssh may wait for long.
 	var speaks atomic.Bool
 	p.cmd.Cancel = func() error {
 		if !speaks.Load() {
@@ -132,6 +134,10 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 	if err := p.call("Facts", c.Device, &p.Facts); err != nil {
 		return p, err
 	}
+	for _, text := range []*string{&p.Facts.Card.Name, &p.Facts.Card.Driver, &p.Facts.Machine.CPU,
+		&p.Facts.Machine.Kernel} {
+		*text = diag.Quoted(*text)
+	}
 	return p, p.compare()
 }
 
@@ -152,7 +158,7 @@ func greeting(r *bufio.Reader) (version string, err error) {
 	for range 1000 {
 		line, err := r.ReadSlice('\n')
 		if v, ok := strings.CutPrefix(strings.TrimSpace(string(line)), hello); ok && err == nil {
-			return v, nil
+			return diag.Quoted(v), nil
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return "", err
@@ -176,7 +182,7 @@ func (p *Client) call(method string, args, reply any) error {
 	var said rpc.ServerError
 	switch {
 	case errors.As(err, &said):
-		return kernel.Refuse(nil, "peer %s: %s", p.host, string(said))
+		return kernel.Refuse(nil, "peer %s: %s", p.host, diag.Quoted(string(said)))
 	case err != nil:
 		return p.refused(err)
 	}
@@ -255,8 +261,8 @@ func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err erro
 		return r, err
 	}
 	return gen.Report{Sent: s.Sent, Bytes: s.Bytes, Refused: s.Refused, Errors: s.Errors,
-		Duration: s.Duration, Rate: c.Rate, Achieved: s.Achieved, Seed: c.Seed, How: s.How,
-		Why: s.Why}, nil
+		Duration: s.Duration, Rate: c.Rate, Achieved: s.Achieved, Seed: c.Seed,
+		How: diag.Quoted(s.How), Why: diag.Quoted(s.Why)}, nil
 }
 
 // Probe has the peer time round trips to this machine, by its own clock.
@@ -266,6 +272,11 @@ func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error)
 	go func() { done <- p.call("Probe", probes, &took) }()
 	select {
 	case err := <-done:
+		if err == nil && (len(took) != len(probes.At) ||
+			slices.ContainsFunc(took, func(ns int64) bool { return ns < echo.Lost })) {
+			err = kernel.Refuse(nil, "peer %s: %d round trips of %d probes, or some that took "+
+				"less than no time", p.host, len(took), len(probes.At))
+		}
 		return took, err
 	case <-ctx.Done():
 		return nil, ctx.Err() // the peer ends with its client
@@ -316,10 +327,10 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is the last line.
+// String is the last line, as a terminal may show it.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
-	return lines[len(lines)-1]
+	return diag.Quoted(strings.TrimSpace(lines[len(lines)-1]))
 }

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"net/rpc/jsonrpc"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"levee/internal/await"
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/gen"
 	"levee/internal/lab/labtest"
 )
@@ -143,8 +146,8 @@ func TestAPeerEndsWithItsClient(t *testing.T) {
 	back(t, there)
 }
 
-// TestAPeerWhoseAnswersNobodyReadsGivesItsInterfaceBack: ssh has closed all of its pipes, as when the
-// process that measures was killed while it waited for an answer.
+// TestAPeerWhoseAnswersNobodyReadsGivesItsInterfaceBack: ssh has closed all of its pipes, as when
+// the process that measures was killed while it waited for an answer.
 func TestAPeerWhoseAnswersNobodyReadsGivesItsInterfaceBack(t *testing.T) {
 	_, there := labtest.Machines(t)
 	t.Setenv("TMPDIR", t.TempDir())
@@ -209,6 +212,42 @@ func TestAPeerThatHasEndedTakesNothing(t *testing.T) {
 		}
 	}
 	back(t, there)
+}
+
+// TestAHostilePeerReachesNoTerminal: a machine that was taken over answers what it likes.
+func TestAHostilePeerReachesNoTerminal(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	go func() {
+		for in := json.NewDecoder(there); ; {
+			var q struct {
+				ID     uint64
+				Method string
+			}
+			if in.Decode(&q) != nil {
+				return
+			}
+			answer := map[string]any{"id": q.ID, "result": nil, "error": "\x1b]0;x\a"}
+			if q.Method == "Peer.Probe" {
+				answer = map[string]any{"id": q.ID, "result": []int64{5, -7}, "error": nil}
+			}
+			b, _ := json.Marshal(answer)
+			if _, err := there.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	p := &Client{host: "there", said: new(tail), stop: func() {}, rpc: jsonrpc.NewClient(here)}
+	defer p.rpc.Close()
+	refused(t, p.Take("eth0", 0, lab.MAC{}), `peer there: "\x1b]0;x\a"`)
+	for _, at := range [][]int64{{1}, {1, 2}} {
+		_, err := p.Probe(t.Context(), echo.Probes{At: at})
+		refused(t, err, fmt.Sprintf("2 round trips of %d probes", len(at)))
+	}
+	fmt.Fprint(p.said, "well\r\n\x1b[2Jwell\r\n")
+	if got := p.said.String(); got != `"\x1b[2Jwell"` {
+		t.Errorf("what ssh says is shown as %q", got)
+	}
 }
 
 // TestAPeerThatSaysNothingIsWaitedForUntilSomebodyStops: ssh waits for a network that drops all.

@@ -3,8 +3,8 @@
 //
 // In goes the text of a configuration, out comes that of a template (docs/reference/templates.md),
 // one line a packet, or an error that names a line and a word: of what the configuration says that
-// templates have no words for, nothing is left out silently. Its memory and time are bounded, whatever
-// the text says, and it opens no files: the names of stddef.h are its own (names.go).
+// templates have no words for, nothing is left out silently. Its memory and time are bounded,
+// whatever the text says, and it opens no files: the names of stddef.h are its own (names.go).
 package trafgen
 
 import (
