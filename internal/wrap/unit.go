@@ -289,8 +289,28 @@ func (e *env) removeUnit(ctx context.Context, unit string) error {
 	if had && errors.As(err, new(*generation.NoServiceError)) {
 		err = nil // it has not been started since
 	}
-	if err == nil {
-		fmt.Fprintf(e.Stdout, "%s has no policy of levee's any more\n", unit)
+	if err != nil {
+		return err
 	}
-	return err
+	if had {
+		if err := e.openUnit(ctx, unit); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(e.Stdout, "%s has no policy of levee's any more\n", unit)
+	return nil
+}
+
+// openUnit opens the cgroup of a unit that a start which has failed has shut. It is there still
+// where the unit leaves processes behind (KillMode= of systemd.kill(5)).
+func (e *env) openUnit(ctx context.Context, unit string) error {
+	is, err := e.units.show(ctx, unit, "ControlGroup")
+	if err != nil || is["ControlGroup"] == "" {
+		return err
+	}
+	dir, err := cgroup.Dir(is["ControlGroup"])
+	if err != nil {
+		return err
+	}
+	return service.Open(dir)
 }

@@ -8,10 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 
 	"levee/internal/cli"
 	"levee/internal/cli/clitest"
+	"levee/internal/dataplane/service"
+	"levee/internal/dataplane/store"
+	"levee/internal/host/cgroup"
+	"levee/internal/kernel"
 )
 
 // manager is a systemd of tests: it knows one unit, and reads its drop-ins as systemd does.
@@ -176,6 +182,48 @@ func TestAnotherFileThatFailsLeavesTheDropInBefore(t *testing.T) {
 	after, err := os.ReadFile(path)
 	if err != nil || string(after) != string(before) {
 		t.Errorf("the drop-in is %q, %v; was %q", after, err, before)
+	}
+}
+
+// TestARemovalLeftAUnitShut: of a start that has failed the cgroup is shut, and stays where the
+// unit leaves processes behind. Its next start was without a policy, and took and sent nothing.
+func TestARemovalLeftAUnitShut(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(store.RunEnv, filepath.Join(t.TempDir(), "run"))
+	dir, err := os.MkdirTemp(root, "levee-t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(dir)
+	m := &manager{is: idle()}
+	e, file, _ := wrapping(t, m, small)
+	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Shut(dir); err != nil {
+		t.Fatal(err)
+	}
+	m.is["ControlGroup"] = "/" + filepath.Base(dir)
+	if err := e.removeUnit(t.Context(), "web.service"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, at := range []ebpf.AttachType{ebpf.AttachCGroupInetIngress,
+		ebpf.AttachCGroupInetEgress} {
+		all, err := link.QueryPrograms(link.QueryOptions{Target: int(f.Fd()), Attach: at})
+		if err != nil || len(all.Programs) > 0 {
+			t.Errorf("%v: %+v, %v", at, all, err)
+		}
 	}
 }
 

@@ -55,6 +55,19 @@ func Shut(dir string) error {
 // allowMulti is BPF_F_ALLOW_MULTI of include/uapi/linux/bpf.h: others may be there, too.
 const allowMulti = 1 << 1
 
+// Open takes away what Shut has put at a cgroup, by its directory, which may have gone.
+func Open(dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	c, err := openCGroup(dir)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	return c.open()
+}
+
 // open takes the programs away that shut a cgroup.
 func (c *group) open() error {
 	for _, at := range sidesOfShut {
