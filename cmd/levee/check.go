@@ -25,11 +25,12 @@ import (
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once,
 each with file, line, column, the line itself and a hint. Warns of rules that can never match,
 of a default that no packet reaches, of empty set files, of rules with ports that fragments walk
-past, of rings that cannot be read from the same queue, and of rules that take what essential rules would let through: ARP, neighbour discovery,
-path-MTU messages, DHCP answers, MLD queries, LACP, EAPOL. A rule that is about such traffic
-alone ("drop arp") is taken as meant. For each limit it prints up to how many sources that send
-once may come within how long for the limit to be exact for all others, and how many packets a
-second that is where they do not come in bursts. Nothing is loaded, no privileges are needed.
+past, of rings that cannot be read from the same queue, and of rules that take what essential
+rules would let through: ARP, neighbour discovery, path-MTU messages, DHCP answers, MLD queries,
+LACP, EAPOL. A rule that is about such traffic alone ("drop arp") is taken as meant. For each
+limit it prints up to how many sources that send once may come within how long for the limit to
+be exact for all others, and how many packets a second that is where they do not come in bursts.
+Nothing is loaded, no privileges are needed.
 
 --explain-compile also prints what the compiler made of the policy: the tables, and the plan of
 the program as a tree of blocks. Each block has the ns that it costs a packet, of packets that

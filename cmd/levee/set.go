@@ -83,8 +83,9 @@ func newSetAdd(e *env) *cobra.Command {
 		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is
 what the set is of: an address, a prefix or a range; a service such as tcp/443; in a set of
 endpoints, an address and a service behind it; or, in a set of names, a name such as
-example.com, which stands for all below it, or *.example.com for these alone. An entry that is there already gets the new
-lease. Without --lease it is the set's own. --from is read to its end before anything is added.
+example.com, which stands for all below it, too, or *.example.com for these alone. An entry that
+is there already gets the new lease. Without --lease it is the set's own. --from is read to its
+end before anything is added.
 
 Sessions are not looked at, as "levee up" does: an entry that holds your own address shuts you
 out where a rule drops it, unless a protect rule names you.`,

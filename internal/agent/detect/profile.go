@@ -15,7 +15,7 @@ const (
 	minutes  = 5                // and minutes
 	cool     = 2 * time.Minute  // after an alarm nothing is learned
 	ofMinute = 3                // the third highest second of a minute stands for it
-	opening  = 10 * time.Second // what comes in it is usual, whatever it is
+	opening  = 10 * time.Second // what comes in it is usual, as begin says
 	doubling = 10 * time.Minute // what is usual lately doubles in so long, at most
 	slowly   = 24 * time.Hour   // the same of what nobody answers
 )
@@ -100,7 +100,7 @@ func (p *profile) second(now time.Time, s second) {
 	}
 }
 
-// opens says whether what comes is usual, whatever it is.
+// opens says whether what comes is usual, however much, as far as it is known to be harmless.
 func (p *profile) opens(now time.Time) bool {
 	return p.first.IsZero() || now.Sub(p.first) < opening
 }
