@@ -15,7 +15,7 @@ import (
 // readNames reads the names of lines: one a line, as "*.example.com" too; several behind an
 // address, as hosts files have them (hosts(5)); or "||NAME^" of filters of browsers, a domain with
 // all below it, as each name of a set is. Lines of such filters that ask for more than a name, such
-// as "@@" for exceptions or "$" for options, are not taken, and told.
+// as "@@" for exceptions, "$" for options or "##" for parts of pages, are not taken, and told.
 func readNames(in *reader, r io.Reader) error {
 	s := bufio.NewScanner(literal.ListLines(r))
 	s.Buffer(make([]byte, 0, 4096), maxLine)
@@ -24,12 +24,16 @@ func readNames(in *reader, r io.Reader) error {
 		if line == "" || line[0] == '!' || line[0] == '[' { // a comment and a heading of filters
 			continue
 		}
-		if i := strings.IndexAny(line, "#;"); i >= 0 {
+		words := strings.Fields(line)
+		i := strings.IndexAny(line, "#;")
+		if i > 0 && line[i] == '#' && line[i-1] != ' ' && line[i-1] != '\t' {
+			words = []string{line} // "NAME##WHAT" hides a part of the pages of a good name
+		} else if i >= 0 {
 			if line = strings.TrimSpace(line[:i]); line == "" {
 				continue
 			}
+			words = strings.Fields(line)
 		}
-		words := strings.Fields(line)
 		if _, err := netip.ParseAddr(words[0]); err == nil && len(words) > 1 {
 			words = words[1:]
 		}
@@ -63,7 +67,7 @@ func (in *reader) name(text string) (bool, error) {
 	if local[text] {
 		return true, nil
 	}
-	if _, err := netip.ParseAddr(text); err == nil || strings.ContainsAny(text, "/^|$@:?=&") {
+	if _, err := netip.ParseAddr(text); err == nil || strings.ContainsAny(text, "/^|$@:?=&#") {
 		return false, nil
 	}
 	p, err := dnsname.Parse(text)

@@ -27,6 +27,9 @@ func TestNamesOfLists(t *testing.T) {
 				"f.example", "g.example", "h.example", "i.example"}, 1},
 		{"what could be more than is meant", strings.Repeat("a.example\n", 30) +
 			"@@||ok.example^\nhttp://x.example/\n192.0.2.1\n", []string{"a.example"}, 3},
+		{"what a browser hides on pages of good names", strings.Repeat("a.example\n", 30) +
+			"ok.example##.banner span.of.it\nfine.example#@#.ad\n##.all\nb.example #c\n",
+			[]string{"a.example", "b.example"}, 2},
 	} {
 		l, err := Read(strings.NewReader(c.text), &policy.Feed{Names: true}, 100)
 		if err != nil {
