@@ -43,8 +43,8 @@ type taken struct {
 var ErrInUse = kernel.Refuse(nil, "in use")
 
 // Free tells whether a device of the calling thread's network namespace may be taken: an Ethernet
-// device without an XDP program, a master, devices above it, or routes that somebody has added. The
-// error matches ErrInUse and says what is in the way, or ErrNoDevice.
+// device without an XDP program, a master, devices above it, qdiscs or routes that somebody has
+// added. The error matches ErrInUse and says what is in the way, or ErrNoDevice.
 func Free(device string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(device)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -77,6 +77,17 @@ func Free(device string) (netlink.Link, error) {
 		// the index at the other end of a veth pair is that of another namespace
 		if l.Type() != "veth" && l.Attrs().ParentIndex == a.Index {
 			return nil, used("%s is above it", l.Attrs().Name)
+		}
+	}
+	qdiscs, err := netlink.QdiscList(link)
+	if err != nil {
+		return nil, fmt.Errorf("listing the qdiscs of %s: %w", device, err)
+	}
+	for _, q := range qdiscs {
+		if h := q.Attrs().Handle; h != 0 { // the kernel's own have none; a move ends all of them
+			return nil, used("it has a qdisc, %s %s, whose filters and limits would be gone: "+
+				"take it off first (`tc qdisc show dev %s`), a policy by `levee down --dev %[3]s`",
+				q.Type(), netlink.HandleStr(h), device)
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -242,8 +253,11 @@ func move(link netlink.Link, to string) error {
 // back itself. told is which settings are not as they were.
 func (d *Device) leave() (told, err error) {
 	link, err := netlink.LinkByName(d.Name)
-	if err != nil {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking at %s: %w", d.Name, err)
 	}
 	home := findNetns(d.Taken.Home)
 	if home == "" {

@@ -223,6 +223,14 @@ func TestADeviceInUseIsNotTaken(t *testing.T) {
 	if err := on.Close(); err != nil {
 		t.Fatal(err)
 	}
+	clsact := &netlink.GenericQdisc{QdiscType: "clsact"}
+	in(b, func(l netlink.Link) error {
+		clsact.QdiscAttrs = netlink.QdiscAttrs{LinkIndex: l.Attrs().Index,
+			Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+		return netlink.QdiscAdd(clsact)
+	})
+	refuses(b, "it has a qdisc, clsact ffff:0")
+	in(b, func(netlink.Link) error { return netlink.QdiscDel(clsact) })
 	above := true
 	in(b, func(l netlink.Link) error {
 		err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth0.5",
