@@ -37,6 +37,8 @@ type taken struct {
 	Features map[string]bool // of these that the lab changes
 	Threaded bool            // its NAPI ran in threads
 	Channels uint32          // that receive and send; 0 where the driver tells none
+	// Sysctls are those that are not as a new device has them, which it is after each move.
+	Sysctls map[string]string `json:",omitempty"`
 }
 
 // ErrInUse says that a device carries something else than a lab.
@@ -231,8 +233,39 @@ func was(link netlink.Link) (*taken, error) {
 	if t.Channels, err = channels(a.Name); err != nil {
 		return nil, err
 	}
+	t.Sysctls = ownSysctls(a.Name)
 	t.Threaded, err = threadedNAPI(a.Name)
 	return t, err
+}
+
+// ownSysctls are those of a device of the calling thread's namespace that differ from a new one's,
+// by their paths. The secret of its addresses is not among them: the record is for all to read.
+func ownSysctls(device string) map[string]string {
+	out := map[string]string{}
+	for _, family := range []string{"ipv4", "ipv6"} {
+		dir := filepath.Join(sysctlDir, family, "conf")
+		files, _ := os.ReadDir(filepath.Join(dir, device)) // none without that family
+		for _, f := range files {
+			path := filepath.Join(dir, device, f.Name())
+			own, err := os.ReadFile(path)
+			usual, wrong := os.ReadFile(filepath.Join(dir, "default", f.Name()))
+			if err == nil && wrong == nil && string(own) != string(usual) &&
+				f.Name() != "stable_secret" {
+				out[path] = string(own)
+			}
+		}
+	}
+	return out
+}
+
+// setSysctls sets those that are not so.
+func setSysctls(values map[string]string) (err error) {
+	for path, v := range values {
+		if now, wrong := os.ReadFile(path); wrong != nil || string(now) != v {
+			err = errors.Join(err, os.WriteFile(path, []byte(v), 0))
+		}
+	}
+	return err
 }
 
 // move puts a device into another network namespace.
@@ -276,10 +309,13 @@ func (d *Device) arrive() error {
 	}
 	return insidePath(home, func() error {
 		link, err := netlink.LinkByName(d.Name)
-		if err != nil || !d.Taken.Up {
+		if err != nil {
 			return nil
 		}
-		err = netlink.LinkSetUp(link)
+		err = setSysctls(d.Taken.Sysctls)
+		if d.Taken.Up {
+			err = errors.Join(err, netlink.LinkSetUp(link))
+		}
 		for _, text := range d.Taken.Addrs {
 			a, wrong := netlink.ParseAddr(text)
 			if wrong == nil {

@@ -60,7 +60,7 @@ func state(t *testing.T, h *Host) (s string) {
 		}
 		threaded, err := threadedNAPI("eth0")
 		x := l.Attrs()
-		s = fmt.Sprint(x.HardwareAddr, x.MTU, x.OperState, list, f, threaded)
+		s = fmt.Sprint(x.HardwareAddr, x.MTU, x.OperState, list, f, threaded, ownSysctls("eth0"))
 		return err
 	})
 	if err != nil {
@@ -94,6 +94,14 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 	// as a veth is that nobody has set up: without GRO it receives without NAPI
 	if err := b.Do(func() error {
 		return errors.Join(threadNAPI("eth0", false), SetGRO("eth0", false))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// as a machine is that trusts nobody on that network
+	if err := a.Do(func() error {
+		return setSysctls(map[string]string{sysctlDir + "/ipv4/conf/eth0/rp_filter": "1\n",
+			sysctlDir + "/ipv6/conf/eth0/accept_ra":        "2\n",
+			sysctlDir + "/ipv4/conf/eth0/accept_redirects": "0\n"})
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// sysctlDir shows the settings of the network namespace of the thread that looks.
+const sysctlDir = "/proc/sys/net"
+
 // sysctls prepares the namespace of the calling thread, before it has devices. A flood has
 // sources from anywhere, which a reverse-path filter would drop in front of what is measured;
 // duplicate address detection and router solicitation would add packets of the kernel's own.
@@ -44,7 +47,7 @@ func sysctls(forward bool) error {
 		}
 	}
 	for _, s := range settings {
-		if err := os.WriteFile(filepath.Join("/proc/sys/net", s.path), []byte(s.value),
+		if err := os.WriteFile(filepath.Join(sysctlDir, s.path), []byte(s.value),
 			0); err != nil {
 			return fmt.Errorf("setting net/%s: %w", s.path, err)
 		}
