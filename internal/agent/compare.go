@@ -162,7 +162,8 @@ func (a *Agent) tellSet(st *SetStatus, at time.Time) {
 		return
 	}
 	p.Fails(part.Do(fmt.Errorf("%w: the set is full", err),
-		"raise max in the policy, and levee up it"))
+		"raise max in the policy, and levee up it; a set of names has 32 different numbers of "+
+			"labels at most"))
 }
 
 // sweep takes leases out of the ledger that have ended, and those of whom nothing may hold.

@@ -2,11 +2,14 @@ package dataplane
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"levee/internal/dataplane/sets"
+	"levee/internal/filter/names"
 )
 
 // openAbusers is the set abusers of a policy in force on lv0 of a network of the test's own.
@@ -75,6 +78,30 @@ func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
 	}
 	if err := s.Add(ctx, hosts[20]); err == nil || s.Maps[0].Refused() != 16 {
 		t.Errorf("%v, %d refused in all", err, s.Maps[0].Refused())
+	}
+}
+
+// TestNamesOfTooManyNumbersOfLabelsKeptOthersOut: whoever chose names with more numbers of labels
+// than a set has room for kept all names out that came with his, each time they were tried again.
+func TestNamesOfTooManyNumbersOfLabelsKeptOthersOut(t *testing.T) {
+	ctx := t.Context()
+	s := openAbusers(t, "set abusers = dynamic(of names, max 200, lease 1h)\n"+
+		"drop udp port 53 dns name in abusers\ndefault pass\n")
+	var entries []sets.Entry
+	for labels := names.MaxCodes + 8; labels >= 1; labels-- {
+		entries = append(entries, sets.Entry{Name: strings.Repeat("a.", labels) + "example"})
+	}
+	for i := range 50 {
+		entries = append(entries, sets.Entry{Name: fmt.Sprintf("n%d.example", i)})
+	}
+	for _, want := range []int{names.MaxCodes + 50, 0} {
+		raised, left, err := s.Raise(ctx, entries, time.Now())
+		if raised != want || left != 8 || err != nil {
+			t.Fatalf("raised %d, left %d: %v", raised, left, err)
+		}
+	}
+	if n := s.Maps[0].Refused(); n != 16 {
+		t.Errorf("%d refused, want 16", n)
 	}
 }
 

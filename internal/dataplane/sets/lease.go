@@ -3,12 +3,14 @@ package sets
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/filter/names"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
 )
@@ -106,6 +108,8 @@ func addFitting(sets []*Set, entries []Entry) (added int, err error) {
 	switch {
 	case err == nil:
 		return len(entries), nil
+	case errors.Is(err, names.ErrLabels):
+		return addByLabels(sets, entries)
 	case !errors.Is(err, prefix.ErrFull):
 		return 0, err
 	case len(entries) == 1:
@@ -117,6 +121,30 @@ func addFitting(sets []*Set, entries []Entry) (added int, err error) {
 	}
 	more, err := addFitting(sets, entries[half:])
 	return added + more, err
+}
+
+// addByLabels adds names, of which some have a number of labels that a set has no room for: all of
+// one number or none, those of few labels first. Whoever chooses names does not keep others out.
+func addByLabels(sets []*Set, entries []Entry) (added int, err error) {
+	parts := map[int][]Entry{}
+	for _, e := range entries {
+		p := patternOf(e.Element())
+		n := 2 * p.Name.Labels()
+		if p.Below {
+			n++
+		}
+		parts[n] = append(parts[n], e)
+	}
+	if len(parts) == 1 {
+		return 0, nil
+	}
+	for _, n := range slices.Sorted(maps.Keys(parts)) {
+		more, err := addFitting(sets, parts[n])
+		if added += more; err != nil {
+			return added, err
+		}
+	}
+	return added, nil
 }
 
 // Lowered is an entry whose lease ends sooner.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"levee/internal/filter/endpoint"
+	"levee/internal/filter/names"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
 )
@@ -127,7 +128,8 @@ func (s *Set) Fill(next *Memory, entries []Entry, spare bool) error {
 
 // NoRoom says whether an entry was refused for what is in the set already.
 func NoRoom(err error) bool {
-	return errors.Is(err, prefix.ErrFull) || errors.Is(err, endpoint.ErrShapes)
+	return errors.Is(err, prefix.ErrFull) || errors.Is(err, endpoint.ErrShapes) ||
+		errors.Is(err, names.ErrLabels)
 }
 
 // spares says whether rolling up must leave a prefix alone because a protect rule names an address
