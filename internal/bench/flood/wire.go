@@ -64,7 +64,7 @@ func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
 	if err := peer.Guard(ctx, w.Dev); err != nil {
 		return nil, err
 	}
-	if w.Shell == nil && goesBy(ctx, w.Host, w.Dev) {
+	if len(w.Shell) == 0 && goesBy(ctx, w.Host, w.Dev) {
 		return nil, fmt.Errorf("%s is %w: ssh to %s goes by it; measure over another interface",
 			w.Dev, lab.ErrInUse, w.Host)
 	}

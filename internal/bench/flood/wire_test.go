@@ -56,6 +56,13 @@ func TestAFloodComesFromAnotherMachine(t *testing.T) {
 			"eth0") || goesBy(t.Context(), "198.18.0.2", "eth7") {
 			t.Error("where packets leave is not known")
 		}
+		// as the command has it without --rsh
+		by := *o.Wire
+		by.Host, by.Shell = "root@198.18.0.2", strings.Fields("")
+		if _, err := Open(t.Context(), &Options{Wire: &by}); !errors.Is(err, lab.ErrInUse) ||
+			!strings.Contains(err.Error(), "goes by it") {
+			t.Errorf("the interface by which ssh goes: %v", err)
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
