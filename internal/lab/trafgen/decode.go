@@ -110,8 +110,9 @@ func (d *decoder) field(word string, n int, what string, text func([]byte) strin
 	d.say("%s %s-%s%s", word, text(lo), text(hi), order)
 }
 
-// sum reads two bytes of a checksum: right, if a function makes it over those bytes, or as written.
-func (d *decoder) sum(word string, functions string, from, to int) {
+// sum reads two bytes of a checksum: right, if the function makes it over those bytes, or as
+// written.
+func (d *decoder) sum(word, function string, from, to int) {
 	begin := d.at
 	c := d.take(2, "a checksum")
 	if c[0].kind != summed {
@@ -119,7 +120,7 @@ func (d *decoder) sum(word string, functions string, from, to int) {
 		d.field(word, 2, "a checksum", decimal)
 		return
 	}
-	if !strings.Contains(functions, c[0].text) || c[0].from != uint64(from) ||
+	if c[0].text != function || c[0].from != uint64(from) ||
 		to >= 0 && c[0].to != uint64(to) {
 		d.fail(begin, "%s(%d, %d) is another checksum than stands here", c[0].text, c[0].from,
 			c[0].to)

@@ -209,6 +209,8 @@ func TestWhatCannotBeImportedIsSaid(t *testing.T) {
 			"csumip(0, 5) is another checksum",
 		head + "0x45, 0, c16(28), drnd(1), 1, 0, 0, 64, 17, c16(0) }": "x:2: 1: the " +
 			"identification varies in its front alone",
+		"{ fill(2, 12), c16(0x86dd), 0x60, 0, 0, 0, c16(8), 17, 64, fill(1, 32), c16(1), c16(2), " +
+			"c16(8), csumudp(14, 54) }": "x:1: csumudp: csumudp(14, 54) is another checksum",
 		head + "0x45, 0, c16(28), drnd(2) }":                         "the packet ends within",
 		strings.Repeat("{ c16(", 1) + strings.Repeat("(", 200) + "1": "parentheses in each other",
 	} {
