@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/await"
@@ -574,6 +577,39 @@ func TestAFailedStartHadNoPolicyForWhatCameAfter(t *testing.T) {
 	if ten := s.send("udp", "127.0.0.1:10"); ten != "ok" {
 		t.Errorf("after the same policy again: %q", ten)
 	}
+}
+
+// TestAnotherProgramAboveIsNamed: where one at a cgroup above allows no other, the error says so.
+func TestAnotherProgramAboveIsNamed(t *testing.T) {
+	enter(t)
+	begin(t, func(dir string) {
+		c, err := openCGroup(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		at := ebpf.AttachCGroupInetIngress
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupSKB, AttachType: at,
+			License:      "Dual BSD/GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer prog.Close()
+		err = link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(c.dir.Fd()),
+			Program: prog, Attach: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		below := filepath.Join(dir, "below")
+		if err := os.Mkdir(below, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(below)
+		if err := Shut(below); err == nil || !strings.Contains(err.Error(), "allows no other") {
+			t.Errorf("beside it: %v", err)
+		}
+	})
 }
 
 // TestARenamedContainerHadTwoPolicies: given a policy under its new name it was judged by that of

@@ -2,7 +2,9 @@ package service
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -46,7 +48,7 @@ func Shut(dir string) error {
 			Program: prog, Attach: at, Flags: allowMulti}) // traffic changes here
 		prog.Close()
 		if err != nil {
-			return kernel.Refuse(err, "shut the cgroup %s", dir)
+			return fmt.Errorf("shut the cgroup: %w", refused(err, filepath.Base(dir), dir))
 		}
 	}
 	return nil
