@@ -152,10 +152,14 @@ func (w *Watcher) restore(u *eye, now time.Time) {
 
 // expect has a new detector know of the floods that there were when the agent before this one
 // ended. What somebody has undone is none.
-func (w *Watcher) expect(u *eye) {
+func (w *Watcher) expect(u *eye, now time.Time) {
 	for _, i := range w.Incidents.List() {
 		if i.Dev != w.Dev || i.Detector != u.Name || i.Closed != nil || !i.Seen.Learned ||
 			i.State == incident.Undone {
+			continue
+		}
+		if i.Seen.Unknown {
+			u.detector.Suspect(kind.Of(i.Seen.Kind), now)
 			continue
 		}
 		to, _ := netip.ParsePrefix(i.Seen.Destination) // none: everything that is watched

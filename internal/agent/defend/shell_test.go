@@ -66,7 +66,7 @@ func TestRulesGoOnWithAnotherAgent(t *testing.T) {
 }
 
 // TestAnAgentThatBeginsInAFloodStopsIt: it took what came first for usual. Another one after it,
-// whose rules have ended, knows at once.
+// whose rules have ended, needs no warm-up.
 func TestAnAgentThatBeginsInAFloodStopsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShell(t, 1)
@@ -81,7 +81,7 @@ func TestAnAgentThatBeginsInAFloodStopsIt(t *testing.T) {
 		s.end()
 		time.Sleep(12 * time.Second) // longer than their lease
 		s.begin()
-		s.passes(2 * time.Second)
+		s.passes(3 * time.Second)
 		if len(s.k.texts()) == 0 {
 			t.Errorf("nothing stops what was known to be a flood: %+v", s.store.List())
 		}

@@ -206,8 +206,9 @@ func (w *Watcher) read(ctx context.Context) error {
 				o.Watched = newPrefixes(d.To).has
 			}
 			e.detector = detect.New(o)
-			w.restore(e, time.Now())
-			w.expect(e)
+			now := time.Now()
+			w.restore(e, now)
+			w.expect(e, now)
 		}
 		w.eyes = append(w.eyes, e)
 	}

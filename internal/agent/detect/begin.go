@@ -160,6 +160,8 @@ func (d *Detector) mute(n *node, k kind.Kind, now time.Time) bool {
 		return false
 	case d.begin.again.Has(k):
 		return !d.begin.odd.Has(k)
+	case d.begin.waits.Has(k):
+		return false
 	}
 	return !d.known && now.Sub(d.began) < warmUp && !n.prof.expects.Has(k)
 }
@@ -184,4 +186,15 @@ func (d *Detector) Expect(k kind.Kind, to, from netip.Prefix, usual float64) {
 	}
 	n.prof.expects |= 1 << k
 	n.prof.bound[k] = max(n.prof.bound[k], float32(usual))
+}
+
+// Suspect has a detector that has learned nothing know that there was a flood of a kind before it,
+// of which nobody knew what is usual. It may go on, or be over: from the first second on it is one
+// where something is odd, and the rest is an opening.
+func (d *Detector) Suspect(k kind.Kind, now time.Time) {
+	if d.known || d.fixed() || k >= kind.Num {
+		return
+	}
+	d.begin.again |= 1 << k
+	d.begin.until, d.begin.looks = now.Add(opening+lag*time.Second), true
 }

@@ -283,3 +283,41 @@ func TestAnOpenIncidentIsNoOpening(t *testing.T) {
 		t.Errorf("less than was too much is one after %d tenths of a second: %+v", n, a)
 	}
 }
+
+// TestNothingKnownWasTakenForNothingUsual: an agent that had begun in a flood left an incident of
+// which nothing was known, and to the next one all clients were a flood, for good. A flood that
+// goes on is one at once, as before.
+func TestNothingKnownWasTakenForNothingUsual(t *testing.T) {
+	w := newWorld(Options{})
+	clients := w.served(40_000, 20_000)
+	w.d.Suspect(kind.UDP, w.now)
+	if a, n := w.sends(60_000, 1200, clients...); n > 0 {
+		t.Errorf("the flood is over, after %d tenths of a second: %+v", n, a)
+	}
+	forged := part{200_000, 60, func() packet.Packet {
+		return udp(v4(w.r.Uint32()), server, uint16(w.r.IntN(65536)), 27015)
+	}}
+	if a, n := w.sends(60_000, 20, append(clients, forged)...); n == 0 || n > 7 || a.Unknown {
+		t.Errorf("the flood comes again: %+v after %d tenths of a second", a, n)
+	}
+
+	w = newWorld(Options{})
+	w.d.Suspect(kind.UDP, w.now)
+	clients = w.served(40_000, 20_000)
+	if a, n := w.sends(60_000, 20, append(clients, forged)...); n == 0 || !a.Unknown {
+		t.Errorf("the flood goes on: %+v after %d tenths of a second", a, n)
+	}
+	for n := range 50 {
+		w.d.Sent(60_000)
+		if len(w.tenth(append(clients, forged), 400)) == 0 {
+			t.Fatalf("it is none any more %d tenths of a second later", n+1)
+		}
+	}
+	for range 40 {
+		w.d.Sent(60_000)
+		w.tenth(clients, 400)
+	}
+	if a, n := w.sends(60_000, 1200, clients...); n > 0 {
+		t.Errorf("what is left is one after %d tenths of a second: %+v", n, a)
+	}
+}
