@@ -397,7 +397,7 @@ func Entries(ctx context.Context, dev, name string) ([]Entry, error) {
 	return s.List(ctx)
 }
 
-// Type is what the entries of the set are: addresses, services or endpoints.
+// Type is what the entries of the set are: addresses, services, endpoints or names.
 func (s *Set) Type() policy.SetType {
 	s.mu.Lock()
 	defer s.mu.Unlock()

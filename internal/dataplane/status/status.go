@@ -183,7 +183,7 @@ type Set struct {
 	Refused      uint64  `json:"refused"`       // entries not taken because the set was full
 	RollUp       bool    `json:"rollup"`
 	Keep         bool    `json:"keep"` // entries outlive a reboot
-	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
+	Type         string  `json:"type"` // of the entries: addresses, services, endpoints, names
 }
 
 // Settle looks longer where it is not sure whether packets come to a policy.

@@ -11,9 +11,6 @@ import (
 // stackWork is the key of the map that the function which reads messages works on, below R10.
 const stackWork = hashtable.StackFree
 
-// MaxDynamicInstructions is how many instructions the functions of a dynamic set have, at most.
-const MaxDynamicInstructions = 250
-
 // DynamicFunction writes the look-up in a dynamic set of names, laid out for room entries, as a
 // function `u64 symbol(u64 labels)`: 1 if the set has the name that was read last on this CPU, of
 // so many labels, or one that it is below, else 0.

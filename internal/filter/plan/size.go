@@ -33,7 +33,7 @@ const (
 	sizeTree     = 960 // a look-up in a rule tree: its fields, four trees in place
 	sizeDynamic  = 16  // a look-up in a dynamic set, but for its function
 	sizeBits     = 18  // a look-up in a bitmap
-	sizeLookup   = 380 // the functions of a dynamic set, for addresses or endpoints
+	sizeLookup   = 380 // the functions of a dynamic set, for addresses, endpoints or names
 	sizeBulk     = 820 // and of one of addresses that has a bulk
 	// of the main function: the fast path, what is malformed, trials, the verdict
 	sizeMain   = 1_200
