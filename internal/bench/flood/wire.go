@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"levee/internal/bench"
 	"levee/internal/kernel"
@@ -124,12 +123,12 @@ func goesBy(ctx context.Context, host, device string) bool {
 
 // another is the first core that this process may use, but for one.
 func another(cpu int) (int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return 0, fmt.Errorf("reading the allowed cores: %w", err)
+	all, err := lab.AllowedCPUs()
+	if err != nil {
+		return 0, err
 	}
-	for i := range len(set) * 64 {
-		if set.IsSet(i) && i != cpu {
+	for _, i := range all {
+		if i != cpu {
 			return i, nil
 		}
 	}
