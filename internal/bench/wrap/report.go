@@ -55,7 +55,8 @@ func (r *Result) finish(none *Result) {
 	if r.Way == None {
 		return
 	}
-	for i, bits := range r.Rounds {
+	// a run that was interrupted has not measured both in its last round
+	for i, bits := range r.Rounds[:min(len(r.Rounds), len(none.Rounds))] {
 		switch {
 		case r.judged[i] == 0:
 			r.Why = "the policy has judged no packet of a round"

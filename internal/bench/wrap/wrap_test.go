@@ -105,6 +105,20 @@ func TestAServiceThatTookLessIsTold(t *testing.T) {
 	benchtest.Output(t, r, "less than 80 % of none", "75.0 %")
 }
 
+// TestARoundThatEndedBeforeTheServiceWithoutAPolicyHasNoShare: which comes last in every other one.
+func TestARoundThatEndedBeforeTheServiceWithoutAPolicyHasNoShare(t *testing.T) {
+	none, with := &Result{Way: None}, &Result{Way: Unit, Rules: 22}
+	none.add(1e9, 0, 0, 0)
+	with.add(1e9, 10, 1000, 10)
+	with.add(1e9, 10, 1000, 10)
+	for _, x := range []*Result{none, with} {
+		x.finish(none)
+	}
+	if len(with.Shares) != 1 || len(with.Rounds) != 2 {
+		t.Errorf("%+v", with)
+	}
+}
+
 func TestWhatCannotBeMeasuredIsSaidFirst(t *testing.T) {
 	for _, o := range []Options{{MTUs: []int{1279}}, {MTUs: []int{65537}}, {Rules: []int{0}},
 		{Ways: []string{"tc"}}} {
