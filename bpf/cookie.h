@@ -72,7 +72,12 @@ static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, _
 	__u64 within = lo * (hash << 1 | 1);
 
 	*tag = (__u32)(hash ^ within >> 33) | 1U << 31;
-	return (hash >> 48 ^ (within >> 28 & (COOKIE_SPREAD - 1))) & (COOKIE_LINES - 1);
+	__u64 line = hash >> 48 ^ (within >> 28 & (COOKIE_SPREAD - 1));
+
+	// The verifier of Linux 6.1 does not know the bounds of what is xored. clang does, and would
+	// leave out the mask.
+	asm volatile("" : "+r"(line));
+	return line & (COOKIE_LINES - 1);
 }
 
 static __always_inline __u8 bit(__u32 tag) { return 1 << (tag & 7); }

@@ -30,6 +30,11 @@ attached() {
 	ip netns exec ns sh -eu -c '
 		for policy in examples/*.levee; do
 			echo "$policy $1"
+			if [ "$1" = tcx ] || [ "$1" = clsact ] && grep -q " to ring " "$policy"; then
+				! levee up "$policy" --dev v0 --mode "$1" --force 2>/tmp/err
+				grep -F "a ring takes packets from XDP alone" /tmp/err
+				continue
+			fi
 			levee up "$policy" --dev v0 --mode "$1" --force
 			levee status --dev v0 --json | jq -e --arg hook "$1" ".interfaces[0].hook == \$hook"
 			levee down --dev v0
