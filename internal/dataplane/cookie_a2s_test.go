@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"levee/internal/dataplane/store"
+	"levee/internal/packet"
 	"levee/internal/packet/a2s"
 )
 
@@ -159,5 +161,39 @@ default drop
 				}
 			}
 		})
+	}
+}
+
+// TestAShadowKnewNoFlowThatANumberProves: a cookie answers nobody in a shadow, which took all flows
+// for unproven where no `prove` was there besides.
+func TestAShadowKnewNoFlowThatANumberProves(t *testing.T) {
+	newTestNet(t)
+	s := &stateTest{T: t}
+	const text = `cookie a2s udp port 27015 as "ask"
+pass udp port 27015 proven flow as "proven"
+default drop
+`
+	upText(t, "lv0", store.XDPNative, text)
+	shadowUp(t, text, "lv0")
+	query := func(number ...uint32) []byte {
+		return s.judge(s.build(packet.Spec{EtherTo: own(s, "lv0"),
+			Proto: new(uint8(packet.ProtoUDP)),
+			From:  netip.MustParseAddr("203.0.113.9"), To: netip.MustParseAddr("198.51.100.7"),
+			FromPort: new(uint16(5000)), ToPort: new(uint16(27015)),
+			Payload: a2s.Query(a2s.Info, number...)}))
+	}
+	answer := query()
+	var p packet.Packet
+	packet.Decode(answer, &p)
+	number, ok := a2s.Number(answer[p.TransportOffset+8:][:p.UDPPayload])
+	if !ok {
+		t.Fatalf("answered %x", answer)
+	}
+	query(number)
+	query()
+	a := status(t)
+	got, beside := counter(&a, "proven"), countOf(a.Shadow.Rules, "proven")
+	if got != "2 packets" || beside != got {
+		t.Errorf("of a flow that is proven: in force %s, beside %s", got, beside)
 	}
 }

@@ -45,24 +45,32 @@ func (p *planner) findEchoes() {
 const byCookie = "cookie a2s"
 
 // askedFor is what cookies for A2S ask for, nil where packets come to none: the number that their
-// answer gives, behind an INFO and behind the type of other queries.
+// answer gives, behind an INFO and behind the type of other queries. A shadow, whose cookies answer
+// nobody, looks for the flows that have proven themselves so.
 func (p *planner) askedFor() *policy.Prove {
 	const info, others = 25, 5
+	var rules []*policy.Rule
+	for _, k := range p.Cookies {
+		rules = append(rules, k.Rule)
+	}
+	if p.Target.IsShadow() {
+		rules = p.Program.Policy.Rules
+	}
 	var ports []field.Range
 	any := false
-	for _, k := range p.Cookies {
-		if k.Rule.Cookie.Answers != action.A2SQueries {
+	for _, r := range rules {
+		if r.Cookie == nil || r.Cookie.Answers != action.A2SQueries {
 			continue
 		}
 		any = true
-		i := slices.IndexFunc(k.Rule.Match, func(t policy.Term) bool {
+		i := slices.IndexFunc(r.Match, func(t policy.Term) bool {
 			return t.Field == field.DstPort && !t.Not && t.Set == nil
 		})
 		if i < 0 {
 			ports = []field.Range{{Hi: field.DstPort.Info().Max}}
 			break
 		}
-		ports = field.Join(slices.Concat(ports, k.Rule.Match[i].Ranges))
+		ports = field.Join(slices.Concat(ports, r.Match[i].Ranges))
 	}
 	if !any {
 		return nil
