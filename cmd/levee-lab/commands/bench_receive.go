@@ -13,10 +13,11 @@ import (
 const benchReceiveLong = `Compare ways in which a process gets packets from an interface: a UDP
 socket by recvmmsg, PACKET_MMAP of version 3, libpcap (tcpdump, where it is installed), a ring
 buffer of BPF, AF_XDP with copies and without, DPDK on AF_XDP (testpmd, where it is installed),
-and a ring of a policy (levee help rings). All get the same flood on the same path, in turn. For each size of frame, and for 1 core, which the
-kernel's receiving thread and the reader share, or 2, where the reader has one of its own: the
-packets a second that the reader takes, the share that is lost behind the card's ring, and the
-run time that a packet costs in the reader and in the receiving thread, with 95 % intervals.
+and a ring of a policy (levee help rings). All get the same flood on the same path, in turn. For
+each size of frame, and for 1 core, which the kernel's receiving thread and the reader share, or
+2, where the reader has one of its own: the packets a second that the reader takes, the share
+that is lost behind the card's ring, and the run time that a packet costs in the reader and in
+the receiving thread, with 95 % intervals.
 
 A window counts only if packets balance: what the generator offered is what the card's ring
 refused, the reader took and the way itself counts as lost. The lab's veth has no zero copy, and
