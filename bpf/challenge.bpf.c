@@ -11,7 +11,7 @@
 
 #define CHALLENGE 9 // bytes of the answer
 
-// flow_in is the hash of a flow by a packet that comes in.
+// flow_in hashes the flow of a packet that arrives.
 static __always_inline __u64 flow_in(const struct echo_head *e, const struct key *k, int six)
 {
 	const struct flow_head *h = (const struct flow_head *)e;

@@ -63,7 +63,7 @@ static __always_inline __u64 clock_of(const struct cookie_memory *c)
 // which whoever is routed one has as many as he likes, share COOKIE_SPREAD lines: he pushes nobody
 // out of the others. Which of these, and the rest of the tag, depends on the lower half by a
 // product with what only the hash knows (Dietzfelbinger and others, 1997); of IPv4 that is 0.
-// The tag has the highest bit of the product, which is all that a neighbour's may differ in.
+// The tag has the highest bit of the product: a neighbour's product may differ in nothing else.
 static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
 				  __u32 *tag)
 {

@@ -239,7 +239,7 @@ static __always_inline int send_xdp(const struct frame *f, struct cookie_work *w
 		return COOKIE_DROPPED;
 	if (at)
 		__builtin_memcpy(data, a->link, sizeof(a->link));
-	// Each family has a check of its own: verifiers forget which of them a length belongs to.
+	// Each family has a check of its own: verifiers forget the family of a length.
 	if (six) {
 		if (to + sizeof(a->six) + head > end)
 			return COOKIE_DROPPED;

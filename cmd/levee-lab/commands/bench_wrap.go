@@ -50,7 +50,7 @@ func newBenchWrap(e *env) *cobra.Command {
 	return cmd
 }
 
-// wrapService is the hidden command that the measurement starts services with.
+// wrapService is the hidden command by which the measurement starts services.
 const wrapService = "wrap-service"
 
 func newBenchWrapService(e *env) *cobra.Command {

@@ -29,7 +29,7 @@ const (
 	calmLasts = 3    // seconds without anything odd end a flood of the beginning
 )
 
-// source notes where a packet of a new flow comes from.
+// source notes the sender of a packet of a new flow.
 func (b *begin) source(of kind.Kind, a netip.Addr) {
 	if b.looks && of < kind.Num && len(b.from[of]) < mostFrom {
 		b.from[of] = append(b.from[of], a)

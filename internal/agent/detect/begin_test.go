@@ -285,8 +285,8 @@ func TestAnOpenIncidentIsNoOpening(t *testing.T) {
 }
 
 // TestNothingKnownWasTakenForNothingUsual: an agent that had begun in a flood left an incident of
-// which nothing was known, and to the next one all clients were a flood, for good. A flood that
-// goes on is one at once, as before.
+// which nothing was known, and to the next one all clients were a flood, for good. What goes on as
+// a flood is told at once.
 func TestNothingKnownWasTakenForNothingUsual(t *testing.T) {
 	w := newWorld(Options{})
 	clients := w.served(40_000, 20_000)
