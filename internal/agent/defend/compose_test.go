@@ -538,3 +538,32 @@ func TestAMimicOfClientsHasAReasonForEachAnswer(t *testing.T) {
 		t.Errorf("%+v", rules)
 	}
 }
+
+// TestALimitBySourceSparesInWhoseNamesAFloodComes: packets of known sources are no part of the
+// sample of a flood. A limit by source was measured on that alone, and clients in whose names more
+// came than it lets through were cut.
+func TestALimitBySourceSparesInWhoseNamesAFloodComes(t *testing.T) {
+	for _, named := range []int{0, 50} { // packets in the name of each client
+		j := &job{Search: searching(detect.Alarm{Kind: kind.UDP, All: 3000, Threshold: 2500,
+			UsualAll: 100}).Search, beyond: 1, base: parsed(t, "default pass\n"), kinds: 800,
+			good:   signature.NewSample(packet.Ethernet, nil, 10_000),
+			flood:  signature.NewSample(packet.Ethernet, nil, 1000),
+			passes: signature.NewSample(packet.Ethernet, nil, 2000)}
+		j.Of.Collateral = 1e-3
+		for i := range 4000 {
+			j.good.Add(udpFrom(t, fmt.Sprintf("198.51.100.%d", i%16)), 0)
+		}
+		for i := range 800 {
+			b := udpFrom(t, fmt.Sprintf("203.0.113.%d", i%16))
+			j.flood.Add(b, 0)
+			j.passes.Add(b, 0)
+		}
+		for i := range 16 * named {
+			j.passes.Add(udpFrom(t, fmt.Sprintf("198.51.100.%d", i%16)), 0)
+		}
+		_, fault := j.limit(episode.LimitBySource)
+		if (fault != "") != (named > 0) {
+			t.Errorf("with %d in each client's name: %q", named, fault)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -35,6 +36,7 @@ type job struct {
 	evidence *evidence.Store
 	file     *part.Part // with the evidence
 	flood    *signature.Sample
+	passes   *signature.Sample // all that passes there now; nil: the sample of the flood has it
 	good     *signature.Sample
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
@@ -52,14 +54,15 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 		with = w.base
 	}
 	j.good = w.good.sample(now, w.link, with)
-	all := len(frames)
+	all := frames
 	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)
-	j.beyond = min(1, s.Alarm.Share*float64(all)/float64(max(1, len(frames))))
-	j.flood = signature.NewSample(w.link, with, len(frames)+1)
+	j.beyond = min(1, s.Alarm.Share*float64(len(all))/float64(max(1, len(frames))))
+	if len(frames) < len(all) {
+		j.passes = w.sampleOf(all, with)
+	}
+	j.flood = w.sampleOf(frames, with)
 	seen, ports := map[netip.Addr]bool{}, map[uint16]int{}
-	var buf []byte
 	for i := range frames {
-		frames[i].add(j.flood, &buf)
 		w.decode(&frames[i])
 		if s.Alarm.Kind.Is(&w.packet) {
 			j.kinds++
@@ -70,6 +73,16 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 	j.ports = portsOf(ports)
 	j.sources = len(seen)
 	return j
+}
+
+// sampleOf is a sample with all of some packets.
+func (w *Watcher) sampleOf(frames []frame, with *policy.Policy) *signature.Sample {
+	s := signature.NewSample(w.link, with, len(frames)+1)
+	var buf []byte
+	for i := range frames {
+		frames[i].add(s, &buf)
+	}
+	return s
 }
 
 // sourcesOf are the sources that a sample has packets of, more than one of each.
@@ -533,16 +546,18 @@ func rateOfEach[K comparable](j *job, by func(*packet.Packet, []byte) K, least f
 }
 
 // ofEach is what a limit of a rate for each source, destination or zone takes: a share of the
-// flood, and of good packets those of such that are above it now.
+// flood, and of good packets those of such that are above it now. Whoever floods in the names of
+// clients uses up what the limit leaves them.
 func ofEach[K comparable](j *job, by func(*packet.Packet, []byte) K, rate float64) (
 	coverage float64, good int) {
 	var none K // what has no key is not limited
-	counts, all := countKind(j.flood, j.Alarm.Kind, by)
+	counts, all := countKind(cmp.Or(j.passes, j.flood), j.Alarm.Kind, by)
+	flood, _ := countKind(j.flood, j.Alarm.Kind, by)
 	usual, _ := countKind(j.good, j.Alarm.Kind, by)
 	for from, n := range counts {
 		have := j.Alarm.All * float64(n) / float64(max(1, all))
 		if n >= fewOfSource && have > rate && from != none {
-			coverage += float64(n) * (1 - rate/have)
+			coverage += float64(flood[from]) * (1 - rate/have)
 			good += int(math.Ceil(float64(usual[from]) * (1 - rate/have)))
 		}
 	}

@@ -40,7 +40,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	if whole {
 		have = sum.all(d.usual)
 	}
-	var usual rates
+	var usual, had rates
 	var kinds Kinds
 	known, times := false, 1.0
 	if now.Before(d.strict) {
@@ -58,14 +58,15 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 			if rate > soon*times*kind.Rows[k].Floor {
 				if !known {
 					usual, known = n.prof.usual(now), true
+					had = d.had(n, usual)
 				}
-				limit = n.limit(of, times, &usual, whole)
+				limit = n.limit(of, times, &usual, &had, whole)
 			}
 		}
 		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
 			rate = max(rate, n.steady(of, limit, d.usual))
 		}
-		if limit == 0 || rate <= limit || sum.samples(of) < fewSamples || d.mute(n, of, now) {
+		if limit == 0 || rate-sum.chance(of, whole) <= limit || d.mute(n, of, now) {
 			n.since[k] = time.Time{}
 			continue
 		}
@@ -73,9 +74,9 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 			n.since[k] = n.began(now, of, rate, whole)
 		}
 		kinds |= 1 << of
-		a := Alarm{Share: n.share(of, &usual, now, whole),
+		a := Alarm{Share: n.share(of, &had, now, whole),
 			Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
-			UsualAll: usual.usually(of, true), Own: sum[kind.Rows[k].All],
+			UsualAll: had.usually(of, true), Own: sum[kind.Rows[k].All],
 			Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
 			Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}
 		if d.opens(of, now) && d.begin.odd.Has(of) {
@@ -92,12 +93,12 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	}
 	out = slices.DeleteFunc(out, func(a Alarm) bool {
 		return a.Kind != out[0].Kind && (d.fixed() ||
-			a.Rate <= n.limit(a.Kind, 1, &usual, whole))
+			a.Rate <= n.limit(a.Kind, 1, &usual, &had, whole))
 	})
 	all := 0.0
 	for k, rate := range sum.all(d.usual) {
 		if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
-			rate > n.limit(of, strict, &usual, true) {
+			rate > n.limit(of, strict, &usual, &had, true) {
 			kinds |= 1 << of
 		}
 		if kinds.Has(kind.Kind(k)) && kind.Kind(k) != kind.Bits {
@@ -118,6 +119,17 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		}
 	}
 	return out
+}
+
+// had is what a place has besides a flood: what is usual, or what came before the alarm where the
+// machine has answered it, as a crowd of clients.
+func (d *Detector) had(n *node, usual rates) rates {
+	if d.ways.told && !d.fixed() {
+		for k, v := range n.prof.lastly() {
+			usual[k] = max(usual[k], v)
+		}
+	}
+	return usual
 }
 
 // What is too much in each bin of half a second is too much: to wait for a whole second of a flood
@@ -167,9 +179,13 @@ func (d *Detector) excuses(now time.Time) float64 {
 	return math.Inf(1)
 }
 
-// limit is above what a kind is too much: several times of what is usual, and a floor.
-func (n *node) limit(k kind.Kind, times float64, usual *rates, whole bool) float64 {
+// limit is above what a kind is too much: several times of what is usual, and a floor. Beside a
+// flood less is, but not what the place had before.
+func (n *node) limit(k kind.Kind, times float64, usual, had *rates, whole bool) float64 {
 	limit := max(times*kind.Rows[k].Floor, max(2, times*factor)*usual.usually(k, whole))
+	if times < 1 {
+		limit = max(limit, had.usually(k, whole)+times*kind.Rows[k].Floor)
+	}
 	if k.Row().Crowd {
 		limit *= n.crowd(usual)
 	}

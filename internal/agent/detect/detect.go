@@ -51,10 +51,6 @@ const (
 	strict = 0.25
 )
 
-// fewSamples are no flood, whatever they stand for: behind a pause of the sampler one packet stands
-// for all of it.
-const fewSamples = 3
-
 // mostCrowd is how many times the usual clients the greatest crowd has.
 const mostCrowd = 20
 

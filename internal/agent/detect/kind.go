@@ -1,21 +1,29 @@
 package detect
 
-import "levee/internal/agent/kind"
+import (
+	"math"
+
+	"levee/internal/agent/kind"
+)
 
 // raw are the counters behind the kinds.
-type raw [int(kind.NumCounters) + int(kind.Packets)]float64
+type raw [int(kind.NumCounters) + int(kind.Bits)]float64
 
 // squares is where the squares of what a kind's samples stand for are.
 func squares(of kind.Kind) int { return int(kind.NumCounters) + int(of) }
 
-// samples is how many samples that stand for the same those of a kind are worth (Kish's effective
-// sample size): one that stands for nearly all is one.
-func (r *raw) samples(of kind.Kind) float64 {
-	if of >= kind.Packets {
-		return r[kind.CountSamples]
+// chance is how much of the rate of a kind, or of all its packets, may be chance, as where few
+// samples stand for it, or mostly those behind pauses of the sampler. It is the standard deviation
+// of Horvitz and Thompson's estimate.
+func (r *raw) chance(of kind.Kind, whole bool) float64 {
+	if of == kind.Bits {
+		return r.chance(kind.Packets, true) * r[kind.CountBits] / max(1, r[kind.CountPackets])
 	}
-	sum := r[of.Row().All]
-	return sum * sum / max(1e-9, r[squares(of)])
+	out := math.Sqrt(r[squares(of)])
+	if row := of.Row(); !whole { // packets of flows that go on count less
+		out *= r[row.Counter] / max(1, r[row.All])
+	}
+	return out
 }
 
 // tally counts a packet of a kind, which stands for some. It is fresh if its flow was not seen of
@@ -24,6 +32,7 @@ func (r *raw) tally(of kind.Kind, weight float64, bytes int, fresh, same bool) {
 	r[kind.CountPackets] += weight
 	r[kind.CountBits] += weight * 8 * float64(bytes)
 	r[kind.CountSamples]++
+	r[squares(kind.Packets)] += weight * weight
 	if of == kind.Num {
 		return
 	}

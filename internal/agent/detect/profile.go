@@ -41,6 +41,7 @@ type profile struct {
 	grown time.Time
 
 	expects Kinds // of which a flood was known before anything was learned
+	before  rates // of the seconds before the last alarm
 }
 
 // second is one, of which some kinds are taken as they are (opening), more comes of others that
@@ -130,7 +131,28 @@ func (p *profile) allow(now time.Time, s *second) {
 }
 
 // forget drops what is held back: an alarm has come.
-func (p *profile) forget() { p.seconds, p.minute, p.held = p.seconds[:0], p.minute[:0], p.held[:0] }
+func (p *profile) forget() {
+	p.before = p.lastly()
+	p.seconds, p.minute, p.held = p.seconds[:0], p.minute[:0], p.held[:0]
+}
+
+// lastly is what came in each of the last seconds, at least, or of those before the last alarm. It
+// was not too much: beside a flood it is none. Of what nobody answers it is 0, as of a rise.
+func (p *profile) lastly() (out rates) {
+	if len(p.seconds) < lag {
+		return p.before
+	}
+	out = p.seconds[0].rates
+	for i := range p.seconds {
+		s := &p.seconds[i]
+		for k, v := range s.rates {
+			if out[k] = min(out[k], v); s.slow.Has(kindOf[k]) {
+				out[k] = 0
+			}
+		}
+	}
+	return out
+}
 
 // turn ends minutes and hours.
 func (p *profile) turn(now time.Time) {

@@ -246,3 +246,59 @@ func TestOnePacketIsNoFloodWhateverItStandsFor(t *testing.T) {
 		t.Error("the flood is none")
 	}
 }
+
+// TestFewHeavySamplesAreNoFlood: of a sampler that was held up several times, three answers of a
+// resolver stood for a reflection flood.
+func TestFewHeavySamplesAreNoFlood(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	answer := udp(v4(0x08080808), server, 53, 4000)
+	for range 4 {
+		w.d.Add(w.now, &answer, 1200, 100)
+		for _, a := range w.tenth(append(w.web(2000, 20_000), w.steering(60_000)), 200) {
+			if a.Kind == kind.Reflection {
+				t.Fatalf("a reflection flood of %.0f packets/s to %v", a.Rate, a.To)
+			}
+		}
+	}
+}
+
+// TestACrowdThatWasThereIsNoFloodBesideOne: while rules hold a flood, the bound is a quarter, and a
+// crowd of clients that had come before was dropped with it. The machine has answered it; what
+// nobody has answered may be the rest of the flood.
+func TestACrowdThatWasThereIsNoFloodBesideOne(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		w := newWorld(Options{})
+		w.d.Sent(2000)
+		w.calm(t, 2000, 15)
+		crowd := append(w.web(2000, 20_000), part{6000, 100, func() packet.Packet {
+			return udp(w.client(20_000), server, uint16(1024+w.r.IntN(60000)), 4433)
+		}})
+		if answered {
+			w.d.Sent(8000)
+		}
+		if _, ok := w.alarmed(200, crowd...); ok {
+			t.Fatal("a crowd is a flood")
+		}
+		seen := Alarm{}
+		for range 5 {
+			for _, a := range w.tenth(append(crowd, w.steering(20_000)), 200) {
+				seen = a
+			}
+		}
+		if seen.Kind != kind.UDP || answered && seen.Share > 0.8 {
+			t.Fatalf("%+v", seen)
+		}
+		w.d.Reset(w.now) // a rule drops what came with the alarm
+		w.d.Strict(w.now.Add(time.Minute))
+		if _, ok := w.alarmed(100, crowd...); ok == answered {
+			t.Errorf("what was there before the flood is one: %t, and it was answered: %t", ok,
+				answered)
+		}
+		if answered { // another flood beside it is found still
+			if _, ok := w.alarmed(20, append(crowd, w.steering(4000))...); !ok {
+				t.Error("no alarm of what the rules miss")
+			}
+		}
+	}
+}
