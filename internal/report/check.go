@@ -76,7 +76,7 @@ func (d *Document) check() error {
 // check also counts points and rounds.
 func (c *Chart) check() (int, error) {
 	switch c.Kind {
-	case Line, Bar, Histogram, Time:
+	case Line, Bar, Histogram, Time, Box:
 	default:
 		return 0, fmt.Errorf("there is no kind %q", c.Kind)
 	}
@@ -100,8 +100,16 @@ func (c *Chart) check() (int, error) {
 			if c.Kind == Histogram && (p.XTo == nil || *p.XTo < p.X) {
 				return 0, fmt.Errorf("series %q, point %d: a column needs an upper edge", s.Name, j)
 			}
-			if c.Kind == Bar && p.Label == "" {
+			if c.Kind.labelled() && p.Label == "" {
 				return 0, fmt.Errorf("series %q, point %d: a bar needs a label", s.Name, j)
+			}
+			if (c.Kind == Box && p.Y != nil) != (p.Spread != nil) {
+				return 0, fmt.Errorf("series %q, point %d: a box, and nothing else, has a spread",
+					s.Name, j)
+			}
+			if p.Spread != nil && !p.Spread.ascends(*p.Y) {
+				return 0, fmt.Errorf("series %q, point %d: the percentiles do not ascend", s.Name,
+					j)
 			}
 			if p.Y == nil && p.Why == "" {
 				return 0, fmt.Errorf("series %q, point %d: neither a figure nor the reason why not",
@@ -114,6 +122,11 @@ func (c *Chart) check() (int, error) {
 		}
 	}
 	return total, nil
+}
+
+// ascends tells whether percentiles around a median are in their order.
+func (s *Spread) ascends(median float64) bool {
+	return s.P5 <= s.P25 && s.P25 <= median && median <= s.P75 && s.P75 <= s.P95
 }
 
 // checkID: an id becomes the name of a file and of an anchor.
@@ -187,8 +200,12 @@ func (p *Point) settle() {
 		p.Why = fmt.Sprintf("the measurement gave %v", *p.Y)
 		p.Y = nil
 	}
+	if s := p.Spread; p.Y != nil && s != nil && slices.ContainsFunc(
+		[]float64{s.P5, s.P25, s.P75, s.P95}, func(v float64) bool { return !drawable(v) }) {
+		p.Y, p.Why = nil, "a percentile has no place on the axis"
+	}
 	if p.Y == nil {
-		p.Low, p.High, p.Invalid = nil, nil, true
+		p.Low, p.High, p.Spread, p.Invalid = nil, nil, nil, true
 		if p.Why == "" {
 			p.Why = "not measured"
 		}

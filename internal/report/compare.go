@@ -213,7 +213,7 @@ func (c *Comparison) collect(a, b *Document) {
 }
 
 func key(c *Chart, s *Series, p *Point) coordinates {
-	if c.Kind == Bar {
+	if c.Kind.labelled() {
 		return coordinates{c.ID, s.Name, p.Label, 0}
 	}
 	return coordinates{c.ID, s.Name, p.Label, p.X}
@@ -453,6 +453,57 @@ func machineFacts(m *host.Info) map[string]string {
 		}
 	}
 	return out
+}
+
+// Comparisons are those of several documents with the first.
+type Comparisons struct {
+	titles []string
+	all    []*Comparison
+}
+
+// ComparisonsSchema names the layout of several as JSON; one stands by itself.
+const ComparisonsSchema = "levee.comparisons/1"
+
+// Add adds what a document of that title has against the first.
+func (s *Comparisons) Add(title string, c *Comparison) {
+	s.titles, s.all = append(s.titles, title), append(s.all, c)
+}
+
+// Worse tells whether something is worse than in the first.
+func (s *Comparisons) Worse() bool {
+	return slices.ContainsFunc(s.all, func(c *Comparison) bool { return c.Count[Worse] > 0 })
+}
+
+// JSON is what is printed: the comparison, of several a list with their titles.
+func (s *Comparisons) JSON() any {
+	if len(s.all) == 1 {
+		return s.all[0]
+	}
+	type titled struct {
+		Title string `json:"title"`
+		*Comparison
+	}
+	out := struct {
+		Schema      string   `json:"schema"`
+		Comparisons []titled `json:"comparisons"`
+	}{Schema: ComparisonsSchema}
+	for i, c := range s.all {
+		out.Comparisons = append(out.Comparisons, titled{s.titles[i], c})
+	}
+	return out
+}
+
+// Text prints them for a person.
+func (s *Comparisons) Text() string {
+	if len(s.all) == 1 {
+		return s.all[0].Text()
+	}
+	var b strings.Builder
+	for i, c := range s.all {
+		fmt.Fprintf(&b, "%s== %s, against the first ==\n%s", strings.Repeat("\n", min(i, 1)),
+			printable(s.titles[i]), c.Text())
+	}
+	return b.String()
 }
 
 // Text prints the comparison for a person.

@@ -11,7 +11,7 @@ import (
 // csvColumns are those of CSV; new ones are added behind them.
 var csvColumns = []string{
 	"chart", "series", "label", "x", "x_to", "x_unit", "y", "y_unit", "low", "high", "bound",
-	"valid", "why", "outlier", "round",
+	"valid", "why", "outlier", "round", "p5", "p25", "p75", "p95",
 }
 
 // CSV writes one line a figure: the median of each point, with round empty, then each of its rounds
@@ -41,22 +41,28 @@ func (d *Document) CSV(w io.Writer) error {
 
 func writePoint(out *csv.Writer, c *Chart, s *Series, p *Point) error {
 	x := number(&p.X)
-	if c.Kind == Bar {
+	if c.Kind.labelled() {
 		x = ""
 	}
-	line := func(y *float64, low, high *float64, bound string, outlier bool, round string) error {
-		return out.Write([]string{
+	line := func(y *float64, low, high *float64, bound string, outlier bool, round string,
+		spread ...string) error {
+		return out.Write(append([]string{
 			c.ID, words(s.Name), words(p.Label), x, number(p.XTo), c.X.Unit, number(y), c.Y.Unit,
 			number(low), number(high),
 			bound, strconv.FormatBool(!p.Invalid), words(p.Why), strconv.FormatBool(outlier), round,
-		})
+		}, spread...))
 	}
-	if err := line(p.Y, p.Low, p.High, p.bound(), p.Outlier, ""); err != nil {
+	none := make([]string, 4)
+	spread := none
+	if s := p.Spread; s != nil {
+		spread = []string{number(&s.P5), number(&s.P25), number(&s.P75), number(&s.P95)}
+	}
+	if err := line(p.Y, p.Low, p.High, p.bound(), p.Outlier, "", spread...); err != nil {
 		return err
 	}
 	far := Outliers(p.Rounds)
 	for i := range p.Rounds {
-		if err := line(&p.Rounds[i], nil, nil, "", far[i], strconv.Itoa(i+1)); err != nil {
+		if err := line(&p.Rounds[i], nil, nil, "", far[i], strconv.Itoa(i+1), none...); err != nil {
 			return err
 		}
 	}

@@ -14,10 +14,12 @@ const Schema = "levee.report/1"
 type Document struct {
 	Schema string `json:"schema"` // Schema; set by whoever writes it
 	// which measurement, as in `levee bench NAME`; only equal ones are compared
-	Bench   string    `json:"bench"`
-	Title   string    `json:"title"`   // a few words
-	What    string    `json:"what"`    // what was measured, and how, in a few sentences
-	Command string    `json:"command"` // to repeat it
+	Bench   string `json:"bench"`
+	Title   string `json:"title"`   // a few words
+	What    string `json:"what"`    // what was measured, and how, in a few sentences
+	Command string `json:"command"` // to repeat it
+	// Run is what this run is called where it stands beside others; empty: as its file.
+	Run     string    `json:"run,omitempty"`
 	Version string    `json:"version"` // of levee; set by the command
 	Started time.Time `json:"started"`
 	// Incomplete says why the measurement ended early; empty if it did not.
@@ -58,7 +60,13 @@ const (
 	Histogram Kind = "histogram"
 	// Time is a Line over seconds since the start, with marked spans.
 	Time Kind = "time"
+	// Box draws, for each Label as Bar does, the spread of many values: Y, their median, within
+	// the point's Spread.
+	Box Kind = "box"
 )
+
+// labelled tells whether points have a place by their Label.
+func (k Kind) labelled() bool { return k == Bar || k == Box }
 
 // Better is the direction in which a chart's values are good. `levee bench compare` calls nothing
 // worse in a chart that has none.
@@ -112,7 +120,8 @@ type Series struct {
 	Points []Point `json:"points"`
 }
 
-// Point is one figure, or the reason why there is none. Make it with Value, Measured, Bin or Gap.
+// Point is one figure, or the reason why there is none. Make it with Value, Measured, Bin, Boxed
+// or Gap.
 type Point struct {
 	X     float64  `json:"x"`
 	XTo   *float64 `json:"x_to,omitempty"`  // upper edge of a histogram's column
@@ -129,9 +138,20 @@ type Point struct {
 	Why     string `json:"why,omitempty"`
 	// Outlier marks a single value far from the others of its kind (see Outliers); it is kept.
 	Outlier bool `json:"outlier,omitempty"`
+	// Spread is that of the values of a Box; nil elsewhere.
+	Spread *Spread `json:"spread,omitempty"`
 	// Rounds are the values that Y is the median of, in the order in which they were measured.
 	// Two documents are compared by them.
 	Rounds []float64 `json:"rounds,omitempty"`
+}
+
+// Spread is percentiles of many values around their median: the ends of the whiskers, 5 and 95, and
+// of the box, 25 and 75.
+type Spread struct {
+	P5  float64 `json:"p5"`
+	P25 float64 `json:"p25"`
+	P75 float64 `json:"p75"`
+	P95 float64 `json:"p95"`
 }
 
 // Table is figures to read, sortable on the page.

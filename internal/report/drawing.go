@@ -47,7 +47,7 @@ type drawing struct {
 }
 
 func newDrawing(c *Chart) *drawing {
-	g := &drawing{Chart: c, logX: c.X.Log && c.Kind != Bar, logY: c.Y.Log}
+	g := &drawing{Chart: c, logX: c.X.Log && !c.Kind.labelled(), logY: c.Y.Log}
 	var xs, ys []float64
 	for _, s := range c.Series {
 		for i := range s.Points {
@@ -61,6 +61,9 @@ func newDrawing(c *Chart) *drawing {
 					ys = append(ys, *v)
 				}
 			}
+			if pt.Spread != nil {
+				ys = append(ys, pt.Spread.P5, pt.Spread.P95)
+			}
 		}
 	}
 	for _, m := range c.Marks {
@@ -68,13 +71,13 @@ func newDrawing(c *Chart) *drawing {
 	}
 	value, other := &g.y, &g.x
 	room := 0.06
-	if c.Kind == Bar {
+	if c.Kind.labelled() {
 		value, other, room = &g.x, &g.y, 0.2
 	}
-	value.low, value.high = valueRange(ys, g.logY, room, c.Kind == Bar)
+	value.low, value.high = valueRange(ys, g.logY, room, c.Kind.labelled())
 	value.name(c.Y, g.logY)
 	g.yLow = value.low
-	if c.Kind == Bar {
+	if c.Kind.labelled() {
 		g.labels = c.labels()
 		g.labels = g.labels[:min(len(g.labels), maxBars)]
 		g.barAxis(other)
@@ -217,7 +220,7 @@ func (g *drawing) draw(c draw.Canvas) {
 	g.x.from, g.x.to, g.y.from, g.y.to = area.Min.X, area.Max.X, area.Min.Y, area.Max.Y
 	g.axes(c, area, style)
 	switch g.Kind {
-	case Bar:
+	case Bar, Box:
 		g.bars(area, g.x.at, g.y.at)
 	case Histogram:
 		for i, s := range g.Series {
@@ -243,7 +246,7 @@ func (g *drawing) axes(c, area draw.Canvas, style draw.TextStyle) {
 	}
 	for _, t := range g.y.ticks {
 		at := g.y.at(t.at)
-		if g.Kind != Bar {
+		if !g.Kind.labelled() {
 			area.StrokeLine2(grid, area.Min.X, at, area.Max.X, at)
 		}
 		c.FillText(right, vg.Point{X: area.Min.X - 6, Y: at}, t.label)
@@ -392,7 +395,9 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 		return
 	}
 	end, half := x(*p.Y), thick/2-1
-	if g.logY { // there is no zero for the foot of a bar: its length would mean nothing
+	if p.Spread != nil {
+		end = g.box(c, x, p, middle, half, i, own)
+	} else if g.logY { // there is no zero for the foot of a bar: its length would mean nothing
 		c.StrokeLine2(draw.LineStyle{Color: gridColour, Width: 1}, c.Min.X, middle, c.Max.X, middle)
 		spot := draw.GlyphStyle{Color: colourOf(i), Radius: min(half, 4), Shape: draw.CircleGlyph{}}
 		if own {
@@ -420,4 +425,27 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 	style.Font.Weight = xfont.WeightBold
 	value := sign + quantity.Short(quantity.Round(*p.Y, 3), g.Y.Unit)
 	c.FillText(style, vg.Point{X: min(end+5, c.Max.X-style.Width(value)), Y: middle - 3}, value)
+}
+
+// box draws the spread of a point and its median, and returns where it ends.
+func (g *drawing) box(c draw.Canvas, x func(float64) vg.Length, p *Point, middle, half vg.Length,
+	i int, own bool) vg.Length {
+	s := p.Spread
+	from, to := x(g.above(s.P25)), x(g.above(s.P75))
+	to = max(to, from+1) // of equal values something shows, too
+	g.whisker(c, colourOf(i), middle, x(g.above(s.P5)), from, true)
+	g.whisker(c, colourOf(i), middle, to, x(g.above(s.P95)), true)
+	fill := colourOf(i)
+	fill.A = 130
+	corners := []vg.Point{{X: from, Y: middle - half}, {X: to, Y: middle - half},
+		{X: to, Y: middle + half}, {X: from, Y: middle + half}}
+	c.FillPolygon(fill, corners)
+	edge := draw.LineStyle{Color: colourOf(i), Width: 1}
+	if own {
+		edge = draw.LineStyle{Color: inkColour, Width: 1.6}
+	}
+	c.StrokeLines(edge, append(corners, corners[0]))
+	c.StrokeLine2(draw.LineStyle{Color: inkColour, Width: 2.4}, x(*p.Y), middle-half, x(*p.Y),
+		middle+half)
+	return max(to, x(g.above(s.P95)))
 }

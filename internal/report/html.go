@@ -147,10 +147,20 @@ func (c *Chart) page() pageChart {
 				row.Interval = quantity.Print(*p.Low, c.Y.Unit) + " to " +
 					quantity.Print(*p.High, c.Y.Unit)
 			}
+			if s := p.Spread; s != nil {
+				row.Remarks = strings.TrimPrefix(row.Remarks+"; "+s.text(c.Y.Unit), "; ")
+			}
 			out.Points = append(out.Points, row)
 		}
 	}
 	return out
+}
+
+// text is a spread in words.
+func (s *Spread) text(unit string) string {
+	return fmt.Sprintf("half from %s to %s, nine of ten from %s to %s",
+		quantity.Print(s.P25, unit), quantity.Print(s.P75, unit), quantity.Print(s.P5, unit),
+		quantity.Print(s.P95, unit))
 }
 
 // points is how many points a chart has.
@@ -173,7 +183,7 @@ func (t *Table) page() pageTable {
 
 // place names where a point is.
 func (p *Point) place(c *Chart) string {
-	if c.Kind == Bar {
+	if c.Kind.labelled() {
 		return p.Label
 	}
 	x := quantity.Print(p.X, c.X.Unit)

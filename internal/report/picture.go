@@ -95,7 +95,7 @@ func (d *Document) pictureHeight(c *Chart) (vg.Length, error) {
 		return 0, fmt.Errorf("drawing chart %q: it has no points", c.ID)
 	}
 	legend := vg.Length(len(c.legendRows())) * legendLine
-	if c.Kind == Bar {
+	if c.Kind.labelled() {
 		return min(vg.Length(len(c.labels())), maxBars)*c.barRow() + legend + 100, nil
 	}
 	return pictureHeight + legend, nil

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"levee/internal/quantity"
@@ -24,6 +25,18 @@ func Measured(x float64, rounds []float64) Point {
 
 // Bin is a column of a histogram, from x to to.
 func Bin(x, to, y float64) Point { return Point{X: x, XTo: &to, Y: &y} }
+
+// Boxed is the median of many values within their spread; a Gap of none.
+func Boxed(label string, values []float64) Point {
+	if len(values) == 0 {
+		return Gap(0, "no values").Of(label)
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	p := Value(0, quantile(sorted, 0.5)).Of(label)
+	p.Spread = &Spread{quantile(sorted, 0.05), quantile(sorted, 0.25), quantile(sorted, 0.75),
+		quantile(sorted, 0.95)}
+	return p
+}
 
 // Gap says why there is no figure.
 func Gap(x float64, why string) Point { return Point{X: x, Invalid: true, Why: why} }

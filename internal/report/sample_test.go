@@ -9,7 +9,7 @@ import (
 	"levee/internal/host"
 )
 
-// sample is a document with everything that one can have: four kinds of charts, gaps, bounds,
+// sample is a document with everything that one can have: every kind of chart, gaps, bounds,
 // outliers, refusals. Its figures are made up, from a fixed seed.
 func sample() *Document {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -85,6 +85,17 @@ func sample() *Document {
 		latency.Add("levee", Bin(from, to, math.Round(4000*math.Exp(-math.Pow(float64(b)-6, 2)/8))))
 		latency.Add("nft", Bin(from, to, math.Round(2500*math.Exp(-math.Pow(float64(b)-12, 2)/14))))
 	}
+	spread := d.Chart(Chart{ID: "spread", Title: "Round trips by place", Kind: Box, Better: Less,
+		Y: Axis{Label: "round trip", Unit: "us", Log: true}})
+	for i, place := range []string{"levee", "nft", "none"} {
+		for _, state := range []string{"quiet", "loaded"} {
+			values := noisy(20 * float64(1+i*len(state)))
+			if place == "none" && state == "loaded" {
+				values = nil
+			}
+			spread.Add(state, Boxed(place, values))
+		}
+	}
 	t := d.Table("certificate", "Saturation and balance", Column{Name: "rung"},
 		Column{Name: "windows"}, Column{Name: "core busy", Unit: "%"},
 		Column{Name: "off balance", Unit: "%"})
@@ -102,7 +113,7 @@ func hostile(text string) *Document {
 		Setup: []Setting{{Name: text, Value: text}}, Refusals: []Refusal{{text, text}},
 		Machine: host.Info{Kernel: text, CPU: text, MHz: text, Governor: text,
 			Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
-	for _, kind := range []Kind{Bar, Line, Time, Histogram} {
+	for _, kind := range []Kind{Bar, Line, Time, Histogram, Box} {
 		c := d.Chart(Chart{ID: "c-" + string(kind), Title: text, What: text, Kind: kind,
 			X: Axis{Label: text, Unit: text}, Y: Axis{Label: text, Unit: text},
 			Marks: []Mark{{1, 2, text}}})
@@ -111,6 +122,11 @@ func hostile(text string) *Document {
 			p.Why = text
 			c.Add(text, p)
 			c.Add(text+"2", Gap(float64(i+1), text).Of(text+fmt.Sprint(i)))
+		}
+		if kind == Box {
+			for i := range c.Series[0].Points {
+				c.Series[0].Points[i].Spread = &Spread{1, 2, 4, 5}
+			}
 		}
 		if kind == Histogram {
 			for _, s := range c.Series {

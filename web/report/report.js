@@ -61,7 +61,8 @@
   const ours = (name) => /^levee([ ,:(]|$)/.test(name);
   const signed = (name) => (ours(name) ? "\u25BA " : "") + name;
 
-  const bars = (chart) => chart.kind === "bar";
+  // Boxes stand as bars do, each within the spread of its values.
+  const bars = (chart) => chart.kind === "bar" || chart.kind === "box";
   const columns = (chart) => chart.kind === "histogram";
 
   // relative is the point over its base; its interval is all that the two intervals allow.
@@ -69,9 +70,10 @@
     if (p.y === null) return p;
     if (!base || base.y === null || base.y === undefined || base.y === 0) return { ...p, y: null, low: null, high: null, why: "there is no figure to compare with here" };
     const low = p.low ?? p.y, high = p.high ?? p.y, baseLow = base.low ?? base.y, baseHigh = base.high ?? base.y;
+    const spread = p.spread ? Object.fromEntries(Object.entries(p.spread).map(([k, v]) => [k, v / base.y])) : undefined;
     const bounded = (p.low != null || base.low != null) && baseLow > 0;
     return {
-      ...p, y: p.y / base.y, rounds: [],
+      ...p, y: p.y / base.y, rounds: [], spread,
       low: p === base ? 1 : bounded ? low / baseHigh : null, high: p === base ? 1 : bounded ? high / baseLow : null,
       at_least: p !== base && (p.at_least || base.at_most), at_most: p !== base && (p.at_most || base.at_least),
     };
@@ -96,7 +98,7 @@
     return usable.length ? [Math.min(...usable), Math.max(...usable)] : log ? [1, 10] : [0, 1];
   };
   const yRange = (chart, state, lists, room) => {
-    const values = lists.flat().flatMap((p) => (p.y === null ? [] : [p.y, p.low ?? p.y, p.high ?? p.y]));
+    const values = lists.flat().flatMap((p) => (p.y === null ? [] : [p.y, p.low ?? p.y, p.high ?? p.y, ...(p.spread ? [p.spread.p5, p.spread.p95] : [])]));
     let [low, high] = extent(values, state.logY);
     if (state.logY) {
       low = bars(chart) ? 10 ** Math.floor(Math.log10(low) - 0.05) : low / 1.3;
@@ -152,15 +154,15 @@
     return new Promise((done) => canvas.toBlob(done, "image/png"));
   };
   // table is the chart as the report's own CSV has it (csv.go), rounds and all.
-  const csvColumns = ["chart", "series", "label", "x", "x_to", "x_unit", "y", "y_unit", "low", "high", "bound", "valid", "why", "outlier", "round"];
+  const csvColumns = ["chart", "series", "label", "x", "x_to", "x_unit", "y", "y_unit", "low", "high", "bound", "valid", "why", "outlier", "round", "p5", "p25", "p75", "p95"];
   const table = (chart) => {
     const words = (t) => (/^[=+\-@\t\r]/.test(t || "") ? `'${t}` : t || "");
     const quoted = (v) => (/[",\r\n]|^\s|^\\\.$/.test(v) ? `"${v.replaceAll('"', '""')}"` : v);
     const rows = [csvColumns];
     for (const s of chart.series) for (const p of s.points) {
       const bound = p.at_least && p.at_most ? "unknown" : p.at_least ? "at least" : p.at_most ? "at most" : "";
-      const row = (y, low, high, limit, far, round) => rows.push([chart.id, words(s.name), words(p.label), bars(chart) ? "" : p.x, p.x_to, chart.x.unit, y, chart.y.unit, low, high, limit, !p.invalid, words(p.why), far, round]);
-      row(p.y, p.low, p.high, bound, !!p.outlier, "");
+      const row = (y, low, high, limit, far, round, spread = {}) => rows.push([chart.id, words(s.name), words(p.label), bars(chart) ? "" : p.x, p.x_to, chart.x.unit, y, chart.y.unit, low, high, limit, !p.invalid, words(p.why), far, round, spread.p5, spread.p25, spread.p75, spread.p95]);
+      row(p.y, p.low, p.high, bound, !!p.outlier, "", p.spread);
       const far = outside(p.rounds || []);
       (p.rounds || []).forEach((v, i) => row(v, null, null, "", far(v), i + 1));
     }
@@ -470,6 +472,28 @@
       ctx.restore();
     };
 
+    // paintSpread draws the box of a point, its whiskers and its median, and tells where it ends.
+    const paintSpread = (u, ctx, r, p, i, middle, half) => {
+      const at = (v) => u.valToPos(state.logY ? Math.max(v, u.scales.y.min) : v, "y", true);
+      const s = p.spread, [a, from, to, b] = [at(s.p5), at(s.p25), Math.max(at(s.p75), at(s.p25) + r), at(s.p95)], k = 4 * r;
+      ctx.globalAlpha = 1;
+      ctx.strokeStyle = colour(i);
+      ctx.lineWidth = 1.5 * r;
+      stroke(ctx, a, middle, from, middle);
+      stroke(ctx, to, middle, b, middle);
+      stroke(ctx, a, middle - k, a, middle + k);
+      stroke(ctx, b, middle - k, b, middle + k);
+      ctx.globalAlpha = 0.5;
+      ctx.fillRect(from, middle - half, to - from, 2 * half);
+      ctx.globalAlpha = 1;
+      if (ours(p.label) || ours(p.of)) { ctx.strokeStyle = css("--text"); ctx.lineWidth = 2 * r; }
+      ctx.strokeRect(from, middle - half, to - from, 2 * half);
+      ctx.strokeStyle = css("--text");
+      ctx.lineWidth = 3 * r;
+      stroke(ctx, at(p.y), middle - half, at(p.y), middle + half);
+      return Math.max(to, b);
+    };
+
     const paintBars = (u, shown, labels, unit, thick) => {
       hits = [];
       clipped(u, (ctx, r) => shown.forEach(({ list, i }, n) => {
@@ -488,7 +512,8 @@
           ctx.fillStyle = colour(i);
           ctx.globalAlpha = p.invalid ? 0.35 : 0.85;
           let end = to;
-          if (state.logY) { // there is no zero that a bar could begin at: its length would mean nothing
+          if (p.spread) end = paintSpread(u, ctx, r, p, i, middle, half);
+          else if (state.logY) { // there is no zero that a bar could begin at: its length would mean nothing
             ctx.strokeStyle = css("--line");
             ctx.lineWidth = r;
             stroke(ctx, u.bbox.left, middle, u.bbox.left + u.bbox.width, middle);
@@ -496,7 +521,7 @@
           } else ctx.fillRect(from, middle - half, to - from, 2 * half);
           ctx.globalAlpha = 1;
           const own = ours(p.label) || ours(p.of);
-          if (own && !state.logY) {
+          if (own && !state.logY && !p.spread) {
             ctx.strokeStyle = css("--text");
             ctx.lineWidth = 2 * r;
             ctx.strokeRect(from, middle - half, to - from, 2 * half);
@@ -517,7 +542,7 @@
             (p.rounds || []).forEach((v, k) => { if (!state.logY || v > 0) { const x = u.valToPos(v, "y", true); end = Math.max(end, x); dot(ctx, x, middle + ((k % 3) - 1) * 3 * r, 2 * r, far(v)); } });
             ctx.globalAlpha = 1;
           }
-          if (state.logY) {
+          if (state.logY && !p.spread) {
             ctx.fillStyle = colour(i);
             ctx.globalAlpha = p.invalid ? 0.35 : 1;
             if (own) ctx.fillRect(to - 6 * r, middle - 6 * r, 12 * r, 12 * r); else dot(ctx, to, middle, 5.5 * r, false);
@@ -571,7 +596,8 @@
       }
       const sign = p.at_least && p.at_most ? "about " : p.at_least ? "at least " : p.at_most ? "at most " : "";
       out.push(["value", sign + print(p.y, unit, 4)]);
-      out.push(["soft", p.low != null && p.high != null ? `${state.base === null ? "95 % interval" : "interval"} ${print(p.low, unit, 4)} to ${print(p.high, unit, 4)}` : "no interval"]);
+      if (p.spread) out.push(["soft", `half from ${print(p.spread.p25, unit, 4)} to ${print(p.spread.p75, unit, 4)}`], ["soft", `nine of ten from ${print(p.spread.p5, unit, 4)} to ${print(p.spread.p95, unit, 4)}`]);
+      else out.push(["soft", p.low != null && p.high != null ? `${state.base === null ? "95 % interval" : "interval"} ${print(p.low, unit, 4)} to ${print(p.high, unit, 4)}` : "no interval"]);
       const far = outside(p.rounds || []);
       const n = (p.rounds || []).length, odd = (p.rounds || []).filter(far).length;
       if (n > 1) out.push(["soft", `${n} rounds${odd ? `, ${odd} of them ${odd === 1 ? "an outlier" : "outliers"}, kept` : ""}`]);

@@ -25,7 +25,8 @@ func newBench(e *env) *cobra.Command {
 	}
 	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchPlan(e),
 		newBenchMix(e), newBenchLatency(e), newBenchProfile(e),
-		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchDetect(e),
+		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchRRULRole(e),
+		newBenchDetect(e),
 		newBenchGen(e), newBenchPath(e), newBenchReceive(e), newBenchWrap(e),
 		newBenchWrapService(e), newBenchAdvice(e), newBenchCompare(e))
 	return cmd

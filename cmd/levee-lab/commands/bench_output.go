@@ -21,16 +21,28 @@ import (
 type benchOutput struct {
 	json                bool
 	csv, html, svg, png string // files and directories, empty for none
-	against             string
+	against, title      string
 }
 
 func (o *benchOutput) register(cmd *cobra.Command) {
 	cli.JsonFlag(cmd, &o.json)
+	cmd.Flags().StringVar(&o.title, "title", "",
+		"what this run is called where levee bench compare lays it beside others")
+	o.registerFiles(cmd)
+}
+
+// registerFiles is for what writes a report without having measured.
+func (o *benchOutput) registerFiles(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.csv, "csv", "", "write the figures to this file, one a line")
 	cmd.Flags().StringVar(&o.html, "html", "",
 		"write a page with interactive charts to this file; it needs no network")
 	cmd.Flags().StringVar(&o.svg, "svg", "", "write each chart as SVG into this directory")
 	cmd.Flags().StringVar(&o.png, "png", "", "write each chart as PNG into this directory")
+}
+
+// files tells whether a file was asked for.
+func (o *benchOutput) files() bool {
+	return o.csv != "" || o.html != "" || o.svg != "" || o.png != ""
 }
 
 // registerAgainst is for measurements of which there are published figures.
@@ -92,7 +104,7 @@ func isDirectory(flag, path string) error {
 // until then; that error comes back.
 func (e *env) printBench(m bench.Report, err error, o *benchOutput) error {
 	d := m.Document()
-	d.Version = cli.VersionLine()
+	d.Version, d.Run = cli.VersionLine(), o.title
 	var laid *published.Comparison
 	if o.against != "" {
 		laid = published.Against(d)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/bench"
+	"levee/internal/bench/rrul"
 	"levee/internal/bench/service"
 	"levee/internal/cli"
 	"levee/internal/packet"
@@ -26,6 +28,14 @@ names of clients that have sessions. Each is measured without a defence, behind 
 profile without what proves clients, and behind the profile: joins, packets of sessions, and joins
 from addresses in whose name the flood comes.
 
+With --rrul, measure a service under TCP at full speed both ways in the place of floods: --flows
+from it and as many to it for --during, with UDP datagrams and echo requests beside them (--probes a
+second of each kind), behind each defence that keeps connections, and with each --queue at both ends
+of the way, which lets --bandwidth bits a second by. Throughput by direction and flow, round trips
+without load and under it, and what the kernel tells of the queues: what they are, what waits there,
+what they drop. Give each of several runs a --title, and lay them beside each other by levee bench
+compare. Four minutes.
+
 Each request counts from when it was due, and fails after a second, or with --profile after
 --patience: who comes for the first time to a greylist has to come again, as his protocol has it.
 Those that are due later than that before the end of the flood are left out. Fifteen minutes for a family and
@@ -33,10 +43,13 @@ a round, and seven for all profiles.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M
-  sudo levee bench service --profile source-engine,quic`
+  sudo levee bench service --profile source-engine,quic
+  sudo levee bench service --rrul --html rrul.html
+  sudo levee bench service --rrul --queue tbf,cake --bandwidth 50M --title home --json > home.json`
 
 func newBenchService(e *env) *cobra.Command {
 	var o service.Options
+	var r rrulFlags
 	var before, during, after, rate, patience string
 	var requests float64
 	var families []string
@@ -45,9 +58,12 @@ func newBenchService(e *env) *cobra.Command {
 		short: "A web service before, during and after each kind of flood",
 		long:  benchServiceLong, example: benchServiceExample,
 		options: &o.Options,
-		rounds:  "rounds, of which the medians are shown (default 1)",
+		rounds:  "rounds, of which the medians are shown (default 1, with --rrul 6)",
 		seed:    "seed of the floods",
 	}, func(cmd *cobra.Command) (err error) {
+		if err := r.apart(cmd); err != nil {
+			return err
+		}
 		err = errors.Join(cli.DurationFlag(cmd, "before", before, &o.Before),
 			cli.DurationFlag(cmd, "during", during, &o.During),
 			cli.DurationFlag(cmd, "after", after, &o.After),
@@ -69,9 +85,18 @@ func newBenchService(e *env) *cobra.Command {
 				return cli.Usagef(cmd, "--rate: %v", err)
 			}
 		}
+		if r.on {
+			return r.read(e, cmd, &o)
+		}
 		o.Self, err = e.demoSelf()
 		return err
-	}, func(ctx context.Context) (*service.Report, error) { return service.Run(ctx, o) })
+	}, func(ctx context.Context) (bench.Report, error) {
+		if r.on {
+			return reported(rrul.Run(ctx, r.options))
+		}
+		return reported(service.Run(ctx, o))
+	})
+	r.register(cmd)
 	cmd.Flags().StringSliceVar(&o.Profiles, "profile", nil, "in place of the web service the "+
 		"`services` of these profiles: "+strings.Join(service.ProfileNames(), ", "))
 	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil,
@@ -79,12 +104,15 @@ func newBenchService(e *env) *cobra.Command {
 			strings.Join(service.ForgedNames(), ", "))
 	cmd.Flags().StringSliceVar(&o.Defences, "defence", nil,
 		"only these: "+strings.Join(service.DefenceNames(), ", ")+"; of profiles: "+
-			strings.Join(service.ProfileDefenceNames(), ", "))
+			strings.Join(service.ProfileDefenceNames(), ", ")+"; with --rrul: "+
+			strings.Join(rrul.DefenceNames(), ", "))
 	cmd.Flags().StringSliceVar(&families, "family", nil,
 		"4 or 6, of flood and visitors (default 4)")
-	cmd.Flags().StringVar(&before, "before", "", "time before the flood (default 2s)")
-	cmd.Flags().StringVar(&during, "during", "", "time of the flood (default 4s)")
-	cmd.Flags().StringVar(&after, "after", "", "time after the flood (default 3s)")
+	cmd.Flags().StringVar(&before, "before", "", "time before flood or load (default 2s)")
+	cmd.Flags().StringVar(&during, "during", "",
+		"time of flood or load (default 4s, with --rrul 6s)")
+	cmd.Flags().StringVar(&after, "after", "",
+		"time after flood or load (default 3s, with --rrul 1s)")
 	cmd.Flags().StringVar(&patience, "patience", "", "time after which a request to a profile's "+
 		"service fails (default 1s)")
 	cmd.Flags().StringVar(&rate, "rate", "",

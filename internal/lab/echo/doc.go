@@ -1,4 +1,5 @@
-// Package echo times round trips of UDP datagrams to a service that sends each back (RFC 862).
+// Package echo times round trips of UDP datagrams to a service that sends each back (RFC 862), or
+// of echo requests that a kernel answers (RFC 792).
 //
 // In go an address and times, out comes the round trip of each datagram, counted from the time at
 // which it should have been sent (an open loop). Else a system that stands still would delay one

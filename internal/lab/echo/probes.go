@@ -1,6 +1,7 @@
 package echo
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,10 +20,15 @@ import (
 // Probes says which probes are sent.
 type Probes struct {
 	From, To netip.Addr // IPv4
-	CPU      int        // the core that sends and receives
-	ID       uint64     // tells them from those of other runs
+	Port     uint16     // of the service; 0: Port
+	// ICMP has the kernel of To answer, in the place of a service.
+	ICMP bool
+	CPU  int    // the core that sends and receives
+	ID   uint64 // tells them from those of other runs
 	// At is when each is due, in ns from the beginning, ascending.
 	At []int64
+	// Begin is the beginning, of the monotonic clock; 0: as soon as can be.
+	Begin time.Duration
 	// Patience is how long the last ones are waited for.
 	Patience time.Duration
 }
@@ -32,10 +38,16 @@ type Probes struct {
 func (p Probes) Run(ctx context.Context, h *lab.Host) ([]int64, error) {
 	fd := -1
 	err := h.Do(func() (err error) {
-		if fd, err = socket(netip.AddrPortFrom(p.From, FromPort)); err != nil {
+		if p.ICMP {
+			fd, err = pinging(p.From)
+		} else {
+			fd, err = socket(netip.AddrPortFrom(p.From, FromPort))
+		}
+		if err != nil {
 			return err
 		}
-		return unix.Connect(fd, &unix.SockaddrInet4{Port: Port, Addr: p.To.As4()})
+		return unix.Connect(fd, &unix.SockaddrInet4{Port: int(cmp.Or(p.Port, Port)),
+			Addr: p.To.As4()})
 	})
 	if fd >= 0 {
 		defer unix.Close(fd)
@@ -47,7 +59,10 @@ func (p Probes) Run(ctx context.Context, h *lab.Host) ([]int64, error) {
 	for i := range r.took {
 		r.took[i] = Lost
 	}
-	r.begin = int64(kernel.Monotonic() + 5*time.Millisecond) // for both threads to be there
+	r.begin = int64(p.Begin)
+	if p.Begin == 0 {
+		r.begin = int64(kernel.Monotonic() + 5*time.Millisecond) // for both threads to be there
+	}
 	done := make(chan error, 1)
 	go func() { done <- r.receive() }()
 	sent := make(chan error, 1)
@@ -72,8 +87,12 @@ func (r *roundTrips) send(ctx context.Context) error {
 	if err := realTime(r.CPU); err != nil {
 		return err
 	}
-	buf := make([]byte, size)
-	binary.NativeEndian.PutUint64(buf, r.ID)
+	head := 0
+	if r.ICMP {
+		head = icmpHeader
+	}
+	buf := make([]byte, head+size)
+	binary.NativeEndian.PutUint64(buf[head:], r.ID)
 	for i, at := range r.At {
 		if i%64 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -81,7 +100,10 @@ func (r *roundTrips) send(ctx context.Context) error {
 		t := unix.NsecToTimespec(r.begin + at)
 		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) == unix.EINTR {
 		}
-		binary.NativeEndian.PutUint64(buf[8:], uint64(i))
+		binary.NativeEndian.PutUint64(buf[head+8:], uint64(i))
+		if r.ICMP {
+			asRequest(buf, uint16(r.ID), uint16(i))
+		}
 		if _, err := unix.Write(r.fd, buf); err != nil && !again(err) && err != unix.ENOBUFS {
 			return fmt.Errorf("sending a probe: %w", err)
 		}
@@ -93,9 +115,9 @@ func (r *roundTrips) receive() error {
 	if err := realTime(r.CPU); err != nil {
 		return err
 	}
-	buf := make([]byte, 2*size)
+	room := make([]byte, ipHeaderMost+icmpHeader+2*size)
 	for !r.ended.Load() {
-		n, err := unix.Read(r.fd, buf)
+		n, err := unix.Read(r.fd, room)
 		now := int64(kernel.Monotonic())
 		if again(err) {
 			continue
@@ -103,8 +125,15 @@ func (r *roundTrips) receive() error {
 		if err != nil {
 			return fmt.Errorf("receiving a probe: %w", err)
 		}
+		buf := room[:max(n, 0)]
+		if r.ICMP {
+			buf = answered(buf)
+		}
+		if len(buf) != size {
+			continue
+		}
 		i := binary.NativeEndian.Uint64(buf[8:])
-		if n != size || binary.NativeEndian.Uint64(buf) != r.ID || i >= uint64(len(r.took)) ||
+		if binary.NativeEndian.Uint64(buf) != r.ID || i >= uint64(len(r.took)) ||
 			r.took[i] != Lost {
 			continue // of a round before, or a stranger's
 		}

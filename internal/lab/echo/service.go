@@ -24,12 +24,17 @@ type Service struct {
 
 // Serve starts it at an IPv4 address of a host, on a core.
 func Serve(h *lab.Host, at netip.Addr, cpu int) (s *Service, err error) {
-	s = new(Service)
 	err = h.Do(func() (err error) {
-		s.fd, err = socket(netip.AddrPortFrom(at, Port))
+		s, err = ServeHere(netip.AddrPortFrom(at, Port), cpu)
 		return err
 	})
-	if err != nil {
+	return s, err
+}
+
+// ServeHere is Serve at any port, in the network namespace of the calling thread.
+func ServeHere(at netip.AddrPort, cpu int) (s *Service, err error) {
+	s = new(Service)
+	if s.fd, err = socket(at); err != nil {
 		return nil, fmt.Errorf("opening the socket of the echo service: %w", err)
 	}
 	s.thread.Go(func() { s.answer(cpu) })

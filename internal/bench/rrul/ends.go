@@ -1,0 +1,243 @@
+package rrul
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab/echo"
+	"levee/internal/usage"
+)
+
+// Roles of processes that a measurement starts: the service, and who speaks with it.
+const (
+	roleService = "service" // ADDRESS:PORT CORE
+	roleClients = "clients" // ADDRESS:PORT FLOWS SOURCE...
+)
+
+// Role is what such a process does. It says "ready", does as the lines of its input ask, and ends
+// with it, which is when its parent has ended, however it did.
+func Role(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) < 3 {
+		return usage.Wrongf("a role is started by levee bench service --rrul, not by hand")
+	}
+	at, err := netip.ParseAddrPort(args[1])
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	switch args[0] {
+	case roleService:
+		return serve(ctx, at, n, in, out)
+	case roleClients:
+		var from []netip.Addr
+		for _, s := range args[3:] {
+			a, err := netip.ParseAddr(s)
+			if err != nil {
+				return err
+			}
+			from = append(from, a)
+		}
+		if len(from) == 0 {
+			return usage.Wrongf("clients need addresses")
+		}
+		return clients(ctx, at, n, from, in, out)
+	}
+	return usage.Wrongf("there is no role %q", args[0])
+}
+
+// What a client says first: who sends.
+const (
+	sayDown = 'd' // the service
+	sayUp   = 'u' // the client
+)
+
+// block is how much is written or read at once.
+const block = 128 << 10
+
+// flow is a TCP connection of which one end sends as fast as it can.
+type flow struct {
+	*net.TCPConn
+	sends bool
+	taken atomic.Uint64 // bytes that have come
+	err   atomic.Pointer[error]
+}
+
+// run sends or takes until the connection ends.
+func (f *flow) run() {
+	b := make([]byte, block)
+	for {
+		move := f.Read
+		if f.sends {
+			move = f.Write
+		}
+		n, err := move(b)
+		if !f.sends {
+			f.taken.Add(uint64(n))
+		}
+		if err != nil {
+			f.err.Store(&err)
+			return
+		}
+	}
+}
+
+// info is what the kernel knows of the connection.
+func (f *flow) info() (info *unix.TCPInfo, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	return info, errors.Join(err, failed)
+}
+
+// flows are those of a process.
+type flows struct {
+	mu  sync.Mutex
+	all []*flow
+}
+
+func (s *flows) add(f *flow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, f)
+}
+
+func (s *flows) list() []*flow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// count is what a process counts of its flows: bytes that have arrived, of each in the order in
+// which the client has begun them, and segments that it has sent again.
+type count struct {
+	Down   []uint64 `json:"down,omitempty"`
+	Up     []uint64 `json:"up,omitempty"`
+	Resent uint64   `json:"resent"`
+	Failed string   `json:"failed,omitempty"`
+}
+
+func (s *flows) count() (c count) {
+	for _, f := range s.list() {
+		if err := f.err.Load(); err != nil && c.Failed == "" {
+			c.Failed = (*err).Error()
+		}
+		if !f.sends {
+			c.Down = append(c.Down, f.taken.Load())
+			continue
+		}
+		info, err := f.info()
+		if err != nil {
+			c.Failed = err.Error()
+			continue
+		}
+		// What the other end has acknowledged has arrived there.
+		c.Up = append(c.Up, info.Bytes_acked)
+		c.Resent += uint64(info.Total_retrans)
+	}
+	return c
+}
+
+// answer tells the count whenever it is asked by a line.
+func (s *flows) answer(lines *bufio.Scanner, out io.Writer) error {
+	for lines.Scan() {
+		if err := json.NewEncoder(out).Encode(s.count()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// serve takes connections, on each of which its client says who sends, and sends datagrams back at
+// the same port, on a core.
+func serve(ctx context.Context, at netip.AddrPort, cpu int, in io.Reader, out io.Writer) error {
+	e, err := echo.ServeHere(netip.AddrPortFrom(at.Addr(), probePort), cpu)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", at.String())
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer l.Close()
+	s := new(flows)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go s.greet(c.(*net.TCPConn))
+		}
+	}()
+	fmt.Fprintln(out, "ready")
+	return s.answer(bufio.NewScanner(in), out)
+}
+
+// greet hears who sends on a connection, and does so.
+func (s *flows) greet(c *net.TCPConn) {
+	defer c.Close()
+	said := make([]byte, 1)
+	if _, err := io.ReadFull(c, said); err != nil {
+		return
+	}
+	f := &flow{TCPConn: c, sends: said[0] == sayDown}
+	s.add(f)
+	f.run()
+}
+
+// patience is how long a connection may take to begin.
+const patience = 5 * time.Second
+
+// clients waits for a line, begins so many connections each way, and says when all are there.
+func clients(ctx context.Context, to netip.AddrPort, n int, from []netip.Addr, in io.Reader,
+	out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	if !lines.Scan() {
+		return lines.Err()
+	}
+	s := new(flows)
+	for i := range 2 * n {
+		d := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(
+			netip.AddrPortFrom(from[i%len(from)], 0))}
+		c, err := d.DialContext(ctx, "tcp4", to.String())
+		if err != nil {
+			return fmt.Errorf("reach the service: %w", err)
+		}
+		defer c.Close()
+		f := &flow{TCPConn: c.(*net.TCPConn), sends: i%2 == 1}
+		says := byte(sayDown)
+		if f.sends {
+			says = sayUp
+		}
+		if _, err := c.Write([]byte{says}); err != nil {
+			return fmt.Errorf("speak with the service: %w", err)
+		}
+		s.add(f)
+	}
+	for _, f := range s.list() {
+		go f.run()
+	}
+	fmt.Fprintln(out, "ready")
+	return s.answer(lines, out)
+}

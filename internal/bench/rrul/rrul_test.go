@@ -1,0 +1,181 @@
+package rrul
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/bench/benchtest"
+	"levee/internal/lab/labtest"
+	"levee/internal/report"
+	"levee/internal/usage"
+)
+
+// TestMain lets the test's own binary be either end.
+func TestMain(m *testing.M) { labtest.Main(m, Role) }
+
+// TestLoadGoesBothWaysBesideProbes: with a queue that bounds the rate both directions come near it,
+// the kernel tells of the queue by its name and rate, something waits in it, and probes wait with
+// it.
+func TestLoadGoesBothWaysBesideProbes(t *testing.T) {
+	labtest.NeedRoot(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), Options{Options: bench.Options{Rounds: 1, Seed: 1,
+		Command: "levee bench service --rrul"}, Self: []string{self, "role"},
+		Defences: []string{"none"}, Queues: []string{"tbf"}, Bandwidth: 20e6, Flows: 2,
+		Before: time.Second, During: 2 * time.Second, After: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := benchtest.Output(t, r, "none, tbf", "tbf at 20 M bit/s")
+	c := r.Cases[0]
+	if c.Missing != "" {
+		t.Skip(c.Missing)
+	}
+	for _, run := range c.Runs {
+		run.Invalid = nil // a busy machine is none of this test's
+	}
+	for _, way := range ways {
+		p := c.throughput(way)
+		// a queue of 1.5 MB holds what is in flight: what is acknowledged may come in steps
+		if p.Y == nil || *p.Y < 5e6 || *p.Y > 40e6 {
+			t.Errorf("%s: %v bits a second of 20 M\n%s", way, p.Y, text)
+		}
+		if n := len(c.each(way)); n != 2 {
+			t.Errorf("%d flows %s", n, way)
+		}
+		if q := c.queue(way); q == nil || q.rate != 20e6 || q.most == 0 {
+			t.Errorf("the queue %s is %+v", way, q)
+		}
+	}
+	for _, kind := range kinds {
+		calm, _ := c.all(kind, quiet)
+		busy, _ := c.all(kind, loaded)
+		if len(calm) == 0 || len(busy) == 0 || percentile(busy, 50) < 2*percentile(calm, 50) {
+			t.Errorf("%s: %v ns quiet, %v loaded", kind, percentile(calm, 50),
+				percentile(busy, 50))
+		}
+	}
+}
+
+// made is a report of two cases, whose figures are known.
+func made() *Report {
+	r := &Report{Head: bench.Head{Rounds: 6, Command: "levee bench service --rrul"},
+		FlowsEachWay: 2, Probes: 10, Before: 2, During: 6, After: 1, Bandwidth: 1e8}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, queue := range []string{NoQueue, "cake"} {
+		c := &Case{Defence: "levee-state", Queue: queue}
+		for round := range 6 {
+			run := &Once{Round: round, From: 2, To: 8, Step: 0.1,
+				Resent: map[string]uint64{Up: 3}}
+			for i := range 61 {
+				n := uint64(i) * 125_000 // 10 Mbit/s
+				run.Looks = append(run.Looks, Look{At: 2 + 0.1*float64(i), Down: []uint64{n, 3 * n},
+					Up: []uint64{n, n}})
+			}
+			for _, kind := range kinds {
+				p := &Probes{Kind: kind}
+				for i := range 90 {
+					p.Due = append(p.Due, float64(i)/10+rnd.Float64()/100)
+					took := 0.001
+					if p.Due[i] >= 2 && p.Due[i] < 8 {
+						took = 0.050
+					}
+					if kind == ICMP && i == 50 {
+						took = 0 // lost
+					}
+					p.Took = append(p.Took, took)
+				}
+				run.Probes = append(run.Probes, p)
+			}
+			for _, way := range ways {
+				q := &Queue{Way: way, Seen: []string{"htb", "cake"}, Rate: 1e8, Sent: 100,
+					Dropped: 5}
+				for i := range 61 {
+					q.Bytes, q.Packets = append(q.Bytes, uint32(1500*i)), append(q.Packets,
+						uint32(i))
+				}
+				run.Queues = append(run.Queues, q)
+			}
+			c.Runs = append(c.Runs, run)
+		}
+		r.Cases = append(r.Cases, c)
+	}
+	return r
+}
+
+func TestFiguresOfKnownRuns(t *testing.T) {
+	r := made()
+	text := benchtest.Output(t, r, "levee-state, cake", "htb / cake at 100 M bit/s", "30 of 630")
+	c := r.Cases[0]
+	for way, want := range map[string]float64{Down: 40e6, Up: 20e6} {
+		if p := c.throughput(way); math.Abs(*p.Y-want) > 1 || p.Low == nil {
+			t.Errorf("%s: %v, not %v", way, *p.Y, want)
+		}
+	}
+	if got := slices.Max(c.each(Down)); math.Abs(got-30e6) > 1 {
+		t.Errorf("the largest flow has %v", got)
+	}
+	for phase, want := range map[string]float64{quiet: 1e6, loaded: 50e6} {
+		if p := c.roundTrip(UDP, phase, 50); *p.Y != want {
+			t.Errorf("%s: %v ns, not %v", phase, *p.Y, want)
+		}
+	}
+	// one of some 55 is more than a hundredth
+	if p := c.roundTrip(ICMP, loaded, 99); p.Y != nil {
+		t.Errorf("p99 with a lost probe is %v", *p.Y)
+	}
+	d := r.Document()
+	for _, id := range []string{"throughput", "flows", "udp-box", "icmp-cdf", "queues-time"} {
+		at := slices.IndexFunc(d.Charts, func(x *report.Chart) bool { return x.ID == id })
+		if at < 0 || !d.Charts[at].Drawable() {
+			t.Errorf("no chart %s in\n%s", id, text)
+		}
+	}
+	cdf := d.Charts[slices.IndexFunc(d.Charts, func(x *report.Chart) bool {
+		return x.ID == "icmp-cdf"
+	})]
+	last := cdf.Series[2].Points[len(cdf.Series[2].Points)-1]
+	if !strings.HasSuffix(cdf.Series[2].Name, loaded) || *last.Y >= 100 || *last.Y < 98 {
+		t.Errorf("the distribution of %s ends at %v", cdf.Series[2].Name, *last.Y)
+	}
+}
+
+// TestWhatIsInvalidHasNoFigure, and says why; the other runs have theirs.
+func TestWhatIsInvalidHasNoFigure(t *testing.T) {
+	r := made()
+	r.Cases[0].Runs[1].Invalid = []string{"the hypervisor took 3.0 % of the time"}
+	r.Cases[1] = &Case{Defence: "none", Queue: "cake", Missing: "this kernel's cake is missing"}
+	r.Cases = append(r.Cases, &Case{Defence: "none", Queue: NoQueue,
+		Runs: []*Once{{Invalid: []string{"a flow ended early"}}}})
+	benchtest.Output(t, r, "levee-state, round 2: the hypervisor took", "cake is missing",
+		"none, round 1: a flow ended early")
+	if n := len(r.Cases[0].throughput(Up).Rounds); n != 5 {
+		t.Errorf("%d rounds have figures", n)
+	}
+	if r.Complete() {
+		t.Error("complete, though a case has no figure")
+	}
+}
+
+func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
+	for _, o := range []Options{
+		{Flows: 65}, {Flows: -1}, {Probes: 401}, {Probes: 0.5}, {Bandwidth: 10},
+		{Bandwidth: math.NaN()}, {Queues: []string{"red"}}, {During: time.Hour},
+		{Before: time.Millisecond}, {Options: bench.Options{Rounds: 1001}},
+		{Defences: []string{"pf"}},
+	} {
+		if _, err := Run(t.Context(), o); !errors.Is(err, usage.ErrWrong) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
