@@ -52,6 +52,9 @@ var (
 	}
 )
 
+// Sources are where floods of a family come from, but for bogons.
+func Sources(family string) []netip.Prefix { return sources[family] }
+
 // TrafficNames are the floods for ladders.
 var TrafficNames = []string{"udp", "syn", "bogon", "ack"}
 

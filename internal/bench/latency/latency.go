@@ -9,13 +9,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/bench"
 	"levee/internal/bench/flood"
+	"levee/internal/bench/rules"
+	"levee/internal/bench/workload"
 	"levee/internal/lab/contender"
+	"levee/internal/lab/echo"
 	"levee/internal/usage"
 )
 
@@ -25,6 +31,9 @@ type Options struct {
 	Rungs  []string  // names, empty for all
 	Loads  []float64 // of the flood in packets a second; empty for 0, 100 k, 500 k, 1 M and 2 M
 	Probes float64   // a second, 0 for 10,000
+	// Rules is how many rules each place has, of which the last one drops the flood and none before
+	// matches flood or probes; 0 for the one that drops.
+	Rules int
 }
 
 // Limits of Options.
@@ -32,6 +41,8 @@ const (
 	maxProbes = 50_000 // a second: more would be a load of their own
 	maxLoads  = 20
 	attempts  = 3 // at a round
+	// more, one by one, take longer than the probes' patience for a flood that arrives
+	maxRules = 10_000
 )
 
 var usual = flood.Usual{
@@ -65,6 +76,9 @@ func (o *Options) complete() error {
 				flood.MinRate, flood.MaxRate/1_000_000)
 		}
 	}
+	if o.Rules < 0 || o.Rules > maxRules {
+		return usage.Wrongf("%d rules: 1 to %d", o.Rules, maxRules)
+	}
 	return nil
 }
 
@@ -79,12 +93,62 @@ func defences() []contender.Defence {
 // Names are the names of the rungs.
 func Names() []string { return bench.Names(defences(), contender.Defence.Name) }
 
+// NamesBehind are those of the rungs with many rules.
+func NamesBehind() []string { return bench.Names(withRules(nil), contender.Defence.Name) }
+
+// withRules are the places with many rules, and the application without any.
+func withRules(drawn []workload.Rule) (all []contender.Defence) {
+	for _, c := range rules.Behind(drawn, flood.Port) {
+		all = append(all, c)
+	}
+	return append(all, contender.Recvmmsg())
+}
+
+// places are those that are asked for.
+func (o *Options) places() ([]contender.Defence, error) {
+	if o.Rules == 0 {
+		return defences(), nil
+	}
+	drawn, err := unmatched(o.Rules-1, o.Seed)
+	return withRules(drawn), err
+}
+
+// unmatched draws rules of the shape fw that match neither flood nor probes, nor answers to them.
+func unmatched(n int, seed uint64) ([]workload.Rule, error) {
+	drawn, err := workload.Rules("fw", min(2*n+100, workload.MaxRules), seed)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.DeleteFunc(drawn, met)
+	if len(out) < n {
+		return nil, fmt.Errorf("of the rules that were drawn only %d do not match: fewer can be "+
+			"had", len(out))
+	}
+	return out[:n], nil
+}
+
+// What the receiver gets: from the generator's sources and the lab's own, to its address.
+var (
+	toReceiver = netip.AddrFrom4([4]byte{198, 18, 0, 1})
+	ownSources = netip.MustParsePrefix("198.18.0.0/15")
+)
+
+// met reports whether a rule may match a datagram of the flood or a probe, from any port.
+func met(r workload.Rule) bool {
+	from := r.Src.Overlaps(ownSources) ||
+		slices.ContainsFunc(flood.Sources(flood.IPv4), r.Src.Overlaps)
+	to := func(port uint16) bool { return r.DstPort.Lo <= port && port <= r.DstPort.Hi }
+	return from && r.Dst.Contains(toReceiver) && (r.Proto == 0 || r.Proto == unix.IPPROTO_UDP) &&
+		(to(flood.Port) || to(echo.Port))
+}
+
 // Report is the outcome.
 type Report struct {
 	bench.Head
 	Window time.Duration
 	Probes float64
 	Loads  []float64
+	Rules  int // at each place; 0 for the one that drops
 	Rungs  []*Rung
 }
 
@@ -113,7 +177,12 @@ type Round struct {
 // load. It needs root and two cores. An error means that there is no report, except when ctx ends:
 // then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
-	l, rungs, err := flood.OpenFor(ctx, "latency", &o.Options, o.complete(), o.Rungs, defences())
+	wrong := o.complete()
+	places := defences()
+	if wrong == nil {
+		places, wrong = o.places()
+	}
+	l, rungs, err := flood.OpenFor(ctx, "latency", &o.Options, wrong, o.Rungs, places)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +196,12 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, p.echo.Close()) }()
 	r = &Report{Head: o.Head(l.ReceiverCPU, circumstances(l)...), Window: o.Window,
-		Probes: o.Probes, Loads: o.Loads}
+		Probes: o.Probes, Loads: o.Loads, Rules: o.Rules}
+	if o.Rules > 1 {
+		r.Caveats = append(r.Caveats, fmt.Sprintf("each place has %d rules: %d of the shape fw of "+
+			"ClassBench, of which none matches flood or probes, and one that drops the flood; "+
+			"probes meet them all", o.Rules, o.Rules-1))
+	}
 	r.WarnOfQuick()
 	for _, d := range rungs {
 		g := &Rung{Rung: d}

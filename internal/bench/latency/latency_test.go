@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"levee/internal/bench"
 	"levee/internal/bench/benchtest"
 	"levee/internal/bench/flood"
+	"levee/internal/lab"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/labtest"
 )
 
@@ -73,6 +76,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"windows of 1ms": {
 			Options: flood.Options{Options: bench.Options{Window: time.Millisecond}},
 		},
+		"10001 rules":               {Rules: 10_001},
 		"a load of 10 packets":      {Loads: []float64{10}},
 		"0, or 1000 to 20 million":  {Loads: []float64{1e9}},
 		`there is no rung "router"`: {Rungs: []string{"router"}},
@@ -82,6 +86,54 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+// TestRulesInFrontMatchNeitherFloodNorProbes: the policy of them decides as the last rule alone.
+func TestRulesInFrontMatchNeitherFloodNorProbes(t *testing.T) {
+	const n = 500
+	drawn, err := unmatched(n, 1)
+	if err != nil || len(drawn) != n {
+		t.Fatalf("%d rules, %v", len(drawn), err)
+	}
+	from := []netip.Addr{netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("16.0.0.0")}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 { // of the flood
+		from = append(from, netip.AddrFrom4([4]byte{16 + byte(rnd.UintN(16)), byte(rnd.UintN(256)),
+			byte(rnd.UintN(256)), byte(rnd.UintN(256))}))
+	}
+	for i := range drawn {
+		r := &drawn[i]
+		for _, a := range from {
+			for _, port := range []uint16{flood.Port, echo.Port} {
+				if r.Src.Contains(a) && r.Dst.Contains(toReceiver) && (r.Proto == 0 ||
+					r.Proto == 17) && r.DstPort.Lo <= port && port <= r.DstPort.Hi {
+					t.Fatalf("%v matches a datagram from %v to port %d", r, a, port)
+				}
+			}
+		}
+	}
+	l := labtest.New(t)
+	if a := l.Host(lab.Server).Devices[0].IPv4.Addr(); a != toReceiver {
+		t.Errorf("the receiver is at %v, not %v", a, toReceiver)
+	}
+}
+
+// TestRoundTripsBehindManyRules come back, as no rule but the last drops anything.
+func TestRoundTripsBehindManyRules(t *testing.T) {
+	labtest.NeedRoot(t)
+	o := Options{Rungs: []string{"levee"}, Loads: []float64{0}, Probes: 1000, Rules: 30}
+	o.Window, o.Seed = 100*time.Millisecond, 3
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range r.Rungs {
+		took, _ := sorted(g.Cells[0].Rounds...)
+		if g.Missing != "" || len(took) == 0 {
+			t.Errorf("%s: no probe returned: %s", g.Name, g.Missing)
+		}
+	}
+	benchtest.Output(t, r, "30 rules at each place")
 }
 
 func TestRoundTripsAreTimedBesideAFlood(t *testing.T) {

@@ -147,6 +147,9 @@ func (r *Report) Text(w io.Writer) error {
 	t := r.Head.Text("", "")
 	t.Printf("round trips of %g probes a second beside a flood that is dropped, %d rounds of %v; "+
 		"microseconds\n", r.Probes, r.Rounds, r.Window)
+	if r.Rules > 1 {
+		t.Printf("%d rules at each place\n", r.Rules)
+	}
 	for i, load := range r.Loads {
 		t.Printf("\nflood of %s packets/s\n", flood.Rate(load))
 		t.Table(tabwriter.AlignRight, func(w io.Writer) {
@@ -214,6 +217,7 @@ func (r *Report) Document() *report.Document {
 	d.Refusals = r.refusals()
 	d.Set("window", r.Window.String())
 	d.Set("probes a second", fmt.Sprint(r.Probes))
+	d.Set("rules", fmt.Sprint(max(r.Rules, 1)))
 	for _, percent := range []float64{50, 99, 99.9} {
 		c := d.Chart(report.Chart{
 			ID:    report.FileName(fmt.Sprintf("p%g", percent)),

@@ -20,7 +20,7 @@ func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender)
 	for _, spec := range []load.Spec{
 		load.Plain(contender.XDPDrop()),
 		p.Spec("levee", "levee, all rules compiled; a change is the whole policy anew", changed),
-		nftRules(rules), nftIPRules(rules), iptablesRules(rules),
+		nftRules(rules, dropRest), nftIPRules(rules, dropRest), iptablesRules(rules, dropRest),
 	} {
 		out = append(out, load.New(spec))
 	}
@@ -31,6 +31,26 @@ func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender)
 	}
 	return out
 }
+
+// Behind are the contenders with rules of which none is to match, and behind them one that drops
+// UDP to a port; what is left passes.
+func Behind(rules []workload.Rule, port uint16) (out []*load.Contender) {
+	last := end{fmt.Sprintf("drop udp port %d\ndefault pass\n", port),
+		fmt.Sprintf(" udp dport %d", port), fmt.Sprintf(" -p udp --dport %d", port)}
+	p := &load.Levee{Text: Text(rules, last.policy)}
+	for _, spec := range []load.Spec{p.Spec("levee", "levee, all rules compiled", nil),
+		nftRules(rules, last), nftIPRules(rules, last), iptablesRules(rules, last)} {
+		spec.Change = nil
+		out = append(out, load.New(spec))
+	}
+	return out
+}
+
+// end is what stands behind the rules: the rest of a policy, and what nft and iptables drop there.
+type end struct{ policy, nft, iptables string }
+
+// dropRest drops everything that no rule has.
+var dropRest = end{policy: dropAll}
 
 // protocols by the names that all tools know.
 var protocols = map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 33: "dccp", 132: "sctp",
@@ -86,11 +106,11 @@ func Text(rules []workload.Rule, rest string) []byte {
 
 // nftRules is the rules one by one in a chain at netdev ingress, its first hook. They share one
 // counter, which makes their work less than levee's, who counts by rule.
-func nftRules(rules []workload.Rule) load.Spec {
+func nftRules(rules []workload.Rule, last end) load.Spec {
 	const name = "nft rules"
 	return load.NFT(load.NetdevIngress, name, "nftables at netdev ingress, rule by rule, in order",
 		func(device string) []byte {
-			return nftText(rules, "netdev", name,
+			return nftText(rules, last, "netdev", name,
 				fmt.Sprintf("chain ingress { type filter hook ingress device \"%s\" priority 0;",
 					device))
 		}, "insert rule netdev "+load.NFTTable(name)+
@@ -100,26 +120,26 @@ func nftRules(rules []workload.Rule) load.Spec {
 // nftIPRules is the same at the first hook of family ip: later on a packet's way, but there rules
 // need not ask whether it is IPv4, as nft lets each rule of netdev do. Of 1,000 rules this took
 // less than half of the time.
-func nftIPRules(rules []workload.Rule) load.Spec {
+func nftIPRules(rules []workload.Rule, last end) load.Spec {
 	const name = "nft ip rules"
 	return load.NFT(load.IPPrerouting, name,
 		"nftables, table of family ip, prerouting at priority raw; rule by rule, in order",
 		func(string) []byte {
-			return nftText(rules, "ip", name,
+			return nftText(rules, last, "ip", name,
 				"chain first { type filter hook prerouting priority raw;")
 		}, "insert rule ip "+load.NFTTable(name)+
 			" first ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
 // nftText is the table of a contender with one chain.
-func nftText(rules []workload.Rule, family, name, chain string) []byte {
+func nftText(rules []workload.Rule, last end, family, name, chain string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "table %s %s {\n counter c { }\n %s policy accept;\n", family,
 		load.NFTTable(name), chain)
 	for i := range rules {
 		writeNFT(&b, &rules[i])
 	}
-	b.WriteString("  counter name c drop\n }\n}\n")
+	fmt.Fprintf(&b, " %s counter name c drop\n }\n}\n", last.nft)
 	return b.Bytes()
 }
 
@@ -165,7 +185,7 @@ const firstRules = "-A PREROUTING -j RULES\n-A PREROUTING\n"
 // iptablesRules is the rules in a chain of their own, called from the first hook of iptables. A
 // rule about ports without a protocol becomes two, for TCP and UDP, since iptables has no other
 // way.
-func iptablesRules(rules []workload.Rule) load.Spec {
+func iptablesRules(rules []workload.Rule, last end) load.Spec {
 	input := func() []byte {
 		var b bytes.Buffer
 		b.WriteString("*raw\n:RULES - [0:0]\n" + firstRules)
@@ -180,7 +200,7 @@ func iptablesRules(rules []workload.Rule) load.Spec {
 				writeIPTables(&b, &r)
 			}
 		}
-		b.WriteString("-A RULES -j DROP\nCOMMIT\n")
+		fmt.Fprintf(&b, "-A RULES%s -j DROP\nCOMMIT\n", last.iptables)
 		return b.Bytes()
 	}
 	var text []byte

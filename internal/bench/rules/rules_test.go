@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/await"
 	"levee/internal/bench"
 	"levee/internal/bench/benchtest"
 	"levee/internal/bench/load"
@@ -19,6 +20,8 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
 	"levee/internal/lab/labtest"
 	"levee/internal/lang/policy"
 )
@@ -121,6 +124,44 @@ func TestEveryContenderDropsTheTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		loadtest.Contenders(t, l, shape, oneByOne(contenders(rules, false), rules), frames)
+	}
+}
+
+// TestOfManyRulesOnlyTheLastDrops: datagrams to the port of the last rule are dropped and counted,
+// others pass.
+func TestOfManyRulesOnlyTheLastDrops(t *testing.T) {
+	l := labtest.New(t)
+	in := l.Host(lab.Server).Devices[0]
+	others := []workload.Rule{
+		{Src: netip.MustParsePrefix("203.0.113.0/24"), Dst: netip.MustParsePrefix("0.0.0.0/0"),
+			SrcPort: workload.AllPorts, DstPort: workload.AllPorts},
+		{Src: netip.MustParsePrefix("198.18.0.0/15"), Dst: netip.MustParsePrefix("198.18.0.1/32"),
+			Proto: 17, SrcPort: workload.AllPorts, DstPort: workload.Ports{Lo: 6000, Hi: 6100}},
+	}
+	for _, c := range Behind(others, 4000) {
+		t.Run(c.Name(), func(t *testing.T) {
+			site := contender.Site{Host: l.Host(lab.Server), Device: in.Name}
+			if err := c.Install(t.Context(), site); errors.Is(err, contender.ErrMissing) {
+				t.Skipf("%v: it is not at hand", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := c.Remove(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			const n = 50 // of each family; IPv6 meets not every place
+			labtest.Send(t, l, 4001, n)
+			labtest.Send(t, l, 4000, n)
+			await.True(t, "the datagrams are dropped", func() bool {
+				dropped, err := c.Dropped(t.Context())
+				return err == nil && dropped >= n
+			})
+			if dropped, err := c.Dropped(t.Context()); err != nil || dropped > 2*n {
+				t.Errorf("%d dropped of %d to the port: %v", dropped, 2*n, err)
+			}
+		})
 	}
 }
 
