@@ -35,7 +35,7 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prog, err := tmpl.Program(0)
+	prog, err := tmpl.Program(0, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,53 +51,72 @@ func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 	sources = append(sources,
 		"ipv4 udp port 1-3 len 100 payload counting\nipv6 tcp syn from 2001:db8::/64 "+
 			"permuted\nipv4 icmp len 40 payload hex \"ff\"",
+		"ipv4 udp port 1-3 len 1000 payload hex \"0506\"\n"+
+			"ipv4 udp port 4 len 900 payload hex \"01\"",
 		"ipv4 udp port 1-3 len 28-90\nipv6 udp from 2001:db8::/64 permuted len 60",
 		"ipv4 udp from { "+strings.Join(manyAddresses(40), ", ")+" }",          // by comparing
 		"ipv4 udp from { "+strings.Join(manyAddresses(200), ", ")+" } every 2", // by a table
 	)
 	made := 0
 	for _, src := range sources {
-		tmpl, err := template.Compile(packets(t, src), template.Defaults{}, 5)
-		if err != nil {
-			t.Fatal(err)
-		}
-		prog, err := tmpl.Program(0)
-		if err != nil {
-			if !strings.Contains(src, "sctp") {
-				t.Errorf("%s: %v", src, err)
-			}
-			continue
-		}
-		made++
-		l := &live{prog: prog, pace: livePace{Ifindex: 1}}
-		if err := l.load(nil); err != nil {
-			t.Fatalf("%s: %+v", src, err)
-		}
-		want := make([]byte, tmpl.Longest())
-		for i := range uint64(60) {
-			n := i
-			if i >= 40 {
-				n = i * 0x9e3779b97
-			}
-			if err := l.objs.State.Set(liveRun{Sent: n, Limit: math.MaxUint64,
-				Deadline: math.MaxUint64}); err != nil {
-				t.Fatal(err)
-			}
-			opts := &ebpf.RunOptions{Data: prog.First, DataOut: make([]byte, len(prog.First)+256)}
-			if len(prog.First) < 14 {
-				t.Fatalf("%s: %d bytes", src, len(prog.First))
-			}
-			if verdict, err := l.objs.Gen.Run(opts); err != nil || verdict != 4 { // XDP_REDIRECT
-				t.Fatalf("%s: packet %d: verdict %d, %v", src, n, verdict, err)
-			}
-			if w := tmpl.Frame(want, n); !bytes.Equal(opts.DataOut, w) {
-				t.Fatalf("%s: packet %d: program and template differ:\n%x\n%x", src, n,
-					opts.DataOut, w)
+		for _, returned := range []bool{false, true} {
+			if makesFrames(t, src, returned) {
+				made++
 			}
 		}
-		l.objs.Close()
 	}
 	t.Logf("%d templates", made)
+}
+
+// makesFrames compares both back ends for one template, and tells whether it has a program. Where
+// memory comes back, the receiver has written over all that was in it.
+func makesFrames(t *testing.T, src string, returned bool) bool {
+	t.Helper()
+	tmpl, err := template.Compile(packets(t, src), template.Defaults{}, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := tmpl.Program(0, returned)
+	if err != nil {
+		if !strings.Contains(src, "sctp") {
+			t.Errorf("%s: %v", src, err)
+		}
+		return false
+	}
+	l := &live{prog: prog, pace: livePace{Ifindex: 1}}
+	if err := l.load(nil); err != nil {
+		t.Fatalf("%s: %+v", src, err)
+	}
+	defer l.objs.Close()
+	if len(prog.First) < 14 {
+		t.Fatalf("%s: %d bytes", src, len(prog.First))
+	}
+	memory := slices.Clone(prog.First)
+	for i, b := range memory {
+		if returned && b != 0 {
+			memory[i] = ^b
+		}
+	}
+	want := make([]byte, tmpl.Longest())
+	for i := range uint64(60) {
+		n := i
+		if i >= 40 {
+			n = i * 0x9e3779b97
+		}
+		if err := l.objs.State.Set(liveRun{Sent: n, Limit: math.MaxUint64,
+			Deadline: math.MaxUint64}); err != nil {
+			t.Fatal(err)
+		}
+		opts := &ebpf.RunOptions{Data: memory, DataOut: make([]byte, len(memory)+256)}
+		if verdict, err := l.objs.Gen.Run(opts); err != nil || verdict != 4 { // XDP_REDIRECT
+			t.Fatalf("%s: packet %d: verdict %d, %v", src, n, verdict, err)
+		}
+		if w := tmpl.Frame(want, n); !bytes.Equal(opts.DataOut, w) {
+			t.Fatalf("%s, returned %v: packet %d: program and template differ:\n%x\n%x", src,
+				returned, n, opts.DataOut, w)
+		}
+	}
+	return true
 }
 
 // manyAddresses lists addresses no two of which follow each other.

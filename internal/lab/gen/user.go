@@ -49,7 +49,7 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 	}
 	why := ""
 	if c.Path == Auto || c.Path == Live {
-		prog, err := t.Program(c.slack())
+		prog, err := t.Program(c.slack(), !c.Dropped)
 		switch {
 		case err == nil:
 			var r Report

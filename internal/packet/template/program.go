@@ -37,16 +37,19 @@ type Program struct {
 const TableMap = "template_table"
 
 // Program compiles the template, for packets that begin slack bytes longer than the longest frame.
-// The error says why it can be sent from user space only.
-func (t *Template) Program(slack int) (*Program, error) {
+// returned says that who receives them may write into them before their memory comes back: then
+// also the payload that the template gives is written each time. The error says why it can be sent
+// from user space only.
+func (t *Template) Program(slack int, returned bool) (*Program, error) {
 	if len(t.plans) > maxLivePlans {
 		return nil, fmt.Errorf("%d packets take turns: the program has room for %d", len(t.plans),
 			maxLivePlans)
 	}
 	c := &compiler{Builder: assembler.New(), longest: t.Longest() + slack,
-		turns: len(t.plans) > 1}
+		turns: len(t.plans) > 1, returned: returned}
 	for _, k := range t.plans {
 		c.whole = c.whole || c.turns && !zero(k.frame[k.layout.Payload:])
+		c.given = max(c.given, given(k))
 	}
 	for _, k := range t.plans {
 		if err := c.can(k); err != nil {
@@ -94,6 +97,21 @@ type compiler struct {
 	longest int
 	turns   bool
 	whole   bool // packets take turns, and what lies behind the headers differs
+	given   int  // the furthest end of what the template gives of any packet
+	// returned says that a frame's memory may come back changed.
+	returned bool
+}
+
+// given is where the bytes of a frame end that its template gives; behind them all is zero.
+func given(k *plan) int {
+	if k.layout.Payload == 0 { // a frame in hex
+		return len(k.frame)
+	}
+	n := len(k.frame)
+	for n > k.layout.Payload+k.given && k.frame[n-1] == 0 {
+		n--
+	}
+	return n
 }
 
 // can says why a packet cannot be made by a program.
@@ -105,7 +123,7 @@ func (c *compiler) can(k *plan) error {
 		return errors.New("the payload is drawn for each packet")
 	case k.crc:
 		return errors.New("the checksum of SCTP is a CRC, which the program does not compute")
-	case c.whole && len(k.frame) > maxWhole:
+	case c.whole && c.written(k) > maxWhole:
 		return fmt.Errorf("packets take turns with payloads, and one has more than %d bytes",
 			maxWhole)
 	case c.whole && k.length != nil:
@@ -167,6 +185,9 @@ func (c *compiler) plan(k *plan) {
 		asm.LoadMem(asm.R6, asm.R6, 0, asm.Word), // xdp_md.data
 		asm.Mov.Reg(asm.R2, asm.R6), asm.Add.Imm(asm.R2, int32(n)),
 		asm.JGT.Reg(asm.R2, asm.R1, "fail"))
+	if varied && c.returned {
+		c.rest(k, n)
+	}
 	if varied {
 		c.Emit(
 			asm.LoadMem(asm.R0, asm.R8, shapeFrame, asm.Word),
@@ -193,13 +214,31 @@ func (c *compiler) plan(k *plan) {
 	c.Emit(asm.Mov.Imm(asm.R0, int32(k.shapes[0].frame)), asm.Return())
 }
 
-// written is how much of the frame is written each time: the headers, and the rest too where it is
-// not the same in all packets. What lies behind stays as it was in the first.
+// written is how much of the frame is written each time: the headers, and payload too where it is
+// not the same in all packets or may have been changed. What lies behind stays as it was in the
+// first.
 func (c *compiler) written(k *plan) int {
-	if c.whole || k.layout.Payload == 0 { // the latter is a frame in hex
-		return len(k.frame)
+	switch {
+	case c.whole:
+		return min(len(k.frame), c.given)
+	case k.length != nil && c.returned:
+		return k.minLen() // behind it: rest
+	case c.returned || k.layout.Payload == 0:
+		return given(k)
 	}
 	return k.layout.Payload
+}
+
+// rest writes the payload from byte n on, as far as the packet goes, whose length varies. R1 is its
+// end.
+func (c *compiler) rest(k *plan, n int) {
+	done := c.Fresh("done")
+	for ; n < given(k); n++ {
+		c.Emit(asm.Mov.Reg(asm.R2, asm.R6), asm.Add.Imm(asm.R2, int32(n+1)),
+			asm.JGT.Reg(asm.R2, asm.R1, done),
+			asm.StoreImm(asm.R6, int16(n), int64(k.frame[n]), asm.Byte))
+	}
+	c.Label(done)
 }
 
 // Entries of the table for lengths, in the order of bytes of the machine, as all of it.

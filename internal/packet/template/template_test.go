@@ -348,7 +348,7 @@ func FuzzTemplate(f *testing.F) {
 				t.Fatalf("frame %d differs from itself", n)
 			}
 		}
-		if p, err := tmpl.Program(0); (p == nil) == (err == nil) {
+		if p, err := tmpl.Program(0, false); (p == nil) == (err == nil) {
 			t.Fatalf("%v, %v", p, err)
 		}
 	})
