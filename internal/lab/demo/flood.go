@@ -83,6 +83,7 @@ func send(ctx context.Context, c gen.Config, of rank) (r gen.Report, err error) 
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, of.nice)
 		if of.first > 0 {
 			_ = kernel.GoFirst(0, of.first) // a group may have no budget: then nice has to do
+			c.Rests = true
 		}
 		r, err = gen.Run(ctx, c)
 	}()

@@ -48,7 +48,7 @@ func flooder(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	c := gen.Config{Device: args[0], CPU: cpu, Seed: seed, Burst: burst}
+	c := gen.Config{Device: args[0], CPU: cpu, Seed: seed, Burst: burst, Rests: true}
 	if err := aimed(&c, to, args[4]); err != nil {
 		return err
 	}

@@ -194,7 +194,7 @@ func (f *Frames) run(ctx context.Context, c Config, objs *ebpf.Collection) (Repo
 			return Report{}, fmt.Errorf("running the program over live frames (needs Linux "+
 				"5.18): %w", err)
 		}
-		some = nextRuns(some, time.Duration(monotonic()-began))
+		some = nextRuns(some, time.Duration(monotonic()-began), aCall)
 		if count, err = readTally(objs.Maps[tallyMap]); err != nil {
 			return Report{}, err
 		}

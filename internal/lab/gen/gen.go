@@ -75,6 +75,12 @@ type Config struct {
 	// Seed of everything that varies: the same seed sends the same packets.
 	Seed uint64
 
+	// Rests has a paced run of live frames leave its core a tenth of the time, where otherwise it
+	// waits busily: with real-time priority it would be given 95 % of the core together with all
+	// else that has one, and then nobody of them runs for the rest of a second (sched(7),
+	// sched_rt_runtime_us).
+	Rests bool
+
 	// Dropped says that the receiver sends none of the packets back, as XDP programs do in their
 	// own memory: live frames of one length then take a fifth less time.
 	Dropped bool

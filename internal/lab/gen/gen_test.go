@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
 	"levee/internal/lang/spec"
@@ -343,15 +345,39 @@ func TestASystemCallRunsTheProgramAsOftenAsInTenMilliseconds(t *testing.T) {
 		15 * time.Microsecond, time.Millisecond} {
 		runs := uint64(firstRuns)
 		for range 20 {
-			runs = nextRuns(runs, time.Duration(runs)*each)
+			runs = nextRuns(runs, time.Duration(runs)*each, aCall)
 		}
 		want := min(max(uint64(aCall/each), pacedBatch), mostRuns)
 		if runs < want*9/10 || runs > want {
 			t.Errorf("%v each: %d runs, want %d", each, runs, want)
 		}
 	}
-	if n := nextRuns(firstRuns, 0); n != 2*firstRuns {
+	if n := nextRuns(firstRuns, 0, aCall); n != 2*firstRuns {
 		t.Errorf("a call that took no time is followed by one of %d runs, want %d", n,
 			2*firstRuns)
+	}
+}
+
+// A run of real-time priority that never slept was kept from its core for 50 ms of each second,
+// and with it all others there that had one.
+func TestARunThatRestsSleepsBetweenCalls(t *testing.T) {
+	l := labtest.New(t)
+	const least = 5 // of 200 ms; a call takes 1 ms
+	var first, last int64
+	if _, err := Run(t.Context(), into(l, Config{Path: Live, Rate: 20_000, Rests: true,
+		Duration: 300 * time.Millisecond, Floods: []Flood{{To: server4,
+			Sources: prefixes("10.0.0.0/8")}}, Progress: func(Progress) {
+			var used unix.Rusage
+			if err := unix.Getrusage(unix.RUSAGE_THREAD, &used); err != nil {
+				t.Error(err)
+			}
+			if last = used.Nvcsw; first == 0 {
+				first = last
+			}
+		}})); err != nil {
+		t.Fatal(err)
+	}
+	if last-first < least {
+		t.Errorf("the sender slept %d times, want %d at least", last-first, least)
 	}
 }

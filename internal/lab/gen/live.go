@@ -28,6 +28,9 @@ const (
 	// periods, which others wait for, can end: on a kernel with lazy preemption they do not before.
 	firstRuns, mostRuns = 1 << 10, 1 << 17
 	aCall               = 10 * time.Millisecond
+	// A run that rests sleeps for a ninth of each call's time behind it, and its calls are so short
+	// that what it makes up for then has room in the ring.
+	aCallThatRests, restsAfter = time.Millisecond, 9
 	// sleepBelow is the rate, in packets a second, below which waiting for the next packet is
 	// done asleep; above it the program itself waits, which keeps the gaps even.
 	sleepBelow = 5000
@@ -46,9 +49,10 @@ type live struct {
 	state liveRun
 }
 
-// nextRuns is how many runs the next system call makes, when one of so many took so long.
-func nextRuns(runs uint64, took time.Duration) uint64 {
-	fitting := float64(runs) * float64(aCall) / float64(max(took, 1))
+// nextRuns is how many runs the next system call makes, so that it takes a time, when one of so
+// many took so long.
+func nextRuns(runs uint64, took, call time.Duration) uint64 {
+	fitting := float64(runs) * float64(call) / float64(max(took, 1))
 	return min(max(uint64(min(fitting, 2*float64(runs))), pacedBatch), mostRuns)
 }
 
@@ -170,7 +174,10 @@ func (l *live) run(ctx context.Context, c Config, dev device, m meter) error {
 		return fmt.Errorf("starting the generator program: %w", err)
 	}
 	shown := time.Now()
-	some := uint64(firstRuns)
+	some, call, rests := uint64(firstRuns), aCall, c.Rests && c.Rate >= sleepBelow
+	if rests {
+		call = aCallThatRests
+	}
 	seen := false // that the device takes frames, or may
 	for ctx.Err() == nil {
 		if st.Done != 0 || st.Sent >= st.Limit || monotonic() >= st.Deadline {
@@ -206,8 +213,12 @@ func (l *live) run(ctx context.Context, c Config, dev device, m meter) error {
 			}
 			return err
 		}
+		took := time.Duration(monotonic() - began)
 		if runs == some {
-			some = nextRuns(runs, time.Duration(monotonic()-began))
+			some = nextRuns(runs, took, call)
+		}
+		if rests && !sleep(ctx, took/restsAfter) {
+			return nil
 		}
 		if err := l.objs.State.Get(st); err != nil {
 			return fmt.Errorf("reading the generator program's counts: %w", err)
