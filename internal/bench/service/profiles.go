@@ -22,6 +22,7 @@ import (
 const (
 	forgedRate     = 1e6 // packets a second
 	joinsPerSecond = 25
+	burst          = 32 // packets of the flood that come at once, as network cards hand them over
 )
 
 // forgery is where the packets of a flood say that they come from.
@@ -237,5 +238,5 @@ func forgedBy(t *talk.Service, f forgery, s *demo.Stage) (gen.Config, error) {
 		return gen.Config{}, fmt.Errorf("the flood %q: %v", text.String(), ds)
 	}
 	return gen.Config{Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU,
-		Template: packets}, nil
+		Burst: burst, Template: packets}, nil
 }

@@ -40,6 +40,14 @@ pass to { 198.18.0.0/15, 2001:db8::/32 }
 default drop
 `
 
+// awayButAsked is the same where floods come in the names of visitors, too: answers to what none of
+// them has sent stay out of the world's stack. There are as many as packets of the flood, on the
+// core that sends it, where in the world each visitor has a machine of its own for his share.
+const awayButAsked = `
+pass established
+default drop
+`
+
 // Service is where the web service is, in the family of its visitors.
 func (s *Stage) Service(family packet.Family) netip.AddrPort {
 	d := s.Server.Devices[0]
@@ -60,7 +68,7 @@ func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond f
 	if family == packet.IPv6 {
 		clients = out.Clients6
 	}
-	return s.populated(ctx, []string{roleService, s.Service(family).String()},
+	return s.populated(ctx, awayPolicy, []string{roleService, s.Service(family).String()},
 		withAddresses(args, clients), tell, f)
 }
 
@@ -68,7 +76,7 @@ func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond f
 // lookups, datagrams, pings, transfers both ways, by IPv4.
 func (s *Stage) Crowded(ctx context.Context, tell func(Request), f func() error) error {
 	service, clients := s.Service(packet.IPv4).String(), s.World.Devices[0].Clients4
-	return s.populated(ctx, withAddresses([]string{roleHost, service}, clients),
+	return s.populated(ctx, awayPolicy, withAddresses([]string{roleHost, service}, clients),
 		withAddresses([]string{roleCrowd, service}, clients), tell, f)
 }
 
@@ -80,14 +88,15 @@ func withAddresses(args []string, list []netip.Addr) []string {
 	return args
 }
 
-// populated runs f while a role runs on the server and then another in the world.
-func (s *Stage) populated(ctx context.Context, serving, visiting []string, tell func(Request),
-	f func() error) (err error) {
+// populated runs f while a role runs on the server and then another in the world, where a policy
+// says what of the server's answers arrives.
+func (s *Stage) populated(ctx context.Context, policy string, serving, visiting []string,
+	tell func(Request), f func() error) (err error) {
 	in, out := s.Server.Devices[0], s.World.Devices[0]
 	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
 		return err
 	}
-	away := contender.Levee("away", []byte(awayPolicy))
+	away := contender.Levee("away", []byte(policy))
 	if err := away.Install(ctx, contender.Site{Host: s.World, Device: out.Name}); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const sessionsEach = 2
 func (s *Stage) Talking(ctx context.Context, t *talk.Service, joins float64,
 	patience time.Duration, tell func(Request), f func() error) error {
 	out, to := s.World.Devices[0], s.Server.Devices[0].IPv4.Addr().String()
-	return s.populated(ctx, []string{roleTalk, t.Name, to},
+	return s.populated(ctx, awayButAsked, []string{roleTalk, t.Name, to},
 		withAddresses([]string{roleTalkers, t.Name, to, fmt.Sprint(joins), patience.String()},
 			out.Clients4), tell, f)
 }

@@ -28,7 +28,7 @@ var names = &Service{
 	again:  500 * time.Millisecond,
 	tcp:    true,
 	answer: func(_ key, _ netip.AddrPort, msg []byte) []byte { return resolved(msg) },
-	join: func(c *Client) error {
+	join: func(c *talk) error {
 		q := query(uint16(rand.Uint32()), existing)
 		answer, err := c.ask(q, func(b []byte) bool { return at(b, 0, q[:2]) && len(b) >= 12 })
 		if err != nil {
@@ -107,20 +107,21 @@ func hasAddress(answer []byte) error {
 
 // JoinByTCP looks a name up over TCP, as who was told before to come so.
 func (c *Client) JoinByTCP(ctx context.Context) error {
-	return c.do(ctx, func(c *Client) error {
+	return c.do(ctx, func(c *talk) error {
 		return c.overTCP(query(uint16(rand.Uint32()), existing))
 	})
 }
 
 // overTCP asks over TCP.
-func (c *Client) overTCP(q []byte) error {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: c.from.AsSlice()}, Deadline: c.end}
-	conn, err := d.Dial("tcp", c.to.String())
+func (c *talk) overTCP(q []byte) error {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: c.from.AsSlice()}}
+	conn, err := d.DialContext(c.ctx, "tcp", c.to.String())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := errors.Join(conn.SetDeadline(c.end), writeMessage(conn, q)); err != nil {
+	end, _ := c.ctx.Deadline()
+	if err := errors.Join(conn.SetDeadline(end), writeMessage(conn, q)); err != nil {
 		return err
 	}
 	answer, err := readMessage(conn)

@@ -62,7 +62,7 @@ var (
 			}
 			return a2s.Answer(want)
 		},
-		join: func(c *Client) error {
+		join: func(c *talk) error {
 			query := a2s.Query(a2s.Info)
 			for range 1 + a2sNumbers {
 				answer, err := c.ask(query, func([]byte) bool { return true })
@@ -77,7 +77,7 @@ var (
 			}
 			return errors.New("a query is answered by one number after the other")
 		},
-		goOn: func(c *Client) error { return c.echoed(hexed("01000000 00000000")) },
+		goOn: func(c *talk) error { return c.echoed(hexed("01000000 00000000")) },
 	}
 )
 
@@ -85,8 +85,9 @@ var (
 const a2sNumbers = 5
 
 // echoed sends a packet of a session that the server sends back.
-func (c *Client) echoed(begins []byte) error {
-	msg := slices.Concat(begins, c.id[:], drawn(24))
+func (c *talk) echoed(begins []byte) error {
+	msg := slices.Concat(begins, c.id[:], binary.BigEndian.AppendUint32(nil, c.sent.Add(1)),
+		drawn(20))
 	_, err := c.ask(msg, func(b []byte) bool { return at(b, 0, msg) })
 	return err
 }
@@ -118,7 +119,7 @@ var (
 			}
 			return nil
 		},
-		join: func(c *Client) error {
+		join: func(c *talk) error {
 			_, err := c.ask(rakPing, func(b []byte) bool { return at(b, 0, []byte{0x1c}) })
 			if err != nil {
 				return err
@@ -134,7 +135,7 @@ var (
 				hexed("05d4"), c.id[:]), func(b []byte) bool { return at(b, 0, []byte{8}) })
 			return err
 		},
-		goOn: func(c *Client) error { return c.echoed(hexed("84 000000 60")) },
+		goOn: func(c *talk) error { return c.echoed(hexed("84 000000 60")) },
 	}
 )
 
@@ -161,7 +162,7 @@ var (
 			}
 			return nil
 		},
-		join: func(c *Client) error {
+		join: func(c *talk) error {
 			answer, err := c.ask(quicInitial(c.id[:]), func(b []byte) bool {
 				return at(b, 6, c.id[:]) && len(b) > 100
 			})
@@ -171,7 +172,7 @@ var (
 			c.told = slices.Clone(answer[15:23])
 			return c.echoed(slices.Concat(hexed("e0 00000001 08"), c.told, []byte{8}))
 		},
-		goOn: func(c *Client) error { return c.echoed(slices.Concat([]byte{0x40}, c.told)) },
+		goOn: func(c *talk) error { return c.echoed(slices.Concat([]byte{0x40}, c.told)) },
 	}
 )
 
@@ -196,7 +197,7 @@ var (
 			}
 			return nil
 		},
-		join: func(c *Client) error {
+		join: func(c *talk) error {
 			answer, err := c.ask(wgHandshake(c.id[:4]), func(b []byte) bool {
 				return at(b, 0, hexed("02000000")) && at(b, 8, c.id[:4])
 			})
@@ -206,7 +207,7 @@ var (
 			c.told = slices.Clone(answer[4:8])
 			return c.goOn(c)
 		},
-		goOn: func(c *Client) error {
+		goOn: func(c *talk) error {
 			return c.echoed(slices.Concat(hexed("04000000"), c.told, make([]byte, 8)))
 		},
 	}
@@ -230,7 +231,7 @@ var (
 			}
 			return nil
 		},
-		join: func(c *Client) error {
+		join: func(c *talk) error {
 			reset := slices.Concat([]byte{0x38}, c.id[:], make([]byte, 5))
 			answer, err := c.ask(reset, func(b []byte) bool { return at(b, 14, c.id[:]) })
 			if err != nil {
@@ -240,6 +241,6 @@ var (
 			return c.echoed(slices.Concat([]byte{0x20}, c.id[:], hexed("01 00000000"),
 				answer[1:9], hexed("00000001")))
 		},
-		goOn: func(c *Client) error { return c.echoed(hexed("48 000000")) },
+		goOn: func(c *talk) error { return c.echoed(hexed("48 000000")) },
 	}
 )

@@ -15,7 +15,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dchest/siphash"
@@ -36,9 +38,9 @@ type Service struct {
 	AddressIsProof bool
 
 	answer func(k key, from netip.AddrPort, msg []byte) []byte // nil: none
-	join   func(c *Client) error
+	join   func(c *talk) error
 	// goOn is a packet within a session and its answer; nil where there are none.
-	goOn func(c *Client) error
+	goOn func(c *talk) error
 	// again is after how long a client repeats a packet that nobody answers; 0: not within any
 	// patience.
 	again time.Duration
@@ -154,16 +156,32 @@ func (s *Service) serveTCP(l *net.TCPListener, k key) {
 // tcpPatience is how long a connection may take.
 const tcpPatience = 2 * time.Second
 
-// Client is a client of a service that has a socket of its own.
+// Client is a client of a service that has a socket of its own. Its methods may be used from
+// several goroutines: packets of a session do not wait for each other, as one that is lost holds up
+// no game.
 type Client struct {
 	*Service
 	conn net.Conn
 	from netip.Addr
 	to   netip.AddrPort
 	id   [8]byte // that it draws
-	mu   sync.Mutex
-	end  time.Time // of its patience
-	told []byte    // that the server gave it
+	told []byte  // that the server gave it when it joined
+	sent atomic.Uint32
+
+	mu      sync.Mutex
+	waiting []*question
+}
+
+// question is a message that waits for an answer.
+type question struct {
+	is     func(answer []byte) bool
+	answer chan []byte
+}
+
+// talk is one thing that a client does, until its patience ends with the context.
+type talk struct {
+	*Client
+	ctx context.Context
 }
 
 // Dial makes a client that has not sent anything.
@@ -176,11 +194,35 @@ func (s *Service) Dial(from, to netip.Addr) (*Client, error) {
 		return nil, err
 	}
 	c.conn = conn
+	go c.listen()
 	return c, nil
 }
 
 // Close closes the socket.
 func (c *Client) Close() error { return c.conn.Close() }
+
+// listen hands each message of the server to who waits for it, until the socket is closed.
+func (c *Client) listen() {
+	b := make([]byte, largest)
+	for {
+		n, err := c.conn.Read(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // nobody listens there now
+		}
+		c.mu.Lock()
+		for i, q := range c.waiting {
+			if q.is(b[:n]) {
+				q.answer <- slices.Clone(b[:n])
+				c.waiting = slices.Delete(c.waiting, i, i+1)
+				break
+			}
+		}
+		c.mu.Unlock()
+	}
+}
 
 // Join does what a client does to be served, until ctx's deadline.
 func (c *Client) Join(ctx context.Context) error { return c.do(ctx, c.join) }
@@ -191,39 +233,37 @@ func (s *Service) GoesOn() bool { return s.goOn != nil }
 // GoOn sends a packet of a session and waits for its answer, until ctx's deadline.
 func (c *Client) GoOn(ctx context.Context) error { return c.do(ctx, c.goOn) }
 
-func (c *Client) do(ctx context.Context, f func(*Client) error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.end, _ = ctx.Deadline()
-	return f(c)
+func (c *Client) do(ctx context.Context, f func(*talk) error) error {
+	return f(&talk{c, ctx})
 }
 
 // ask sends a message and waits for an answer that is one. It repeats what nobody answers as the
 // protocol's clients do.
-func (c *Client) ask(msg []byte, is func(answer []byte) bool) ([]byte, error) {
-	b := make([]byte, largest)
+func (c *talk) ask(msg []byte, is func(answer []byte) bool) ([]byte, error) {
+	q := &question{is, make(chan []byte, 1)}
+	c.mu.Lock()
+	c.waiting = append(c.waiting, q)
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiting = slices.DeleteFunc(c.waiting, func(o *question) bool { return o == q })
+	}()
 	for {
-		if _, err := c.conn.Write(msg); err != nil {
+		// Where nobody listens now, somebody may by the time at which it is repeated.
+		if _, err := c.conn.Write(msg); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return nil, err
 		}
-		until := c.end
-		if again := time.Now().Add(c.again); c.again > 0 && again.Before(c.end) {
-			until = again
+		var again <-chan time.Time
+		if c.again > 0 {
+			again = time.After(c.again)
 		}
-		if err := c.conn.SetReadDeadline(until); err != nil {
-			return nil, err
-		}
-		for {
-			n, err := c.conn.Read(b)
-			if err != nil {
-				if until.Equal(c.end) {
-					return nil, err
-				}
-				break
-			}
-			if is(b[:n]) {
-				return b[:n], nil
-			}
+		select {
+		case answer := <-q.answer:
+			return answer, nil
+		case <-c.ctx.Done():
+			return nil, c.ctx.Err()
+		case <-again:
 		}
 	}
 }

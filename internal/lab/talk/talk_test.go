@@ -70,6 +70,36 @@ func TestClientsAreServed(t *testing.T) {
 	}
 }
 
+// TestPacketsOfASessionDoNotWait: one that nobody answers does not hold up the next.
+func TestPacketsOfASessionDoNotWait(t *testing.T) {
+	lost := make(chan struct{})
+	s := *games
+	s.answer = func(k key, from netip.AddrPort, msg []byte) []byte {
+		if at(msg, 16, []byte{0, 0, 0, 1}) { // the first of its session
+			close(lost)
+			return nil
+		}
+		return games.answer(k, from, msg)
+	}
+	c, err := s.Dial(netip.MustParseAddr("127.0.0.1"), served(t, &s, "127.9.9.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(patient(t))
+	defer cancel()
+	first := make(chan error, 1)
+	go func() { first <- c.GoOn(ctx) }()
+	<-lost
+	if err := c.GoOn(patient(t)); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-first; err == nil {
+		t.Error("a packet is answered that the server has lost")
+	}
+}
+
 // TestWhatAServerSaysIsOfItsClient: what one client was told is of no use to another, nor to the
 // same one at another port.
 func TestWhatAServerSaysIsOfItsClient(t *testing.T) {
@@ -119,6 +149,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte("\x05\x00"))
 	from := netip.MustParseAddrPort("192.0.2.1:1000")
 	f.Fuzz(func(t *testing.T, msg []byte) {
+		msg = msg[:min(len(msg), largest)] // what a server reads
 		for _, s := range All {
 			if len(s.answer(key{}, from, msg)) > largest {
 				t.Errorf("%s answers with more than a packet", s.Name)
