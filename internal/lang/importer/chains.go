@@ -465,7 +465,8 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 					continue
 				}
 			}
-			if fl.apply(r, ch, n, m, up, base) && m.Equal(&c) {
+			if fl.apply(r, ch, n, m, up, base) && m.Equal(&c) &&
+				r.Limit != UpTo { // what is above goes on
 				fl.tellEnd(r, &r.Alts[i], ch, n)
 				return !returned
 			}

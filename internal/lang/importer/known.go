@@ -127,6 +127,8 @@ const (
 		"messages, SCTP and DCCP"
 	newProtoText = "of protocols other than TCP, UDP and ICMP no connections are known: all " +
 		"their packets are new"
+	strayText = "what of SCTP and DCCP begins no connection, and belongs to none, is INVALID, " +
+		"and passes here: the kernel drops it"
 	keptText = "of protocols other than TCP, UDP and ICMP no connections are known: their " +
 		"answers, as of GRE, ESP and SCTP, need rules of their own"
 )
@@ -145,8 +147,16 @@ func (r *ChainRule) carryKnown(restrict func([]match.Match, bool) []match.Match)
 			match.Match{}.With(match.ICMP6, tooBig6), match.Match{}.With(match.Proto, sctpDCCP)}),
 			false)
 	}
+	strays := s.fresh && !s.invalid && r.Verb != DoDrop
+	if strays {
+		r.passes = append(r.passes, restrict(Settled([]match.Match{match.Match{}.With(match.Proto,
+			sctpDCCP)}), false)...)
+	}
 	switch {
-	case s.is == s.fresh || !slices.ContainsFunc(asked, others):
+	case !slices.ContainsFunc(asked, others):
+	case s.is && strays:
+		r.Remarks = append(r.Remarks, r.Remark(Changed, strayText, ""))
+	case s.is == s.fresh:
 	case s.fresh:
 		r.Remarks = append(r.Remarks, r.Remark(Changed, newProtoText, ""))
 	default:

@@ -130,7 +130,17 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	}
 	var b strings.Builder
 	b.WriteString(sets + "\n")
+	// the kernel fills sets that begin empty while packets come
+	filled := regexp.MustCompile(`(?m)^set (\S+) = dynamic\(max`).FindAllStringSubmatch(sets, -1)
 	for i, m := range rep.Passes {
+		for _, set := range filled {
+			for _, term := range [...]string{" from ", " to "} {
+				m = strings.ReplaceAll(m+" ", term+set[1]+" ", " ")
+			}
+		}
+		if m = strings.TrimRight(m, " "); m == "" {
+			m = " from any"
+		}
 		fmt.Fprintf(&b, "pass%s as \"%d\"\n", m, i)
 	}
 	// what is above a limit depends on the time
@@ -256,10 +266,12 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 			if rep.Leaving.Same+rep.Leaving.Changed > 0 {
 				k.routed()
 				k.run("delete table inet observer\n"+leaving, "nft", "-f", "-")
+				defer func() { // whose answers conntrack waits for
+					if err := k.inner.Forget(); err != nil {
+						t.Error(err)
+					}
+				}()
 				k.compareOut(rand.New(rand.NewPCG(seed, 1)), text, rep, string(raw))
-				if err := k.inner.Forget(); err != nil { // whose answers conntrack waits for
-					t.Fatal(err)
-				}
 			}
 		})
 	}
