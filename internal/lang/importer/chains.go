@@ -250,15 +250,28 @@ func (fl *flattener) foldLimit(c *Chain, n int) {
 		return
 	}
 	if (r.Verb == DoJump || r.Verb == DoGoto) && r.Target.dropsAll() {
-		for _, in := range r.Target.Rules { // they are in the limit
-			fl.list(in)
-			fl.used[in] = true
-			fl.tell(in)
-		}
+		fl.inLimit(r.Target.Rules, &match.Match{})
 		r.Verb, r.Target.Met = DoDrop, true
 	}
 	if r.Verb == DoDrop && r.Seen != nil {
 		r.Rate = r.Seen.rate(c, n)
+	}
+}
+
+// inLimit notes rules that drop what of m is above a limit before them.
+func (fl *flattener) inLimit(rules []*ChainRule, m *match.Match) {
+	for _, r := range rules {
+		fl.list(r)
+		fl.used[r] = true
+		fl.tell(r)
+		switch {
+		case r.Verb == DoJump, r.Verb == DoGoto:
+			r.Target.Met = true
+			fl.inLimit(r.Target.Rules, &match.Match{})
+			return
+		case r.isDrop() && m.Compatible(&r.Alts[0]) && m.Within(r.Alts[0]):
+			return
+		}
 	}
 }
 
@@ -277,13 +290,21 @@ func idle(rules []*ChainRule) bool {
 // dropsAll tells whether the chain drops each packet that comes to it.
 func (c *Chain) dropsAll() bool {
 	for _, r := range c.Rules {
-		if !r.idle() {
-			return r.Verb == DoDrop && len(r.Unknown) == 0 && r.Limit == NoLimit &&
-				len(r.Filled) == 0 && r.States == nil && len(r.Alts) == 1 &&
-				r.Alts[0].Equal(&match.Match{})
+		switch {
+		case r.idle():
+		case r.Verb != DoDrop:
+			return false
+		case r.isDrop() && r.States == nil && r.Alts[0].Equal(&match.Match{}):
+			return true
 		}
 	}
 	return false
+}
+
+// isDrop tells whether the rule drops all packets of its one alternative.
+func (r *ChainRule) isDrop() bool {
+	return r.Verb == DoDrop && len(r.Unknown) == 0 && r.Limit == NoLimit && len(r.Filled) == 0 &&
+		len(r.Alts) == 1
 }
 
 // count counts what became of the rules.
@@ -451,6 +472,7 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 			if r.Verb == DoReturn {
 				if m.Equal(&c) { // as the end of the chain does
 					if r.rated { // the drop behind it is in the limit
+						fl.inLimit(ch.Rules[n+1:], &m)
 						return false
 					}
 					fl.tellEnd(r, &r.Alts[i], ch, n)

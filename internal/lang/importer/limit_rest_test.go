@@ -58,3 +58,72 @@ func TestStraysOfSCTPAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsOfChainsStay: a limit was none of the policy's where the chain that drops what is above
+// has several drops, where the jump to its chain names the protocol of what is new, and where the
+// types and codes of ICMP stand in a set.
+func TestLimitsOfChainsStay(t *testing.T) {
+	const syn, ssh = "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j flood",
+		"-p tcp -m tcp --dport 22 -j ssh"
+	refuse := []string{":flood - [0:0]", ":refuse - [0:0]", ":ssh - [0:0]",
+		"-A refuse -p tcp -j REJECT --reject-with tcp-reset",
+		"-A refuse -j REJECT --reject-with icmp-port-unreachable"}
+	for name, tt := range map[string]struct {
+		rules []string
+		want  string
+	}{
+		"a return before a jump": {[]string{syn, "-A flood -m limit --limit 25/sec --limit-burst " +
+			"50 -j RETURN", "-A flood -j refuse"}, "limit ipv4 tcp syn rate 25/s burst 50\n"},
+		"a jump above": {[]string{syn, "-A flood -m hashlimit --hashlimit-above 9/sec " +
+			"--hashlimit-burst 9 --hashlimit-mode srcip --hashlimit-name f -j refuse"},
+			"limit ipv4 tcp syn rate 9/s burst 9 by source\n"},
+		"new, above": {[]string{ssh, "-A ssh -m state --state NEW -m hashlimit --hashlimit-above " +
+			"5/min --hashlimit-burst 5 --hashlimit-mode srcip --hashlimit-name s -j DROP"},
+			"limit ipv4 tcp port 22 not established rate 5/m burst 5 by source\n"},
+		"new, up to": {[]string{ssh, "-A ssh -m state --state NEW -m hashlimit --hashlimit-upto " +
+			"5/min --hashlimit-burst 5 --hashlimit-mode srcip --hashlimit-name s -j ACCEPT",
+			"-A ssh -j DROP"}, "limit ipv4 tcp syn port 22 rate 5/m burst 5 by source\n" +
+			"pass ipv4 tcp syn port 22\n"},
+	} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", append(refuse,
+			tt.rules...)...))
+		if !strings.HasPrefix(rulesOf(text), "fragments track\n"+tt.want) &&
+			!strings.HasPrefix(rulesOf(text), tt.want) || rep.Fates.Widened != 0 {
+			t.Errorf("%s: %s\n%s", name, rep.Fates, text)
+		}
+		if n := len(tt.rules); rep.Fates.Given < n {
+			t.Errorf("%s: %d of %d rules count", name, rep.Fates.Given, n)
+		}
+	}
+	text, rep := nftImport(t, strings.Replace(nftInput(match("==",
+		`{"concat": [`+payload("icmpv6", "type")+`, `+payload("icmpv6", "code")+`]}`,
+		`{"set": [{"concat": ["packet-too-big", 0]}, {"concat": ["parameter-problem", 0]}, `+
+			`{"concat": ["parameter-problem", 1]}]}`)+
+		`, {"limit": {"rate": 1000, "per": "second", "burst": 20}}, {"accept": null}`),
+		`"policy": "accept"`, `"policy": "drop"`, 1), importer.Rulesets{})
+	const types = "icmp6 type { 2/0, 4/0, 4/1 }"
+	if got := rulesOf(text); rep.Fates.Widened != 0 || !strings.HasPrefix(got, "limit "+types+
+		" rate 1000/s burst 20\npass "+types+"\n") {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+}
+
+// TestOrderedFlags: flags of TCP that are below or above others as numbers left their rule out.
+func TestOrderedFlags(t *testing.T) {
+	left := `{"&": [` + payload("tcp", "flags") +
+		`, {"|": ["fin", "syn", "rst", "psh", "ack", "urg"]}]}`
+	for op, want := range map[string]func(flags uint8) bool{
+		`"<"`: func(f uint8) bool { return f&0x3f < 1 }, `">"`: func(f uint8) bool {
+			return f&0x3f > 1
+		}, `"<="`: func(f uint8) bool { return f&0x3f <= 1 }, `">="`: func(f uint8) bool {
+			return f&0x3f >= 1
+		}} {
+		text, rep := nftImport(t, nftInput(`{"match": {"op": `+op+`, "left": `+left+
+			`, "right": "fin"}}`+dropped), importer.Rulesets{})
+		for f := range uint8(64) {
+			if passes(t, text, tcp(t, 80, f)) == want(f) {
+				t.Fatalf("%s: flags %#x\n%s\n%v", op, f, text, rep.Remarks)
+			}
+		}
+	}
+}

@@ -96,14 +96,11 @@ func (r *ChainRule) carriesRate(ch *Chain, n int, budgets map[string]int) bool {
 	if r.Rate == nil || len(r.Limits) != 1 || len(r.Unknown) > 0 || budgets[r.budget] > 1 {
 		return false
 	}
-	if len(r.Alts) == 2 && len(r.opens) == 1 && r.Limit == Above && r.Verb == DoDrop {
-		m := r.Alts[1] // what begins in the middle of a connection; the other is its SYN
-		m.Flags = nil
-		r.Alts = []match.Match{m.Settle()}
-		r.Remarks = append(r.Remarks, r.Remark(Changed, "segments of TCP that belong to no "+
-			"connection and begin none count, too", ""))
+	if len(r.opens) > 0 && r.Limit == Above && r.Verb == DoDrop {
+		r.joinBegun()
 	}
-	if len(r.Alts) != 1 {
+	if several := len(r.Alts) != 1; several && (len(r.Alts) == 0 || r.States == nil ||
+		r.Verb == DoReturn) { // of a state, the jumps that lead here may leave one; see settle
 		return false
 	}
 	switch {
@@ -113,6 +110,30 @@ func (r *ChainRule) carriesRate(ch *Chain, n int, budgets map[string]int) bool {
 		return true
 	}
 	return r.Verb == DoReturn && dropsNext(ch, n+1, &r.Alts[0])
+}
+
+// joinBegun makes one alternative of SYNs and of what begins in the middle of a connection, so that
+// they count together.
+func (r *ChainRule) joinBegun() {
+	var alts []match.Match
+	joined := false
+	for _, m := range r.Alts {
+		switch {
+		case m.Flags == nil || m.Flags.Mask != match.FlagsFSRA:
+		case m.Flags.Value == 0x02:
+			continue
+		case m.Flags.Value == 0x10:
+			m.Flags = nil
+			m, joined = m.Settle(), true
+		}
+		alts = append(alts, m)
+	}
+	if !joined {
+		return
+	}
+	r.Alts = alts
+	r.Remarks = append(r.Remarks, r.Remark(Changed, "segments of TCP that belong to no "+
+		"connection and begin none count, too", ""))
 }
 
 // StandsEarly says that conditions stand behind a limit.
@@ -148,14 +169,12 @@ func WindowRate(n, in uint64) *Rate {
 // dropsNext tells whether the rules of the chain from n on, and its policy, drop all packets of m.
 func dropsNext(ch *Chain, n int, m *match.Match) bool {
 	for _, r := range ch.Rules[n:] {
-		switch {
-		case r.idle():
-		case r.Verb == DoDrop:
-			return len(r.Unknown) == 0 && r.Limit == NoLimit && len(r.Filled) == 0 &&
-				len(r.Alts) == 1 && m.Compatible(&r.Alts[0]) && m.Within(r.Alts[0])
-		default:
-			return false
+		if r.idle() {
+			continue
 		}
+		jumps := (r.Verb == DoJump || r.Verb == DoGoto) && len(r.Unknown) == 0 &&
+			r.Limit == NoLimit && len(r.Filled) == 0 && len(r.Alts) == 1 && r.Target.dropsAll()
+		return (jumps || r.isDrop()) && m.Compatible(&r.Alts[0]) && m.Within(r.Alts[0])
 	}
 	return ch.Base && ch.Drop
 }

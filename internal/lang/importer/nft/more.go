@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -192,6 +193,9 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 		case op == "!=" && mask == 0 && v == 0:
 			all = never[0]
 		case op == "!=":
+		case op == "<", op == "<=", op == ">", op == ">=":
+			in := importer.Ordered(op, match.Just(uint64(v)), 0xff)
+			alts = append(alts, orderedFlags(tcp, mask, in)...)
 		default:
 			return p.soften(fmt.Errorf("compares TCP flags with %s", match.Quote(op)))
 		}
@@ -204,6 +208,33 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 	}
 	p.Both(alts...)
 	return nil
+}
+
+// orderedFlags are the flags whose bits of mask are a number of in: one match for each block of
+// numbers that differ in low bits alone.
+func orderedFlags(tcp match.Match, mask uint8, in match.Spans) []match.Match {
+	has := func(v uint8) bool { return len(in.And(match.Just(uint64(v)))) > 0 }
+	alts := []match.Match{}
+	var split func(fixed, v uint8)
+	split = func(fixed, v uint8) {
+		all, none := true, true
+		for x := range 256 {
+			if x := uint8(x); x&^mask == 0 && x&fixed == v {
+				all, none = all && has(x), none && !has(x)
+			}
+		}
+		switch {
+		case none:
+		case all:
+			alts = append(alts, flagsOrAll(tcp, match.Flags{Mask: fixed, Value: v}))
+		default:
+			top := uint8(1) << (bits.Len8(mask&^fixed) - 1)
+			split(fixed|top, v)
+			split(fixed|top, v|top)
+		}
+	}
+	split(0, 0)
+	return alts
 }
 
 func flagsOrAll(tcp match.Match, f match.Flags) match.Match {
@@ -352,7 +383,21 @@ func tuples(dims []dim, elems []json.RawMessage) ([]match.Match, error) {
 		}
 		alts = append(alts, m.And(&g.rest))
 	}
-	return alts, nil
+	return oneOf(dims, alts), nil
+}
+
+// oneOf is alternatives that are all about the type and code of ICMP as one.
+func oneOf(dims []dim, alts []match.Match) []match.Match {
+	f := dims[0].num
+	if len(alts) == 0 || f != match.ICMP && f != match.ICMP6 ||
+		slices.ContainsFunc(dims, func(d dim) bool { return d.num != f || d.dir != "" }) {
+		return alts
+	}
+	var all match.Spans
+	for i := range alts {
+		all = append(all, alts[i].Fields[f]...)
+	}
+	return []match.Match{match.Match{}.With(f, match.JoinSpans(all)).Settle()}
 }
 
 // exactly is what holds where the field has one of the values.
