@@ -198,8 +198,9 @@ func (m Match) And(o *Match) Match {
 	for _, f := range o.NotFlags {
 		m = m.WithoutFlags(f)
 	}
-	m.Finds, m.Services = union(m.Finds, o.Finds), union(m.Services, o.Services)
-	m.Never = m.Never || o.Never
+	finds, none := joinFinds(m.Finds, o.Finds)
+	m.Finds, m.Services = finds, union(m.Services, o.Services)
+	m.Never = m.Never || o.Never || none
 	return m.Settle()
 }
 

@@ -85,6 +85,8 @@ var payloads = func() map[string]dim {
 		"ip6 daddr":    {dir: "dst", dep: v6},
 		"ip protocol":  {num: match.Proto, dep: v4, parse: parseProtocolName},
 		"ip6 nexthdr":  {num: match.Proto, dep: v6, parse: parseProtocolName},
+		"ip version":   {num: match.Ether, dep: v4, after: versionOf},
+		"ip6 version":  {num: match.Ether, dep: v6, after: versionOf},
 		"ip ttl":       {num: match.TTL, dep: v4},
 		"ip6 hoplimit": {num: match.TTL, dep: v6},
 		"ip dscp":      {num: match.DSCP, dep: v4, parse: parseDSCPName},

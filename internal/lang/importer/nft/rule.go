@@ -325,6 +325,9 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 		p.cgroup(l, op, right) {
 		return nil
 	}
+	if r, ok := rawOf(l); ok {
+		return p.raw(r, op, right)
+	}
 	d := p.left(l)
 	if d.why != nil {
 		p.Unknown(d.why.What, d.why.Instead)

@@ -75,6 +75,8 @@ func exprText(raw json.RawMessage, depth int) string {
 	key, inner := object(raw)
 	var f struct {
 		Protocol, Field, Key, Name, Addr string
+		Base                             string
+		Offset                           json.Number
 		Len                              json.Number
 		Val                              json.RawMessage
 		Target                           string
@@ -82,6 +84,9 @@ func exprText(raw json.RawMessage, depth int) string {
 	_ = json.Unmarshal(inner, &f)
 	switch key {
 	case "payload":
+		if f.Base != "" {
+			return importer.Clip("@"+f.Base+","+f.Offset.String()+","+f.Len.String(), maxRuleText)
+		}
 		return f.Protocol + " " + f.Field
 	case "meta", "ct":
 		return key + " " + f.Key

@@ -256,3 +256,13 @@ func payloadOf(s match.Spans) (out match.Spans) {
 	}
 	return out
 }
+
+// versionOf turns versions of IP into EtherTypes.
+func versionOf(s match.Spans) (out match.Spans) {
+	for v, ether := range map[uint64]match.Spans{4: match.Only4, 6: match.Only6} {
+		if len(s.And(match.Just(v))) > 0 {
+			out = append(out, ether...)
+		}
+	}
+	return match.JoinSpans(out)
+}
