@@ -64,14 +64,14 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	int six = k->class == CLASS(1, UDP, 0);
 
 	if (!c || !o || !m || (k->class != CLASS(0, UDP, 0) && !six) || at == CARRIED ||
-	    (!ip && !is_ours(o, f, k->dst_mac, hook)))
+	    (!ip && !is_ours(o, w, f, hook)))
 		return COOKIE_GOES_ON;
 
 	struct meter *rate = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
 
 	if (!above(c->head.second, rate, *(volatile __u64 *)&w->rate, clock_of(c)))
 		return COOKIE_GOES_ON;
-	if (!is_between_hosts(k, six) || is_none(o, k->dst_hi, k->dst_lo))
+	if (!is_between_hosts(k, six) || is_none(o, w))
 		return COOKIE_DROPPED;
 	asm volatile("" ::: "memory"); // as in cookie.bpf.c
 	__u32 value = number(&m->head, flow_in(&m->head, k, six), number_period(m));
@@ -86,7 +86,12 @@ static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, __u3
 {
 	struct cookie_work *w = decoded(&f, rule, rate, tally, hook, ip);
 
-	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), hook, ip) : COOKIE_GOES_ON;
+	if (!w)
+		return COOKIE_GOES_ON;
+	__u32 at = ip ? 0 : network(&f, w, hook);
+
+	f = again(&f, hook);
+	return judge(&f, w, at, hook, ip);
 }
 
 #define FUNCTION(name, context, frame, hook, ip)                                                   \

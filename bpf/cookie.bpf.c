@@ -69,7 +69,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	int begins = (flags & (SYN | ACK)) == SYN;
 
 	if (!c || !o || (k->class != CLASS(0, TCP, 0) && !six) || (!begins && flags != RST) ||
-	    at == CARRIED || (!ip && !is_ours(o, f, k->dst_mac, hook)))
+	    at == CARRIED || (!ip && !is_ours(o, w, f, hook)))
 		return COOKIE_GOES_ON;
 
 	struct meter *m = &c->meters[*(volatile __u32 *)&w->rule & (COOKIE_METERS - 1)];
@@ -83,7 +83,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 			return COOKIE_GOES_ON;
 		// RFC 9293 section 3.9.2.3: what is not between hosts may not be answered; nor is what no
 		// client sends.
-		if (flags != SYN || !is_between_hosts(k, six) || is_none(o, k->dst_hi, k->dst_lo))
+		if (flags != SYN || !is_between_hosts(k, six) || is_none(o, w))
 			return COOKIE_DROPPED;
 		m->last = now;
 		// What was compared is read again: to keep it takes stack that the program has no room for.
@@ -107,7 +107,12 @@ static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, int 
 {
 	struct cookie_work *w = decoded(&f, rule, rate, 0, hook, ip);
 
-	return w ? judge(&f, w, ip ? 0 : network(&f, w, hook), hook, ip) : COOKIE_GOES_ON;
+	if (!w)
+		return COOKIE_GOES_ON;
+	__u32 at = ip ? 0 : network(&f, w, hook);
+
+	f = again(&f, hook);
+	return judge(&f, w, at, hook, ip);
 }
 
 #define FUNCTION(name, context, frame, hook, ip)                                                   \

@@ -100,9 +100,14 @@ static __always_inline int is_proven(struct cookie_memory *c, __u64 hi, __u64 lo
 static __always_inline __u32 prove(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
 				   __u32 now)
 {
-	__u32 tag, least = 0xffffffff, at = 0, l = line(c, hi, lo, class, &tag);
+	__u32 tag, l = line(c, hi, lo, class, &tag);
 	struct cookie_source *s = c->sources[l];
 	__u8 tags = bit(tag);
+	__u64 best = 1ULL << 62;
+	struct {
+		__u16 no, at;
+		__u32 least;
+	} WORDS slots;
 
 	for (int i = 0; i < COOKIE_LINE; i++) {
 		__u32 left = s[i].expires - now;
@@ -111,16 +116,17 @@ static __always_inline __u32 prove(struct cookie_memory *c, __u64 hi, __u64 lo, 
 			left = 0;
 		else
 			tags |= bit(s[i].tag);
-		if (s[i].tag == tag)
-			left = 0;
-		if (left < least || s[i].tag == tag) {
-			least = left;
-			at = i;
-		}
+		// The source's own place is before all others.
+		__u64 worth = s[i].tag == tag ? 0 : (__u64)left + 1;
+
+		best = least_of(worth * COOKIE_LINE + i, best);
 	}
+	__u32 at = forget(&slots.at, best & (COOKIE_LINE - 1)) & (COOKIE_LINE - 1);
+	__u64 taken = best / COOKIE_LINE;
+	__u32 least = forget_word(&slots.least, taken ? taken - 1 : 0);
+
 	if (least)
 		__sync_fetch_and_add(&c->head.evicted, 1);
-	at &= COOKIE_LINE - 1;
 	s[at].expires = now + c->head.lease - c->head.second;
 	s[at].tag = tag;
 	c->tags[l] = tags; // without those whose time is over

@@ -123,12 +123,55 @@ static __always_inline __u32 forget(__u16 *slot, __u32 v)
 	return *(volatile __u16 *)slot;
 }
 
+// forget_word is the same of 32 bits, in the upper half of 8 bytes.
+static __always_inline __u32 forget_word(__u32 *slot, __u32 v)
+{
+	*(volatile __u32 *)slot = v;
+	return *(volatile __u32 *)slot;
+}
+
+// least_of is the lesser of two numbers below 2^63. A compare, which clang would make of it, would
+// be one more way to each place.
+static __always_inline __u64 least_of(__u64 a, __u64 b)
+{
+	__s64 less = a - b, all = less >> 63;
+
+	asm volatile("" : "+r"(all));
+	return b + (less & all);
+}
+
 // known_size has the verifier of Linux 6.1 know that a size is from 1 to 512: it forgets what a
 // compare of a copy of 32 bits has shown.
 static __always_inline __u64 known_size(__u64 n)
 {
 	asm volatile("%0 += -1; %0 &= 511; %0 += 1" : "+r"(n));
 	return n;
+}
+
+// A place for what pull copies, which copies words.
+#define WORDS __attribute__((aligned(8)))
+
+// copy_words copies n bytes of the packet by the largest words. clang does not know where they lie,
+// and would copy bytes; the machines that run programs load words from anywhere.
+static __always_inline void copy_words(void *to, const void *from, __u32 n)
+{
+	__u32 i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		*(__u64 __attribute__((may_alias)) *)(to + i) =
+			*(const __u64 __attribute__((may_alias)) *)(from + i);
+	if (n & 4) {
+		*(__u32 __attribute__((may_alias)) *)(to + i) =
+			*(const __u32 __attribute__((may_alias)) *)(from + i);
+		i += 4;
+	}
+	if (n & 2) {
+		*(__u16 __attribute__((may_alias)) *)(to + i) =
+			*(const __u16 __attribute__((may_alias)) *)(from + i);
+		i += 2;
+	}
+	if (n & 1)
+		*(__u8 *)(to + i) = *(const __u8 *)(from + i);
 }
 
 // pull copies n bytes at off. Bytes outside the first buffer are fetched by helper where the hook
@@ -142,7 +185,7 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 	void *from = f->data + (off & 0x7fff);
 
 	if (from + n <= f->data_end && !(INSIDE && off > 0x7fff)) {
-		__builtin_memcpy(to, from, n);
+		copy_words(to, from, n);
 		return 0;
 	}
 	if (hook == HOOK_XDP_FRAGS || (INSIDE && hook == HOOK_XDP))
@@ -150,6 +193,39 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 	if (hook == HOOK_TCX)
 		return bpf_skb_load_bytes(f->ctx, off, to, n);
 	return -1;
+}
+
+// reach is pull in a loop over headers that few packets have. Where a helper is there it does not
+// look at the first buffer before: that would be one more way for each round.
+static __always_inline long reach(const struct frame *f, __u32 off, void *to, __u32 n, int hook)
+{
+	if (hook == HOOK_XDP_FRAGS)
+		return bpf_xdp_load_bytes(f->ctx, off, to, n);
+	if (hook == HOOK_TCX)
+		return bpf_skb_load_bytes(f->ctx, off, to, n);
+	return pull(f, off, to, n, hook);
+}
+
+// again has the verifier forget how much of the first buffer the compares on the way to a place
+// have shown to be there, which differs from way to way.
+static __always_inline struct frame again(const struct frame *f, int hook)
+{
+	struct frame fresh = *f;
+
+	if (hook == HOOK_SOCKET)
+		return fresh;
+	if (hook == HOOK_TCX) {
+		volatile struct __sk_buff *skb = f->ctx;
+
+		fresh.data = (void *)(long)skb->data;
+		fresh.data_end = (void *)(long)skb->data_end;
+	} else {
+		volatile struct xdp_md *xdp = f->ctx;
+
+		fresh.data = (void *)(long)xdp->data;
+		fresh.data_end = (void *)(long)xdp->data_end;
+	}
+	return fresh;
 }
 
 // merged is the payload of each segment of a packet that the stack has merged from several (GRO),
@@ -194,7 +270,7 @@ static __always_inline void on_wire(const struct frame *f, struct key *k, __u32 
 static __always_inline int parse_transport(const struct frame *f, struct key *k, __u32 off,
 					   __u32 left, int family, int fragment, int hook)
 {
-	__u8 b[16];
+	WORDS __u8 b[16];
 	__u32 hlen = 0;
 	int transport;
 
@@ -290,7 +366,7 @@ struct extension {
 
 static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u32 off, int hook)
 {
-	struct ipv4 ip;
+	WORDS struct ipv4 ip;
 	__u32 rest = f->len - off;
 
 	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))
@@ -338,8 +414,8 @@ static __always_inline int is_ext(__u8 nh)
 
 static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u32 off, int hook)
 {
-	struct ipv6 ip;
-	struct extension ext;
+	WORDS struct ipv6 ip;
+	WORDS struct extension ext;
 	__u32 rest = f->len - off;
 
 	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))
@@ -380,7 +456,7 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 			break;
 		if (i == MAX_EXT)
 			return EXT_HEADERS;
-		if (left < sizeof(ext) || pull(f, off, &ext, sizeof(ext), hook))
+		if (left < sizeof(ext) || reach(f, off, &ext, sizeof(ext), hook))
 			return TRUNCATED_EXT;
 		__u32 hlen = 8;
 		if (next == 51)
@@ -426,7 +502,7 @@ static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at,
 	__u8 first;
 
 	if (*type == 0x8864) {
-		__u8 h[8];
+		WORDS __u8 h[8];
 
 		if (f->len < off + sizeof(h) || pull(f, off, h, sizeof(h), hook))
 			return TRUNCATED_ETHERNET;
@@ -445,14 +521,14 @@ static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at,
 	if (*type != 0x8847 && *type != 0x8848)
 		return WELL_FORMED;
 	for (int i = 0; i < MAX_LABELS; i++) {
-		__u8 label[4];
+		WORDS __u8 label[4];
 
-		if (f->len < off + sizeof(label) || pull(f, off, label, sizeof(label), hook))
+		if (f->len < off + sizeof(label) || reach(f, off, label, sizeof(label), hook))
 			return TRUNCATED_ETHERNET;
 		off += sizeof(label);
 		if (!(label[2] & 1)) // the last one has the bit
 			continue;
-		if (f->len <= off || pull(f, off, &first, 1, hook))
+		if (f->len <= off || reach(f, off, &first, 1, hook))
 			return cut(f) ? TRUNCATED_ETHERNET : WELL_FORMED;
 		first >>= 4;
 		if (first == 4 || first == 6) {
@@ -464,14 +540,17 @@ static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at,
 	return WELL_FORMED;
 }
 
+#define ETHERNET 14 // bytes of its header
+
 // TEB is the EtherType of Ethernet within a tunnel (RFC 7637).
 #define TEB 0x6558
 
 static __always_inline int parse_ethernet(const struct frame *whole, struct key *k, int hook)
 {
 	struct frame frame = *whole, *f = &frame;
-	__u8 eth[14], tag[4];
-	__u32 begin = INSIDE ? f->at : 0, off = begin + sizeof(eth);
+	WORDS __u8 eth[16] = {};
+	WORDS __u8 tag[4];
+	__u32 begin = INSIDE ? f->at : 0, off = begin + ETHERNET;
 	__u16 type;
 
 	if (INSIDE && f->type != TEB) {
@@ -479,12 +558,12 @@ static __always_inline int parse_ethernet(const struct frame *whole, struct key 
 		off = begin;
 		goto network;
 	}
-	if (f->len < off || pull(f, begin, eth, sizeof(eth), hook))
+	if (f->len < off || pull(f, begin, eth, ETHERNET, hook))
 		return TRUNCATED_ETHERNET;
-	for (int i = 0; i < 6; i++) {
-		k->dst_mac = k->dst_mac << 8 | eth[i];
-		k->src_mac = k->src_mac << 8 | eth[6 + i];
-	}
+	const __be64 __attribute__((may_alias)) *macs = (void *)eth;
+
+	k->dst_mac = bpf_be64_to_cpu(macs[0]) >> 16;
+	k->src_mac = (bpf_be64_to_cpu(macs[0]) & 0xffff) << 32 | bpf_be64_to_cpu(macs[1]) >> 32;
 	type = eth[12] << 8 | eth[13];
 	// Two tags at most, with one that the device may have taken off. Those with id 0 only carry a
 	// priority, and are not counted.
@@ -518,6 +597,7 @@ network:
 	if (bad)
 		return bad;
 	off = forget(&k->off, off);
+	frame = again(f, hook);
 	if (type == 0x0800)
 		return parse_ipv4(f, k, off, hook);
 	if (type == 0x86dd)

@@ -31,32 +31,37 @@ static __always_inline int rank(const struct flow_head *h, const struct flow *f,
 	return RANKS >> 4 * state & 0xf;
 }
 
+#define PLACE_BITS 3 // of the number of a place
+
+#define NOWHERE 0xffff
+
 // find_place gives the place in its bucket of a connection, and FLOW_BUCKET more if it is known;
-// else the place that a new one takes, or -1 if there is none.
-static __always_inline int find_place(struct flows *m, __u64 hash, __u32 now)
+// else the place that a new one takes, or NOWHERE if there is none. Verifiers are not to know
+// which: they would walk all that follows once for each.
+static __always_inline __u32 find_place(struct flows *m, __u64 hash, __u32 now)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
 	struct flow *bucket = flow_bucket(m, hash);
 	__u64 least = (__u64)KEEPS << 32;
-	int at = -1;
+	WORDS __u16 slots[4];
 
 	for (int i = 0; i < FLOW_BUCKET; i++) {
 		__u64 word = bucket[i].word;
 
 		if (word >> FLOW_LOW == tag && word & FLOW_STATE &&
 		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE])
-			return FLOW_BUCKET + i;
+			return forget(&slots[1], FLOW_BUCKET + i);
 	}
+	least = least << PLACE_BITS | (FLOW_BUCKET - 1);
 	for (int i = 0; i < FLOW_BUCKET; i++) {
 		__u64 r = rank(&m->head, &bucket[i], now);
-		__u64 worth = r ? r << 32 | (bucket[i].expires - now) : 0;
+		__u64 worth = r << 32 | (r ? bucket[i].expires - now : 0);
 
-		if (worth < least) {
-			least = worth;
-			at = i;
-		}
+		least = least_of(worth << PLACE_BITS | i, least);
 	}
-	return at;
+	__u32 at = least >> (32 + PLACE_BITS) < KEEPS ? least & (FLOW_BUCKET - 1) : NOWHERE;
+
+	return forget(&slots[1], at);
 }
 
 // put writes a place. A lease is renewed once a second at most.
@@ -111,13 +116,13 @@ static __always_inline void open_up(struct flows *m, __u64 hash, int opening)
 }
 
 // place puts a connection where find_place has said.
-static __always_inline void place(struct flows *m, __u64 hash, int at, __u32 is, __u32 proof,
+static __always_inline void place(struct flows *m, __u64 hash, __u32 at, __u32 is, __u32 proof,
 				  __u32 now)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
 	int opening = (is & FLOW_STATE) == FLOW_OPENING;
 
-	if (at < 0) {
+	if (at == NOWHERE) {
 		__sync_fetch_and_add(&m->head.refused, 1);
 		return;
 	}

@@ -39,7 +39,7 @@ static __always_inline int look_up(const struct frame *f, struct key *k, __u32 o
 // which has to be the source of the quoted packet: errors go to the sender of what they quote.
 static __always_inline int quote4(const struct frame *f, __u32 off, __u32 left, __u32 dst, int hook)
 {
-	struct ipv4 ip;
+	WORDS struct ipv4 ip;
 	struct key k = {};
 
 	if (left < ICMP_HEADER + sizeof(ip) || pull(f, off + ICMP_HEADER, &ip, sizeof(ip), hook))
@@ -60,8 +60,8 @@ static __always_inline int quote4(const struct frame *f, __u32 off, __u32 left, 
 static __always_inline int quote6(const struct frame *f, __u32 off, __u32 left, __u64 dst_hi,
 				  __u64 dst_lo, int hook)
 {
-	struct ipv6 ip;
-	struct extension ext;
+	WORDS struct ipv6 ip;
+	WORDS struct extension ext;
 	struct key k = {};
 
 	if (left < ICMP_HEADER + sizeof(ip) || pull(f, off + ICMP_HEADER, &ip, sizeof(ip), hook))

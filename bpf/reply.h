@@ -328,11 +328,12 @@ static __always_inline __u32 network(const struct frame *f, struct cookie_work *
 	return forget(&w->slots[2], off + 2);
 }
 
-// is_ours says whether the kernel takes frames for an address. What it says of a packet itself, at
-// tc, is never out of date.
-static __always_inline int is_ours(const struct cookie_own *o, const struct frame *f, __u64 mac,
-				   int hook)
+// is_ours says whether the kernel takes frames for the destination. What it says of a packet
+// itself, at tc, is never out of date.
+static __always_inline int is_ours(const struct cookie_own *o, struct cookie_work *w,
+				   const struct frame *f, int hook)
 {
+	__u64 mac = w->key.dst_mac;
 	__u32 at = 0, n = o->macs;
 
 	if (!n || mac == o->mac)
@@ -344,14 +345,16 @@ static __always_inline int is_ours(const struct cookie_own *o, const struct fram
 
 		if (o->others[(at + half) & (OWN_MACS - 1)] <= mac)
 			at += half;
+		at = forget(&w->slots[1], at);
 		n -= half;
 	}
 	return o->others[at & (OWN_MACS - 1)] == mac;
 }
 
-// is_none says whether an address belongs to no single host of the networks of this machine.
-static __always_inline int is_none(const struct cookie_own *o, __u64 hi, __u64 lo)
+// is_none says whether the destination belongs to no single host of the networks of this machine.
+static __always_inline int is_none(const struct cookie_own *o, struct cookie_work *w)
 {
+	__u64 hi = w->key.dst_hi, lo = w->key.dst_lo;
 	__u32 at = 0, n = o->nones;
 	const struct cookie_address *a;
 
@@ -361,6 +364,7 @@ static __always_inline int is_none(const struct cookie_own *o, __u64 hi, __u64 l
 		a = &o->none[(at + half) & (OWN_NONE - 1)];
 		if (a->hi < hi || (a->hi == hi && a->lo <= lo))
 			at += half;
+		at = forget(&w->slots[1], at);
 		n -= half;
 	}
 	a = &o->none[at & (OWN_NONE - 1)];

@@ -15,9 +15,9 @@ __noinline int note_stranger(__u64 hash)
 	if (!m)
 		return 0;
 	__u32 now = flow_now(&m->head);
-	int at = find_place(m, hash, now);
+	__u32 at = find_place(m, hash, now);
 
-	if (at >= FLOW_BUCKET) {
+	if (at != NOWHERE && at >= FLOW_BUCKET) {
 		const struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
 
 		if ((f->word & FLOW_STATE) != FLOW_STRANGER)

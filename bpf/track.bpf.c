@@ -19,10 +19,10 @@ __noinline int find(__u64 hash, __u32 now)
 	__u32 zero = 0;
 	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	return m ? find_place(m, hash, now) : -1;
+	return m ? find_place(m, hash, now) : NOWHERE;
 }
 
-__noinline int store(__u64 hash, int at, __u32 is, __u32 proof, __u32 now)
+__noinline int store(__u64 hash, __u32 at, __u32 is, __u32 proof, __u32 now)
 {
 	__u32 zero = 0;
 	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
@@ -183,9 +183,9 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 		return TCX_NEXT;
 	}
 	__u64 hash = flow_hash(&m->head, k, six, ports);
-	int at = find(hash, now);
+	__u32 at = find(hash, now);
 	struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
-	if (at >= FLOW_BUCKET) {
+	if (at != NOWHERE && at >= FLOW_BUCKET) {
 		is = f->word & ((1 << FLOW_LOW) - 1);
 		proof = f->proof;
 	}

@@ -49,7 +49,7 @@ static __always_inline int take(const struct within *w, __u32 off, void *to, __u
 
 static __always_inline int in_gre(struct within *w, int hook)
 {
-	__u8 h[4];
+	WORDS __u8 h[4];
 
 	if (take(w, w->off, h, sizeof(h), hook))
 		return short_of(w);
@@ -76,7 +76,7 @@ static __always_inline int in_gre(struct within *w, int hook)
 
 static __always_inline int in_gtpu(struct within *w, struct key *k, const __u8 *header, int hook)
 {
-	__u8 b[4];
+	WORDS __u8 b[4];
 
 	if (header[0] >> 5 != 1 || header[1] != 255) // version 1, a packet of a user
 		return TUNNEL_NONE;
@@ -111,7 +111,7 @@ static __always_inline int in_gtpu(struct within *w, struct key *k, const __u8 *
 
 static __always_inline int in_udp(struct within *w, struct key *k, __u32 port, int hook)
 {
-	__u8 h[16];
+	WORDS __u8 h[16];
 	__u32 begin = w->off;
 
 	if (take(w, begin, h, sizeof(h), hook))
