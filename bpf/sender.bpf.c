@@ -292,6 +292,46 @@ __noinline __u32 sender_ends(__u32 bytes, __u64 end, __u64 mask)
 #define SCOPE 0x65706f63732e0000   // "..", ".scope"
 #define SIX 0xffffffffffff0000
 
+// sender_service and sender_container find a name of the policy by its digest. Verifiers walk each
+// of them once, and not for each way that leads to it. The digest is of that turn's key.
+__noinline __u32 sender_service(__u64 unit, __u32 turn)
+{
+	struct sender_memory *m = memory();
+	const struct sender_names *n;
+
+	if (!m)
+		return 0;
+	n = &m->names[turn & 1];
+	for (int i = 0; i < NAMED; i++) {
+		if (i >= n->services)
+			break;
+		if (n->service[i] == unit)
+			return i + 1;
+	}
+	return 0;
+}
+
+// sender_container also takes the cgroup below the unit, 0 where that cannot be a container.
+__noinline __u32 sender_container(__u64 unit, __u64 below, __u32 turn)
+{
+	struct sender_memory *m = memory();
+	const struct sender_names *n;
+
+	if (!m)
+		return 0;
+	n = &m->names[turn & 1];
+	for (int i = 0; i < NAMED * FORMS; i++) {
+		__u64 name;
+
+		if (i >= n->containers * FORMS)
+			break;
+		name = n->container[i];
+		if (name && (name == unit || name == below))
+			return i / FORMS + 1;
+	}
+	return 0;
+}
+
 // sender_unit finds the unit and the container of a socket by the names of its cgroups. The unit is
 // the first from the root that is no slice: whoever has been given a unit may make what he likes
 // below it. A container has a unit of its own, or a cgroup below one that is of no unit.
@@ -302,11 +342,12 @@ __noinline __u32 sender_unit(__u64 sk)
 	__u64 node, unit = 0, below = 0, name, digest;
 	const struct sender_names *n;
 	bool given = false;
-	__u32 found = 0;
+	__u32 turn;
 
 	if (!m || !w)
 		return NO_NAME | NO_NAME << 8;
-	n = &m->names[m->turn & 1];
+	turn = m->turn;
+	n = &m->names[turn & 1];
 	node = word_at(sk + m->layout.sock_cgroup);
 	node = node ? word_at(node + m->layout.cgroup_node) : 0;
 	if (!node)
@@ -334,24 +375,8 @@ __noinline __u32 sender_unit(__u64 sk)
 		return NO_NAME | NO_NAME << 8;
 	if (!unit)
 		return 0;
-	for (int i = 0; i < NAMED; i++) {
-		if (i >= n->services)
-			break;
-		if (n->service[i] == unit) {
-			found = i + 1;
-			break;
-		}
-	}
-	for (int i = 0; i < NAMED * FORMS; i++) {
-		if (i >= n->containers * FORMS)
-			break;
-		if (n->container[i] && (n->container[i] == unit ||
-					(n->container[i] == below && !given))) {
-			found |= (i / FORMS + 1) << 8;
-			break;
-		}
-	}
-	return found;
+	return sender_service(unit, turn) |
+	       sender_container(unit, given ? 0 : below, turn) << 8;
 }
 
 // sender_cgroup gives the unit in the lowest byte, and the container in the next. The name of a

@@ -126,7 +126,8 @@ func (p *Plan) senderFunctions() int {
 		}
 		return 0
 	}
-	const byCgroup = 4 // that of the cgroup, its unit, the digest of a name and its end
+	// that of the cgroup, its unit, the digest of a name and its end, services and containers
+	const byCgroup = 6
 	return 1 + asks(field.UID, field.User) + asks(field.User) + asks(field.GID, field.Group) +
 		asks(field.Group) + byCgroup*asks(field.Service, field.Container)
 }

@@ -129,6 +129,8 @@ func Emit(b *assembler.Builder, context assembler.Param) error {
 		{Group, []assembler.Param{number("gid")}},
 		{"sender_unit", []assembler.Param{number("socket")}},
 		{"sender_digest", []assembler.Param{number("bytes"), number("key0"), number("key1")}},
+		{"sender_service", []assembler.Param{number("unit"), number("turn")}},
+		{"sender_container", []assembler.Param{number("unit"), number("below"), number("turn")}},
 		{"sender_ends", []assembler.Param{number("bytes"), number("end"), number("mask")}},
 	} {
 		if !b.Referenced(f.label) {
