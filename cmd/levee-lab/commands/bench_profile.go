@@ -17,17 +17,22 @@ other tasks, unknown; and the functions that take most. --flame writes a flame g
 that opens offline: shares on hover, a click zooms. Samples are taken with perf_event_open, by
 CPU cycles where the machine counts them and by a timer else; nothing needs to be installed.
 
+With --rate the same is told of each offered rate: which share of the core each takes, and what is
+left of it. The flood is of IPv4 then.
+
 The flood and its windows are those of bench ladder, and keep its rules. About half a minute.
 Exit status 1 means that no window did.`
 
 func newBenchProfile(e *env) *cobra.Command {
 	var o profile.Options
 	var policy, flame string
+	var rates []string
 	cmd := newMeasurement(e, benchCommand{
 		use:   "profile",
 		short: "What the receiving core does under a flood, with a flame graph",
 		long:  benchProfileLong, example: "  sudo levee bench profile --rung levee --flame " +
-			"levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
+			"levee.svg\n  sudo levee bench profile --rung nft --html nft.html\n" +
+			"  sudo levee bench profile --rung levee --rate 250k,500k,1M,2M,4M",
 		options: &o.Options,
 		rounds:  "rounds (default 6, the fewest that give an interval)",
 		window:  "length of a window (default 1s)",
@@ -35,6 +40,10 @@ func newBenchProfile(e *env) *cobra.Command {
 	}, func(cmd *cobra.Command) error {
 		if cmd.Flags().Changed("frequency") && o.Frequency < 1 {
 			return cli.Usagef(cmd, "--frequency %d: a number above 0", o.Frequency)
+		}
+		var err error
+		if o.Rates, err = numbersFlag(cmd, "rate", rates, cli.ParseRate); err != nil {
+			return err
 		}
 		if flame != "" {
 			if err := isFile("flame", flame); err != nil {
@@ -54,6 +63,8 @@ func newBenchProfile(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&policy, "policy", "",
 		"a policy of your own for levee (default: the demo policy)")
 	cmd.Flags().StringVar(&flame, "flame", "", "write a flame graph into this SVG file")
+	cmd.Flags().StringSliceVar(&rates, "rate", nil,
+		"packets a second offered, one or more (default as many as there can be)")
 	cmd.Flags().IntVar(&o.Frequency, "frequency", 0, "samples a second (default 997)")
 	return cmd
 }

@@ -32,7 +32,13 @@ type Options struct {
 	// Traffic names the floods of the mix (flood.TrafficNames); empty for udp alone, which is the
 	// only one that the application's rungs can take.
 	Traffic []string
+	// Rates of each flood, packets a second; empty for as fast as it goes. The figures of a rung
+	// are then of all together: only its windows tell rates apart, by the name of their traffic.
+	Rates []float64
 }
+
+// AtRate is the name of a flood at a rate.
+func AtRate(flood string, rate float64) string { return fmt.Sprintf("%s at %g", flood, rate) }
 
 func (o *Options) complete() error {
 	if o.Policy == nil {
@@ -82,7 +88,16 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	}
 	c := &flood.Comparison{Families: o.Families, Rounds: o.Rounds}
 	for _, family := range o.Families {
-		c.Traffic = append(c.Traffic, flood.Floods(o.Traffic, family, l.In())...)
+		for _, t := range flood.Floods(o.Traffic, family, l.In()) {
+			if len(o.Rates) == 0 {
+				c.Traffic = append(c.Traffic, t)
+			}
+			name := t.Name
+			for _, rate := range o.Rates {
+				t.Name, t.Rate, c.Each = AtRate(name, rate), rate, true
+				c.Traffic = append(c.Traffic, t)
+			}
+		}
 	}
 	r = newReport(&o, l, c)
 	for _, g := range rungs {

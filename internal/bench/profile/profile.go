@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,12 +20,17 @@ type Options struct {
 	Rung       string // a name of ladder.RungNames, or the beginning of one
 	Policy     []byte // of levee's own rung; nil for the demo policy
 	PolicyName string
-	Frequency  int // samples a second, 0 for 997: no multiple of the kernel's own ticks
+	// Rates of the flood, IPv4 then, in packets a second; empty for one as fast as it goes, of both
+	// families.
+	Rates     []float64
+	Frequency int // samples a second, 0 for 997: no multiple of the kernel's own ticks
 }
 
 const (
 	maxFrequency = 4000
+	maxRates     = 20
 	labDriver    = "veth" // of the lab's devices
+	traffic      = "udp"  // of which every rung drops what is offered
 )
 
 var usual = bench.Usual{
@@ -43,6 +49,17 @@ func (o *Options) complete() error {
 	if o.Frequency < 50 || o.Frequency > maxFrequency {
 		return usage.Wrongf("%d/s: samples a second must be 50 to %d", o.Frequency,
 			maxFrequency)
+	}
+	slices.Sort(o.Rates)
+	o.Rates = slices.Compact(o.Rates)
+	if len(o.Rates) > maxRates {
+		return usage.Wrongf("%d rates: %d are enough", len(o.Rates), maxRates)
+	}
+	for _, rate := range o.Rates {
+		if !flood.SaneRate(rate) {
+			return usage.Wrongf("a rate of %.0f packets a second: %d to %d million", rate,
+				flood.MinRate, flood.MaxRate/1_000_000)
+		}
 	}
 	name, err := rung(o.Rung, ladder.RungNames())
 	o.Rung = name
@@ -119,10 +136,17 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	defer w.close()
 	r := &Report{Head: o.Head(0), Rung: o.Rung, Event: probe.event, Frequency: o.Frequency,
 		WindowMS: o.Window.Milliseconds()}
-	l, err := ladder.Run(ctx, ladder.Options{
+	asked := ladder.Options{
 		Options: flood.Options{Options: o.Options, Watch: w.watch},
-		Policy:  o.Policy, PolicyName: o.PolicyName, Rungs: []string{o.Rung},
-	})
+		Policy:  o.Policy, PolicyName: o.PolicyName, Rungs: []string{o.Rung}, Rates: o.Rates,
+	}
+	if len(o.Rates) > 0 {
+		asked.Families, asked.Traffic = []string{flood.IPv4}, []string{traffic}
+	}
+	for _, rate := range o.Rates {
+		r.Rates = append(r.Rates, &Rate{Rate: rate})
+	}
+	l, err := ladder.Run(ctx, asked)
 	if l == nil {
 		return nil, err
 	}

@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/bench"
+	"levee/internal/bench/benchtest"
 	"levee/internal/bench/flood"
+	"levee/internal/bench/ladder"
 	"levee/internal/kernel"
 )
 
@@ -325,6 +327,40 @@ func TestSharesAreOfValidWindowsOnly(t *testing.T) {
 	if len(r.Shares) != 0 || !strings.Contains(strings.Join(r.Why, "; "), "cannot be told apart") {
 		t.Errorf("shares %v, why %q", r.Shares, r.Why)
 	}
+}
+
+// TestSharesAreToldByRate: each rate has the windows of its own traffic.
+func TestSharesAreToldByRate(t *testing.T) {
+	w := &observer{Options: &Options{}}
+	rung := &flood.Rung{Name: "levee"}
+	rates := []float64{250e3, 1e6, 4e6}
+	for range 6 {
+		for i, rate := range rates[:2] {
+			w.windows = append(w.windows, seen(20+60*i, 80-60*i))
+			rung.Windows = append(rung.Windows, flood.Window{PPS: rate,
+				Traffic: ladder.AtRate(traffic, rate)})
+		}
+	}
+	r := &Report{Rung: "levee", Event: clockEvent}
+	for _, rate := range rates {
+		r.Rates = append(r.Rates, &Rate{Rate: rate})
+	}
+	r.judge(w, rung)
+	for i, want := range []map[Class]float64{{Program: 20, Idle: 80}, {Program: 80, Idle: 20}} {
+		at := r.Rates[i]
+		if len(at.PPS) != 6 || len(at.Shares) != len(Classes) {
+			t.Fatalf("%g: %d windows, %d shares", at.Rate, len(at.PPS), len(at.Shares))
+		}
+		for _, s := range at.Shares {
+			if math.Abs(mean(s.Windows)-want[s.Class]) > 1e-9 {
+				t.Errorf("%g, %s: %g %%, want %g", at.Rate, s.Class, mean(s.Windows), want[s.Class])
+			}
+		}
+	}
+	if got := r.Lacking(); !slices.Equal(got, []string{"4M packets/s"}) {
+		t.Errorf("lacking is %q", got)
+	}
+	benchtest.Output(t, r, "packets/s offered", "250k", "all rates together")
 }
 
 func needRoot(t *testing.T) {

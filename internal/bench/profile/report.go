@@ -8,9 +8,13 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
+	"text/tabwriter"
 
 	"levee/internal/bench"
 	"levee/internal/bench/flood"
+	"levee/internal/bench/ladder"
+	"levee/internal/quantity"
 	"levee/internal/report"
 )
 
@@ -26,6 +30,7 @@ type Report struct {
 	PPS        []float64 // packets a second in each window, with the samples being taken
 	Shares     []Share   // of each class, in their order; empty if no window is valid
 	Functions  []Function
+	Rates      []*Rate  // by the offered rate, if some were asked for; the rest is of all then
 	Why        []string // why windows do not count
 
 	flame *report.Flame
@@ -35,6 +40,15 @@ type Report struct {
 type Share struct {
 	Class   Class
 	Windows []float64
+}
+
+// Rate is what the core did while so many packets a second were offered.
+type Rate struct {
+	Rate   float64
+	PPS    []float64 // packets a second that were taken, in each window
+	Shares []Share   // empty if no window is valid
+
+	windows []*window
 }
 
 // Function is one with its own time: what it calls is not in it.
@@ -62,6 +76,12 @@ func (r *Report) judge(w *observer, g *flood.Rung) {
 		if len(x.Invalid) == 0 && matched {
 			valid = append(valid, w.windows[i])
 			r.PPS = append(r.PPS, x.PPS)
+			for _, at := range r.Rates {
+				if ladder.AtRate(traffic, at.Rate) == x.Traffic {
+					at.PPS = append(at.PPS, x.PPS)
+					at.windows = append(at.windows, w.windows[i])
+				}
+			}
 		}
 	}
 	if !matched {
@@ -101,21 +121,46 @@ func (r *Report) summarise(w *observer, windows []*window) {
 	if w.sampler != nil {
 		r.Event, r.Lost = w.sampler.event, w.sampler.lost
 	}
-	shares := map[Class][]float64{}
+	r.Shares = sharesOf(windows)
+	for _, at := range r.Rates {
+		at.Shares = sharesOf(at.windows)
+	}
+	sampled := 0
 	own := map[Function]float64{}
 	for _, x := range windows {
 		if x.samples == 0 {
 			continue
 		}
 		r.Samples += x.samples
-		counts := map[Class]int{}
+		sampled++
 		for _, s := range x.stacks {
-			counts[s.class] += s.count
 			own[Function{Name: s.functions[len(s.functions)-1],
 				Class: s.class}] += x.percent(s.count)
 			r.flame.Add(s.functions, string(s.class), string(Kernel), s.count)
 		}
 		r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), x.idleSamples())
+	}
+	for f, sum := range own {
+		f.Share = sum / float64(sampled)
+		r.Functions = append(r.Functions, f)
+	}
+	slices.SortFunc(r.Functions, func(a, b Function) int {
+		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Name, b.Name))
+	})
+	r.Functions = r.Functions[:min(len(r.Functions), mostFunctions)]
+}
+
+// sharesOf are those of each class in windows; nil of windows without a sample.
+func sharesOf(windows []*window) (out []Share) {
+	shares := map[Class][]float64{}
+	for _, x := range windows {
+		if x.samples == 0 {
+			continue
+		}
+		counts := map[Class]int{}
+		for _, s := range x.stacks {
+			counts[s.class] += s.count
+		}
 		split := x.split(counts)
 		for _, c := range Classes {
 			shares[c] = append(shares[c], split[c])
@@ -123,17 +168,10 @@ func (r *Report) summarise(w *observer, windows []*window) {
 	}
 	for _, c := range Classes {
 		if len(shares[c]) > 0 {
-			r.Shares = append(r.Shares, Share{c, shares[c]})
+			out = append(out, Share{c, shares[c]})
 		}
 	}
-	for f, sum := range own {
-		f.Share = sum / float64(len(shares[f.Class]))
-		r.Functions = append(r.Functions, f)
-	}
-	slices.SortFunc(r.Functions, func(a, b Function) int {
-		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Name, b.Name))
-	})
-	r.Functions = r.Functions[:min(len(r.Functions), mostFunctions)]
+	return out
 }
 
 // split is percent of the time by class, 100 together, of a window with samples.
@@ -191,15 +229,22 @@ func (r *Report) Text(w io.Writer) error {
 	if r.Incomplete != "" {
 		t.Printf("INCOMPLETE: %s\n", r.Incomplete)
 	}
-	if len(r.PPS) > 0 {
+	if len(r.Rates) > 0 {
+		r.byRate(t)
+	}
+	if len(r.PPS) > 0 && len(r.Rates) == 0 {
 		m, lo, hi := report.Summary(r.PPS)
 		t.Printf("%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6,
 			interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
 	}
 	t.Table(0, func(w io.Writer) {
-		if len(r.Shares) > 0 {
+		switch {
+		case len(r.Rates) > 0 && len(r.Shares) > 0:
+			fmt.Fprintln(w, "\nof the core's time, all rates together\t%, mean\tmedian\t"+
+				"95 % interval")
+		case len(r.Shares) > 0:
 			fmt.Fprintln(w, "\nof the core's time\t%, mean\tmedian\t95 % interval")
-		} else {
+		default:
 			fmt.Fprintln(w, "\nno figure")
 		}
 		for _, s := range r.Shares {
@@ -219,6 +264,61 @@ func (r *Report) Text(w io.Writer) error {
 		t.Printf("windows left out: %s\n", why)
 	}
 	return t.End(w, &r.Head)
+}
+
+// byRate prints the means of each class by the offered rate, a column each.
+func (r *Report) byRate(t *bench.Text) {
+	t.Table(tabwriter.AlignRight, func(w io.Writer) {
+		fmt.Fprint(w, "packets/s offered\t")
+		for _, at := range r.Rates {
+			fmt.Fprintf(w, "%s\t", flood.Rate(at.Rate))
+		}
+		fmt.Fprint(w, "\ntaken\t")
+		for _, at := range r.Rates {
+			if len(at.PPS) == 0 {
+				fmt.Fprint(w, "-\t")
+				continue
+			}
+			m, _, _ := report.Summary(at.PPS)
+			fmt.Fprintf(w, "%s\t", flood.Rate(quantity.Round(m, 3)))
+		}
+		for i, c := range Classes {
+			fmt.Fprintf(w, "\n%s, %%\t", c)
+			for _, at := range r.Rates {
+				if len(at.Shares) == 0 {
+					fmt.Fprint(w, "-\t")
+					continue
+				}
+				fmt.Fprintf(w, "%.1f\t", mean(at.Shares[i].Windows))
+			}
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+// ratesChart is the share of each class against the offered rate.
+func (r *Report) ratesChart(d *report.Document) {
+	c := d.Chart(report.Chart{ID: "profile-rates", Title: "The receiving core's time by rate",
+		X: report.Axis{Label: "offered", Unit: "packets/s"},
+		Y: report.Axis{Label: "share of the time", Unit: "%"}})
+	t := d.Table("profile-by-rate", "Time by class and offered rate; the means of a rate add up "+
+		"to 100", report.Column{Name: "offered", Unit: "packets/s"},
+		report.Column{Name: "taken", Unit: "packets/s"}, report.Column{Name: "class"},
+		report.Column{Name: "mean", Unit: "%"}, report.Column{Name: "median", Unit: "%"})
+	for i, class := range Classes {
+		for _, at := range r.Rates {
+			if len(at.Shares) == 0 {
+				c.Add(string(class), report.Gap(at.Rate, "no window of this rate is valid"))
+				continue
+			}
+			windows := at.Shares[i].Windows
+			c.Add(string(class), report.Measured(at.Rate, windows))
+			taken, _, _ := report.Summary(at.PPS)
+			m, _, _ := report.Summary(windows)
+			t.Row(report.Number(at.Rate), report.Number(taken), report.Text(string(class)),
+				report.Number(mean(windows)), report.Number(m))
+		}
+	}
 }
 
 // interval is printed if there were windows enough for one.
@@ -246,6 +346,10 @@ func (r *Report) Document() *report.Document {
 	d.Set("event", r.Event)
 	for _, why := range r.Why {
 		d.Refuse(r.Rung, why)
+	}
+	if len(r.Rates) > 0 {
+		d.Set("rates", strings.Join(bench.Names(r.Rates, (*Rate).name), ", "))
+		r.ratesChart(d)
 	}
 	c := d.Chart(report.Chart{ID: "profile-classes", Title: "The receiving core's time",
 		Kind: report.Bar, Y: report.Axis{Label: "share of the time", Unit: "%"}})
@@ -289,8 +393,18 @@ func (r *Report) Flame() []byte {
 			"lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
 }
 
-// Lacking names the rung if it has no figure.
-func (r *Report) Lacking() []string {
+func (at *Rate) name() string { return flood.Rate(at.Rate) }
+
+// Lacking names the rung if it has no figure, or the rates that have none.
+func (r *Report) Lacking() (lacking []string) {
+	for _, at := range r.Rates {
+		if len(at.Shares) == 0 {
+			lacking = append(lacking, at.name()+" packets/s")
+		}
+	}
+	if len(lacking) > 0 {
+		return lacking
+	}
 	if len(r.Shares) == 0 {
 		return []string{r.Rung}
 	}
