@@ -68,6 +68,8 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		"bench service --rrul --queue red", "bench service --rrul --defence levee",
 		"bench service --rrul --bandwidth x", "bench service --rrul --bandwidth 10",
 		"bench service --rrul --flood syn", "bench service --rrul --before 1h",
+		"bench gen --burst 3", "bench gen --burst 128", "bench gen --copies 0",
+		"bench gen --copies 4 --only trafgen",
 		"bench profile --rate 5", "bench profile --rate 900M",
 		"bench latency --rules 0", "bench latency --rules 10001",
 		"bench compare a b c --titles x,y",

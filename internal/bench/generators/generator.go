@@ -26,7 +26,11 @@ type generator struct {
 	name string
 	what string
 	// run sends at a rate, 0 for as fast as it goes, until ctx ends, which is no error.
-	run func(ctx context.Context, c *comparison, rate float64) error
+	run    func(ctx context.Context, c *comparison, rate float64) error
+	path   gen.Path // of levee
+	text   string   // its template
+	burst  int      // of a sweep; 0 in no sweep
+	copies int
 	// needs is the program that must be installed, "" for levee's own.
 	needs string
 }
@@ -64,21 +68,50 @@ func nameOf(g generator) string { return g.name }
 func Names() []string { return bench.Names(generators, nameOf) }
 
 func levee(name string, path gen.Path, text, what string) generator {
-	return generator{name: name, what: what,
-		run: func(ctx context.Context, c *comparison, rate float64) error {
-			packets, ds := template.Parse(name, []byte(text))
-			if err := ds.Err(); err != nil {
-				return err
+	return leveeWith(generator{name: name, what: what, path: path}, text)
+}
+
+// swept are those of levee's paths with each burst, or with each number of copies.
+func (o *Options) swept(of []generator) (out []generator) {
+	for _, g := range of {
+		name := g.name
+		if g.path == gen.Live {
+			for _, n := range o.Bursts {
+				g.name, g.burst = fmt.Sprintf("%s, bursts of %d", name, n), n
+				out = append(out, leveeWith(g, g.text))
 			}
-			d := c.lab.Host(lab.World)
-			r, err := gen.Run(ctx, gen.Config{
-				Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: c.cpu, Template: packets,
-				Path: path,
-				Rate: rate, Duration: time.Hour, Seed: c.Seed, Dropped: true,
-			})
-			c.told = &r
+		} else if g.path != "" {
+			for _, n := range o.Copies {
+				g.name, g.copies = fmt.Sprintf("%s, each frame %d times", name, n), n
+				out = append(out, leveeWith(g, g.text))
+			}
+		}
+	}
+	return out
+}
+
+// leveeWith is levee as a generator says, with a template.
+func leveeWith(g generator, text string) generator {
+	g.text = text
+	g.run = func(ctx context.Context, c *comparison, rate float64) error {
+		packets, ds := template.Parse(g.name, []byte(text))
+		if err := ds.Err(); err != nil {
 			return err
-		}}
+		}
+		d := c.lab.Host(lab.World)
+		config := gen.Config{
+			Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: c.cpu, Template: packets,
+			Path: g.path, Rate: rate, Duration: time.Hour, Seed: c.Seed, Dropped: true,
+			Copies: g.copies,
+		}
+		if rate > 0 {
+			config.Burst = g.burst
+		}
+		r, err := gen.Run(ctx, config)
+		c.told = &r
+		return err
+	}
+	return g
 }
 
 // process runs a peer on the generator's core until ctx ends, and interrupts it then as a user

@@ -21,6 +21,10 @@ type Options struct {
 	bench.Options
 	Only  []string  // generators by name, empty for all
 	Rates []float64 // packets a second besides as fast as it goes; nil for DefaultRates
+	// Bursts are how many live frames of a paced run go at once, Copies how many times in a row a
+	// frame from user space goes: if some are given, only levee's paths with each of them are
+	// measured.
+	Bursts, Copies []int
 }
 
 // DefaultRates are the requested rates, packets a second.
@@ -52,6 +56,16 @@ func (o *Options) complete() error {
 			return usage.Wrongf("a rate of %.0f/s: 100 to 100 million packets a second", r)
 		}
 	}
+	for _, n := range o.Bursts {
+		if n < 1 || n > gen.MaxBurst || n&(n-1) != 0 {
+			return usage.Wrongf("a burst of %d: a power of two up to %d", n, gen.MaxBurst)
+		}
+	}
+	for _, n := range o.Copies {
+		if n < 1 || n > gen.MaxCopies {
+			return usage.Wrongf("%d copies: 1 to %d", n, gen.MaxCopies)
+		}
+	}
 	return o.Options.Complete(usual)
 }
 
@@ -69,6 +83,11 @@ type comparison struct {
 // run has what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	chosen, wrong := bench.Choose("generator", o.Only, generators, nameOf)
+	if len(o.Bursts)+len(o.Copies) > 0 {
+		if chosen = o.swept(chosen); len(chosen) == 0 && wrong == nil {
+			wrong = usage.Wrongf("bursts are of levee live, copies of levee's other paths")
+		}
+	}
 	if err := bench.Ready("gen", o.complete(), wrong); err != nil {
 		return nil, err
 	}
@@ -92,7 +111,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	r := &Report{Head: o.Head(c.cpu, caveats...), WindowMS: o.Window.Milliseconds()}
 	r.WarnOfQuick()
 	for _, g := range chosen {
-		e := &Entry{Name: g.name, What: g.what}
+		e := &Entry{Name: g.name, What: g.what, Path: g.path, Burst: g.burst, Copies: g.copies}
 		r.Generators = append(r.Generators, e)
 		if g.needs != "" {
 			if _, err := exec.LookPath(g.needs); err != nil {
@@ -116,6 +135,9 @@ func (c *comparison) rounds(ctx context.Context, chosen []generator, r *Report) 
 	for i, g := range chosen {
 		if r.Generators[i].Missing == "" {
 			for _, rate := range append([]float64{0}, c.Rates...) {
+				if rate == 0 && g.burst > 0 {
+					continue // only a paced run has bursts
+				}
 				pairs = append(pairs, pair{g, r.Generators[i], rate})
 			}
 		}

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"levee/internal/await"
 	"levee/internal/bench"
+	"levee/internal/bench/benchtest"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
 	"levee/internal/lab/labtest"
@@ -153,6 +155,42 @@ func figures() *Report {
 	r.Generators = []*Entry{e, {Name: "masscan", Missing: "masscan is not installed"}}
 	r.summarise()
 	return r
+}
+
+// TestSweepsAreOfLeveesPaths: bursts of live frames, copies of the others; each is an entry, and a
+// point of the charts.
+func TestSweepsAreOfLeveesPaths(t *testing.T) {
+	o := Options{Bursts: []int{1, 64}, Copies: []int{10}}
+	var names []string
+	r := &Report{}
+	for _, g := range o.swept(generators) {
+		names = append(names, g.name)
+		e := &Entry{Name: g.name, Path: g.path, Burst: g.burst, Copies: g.copies}
+		for range bench.MinRounds {
+			e.add(1e6, Window{PPS: 1e6, ReceivedPPS: 1e6, gaps: make([]uint64, 64)})
+			if g.burst == 0 {
+				e.add(0, Window{PPS: 2e6, ReceivedPPS: 2e6})
+			}
+		}
+		r.Generators = append(r.Generators, e)
+	}
+	if want := []string{"levee live, bursts of 1", "levee live, bursts of 64",
+		"levee afxdp, each frame 10 times", "levee packet, each frame 10 times",
+		"levee qdisc, each frame 10 times",
+		"levee sendmmsg, each frame 10 times"}; !slices.Equal(names, want) {
+		t.Errorf("swept are %q", names)
+	}
+	r.summarise()
+	charts := map[string]int{}
+	for _, c := range r.Document().Charts {
+		for _, s := range c.Series {
+			charts[c.ID] += len(s.Points)
+		}
+	}
+	if charts["gen-burst"] != 2 || charts["gen-burst-gaps"] != 6 || charts["gen-copies"] != 8 {
+		t.Errorf("points of charts: %v", charts)
+	}
+	benchtest.Output(t, r, "bursts of 64")
 }
 
 func TestFiguresComeFromValidWindowsOnly(t *testing.T) {

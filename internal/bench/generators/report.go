@@ -24,10 +24,14 @@ type Report struct {
 
 // Entry is one generator.
 type Entry struct {
-	Name    string  `json:"name"`
-	What    string  `json:"what"`
-	Missing string  `json:"missing,omitempty"` // why it could not be measured at all
-	Rates   []*Rate `json:"rates"`
+	Name    string `json:"name"`
+	What    string `json:"what"`
+	Missing string `json:"missing,omitempty"` // why it could not be measured at all
+	// Path is that of levee; Burst and Copies are set in a sweep over them.
+	Path   gen.Path `json:"path,omitempty"`
+	Burst  int      `json:"burst,omitempty"`
+	Copies int      `json:"copies,omitempty"`
+	Rates  []*Rate  `json:"rates"`
 }
 
 // Rate is a generator at one requested rate.
@@ -267,13 +271,57 @@ func (r *Report) Document() *report.Document {
 			}
 		}
 	}
+	r.sweeps(d)
 	return d
+}
+
+// sweeps adds the charts of bursts and of copies.
+func (r *Report) sweeps(d *report.Document) {
+	pps := report.Axis{Label: "offered", Unit: "packets/s"}
+	bursts := report.Axis{Label: "packets of a burst", Log: true}
+	chart := func(id, title string, x, y report.Axis) *report.Chart {
+		return d.Chart(report.Chart{ID: id, Title: title, X: x, Y: y})
+	}
+	var offered, gaps, copies *report.Chart
+	for _, e := range r.Generators {
+		for _, x := range e.Rates {
+			got, _ := x.valid()
+			asked := "as fast as it goes"
+			if x.Asked > 0 {
+				asked = quantity.Print(x.Asked, "packets/s")
+			}
+			switch {
+			case x.PPS == nil:
+			case e.Burst > 0:
+				if offered == nil {
+					offered = chart("gen-burst", "Packets a second by burst", bursts, pps)
+					gaps = chart("gen-burst-gaps", "Gaps between arrivals by burst", bursts,
+						report.Axis{Label: "gap", Unit: "ns", Log: true})
+				}
+				at := float64(e.Burst)
+				offered.Add(asked, report.Measured(at, got))
+				for _, g := range []struct {
+					name string
+					ns   int64
+				}{{"50 %", x.Gaps.P50}, {"99 %", x.Gaps.P99}, {"99.9 %", x.Gaps.P999}} {
+					gaps.Add(asked+", "+g.name, report.Value(at, float64(g.ns)))
+				}
+			case e.Copies > 0:
+				if copies == nil {
+					copies = chart("gen-copies", "Packets a second by copies of a frame",
+						report.Axis{Label: "times that a frame goes", Log: true}, pps)
+				}
+				copies.Add(fmt.Sprintf("levee %s, %s", e.Path, asked),
+					report.Measured(float64(e.Copies), got))
+			}
+		}
+	}
 }
 
 // histogram adds the chart of the gaps at one rate.
 func (r *Rate) histogram(d *report.Document, name string) {
 	c := d.Chart(report.Chart{
-		ID:    fmt.Sprintf("gen-gaps-%s-%.0f", strings.ReplaceAll(name, " ", "-"), r.Asked),
+		ID:    report.FileName(fmt.Sprintf("gen-gaps-%s-%.0f", name, r.Asked)),
 		Kind:  report.Histogram,
 		Title: fmt.Sprintf("%s: gaps at %s", name, quantity.Print(r.Asked, "packets/s")),
 		X:     report.Axis{Label: "gap", Unit: "ns", Log: true}, Y: report.Axis{Label: "packets"},

@@ -34,6 +34,12 @@ import (
 // DefaultDuration bounds a run that is bounded by nothing else.
 const DefaultDuration = 10 * time.Second
 
+// MaxBurst is how many live frames may go at once.
+const MaxBurst = gapBatch
+
+// MaxCopies bounds how often the same frame goes in a row.
+const MaxCopies = 1_000_000
+
 // What stands for no count, and bounds what is bounded by a count.
 const (
 	noLimit    = math.MaxUint64
@@ -69,6 +75,9 @@ type Config struct {
 	// Burst is how many packets of a paced run of live frames go at once, as a network card hands
 	// them over: a power of two up to 64; 0 is one. The clock is read once for each burst.
 	Burst int
+	// Copies is how many times in a row a frame that was made is sent, as the kernel's pktgen does
+	// by clone_skb; 0 is once. Live frames are written anew each time, whatever is in them.
+	Copies int
 	// Duration after which to stop, 0 for DefaultDuration if there is no Count either (a replay
 	// that is not repeated ends with its capture).
 	Duration time.Duration
@@ -226,8 +235,13 @@ func (c *Config) check() error {
 		return usage.Wrongf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
 		return usage.Wrongf("rate %g: the lowest is 0.001 packets a second", c.Rate)
-	case c.Burst < 0 || c.Burst > gapBatch || c.Burst&(c.Burst-1) != 0:
-		return usage.Wrongf("burst %d: must be a power of two up to %d", c.Burst, gapBatch)
+	case c.Burst < 0 || c.Burst > MaxBurst || c.Burst&(c.Burst-1) != 0:
+		return usage.Wrongf("burst %d: must be a power of two up to %d", c.Burst, MaxBurst)
+	case c.Copies < 0 || c.Copies > MaxCopies:
+		return usage.Wrongf("%d copies: 1 to %d", c.Copies, MaxCopies)
+	case c.Copies > 1 && (c.Path == Auto || c.Path == Live):
+		return usage.Wrongf("copies go by the paths from user space: each live frame is written " +
+			"anew")
 	case len(c.More) > 0 && (c.Floods == nil && c.Template == nil ||
 		!slices.Contains(severalCores, c.Path)):
 		return usage.Wrongf("several cores send floods and templates by the paths %s", severalCores)

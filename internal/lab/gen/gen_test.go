@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -102,6 +103,42 @@ func TestBurstsArePowersOfTwo(t *testing.T) {
 		c := Config{Device: "eth0", Floods: []Flood{{}}, Burst: n}
 		if err := c.check(); err == nil || !strings.Contains(err.Error(), "a power of two") {
 			t.Errorf("burst %d: %v", n, err)
+		}
+	}
+}
+
+// TestCopiesGoInARow: each frame so many times, then the next one.
+func TestCopiesGoInARow(t *testing.T) {
+	packets, ds := template.Parse("test", []byte("ipv4 udp len 46 port 2000-2009"))
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	made, err := template.Compile(packets, template.Defaults{To4: server4}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &user{Config: Config{Copies: 3}, t: made}
+	var got [][]byte
+	for range 9 {
+		b := make([]byte, made.Longest())
+		got = append(got, b[:u.frame(b)])
+		u.n++
+	}
+	for i := range got {
+		want := made.Frame(make([]byte, made.Longest()), uint64(i/3))
+		if !bytes.Equal(got[i], want) {
+			t.Errorf("frame %d is % x, not % x", i, got[i], want)
+		}
+	}
+	for want, c := range map[string]Config{
+		"written anew":         {Copies: 2},
+		"-1 copies":            {Copies: -1, Path: Packet},
+		"10000000 copies":      {Copies: 10_000_000, Path: Packet},
+		"a power of two up to": {Burst: 3},
+	} {
+		c.Device, c.Floods = "eth0", []Flood{{}}
+		if err := c.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

@@ -105,7 +105,8 @@ type user struct {
 	report   Report
 	start    uint64 // ns of the monotonic clock
 	deadline uint64
-	n        uint64 // frames made
+	n        uint64 // frames that were handed on
+	made     []byte // the last one, where it goes several times
 	last     uint64 // when the last batch went
 	shown    uint64
 }
@@ -153,7 +154,7 @@ func (u *user) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			u.w.push(len(u.t.Frame(b, u.share.number(u.n))))
+			u.w.push(u.frame(b))
 			u.n++
 		}
 		if now = monotonic(); u.last != 0 {
@@ -168,6 +169,19 @@ func (u *user) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// frame makes the next frame in a buffer, or copies the one before, and returns its length.
+func (u *user) frame(b []byte) int {
+	copies := uint64(max(u.Copies, 1))
+	if u.n%copies != 0 {
+		return copy(b, u.made)
+	}
+	f := u.t.Frame(b, u.share.number(u.n/copies))
+	if copies > 1 {
+		u.made = append(u.made[:0], f...)
+	}
+	return len(f)
 }
 
 // since is the time since the start, which may be still to come.
