@@ -70,7 +70,7 @@ func (r *rrulFlags) read(e *env, cmd *cobra.Command, o *service.Options) error {
 	if r.flows < 1 || !(r.probes > 0) {
 		return cli.Usagef(cmd, "--flows %d, --probes %g: numbers above 0", r.flows, r.probes)
 	}
-	r.options = rrul.Options{Options: o.Options, Self: []string{self, "bench", rrulRole},
+	r.options = rrul.Options{Self: []string{self, "bench", rrulRole},
 		Defences: o.Defences, Queues: r.queues, Bandwidth: bits, Flows: r.flows, Probes: r.probes,
 		Before: o.Before, During: o.During, After: o.After}
 	return nil

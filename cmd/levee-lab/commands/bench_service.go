@@ -92,6 +92,7 @@ func newBenchService(e *env) *cobra.Command {
 		return err
 	}, func(ctx context.Context) (bench.Report, error) {
 		if r.on {
+			r.options.Options = o.Options // with what measure has added
 			return reported(rrul.Run(ctx, r.options))
 		}
 		return reported(service.Run(ctx, o))

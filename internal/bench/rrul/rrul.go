@@ -54,7 +54,7 @@ func defences() []contender.Defence {
 // DefenceNames are the names of the defences.
 func DefenceNames() []string { return bench.Names(defences(), contender.Defence.Name) }
 
-var usual = bench.Usual{Rounds: bench.MinRounds, QuickRounds: 1, FewestRounds: 1, MostRounds: 1000}
+var usual = bench.Usual{Rounds: bench.MinRounds, FewestRounds: 1, MostRounds: bench.MaxRounds}
 
 const (
 	servicePort = 80
@@ -119,7 +119,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	for _, q := range o.Queues {
 		for _, d := range chosen {
-			r.Cases = append(r.Cases, &Case{Defence: d.Name(), Queue: q, defence: d})
+			r.Cases = append(r.Cases, &Case{Defence: d.Name(), Queue: q, defence: d,
+				Runs: []*Once{}})
 		}
 	}
 	err = m.measure(ctx, r)
