@@ -3,11 +3,11 @@ package wrap
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +34,7 @@ const containerExample = `  sudo levee wrap container web web.levee
 const containerPrefix = "container:"
 
 func newContainer(e *env) *cobra.Command {
-	var remove, json bool
+	var remove, asJSON bool
 	cmd := &cobra.Command{
 		Use:     "container (NAME FILE | --remove NAME)",
 		Short:   "Give a container that runs a policy",
@@ -56,75 +56,124 @@ func newContainer(e *env) *cobra.Command {
 				}
 				return err
 			}
-			return e.wrapContainer(ctx, args[0], args[1], json)
+			return e.wrapContainer(ctx, args[0], args[1], asJSON)
 		},
 	}
 	removing(cmd, &remove, "container")
-	cli.JsonFlag(cmd, &json)
+	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 // validContainer is what podman and Docker take for a name or an id.
 var validContainer = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-func (e *env) wrapContainer(ctx context.Context, name, file string, json bool) error {
+func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON bool) error {
 	o, p, err := e.read(file, false)
 	if err != nil {
 		return err
 	}
-	pid, err := containerPid(ctx, name, runtimes)
+	c, err := findContainer(ctx, name, engines)
 	if err != nil {
 		return err
 	}
-	in, err := cgroup.Of(pid)
+	in, err := cgroup.Of(c.State.Pid)
 	if err != nil {
 		return err
 	}
-	if in == "/" {
-		return kernel.Refuse(nil, "container %s is in no cgroup of version 2 of its own: boot "+
-			"with systemd.unified_cgroup_hierarchy=1", name)
+	if in, err = c.cgroup(in); err != nil {
+		return err
 	}
-	o.Name = containerPrefix + name
+	o.Name = containerPrefix + c.Name
 	if o.CGroup, err = cgroup.Dir(in); err != nil {
 		return err
 	}
-	return e.put(ctx, o, p, json)
+	return e.put(ctx, o, p, asJSON)
 }
 
-// runtimes are asked for containers, in this order.
-var runtimes = []string{"podman", "docker"}
+// engines are asked for containers.
+var engines = []string{"podman", "docker"}
 
-// containerPid is the first process of a container that runs.
-func containerPid(ctx context.Context, name string, runtimes []string) (int, error) {
+// container is what an engine tells of one, in its own words.
+type container struct {
+	ID    string `json:"Id"`
+	Name  string
+	State struct{ Pid int } // of its first process; 0: it does not run
+}
+
+// minID is how many digits of the number of a container nobody else has. Engines tell 64.
+const minID = 12
+
+// cgroup is the cgroup of the container, of the one of its first process: the first part that has
+// the number of the container. Below it the container makes others, as systemd in it does. One
+// without such a part is in a cgroup of others.
+func (c *container) cgroup(of string) (string, error) {
+	for at := 1; len(c.ID) >= minID && at < len(of); {
+		end := len(of)
+		if i := strings.IndexByte(of[at:], '/'); i >= 0 {
+			end = at + i
+		}
+		if strings.Contains(of[at:end], c.ID) {
+			return of[:end], nil
+		}
+		at = end + 1
+	}
+	return "", kernel.Refuse(nil, "container %s has no cgroup of version 2 of its own: it is in "+
+		"%s, and the policy would be of all that is there. Start it without --cgroups=disabled, "+
+		"on a machine that was booted with systemd.unified_cgroup_hierarchy=1", c.Name, of)
+}
+
+// findContainer is the container of a name, or of the beginning of its number, that runs.
+func findContainer(ctx context.Context, name string, engines []string) (*container, error) {
 	var errs []error
-	for _, runtime := range runtimes {
-		cmd := exec.CommandContext(ctx, runtime, "inspect", "--type", "container", "--format",
-			"{{.State.Pid}}", name)
-		var out, said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &said
-		err := cmd.Run()
+	var runs, ended *container
+	asked := 0
+	for _, engine := range engines {
+		c, err := inspect(ctx, engine, name)
 		switch {
 		case errors.Is(err, exec.ErrNotFound):
 			continue
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%s: %s", runtime, firstLine(said.String(),
-				err.Error())))
-			continue
+			errs = append(errs, fmt.Errorf("%s: %w", engine, err))
+		case c.State.Pid <= 0:
+			ended = c
+		case runs != nil:
+			return nil, fmt.Errorf("%s each run a container %s: name it by its number, %s or %s",
+				strings.Join(engines, " and "), name, runs.ID[:minID], c.ID[:minID])
+		default:
+			runs = c
 		}
-		pid, err := strconv.Atoi(strings.TrimSpace(out.String()))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s tells no process of %s: %q", runtime, name,
-				out.String()))
-			continue
-		}
-		if pid <= 0 {
-			return 0, fmt.Errorf("container %s does not run: start it, and wrap it then", name)
-		}
-		return pid, nil
+		asked++
 	}
-	if len(errs) == 0 {
-		return 0, kernel.Refuse(nil, "this machine has neither %s",
-			strings.Join(runtimes, " nor "))
+	switch {
+	case runs != nil:
+		return runs, nil
+	case ended != nil:
+		return nil, fmt.Errorf("container %s does not run: start it, and wrap it then", ended.Name)
+	case asked == 0:
+		return nil, kernel.Refuse(nil, "this machine has neither %s",
+			strings.Join(engines, " nor "))
 	}
-	return 0, errors.Join(errs...)
+	return nil, errors.Join(errs...)
+}
+
+// inspect asks an engine for a container.
+func inspect(ctx context.Context, engine, name string) (*container, error) {
+	cmd := exec.CommandContext(ctx, engine, "inspect", "--type", "container", name)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); errors.Is(err, exec.ErrNotFound) {
+		return nil, err
+	} else if err != nil {
+		return nil, errors.New(firstLine(said.String(), err.Error()))
+	}
+	var all []container
+	err := json.Unmarshal(out.Bytes(), &all)
+	if err != nil || len(all) != 1 || len(all[0].ID) < minID {
+		return nil, fmt.Errorf("it does not tell what %s is: %.200q", name, out.String())
+	}
+	c := &all[0]
+	if c.Name = strings.TrimPrefix(c.Name, "/"); !validContainer.MatchString(c.Name) {
+		return nil, fmt.Errorf("it tells a name that none has: %.200q", c.Name)
+	}
+	return c, nil
 }

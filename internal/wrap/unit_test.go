@@ -238,35 +238,3 @@ func TestNamesOfUnits(t *testing.T) {
 		}
 	}
 }
-
-// TestAContainerIsFoundByItsRuntime: podman and Docker tell the first process of one that runs.
-func TestAContainerIsFoundByItsRuntime(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	runtime := func(name, script string) {
-		t.Helper()
-		text := []byte("#!/bin/sh\n" + script)
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	runtime("lv-none", "echo no such container >&2; exit 125")
-	runtime("lv-runs", "echo 4711")
-	runtime("lv-ended", "echo 0")
-	for _, tt := range []struct {
-		runtimes []string
-		pid      int
-		says     string
-	}{
-		{[]string{"lv-absent", "lv-none", "lv-runs"}, 4711, ""},
-		{[]string{"lv-none"}, 0, "lv-none: no such container"},
-		{[]string{"lv-ended"}, 0, "does not run"},
-		{[]string{"lv-absent"}, 0, "neither lv-absent"},
-	} {
-		pid, err := containerPid(t.Context(), "web", tt.runtimes)
-		if pid != tt.pid || (err == nil) != (tt.says == "") ||
-			err != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%v: %d, %v; want %d, %q", tt.runtimes, pid, err, tt.pid, tt.says)
-		}
-	}
-}
