@@ -4,6 +4,7 @@
 package account
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,9 +13,11 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrUnknown is of a name that the machine does not know.
@@ -52,71 +55,164 @@ func number(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// Where the containers of root's engines are.
+// Where root's engines keep their containers, unless a file says otherwise, and which files of
+// theirs below that tell of them. Docker has a directory for each user namespace that it gives
+// containers (userns-remap).
 const (
-	docker = "var/lib/docker/containers/*/config.v2.json"
-	podman = "var/lib/containers/storage/*-containers/*containers.json"
+	dockerDir  = "var/lib/docker"
+	dockerFile = "containers/*/config.v2.json"
+	remapped   = "[0-9]*.[0-9]*/" + dockerFile
+	podmanDir  = "var/lib/containers/storage"
+	podmanFile = "*-containers/*containers.json"
 )
+
+// configured are the files by which engines keep containers elsewhere.
+var configured = []struct {
+	path, engine string
+	dir          func(text []byte) string // "": it does not say
+}{
+	{"etc/docker/daemon.json", dockerDir, dataRoot},
+	{"usr/share/containers/storage.conf", podmanDir, graphRoot},
+	{"etc/containers/storage.conf", podmanDir, graphRoot},
+}
+
+// dataRoot is Docker's data-root (graph, before 17.05), of dockerd(8).
+func dataRoot(text []byte) string {
+	var c struct {
+		Root  string `json:"data-root"`
+		Graph string `json:"graph"`
+	}
+	if json.Unmarshal(text, &c) != nil {
+		return ""
+	}
+	return cmp.Or(c.Root, c.Graph)
+}
+
+var graphRootLine = regexp.MustCompile(`(?m)^\s*graphroot\s*=\s*["']([^"']+)["']`)
+
+// graphRoot is that of containers-storage.conf(5).
+func graphRoot(text []byte) string {
+	if m := graphRootLine.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// patterns are those of the files of an engine, below root.
+func patterns(root, engine string, files ...string) (all []string) {
+	dirs := []string{engine}
+	for _, c := range configured {
+		if c.engine != engine {
+			continue
+		}
+		text, err := contents(filepath.Join(root, c.path))
+		if err != nil {
+			continue // whose engine says what is wrong
+		}
+		if dir := c.dir(text); filepath.IsAbs(dir) {
+			dirs = append(dirs, quotedGlob(filepath.Clean(dir)))
+		}
+	}
+	for _, dir := range dirs {
+		for _, file := range files {
+			all = append(all, filepath.Join(root, dir, file))
+		}
+	}
+	return all
+}
+
+// quotedGlob takes the meaning from what a pattern would take for one.
+func quotedGlob(path string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(path)
+}
 
 // maxFile bounds what is read of one of their files, in bytes.
 const maxFile = 16 << 20
 
 // Containers are the names that cgroups of containers may have, by the names of these: of Docker's
-// and Podman's, by their ids, as they are below root, which is /.
+// and Podman's, by their ids, as they are below root, which is /. Of several containers of a name,
+// as of one that Docker had before it was given another directory, the newest comes first.
 func Containers(root string) (map[string][]string, error) {
+	var found []told
+	err := each(patterns(root, dockerDir, dockerFile, remapped),
+		func(b []byte, at time.Time) error {
+			var c struct{ ID, Name string }
+			if err := json.Unmarshal(b, &c); err != nil {
+				return err
+			}
+			found = append(found, told{at, c.Name, c.ID,
+				[]string{"docker-" + c.ID + ".scope", c.ID}})
+			return nil
+		})
+	err = errors.Join(err, each(patterns(root, podmanDir, podmanFile),
+		func(b []byte, at time.Time) error {
+			var list []struct {
+				ID    string   `json:"id"`
+				Names []string `json:"names"`
+			}
+			if err := json.Unmarshal(b, &list); err != nil {
+				return err
+			}
+			for _, c := range list {
+				for _, name := range c.Names {
+					found = append(found, told{at, name, c.ID,
+						[]string{"libpod-" + c.ID + ".scope", "libpod-" + c.ID}})
+				}
+			}
+			return nil
+		}))
+	slices.SortStableFunc(found, func(a, b told) int { return b.at.Compare(a.at) })
 	all := map[string][]string{}
-	add := func(name, id string, cgroups ...string) {
-		name = strings.TrimPrefix(name, "/")
-		if name == "" || len(id) < 12 || strings.Trim(id, "0123456789abcdef") != "" {
-			return
+	for _, t := range found {
+		name := strings.TrimPrefix(t.name, "/")
+		if name == "" || len(t.id) < 12 || strings.Trim(t.id, "0123456789abcdef") != "" {
+			continue
 		}
-		for _, c := range cgroups {
+		for _, c := range t.cgroups {
 			if !slices.Contains(all[name], c) {
 				all[name] = append(all[name], c)
 			}
 		}
 	}
-	err := each(root, docker, func(b []byte) error {
-		var c struct{ ID, Name string }
-		if err := json.Unmarshal(b, &c); err != nil {
-			return err
-		}
-		add(c.Name, c.ID, "docker-"+c.ID+".scope", c.ID)
-		return nil
-	})
-	return all, errors.Join(err, each(root, podman, func(b []byte) error {
-		var list []struct {
-			ID    string   `json:"id"`
-			Names []string `json:"names"`
-		}
-		if err := json.Unmarshal(b, &list); err != nil {
-			return err
-		}
-		for _, c := range list {
-			for _, name := range c.Names {
-				add(name, c.ID, "libpod-"+c.ID+".scope", "libpod-"+c.ID)
-			}
-		}
-		return nil
-	}))
+	return all, err
 }
 
-// each reads the files of a pattern. One that has gone since is none.
-func each(root, pattern string, read func([]byte) error) error {
-	paths, err := filepath.Glob(filepath.Join(root, pattern))
-	for _, path := range paths {
-		b, e := contents(path)
-		if errors.Is(e, fs.ErrNotExist) {
-			continue
-		}
-		if e == nil {
-			e = read(b)
-		}
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("read the containers of %s: %w", path, e))
+// told is what a file of an engine tells of a container, and when it was written.
+type told struct {
+	at       time.Time
+	name, id string
+	cgroups  []string
+}
+
+// each reads the files of patterns, once. One that has gone since is none.
+func each(patterns []string, read func([]byte, time.Time) error) error {
+	var errs []error
+	seen := map[string]bool{}
+	for _, pattern := range patterns {
+		paths, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, path := range paths {
+			is, err := os.Stat(path)
+			if errors.Is(err, fs.ErrNotExist) || seen[path] {
+				continue
+			}
+			seen[path] = true
+			var b []byte
+			if err == nil {
+				b, err = contents(path)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = read(b, is.ModTime())
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("read the containers of %s: %w", path, err))
+			}
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 func contents(path string) ([]byte, error) {
@@ -146,8 +242,14 @@ func Cgroups(name string, engines map[string][]string) []string {
 // Stamp is another text whenever a file has changed that says who names stand for.
 func Stamp(root string) string {
 	var b strings.Builder
-	for _, pattern := range []string{"etc/passwd", "etc/group", docker, podman} {
-		paths, _ := filepath.Glob(filepath.Join(root, pattern))
+	all := []string{filepath.Join(root, "etc/passwd"), filepath.Join(root, "etc/group")}
+	for _, c := range configured {
+		all = append(all, filepath.Join(root, c.path))
+	}
+	all = slices.Concat(all, patterns(root, dockerDir, dockerFile, remapped),
+		patterns(root, podmanDir, podmanFile))
+	for _, pattern := range all {
+		paths, _ := filepath.Glob(pattern)
 		for _, path := range paths {
 			if is, err := os.Stat(path); err == nil {
 				fmt.Fprintf(&b, "%s %d %d\n", path, is.Size(), is.ModTime().UnixNano())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const (
@@ -56,6 +57,49 @@ func TestAContainerThatWasRenamedKeptItsName(t *testing.T) {
 	}
 	if all, err = Containers(root); err != nil || all["web"] != nil || all["web-old"] == nil {
 		t.Errorf("after a rename: %v, %v", all, err)
+	}
+}
+
+// TestContainersOfAnotherDirectoryWereNobodys: Docker has another directory with userns-remap, and
+// either engine where its configuration says so. Of containers of one name the one that was
+// started last is meant: those of a directory that is not used any more stay there.
+func TestContainersOfAnotherDirectoryWereNobodys(t *testing.T) {
+	id := func(digit string) string { return strings.Repeat(digit, 64) }
+	root := t.TempDir()
+	docker := func(dir, id, name string, at int64) {
+		t.Helper()
+		path := filepath.Join(dir, "containers", id, "config.v2.json")
+		put(t, root, path, `{"ID": "`+id+`", "Name": "/`+name+`"}`)
+		when := time.Unix(at, 0)
+		if err := os.Chtimes(filepath.Join(root, path), when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	docker("var/lib/docker", id("1"), "web", 1)
+	docker("var/lib/docker/100000.100000", id("2"), "web", 3)
+	docker("srv/[disk]/docker", id("3"), "web", 2)
+	docker("srv/other", id("4"), "web", 4)
+	put(t, root, "srv/pods/vfs-containers/containers.json",
+		`[{"id": "`+id("5")+`", "names": ["db"]}]`)
+	before := Stamp(root)
+	put(t, root, "etc/docker/daemon.json", `{"data-root": "/srv/[disk]/docker"}`)
+	put(t, root, "etc/containers/storage.conf",
+		"[storage]\n# graphroot = \"/srv/none\"\n  graphroot = \"/srv/pods\"\n")
+	if Stamp(root) == before {
+		t.Error("nobody would look again where the configuration has changed")
+	}
+	all, err := Containers(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"docker-" + id("2") + ".scope", id("2"), "docker-" + id("3") + ".scope",
+		id("3"), "docker-" + id("1") + ".scope", id("1")}
+	if got := all["web"]; !slices.Equal(got, want) {
+		t.Errorf("web: %q, want %q", got, want)
+	}
+	if got := all["db"]; !slices.Equal(got, []string{"libpod-" + id("5") + ".scope",
+		"libpod-" + id("5")}) {
+		t.Errorf("db: %q", got)
 	}
 }
 
