@@ -83,7 +83,7 @@ func (e *env) shownService(s *status.Service) top.Interface {
 		Rules: shownRules(s.Rules),
 	}
 	if !s.InForce {
-		shown.Title += "; the service does not run"
+		shown.Title += "; not in force: " + s.Why
 	}
 	return shown
 }

@@ -52,11 +52,11 @@ func TestTopLeftServicesOut(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	e := &env{Env: &cli.Env{Now: func() time.Time { return now }}}
 	s := &status.Service{Service: "nginx.service", Policy: "/etc/levee/nginx.levee", Hook: "cgroup",
-		Since: now.Add(-time.Minute), Rules: []status.Rule{
+		Why: "it has ended", Since: now.Add(-time.Minute), Rules: []status.Rule{
 			{ID: "label:web", Verdict: "pass", Rule: "nginx.levee:3", Line: 3, Packets: 7}},
 		Sets: []status.Set{{Name: "abusers", Entries: 4, Max: 50}}}
 	shown := e.shownService(s)
-	if want := "nginx.levee, cgroup, for 1m0s; the service does not run"; shown.Title != want ||
+	if want := "nginx.levee, cgroup, for 1m0s; not in force: it has ended"; shown.Title != want ||
 		shown.Name != "service nginx.service" {
 		t.Errorf("%q: %q, want %q", shown.Name, shown.Title, want)
 	}

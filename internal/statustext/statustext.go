@@ -97,8 +97,7 @@ func Services(w io.Writer, all []status.Service, now time.Time, rated bool) {
 			s.Hook, max(0, now.Sub(s.Since)).Round(time.Second))
 		fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 		if !s.InForce {
-			fmt.Fprintf(w, "  note     not in force: the service does not run, or has not been "+
-				"started since\n")
+			fmt.Fprintf(w, "  note     not in force: %s\n", s.Why)
 		}
 		fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID,
 			cli.Plural(s.Program.JitedLen, "byte"))

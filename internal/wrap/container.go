@@ -30,9 +30,6 @@ wrap unit" wraps those.`
 const containerExample = `  sudo levee wrap container web web.levee
   sudo levee wrap container --remove web`
 
-// containerPrefix begins the names of containers among those of services.
-const containerPrefix = "container:"
-
 func newContainer(e *env) *cobra.Command {
 	var remove, asJSON bool
 	cmd := &cobra.Command{
@@ -50,7 +47,7 @@ func newContainer(e *env) *cobra.Command {
 			ctx, stop := e.Signals()
 			defer stop()
 			if remove {
-				err := service.Remove(ctx, containerPrefix+args[0])
+				err := service.Remove(ctx, service.ContainerPrefix+args[0])
 				if err == nil {
 					fmt.Fprintf(e.Stdout, "%s has no policy of levee's any more\n", args[0])
 				}
@@ -83,7 +80,7 @@ func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON bool)
 	if in, err = c.cgroup(in); err != nil {
 		return err
 	}
-	o.Name = containerPrefix + c.Name
+	o.Name = service.ContainerPrefix + c.Name
 	if o.CGroup, err = cgroup.Dir(in); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -284,6 +285,9 @@ func (e *env) removeUnit(ctx context.Context, unit string) error {
 		if err := e.removeDropIn(ctx, unit); err != nil {
 			return err
 		}
+		if err := e.settled(ctx, unit); err != nil {
+			return err
+		}
 	}
 	err = service.Remove(ctx, unit)
 	if had && errors.As(err, new(*generation.NoServiceError)) {
@@ -299,6 +303,26 @@ func (e *env) removeUnit(ctx context.Context, unit string) error {
 	}
 	fmt.Fprintf(e.Stdout, "%s has no policy of levee's any more\n", unit)
 	return nil
+}
+
+// startPause is between two looks at a unit that starts.
+const startPause = 20 * time.Millisecond
+
+// settled waits for a start of a unit that began while it had a drop-in: its command would put the
+// policy in force after the removal. New starts have none.
+func (e *env) settled(ctx context.Context, unit string) error {
+	for {
+		is, err := e.units.show(ctx, unit, "SubState")
+		if err != nil || is["SubState"] != "condition" { // ExecCondition= runs
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is starting, with its policy: remove it again when it runs: %w",
+				unit, ctx.Err())
+		case <-time.After(startPause):
+		}
+	}
 }
 
 // openUnit opens the cgroup of a unit that a start which has failed has shut. It is there still

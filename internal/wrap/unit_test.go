@@ -27,6 +27,8 @@ type manager struct {
 	own     string // ExecCondition= of the unit itself
 	failing string // the command that fails
 	reloads int
+	starts  func() // goes on with a start that has begun, at the second look
+	looks   int
 }
 
 func (m *manager) ask(_ context.Context, args ...string) (string, error) {
@@ -36,6 +38,12 @@ func (m *manager) ask(_ context.Context, args ...string) (string, error) {
 	if args[0] == "daemon-reload" {
 		m.reloads++
 		return "", nil
+	}
+	if m.starts != nil && strings.HasSuffix(args[2], "=SubState") {
+		if m.looks++; m.looks == 2 {
+			m.starts()
+			m.is["SubState"] = "running"
+		}
 	}
 	var b strings.Builder
 	for _, name := range strings.Split(strings.TrimPrefix(args[2], "--property="), ",") {
@@ -224,6 +232,62 @@ func TestARemovalLeftAUnitShut(t *testing.T) {
 		if err != nil || len(all.Programs) > 0 {
 			t.Errorf("%v: %+v, %v", at, all, err)
 		}
+	}
+}
+
+// TestAStartPutThePolicyOfARemovalBack: it had begun with the drop-in, and its command came after
+// the removal. The unit was judged, and said to be without a policy.
+func TestAStartPutThePolicyOfARemovalBack(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(store.RunEnv, filepath.Join(t.TempDir(), "run"))
+	dir, err := os.MkdirTemp(root, "levee-t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(dir)
+	m := &manager{is: idle()}
+	e, file, _ := wrapping(t, m, small)
+	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+		t.Fatal(err)
+	}
+	starts := func() {
+		o, p, err := e.read(file, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Name, o.CGroup = "web.service", dir
+		if err := e.put(t.Context(), o, p, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.is["SubState"], m.starts = "condition", starts
+	if err := e.removeUnit(t.Context(), "web.service"); err != nil {
+		t.Fatal(err)
+	}
+	if m.is["SubState"] == "condition" {
+		starts()
+	}
+	if all, err := service.All(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("after the removal there is %v, %v", all, err)
+	}
+	_ = service.Remove(t.Context(), "web.service")
+
+	// Who does not wait for the start is told what to do.
+	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+		t.Fatal(err)
+	}
+	m.is["SubState"], m.starts = "condition", nil
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := e.removeUnit(ctx, "web.service"); err == nil ||
+		!strings.Contains(err.Error(), "remove it again") {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 

@@ -23,7 +23,7 @@ export const show = (services) => {
     return was !== undefined && r.packets >= was && at > before.at ? number((r.packets - was) / (at - before.at), "/s") : "";
   };
   replace(box.querySelector(".body"), list.flatMap((s) => [el("h3", {}, said(s.service)),
-    el("p", { class: "quiet" }, `${plain(s.policy)}, at its ${s.hook === "socket" ? "sockets" : "cgroup"}, for ${duration(at - unix(s.since))}${s.in_force ? "" : "; not in force: the service does not run"}`),
+    el("p", { class: "quiet" }, `${plain(s.policy)}, at its ${s.hook === "socket" ? "sockets" : "cgroup"}, for ${duration(at - unix(s.since))}${s.in_force ? "" : `; not in force: ${plain(s.why)}`}`),
     table(s, rate)]), services.length > most ? [el("p", { class: "note" }, `${services.length - most} more: levee status lists all.`)] : []);
   before = { at, counts };
 };

@@ -323,8 +323,13 @@ func (d *demo) services() []any {
 		if d.hostile {
 			text = hostileText
 		}
-		return map[string]any{"service": name, "in_force": runs, "policy": "/etc/levee/web.levee",
-			"hook": "cgroup", "since": d.now.Add(-time.Hour), "rules": []any{
+		why := ""
+		if !runs {
+			why = "the container has ended"
+		}
+		return map[string]any{"service": name, "in_force": runs, "why": why,
+			"policy": "/etc/levee/web.levee", "hook": "cgroup",
+			"since": d.now.Add(-time.Hour), "rules": []any{
 				rule(1, "pass tcp port { 80, 443 }", "pass", 12_400), rule(2, text, "drop", 7),
 				rule(0, "", "pass", 0)}}
 	}

@@ -160,7 +160,7 @@ document.querySelector('#scale [data-value="log"]').click(), true`)
 .querySelector('[data-key^="made "]').textContent)`)
 	webtest.Eval[bool](t, b, `document.querySelector('#services').open = true`)
 	waits(t, b, `/Services with a policy of their own \(2\).*nginx.service.*at its cgroup.*12.4.*`+
-		`container:web.*not in force: the service does not run/s.test(document
+		`container:web.*not in force: the container has ended/s.test(document
 .querySelector('#services').textContent)`)
 	waits(t, b, `location.search.includes('log=1') && document.querySelector('#traffic-note')
 .textContent.includes('a line by itself')`)

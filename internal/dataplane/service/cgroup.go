@@ -62,6 +62,12 @@ func (p *putting) swap() error {
 		}
 		moved = moved || new && at.at == ebpf.AttachCGroupInetEgress
 	}
+	if err := p.Step("note"); err != nil {
+		return undo(err)
+	}
+	if err := store.WriteJSON(placeFile(p.Store, p.key), place{c.dir.Name(), c.id}); err != nil {
+		return undo(err)
+	}
 	if err := p.Step("open"); err != nil {
 		return undo(err)
 	}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
+	"levee/internal/host/cgroup"
 	"levee/internal/kernel"
 )
 
@@ -58,8 +61,8 @@ func remove(s *store.Store, name string) error {
 // Status is a service with a policy.
 type Status struct {
 	Name string
-	// InForce: a program is at the cgroup of the service, which runs; of a filter of sockets, that
-	// it can be attached.
+	// InForce: a program is at the cgroup of the service, which is there, as it is while the
+	// service runs; of a filter of sockets, that it can be attached.
 	InForce bool
 	inspect.Attachment
 }
@@ -72,19 +75,36 @@ func All(ctx context.Context) (all []Status, err error) {
 			return nil, err
 		}
 		err = generation.Steady(func() error {
-			all, err = tellAll(s)
+			all, err = tellAll(s, nil)
 			return err
 		})
 		return all, err
 	}
-	if !store.AnyService() {
-		return nil, nil
+	if any, err := store.AnyService(); err != nil || !any {
+		return nil, err
+	}
+	// Here, as in Put. Without cgroups there is no policy at one.
+	c, err := openHierarchy()
+	if err != nil && !errors.Is(err, cgroup.ErrNone) {
+		return nil, err
+	}
+	if c != nil {
+		defer c.close()
 	}
 	err = store.TransactServices(ctx, func(s *store.Store) error {
-		all, err = tellAll(s)
+		all, err = tellAll(s, c)
 		return err
 	})
 	return all, err
+}
+
+// openHierarchy opens the cgroup above all others.
+func openHierarchy() (*group, error) {
+	root, err := cgroup.Root()
+	if err != nil {
+		return nil, err
+	}
+	return openCGroup(root)
 }
 
 // AppendAll appends what All tells of policies to those of interfaces.
@@ -96,7 +116,7 @@ func AppendAll(ctx context.Context, to []inspect.Attachment) ([]inspect.Attachme
 	return to, err
 }
 
-func tellAll(s *store.Store) (all []Status, err error) {
+func tellAll(s *store.Store, c *group) (all []Status, err error) {
 	err = generation.EachService(s, func(a *attach.Attachment) error {
 		told, err := inspect.Tell(s, a)
 		if err != nil {
@@ -104,7 +124,7 @@ func tellAll(s *store.Store) (all []Status, err error) {
 		}
 		name, _ := store.ServiceNamed(a.Current().Dev)
 		st := Status{Name: name, Attachment: *told}
-		if st.InForce, err = inForce(s, a); err != nil {
+		if st.InForce, err = inForce(s, c, a); err != nil {
 			return err
 		}
 		all = append(all, st)
@@ -113,22 +133,65 @@ func tellAll(s *store.Store) (all []Status, err error) {
 	return all, err
 }
 
-// inForce reports whether the policy of a service judges its packets. A reader, who may open no
-// link, is told by its pin alone.
-func inForce(s *store.Store, a *attach.Attachment) (bool, error) {
+// inForce reports whether the policy of a service judges its packets. c is a cgroup of the
+// hierarchy, nil where there is none. A reader, who may open no link, is told by its pin, and by
+// what was noted of the cgroup.
+func inForce(s *store.Store, c *group, a *attach.Attachment) (bool, error) {
 	if a.Current().Mode == Socket {
 		return true, nil
 	}
 	path := s.BPF(a.Key, store.PinLink)
 	if s.ReadOnly {
-		_, err := os.Stat(path)
-		return err == nil, nil
+		var at place
+		err := store.ReadJSON(placeFile(s, a.Key), &at)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return err == nil && at.there(), err
 	}
 	l, id, err := openLink(path)
 	if err != nil || l == nil {
 		return false, err
 	}
-	return id != 0, l.Close()
+	if err := l.Close(); err != nil || c == nil {
+		return false, err
+	}
+	return c.beside(id)
+}
+
+// ContainerPrefix begins the names of containers among those of services.
+const ContainerPrefix = "container:"
+
+// WhyNot says why the policy of a service that has one at its cgroup is not in force.
+func WhyNot(name string) string {
+	if c, ok := strings.CutPrefix(name, ContainerPrefix); ok {
+		return "the container has ended, or was started again and runs without it: levee wrap " +
+			"container " + c + " FILE gives it to one that runs"
+	}
+	return "the service does not run, or has not been started since"
+}
+
+// place is the cgroup that a policy of a service was put at.
+type place struct {
+	Dir string `json:"directory"`
+	ID  uint64 `json:"id"`
+}
+
+// placeFile is where it is noted.
+func placeFile(s *store.Store, key string) string { return s.State(key, "cgroup.json") }
+
+// there reports whether the cgroup is there still, and not another one of its name.
+func (p *place) there() bool {
+	f, err := os.Open(p.Dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	id, err := idOf(f)
+	return err == nil && id == p.ID
 }
 
 // InForce is the policy of a service, as it was given to Put.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,9 +21,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
@@ -671,14 +674,72 @@ func TestSocketsOfAnOldRunHeldTheNextUp(t *testing.T) {
 	if err := os.WriteFile(procs, fmt.Append(nil, s.cmd.Process.Pid), 0); err != nil {
 		t.Fatal(err)
 	}
+	if !status(t).InForce || !readerSees(t) {
+		t.Error("the policy of a service that runs is not in force")
+	}
 	await.True(t, "the cgroup is empty", func() bool { return os.Remove(s.dir) == nil })
+	if status(t).InForce || readerSees(t) {
+		t.Error("the policy of a service that has ended is in force while a socket is open")
+	}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		t.Fatal(err)
+	}
+	if readerSees(t) {
+		t.Error("another cgroup of the name is taken for the one that had the policy")
 	}
 	if rep := put(t, options(s.dir, older)); !rep.Again {
 		t.Errorf("the policy at the new cgroup is %+v", rep)
 	}
-	if !status(t).InForce {
+	if !status(t).InForce || !readerSees(t) {
 		t.Error("it is not in force")
+	}
+}
+
+// readerSees tells whether a process that may only read takes the one policy for one in force.
+func readerSees(t *testing.T) bool {
+	t.Helper()
+	var sees bool
+	err := store.TransactServices(t.Context(), func(s *store.Store) error {
+		return generation.EachService(s, func(a *attach.Attachment) (err error) {
+			reader := *s
+			reader.ReadOnly = true
+			sees, err = inForce(&reader, nil, a)
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sees
+}
+
+// TestStatusOfAnotherMountNamespaceHadNoServices: what is kept is in the host's, and a process that
+// has a /run of its own looked there first whether there is any.
+func TestStatusOfAnotherMountNamespaceHadNoServices(t *testing.T) {
+	enter(t)
+	begin(t, func(dir string) { put(t, options(dir, older)) })
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and ends with it
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return err
+			}
+			above := filepath.Dir(os.Getenv(store.RunEnv))
+			if err := unix.Mount("levee", above, "tmpfs", 0, ""); err != nil {
+				return err
+			}
+			all, err := All(t.Context())
+			if err == nil && (len(all) != 1 || !all[0].InForce) {
+				err = fmt.Errorf("services %+v", all)
+			}
+			return err
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -36,6 +36,7 @@ type Service struct {
 	// a program of the policy is at its cgroup, which is there while it runs; always of a filter of
 	// sockets
 	InForce    bool              `json:"in_force"`
+	Why        string            `json:"why,omitempty"` // it is not in force
 	Policy     diag.Shown        `json:"policy"`
 	Hash       string            `json:"hash"` // SHA-256 of its text
 	Hook       string            `json:"hook"` // cgroup or socket
@@ -52,9 +53,13 @@ type Service struct {
 
 // newService is what a service shares with an interface that has a policy.
 func newService(a *service.Status) Service {
+	why := ""
+	if !a.InForce {
+		why = service.WhyNot(a.Name)
+	}
 	a.Judging = &inspect.Judging{}
 	i := newInterface(&a.Attachment)
-	return Service{Service: a.Name, InForce: a.InForce, Policy: i.Policy, Hash: i.Hash,
+	return Service{Service: a.Name, InForce: a.InForce, Why: why, Policy: i.Policy, Hash: i.Hash,
 		Hook: i.Hook, Since: i.Since, Generation: i.Generation, Changed: i.Changed,
 		Program: i.Program, Rules: i.Rules, Sets: i.Sets, Memories: i.Memories, Told: i.Told}
 }

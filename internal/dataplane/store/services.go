@@ -53,11 +53,15 @@ func ServicesDirectory() (string, error) {
 }
 
 // AnyService reports whether any service has a policy, without a lock.
-func AnyService() bool {
+func AnyService() (any bool, err error) {
 	dir, err := ServicesDirectory()
 	if err != nil {
-		return false
+		return false, err
 	}
-	_, err = os.Stat(dir)
-	return err == nil
+	err = OnHost(func() error {
+		_, err := os.Stat(dir)
+		any = err == nil
+		return nil
+	})
+	return any, err
 }

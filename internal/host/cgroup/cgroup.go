@@ -20,7 +20,7 @@ var ErrNone = errors.New("no cgroup hierarchy of version 2 is mounted")
 // Root is where the hierarchy of version 2 is mounted: /sys/fs/cgroup, or /sys/fs/cgroup/unified
 // beside one of version 1.
 func Root() (string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	b, err := os.ReadFile("/proc/thread-self/mountinfo") // others may be in other namespaces
 	if err != nil {
 		return "", fmt.Errorf("list the mounts: %w", err)
 	}
