@@ -23,9 +23,8 @@ cgroup, for what arrives and what leaves. Done again it replaces the policy in o
 takes it off.
 
 The policy is in force until the container ends. One that is started again is in a new cgroup, and
-has no policy until this command gives it one; counters and entries of sets go on then. A service
-that must not run without a policy is better a unit: podman generates them (quadlet), and "levee
-wrap unit" wraps those.`
+has no policy until this command gives it one; counters and entries of sets go on then. One that
+must not run without its policy names it, and its engine puts it in force ("levee wrap hook").`
 
 const containerExample = `  sudo levee wrap container web web.levee
   sudo levee wrap container --remove web`

@@ -42,7 +42,8 @@ type env struct {
 func New(with *cli.Env) *cobra.Command {
 	e := &env{with, systemctl, "/etc/systemd/system"}
 	return cli.Noun("wrap COMMAND", "Give a service a policy of its own", wrapLong, wrapExample,
-		newUnit(e), newAttach(e), newContainer(e), newSockets(e), newRun(e))
+		newUnit(e), newAttach(e), newContainer(e), newHook(e), newRuntime(e), newSockets(e),
+		newRun(e))
 }
 
 // read reads the policy of a service and prints what is wrong with it, as an error.

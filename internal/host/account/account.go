@@ -133,15 +133,61 @@ const maxFile = 16 << 20
 // and Podman's, by their ids, as they are below root, which is /. Of several containers of a name,
 // as of one that Docker had before it was given another directory, the newest comes first.
 func Containers(root string) (map[string][]string, error) {
-	var found []told
-	err := each(patterns(root, dockerDir, dockerFile, remapped),
+	found, err := tellAll(root)
+	slices.SortStableFunc(found, func(a, b told) int { return b.at.Compare(a.at) })
+	all := map[string][]string{}
+	for _, t := range found {
+		for _, c := range t.cgroups {
+			if !slices.Contains(all[t.Name], c) {
+				all[t.Name] = append(all[t.Name], c)
+			}
+		}
+	}
+	return all, err
+}
+
+// ContainerOf is the container of a number, as the engine that has it tells of it below root.
+func ContainerOf(root, id string) (*Container, error) {
+	found, err := tellAll(root)
+	i := slices.IndexFunc(found, func(t told) bool { return t.ID == id })
+	if i < 0 {
+		return nil, errors.Join(fmt.Errorf("container %.64q: %w", id, ErrUnknown), err)
+	}
+	return &found[i].Container, nil
+}
+
+// Container is what an engine tells of one.
+type Container struct {
+	ID, Name string
+	Labels   map[string]string // of Docker's
+}
+
+// told is a container, when the file that tells of it was written, and the names that its cgroup
+// may have.
+type told struct {
+	at time.Time
+	Container
+	cgroups []string
+}
+
+// tellAll tells of all containers that have a name and a number.
+func tellAll(root string) (found []told, err error) {
+	add := func(at time.Time, c Container, cgroups ...string) {
+		c.Name = strings.TrimPrefix(c.Name, "/")
+		if c.Name != "" && len(c.ID) >= 12 && strings.Trim(c.ID, "0123456789abcdef") == "" {
+			found = append(found, told{at, c, cgroups})
+		}
+	}
+	err = each(patterns(root, dockerDir, dockerFile, remapped),
 		func(b []byte, at time.Time) error {
-			var c struct{ ID, Name string }
+			var c struct {
+				ID, Name string
+				Config   struct{ Labels map[string]string }
+			}
 			if err := json.Unmarshal(b, &c); err != nil {
 				return err
 			}
-			found = append(found, told{at, c.Name, c.ID,
-				[]string{"docker-" + c.ID + ".scope", c.ID}})
+			add(at, Container{c.ID, c.Name, c.Config.Labels}, "docker-"+c.ID+".scope", c.ID)
 			return nil
 		})
 	err = errors.Join(err, each(patterns(root, podmanDir, podmanFile),
@@ -155,33 +201,13 @@ func Containers(root string) (map[string][]string, error) {
 			}
 			for _, c := range list {
 				for _, name := range c.Names {
-					found = append(found, told{at, name, c.ID,
-						[]string{"libpod-" + c.ID + ".scope", "libpod-" + c.ID}})
+					add(at, Container{ID: c.ID, Name: name}, "libpod-"+c.ID+".scope",
+						"libpod-"+c.ID)
 				}
 			}
 			return nil
 		}))
-	slices.SortStableFunc(found, func(a, b told) int { return b.at.Compare(a.at) })
-	all := map[string][]string{}
-	for _, t := range found {
-		name := strings.TrimPrefix(t.name, "/")
-		if name == "" || len(t.id) < 12 || strings.Trim(t.id, "0123456789abcdef") != "" {
-			continue
-		}
-		for _, c := range t.cgroups {
-			if !slices.Contains(all[name], c) {
-				all[name] = append(all[name], c)
-			}
-		}
-	}
-	return all, err
-}
-
-// told is what a file of an engine tells of a container, and when it was written.
-type told struct {
-	at       time.Time
-	name, id string
-	cgroups  []string
+	return found, err
 }
 
 // each reads the files of patterns, once. One that has gone since is none.
