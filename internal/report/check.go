@@ -76,7 +76,7 @@ func (d *Document) check() error {
 // check also counts points and rounds.
 func (c *Chart) check() (int, error) {
 	switch c.Kind {
-	case Line, Bar, Histogram, Time, Box:
+	case Line, Bar, Histogram, Time, Distribution, Box:
 	default:
 		return 0, fmt.Errorf("there is no kind %q", c.Kind)
 	}

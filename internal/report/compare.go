@@ -169,7 +169,7 @@ func (c *Comparison) collect(a, b *Document) {
 	}
 	firstOnly, left := 0, 0
 	for _, chart := range a.Charts {
-		if chart.Kind == Histogram || chart.Kind == Time {
+		if !chart.Kind.paired() {
 			if chartsOfB[chart.ID] {
 				left++
 			}
@@ -191,7 +191,7 @@ func (c *Comparison) collect(a, b *Document) {
 	}
 	secondOnly := 0
 	for _, chart := range b.Charts {
-		if chart.Kind == Histogram || chart.Kind == Time {
+		if !chart.Kind.paired() {
 			continue
 		}
 		for _, s := range chart.Series {
@@ -207,8 +207,8 @@ func (c *Comparison) collect(a, b *Document) {
 			"the second only", firstOnly, secondOnly))
 	}
 	if left > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%d histograms and time series are not compared "+
-			"point by point: look at them", left))
+		c.Notes = append(c.Notes, fmt.Sprintf("%d histograms, distributions, boxes and time "+
+			"series are not compared point by point: look at them", left))
 	}
 }
 

@@ -67,6 +67,20 @@ func TestVerdictsOnOneFigure(t *testing.T) {
 
 // TestEqualRunsRarelyDiffer draws both runs from the same distribution, many times: of all
 // comparisons, few may find anything, although each makes a hundred tests.
+// TestSpreadsAreLookedAt: only lines and bars have points that two runs have in common.
+func TestSpreadsAreLookedAt(t *testing.T) {
+	a, b := sample(), sample()
+	for _, d := range []*Document{a, b} {
+		d.Charts = d.Charts[2:] // neither the bars nor the lines
+		d.Chart(Chart{ID: "cdf", Kind: Distribution}).Add("levee", Value(float64(len(d.Charts)), 1))
+	}
+	c, err := Compare(a, b, Options{})
+	if err != nil || len(c.Differences) != 0 || len(c.Notes) != 1 ||
+		!strings.HasPrefix(c.Notes[0], "4 histograms, distributions, boxes and time series") {
+		t.Errorf("%d differences, notes %q, %v", len(c.Differences), c.Notes, err)
+	}
+}
+
 func TestEqualRunsRarelyDiffer(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	run := func(slower float64) *Document {

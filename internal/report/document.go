@@ -60,10 +60,15 @@ const (
 	Histogram Kind = "histogram"
 	// Time is a Line over seconds since the start, with marked spans.
 	Time Kind = "time"
+	// Distribution is a Line of shares up to which values lie: two have no points in common.
+	Distribution Kind = "distribution"
 	// Box draws, for each Label as Bar does, the spread of many values: Y, their median, within
 	// the point's Spread.
 	Box Kind = "box"
 )
+
+// paired tells whether points of two runs are of the same thing: others show many values at once.
+func (k Kind) paired() bool { return k == Line || k == Bar }
 
 // labelled tells whether points have a place by their Label.
 func (k Kind) labelled() bool { return k == Bar || k == Box }

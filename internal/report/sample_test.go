@@ -113,7 +113,7 @@ func hostile(text string) *Document {
 		Setup: []Setting{{Name: text, Value: text}}, Refusals: []Refusal{{text, text}},
 		Machine: host.Info{Kernel: text, CPU: text, MHz: text, Governor: text,
 			Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
-	for _, kind := range []Kind{Bar, Line, Time, Histogram, Box} {
+	for _, kind := range []Kind{Bar, Line, Time, Histogram, Distribution, Box} {
 		c := d.Chart(Chart{ID: "c-" + string(kind), Title: text, What: text, Kind: kind,
 			X: Axis{Label: text, Unit: text}, Y: Axis{Label: text, Unit: text},
 			Marks: []Mark{{1, 2, text}}})

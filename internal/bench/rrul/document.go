@@ -60,6 +60,7 @@ func (r *Report) roundTrips(d *report.Document, kind string) {
 	boxes := d.Chart(report.Chart{ID: kind + "-box", Title: "Spread of round trips" + of,
 		Kind: report.Box, Y: axis})
 	shares := d.Chart(report.Chart{ID: kind + "-cdf", Title: "Distribution of round trips" + of,
+		Kind: report.Distribution,
 		What: "How many of all probes came back within a time; those that never did are in none.",
 		X:    axis, Y: report.Axis{Label: "of the probes", Unit: "%"}})
 	for _, phase := range phases {
@@ -71,8 +72,9 @@ func (r *Report) roundTrips(d *report.Document, kind string) {
 	}
 }
 
-// steps are the points of a distribution: so that a page holds those of many runs.
-const steps = 200
+// steps are the points of a distribution: so that a page holds those of many runs, and a picture is
+// of lines without dots.
+const steps = 250
 
 // distribution is the share of all probes, in percent, that took at most as long; ns ascend.
 func distribution(ns []float64, lost int) (points []report.Point) {
