@@ -61,7 +61,7 @@ var library = []Kind{
 			ofSSH("Failed <password|keyboard-interactive<|/pam|/bsdauth>|unknown> for <text> " +
 				"from " +
 				"<addr> port <number><| ssh1| ssh2>"),
-			ofSSH("Failed password for <text> from <addr> port <number> ssh1: ruser <text>"),
+			ofSSH("Failed password for <text> from <addr> port <number> ssh1: ruser <word>"),
 			ofSSH("Failed <none|publickey> for <invalid|illegal> user <text> from <addr> port " +
 				"<number> ssh2<|: <word> <word>>"),
 			ofSSH("Failed hostbased for <text> from <addr> port <number> ssh2: <word> <word>, " +
@@ -83,8 +83,10 @@ var library = []Kind{
 		Patterns: []string{
 			ofSSH("<Connection closed by|Connection reset by|Disconnected from> <authenticating|" +
 				"invalid> user <text> <addr> port <number>"),
-			ofSSH("Disconnecting <authenticating|invalid> user <text> <addr> port <number>: <Too " +
-				"many authentication failures|Change of username or service not allowed: <text>>"),
+			ofSSH("Disconnecting <authenticating|invalid> user <text> <addr> port <number>: " +
+				"Too many authentication failures"),
+			ofSSH("Disconnecting <authenticating|invalid> user <text> <addr> port <number>: " +
+				"Change of username or service not allowed: (<text>,<word>) -> (<text>,<word>)"),
 			ofSSH("maximum authentication attempts exceeded for <text> from <addr> port <number> " +
 				"ssh2"),
 			"<|error: >Received disconnect from " + addr + ":<| ><number>: <text> [preauth]",

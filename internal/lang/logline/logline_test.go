@@ -297,6 +297,8 @@ func TestNobodyShutsOutAnother(t *testing.T) {
 		"a from [192.0.2.1]:1 192.0.2.1. 192.0.2.1:1",
 		"Nov 25 01:31:58 h sshd[1]: Failed password for root from 192.0.2.1 port 22 ssh2",
 		"sshd[1]: Failed password for a from 192.0.2.1 port 22 ssh2",
+		"x from 192.0.2.1 port 1 ssh1: ruser y",
+		"x 192.0.2.1 port 4: Change of username or service not allowed: y",
 	}
 	esc := strings.NewReplacer(`"`, `\x22`, `\`, `\x5C`)
 	frames := []string{ // %[1]s is what the attacker wrote, %[2]s as web servers log it
@@ -349,6 +351,8 @@ func TestNobodyShutsOutAnother(t *testing.T) {
 		"Nov 25 01:31:58 h dropbear[1]: Exit before auth from <203.0.113.9:4>: (user '%[1]s', 10 " +
 			"fails): " +
 			"Max auth tries reached - user '%[1]s'",
+		"Nov 25 01:31:58 h sshd[1]: Disconnecting invalid user %[1]s 203.0.113.9 port 4: " +
+			"Too many authentication failures [preauth]",
 	}
 	for _, name := range names {
 		for _, frame := range frames {
@@ -362,8 +366,9 @@ func TestNobodyShutsOutAnother(t *testing.T) {
 		}
 	}
 	// what an attacker can write must not hide him where only he could have written it
-	for i, kind := range []string{0: "sshd-failed", 1: "sshd-invalid", 7: "nginx-404",
-		12: "postfix-sasl", 13: "postfix-reject", 14: "dovecot-auth"} {
+	for i, kind := range []string{0: "sshd-failed", 1: "sshd-invalid", 3: "sshd-closed",
+		7: "nginx-404", 12: "postfix-sasl", 13: "postfix-reject", 14: "dovecot-auth",
+		24: "sshd-closed"} {
 		if kind == "" {
 			continue
 		}
