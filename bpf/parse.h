@@ -506,14 +506,18 @@ static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at,
 
 		if (f->len < off + sizeof(h) || pull(f, off, h, sizeof(h), hook))
 			return TRUNCATED_ETHERNET;
-		__u32 len = h[4] << 8 | h[5], ppp = h[6] << 8 | h[7];
+		__u32 len = h[4] << 8 | h[5], ppp = h[6] << 8 | h[7], bytes = 2;
 
+		if (h[6] & 1) { // in one byte (RFC 1661 section 6.5), as Linux took it until 7.1
+			ppp = h[6];
+			bytes = 1;
+		}
 		if (h[0] != 0x11 || h[1] || (ppp != 0x0021 && ppp != 0x0057))
 			return WELL_FORMED;
-		if (len < 2 || (!cut(f) && off + 6 + len > f->len))
+		if (len < bytes || (!cut(f) && off + 6 + len > f->len))
 			return TRUNCATED_ETHERNET;
 		*type = ppp == 0x0021 ? 0x0800 : 0x86dd;
-		*at = off + sizeof(h);
+		*at = off + 6 + bytes;
 		if (!cut(f) || off + 6 + len < f->len)
 			f->len = off + 6 + len;
 		return WELL_FORMED;

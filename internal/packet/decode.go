@@ -179,17 +179,21 @@ func (p *Packet) lookThrough(frame []byte) ([]byte, Malformed) {
 		if len(b) < 8 {
 			return nil, TruncatedEthernet
 		}
-		inner := pppTypes[binary.BigEndian.Uint16(b[6:])]
+		protocol, bytes := binary.BigEndian.Uint16(b[6:]), 2
+		if b[6]&1 != 0 { // compressed to one byte (RFC 1661 section 6.5)
+			protocol, bytes = uint16(b[6]), 1
+		}
+		inner := pppTypes[protocol]
 		if b[0] != 0x11 || b[1] != 0 || inner == 0 { // version and type 1, session data
 			return frame, WellFormed
 		}
 		length := int(binary.BigEndian.Uint16(b[4:]))
-		if length < 2 || !p.cut && 6+length > len(b) {
+		if length < bytes || !p.cut && 6+length > len(b) {
 			return nil, TruncatedEthernet
 		}
 		frame = frame[:min(len(frame), p.NetworkOffset+6+length)]
 		p.EtherType, p.Carried = inner, true
-		p.NetworkOffset += 8
+		p.NetworkOffset += 6 + bytes
 	case EtherMPLS, EtherMPLSMulticast:
 		for i := range maxLabels {
 			if len(b) < 4*i+4 {

@@ -272,6 +272,8 @@ func TestPPPoEHoldsWhatItSays(t *testing.T) {
 			TruncatedEthernet},
 		"shorter than its protocol": {carried(t, "8864 1100 0007 0001 0021", 0),
 			TruncatedEthernet},
+		"shorter than a protocol of one byte": {carried(t, "8864 1100 0007 0000 21", 0),
+			TruncatedEthernet},
 		"without its header": {bytesOf(t, ethernetHex+"8864 1100 0007 0000 00"),
 			TruncatedEthernet},
 	} {
@@ -304,6 +306,12 @@ func TestDecodeFields(t *testing.T) {
 				return p.Malformed == WellFormed && p.Carried && p.EtherType == EtherIPv4 &&
 					p.NetworkOffset == 26 && p.VLAN == 5 && p.Len == 29 &&
 					p.Transport == PortTransport
+			}},
+		{"IP within PPPoE, by a protocol of one byte",
+			carried(t, "8100 0005 8864 1100 0007 001e 21", 9),
+			func(p *Packet) bool {
+				return p.Malformed == WellFormed && p.Carried && p.EtherType == EtherIPv4 &&
+					p.NetworkOffset == 25 && p.Len == 29 && p.Transport == PortTransport
 			}},
 		{"PPP's own protocols", carried(t, "8864 1100 0007 001f c021", 0),
 			func(p *Packet) bool {

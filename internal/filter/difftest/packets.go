@@ -125,12 +125,16 @@ func (l *laidOut) carry(r *rand.Rand) {
 		if r.IntN(20) == 0 {
 			head[r.IntN(2)]++
 		}
-		length := len(l.b) - l.ip + 2
+		shown := binary.BigEndian.AppendUint16(nil, protocol)
+		if shown[0] == 0 && r.IntN(4) == 0 {
+			shown = shown[1:] // compressed (RFC 1661 section 6.5)
+		}
+		length := len(l.b) - l.ip + len(shown)
 		if r.IntN(6) == 0 {
 			length += r.IntN(9) - 4
 		}
 		head = binary.BigEndian.AppendUint16(head, uint16(length))
-		head = binary.BigEndian.AppendUint16(head, protocol)
+		head = append(head, shown...)
 	} else {
 		outer = packet.EtherMPLS + uint16(r.IntN(2))
 		labels := 1 + r.IntN(3)
