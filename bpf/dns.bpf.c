@@ -195,9 +195,9 @@ static __always_inline long copy(const struct frame *f, struct name_work *w, __u
 }
 
 // look reads the message in a datagram whose UDP header is at off, with left bytes of the packet
-// from there on.
-static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, __u32 deepest,
-				  int hook)
+// from there on. Where the packet stands for several datagrams, others may hide behind a query.
+static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, __u32 several,
+				  __u32 deepest, int hook)
 {
 	__u64 facts = DNS_SEEN;
 	__u32 zero = 0, end, cut;
@@ -228,7 +228,7 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 	facts |= DNS_HEAD | opcode << DNS_OPCODE;
 	if (response)
 		facts |= DNS_RESPONSE;
-	if (questions > 1 || (cut && !response))
+	if (questions > 1 || ((cut || several) && !response))
 		facts |= DNS_MALFORMED;
 	// The verifier would walk what follows once for each way to here.
 	w->facts = facts;
@@ -260,9 +260,11 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 static __always_inline __u64 look_at(const struct frame *f, __u32 off, __u32 left, __u32 deepest,
 				     int hook)
 {
+	__u32 several = merged(f, hook);
+
 	if (!copied(hook) || off + left <= f->data_end - f->data)
-		return look(f, off, left, deepest, HOOK_XDP);
-	return look(f, off, left, deepest, hook);
+		return look(f, off, left, several, deepest, HOOK_XDP);
+	return look(f, off, left, several, deepest, hook);
 }
 
 static __noinline __u64 dns_xdp(struct xdp_md *ctx, __u32 off, __u32 left, __u32 deepest)

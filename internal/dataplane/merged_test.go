@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
@@ -202,5 +204,82 @@ func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 	}
 	if err := bringPolicyAt(t, "lv0", store.XDPGeneric, text, 0); err != nil {
 		t.Errorf("without GRO: %v", err)
+	}
+}
+
+// TestNoQueryHidesBehindAnother: a packet stands for as many datagrams as its sender likes (udp(7),
+// UDP_SEGMENT), of which rules see the first. Behind one that says that it is signed, which nobody
+// looks into, any other query passed.
+func TestNoQueryHidesBehindAnother(t *testing.T) {
+	n := newTestNet(t)
+	ip(t, "addr add 10.77.0.1/24 dev lv0")
+	n.inPeer(t, func() { ip(t, "addr add 10.77.0.2/24 dev lv1") })
+	query := func(records byte, name string) string {
+		return "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00" + string(records) +
+			"\x04" + name + "\x07example\x00\x00\x01\x00\x01" +
+			"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00"
+	}
+	const rules = "%[1]sdrop udp port 53 dns malformed\n" +
+		"%[1]sdrop udp port 53 dns name \"evil.example\"\n%[1]spass udp port 53\n" +
+		"%[1]sdefault pass\n"
+	text := fmt.Sprintf(rules, "") + fmt.Sprintf(rules, "out ")
+	for _, mode := range tcModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			defer Down(t.Context(), "lv0")
+			for _, arrives := range []bool{true, false} {
+				to := "10.77.0.1:53"
+				from, at := n.inPeer, func(_ testing.TB, f func()) { f() }
+				if !arrives {
+					to, from, at = "10.77.0.2:53", at, n.inPeer
+				}
+				var end net.PacketConn
+				at(t, func() {
+					var err error
+					if end, err = net.ListenPacket("udp4", to); err != nil {
+						t.Fatal(err)
+					}
+				})
+				defer end.Close()
+				from(t, func() {
+					all := query(2, "good") + query(2, "evil")
+					sendAsOne(t, to, len(all)/2, all)
+					sendAsOne(t, to, len(all), query(1, "good"))
+				})
+				got := make([]byte, 512)
+				if err := end.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				n, _, err := end.ReadFrom(got)
+				if want := query(1, "good"); err != nil || string(got[:n]) != want {
+					t.Errorf("to %s came % x (%v), want % x", to, got[:n], err, want)
+				}
+			}
+		})
+	}
+}
+
+// sendAsOne sends datagrams of so many bytes in one packet.
+func sendAsOne(t testing.TB, to string, size int, all string) {
+	t.Helper()
+	c, err := net.Dial("udp4", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size)
+	}); err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	if _, err = c.Write([]byte(all)); err != nil {
+		t.Fatal(err)
 	}
 }
