@@ -377,7 +377,7 @@ func TestOlderConnectionsHaveThePlacesOfWhatLeaves(t *testing.T) {
 		{"[2001:db8:1:2:3:4:5:6]:443", "[2001:db8:9:8:7:6:5:4]:40000"}} {
 		near, far := netip.MustParseAddrPort(addrs[0]), netip.MustParseAddrPort(addrs[1])
 		for proto, states := range map[uint8][]uint32{packet.ProtoTCP: {flow.Open, flow.Closing},
-			packet.ProtoUDP: {flow.OneWay, flow.TwoWay}} {
+			packet.ProtoUDP: {flow.TwoWay}} {
 			for i, state := range states {
 				far := netip.AddrPortFrom(far.Addr(), far.Port()+uint16(i))
 				build := func(from, to netip.AddrPort) []byte {

@@ -9,9 +9,6 @@ import (
 	"sync"
 )
 
-// Budget bounds the files of a store, in bytes.
-const Budget = 256 << 20
-
 // Tier says what a tier keeps.
 type Tier struct {
 	Step   int64 // seconds

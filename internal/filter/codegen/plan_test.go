@@ -104,8 +104,9 @@ func sideAsPlanned(t *testing.T, name string, made *plan.Plan) {
 
 // bound is how many instructions a block may take. Of bytecode only the call is instructions.
 func bound(b plan.Block) int {
+	const call = 6
 	if _, ok := b.(*plan.Bytecode); ok {
-		return plan.CallInstructions
+		return call
 	}
 	return b.About().Cost.Instructions
 }

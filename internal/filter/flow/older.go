@@ -18,7 +18,6 @@ type Older struct {
 const (
 	Open    = uint32(open)
 	Closing = uint32(closing)
-	OneWay  = uint32(oneWay)
 	TwoWay  = uint32(twoWay)
 	// Stranger is UDP that the far side began.
 	Stranger = uint32(stranger)

@@ -44,9 +44,6 @@ const (
 	sizeAsked  = 8     // of it for each function that it may call
 )
 
-// CallInstructions is what a call of a function of rules or of bytecode takes.
-const CallInstructions = sizeCall
-
 // effectCosts is what effects of the language are as straight code: those that need no memory, and
 // those of the rows of package state.
 var effectCosts = func() map[action.Action]effectCost {

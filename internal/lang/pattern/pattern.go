@@ -42,9 +42,6 @@ const (
 	Slack = 256 * entry
 )
 
-// Accept is the state of every automaton in which something was found.
-const Accept = classes
-
 // Machine is an automaton. States are offsets of their rows in Table.
 type Machine struct {
 	Table []byte
