@@ -250,6 +250,15 @@ func TestAHostilePeerReachesNoTerminal(t *testing.T) {
 	}
 }
 
+// TestProbesOfAPeerBeginAtOnce: it would sleep till a time that the other end has chosen, which may
+// be gone by then.
+func TestProbesOfAPeerBeginAtOnce(t *testing.T) {
+	err := new(Peer).Probe(echo.Probes{At: []int64{0}, Begin: time.Hour}, new([]int64))
+	if err == nil || !strings.Contains(err.Error(), "its clock is its own") {
+		t.Errorf("a beginning by another clock: %v", err)
+	}
+}
+
 // TestAPeerThatSaysNothingIsWaitedForUntilSomebodyStops: ssh waits for a network that drops all.
 func TestAPeerThatSaysNothingIsWaitedForUntilSomebodyStops(t *testing.T) {
 	shell := filepath.Join(t.TempDir(), "shell")

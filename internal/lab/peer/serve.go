@@ -233,6 +233,9 @@ func (p *Peer) End(_ struct{}, s *Sent) error {
 
 // Probe times round trips; from where, and on which core, the peer knows itself.
 func (p *Peer) Probe(probes echo.Probes, took *[]int64) error {
+	if probes.Begin != 0 {
+		return errors.New("probes begin when a peer has them: its clock is its own")
+	}
 	h, err := p.host()
 	if err != nil {
 		return err
