@@ -152,6 +152,17 @@ func EachLine(r io.Reader, most int, f func(n int, line string, long bool) error
 	}
 }
 
+// NoText says why a line is of no text file, "" if it is.
+func NoText(line string) string {
+	switch {
+	case !strings.ContainsRune(line, 0):
+		return ""
+	case strings.HasPrefix(line, "\xff\xfe"), strings.HasPrefix(line, "\xfe\xff"):
+		return "this is UTF-16: give it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE"
+	}
+	return "has a byte 0: this is no text, or it is damaged"
+}
+
 // tooLong is where an input is given up.
 type tooLong struct {
 	line int

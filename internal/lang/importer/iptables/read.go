@@ -33,6 +33,14 @@ func (t *ipTables) read(s importer.Source) error {
 		if n == 1 {
 			line = strings.TrimPrefix(line, "\ufeff") // a byte order mark
 		}
+		if what := importer.NoText(line); what != "" {
+			r.errs.Add(n, what)
+			return importer.ErrStop
+		}
+		if n == 1 && isScript(line) {
+			r.errs.Add(n, "this is a shell script"+runFirst)
+			return importer.ErrStop
+		}
 		if long {
 			r.errs.Add(n, fmt.Sprintf("longer than %d bytes: not a rule", maxRuleLine))
 			return nil
@@ -97,6 +105,10 @@ func (r *ipReader) line(n int, line string) error {
 			return fmt.Errorf("%s is not a rule", match.Quote(line))
 		}
 		text = strings.TrimSpace(rest)
+	}
+	if strings.HasSuffix(text, " \\") {
+		return fmt.Errorf("%s ends in a backslash, and a rule is one line here: join it with the "+
+			"next", match.Quote(line))
 	}
 	w, err := splitWords(text)
 	if err != nil || len(w) == 0 {
@@ -238,21 +250,34 @@ func withoutExist(w []word) []word {
 		func(x word) bool { return x == word{text: "-exist"} || x == word{text: "-!"} })
 }
 
+const runFirst = ": run the commands where they do no harm, and give what is saved: unshare -n " +
+	"sh -c 'sh FILE; iptables-save'"
+
+// isScript tells whether the first line of a file has a shell run it.
+func isScript(line string) bool {
+	words := strings.Fields(strings.TrimPrefix(line, "#!"))
+	shells := []string{"sh", "bash", "dash", "ash", "ksh", "zsh"}
+	return strings.HasPrefix(line, "#!") && slices.ContainsFunc(words,
+		func(w string) bool { return slices.Contains(shells, path.Base(w)) })
+}
+
 // loadFirst says how to have a file of commands as iptables-save prints it.
 func loadFirst(w []string) string {
-	switch w[0] {
+	if strings.HasPrefix(w[0], "$") || strings.HasPrefix(w[0], "\"$") {
+		return runFirst
+	}
+	switch path.Base(w[0]) {
 	case "-D", "-R", "-X", "-Z", "-E":
 		return ": load the file where it does no harm, and give what is saved: unshare -n sh -c " +
 			"'iptables-restore FILE; iptables-save'"
-	case "iptables", "ip6tables", "sudo", "ipset", "/sbin/iptables", "/usr/sbin/iptables",
-		"/sbin/ip6tables", "/usr/sbin/ip6tables":
-		return ": run the commands where they do no harm, and give what is saved: unshare -n sh " +
-			"-c 'sh FILE; iptables-save'"
+	case "iptables", "ip6tables", "sudo", "ipset", "for", "if", "while", "function", "modprobe",
+		"echo", "sysctl":
+		return runFirst
 	case "Chain", "target", "num", "pkts":
 		return ": it is of iptables -L, which leaves things out; give the output of iptables-save"
 	case "Name:", "Type:", "Members:":
 		return ": it is of ipset list; give the output of ipset save"
-	case "table":
+	case "table", "{nftables:":
 		return ": it is of nft; give the output of `nft -j list ruleset` to levee import nft"
 	}
 	return ""
@@ -381,8 +406,13 @@ func (r *ipReader) understand(tab *ipTable) {
 		case !tab.known:
 			tab.six, tab.known = six, true
 		case tab.six != six:
-			r.errs.Add(l.line, fmt.Sprintf("%s is of the other family than table %s of line %d",
-				match.Quote(l.text), tab.name, tab.Line))
+			hint := ""
+			if r.family != "" {
+				hint = fmt.Sprintf(", which the comment at its top says is of %s: name there the "+
+					"tool that restores the file", r.family)
+			}
+			r.errs.Add(l.line, fmt.Sprintf("%s is of the other family than table %s of line %d%s",
+				match.Quote(l.text), tab.name, tab.Line, hint))
 		}
 	}
 	if !tab.known {

@@ -113,6 +113,28 @@ type (
 	}
 )
 
+// notJSON says what to give instead of a text.
+func notJSON(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if what := importer.NoText(line); what != "" {
+		return what
+	}
+	for line := range strings.Lines(text) {
+		w := strings.Fields(line)
+		if len(w) == 0 || w[0][0] == '#' && !strings.HasSuffix(w[0], "/nft") {
+			continue
+		}
+		switch w[0] {
+		case "#!/usr/sbin/nft", "#!/sbin/nft", "#!/usr/bin/nft", "table", "define", "include",
+			"flush", "add", "create", "delete", "destroy":
+			return "this is a file for nft -f: load it where it does no harm, and give what is " +
+				"listed: unshare -n sh -c 'nft -f FILE; nft -j list ruleset'"
+		}
+		break
+	}
+	return "this is not JSON: give the output of `nft -j list ruleset`, with -j"
+}
+
 // read takes the objects of a ruleset one by one.
 func (n *nftables) read(r io.Reader) error {
 	text, err := io.ReadAll(io.LimitReader(r, syntax.MaxSource+1))
@@ -124,7 +146,7 @@ func (n *nftables) read(r io.Reader) error {
 	}
 	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	if t := bytes.TrimSpace(text); len(t) == 0 || t[0] != '{' {
-		return n.fail(1, "this is not JSON: give the output of `nft -j list ruleset`, with -j")
+		return n.fail(1, notJSON(string(t)))
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	line, at := 1, 0

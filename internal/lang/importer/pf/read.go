@@ -56,6 +56,12 @@ func (r *pfReader) read(in io.Reader) error {
 	if len(text) > syntax.MaxSource {
 		return r.fail(1, "the input is larger than %d MiB", syntax.MaxSource>>20)
 	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if n++; importer.NoText(line) != "" {
+			return r.fail(n, "%s", importer.NoText(line))
+		}
+	}
 	r.tokens, err = r.lex(strings.TrimPrefix(string(text), "\ufeff"), 1)
 	return err
 }
