@@ -440,7 +440,9 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 				return true
 			}
 			if !c.Compatible(&r.Alts[i]) {
-				fl.clash(r, &c)
+				if !c.ToGroup() || r.Alts[i].To.In != match.Self {
+					fl.clash(r, &c)
+				}
 				continue
 			}
 			m := c.And(&r.Alts[i])

@@ -510,6 +510,17 @@ var Loopback = []AddressSpan{PrefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
 // Self is what the kernel delivers to the machine itself.
 var Self = &Set{Name: "self", Dynamic: true}
 
+// groups are destinations that are no machine's own: what is to all has a rule besides, where a rule
+// asks for Self.
+var groups = JoinAddrs([]AddressSpan{PrefixSpan(netip.MustParsePrefix("224.0.0.0/4")),
+	PrefixSpan(netip.MustParsePrefix("ff00::/8")),
+	PrefixSpan(netip.MustParsePrefix("255.255.255.255/32"))})
+
+// ToGroup tells whether all packets of m are to groups or to all.
+func (m *Match) ToGroup() bool {
+	return m.To.In != nil && !m.To.In.Dynamic && m.To.In.Addresses.Within(groups)
+}
+
 // FlagsFSRA are the TCP flags that tell whether a segment begins a connection: FIN, SYN, RST, ACK.
 const FlagsFSRA = 0x17
 
