@@ -510,8 +510,8 @@ var Loopback = []AddressSpan{PrefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
 // Self is what the kernel delivers to the machine itself.
 var Self = &Set{Name: "self", Dynamic: true}
 
-// groups are destinations that are no machine's own: what is to all has a rule besides, where a rule
-// asks for Self.
+// groups are destinations that are no machine's own: what is to all has a rule besides, where a
+// rule asks for Self.
 var groups = JoinAddrs([]AddressSpan{PrefixSpan(netip.MustParsePrefix("224.0.0.0/4")),
 	PrefixSpan(netip.MustParsePrefix("ff00::/8")),
 	PrefixSpan(netip.MustParsePrefix("255.255.255.255/32"))})
