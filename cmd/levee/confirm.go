@@ -28,6 +28,7 @@ with it. Without --dev it is the only one of this network namespace.`,
 		},
 	}
 	cli.DevFlag(cmd, &dev, "the interface")
+	cli.NoService(cmd, "its policy has no trial, and stays")
 	return cmd
 }
 
@@ -103,6 +104,7 @@ With --shadow only the shadow goes, and the policy in force stays.`,
 		},
 	}
 	cli.DevFlag(cmd, &dev, "the interface")
+	cli.NoService(cmd, "levee wrap COMMAND --remove takes its policy off")
 	cmd.Flags().BoolVar(&shadow, "shadow", false, "only the shadow")
 	return cmd
 }

@@ -74,6 +74,7 @@ func newCapture(e *env) *cobra.Command {
 		},
 	}
 	cli.DevFlag(cmd, &o.Dev, "capture from this interface")
+	cli.NoService(cmd, "capture from the interface by which its packets come")
 	fl := cmd.Flags()
 	fl.StringVar(&o.write, "write", "", "write a capture to `FILE`, \"-\" being standard output")
 	fl.StringVar(&o.Verdict, "verdict", "",

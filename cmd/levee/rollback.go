@@ -57,6 +57,7 @@ func newRollback(e *env) *cobra.Command {
 		},
 	}
 	cli.DevFlag(cmd, &f.dev, "the interface")
+	cli.NoService(cmd, "levee wrap puts the file of before in force again")
 	cmd.Flags().BoolVar(&f.list, "list", false, "show the policies that were in force")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")

@@ -103,6 +103,8 @@ func newUp(e *env) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&f.devs, "dev", nil, "the interface, or a pattern as eth*; may be "+
 		"repeated (default: what the policy says after interface)")
+	cli.NoService(cmd, "levee wrap puts its policy in force; in the place of a trial or a shadow "+
+		"write count for drop")
 	cmd.Flags().StringVar(&f.mode, "mode", string(store.Auto),
 		"auto, xdp-native, tcx, clsact or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",

@@ -89,6 +89,7 @@ func newWatch(e *env) *cobra.Command {
 		},
 	}
 	cli.DevFlag(cmd, &o.Dev, "watch this interface")
+	cli.NoService(cmd, "levee top shows what its rules count")
 	fl := cmd.Flags()
 	fl.StringVar(&o.Verdict, "verdict", "", "packets with this verdict: pass, drop or redirect")
 	fl.StringSliceVar(&o.Reasons, "reason", nil, "packets that were decided for this reason: "+

@@ -43,6 +43,25 @@ func (v *serviceValue) Set(name string) error {
 	return nil
 }
 
+// RefuseFlag has a command say why it does not have a flag that one could expect, and what to do.
+func RefuseFlag(cmd *cobra.Command, name, why string) {
+	cmd.Flags().Var(refusedFlag(why), name, "not with any `value`: "+why)
+	_ = cmd.Flags().MarkHidden(name)
+}
+
+// NoService has a command that works on interfaces alone say so of --service.
+func NoService(cmd *cobra.Command, why string) {
+	RefuseFlag(cmd, "service", "this command is for interfaces: "+why+" (levee "+
+		"help services)")
+}
+
+// refusedFlag is the reason of a flag that is not there.
+type refusedFlag string
+
+func (refusedFlag) String() string     { return "" }
+func (refusedFlag) Type() string       { return "string" }
+func (f refusedFlag) Set(string) error { return errors.New(string(f)) }
+
 // JsonFlag gives a listing its --json.
 func JsonFlag(cmd *cobra.Command, v *bool) {
 	cmd.Flags().BoolVar(v, "json", false, "print JSON; field names stay from release to release")

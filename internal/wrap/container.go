@@ -30,7 +30,7 @@ const containerExample = `  sudo levee wrap container web web.levee
   sudo levee wrap container --remove web`
 
 func newContainer(e *env) *cobra.Command {
-	var remove, asJSON bool
+	var remove, asJSON, force bool
 	cmd := &cobra.Command{
 		Use:     "container (NAME FILE | --remove NAME)",
 		Short:   "Give a container that runs a policy",
@@ -52,10 +52,11 @@ func newContainer(e *env) *cobra.Command {
 				}
 				return err
 			}
-			return e.wrapContainer(ctx, args[0], args[1], asJSON)
+			return e.wrapContainer(ctx, args[0], args[1], asJSON, force)
 		},
 	}
 	removing(cmd, &remove, "container")
+	forceFlag(cmd, &force)
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -63,7 +64,7 @@ func newContainer(e *env) *cobra.Command {
 // validContainer is what podman and Docker take for a name or an id.
 var validContainer = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON bool) error {
+func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON, force bool) error {
 	o, p, err := e.read(file, false)
 	if err != nil {
 		return err
@@ -81,6 +82,9 @@ func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON bool)
 	}
 	o.Name = service.ContainerPrefix + c.Name
 	if o.CGroup, err = cgroup.Dir(in); err != nil {
+		return err
+	}
+	if err := e.spares(ctx, o, p, force); err != nil {
 		return err
 	}
 	return e.put(ctx, o, p, asJSON)

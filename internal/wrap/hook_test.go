@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,6 +65,15 @@ func created(t *testing.T, id, name, policy string) (pid int, root string) {
 	return cmd.Process.Pid, root
 }
 
+func mustRoot(t *testing.T) string {
+	t.Helper()
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // TestAContainerBeganWithoutItsPolicy: one that its engine starts again is in a new cgroup, and ran
 // without a policy until somebody wrapped it. The hook puts it there before the first process runs,
 // and forgets those of containers that have gone.
@@ -87,6 +97,10 @@ func TestAContainerBeganWithoutItsPolicy(t *testing.T) {
 	if err := run(state); err != nil {
 		t.Fatal(err)
 	}
+	if pids, err := cgroup.Processes(filepath.Join(mustRoot(t), id)); err != nil ||
+		!slices.Equal(pids, []int{pid}) {
+		t.Errorf("its processes are %v, %v; want %d", pids, err, pid)
+	}
 	all, err := service.All(t.Context())
 	if err != nil || len(all) != 1 || all[0].Name != "container:web" || !all[0].InForce ||
 		all[0].Policy != file {
@@ -97,11 +111,7 @@ func TestAContainerBeganWithoutItsPolicy(t *testing.T) {
 	if err := service.Remove(t.Context(), "container:web"); err != nil {
 		t.Fatal(err)
 	}
-	top, err := cgroup.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone, err := os.MkdirTemp(top, "levee-t")
+	gone, err := os.MkdirTemp(mustRoot(t), "levee-t")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ const unitExample = `  sudo levee wrap unit nginx.service /etc/levee/nginx.levee
   sudo levee wrap unit --remove nginx.service`
 
 func newUnit(e *env) *cobra.Command {
-	var remove, json bool
+	var remove, json, force bool
 	cmd := &cobra.Command{
 		Use:     "unit (NAME FILE | --remove NAME)",
 		Short:   "Give a unit of systemd a policy",
@@ -58,10 +58,11 @@ func newUnit(e *env) *cobra.Command {
 			if remove {
 				return e.removeUnit(ctx, unit)
 			}
-			return e.wrapUnit(ctx, unit, args[1], json)
+			return e.wrapUnit(ctx, unit, args[1], json, force)
 		},
 	}
 	removing(cmd, &remove, "unit")
+	forceFlag(cmd, &force)
 	cli.JsonFlag(cmd, &json)
 	return cmd
 }
@@ -154,7 +155,7 @@ func (u units) show(ctx context.Context, unit string, names ...string) (map[stri
 	return all, nil
 }
 
-func (e *env) wrapUnit(ctx context.Context, unit, file string, json bool) error {
+func (e *env) wrapUnit(ctx context.Context, unit, file string, json, force bool) error {
 	o, p, err := e.read(file, false)
 	if err != nil {
 		return err
@@ -204,6 +205,9 @@ func (e *env) wrapUnit(ctx context.Context, unit, file string, json bool) error 
 		return e.PrintJSON(service.Report{Name: unit})
 	}
 	if o.CGroup, err = cgroup.Dir(is["ControlGroup"]); err != nil {
+		return undo(err)
+	}
+	if err := e.spares(ctx, o, p, force); err != nil {
 		return undo(err)
 	}
 	if err := e.put(ctx, o, p, json); err != nil {

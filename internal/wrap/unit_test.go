@@ -3,6 +3,8 @@ package wrap
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,12 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
 	"levee/internal/cli/clitest"
 	"levee/internal/dataplane/service"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/cgroup"
+	"levee/internal/host/session"
 	"levee/internal/kernel"
 )
 
@@ -29,7 +33,10 @@ type manager struct {
 	reloads int
 	starts  func() // goes on with a start that has begun, at the second look
 	looks   int
+	has     []session.Session // that are accepted at ports of any process
 }
+
+func (m *manager) sessions([]int) ([]session.Session, error) { return m.has, nil }
 
 func (m *manager) ask(_ context.Context, args ...string) (string, error) {
 	if args[0] == m.failing {
@@ -86,7 +93,7 @@ func wrapping(t *testing.T, m *manager, policy string) (e *env, file string, out
 		}
 	}
 	with.Executable = func() (string, error) { return program, nil }
-	return &env{with, m.ask, m.dropIns}, file, out
+	return &env{with, m.ask, m.dropIns, m.sessions}, file, out
 }
 
 func idle() map[string]string {
@@ -98,7 +105,7 @@ const small = "pass tcp port 80\ndefault drop\n"
 func TestAUnitGetsADropInThatIsItsFirstCommand(t *testing.T) {
 	m := &manager{is: idle()}
 	e, file, out := wrapping(t, m, small)
-	if err := e.wrapUnit(t.Context(), "web@1.service", file, false); err != nil {
+	if err := e.wrapUnit(t.Context(), "web@1.service", file, false, false); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(filepath.Join(m.dropIns, "web@1.service.d", dropInFile))
@@ -155,7 +162,7 @@ func TestAUnitThatCannotBeWrappedIsLeftAsItWas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := tt.m
 			e, file, _ := wrapping(t, &m, tt.policy)
-			err := e.wrapUnit(t.Context(), "web.service", file, false)
+			err := e.wrapUnit(t.Context(), "web.service", file, false, false)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("the error is %v, want %q", err, tt.want)
 			}
@@ -171,7 +178,7 @@ func TestAUnitThatCannotBeWrappedIsLeftAsItWas(t *testing.T) {
 func TestAnotherFileThatFailsLeavesTheDropInBefore(t *testing.T) {
 	m := &manager{is: idle()}
 	e, file, _ := wrapping(t, m, small)
-	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+	if err := e.wrapUnit(t.Context(), "web.service", file, false, false); err != nil {
 		t.Fatal(err)
 	}
 	path := e.dropInPath("web.service")
@@ -184,7 +191,7 @@ func TestAnotherFileThatFailsLeavesTheDropInBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.is["ControlGroup"] = "/levee-there-is-none"
-	if err := e.wrapUnit(t.Context(), "web.service", other, false); err == nil {
+	if err := e.wrapUnit(t.Context(), "web.service", other, false, false); err == nil {
 		t.Fatal("a cgroup that is not there got a policy")
 	}
 	after, err := os.ReadFile(path)
@@ -211,7 +218,7 @@ func TestARemovalLeftAUnitShut(t *testing.T) {
 	defer os.Remove(dir)
 	m := &manager{is: idle()}
 	e, file, _ := wrapping(t, m, small)
-	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+	if err := e.wrapUnit(t.Context(), "web.service", file, false, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := service.Shut(dir); err != nil {
@@ -253,7 +260,7 @@ func TestAStartPutThePolicyOfARemovalBack(t *testing.T) {
 	defer os.Remove(dir)
 	m := &manager{is: idle()}
 	e, file, _ := wrapping(t, m, small)
-	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+	if err := e.wrapUnit(t.Context(), "web.service", file, false, false); err != nil {
 		t.Fatal(err)
 	}
 	starts := func() {
@@ -279,7 +286,7 @@ func TestAStartPutThePolicyOfARemovalBack(t *testing.T) {
 	_ = service.Remove(t.Context(), "web.service")
 
 	// Who does not wait for the start is told what to do.
-	if err := e.wrapUnit(t.Context(), "web.service", file, false); err != nil {
+	if err := e.wrapUnit(t.Context(), "web.service", file, false, false); err != nil {
 		t.Fatal(err)
 	}
 	m.is["SubState"], m.starts = "condition", nil
@@ -288,6 +295,65 @@ func TestAStartPutThePolicyOfARemovalBack(t *testing.T) {
 	if err := e.removeUnit(ctx, "web.service"); err == nil ||
 		!strings.Contains(err.Error(), "remove it again") {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestAWrappedSSHServerLockedItsClientsOut: the policy of an interface that would end a session is
+// refused, and that of the service which has accepted it was not.
+func TestAWrappedSSHServerLockedItsClientsOut(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(store.RunEnv, filepath.Join(t.TempDir(), "run"))
+	dir, err := os.MkdirTemp(root, "levee-t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(dir)
+	m := &manager{is: idle(), has: []session.Session{{What: "an SSH session",
+		Local:  netip.MustParseAddrPort("192.0.2.1:22"),
+		Remote: netip.MustParseAddrPort("192.0.2.7:40000")}}}
+	e, file, _ := wrapping(t, m, small)
+	m.is["ControlGroup"] = "/" + filepath.Base(dir)
+	err = e.wrapUnit(t.Context(), "ssh.service", file, false, false)
+	if err == nil || !strings.Contains(err.Error(), "an SSH session, from 192.0.2.7:40000") ||
+		!strings.Contains(err.Error(), "--force") {
+		t.Errorf("a policy that cuts a session: %v", err)
+	}
+	if _, err := os.Stat(e.dropInPath("ssh.service")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its drop-in is left: %v", err)
+	}
+	for policy, force := range map[string]bool{
+		small:                              true,
+		"pass tcp port 22\ndefault drop\n": false,
+	} {
+		if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.wrapUnit(t.Context(), "ssh.service", file, false, force); err != nil {
+			t.Errorf("%q, force %v: %v", policy, force, err)
+		}
+	}
+	if err := e.removeUnit(t.Context(), "ssh.service"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTrialsOfServicesAreRefused, with what to do in their place.
+func TestTrialsOfServicesAreRefused(t *testing.T) {
+	e, file, _ := wrapping(t, &manager{is: idle()}, small)
+	for _, make := range []func(*env) *cobra.Command{newUnit, newContainer, newSockets} {
+		for _, flag := range []string{"--confirm=60s", "--shadow=" + file} {
+			cmd := make(e)
+			err := cmd.ParseFlags([]string{"web", file, flag})
+			if err == nil || !strings.Contains(err.Error(), "count in the place of drop") {
+				t.Errorf("%s %s: %v", cmd.Name(), flag, err)
+			}
+		}
 	}
 }
 

@@ -12,8 +12,10 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane"
+	"levee/internal/dataplane/lockout"
 	"levee/internal/dataplane/service"
 	"levee/internal/host/cgroup"
+	"levee/internal/host/session"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/setfile"
 )
@@ -34,13 +36,14 @@ const wrapExample = `  sudo levee wrap unit nginx.service nginx.levee
 // env is what the commands work with.
 type env struct {
 	*cli.Env
-	units   units
-	dropIns string // where drop-ins of the machine's administrator are
+	units    units
+	dropIns  string // where drop-ins of the machine's administrator are
+	sessions func(pids []int) ([]session.Session, error)
 }
 
 // New is the command `levee wrap`.
 func New(with *cli.Env) *cobra.Command {
-	e := &env{with, systemctl, "/etc/systemd/system"}
+	e := &env{with, systemctl, "/etc/systemd/system", session.AcceptedBy}
 	return cli.Noun("wrap COMMAND", "Give a service a policy of its own", wrapLong, wrapExample,
 		newUnit(e), newAttach(e), newContainer(e), newHook(e), newRuntime(e), newSockets(e),
 		newRun(e))
@@ -74,6 +77,28 @@ func (e *env) read(file string, sockets bool) (*service.Options, *policy.Policy,
 		pr.Policy, nil
 }
 
+// spares is an error for a policy that would cut a session which the service has accepted, unless
+// it is forced.
+func (e *env) spares(ctx context.Context, o *service.Options, p *policy.Policy, force bool) error {
+	if force {
+		return nil
+	}
+	pids, err := cgroup.Processes(o.CGroup)
+	var all []session.Session
+	if err == nil {
+		all, err = e.sessions(pids)
+	}
+	if err != nil {
+		e.Sayf("cannot look for SSH sessions that the policy might cut: %v", err)
+	}
+	return lockout.Service(ctx, o.Name, p, all)
+}
+
+// forceFlag is that of commands which ask spares.
+func forceFlag(cmd *cobra.Command, force *bool) {
+	cmd.Flags().BoolVar(force, "force", false, "even if it would cut an SSH session of the service")
+}
+
 // put puts a policy in force and says so.
 func (e *env) put(ctx context.Context, o *service.Options, p *policy.Policy, json bool) error {
 	rep, err := service.Put(ctx, *o, dataplane.Compiler(p))
@@ -102,6 +127,10 @@ func (e *env) put(ctx context.Context, o *service.Options, p *policy.Policy, jso
 // removing makes a command whose --remove takes the policy of a service off.
 func removing(cmd *cobra.Command, remove *bool, what string) {
 	cmd.Flags().BoolVar(remove, "remove", false, "take the policy of the "+what+" off, for good")
+	for _, name := range []string{"confirm", "shadow"} {
+		cli.RefuseFlag(cmd, name, "a policy of a service has no trial and no shadow: write count "+
+			"in the place of drop, and look at levee status (levee help services)")
+	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := []string{"NAME", "FILE"}
 		if *remove {

@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane/guard"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
+	"levee/internal/dataplane/store"
 	"levee/internal/host/local"
 	"levee/internal/host/session"
 	"levee/internal/lang/policy"
@@ -108,6 +109,23 @@ func (g *Gate) Imported(p *policy.Policy, dev string) error {
 		return err
 	}
 	return guard.CheckNew(p, link, sessions)
+}
+
+// Service is an error for a policy of a service that would cut a session that it has accepted, as
+// that of sshd.service would.
+func Service(ctx context.Context, name string, p *policy.Policy, all []session.Session) error {
+	if len(all) == 0 {
+		return nil
+	}
+	r := AtRisk{link: packet.L3, sessions: all}
+	// Without a policy yet its sets are empty.
+	if held, err := entries(ctx, store.Service(name), p); err == nil {
+		r.entries = held
+	}
+	if err := r.Check(p); err != nil {
+		return fmt.Errorf("refused: %w, or use --force", err)
+	}
+	return nil
 }
 
 // Fallbacks are what `on error` of a policy asks for.

@@ -11,7 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 )
 
 // ErrNone is wrapped where no hierarchy of version 2 is mounted.
@@ -74,6 +76,33 @@ func Within(in, name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("the cgroup %s is none of %s", in, name)
+}
+
+// Processes are those in a cgroup, by its directory, and in all below it.
+func Processes(dir string) (pids []int, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it has ended
+		}
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		for word := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+				pids = append(pids, pid) // 0: of another PID namespace
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) ||
+			errors.Is(err, syscall.EOPNOTSUPP) { // threads' cgroups tell none
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("list the processes of a cgroup: %w", err)
+	}
+	return pids, err
 }
 
 // Dir is the directory of a cgroup.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -182,5 +183,38 @@ func TestWhoStandsForSomebodyLoggedIn(t *testing.T) {
 				t.Errorf("on %s: %+v", dev, s)
 			}
 		}
+	}
+}
+
+// TestSessionsOfOneServer: those that a process of it has accepted, of two servers.
+func TestSessionsOfOneServer(t *testing.T) {
+	n := newNets(t)
+	add(t, veth("eth0", n.far), "eth0", "192.0.2.1/24")
+	n.in(t, n.far, func() { set(t, "eth0", "192.0.2.7/24") })
+	for _, at := range []string{"192.0.2.1:22", "192.0.2.1:2022"} {
+		accepted := n.serve(t, n.here, serving{name: "sshd"}, at)
+		n.dial(t, at)
+		accepted()
+	}
+	socks, err := tcpSockets(ownProc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners := socketOwners()
+	for _, s := range socks {
+		if s.State != tcpListen {
+			continue
+		}
+		pid, err := strconv.Atoi(owners.holders[s.Inode][0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := AcceptedBy([]int{pid})
+		if err != nil || len(all) != 1 || all[0].Local.Port() != s.Local.Port() {
+			t.Errorf("port %d: %+v, %v", s.Local.Port(), all, err)
+		}
+	}
+	if all, err := AcceptedBy([]int{os.Getpid()}); err != nil || len(all) > 0 {
+		t.Errorf("who listens nowhere has %+v, %v", all, err)
 	}
 }

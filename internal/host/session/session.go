@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,6 +80,34 @@ func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 		elsewhere = append(elsewhere, established(socks, owners)...)
 	}
 	return here, elsewhere, nil
+}
+
+// AcceptedBy are the sessions at ports where one of these processes listens, in this network
+// namespace. The kernel counts their packets among those of the cgroup in which it has opened the
+// port, whatever process has them since.
+func AcceptedBy(pids []int) ([]Session, error) {
+	socks, err := tcpSockets(ownProc)
+	if err != nil {
+		return nil, err
+	}
+	of := map[uint32]bool{}
+	for _, pid := range pids {
+		inodes, _ := socketsOf(fmt.Sprintf("/proc/%d", pid))
+		for _, inode := range inodes {
+			of[inode] = true
+		}
+	}
+	ports := map[uint16]bool{}
+	for _, s := range socks {
+		if s.State == tcpListen && of[s.Inode] {
+			ports[s.Local.Port()] = true
+		}
+	}
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	return slices.DeleteFunc(established(socks, socketOwners()),
+		func(s Session) bool { return !ports[s.Local.Port()] }), nil
 }
 
 // established picks the sessions out of the sockets of a network namespace.

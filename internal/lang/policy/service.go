@@ -60,7 +60,8 @@ func (p *Policy) NotOfService(sockets bool) (all []Refusal) {
 			}
 		}
 	}
-	const interfaces = "the agent works for policies of interfaces"
+	const interfaces = "the agent works for policies of interfaces: write it into that of the " +
+		"one by which its packets come"
 	for _, s := range p.Sources {
 		add(s.Pos, "a source of events", interfaces)
 	}
