@@ -227,7 +227,7 @@ state-proof:
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run ConnectionsAtLength -flows 1000000 -new-flows 15000000 \
 		-new-rate 5000000
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run TestCookieClients -idle 3m
-	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run GuessedEchoes -guesses 4194304
+	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run Guessed -guesses 4194304
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run StrangersPass -strangers 4194304
 	$(GO) test -timeout 30m -run '^$$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
 

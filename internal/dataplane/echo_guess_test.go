@@ -19,9 +19,10 @@ import (
 	"levee/internal/filter/state"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
+	"levee/internal/packet/a2s"
 )
 
-var guesses = flag.Int("guesses", 1<<14, "TestGuessedEchoesProveNobody: how many packets")
+var guesses = flag.Int("guesses", 1<<14, "tests of guesses: how many packets")
 
 // datagram is a packet over UDP between two addresses with ports.
 func datagram(t testing.TB, from, to string, payload []byte) []byte {
@@ -71,6 +72,38 @@ func TestGuessedEchoesProveNobody(t *testing.T) {
 	if proven > 1 || tally.Wrong < uint64(*guesses-proven) {
 		t.Errorf("%d of %d guesses prove a client; %d were counted as wrong", proven, *guesses,
 			tally.Wrong)
+	}
+}
+
+// TestGuessedNumbersProveNobody: who forges many addresses guesses the number that a cookie for A2S
+// gives to each. One bit of the four bytes names the period, so 2^22 guesses prove 1 in 512 tries
+// of this test.
+func TestGuessedNumbersProveNobody(t *testing.T) {
+	const clients = 4096
+	r, _ := runnerOf(t, "pass udp proven flow\ncookie a2s udp port 27015\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	r.SetClock(1 << 33)
+	frames := make([][]byte, clients)
+	for i := range frames {
+		frames[i] = datagram(t, fmt.Sprintf("10.9.%d.%d:4000", i>>8, i&255), "192.0.2.1:27015",
+			a2s.Query(a2s.Player, 0))
+	}
+	proven := 0
+	for i := range *guesses {
+		f := slices.Clone(frames[i%clients]) // it becomes the answer
+		binary.LittleEndian.PutUint32(f[len(f)-4:], rand.Uint32())
+		_, verdict, err := r.Eval(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if verdict == action.Pass {
+			proven++
+		}
+	}
+	t.Logf("%d guesses of a number for %d clients: %d proven; by chance %.4f", *guesses, clients,
+		proven, float64(*guesses)/(1<<31))
+	if proven > 1 {
+		t.Errorf("%d of %d guesses prove a client", proven, *guesses)
 	}
 }
 
