@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,6 +79,44 @@ var (
 			return errors.New("a query is answered by one number after the other")
 		},
 		goOn: func(c *talk) error { return c.echoed(hexed("01000000 00000000")) },
+	}
+)
+
+// GoldSrc: a request for a number, the number in digits, a request to join with it, and its answer.
+// The client says the first again after cl_resend, which is 6 seconds where nobody has set it.
+// https://github.com/dreamstalker/rehlds (rehlds/engine/sv_main.cpp)
+var (
+	goldFirst = []byte("\xff\xff\xff\xffgetchallenge steam\n")
+	goldTold  = []byte("\xff\xff\xff\xffA00000000 ")
+	goldJoin  = []byte("\xff\xff\xff\xffconnect 48 ")
+	goldTaken = []byte("\xff\xff\xff\xffB ")
+	goldsrc   = &Service{
+		Name: "goldsrc", What: "ask for a number and join", Port: 27015,
+		Forged: []string{forged(goldFirst, "")},
+		again:  6 * time.Second,
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			digits := strconv.AppendUint(nil,
+				uint64(binary.LittleEndian.Uint32(k.value(from, 4))), 10)
+			switch {
+			case at(msg, 0, goldFirst):
+				return slices.Concat(goldTold, digits, []byte(" 3 90071992547409920m 1\n\x00"))
+			case at(msg, 0, slices.Concat(goldJoin, digits, []byte(" "))):
+				return slices.Concat(goldTaken, []byte("1 \""), []byte(from.String()),
+					[]byte("\" 0 10211\x00"))
+			}
+			return games.answer(k, from, msg)
+		},
+		join: func(c *talk) error {
+			answer, err := c.ask(goldFirst, func(b []byte) bool { return at(b, 0, goldTold) })
+			if err != nil {
+				return err
+			}
+			digits, _, _ := bytes.Cut(answer[len(goldTold):], []byte(" "))
+			_, err = c.ask(slices.Concat(goldJoin, digits, []byte(` "\prot\3" "\name\a"`+"\n")),
+				func(b []byte) bool { return at(b, 0, goldTaken) })
+			return err
+		},
+		goOn: games.goOn,
 	}
 )
 

@@ -48,7 +48,7 @@ type Service struct {
 }
 
 // All are all services.
-var All = []*Service{games, raknet, quic, wireguard, openvpn, names}
+var All = []*Service{games, goldsrc, raknet, quic, wireguard, openvpn, names}
 
 // Name is a service's name.
 func Name(s *Service) string { return s.Name }
