@@ -443,7 +443,7 @@ static __always_inline int common_udp(struct __sk_buff *ctx, const void *ip, con
 				      __u32 off, __u32 left, int six)
 {
 	__u32 len = bpf_ntohs(u->len);
-	const struct datagram d = {0, off, left, bpf_ntohs(u->src), bpf_ntohs(u->dst)};
+	const struct datagram d = {0, off, len, bpf_ntohs(u->src), bpf_ntohs(u->dst)};
 
 	if (len < sizeof(*u) || len > left)
 		return 0;

@@ -293,6 +293,8 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 		__u32 ulen = b[4] << 8 | b[5];
 		if (ulen < 8 || (!fragment && !cut(f) && ulen > left))
 			return L4_LENGTH;
+		if (ulen < left) // nobody is given what is behind
+			k->left = ulen;
 		hlen = 8;
 		as_sent(f, k, left, hlen, hook);
 		transport = UDP;

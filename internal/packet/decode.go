@@ -87,7 +87,7 @@ type Packet struct {
 	Flags            uint8  // TCPTransport
 	Window           uint16 // TCPTransport
 	Type, Code       uint8  // ICMPTransport, ICMP6Transport
-	UDPPayload       int    // bytes behind the header of UDP, up to the end of the IP packet
+	UDPPayload       int    // bytes behind the header of UDP, of those that it says, that are there
 	TCPPayload       int    // likewise of TCP
 
 	NetworkOffset    int // in the frame: what follows Ethernet and tags
@@ -357,8 +357,7 @@ func (p *Packet) transport(b []byte) Malformed {
 		}
 		p.ports(PortTransport, b)
 		if p.Proto == ProtoUDP {
-			p.UDPPayload = len(b) - 8
-			return p.udpLength(b)
+			return p.udp(b)
 		}
 	case p.Proto == ProtoSCTP || p.Proto == ProtoDCCP:
 		if len(b) < 12 {
@@ -388,13 +387,14 @@ func (p *Packet) tcp(b []byte) Malformed {
 	return WellFormed
 }
 
-// udpLength holds the length field against the payload. In a first fragment it is the length of
-// the whole datagram, which is longer than what is there.
-func (p *Packet) udpLength(b []byte) Malformed {
+// udp reads the length field, which may be less than there is: nobody is given the bytes behind it.
+// In a first fragment it is the length of the whole datagram, which is longer than what is there.
+func (p *Packet) udp(b []byte) Malformed {
 	n := int(binary.BigEndian.Uint16(b[4:]))
 	if n < 8 || !p.Fragment && !p.cut && n > len(b) {
 		return L4Length
 	}
+	p.UDPPayload = min(n, len(b)) - 8
 	return WellFormed
 }
 

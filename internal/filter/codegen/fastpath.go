@@ -249,10 +249,15 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 	c.Emit(
 		asm.JLT.Imm(asm.R2, 8, "slow"), // l4-length
 		asm.Add.Imm(asm.R2, hlen),
-		asm.JGT.Reg(asm.R2, asm.R4, "slow"), // truncated-l4, l4-length
 	)
+	udp := ir.Class{Family: f, Transport: ir.UDP}
+	if c.placed(udp) { // bytes behind the datagram are no payload
+		c.Emit(asm.JNE.Reg(asm.R2, asm.R4, "slow"))
+	} else {
+		c.Emit(asm.JGT.Reg(asm.R2, asm.R4, "slow")) // truncated-l4, l4-length
+	}
 	c.slowUDPTunnels(l4)
-	c.fastClass(ir.Class{Family: f, Transport: ir.UDP}, l4)
+	c.fastClass(udp, l4)
 
 	c.Label("icmp" + suffix)
 	c.need(int32(l4) + 8)
@@ -271,8 +276,7 @@ func (c *compiler) fastClass(class ir.Class, l4 int16) {
 			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, env.SizeOf(n)))
 		}
 	}
-	if c.extension.looks(ch.Rules) || c.Quotes(ch) ||
-		c.Tells(ch) {
+	if c.placed(class) {
 		c.fastPlace(class, l4)
 	}
 	if ch.Tracked {
@@ -344,6 +348,12 @@ func (c *compiler) bits(bit, bits int) {
 	if bits < 8*n-behind {
 		c.Emit(asm.And.Imm(asm.R2, int32(1<<bits-1)))
 	}
+}
+
+// placed tells whether the rules of a class ask where what follows the IP headers lies.
+func (c *compiler) placed(class ir.Class) bool {
+	ch := c.Plan.ChainOf[class.Index()]
+	return c.extension.looks(ch.Rules) || c.Quotes(ch) || c.Tells(ch)
 }
 
 // fastPlace says where what follows the IP headers lies, at l4 of the frame.
