@@ -18,6 +18,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/tap"
+	"levee/internal/host/socketfile"
 	"levee/internal/packet"
 	"levee/ring"
 )
@@ -173,7 +174,7 @@ func listen(path string, gid int) (*net.UnixListener, error) {
 	if gid != 0 {
 		mode = 0o660
 	}
-	if err := errors.Join(os.Chown(path, 0, gid), os.Chmod(path, mode)); err != nil {
+	if err := socketfile.Share(l, path, gid, mode); err != nil {
 		return nil, errors.Join(cli.Refusedf("give the socket its rights: %w", err), l.Close())
 	}
 	return l, nil

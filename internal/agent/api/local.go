@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/host/socketfile"
 )
 
 // ErrRunning is that another agent has the directory of the socket.
@@ -38,11 +40,11 @@ func listenAnew(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove the socket of a killed agent: %w", err)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := socketfile.Share(l, path, -1, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("keep the socket to its user: %w", err), l.Close())
 	}
 	return l, nil

@@ -9,30 +9,39 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write puts text into a file. A file that is there keeps its mode and owner, and a symbolic link
 // is followed, not replaced; a new file has the permissions perm. What is no regular file, as a
-// pipe or a device, is left alone.
+// pipe or a device, is left alone, and so is what a link leads to that somebody else has put into a
+// directory as /tmp (proc_sys_fs(5), protected_symlinks).
 func Write(path string, text []byte, perm fs.FileMode) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()
-	real, err := filepath.EvalSymlinks(path)
+	// The kernel follows the links: reading them one by one would pass by what it refuses.
+	f, err := os.OpenFile(path, unix.O_PATH, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return put(path, text, perm, nil)
 	}
 	if err != nil {
 		return err
 	}
-	old, err := os.Stat(real)
+	defer f.Close()
+	old, err := f.Stat()
 	switch {
 	case err != nil:
 		return err
 	case !old.Mode().IsRegular():
 		return errors.New("it is no regular file")
+	}
+	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return fmt.Errorf("find where it is: %w", err)
 	}
 	return put(real, text, old.Mode().Perm(), old)
 }

@@ -3,7 +3,10 @@ package atomicfile
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // holds fails unless a file has a text and permissions, and nothing lies beside it.
@@ -57,4 +60,55 @@ func TestWhatIsNoFileIsLeftAlone(t *testing.T) {
 	if info, err := os.Stat("/dev/null"); err != nil || info.Mode()&os.ModeDevice == 0 {
 		t.Fatal("/dev/null is no device any more")
 	}
+}
+
+// TestALinkThatTheKernelRefusesIsNotFollowed: in a directory as /tmp, one of another user led root
+// to any file, which root replaced, since it read the links itself. The mount option has the kernel
+// refuse as that does (protected_symlinks), without a setting of the machine.
+func TestALinkThatTheKernelRefusesIsNotFollowed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts")
+	}
+	dir := t.TempDir()
+	link, theirs := filepath.Join(dir, "a.csv"), filepath.Join(dir, "theirs")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with its mounts
+		for _, do := range []func() error{
+			func() error { return unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS) },
+			func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
+			func() error { return unix.Mount("none", dir, "tmpfs", unix.MS_NOSYMFOLLOW, "") },
+			func() error { return os.WriteFile(theirs, []byte("old"), 0o600) },
+			func() error { return os.Symlink(theirs, link) },
+		} {
+			if err := do(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		if err := Write(link, []byte("new"), 0o644); err == nil {
+			t.Error("it was written")
+		}
+		holds(t, theirs, "old", 0o600)
+	}()
+	<-done
+}
+
+// TestNoLinkIsInTheWayOfAReplace: what lies at the name of the temporary file is taken away, and
+// where it leads stays as it is.
+func TestNoLinkIsInTheWayOfAReplace(t *testing.T) {
+	dir := t.TempDir()
+	path, theirs := filepath.Join(dir, "kept.set"), filepath.Join(dir, "theirs")
+	for _, err := range []error{os.WriteFile(theirs, []byte("old"), 0o600),
+		os.Symlink(theirs, path+".tmp")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Replace(path, []byte("new"), func(string) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, theirs, "old", 0o600)
+	holds(t, path, "new", 0o600)
 }

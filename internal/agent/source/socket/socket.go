@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ import (
 	"levee/internal/agent/follow"
 	"levee/internal/agent/source/inlet"
 	"levee/internal/host/access"
+	"levee/internal/host/socketfile"
 )
 
 // Stream and Datagram are the rows.
@@ -55,15 +57,15 @@ const writers = "levee-events"
 
 // letWrite lets the owner write, and the writers where the machine has that group and this process
 // is in it.
-func letWrite(path, group string) error {
+func letWrite(socket syscall.Conn, path, group string) error {
 	const alone, together = 0o600, 0o660
-	mode := fs.FileMode(alone)
 	if g, err := user.LookupGroup(group); err == nil {
-		if gid, err := strconv.Atoi(g.Gid); err == nil && os.Chown(path, -1, gid) == nil {
-			mode = together
+		gid, err := strconv.Atoi(g.Gid)
+		if err == nil && socketfile.Share(socket, path, gid, together) == nil {
+			return nil
 		}
 	}
-	return os.Chmod(path, mode)
+	return socketfile.Share(socket, path, -1, alone)
 }
 
 // socket listens at a path, where other programs write records: each ends with a newline, or is a
@@ -89,11 +91,11 @@ func listen(path string, dgram bool) (inlet.Inlet, error) {
 	if err := clearPlace(network, path); err != nil {
 		return nil, err
 	}
-	if err := s.bind(network); err != nil {
+	socket, err := s.bind(network)
+	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
-	err := letWrite(path, writers)
-	if err != nil {
+	if err := letWrite(socket, path, writers); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
@@ -104,24 +106,24 @@ func listen(path string, dgram bool) (inlet.Inlet, error) {
 	return s, nil
 }
 
-func (s *socket) bind(network string) error {
+func (s *socket) bind(network string) (syscall.Conn, error) {
 	if network == "unixgram" {
 		c, err := net.ListenUnixgram(network, &net.UnixAddr{Name: s.path, Net: network})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.close = c.Close
 		s.done.Go(func() { s.datagrams(c) })
-		return nil
+		return c, nil
 	}
 	l, err := net.ListenUnix(network, &net.UnixAddr{Name: s.path, Net: network})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.SetUnlinkOnClose(false) // by name, whoever has it now
 	s.close = l.Close
 	s.done.Go(func() { s.accept(l) })
-	return nil
+	return l, nil
 }
 
 // clearPlace removes a socket at which nobody listens. What is no socket, or somebody's, stays.

@@ -29,15 +29,17 @@ func dial(t testing.TB, network, path string) net.Conn {
 // is in force, whose members could have anybody shut out.
 func TestReadersOfTheStateWriteNoEvents(t *testing.T) {
 	path := t.TempDir() + "/eve.sock"
-	if err := os.WriteFile(path, nil, 0o666); err != nil {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer l.Close()
 	own, err := user.LookupGroupId(fmt.Sprint(os.Getgid()))
 	if err != nil {
 		t.Skipf("no name of this group: %v", err)
 	}
 	for group, want := range map[string]os.FileMode{own.Name: 0o660, "there-is-no-such": 0o600} {
-		if err := letWrite(path, group); err != nil {
+		if err := letWrite(l, path, group); err != nil {
 			t.Fatal(err)
 		}
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
