@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -30,4 +31,25 @@ func Monotonic() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock exists and ts is ours
 	return time.Duration(ts.Nano())
+}
+
+// nap is how long a sleeper may take to see that its context has ended.
+const nap = 20 * time.Millisecond
+
+// SleepUntil waits for a time of Monotonic and says whether ctx is still going. The calling thread
+// itself sleeps: by a timer of Go, the scheduler would have to find the thread again, which takes ms
+// on a busy machine.
+func SleepUntil(ctx context.Context, end time.Duration) bool {
+	for {
+		if ctx.Err() != nil {
+			return false
+		}
+		now := Monotonic()
+		if now >= end {
+			return true
+		}
+		until := unix.NsecToTimespec(int64(min(end, now+nap)))
+		// a signal: look again
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil)
+	}
 }

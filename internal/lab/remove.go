@@ -55,7 +55,8 @@ func Down(ctx context.Context, name string) error {
 	return errors.Join(err, swept)
 }
 
-// Sweep removes the labs whose owners died without doing so.
+// Sweep removes the labs whose owners died without doing so, and gives back the settings of this
+// machine that they had changed.
 func Sweep(ctx context.Context) error {
 	unlock, err := lock(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func sweep() error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{settleAll()}
 	for _, r := range recs {
 		if !r.alive() {
 			errs = append(errs, r.remove())

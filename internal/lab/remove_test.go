@@ -23,6 +23,10 @@ import (
 const childEnv = "LEVEE_LAB_CHILD"
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv(jitChild); path != "" {
+		fmt.Fprintln(os.Stderr, interpretAndWait(path))
+		os.Exit(1)
+	}
 	if os.Getenv(takeChild) != "" {
 		fmt.Fprintln(os.Stderr, takeAndWait())
 		os.Exit(1)

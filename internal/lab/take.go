@@ -32,10 +32,14 @@ type Taking struct {
 // taken is what a device was before a lab took it.
 type taken struct {
 	Home     uint64 // inode of the network namespace that it came from
+	Cookie   uint64 `json:",omitempty"` // of that namespace
 	Up       bool
 	Addrs    []string        `json:",omitempty"` // with their prefix lengths
+	Details  []details       `json:",omitempty"` // of each
+	At       int64           `json:",omitempty"` // when they were read, in seconds since boot
 	Features map[string]bool // of these that the lab changes
 	Threaded bool            // its NAPI ran in threads
+	Threads  []thread        `json:",omitempty"` // those, in the order of napiThreads
 	Channels uint32          // that receive and send; 0 where the driver tells none
 	// Sysctls are those that are not as a new device has them, which it is after each move.
 	Sysctls map[string]string `json:",omitempty"`
@@ -216,13 +220,21 @@ func was(link netlink.Link) (*taken, error) {
 	if t.Home, err = inode(threadNetns); err != nil {
 		return nil, fmt.Errorf("identifying the network namespace: %w", err)
 	}
+	if t.Cookie, err = cookieOf(); err != nil {
+		return nil, fmt.Errorf("identifying the network namespace: %w", err)
+	}
+	if t.At, err = sinceBoot(); err != nil {
+		return nil, fmt.Errorf("reading the clock: %w", err)
+	}
 	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("listing the addresses of %s: %w", a.Name, err)
 	}
-	for _, x := range addrs {
+	for i := range addrs {
+		x := &addrs[i]
 		if !x.IP.IsLinkLocalUnicast() { // which the kernel makes
 			t.Addrs = append(t.Addrs, x.IPNet.String())
+			t.Details = append(t.Details, detailsOf(x))
 		}
 	}
 	features, err := ownFeatures(a.Name)
@@ -234,7 +246,9 @@ func was(link netlink.Link) (*taken, error) {
 		return nil, err
 	}
 	t.Sysctls = ownSysctls(a.Name)
-	t.Threaded, err = threadedNAPI(a.Name)
+	if t.Threaded, err = threadedNAPI(a.Name); t.Threaded && err == nil {
+		t.Threads, err = readThreads(a.Index)
+	}
 	return t, err
 }
 
@@ -292,18 +306,18 @@ func (d *Device) leave() (told, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking at %s: %w", d.Name, err)
 	}
-	home := findNetns(d.Taken.Home)
+	home := findNetns(d.Taken.Home, d.Taken.Cookie)
 	if home == "" {
 		return nil, nil
 	}
 	// Down before it moves: its addresses here go with it.
-	told = errors.Join(restore(d), netlink.LinkSetDown(link))
+	told = errors.Join(restore(d, link.Attrs().Index), netlink.LinkSetDown(link))
 	return told, move(link, home)
 }
 
 // arrive gives a device its state and addresses back where it came from. It may be called again.
 func (d *Device) arrive() error {
-	home := findNetns(d.Taken.Home)
+	home := findNetns(d.Taken.Home, d.Taken.Cookie)
 	if home == "" {
 		return nil
 	}
@@ -314,14 +328,17 @@ func (d *Device) arrive() error {
 		}
 		err = setSysctls(d.Taken.Sysctls)
 		if d.Taken.Up {
-			err = errors.Join(err, netlink.LinkSetUp(link))
+			err = errors.Join(err, netlink.LinkSetUp(link)) // which may make the threads
 		}
-		for _, text := range d.Taken.Addrs {
-			a, wrong := netlink.ParseAddr(text)
-			if wrong == nil {
-				wrong = netlink.AddrReplace(link, a)
+		err = errors.Join(err, restoreThreads(link.Attrs().Index, d.Taken.Threads))
+		now, wrong := sinceBoot()
+		err = errors.Join(err, wrong)
+		for i, text := range d.Taken.Addrs {
+			of := details{Valid: forever, Preferred: forever} // in the note of an older levee
+			if i < len(d.Taken.Details) {
+				of = d.Taken.Details[i]
 			}
-			err = errors.Join(err, wrong)
+			err = errors.Join(err, of.put(link, text, uint32(max(now-d.Taken.At, 0))))
 		}
 		if err != nil {
 			return fmt.Errorf("giving %s back: %w", d.Name, err)
@@ -330,8 +347,9 @@ func (d *Device) arrive() error {
 	})
 }
 
-// findNetns is a path of the network namespace with an inode, "" if none is found.
-func findNetns(ino uint64) string {
+// findNetns is a path of the network namespace with an inode and a cookie, "" if none is found. A
+// namespace that came later may have the inode of one that is gone. A cookie of 0 is any.
+func findNetns(ino, cookie uint64) string {
 	paths := []string{"/proc/1/ns/net", "/proc/self/ns/net"}
 	for _, pattern := range []string{netnsDir + "/*", "/proc/[0-9]*/ns/net"} {
 		found, _ := filepath.Glob(pattern) // the pattern is right
@@ -339,7 +357,11 @@ func findNetns(ino uint64) string {
 	}
 	i := slices.IndexFunc(paths, func(p string) bool {
 		n, err := inode(p)
-		return err == nil && n == ino
+		if err != nil || n != ino || cookie == 0 {
+			return err == nil && n == ino
+		}
+		err = insidePath(p, func() (err error) { n, err = cookieOf(); return err })
+		return err == nil && n == cookie
 	})
 	if i < 0 {
 		return ""

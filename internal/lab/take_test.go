@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -50,7 +51,10 @@ func state(t *testing.T, h *Host) (s string) {
 		var list []string
 		for _, a := range addrs {
 			if !a.IP.IsLinkLocalUnicast() {
-				list = append(list, a.IPNet.String())
+				d := detailsOf(&a)
+				d.Valid -= d.Valid % 1000 // a second may pass
+				d.Preferred -= d.Preferred % 1000
+				list = append(list, fmt.Sprintf("%v %+v", a.IPNet, d))
 			}
 		}
 		slices.Sort(list)
@@ -59,8 +63,13 @@ func state(t *testing.T, h *Host) (s string) {
 			return err
 		}
 		threaded, err := threadedNAPI("eth0")
+		if err != nil {
+			return err
+		}
 		x := l.Attrs()
-		s = fmt.Sprint(x.HardwareAddr, x.MTU, x.OperState, list, f, threaded, ownSysctls("eth0"))
+		threads, err := readThreads(x.Index)
+		s = fmt.Sprint(x.HardwareAddr, x.MTU, x.OperState, list, f, threaded, threads,
+			ownSysctls("eth0"))
 		return err
 	})
 	if err != nil {
@@ -105,6 +114,7 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	lease(t, a)
 	before := state(t, a) + state(t, b)
 	one, err := takeOn(t.Context(), a, Server)
 	if err != nil {
@@ -128,6 +138,7 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 		ErrNoDevice) {
 		t.Errorf("the device is still where it was: %v", err)
 	}
+	renice(t, one)
 	for _, l := range []*Lab{one, other} {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -135,6 +146,105 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 	}
 	if after := state(t, a) + state(t, b); after != before {
 		t.Errorf("before: %s\nafter:  %s", before, after)
+	}
+}
+
+// lease gives a device addresses that end, one of which has a peer and no broadcast, and its
+// receiving threads a priority.
+func lease(t *testing.T, h *Host) {
+	t.Helper()
+	err := h.Do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		for text, more := range map[string]details{
+			"192.0.2.7/24": {Label: "eth0:dhcp", Broadcast: []byte{192, 0, 2, 255},
+				Valid: 5500, Preferred: 2500},
+			"203.0.113.1/32": {Peer: "203.0.113.9/32", Broadcast: net.IPv4zero,
+				Scope: unix.RT_SCOPE_LINK, Valid: forever, Preferred: forever},
+			"2001:db8:77::5/64": {Flags: unix.IFA_F_NOPREFIXROUTE, Valid: 7500, Preferred: 4500},
+		} {
+			err = errors.Join(err, more.put(l, text, 0))
+		}
+		threads, wrong := readThreads(l.Attrs().Index)
+		for i := range threads {
+			threads[i].Nice = 3
+		}
+		wrong = errors.Join(wrong, restoreThreads(l.Attrs().Index, threads))
+		return errors.Join(err, wrong)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// renice does what a measurement does with the thread that receives.
+func renice(t *testing.T, l *Lab) {
+	t.Helper()
+	if pid := l.Hosts[0].Devices[0].NAPI; pid > 0 {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, pid, -20); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAnAddressWhoseLeaseHasEndedStaysAway(t *testing.T) {
+	h, _ := machines(t)
+	err := h.Do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		for later, want := range map[uint32]int{60: 1, 99: 0, 1000: 0} {
+			d := details{Broadcast: net.IPv4zero, Valid: 99, Preferred: 50}
+			if err := d.put(l, "192.0.2.7/24", later); err != nil {
+				return err
+			}
+			addrs, err := netlink.AddrList(l, netlink.FAMILY_V4)
+			if err != nil {
+				return err
+			}
+			found := 0
+			for _, a := range addrs {
+				if a.IP.String() != "192.0.2.7" {
+					continue
+				}
+				found++
+				if a.ValidLft > 39 || a.ValidLft < 30 || a.PreferedLft != 0 {
+					t.Errorf("it is valid for %d s, preferred for %d", a.ValidLft, a.PreferedLft)
+				}
+				if err := netlink.AddrDel(l, &a); err != nil {
+					return err
+				}
+			}
+			if found != want {
+				t.Errorf("%d s later there are %d", later, found)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestANamespaceWithTheInodeOfAnotherIsNoHome: the kernel gives a new namespace the inode of one
+// that is gone.
+func TestANamespaceWithTheInodeOfAnotherIsNoHome(t *testing.T) {
+	needRoot(t)
+	ino, err := inode(threadNetns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cookie, err := cookieOf()
+	if err != nil || cookie == 0 {
+		t.Fatal(cookie, err)
+	}
+	for of, want := range map[uint64]bool{0: true, cookie: true, cookie + 1: false} {
+		if path := findNetns(ino, of); (path != "") != want {
+			t.Errorf("cookie %d, own %d: found %q", of, cookie, path)
+		}
 	}
 }
 

@@ -227,6 +227,55 @@ func napiThreads(index int) (pids []int, err error) {
 	return pids, nil
 }
 
+// thread is what a lab changes of a kernel thread.
+type thread struct {
+	CPUs unix.CPUSet // that it may use
+	Nice int
+}
+
+// readThreads reads what a lab changes of the NAPI threads of a device, in their order.
+func readThreads(index int) ([]thread, error) {
+	pids, err := napiThreads(index)
+	if err != nil {
+		return nil, fmt.Errorf("finding the NAPI threads: %w", err)
+	}
+	all := make([]thread, 0, len(pids))
+	for _, pid := range pids {
+		var t thread
+		prio, err := unix.Getpriority(unix.PRIO_PROCESS, pid) // 20 - nice
+		if err := errors.Join(err, unix.SchedGetaffinity(pid, &t.CPUs)); err != nil {
+			return nil, fmt.Errorf("reading the NAPI thread %d: %w", pid, err)
+		}
+		t.Nice = 20 - prio
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// restoreThreads gives the NAPI threads of a device back what they had. A driver may have made them
+// anew: they are known by their order. Those that were not there get what the kernel gives each.
+func restoreThreads(index int, had []thread) error {
+	pids, err := napiThreads(index)
+	if err != nil {
+		return fmt.Errorf("finding the NAPI threads: %w", err)
+	}
+	for n, pid := range pids {
+		var was thread
+		for i := range was.CPUs {
+			was.CPUs[i]-- // every core: the kernel leaves out those that there are not
+		}
+		if n < len(had) {
+			was = had[n]
+		}
+		err = errors.Join(err, unix.SchedSetaffinity(pid, &was.CPUs),
+			unix.Setpriority(unix.PRIO_PROCESS, pid, was.Nice))
+	}
+	if err != nil {
+		return fmt.Errorf("giving the NAPI threads their cores and priorities back: %w", err)
+	}
+	return nil
+}
+
 // namedNAPIThreads lists the NAPI threads of all devices of that name, in all namespaces.
 func namedNAPIThreads(device string) map[int]bool {
 	procs, err := os.ReadDir("/proc")

@@ -43,8 +43,8 @@ what it has measured, says that it is incomplete, and ends with status 1.
 --interpreted has the rules one by one in an eBPF program stand beside the others in the lab, once
 by the kernel's JIT and once without, where the kernel has an interpreter; levee's own programs
 cannot be interpreted. The switch (net.core.bpf_jit_enable) is the machine's: it is off for the
-moments in which such a program is loaded, and what others load then is interpreted, too. A
-command that is killed (SIGKILL) in such a moment leaves it off.`
+moments in which such a program is loaded, and what others load then is interpreted, too. If a
+command is killed (SIGKILL) in such a moment, the next measurement or "levee lab list" turns it on.`
 
 const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
   sudo levee bench rules --data acl1_10k --svg .

@@ -177,11 +177,9 @@ func (e *env) printLab(r *LabReport) {
 	t.Print(e.Stdout, "  ")
 }
 
-// sweepLabs removes what commands that were killed have left of their labs, and says so.
+// sweepLabs removes what commands that were killed have left of their labs, and says so. Settings
+// of the machine that they had changed come back.
 func (e *env) sweepLabs(left []lab.Info) error {
-	if len(left) == 0 {
-		return nil
-	}
 	how := "it is removed now"
 	if !e.Root {
 		how = "`sudo levee lab list` removes it"

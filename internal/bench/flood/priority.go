@@ -1,16 +1,13 @@
 package flood
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
+	"levee/internal/lab"
 )
 
 // receiverNice is the priority of the receiving thread, and of what measures it.
@@ -40,34 +37,10 @@ func (l *Lab) Pinned(f func() error) error {
 		return fmt.Errorf("raising the priority of the measuring thread: %w", err)
 	}
 	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-prio) }()
-	lower, err := RaiseSession()
+	lower, err := lab.RaiseSession(receiverNice)
 	if err != nil {
 		return err
 	}
 	defer lower()
 	return f()
-}
-
-// autogroup is where the scheduler shows the group that this process's session forms (sched(7)).
-// Where there are such groups, the priority of a thread counts within its own only, and every other
-// session gets as much of the generator's core as the generator.
-const autogroup = "/proc/self/autogroup"
-
-// RaiseSession gives the session of this process the priority of the receiving thread, until lower.
-func RaiseSession() (lower func(), err error) {
-	text, err := os.ReadFile(autogroup)
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil // a kernel without
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the priority of this session: %w", err)
-	}
-	_, nice, ok := strings.Cut(strings.TrimSpace(string(text)), " nice ")
-	if !ok {
-		return func() {}, nil // of the root group, whose threads count each for itself
-	}
-	if err := os.WriteFile(autogroup, fmt.Append(nil, receiverNice), 0); err != nil {
-		return nil, fmt.Errorf("raising the priority of this session: %w", err)
-	}
-	return func() { _ = os.WriteFile(autogroup, []byte(nice), 0) }, nil // was allowed before
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/bench/flood"
+	"levee/internal/lab"
 )
 
 // niceness of the receiving thread, and of this process with the generators that it starts: what
@@ -18,7 +18,7 @@ const niceness = -20
 // first puts the receiving thread and all threads of this process before others, until lower.
 // Threads and processes to come inherit it.
 func first(napi int) (lower func(), err error) {
-	session, err := flood.RaiseSession()
+	session, err := lab.RaiseSession(niceness)
 	if err != nil {
 		return nil, err
 	}

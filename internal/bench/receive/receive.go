@@ -169,7 +169,7 @@ func (c *comparison) prepare() (end func(), err error) {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, c.in.NAPI, niceness); err != nil {
 		return nil, fmt.Errorf("raising the priority of the receiving thread: %w", err)
 	}
-	lower, err := flood.RaiseSession()
+	lower, err := lab.RaiseSession(niceness)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"levee/internal/bench/load"
 	"levee/internal/bench/workload"
 	"levee/internal/filter/assembler"
-	"levee/internal/kernel"
+	"levee/internal/lab"
 	"levee/internal/lab/contender"
 )
 
@@ -24,7 +24,7 @@ func plain(rules []workload.Rule) []load.Spec {
 	jit := load.Plain(contender.XDPProgram("ebpf rules",
 		"an XDP program of the rules one by one, in order; counted by the driver", body, compiled))
 	without := load.Plain(contender.XDPProgram("ebpf rules interpreted",
-		"the same program, loaded while the kernel's JIT was off", body, kernel.Interpreted))
+		"the same program, loaded while the kernel's JIT was off", body, lab.Interpreted))
 	for _, s := range []*load.Spec{&jit, &without} {
 		s.Most, s.MostWhy = mostPlain, fmt.Sprintf("more than %d rules one by one: the verifier's "+
 			"time grows by their square", mostPlain)

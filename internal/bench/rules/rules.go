@@ -15,7 +15,7 @@ import (
 	"levee/internal/bench/workload"
 	"levee/internal/dataplane/loader"
 	"levee/internal/filter/codegen"
-	"levee/internal/kernel"
+	"levee/internal/lab"
 	"levee/internal/packet"
 	"levee/internal/usage"
 )
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	if o.Interpreted {
 		// a kernel that cannot says so before anything is measured
-		if err := errors.Join(bench.Ready("rules"), kernel.Interpreted(func() error {
+		if err := errors.Join(bench.Ready("rules"), lab.Interpreted(func() error {
 			return nil
 		})); err != nil {
 			return nil, err

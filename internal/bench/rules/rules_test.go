@@ -94,7 +94,7 @@ func TestRulesOneByOneRunWithAndWithoutTheJIT(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	without, err := ns(kernel.Interpreted)
+	without, err := ns(lab.Interpreted)
 	if errors.Is(err, kernel.ErrRefused) {
 		r, err := Run(t.Context(), Options{Options: onTraces(20), Interpreted: true})
 		if !errors.Is(err, kernel.ErrRefused) || r != nil {

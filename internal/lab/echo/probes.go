@@ -94,11 +94,8 @@ func (r *roundTrips) send(ctx context.Context) error {
 	buf := make([]byte, head+size)
 	binary.NativeEndian.PutUint64(buf[head:], r.ID)
 	for i, at := range r.At {
-		if i%64 == 0 && ctx.Err() != nil {
+		if !kernel.SleepUntil(ctx, time.Duration(r.begin+at)) {
 			return ctx.Err()
-		}
-		t := unix.NsecToTimespec(r.begin + at)
-		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil) == unix.EINTR {
 		}
 		binary.NativeEndian.PutUint64(buf[head+8:], uint64(i))
 		if r.ICMP {

@@ -276,22 +276,7 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// nap is how long a sleeper may take to see that its context has ended.
-const nap = 20 * time.Millisecond
-
-// sleep waits and says whether ctx is still going. The calling thread itself sleeps: by a timer of
-// Go, the scheduler would have to find the thread again, which takes ms on a busy machine.
+// sleep waits and says whether ctx is still going.
 func sleep(ctx context.Context, d time.Duration) bool {
-	for end := monotonic() + uint64(max(d, 0)); ; {
-		if ctx.Err() != nil {
-			return false
-		}
-		now := monotonic()
-		if now >= end {
-			return true
-		}
-		until := unix.NsecToTimespec(int64(min(end, now+uint64(nap))))
-		// a signal: look again
-		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil)
-	}
+	return kernel.SleepUntil(ctx, kernel.Monotonic()+d)
 }
