@@ -27,6 +27,7 @@ import (
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/sets"
 	"levee/internal/host/upstream"
+	"levee/internal/lang/dnsname"
 	"levee/internal/lang/policy"
 	"levee/internal/openmetrics"
 )
@@ -112,6 +113,7 @@ type Agent struct {
 	lists         []*lister
 	reading       sync.WaitGroup // goroutines of lists
 	relied        map[netip.Addr]relied
+	zones         map[*policy.NameList]*enforce.Zones // of the policies
 
 	upstream     *upstream.Servers
 	upstreamErr  error
@@ -349,7 +351,14 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 	}
 	k := &enforce.Protected{}
 	var failed error
+	zones := map[*policy.NameList]*enforce.Zones{}
 	for _, p := range a.policies {
+		for _, of := range enforce.OwnNames(p) {
+			if zones[of] = a.zones[of]; zones[of] == nil {
+				zones[of] = enforce.NewZones(of.Patterns)
+			}
+			k.AddZones(zones[of], "passed by a rule of "+p.File)
+		}
 		for _, name := range k.AddProtected(p) {
 			entries, err := sets.List(ctx, "", name)
 			if err != nil && !errors.Is(err, sets.ErrNoSet) {
@@ -364,6 +373,7 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 			}
 		}
 	}
+	a.zones = zones
 	others, err := a.opts.Others(ctx)
 	for prefix, why := range others {
 		k.Add(prefix, why)
@@ -371,6 +381,11 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 	servers, serversErr := a.servers()
 	for addr, why := range servers.Addresses {
 		k.Add(netip.PrefixFrom(addr, addr.BitLen()), why)
+	}
+	for name, why := range servers.Names {
+		if n, wrong := dnsname.Parse(name); wrong == nil {
+			k.AddZones(enforce.NewZones([]dnsname.Pattern{n}), why)
+		}
 	}
 	for addr, r := range a.relied {
 		k.Add(netip.PrefixFrom(addr, addr.BitLen()), r.what)

@@ -97,7 +97,7 @@ func (h *held) waitsFor(part float64, leases map[ledger.Entry]time.Time) string 
 				100*share, []int{4, 6}[family])
 		}
 	}
-	if i := slices.IndexFunc(h.added, isTop); i >= 0 {
+	if i := slices.IndexFunc(h.added, ofRegistry); i >= 0 {
 		return fmt.Sprintf("the list would hold %v, and so all names below it", h.added[i])
 	}
 	if p, ok := h.wide(leases); ok {
@@ -124,14 +124,14 @@ func (h *held) waitsFor(part float64, leases map[ledger.Entry]time.Time) string 
 	return ""
 }
 
-// isTop says whether an entry is the root of the DNS or a top-level domain: such a one in a list is
-// a mistake, or an attack.
-func isTop(e ledger.Entry) bool {
+// ofRegistry says whether an entry is a name that a registry has: such a one in a list is a mistake,
+// or an attack.
+func ofRegistry(e ledger.Entry) bool {
 	if e.Name == "" {
 		return false
 	}
 	p, err := dnsname.Parse(e.Name)
-	return err == nil && p.Name.Labels() < 2
+	return err == nil && p.Name.Registry()
 }
 
 // prefixesOf are the prefixes among entries.

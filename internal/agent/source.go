@@ -472,10 +472,10 @@ func entryOf(e ledger.Entry, lease time.Duration) sets.Entry {
 // leasedAs is an entry of a set as it is leased.
 func leasedAs(e sets.Entry) ledger.Entry { return ledger.Entry{Prefix: e.Prefix, Name: e.Name} }
 
-// refuses says why an entry may not be one, "" if it may: who is protected is an address.
+// refuses says why an entry may not be one, "" if it may.
 func refuses(protected *enforce.Protected, e ledger.Entry) string {
 	if e.Name != "" {
-		return ""
+		return protected.RefusesName(e.Name)
 	}
 	return protected.Refuses(e.Prefix)
 }

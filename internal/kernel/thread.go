@@ -37,8 +37,8 @@ func Monotonic() time.Duration {
 const nap = 20 * time.Millisecond
 
 // SleepUntil waits for a time of Monotonic and says whether ctx is still going. The calling thread
-// itself sleeps: by a timer of Go, the scheduler would have to find the thread again, which takes ms
-// on a busy machine.
+// itself sleeps: by a timer of Go, the scheduler would have to find the thread again, which takes
+// ms on a busy machine.
 func SleepUntil(ctx context.Context, end time.Duration) bool {
 	for {
 		if ctx.Err() != nil {

@@ -48,7 +48,8 @@ func TestTheSwitchOfTheJITComesBack(t *testing.T) {
 			t.Errorf("%s before, %s behind a panic", was, v)
 		}
 	}
-	if err := interpreted(path+"none", func() error { return nil }); !errors.Is(err, kernel.ErrRefused) {
+	err := interpreted(path+"none", func() error { return nil })
+	if !errors.Is(err, kernel.ErrRefused) {
 		t.Errorf("no such switch: %v", err)
 	}
 }

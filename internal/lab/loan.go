@@ -120,8 +120,8 @@ func settleAll() (err error) {
 			f.Close()
 		}
 		if wrong != nil {
-			err = errors.Join(err, fmt.Errorf("giving back what a killed process has changed (%s): "+
-				"%w", path, wrong))
+			err = errors.Join(err, fmt.Errorf("giving back what a killed process has changed, "+
+				"by %s: %w", path, wrong))
 		}
 	}
 	return err

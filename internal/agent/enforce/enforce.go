@@ -135,6 +135,7 @@ func (k *Kernel) Leases(ctx context.Context, name string, entries []sets.Entry) 
 type Protected struct {
 	table bart.Lite
 	why   []reason
+	names []keptZones
 }
 
 type reason struct {

@@ -8,7 +8,8 @@ import (
 
 // Bounds of a counter.
 const (
-	maxPrefixes = 1 << 17 // that are counted
+	maxPrefixes = 1 << 17 // that are counted, or names
+	maxLetters  = 1 << 23 // bytes of those names, of which one may have a thousand
 	maxTimes    = 1 << 20 // of events that are remembered, of all prefixes
 	fewPrefixes = 1 << 10 // that need no sweep
 	sweepShare  = 16      // a sweep comes at most that often within the time of the counter
@@ -22,6 +23,7 @@ type Counter struct {
 	within  time.Duration
 	seen    map[ledger.Entry][]int64 // ms since 1970, the last n
 	times   int                      // in seen
+	letters int                      // bytes of the names in seen
 	swept   time.Time
 	refused uint64
 }
@@ -42,20 +44,23 @@ func (c *Counter) Add(p ledger.Entry, at, now time.Time) bool {
 	}
 	t, within := at.UnixMilli(), c.within.Milliseconds()
 	seen, known := c.seen[p]
-	if full := len(c.seen) >= maxPrefixes || c.times >= maxTimes; full && (!known ||
-		len(seen) < c.n) {
+	room := func() bool {
+		return c.times < maxTimes && (known || len(c.seen) < maxPrefixes &&
+			c.letters+len(p.Name) <= maxLetters)
+	}
+	if len(seen) < c.n && !room() {
 		if now.Sub(c.swept).Abs() >= c.within/sweepShare {
 			c.sweep(now)
 			seen, known = c.seen[p]
 		}
-		if !known && len(c.seen) >= maxPrefixes || c.times >= maxTimes {
+		if !room() {
 			c.refused++
 			return false
 		}
 	}
 	if len(c.seen) > fewPrefixes && now.Sub(c.swept).Abs() >= c.within {
 		c.sweep(now)
-		seen = c.seen[p]
+		seen, known = c.seen[p]
 	}
 	for i := len(seen) - 1; i >= 0 && seen[i] > now.UnixMilli(); i-- {
 		seen[i] = now.UnixMilli()
@@ -75,6 +80,9 @@ func (c *Counter) Add(p ledger.Entry, at, now time.Time) bool {
 		seen[i-1] = t
 	}
 	c.times += len(seen)
+	if !known {
+		c.letters += len(p.Name)
+	}
 	c.seen[p] = seen
 	last := seen[len(seen)-1]
 	return len(seen) == c.n && last-seen[0] < within && t > last-within
@@ -87,6 +95,7 @@ func (c *Counter) sweep(now time.Time) {
 	for p, seen := range c.seen {
 		if seen[len(seen)-1] <= end {
 			c.times -= len(seen)
+			c.letters -= len(p.Name)
 			delete(c.seen, p)
 		}
 	}

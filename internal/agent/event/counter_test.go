@@ -1,7 +1,9 @@
 package event
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,5 +102,32 @@ func TestNobodyIsForgottenBeforeHisTime(t *testing.T) {
 		if n != c.times || n > maxTimes {
 			t.Errorf("%d times are kept, %d counted", n, c.times)
 		}
+	}
+}
+
+// TestNamesTakeNoMoreThanTheirRoom: a hundred thousand names of a thousand bytes each took 130 MB.
+func TestNamesTakeNoMoreThanTheirRoom(t *testing.T) {
+	c := newCounter(3, time.Minute)
+	now := time.Unix(1_700_000_000, 0)
+	long := strings.Repeat("x", 1000)
+	name := func(i int) ledger.Entry { return ledger.Entry{Name: fmt.Sprint(i, long)} }
+	for i := range 2 * maxLetters / len(long) {
+		c.Add(name(i), now, now)
+	}
+	letters := 0
+	for e := range c.seen {
+		letters += len(e.Name)
+	}
+	if letters != c.letters || letters > maxLetters || letters < maxLetters-2000 || c.refused == 0 {
+		t.Errorf("%d bytes are kept, %d counted, %d names refused", letters, c.letters, c.refused)
+	}
+	c.Add(name(0), now, now)
+	if !c.Add(name(0), now, now) {
+		t.Error("who was counted first is forgotten")
+	}
+	later := now.Add(2 * time.Minute)
+	c.Add(name(1<<20), later, later)
+	if len(c.seen) != 1 || c.letters != len(name(1<<20).Name) {
+		t.Errorf("%d names of %d bytes after their time", len(c.seen), c.letters)
 	}
 }

@@ -162,15 +162,26 @@ type subject struct {
 func (m *Matcher) entry(of subject) ledger.Entry {
 	a := of.addr
 	if !a.IsValid() {
-		if m.source.Labels > 0 {
-			of.name = of.name.Last(m.source.Labels)
-		}
-		return ledger.Entry{Name: of.name.String()}
+		return ledger.Entry{Name: lastLabels(of.name, m.source.Labels).String()}
 	}
 	if p := m.source.Prefix(a); p.IsSingleIP() || m.keeps == nil || !m.keeps(p) {
 		return ledger.Of(p)
 	}
 	return ledger.Of(netip.PrefixFrom(a, a.BitLen()))
+}
+
+// lastLabels are so many labels of a name, of 0 all, or as many more as it takes for what is below
+// not to belong to many.
+func lastLabels(n dnsname.Name, labels int) dnsname.Name {
+	if labels == 0 {
+		return n
+	}
+	last := n.Last(labels)
+	for last != n && last.Shared() {
+		labels++
+		last = n.Last(labels)
+	}
+	return last
 }
 
 // Trouble is what keeps conditions from being judged as they should: a list that could not be read.

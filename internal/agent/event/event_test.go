@@ -364,8 +364,8 @@ func TestTriesFromManyAddressesOfANetworkAreOnes(t *testing.T) {
 	}
 }
 
-// Names go into sets of names, or their last labels: never a whole top-level domain, which a
-// stranger could name by a query.
+// Names go into sets of names, or their last labels: never what has the names of many below it,
+// which a stranger could name by a query.
 func TestNamesOfEvents(t *testing.T) {
 	parse := func(add string) *policy.Source {
 		p, ds := resolve.Parse("e.levee", []byte("set s = dynamic(of names, max 10)\n"+
@@ -381,6 +381,11 @@ func TestNamesOfEvents(t *testing.T) {
 		{"dns.rrname/2", "a.b.c.Evil.example.", "evil.example"},
 		{"dns.rrname/3", "evil.example", "evil.example"},
 		{"dns.rrname/2", `a\\032b.example`, `a\032b.example`},
+		{"dns.rrname/2", "a.b.shop.co.uk", "shop.co.uk"},
+		{"dns.rrname/2", "a.user.github.io", "user.github.io"},
+		{"dns.rrname/2", "co.uk", ""},
+		{"dns.rrname", "github.io", ""},
+		{"dns.rrname", "com", ""},
 		{"dns.rrname", "example", ""},
 		{"dns.rrname", ".", ""},
 		{"dns.rrname", "", ""},

@@ -184,14 +184,14 @@ func (m *objects) Match(record []byte, _ time.Time) (subject, Result, error) {
 	return subject{}, NoAddress, nil
 }
 
-// nameOf is a name that may be leased. One of a single label, or of none, would stand for all names
-// of a top-level domain: whoever makes events, by a query say, is not to do that.
+// nameOf is a name that may be leased. One whose names below belong to many, as "com" or "co.uk",
+// would stand for all of them: whoever makes events, by a query say, is not to do that.
 func nameOf(text string) (dnsname.Name, bool) {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return "", false
 	}
 	p, err := dnsname.Parse(text)
-	if err != nil || p.Below || p.Name.Labels() < 2 {
+	if err != nil || p.Below || p.Name.Shared() {
 		return "", false
 	}
 	return p.Name, true

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/publicsuffix"
 )
 
 // Name is the labels of a name as they stand in a message (RFC 1035 section 3.1): each behind its
@@ -171,6 +173,33 @@ func (n Name) Last(labels int) Name {
 		n = n.Parent()
 	}
 	return n
+}
+
+// Registry tells whether a registry has the name, and others what is below: the root, a top-level
+// domain, or one such as "co.uk". So the Public Suffix List has it (publicsuffix.org).
+func (n Name) Registry() bool {
+	is, registry := n.suffix()
+	return is && registry
+}
+
+// Shared tells whether what is below the name belongs to many: so it is of a registry, and of who
+// gives names to others, as "github.io".
+func (n Name) Shared() bool {
+	is, _ := n.suffix()
+	return is
+}
+
+// mostSuffix is how many labels those of the list have at most.
+const mostSuffix = 5
+
+func (n Name) suffix() (is, registry bool) {
+	labels := n.Labels()
+	if labels < 2 || labels > mostSuffix {
+		return labels < 2, true
+	}
+	text := n.String()
+	suffix, registry := publicsuffix.PublicSuffix(text)
+	return suffix == text, registry
 }
 
 // String is the name as zone files have it, without the dot at the end; "." is the root.
