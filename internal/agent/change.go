@@ -124,8 +124,8 @@ func (h *held) waitsFor(part float64, leases map[ledger.Entry]time.Time) string 
 	return ""
 }
 
-// ofRegistry says whether an entry is a name that a registry has: such a one in a list is a mistake,
-// or an attack.
+// ofRegistry says whether an entry is a name that a registry has: such a one in a list is a
+// mistake, or an attack.
 func ofRegistry(e ledger.Entry) bool {
 	if e.Name == "" {
 		return false

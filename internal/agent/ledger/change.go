@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -15,7 +16,6 @@ import (
 func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	positions map[string][]byte) error {
 	return l.update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketLeases)
 		s, err := l.number(tx, sets, set)
 		if err != nil {
 			return err
@@ -29,6 +29,7 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 		}
 		for _, p := range gone { // first: they make room
 			k := key(p)
+			b := bucketOf(tx, k)
 			if b.Get(k) == nil {
 				continue
 			}
@@ -40,6 +41,7 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 		for i := range leases {
 			of := &leases[i]
 			k := key(of.Entry)
+			b := bucketOf(tx, k)
 			since := of.Since
 			if v := b.Get(k); v != nil {
 				old, err := l.decode(k, v)
@@ -113,9 +115,9 @@ func (l *Ledger) Of(set, origin string, after []byte, visit func(Lease)) (next [
 	}
 	start := binary.BigEndian.AppendUint16(nil, s)
 	err = l.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketLeases).Cursor()
-		k, v := c.Seek(append(start, after...))
-		for n := 0; len(k) > 2+originKey && string(k[:2]) == string(start); k, v = c.Next() {
+		c := &cursor{tx: tx, prefix: start}
+		k, v := c.seek(slices.Concat(start, after))
+		for n := 0; k != nil; k, v = c.next() {
 			if bytes.Equal(k[2:], after) {
 				continue
 			}
@@ -143,9 +145,9 @@ func (l *Ledger) Entries(set string, entries []Entry, visit func(int, Lease)) er
 		return nil
 	}
 	return l.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketLeases).Cursor()
 		for i, e := range entries {
 			start := entryKey(n, e)
+			c := bucketOf(tx, start).Cursor()
 			for k, v := c.Seek(start); len(k) == len(start)+originKey &&
 				bytes.HasPrefix(k, start); k, v = c.Next() {
 				lease, err := l.decode(k, v)

@@ -114,10 +114,52 @@ const (
 
 var (
 	bucketNames     = [2][]byte{[]byte("sets"), []byte("origins")}
-	bucketLeases    = []byte("leases")
+	bucketLeases    = []byte("leases")     // of prefixes
+	bucketDNS       = []byte("dns-leases") // of names of the DNS
 	bucketPositions = []byte("positions")
-	allBuckets      = [][]byte{bucketNames[0], bucketNames[1], bucketLeases, bucketPositions}
+	allBuckets      = [][]byte{bucketNames[0], bucketNames[1], bucketLeases, bucketDNS,
+		bucketPositions}
 )
+
+// bucketOf is where a key stands. A kind of entry has a bucket of its own: a levee that does not
+// know it finds no damage, and has the others.
+func bucketOf(tx *bbolt.Tx, k []byte) *bbolt.Bucket {
+	if isName(k) {
+		return tx.Bucket(bucketDNS)
+	}
+	return tx.Bucket(bucketLeases)
+}
+
+func isName(k []byte) bool { return len(k) > 2 && k[2] == nameFamily }
+
+// cursor visits all leases whose keys begin with a prefix: those of names behind the others.
+type cursor struct {
+	tx     *bbolt.Tx
+	prefix []byte
+	in     *bbolt.Cursor
+	last   bool
+}
+
+// seek goes to the first from a key on.
+func (c *cursor) seek(from []byte) (k, v []byte) {
+	c.last = isName(from)
+	c.in = bucketOf(c.tx, from).Cursor()
+	return c.settle(c.in.Seek(from))
+}
+
+func (c *cursor) next() (k, v []byte) { return c.settle(c.in.Next()) }
+
+// settle goes on with names where there is no other.
+func (c *cursor) settle(k, v []byte) (_, _ []byte) {
+	if k == nil || !bytes.HasPrefix(k, c.prefix) {
+		if c.last {
+			return nil, nil
+		}
+		c.last, c.in = true, c.tx.Bucket(bucketDNS).Cursor()
+		return c.settle(c.in.Seek(c.prefix))
+	}
+	return k, v
+}
 
 // A key is set 2, family 1, address 16, bits 1, origin 2 bytes, or set 2, 7, a name, 0, origin 2; a
 // value since 8, until 8, in ms since 1970, and CRC-32C of key and these 4. All numbers are
@@ -231,13 +273,20 @@ func (l *Ledger) verify() error {
 				return err
 			}
 		}
-		return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
-			if _, err := l.decode(k, v); err != nil {
+		for _, name := range [][]byte{bucketLeases, bucketDNS} {
+			err := tx.Bucket(name).ForEach(func(k, v []byte) error {
+				if isName(k) != bytes.Equal(name, bucketDNS) {
+					return fmt.Errorf("a lease stands among those of another kind (%x)", k)
+				}
+				l.leases++
+				_, err := l.decode(k, v)
+				return err
+			})
+			if err != nil {
 				return err
 			}
-			l.leases++
-			return nil
-		})
+		}
+		return nil
 	})
 }
 
@@ -396,9 +445,8 @@ func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
 			strings.Compare(a.Set, b.Set), a.Entry.Compare(b.Entry))
 	})
 	return l.update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketLeases)
 		for i := range leases {
-			if err := l.record(tx, b, &leases[i]); err != nil {
+			if err := l.record(tx, &leases[i]); err != nil {
 				return err
 			}
 		}
@@ -406,7 +454,7 @@ func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
 	})
 }
 
-func (l *Ledger) record(tx *bbolt.Tx, b *bbolt.Bucket, of *Lease) error {
+func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {
 	set, err := l.number(tx, sets, of.Set)
 	if err != nil {
 		return err
@@ -416,6 +464,7 @@ func (l *Ledger) record(tx *bbolt.Tx, b *bbolt.Bucket, of *Lease) error {
 		return err
 	}
 	k := binary.BigEndian.AppendUint16(entryKey(set, of.Entry), origin)
+	b := bucketOf(tx, k)
 	since, until := of.Since, of.Until
 	if v := b.Get(k); v != nil {
 		old, err := l.decode(k, v)
@@ -449,8 +498,8 @@ func (l *Ledger) Position(name string) (out []byte) {
 // changes nothing meanwhile.
 func (l *Ledger) Each(visit func(Lease) bool) error {
 	return l.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketLeases).Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
+		c := &cursor{tx: tx}
+		for k, v := c.seek(nil); k != nil; k, v = c.next() {
 			lease, err := l.decode(k, v)
 			if err != nil {
 				return err
@@ -471,20 +520,24 @@ func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
 	defer l.guard(&err)
 	var keys [][]byte
 	err = l.view(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
+		c := &cursor{tx: tx}
+		for k, v := c.seek(nil); k != nil; k, v = c.next() {
 			lease, err := l.decode(k, v)
-			if err == nil && gone(lease) {
+			if err != nil {
+				return err
+			}
+			if gone(lease) {
 				keys = append(keys, append([]byte{}, k...))
 				out = append(out, lease)
 			}
-			return err
-		})
+		}
+		return nil
 	})
 	for done := 0; err == nil && done < len(keys); done += swept {
 		some := keys[done:min(len(keys), done+swept)]
 		err = l.db.Update(func(tx *bbolt.Tx) error {
 			for _, k := range some {
-				if err := tx.Bucket(bucketLeases).Delete(k); err != nil {
+				if err := bucketOf(tx, k).Delete(k); err != nil {
 					return err
 				}
 			}
@@ -503,7 +556,6 @@ func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
 // Drop takes leases out, whatever their times are now, and says how many there were.
 func (l *Ledger) Drop(leases []Lease) (n int, err error) {
 	err = l.update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketLeases)
 		for i := range leases {
 			of := &leases[i]
 			set, known := l.names[sets][of.Set]
@@ -512,6 +564,7 @@ func (l *Ledger) Drop(leases []Lease) (n int, err error) {
 				continue
 			}
 			k := binary.BigEndian.AppendUint16(entryKey(set, of.Entry), origin)
+			b := bucketOf(tx, k)
 			if b.Get(k) == nil {
 				continue
 			}

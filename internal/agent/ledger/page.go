@@ -23,12 +23,12 @@ func (l *Ledger) Page(after string, visit func(Lease) bool) (next string, err er
 		return "", ErrPlace
 	}
 	err = l.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketLeases).Cursor()
-		k, v := c.Seek(from)
+		c := &cursor{tx: tx}
+		k, v := c.seek(from)
 		if after != "" && bytes.Equal(k, from) {
-			k, v = c.Next()
+			k, v = c.next()
 		}
-		for n := 0; k != nil; k, v = c.Next() {
+		for n := 0; k != nil; k, v = c.next() {
 			lease, err := l.decode(k, v)
 			if err != nil {
 				return err
@@ -38,7 +38,7 @@ func (l *Ledger) Page(after string, visit func(Lease) bool) (next string, err er
 				continue
 			}
 			here := hex.EncodeToString(k)
-			if k, _ = c.Next(); k != nil {
+			if k, _ = c.next(); k != nil {
 				next = here
 			}
 			return nil

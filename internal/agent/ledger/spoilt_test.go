@@ -136,3 +136,69 @@ func TestALedgerIsWholeAfterAnyChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestALedgerOfTwoVersionsLosesNothing: a levee that knows no names took one that has some for
+// damaged, and its addresses went with it. What this one does not know stays for the next.
+func TestALedgerOfTwoVersionsLosesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	written(t, path, 3)
+	l, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := lease(0, "ids", time.UnixMilli(1<<40))
+	name.Entry = Entry{Name: "evil.example"}
+	if err := errors.Join(l.Record([]Lease{name}, nil), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	newer := []byte("of a kind to come")
+	db, err := bbolt.Open(path, fileMode, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucket(newer)
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.Put([]byte("key"), []byte("value")),
+			tx.Bucket(bucketLeases).ForEach(func(k, _ []byte) error {
+				if len(k) != prefixKey+originKey || isName(k) {
+					t.Errorf("an older levee finds %x", k)
+				}
+				return nil
+			}))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(path, 0); err != nil || l.Damaged != "" || l.Leases() != 4 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	defer l.Close()
+	var read []Lease
+	for after, more := "", true; more; more = after != "" {
+		after, err = l.Page(after, func(of Lease) bool { read = append(read, of); return false })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(read) != 4 || read[3].Entry != name.Entry {
+		t.Errorf("page by page: %v", read)
+	}
+	read = nil
+	_, err = l.Of(name.Set, "ids", nil, func(of Lease) { read = append(read, of) })
+	if err != nil || len(read) != 4 {
+		t.Errorf("of a source: %v, %v", read, err)
+	}
+	gone, err := l.Remove(func(of Lease) bool { return of.Entry.Name != "" })
+	if err != nil || len(gone) != 1 || len(all(t, l)) != 3 {
+		t.Errorf("%v, %v: %v are left", gone, err, all(t, l))
+	}
+	_ = l.view(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(newer); b == nil || string(b.Get([]byte("key"))) != "value" {
+			t.Error("what a newer levee has written is gone")
+		}
+		return nil
+	})
+}
