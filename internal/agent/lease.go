@@ -15,6 +15,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/pubsub"
 	"levee/internal/dataplane/sets"
+	"levee/internal/filter/names"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 	"levee/internal/quantity"
@@ -35,6 +36,18 @@ func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 		}
 	}
 	return nil, noSet(name)
+}
+
+// noRoom says that so many entries find no room in a set, and what to do.
+func noRoom(set *policy.Set, n int) string {
+	if set.Type != policy.Names {
+		return fmt.Sprintf("set %s is full, without room for %s: raise max in the policy", set.Name,
+			entryCount(n))
+	}
+	return fmt.Sprintf("set %s has no room for %s: it has max, its names have more than 35 letters "+
+		"on average (for both raise max in the policy), or they have %d different numbers of "+
+		"labels, which no max changes: withdraw those of one number", set.Name, entryCount(n),
+		names.MaxCodes)
 }
 
 func noSet(name string) error {
@@ -92,8 +105,7 @@ func (a *Agent) lease(ctx context.Context, name string, some []ledger.Entry, ori
 	if errors.Is(err, sets.ErrNoSet) {
 		err = noSet(name)
 	} else if err == nil {
-		err = api.Refuse(http.StatusConflict, "set %s is full, without room for %s: raise max "+
-			"in the policy; nothing was added", name, entryCount(left))
+		err = api.Refuse(http.StatusConflict, "%s; nothing was added", noRoom(set, left))
 	}
 	_, undone := a.withdrawOrOwe(ctx, func(l ledger.Lease) bool {
 		return l.Set == name && l.Origin == origin && fresh[l.Entry]

@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"levee/internal/agent/ledger"
 	"levee/internal/dataplane/sets"
+	"levee/internal/lang/policy"
 )
 
 // ends is a kernel that notes when leases end there.
@@ -111,5 +113,17 @@ func TestAFullLedgerIsNotReadForEachBatch(t *testing.T) {
 	}
 	if !a.makeRoom(a.nextRoom) || a.ledger.Leases() != 0 {
 		t.Error("the ledger was not read again after its time")
+	}
+}
+
+// TestASetOfNamesWithoutRoomSaysWhichRoom: "raise max" helps nobody whose names have too many
+// different numbers of labels.
+func TestASetOfNamesWithoutRoomSaysWhichRoom(t *testing.T) {
+	for of, labels := range map[policy.SetType]bool{policy.Addresses: false, policy.Names: true} {
+		text := noRoom(&policy.Set{Name: "s", Type: of}, 2)
+		if strings.Contains(text, "32 different numbers of labels") != labels ||
+			!strings.Contains(text, "raise max") {
+			t.Errorf("%v: %s", of, text)
+		}
 	}
 }
