@@ -12,6 +12,7 @@
 #define A2S_PLAYER 0x55
 #define A2S_RULES 0x56
 #define A2S_CHALLENGE 0x41 // the answer with a number
+#define A2S_NONE 0xffffffff // in the place of a number: the client asks for one
 #define A2S_INFO_BYTES 25  // without a number: the head and "Source Engine Query"
 
 // a2s_place is where a query has a number, behind its UDP header; 0 of what is no query.

@@ -218,7 +218,7 @@ static __always_inline int is_service(const struct echo_form *f, __u32 port)
 enum { ECHO_NOTHING, ECHO_WRONG, ECHO_PROOF };
 
 // look_a2s looks at a place of a query for the number that a cookie gave its flow. Where it stands
-// depends on the type of the query; what is no query has none.
+// depends on the type of the query; what is no query has none, nor has one that asks for a number.
 static __always_inline int look_a2s(void *ctx, const struct echo_memory *m, __u32 off, __u32 at,
 				    const struct value *v, int hook)
 {
@@ -228,8 +228,9 @@ static __always_inline int look_a2s(void *ctx, const struct echo_memory *m, __u3
 	if (word_at(ctx, off + UDP_HEADER + A2S_HEAD - sizeof(head), &head, hook) ||
 	    at != a2s_place(head >> (8 * (sizeof(head) - A2S_HEAD))))
 		return ECHO_NOTHING;
-	return said == number(&m->head, v->flow, period - ((period ^ said) & 1)) ? ECHO_PROOF :
-										   ECHO_WRONG;
+	if (said == number(&m->head, v->flow, period - ((period ^ said) & 1)))
+		return ECHO_PROOF;
+	return said == A2S_NONE ? ECHO_NOTHING : ECHO_WRONG;
 }
 
 // look looks at one place of a packet for what its flow was given in replies of form i. Verifiers

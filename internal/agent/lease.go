@@ -41,13 +41,13 @@ func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 // noRoom says that so many entries find no room in a set, and what to do.
 func noRoom(set *policy.Set, n int) string {
 	if set.Type != policy.Names {
-		return fmt.Sprintf("set %s is full, without room for %s: raise max in the policy", set.Name,
-			entryCount(n))
+		return fmt.Sprintf("set %s is full, without room for %s: raise max in the policy",
+			set.Name, entryCount(n))
 	}
-	return fmt.Sprintf("set %s has no room for %s: it has max, its names have more than 35 letters "+
-		"on average (for both raise max in the policy), or they have %d different numbers of "+
-		"labels, which no max changes: withdraw those of one number", set.Name, entryCount(n),
-		names.MaxCodes)
+	return fmt.Sprintf("set %s has no room for %s: it has max, its names have more than 35 "+
+		"letters on average (for both raise max in the policy), or they have %d different "+
+		"numbers of labels, which no max changes: withdraw those of one number", set.Name,
+		entryCount(n), names.MaxCodes)
 }
 
 func noSet(name string) error {

@@ -152,12 +152,14 @@ default drop
 			for _, p := range e.Proves {
 				// The server's answers with a number are 2 for each flow. Those of the cookie are
 				// no replies of it.
-				given, proofs := uint64(12), uint64(0)
+				given, proofs, wrong := uint64(12), uint64(0), p.Wrong
 				if p.Name != "server" {
-					given, proofs = 8, 6
+					// Queries that ask for a number have none: two, of another flow, are wrong.
+					given, proofs, wrong = 8, 6, 2
 				}
-				if p.Given != given || p.Proofs != proofs || p.Wrong == 0 {
-					t.Errorf("the memory tells %+v, want %d given, %d proofs", p, given, proofs)
+				if p.Given != given || p.Proofs != proofs || p.Wrong != wrong || p.Wrong == 0 {
+					t.Errorf("the memory tells %+v, want %d given, %d proofs, %d wrong", p, given,
+						proofs, wrong)
 				}
 			}
 		})

@@ -41,9 +41,6 @@ func (p *planner) findEchoes() {
 	}
 }
 
-// byCookie is the name under which a memory counts what cookies for A2S ask for.
-const byCookie = "cookie a2s"
-
 // askedFor is what cookies for A2S ask for, nil where packets come to none: the number that their
 // answer gives, behind an INFO and behind the type of other queries. A shadow, whose cookies answer
 // nobody, looks for the flows that have proven themselves so.
@@ -78,8 +75,8 @@ func (p *planner) askedFor() *policy.Prove {
 	if len(ports) > policy.MaxServices { // what is asked for is of one flow, so more do no harm
 		ports = []field.Range{{Lo: ports[0].Lo, Hi: ports[len(ports)-1].Hi}}
 	}
-	return &policy.Prove{Name: byCookie, Text: byCookie, Ports: ports, Bytes: policy.LeastEcho,
-		In: []int{info, others}}
+	return &policy.Prove{Name: policy.ProvedByCookie, Text: policy.ProvedByCookie, Ports: ports,
+		Bytes: policy.LeastEcho, In: []int{info, others}}
 }
 
 // NumberTally is the tally of the memory of flows that counts what cookies for A2S ask for.

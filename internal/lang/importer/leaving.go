@@ -33,18 +33,17 @@ func (s *statement) asksSource() bool {
 		s.m.Fields[match.FromPort] != nil)
 }
 
-// LeavingChains reads the base chains for what leaves, for an output. why says why they are not
-// carried over, whatever their rules are; "" if they may be.
-type LeavingChains func(*Output) (bases []*Chain, why string, err error)
+// LeavingChains reads the base chains for what leaves, for an output.
+type LeavingChains func(*Output) (bases []*Chain, err error)
 
 // takeSide writes the chains for what leaves, or notes why it does not, and counts their rules.
 func (o *Output) takeSide(given int, leaving LeavingChains) error {
 	side := o.outside()
-	bases, why, err := leaving(side)
-	if o.sideWhy = why; err != nil || len(bases) == 0 {
-		return o.unlessLeftOut(err)
+	bases, err := leaving(side)
+	if err != nil || len(bases) == 0 {
+		return err
 	}
-	if why == "" && slices.ContainsFunc(bases, func(c *Chain) bool {
+	if slices.ContainsFunc(bases, func(c *Chain) bool {
 		return c.Drop && len(c.Rules) == 0
 	}) {
 		o.sideWhy = "it has no rule, so that nothing would leave: it may be a part of a file"
@@ -52,13 +51,13 @@ func (o *Output) takeSide(given int, leaving LeavingChains) error {
 	}
 	fl := &flattener{bases: bases, given: given, out: side}
 	if err := fl.run(); err != nil {
-		return o.unlessLeftOut(err)
+		return err
 	}
 	drops := slices.ContainsFunc(bases, func(c *Chain) bool { return c.Drop }) ||
 		slices.ContainsFunc(side.pending, func(s statement) bool {
 			return s.action == "drop" || s.action == "limit"
 		})
-	if o.sideWhy == "" && side.translated && slices.ContainsFunc(side.pending,
+	if side.translated && slices.ContainsFunc(side.pending,
 		func(s statement) bool { return s.asksSource() }) {
 		o.sideWhy = "it asks where packets come from, which nat changes (POSTROUTING) before " +
 			"they leave"
@@ -87,14 +86,6 @@ func (o *Output) takeSide(given int, leaving LeavingChains) error {
 		o.Report.Add(m)
 	}
 	return nil
-}
-
-// unlessLeftOut is an error of reading what leaves, nil where that is left out in any case.
-func (o *Output) unlessLeftOut(err error) error {
-	if o.sideWhy != "" {
-		return nil
-	}
-	return err
 }
 
 // leftOut is what became of rules for what leaves of which none is carried over. Where a chain

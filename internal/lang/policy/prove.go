@@ -19,6 +19,10 @@ type Prove struct {
 	Pos   Pos
 }
 
+// ProvedByCookie is the name under which what cookies for A2S ask for is counted; no statement has
+// it.
+const ProvedByCookie = "cookie a2s"
+
 // Reply is what a reply has to have, or must not have, at a place.
 type Reply struct {
 	*Bytes

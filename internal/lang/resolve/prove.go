@@ -60,6 +60,10 @@ func (r *resolver) proveName(w ast.Word) {
 	if w.Text == "" || len(w.Text) > maxSourceName {
 		r.c.Errorf(w.Pos, "", "the name of a proof has 1 to %d bytes", maxSourceName)
 	}
+	if w.Text == policy.ProvedByCookie {
+		r.c.Errorf(w.Pos, "choose another name.",
+			"%q is the name under which what cookies for A2S ask for is counted", w.Text)
+	}
 	for _, p := range r.pol.Proves {
 		if p.Name == w.Text {
 			r.c.Errorf(w.Pos, "choose another name.", "line %d has the name %q already",

@@ -5,7 +5,7 @@ import (
 )
 
 // leaving are the chains OUTPUT of the table filter, read once more as rules for what leaves.
-func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, string, error) {
+func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	out := &ipTables{opts: t.opts, out: side, sets: t.sets,
 		recent: map[string][]*importer.ChainRule{},
 		leaves: true}
@@ -22,7 +22,7 @@ func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 	for _, tab := range out.tables {
 		bases = append(bases, tab.byName["OUTPUT"])
 	}
-	return bases, "", out.parseRules()
+	return bases, out.parseRules()
 }
 
 // forwards tells whether the table is about packets that the machine forwards.

@@ -13,7 +13,7 @@ func (c *nftChain) leaves() bool {
 }
 
 // leaving are the filter chains at the hook output, read once more as rules for what leaves.
-func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, string, error) {
+func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	out := *n
 	out.out, out.leaves, out.chains = side, true, nil
 	out.opts.Chains = []string{"output"}
@@ -43,7 +43,7 @@ func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 		}
 	}
 	if len(picked) == 0 {
-		return nil, "", nil
+		return nil, nil
 	}
 	out.parseRules()
 	slices.SortStableFunc(picked, func(a, b *nftChain) int { return a.prio - b.prio })
@@ -51,5 +51,5 @@ func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, string, er
 	for _, c := range picked {
 		bases = append(bases, &c.Chain)
 	}
-	return bases, "", nil
+	return bases, nil
 }

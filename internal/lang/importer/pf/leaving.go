@@ -18,9 +18,9 @@ type pfLeaving struct {
 // leaving are the rules of pf for what leaves, as far as they need no states: those that block at
 // once, in front of all that pass, and say whereto, as answers go to who was let in. What no rule
 // matches passes.
-func (p *pf) leaving(side *importer.Output) ([]*importer.Chain, string, error) {
+func (p *pf) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	if p.skips {
-		return nil, "", nil
+		return nil, nil
 	}
 	out := *p
 	out.out, out.leaves, out.first, out.last, out.outs, out.own = side, true, nil, nil, nil, nil
@@ -44,9 +44,9 @@ func (p *pf) leaving(side *importer.Output) ([]*importer.Chain, string, error) {
 		}
 	}
 	if out.tellOwn(); len(rules) == 0 {
-		return nil, "", nil
+		return nil, nil
 	}
 	return []*importer.Chain{{Name: "pf", Base: true,
 		Family: match.Match{}.With(match.Ether, match.BothIP),
-		Origin: importer.Origin{File: p.reader.name}, Rules: rules}}, "", nil
+		Origin: importer.Origin{File: p.reader.name}, Rules: rules}}, nil
 }
