@@ -47,7 +47,7 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 	}
 	last := len(tree.Stmts) - 1
 	tree.Stmts = append(tree.Stmts[last:], tree.Stmts[:last]...)
-	p, ds := resolve.Resolve(tree, open)
+	p, ds := resolve.Question(tree, open)
 	if ds.HasErrors() || p == nil {
 		return nil, ds
 	}
@@ -155,7 +155,7 @@ func (w *walk) class(s *space, classes []ir.Class, tags []int, rules []ir.Rule) 
 		for _, b := range open {
 			in, out = s.carve(b, r, in, out)
 		}
-		if len(in) > 0 {
+		if in = slices.DeleteFunc(in, s.isNone); len(in) > 0 {
 			w.decides(s, r, asked, Sources{Classes: classes, Tags: tags}, in)
 		}
 		if open = out; len(open) > manyBoxes {
@@ -174,6 +174,18 @@ func (s *space) unlike(boxes []box, r *rule) (out []box) {
 		_, out = s.carve(b, r, nil, out)
 	}
 	return out
+}
+
+// isNone says whether a box has no packets that there can be. Of others its words hold all the same
+// where some of it are none, and are shorter.
+func (s *space) isNone(b box) bool {
+	left := []box{b}
+	for _, r := range s.impossible {
+		if left = s.unlike(left, r); len(left) > manyBoxes {
+			return false
+		}
+	}
+	return len(left) == 0
 }
 
 // wantsSide says whether a rule asks for a side.

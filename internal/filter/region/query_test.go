@@ -122,3 +122,49 @@ func TestABadQuestionIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPacketIsShownThatCannotBe: an echo request is no answer, so no connection passes it, and
+// what ends behind its UDP header has no byte of payload.
+func TestNoPacketIsShownThatCannotBe(t *testing.T) {
+	const text = `pass established
+pass icmp type echo-request
+pass udp port 53 payload at 0 00
+default drop
+out pass udp port 53 dns name "a.example"
+out default pass
+`
+	const apart = `pass tcp port 22
+default drop
+out pass udp port 53 dns name "a.example"
+out default pass
+`
+	for _, c := range []struct {
+		text, match string
+		slots       []string
+	}{
+		{text, "icmp type echo-request", []string{"pass icmp type echo-request"}},
+		{text, "icmp type echo-reply", []string{"pass established", "default"}},
+		{text, "udp port 53 ipv4 len 28", []string{"pass established", "default"}},
+		{text, "udp port 53 ipv4 len 29", []string{"pass established",
+			"pass udp port 53 payload at 0 00", "default"}},
+		// programs cannot ask both, a question may
+		{apart, "out gid 5 udp port 53", []string{
+			`out pass udp port 53 dns name "a.example"`, "default"}},
+	} {
+		q, ds := Ask("p.levee", []byte(c.text), c.match, nil)
+		if q == nil {
+			t.Fatal(ds)
+		}
+		var got []string
+		for _, way := range q.Who().Ways {
+			name := "default"
+			if r := q.Policy.Slots()[way.Slot].Rule; r != nil {
+				name = r.Text
+			}
+			got = append(got, name)
+		}
+		if !slices.Equal(got, c.slots) {
+			t.Errorf("%s: %q, want %q", c.match, got, c.slots)
+		}
+	}
+}

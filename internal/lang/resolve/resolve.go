@@ -65,7 +65,16 @@ func readPolicy(path string) ([]byte, error) {
 // when there is one, or when f could not be parsed as a whole.
 func Resolve(f *ast.File, open func(path string) (io.ReadCloser, error)) (*policy.Policy,
 	diag.Diagnostics) {
-	return resolve(f, open, false)
+	return resolve(newResolver(f, open))
+}
+
+// Question is Resolve for a policy whose first statement is no rule of it, but a question about its
+// packets: that may ask what programs cannot beside the other rules.
+func Question(f *ast.File, open func(path string) (io.ReadCloser, error)) (*policy.Policy,
+	diag.Diagnostics) {
+	r := newResolver(f, open)
+	r.questions = 1
+	return resolve(r)
 }
 
 // Consume is Resolve for a file whose statements nobody needs any more: each is let go as soon as
@@ -73,7 +82,9 @@ func Resolve(f *ast.File, open func(path string) (io.ReadCloser, error)) (*polic
 // and its source, for diagnostics.
 func Consume(f *ast.File, open func(path string) (io.ReadCloser, error)) (*policy.Policy,
 	diag.Diagnostics) {
-	p, ds := resolve(f, open, true)
+	r := newResolver(f, open)
+	r.consume = true
+	p, ds := resolve(r)
 	f.Stmts, f.End = nil, nil
 	return p, ds
 }
@@ -102,25 +113,22 @@ func newResolver(f *ast.File, open func(path string) (io.ReadCloser, error)) *re
 	return r
 }
 
-func resolve(f *ast.File, open func(path string) (io.ReadCloser, error),
-	consume bool) (*policy.Policy,
-	diag.Diagnostics) {
+func resolve(r *resolver) (*policy.Policy, diag.Diagnostics) {
+	f := r.file
 	if ast.IsProfile(f) {
 		c := &diag.Collector{File: f.Name}
 		c.Errorf(f.Stmts[0].Place(), "try it by `levee profile test FILE`; a policy says: use \""+
 			diag.Base(f.Name)+"\".", "this is a profile, a part of policies")
 		return nil, f.Diagnostics(c)
 	}
-	r := newResolver(f, open)
-	r.consume = consume
 	r.collectSets()
 	stmts := r.stmts
-	if consume {
+	if r.consume {
 		f.Stmts, r.stmts = nil, nil
 	}
 	for i, s := range stmts {
 		r.statement(s)
-		if consume {
+		if r.consume {
 			stmts[i] = nil
 		}
 	}
@@ -141,6 +149,7 @@ type resolver struct {
 	stmts     []ast.Stmt // of the file, with those of profiles
 	empty     bool       // the file has none
 	consume   bool       // statements are let go
+	questions int        // rules in front that ask about the others
 	c         *diag.Collector
 	fileDiags diag.Diagnostics // about set files
 	open      func(string) (io.ReadCloser, error)

@@ -87,7 +87,7 @@ func manyHint(f field.Field) string {
 func (r *resolver) gidsBesideMessages() {
 	var gid *policy.Term
 	messages := false
-	for _, rule := range r.resolved {
+	for _, rule := range r.resolved[min(r.questions, len(r.resolved)):] {
 		if !rule.Out {
 			continue
 		}
