@@ -177,6 +177,16 @@ func TestDatagramsAreNumberedAndProvenByThePolicy(t *testing.T) {
 				}
 				return err
 			})
+			// Flows of TCP have places of their own, which no datagram takes.
+			if r.Hook != nil {
+				var key, flow []byte
+				if r.Hook.Coll.Maps[capture.FlowsMap].Iterate().Next(&key, &flow) {
+					t.Errorf("flow %x of UDP has a place of TCP", key)
+				}
+				if !r.Hook.Coll.Maps[capture.UDPMap].Iterate().Next(&key, &flow) {
+					t.Error("no flow has a place of UDP")
+				}
+			}
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Fatal(err)
 			}

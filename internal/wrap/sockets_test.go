@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -155,6 +156,8 @@ func handing(t *testing.T, command ...string) {
 	udp.Close()
 	cmd.Env = append(os.Environ(), childEnv+"=run", "LISTEN_FDS=2")
 	nobody := uint32(65534)
+	runtime.LockOSThread() // the thread's end kills the service
+	t.Cleanup(runtime.UnlockOSThread)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
 		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.StdoutPipe()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,6 +128,8 @@ func (c *comparison) process(ctx context.Context, name string, args ...string) e
 	defer cancel()
 	cmd := c.lab.Host(lab.World).Command(run, program, args...)
 	cmd.Dir = c.dir
+	runtime.LockOSThread() // it is killed when the thread ends that has started it, not the process
+	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := os.CreateTemp(c.dir, "output")
 	if err != nil {

@@ -140,6 +140,8 @@ func (s *service) start() {
 		s.t.Fatal(err)
 	}
 	defer dir.Close()
+	runtime.LockOSThread() // the thread's end kills the service
+	s.t.Cleanup(runtime.UnlockOSThread)
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), childEnv+"=serve")
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()),
