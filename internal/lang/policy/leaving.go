@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
@@ -82,4 +84,28 @@ func (p *Policy) side() string {
 		return ""
 	}
 	return "out:"
+}
+
+// GIDBesideMessages is the first term of rules for what leaves that asks for gids, where others
+// look into DNS messages: in a program, what is known of a message takes the place of the number.
+func GIDBesideMessages(rules []*Rule) (gid *Term) {
+	messages := false
+	for _, rule := range rules {
+		if !rule.Out {
+			continue
+		}
+		for i := range rule.Match {
+			t := &rule.Match[i]
+			messages = messages || t.Field.OfMessage()
+			if t.Field == field.GID && gid == nil {
+				gid = t
+			}
+		}
+		messages = messages || rule.Limit != nil && slices.ContainsFunc(rule.Limit.Keys,
+			func(k Key) bool { return slices.Contains(k.Fields, field.DNSName) })
+	}
+	if !messages {
+		return nil
+	}
+	return gid
 }

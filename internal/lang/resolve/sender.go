@@ -82,26 +82,10 @@ func manyHint(f field.Field) string {
 	return "put them into a user of their own."
 }
 
-// gidsBesideMessages refuses rules for what leaves that ask for gids where others look into DNS
-// messages: what is known of a message takes the place of the number.
+// gidsBesideMessages refuses what programs cannot ask together; a question becomes none.
 func (r *resolver) gidsBesideMessages() {
-	var gid *policy.Term
-	messages := false
-	for _, rule := range r.resolved[min(r.questions, len(r.resolved)):] {
-		if !rule.Out {
-			continue
-		}
-		for i := range rule.Match {
-			t := &rule.Match[i]
-			messages = messages || t.Field.OfMessage()
-			if t.Field == field.GID && gid == nil {
-				gid = t
-			}
-		}
-		messages = messages || rule.Limit != nil && slices.ContainsFunc(rule.Limit.Keys,
-			func(k policy.Key) bool { return slices.Contains(k.Fields, field.DNSName) })
-	}
-	if gid != nil && messages {
+	gid := policy.GIDBesideMessages(r.resolved[min(r.questions, len(r.resolved)):])
+	if gid != nil {
 		r.c.Errorf(gid.Pos.Mark(), "name the group: group adm.",
 			"rules for what leaves ask for gids or look into DNS messages, not both")
 	}
