@@ -379,6 +379,55 @@ func TestPacketsOfKnownSourcesAreNoFlood(t *testing.T) {
 	}
 }
 
+// TestACrowdIsNoPartOfAFloodBesideIt: a rule against a flood took the crowd of clients that had
+// come before it, which is in its sample and in none of good traffic. Who forges sources, sends
+// more than before, or was not answered is none of a crowd.
+func TestACrowdIsNoPartOfAFloodBesideIt(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		seconds  int     // that the crowd came before
+		times    float64 // what it sends then, of what it sent
+		answered bool
+		want     bool
+	}{
+		{"a crowd", 5, 1, true, true},
+		{"a crowd that grows", 5, 3, true, true},
+		{"who came with the flood", 1, 1, true, false},
+		{"bots that begin slowly", 5, 20, true, false},
+		{"whom nobody answers", 5, 1, false, false},
+	} {
+		w := &Watcher{link: packet.Ethernet, regulars: newRegulars()}
+		now := time.Unix(1e9, 0)
+		for range c.seconds {
+			now = now.Add(time.Second)
+			for i := range byte(100) {
+				w.regulars.pass(now, client(i), 50/c.times, true)
+			}
+			w.regulars.came(false)
+			w.regulars.second(now, false)
+		}
+		var frames []frame
+		for i := range 1000 {
+			from := client(byte(i % 100))
+			if i%5 > 0 {
+				from = netip.AddrFrom4([4]byte{16, byte(i), byte(i >> 8), 1})
+			}
+			b := udpFrom(t, from.String())
+			f := frame{length: len(b)}
+			f.n = uint8(copy(f.head[:], b))
+			frames = append(frames, f)
+		}
+		flood, crowd := w.apart(frames, &detect.Alarm{All: 5000, Share: 0.8, Answered: c.answered})
+		want := 0
+		if c.want {
+			want = 200
+		}
+		if len(crowd) != want || len(flood) != 1000-want {
+			t.Errorf("%s: %d of the crowd and %d of the flood", c.what, len(crowd), len(flood))
+		}
+	}
+}
+
 // TestWhatIsLeftOfAFloodMayCostLess: of a tenth or more as much as of all of it.
 func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 	good := signature.NewSample(packet.Ethernet, nil, 4000)

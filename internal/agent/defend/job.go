@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/agent/detect"
 	"levee/internal/agent/episode"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
@@ -55,7 +56,12 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 	}
 	j.good = w.good.sample(now, w.link, with)
 	all := frames
+	frames, crowd := w.apart(frames, &s.Alarm)
 	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)
+	var buf []byte
+	for i := range crowd {
+		crowd[i].add(j.good, &buf)
+	}
 	j.beyond = min(1, s.Alarm.Share*float64(len(all))/float64(max(1, len(frames))))
 	if len(frames) < len(all) {
 		j.passes = w.sampleOf(all, with)
@@ -101,9 +107,38 @@ func sourcesOf(s *signature.Sample) map[netip.Addr]bool {
 	return seen
 }
 
+// apart has what a crowd of clients sends apart from a flood that comes beside it. Who came for
+// seconds before the flood and was answered is one of them, as long as he sends what he did.
+func (w *Watcher) apart(frames []frame, a *detect.Alarm) (flood, crowd []frame) {
+	if !a.Answered {
+		return frames, nil
+	}
+	of := map[netip.Addr]float64{}
+	for i := range frames {
+		w.decode(&frames[i])
+		of[w.packet.Src] += a.All / float64(len(frames))
+	}
+	for i := range frames {
+		if w.decode(&frames[i]); w.regulars.isCrowd(w.packet.Src, of[w.packet.Src]) {
+			crowd = append(crowd, frames[i])
+		} else {
+			flood = append(flood, frames[i])
+		}
+	}
+	if !isMost(len(flood), len(frames), a.Share) {
+		return frames, nil
+	}
+	return flood, crowd
+}
+
+// isMost says whether so many packets are what is beyond the usual of a sample: half of it, as in
+// the first moments that share is a guess.
+func isMost(n, all int, beyond float64) bool {
+	return n >= fewest && float64(n) >= 0.5*beyond*float64(all)
+}
+
 // strange leaves the packets of known sources out, which are more of what passes the fewer of the
-// flood do. Where that leaves less than half of what is beyond the usual, they are the flood: in
-// the first moments the share beyond is a guess.
+// flood do. Where that leaves less than half of what is beyond the usual, they are the flood.
 func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond float64) []frame {
 	out := make([]frame, 0, len(frames))
 	for i := range frames {
@@ -111,7 +146,7 @@ func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond floa
 			out = append(out, frames[i])
 		}
 	}
-	if n := float64(len(out)); n < fewest || n < 0.5*beyond*float64(len(frames)) {
+	if !isMost(len(out), len(frames), beyond) {
 		return frames
 	}
 	return out
@@ -177,9 +212,17 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	essential, err := j.limitEssential(limits, p)
+	if err != nil {
+		return nil, err
+	}
 	j.step("rules found")
 	var why []string
-	r.Rules, why = j.complete(r.Rules, dropped, r.Forged)
+	if len(essential) > 0 {
+		r.Rules = essential
+	} else {
+		r.Rules, why = j.complete(r.Rules, dropped, r.Forged)
+	}
 	j.inFront(r.Rules)
 	r.Steps, r.Notes = j.steps, append(r.Notes, why...)
 	r.Kinds = j.beside(r.Rules)
@@ -259,6 +302,37 @@ func (j *job) search(pair *signature.Pair, collateral float64, r *episode.Found)
 		}
 	}
 	return dropped, p, nil
+}
+
+// ofEssential is the part of what is too much that a limit leaves of a flood that is essential: it
+// is no flood then, and path MTU discovery, DHCP and the like go on.
+const ofEssential = 0.1
+
+// limitEssential finds limits on a flood of packets that the policy passes as essential, as forged
+// path MTU messages: a drop would take all of these.
+func (j *job) limitEssential(limits signature.Limits, p *signature.Proposal) ([]incident.Rule,
+	error) {
+	kept := float64(p.Flood.Kept) / float64(max(1, p.Flood.Packets))
+	if kept < j.minShare() || j.tried(episode.Limit) {
+		return nil, nil
+	}
+	off := *limits.Policy
+	off.Essential, limits.Policy = false, &off
+	pair, err := signature.NewPair(j.flood, j.good, limits)
+	if err != nil {
+		return nil, err
+	}
+	var found episode.Found
+	if dropped, _, err := j.search(pair, limits.Collateral, &found); err != nil ||
+		dropped < j.minShare() {
+		return nil, err
+	}
+	for i := range found.Rules {
+		r := &found.Rules[i]
+		r.Rule = episode.Loosened(r.Rule, ofEssential*j.Alarm.Kind.Row().Floor)
+		r.Action, r.Why = episode.Limit, "it looks essential: some of it goes on"
+	}
+	return found.Rules, nil
 }
 
 // minShare is the share of the sample that drops have to take, for nothing else to be tried.

@@ -213,3 +213,52 @@ func TestNamesOfHostileQueries(t *testing.T) {
 		}
 	}
 }
+
+// TestAFloodOfWhatIsEssentialIsLimited: forged path MTU messages, and UDP from port 67 to 68, pass
+// as essential, and no rule was found against them.
+func TestAFloodOfWhatIsEssentialIsLimited(t *testing.T) {
+	for _, c := range []struct {
+		kind kind.Kind
+		want string
+		make func(from netip.Addr, i int) packet.Spec
+	}{
+		{kind.ICMP, "rate 300/s", func(from netip.Addr, i int) packet.Spec {
+			return packet.Spec{Proto: new(uint8(packet.ProtoICMP)), From: from,
+				Type: new(uint8(3)), Code: 4, Payload: make([]byte, 28+i%8)}
+		}},
+		{kind.UDP, "rate 1000/s", func(from netip.Addr, i int) packet.Spec {
+			return packet.Spec{Proto: new(uint8(packet.ProtoUDP)), From: from,
+				FromPort: new(uint16(67)), ToPort: new(uint16(68)), Payload: make([]byte, i%400)}
+		}},
+	} {
+		j := &job{Search: searching(detect.Alarm{Kind: c.kind, All: 50_000, Threshold: 3000,
+			UsualAll: 10}).Search, beyond: 1, base: parsed(t, "default pass\n"), kinds: 1000,
+			good:  signature.NewSample(packet.Ethernet, nil, 10_000),
+			flood: signature.NewSample(packet.Ethernet, nil, 1000)}
+		j.Of.Collateral = 1e-3
+		for i := range 2000 {
+			tcp(t, j.good, fmt.Sprintf("198.51.100.%d", i%100), packet.ACK, 1)
+			s := c.make(netip.AddrFrom4([4]byte{byte(20 + i%150), byte(i), byte(i >> 3), 1}), i)
+			s.To = netip.MustParseAddr("192.0.2.1")
+			b, err := packet.Build(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.flood.Add(b, 0)
+		}
+		found, err := j.run(t.Context())
+		if err != nil || len(found.Rules) == 0 || !strings.Contains(found.Rules[0].Rule, c.want) ||
+			found.Rules[0].Action != episode.Limit {
+			t.Fatalf("%s: %+v, %v", c.kind, found, err)
+		}
+		live := []episode.Live{{Rule: found.Rules[0], Of: j.Of}}
+		if p, err := compose(j.base, live); err != nil || !fits(j.base, p) {
+			t.Errorf("%s: %q does not fit: %v", c.kind, found.Rules[0].Rule, err)
+		}
+		j.Tried = []string{episode.Limit}
+		if found, err = j.run(t.Context()); err != nil || len(found.Rules) > 0 &&
+			found.Rules[0].Why != "" {
+			t.Errorf("%s: it is limited again: %+v, %v", c.kind, found.Rules, err)
+		}
+	}
+}

@@ -28,6 +28,14 @@ type regular struct {
 	seen    time.Time
 	times   int  // seconds in which it was seen
 	strange bool // it came with the flood, and has done a handshake
+	late    late // what came of it since the traffic is unlike the time before
+}
+
+// late is what comes of one of a crowd: packets a second, on average, of the seconds in which it
+// came.
+type late struct {
+	usual float64
+	times int
 }
 
 // sum is what came of a source of late, and what would usually have.
@@ -105,6 +113,26 @@ func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame)
 	}
 	g.dropped[g.next] = *f
 	g.next = (g.next + 1) % mostDropped
+}
+
+// came notes, at the end of a second in which nothing was a flood, what came of late in case that
+// one begins. A clean second ends what is unlike the time before.
+func (g *regulars) came(clean bool) {
+	for _, r := range g.of {
+		switch l := &r.late; {
+		case clean:
+			*l = late{}
+		case r.second > 0:
+			l.times++
+			l.usual += max(learns, 1/float64(l.times)) * (r.second - l.usual)
+		}
+	}
+}
+
+// isCrowd says whether a source, of which so much comes now, was one of a crowd before a flood.
+func (g *regulars) isCrowd(from netip.Addr, rate float64) bool {
+	r := g.of[from]
+	return r != nil && r.late.times >= minTimes && rate <= mostStrange*r.late.usual
 }
 
 // second ends a second, and says which share of all good packets each rule drops. What comes in a

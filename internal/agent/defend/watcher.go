@@ -341,7 +341,11 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		raised = raised || e.detector.Raised(now)
 	}
 	w.good.tidy(now, raised)
-	w.costs = w.regulars.second(now, !raised && len(w.floods.Live()) == 0)
+	done := len(w.floods.Live()) > 0
+	if !w.floods.Passing() && !done {
+		w.regulars.came(!raised)
+	}
+	w.costs = w.regulars.second(now, !raised && !done)
 	if w.Sampled != nil {
 		w.Sampled.Observe(w.Dev)
 	}

@@ -79,6 +79,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 			UsualAll: had.usually(of, true), Own: sum[kind.Rows[k].All],
 			Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
 			Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}
+		a.Answered = a.UsualAll > usual.usually(of, true)
 		if d.opens(of, now) && d.begin.odd.Has(of) {
 			a.Unknown, a.Usual = true, 0
 		}

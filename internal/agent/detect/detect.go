@@ -42,6 +42,8 @@ type Alarm struct {
 	Since              time.Time
 	Learned            bool
 	Unknown            bool // nothing was learned that could be usual
+	// Answered: of UsualAll more came before the alarm than is usual, and was answered.
+	Answered bool `json:",omitempty"`
 }
 
 // factor is how many times of what was usual is too much. While something is done about a flood, a

@@ -22,6 +22,9 @@ const (
 // vectors are floods of other forms than those of the demo. Services that the lab has no clients of
 // show what can be told without any: what is in front of real ones is for a proof by the client.
 var vectors = []kind{
+	words("too-big", "forged path MTU messages", 0, "ipv4 icmp type 3 code 4 "+anywhere+
+		"to TO ttl 40-128 random payload hex "+
+		"\"45000054000040004011 0000 c6120001c6120002 01bbc35000400000\""),
 	words("carpet", "UDP to all addresses of a /24", 0,
 		"ipv4 udp "+anywhere+"to 198.19.0.0/24 random "+anyPort+"port 1024-65535 random len 90"),
 	{name: "carpets", what: "ten /24, one behind the other", waves: carpets},
