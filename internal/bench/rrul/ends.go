@@ -217,6 +217,27 @@ func clients(ctx context.Context, to netip.AddrPort, n int, from []netip.Addr, i
 		return lines.Err()
 	}
 	s := new(flows)
+	defer s.close()
+	if err := s.connect(ctx, to, n, from); err != nil {
+		return err
+	}
+	for _, f := range s.list() {
+		says := byte(sayDown)
+		if f.sends {
+			says = sayUp
+		}
+		if _, err := f.Write([]byte{says}); err != nil {
+			return fmt.Errorf("speak with the service: %w", err)
+		}
+		go f.run()
+	}
+	fmt.Fprintln(out, "ready")
+	return s.answer(lines, out)
+}
+
+// connect reaches the service so many times for each way. Nothing is sent before all are there:
+// the later ones would wait behind the load of the first.
+func (s *flows) connect(ctx context.Context, to netip.AddrPort, n int, from []netip.Addr) error {
 	for i := range 2 * n {
 		d := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(
 			netip.AddrPortFrom(from[i%len(from)], 0))}
@@ -224,20 +245,13 @@ func clients(ctx context.Context, to netip.AddrPort, n int, from []netip.Addr, i
 		if err != nil {
 			return fmt.Errorf("reach the service: %w", err)
 		}
-		defer c.Close()
-		f := &flow{TCPConn: c.(*net.TCPConn), sends: i%2 == 1}
-		says := byte(sayDown)
-		if f.sends {
-			says = sayUp
-		}
-		if _, err := c.Write([]byte{says}); err != nil {
-			return fmt.Errorf("speak with the service: %w", err)
-		}
-		s.add(f)
+		s.add(&flow{TCPConn: c.(*net.TCPConn), sends: i%2 == 1})
 	}
+	return nil
+}
+
+func (s *flows) close() {
 	for _, f := range s.list() {
-		go f.run()
+		f.Close()
 	}
-	fmt.Fprintln(out, "ready")
-	return s.answer(lines, out)
 }

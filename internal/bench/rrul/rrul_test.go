@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -64,6 +66,35 @@ func TestLoadGoesBothWaysBesideProbes(t *testing.T) {
 			t.Errorf("%s: %v ns quiet, %v loaded", kind, percentile(calm, 50),
 				percentile(busy, 50))
 		}
+	}
+}
+
+// TestConnectionsAreThereBeforeAnythingIsSent: what the first ones send would be load while the run
+// is still called quiet.
+func TestConnectionsAreThereBeforeAnythingIsSent(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := netip.MustParseAddrPort(l.Addr().String())
+	s := new(flows)
+	defer s.close()
+	if err := s.connect(t.Context(), at, 3, []netip.Addr{at.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	sending := 0
+	for i, f := range s.list() {
+		info, err := f.info()
+		if err != nil || info.Bytes_sent != 0 {
+			t.Errorf("connection %d has sent %d bytes: %v", i, info.Bytes_sent, err)
+		}
+		if f.sends {
+			sending++
+		}
+	}
+	if n := len(s.list()); n != 6 || sending != 3 {
+		t.Errorf("%d connections, %d of which are to send", n, sending)
 	}
 }
 

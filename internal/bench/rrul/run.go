@@ -124,12 +124,13 @@ func (x *watch) all(ctx context.Context) error {
 	x.begun = kernel.Monotonic() + start
 	ended := make(chan error, len(kinds))
 	rng := rand.New(rand.NewPCG(x.Seed, uint64(x.Once.Round)))
-	for i, kind := range kinds {
+	for _, kind := range kinds {
 		p := x.probes(kind, rng)
-		x.Once.Probes = append(x.Once.Probes, &Probes{Kind: kind, Due: seconds(p.At)})
+		seen := &Probes{Kind: kind, Due: seconds(p.At)}
+		x.Once.Probes = append(x.Once.Probes, seen)
 		go func() {
 			took, err := p.Run(probing, x.world)
-			x.Once.Probes[i].Took = seconds(took)
+			seen.Took = seconds(took)
 			ended <- err
 		}()
 	}
@@ -159,6 +160,7 @@ func (x *watch) load(ctx context.Context) error {
 	if err := lab.Sleep(ctx, x.begun-kernel.Monotonic()+x.Before); err != nil {
 		return err
 	}
+	x.From = x.at()
 	if err := x.clients.ask(); err != nil {
 		return err
 	}
@@ -166,7 +168,6 @@ func (x *watch) load(ctx context.Context) error {
 		x.clients = nil
 		return err
 	}
-	x.From = x.at()
 	for next := x.at(); ; {
 		if err := x.look(); err != nil {
 			return err
