@@ -136,7 +136,7 @@ func findContainer(ctx context.Context, name string, engines []string) (*contain
 			errs = append(errs, fmt.Errorf("%s: %w", engine, err))
 		case c.State.Pid <= 0:
 			ended = c
-		case runs != nil:
+		case runs != nil && runs.ID != c.ID: // podman may stand for docker
 			return nil, fmt.Errorf("%s each run a container %s: name it by its number, %s or %s",
 				strings.Join(engines, " and "), name, runs.ID[:minID], c.ID[:minID])
 		default:

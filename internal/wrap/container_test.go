@@ -27,6 +27,7 @@ func TestAContainerIsFoundByItsEngine(t *testing.T) {
 	for name, script := range map[string]string{
 		"lv-none":   "echo no such container >&2; exit 125",
 		"lv-runs":   inspected(oneID, "/web", 4711),
+		"lv-alias":  inspected(oneID, "web", 4711), // podman by the name of docker
 		"lv-other":  inspected(otherID, "web", 4712),
 		"lv-ended":  inspected(otherID, "web", 0),
 		"lv-prints": "echo 4711",
@@ -44,6 +45,7 @@ func TestAContainerIsFoundByItsEngine(t *testing.T) {
 	}{
 		{"lv-absent lv-none lv-runs", 4711, ""},
 		{"lv-ended lv-runs", 4711, ""},
+		{"lv-runs lv-alias", 4711, ""},
 		{"lv-runs lv-other", 0, "by its number, b2cb3547d91e or 50f0b7b5caab"},
 		{"lv-none", 0, "lv-none: no such container"},
 		{"lv-ended", 0, "does not run"},

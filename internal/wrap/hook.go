@@ -151,11 +151,17 @@ func withHook(config []byte, program string) ([]byte, error) {
 	if err := json.Unmarshal(config, &all); err != nil {
 		return nil, err
 	}
-	hooks := map[string]json.RawMessage{}
+	if all == nil {
+		return nil, errors.New("it holds nothing")
+	}
+	var hooks map[string]json.RawMessage
 	if all["hooks"] != nil {
 		if err := json.Unmarshal(all["hooks"], &hooks); err != nil {
 			return nil, err
 		}
+	}
+	if hooks == nil { // null, too
+		hooks = map[string]json.RawMessage{}
 	}
 	var those []json.RawMessage
 	if hooks["createRuntime"] != nil {

@@ -200,6 +200,7 @@ func TestTheRuntimeAddsOneHook(t *testing.T) {
 	path := filepath.Join(dir, "config.json")
 	for config, want := range map[string]string{
 		`{"ociVersion": "1.0.2"}`:                                             "/levee",
+		`{"hooks": null}`:                                                     "/levee",
 		`{"hooks": {"poststop": [{"a": 1}]}}`:                                 "/levee",
 		`{"hooks": {"createRuntime": [{"path": "/gpu", "env": []}], "x": 1}}`: "/levee /gpu",
 	} {
@@ -241,7 +242,7 @@ func TestTheRuntimeAddsOneHook(t *testing.T) {
 			t.Errorf("%s becomes %s", config, text)
 		}
 	}
-	for _, config := range []string{"", "[]", `{"hooks": 1}`, `{"hooks": {"createRuntime": {}}}`} {
+	for _, config := range []string{"", "null", "[]", `{"hooks": 1}`, `{"hooks": {"createRuntime": {}}}`} {
 		if _, err := withHook([]byte(config), "/levee"); err == nil {
 			t.Errorf("%q is a configuration", config)
 		}
