@@ -196,6 +196,10 @@ func TestSessionsOfOneServer(t *testing.T) {
 		n.dial(t, at)
 		accepted()
 	}
+	own, err := os.Readlink(ownProc + "/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
 	socks, err := tcpSockets(ownProc)
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +217,30 @@ func TestSessionsOfOneServer(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].Local.Port() != s.Local.Port() {
 			t.Errorf("port %d: %+v, %v", s.Local.Port(), all, err)
 		}
+	}
+	// One in a network namespace of its own, as a container has it.
+	add(t, veth("eth1", n.inner), "eth1", "198.51.100.1/24")
+	n.in(t, n.inner, func() { set(t, "eth1", "198.51.100.7/24") })
+	accepted := n.serve(t, n.inner, serving{name: "sshd"}, "198.51.100.7:22")
+	c, err := net.Dial("tcp", "198.51.100.7:22")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	accepted()
+	var within []int
+	for _, holders := range socketOwners().holders {
+		pid, err := strconv.Atoi(holders[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ns, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); ns != own {
+			within = append(within, pid)
+		}
+	}
+	all, err := AcceptedBy(within)
+	if err != nil || len(all) != 1 || all[0].Local.String() != "198.51.100.7:22" {
+		t.Errorf("of %v, in another namespace: %+v, %v", within, all, err)
 	}
 	if all, err := AcceptedBy([]int{os.Getpid()}); err != nil || len(all) > 0 {
 		t.Errorf("who listens nowhere has %+v, %v", all, err)

@@ -66,7 +66,7 @@ func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 		return nil, nil, err
 	}
 	here = established(socks, owners)
-	for _, proc := range otherNamespaces(owners) {
+	for _, proc := range otherNamespaces(owners.procs) {
 		socks, err := tcpSockets(proc)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // its last process has ended
@@ -83,31 +83,39 @@ func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 }
 
 // AcceptedBy are the sessions at ports where one of these processes listens, in this network
-// namespace. The kernel counts their packets among those of the cgroup in which it has opened the
-// port, whatever process has them since.
-func AcceptedBy(pids []int) ([]Session, error) {
-	socks, err := tcpSockets(ownProc)
-	if err != nil {
-		return nil, err
-	}
+// namespace and in theirs, as that of a container. The kernel counts their packets among those of
+// the cgroup in which it has opened the port, whatever process has them since.
+func AcceptedBy(pids []int) (all []Session, err error) {
 	of := map[uint32]bool{}
-	for _, pid := range pids {
-		inodes, _ := socketsOf(fmt.Sprintf("/proc/%d", pid))
+	dirs := make([]string, len(pids))
+	for i, pid := range pids {
+		dirs[i] = fmt.Sprintf("/proc/%d", pid)
+		inodes, _ := socketsOf(dirs[i])
 		for _, inode := range inodes {
 			of[inode] = true
 		}
 	}
-	ports := map[uint16]bool{}
-	for _, s := range socks {
-		if s.State == tcpListen && of[s.Inode] {
-			ports[s.Local.Port()] = true
+	for _, proc := range append([]string{ownProc}, otherNamespaces(dirs)...) {
+		socks, err := tcpSockets(proc)
+		if proc != ownProc && errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended
 		}
+		if err != nil {
+			return all, err
+		}
+		ports := map[uint16]bool{}
+		for _, s := range socks {
+			if s.State == tcpListen && of[s.Inode] {
+				ports[s.Local.Port()] = true
+			}
+		}
+		if len(ports) == 0 {
+			continue
+		}
+		all = append(all, slices.DeleteFunc(established(socks, socketOwners()),
+			func(s Session) bool { return !ports[s.Local.Port()] })...)
 	}
-	if len(ports) == 0 {
-		return nil, nil
-	}
-	return slices.DeleteFunc(established(socks, socketOwners()),
-		func(s Session) bool { return !ports[s.Local.Port()] }), nil
+	return all, nil
 }
 
 // established picks the sessions out of the sockets of a network namespace.
@@ -163,12 +171,12 @@ func isConnection(env string, local, remote netip.AddrPort) bool {
 		words[2] == local.Addr().String() && words[3] == strconv.Itoa(int(local.Port()))
 }
 
-// otherNamespaces are processes in the network namespaces, besides this one, in which a process is
-// that may hold a session: one each, by its directory below /proc.
-func otherNamespaces(owners owners) (procs []string) {
+// otherNamespaces are processes in the network namespaces, besides this one, in which one of some
+// processes is: one each. A process is named by its directory below /proc.
+func otherNamespaces(of []string) (procs []string) {
 	own, _ := os.Readlink(ownProc + "/ns/net")
 	seen := map[string]bool{own: true}
-	for _, dir := range owners.procs {
+	for _, dir := range of {
 		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && !seen[ns] {
 			seen[ns] = true
 			procs = append(procs, dir)
