@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
-	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/service"
 	"levee/internal/host/account"
 	"levee/internal/host/cgroup"
@@ -123,25 +122,15 @@ func policyOf(c *container, annotations map[string]string, told *account.Contain
 // forgetContainers removes the policies of containers that no engine has any more: each run of
 // `podman run --rm` has another name.
 func forgetContainers(ctx context.Context, root string) error {
-	all, err := service.All(ctx)
-	if err != nil {
-		return err
-	}
 	there, err := account.Containers(root)
 	if err != nil {
 		return err
 	}
-	for _, s := range all {
-		name, is := strings.CutPrefix(s.Name, service.ContainerPrefix)
-		if !is || s.InForce || there[name] != nil {
-			continue
-		}
-		err := service.Remove(ctx, s.Name)
-		if err != nil && !errors.As(err, new(*generation.NoServiceError)) {
-			return err
-		}
-	}
-	return nil
+	// One that an engine makes from here on is in force, or will be put in force anew.
+	return service.RemoveEnded(ctx, func(name string) bool {
+		name, is := strings.CutPrefix(name, service.ContainerPrefix)
+		return is && there[name] == nil
+	})
 }
 
 // withHook is the configuration of a container (runtime-spec, config.json) with levee's hook as

@@ -199,9 +199,9 @@ func TestTheRuntimeAddsOneHook(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.json")
 	for config, want := range map[string]string{
-		`{"ociVersion": "1.0.2"}`:                                             "/levee",
-		`{"hooks": null}`:                                                     "/levee",
-		`{"hooks": {"poststop": [{"a": 1}]}}`:                                 "/levee",
+		`{"ociVersion": "1.0.2"}`:             "/levee",
+		`{"hooks": null}`:                     "/levee",
+		`{"hooks": {"poststop": [{"a": 1}]}}`: "/levee",
 		`{"hooks": {"createRuntime": [{"path": "/gpu", "env": []}], "x": 1}}`: "/levee /gpu",
 	} {
 		if err := os.WriteFile(path, []byte(config), 0o640); err != nil {

@@ -22,6 +22,39 @@ func Remove(ctx context.Context, name string) error {
 	return store.TransactServices(ctx, func(s *store.Store) error { return remove(s, name) })
 }
 
+// RemoveEnded removes the services that have gone, of those whose policy is not in force. None of
+// them can come into force in between.
+func RemoveEnded(ctx context.Context, gone func(name string) bool) error {
+	c, err := openHierarchy()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	return store.TransactServices(ctx, func(s *store.Store) error {
+		var names []string
+		err := generation.EachService(s, func(a *attach.Attachment) error {
+			name, _ := store.ServiceNamed(a.Current().Dev)
+			if !gone(name) {
+				return nil
+			}
+			judges, err := inForce(s, c, a)
+			if err == nil && !judges {
+				names = append(names, name)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := remove(s, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func remove(s *store.Store, name string) error {
 	key := store.ServiceKey(name)
 	_, state := os.Stat(s.State(key))

@@ -679,6 +679,10 @@ func TestSocketsOfAnOldRunHeldTheNextUp(t *testing.T) {
 	if !status(t).InForce || !readerSees(t) {
 		t.Error("the policy of a service that runs is not in force")
 	}
+	gone := func(string) bool { return true }
+	if err := RemoveEnded(t.Context(), gone); err != nil || !status(t).InForce {
+		t.Errorf("a policy in force was removed as one that has gone: %v", err)
+	}
 	await.True(t, "the cgroup is empty", func() bool { return os.Remove(s.dir) == nil })
 	if status(t).InForce || readerSees(t) {
 		t.Error("the policy of a service that has ended is in force while a socket is open")
