@@ -18,6 +18,7 @@ import (
 	"levee/internal/cli"
 	"levee/internal/cli/clitest"
 	"levee/internal/dataplane/service"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/cgroup"
 	"levee/internal/host/session"
@@ -327,15 +328,38 @@ func TestAWrappedSSHServerLockedItsClientsOut(t *testing.T) {
 	if _, err := os.Stat(e.dropInPath("ssh.service")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its drop-in is left: %v", err)
 	}
-	for policy, force := range map[string]bool{
-		small:                              true,
-		"pass tcp port 22\ndefault drop\n": false,
+	const held = "set bad = dynamic(max 9)\ndrop from bad\npass tcp port 22\ndefault drop\n"
+	for _, tt := range []struct {
+		policy string
+		force  bool
+		says   string
+	}{
+		{held, false, ""}, // no policy yet: the set is empty
+		{small, true, ""},
+		{held, false, ""},
+		{held + "# \n", false, "an SSH session"}, // with an entry
+		{"pass tcp port 22\ndefault drop\n", false, ""},
 	} {
-		if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		if tt.says != "" {
+			set, err := sets.Open(t.Context(), store.Service("ssh.service"), "bad")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := set.Add(t.Context(), sets.Entry{Prefix: netip.MustParsePrefix(
+				"192.0.2.7/32")}); err != nil {
+				t.Fatal(err)
+			}
+			if err := set.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := os.WriteFile(file, []byte(tt.policy), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.wrapUnit(t.Context(), "ssh.service", file, false, force); err != nil {
-			t.Errorf("%q, force %v: %v", policy, force, err)
+		err := e.wrapUnit(t.Context(), "ssh.service", file, false, tt.force)
+		if (err == nil) != (tt.says == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%q, force %v: %v", tt.policy, tt.force, err)
 		}
 	}
 	if err := e.removeUnit(t.Context(), "ssh.service"); err != nil {

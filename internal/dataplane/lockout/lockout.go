@@ -117,11 +117,11 @@ func Service(ctx context.Context, name string, p *policy.Policy, all []session.S
 	if len(all) == 0 {
 		return nil
 	}
-	r := AtRisk{link: packet.L3, sessions: all}
-	// Without a policy yet its sets are empty.
-	if held, err := entries(ctx, store.Service(name), p); err == nil {
-		r.entries = held
+	held, err := entries(ctx, store.Service(name), p)
+	if err != nil {
+		return fmt.Errorf("look whether the policy would end a session: %w, or use --force", err)
 	}
+	r := AtRisk{link: packet.L3, sessions: all, entries: held}
 	if err := r.Check(p); err != nil {
 		return fmt.Errorf("refused: %w, or use --force", err)
 	}

@@ -388,7 +388,8 @@ func (s *Set) List(ctx context.Context) ([]Entry, error) {
 func Entries(ctx context.Context, dev, name string) ([]Entry, error) {
 	s, err := Open(ctx, dev, name)
 	switch {
-	case errors.Is(err, ErrNoSet), errors.As(err, new(*generation.NotAttachedError)):
+	case errors.Is(err, ErrNoSet), errors.As(err, new(*generation.NotAttachedError)),
+		errors.As(err, new(*generation.NoServiceError)):
 		return nil, nil
 	case err != nil:
 		return nil, err
