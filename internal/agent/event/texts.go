@@ -44,7 +44,7 @@ func newTexts(c *policy.Condition, feeds feeds) *texts {
 		if c.Feed != nil {
 			t.list = feeds.of(c, t.fold)
 		} else {
-			t.list = &list{path: c.File, anyCase: c.AnyCase}
+			t.list = &list{path: c.File, anyCase: c.AnyCase, most: maxListed}
 		}
 	case policy.Equals:
 		t.equal = make(map[string]bool, len(c.Texts))
@@ -120,6 +120,7 @@ const (
 type list struct {
 	path    string
 	anyCase bool
+	most    int // texts that it may have
 	texts   map[string]bool
 	looked  time.Time
 	read    os.FileInfo // when it was read
@@ -181,8 +182,8 @@ func (l *list) fill(info os.FileInfo) error {
 		if l.anyCase {
 			text = strings.ToLower(text)
 		}
-		if has[text] = true; len(has) > maxListed {
-			return fmt.Errorf("%s has more than %d texts", l.path, maxListed)
+		if has[text] = true; len(has) > l.most {
+			return fmt.Errorf("%s has more than %d texts", l.path, l.most)
 		}
 	}
 	if err := lines.Err(); err != nil {
