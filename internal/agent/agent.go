@@ -113,7 +113,7 @@ type Agent struct {
 	lists         []*lister
 	reading       sync.WaitGroup // goroutines of lists
 	relied        map[netip.Addr]relied
-	zones         map[*policy.NameList]*enforce.Zones // of the policies
+	zones         map[*policy.Policy]*enforce.Zones
 
 	upstream     *upstream.Servers
 	upstreamErr  error
@@ -351,14 +351,12 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 	}
 	k := &enforce.Protected{}
 	var failed error
-	zones := map[*policy.NameList]*enforce.Zones{}
+	zones := map[*policy.Policy]*enforce.Zones{}
 	for _, p := range a.policies {
-		for _, of := range enforce.OwnNames(p) {
-			if zones[of] = a.zones[of]; zones[of] == nil {
-				zones[of] = enforce.NewZones(of.Patterns)
-			}
-			k.AddZones(zones[of], "passed by a rule of "+p.File)
+		if zones[p] = a.zones[p]; zones[p] == nil {
+			zones[p] = enforce.OwnNames(p)
 		}
+		k.AddZones(zones[p], "passed by a rule of "+p.File)
 		for _, name := range k.AddProtected(p) {
 			entries, err := sets.List(ctx, "", name)
 			if err != nil && !errors.Is(err, sets.ErrNoSet) {
@@ -384,7 +382,7 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 	}
 	for name, why := range servers.Names {
 		if n, wrong := dnsname.Parse(name); wrong == nil {
-			k.AddZones(enforce.NewZones([]dnsname.Pattern{n}), why)
+			k.AddZones(enforce.NewZones(n.Name), why)
 		}
 	}
 	for addr, r := range a.relied {

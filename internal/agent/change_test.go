@@ -16,7 +16,7 @@ func TestAListThatComesToHoldARegistryWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	protected := &enforce.Protected{}
-	protected.AddZones(enforce.NewZones([]dnsname.Pattern{own}), "own")
+	protected.AddZones(enforce.NewZones(own.Name), "own")
 	for name, want := range map[string][2]bool{ // it is taken, and waits
 		"co.uk": {true, true}, "com": {true, true}, "*.co.uk": {true, true},
 		"shop.co.uk": {true, false}, "duckdns.org": {true, false},

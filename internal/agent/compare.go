@@ -173,7 +173,7 @@ func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 		n, err := a.withdraw(ctx, func(l ledger.Lease) bool {
 			return a.refuses(protected, &l) != ""
 		})
-		a.say("withdrew %s on addresses that a policy, this machine or a session keeps now",
+		a.say("withdrew %s of what a policy, this machine or a session keeps now",
 			count(n))
 		if err != nil {
 			a.say("%v", err)

@@ -13,23 +13,27 @@ type Zones struct {
 	at map[dnsname.Name]bool // false of those above them
 }
 
-// NewZones are the names of patterns. One that a registry has is nobody's.
-func NewZones(all []dnsname.Pattern) *Zones {
-	z := &Zones{make(map[dnsname.Name]bool, len(all))}
-	for _, p := range all {
-		if p.Name.Registry() {
-			continue
-		}
-		z.at[p.Name] = true
-		for n := p.Name; n != ""; {
-			n = n.Parent()
-			if _, there := z.at[n]; there {
-				break
-			}
-			z.at[n] = false
-		}
+// NewZones are these names. Those of registries are nobody's; others of one label, as "lan", are.
+func NewZones(names ...dnsname.Name) *Zones {
+	z := &Zones{map[dnsname.Name]bool{}}
+	for _, n := range names {
+		z.add(n)
 	}
 	return z
+}
+
+func (z *Zones) add(n dnsname.Name) {
+	if z.at[n] || n.Listed() {
+		return
+	}
+	z.at[n] = true
+	for n != "" {
+		n = n.Parent()
+		if _, there := z.at[n]; there {
+			break
+		}
+		z.at[n] = false
+	}
 }
 
 // overlap tells whether an entry of a name holds one of them, or is below one.
@@ -75,20 +79,26 @@ func (k *Protected) RefusesName(text string) string {
 	return ""
 }
 
-// OwnNames are the lists of names that rules of a policy pass: those that it serves, or asks for.
-// Entries of sets that change are whatever others have put there.
-func OwnNames(p *policy.Policy) (own []*policy.NameList) {
+// OwnNames are the names that rules of a policy pass: those that it serves, or asks for. Entries of
+// sets that change are whatever others have put there.
+func OwnNames(p *policy.Policy) *Zones {
 	rules := slices.Concat(p.Protect, p.Rules)
 	if p.Out != nil {
 		rules = slices.Concat(rules, p.Out.Protect, p.Out.Rules)
 	}
+	own, seen := NewZones(), map[*policy.NameList]bool{}
 	for _, r := range rules {
 		if r.Action != action.Pass && r.Action != action.Protect {
 			continue
 		}
 		for i := range r.Match {
-			if t := &r.Match[i]; t.Names != nil && !t.Not && !t.Names.Dynamic() {
-				own = append(own, t.Names)
+			t := &r.Match[i]
+			if t.Names == nil || t.Not || t.Names.Dynamic() || seen[t.Names] {
+				continue
+			}
+			seen[t.Names] = true
+			for _, p := range t.Names.Patterns {
+				own.add(p.Name)
 			}
 		}
 	}

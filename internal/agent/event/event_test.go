@@ -383,6 +383,8 @@ func TestNamesOfEvents(t *testing.T) {
 		{"dns.rrname/2", `a\\032b.example`, `a\032b.example`},
 		{"dns.rrname/2", "a.b.shop.co.uk", "shop.co.uk"},
 		{"dns.rrname/2", "a.user.github.io", "user.github.io"},
+		{"dns.rrname/6", "b.user.s3.dualstack.cn-north-1.amazonaws.com.cn",
+			"user.s3.dualstack.cn-north-1.amazonaws.com.cn"},
 		{"dns.rrname/2", "co.uk", ""},
 		{"dns.rrname", "github.io", ""},
 		{"dns.rrname", "com", ""},

@@ -6,13 +6,14 @@ import (
 	"sync"
 
 	"fmt"
-	"levee/internal/await"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"levee/internal/await"
 )
 
 func TestTextsInConditions(t *testing.T) {

@@ -177,26 +177,22 @@ func (n Name) Last(labels int) Name {
 
 // Registry tells whether a registry has the name, and others what is below: the root, a top-level
 // domain, or one such as "co.uk". So the Public Suffix List has it (publicsuffix.org).
-func (n Name) Registry() bool {
+func (n Name) Registry() bool { return n.Labels() < 2 || n.Listed() }
+
+// Listed is Registry without labels that the list does not have, as "lan".
+func (n Name) Listed() bool {
 	is, registry := n.suffix()
-	return is && registry
+	return n == "" || is && registry
 }
 
 // Shared tells whether what is below the name belongs to many: so it is of a registry, and of who
 // gives names to others, as "github.io".
 func (n Name) Shared() bool {
 	is, _ := n.suffix()
-	return is
+	return n.Labels() < 2 || is
 }
 
-// mostSuffix is how many labels those of the list have at most.
-const mostSuffix = 5
-
 func (n Name) suffix() (is, registry bool) {
-	labels := n.Labels()
-	if labels < 2 || labels > mostSuffix {
-		return labels < 2, true
-	}
 	text := n.String()
 	suffix, registry := publicsuffix.PublicSuffix(text)
 	return suffix == text, registry

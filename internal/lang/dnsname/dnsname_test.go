@@ -103,7 +103,8 @@ func TestNamesOfMany(t *testing.T) {
 	for text, want := range map[string][2]bool{".": {true, true}, "com": {true, true},
 		"intranet": {true, true}, "co.uk": {true, true}, "github.io": {false, true},
 		"example.co.uk": {}, "user.github.io": {}, "a.b.c.d.e.f.com": {}, `co\.uk`: {true, true},
-		`a\.co.uk`: {}} {
+		`a\.co.uk`: {}, "s3.dualstack.cn-north-1.amazonaws.com.cn": {false, true},
+		"x.airflow.cn-north-1.on.amazonwebservices.com.cn": {false, true}} {
 		if n := parse(t, text).Name; n.Registry() != want[0] || n.Shared() != want[1] {
 			t.Errorf("%s: of a registry %v, of many %v", text, n.Registry(), n.Shared())
 		}
