@@ -23,27 +23,47 @@ func Write(path string, text []byte, perm fs.FileMode) (err error) {
 			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()
-	// The kernel follows the links: reading them one by one would pass by what it refuses.
-	f, err := os.OpenFile(path, unix.O_PATH, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return put(path, text, perm, nil)
+	for range 100 {
+		// The kernel follows the links: reading them one by one would pass by what it refuses.
+		f, err := os.OpenFile(path, unix.O_PATH, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return put(path, text, perm, nil)
+		}
+		if err != nil {
+			return err
+		}
+		real, old, err := place(f)
+		f.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another process has replaced it meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		return put(real, text, old.Mode().Perm(), old)
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+	return errors.New("it has no name here, or others replace it again and again")
+}
+
+// place is the name that a regular file has, behind all links. The error matches fs.ErrNotExist
+// where it has none any more, for which the kernel makes one up.
+func place(f *os.File) (string, fs.FileInfo, error) {
 	old, err := f.Stat()
 	switch {
 	case err != nil:
-		return err
+		return "", nil, err
 	case !old.Mode().IsRegular():
-		return errors.New("it is no regular file")
+		return "", nil, errors.New("it is no regular file")
 	}
 	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-	if err != nil {
-		return fmt.Errorf("find where it is: %w", err)
+	if err != nil { // of /proc, not of the file
+		return "", nil, fmt.Errorf("find where it is: %v", err)
 	}
-	return put(real, text, old.Mode().Perm(), old)
+	there, err := os.Lstat(real)
+	if err == nil && !os.SameFile(there, old) {
+		err = fs.ErrNotExist
+	}
+	return real, old, err
 }
 
 // put makes a file beside path and renames it.

@@ -1,6 +1,8 @@
 package atomicfile
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -59,6 +61,35 @@ func TestWhatIsNoFileIsLeftAlone(t *testing.T) {
 	}
 	if info, err := os.Stat("/dev/null"); err != nil || info.Mode()&os.ModeDevice == 0 {
 		t.Fatal("/dev/null is no device any more")
+	}
+}
+
+// TestAFileThatIsReplacedMeanwhileHasNoPlace: the kernel calls it "a.csv (deleted)", and that was
+// written instead.
+func TestAFileThatIsReplacedMeanwhileHasNoPlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.csv")
+	for _, then := range []func() error{
+		func() error { return os.Remove(path) },
+		func() error { return nil },
+		func() error { return os.WriteFile(path+" (deleted)", nil, 0o600) },
+	} {
+		if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, unix.O_PATH, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if real, _, err := place(f); err != nil || real != path {
+			t.Errorf("%q, %v", real, err)
+		}
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600), then()); err != nil {
+			t.Fatal(err)
+		}
+		if real, _, err := place(f); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it is at %q, %v", real, err)
+		}
 	}
 }
 

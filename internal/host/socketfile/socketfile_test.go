@@ -9,7 +9,7 @@ import (
 )
 
 // moved is a socket, its path, and a file of somebody's, to which a link in the socket's place
-// leads. who may write the directory does so between the socket and its rights.
+// leads. Whoever may write the directory can put it there before the socket has its rights.
 func moved(t *testing.T) (l *net.UnixListener, path, theirs string) {
 	t.Helper()
 	dir := t.TempDir()
