@@ -4,14 +4,13 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
 )
@@ -104,6 +103,9 @@ func TestTheSwitchOfAKilledProcessComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := killed.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := killed.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -131,8 +133,46 @@ const jitChild = "LEVEE_JIT_CHILD"
 func interpretAndWait(path string) error {
 	return interpreted(path, func() error {
 		fmt.Println("off")
-		return unix.Pause()
+		_, err := io.Copy(io.Discard, os.Stdin) // until the test ends, whatever ends it
+		return err
 	})
+}
+
+// TestASweepTakesNoSettingFromAnybody: who asked while one had the note was told that another
+// process has changed the setting.
+func TestASweepTakesNoSettingFromAnybody(t *testing.T) {
+	t.Setenv("LEVEE_RUN", t.TempDir())
+	done := make(chan struct{})
+	var swept error
+	go func() {
+		defer close(done)
+		for range 300 {
+			swept = errors.Join(swept, Sweep(t.Context()))
+		}
+	}()
+	for range 300 {
+		l, err := lend("jit", func(*loan) error { return nil })
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		l.file.Close() // as if it was killed, so that there is something to settle
+	}
+	<-done
+	if swept != nil {
+		t.Error(swept)
+	}
+}
+
+func TestALoanThatIsNoneLeavesNoNote(t *testing.T) {
+	t.Setenv("LEVEE_RUN", t.TempDir())
+	wrong := errors.New("wrong")
+	if _, err := lend("jit", func(*loan) error { return wrong }); !errors.Is(err, wrong) {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir(), "*"+loanSuffix)); len(left) > 0 {
+		t.Errorf("there is %v", left)
+	}
 }
 
 // TestTheSessionOfAKilledProcessHasItsPriorityAgain, as the shell has from which it was started.

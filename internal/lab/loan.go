@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,28 +31,30 @@ var errLent = errors.New("another process has changed it")
 // lend notes a setting under a name. It returns errLent where another process has it. What a killed
 // one has left is settled before, so that was is asked when that is done.
 func lend(name string, was func(*loan) error) (*loan, error) {
-	if err := os.MkdirAll(dir(), 0o755); err != nil {
-		return nil, fmt.Errorf("making the directory of lab records: %w", err)
-	}
-	path := filepath.Join(dir(), name+loanSuffix)
-	f, err := locked(path, os.O_CREATE)
+	unlock, err := lock(context.Background()) // a sweep has each note for a moment
 	if err != nil {
 		return nil, err
 	}
+	defer unlock()
+	f, err := locked(filepath.Join(dir(), name+loanSuffix), os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	if err := settle(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	l := &loan{file: f}
-	err = settle(f)
-	if err == nil {
-		err = was(l)
+	if err := was(l); err != nil {
+		l.over()
+		return nil, err
 	}
-	var text []byte
-	if err == nil {
-		text, err = json.Marshal(l)
-	}
+	text, err := json.Marshal(l)
 	if err == nil {
 		_, err = f.WriteAt(text, 0)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		l.over()
+		return nil, err
 	}
 	return l, nil
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // autogroup is where the scheduler shows the group that this process's session forms (sched(7)).
@@ -56,8 +58,12 @@ func session(path string) (name, nice string, ok bool, err error) {
 func sessionBack(name, nice string) error {
 	all, _ := filepath.Glob("/proc/[0-9]*/autogroup") // the pattern is right
 	for _, path := range all {
-		if of, _, ok, err := session(path); err == nil && ok && of == name {
-			return os.WriteFile(path, []byte(nice), 0)
+		if of, _, ok, err := session(path); err != nil || !ok || of != name {
+			continue
+		}
+		err := os.WriteFile(path, []byte(nice), 0)
+		if !errors.Is(err, unix.ESRCH) && !errors.Is(err, fs.ErrNotExist) { // it ends, ask the next
+			return err
 		}
 	}
 	return nil
