@@ -65,8 +65,6 @@ func TestVerdictsOnOneFigure(t *testing.T) {
 	}
 }
 
-// TestEqualRunsRarelyDiffer draws both runs from the same distribution, many times: of all
-// comparisons, few may find anything, although each makes a hundred tests.
 // TestSpreadsAreLookedAt: only lines and bars have points that two runs have in common.
 func TestSpreadsAreLookedAt(t *testing.T) {
 	a, b := sample(), sample()
@@ -81,6 +79,8 @@ func TestSpreadsAreLookedAt(t *testing.T) {
 	}
 }
 
+// TestEqualRunsRarelyDiffer draws both runs from the same distribution, many times: of all
+// comparisons, few may find anything, although each makes a hundred tests.
 func TestEqualRunsRarelyDiffer(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	run := func(slower float64) *Document {

@@ -42,7 +42,7 @@ func (d *Document) Headline() []string {
 func (d *Document) headlineChart() *Chart {
 	var first *Chart
 	for _, c := range d.Charts {
-		if c.Better == "" || c.Kind != Bar && c.Kind != Line || len(c.races()) == 0 {
+		if c.Better == "" || !c.Kind.paired() || len(c.races()) == 0 {
 			continue
 		}
 		if c.Ranked {

@@ -3,6 +3,7 @@ package commands
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,6 +66,10 @@ func (r *rrulFlags) read(e *env, cmd *cobra.Command, o *service.Options) error {
 	bits, err := cli.ParseRate(r.bandwidth)
 	if err != nil {
 		return cli.Usagef(cmd, "--bandwidth: %v", err)
+	}
+	queue := func(name string) bool { return name != rrul.NoQueue }
+	if cmd.Flags().Changed("bandwidth") && !slices.ContainsFunc(r.queues, queue) {
+		return cli.Usagef(cmd, "--bandwidth: nothing bounds it without a --queue")
 	}
 	// 0 would be what is usual
 	if r.flows < 1 || !(r.probes > 0) {

@@ -38,8 +38,8 @@ compare. Four minutes.
 
 Each request counts from when it was due, and fails after a second, or with --profile after
 --patience: who comes for the first time to a greylist has to come again, as his protocol has it.
-Those that are due later than that before the end of the flood are left out. Fifteen minutes for a family and
-a round, and seven for all profiles.`
+Those that are due later than that before the end of the flood are left out. Fifteen minutes for a
+family and a round, and seven for all profiles.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,17 +73,19 @@ func levee(name string, path gen.Path, text, what string) generator {
 	return leveeWith(generator{name: name, what: what, path: path}, text)
 }
 
-// swept are those of levee's paths with each burst, or with each number of copies.
+// swept are those of levee's paths with each burst, or with each number of copies, ascending.
 func (o *Options) swept(of []generator) (out []generator) {
+	bursts := slices.Compact(slices.Sorted(slices.Values(o.Bursts)))
+	copies := slices.Compact(slices.Sorted(slices.Values(o.Copies)))
 	for _, g := range of {
 		name := g.name
 		if g.path == gen.Live {
-			for _, n := range o.Bursts {
+			for _, n := range bursts {
 				g.name, g.burst = fmt.Sprintf("%s, bursts of %d", name, n), n
 				out = append(out, leveeWith(g, g.text))
 			}
 		} else if g.path != "" {
-			for _, n := range o.Copies {
+			for _, n := range copies {
 				g.name, g.copies = fmt.Sprintf("%s, each frame %d times", name, n), n
 				out = append(out, leveeWith(g, g.text))
 			}

@@ -157,10 +157,10 @@ func figures() *Report {
 	return r
 }
 
-// TestSweepsAreOfLeveesPaths: bursts of live frames, copies of the others; each is an entry, and a
-// point of the charts.
+// TestSweepsAreOfLeveesPaths: bursts of live frames, copies of the others; each is an entry once,
+// and a point of the charts.
 func TestSweepsAreOfLeveesPaths(t *testing.T) {
-	o := Options{Bursts: []int{1, 64}, Copies: []int{10}}
+	o := Options{Bursts: []int{64, 1, 64}, Copies: []int{10, 10}}
 	var names []string
 	r := &Report{}
 	for _, g := range o.swept(generators) {

@@ -3,6 +3,7 @@ package rrul
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"levee/internal/report"
@@ -17,7 +18,9 @@ func (r *Report) Document() *report.Document {
 	d.Set("flows each way", fmt.Sprint(r.FlowsEachWay))
 	d.Set("probes a second", fmt.Sprint(r.Probes))
 	d.Set("before, during, after", fmt.Sprintf("%g s, %g s, %g s", r.Before, r.During, r.After))
-	d.Set("bandwidth of queues", fmt.Sprintf("%g bit/s", r.Bandwidth))
+	if slices.ContainsFunc(r.Cases, func(c *Case) bool { return c.Queue != NoQueue }) {
+		d.Set("bandwidth of queues", fmt.Sprintf("%g bit/s", r.Bandwidth))
+	}
 	d.Refusals = r.refusals()
 	r.throughputs(d)
 	for _, kind := range kinds {

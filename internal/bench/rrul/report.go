@@ -249,7 +249,10 @@ func (c *Case) point(of func(*Once) float64) report.Point {
 			continue
 		}
 		v := of(r)
-		if math.IsInf(v, 0) || math.IsNaN(v) {
+		if math.IsNaN(v) {
+			return report.Gap(0, "no probe was due").Of(c.Name())
+		}
+		if math.IsInf(v, 0) {
 			return report.Gap(0, "so many probes did not come back that there is no such "+
 				"percentile").Of(c.Name())
 		}

@@ -30,7 +30,7 @@ type Options struct {
 	// the command line that calls Role, to which its arguments are added
 	Self      []string
 	Defences  []string // names, empty for all of DefenceNames
-	Queues    []string // of QueueNames, nil for none
+	Queues    []string // of QueueNames, empty for none
 	Bandwidth float64  // of the queues, bits a second; 0 for 100 Mbit/s
 	Flows     int      // in each direction, 0 for 4
 	Probes    float64  // of each kind a second, 0 for 100
@@ -68,7 +68,7 @@ const (
 )
 
 func (o *Options) complete() error {
-	if o.Queues == nil {
+	if len(o.Queues) == 0 {
 		o.Queues = []string{NoQueue}
 	}
 	o.Bandwidth = cmp.Or(o.Bandwidth, 100e6)
@@ -90,7 +90,10 @@ func (o *Options) complete() error {
 	case !(o.Bandwidth >= lowestRate && o.Bandwidth <= highestRate):
 		return usage.Wrongf("a bandwidth of %g bits a second: 100k to 100G", o.Bandwidth)
 	}
-	return errors.Join(o.Complete(usual), usage.Known("queue", o.Queues, QueueNames()))
+	var unknown error
+	o.Queues, unknown = bench.Choose("queue", o.Queues, QueueNames(),
+		func(name string) string { return name })
+	return errors.Join(o.Complete(usual), unknown)
 }
 
 // Run measures. It needs root and two cores. When ctx ends early the report has what was measured

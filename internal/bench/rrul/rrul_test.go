@@ -181,6 +181,25 @@ func TestFiguresOfKnownRuns(t *testing.T) {
 	}
 }
 
+// TestAPhaseWithoutProbesSaysSo: few a second leave short phases without one, which is no loss.
+func TestAPhaseWithoutProbesSaysSo(t *testing.T) {
+	r := made()
+	for _, run := range r.Cases[0].Runs {
+		run.Probes = nil
+	}
+	if p := r.Cases[0].roundTrip(UDP, quiet, 50); p.Y != nil || p.Why != "no probe was due" {
+		t.Errorf("without probes there is %v: %s", p.Y, p.Why)
+	}
+}
+
+// TestQueuesAreMeasuredOnce, in their own order.
+func TestQueuesAreMeasuredOnce(t *testing.T) {
+	o := Options{Queues: []string{"htb", "tbf", "htb"}}
+	if err := o.complete(); err != nil || !slices.Equal(o.Queues, []string{"tbf", "htb"}) {
+		t.Errorf("queues are %q: %v", o.Queues, err)
+	}
+}
+
 // TestWhatIsInvalidHasNoFigure, and says why; the other runs have theirs.
 func TestWhatIsInvalidHasNoFigure(t *testing.T) {
 	r := made()
