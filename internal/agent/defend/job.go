@@ -212,7 +212,10 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	essential, err := j.limitEssential(limits, p)
+	var essential []incident.Rule
+	if dropped < j.minShare() { // else the next search finds it, in what drops leave
+		essential, err = j.limitEssential(limits, p)
+	}
 	if err != nil {
 		return nil, err
 	}

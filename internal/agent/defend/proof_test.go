@@ -255,6 +255,23 @@ func TestAFloodOfWhatIsEssentialIsLimited(t *testing.T) {
 		if p, err := compose(j.base, live); err != nil || !fits(j.base, p) {
 			t.Errorf("%s: %q does not fit: %v", c.kind, found.Rules[0].Rule, err)
 		}
+		// Beside another flood, of which drops take what is theirs first.
+		k := *j
+		k.flood, k.kinds = signature.NewSample(packet.Ethernet, nil, 2000), 2000
+		for i := range 1000 {
+			s := c.make(netip.AddrFrom4([4]byte{byte(20 + i%150), byte(i), byte(i >> 3), 1}), i)
+			s.To = netip.MustParseAddr("192.0.2.1")
+			b, err := packet.Build(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.flood.Add(b, 0)
+			k.flood.Add(udpFrom(t, fmt.Sprintf("%d.%d.7.1", 20+i%150, i%200)), 0)
+		}
+		if found, err = k.run(t.Context()); err != nil || len(found.Rules) == 0 ||
+			found.Rules[0].Action == episode.Limit {
+			t.Errorf("%s, beside another flood: %+v, %v", c.kind, found, err)
+		}
 		j.Tried = []string{episode.Limit}
 		if found, err = j.run(t.Context()); err != nil || len(found.Rules) > 0 &&
 			found.Rules[0].Why != "" {
