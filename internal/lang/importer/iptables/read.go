@@ -250,8 +250,8 @@ func withoutExist(w []word) []word {
 		func(x word) bool { return x == word{text: "-exist"} || x == word{text: "-!"} })
 }
 
-const runFirst = ": run the commands where they do no harm, and give what is saved: unshare -n " +
-	"sh -c 'sh FILE; iptables-save'"
+const runFirst = ": run the commands where their rules do no harm (whatever else they do is " +
+	"done), and give what is saved: unshare -n sh -c 'sh FILE; iptables-save'"
 
 // isScript tells whether the first line of a file has a shell run it.
 func isScript(line string) bool {

@@ -238,8 +238,8 @@ func (p *nftRule) rawBytes(r rawField, from int, op string, right json.RawMessag
 		for _, b := range blocks {
 			term, ok := bytesAt(from, r.len, b).Term(not)
 			if !ok {
-				return p.soften(errors.New("looks at bytes of the payload further behind than " +
-					"`payload at` does"))
+				return p.soften(errors.New("looks at bytes of the payload further behind, or " +
+					"at more of them, than `payload at` does"))
 			}
 			one := match.Match{Finds: []string{term}}.Settle()
 			if alts = append(alts, one); not {
