@@ -198,9 +198,9 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	r = &Report{Head: o.Head(l.ReceiverCPU, circumstances(l)...), Window: o.Window,
 		Probes: o.Probes, Loads: o.Loads, Rules: o.Rules}
 	if o.Rules > 1 {
-		r.Caveats = append(r.Caveats, fmt.Sprintf("each place has %d rules: %d of the shape fw of "+
-			"ClassBench, of which none matches flood or probes, and one that drops the flood; "+
-			"probes meet them all", o.Rules, o.Rules-1))
+		r.Caveats = append(r.Caveats, fmt.Sprintf("each place but the application has %d "+
+			"rules: %d of the shape fw of ClassBench, of which none matches flood or probes, and "+
+			"one that drops the flood; probes meet them all", o.Rules, o.Rules-1))
 	}
 	r.WarnOfQuick()
 	for _, d := range rungs {

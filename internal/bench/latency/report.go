@@ -148,7 +148,7 @@ func (r *Report) Text(w io.Writer) error {
 	t.Printf("round trips of %g probes a second beside a flood that is dropped, %d rounds of %v; "+
 		"microseconds\n", r.Probes, r.Rounds, r.Window)
 	if r.Rules > 1 {
-		t.Printf("%d rules at each place\n", r.Rules)
+		t.Printf("%d rules at each place but the application\n", r.Rules)
 	}
 	for i, load := range r.Loads {
 		t.Printf("\nflood of %s packets/s\n", flood.Rate(load))
