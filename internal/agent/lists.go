@@ -45,7 +45,7 @@ type ListStatus struct {
 	Entries   int       `json:"entries"` // at the last reading
 	Read      time.Time `json:"read,omitzero"`
 	Next      time.Time `json:"next,omitzero"`
-	Refused   int       `json:"refused"`             // about addresses that no list may have
+	Refused   int       `json:"refused"`             // about addresses or names that no list may have
 	Skipped   int       `json:"skipped"`             // that cannot be read, or are too large
 	Example   string    `json:"example,omitempty"`   // of these
 	Decisions int       `json:"decisions,omitempty"` // of CrowdSec
@@ -456,7 +456,7 @@ type Accepted struct {
 	Source  string `json:"source"`
 	Added   int    `json:"added"`
 	Removed int    `json:"removed"`
-	Refused int    `json:"refused" doc:"Entries about addresses that no list may have."`
+	Refused int    `json:"refused" doc:"Entries about addresses or names that no list may have."`
 }
 
 // named is the list of a source.

@@ -19,7 +19,7 @@ type Status struct {
 	Sources  []SourceStatus `json:"sources"`
 	Lists    []ListStatus   `json:"lists"`
 	Sets     []SetStatus    `json:"sets"`
-	Refused  uint64         `json:"refused"` // entries about addresses that no list may have
+	Refused  uint64         `json:"refused"` // entries about addresses or names that no list may have
 	Refusals []Refusal      `json:"refusals"`
 	Full     uint64         `json:"full"` // leases not taken, as the ledger was full
 	Alarms   []Alarm        `json:"alarms"`
@@ -75,7 +75,7 @@ type SetStatus struct {
 	err error // the same
 }
 
-// Refusal is an entry about an address that no list may have.
+// Refusal is an entry about an address or a name that no list may have.
 type Refusal struct {
 	At     time.Time `json:"at"`
 	Entry  string    `json:"entry"`
