@@ -84,9 +84,10 @@ var library = []Kind{
 			ofSSH("<Connection closed by|Connection reset by|Disconnected from> <authenticating|" +
 				"invalid> user <text> <addr> port <number>"),
 			ofSSH("Disconnecting <authenticating|invalid> user <text> <addr> port <number>: " +
-				"Too many authentication failures"),
+				"<Too many authentication failures|no authentication methods enabled>"),
+			// sshd logs 100 bytes of it, which end in the names where these are long.
 			ofSSH("Disconnecting <authenticating|invalid> user <text> <addr> port <number>: " +
-				"Change of username or service not allowed: (<text>,<word>) -> (<text>,<word>)"),
+				"Change of username or service not allowed: (<text>"),
 			ofSSH("maximum authentication attempts exceeded for <text> from <addr> port <number> " +
 				"ssh2"),
 			"<|error: >Received disconnect from " + addr + ":<| ><number>: <text> [preauth]",
