@@ -10,6 +10,7 @@
 // the digest of each suffix is on the way to the next one.
 #include "parse.h"
 
+#define DNS_PORT 53
 #define DNS_HEADER 12
 #define DNS_RECORD 11 // OPT without options: root, type, class, TTL, length
 #define DNS_OPT 41
@@ -195,7 +196,7 @@ static __always_inline long copy(const struct frame *f, struct name_work *w, __u
 }
 
 // look reads the message in a datagram whose UDP header is at off, with left bytes of the packet
-// from there on. Where the packet stands for several datagrams, others may hide behind a query.
+// from there on. Where the packet stands for several datagrams, a query may hide behind the first.
 static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, __u32 several,
 				  __u32 deepest, int hook)
 {
@@ -219,6 +220,8 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 		end = left;
 	if (end < 8 + DNS_HEADER)
 		return (facts | DNS_MALFORMED) << 32;
+	if (several) // datagrams that a server has sent, and routers merged, are no way to ask one
+		several = be16(h) != DNS_PORT || be16(h + 2) == DNS_PORT || !(h[10] & 0x80);
 	end += off;
 	off += 8;
 	h += 8;
@@ -228,7 +231,7 @@ static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, 
 	facts |= DNS_HEAD | opcode << DNS_OPCODE;
 	if (response)
 		facts |= DNS_RESPONSE;
-	if (questions > 1 || ((cut || several) && !response))
+	if (questions > 1 || (cut && !response) || several)
 		facts |= DNS_MALFORMED;
 	// The verifier would walk what follows once for each way to here.
 	w->facts = facts;

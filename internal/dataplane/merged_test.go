@@ -208,18 +208,20 @@ func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 }
 
 // TestNoQueryHidesBehindAnother: a packet stands for as many datagrams as its sender likes (udp(7),
-// UDP_SEGMENT), of which rules see the first. Behind one that says that it is signed, which nobody
-// looks into, any other query passed.
+// UDP_SEGMENT), of which rules see the first. Behind a query that says that it is signed, which
+// nobody looks into, any other passed, and behind what says that it is a response. What a server
+// answers, and a router merges, passes.
 func TestNoQueryHidesBehindAnother(t *testing.T) {
 	n := newTestNet(t)
 	ip(t, "addr add 10.77.0.1/24 dev lv0")
 	n.inPeer(t, func() { ip(t, "addr add 10.77.0.2/24 dev lv1") })
-	query := func(records byte, name string) string {
-		return "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00" + string(records) +
+	message := func(flags string, records byte, name string) string {
+		return "\x12\x34" + flags + "\x00\x01\x00\x00\x00\x00\x00" + string(records) +
 			"\x04" + name + "\x07example\x00\x00\x01\x00\x01" +
 			"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00"
 	}
-	const rules = "%[1]sdrop udp port 53 dns malformed\n" +
+	query := func(records byte, name string) string { return message("\x01\x00", records, name) }
+	const rules = "%[1]sdrop udp dns malformed\n" +
 		"%[1]sdrop udp port 53 dns name \"evil.example\"\n%[1]spass udp port 53\n" +
 		"%[1]sdefault pass\n"
 	text := fmt.Sprintf(rules, "") + fmt.Sprintf(rules, "out ")
@@ -229,42 +231,58 @@ func TestNoQueryHidesBehindAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer Down(t.Context(), "lv0")
-			for _, arrives := range []bool{true, false} {
+			check := func(arrives bool) {
 				to := "10.77.0.1:53"
 				from, at := n.inPeer, func(_ testing.TB, f func()) { f() }
 				if !arrives {
 					to, from, at = "10.77.0.2:53", at, n.inPeer
 				}
-				var end net.PacketConn
-				at(t, func() {
-					var err error
-					if end, err = net.ListenPacket("udp4", to); err != nil {
+				var ends []net.PacketConn
+				for _, to := range []string{to, to + "53"} {
+					at(t, func() {
+						end, err := net.ListenPacket("udp4", to)
+						if err != nil {
+							t.Fatal(err)
+						}
+						ends = append(ends, end)
+					})
+					defer ends[len(ends)-1].Close()
+				}
+				answer := message("\x81\x80", 2, "good")
+				from(t, func() {
+					evil := query(2, "evil")
+					for _, first := range []string{query(2, "good"), answer} {
+						for _, port := range []int{0, 53} {
+							sendAsOne(t, port, to, len(evil), first+evil)
+						}
+					}
+					sendAsOne(t, 0, to, len(evil), query(1, "good"))
+					sendAsOne(t, 53, to+"53", len(answer), answer+answer)
+				})
+				for i, want := range []string{query(1, "good"), answer} {
+					got := make([]byte, 512)
+					err := ends[i].SetReadDeadline(time.Now().Add(5 * time.Second))
+					if err != nil {
 						t.Fatal(err)
 					}
-				})
-				defer end.Close()
-				from(t, func() {
-					all := query(2, "good") + query(2, "evil")
-					sendAsOne(t, to, len(all)/2, all)
-					sendAsOne(t, to, len(all), query(1, "good"))
-				})
-				got := make([]byte, 512)
-				if err := end.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-					t.Fatal(err)
-				}
-				n, _, err := end.ReadFrom(got)
-				if want := query(1, "good"); err != nil || string(got[:n]) != want {
-					t.Errorf("to %s came % x (%v), want % x", to, got[:n], err, want)
+					n, _, err := ends[i].ReadFrom(got)
+					if err != nil || string(got[:n]) != want {
+						t.Errorf("to %s came % x (%v), want % x", ends[i].LocalAddr(), got[:n], err,
+							want)
+					}
 				}
 			}
+			check(true)
+			check(false)
 		})
 	}
 }
 
-// sendAsOne sends datagrams of so many bytes in one packet.
-func sendAsOne(t testing.TB, to string, size int, all string) {
+// sendAsOne sends datagrams of so many bytes in one packet, from a port, 0 for any.
+func sendAsOne(t testing.TB, port int, to string, size int, all string) {
 	t.Helper()
-	c, err := net.Dial("udp4", to)
+	dialer := net.Dialer{LocalAddr: &net.UDPAddr{Port: port}}
+	c, err := dialer.Dial("udp4", to)
 	if err != nil {
 		t.Fatal(err)
 	}
