@@ -514,7 +514,7 @@ static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at,
 			ppp = h[6];
 			bytes = 1;
 		}
-		if (h[0] != 0x11 || h[1] || (ppp != 0x0021 && ppp != 0x0057))
+		if (ppp != 0x0021 && ppp != 0x0057) // Linux looks at neither version nor code
 			return WELL_FORMED;
 		if (len < bytes || (!cut(f) && off + 6 + len > f->len))
 			return TRUNCATED_ETHERNET;

@@ -114,15 +114,9 @@ static __always_inline int in_udp(struct within *w, struct key *k, __u32 port, i
 	WORDS __u8 h[16];
 	__u32 begin = w->off;
 
+	// The decoder has ended the packet where the datagram ends.
 	if (take(w, begin, h, sizeof(h), hook))
 		return short_of(w);
-	__u32 end = begin + (h[4] << 8 | h[5]);
-
-	if (end < w->frame.len) {
-		w->frame.len = end;
-		if (end < begin + sizeof(h))
-			return short_of(w);
-	}
 	w->off = begin + 8;
 	if (port == TUNNEL_GTPU)
 		return in_gtpu(w, k, h + 8, hook);

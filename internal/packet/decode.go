@@ -184,7 +184,7 @@ func (p *Packet) lookThrough(frame []byte) ([]byte, Malformed) {
 			protocol, bytes = uint16(b[6]), 1
 		}
 		inner := pppTypes[protocol]
-		if b[0] != 0x11 || b[1] != 0 || inner == 0 { // version and type 1, session data
+		if inner == 0 { // Linux looks at neither version nor code
 			return frame, WellFormed
 		}
 		length := int(binary.BigEndian.Uint16(b[4:]))

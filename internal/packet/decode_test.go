@@ -318,8 +318,10 @@ func TestDecodeFields(t *testing.T) {
 				return p.Malformed == WellFormed && !p.Carried && p.EtherType == EtherPPPoE &&
 					p.Family == AnyFamily
 			}},
-		{"PPPoE of another version", carried(t, "8864 2100 0007 001f 0021", 0),
-			func(p *Packet) bool { return !p.Carried && p.EtherType == EtherPPPoE }},
+		{"PPPoE of another version and code", carried(t, "8864 2109 0007 001f 0021", 0),
+			func(p *Packet) bool {
+				return p.Malformed == WellFormed && p.Carried && p.EtherType == EtherIPv4
+			}},
 		{"two labels", carried(t, "8847 00010040 00011140", 0),
 			func(p *Packet) bool {
 				return p.Carried && p.EtherType == EtherIPv4 && p.NetworkOffset == 22 && p.Len == 29
