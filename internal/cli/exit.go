@@ -133,6 +133,16 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return Usagef(cmd, "unknown flag %s%s", flag, suggestFlag(cmd, name))
 	}
+	var none *pflag.ValueRequiredError
+	if errors.As(err, &none) {
+		v := none.GetFlag().Value
+		if n, ok := v.(NamedValue); ok {
+			v = n.Value
+		}
+		if why, ok := v.(refusedFlag); ok {
+			return Usagef(cmd, "--%s: %s", none.GetFlag().Name, string(why))
+		}
+	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		return Usagef(cmd, "--%s %s", invalid.GetFlag().Name, wrongValue(invalid))
