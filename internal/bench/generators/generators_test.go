@@ -106,10 +106,9 @@ func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
 
 func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
 	labtest.NeedRoot(t)
-	r, err := Run(t.Context(), Options{
-		Options: bench.Options{Rounds: 1, Window: 100 * time.Millisecond, Seed: 1,
-			Command: "levee bench gen"}, Rates: []float64{5000},
-	})
+	options := Options{Options: bench.Options{Rounds: 1, Window: 100 * time.Millisecond, Seed: 1,
+		Command: "levee bench gen"}, Rates: []float64{5000}}
+	r, err := Run(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,11 +126,29 @@ func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
 			if w.Invalid == "" && w.Offered == 0 {
 				t.Errorf("%s at %g: nothing in the window", e.Name, x.Asked)
 			}
-			if strings.HasPrefix(e.Name, "levee") && w.Invalid != "" {
-				t.Errorf("%s at %g: %s", e.Name, x.Asked, w.Invalid)
+			if w.Invalid != "" && strings.HasPrefix(e.Name, "levee") {
+				options.Only = append(options.Only, e.Name)
 			}
 		}
 	}
+	// On a busy machine a generator may have no turn in a window.
+	await.OK(t, func() error {
+		if len(options.Only) == 0 {
+			return nil
+		}
+		again, err := Run(t.Context(), options)
+		if err != nil {
+			return err
+		}
+		for _, e := range again.Generators {
+			for _, x := range e.Rates {
+				if why := x.Windows[0].Invalid; why != "" {
+					return fmt.Errorf("%s at %g: %s", e.Name, x.Asked, why)
+				}
+			}
+		}
+		return nil
+	})
 	var b bytes.Buffer
 	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "levee live") {
 		t.Errorf("%v\n%s", err, b.String())
