@@ -643,7 +643,7 @@ func TestLabels(t *testing.T) {
 		save("ACCEPT", `-s 192.0.2.1/32 -m comment --comment "say \"hi\"" -j DROP`,
 			"-s 192.0.2.2/32 -j DROP", `-s 192.0.2.3/32 -m comment --comment "say \"hi\"" -j DROP`,
 			`-s 192.0.2.4/32 -m comment --comment "`+strings.Repeat("é", 80)+`" -j DROP`,
-			"-s 192.0.2.5/32 -m comment --comment \"a\x1b[31m\x00b\" -j DROP"))
+			"-s 192.0.2.5/32 -m comment --comment \"a\x1b[31m\x01b\" -j DROP"))
 	for _, want := range []string{`from 192.0.2.1 as "say 'hi'"`, `from 192.0.2.2 as "INPUT:2"`,
 		`from 192.0.2.3 as "say 'hi' (2)"`, `as "` + strings.Repeat("é", 64) + `"`,
 		`as "a?[31m?b"`} {

@@ -203,7 +203,7 @@ func TestNFTRules(t *testing.T) {
 func TestNFTRefuses(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"nothing", "", "a:1: this is not JSON: give the output of `nft -j list ruleset`"},
-		{"the text form", "table inet filter {\n}\n", "with -j"},
+		{"the text form", "table inet filter {\n}\n", "nft -j list ruleset"},
 		{"other JSON", `{"rules": []}`, "a:1: this is not a ruleset of nft"},
 		{"a cut file", "{\"nftables\": [\n{\"table\": {\"family\": \"ip\"",
 			"a:2: reading an object"},
