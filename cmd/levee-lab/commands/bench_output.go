@@ -40,7 +40,7 @@ func (o *benchOutput) registerFiles(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.png, "png", "", "write each chart as PNG into this directory")
 }
 
-// files tells whether a file was asked for.
+// files tells whether the report goes into a file.
 func (o *benchOutput) files() bool {
 	return o.csv != "" || o.html != "" || o.svg != "" || o.png != ""
 }

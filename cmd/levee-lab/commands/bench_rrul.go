@@ -42,7 +42,7 @@ var (
 	withoutRRUL = []string{"flood", "family", "profile", "patience", "rate", "requests"}
 )
 
-// apart refuses flags of the measurement that is not asked for.
+// apart refuses flags of the other measurement.
 func (r *rrulFlags) apart(cmd *cobra.Command) error {
 	others, how := withRRUL, "it is for --rrul"
 	if r.on {
