@@ -140,7 +140,7 @@ type cursor struct {
 	last   bool
 }
 
-// seek goes to the first from a key on.
+// seek goes to the first entry whose key is at least a given one.
 func (c *cursor) seek(from []byte) (k, v []byte) {
 	c.last = isName(from)
 	c.in = bucketOf(c.tx, from).Cursor()

@@ -104,7 +104,7 @@ func withRules(drawn []workload.Rule) (all []contender.Defence) {
 	return append(all, contender.Recvmmsg())
 }
 
-// places are those that are asked for.
+// places are those that the options name.
 func (o *Options) places() ([]contender.Defence, error) {
 	if o.Rules == 0 {
 		return defences(), nil

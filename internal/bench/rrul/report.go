@@ -129,7 +129,7 @@ func (q *Queue) enter(seen []queue.Queue) {
 	q.Sent, q.Dropped = sent, dropped
 }
 
-// Name is what the queues are called, with the rate at which they let by.
+// Name is the names of the queues, with the rate that each lets by.
 func (q *Queue) Name() string {
 	name := strings.Join(q.Seen, " / ")
 	if q.Rate > 0 {

@@ -166,26 +166,25 @@ func attributes(b []byte) (map[uint16][]byte, error) {
 
 // Attributes of include/uapi/linux/gen_stats.h and pkt_sched.h.
 const (
-	statsBasic   = 1
-	statsQueue   = 3
-	tbfParms     = 1
-	tbfRate64    = 4
-	htbParms     = 1
-	htbCeil64    = 7
-	cakeRate64   = 2
-	netemHead    = 24 // struct tc_netem_qopt stands before the attributes
-	netemRate    = 6
-	netemRate64  = 8
-	rateSpec     = 12 // struct tc_ratespec
-	rateWithin   = 8
-	handleMajor  = 0xffff0000
-	ingressKinds = "ingress clsact"
+	statsBasic  = 1
+	statsQueue  = 3
+	tbfParms    = 1
+	tbfRate64   = 4
+	htbParms    = 1
+	htbCeil64   = 7
+	cakeRate64  = 2
+	netemHead   = 24 // struct tc_netem_qopt stands before the attributes
+	netemRate   = 6
+	netemRate64 = 8
+	rateSpec    = 12 // struct tc_ratespec
+	rateWithin  = 8
+	handleMajor = 0xffff0000
 )
 
 // queue is what a message says; false of what holds no packets.
 func (m *message) queue() (q Queue, ok bool) {
 	q.Kind = strings.TrimRight(string(m.attrs[nl.TCA_KIND]), "\x00")
-	if q.Kind == "" || strings.Contains(ingressKinds, q.Kind) {
+	if q.Kind == "" || q.Kind == "ingress" || q.Kind == "clsact" {
 		return q, false
 	}
 	q.Handle, q.Parent = handle(m.Handle), handle(m.Parent)
