@@ -63,16 +63,25 @@ struct {
 
 volatile __u64 bound; // samples of a jiffy, CPU and kind
 
+// draw says how many packets come before the next sample: as many as the step in the mean.
+static __always_inline __u64 draw(__u64 step)
+{
+	return step > 1 ? (__u64)bpf_get_prandom_u32() * (2 * step - 1) >> 32 : 0;
+}
+
+// begin begins a jiffy. What was left of the one before is of its step. Where that took all of its
+// samples, the next packet is no random one: it is the first of its jiffy, as of who sends by a
+// timer.
 static __always_inline void begin(struct sample_kind *k, __u64 now, __u64 most)
 {
 	__u64 step = k->seen / (most * (now - k->jiffy));
 
+	if (k->taken >= most || k->left > 2 * step)
+		k->left = draw(step);
 	k->jiffy = now;
 	k->seen = 0;
 	k->taken = 0;
 	k->step = step;
-	if (k->left > 2 * step)
-		k->left = step;
 }
 
 // wanted says whether a packet is a sample; if so, e is filled but for what needs the context.
@@ -100,8 +109,7 @@ static __always_inline struct sample_kind *wanted(struct capture_note *n, __u32 
 	if (k->taken >= most)
 		return 0;
 	k->taken++;
-	if (k->step > 1)
-		k->left = (__u64)bpf_get_prandom_u32() * (2 * k->step - 1) >> 32;
+	k->left = draw(k->step);
 	return k;
 }
 
