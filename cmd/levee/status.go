@@ -142,6 +142,11 @@ func (e *env) printStatuses(w io.Writer, rep *status.Report, f *statusFlags) {
 }
 
 func (e *env) printKept(w io.Writer, k *status.Kept) {
+	if k.Starting && k.Running {
+		fmt.Fprintf(w, "%s: process %d puts %s in force, to keep it\n",
+			strings.Join(k.Names, ", "), k.Pid, diag.Base(string(k.Policy)))
+		return
+	}
 	state := fmt.Sprintf("by process %d", k.Pid)
 	if !k.Running {
 		state = fmt.Sprintf("but process %d has ended: start `levee up --keep` again", k.Pid)

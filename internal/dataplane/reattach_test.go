@@ -277,6 +277,18 @@ func (n *testNet) ask(t *testing.T, port int) {
 	}
 }
 
+// putting is a binding that looks before and after it puts its policy in force.
+type putting struct {
+	binding
+	look func()
+}
+
+func (p *putting) Put(ctx context.Context, devs []string) ([]*Report, error) {
+	p.look()
+	defer p.look()
+	return p.binding.Put(ctx, devs)
+}
+
 func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 	n := newTestNet(t)
 	n.run(t, "down", func(t *testing.T) {
@@ -294,6 +306,34 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 		runDirIsGone(t)
+	})
+	n.run(t, "starting", func(t *testing.T) {
+		starting := func() bool {
+			kept, err := keep.List(t.Context())
+			if err != nil || len(kept) != 1 || !kept[0].Running {
+				t.Errorf("%+v, %v", kept, err)
+			}
+			return len(kept) == 1 && kept[0].Starting
+		}
+		o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
+		b := &putting{binding{UpOptions: o, compile: compileHand(named("kept.levee", "one"))},
+			func() {
+				if !starting() {
+					t.Error("it is said to be kept before it is in force")
+				}
+			}}
+		err := keep.Run(t.Context(), o.Names, o.PolicyPath, b, KeepEvents{
+			Ready: func([]*Report) {
+				if starting() {
+					t.Error("it is said to be starting when it is in force")
+				}
+				if _, err := Down(t.Context(), "lv0"); err != nil {
+					t.Error(err)
+				}
+			}})
+		if !errors.Is(err, keep.ErrUnkept) {
+			t.Errorf("ended with %v", err)
+		}
 	})
 	n.run(t, "waiting", func(t *testing.T) {
 		o := UpOptions{Names: []string{"nosuch"}, PolicyPath: "/etc/kept.levee"}

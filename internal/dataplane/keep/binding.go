@@ -21,11 +21,12 @@ import (
 
 // Binding is a policy that is bound to names.
 type Binding struct {
-	Names   []string
-	Policy  string
-	Pid     int      // of the keeper
-	Running bool     // it lives
-	Waiting []string // names that no interface of this network namespace fits
+	Names    []string
+	Policy   string
+	Pid      int      // of the keeper
+	Running  bool     // it lives
+	Starting bool     // it has not yet put the policy in force on what there is
+	Waiting  []string // names that no interface of this network namespace fits
 }
 
 // List is what is bound to names in this network namespace.
@@ -70,7 +71,8 @@ func boundHere(s *store.Store, running func(*store.Record) bool) (out []Binding,
 		if r.Netns != netns {
 			continue
 		}
-		b := Binding{Names: r.Names, Policy: r.Policy, Pid: r.Pid, Running: running(&r)}
+		b := Binding{Names: r.Names, Policy: r.Policy, Pid: r.Pid, Running: running(&r),
+			Starting: r.Starting}
 		for _, name := range r.Names {
 			fits := func(l netlink.Link) bool { return policy.Fits(name, l.Attrs().Name) }
 			if !slices.ContainsFunc(links, fits) {

@@ -69,7 +69,8 @@ func Run[R any](ctx context.Context, names []string, path string, p Policy[R],
 		own:  map[int]*local.Own{},
 		ways: map[int][]byte{}, senders: map[int]*sender.Names{},
 		unlike: map[string]bool{}, past: map[string]time.Time{},
-		record: store.Record{Netns: netns, Names: names, Policy: path, Pid: os.Getpid()}}
+		record: store.Record{Netns: netns, Names: names, Policy: path, Pid: os.Getpid(),
+			Starting: true}}
 	defer k.watcher.Close()
 	lock, err := k.begin(ctx)
 	if err != nil {
@@ -260,10 +261,23 @@ func (k *keeper[R]) first(ctx context.Context) error {
 		k.unlike[dev] = true // something may have come or gone since the policy was put in force
 	}
 	k.tellSelf(ctx)
+	err = k.begun(ctx)
 	if k.tell.Ready != nil {
 		k.tell.Ready(reps)
 	}
-	return nil
+	return err
+}
+
+// begun records that the policy is in force where it is to be.
+func (k *keeper[R]) begun(ctx context.Context) error {
+	k.record.Starting = false
+	return store.Transact(ctx, func(s *store.Store) error {
+		file := s.Keeps(k.record.ID() + ".json")
+		if _, err := os.Stat(file); err != nil {
+			return ErrUnkept
+		}
+		return store.WriteJSON(file, k.record)
+	})
 }
 
 // there lists the interfaces that fit, and remembers them.

@@ -66,11 +66,12 @@ func newService(a *service.Status) Service {
 
 // Kept is a policy that is bound to names.
 type Kept struct {
-	Names   []string   `json:"names"`
-	Policy  diag.Shown `json:"policy"`
-	Pid     int        `json:"pid"`     // of the process that keeps it
-	Running bool       `json:"running"` // that process lives
-	Waiting []string   `json:"waiting"` // names that no interface has
+	Names    []string   `json:"names"`
+	Policy   diag.Shown `json:"policy"`
+	Pid      int        `json:"pid"`      // of the process that keeps it
+	Running  bool       `json:"running"`  // that process lives
+	Starting bool       `json:"starting"` // it is not yet in force on the interfaces that there are
+	Waiting  []string   `json:"waiting"`  // names that no interface has
 }
 
 // Interface is one that has a policy.
@@ -232,7 +233,7 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 		rep.Backlogs = []lost.Backlog{}
 	}
 	for _, k := range kept {
-		s := Kept{k.Names, diag.Shown(k.Policy), k.Pid, k.Running, k.Waiting}
+		s := Kept{k.Names, diag.Shown(k.Policy), k.Pid, k.Running, k.Starting, k.Waiting}
 		if s.Waiting == nil {
 			s.Waiting = []string{}
 		}

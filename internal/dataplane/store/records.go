@@ -20,6 +20,8 @@ type Record struct {
 	Names  []string `json:"names"`
 	Policy string   `json:"policy"`
 	Pid    int      `json:"pid"`
+	// Starting says that the keeper has not yet put the policy in force on what there is.
+	Starting bool `json:"starting,omitempty"`
 }
 
 func (r *Record) ID() string {
