@@ -441,7 +441,7 @@ func TestARestartEnforcesAllAgain(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	k := &ends{at: map[netip.Prefix]time.Time{}}
 	begun := time.Now()
 	a := start(t, dir, k, "")
 	a.compare(t.Context())
@@ -449,11 +449,13 @@ func TestARestartEnforcesAllAgain(t *testing.T) {
 	if s := a.current(); s.Enforced != 100 || s.Compare.Entries != *leases {
 		t.Errorf("%+v", s.Compare)
 	}
-	at := a.status.Compare.At
-	for p, lease := range k.sets["s"] {
+	if len(k.at) != *leases {
+		t.Errorf("%d entries are in the kernel, want %d", len(k.at), *leases)
+	}
+	for p, ends := range k.at {
 		b := p.Addr().As4()
 		want := end.Add(time.Duration(int(b[1])<<16|int(b[2])<<8|int(b[3])) * time.Millisecond)
-		if off := at.Add(lease).Sub(want).Abs(); off > time.Second {
+		if off := ends.Sub(want).Abs(); off > time.Second {
 			t.Fatalf("%s ends %v off", p, off)
 		}
 	}

@@ -101,7 +101,7 @@ func publishedError(t *testing.T, n *testNet, behind netns.NsHandle) {
 	if _, err := io.WriteString(client, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	_ = server.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = server.SetReadDeadline(time.Now().Add(time.Minute))
 	_, from, err := server.ReadFrom(make([]byte, 10))
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,7 @@ func comesWhole(from, to net.Conn, large bool) error {
 		if size > 1452 && !large {
 			continue // the next would come behind it
 		}
-		_ = to.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = to.SetReadDeadline(time.Now().Add(time.Minute))
 		if k, err := to.Read(b); err != nil || !bytes.Equal(b[:k], data) {
 			return fmt.Errorf("%d bytes: %d came, of which the first are %x, %w", size, k, b[:1],
 				err)

@@ -99,9 +99,10 @@ func connectEveryWay(t *testing.T, n *testNet, ways ...way) {
 			}
 			for i, way := range ways {
 				for try := range 2 {
-					took, err := connects(t, n.peer, way.from, way.to, false)
-					if err != nil || took > time.Second/2 {
-						t.Errorf("%s, connection %d: %v, %v", way.name, try, took, err)
+					again, err := connects(t, n.peer, way.from, way.to, false)
+					if err != nil || again != againBy[try] {
+						t.Errorf("%s, connection %d: %d SYNs were sent again, %v", way.name, try,
+							again, err)
 					}
 				}
 				if c := status(t).Cookies; c.Sources != i+1 {

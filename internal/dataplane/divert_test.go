@@ -243,7 +243,7 @@ func (n *testNet) listen(t *testing.T, address, name string) net.Listener {
 func (n *testNet) reaches(t *testing.T, family, host string) string {
 	t.Helper()
 	return in(t, n.peer, func() (string, error) {
-		d := net.Dialer{Timeout: 20 * time.Second,
+		d := net.Dialer{Timeout: time.Minute,
 			LocalAddr: &net.TCPAddr{IP: net.ParseIP(family + host)}}
 		c, err := d.Dial("tcp", net.JoinHostPort(family+"1", "9000"))
 		if errors.Is(err, unix.ECONNREFUSED) {
@@ -253,7 +253,7 @@ func (n *testNet) reaches(t *testing.T, family, host string) string {
 			return "", err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			return "", err
 		}
 		name, err := io.ReadAll(c)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"levee/internal/dataplane/sets"
@@ -89,11 +90,13 @@ func TestALockThatIsWaitedForIsNamed(t *testing.T) {
 	var told []string
 	store.OnWait = func(what string) { told = append(told, what) }
 	defer func() { store.OnWait = nil }()
-	soon, cancel := context.WithTimeout(t.Context(), store.FlockQuiet+200*time.Millisecond)
-	defer cancel()
-	if err := store.Flock(soon, f); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		soon, cancel := context.WithTimeout(t.Context(), 3*store.FlockQuiet)
+		defer cancel()
+		if err := store.Flock(soon, f); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	})
 	if len(told) != 1 || !strings.HasPrefix(told[0], "waiting for ") ||
 		!strings.HasSuffix(told[0], ", which holds "+path) {
 		t.Errorf("%q", told)

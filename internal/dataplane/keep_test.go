@@ -93,6 +93,7 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	}
 	up(keeping(10))
 	s := must2(sets.Open(t.Context(), "lv0", "abusers"))
+	begun := time.Now()
 	add := append(entriesOf("192.0.2.1/32", "2001:db8::/48"),
 		sets.Entry{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: sets.Forever},
 		sets.Entry{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: 300 * time.Millisecond})
@@ -102,7 +103,6 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	s.Close()
 	down()
 	await.Pass(400*time.Millisecond, "the lease ends")
-	begun := time.Now()
 	up(keeping(10))
 	all := must2(sets.List(t.Context(), "lv0", "abusers"))[0].Entries
 	if got := listed(t, "lv0"); got != "192.0.2.1/32 192.0.2.2/32 2001:db8::/48" {

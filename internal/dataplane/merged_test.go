@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
 )
@@ -132,7 +133,7 @@ func TestMergedPacketsAreJudgedAsTheyWereSent(t *testing.T) {
 					t.Fatal(err)
 				}
 				const most = 20 << 20
-				within := 10 * time.Second
+				within := time.Minute
 				if !c.passes {
 					within = time.Second
 				}
@@ -160,15 +161,18 @@ func TestALimitHoldsForBulkTransfers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer Down(t.Context(), "lv0")
-			begin := time.Now()
-			got := n.received(t, "10.77.0.1:7007", 20<<20, 500*time.Millisecond)
 			l, err := netlink.LinkByName("lv0")
 			if err != nil {
 				t.Fatal(err)
 			}
+			begin, got := time.Now(), 0
+			await.True(t, "some bytes", func() bool { // a busy machine may take half a second
+				got += n.received(t, "10.77.0.1:7007", 20<<20, 500*time.Millisecond)
+				return got > 0
+			})
 			// of the burst, what the rate gives, and a tick
 			packets := 200 + 200*(time.Since(begin)+10*time.Millisecond).Seconds()
-			if most := int(packets * float64(l.Attrs().MTU)); got == 0 || got > most {
+			if most := int(packets * float64(l.Attrs().MTU)); got > most {
 				t.Errorf("%d bytes came in %.0f packets of %d at most", got, packets,
 					l.Attrs().MTU)
 			}
@@ -261,7 +265,7 @@ func TestNoQueryHidesBehindAnother(t *testing.T) {
 				})
 				for i, want := range []string{query(1, "good"), answer} {
 					got := make([]byte, 512)
-					err := ends[i].SetReadDeadline(time.Now().Add(5 * time.Second))
+					err := ends[i].SetReadDeadline(time.Now().Add(time.Minute))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -51,7 +51,7 @@ func tells(from, to net.Conn) error {
 	if _, err := io.WriteString(from, "hello"); err != nil {
 		return err
 	}
-	_ = to.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = to.SetReadDeadline(time.Now().Add(time.Minute))
 	_, err := io.ReadFull(to, make([]byte, 5))
 	return err
 }
@@ -82,7 +82,7 @@ func datagrams(t testing.TB, from netns.NsHandle, to string, at netns.NsHandle,
 	if _, err := io.WriteString(client, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	_ = l.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = l.SetReadDeadline(time.Now().Add(time.Minute))
 	_, addr, err := l.ReadFrom(make([]byte, 5))
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestConnectedSocketsAreOlder(t *testing.T) {
 					}
 				}
 				send(connected.LocalAddr())
-				_ = connected.SetReadDeadline(time.Now().Add(10 * time.Second))
+				_ = connected.SetReadDeadline(time.Now().Add(time.Minute))
 				if _, err := connected.Read(make([]byte, 5)); err != nil {
 					t.Errorf("a connected socket: %v", err)
 				}

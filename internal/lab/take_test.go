@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/await"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
@@ -126,10 +128,13 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 	}
 	server := one.Host(Server)
 	for _, to := range []string{"198.18.0.2", "198.18.0.13", "2001:db8::2"} {
-		out, err := server.Command(t.Context(), "ping", "-c1", "-W2", to).CombinedOutput()
-		if err != nil {
-			t.Errorf("%s does not answer: %v: %s", to, err, out)
-		}
+		await.OK(t, func() error { // what is sent before the kernel has seen the carrier is lost
+			out, err := server.Command(t.Context(), "ping", "-c1", "-W1", to).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%s does not answer: %w: %s", to, err, out)
+			}
+			return nil
+		})
 	}
 	if err := server.Do(func() error { _, err := Owned("eth0"); return err }); err != nil {
 		t.Errorf("a taken device belongs to no lab: %v", err)

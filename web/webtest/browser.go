@@ -29,11 +29,14 @@ type Browser struct {
 	wrong []string
 }
 
+// hangs is how long a browser may be there: longer than a busy machine takes for all that a test
+// does with one.
+const hangs = 10 * time.Minute
+
 // Window says how the page is looked at.
 type Window struct {
 	Width, Height int64  // in CSS pixels
 	Scheme        string // light or dark
-	Lasts         time.Duration
 	// Own tells which addresses the page may ask for.
 	Own func(url string) bool
 }
@@ -60,10 +63,7 @@ func Start(t testing.TB, w Window) *Browser {
 		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("force-color-profile", "srgb"),
 	}
-	if w.Lasts == 0 {
-		w.Lasts = time.Minute
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), w.Lasts)
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	tab, closeTab := chromedp.NewContext(ctx)
 	t.Cleanup(func() { closeTab(); stop(); cancel() })

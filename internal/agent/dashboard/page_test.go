@@ -28,7 +28,7 @@ var (
 
 // window is the browser window with the page.
 func (d *demo) window(width, height int64, scheme string) webtest.Window {
-	return webtest.Window{Width: width, Height: height, Scheme: scheme, Lasts: 2 * time.Minute,
+	return webtest.Window{Width: width, Height: height, Scheme: scheme,
 		Own: func(url string) bool {
 			return strings.HasPrefix(url, d.url) || strings.HasPrefix(url, "data:") ||
 				strings.HasPrefix(url, "blob:")

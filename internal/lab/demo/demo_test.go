@@ -134,8 +134,8 @@ func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
 	case <-out.seen:
 	case err := <-done:
 		t.Fatalf("ended early: %v\n%s", err, out)
-	case <-time.After(20 * time.Second):
-		t.Errorf("no second act within 20 s:\n%s", out)
+	case <-time.After(3 * time.Minute):
+		t.Errorf("no second act:\n%s", out)
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -165,8 +165,8 @@ func TestWhatAKilledDemoLeftIsSweptByTheNextLab(t *testing.T) {
 	}
 	select {
 	case <-out.seen:
-	case <-time.After(20 * time.Second):
-		t.Errorf("no second act within 20 s:\n%s", out)
+	case <-time.After(3 * time.Minute):
+		t.Errorf("no second act:\n%s", out)
 	}
 	pid := cmd.Process.Pid
 	if err := cmd.Process.Kill(); err != nil {

@@ -251,18 +251,21 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 	for _, path := range Paths {
 		for _, rate := range []float64{0, 1} {
 			c := into(l, Config{Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: rate})
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			c.Duration = 10 * time.Minute
+			ctx, cancel := context.WithCancel(t.Context())
 			c.Progress = func(Progress) { cancel() }
 			r, err := Run(ctx, c)
 			cancel()
 			c.Progress = nil
-			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second {
+			if err != nil || r.Sent == 0 || r.Duration > c.Duration/2 {
 				t.Errorf("%s at %g, context: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
 			}
 			c.Duration = 50 * time.Millisecond
-			await.Until(func() bool { // the kernel gives an AF_XDP socket's queue back later
+			// The kernel gives an AF_XDP socket's queue back later, and a busy machine may take all
+			// of the time before the first packet.
+			await.Until(func() bool {
 				r, err = Run(t.Context(), c)
-				return !errors.Is(err, unix.EBUSY)
+				return !errors.Is(err, unix.EBUSY) && (err != nil || r.Sent > 0)
 			})
 			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second || rate > 0 &&
 				float64(r.Sent) > rate*0.05+1 {

@@ -170,7 +170,7 @@ func TestAnEditorsConversation(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("exit does not end it")
 	}
 }
