@@ -121,7 +121,7 @@ func greet(from, to *Host, source, dest netip.Addr) (netip.Addr, error) {
 	}()
 	var saw netip.AddrPort
 	err = from.Do(func() error {
-		dialer := net.Dialer{Timeout: 2 * time.Second}
+		dialer := net.Dialer{Timeout: time.Minute}
 		if source.IsValid() {
 			dialer.LocalAddr = &net.TCPAddr{IP: source.AsSlice()}
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func lease(i int, origin string, until time.Time) Lease {
@@ -165,7 +167,7 @@ func TestACommandHoldsUpNobody(t *testing.T) {
 }
 
 // TestManyLeasesInAnyOrderTakeNoLonger: a backlog of 160,000 new addresses took a minute to write,
-// and four times that for twice as many.
+// and four times that for twice as many. It is the processor's time: others take that of the clock.
 func TestManyLeasesInAnyOrderTakeNoLonger(t *testing.T) {
 	const n = 100_000
 	leases := make([]Lease, n)
@@ -180,15 +182,24 @@ func TestManyLeasesInAnyOrderTakeNoLonger(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		begun := time.Now()
+		begun := processorTime(t)
 		if err := l.Record(leases, nil); err != nil || l.Leases() != n {
 			t.Fatalf("%s: %d leases, %v", what, l.Leases(), err)
 		}
-		return time.Since(begun)
+		return processorTime(t) - begun
 	}
 	inOrder := record("in order")
 	rand.Shuffle(n, func(i, k int) { leases[i], leases[k] = leases[k], leases[i] })
 	if mixed := record("mixed"); mixed > 4*inOrder+time.Second {
 		t.Errorf("%v in any order, %v in theirs", mixed, inOrder)
 	}
+}
+
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

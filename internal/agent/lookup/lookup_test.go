@@ -105,7 +105,7 @@ func (s *server) answer(query []byte, cut bool) []byte {
 }
 
 func (s *server) lookup(family, name string) (Answer, error) {
-	d := net.Dialer{Timeout: time.Second}
+	d := net.Dialer{Timeout: time.Minute}
 	return lookup(s.t.Context(), func(network string) string {
 		if strings.HasPrefix(network, "udp") {
 			return s.udp.LocalAddr().String()

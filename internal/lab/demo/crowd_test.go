@@ -1,14 +1,15 @@
 package demo
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"levee/internal/lab"
+	"levee/internal/await"
 	"levee/internal/lab/labtest"
 )
 
@@ -35,15 +36,22 @@ func TestAllThatACrowdAsksForIsAnswered(t *testing.T) {
 			n[0]++
 		}
 		got[r.What] = n
-	}, func() error { return lab.Sleep(t.Context(), 1500*time.Millisecond) })
+	}, func() error {
+		// The first ones may fall into the time in which a role starts.
+		await.OK(t, func() (err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, what := range Whats {
+				if n := got[what]; n[1] < 5 || n[0] > n[1] {
+					err = errors.Join(err, fmt.Errorf("%s: %d answered, %d not", what, n[1], n[0]))
+				}
+			}
+			return err
+		})
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, what := range Whats {
-		// The first ones may fall into the time in which a role starts.
-		if n := got[what]; n[1] < 5 || n[0] > n[1] {
-			t.Errorf("%s: %d answered, %d not", what, n[1], n[0])
-		}
 	}
 	t.Log(got)
 }

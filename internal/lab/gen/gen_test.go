@@ -405,7 +405,7 @@ func TestARunThatRestsSleepsBetweenCalls(t *testing.T) {
 	defer stop()
 	var first, last int64
 	if _, err := Run(ctx, into(l, Config{Path: Live, Rate: 20_000, Rests: true,
-		Duration: 3 * time.Second, Floods: []Flood{{To: server4,
+		Duration: time.Minute, Floods: []Flood{{To: server4,
 			Sources: prefixes("10.0.0.0/8")}}, Progress: func(Progress) {
 			var used unix.Rusage
 			if err := unix.Getrusage(unix.RUSAGE_THREAD, &used); err != nil {

@@ -174,14 +174,22 @@ func TestReplayRepeatsUntilItsCount(t *testing.T) {
 func TestReplayEndsInTime(t *testing.T) {
 	l := labtest.New(t)
 	open := capture(t, someFrames(rand.New(rand.NewPCG(6, 0)), 3), time.Hour)
+	fd := listen(t, l)
 	began := time.Now()
 	rep, err := Run(t.Context(), into(l,
-		Config{Replay: &Replay{Open: open}, Duration: 50 * time.Millisecond}))
+		Config{Replay: &Replay{Open: open}, Duration: time.Second / 2}))
 	if err != nil || rep.Sent != 1 {
 		t.Errorf("duration: sent %d, %v", rep.Sent, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	hear(t, fd, 1)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	go func() { // once the first has come
+		defer cancel()
+		for err := error(unix.EINTR); errors.Is(err, unix.EINTR); {
+			_, _, err = unix.Recvfrom(fd, make([]byte, 1), 0)
+		}
+	}()
 	rep, err = Run(ctx, into(l, Config{Replay: &Replay{Open: open}}))
 	if err != nil || rep.Sent != 1 {
 		t.Errorf("context: sent %d, %v", rep.Sent, err)
