@@ -114,12 +114,18 @@ func insidePath(path string, f func() error) error {
 	return f()
 }
 
+// Here is a host that is the calling process itself, in its namespace, without devices.
+func Here() *Host { return &Host{Name: "this host", ctx: context.Background()} }
+
 // Command prepares a program that runs inside the namespace, as exec.CommandContext does. It is
 // killed when ctx ends or the lab is closed. It sees the caller's file system, and /sys and
 // bpffs as they are: pins it makes stay.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	both, cancel := context.WithCancel(ctx)
 	context.AfterFunc(h.ctx, cancel)
+	if h.Namespace == "" {
+		return exec.CommandContext(both, name, args...)
+	}
 	return exec.CommandContext(both, "nsenter",
 		append([]string{"--net=" + netnsDir + "/" + h.Namespace, "--", name}, args...)...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/bench"
+	floods "levee/internal/bench/flood"
 	"levee/internal/bench/rrul"
 	"levee/internal/bench/service"
 	"levee/internal/cli"
@@ -21,8 +22,18 @@ type rrulFlags struct {
 	probes    float64
 	queues    []string
 	bandwidth string
+	wire      *floods.Wire // nil for a lab
 	options   rrul.Options
 }
+
+// rrulWireHelp is what a peer does for this measurement.
+const rrulWireHelp = `
+
+With --rrul and --peer HOST the clients are on another machine: the interface --dev of this machine
+is the service's, and --peer-dev of HOST that of the clients. ` + "`ssh HOST`" + ` has to lead there
+without a question. Nothing is installed there. Both interfaces are taken out of their networks for
+that time, with one channel each, and come back as they were; so ssh, and all else, has to go
+another way. Before, during and after the load are two minutes at most then.`
 
 func (r *rrulFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -38,7 +49,7 @@ func (r *rrulFlags) register(cmd *cobra.Command) {
 
 // Flags that only one of the two measurements has.
 var (
-	withRRUL    = []string{"flows", "probes", "queue", "bandwidth"}
+	withRRUL    = []string{"flows", "probes", "queue", "bandwidth", "peer"}
 	withoutRRUL = []string{"flood", "family", "profile", "patience", "rate", "requests"}
 )
 
@@ -77,7 +88,7 @@ func (r *rrulFlags) read(e *env, cmd *cobra.Command, o *service.Options) error {
 	}
 	r.options = rrul.Options{Self: []string{self, "bench", rrulRole},
 		Defences: o.Defences, Queues: r.queues, Bandwidth: bits, Flows: r.flows, Probes: r.probes,
-		Before: o.Before, During: o.During, After: o.After}
+		Before: o.Before, During: o.During, After: o.After, Wire: r.wire}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,10 @@ type benchCommand struct {
 	// Help of the flags that are not the same for all; empty for those that a measurement has not.
 	rounds, window, seed, quick string
 	against                     bool // there are published figures of it
-	// wire is set where the flood can come from another machine.
-	wire **floods.Wire
+	// wire is set where the flood can come from another machine; wireLong is the help about that,
+	// if it is not the usual one.
+	wire     **floods.Wire
+	wireLong string
 }
 
 // benchFlags are the flags of such a command.
@@ -42,7 +45,7 @@ func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.
 	run func(context.Context) (R, error)) *cobra.Command {
 	f, w := &benchFlags{options: c.options}, new(wireFlags)
 	if c.wire != nil {
-		c.long += wireHelp
+		c.long += cmp.Or(c.wireLong, wireHelp)
 	}
 	cmd := &cobra.Command{
 		Use: c.use, Short: c.short, Long: c.long, Example: c.example, Args: cli.WantArgs(),

@@ -45,7 +45,8 @@ const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M
   sudo levee bench service --profile source-engine,quic
   sudo levee bench service --rrul --html rrul.html
-  sudo levee bench service --rrul --queue tbf,cake --bandwidth 50M --title home --json > home.json`
+  sudo levee bench service --rrul --queue tbf,cake --bandwidth 50M --title home --json > home.json
+  sudo levee bench service --rrul --peer root@192.0.2.7 --dev eth1 --peer-dev eth1 --own-network`
 
 func newBenchService(e *env) *cobra.Command {
 	var o service.Options
@@ -57,9 +58,9 @@ func newBenchService(e *env) *cobra.Command {
 		use:   "service",
 		short: "A web service before, during and after each kind of flood",
 		long:  benchServiceLong, example: benchServiceExample,
-		options: &o.Options,
-		rounds:  "rounds, of which the medians are shown (default 1, with --rrul 6)",
-		seed:    "seed of the floods",
+		options: &o.Options, wire: &r.wire, wireLong: rrulWireHelp,
+		rounds: "rounds, of which the medians are shown (default 1, with --rrul 6)",
+		seed:   "seed of the floods",
 	}, func(cmd *cobra.Command) (err error) {
 		if err := r.apart(cmd); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	floods "levee/internal/bench/flood"
+	"levee/internal/bench/rrul"
 	"levee/internal/cli"
 	"levee/internal/lab/peer"
 )
@@ -19,9 +20,15 @@ func newPeer(e *env) *cobra.Command {
 		Hidden: true,
 		Args:   cli.WantArgs(),
 		RunE: func(*cobra.Command, []string) error {
+			self, err := e.Executable()
+			if err != nil {
+				return err
+			}
 			ctx, stop := e.Signals()
 			defer stop()
-			return peer.Serve(ctx, cli.VersionLine(), e.Stdin, e.Stdout)
+			return peer.Serve(ctx, peer.Serving{Version: cli.VersionLine(),
+				Roles: map[string][]string{rrul.RoleName: {self, "bench", rrulRole}}}, e.Stdin,
+				e.Stdout)
 		},
 	}
 }
@@ -42,7 +49,7 @@ each, and come back as they were; so ssh, and all else, has to go another way.`
 
 func (f *wireFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.wire.Host, "peer", "", "have this `host`, as ssh calls it, send the flood")
+	fl.StringVar(&f.wire.Host, "peer", "", "have this `host`, as ssh calls it, be the other end")
 	cli.DevFlag(cmd, &f.wire.Dev, "with --peer: the interface here that receives")
 	fl.StringVar(&f.wire.Device, "peer-dev", "", "with --peer: the interface there that sends")
 	fl.IntVar(&f.wire.CPU, "peer-cpu", 0, "with --peer: the core there that sends")

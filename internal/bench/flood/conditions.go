@@ -93,10 +93,10 @@ func (l *Lab) look() (facts, error) {
 		return f, err
 	}
 	f.threaded = pinnedTo(l.napi, l.ReceiverCPU)
-	if l.peer != nil {
+	if l.wire != nil {
 		// frames of the peer go past its qdisc
 		f.qdisc = noQdisc
-		n, err := l.peer.PacketSockets()
+		n, err := l.wire.Peer.PacketSockets()
 		f.packetSockets += n
 		return f, err
 	}

@@ -14,7 +14,6 @@ import (
 	"levee/internal/lab"
 	"levee/internal/lab/app"
 	"levee/internal/lab/contender"
-	"levee/internal/lab/peer"
 	"levee/internal/usage"
 )
 
@@ -101,8 +100,7 @@ type Lab struct {
 	ReceiverCPU, GeneratorCPU int
 
 	lab        *lab.Lab
-	peer       *peer.Client     // nil if the world is a host of the lab
-	card       lab.Card         // of the receiver, with a peer
+	wire       *Joined          // nil if the world is a host of the lab
 	how        string           // a peer sends
 	device     string           // the same name at both ends of a veth pair
 	napi       int              // process id of the receiving thread
@@ -182,13 +180,10 @@ func (l *Lab) Close() (err error) {
 		l.appTime.Close()
 		err = l.app.Close()
 	}
-	if l.lab != nil {
-		err = errors.Join(err, l.lab.Close())
+	if l.wire != nil {
+		return errors.Join(err, l.wire.Close())
 	}
-	if l.peer != nil {
-		err = errors.Join(err, l.peer.Close())
-	}
-	return err
+	return errors.Join(err, l.lab.Close())
 }
 
 // Behind runs f while a defence is in place.

@@ -32,7 +32,7 @@ func (l *Lab) ends(ctx context.Context, d contender.Defence) (e ends, err error)
 	if err != nil {
 		return e, err
 	}
-	if l.peer == nil {
+	if l.wire == nil {
 		err = l.World.Do(func() error {
 			c, err := lab.Counters(l.device)
 			e.refused = c[contender.Refused]
@@ -60,7 +60,7 @@ func (l *Lab) settled(ctx context.Context, d contender.Defence, first ends, sent
 		last, err := l.ends(ctx, d)
 		there := last.refused - first.refused + last.received - first.received
 		// over a wire, what did not come by now is lost
-		if err != nil || there >= sent || l.peer != nil || time.Since(began) > settleTime {
+		if err != nil || there >= sent || l.wire != nil || time.Since(began) > settleTime {
 			return last, err
 		}
 		if err := lab.Sleep(ctx, 10*time.Millisecond); err != nil {
@@ -131,7 +131,7 @@ func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Win
 
 // read takes the readings of the cores, before (0) or behind (1) a run.
 func (l *Lab) read(w *Window, at int) (err error) {
-	if l.peer == nil { // else no cache line goes from core to core
+	if l.wire == nil { // else no cache line goes from core to core
 		w.Distance[at], err = calibration.Distance(l.GeneratorCPU, l.ReceiverCPU)
 		if err != nil {
 			return err
@@ -184,7 +184,7 @@ func (l *Lab) balance(w *Window, sent gen.Report, first, last ends, hook contend
 	w.Offered = sent.Sent
 	w.Refused = last.refused - first.refused
 	w.Received = last.received - first.received
-	if l.peer != nil {
+	if l.wire != nil {
 		// by the peer's card, the wire or the ring here: nobody counts all of these
 		w.Refused = sent.Sent - min(sent.Sent, w.Received)
 	}
@@ -224,8 +224,8 @@ func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, er
 			c.Floods = []gen.Flood{t.Flood}
 		}
 		var err error
-		if l.peer != nil {
-			sent, err = l.peer.Send(sending, c)
+		if l.wire != nil {
+			sent, err = l.wire.Peer.Send(sending, c)
 		} else {
 			c.Namespace = l.World.Namespace
 			sent, err = gen.Run(sending, c)

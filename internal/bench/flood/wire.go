@@ -54,9 +54,18 @@ const (
 	trialRate = 10_000
 )
 
-// openWire is Open for two machines: both take their interface, and one sends to the other.
-func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
-	w := o.Wire
+// Joined is a wire whose ends are taken: the server here, the world at the peer.
+type Joined struct {
+	*Wire
+	Lab  *lab.Lab // of the server
+	Peer *peer.Client
+	Card lab.Card // here
+}
+
+// Join takes the interfaces of both machines, with one channel each, and waits for a link. nice is
+// of the threads that receive at the peer, 0 to have them go as probes do. The ends stay for the
+// tidying up after an interruption; Close gives them back.
+func (w *Wire) Join(ctx context.Context, nice int) (_ *Joined, err error) {
 	if runtime.NumCPU() < 2 {
 		return nil, kernel.Refuse(nil, "measuring needs two cores: one receives, one measures")
 	}
@@ -67,31 +76,105 @@ func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
 		return nil, fmt.Errorf("%s is %w: ssh to %s goes by it; measure over another interface",
 			w.Dev, lab.ErrInUse, w.Host)
 	}
-	card, err := lab.ReadCard(w.Dev)
+	j := &Joined{Wire: w}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.Close())
+		}
+	}()
+	if j.Card, err = lab.ReadCard(w.Dev); err != nil {
+		return nil, err
+	}
+	if j.Peer, err = peer.Dial(ctx, w.Config); err != nil {
+		return nil, err
+	}
+	if err := j.Peer.Take(peer.End{Device: w.Device, CPU: w.CPU, Peer: j.Card.MAC,
+		Nice: nice}); err != nil {
+		return nil, err
+	}
+	const receiver = 1
+	j.Lab, err = lab.Take(context.WithoutCancel(ctx), lab.Taking{Device: w.Dev, End: lab.Server,
+		Peer: j.Peer.Facts.Card.MAC, CPU: receiver})
 	if err != nil {
 		return nil, err
 	}
-	l = &Lab{Options: o, procStat: readProcStat, flows: firstFlows, card: card}
+	return j, j.linked(ctx)
+}
+
+// Close gives both interfaces back.
+func (j *Joined) Close() (err error) {
+	if j.Lab != nil {
+		err = j.Lab.Close()
+	}
+	if j.Peer != nil {
+		err = errors.Join(err, j.Peer.Close())
+	}
+	return err
+}
+
+// linked waits until the link is up.
+func (j *Joined) linked(ctx context.Context) error {
+	for begun := time.Now(); ; {
+		up := false
+		err := j.Lab.Host(lab.Server).Do(func() error {
+			link, err := netlink.LinkByName(j.Dev)
+			up = err == nil && link.Attrs().OperState == netlink.OperUp
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("looking at %s: %w", j.Dev, err)
+		}
+		if up {
+			return nil
+		}
+		if time.Since(begun) > carrier {
+			return kernel.Refuse(nil, "%s has no link after %v: is it connected to %s of the peer?",
+				j.Dev, carrier, j.Device)
+		}
+		if err := lab.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Receiver says what packets come to here.
+func (j *Joined) Receiver() string {
+	return fmt.Sprintf("receiver: %s, one channel, GRO on, NAPI in a thread that has core %d",
+		j.Card, max(j.Lab.Host(lab.Server).Devices[0].CPU, 0))
+}
+
+// Sender says what they come from.
+func (j *Joined) Sender() string {
+	f := &j.Peer.Facts
+	return fmt.Sprintf("generator: %s at %s, core %d of %d, %s, Linux %s", f.Card, j.Host,
+		j.Peer.CPU, f.Machine.Cores, f.Machine.CPU, f.Machine.Kernel)
+}
+
+// Clocks says how far those of both machines are apart, as they were last compared.
+func (j *Joined) Clocks() string {
+	return fmt.Sprintf("clocks: the peer's is %v ahead, within %v", j.Peer.Offset.Wall,
+		j.Peer.Offset.Error)
+}
+
+// Caveat says what figures mean.
+func (j *Joined) Caveat() string {
+	return "over " + j.Card.Driver + ": figures are of this card and its driver"
+}
+
+// openWire is Open for two machines: both take their interface, and one sends to the other.
+func openWire(ctx context.Context, o *Options) (l *Lab, err error) {
+	j, err := o.Wire.Join(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	l = &Lab{Options: o, procStat: readProcStat, flows: firstFlows, lab: j.Lab, wire: j,
+		Server: j.Lab.Host(lab.Server)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
 			l = nil
 		}
 	}()
-	if l.peer, err = peer.Dial(ctx, w.Config); err != nil {
-		return l, err
-	}
-	if err := l.peer.Take(w.Device, w.CPU, card.MAC); err != nil {
-		return l, err
-	}
-	const receiver = 1
-	// It stays for the tidying up after an interrupted window, as the peer does.
-	l.lab, err = lab.Take(context.WithoutCancel(ctx), lab.Taking{Device: w.Dev, End: lab.Server,
-		Peer: l.peer.Facts.Card.MAC, CPU: receiver})
-	if err != nil {
-		return l, err
-	}
-	l.Server = l.lab.Host(lab.Server)
 	if l.GeneratorCPU, err = another(l.In().CPU); err != nil {
 		return l, err
 	}
@@ -135,29 +218,8 @@ func another(cpu int) (int, error) {
 	return 0, kernel.Refuse(nil, "measuring needs two cores: one receives, one measures")
 }
 
-// tryWire waits until the link is up, and has a few packets come over it.
+// tryWire has a few packets come over the link.
 func (l *Lab) tryWire(ctx context.Context) error {
-	for begun := time.Now(); ; {
-		up := false
-		err := l.Server.Do(func() error {
-			link, err := netlink.LinkByName(l.device)
-			up = err == nil && link.Attrs().OperState == netlink.OperUp
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("looking at %s: %w", l.device, err)
-		}
-		if up {
-			break
-		}
-		if time.Since(begun) > carrier {
-			return kernel.Refuse(nil, "%s has no link after %v: is it connected to %s of the peer?",
-				l.device, carrier, l.Wire.Device)
-		}
-		if err := lab.Sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
 	before, err := l.received()
 	if err != nil {
 		return err
@@ -169,8 +231,8 @@ func (l *Lab) tryWire(ctx context.Context) error {
 	go func() {
 		flood := Floods([]string{"udp"}, IPv4, l.In())[0].Flood
 		var err error
-		sent, err = l.peer.Send(sending, gen.Config{Floods: []gen.Flood{flood}, Rate: trialRate,
-			Duration: carrier})
+		sent, err = l.wire.Peer.Send(sending, gen.Config{Floods: []gen.Flood{flood},
+			Rate: trialRate, Duration: carrier})
 		ended <- err
 	}()
 	arrived := uint64(0)
@@ -206,8 +268,8 @@ func (l *Lab) channels() uint32 {
 func (l *Lab) Probe(ctx context.Context, p echo.Probes) ([]int64, error) {
 	in := l.In()
 	p.To = in.IPv4.Addr()
-	if l.peer != nil {
-		return l.peer.Probe(ctx, p)
+	if l.wire != nil {
+		return l.wire.Peer.Probe(ctx, p)
 	}
 	out := &l.World.Devices[0]
 	p.From, p.CPU = out.Clients4[0], l.GeneratorCPU
@@ -221,15 +283,15 @@ func (l *Lab) Probe(ctx context.Context, p echo.Probes) ([]int64, error) {
 
 // Caveat says what figures mean that were measured over veth, or over a card.
 func (l *Lab) Caveat() string {
-	if l.peer == nil {
+	if l.wire == nil {
 		return bench.VethCaveat
 	}
-	return "over " + l.card.Driver + ": figures are of this card and its driver"
+	return l.wire.Caveat()
 }
 
 // Circumstances are the caveat and, over a card, the path.
 func (l *Lab) Circumstances() []string {
-	if l.peer == nil {
+	if l.wire == nil {
 		return []string{l.Caveat()}
 	}
 	return append(l.Path(), l.Caveat())
@@ -237,22 +299,17 @@ func (l *Lab) Circumstances() []string {
 
 // Path says what the packets go through, a fact a line.
 func (l *Lab) Path() []string {
-	if l.peer == nil {
+	if l.wire == nil {
 		return []string{
 			"one veth pair in a lab of its own, one queue, GRO on, no qdisc at the sender",
 			"receiver: NAPI in a thread that has one core; it does all the work of every rung",
 			"generator: live frames on the other core, the same seed for all rungs",
 		}
 	}
-	p := l.peer
 	return []string{
-		"receiver: " + l.card.String() + ", one channel, GRO on, NAPI in a thread that has core " +
-			fmt.Sprint(l.ReceiverCPU),
-		fmt.Sprintf("generator: %s at %s, core %d of %d, %s, Linux %s", p.Facts.Card, l.Wire.Host,
-			p.CPU, p.Facts.Machine.Cores, p.Facts.Machine.CPU, p.Facts.Machine.Kernel),
-		"frames: " + l.how + ", the same seed for all rungs",
+		l.wire.Receiver(), l.wire.Sender(), "frames: " + l.how + ", the same seed for all rungs",
 		"refused by the ring: what was sent and did not arrive, by the sender's card, the wire " +
 			"or the receiver's card",
-		fmt.Sprintf("clocks: the peer's is %v ahead, within %v", p.Offset.Wall, p.Offset.Error),
+		l.wire.Clocks(),
 	}
 }

@@ -22,7 +22,8 @@ import (
 // TestMain is the other end of a wire where the test's binary was copied for that.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "peer" {
-		if err := peer.Serve(context.Background(), "test", os.Stdin, os.Stdout); err != nil {
+		if err := peer.Serve(context.Background(), peer.Serving{Version: "test"}, os.Stdin,
+			os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

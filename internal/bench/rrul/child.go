@@ -2,97 +2,100 @@ package rrul
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"runtime"
-	"slices"
 	"strings"
-	"syscall"
 
-	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/lab/contender"
+	"levee/internal/lang/diag"
 )
 
-// child is a role that runs on a host of the lab.
+// child is a role that runs at an end of the wire.
 type child struct {
 	role string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Scanner
-	said *strings.Builder
+	*lab.Process
+	out *bufio.Scanner
 }
 
-// start starts a role on a core.
-func start(ctx context.Context, self []string, h *lab.Host, cpu int, role ...string) (*child,
-	error) {
-	c := &child{role: role[0], said: new(strings.Builder),
-		cmd: h.Command(ctx, self[0], append(slices.Clone(self[1:]), role...)...)}
-	// One core: more threads would only take turns.
-	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	c.cmd.Stderr = c.said
-	// a session of its own is a group of its own for the scheduler (sched(7), autogroup)
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	in, err := c.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	c.in, c.out = in, bufio.NewScanner(out)
+func newChild(role string, p *lab.Process) *child {
+	c := &child{role, p, bufio.NewScanner(p.Out)}
 	c.out.Buffer(nil, 1<<20)
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends, and its core with it
-		if err := kernel.RunOn(cpu); err != nil {
-			started <- err
-			return
-		}
-		started <- c.cmd.Start()
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("starting the %s: %w", c.role, err)
-	}
-	return c, nil
+	return c
 }
 
-// ready waits for the role to say so.
+// What a role says once it has begun, or done what it was asked for; and before what its machine
+// has not.
+const (
+	sayReady   = "ready"
+	sayMissing = "missing: "
+)
+
+// ready waits for the role to say so. An error that matches contender.ErrMissing is about what its
+// machine has not. The role has ended behind an error.
 func (c *child) ready() error {
-	if c.out.Scan() && c.out.Text() == "ready" {
+	if c.out.Scan() && c.out.Text() == sayReady {
 		return nil
+	}
+	if what, ok := strings.CutPrefix(c.out.Text(), sayMissing); ok {
+		return errors.Join(missing(diag.Quoted(what)), c.stop())
 	}
 	return errors.Join(fmt.Errorf("the %s did not begin", c.role), c.stop())
 }
 
-// ask has the role do what a line without words means to it.
-func (c *child) ask() error {
-	_, err := fmt.Fprintln(c.in)
-	return err
+// missing is what a machine has not, as its process says.
+type missing string
+
+func (m missing) Error() string   { return string(m) }
+func (m missing) Is(e error) bool { return e == contender.ErrMissing }
+
+// Lines that a role is asked by.
+const (
+	askBegin = "begin" // connections
+	askCount = "count"
+	askEnd   = "end" // connections
+)
+
+// ask has the role do what a line says.
+func (c *child) ask(line string) error {
+	if _, err := fmt.Fprintln(c.In, line); err != nil {
+		return fmt.Errorf("asking the %s: %w", c.role, err)
+	}
+	return nil
+}
+
+// done has the role do something, and waits for it.
+func (c *child) done(line string) error {
+	if err := c.ask(line); err != nil {
+		return errors.Join(err, c.stop())
+	}
+	return c.ready()
 }
 
 // count asks what the role counts.
 func (c *child) count() (n count, err error) {
-	if err := c.ask(); err != nil {
-		return n, fmt.Errorf("asking the %s: %w", c.role, err)
+	if err := c.ask(askCount); err != nil {
+		return n, err
 	}
 	if !c.out.Scan() {
 		return n, fmt.Errorf("the %s has ended", c.role)
 	}
-	return n, json.Unmarshal(c.out.Bytes(), &n)
+	if err := json.Unmarshal(c.out.Bytes(), &n); err != nil {
+		return n, fmt.Errorf("what the %s counts: %w", c.role, err)
+	}
+	n.Failed = diag.Quoted(n.Failed)
+	return n, nil
 }
 
-// stop ends the role and says what went wrong in it.
+// stop ends the role and says what went wrong in it. It may be called again.
 func (c *child) stop() error {
-	c.in.Close()
-	if err := c.cmd.Wait(); err != nil {
-		said, _, _ := strings.Cut(strings.TrimSpace(c.said.String()), "\n")
-		return fmt.Errorf("the %s: %w: %s", c.role, err, said)
+	if c.Process == nil {
+		return nil
+	}
+	err := errors.Join(c.In.Close(), c.Wait())
+	if c.Process = nil; err != nil {
+		return fmt.Errorf("the %s: %w", c.role, err)
 	}
 	return nil
 }

@@ -15,16 +15,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
 	"levee/internal/lab/echo"
+	"levee/internal/lab/queue"
 	"levee/internal/usage"
 )
 
 // Roles of processes that a measurement starts: the service, and who speaks with it.
 const (
 	roleService = "service" // ADDRESS:PORT CORE
-	roleClients = "clients" // ADDRESS:PORT FLOWS SOURCE...
+	roleClients = "clients" // ADDRESS:PORT FLOWS DEVICE QUEUE BANDWIDTH SOURCE...
 )
 
 // Role is what such a process does. It says "ready", does as the lines of its input ask, and ends
@@ -45,18 +50,21 @@ func Role(ctx context.Context, args []string, in io.Reader, out io.Writer) error
 	case roleService:
 		return serve(ctx, at, n, in, out)
 	case roleClients:
-		var from []netip.Addr
-		for _, s := range args[3:] {
+		if len(args) < 7 {
+			return usage.Wrongf("clients need a device, a queue, a bandwidth and addresses")
+		}
+		c := &clients{to: at, each: n, device: args[3], queue: args[4]}
+		if c.bits, err = strconv.ParseFloat(args[5], 64); err != nil {
+			return err
+		}
+		for _, s := range args[6:] {
 			a, err := netip.ParseAddr(s)
 			if err != nil {
 				return err
 			}
-			from = append(from, a)
+			c.from = append(c.from, a)
 		}
-		if len(from) == 0 {
-			return usage.Wrongf("clients need addresses")
-		}
-		return clients(ctx, at, n, from, in, out)
+		return c.run(ctx, in, out)
 	}
 	return usage.Wrongf("there is no role %q", args[0])
 }
@@ -128,15 +136,19 @@ func (s *flows) list() []*flow {
 }
 
 // count is what a process counts of its flows: bytes that have arrived, of each in the order in
-// which the client has begun them, and segments that it has sent again.
+// which the client has begun them, and segments that it has sent again. Clients tell of the queues
+// where they send, too.
 type count struct {
-	Down   []uint64 `json:"down,omitempty"`
-	Up     []uint64 `json:"up,omitempty"`
-	Resent uint64   `json:"resent"`
-	Failed string   `json:"failed,omitempty"`
+	At     time.Duration // of the monotonic clock there
+	Down   []uint64
+	Up     []uint64
+	Resent uint64
+	Queues []queue.Queue
+	Failed string
 }
 
 func (s *flows) count() (c count) {
+	c.At = kernel.Monotonic()
 	for _, f := range s.list() {
 		if err := f.err.Load(); err != nil && c.Failed == "" {
 			c.Failed = (*err).Error()
@@ -157,7 +169,7 @@ func (s *flows) count() (c count) {
 	return c
 }
 
-// answer tells the count whenever it is asked by a line.
+// answer tells the count whenever a line asks for it.
 func (s *flows) answer(lines *bufio.Scanner, out io.Writer) error {
 	for lines.Scan() {
 		if err := json.NewEncoder(out).Encode(s.count()); err != nil {
@@ -190,7 +202,7 @@ func serve(ctx context.Context, at netip.AddrPort, cpu int, in io.Reader, out io
 			go s.greet(c.(*net.TCPConn))
 		}
 	}()
-	fmt.Fprintln(out, "ready")
+	fmt.Fprintln(out, sayReady)
 	return s.answer(bufio.NewScanner(in), out)
 }
 
@@ -209,19 +221,67 @@ func (s *flows) greet(c *net.TCPConn) {
 // patience is how long a connection may take to begin.
 const patience = 5 * time.Second
 
-// clients waits for a line, begins so many connections each way, and says when all are there.
-func clients(ctx context.Context, to netip.AddrPort, n int, from []netip.Addr, in io.Reader,
-	out io.Writer) error {
-	lines := bufio.NewScanner(in)
-	if !lines.Scan() {
-		return lines.Err()
+// clients are the other end: connections, and the queue of their device.
+type clients struct {
+	flows
+	to            netip.AddrPort
+	each          int // connections each way
+	device, queue string
+	bits          float64 // a second, of the queue
+	from          []netip.Addr
+}
+
+// run puts the queue there, and does as lines say, until they end.
+func (c *clients) run(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	link, err := netlink.LinkByName(c.device)
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", c.device, err)
 	}
-	s := new(flows)
-	defer s.close()
-	if err := s.connect(ctx, to, n, from); err != nil {
+	if c.queue != NoQueue {
+		err := queue.Put(ctx, lab.Here(), c.device, c.queue, c.bits)
+		if errors.Is(err, contender.ErrMissing) {
+			fmt.Fprintln(out, sayMissing+err.Error())
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, queue.Remove(context.WithoutCancel(ctx), lab.Here(), c.device))
+		}()
+	}
+	defer c.close()
+	fmt.Fprintln(out, sayReady)
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		switch lines.Text() {
+		case askBegin:
+			if err := c.begin(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, sayReady)
+		case askEnd:
+			c.close()
+			fmt.Fprintln(out, sayReady)
+		default:
+			n := c.count()
+			if n.Queues, err = queue.Read(link.Attrs().Index); err != nil {
+				return err
+			}
+			if err := json.NewEncoder(out).Encode(n); err != nil {
+				return err
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// begin begins the connections, and the load once all are there.
+func (c *clients) begin(ctx context.Context) error {
+	if err := c.connect(ctx, c.to, c.each, c.from); err != nil {
 		return err
 	}
-	for _, f := range s.list() {
+	for _, f := range c.list() {
 		says := byte(sayDown)
 		if f.sends {
 			says = sayUp
@@ -231,8 +291,7 @@ func clients(ctx context.Context, to netip.AddrPort, n int, from []netip.Addr, i
 		}
 		go f.run()
 	}
-	fmt.Fprintln(out, "ready")
-	return s.answer(lines, out)
+	return nil
 }
 
 // connect reaches the service so many times for each way. Nothing is sent before all are there:

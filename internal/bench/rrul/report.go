@@ -64,16 +64,18 @@ func (c *Case) Name() string {
 
 // Once is one run of a case.
 type Once struct {
-	Round   int               `json:"round"`
-	From    float64           `json:"from"` // of the load, since the run began
-	To      float64           `json:"to"`
-	Step    float64           `json:"step"`
-	Looks   []Look            `json:"looks"`
-	Resent  map[string]uint64 `json:"resent"` // segments, by direction
-	Probes  []*Probes         `json:"probes"`
-	Queues  []*Queue          `json:"queues"`
-	Steal   float64           `json:"steal"`
-	Invalid []string          `json:"invalid,omitempty"` // why the run has no figures
+	Round  int               `json:"round"`
+	From   float64           `json:"from"` // of the load, since the run began
+	To     float64           `json:"to"`
+	Step   float64           `json:"step"`
+	Looks  []Look            `json:"looks"`
+	Resent map[string]uint64 `json:"resent"` // segments, by direction
+	Probes []*Probes         `json:"probes"`
+	Queues []*Queue          `json:"queues"`
+	Steal  float64           `json:"steal"`
+	// ClockError is by how much times of the clients and those of the service may differ.
+	ClockError float64  `json:"clock_error,omitempty"`
+	Invalid    []string `json:"invalid,omitempty"` // why the run has no figures
 }
 
 // Look is the bytes of each flow that have arrived by a time.
@@ -274,14 +276,23 @@ func (c *Case) roundTrip(kind, phase string, percent float64) report.Point {
 	return c.point(func(r *Once) float64 { return percentile(r.took(kind, phase), percent) })
 }
 
-var caveats = []string{
-	"probes are due at times drawn beforehand and count from then, whether or not the ones " +
-		"before have come back: a long round trip does not thin out those behind it",
-	"flows have half a second to settle, which is in no figure but the curves",
+const (
+	dueCaveat = "probes are due at times drawn beforehand and count from then, whether or not " +
+		"the ones before have come back: a long round trip does not thin out those behind it"
+	settleCaveat = "flows have half a second to settle, which is in no figure but the curves"
+)
+
+var labCaveats = []string{dueCaveat, settleCaveat,
 	"the clients, their flows and the probes share one core, the service and what receives for " +
 		"it the other; probes go first on theirs. Without a queue that bounds the rate the cores " +
 		"are the limit: packets wait in the ring of the veth pair, 256 at most, and for the cores",
-	bench.VethCaveat,
+}
+
+var wireCaveats = []string{dueCaveat, settleCaveat,
+	"the clients, their flows and the probes share one core of their machine, the service and " +
+		"what receives for it one here; probes go first on theirs. Neither card cuts " +
+		"segments for its sender: without a queue that bounds the rate the cores are the limit, " +
+		"or the wire",
 }
 
 // Complete tells whether each case that this machine can have has a figure.

@@ -5,8 +5,8 @@
 // In go Options, out comes a Report with throughput by direction and flow, the round trips of
 // datagrams and of echo requests by time, without load and under it, and the queues that the kernel
 // tells of. Probes are due at times drawn beforehand and count from then: one that is late is one
-// that took long, and a long one takes none from those behind it. It must never send outside its
-// lab.
+// that took long, and a long one takes none from those behind it. Clients are in a lab, or on
+// another machine at the other end of a wire. It must never send outside either.
 package rrul
 
 import (
@@ -18,8 +18,9 @@ import (
 
 	"levee/examples"
 	"levee/internal/bench"
-	"levee/internal/lab"
+	"levee/internal/bench/flood"
 	"levee/internal/lab/contender"
+	"levee/internal/lab/peer"
 	"levee/internal/lab/queue"
 	"levee/internal/usage"
 )
@@ -36,7 +37,12 @@ type Options struct {
 	Probes    float64  // of each kind a second, 0 for 100
 	// Before, During and After the load; 0 for 2 s, 6 s and 1 s.
 	Before, During, After time.Duration
+	// Wire, if given, has the clients on another machine, at the other end of a real card.
+	Wire *flood.Wire
 }
+
+// RoleName is what a peer calls Role.
+const RoleName = "rrul"
 
 // NoQueue is the way without a queue but those of the network stack.
 const NoQueue = "none"
@@ -90,6 +96,15 @@ func (o *Options) complete() error {
 	case !(o.Bandwidth >= lowestRate && o.Bandwidth <= highestRate):
 		return usage.Wrongf("a bandwidth of %g bits a second: 100k to 100G", o.Bandwidth)
 	}
+	if o.Wire != nil {
+		if err := o.Wire.Check(); err != nil {
+			return err
+		}
+		if all := o.Before + o.During + o.After; all > peer.Longest {
+			return usage.Wrongf("%v before, during and after the load: a peer probes for %v at "+
+				"most", all, peer.Longest)
+		}
+	}
 	var unknown error
 	o.Queues, unknown = bench.Choose("queue", o.Queues, QueueNames(),
 		func(name string) string { return name })
@@ -104,16 +119,14 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := bench.Ready("service --rrul", wrong, unknown); err != nil {
 		return nil, err
 	}
-	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
+	m, end, err := o.open(ctx)
+	if end != nil {
+		defer func() { err = errors.Join(err, end()) }()
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	m := &measurement{Options: &o, server: l.Host(lab.Server), world: l.Host(lab.World)}
-	if err := m.prepare(); err != nil {
-		return nil, err
-	}
-	r := &Report{Head: o.Head(m.core(m.server), caveats...), FlowsEachWay: o.Flows,
+	r := &Report{Head: o.Head(core(m.server), m.caveats...), FlowsEachWay: o.Flows,
 		Probes: o.Probes, Before: o.Before.Seconds(), During: o.During.Seconds(),
 		After: o.After.Seconds(), Bandwidth: o.Bandwidth}
 	if o.Rounds < bench.MinRounds {

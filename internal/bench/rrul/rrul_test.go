@@ -1,12 +1,15 @@
 package rrul
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,13 +17,30 @@ import (
 
 	"levee/internal/bench"
 	"levee/internal/bench/benchtest"
+	"levee/internal/bench/flood"
+	"levee/internal/lab"
 	"levee/internal/lab/labtest"
+	"levee/internal/lab/peer"
 	"levee/internal/report"
 	"levee/internal/usage"
 )
 
-// TestMain lets the test's own binary be either end.
-func TestMain(m *testing.M) { labtest.Main(m, Role) }
+// TestMain lets the test's own binary be either end, or a peer.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "peer" {
+		self, err := os.Executable()
+		if err == nil {
+			err = peer.Serve(context.Background(), peer.Serving{Version: "test",
+				Roles: map[string][]string{RoleName: {self, "role"}}}, os.Stdin, os.Stdout)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	labtest.Main(m, Role)
+}
 
 // TestLoadGoesBothWaysBesideProbes: with a queue that bounds the rate both directions come near it,
 // the kernel tells of the queue by its name and rate, something waits in it, and probes wait with
@@ -66,6 +86,69 @@ func TestLoadGoesBothWaysBesideProbes(t *testing.T) {
 			t.Errorf("%s: %v ns quiet, %v loaded", kind, percentile(calm, 50),
 				percentile(busy, 50))
 		}
+	}
+}
+
+// TestClientsComeFromAnotherMachine: between two namespaces, each of which stands for a machine
+// with a card, and a command in the place of ssh.
+//
+//	here, eth0 --------- eth0, there: the copied binary
+func TestClientsComeFromAnotherMachine(t *testing.T) {
+	here, there := labtest.Machines(t)
+	shell := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\nexec ip netns exec $1 sh -c \"$2\"\n"),
+		0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Options: bench.Options{Rounds: 1, Seed: 1,
+		Command: "levee bench service --rrul --peer there"}, Self: []string{self, "role"},
+		Defences: []string{"none"}, Queues: []string{"tbf"}, Bandwidth: 20e6, Flows: 2,
+		Before: time.Second, During: time.Second, After: time.Second, Wire: &flood.Wire{
+			Dev: "eth0", Own: true, Config: peer.Config{Host: there.Namespace,
+				Shell: []string{shell}, Program: self, Version: "test", Device: "eth0"}}}
+	var r *Report
+	if err := here.Do(func() (err error) { r, err = Run(t.Context(), o); return err }); err != nil {
+		t.Fatal(err)
+	}
+	text := benchtest.Output(t, r, "receiver: eth0 (veth)", "generator: eth0 (veth)",
+		"clocks: the peer's is ")
+	c := r.Cases[0]
+	if c.Missing != "" {
+		t.Skip(c.Missing)
+	}
+	for _, run := range c.Runs {
+		run.Invalid = nil // a busy machine is none of this test's
+		if run.ClockError <= 0 || run.Looks[0].At < run.From-run.ClockError {
+			t.Errorf("clocks within %v s, the first look at %v s of a load from %v s on",
+				run.ClockError, run.Looks[0].At, run.From)
+		}
+	}
+	for _, way := range ways {
+		if p := c.throughput(way); p.Y == nil || *p.Y < 2e6 || *p.Y > 60e6 {
+			t.Errorf("%s: %v bits a second of 20 M\n%s", way, p.Y, text)
+		}
+		if q := c.queue(way); q == nil || q.rate != 20e6 || q.most == 0 {
+			t.Errorf("the queue %s is %+v", way, q)
+		}
+	}
+	for _, kind := range kinds {
+		if calm, _ := c.all(kind, quiet); len(calm) == 0 || percentile(calm, 50) < 1000 {
+			t.Errorf("%s: %d round trips, the median takes %v ns", kind, len(calm),
+				percentile(calm, 50))
+		}
+	}
+	for _, h := range []*lab.Host{here, there} {
+		if err := h.Do(func() error { _, err := lab.Free("eth0"); return err }); err != nil {
+			t.Errorf("%s: %v", h.Name, err)
+		}
+	}
+	if left, _ := filepath.Glob(os.Getenv("TMPDIR") + "/*"); len(left) > 0 {
+		t.Errorf("the peer has left %s", left)
 	}
 }
 

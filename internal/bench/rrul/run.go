@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"levee/internal/bench/flood"
 	"levee/internal/kernel"
 	"levee/internal/lab"
@@ -18,73 +16,64 @@ import (
 	"levee/internal/lab/queue"
 )
 
-// measurement is a lab: the service on its server, flows and probes in its world.
+// measurement is a service and its world, ready for runs.
 type measurement struct {
 	*Options
-	server, world *lab.Host
-}
-
-func (m *measurement) core(h *lab.Host) int { return max(h.Devices[0].CPU, 0) }
-
-// firstNice has the kernel's receiving threads go before all programs, as the soft interrupt does
-// in which most drivers receive.
-const firstNice = -20
-
-func (m *measurement) prepare() error {
-	if m.core(m.server) == m.core(m.world) {
-		return kernel.Refuse(nil, "measuring needs two cores: one for the service, one for those "+
-			"who speak with it")
-	}
-	for _, h := range []*lab.Host{m.server, m.world} {
-		if pid := h.Devices[0].NAPI; pid != 0 {
-			if err := unix.Setpriority(unix.PRIO_PROCESS, pid, firstNice); err != nil {
-				return fmt.Errorf("raising the priority of a receiving thread: %w", err)
-			}
-		}
-	}
-	return nil
+	server  *lab.Host
+	world   world
+	caveats []string
 }
 
 // run takes a case once: defence and queues, quiet, load, quiet.
 func (m *measurement) run(ctx context.Context, c *Case, round int) (_ *Once, err error) {
 	after := context.WithoutCancel(ctx)
-	in, out := &m.server.Devices[0], &m.world.Devices[0]
+	in := &m.server.Devices[0]
 	defer func() { err = errors.Join(err, c.defence.Remove(after)) }()
 	if err := c.defence.Install(ctx, contender.Site{Host: m.server, Device: in.Name}); err != nil {
 		return nil, err
 	}
 	if c.Queue != NoQueue {
-		for _, h := range []*lab.Host{m.server, m.world} {
-			if err := queue.Put(ctx, h, h.Devices[0].Name, c.Queue, m.Bandwidth); err != nil {
-				return nil, err
-			}
-			defer func() { err = errors.Join(err, queue.Remove(after, h, h.Devices[0].Name)) }()
+		if err := queue.Put(ctx, m.server, in.Name, c.Queue, m.Bandwidth); err != nil {
+			return nil, err
 		}
+		defer func() { err = errors.Join(err, queue.Remove(after, m.server, in.Name)) }()
 	}
 	to := fmt.Sprintf("%s:%d", in.IPv4.Addr(), servicePort)
-	service, err := start(ctx, m.Self, m.server, m.core(m.server), roleService, to,
-		strconv.Itoa(m.core(m.server)))
+	service, err := m.begin(roleService, func(args ...string) (*lab.Process, error) {
+		return start(ctx, m.Self, m.server, args...)
+	}, to, strconv.Itoa(core(m.server)))
 	if err != nil {
 		return nil, err
 	}
-	if err := service.ready(); err != nil {
-		return nil, err
-	}
-	args := []string{roleClients, to, strconv.Itoa(m.Flows)}
-	for _, a := range out.Clients4[:min(m.Flows, len(out.Clients4))] {
+	defer func() { err = errors.Join(err, service.stop()) }()
+	args := []string{to, strconv.Itoa(m.Flows), m.world.device(), c.Queue,
+		fmt.Sprint(m.Bandwidth)}
+	from := m.world.clients()
+	for _, a := range from[:min(m.Flows, len(from))] {
 		args = append(args, a.String())
 	}
-	clients, err := start(ctx, m.Self, m.world, m.core(m.world), args...)
+	clients, err := m.begin(roleClients, func(args ...string) (*lab.Process, error) {
+		return m.world.start(ctx, args...)
+	}, args...)
 	if err != nil {
-		return nil, errors.Join(err, service.stop())
+		return nil, fmt.Errorf("%s%w", m.world.where(), err)
 	}
+	defer func() { err = errors.Join(err, clients.stop()) }()
 	x := &watch{measurement: m, service: service, clients: clients,
-		Once: &Once{Round: round, Step: step.Seconds(), Queues: m.queues()}}
-	err = x.all(ctx)
-	if x.clients != nil {
-		err = errors.Join(err, clients.stop())
+		Once: &Once{Round: round, Step: step.Seconds(), Queues: m.queues(),
+			Resent: map[string]uint64{}}}
+	return x.Once, x.all(ctx)
+}
+
+// begin starts a role, and waits until it says that it is ready.
+func (m *measurement) begin(role string, start func(...string) (*lab.Process, error),
+	args ...string) (*child, error) {
+	p, err := start(append([]string{role}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("starting the %s: %w", role, err)
 	}
-	return x.Once, errors.Join(err, service.stop())
+	c := newChild(role, p)
+	return c, c.ready()
 }
 
 // queues are those of both ends before anything is read.
@@ -95,33 +84,32 @@ func (m *measurement) queues() (all []*Queue) {
 	return all
 }
 
-// sender is who sends in a direction.
-func (m *measurement) sender(way string) *lab.Host {
-	if way == Down {
-		return m.server
-	}
-	return m.world
-}
-
 // watch is a run under way.
 type watch struct {
 	*measurement
 	*Once
-	service, clients *child // clients nil once they have ended
+	service, clients *child
 	begun            time.Duration
+	ahead            time.Duration // the clock of the clients
 }
 
 // all is quiet, load, quiet, with probes all the time.
 func (x *watch) all(ctx context.Context) error {
-	core := x.core(x.server)
+	core := core(x.server)
 	before, err := flood.ReadCPU(core)
 	if err != nil {
 		return err
 	}
+	var within time.Duration
+	if x.ahead, within, err = x.world.compare(); err != nil {
+		return err
+	}
+	x.ClockError = within.Seconds()
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
-	const start = 10 * time.Millisecond // for the probes' threads to be there
-	x.begun = kernel.Monotonic() + start
+	// for the probes' threads to be there, and to be told of
+	const start = 10 * time.Millisecond
+	x.begun = kernel.Monotonic() + start + leads*within
 	ended := make(chan error, len(kinds))
 	rng := rand.New(rand.NewPCG(x.Seed, uint64(x.Once.Round)))
 	for _, kind := range kinds {
@@ -129,7 +117,7 @@ func (x *watch) all(ctx context.Context) error {
 		seen := &Probes{Kind: kind, Due: seconds(p.At)}
 		x.Once.Probes = append(x.Once.Probes, seen)
 		go func() {
-			took, err := p.Run(probing, x.world)
+			took, err := x.world.probe(probing, p)
 			seen.Took = seconds(took)
 			ended <- err
 		}()
@@ -155,17 +143,17 @@ func (x *watch) all(ctx context.Context) error {
 	return err
 }
 
+// leads is how long before they begin probes are told of, in errors of the clocks: halves of a
+// round trip.
+const leads = 50
+
 // load is quiet, then the flows, with a look at them and at the queues each step.
 func (x *watch) load(ctx context.Context) error {
 	if err := lab.Sleep(ctx, x.begun-kernel.Monotonic()+x.Before); err != nil {
 		return err
 	}
 	x.From = x.at()
-	if err := x.clients.ask(); err != nil {
-		return err
-	}
-	if err := x.clients.ready(); err != nil {
-		x.clients = nil
+	if err := x.clients.done(askBegin); err != nil {
 		return err
 	}
 	for next := x.at(); ; {
@@ -186,9 +174,7 @@ func (x *watch) load(ctx context.Context) error {
 		return err
 	}
 	x.Resent[Down] = served.Resent
-	err = x.clients.stop()
-	x.clients = nil
-	return err
+	return x.clients.done(askEnd)
 }
 
 // at is the time since the run began, in seconds.
@@ -200,23 +186,30 @@ func (x *watch) look() error {
 	if err != nil {
 		return err
 	}
-	x.Looks = append(x.Looks, Look{At: x.at(), Down: n.Down, Up: n.Up})
 	if n.Failed != "" && len(x.Invalid) == 0 {
 		x.Invalid = append(x.Invalid, "a flow ended early: "+n.Failed)
 	}
-	if x.Resent == nil {
-		x.Resent = map[string]uint64{}
+	if len(n.Down) != x.Flows || len(n.Up) != x.Flows {
+		if len(x.Invalid) == 0 {
+			return kernel.Refuse(nil, "%sthe clients tell of %d flows down and %d up, of %d",
+				x.world.where(), len(n.Down), len(n.Up), x.Flows)
+		}
+		return nil // of one there is no count
 	}
+	x.Looks = append(x.Looks, Look{At: (n.At - x.ahead - x.begun).Seconds(), Down: n.Down,
+		Up: n.Up})
 	x.Resent[Up] = n.Resent
+	var here []queue.Queue
+	if err := x.server.Do(func() (err error) {
+		here, err = queue.Read(x.server.Devices[0].Index)
+		return err
+	}); err != nil {
+		return err
+	}
 	for _, q := range x.Queues {
-		h := x.sender(q.Way)
-		var seen []queue.Queue
-		err := h.Do(func() (err error) {
-			seen, err = queue.Read(h.Devices[0].Index)
-			return err
-		})
-		if err != nil {
-			return err
+		seen := n.Queues
+		if q.Way == Down {
+			seen = here
 		}
 		q.enter(seen)
 	}
@@ -226,9 +219,8 @@ func (x *watch) look() error {
 // probes draws those of a kind: at times of a Poisson process, which fall into step with nothing.
 func (x *watch) probes(kind string, rng *rand.Rand) echo.Probes {
 	length := (x.Before + x.During + x.After).Seconds()
-	p := echo.Probes{From: x.world.Devices[0].IPv4.Addr(), To: x.server.Devices[0].IPv4.Addr(),
-		CPU: x.core(x.world), ID: rng.Uint64(), Port: probePort, ICMP: kind == ICMP,
-		Begin: x.begun, Patience: lastProbe}
+	p := echo.Probes{To: x.server.Devices[0].IPv4.Addr(), ID: rng.Uint64(), Port: probePort,
+		ICMP: kind == ICMP, Begin: x.begun, Patience: lastProbe}
 	for t := 0.0; ; {
 		t += rng.ExpFloat64() / x.Options.Probes
 		if t >= length {

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"levee/internal/kernel"
-	"levee/internal/lab"
 	"levee/internal/lab/echo"
 	"levee/internal/lab/gen"
 	"levee/internal/lang/diag"
@@ -43,7 +42,8 @@ type Config struct {
 type Client struct {
 	Facts  Facts
 	Offset Offset
-	CPU    int // the core there that sends and receives
+	// At the wire: the core there that sends and receives, and addresses of clients.
+	Taken
 
 	host  string
 	trace *gen.Frames // that the peer has
@@ -138,7 +138,7 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 		&p.Facts.Machine.Kernel} {
 		*text = diag.Quoted(*text)
 	}
-	return p, p.compare()
+	return p, p.Compare()
 }
 
 // bring is a script that takes so many bytes of its input for the program, and runs it with the
@@ -200,7 +200,7 @@ func (p *Client) beat(ctx context.Context) {
 			return
 		case <-t.C:
 			var c Clock
-			late := time.AfterFunc(2*longest, p.stop)
+			late := time.AfterFunc(2*Longest, p.stop)
 			err := p.rpc.Call("Peer.Clock", struct{}{}, &c)
 			if late.Stop(); err != nil {
 				return
@@ -212,7 +212,8 @@ func (p *Client) beat(ctx context.Context) {
 // comparisons of the clocks, of which the shortest counts: half of its time is the error.
 const comparisons = 20
 
-func (p *Client) compare() error {
+// Compare reads Offset anew: clocks drift apart by some ten microseconds a second.
+func (p *Client) Compare() error {
 	p.Offset.Error = time.Hour
 	for range comparisons {
 		var c Clock
@@ -230,9 +231,7 @@ func (p *Client) compare() error {
 }
 
 // Take has the peer take its interface.
-func (p *Client) Take(device string, cpu int, here lab.MAC) error {
-	return p.call("Take", End{device, cpu, here}, &p.CPU)
-}
+func (p *Client) Take(e End) error { return p.call("Take", e, &p.Taken) }
 
 // PacketSockets counts those at the peer's interface.
 func (p *Client) PacketSockets() (n int, err error) {
@@ -244,7 +243,7 @@ func (p *Client) PacketSockets() (n int, err error) {
 // It returns when ctx ends, and ends a peer that does not answer then.
 func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
 	l := Load{Floods: c.Floods, Seed: c.Seed, Rate: c.Rate, Burst: c.Burst, Dropped: c.Dropped,
-		Duration: min(c.Duration, longest)}
+		Duration: min(c.Duration, Longest)}
 	if c.Frames != nil && c.Frames != p.trace { // a trace is long, and the same in many windows
 		if err := p.call("Trace", c.Frames.Frames, &struct{}{}); err != nil {
 			return r, err
@@ -265,8 +264,12 @@ func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err erro
 		How: diag.Quoted(s.How), Why: diag.Quoted(s.Why)}, nil
 }
 
-// Probe has the peer time round trips to this machine, by its own clock.
+// Probe has the peer time round trips to this machine, by its own clock; they begin by the clock
+// here.
 func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error) {
+	if probes.Begin != 0 {
+		probes.Begin += p.Offset.Monotonic
+	}
 	var took []int64
 	done := make(chan error, 1)
 	go func() { done <- p.call("Probe", probes, &took) }()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/rpc/jsonrpc"
@@ -26,7 +27,8 @@ import (
 // TestMain is a peer where the test's binary was started as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "peer" {
-		if err := Serve(context.Background(), "test", os.Stdin, os.Stdout); err != nil {
+		if err := Serve(context.Background(), Serving{Version: "test",
+			Roles: map[string][]string{"cat": {"cat"}}}, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -78,10 +80,10 @@ func TestAPeerSendsAndGivesItsInterfaceBack(t *testing.T) {
 			"198.18.0.1")}}}
 	_, err = p.Send(t.Context(), flood)
 	refused(t, err, "no interface is taken yet")
-	if err := p.Take("eth0", 0, d.Peer.MAC); err != nil {
+	if err := p.Take(End{Device: "eth0", Peer: d.Peer.MAC}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, p.Take("eth0", 0, d.Peer.MAC), "taken already")
+	refused(t, p.Take(End{Device: "eth0", Peer: d.Peer.MAC}), "taken already")
 	if n, err := p.PacketSockets(); err != nil || n != 0 {
 		t.Errorf("%d packet sockets, %v", n, err)
 	}
@@ -126,7 +128,7 @@ func TestAPeerEndsWithItsClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if err := p.Take("eth0", 0, there.Devices[0].Peer.MAC); err != nil {
+	if err := p.Take(End{Device: "eth0", Peer: there.Devices[0].Peer.MAC}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.call("Begin", Load{Duration: time.Minute, Rate: 1000, Floods: []gen.Flood{{
@@ -204,7 +206,7 @@ func TestAPeerThatHasEndedTakesNothing(t *testing.T) {
 	cancel()
 	p := &Peer{ctx: ctx}
 	if err := there.Do(func() error {
-		return p.Take(End{Device: "eth0", Peer: there.Devices[0].Peer.MAC}, new(int))
+		return p.Take(End{Device: "eth0", Peer: there.Devices[0].Peer.MAC}, new(Taken))
 	}); err == nil {
 		t.Error("it takes an interface that nobody gives back")
 		if err := p.close(); err != nil {
@@ -228,8 +230,12 @@ func TestAHostilePeerReachesNoTerminal(t *testing.T) {
 				return
 			}
 			answer := map[string]any{"id": q.ID, "result": nil, "error": "\x1b]0;x\a"}
-			if q.Method == "Peer.Probe" {
+			switch q.Method {
+			case "Peer.Probe":
 				answer = map[string]any{"id": q.ID, "result": []int64{5, -7}, "error": nil}
+			case "Peer.Read":
+				answer = map[string]any{"id": q.ID, "result": Part{Bytes: make([]byte, 1<<20)},
+					"error": nil}
 			}
 			b, _ := json.Marshal(answer)
 			if _, err := there.Write(b); err != nil {
@@ -239,24 +245,84 @@ func TestAHostilePeerReachesNoTerminal(t *testing.T) {
 	}()
 	p := &Client{host: "there", said: new(tail), stop: func() {}, rpc: jsonrpc.NewClient(here)}
 	defer p.rpc.Close()
-	refused(t, p.Take("eth0", 0, lab.MAC{}), `peer there: "\x1b]0;x\a"`)
+	refused(t, p.Take(End{Device: "eth0"}), `peer there: "\x1b]0;x\a"`)
 	for _, at := range [][]int64{{1}, {1, 2}} {
 		_, err := p.Probe(t.Context(), echo.Probes{At: at})
 		refused(t, err, fmt.Sprintf("2 round trips of %d probes", len(at)))
 	}
+	_, err := (&process{p: p, ctx: t.Context()}).Read(make([]byte, 1))
+	refused(t, err, "1048576 bytes of a process")
 	fmt.Fprint(p.said, "well\r\n\x1b[2Jwell\r\n")
 	if got := p.said.String(); got != `"\x1b[2Jwell"` {
 		t.Errorf("what ssh says is shown as %q", got)
 	}
 }
 
-// TestProbesOfAPeerBeginAtOnce: it would sleep till a time that the other end has chosen, which may
-// be gone by then.
-func TestProbesOfAPeerBeginAtOnce(t *testing.T) {
-	err := new(Peer).Probe(echo.Probes{At: []int64{0}, Begin: time.Hour}, new([]int64))
-	if err == nil || !strings.Contains(err.Error(), "its clock is its own") {
-		t.Errorf("a beginning by another clock: %v", err)
+// TestProbesOfAPeerBeginAheadOfIt: what is late would count as if the answer were.
+func TestProbesOfAPeerBeginAheadOfIt(t *testing.T) {
+	for _, begin := range []time.Duration{1, kernel.Monotonic() + time.Hour} {
+		err := new(Peer).Probe(echo.Probes{At: []int64{0}, Begin: begin}, new([]int64))
+		if err == nil || !strings.Contains(err.Error(), "by the peer's clock") {
+			t.Errorf("a beginning at %v: %v", begin, err)
+		}
 	}
+}
+
+// TestAPeerStartsItsRoles, and no other program; what they say comes back, and why they fail.
+func TestAPeerStartsItsRoles(t *testing.T) {
+	_, there := labtest.Machines(t)
+	p, err := Dial(t.Context(), at(t, there))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, err = p.Start(t.Context(), "cat")
+	refused(t, err, "no interface is taken yet")
+	if err := p.Take(End{Device: "eth0", Peer: there.Devices[0].Peer.MAC, Nice: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Clients4) == 0 {
+		t.Error("nobody knows the addresses of clients")
+	}
+	_, err = p.Start(t.Context(), "sh", "-c", "true")
+	refused(t, err, `no role "sh"`)
+	cat, err := p.Start(t.Context(), "cat", "-u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("a line\n", 2*mostBytes/7)
+	go func() {
+		_, err := cat.In.Write([]byte(long))
+		if err := errors.Join(err, cat.In.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if back, err := io.ReadAll(cat.Out); err != nil || string(back) != long {
+		t.Errorf("%d bytes came back of %d: %v", len(back), len(long), err)
+	}
+	if err := cat.Wait(); err != nil {
+		t.Error(err)
+	}
+	fails, err := p.Start(t.Context(), "cat", "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, fails.Wait(), "exit status 1: cat: /nowhere: No such file")
+	// one that is there still ends with the peer
+	waits, err := p.Start(t.Context(), "cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits.Out.(*process).ctx = ctx
+	time.AfterFunc(time.Millisecond, cancel)
+	if _, err := waits.Out.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting ends by %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	back(t, there)
 }
 
 // TestAPeerThatSaysNothingIsWaitedForUntilSomebodyStops: ssh waits for a network that drops all.

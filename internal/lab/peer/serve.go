@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/rpc"
 	"net/rpc/jsonrpc"
 	"os"
@@ -27,18 +28,21 @@ const (
 	hello = "levee-lab peer "
 	// silence is after how long without a question a peer ends, and a client asks in between.
 	silence, heartbeat = time.Minute, 10 * time.Second
-	// longest bounds a flood, and most its packets a second.
-	longest = 2 * time.Minute
+	// Longest bounds a flood and a run of probes, and most the packets of a flood a second.
+	Longest = 2 * time.Minute
 	most    = 20e6
 )
 
 // Peer has the methods that a client calls.
 type Peer struct {
 	ctx   context.Context
+	roles map[string][]string
 	mu    sync.Mutex
 	lab   *lab.Lab
+	nice  int // of what receives
 	trace *gen.Frames
 	run   *run // the flood that is on, or was
+	procs []*lab.Process
 }
 
 // run is a flood.
@@ -63,6 +67,14 @@ type End struct {
 	Device string
 	CPU    int
 	Peer   lab.MAC
+	// Nice is that of the threads that receive. 0 has them go as probes do, before all programs.
+	Nice int
+}
+
+// Taken is what a peer has at the wire: the core that receives, and the addresses of clients.
+type Taken struct {
+	CPU      int
+	Clients4 []netip.Addr
 }
 
 // Load is a flood: Floods as in gen.Config, or the trace that the peer was given before.
@@ -83,9 +95,17 @@ type Sent struct {
 	How, Why                     string
 }
 
+// Serving is what a peer is besides its machine.
+type Serving struct {
+	Version string
+	// Roles are the command lines of the processes that it may be asked for, by name; arguments are
+	// added.
+	Roles map[string][]string
+}
+
 // Serve is a peer, until in ends, ctx does, or nobody asks for a minute. It leaves nothing behind.
 // A frame is sent on no other interface than the one that End names.
-func Serve(ctx context.Context, version string, in io.Reader, out io.Writer) (err error) {
+func Serve(ctx context.Context, x Serving, in io.Reader, out io.Writer) (err error) {
 	// Who measures may be gone while an answer is written: an error then, and not the end of this
 	// process before it has given the interface back.
 	gone := make(chan os.Signal, 1)
@@ -93,13 +113,13 @@ func Serve(ctx context.Context, version string, in io.Reader, out io.Writer) (er
 	defer signal.Stop(gone)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &Peer{ctx: ctx}
+	p := &Peer{ctx: ctx, roles: x.Roles}
 	defer func() { err = errors.Join(err, p.close()) }()
 	s := rpc.NewServer()
 	if err := s.Register(p); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "%s%s\n", hello, version); err != nil {
+	if _, err := fmt.Fprintf(out, "%s%s\n", hello, x.Version); err != nil {
 		return err
 	}
 	heard := time.AfterFunc(silence, cancel)
@@ -133,8 +153,8 @@ func (p *Peer) Clock(_ struct{}, c *Clock) error {
 	return nil
 }
 
-// Take takes an interface, and tells which core it receives on.
-func (p *Peer) Take(e End, cpu *int) error {
+// Take takes an interface, and tells what is there.
+func (p *Peer) Take(e End, t *Taken) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lab != nil {
@@ -152,7 +172,13 @@ func (p *Peer) Take(e End, cpu *int) error {
 	if err != nil {
 		return err
 	}
-	p.lab, *cpu = l, max(l.Hosts[0].Devices[0].CPU, 0)
+	d := &l.Hosts[0].Devices[0]
+	p.lab, p.nice, *t = l, e.Nice, Taken{max(d.CPU, 0), d.Clients4}
+	if e.Nice != 0 && d.NAPI != 0 {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, d.NAPI, e.Nice); err != nil {
+			return fmt.Errorf("the priority of the receiving thread: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -182,9 +208,9 @@ func (p *Peer) Begin(l Load, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	if l.Rate > most || l.Duration <= 0 || l.Duration > longest {
+	if l.Rate > most || l.Duration <= 0 || l.Duration > Longest {
 		return fmt.Errorf("a flood of %g packets a second for %v: at most %g for %v", l.Rate,
-			l.Duration, most, longest)
+			l.Duration, most, Longest)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,20 +259,22 @@ func (p *Peer) End(_ struct{}, s *Sent) error {
 
 // Probe times round trips; from where, and on which core, the peer knows itself.
 func (p *Peer) Probe(probes echo.Probes, took *[]int64) error {
-	if probes.Begin != 0 {
-		return errors.New("probes begin when a peer has them: its clock is its own")
+	wait := probes.Begin - kernel.Monotonic()
+	if probes.Begin != 0 && (wait <= 0 || wait > Longest) {
+		return fmt.Errorf("probes are to begin %v from now: up to %v, by the peer's clock", wait,
+			Longest)
 	}
 	h, err := p.host()
 	if err != nil {
 		return err
 	}
-	if n := len(probes.At); n == 0 || probes.At[n-1] > int64(longest) || n > mostProbes ||
-		probes.Patience > longest {
-		return fmt.Errorf("%d probes: 1 to %d within %v", len(probes.At), mostProbes, longest)
+	if n := len(probes.At); n == 0 || probes.At[n-1] > int64(Longest) || n > mostProbes ||
+		probes.Patience > Longest {
+		return fmt.Errorf("%d probes: 1 to %d within %v", len(probes.At), mostProbes, Longest)
 	}
 	d := &h.Devices[0]
 	probes.From, probes.CPU = d.Clients4[0], max(d.CPU, 0)
-	if d.NAPI != 0 { // answers arrive there
+	if d.NAPI != 0 && p.nice == 0 { // answers arrive there
 		if err := echo.First(d.NAPI); err != nil {
 			return err
 		}
