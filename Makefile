@@ -202,8 +202,8 @@ dashboard-proof:
 # decisions of CrowdSec, ten weeks of normal traffic, the trap, the API, its page.
 agent-proof:
 	@scripts/deps test
-	$(GO) test -timeout 30m -count 1 -v ./internal/agent -run 'EventsASecond|NoEventIsLost|ARestartEnforces|TheAPIDoes' \
-		-events 1000000 -rotations 100 -leases 1000000 -api.fuzz 60s
+	$(GO) test -timeout 30m -count 1 -v ./internal/agent -run 'EventsASecond|NoEventIsLost|ARestartEnforces|TheAPIDoes|OfNewAddresses' \
+		-events 1000000 -rotations 100 -leases 1000000 -addresses 1000000 -api.fuzz 60s
 	$(GO) test -timeout 30m -count 1 -v ./cmd/levee -run 'LeasesOfFiveOrigins|DecisionsAreApplied|ARealLocalAPI' \
 		-mass-leases 1000000 -mass-decisions 100000
 	$(GO) test -timeout 60m -count 1 -v ./internal/agent/detect -run 'TenWeeks|Seasons' -season-days 70

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/agent/feed"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/sets"
@@ -202,5 +203,50 @@ func TestAnyJailOfFail2banIsAnOrigin(t *testing.T) {
 		if err == nil && k.sets["s"][netip.MustParsePrefix(in.Body.Entries[0]+"/32")] == 0 {
 			t.Errorf("%q: not in force", c.jail)
 		}
+	}
+}
+
+// TestAListOfNewAddressesCostsEachOnce: of a list each address was looked for four times in the
+// ledger, and stood in three tables beside it: a million took 8 s of a core. -addresses 1000000
+// gives a figure, with the reading of the list and without the kernel.
+func TestAListOfNewAddressesCostsEachOnce(t *testing.T) {
+	dir, n := t.TempDir(), *addresses
+	f, err := os.Create(dir + "/list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := bufio.NewWriter(f)
+	for i := range uint32(n) {
+		a := 0x10000000 + i*2654435761%(1<<28) // in no order, none twice
+		fmt.Fprintln(w, netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8),
+			byte(a)}))
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	k := &counting{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{}}}
+	a := start(t, dir, k, oneFeed)
+	loop(t, a)
+	l := a.lists[0]
+	begun, cpu := time.Now(), processorTime(t)
+	fetcher := feed.New(l.Feed, max(n, l.Set.Max), "test")
+	defer fetcher.Close()
+	r, err := fetcher.Fetch(t.Context(), feed.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.fed(t.Context(), l, r, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d addresses in %.1f s, %.2f s of a core", n, time.Since(begun).Seconds(),
+		(processorTime(t) - cpu).Seconds())
+	if len(k.sets["s"]) != n || a.ledger.Leases() != n {
+		t.Errorf("%d and %d of %d are in force and in the ledger", len(k.sets["s"]),
+			a.ledger.Leases(), n)
+	}
+	if k.entries > 2*n || k.largest > atOnce {
+		t.Errorf("the kernel was told of %d entries for %d, up to %d at once", k.entries, n,
+			k.largest)
 	}
 }

@@ -47,6 +47,7 @@ func difference(protected *enforce.Protected, r *feed.Result, leases map[ledger.
 	part float64) *held {
 	h := &held{since: time.Now(), list: r.List, state: r.State}
 	had := 0
+	h.added = make([]ledger.Entry, 0, max(0, r.List.Len()-len(leases)))
 	for p := range r.List.Entries() {
 		if _, there := leases[p]; there {
 			had++
@@ -89,7 +90,7 @@ func (h *held) waitsFor(part float64, leases map[ledger.Entry]time.Time) string 
 	kept := slices.Collect(maps.Keys(stays))
 	before := spaceOf(prefixesOf(slices.Collect(maps.Keys(leases))))
 	left := spaceOf(prefixesOf(kept))
-	all := spaceOf(prefixesOf(slices.Concat(kept, h.added)))
+	all := spaceOf(prefixesOf(kept, h.added))
 	for family, public := range public {
 		share := float64(all.public[family]) / float64(public)
 		if share > mostShare && all.public[family] > before.public[family] {
@@ -135,11 +136,17 @@ func ofRegistry(e ledger.Entry) bool {
 }
 
 // prefixesOf are the prefixes among entries.
-func prefixesOf(all []ledger.Entry) []netip.Prefix {
-	out := make([]netip.Prefix, 0, len(all))
-	for _, e := range all {
-		if e.Name == "" {
-			out = append(out, e.Prefix)
+func prefixesOf(of ...[]ledger.Entry) []netip.Prefix {
+	n := 0
+	for _, some := range of {
+		n += len(some)
+	}
+	out := make([]netip.Prefix, 0, n)
+	for _, some := range of {
+		for _, e := range some {
+			if e.Name == "" {
+				out = append(out, e.Prefix)
+			}
 		}
 	}
 	return out

@@ -14,7 +14,7 @@ import (
 // claim is what an origin that knows all its entries wants of some of them.
 type claim struct {
 	set, origin string
-	until       map[ledger.Entry]time.Time // zero: until the origin does not have it
+	until       []ending // of each entry once, in their order
 	gone        []ledger.Entry
 	complete    bool // what until lacks is gone
 	exempt      bool // entries may be whom the policy protects: it names them
@@ -33,7 +33,19 @@ type piece struct {
 
 type ending struct {
 	entry ledger.Entry
-	until time.Time
+	until time.Time // zero: until the origin does not have it
+}
+
+func (e ending) compare(o ending) int { return e.entry.Compare(o.entry) }
+
+// endings are those of entries, in their order.
+func endings(of map[ledger.Entry]time.Time) []ending {
+	out := make([]ending, 0, len(of))
+	for p, end := range of {
+		out = append(out, ending{p, end})
+	}
+	slices.SortFunc(out, ending.compare)
+	return out
 }
 
 // given is what became of a claim.
@@ -54,22 +66,18 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 			return out, err
 		}
 		for p := range old {
-			if _, stays := c.until[p]; !stays {
+			if _, stays := slices.BinarySearchFunc(c.until, ending{entry: p},
+				ending.compare); !stays {
 				gone = append(gone, p)
 			}
 		}
 	}
-	slices.SortFunc(gone, ledger.Entry.Compare)
-	until := make([]ending, 0, len(c.until)) // the ledger is fastest in the order of its keys
-	for p, end := range c.until {
-		until = append(until, ending{p, end})
-	}
-	slices.SortFunc(until, func(x, y ending) int { return x.entry.Compare(y.entry) })
+	slices.SortFunc(gone, ledger.Entry.Compare) // the ledger is fastest in the order of its keys
 	var pieces []*piece
 	for some := range slices.Chunk(gone, atOnce) {
 		pieces = append(pieces, &piece{claim: c, gone: some})
 	}
-	for some := range slices.Chunk(until, atOnce) {
+	for some := range slices.Chunk(c.until, atOnce) {
 		pieces = append(pieces, &piece{claim: c, until: some})
 	}
 	if c.note != nil {
@@ -122,14 +130,22 @@ func (a *Agent) leasesOf(ctx context.Context, set, origin string) (
 // later is on the disk first. So whoever is killed in between has neither withdrawn what it did not
 // say, nor leased what it will not remember.
 func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) {
-	old, err := a.endsOf(c)
+	left, err := a.leasedOf(c.claim, c.gone)
+	if err != nil {
+		return out, err
+	}
+	entries := make([]ledger.Entry, len(c.until))
+	for i, of := range c.until {
+		entries[i] = of.entry
+	}
+	old, err := a.leasedOf(c.claim, entries)
 	if err != nil {
 		return out, err
 	}
 	now := time.Now()
 	ends := map[ledger.Entry]time.Time{} // of what ends sooner; now: at once
-	for _, p := range c.gone {
-		if _, had := old[p]; had {
+	for i, p := range c.gone {
+		if left[i].had {
 			ends[p] = now
 			out.removed++
 		}
@@ -138,11 +154,12 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 	if c.exempt {
 		protected = nobody
 	}
-	var leases []ledger.Lease
-	var raise []sets.Entry
-	for _, of := range c.until {
+	leases := make([]ledger.Lease, 0, len(entries))
+	raise := make([]sets.Entry, 0, len(entries))
+	var fresh []sets.Entry // of raise, that nobody has leased
+	for i, of := range c.until {
 		p, until := of.entry, of.until
-		was, had := old[p]
+		was, had := old[i].until, old[i].had
 		if why := refuses(protected, p); why != "" {
 			if out.refused++; c.told+out.refused <= maxToldRefusals {
 				a.refuse(batchKey{c.set, c.origin, p}, why)
@@ -170,7 +187,9 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 			if !until.IsZero() {
 				e.Lease = until.Sub(now)
 			}
-			raise = append(raise, e)
+			if raise = append(raise, e); !old[i].known {
+				fresh = append(fresh, e)
+			}
 		}
 		if had {
 			out.kept++
@@ -189,8 +208,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 			gone = append(gone, p)
 		}
 	}
-	fresh := map[string][]sets.Entry{c.set: raise}
-	if found := a.found(ctx, fresh, now); len(found) > 0 {
+	if found := a.held(ctx, c.set, fresh, now); len(found) > 0 {
 		if err := a.ledger.Record(found, nil); err != nil {
 			return out, err
 		}
@@ -210,16 +228,19 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 	return out, nil
 }
 
-// endsOf are the ends of the leases that the origin of a piece has on its entries.
-func (a *Agent) endsOf(c *piece) (map[ledger.Entry]time.Time, error) {
-	entries := slices.Clone(c.gone)
-	for _, of := range c.until {
-		entries = append(entries, of.entry)
-	}
-	old := make(map[ledger.Entry]time.Time, len(entries))
-	return old, a.ledger.Entries(c.set, entries, func(_ int, l ledger.Lease) {
-		if l.Origin == c.origin {
-			old[l.Entry] = l.Until
+// leased is what the ledger has of an entry.
+type leased struct {
+	known bool      // somebody leases it
+	had   bool      // the origin does
+	until time.Time // then
+}
+
+// leasedOf is what the ledger has of entries, for the origin of a claim.
+func (a *Agent) leasedOf(c *claim, entries []ledger.Entry) ([]leased, error) {
+	out := make([]leased, len(entries))
+	return out, a.ledger.Entries(c.set, entries, func(i int, l ledger.Lease) {
+		if out[i].known = true; l.Origin == c.origin {
+			out[i].had, out[i].until = true, l.Until
 		}
 	})
 }

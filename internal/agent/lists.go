@@ -293,14 +293,14 @@ func (l *lister) release() { l.held, l.status.Held = nil, nil }
 func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed.State) (given,
 	feed.State, error) {
 	c := claim{set: l.Set.Name, origin: l.Name, complete: true, position: listPosition(l.List),
-		until: make(map[ledger.Entry]time.Time, list.Len())}
+		until: make([]ending, 0, list.Len())}
 	var protected *enforce.Protected
 	if err := a.do(ctx, func() error { protected = a.protected(ctx); return nil }); err != nil {
 		return given{}, feed.State{}, err
 	}
 	until, entries := l.end(), 0
 	for p := range list.Entries() {
-		c.until[p] = until
+		c.until = append(c.until, ending{p, until})
 		if refuses(protected, p) == "" {
 			entries++
 		}
@@ -342,7 +342,7 @@ func (a *Agent) renew(ctx context.Context, l *lister, leases map[ledger.Entry]ti
 	for p := range leases {
 		leases[p] = until
 	}
-	_, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: leases})
+	_, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: endings(leases)})
 	if err != nil {
 		a.in(ctx, func() { l.failed(err) })
 	}
@@ -400,19 +400,20 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		return false
 	}
 	read := time.Now()
-	c := claim{set: l.Set.Name, origin: l.Name, complete: all,
-		until: make(map[ledger.Entry]time.Time, len(changed))}
+	c := claim{set: l.Set.Name, origin: l.Name, complete: all}
+	ends := make(map[ledger.Entry]time.Time, len(changed))
 	most := l.end()
 	for p, until := range changed {
 		switch {
 		case until.IsZero():
 			c.gone = append(c.gone, ledger.Of(p))
 		case !most.IsZero() && until.After(most):
-			c.until[ledger.Of(p)] = most
+			ends[ledger.Of(p)] = most
 		default:
-			c.until[ledger.Of(p)] = until
+			ends[ledger.Of(p)] = until
 		}
 	}
+	c.until = endings(ends)
 	out, err := a.give(ctx, &c)
 	a.in(ctx, func() {
 		l.read(read)

@@ -277,7 +277,7 @@ func TestAFeedIsRenewedWhileItIsReadAndKeptWhileItCannotBe(t *testing.T) {
 		for _, p := range block(0, 20) {
 			soon[ledger.Of(p)] = time.Now().Add(time.Minute)
 		}
-		c := &claim{set: "s", origin: "drop", until: soon}
+		c := &claim{set: "s", origin: "drop", until: endings(soon)}
 		if _, err := a.give(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -422,11 +422,11 @@ func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 	p := block(0, 1)[0]
 	give := func(origin string, d time.Duration) {
 		t.Helper()
-		c := claim{set: "s", origin: origin, complete: true, until: map[ledger.Entry]time.Time{}}
+		c := claim{set: "s", origin: origin, complete: true}
 		if d == sets.Forever {
-			c.until[ledger.Of(p)] = time.Time{}
+			c.until = []ending{{entry: ledger.Of(p)}}
 		} else if d > 0 {
-			c.until[ledger.Of(p)] = time.Now().Add(d)
+			c.until = []ending{{ledger.Of(p), time.Now().Add(d)}}
 		}
 		if _, err := a.give(t.Context(), &c); err != nil {
 			t.Fatal(err)

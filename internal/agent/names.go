@@ -80,8 +80,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		a.in(ctx, func() { l.failed(err) })
 		return err
 	}
-	c := claim{set: l.Set.Name, origin: l.Name, exempt: true,
-		until: map[ledger.Entry]time.Time{}}
+	ends := map[ledger.Entry]time.Time{}
 	now := time.Now()
 	skipped, example := 0, ""
 	for i, answer := range got {
@@ -93,16 +92,16 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 				if end := now.Add(answer.TTL); until.IsZero() || until.After(end) {
 					until = end
 				}
-				c.until[p] = until
+				ends[p] = until
 			}
 		}
 		for _, addr := range answer.Addresses {
 			p := ledger.Of(netip.PrefixFrom(addr, addr.BitLen()))
 			term := max(l.Lease, answer.TTL)
-			c.until[p] = now.Add(term)
+			ends[p] = now.Add(term)
 			// not each answer is worth a write to the disk
 			if was := leases[p]; now.Add(term-term/64).Before(was) && was.Before(now.Add(term)) {
-				c.until[p] = was
+				ends[p] = was
 			}
 		}
 		if skipped += answer.Left; answer.Left > 0 {
@@ -110,7 +109,8 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 				len(answer.Addresses), "address"), len(answer.Addresses))
 		}
 	}
-	out, err := a.give(ctx, &c)
+	out, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, exempt: true,
+		until: endings(ends)})
 	if err == nil {
 		leases, err = a.leased(ctx, l)
 	}

@@ -420,24 +420,30 @@ func (a *Agent) found(ctx context.Context, entries map[string][]sets.Entry,
 				fresh = append(fresh, e)
 			}
 		}
-		if len(fresh) == 0 {
-			continue
+		out = append(out, a.held(ctx, set, fresh, now)...)
+	}
+	return out
+}
+
+// held is found for entries of a set that are in no ledger.
+func (a *Agent) held(ctx context.Context, set string, fresh []sets.Entry,
+	now time.Time) (out []ledger.Lease) {
+	if len(fresh) == 0 {
+		return nil
+	}
+	held, err := a.opts.Kernel.Leases(ctx, set, fresh)
+	if err != nil {
+		return nil // the comparison says why
+	}
+	// The kernel may have let the agent wait. An end before that of the kernel would be somebody
+	// else's: it could not be withdrawn.
+	answered := time.Now()
+	for _, e := range held {
+		l := ledger.Lease{Set: set, Entry: leasedAs(e), Origin: policy.CommandOrigin, Since: now}
+		if e.Lease != sets.Forever {
+			l.Until = answered.Add(e.Lease)
 		}
-		held, err := a.opts.Kernel.Leases(ctx, set, fresh)
-		if err != nil {
-			continue // the comparison says why
-		}
-		// The kernel may have let the agent wait. An end before that of the kernel would be
-		// somebody else's: it could not be withdrawn.
-		answered := time.Now()
-		for _, e := range held {
-			l := ledger.Lease{Set: set, Entry: leasedAs(e), Origin: policy.CommandOrigin,
-				Since: now}
-			if e.Lease != sets.Forever {
-				l.Until = answered.Add(e.Lease)
-			}
-			out = append(out, l)
-		}
+		out = append(out, l)
 	}
 	return out
 }

@@ -10,9 +10,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Change gives one origin in one set exactly these leases, also where they end sooner than those
-// that it has, takes out what is gone, and notes positions, all or nothing, on the disk when it
-// returns. Since of a lease that was there stays.
+// Change gives one origin in one set exactly these leases, each entry once, also where they end
+// sooner than those that it has, takes out what is gone, and notes positions, all or nothing, on
+// the disk when it returns. Since of a lease that was there stays. It is fastest where they are in
+// the order of their entries.
 func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	positions map[string][]byte) error {
 	return l.update(func(tx *bbolt.Tx) error {
@@ -24,37 +25,37 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 		if err != nil {
 			return err
 		}
-		key := func(e Entry) []byte {
-			return binary.BigEndian.AppendUint16(entryKey(s, e), o)
-		}
+		b := bucketsOf(tx)
 		for _, p := range gone { // first: they make room
-			k := key(p)
-			b := bucketOf(tx, k)
-			if b.Get(k) == nil {
+			k := binary.BigEndian.AppendUint16(entryKey(s, p), o)
+			in := b.of(k)
+			if in.Get(k) == nil {
 				continue
 			}
-			if err := b.Delete(k); err != nil {
+			if err := in.Delete(k); err != nil {
 				return err
 			}
 			l.leases--
 		}
+		old, err := l.had(b, s, o, leases)
+		if err != nil {
+			return err
+		}
+		var k []byte
+		values := make([]byte, 0, len(leases)*valueBytes) // which bbolt holds until the end
 		for i := range leases {
-			of := &leases[i]
-			k := key(of.Entry)
-			b := bucketOf(tx, k)
-			since := of.Since
-			if v := b.Get(k); v != nil {
-				old, err := l.decode(k, v)
-				if err != nil {
-					return err
-				}
-				since = old.Since
+			of, since := &leases[i], leases[i].Since
+			if old[i].Origin != "" {
+				since = old[i].Since
 			} else if l.leases >= MaxLeases {
 				return ErrFull
 			} else {
 				l.leases++
 			}
-			if err := b.Put(k, value(k, since, of.Until)); err != nil {
+			k = binary.BigEndian.AppendUint16(appendKey(k[:0], s, of.Entry), o)
+			at := len(values)
+			values = appendValue(values, k, since, of.Until)
+			if err := b.of(k).Put(k, values[at:len(values):len(values)]); err != nil {
 				return err
 			}
 		}
@@ -62,15 +63,37 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	})
 }
 
+// had are the leases that an origin has of a set for the entries of others, or the zero value.
+func (l *Ledger) had(b buckets, set, origin uint16, of []Lease) ([]Lease, error) {
+	out, w := make([]Lease, len(of)), walk{buckets: b, set: set}
+	for i := range of {
+		err := w.each(of[i].Entry, func(k, v []byte) (err error) {
+			if binary.BigEndian.Uint16(k[len(k)-originKey:]) == origin {
+				out[i], err = l.decode(k, v)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // value is what stands in the file under a key.
 func value(k []byte, since, until time.Time) []byte {
-	v := binary.BigEndian.AppendUint64(make([]byte, 0, valueBytes), uint64(since.UnixMilli()))
+	return appendValue(make([]byte, 0, valueBytes), k, since, until)
+}
+
+func appendValue(v, k []byte, since, until time.Time) []byte {
+	at := len(v)
+	v = binary.BigEndian.AppendUint64(v, uint64(since.UnixMilli()))
 	ms := uint64(0)
 	if !until.IsZero() {
 		ms = uint64(until.UnixMilli())
 	}
 	v = binary.BigEndian.AppendUint64(v, ms)
-	return binary.BigEndian.AppendUint32(v, sum(k, v))
+	return binary.BigEndian.AppendUint32(v, sum(k, v[at:]))
 }
 
 func notePositions(tx *bbolt.Tx, positions map[string][]byte) error {
@@ -138,25 +161,58 @@ func (l *Ledger) Of(set, origin string, after []byte, visit func(Lease)) (next [
 	return next, err
 }
 
-// Entries visits the leases of entries, in their order, with the number of the entry.
+// Entries visits the leases of entries, with the number of the entry. It is fastest where these are
+// in their order.
 func (l *Ledger) Entries(set string, entries []Entry, visit func(int, Lease)) error {
 	n, known := l.names[sets][set]
 	if !known {
 		return nil
 	}
 	return l.view(func(tx *bbolt.Tx) error {
+		w := walk{buckets: bucketsOf(tx), set: n}
 		for i, e := range entries {
-			start := entryKey(n, e)
-			c := bucketOf(tx, start).Cursor()
-			for k, v := c.Seek(start); len(k) == len(start)+originKey &&
-				bytes.HasPrefix(k, start); k, v = c.Next() {
+			err := w.each(e, func(k, v []byte) error {
 				lease, err := l.decode(k, v)
-				if err != nil {
-					return err
+				if err == nil {
+					visit(i, lease)
 				}
-				visit(i, lease)
+				return err
+			})
+			if err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+// walk goes from entry to entry of a set. It seeks only what the last step has not passed: of
+// entries in their order most are new, or next.
+type walk struct {
+	buckets
+	set  uint16
+	in   *bbolt.Cursor
+	k, v []byte // the first behind what was asked for last
+	from []byte // which is this
+	key  []byte
+}
+
+// each visits the leases of an entry.
+func (w *walk) each(e Entry, visit func(k, v []byte) error) error {
+	w.key = appendKey(w.key[:0], w.set, e)
+	passed := w.in != nil && isName(w.key) == isName(w.from) && bytes.Compare(w.key, w.from) > 0
+	if !passed {
+		w.in = w.of(w.key).Cursor()
+	}
+	if !passed || w.k != nil && bytes.Compare(w.k, w.key) < 0 {
+		w.k, w.v = w.in.Seek(w.key)
+	}
+	w.from, w.key = w.key, w.from
+	for len(w.k) == len(w.from)+originKey && bytes.HasPrefix(w.k, w.from) {
+		if err := visit(w.k, w.v); err != nil {
+			return err
+		}
+		w.k, w.v = w.in.Next()
+	}
+	return nil
 }

@@ -121,13 +121,19 @@ var (
 		bucketPositions}
 )
 
-// bucketOf is where a key stands. A kind of entry has a bucket of its own: a levee that does not
-// know it finds no damage, and has the others.
-func bucketOf(tx *bbolt.Tx, k []byte) *bbolt.Bucket {
+// buckets are where keys stand. A kind of entry has a bucket of its own: a levee that does not know
+// it finds no damage, and has the others.
+type buckets struct{ prefixes, names *bbolt.Bucket }
+
+func bucketsOf(tx *bbolt.Tx) buckets {
+	return buckets{tx.Bucket(bucketLeases), tx.Bucket(bucketDNS)}
+}
+
+func (b buckets) of(k []byte) *bbolt.Bucket {
 	if isName(k) {
-		return tx.Bucket(bucketDNS)
+		return b.names
 	}
-	return tx.Bucket(bucketLeases)
+	return b.prefixes
 }
 
 func isName(k []byte) bool { return len(k) > 2 && k[2] == nameFamily }
@@ -143,7 +149,7 @@ type cursor struct {
 // seek goes to the first entry whose key is at least a given one.
 func (c *cursor) seek(from []byte) (k, v []byte) {
 	c.last = isName(from)
-	c.in = bucketOf(c.tx, from).Cursor()
+	c.in = bucketsOf(c.tx).of(from).Cursor()
 	return c.settle(c.in.Seek(from))
 }
 
@@ -419,7 +425,10 @@ func (l *Ledger) number(tx *bbolt.Tx, kind int, name string) (uint16, error) {
 }
 
 func entryKey(set uint16, e Entry) []byte {
-	k := make([]byte, 0, prefixKey+len(e.Name)+originKey)
+	return appendKey(make([]byte, 0, prefixKey+len(e.Name)+originKey), set, e)
+}
+
+func appendKey(k []byte, set uint16, e Entry) []byte {
 	k = binary.BigEndian.AppendUint16(k, set)
 	if e.Name != "" {
 		return append(append(append(k, nameFamily), e.Name...), 0)
@@ -464,7 +473,7 @@ func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {
 		return err
 	}
 	k := binary.BigEndian.AppendUint16(entryKey(set, of.Entry), origin)
-	b := bucketOf(tx, k)
+	b := bucketsOf(tx).of(k)
 	since, until := of.Since, of.Until
 	if v := b.Get(k); v != nil {
 		old, err := l.decode(k, v)
@@ -536,8 +545,9 @@ func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
 	for done := 0; err == nil && done < len(keys); done += swept {
 		some := keys[done:min(len(keys), done+swept)]
 		err = l.db.Update(func(tx *bbolt.Tx) error {
+			b := bucketsOf(tx)
 			for _, k := range some {
-				if err := bucketOf(tx, k).Delete(k); err != nil {
+				if err := b.of(k).Delete(k); err != nil {
 					return err
 				}
 			}
@@ -556,6 +566,7 @@ func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
 // Drop takes leases out, whatever their times are now, and says how many there were.
 func (l *Ledger) Drop(leases []Lease) (n int, err error) {
 	err = l.update(func(tx *bbolt.Tx) error {
+		b := bucketsOf(tx)
 		for i := range leases {
 			of := &leases[i]
 			set, known := l.names[sets][of.Set]
@@ -564,11 +575,10 @@ func (l *Ledger) Drop(leases []Lease) (n int, err error) {
 				continue
 			}
 			k := binary.BigEndian.AppendUint16(entryKey(set, of.Entry), origin)
-			b := bucketOf(tx, k)
-			if b.Get(k) == nil {
+			if b.of(k).Get(k) == nil {
 				continue
 			}
-			if err := b.Delete(k); err != nil {
+			if err := b.of(k).Delete(k); err != nil {
 				return err
 			}
 			l.leases--

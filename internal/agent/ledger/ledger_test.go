@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,4 +203,72 @@ func processorTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestEntriesInAnyOrder: the leases of entries are found wherever these stand in the list, twice
+// too, among others and behind the last, and a change knows which it had.
+func TestEntriesInAnyOrder(t *testing.T) {
+	l, err := Open(filepath.Join(t.TempDir(), "agent.db"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	end := time.UnixMilli(1 << 40)
+	name := func(s string) Entry { return Entry{Name: s} }
+	there := []Entry{lease(1, "", end).Entry, lease(2, "", end).Entry, lease(9, "", end).Entry,
+		name("a.example"), name("a.example.b")}
+	var some []Lease
+	for _, e := range there {
+		some = append(some, Lease{Set: "s", Entry: e, Origin: "x", Since: end, Until: end},
+			Lease{Set: "s", Entry: e, Origin: "y", Since: end, Until: end})
+	}
+	if err := l.Record(append(some, Lease{Set: "t", Entry: there[0], Origin: "x", Since: end,
+		Until: end}), nil); err != nil {
+		t.Fatal(err)
+	}
+	all := append(slices.Clone(there), lease(0, "", end).Entry, lease(5, "", end).Entry,
+		lease(200, "", end).Entry, name("a"), name("b"), there[2], there[0], there[4])
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		got := make([]int, len(all))
+		err := l.Entries("s", all, func(i int, of Lease) {
+			if of.Entry != all[i] || of.Set != "s" {
+				t.Fatalf("%v for %v", of, all[i])
+			}
+			got[i]++
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range all {
+			want := 0
+			if slices.Contains(there, e) {
+				want = 2
+			}
+			if got[i] != want {
+				t.Fatalf("%d leases of %v in %v, not %d", got[i], e, all, want)
+			}
+		}
+	}
+	later := end.Add(time.Hour)
+	var change []Lease
+	for _, e := range []Entry{there[4], there[0], lease(5, "", end).Entry} {
+		change = append(change, Lease{Set: "s", Entry: e, Origin: "x", Since: later, Until: later})
+	}
+	before := l.Leases()
+	if err := l.Change("s", "x", change, there[1:2], nil); err != nil || l.Leases() != before {
+		t.Errorf("%d leases, of %d: %v", l.Leases(), before, err)
+	}
+	for i, since := range []time.Time{end, end, later} {
+		found := false
+		err := l.Entries("s", []Entry{change[i].Entry}, func(_ int, of Lease) {
+			if of.Origin == "x" {
+				found = of.Since.Equal(since) && of.Until.Equal(later)
+			}
+		})
+		if err != nil || !found {
+			t.Errorf("%v: %v", change[i].Entry, err)
+		}
+	}
 }
