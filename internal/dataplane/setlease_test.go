@@ -36,7 +36,7 @@ func openAbusersUnder(ctx context.Context, t *testing.T, policy string) *sets.Se
 // TestEntriesThatWereRolledUpAreHeld: hosts that a full set had replaced by their /24 were missing
 // to Raise, which added them again, and had them rolled up again, each time.
 func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
-	ctx := t.Context()
+	ctx, now := t.Context(), time.Now() // a second later all would have to be raised
 	const text = "set abusers = dynamic(max 64, lease 1h, rollup)\ndrop from abusers\n" +
 		"default pass\n"
 	s := openAbusers(t, text)
@@ -45,16 +45,16 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 		a := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
 		hosts = append(hosts, sets.Entry{Prefix: netip.PrefixFrom(a, 32), Lease: time.Hour})
 	}
-	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 100 || left != 0 ||
+	if raised, left, err := s.Raise(ctx, hosts, now); raised != 100 || left != 0 ||
 		err != nil {
 		t.Fatalf("raised %d, left %d: %v", raised, left, err)
 	}
-	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 0 || left != 0 ||
+	if raised, left, err := s.Raise(ctx, hosts, now); raised != 0 || left != 0 ||
 		err != nil {
 		t.Errorf("raised %d again, left %d: %v", raised, left, err)
 	}
 	if raised, _, err := s.Raise(ctx, []sets.Entry{{Prefix: hosts[0].Prefix,
-		Lease: 2 * time.Hour}}, time.Now()); raised != 1 || err != nil {
+		Lease: 2 * time.Hour}}, now); raised != 1 || err != nil {
 		t.Errorf("a longer lease: raised %d: %v", raised, err)
 	}
 }
@@ -62,14 +62,14 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 // TestWhatAFullSetHasNoRoomForIsRefusedOnce: entries that did not fit together were tried in
 // halves, and counted as refused with each.
 func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
-	ctx := t.Context()
+	ctx, now := t.Context(), time.Now()
 	s := openAbusers(t, abuserPolicy(10))
 	var hosts []sets.Entry
 	for i := range 25 {
 		hosts = append(hosts, sets.Entry{Prefix: netip.PrefixFrom(address(i), 32),
 			Lease: sets.Forever})
 	}
-	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 10 || left != 15 ||
+	if raised, left, err := s.Raise(ctx, hosts, now); raised != 10 || left != 15 ||
 		err != nil {
 		t.Fatalf("raised %d, left %d: %v", raised, left, err)
 	}
@@ -84,7 +84,7 @@ func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
 // TestNamesOfTooManyNumbersOfLabelsKeptOthersOut: whoever chose names with more numbers of labels
 // than a set has room for kept all names out that came with his, each time they were tried again.
 func TestNamesOfTooManyNumbersOfLabelsKeptOthersOut(t *testing.T) {
-	ctx := t.Context()
+	ctx, now := t.Context(), time.Now()
 	s := openAbusers(t, "set abusers = dynamic(of names, max 200, lease 1h)\n"+
 		"drop udp port 53 dns name in abusers\ndefault pass\n")
 	var entries []sets.Entry
@@ -95,7 +95,7 @@ func TestNamesOfTooManyNumbersOfLabelsKeptOthersOut(t *testing.T) {
 		entries = append(entries, sets.Entry{Name: fmt.Sprintf("n%d.example", i)})
 	}
 	for _, want := range []int{names.MaxCodes + 50, 0} {
-		raised, left, err := s.Raise(ctx, entries, time.Now())
+		raised, left, err := s.Raise(ctx, entries, now)
 		if raised != want || left != 8 || err != nil {
 			t.Fatalf("raised %d, left %d: %v", raised, left, err)
 		}
