@@ -73,8 +73,9 @@ func mustIP(ts *testscript.TestScript, args ...string) {
 	}
 }
 
-// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for a minute or more,
-// and shows the output of the last time. It is for what a background command has to reach first.
+// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for three minutes or
+// more, and shows the output of the last time. It is for what a background command has to reach
+// first. Each time costs a start of the program: what takes longer is asked for less often.
 // `! await` waits for it to fail.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
@@ -84,10 +85,10 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		until = "while"
 	}
-	loop := `left=1200; ` + until + ` out=$("$@" 2>&1); do
-		[ $left != 0 ] || { echo "$out"; exit 1; }
-		left=$((left - 1))
-		sleep 0.05
+	loop := `n=0; ` + until + ` out=$("$@" 2>&1); do
+		n=$((n + 1))
+		[ $n != 720 ] || { echo "$out"; exit 1; }
+		[ $n -lt 10 ] && sleep 0.05 || sleep 0.25
 	done; echo "$out"`
 	if err := ts.Exec("sh", append([]string{"-c", loop, "await"}, args...)...); err != nil {
 		ts.Fatalf("%s: waited for nothing: %v", strings.Join(args, " "), err)
