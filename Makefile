@@ -237,7 +237,7 @@ FUZZTIME := 1h
 stream-proof:
 	@scripts/deps test
 	$(GO) test -timeout 60m -count 1 -v ./internal/filter/difftest -run AStreamIsAnswered -streams 1000
-	for of in agent/stream:FuzzStreams agent/stream:FuzzDatagrams packet/dns:FuzzRead \
+	for of in agent/stream:FuzzStreams agent/stream:FuzzDatagrams packet/a2s:FuzzRead packet/dns:FuzzRead \
 		lang/dnsname:FuzzParse lang/pattern:FuzzCompile; do \
 		$(GO) test -timeout 0 ./internal/$${of%:*} -run '^$$' -fuzz "^$${of#*:}$$" \
 			-fuzztime $(FUZZTIME) || exit 1; done
