@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/judge/judgetest"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/policy"
@@ -58,7 +58,7 @@ func checkLayout(t *testing.T, file string) {
 func checkTests(t *testing.T, p *policy.Policy) {
 	t.Helper()
 	shown := map[int]bool{}
-	results, err := judge.Tests(p)
+	results, err := judgetest.Run(p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,42 +11,14 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"testing"
 	"time"
 
-	"levee/internal/agent"
 	"levee/internal/agent/api/apitest"
-	"levee/internal/agent/daemon"
-	"levee/internal/agent/dashboard"
-	"levee/internal/agent/defend"
-	"levee/internal/agent/history"
-	"levee/internal/lang/goldentest"
 )
 
 // The library of schemas takes 3 ms and 21,000 allocations of each start of this binary, which
 // stories start as levee hundreds of times: -tags nofuzz is for where that counts.
 func init() { programs["fuzzapi"] = fuzzAPI }
-
-// TestTheAPIsPageIsMadeFromItsDocument keeps docs/reference/api.md equal to what the agent serves.
-func TestTheAPIsPageIsMadeFromItsDocument(t *testing.T) {
-	store, err := history.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	page := dashboard.Routes(func() (*history.Store, error) { return store, nil },
-		new(dashboard.Reader).Read)
-	text, err := agent.Document(
-		daemon.Routes(defend.NewManager(defend.ManagerOptions{}), nil, page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := apitest.Page(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	goldentest.Compare(t, "../../docs/reference/api.md", []byte(made))
-}
 
 // passing are numbers that change by themselves.
 var passing = regexp.MustCompile(`"(lease_seconds|packets|bytes)":[0-9.e+]+`)

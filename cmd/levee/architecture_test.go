@@ -100,8 +100,13 @@ type goFile struct {
 // sources are all files of the packages of levee that are no tests.
 func sources(t *testing.T) []goFile {
 	t.Helper()
+	return sourcesIn(t, "internal", "cmd", "docs", "profiles", "ring")
+}
+
+func sourcesIn(t *testing.T, roots ...string) []goFile {
+	t.Helper()
 	var all []goFile
-	for _, root := range []string{"internal", "cmd", "docs", "profiles", "ring"} {
+	for _, root := range roots {
 		err := filepath.WalkDir(filepath.Join(repository, root),
 			func(name string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") ||
@@ -119,6 +124,93 @@ func sources(t *testing.T) []goFile {
 			})
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestNoNameIsForTestsAlone: what a package of internal/ exports, itself or another package uses in
+// what is no test: packages for tests may use what others export. Of constants that are declared
+// together one that is used is enough, and errors are there for callers to match.
+func TestNoNameIsForTestsAlone(t *testing.T) {
+	type name struct{ pkg, of string }
+	used, forTests := map[name]bool{}, map[string]bool{}
+	for _, row := range tableOf(t, "Packages") {
+		for _, p := range packagesIn(row[0]) {
+			forTests[p] = row[3] == "be imported but by tests" || strings.HasSuffix(p, "test")
+		}
+	}
+	all := sources(t)
+	for _, f := range append(all, sourcesIn(t, "scripts")...) {
+		names := f.imports()
+		declared := map[*ast.Ident]bool{}
+		for _, group := range f.exported() {
+			for _, id := range group {
+				declared[id] = true
+			}
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok {
+					used[name{strings.TrimPrefix(names[x.Name], module), n.Sel.Name}] = true
+				}
+				declared[n.Sel] = true // of another package, or a member
+			case *ast.Ident:
+				if !declared[n] {
+					used[name{f.pkg, n.Name}] = true
+				}
+			}
+			return true
+		})
+	}
+	for _, f := range all {
+		if f.generated || forTests[f.pkg] || !strings.HasPrefix(f.pkg, "internal/") {
+			continue
+		}
+		for _, group := range f.exported() {
+			if !slices.ContainsFunc(group, func(id *ast.Ident) bool {
+				return used[name{f.pkg, id.Name}]
+			}) {
+				t.Errorf("%s: only tests use %s: move it to them, or do without it", f.name,
+					group[0].Name)
+			}
+		}
+	}
+}
+
+// exported are the names that a file exports, constants together as they are declared. Members and
+// errors are left out.
+func (f *goFile) exported() [][]*ast.Ident {
+	var all [][]*ast.Ident
+	for _, d := range f.tree.Decls {
+		var names []*ast.Ident
+		constants := false
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				names = []*ast.Ident{d.Name}
+			}
+		case *ast.GenDecl:
+			constants = d.Tok == token.CONST
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					names = append(names, s.Name)
+				case *ast.ValueSpec:
+					names = append(names, s.Names...)
+				}
+			}
+		}
+		names = slices.DeleteFunc(names, func(id *ast.Ident) bool {
+			return !id.IsExported() || strings.HasPrefix(id.Name, "Err")
+		})
+		if constants && len(names) > 0 {
+			all = append(all, names)
+			continue
+		}
+		for i := range names {
+			all = append(all, names[i:i+1])
 		}
 	}
 	return all

@@ -16,7 +16,7 @@ import (
 
 	lab "levee/cmd/levee-lab/commands"
 	"levee/internal/cli/clitest"
-	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/judge/judgetest"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/resolve"
 	"levee/internal/lang/use"
@@ -341,7 +341,7 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 			for _, f := range ir.Build(p).Findings {
 				t.Errorf("%s: line %d of its policy: %s", page, f.Pos.Line, f.Message)
 			}
-			results, err := judge.Tests(p)
+			results, err := judgetest.Run(p)
 			if err != nil {
 				t.Errorf("%s: %v", page, err)
 			}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/judge/judgetest"
 	"levee/internal/host/inuse"
 	"levee/internal/host/nat"
 	"levee/internal/lang/resolve"
@@ -50,7 +50,7 @@ func TestDraftsPassTheirOwnTests(t *testing.T) {
 		if len(ds) > 0 {
 			t.Fatalf("%s: %v\n%s", name, ds, m.Policy())
 		}
-		results, err := judge.Tests(p)
+		results, err := judgetest.Run(p)
 		if err != nil {
 			t.Fatal(err)
 		}

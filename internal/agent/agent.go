@@ -428,12 +428,3 @@ func (a *Agent) server() (s *api.Server, err error) {
 		Routes: slices.Concat(a.routes(), a.opts.Routes, []api.Route{a.metricsRoute(&s)}),
 		Tokens: a.opts.Tokens, Audit: a.opts.Audit, Version: a.opts.Version, Log: a.opts.Log})
 }
-
-// Document is the OpenAPI document of an agent with further routes.
-func Document(routes []api.Route) ([]byte, error) {
-	s, err := newAgent(Options{Routes: routes}).server()
-	if err != nil {
-		return nil, err
-	}
-	return s.Document(), nil
-}

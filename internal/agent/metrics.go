@@ -283,9 +283,3 @@ func process() []openmetrics.Family {
 			Samples: []openmetrics.Sample{{Value: number(21) * float64(os.Getpagesize())}}},
 	}
 }
-
-// Families are all metrics of an agent, most of them without samples.
-func Families() []openmetrics.Family {
-	all := append((&Status{}).families(), notifications(nil), requests(nil))
-	return append(all, process()...)
-}

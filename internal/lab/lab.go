@@ -135,15 +135,6 @@ func New(ctx context.Context, t Topology) (*Lab, error) {
 	return l, nil
 }
 
-// Open finds a lab that exists, persistent or of another process. Its Close leaves the lab alone.
-func Open(name string) (*Lab, error) {
-	rec, err := load(name)
-	if err != nil {
-		return nil, err
-	}
-	return open(rec), nil
-}
-
 func open(rec *record) *Lab {
 	l := &Lab{Name: rec.Name, Hosts: rec.Hosts}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -164,8 +155,7 @@ func (l *Lab) Host(name string) *Host {
 }
 
 // Close ends the commands, and removes the namespaces with every process in them. It may be
-// called again; each call returns when the lab is gone. A lab that was opened by name, or that
-// is persistent, stays: Down removes it.
+// called again; each call returns when the lab is gone. A persistent lab stays: Down removes it.
 func (l *Lab) Close() error {
 	l.once.Do(func() {
 		l.cancel()

@@ -92,7 +92,7 @@ func startOwner(t *testing.T) (owner *exec.Cmd, l *Lab, inside int) {
 	if inside, err = strconv.Atoi(pid); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = Open(name); err != nil {
+	if l, err = opened(name); err != nil {
 		t.Fatal(err)
 	}
 	if n := countThere(l); n != 2 {
@@ -175,7 +175,7 @@ func TestWhatAKilledOwnerLeftIsSwept(t *testing.T) {
 			if n := countThere(l); n != 0 || !gone(inside) {
 				t.Errorf("%d namespaces are left, process gone: %v", n, gone(inside))
 			}
-			if _, err := Open(l.Name); !errors.Is(err, ErrNoLab) {
+			if _, err := opened(l.Name); !errors.Is(err, ErrNoLab) {
 				t.Errorf("Open: %v", err)
 			}
 		})
@@ -207,7 +207,7 @@ func TestPersistentLabsStayUntilDown(t *testing.T) {
 	if err != nil || len(infos) != 1 || infos[0].Name != top.Name || !infos[0].Persistent {
 		t.Errorf("List: %+v, %v", infos, err)
 	}
-	again, err := Open(top.Name)
+	again, err := opened(top.Name)
 	if err != nil || again.Host(Server).Do(func() error {
 		_,
 			err := Owned("eth0")
@@ -317,7 +317,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 	if err := Sweep(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open("b"); err == nil {
+	if _, err := opened("b"); err == nil {
 		t.Error("a damaged record was opened")
 	}
 }

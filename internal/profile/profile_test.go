@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"levee/internal/dataplane/judge"
+	"levee/internal/dataplane/judge/judgetest"
 	"levee/internal/filter/ir"
 	"levee/internal/kernel"
 	"levee/internal/lang/ast"
@@ -111,7 +112,7 @@ func TestAProfileInAPolicyDecidesAsByItself(t *testing.T) {
 				}
 			}
 			p.Tests = alone.Tests
-			results, err := judge.Tests(p)
+			results, err := judgetest.Run(p)
 			if err != nil {
 				t.Fatal(err)
 			}

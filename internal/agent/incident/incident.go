@@ -28,7 +28,6 @@ const (
 	Loosened = "loosened" // from a drop to a limit, as the flood is over
 	Gone     = "gone"
 	Waiting  = "proposed"
-	Refused  = "refused"
 )
 
 // Incident is one flood: what was before, what was seen, what was done, what it cost.

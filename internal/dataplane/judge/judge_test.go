@@ -52,11 +52,19 @@ test "wrong reason" { packet tcp port 81 expect drop by malformed }
 		"wrong label":   `expected pass by "bad", got pass by "web" (test.levee:3)`,
 		"wrong reason":  `expected drop by malformed, got drop by the default (test.levee:6)`,
 	}
-	results, err := Tests(p)
-	if err != nil || len(results) != len(want) {
-		t.Fatalf("%d results, want %d: %v", len(results), len(want), err)
+	if len(p.Tests) != len(want) {
+		t.Fatalf("%d tests, want %d", len(p.Tests), len(want))
 	}
-	for i, r := range results {
+	j, err := New(p, Oracle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for i, test := range p.Tests {
+		r, err := j.Test(p.File, test)
+		if err != nil {
+			t.Fatal(err)
+		}
 		name := r.Test.Name
 		var faults []string
 		for _, s := range r.Packets {

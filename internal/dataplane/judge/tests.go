@@ -71,24 +71,6 @@ func (j *Judge) Test(file string, t *policy.Test) (*TestResult, error) {
 	return res, nil
 }
 
-// Tests runs the tests of a policy, by the oracle.
-func Tests(p *policy.Policy) ([]*TestResult, error) {
-	j, err := New(p, Oracle)
-	if err != nil {
-		return nil, err
-	}
-	defer j.Close()
-	var all []*TestResult
-	for _, t := range p.Tests {
-		res, err := j.Test(p.File, t)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, res)
-	}
-	return all, nil
-}
-
 // step judges a packet. One that leaves has no result, nor has what fills a set.
 func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 	if step.Set != nil {

@@ -19,3 +19,10 @@ var PacketOnly = map[string]struct {
 	"frag":    {Frag, "an offset in units of 8 bytes"},
 	"options": {Options, ""},
 }
+
+// FieldWords are the words of packets that name a header field and take a number, or an Ethernet
+// address.
+const FieldWords = "tpid pcp dei inner-tpid inner-pcp inner-dei op sender-mac target-mac version " +
+	"ihl ecn flow-label ip-len id reserved df mf frag-offset ip-proto ip-checksum udp-len seq " +
+	"ack-number data-offset tcp-flags window urgent mss window-scale timestamp timestamp-echo " +
+	"code icmp-id icmp-seq icmp-rest checksum"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/field/fieldtest"
@@ -62,7 +63,7 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 // words about who sends, which came when policies had sets of these names.
 func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 	inPackets := map[string]bool{}
-	for _, w := range syntax.FieldWords() {
+	for _, w := range strings.Fields(ast.FieldWords) {
 		inPackets[w] = true
 	}
 	for i := range field.Phrases {

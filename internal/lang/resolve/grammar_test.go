@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -563,7 +564,7 @@ func (g *grammar) makeRule(rng *rand.Rand, name string) []string {
 	case "IFNAME":
 		return []string{"wg*"}
 	case "FIELD":
-		words := syntax.FieldWords()
+		words := strings.Fields(ast.FieldWords)
 		return []string{words[rng.IntN(len(words))]}
 	case "IPV6":
 		var a [16]byte

@@ -264,7 +264,7 @@ func hintPacket(word string) string {
 	if a := actionMeant(word); isVerdict(a) {
 		return didYouMean("expect " + a)
 	}
-	if m := spell(word, packetWords+" "+fieldWords+" "+bytesWords); m != "" {
+	if m := spell(word, packetWords+" "+ast.FieldWords+" "+bytesWords); m != "" {
 		return m
 	}
 	return "a packet is described by words such as tcp, from, to, port, flags, len; " +

@@ -1,8 +1,6 @@
 package syntax
 
 import (
-	"strings"
-
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
@@ -187,25 +185,14 @@ func (p *parser) expectation(s *ast.Step) bool {
 	return true
 }
 
-// Words of header fields that take a number, and those that take bytes. They are no keywords: a set
-// may have such a name.
-const (
-	fieldWords = "tpid pcp dei inner-tpid inner-pcp inner-dei op sender-mac target-mac version " +
-		"ihl ecn flow-label ip-len id " +
-		"reserved df mf frag-offset ip-proto ip-checksum udp-len seq ack-number data-offset " +
-		"tcp-flags window urgent mss " +
-		"window-scale timestamp timestamp-echo code icmp-id icmp-seq icmp-rest checksum"
-	bytesWords = "payload ip-options tcp-options hop-options dest-options routing sack-permitted"
-)
+// bytesWords are the words of packets that take bytes. Like ast.FieldWords they are no keywords: a
+// set may have such a name.
+const bytesWords = "payload ip-options tcp-options hop-options dest-options routing sack-permitted"
 
 var (
-	isFieldWord = wordSet(fieldWords)
+	isFieldWord = wordSet(ast.FieldWords)
 	isBytesWord = wordSet(bytesWords)
 )
-
-// FieldWords are the words of packets that name a header field and take a number, or an Ethernet
-// address.
-func FieldWords() []string { return strings.Fields(fieldWords) }
 
 // packetWord parses one word of a packet, with its value.
 func (p *parser) packetWord() (ast.Term, bool) {

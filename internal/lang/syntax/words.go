@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/ast"
 )
 
 // class says what a word is to the language, as bits: which lists of words have it.
@@ -80,5 +81,5 @@ func TermWords() []string { return strings.Fields(termWords) }
 
 // PacketWords are the words in packets of tests.
 func PacketWords() []string {
-	return strings.Fields(packetWords + " " + fieldWords + " " + bytesWords)
+	return strings.Fields(packetWords + " " + ast.FieldWords + " " + bytesWords)
 }
