@@ -86,7 +86,8 @@ type Watcher struct {
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
 	sight      seen
-	sent       sent
+	sent       sent               // in a second
+	sentNow    sent               // since it was read last, for a doubt too
 	followed   time.Time          // when it was last as known
 	costs      map[string]float64 // shares of good packets that live rules drop
 	cpus       map[int]float64    // packets of each since the last tick
@@ -298,6 +299,7 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 		rising = rising || len(alarms) > 0 || e.detector.Rising()
 	}
 	w.step(ctx, episode.Event{Tick: t})
+	w.doubt(now)
 	if err := w.keepUp(ctx, now); err != nil {
 		return err
 	}
@@ -318,6 +320,21 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// doubt reads how much the machine sends, where that says whether something is a flood.
+func (w *Watcher) doubt(now time.Time) {
+	if now.Sub(w.sentNow.at) < readWait || !slices.ContainsFunc(w.eyes, func(e *eye) bool {
+		return e.detector.Doubts(now)
+	}) {
+		return
+	}
+	packets, told := w.kernel.sent(w.Dev)
+	if sent, ok := w.sentNow.second(now, packets, told); ok {
+		for _, e := range w.eyes {
+			e.detector.SentNow(now, sent)
+		}
+	}
+}
+
 // aside keeps off the CPUs that a flood comes in on while it passes.
 func (w *Watcher) aside() {
 	var busy unix.CPUSet
@@ -331,6 +348,10 @@ func (w *Watcher) aside() {
 // second does what is to be done each second.
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	packets, told := w.kernel.sent(w.Dev)
+	w.sentNow = sent{}
+	if told {
+		w.sentNow = sent{now, packets}
+	}
 	if sent, ok := w.sent.second(now, packets, told); ok {
 		for _, e := range w.eyes {
 			e.detector.Sent(sent)

@@ -12,6 +12,7 @@ import (
 // judge says what is too much.
 func (d *Detector) judge(now time.Time) (out []Alarm) {
 	excuses := d.excuses(now)
+	d.usual.most = d.mostSYNs(now)
 	if !d.fixed() {
 		out = d.over(d.root, where{}, now, excuses)
 	}
@@ -55,12 +56,12 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 				(n.fat(of) || n == d.root && d.oneWayFor(of, now)) {
 				rate, whole = sum.of(of, true), true
 			}
-			if rate > soon*times*kind.Rows[k].Floor {
+			if least := times * d.floor(of, now); rate > soon*least {
 				if !known {
 					usual, known = n.prof.usual(now), true
 					had = d.had(n, usual)
 				}
-				limit = n.limit(of, times, &usual, &had, whole)
+				limit = n.limit(of, least, times, &usual, &had, whole)
 			}
 		}
 		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
@@ -94,12 +95,12 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	}
 	out = slices.DeleteFunc(out, func(a Alarm) bool {
 		return a.Kind != out[0].Kind && (d.fixed() ||
-			a.Rate <= n.limit(a.Kind, 1, &usual, &had, whole))
+			a.Rate <= n.limit(a.Kind, d.floor(a.Kind, now), 1, &usual, &had, whole))
 	})
 	all := 0.0
 	for k, rate := range sum.all(d.usual) {
 		if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
-			rate > n.limit(of, strict, &usual, &had, true) {
+			rate > n.limit(of, strict*d.floor(of, now), strict, &usual, &had, true) {
 			kinds |= 1 << of
 		}
 		if kinds.Has(kind.Kind(k)) && kind.Kind(k) != kind.Bits {
@@ -180,12 +181,26 @@ func (d *Detector) excuses(now time.Time) float64 {
 	return math.Inf(1)
 }
 
-// limit is above what a kind is too much: several times of what is usual, and a floor. Beside a
-// flood less is, but not what the place had before.
-func (n *node) limit(k kind.Kind, times float64, usual, had *rates, whole bool) float64 {
-	limit := max(times*kind.Rows[k].Floor, max(2, times*factor)*usual.usually(k, whole))
+// fewSYNs is the part of what is too much of SYNs that counts in any case.
+const fewSYNs = 0.1
+
+// mostSYNs is how many SYNs may stand for packets of flows that are new: as many as the greatest
+// crowd has, and a few in any case. 0 is all.
+func (d *Detector) mostSYNs(now time.Time) float64 {
+	if few := fewSYNs * kind.Rows[kind.SYN].Floor; d.root.sum[kind.CountSYN] > few {
+		if usual := d.root.prof.usual(now); usual[rateSYN] > 0 {
+			return max(few, mostCrowd*float64(usual[rateSYN]))
+		}
+	}
+	return 0
+}
+
+// limit is above what a kind is too much: several times of what is usual, and a rate at least.
+// Beside a flood less is, but not what the place had before.
+func (n *node) limit(k kind.Kind, least, times float64, usual, had *rates, whole bool) float64 {
+	limit := max(least, max(2, times*factor)*usual.usually(k, whole))
 	if times < 1 {
-		limit = max(limit, had.usually(k, whole)+times*kind.Rows[k].Floor)
+		limit = max(limit, had.usually(k, whole)+least)
 	}
 	if k.Row().Crowd {
 		limit *= n.crowd(usual)

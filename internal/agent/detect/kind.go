@@ -66,6 +66,7 @@ func (r *raw) add(o *raw, times float64) {
 type ratios struct {
 	Syn   float64 // SYNs for each other packet of TCP
 	Fresh float64 // packets of flows not seen before, for each SYN
+	most  float64 // SYNs that count so; 0: all
 }
 
 // kinds are the rates of all kinds.
@@ -87,7 +88,11 @@ func (r *raw) all(u ratios) (out [kind.Num]float64) {
 // relate subtracts, in the kinds of TCP, what the packets of connections usually add.
 func (u ratios) relate(r *raw, out [kind.Num]float64) [kind.Num]float64 {
 	out[kind.SYN] = max(0, r[kind.CountSYN]-u.Syn*r[kind.CountTCP])
-	out[kind.TCP] = max(0, r[kind.CountFresh]-u.Fresh*r[kind.CountSYN])
+	syns := r[kind.CountSYN]
+	if u.most > 0 {
+		syns = min(syns, u.most)
+	}
+	out[kind.TCP] = max(0, r[kind.CountFresh]-u.Fresh*syns)
 	return out
 }
 

@@ -85,7 +85,11 @@ func (s *season) tick(streams []stream, sampled float64) []Alarm {
 	}
 	s.now = s.now.Add(time.Second / 10)
 	s.d.Sent(10 * sent)
-	return s.d.Tick(s.now)
+	alarms := s.d.Tick(s.now)
+	if s.d.Doubts(s.now) {
+		s.d.SentNow(s.now, 10*sent)
+	}
+	return alarms
 }
 
 // isTest says whether a packet is of a test of the line by UDP, which nobody answers.

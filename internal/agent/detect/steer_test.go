@@ -302,3 +302,59 @@ func TestACrowdThatWasThereIsNoFloodBesideOne(t *testing.T) {
 		}
 	}
 }
+
+// TestLessIsTooMuchOfWhatNobodyAnswers: a rise to just below what is too much, and eight minutes of
+// it, passed. Half of that is too much where the machine sends less than a quarter as much, as two
+// readings say. The first may be of the time before a crowd came; and what is answered, and where
+// nobody says what is sent, is judged as before.
+func TestLessIsTooMuchOfWhatNobodyAnswers(t *testing.T) {
+	for _, c := range []struct {
+		what       string
+		rate, sent float64
+		told, want bool
+	}{
+		{"nobody answers", 9000, 900, true, true},
+		{"nobody answers less", 4500, 900, true, false},
+		{"a third is answered", 9000, 3000, true, false},
+		{"nobody says", 9000, 900, false, false},
+	} {
+		w := newWorld(Options{})
+		says := func(sent float64) {
+			if c.told {
+				w.d.Sent(sent)
+			}
+		}
+		says(900)
+		w.calm(t, 2000, 15)
+		parts := append(w.web(2000, 20_000), w.steering(c.rate))
+		_, first := w.alarmed(1, parts...)
+		says(c.sent)
+		n, ok := w.alarmed(30, parts...)
+		if first || ok != c.want || ok && n > 7 {
+			t.Errorf("%s: an alarm %t after %d tenths of a second", c.what, ok, n)
+		}
+	}
+}
+
+// TestForgedSYNsHideNoSegments: 20 segments or more were excused by each SYN, and SYNs by
+// segments, as in a crowd of clients: 4,900 and 90,000 a second of forged ones together were no
+// flood.
+func TestForgedSYNsHideNoSegments(t *testing.T) {
+	w := newWorld(Options{})
+	w.d.Sent(900)
+	w.calm(t, 2000, 15)
+	forged := func(rate float64, flags uint8) part {
+		return part{rate, 60, func() packet.Packet {
+			return tcp(v4(w.r.Uint32()), server, uint16(1024+w.r.IntN(60000)), 443, flags)
+		}}
+	}
+	parts := append(w.web(2000, 20_000), forged(4900, packet.SYN), forged(90_000, packet.ACK))
+	for range 10 {
+		for _, a := range w.tenth(parts, 1000) {
+			if a.Kind == kind.TCP {
+				return
+			}
+		}
+	}
+	t.Error("no alarm of segments")
+}

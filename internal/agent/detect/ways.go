@@ -18,6 +18,8 @@ type ways struct {
 	}
 	slow Kinds               // of which more comes, that nobody answers
 	fat  [kind.Num]time.Time // since when few flows have too much of a kind
+	lone [kind.Num]int       // readings of a moment, one behind the other, in which nobody did
+	read time.Time           // the last of these
 }
 
 // Shares of what comes that are answers, at least: of a service, and of a transfer of few flows,
@@ -31,6 +33,67 @@ const (
 // Sent is told how many packets the machine has sent in the last second. Where nobody says so,
 // nothing is judged by it.
 func (d *Detector) Sent(packets float64) { d.ways.told, d.ways.sent = true, packets }
+
+// Of what nobody answers less is too much. One reading may be of the time before it came.
+const (
+	lonely    = 0.5 // of the floor
+	readings  = 2
+	readEvery = 250 * time.Millisecond
+	stale     = 3 * readEvery
+)
+
+// Doubts says whether more of a kind comes than is harmless if nobody answers it, and less than is
+// too much in any case: SentNow says more, where somebody knows.
+func (d *Detector) Doubts(now time.Time) bool {
+	if d.fixed() || now.Sub(d.ways.read) < readEvery {
+		return false
+	}
+	for k := range kind.Num {
+		if row := k.Row(); row.Answered && row.Floor > 0 {
+			if rate := d.lately(k); rate > soon*row.Floor && rate < 2*row.Floor {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lately is the rate of a kind in the last bins, a quarter of a second or so.
+func (d *Detector) lately(k kind.Kind) float64 {
+	packets, long := 0.0, 0.0
+	for i := 1; i <= bins && long < readEvery.Seconds(); i++ {
+		at := (d.root.at + bins - i) % bins
+		packets += d.root.ring[at].kinds(d.usual)[k]
+		long += d.root.long[at].Seconds()
+	}
+	return packets / max(0.1, long)
+}
+
+// SentNow is told how many packets a second the machine sends at this moment, since the last time
+// or Sent. All of them may be answers to one kind.
+func (d *Detector) SentNow(now time.Time, packets float64) {
+	w := &d.ways
+	late := now.Sub(w.read) > stale
+	w.read = now
+	for k := range kind.Num {
+		row, rate := k.Row(), d.lately(k)
+		if late {
+			w.lone[k] = 0
+		}
+		if w.lone[k]++; !row.Answered || rate <= soon*row.Floor || packets >= answers*rate {
+			w.lone[k] = 0
+		}
+	}
+}
+
+// floor is the rate below which nothing of a kind is a flood.
+func (d *Detector) floor(k kind.Kind, now time.Time) float64 {
+	floor := k.Row().Floor
+	if d.ways.lone[k] >= readings && now.Sub(d.ways.read) <= stale {
+		floor *= lonely
+	}
+	return floor
+}
 
 // learn says of which kinds more comes than at the beginning, without more that is sent.
 func (w *ways) learn(sum *raw, opening bool) Kinds {
