@@ -21,6 +21,7 @@ enum flow_state {
 	FLOW_OLDER,    // TCP: a segment of nothing known has left; proof is its number
 	FLOW_STRANGER, // UDP: the other side began; what it sends is of no known connection
 	FLOW_GROUP,    // UDP: a port has asked a group, or a group has been asked
+	FLOW_SERVED,   // UDP: some FLOW_STRANGER has come to a port
 	FLOW_STATES,
 };
 
@@ -61,7 +62,7 @@ struct flow_head {
 	__u64 asked_udp;
 	__u64 settled; // jiffies until which what leaves may answer what nobody has looked at
 	__u64 groups;  // jiffies until which some FLOW_GROUP is there
-	__u64 unused;
+	__u64 crowded; // jiffies until which a FLOW_STRANGER may have been forgotten
 };
 
 // A memory is a head; a byte for each bucket; the buckets; and a bit for each bucket. The bits of
@@ -162,6 +163,12 @@ static __always_inline __u64 flow_group_hash(const struct flow_head *h, __u64 hi
 		sum = flow_piece(h, sum, 0, hi);
 	}
 	return flow_mix(h, sum, (__u32)port << 16, 17 | six << 8);
+}
+
+// flow_port_hash hashes a port of UDP, whatever addresses it is of.
+static __always_inline __u64 flow_port_hash(const struct flow_head *h, __u16 port)
+{
+	return flow_mix(h, h->start, (__u32)port << 16, 17 | 1 << 9);
 }
 
 static __always_inline __u32 flow_now(const struct flow_head *h)

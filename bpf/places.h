@@ -14,7 +14,7 @@
 	(RANKED(FLOW_CLOSING, 1) | RANKED(FLOW_RESET, 1) | RANKED(FLOW_ANSWERED, 2) |              \
 	 RANKED(FLOW_OLDER, 2) | RANKED(FLOW_STRANGER, 2) | RANKED(FLOW_OPENING, 3) |             \
 	 RANKED(FLOW_ONE_WAY, 3) | RANKED(FLOW_ECHO, 3) | RANKED(FLOW_GROUP, 3) |                  \
-	 RANKED(FLOW_TWO_WAY, 4) | RANKED(FLOW_OPEN, KEEPS))
+	 RANKED(FLOW_TWO_WAY, 4) | RANKED(FLOW_SERVED, 4) | RANKED(FLOW_OPEN, KEEPS))
 
 static __always_inline int rank(const struct flow_head *h, const struct flow *f, __u32 now)
 {
@@ -29,6 +29,13 @@ static __always_inline int rank(const struct flow_head *h, const struct flow *f,
 	else if (state == FLOW_OPEN && h->lease[state] - left >= h->idle)
 		return 5;
 	return RANKS >> 4 * state & 0xf;
+}
+
+// young is the greater the later a lease began, whatever its length. States of a rank have leases
+// of their own: one of a flood whose lease is longer would outlast all who come after it.
+static __always_inline __u32 young(const struct flow_head *h, const struct flow *f, __u32 now)
+{
+	return f->expires - now - h->lease[f->word & FLOW_STATE] - 1;
 }
 
 #define PLACE_BITS 3 // of the number of a place
@@ -55,7 +62,7 @@ static __always_inline __u32 find_place(struct flows *m, __u64 hash, __u32 now)
 	least = least << PLACE_BITS | (FLOW_BUCKET - 1);
 	for (int i = 0; i < FLOW_BUCKET; i++) {
 		__u64 r = rank(&m->head, &bucket[i], now);
-		__u64 worth = r << 32 | (r ? bucket[i].expires - now : 0);
+		__u64 worth = r << 32 | (r ? young(&m->head, &bucket[i], now) : 0);
 
 		least = least_of(worth << PLACE_BITS | i, least);
 	}
@@ -115,6 +122,19 @@ static __always_inline void open_up(struct flows *m, __u64 hash, int opening)
 		__sync_fetch_and_and(word, ~bit);
 }
 
+// crowd notes that what was in a place, or found none, is not known any more. What answers somebody
+// who began would open a connection then. It is noted once a second.
+static __always_inline void crowd(struct flows *m, __u64 word)
+{
+	__u64 until;
+
+	if ((word & FLOW_STATE) != FLOW_STRANGER)
+		return;
+	until = (m->head.clock ? m->head.clock : bpf_jiffies64()) + m->head.lease[FLOW_STRANGER];
+	if (until - m->head.crowded >= m->head.second)
+		m->head.crowded = until;
+}
+
 // place puts a connection where find_place has said.
 static __always_inline void place(struct flows *m, __u64 hash, __u32 at, __u32 is, __u32 proof,
 				  __u32 now)
@@ -124,12 +144,15 @@ static __always_inline void place(struct flows *m, __u64 hash, __u32 at, __u32 i
 
 	if (at == NOWHERE) {
 		__sync_fetch_and_add(&m->head.refused, 1);
+		crowd(m, is);
 		return;
 	}
 	struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
 
-	if (at < FLOW_BUCKET && rank(&m->head, f, now))
+	if (at < FLOW_BUCKET && rank(&m->head, f, now)) {
 		__sync_fetch_and_add(&m->head.taken, 1);
+		crowd(m, f->word);
+	}
 	if (at < FLOW_BUCKET && flow_above()) {
 		__u8 *above = (void *)m + flow_above() + flow_number(hash) * FLOW_BUCKET;
 

@@ -6,7 +6,8 @@
 #include "places.h"
 
 // note_stranger notes that the other side began, of which a packet has passed: so what this side
-// sends is an answer, which proves nothing of who is there.
+// sends is an answer, which proves nothing of who is there. It says whether that is new, or was
+// noted a second ago.
 __noinline int note_stranger(__u64 hash)
 {
 	__u32 zero = 0;
@@ -16,14 +17,28 @@ __noinline int note_stranger(__u64 hash)
 		return 0;
 	__u32 now = flow_now(&m->head);
 	__u32 at = find_place(m, hash, now);
+	const struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
+	__u32 expires = f->expires;
+	int known = at != NOWHERE && at >= FLOW_BUCKET;
 
-	if (at != NOWHERE && at >= FLOW_BUCKET) {
-		const struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
-
-		if ((f->word & FLOW_STATE) != FLOW_STRANGER)
-			return 0; // this side has begun in between
-	}
+	if (known && (f->word & FLOW_STATE) != FLOW_STRANGER)
+		return 0; // this side has begun in between
 	place(m, hash, at, FLOW_STRANGER, 0, now);
+	return !known || f->expires != expires;
+}
+
+// note_served notes a port to which somebody has come.
+__noinline int note_served(__u32 port)
+{
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
+
+	if (!m || !m->head.lease[FLOW_SERVED]) // a memory of an earlier levee has none
+		return 0;
+	__u32 now = flow_now(&m->head);
+	__u64 hash = flow_port_hash(&m->head, port);
+
+	place(m, hash, find_place(m, hash, now), FLOW_SERVED, 0, now);
 	return 0;
 }
 
@@ -58,7 +73,7 @@ int entry(struct xdp_md *ctx)
 {
 	__u32 n = ctx->ingress_ifindex;
 
-	return note_stranger(n) + answers_group(n, n, n, n, n);
+	return note_stranger(n) + note_served(n) + answers_group(n, n, n, n, n);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

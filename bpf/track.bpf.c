@@ -149,6 +149,19 @@ __noinline int ask(const struct key *k, __u64 now)
 	return store(hash, find(hash, now), FLOW_GROUP, 0, now);
 }
 
+// answers says whether what leaves answers somebody, of whom no more is known than that he may have
+// begun: where places were lost, it is known to which ports somebody has come. It is so for as long
+// as the port answers, since only who judges notes more.
+static __always_inline int answers(struct flows *m, const struct key *k, __u64 now)
+{
+	__u64 hash = flow_port_hash(&m->head, k->src_port);
+
+	if (now >= m->head.crowded || !flow_known(m, hash))
+		return 0;
+	store(hash, find(hash, now), FLOW_SERVED, 0, now);
+	return 1;
+}
+
 // track notes the connection of a decoded packet.
 __noinline int track(struct __sk_buff *ctx, const struct key *k)
 {
@@ -213,7 +226,9 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 	case UDP:
 		if (is & FLOW_FIRST)
 			return TCX_NEXT; // it may answer what nobody has looked at
-		if (is == FLOW_NONE)
+		if ((is == FLOW_NONE || is == FLOW_STRANGER) && answers(m, k, now64))
+			is = FLOW_STRANGER;
+		else if (is == FLOW_NONE)
 			is = now64 < m->head.settled ? FLOW_ONE_WAY | FLOW_FIRST : FLOW_ONE_WAY;
 		break;
 	default:

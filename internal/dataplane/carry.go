@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -95,6 +96,7 @@ func (u *up) move(row *state.Row, old, next *ebpf.Map, c state.Carrying) error {
 	}
 	c.From, c.To = both.from[:old.ValueSize()], both.to[:next.ValueSize()]
 	c.Now, c.HZ = clock.Now(), clock.HZ()
+	c.Trial = uint64(u.Confirm) * c.HZ / uint64(time.Second)
 	u.moves = append(u.moves, moving{row.Carry(&c), both})
 	return nil
 }
@@ -119,7 +121,23 @@ func limitLike(d *store.Description, l *store.LimitInfo, next []store.LimitInfo)
 	})
 }
 
-// finishMoves takes what has come while the program was made and put into force.
+// followMoves takes what has come while the program was made. What comes from then on until
+// finishMoves counts late: budgets pay it twice.
+func (u *up) followMoves() error {
+	if len(u.moves) == 0 {
+		return nil
+	}
+	clock, err := u.Jiffies()
+	if err != nil {
+		return err
+	}
+	for _, b := range u.moves {
+		b.Follow(clock.Now(), clock.HZ())
+	}
+	return nil
+}
+
+// finishMoves takes what has come since the program was put into force.
 func (u *up) finishMoves() error {
 	if len(u.moves) == 0 {
 		return nil

@@ -17,6 +17,7 @@ import (
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -37,15 +38,22 @@ type connections struct {
 
 func newConnections(t testing.TB) *connections {
 	t.Helper()
+	c, _ := connectionsOf(t, "pass established\ndefault drop\n")
+	return c
+}
+
+// connectionsOf judges by another policy.
+func connectionsOf(t testing.TB, text string) (*connections, *policy.Policy) {
+	t.Helper()
 	now, hz, err := kernel.Jiffies()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _ := runnerOf(t, "pass established\ndefault drop\n", codegen.Target{CPUs: runtime.NumCPU(),
-		Trace: true, Clock: true, HZ: hz})
+	r, p := runnerOf(t, text, codegen.Target{CPUs: runtime.NumCPU(), Trace: true, Clock: true,
+		HZ: hz})
 	c := &connections{t, r, now, hz}
 	c.pass(0)
-	return c
+	return c, p
 }
 
 func (c *connections) pass(d time.Duration) {
@@ -325,7 +333,8 @@ func (c *connections) flowStats() flow.Stats {
 // memory is the memory of connections, mapped until the test ends.
 func (c *connections) memory() []byte {
 	c.Helper()
-	memory, err := store.MapMemory(c.Loaded.Holding(state.HoldsFlows), flow.MaxRoom.Bytes())
+	m := c.Loaded.Holding(state.HoldsFlows)
+	memory, err := store.MapMemory(m, int(m.ValueSize()))
 	if err != nil {
 		c.Fatal(err)
 	}

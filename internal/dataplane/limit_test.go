@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"encoding/binary"
 	"flag"
 	"fmt"
@@ -706,6 +707,65 @@ func refillsNothing(t *testing.T, n *testNet, text, from, to string, spend, pays
 	send(40)
 	if paid, _ := count(); int(paid-spent) != pays {
 		t.Errorf("the new limit paid %d, want %d", paid-spent, pays)
+	}
+}
+
+// TestWhatIsSpentWhileALimitChangesIsSpent: a budget in another memory was read as that was made.
+// What it paid from then until the next program judged it paid again.
+func TestWhatIsSpentWhileALimitChangesIsSpent(t *testing.T) {
+	n := newTestNet(t)
+	ear, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+		int(be16(unix.ETH_P_ALL)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ear)
+	if err := unix.SetsockoptTimeval(ear, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: 20}); err != nil {
+		t.Fatal(err)
+	}
+	const burst, probe = 10, 7
+	sent := 0
+	spend := func() error { // and wait until a packet behind these has come
+		for range burst {
+			n.sendFrame(t, udpTo(9))
+		}
+		sent += burst
+		n.sendFrame(t, udpTo(probe))
+		for b := make([]byte, 2048); ; {
+			size, _, err := unix.Recvfrom(ear, b, 0)
+			if err != nil {
+				return err
+			}
+			if size > 38 && binary.BigEndian.Uint16(b[36:]) == probe {
+				return nil
+			}
+		}
+	}
+	bring := func(ctx context.Context, memory string) {
+		t.Helper()
+		if err := bringPolicyUnder(ctx, "lv0", store.XDPNative, "pass udp port 7\n"+
+			"limit udp rate 10/d burst 10 by source memory "+memory+" as \"limit\"\n"+
+			"pass udp as \"paid\"\ndefault drop\n", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer Down(t.Context(), "lv0")
+	bring(t.Context(), "4kB")
+	bring(stepping(t.Context(), func(step string) error {
+		if step == "swap" || step == "wait" { // by the one program, then by the other
+			return spend()
+		}
+		return nil
+	}), "1MB")
+	var paid uint64
+	wantUntil(t, func() bool {
+		a := status(t)
+		paid = packets(&a, "paid")
+		return paid+packets(&a, "limit") == uint64(sent)
+	})
+	if sent < 2*burst || paid != burst {
+		t.Errorf("of %d packets %d were paid, the burst is %d", sent, paid, burst)
 	}
 }
 

@@ -428,7 +428,7 @@ func (u *up) try(ctx context.Context, t attach.Try, why string) (unsupported, er
 
 // swap is the moment at which the staged policy takes over: first what arrives, then what leaves.
 func (u *up) swap(st *staged) error {
-	confirm := u.Confirm
+	confirm, over := u.Confirm, st.over
 	if st.live != nil {
 		st, confirm = st.live, st.over.Confirm
 	}
@@ -437,15 +437,16 @@ func (u *up) swap(st *staged) error {
 		return err
 	}
 	defer turn.Close()
-	if err := u.swapArriving(st, confirm); err != nil {
+	if err := u.swapArriving(st, confirm, over); err != nil {
 		return err
 	}
 	turn.Give(st.desc.Generation, st.desc.Deadline, st.desc.Fallback) // traffic changes here
 	return nil
 }
 
-// swapArriving has the staged policy judge what arrives.
-func (u *up) swapArriving(st *staged, confirm time.Duration) error {
+// swapArriving has the staged policy judge what arrives. over, if there is one, has staged these
+// over the policy of u.
+func (u *up) swapArriving(st *staged, confirm time.Duration, over *up) error {
 	prog, err := st.arm(confirm)
 	if err != nil {
 		return err
@@ -460,6 +461,13 @@ func (u *up) swapArriving(st *staged, confirm time.Duration) error {
 		return err
 	}
 	if err := u.Step("swap"); err != nil {
+		return err
+	}
+	err = u.followMoves()
+	if over != nil {
+		err = errors.Join(err, over.followMoves())
+	}
+	if err != nil {
 		return err
 	}
 	if u.at != nil {

@@ -280,6 +280,9 @@ func (c *compiler) beginEnv() {
 	case c.AnyEffects:
 		c.ClearEffects()
 	}
+	if !c.clears() {
+		c.NoPort()
+	}
 	c.NoStranger()
 	if c.RowInEnv {
 		c.RowOffset()

@@ -50,6 +50,7 @@ const (
 	older    = trackFlowStateFLOW_OLDER
 	stranger = trackFlowStateFLOW_STRANGER
 	group    = trackFlowStateFLOW_GROUP
+	served   = trackFlowStateFLOW_SERVED
 )
 
 // Leases are how long each state lasts without a packet that renews it, at least: they are renewed
@@ -61,6 +62,7 @@ var Leases = map[uint32]time.Duration{
 	uint32(reset): 4 * time.Minute, uint32(oneWay): 2 * time.Minute,
 	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute, uint32(older): 4 * time.Minute,
 	uint32(stranger): 2 * time.Minute, uint32(group): 10 * time.Second,
+	uint32(served): 2 * time.Minute,
 }
 
 // Asks is how often a second the kernel is asked whether it has a connection that is not known,
@@ -100,6 +102,7 @@ const (
 	atTaken    = int(unsafe.Offsetof(trackFlowHead{}.Taken))
 	atSettled  = int(unsafe.Offsetof(trackFlowHead{}.Settled))
 	atGroups   = int16(unsafe.Offsetof(trackFlowHead{}.Groups))
+	atCrowded  = int(unsafe.Offsetof(trackFlowHead{}.Crowded))
 
 	ofExpires = int16(unsafe.Offsetof(trackFlow{}.Expires))
 	ofProof   = int16(unsafe.Offsetof(trackFlow{}.Proof))
@@ -168,7 +171,7 @@ func Read(memory []byte, jiffies uint64) Stats {
 		state := word & stateOf
 		expires := binary.NativeEndian.Uint32(memory[at+int(ofExpires):])
 		lease := binary.NativeEndian.Uint32(memory[int(atLease)+4*int(state):])
-		if state == 0 || expires-uint32(jiffies)-1 >= lease {
+		if state == 0 || state == uint64(served) || expires-uint32(jiffies)-1 >= lease {
 			continue
 		}
 		s.Live++

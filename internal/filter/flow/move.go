@@ -7,23 +7,48 @@ import (
 )
 
 // Mover moves connections into a memory with another room, while programs read and write both.
-type Mover struct{ from, to []byte }
+type Mover struct {
+	from, to []byte
+	crowded  uint64 // what the head of from said
+}
 
 // Move begins: the memory gets the key, and what is known at a time in jiffies. Until its program
-// judges, the other one notes more: Finish has that follow.
-func Move(from, to []byte, jiffies uint64) *Mover {
+// judges, the other one notes more: Finish has that follow. Of who begins meanwhile the new memory
+// does not know, nor the other one of who does while the next program judges on trial, for so many
+// jiffies: both see what leaves.
+func Move(from, to []byte, jiffies, trial uint64) *Mover {
 	copy(to[:headBytes], from)
-	m := &Mover{from, to}
+	m := &Mover{from, to, *crowded(to)}
+	crowd(to, jiffies)
 	m.enterAll(uint32(jiffies))
+	if trial > 0 {
+		crowd(from, jiffies+trial)
+	}
 	return m
 }
+
+// Follow enters what has changed since.
+func (m *Mover) Follow(jiffies uint64) { m.enterAll(uint32(jiffies)) }
 
 // Finish enters what has changed since, of connections about which the new memory does not know
 // more, and counts those for which it has no place.
 func (m *Mover) Finish(jiffies uint64) {
 	lost := m.enterAll(uint32(jiffies))
-	atomic.AddUint64((*uint64)(unsafe.Pointer(&m.to[atTaken])), lost)
+	if lost > 0 {
+		atomic.AddUint64((*uint64)(unsafe.Pointer(&m.to[atTaken])), lost)
+		crowd(m.to, jiffies)
+		return
+	}
+	atomic.StoreUint64(crowded(m.to), m.crowded)
 }
+
+// crowd has a memory not take for a beginning what answers somebody whom it does not know, for as
+// long as it could know who began at a time.
+func crowd(memory []byte, jiffies uint64) {
+	atomic.StoreUint64(crowded(memory), jiffies+uint64(leaseOf(memory, uint64(stranger))))
+}
+
+func crowded(memory []byte) *uint64 { return (*uint64)(unsafe.Pointer(&memory[atCrowded])) }
 
 func (m *Mover) enterAll(now uint32) (lost uint64) {
 	room := roomOf(m.from)
@@ -141,7 +166,7 @@ var progress = [16]int{opening: 1, answered: 1, older: 1, open: 2, closing: 3, r
 
 // ranks are those of bpf/places.h: what may lose its place to a new connection, 0 first.
 var ranks = [16]uint64{closing: 1, reset: 1, answered: 2, older: 2, stranger: 2, opening: 3,
-	oneWay: 3, echo: 3, group: 3, twoWay: 4, open: 6}
+	oneWay: 3, echo: 3, group: 3, twoWay: 4, served: 4, open: 6}
 
 func rank(memory []byte, p moved, now uint32) uint64 {
 	state := p.state()
@@ -164,5 +189,5 @@ func worthOf(memory []byte, p moved, now uint32) uint64 {
 	if r == 0 {
 		return 0
 	}
-	return r<<32 | uint64(p.expires-now)
+	return r<<32 | uint64(p.expires-now-leaseOf(memory, p.state())-1)
 }

@@ -71,7 +71,11 @@ func TestRoomChangesAndConnectionsEnd(t *testing.T) {
 	}
 	for _, r := range rooms[1:] {
 		next := testMemory(r)
-		Move(memory, next, testNow).Finish(testNow)
+		m := Move(memory, next, testNow, 0)
+		if *crowded(next) <= testNow {
+			t.Fatal("who begins meanwhile is not known")
+		}
+		m.Finish(testNow)
 		memory = next
 		for i := range n {
 			if at(memory, testConnection(i)) == 0 {
@@ -81,6 +85,9 @@ func TestRoomChangesAndConnectionsEnd(t *testing.T) {
 		if s := Read(memory, testNow); s.Live != n || s.Open != n || s.Taken != 0 ||
 			s.Places != int(r) {
 			t.Fatalf("in a memory of %d: %+v", r, s)
+		}
+		if *crowded(memory) != 0 {
+			t.Fatalf("a memory of %d says that it forgot somebody", r)
 		}
 	}
 }
@@ -93,10 +100,13 @@ func TestSmallerRoomKeepsWhatWasHeardLast(t *testing.T) {
 		Adopt(memory, testConnection(i), testNow-1000*uint64(1-i%2))
 	}
 	next := testMemory(MinRoom)
-	Move(memory, next, testNow).Finish(testNow)
+	Move(memory, next, testNow, 0).Finish(testNow)
 	s := Read(next, testNow)
 	if s.Live+int(s.Taken+s.Refused) != n { // some found no place before, either
 		t.Errorf("%d live, %d lost their place: not %d", s.Live, s.Taken, n)
+	}
+	if *crowded(next) <= testNow {
+		t.Error("what leaves to who lost his place may open a connection")
 	}
 	var kept [2]int
 	for i := range n {
@@ -106,6 +116,36 @@ func TestSmallerRoomKeepsWhatWasHeardLast(t *testing.T) {
 	}
 	if kept[1] < 4*kept[0] {
 		t.Errorf("of those of before %d stay, of those heard since %d", kept[0], kept[1])
+	}
+}
+
+// TestATrialLeavesAMemoryThatHasForgotten: the memory to which a trial may go back knows nobody who
+// began in it, and sees what answers him.
+func TestATrialLeavesAMemoryThatHasForgotten(t *testing.T) {
+	const trial = 60_000
+	from, to := testMemory(MinRoom), testMemory(2*MinRoom)
+	m := Move(from, to, testNow, trial)
+	m.Follow(testNow)
+	m.Finish(testNow)
+	if *crowded(from) <= testNow+trial || *crowded(to) != 0 {
+		t.Errorf("at %d the old memory has forgotten until %d, the new one until %d", testNow,
+			*crowded(from), *crowded(to))
+	}
+}
+
+// TestTheYoungerStay: of one rank that gives way whose lease began first, whatever its length.
+func TestTheYoungerStay(t *testing.T) {
+	memory := testMemory(MinRoom)
+	since := func(state uint64, ago uint32) uint64 {
+		return worthOf(memory, moved{word: state,
+			expires: testNow - ago + leaseOf(memory, state)}, testNow)
+	}
+	old, young := since(uint64(answered), 60_000), since(uint64(stranger), 1000)
+	if old >= young {
+		t.Errorf("who came a minute ago is worth %#x, a second ago %#x", old, young)
+	}
+	if now := since(uint64(stranger), 0); now <= young {
+		t.Errorf("who came a second ago is worth %#x, now %#x", young, now)
 	}
 }
 
@@ -129,7 +169,7 @@ func TestMoveForgetsWhatComesMeanwhile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := testMemory(MinRoom), testMemory(2*MinRoom)
 			Adopt(from, testConnection(1), testNow)
-			m := Move(from, to, testNow)
+			m := Move(from, to, testNow, 0)
 			Adopt(from, testConnection(2), testNow) // new, too
 			for i, state := range []uint64{c.from, c.to} {
 				memory := [][]byte{from, to}[i]
@@ -158,7 +198,7 @@ func TestMoveHidesOpening(t *testing.T) {
 	c := testConnection(7)
 	c.State = uint32(opening)
 	Adopt(from, c, testNow)
-	Move(from, to, testNow)
+	Move(from, to, testNow, 0)
 	bucket := HashOf(to, c.Proto, c.Near, c.Far) >> MaxRoom.shift()
 	word := binary.NativeEndian.Uint64(to[MaxRoom.atOpening()+int(bucket/64*8):])
 	if word>>(bucket%64)&1 == 0 {
@@ -181,7 +221,7 @@ func BenchmarkMove(b *testing.B) {
 				Adopt(from, testConnection(i), testNow)
 			}
 			for b.Loop() {
-				Move(from, testMemory(c.to), testNow).Finish(testNow)
+				Move(from, testMemory(c.to), testNow, 0).Finish(testNow)
 			}
 		})
 	}

@@ -8,16 +8,18 @@ import (
 )
 
 // Functions about UDP of no connection that is known. NoteStranger is given the hash of a packet
-// that passes. AnswersGroup is given the address that a packet came to, in two words, the upper of
-// its source, the port that it came to, and 1 for IPv6: it returns Known if it answers what a group
-// has been asked, else Unknown.
+// that passes, and returns 1 where NoteServed is to be given the port that it came to. AnswersGroup
+// is given the address that a packet came to, in two words, the upper of its source, the port that
+// it came to, and 1 for IPv6: it returns Known if it answers what a group has been asked, else
+// Unknown.
 const (
 	NoteStranger = "flow_stranger"
+	NoteServed   = "flow_served"
 	AnswersGroup = "flow_group"
 )
 
 // MaxStrangeInstructions is how many instructions these functions have, at most.
-const MaxStrangeInstructions = 1_000
+const MaxStrangeInstructions = 1_600
 
 var loadStrangers = sync.OnceValues(loadStrange)
 
@@ -33,6 +35,7 @@ func (r Room) EmitStrange(b *assembler.Builder) error {
 		params      []assembler.Param
 	}{
 		{NoteStranger, "note_stranger", []assembler.Param{number("hash")}},
+		{NoteServed, "note_served", []assembler.Param{number("port")}},
 		{AnswersGroup, "answers_group", []assembler.Param{number("hi"), number("lo"),
 			number("src_hi"), number("port"), number("six")}},
 	} {

@@ -36,7 +36,7 @@ type trackFlowHead struct {
 	AskedUdp uint64
 	Settled  uint64
 	Groups   uint64
-	Unused   uint64
+	Crowded  uint64
 }
 
 type trackFlowState uint32
@@ -54,7 +54,8 @@ const (
 	trackFlowStateFLOW_OLDER    trackFlowState = 9
 	trackFlowStateFLOW_STRANGER trackFlowState = 10
 	trackFlowStateFLOW_GROUP    trackFlowState = 11
-	trackFlowStateFLOW_STATES   trackFlowState = 12
+	trackFlowStateFLOW_SERVED   trackFlowState = 12
+	trackFlowStateFLOW_STATES   trackFlowState = 13
 )
 
 type trackFlows struct {

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/bits"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"levee/internal/lang/policy"
@@ -46,6 +47,9 @@ func NewCarrier(from []byte, was Shape, to []byte, is Shape, jiffies, hz uint64)
 	return c
 }
 
+// Follow adds what the old program has charged since, which judges still.
+func (c *Carrier) Follow(jiffies, hz uint64) { c.Finish(jiffies, jiffies, hz) }
+
 // Finish adds what the old program has charged since. swapped is the time in jiffies at which the
 // next one took over, and jiffies a time when no run of the old one goes on.
 func (c *Carrier) Finish(swapped, jiffies, hz uint64) {
@@ -56,6 +60,7 @@ func (c *Carrier) Finish(swapped, jiffies, hz uint64) {
 		if w == before {
 			continue
 		}
+		c.seen[i] = w
 		owes, owed := c.was.owes(w, at), uint64(0)
 		if (w^before)&(1<<tagBits-1) == 0 {
 			owed = c.was.owes(before, at)
@@ -111,12 +116,17 @@ func (c *Carrier) slots() int {
 
 func word(memory []byte, at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
 
+// behind is how far the time of who reads a memory may be behind that of a program that has charged
+// it since: a budget that was used up then seems to owe more than it can.
+const behind = uint64(time.Second)
+
 // owes is the debt of a word at a time, in units.
 func (s *Shape) owes(w, now uint64) uint64 {
-	if debt := (w - now<<tagBits) >> tagBits; w != 0 && debt <= s.Depth {
-		return debt
+	debt := (w - now<<tagBits) >> tagBits
+	if w == 0 || debt > s.Depth+behind>>s.Shift {
+		return 0
 	}
-	return 0
+	return min(debt, s.Depth)
 }
 
 // add charges the budget of the old slot i, whose tag is in w, in the new memory. Where that has

@@ -12,11 +12,14 @@ import (
 type Carrying struct {
 	From, To []byte
 	Now, HZ  uint64      // in jiffies
+	Trial    uint64      // for so many jiffies the other may judge again, in its memory
 	Was, Is  limit.Shape // of limits
 }
 
 // Moving is what is known on its way into a memory of another shape.
 type Moving interface {
+	// Follow takes what has come since, just before other programs judge.
+	Follow(now, hz uint64)
 	// Finish takes what has come since, once other programs judge since swapped.
 	Finish(swapped, now, hz uint64)
 }

@@ -27,7 +27,7 @@ var connections = Row{
 		if u.Leaves {
 			return Bound{2, flow.MaxAnswersInstructions}
 		}
-		b := Bound{5, flow.MaxInstructions + flow.MaxStrangeInstructions}
+		b := Bound{6, flow.MaxInstructions + flow.MaxStrangeInstructions}
 		if !u.Plain {
 			b.Add(Bound{2, flow.MaxQuoteInstructions})
 		}
@@ -61,7 +61,9 @@ var connections = Row{
 	Head:     flow.HeadBytes,
 	Seed:     flow.Seed,
 	SetClock: flow.SetClock,
-	Carry:    func(c *Carrying) Moving { return movingFlows{flow.Move(c.From, c.To, c.Now)} },
+	Carry: func(c *Carrying) Moving {
+		return movingFlows{flow.Move(c.From, c.To, c.Now, c.Trial)}
+	},
 	Older: &Older{Settle: flow.Settle, Settling: flow.Settling, Adopt: flow.Adopt,
 		Left: "of connections that it alone knew, those go on that this machine has a socket or " +
 			"conntrack an entry for"},
@@ -101,5 +103,7 @@ func ofFlows(m *Memories) *flow.Stats { return m.Connections }
 
 // movingFlows are connections on their way.
 type movingFlows struct{ *flow.Mover }
+
+func (m movingFlows) Follow(now, _ uint64) { m.Mover.Follow(now) }
 
 func (m movingFlows) Finish(_, now, _ uint64) { m.Mover.Finish(now) }

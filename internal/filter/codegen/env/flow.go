@@ -53,7 +53,10 @@ func (c *Code) LookUpFlow(ch *plan.Chain) {
 	flow.Hash(c.Builder, six, proto, c.flowPieces(class))
 	c.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	if class.Transport == ir.UDP {
-		c.Emit(asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord))
+		c.Emit(
+			asm.StoreMem(asm.R10, mainStranger, asm.R0, asm.DWord),
+			asm.StoreMem(asm.R10, KeyDstPort, RegDstPort, asm.Half),
+		)
 	}
 	if class.Transport == ir.TCP {
 		at, n := c.FieldAt(field.TCPFlags)
@@ -129,6 +132,13 @@ func (c *Code) NoStranger() {
 	}
 }
 
+// NoPort fills what NoteStranger reads of an environment that nobody clears.
+func (c *Code) NoPort() {
+	if c.notesStrangers() {
+		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, KeyDstPort, asm.R0, asm.Half))
+	}
+}
+
 // NoteStranger notes that the other side began where a packet over UDP of no known connection
 // passes: the verdict is in R7. R6 and R7 are kept.
 func (c *Code) NoteStranger() {
@@ -141,6 +151,9 @@ func (c *Code) NoteStranger() {
 		asm.LoadMem(asm.R1, asm.R10, mainStranger, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, noted),
 		asm.Call.Label(flow.NoteStranger),
+		asm.JEq.Imm(asm.R0, 0, noted),
+		asm.LoadMem(asm.R1, asm.R10, KeyDstPort, asm.Half),
+		asm.Call.Label(flow.NoteServed),
 	)
 	c.Label(noted)
 }

@@ -1,0 +1,70 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"levee/internal/filter/flow"
+)
+
+// TestAnAnswerOpensNothingBesideAFlood: a service answers whoever comes. So many come between a
+// question and its answer that the client's place is lost. The answer opened a connection then, and
+// the client, or who forges its address, was past every rule behind `pass established`.
+func TestAnAnswerOpensNothingBesideAFlood(t *testing.T) {
+	const room = uint32(flow.MinRoom)
+	for _, c := range []struct {
+		name             string
+		halfOpen, others uint32
+	}{
+		{"of those who ask", 0, 2 * room},
+		// Their lease is longer: whoever came last was the first to give way.
+		{"of half-open connections", 2 * room, room / 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x, p := connectionsOf(t,
+				"connections max 16384\npass established as \"known\"\npass udp\ndefault drop\n")
+			known := func(frame []byte) bool {
+				slot, _, err := x.Eval(frame)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := p.Slots()[slot].Rule
+				return r != nil && r.Label == "known"
+			}
+			ask := func(n uint32) bool { return known(x.frame(udp, n, false)) }
+			for n := range c.halfOpen {
+				x.leave(synAck, 1<<20+n)
+			}
+			x.pass(time.Minute)
+			const clients = 50
+			for n := range uint32(clients) {
+				ask(n)
+			}
+			for n := range c.others {
+				ask(1<<21 + n)
+			}
+			for n := range uint32(clients) {
+				x.leave(udp, n)
+			}
+			if f := x.flowStats(); f.Taken == 0 {
+				t.Fatalf("nobody lost his place: %+v", f)
+			}
+			for n := range uint32(clients) {
+				if ask(n) {
+					t.Errorf("client %d is established", n)
+				}
+			}
+			// What this side begins meanwhile is known, from a port that serves nobody.
+			question, answer := x.frame(udp, 1, true), x.frame(udp, 1, false)
+			binary.BigEndian.PutUint16(question[34:], 40000)
+			binary.BigEndian.PutUint16(answer[36:], 40000)
+			if err := x.Leave(question); err != nil {
+				t.Fatal(err)
+			}
+			if !known(answer) {
+				t.Error("an answer is not established")
+			}
+		})
+	}
+}
