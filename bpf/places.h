@@ -39,6 +39,7 @@ static __always_inline __u32 young(const struct flow_head *h, const struct flow 
 }
 
 #define PLACE_BITS 3 // of the number of a place
+_Static_assert(1 << PLACE_BITS == FLOW_BUCKET, "a place of a bucket has a number");
 
 #define NOWHERE 0xffff
 
