@@ -84,6 +84,7 @@ func (d *Document) besideChart(id string, runs []*Document, titles []string) {
 	var all []*Chart // of each run, nil of one that has none
 	var to *Chart
 	var labels []string
+	known := map[string]bool{}
 	for i, r := range runs {
 		all = append(all, nil)
 		at := slices.IndexFunc(r.Charts, func(c *Chart) bool { return c.ID == id })
@@ -102,8 +103,8 @@ func (d *Document) besideChart(id string, runs []*Document, titles []string) {
 		}
 		all[i] = c
 		for _, l := range c.labels() {
-			if !slices.Contains(labels, l) {
-				labels = append(labels, l)
+			if !known[l] {
+				known[l], labels = true, append(labels, l)
 			}
 		}
 	}
@@ -117,25 +118,37 @@ func (d *Document) besideChart(id string, runs []*Document, titles []string) {
 		}
 		return
 	}
+	bars := make([]map[string][]labelled, len(all))
+	for i, c := range all {
+		if c != nil {
+			bars[i] = c.bars()
+		}
+	}
 	for _, l := range labels { // the same thing of all runs stands together
-		for i, c := range all {
-			if c != nil {
-				to.addLabel(c, l, titles[i])
+		for i := range all {
+			for _, b := range bars[i][l] {
+				b.Label += ", " + titles[i]
+				to.Add(b.series, b.Point)
 			}
 		}
 	}
 }
 
-// addLabel adds the bars of that label of a run's chart.
-func (c *Chart) addLabel(of *Chart, label, title string) {
-	for _, s := range of.Series {
+// labelled is a point with the series that it is of.
+type labelled struct {
+	series string
+	Point
+}
+
+// bars are those of a chart by their labels, each in the order of the series.
+func (c *Chart) bars() map[string][]labelled {
+	out := map[string][]labelled{}
+	for _, s := range c.Series {
 		for _, p := range s.Points {
-			if p.Label == label {
-				p.Label += ", " + title
-				c.Add(s.Name, p)
-			}
+			out[p.Label] = append(out[p.Label], labelled{s.Name, p})
 		}
 	}
+	return out
 }
 
 // besideTable adds the rows of a run's table to the one with its id and columns.
