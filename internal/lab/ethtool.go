@@ -152,7 +152,7 @@ func setChannels(device string, n uint32) error {
 // restore gives a device in the calling thread's namespace the settings back that it had.
 func restore(d *Device, index int) error {
 	// Before they are taken away, after which older kernels keep them, asleep.
-	err := restoreThreads(index, d.Taken.Threads)
+	err := d.restoreThreads(index)
 	if !d.Taken.Threaded { // while it receives by NAPI still, which for veth GRO decides
 		err = errors.Join(err, threadNAPI(d.Name, false))
 	}

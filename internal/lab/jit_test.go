@@ -208,3 +208,50 @@ func TestTheSessionOfAKilledProcessHasItsPriorityAgain(t *testing.T) {
 		t.Errorf("it is %s, and was %s", now, before)
 	}
 }
+
+// TestTheLastWhoHasRaisedASessionLowersIt: the first to end took the priority of the other.
+func TestTheLastWhoHasRaisedASessionLowersIt(t *testing.T) {
+	needRoot(t)
+	t.Setenv("LEVEE_RUN", t.TempDir())
+	sleep := exec.Command("sleep", "300")
+	sleep.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	file := fmt.Sprintf("/proc/%d/autogroup", sleep.Process.Pid)
+	_, before, ok, err := session(file)
+	if err != nil || !ok {
+		t.Skip("autogroup is not at hand")
+	}
+	want := func(priority, when string) {
+		t.Helper()
+		if _, now, _, _ := session(file); now != priority {
+			t.Errorf("%s it is %s, not %s", when, now, priority)
+		}
+	}
+	raised := func() *loan {
+		t.Helper()
+		l, err := raise(file, -3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first, killed, second := raised(), raised(), raised()
+	killed.file.Close() // as the kernel does for who is killed
+	first.lower(file)
+	want("-3", "behind the first")
+	if err := Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	want("-3", "behind a sweep that settles the note of the one who was killed")
+	third := raised()
+	second.lower(file)
+	want("-3", "behind the second")
+	third.lower(file)
+	want(before, "behind the last")
+	if left, _ := filepath.Glob(filepath.Join(dir(), "*"+loanSuffix)); len(left) > 0 {
+		t.Errorf("there is %v", left)
+	}
+}

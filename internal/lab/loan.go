@@ -98,7 +98,7 @@ func settle(f *os.File) error {
 		if l.JIT != "" {
 			err = jitBack(l.JIT, l.Was)
 		}
-		if l.Session != "" {
+		if l.Session != "" && raisedBy(l.Session, f.Name()) == nil {
 			err = errors.Join(err, sessionBack(l.Session, l.Was))
 		}
 	}

@@ -40,7 +40,10 @@ type taken struct {
 	Features map[string]bool // of these that the lab changes
 	Threaded bool            // its NAPI ran in threads
 	Threads  []thread        `json:",omitempty"` // those, in the order of napiThreads
-	Channels uint32          // that receive and send; 0 where the driver tells none
+	// Made are the process ids of threads that the lab has had made, where the kernel cannot tell
+	// which are a device's (before 6.8).
+	Made     []int  `json:",omitempty"`
+	Channels uint32 // that receive and send; 0 where the driver tells none
 	// Sysctls are those that are not as a new device has them, which it is after each move.
 	Sysctls map[string]string `json:",omitempty"`
 }
@@ -330,7 +333,7 @@ func (d *Device) arrive() error {
 		if d.Taken.Up {
 			err = errors.Join(err, netlink.LinkSetUp(link)) // which may make the threads
 		}
-		err = errors.Join(err, restoreThreads(link.Attrs().Index, d.Taken.Threads))
+		err = errors.Join(err, d.restoreThreads(link.Attrs().Index))
 		now, wrong := sinceBoot()
 		err = errors.Join(err, wrong)
 		for i, text := range d.Taken.Addrs {

@@ -176,8 +176,8 @@ func lease(t *testing.T, h *Host) {
 		for i := range threads {
 			threads[i].Nice = 3
 		}
-		wrong = errors.Join(wrong, restoreThreads(l.Attrs().Index, threads))
-		return errors.Join(err, wrong)
+		pids, unknown := napiThreads(l.Attrs().Index)
+		return errors.Join(err, wrong, unknown, putThreads(pids, threads))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +191,64 @@ func renice(t *testing.T, l *Lab) {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, pid, -20); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestThreadsHaveTheirPolicyAgain: probes have what receives go first. A veth makes its threads
+// anew when it moves; those of a card may stay.
+func TestThreadsHaveTheirPolicyAgain(t *testing.T) {
+	h, _ := machines(t)
+	err := h.Do(func() error {
+		index := h.Devices[0].Index
+		pids, err := napiThreads(index)
+		if err != nil || len(pids) == 0 {
+			return fmt.Errorf("threads %v: %w", pids, err)
+		}
+		before, err := readThreads(index)
+		if err != nil {
+			return err
+		}
+		// of those beside the usual one, the one for which a control group needs no budget
+		if err := unix.SchedSetAttr(pids[0], &unix.SchedAttr{Size: unix.SizeofSchedAttr,
+			Policy: unix.SCHED_BATCH}, 0); err != nil {
+			return err
+		}
+		if changed, err := readThreads(index); err != nil || slices.Equal(changed, before) {
+			t.Errorf("%v once it is another, %v", changed, err)
+		}
+		if err := putThreads(pids, before); err != nil {
+			return err
+		}
+		if after, err := readThreads(index); err != nil || !slices.Equal(after, before) {
+			t.Errorf("%v before, %v after: %v", before, after, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestThreadsThatTheKernelDoesNotTellOfComeBack, as before Linux 6.8; not a process that has the
+// number of one by now.
+func TestThreadsThatTheKernelDoesNotTellOfComeBack(t *testing.T) {
+	h, _ := machines(t)
+	var pids []int
+	err := h.Do(func() (err error) {
+		if err = threadNAPI("eth0", true); err == nil {
+			pids, err = napiThreads(h.Devices[0].Index)
+		}
+		return err
+	})
+	if err != nil || len(pids) == 0 {
+		t.Fatalf("threads %v: %v", pids, err)
+	}
+	d := &Device{Name: "eth0", Taken: &taken{Made: append(slices.Clone(pids), os.Getpid())}}
+	if got := d.threads(nil); !slices.Equal(got, pids) {
+		t.Errorf("of %v there are %v, not %v", d.Taken.Made, got, pids)
+	}
+	if got := d.threads([]int{7}); !slices.Equal(got, []int{7}) {
+		t.Errorf("%v where the kernel tells of 7", got)
 	}
 }
 

@@ -78,9 +78,15 @@ func tune(h *Host, t Topology) error {
 		if err != nil {
 			return fmt.Errorf("%s: finding its NAPI thread: %w", d.Name, err)
 		}
-		for p := range namedNAPIThreads(d.Name) {
-			if len(pids) == 0 && !before[p] { // a kernel that cannot tell; labs are made in turn
-				pids = append(pids, p)
+		if len(pids) == 0 { // a kernel that cannot tell; labs are made in turn
+			for p := range namedNAPIThreads(d.Name) {
+				if !before[p] {
+					pids = append(pids, p)
+				}
+			}
+			slices.Sort(pids)
+			if d.Taken != nil {
+				d.Taken.Made = pids
 			}
 		}
 		pid := 0
@@ -227,10 +233,12 @@ func napiThreads(index int) (pids []int, err error) {
 	return pids, nil
 }
 
-// thread is what a lab changes of a kernel thread.
+// thread is what labs and measurements change of a kernel thread.
 type thread struct {
 	CPUs unix.CPUSet // that it may use
 	Nice int
+	// Policy of the scheduler, 0 for the usual one, and Priority of a real-time one.
+	Policy, Priority uint32 `json:",omitempty"`
 }
 
 // readThreads reads what a lab changes of the NAPI threads of a device, in their order.
@@ -242,11 +250,11 @@ func readThreads(index int) ([]thread, error) {
 	all := make([]thread, 0, len(pids))
 	for _, pid := range pids {
 		var t thread
-		prio, err := unix.Getpriority(unix.PRIO_PROCESS, pid) // 20 - nice
+		a, err := unix.SchedGetAttr(pid, 0)
 		if err := errors.Join(err, unix.SchedGetaffinity(pid, &t.CPUs)); err != nil {
 			return nil, fmt.Errorf("reading the NAPI thread %d: %w", pid, err)
 		}
-		t.Nice = 20 - prio
+		t.Nice, t.Policy, t.Priority = int(a.Nice), a.Policy, a.Priority
 		all = append(all, t)
 	}
 	return all, nil
@@ -254,11 +262,30 @@ func readThreads(index int) ([]thread, error) {
 
 // restoreThreads gives the NAPI threads of a device back what they had. A driver may have made them
 // anew: they are known by their order. Those that were not there get what the kernel gives each.
-func restoreThreads(index int, had []thread) error {
-	pids, err := napiThreads(index)
+func (d *Device) restoreThreads(index int) error {
+	told, err := napiThreads(index)
 	if err != nil {
 		return fmt.Errorf("finding the NAPI threads: %w", err)
 	}
+	err = putThreads(d.threads(told), d.Taken.Threads)
+	if err != nil {
+		return fmt.Errorf("giving the NAPI threads their cores and priorities back: %w", err)
+	}
+	return nil
+}
+
+// threads are the NAPI threads of a taken device: those that the kernel tells of, or else those
+// that the lab has had it make, as far as they are there still.
+func (d *Device) threads(told []int) []int {
+	if len(told) > 0 || len(d.Taken.Made) == 0 {
+		return told
+	}
+	named := namedNAPIThreads(d.Name)
+	return slices.DeleteFunc(slices.Clone(d.Taken.Made), func(p int) bool { return !named[p] })
+}
+
+// putThreads gives each thread what the one in its place had.
+func putThreads(pids []int, had []thread) (err error) {
 	for n, pid := range pids {
 		var was thread
 		for i := range was.CPUs {
@@ -268,12 +295,10 @@ func restoreThreads(index int, had []thread) error {
 			was = had[n]
 		}
 		err = errors.Join(err, unix.SchedSetaffinity(pid, &was.CPUs),
-			unix.Setpriority(unix.PRIO_PROCESS, pid, was.Nice))
+			unix.SchedSetAttr(pid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: was.Policy,
+				Nice: int32(was.Nice), Priority: was.Priority}, 0))
 	}
-	if err != nil {
-		return fmt.Errorf("giving the NAPI threads their cores and priorities back: %w", err)
-	}
-	return nil
+	return err
 }
 
 // namedNAPIThreads lists the NAPI threads of all devices of that name, in all namespaces.
