@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/sets"
+	"levee/internal/lang/policy"
 )
 
 // atOnce is how many entries the kernel is asked about together: as many as are changed in place.
@@ -161,9 +162,12 @@ func (a *Agent) tellSet(st *SetStatus, at time.Time) {
 		p.Fails(part.Do(fmt.Errorf("%w: %w", err, st.err), do))
 		return
 	}
-	p.Fails(part.Do(fmt.Errorf("%w: the set is full", err),
-		"raise max in the policy, and levee up it; a set of names has 32 different numbers of "+
-			"labels at most"))
+	of := policy.Addresses
+	if s, err := a.leaseSet(st.Name); err == nil {
+		of = s.Type
+	}
+	why, do := full(of)
+	p.Fails(part.Do(fmt.Errorf("%w: %s", err, why), do))
 }
 
 // sweep takes leases out of the ledger that have ended, and those of whom nothing may hold.

@@ -40,14 +40,19 @@ func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 
 // noRoom says that so many entries find no room in a set, and what to do.
 func noRoom(set *policy.Set, n int) string {
-	if set.Type != policy.Names {
-		return fmt.Sprintf("set %s is full, without room for %s: raise max in the policy",
-			set.Name, entryCount(n))
+	why, do := full(set.Type)
+	return fmt.Sprintf("set %s has no room for %s: %s: %s", set.Name, entryCount(n), why, do)
+}
+
+// full is why a set of a type has no room, and what to do.
+func full(of policy.SetType) (why, do string) {
+	if of != policy.Names {
+		return "it is full", "raise max in the policy, and levee up it"
 	}
-	return fmt.Sprintf("set %s has no room for %s: it has max, its names have more than 35 "+
-		"letters on average (for both raise max in the policy), or they have %d different "+
-		"numbers of labels, which no max changes: withdraw those of one number", set.Name,
-		entryCount(n), names.MaxCodes)
+	return "it has max, its names have more than 35 letters on average, or they have " +
+			fmt.Sprint(names.MaxCodes) + " different numbers of labels",
+		"raise max in the policy for the first two, and levee up it; no max changes the third: " +
+			"withdraw those of one number"
 }
 
 func noSet(name string) error {
