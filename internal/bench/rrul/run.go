@@ -107,9 +107,10 @@ func (x *watch) all(ctx context.Context) error {
 	x.ClockError = within.Seconds()
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
-	// for the probes' threads to be there, and to be told of
-	const start = 10 * time.Millisecond
-	x.begun = kernel.Monotonic() + start + leads*within
+	x.begun = kernel.Monotonic() + soon
+	if within > 0 {
+		x.begun += told + leads*within
+	}
 	ended := make(chan error, len(kinds))
 	rng := rand.New(rand.NewPCG(x.Seed, uint64(x.Once.Round)))
 	for _, kind := range kinds {
@@ -143,9 +144,14 @@ func (x *watch) all(ctx context.Context) error {
 	return err
 }
 
-// leads is how long before they begin probes are told of, in errors of the clocks: halves of a
-// round trip.
-const leads = 50
+// How long before they begin probes are told of: soon is for their threads to be there. A peer has
+// to hear of them before, and may have other work: told, and so many errors of the clocks, which
+// are halves of a round trip.
+const (
+	soon  = 10 * time.Millisecond
+	told  = 500 * time.Millisecond
+	leads = 50
+)
 
 // load is quiet, then the flows, with a look at them and at the queues each step.
 func (x *watch) load(ctx context.Context) error {
