@@ -411,6 +411,24 @@ func TestLimitForgetsNoTime(t *testing.T) {
 	}
 }
 
+// TestABudgetIsUsedUpForACPUThatIsBehind: a program that read the time before a tick comes to a
+// budget that another CPU has used up behind it. It owed more than it can then, and was full.
+func TestABudgetIsUsedUpForACPUThatIsBehind(t *testing.T) {
+	for _, by := range []string{"", " by source"} {
+		l := newLimited(t, "limit rate 10/s burst 5"+by, 2)
+		if n := l.send(from(7), 20); n != 5 {
+			t.Errorf("limit%s: %d passed, want 5", by, n)
+		}
+		for range 3 {
+			l.now--
+			l.pass(0)
+			if n := l.send(from(7), 20); n != 0 {
+				t.Errorf("limit%s: %d more passed where it is earlier", by, n)
+			}
+		}
+	}
+}
+
 // TestUnusedBudgetsAreFullAtAllTimes: memory that nobody has written to owes nothing, also just
 // before the time in slots comes around to zero, which it does every 19.5 hours. New sources found
 // all of it in debt then.

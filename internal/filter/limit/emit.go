@@ -193,6 +193,7 @@ func (f *Function) find(key int) {
 	}
 	// None is the key's own: an empty one, else that with the least debt.
 	f.add(asm.Mov.Imm(asm.R2, 0), asm.LoadImm(asm.R3, -1, asm.DWord))
+	f.most(asm.R5)
 	for _, i := range orders[key] {
 		next := f.Fresh("next")
 		f.add(
@@ -202,7 +203,7 @@ func (f *Function) find(key int) {
 			asm.Sub.Reg(asm.R1, regNow),
 			asm.RSh.Imm(asm.R1, tagBits),
 			asm.Sub.Imm(asm.R1, 1),
-			asm.JGE.Reg(asm.R1, regDepth, places[i]),
+			asm.JGE.Reg(asm.R1, asm.R5, places[i]),
 			asm.JGE.Reg(asm.R1, asm.R3, next),
 			asm.Mov.Reg(asm.R3, asm.R1),
 			asm.Mov.Imm(asm.R2, int32(8*i)),
@@ -226,8 +227,18 @@ func (f *Function) charge(key int, over string) {
 	)
 }
 
+// late is how far the time of a CPU may be behind that of another, which has read it before: by a
+// tick, and by as long as what the first does may be interrupted for.
+const late = 100 * time.Millisecond
+
+// most leaves what a word may be ahead of the time in a register: a budget that another CPU has
+// used up since owes more than it can.
+func (f *Function) most(reg asm.Register) {
+	f.add(asm.Mov.Reg(reg, regDepth), asm.Add.Imm(reg, int32(late>>f.Limit.Shift)))
+}
+
 // next leaves the word in R1 that a slot with the word in R0 gets when the charge in R2 is taken,
-// with the tag in R4, or goes to over where the budget has not as much.
+// with the tag in R4, or goes to over where the budget has not as much. R3 is used.
 func (f *Function) next(over string) {
 	owing, empty := f.Fresh("owing"), f.Fresh("empty")
 	f.add(
@@ -235,8 +246,9 @@ func (f *Function) next(over string) {
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Sub.Reg(asm.R1, regNow),
 		asm.RSh.Imm(asm.R1, tagBits),
-		asm.JLE.Reg(asm.R1, regDepth, owing),
 	)
+	f.most(asm.R3)
+	f.add(asm.JLE.Reg(asm.R1, asm.R3, owing))
 	f.Label(empty)
 	f.add(asm.Mov.Imm(asm.R1, 0))
 	f.Label(owing)
