@@ -426,7 +426,7 @@ func plant(tree, arch string, o options, all []check) error {
 			return err
 		}
 	}
-	return build(repo, arch, o.long, all)
+	return build(repo, arch, all)
 }
 
 // handOver has the tests that checks run with `handed` write what they can be handed: what only
@@ -460,7 +460,7 @@ func handOver(to string, o options, all []check) error {
 var handedLine = regexp.MustCompile(`(?m)\bhanded ([a-z]+) ([a-z/]+) (.*)$`)
 
 // build makes the binaries that the checks name.
-func build(repo, arch string, long bool, all []check) error {
+func build(repo, arch string, all []check) error {
 	goTool := func(args ...string) error {
 		cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
@@ -472,7 +472,7 @@ func build(repo, arch string, long bool, all []check) error {
 		return err
 	}
 	for p := range packages(all) {
-		if err := goTool("test", "-c", "-tags", tags[long], "-ldflags", "-s -w", "-o",
+		if err := goTool("test", "-c", "-ldflags", "-s -w", "-o",
 			filepath.Join(repo, p, "guest.test"), "./"+p); err != nil {
 			return err
 		}
@@ -528,7 +528,3 @@ func pack(to string, parts []part) error {
 
 // lengths are flags of Go's tests: repetitions, which CI has on its own kernel, are for -long.
 var lengths = map[bool]string{false: "-test.short", true: ""}
-
-// tags are build tags of Go's tests: the agent's API is sent at random what its document allows
-// only with -long, and each start of levee by a story is shorter without.
-var tags = map[bool]string{false: "nofuzz", true: ""}

@@ -175,7 +175,8 @@ func (g *generator) target(op *operation, wrong bool) string {
 		}
 		if p["in"] == "path" {
 			word := append(texts, "x")[0]
-			if word == "" || word == "." || word == ".." {
+			switch word {
+			case "", ".", "..", "/": // of which net/http makes another path
 				word = "x"
 			}
 			path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(word))
