@@ -372,7 +372,7 @@ func TestAFullLimitLetsThroughLess(t *testing.T) {
 // TestCPUsShareABudget: what two CPUs let through together is the burst, to the packet.
 func TestCPUsShareABudget(t *testing.T) {
 	if runtime.NumCPU() < 2 {
-		t.Skip("needs two CPUs")
+		t.Skip("two CPUs are not at hand")
 	}
 	for _, by := range []string{"", " by source"} {
 		l := newLimited(t, "limit rate 100kpps burst 100000"+by, runtime.NumCPU())

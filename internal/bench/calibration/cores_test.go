@@ -13,7 +13,7 @@ func TestTwoCoresAreReadAndBounded(t *testing.T) {
 		t.Skip("needs root: raises the priority of threads")
 	}
 	if runtime.NumCPU() < 2 {
-		t.Skip("needs two cores")
+		t.Skip("two cores are not at hand")
 	}
 	// On a busy machine both cores may never run at once: 0. A reading that is there is of light
 	// and not of schedulers.

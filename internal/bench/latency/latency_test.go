@@ -121,6 +121,7 @@ func TestRulesInFrontMatchNeitherFloodNorProbes(t *testing.T) {
 // TestRoundTripsBehindManyRules come back, as no rule but the last drops anything.
 func TestRoundTripsBehindManyRules(t *testing.T) {
 	labtest.NeedRoot(t)
+	labtest.NeedTwoCores(t)
 	o := Options{Rungs: []string{"levee"}, Loads: []float64{0}, Probes: 1000, Rules: 30}
 	o.Window, o.Seed = 100*time.Millisecond, 3
 	r, err := Run(t.Context(), o)
@@ -138,6 +139,7 @@ func TestRoundTripsBehindManyRules(t *testing.T) {
 
 func TestRoundTripsAreTimedBesideAFlood(t *testing.T) {
 	labtest.NeedRoot(t)
+	labtest.NeedTwoCores(t)
 	o := Options{Rungs: []string{"levee"}, Loads: []float64{0, 20_000}, Probes: 1000}
 	o.Window, o.Seed = 100*time.Millisecond, 3
 	r, err := Run(t.Context(), o)

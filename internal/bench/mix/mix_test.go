@@ -57,6 +57,7 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func TestSharesAndRatesAreMeasured(t *testing.T) {
 	labtest.NeedRoot(t)
+	labtest.NeedTwoCores(t)
 	o := Options{Options: windows(50 * time.Millisecond), Rungs: []string{"levee"},
 		Shares: []float64{50}, Rates: []float64{20_000}}
 	r, err := Run(t.Context(), o)

@@ -70,6 +70,7 @@ func TestOptionsOfProfilesAreChecked(t *testing.T) {
 // has all its forms. The flood is too small to harm.
 func TestServicesBehindProfiles(t *testing.T) {
 	labtest.NeedRoot(t)
+	labtest.NeedTwoCores(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

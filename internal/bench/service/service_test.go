@@ -137,6 +137,7 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func TestAServiceIsMeasuredUnderAFlood(t *testing.T) {
 	labtest.NeedRoot(t)
+	labtest.NeedTwoCores(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

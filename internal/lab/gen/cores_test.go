@@ -2,7 +2,6 @@ package gen
 
 import (
 	"errors"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -36,9 +35,7 @@ func TestSharesAreAllPackets(t *testing.T) {
 
 // TestSeveralCoresSendWhatOneWould: as many packets, from as many sources, at the rate.
 func TestSeveralCoresSendWhatOneWould(t *testing.T) {
-	if runtime.NumCPU() < 2 {
-		t.Skip("the machine has one core")
-	}
+	labtest.NeedTwoCores(t)
 	l := labtest.New(t)
 	for _, path := range severalCores {
 		for _, rate := range []float64{0, 20000} {

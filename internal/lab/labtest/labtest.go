@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -35,6 +36,14 @@ func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
+	}
+}
+
+// NeedTwoCores skips a test of which one core receives and another one generates.
+func NeedTwoCores(t testing.TB) {
+	t.Helper()
+	if runtime.NumCPU() < 2 {
+		t.Skip("two cores are not at hand")
 	}
 }
 
