@@ -254,10 +254,10 @@ func (s *Store) tidy() error {
 	return nil
 }
 
-// unmount waits a moment for whoever reads the directory, or is between fork and exec with what it
-// had open.
+// unmount waits half a second for whoever reads the directory, or is between fork and exec with
+// what it had open: on a busy machine a tenth was not enough, and the directory stayed.
 func (s *Store) unmount() bool {
-	for range 10 {
+	for range 50 {
 		if err := unix.Unmount(s.BPF(), 0); err == nil || !errors.Is(err, unix.EBUSY) {
 			return err == nil
 		}
