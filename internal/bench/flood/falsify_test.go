@@ -237,5 +237,8 @@ func wantInvalid(t *testing.T, l *Lab, d contender.Defence, reason string,
 			t.Errorf("invalid because %q, want %q", got, reason)
 			return w
 		}
+		if err := l.Server.Forget(); err != nil { // or its table of flows is full the next time
+			t.Fatal(err)
+		}
 	}
 }
