@@ -82,20 +82,24 @@ func (c *Code) Search(no string) {
 	default:
 		c.wideKey()
 	}
+	probe := c.probe
+	if c.Digests {
+		probe = c.probeDigests
+	}
 	c.bucket()
 	c.glance(look)
 	c.Label(no)
 	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	c.Label(look)
 	c.Emit(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
-	c.probe(found)
+	probe(found)
 	c.Emit(
 		asm.LoadMem(asm.R0, asm.R5, int16(c.Spilled), asm.Word),
 		asm.JEq.Imm(asm.R0, 0, no),
 		asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord),
 	)
 	c.bucket()
-	c.probe(found)
+	probe(found)
 	c.Emit(asm.Ja.Label(no))
 	c.Label(found)
 	c.lease(no)
@@ -258,12 +262,9 @@ func (c *Code) probe(found string) {
 			asm.Xor.Reg(asm.R4, asm.R0),
 			asm.And.Imm(asm.R4, metaTag),
 		)
-		switch {
-		case c.Narrow:
+		if c.Narrow {
 			gather(asm.Word, c.Keys+4*i, asm.R1)
-		case c.Digests:
-			gather(asm.DWord, c.Keys+8*i, asm.R1)
-		default:
+		} else {
 			gather(asm.DWord, c.Keys+16*i, asm.R1)
 			gather(asm.DWord, c.Keys+16*i+8, asm.R2)
 		}
@@ -279,6 +280,39 @@ func (c *Code) probe(found string) {
 			asm.JEq.Imm(asm.R4, 0, found),
 		)
 	}
+}
+
+// probeDigests is probe for digests, with one branch for all slots: which of them has the key
+// nobody can guess, and what is guessed wrong has waited for the bucket in vain. The meta of the
+// slot where nothing differs is gathered in R2: of 0 alone (x - 1) & ^x is negative.
+func (c *Code) probeDigests(found string) {
+	c.Emit(asm.Mov.Imm(asm.R2, 0))
+	for i := range c.Slots {
+		meta := asm.LoadMem(asm.R0, asm.R5, int16(c.Metas+8*i), asm.DWord)
+		again := meta
+		again.Dst = asm.R3
+		c.Emit(
+			meta,
+			asm.LoadMem(asm.R3, asm.R10, stackTag, asm.DWord),
+			asm.Xor.Reg(asm.R3, asm.R0),
+			asm.And.Imm(asm.R3, metaTag),
+			asm.LoadMem(asm.R4, asm.R5, int16(c.Keys+8*i), asm.DWord),
+			asm.Xor.Reg(asm.R4, asm.R1),
+			asm.Or.Reg(asm.R4, asm.R3),
+			again,
+			asm.Xor.Reg(asm.R3, asm.R0),
+			asm.And.Imm(asm.R3, metaIdentity),
+			asm.Or.Reg(asm.R4, asm.R3),
+			asm.Mov.Reg(asm.R3, asm.R4),
+			asm.Sub.Imm(asm.R3, 1),
+			asm.Xor.Imm(asm.R4, -1),
+			asm.And.Reg(asm.R3, asm.R4),
+			asm.ArSh.Imm(asm.R3, 63),
+			asm.And.Reg(asm.R0, asm.R3),
+			asm.Or.Reg(asm.R2, asm.R0),
+		)
+	}
+	c.Emit(asm.Mov.Reg(asm.R0, asm.R2), asm.JNE.Imm(asm.R0, 0, found))
 }
 
 // lease returns whether the lease in the meta in R0 has not ended; if it has, it goes to no.

@@ -73,10 +73,10 @@ func (d digest) place(buckets int) (bucket int, mark uint64) {
 	g := d.a*mixA + d.b
 	g ^= g >> 32
 	g *= mixB
-	return int(g >> 32 * uint64(buckets) >> 32), (d.a^(d.b<<32|d.b>>32))&^flags | present
+	return int(g >> 32 * uint64(buckets) >> 32), (d.a^(d.b<<32|d.b>>32))>>1&^flags | present
 }
 
-// The lowest bits of a mark.
+// The lowest bits of a mark, whose highest is 0.
 const (
 	onlyBelow = 1 // the element stands for what is below it only
 	present   = 2

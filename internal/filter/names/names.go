@@ -7,7 +7,7 @@
 // that of a set that does not change, [Dynamic] that of one whose entries come and go, with leases:
 // beside the table it has their letters, which programs do not read. Digests are
 // sums of NH (RFC 4418), of 128 bits: of two names that differ they are equal with a probability of
-// about 2^-64 for who does not know the secret. Of these 128 bits a table compares 62, and the
+// about 2^-64 for who does not know the secret. Of these 128 bits a table compares 61, and the
 // bucket.
 //
 // The package knows no policies, and opens, pins and loads nothing.
@@ -60,7 +60,7 @@ const (
 // searches a set.
 const (
 	MaxInstructions       = 1_500
-	MaxSearchInstructions = 100
+	MaxSearchInstructions = 110
 )
 
 var load = sync.OnceValues(loadRead)
@@ -112,18 +112,18 @@ const stackZero = -4
 // labels, is in a table, else 0.
 func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 	b.Global(label, assembler.Number("labels"))
-	no, yes := b.Fresh("no_name"), b.Fresh("name")
+	no := b.Fresh("no_name")
 	switch {
 	case t.Root:
 		b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 		return
 	case t.AllBelow:
-		b.Emit(asm.Mov.Imm(asm.R0, 1), asm.JNE.Imm(asm.R1, 0, yes), asm.Mov.Imm(asm.R0, 0))
-		b.Label(yes)
+		b.Emit(asm.Mov.Imm(asm.R0, 1), asm.JNE.Imm(asm.R1, 0, no), asm.Mov.Imm(asm.R0, 0))
+		b.Label(no)
 		b.Emit(asm.Return())
 		return
 	}
-	next, bucket, found := b.Fresh("depth"), b.Fresh("bucket"), b.Fresh("found")
+	next, bucket, ask := b.Fresh("depth"), b.Fresh("bucket"), b.Fresh("ask")
 	b.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.StoreImm(asm.R10, stackZero, 0, asm.Word),
@@ -135,15 +135,19 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.Mov.Reg(asm.R7, asm.R0),
 		asm.LoadMapValue(asm.R8, 0, 0).WithReference(table),
 		asm.Mov.Imm(asm.R9, 0),
+		asm.Mov.Imm(asm.R5, 0),
 	)
+	// The lines of all numbers of labels are read, and the answer, the sign of R5, is asked for at
+	// the end. A branch on what a line holds is guessed: where it was guessed wrong, all behind it
+	// has waited for memory in vain.
 	b.Label(next)
 	b.Emit(
-		asm.JGE.Imm(asm.R9, int32(len(t.Depths)), no),
+		asm.JGE.Imm(asm.R9, int32(len(t.Depths)), ask),
 		asm.Mov.Reg(asm.R1, asm.R8),
 		asm.Add.Reg(asm.R1, asm.R9),
 		asm.LoadMem(asm.R3, asm.R1, 0, asm.Byte),
 		asm.Add.Imm(asm.R9, 1),
-		asm.JGT.Reg(asm.R3, asm.R6, no),
+		asm.JGT.Reg(asm.R3, asm.R6, ask),
 		// The digest of the suffix with so many labels.
 		asm.Mov.Reg(asm.R2, asm.R3),
 		asm.Sub.Imm(asm.R2, 1),
@@ -151,23 +155,24 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.LSh.Imm(asm.R2, 4),
 		asm.Add.Reg(asm.R2, asm.R7),
 		asm.LoadMem(asm.R4, asm.R2, 0, asm.DWord),
-		asm.LoadMem(asm.R5, asm.R2, 8, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R2, 8, asm.DWord),
 		// Its mark, in R1.
-		asm.Mov.Reg(asm.R1, asm.R5),
+		asm.Mov.Reg(asm.R1, asm.R2),
 		asm.LSh.Imm(asm.R1, 32),
-		asm.Mov.Reg(asm.R0, asm.R5),
+		asm.Mov.Reg(asm.R0, asm.R2),
 		asm.RSh.Imm(asm.R0, 32),
 		asm.Or.Reg(asm.R1, asm.R0),
 		asm.Xor.Reg(asm.R1, asm.R4),
+		asm.RSh.Imm(asm.R1, 1),
 		asm.And.Imm(asm.R1, ^flags),
 		asm.Or.Imm(asm.R1, present),
 		// Its bucket, in R4.
 		asm.LoadImm(asm.R0, mixA-1<<64, asm.DWord),
 		asm.Mul.Reg(asm.R4, asm.R0),
-		asm.Add.Reg(asm.R4, asm.R5),
-		asm.Mov.Reg(asm.R5, asm.R4),
-		asm.RSh.Imm(asm.R5, 32),
-		asm.Xor.Reg(asm.R4, asm.R5),
+		asm.Add.Reg(asm.R4, asm.R2),
+		asm.Mov.Reg(asm.R0, asm.R4),
+		asm.RSh.Imm(asm.R0, 32),
+		asm.Xor.Reg(asm.R4, asm.R0),
 		asm.LoadImm(asm.R0, mixB-1<<64, asm.DWord),
 		asm.Mul.Reg(asm.R4, asm.R0),
 		asm.RSh.Imm(asm.R4, 32),
@@ -175,30 +180,38 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.RSh.Imm(asm.R4, 32),
 		asm.Mul.Imm(asm.R4, bucketBytes),
 		asm.Add.Reg(asm.R4, asm.R8),
-		asm.Mov.Imm(asm.R5, 0),
 	)
-	b.Label(bucket)
-	for i := range slots {
+	if t.below {
+		// The bits that have to be equal, in R2: of what has more labels all but onlyBelow.
 		b.Emit(
-			asm.LoadMem(asm.R0, asm.R4, int16(depthBytes+8*i), asm.DWord),
-			asm.Xor.Reg(asm.R0, asm.R1),
-			asm.JLE.Imm(asm.R0, onlyBelow, found),
+			asm.Mov.Reg(asm.R2, asm.R6),
+			asm.Sub.Reg(asm.R2, asm.R3),
+			asm.Sub.Imm(asm.R2, 1),
+			asm.ArSh.Imm(asm.R2, 63),
+			asm.Or.Imm(asm.R2, ^onlyBelow),
 		)
 	}
+	b.Emit(asm.Mov.Imm(asm.R3, 0))
+	b.Label(bucket)
+	for i := range slots {
+		b.Emit(asm.LoadMem(asm.R0, asm.R4, int16(depthBytes+8*i), asm.DWord))
+		if i == slots-1 {
+			b.Emit(asm.JEq.Imm(asm.R0, 0, next)) // it is free: no element is in another bucket
+		}
+		b.Emit(asm.Xor.Reg(asm.R0, asm.R1))
+		if t.below {
+			b.Emit(asm.And.Reg(asm.R0, asm.R2))
+		}
+		b.Emit(asm.Sub.Imm(asm.R0, 1), asm.Or.Reg(asm.R5, asm.R0)) // 0 - 1 alone has the sign
+	}
 	b.Emit(
-		asm.JEq.Reg(asm.R0, asm.R1, next), // the last slot is free
 		asm.Add.Imm(asm.R4, bucketBytes),
-		asm.Add.Imm(asm.R5, 1),
-		asm.JLT.Imm(asm.R5, reach, bucket),
+		asm.Add.Imm(asm.R3, 1),
+		asm.JLT.Imm(asm.R3, reach, bucket),
 		asm.Ja.Label(next),
 	)
-	b.Label(found)
-	b.Emit(
-		asm.JEq.Imm(asm.R0, 0, yes),
-		asm.JGE.Reg(asm.R3, asm.R6, next), // only what is below
-	)
-	b.Label(yes)
-	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	b.Label(ask)
+	b.Emit(asm.JSGE.Imm(asm.R5, 0, no), asm.Mov.Imm(asm.R0, 1), asm.Return())
 	b.Label(no)
 	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }

@@ -36,7 +36,8 @@ type readNameWork struct {
 	Starts [128]uint16
 	Facts  uint32
 	End    uint32
-	Slots  [4]uint16
+	Zero   uint16
+	Slots  [3]uint16
 	Text   [528]uint8
 }
 

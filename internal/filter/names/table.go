@@ -24,6 +24,7 @@ type Table struct {
 	Depths   []int // of labels that elements have, in order, without 0
 	Root     bool  // the root is an element: every name is in the set
 	AllBelow bool  // what is below the root is: every name but the root
+	below    bool  // an element stands for what is below it only
 	buckets  int
 	memory   []byte
 }
@@ -43,7 +44,7 @@ func NewTable(patterns []dnsname.Pattern, secret Secret) *Table {
 			t.Root, t.AllBelow = t.Root || !p.Below, t.AllBelow || p.Below
 			continue
 		}
-		depths[p.Name.Labels()] = true
+		depths[p.Name.Labels()], t.below = true, t.below || p.Below
 		all = append(all, element{k.digest(p.Name), p.Below})
 	}
 	for n, has := range depths {
