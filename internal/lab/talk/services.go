@@ -133,14 +133,20 @@ func (c *talk) echoed(begins []byte) error {
 
 // RakNet: ping, then two requests, the second with the cookie of the first one's answer.
 var (
-	rakMagic   = hexed("00ffff00fefefefefdfdfdfd12345678")
-	rakPing    = slices.Concat([]byte{1}, drawn(8), rakMagic, drawn(8))
+	rakMagic = hexed("00ffff00fefefefefdfdfdfd12345678")
+	rakGUID  = drawn(8)
+	rakPing  = func(ms int64) []byte {
+		clock := binary.BigEndian.AppendUint64([]byte{1}, uint64(ms))
+		return slices.Concat(clock, rakMagic, rakGUID)
+	}
 	rakFirst   = slices.Concat([]byte{5}, rakMagic, []byte{11}, make([]byte, 1446))
+	rakForged  = forged(slices.Concat([]byte{5}, rakMagic, []byte{11}), "len 512")
 	rakAddress = hexed("04 3f57fefe 4abc")
 	raknet     = &Service{
 		Name: "raknet", What: "ping and open a connection", Port: 19132,
-		Forged: []string{forged(rakPing, "len 512"), forged(slices.Concat([]byte{5}, rakMagic,
-			[]byte{11}), "len 512")},
+		// Of pings one of each half that the profile makes of them.
+		Forged: []string{forged(rakPing(0), "len 512"), rakForged, forged(rakPing(8), "len 512"),
+			rakForged},
 		again: 500 * time.Millisecond,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 4)
@@ -159,7 +165,8 @@ var (
 			return nil
 		},
 		join: func(c *talk) error {
-			_, err := c.ask(rakPing, func(b []byte) bool { return at(b, 0, []byte{0x1c}) })
+			_, err := c.askAnew(func() []byte { return rakPing(time.Now().UnixMilli()) },
+				func(b []byte) bool { return at(b, 0, []byte{0x1c}) })
 			if err != nil {
 				return err
 			}

@@ -240,6 +240,11 @@ func (c *Client) do(ctx context.Context, f func(*talk) error) error {
 // ask sends a message and waits for an answer that is one. It repeats what nobody answers as the
 // protocol's clients do.
 func (c *talk) ask(msg []byte, is func(answer []byte) bool) ([]byte, error) {
+	return c.askAnew(func() []byte { return msg }, is)
+}
+
+// askAnew is ask for messages that are not the same each time.
+func (c *talk) askAnew(msg func() []byte, is func(answer []byte) bool) ([]byte, error) {
 	q := &question{is, make(chan []byte, 1)}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, q)
@@ -251,7 +256,7 @@ func (c *talk) ask(msg []byte, is func(answer []byte) bool) ([]byte, error) {
 	}()
 	for {
 		// Where nobody listens now, somebody may by the time at which it is repeated.
-		if _, err := c.conn.Write(msg); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := c.conn.Write(msg()); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return nil, err
 		}
 		var again <-chan time.Time

@@ -135,7 +135,7 @@ func TestWhatAServerSaysIsOfItsClient(t *testing.T) {
 func TestHostileMessagesAreNoAnswer(t *testing.T) {
 	from := netip.MustParseAddrPort("192.0.2.1:1000")
 	for _, s := range All {
-		for _, msg := range [][]byte{a2s.Query(a2s.Info), goldFirst, rakPing, rakFirst,
+		for _, msg := range [][]byte{a2s.Query(a2s.Info), goldFirst, rakPing(0), rakFirst,
 			quicInitial(drawn(8)),
 			wgHandshake(drawn(4)), query(1, existing), hexed("3801020304050607080000000000"),
 			bytes.Repeat([]byte{0xff}, 64)} {
