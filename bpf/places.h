@@ -124,7 +124,8 @@ static __always_inline void open_up(struct flows *m, __u64 hash, int opening)
 }
 
 // crowd notes that what was in a place, or found none, is not known any more. What answers somebody
-// who began would open a connection then. It is noted once a second.
+// who began would open a connection then. It is noted once a second. A later time stays: package
+// flow notes the end of a trial.
 static __always_inline void crowd(struct flows *m, __u64 word)
 {
 	__u64 until;
@@ -132,7 +133,7 @@ static __always_inline void crowd(struct flows *m, __u64 word)
 	if ((word & FLOW_STATE) != FLOW_STRANGER)
 		return;
 	until = (m->head.clock ? m->head.clock : bpf_jiffies64()) + m->head.lease[FLOW_STRANGER];
-	if (until - m->head.crowded >= m->head.second)
+	if ((__s64)(until - m->head.crowded) >= (__s64)m->head.second)
 		m->head.crowded = until;
 }
 

@@ -68,3 +68,33 @@ func TestAnAnswerOpensNothingBesideAFlood(t *testing.T) {
 		})
 	}
 }
+
+// TestAFloodShortensNoTrial: the memory to which a trial may go back counts as one that has
+// forgotten until the trial has ended. A place that was lost in it meanwhile made that two minutes.
+func TestAFloodShortensNoTrial(t *testing.T) {
+	const trial = 10 * time.Minute
+	x, p := connectionsOf(t,
+		"connections max 16384\npass established as \"known\"\npass udp\ndefault drop\n")
+	ask := func(n uint32) int {
+		slot, _, err := x.Eval(x.frame(udp, n, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slot
+	}
+	memory := x.memory()
+	flow.Move(memory, make([]byte, len(memory)), x.now, uint64(trial/time.Second)*x.hz)
+	for n := range 2 * uint32(flow.MinRoom) {
+		ask(n)
+	}
+	if f := x.flowStats(); f.Taken == 0 {
+		t.Fatalf("nobody lost his place: %+v", f)
+	}
+	for n := range uint32(5) { // whoever these answer asked the other memory
+		x.pass(time.Minute)
+		x.leave(udp, 1<<21+n)
+		if r := p.Slots()[ask(1<<21+n)].Rule; r != nil && r.Label == "known" {
+			t.Errorf("who is answered in minute %d of the trial is established", n+1)
+		}
+	}
+}

@@ -180,7 +180,7 @@ type challengeFlows struct {
 		AskedUdp uint64
 		Settled  uint64
 		Groups   uint64
-		Unused   uint64
+		Crowded  uint64
 	}
 }
 

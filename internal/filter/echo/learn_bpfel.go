@@ -109,7 +109,7 @@ type learnFlows struct {
 		AskedUdp uint64
 		Settled  uint64
 		Groups   uint64
-		Unused   uint64
+		Crowded  uint64
 	}
 }
 

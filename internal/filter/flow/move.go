@@ -10,6 +10,7 @@ import (
 type Mover struct {
 	from, to []byte
 	crowded  uint64 // what the head of from said
+	lost     uint64 // and how many had lost their place, or found none
 }
 
 // Move begins: the memory gets the key, and what is known at a time in jiffies. Until its program
@@ -18,7 +19,7 @@ type Mover struct {
 // jiffies: both see what leaves.
 func Move(from, to []byte, jiffies, trial uint64) *Mover {
 	copy(to[:headBytes], from)
-	m := &Mover{from, to, *crowded(to)}
+	m := &Mover{from, to, *crowded(to), lostOf(to)}
 	crowd(to, jiffies)
 	m.enterAll(uint32(jiffies))
 	if trial > 0 {
@@ -34,12 +35,18 @@ func (m *Mover) Follow(jiffies uint64) { m.enterAll(uint32(jiffies)) }
 // more, and counts those for which it has no place.
 func (m *Mover) Finish(jiffies uint64) {
 	lost := m.enterAll(uint32(jiffies))
-	if lost > 0 {
-		atomic.AddUint64((*uint64)(unsafe.Pointer(&m.to[atTaken])), lost)
+	atomic.AddUint64(counter(m.to, atTaken), lost)
+	if lostOf(m.from) != m.lost || lostOf(m.to) != m.lost {
 		crowd(m.to, jiffies)
 		return
 	}
 	atomic.StoreUint64(crowded(m.to), m.crowded)
+}
+
+// lostOf is how many connections have lost their place to another, or found none.
+func lostOf(memory []byte) uint64 {
+	return atomic.LoadUint64(counter(memory, atTaken)) +
+		atomic.LoadUint64(counter(memory, atRefused))
 }
 
 // crowd has a memory not take for a beginning what answers somebody whom it does not know, for as
@@ -48,7 +55,10 @@ func crowd(memory []byte, jiffies uint64) {
 	atomic.StoreUint64(crowded(memory), jiffies+uint64(leaseOf(memory, uint64(stranger))))
 }
 
-func crowded(memory []byte) *uint64 { return (*uint64)(unsafe.Pointer(&memory[atCrowded])) }
+func crowded(memory []byte) *uint64 { return counter(memory, atCrowded) }
+
+// counter is a number of the head.
+func counter(memory []byte, at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
 
 func (m *Mover) enterAll(now uint32) (lost uint64) {
 	room := roomOf(m.from)

@@ -63,7 +63,7 @@ func TestRooms(t *testing.T) {
 
 // What a connection's place has of its hash has to do for every other room.
 func TestRoomChangesAndConnectionsEnd(t *testing.T) {
-	const n = 3000
+	const n = 1000 // so few that no bucket is full, whatever the key
 	rooms := []Room{MinRoom, 8 * MinRoom, 2 * MinRoom, MaxRoom, MinRoom, 64 * MinRoom}
 	memory := testMemory(rooms[0])
 	for i := range n {
@@ -130,6 +130,26 @@ func TestATrialLeavesAMemoryThatHasForgotten(t *testing.T) {
 	if *crowded(from) <= testNow+trial || *crowded(to) != 0 {
 		t.Errorf("at %d the old memory has forgotten until %d, the new one until %d", testNow,
 			*crowded(from), *crowded(to))
+	}
+}
+
+// TestWhoIsForgottenInAMoveStaysForgotten: a flood goes on while connections move, and takes places
+// in the memory that judges.
+func TestWhoIsForgottenInAMoveStaysForgotten(t *testing.T) {
+	for name, lose := range map[string]func(from, to []byte){
+		"before the swap": func(from, _ []byte) { from[atTaken]++ },
+		"after it":        func(_, to []byte) { to[atTaken]++ },
+	} {
+		for _, trial := range []uint64{0, 60_000} {
+			from, to := testMemory(MinRoom), testMemory(2*MinRoom)
+			m := Move(from, to, testNow, trial)
+			m.Follow(testNow)
+			lose(from, to)
+			m.Finish(testNow)
+			if *crowded(to) <= testNow {
+				t.Errorf("%s, trial %d: the memory says that it knows who began", name, trial)
+			}
+		}
 	}
 }
 

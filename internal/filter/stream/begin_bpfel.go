@@ -31,7 +31,7 @@ type beginFlows struct {
 		AskedUdp uint64
 		Settled  uint64
 		Groups   uint64
-		Unused   uint64
+		Crowded  uint64
 	}
 }
 
