@@ -85,6 +85,9 @@ func (c *child) count() (n count, err error) {
 		return n, fmt.Errorf("what the %s counts: %w", c.role, err)
 	}
 	n.Failed = diag.Quoted(n.Failed)
+	for i := range n.Queues {
+		n.Queues[i].Kind = diag.Quoted(n.Queues[i].Kind)
+	}
 	return n, nil
 }
 

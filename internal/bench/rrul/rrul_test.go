@@ -312,3 +312,47 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestARunThatIsToldOfTooLateIsTakenAgain: a peer that was busy for half a second ended the
+// measurement. One that is always late ends it.
+func TestARunThatIsToldOfTooLateIsTakenAgain(t *testing.T) {
+	for late, want := range map[int]int{0: 1, 2: 3, 100: mostLate} {
+		taken := 0
+		_, err := onTime(t.Context(), func() (*Once, error) {
+			if taken++; taken > late {
+				return new(Once), nil
+			}
+			return nil, fmt.Errorf("peer: %w", peer.ErrLate)
+		})
+		if taken != want || (err != nil) != (late == 100) {
+			t.Errorf("%d late ones: %d taken, %v", late, taken, err)
+		}
+	}
+}
+
+// TestHostileCountsGiveNoRates: a machine that was taken over counts what it likes.
+func TestHostileCountsGiveNoRates(t *testing.T) {
+	c := newChild(roleClients, &lab.Process{In: nowhere{}, Out: strings.NewReader(
+		`{"Queues":[{"Kind":"\u001b[2J"}],"Failed":"\u001b"}` + "\n")})
+	n, err := c.count()
+	if err != nil || n.Queues[0].Kind != `"\x1b[2J"` || n.Failed != `"\x1b"` {
+		t.Errorf("%+v, %v", n, err)
+	}
+	first := Look{At: 1, Down: []uint64{5}, Up: []uint64{5}}
+	for _, l := range []Look{first, {At: 0.5, Down: []uint64{5}, Up: []uint64{5}},
+		{At: 2, Down: []uint64{5}, Up: []uint64{4}}} {
+		r := new(Once)
+		if err := r.add(first); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.add(l); err == nil {
+			t.Errorf("%+v behind %+v", l, first)
+		}
+	}
+}
+
+// nowhere takes what is written.
+type nowhere struct{}
+
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) Close() error                { return nil }

@@ -202,8 +202,10 @@ func (x *watch) look() error {
 		}
 		return nil // of one there is no count
 	}
-	x.Looks = append(x.Looks, Look{At: (n.At - x.ahead - x.begun).Seconds(), Down: n.Down,
-		Up: n.Up})
+	if err := x.add(Look{At: (n.At - x.ahead - x.begun).Seconds(), Down: n.Down,
+		Up: n.Up}); err != nil {
+		return fmt.Errorf("%s%w", x.world.where(), err)
+	}
 	x.Resent[Up] = n.Resent
 	var here []queue.Queue
 	if err := x.server.Do(func() (err error) {
@@ -219,6 +221,25 @@ func (x *watch) look() error {
 		}
 		q.enter(seen)
 	}
+	return nil
+}
+
+// add adds a look. Times that do not go on, and bytes that do not stay, give no rates.
+func (r *Once) add(l Look) error {
+	if len(r.Looks) > 0 {
+		last := &r.Looks[len(r.Looks)-1]
+		on := l.At > last.At
+		for _, way := range ways {
+			for i, n := range l.of(way) {
+				on = on && n >= last.of(way)[i]
+			}
+		}
+		if !on {
+			return kernel.Refuse(nil, "counts of the clients at %v s are before those at %v s",
+				l.At, last.At)
+		}
+	}
+	r.Looks = append(r.Looks, l)
 	return nil
 }
 

@@ -264,23 +264,30 @@ func (p *Client) Send(ctx context.Context, c gen.Config) (r gen.Report, err erro
 		How: diag.Quoted(s.How), Why: diag.Quoted(s.Why)}, nil
 }
 
+// ErrLate is that a peer heard of probes after they were to begin: it, or the way to it, was busy.
+var ErrLate = errors.New("the peer heard of probes after they were to begin")
+
 // Probe has the peer time round trips to this machine, by its own clock; they begin by the clock
-// here.
+// here. The error matches ErrLate where they did not.
 func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error) {
 	if probes.Begin != 0 {
 		probes.Begin += p.Offset.Monotonic
 	}
-	var took []int64
+	var t Timed
 	done := make(chan error, 1)
-	go func() { done <- p.call("Probe", probes, &took) }()
+	go func() { done <- p.call("Probe", probes, &t) }()
 	select {
 	case err := <-done:
-		if err == nil && (len(took) != len(probes.At) ||
-			slices.ContainsFunc(took, func(ns int64) bool { return ns < echo.Lost })) {
+		switch {
+		case err != nil:
+		case t.Late != 0:
+			err = kernel.Refuse(ErrLate, "peer %s: late by %v", p.host, t.Late)
+		case len(t.Took) != len(probes.At) ||
+			slices.ContainsFunc(t.Took, func(ns int64) bool { return ns < echo.Lost }):
 			err = kernel.Refuse(nil, "peer %s: %d round trips of %d probes, or some that took "+
-				"less than no time", p.host, len(took), len(probes.At))
+				"less than no time", p.host, len(t.Took), len(probes.At))
 		}
-		return took, err
+		return t.Took, err
 	case <-ctx.Done():
 		return nil, ctx.Err() // the peer ends with its client
 	}

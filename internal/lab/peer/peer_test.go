@@ -232,7 +232,8 @@ func TestAHostilePeerReachesNoTerminal(t *testing.T) {
 			answer := map[string]any{"id": q.ID, "result": nil, "error": "\x1b]0;x\a"}
 			switch q.Method {
 			case "Peer.Probe":
-				answer = map[string]any{"id": q.ID, "result": []int64{5, -7}, "error": nil}
+				answer = map[string]any{"id": q.ID, "result": Timed{Took: []int64{5, -7}},
+					"error": nil}
 			case "Peer.Read":
 				answer = map[string]any{"id": q.ID, "result": Part{Bytes: make([]byte, 1<<20)},
 					"error": nil}
@@ -260,11 +261,15 @@ func TestAHostilePeerReachesNoTerminal(t *testing.T) {
 
 // TestProbesOfAPeerBeginAheadOfIt: what is late would count as if the answer were.
 func TestProbesOfAPeerBeginAheadOfIt(t *testing.T) {
-	for _, begin := range []time.Duration{1, kernel.Monotonic() + time.Hour} {
-		err := new(Peer).Probe(echo.Probes{At: []int64{0}, Begin: begin}, new([]int64))
-		if err == nil || !strings.Contains(err.Error(), "by the peer's clock") {
-			t.Errorf("a beginning at %v: %v", begin, err)
-		}
+	var late Timed
+	if err := new(Peer).Probe(echo.Probes{At: []int64{0}, Begin: 1}, &late); err != nil ||
+		late.Late <= 0 || late.Took != nil {
+		t.Errorf("a beginning that has gone by: %+v, %v", late, err)
+	}
+	err := new(Peer).Probe(echo.Probes{At: []int64{0}, Begin: kernel.Monotonic() + time.Hour},
+		new(Timed))
+	if err == nil || !strings.Contains(err.Error(), "by the peer's clock") {
+		t.Errorf("a beginning in an hour: %v", err)
 	}
 }
 

@@ -95,6 +95,13 @@ type Sent struct {
 	How, Why                     string
 }
 
+// Timed is what became of probes: the round trip of each, or by how much they were to begin before
+// the peer heard of them, which sent none then.
+type Timed struct {
+	Took []int64
+	Late time.Duration
+}
+
 // Serving is what a peer is besides its machine.
 type Serving struct {
 	Version string
@@ -258,11 +265,15 @@ func (p *Peer) End(_ struct{}, s *Sent) error {
 }
 
 // Probe times round trips; from where, and on which core, the peer knows itself.
-func (p *Peer) Probe(probes echo.Probes, took *[]int64) error {
+func (p *Peer) Probe(probes echo.Probes, t *Timed) error {
 	wait := probes.Begin - kernel.Monotonic()
-	if probes.Begin != 0 && (wait <= 0 || wait > Longest) {
+	if probes.Begin != 0 && wait > Longest {
 		return fmt.Errorf("probes are to begin %v from now: up to %v, by the peer's clock", wait,
 			Longest)
+	}
+	if probes.Begin != 0 && wait <= 0 {
+		t.Late = max(-wait, 1)
+		return nil
 	}
 	h, err := p.host()
 	if err != nil {
@@ -279,7 +290,7 @@ func (p *Peer) Probe(probes echo.Probes, took *[]int64) error {
 			return err
 		}
 	}
-	*took, err = probes.Run(p.ctx, h)
+	t.Took, err = probes.Run(p.ctx, h)
 	return err
 }
 
