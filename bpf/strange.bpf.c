@@ -33,8 +33,10 @@ __noinline int note_served(__u32 port)
 	__u32 zero = 0;
 	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	if (!m || !m->head.lease[FLOW_SERVED]) // a memory of an earlier levee has none
+	if (!m)
 		return 0;
+	if (!m->head.lease[FLOW_SERVED]) // in a memory of an earlier levee
+		m->head.lease[FLOW_SERVED] = m->head.lease[FLOW_STRANGER];
 	__u32 now = flow_now(&m->head);
 	__u64 hash = flow_port_hash(&m->head, port);
 

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -16,14 +17,25 @@ func TestAnAnswerOpensNothingBesideAFlood(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		halfOpen, others uint32
+		older            bool // the memory is of a levee that notes no ports
 	}{
-		{"of those who ask", 0, 2 * room},
+		{"of those who ask", 0, 2 * room, false},
+		{"of those who ask, after an older levee", 0, 2 * room, true},
 		// Their lease is longer: whoever came last was the first to give way.
-		{"of half-open connections", 2 * room, room / 4},
+		{"of half-open connections", 2 * room, room / 4, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x, p := connectionsOf(t,
 				"connections max 16384\npass established as \"known\"\npass udp\ndefault drop\n")
+			if c.older {
+				// leases begin at 128 of a flow_head: of FLOW_STRANGER, and of FLOW_SERVED
+				leases := x.memory()[128:]
+				stranger, served := leases[4*10:4*11], leases[4*12:4*13]
+				if !bytes.Equal(stranger, served) || bytes.Equal(served, make([]byte, 4)) {
+					t.Fatalf("leases are % x and % x", stranger, served)
+				}
+				clear(served)
+			}
 			known := func(frame []byte) bool {
 				slot, _, err := x.Eval(frame)
 				if err != nil {
