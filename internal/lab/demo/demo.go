@@ -123,7 +123,7 @@ func (p *play) run(ctx context.Context) error {
 	return p.screen.end(p.Picture)
 }
 
-// acts measures the machine and plays the three acts.
+// acts measures the machine and plays the acts.
 func (p *play) acts(ctx context.Context) error {
 	p.screen.now("the service without a flood")
 	quiet, bound, err := p.quiet(ctx)
@@ -141,41 +141,62 @@ func (p *play) acts(ctx context.Context) error {
 		return err
 	}
 	p.screen.machine(quiet, bound, most, line)
-	for _, a := range []struct {
-		title   string
-		defence contender.Defence
-	}{
-		{"no defence", contender.Nothing()},
-		{"nftables", contender.NFTStateful()},
-		{"levee", contender.Levee(p.Name, p.Policy)},
-	} {
-		if err := p.act(ctx, a.title, a.defence); err != nil {
-			return err
+	return p.turns(ctx, []*act{
+		{"no defence", contender.Nothing(), nil},
+		{"nftables", contender.NFTStateful(), nil},
+		{"levee", contender.Levee(p.Name, p.Policy), nil},
+	})
+}
+
+// act is one defence, and what it held.
+type act struct {
+	title   string
+	defence contender.Defence
+	column  *column
+}
+
+// turns has the acts take turns, a flood each, until each has found what it holds. What disturbs the
+// machine for a while, and where the hypervisor puts the cores, then meets all of them.
+func (p *play) turns(ctx context.Context, acts []*act) error {
+	for _, a := range acts {
+		a.column = p.screen.act(a.title, newSearch(p.top()))
+	}
+	for len(acts) > 0 {
+		var on []*act
+		for _, a := range acts {
+			more, err := p.turn(ctx, a)
+			if err != nil {
+				return err
+			}
+			if more {
+				on = append(on, a)
+			}
 		}
+		acts = on
 	}
 	return nil
 }
 
-// act plays one act: defence up, floods, defence down.
-func (p *play) act(ctx context.Context, title string, d contender.Defence) (err error) {
-	a := p.screen.act(title, newSearch(p.top()))
-	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
-	if err := d.Install(ctx, p.site()); err != nil {
+// turn is one flood of an act: defence up, flood, defence down. It reports whether more are to come.
+func (p *play) turn(ctx context.Context, a *act) (more bool, err error) {
+	find := a.column.search
+	step, all, _ := find.next()
+	p.screen.now(fmt.Sprintf("%s, %s packets/s", a.title, SI(rateOf(step))))
+	defer func() { err = errors.Join(err, a.defence.Remove(context.WithoutCancel(ctx))) }()
+	if err := a.defence.Install(ctx, p.site()); err != nil {
 		if errors.Is(err, contender.ErrMissing) {
-			p.screen.missing(a, err)
-			return nil
+			p.screen.missing(a.column, err)
+			return false, nil
 		}
-		return err
+		return false, err
 	}
-	for step, all, more := a.search.next(); more; step, all, more = a.search.next() {
-		p.screen.now(fmt.Sprintf("%s, %s packets/s", title, SI(rateOf(step))))
-		t, err := p.try(ctx, d, step, all)
-		if err != nil {
-			return err
-		}
-		p.screen.tried(a, t)
+	t, err := p.try(ctx, a.defence, step, all)
+	if err != nil {
+		return false, err
 	}
-	return nil
+	p.screen.tried(a.column, t)
+	_, _, more = find.next()
+	return more, nil
 }
 
 // top is the highest step to try.
