@@ -155,8 +155,8 @@ type act struct {
 	column  *column
 }
 
-// turns has the acts take turns, a flood each, until each has found what it holds. What disturbs the
-// machine for a while, and where the hypervisor puts the cores, then meets all of them.
+// turns has the acts take turns, a flood each, until each has found what it holds. What disturbs
+// the machine for a while, and where the hypervisor puts the cores, then meets all of them.
 func (p *play) turns(ctx context.Context, acts []*act) error {
 	for _, a := range acts {
 		a.column = p.screen.act(a.title, newSearch(p.top()))
@@ -177,7 +177,8 @@ func (p *play) turns(ctx context.Context, acts []*act) error {
 	return nil
 }
 
-// turn is one flood of an act: defence up, flood, defence down. It reports whether more are to come.
+// turn is one flood of an act: defence up, flood, defence down. It reports whether more are to
+// come.
 func (p *play) turn(ctx context.Context, a *act) (more bool, err error) {
 	find := a.column.search
 	step, all, _ := find.next()

@@ -130,7 +130,7 @@ func played(s *screen, title string, edge, most int) *column {
 func TestDemoTellsWhatEachActHeld(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out, false, []string{"intro"})
-	played(s, "no defence", 16, lastStep)
+	played(s, "no defence", firstStep, lastStep)
 	c := s.act("nftables", newSearch(lastStep))
 	s.missing(c, os.ErrNotExist)
 	played(s, "levee", lastStep, 64)
@@ -139,13 +139,13 @@ func TestDemoTellsWhatEachActHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"no defence    40.0 k packets/s: 100.0 % of the requests in time, held\n",
-		"no defence    80.0 k packets/s: 50.0 % of the requests in time, not held\n",
-		"held up to, packets/s                 40.0 k     not installed          ≥ 2.56 M\n",
-		"requests in time, by flood  40.0 k  80.0 k  160 k   320 k   640 k   1.28 M  2.56 M\n",
+		"no defence     160 k packets/s: 100.0 % of the requests in time, held\n",
+		"no defence     320 k packets/s: 50.0 % of the requests in time, not held\n",
+		"held up to, packets/s                  160 k     not installed          ≥ 2.56 M\n",
+		"requests in time, by flood  160 k   320 k   640 k   1.28 M  2.56 M\n",
 		"  no defence                █▄▄▄▄▄▄▄▄\n",
-		"  levee                     " + strings.Repeat("█", 49) + "\n",
-		"levee ≥ 2.56 M, no defence 40.0 k (levee 64 times).\n" +
+		"  levee                     " + strings.Repeat("█", 33) + "\n",
+		"levee ≥ 2.56 M, no defence 160 k (levee 16 times).\n" +
 			"≥: the flood went no faster.\nnftables: file does not exist\n",
 	} {
 		if !strings.Contains(out.String(), want) {
