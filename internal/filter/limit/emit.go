@@ -30,7 +30,7 @@ type Function struct {
 
 // MaxInstructions is how many instructions a function of a limit has, at most.
 func MaxInstructions(l *policy.Limit) int {
-	n := 20 + 330*max(1, len(l.Keys))
+	n := 20 + 345*max(1, len(l.Keys))
 	if l.Rates != nil {
 		n += searchInstructions(l) + 9*max(1, len(l.Keys))
 	}

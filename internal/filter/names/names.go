@@ -196,7 +196,7 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 	for i := range slots {
 		b.Emit(asm.LoadMem(asm.R0, asm.R4, int16(depthBytes+8*i), asm.DWord))
 		if i == slots-1 {
-			b.Emit(asm.JEq.Imm(asm.R0, 0, next)) // it is free: no element is in another bucket
+			b.Emit(asm.JLT.Imm(asm.R0, 1, next)) // it is free: no element is in another bucket
 		}
 		b.Emit(asm.Xor.Reg(asm.R0, asm.R1))
 		if t.below {

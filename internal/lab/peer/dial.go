@@ -107,7 +107,10 @@ func Dial(ctx context.Context, c Config) (p *Client, err error) {
 		if !speaks.Load() {
 			return p.cmd.Process.Kill()
 		}
-		return in.Close()
+		if err := in.Close(); !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		return os.ErrProcessDone // it ends already
 	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
