@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 	"testing"
 
 	"levee/internal/lang/dnsname"
@@ -127,4 +128,53 @@ func FuzzStreams(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestWhatServersTakeIsRead, though it is not as clients write it: who evades a condition so is
+// served. EVE has the host of a request as it is here: the target's before the field's, without its
+// port and dots behind it, and an address of IPv6 in brackets.
+func TestWhatServersTakeIsRead(t *testing.T) {
+	hello := testHello(700)
+	empty := []byte{recordHandshake, 3, 1, 0, 0}
+	for _, test := range []struct {
+		kind       *Kind
+		says, want string
+	}{
+		{&http, "GET  /x   HTTP/1.1 \r\n\r\n",
+			`{"http_method":"GET","protocol":"HTTP/1.1","url":"/x"}`},
+		{&http, "GET /a b HTTP/1.1\r\n\r\n", `"url":"/a b"`},
+		{&http, "GET http://u:p@Shop.example:80/x?y HTTP/1.1\r\nHost: other\r\n\r\n",
+			`{"hostname":"shop.example","http_method":"GET","protocol":"HTTP/1.1",` +
+				`"url":"http://u:p@Shop.example:80/x?y"}`},
+		{&http, "GET /http://evil.example/ HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+			`"hostname":"shop.example"`},
+		{&http, "GET /x?u=a://b HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+			`"hostname":"shop.example"`},
+		{&http, "CONNECT shop.example:443 HTTP/1.1\r\n\r\n", `"hostname":"shop.example"`},
+		{&http, "GET / HTTP/1.1\r\nHost: Shop.example.:80\r\n\r\n", `"hostname":"shop.example"`},
+		{&http, "GET / HTTP/1.1\r\nHost: [2001:DB8::1]:80\r\n\r\n", `"hostname":"[2001:db8::1]"`},
+		{&http, "GET / HTTP/1.1\r\nHost: [2001:DB8::1]\r\n\r\n", `"hostname":"[2001:db8::1]"`},
+		{&http, "GET / HTTP/1.1\r\nUser-Agent:\r\n sqlmap\r\n\t1.8\r\nX: y\r\n z\r\n\r\n",
+			`"http_user_agent":"sqlmap 1.8"`},
+		{&smtp, "NOOP\r\nrset \r\nEHLO ylmf-pc\r\nQUIT\r\n", `{"helo":"ylmf-pc"}`},
+		{&ssh, "SSH-2.0-libssh_0.9 a comment\r\n", `"software_version":"libssh_0.9"`},
+		{&ssh, "SSH-2.0-x\rmore\r\n", `"software_version":"x"`},
+		{&tls, string(empty) + string(hello), `"sni":"shop.example"`},
+		{&tls, string(hello[:705]) + string(empty) + string(empty) + string(hello[705:]),
+			`"sni":"shop.example"`},
+	} {
+		table, _, lines := reads(test.kind)
+		s := segment(test.kind, 0, []byte(test.says))
+		s.Ends = true
+		if table.Segment(s); len(*lines) != 1 || !strings.Contains((*lines)[0], test.want) {
+			t.Errorf("%q: %q\nhas no %s", test.says, *lines, test.want)
+		}
+	}
+	for kind, says := range map[*Kind]string{
+		&http: "GET / \r\n\r\n", &smtp: "NOOP\r\nGET / HTTP/1.1\r\n", &tls: "\x16\x03\x01\xff\xff",
+	} {
+		if a := kind.New(TCP).Feed([]byte(says)); a != Unknown {
+			t.Errorf("%q: answer %d", says, a)
+		}
+	}
 }

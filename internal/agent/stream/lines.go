@@ -2,7 +2,7 @@ package stream
 
 import (
 	"bytes"
-	"net"
+	"slices"
 	"strings"
 )
 
@@ -53,12 +53,18 @@ var http = Kind{
 type httpParser struct {
 	lined
 	fields map[string]any
+	// last is the field of the line before, with whose value the next one may go on; "": none.
+	last  string
+	value []byte
 }
 
 // End is that a request that is known is a record, however many fields would come.
 func (p *httpParser) End() bool { return len(p.fields) > 0 }
 
-func (p *httpParser) Record() map[string]any { return map[string]any{"http": p.fields} }
+func (p *httpParser) Record() map[string]any {
+	p.endValue()
+	return map[string]any{"http": p.fields}
+}
 
 // request says whether the line may be one of a request (RFC 9112, section 3).
 func (p *httpParser) request(held []byte) bool {
@@ -86,30 +92,79 @@ func (p *httpParser) next(line string) Answer {
 	case line == "":
 		return Done
 	case len(p.fields) == 0:
-		method, rest, _ := strings.Cut(line, " ")
-		url, protocol, ok := strings.Cut(rest, " ")
-		if !ok || url == "" || !strings.HasPrefix(protocol, "HTTP/1.") {
-			return Unknown
+		return p.requestLine(line)
+	case line[0] == ' ' || line[0] == '\t': // section 5.2: the value before goes on
+		if p.last != "" {
+			p.value = append(append(p.value, ' '), strings.Trim(line, " \t")...)
+			p.kept += len(line)
 		}
-		p.fields["http_method"], p.fields["url"], p.fields["protocol"] = method, url, protocol
-		p.kept += len(line)
 		return More
 	}
+	p.endValue()
 	name, value, ok := strings.Cut(line, ":")
 	eve := eveFields[strings.ToLower(name)]
 	if !ok || eve == "" || p.fields[eve] != nil {
 		return More
 	}
-	value = strings.Trim(value, " \t")
-	if eve == "hostname" {
-		if host, _, err := net.SplitHostPort(value); err == nil {
-			value = host
-		}
-		value = strings.ToLower(value)
-	}
-	p.fields[eve] = value
+	p.last, p.value = eve, []byte(value)
 	p.kept += len(line)
 	return More
+}
+
+// endValue has a value be that of its field.
+func (p *httpParser) endValue() {
+	if p.last == "" {
+		return
+	}
+	value := strings.Trim(string(p.value), " \t")
+	if p.last == "hostname" {
+		value = hostOf(value)
+	}
+	p.fields[p.last] = value
+	p.last, p.value = "", nil
+}
+
+// requestLine reads the first line, with any number of spaces between its words, as servers do
+// (section 3). A target may name the host, which counts before the field does (section 3.2.2).
+func (p *httpParser) requestLine(line string) Answer {
+	method, rest, _ := strings.Cut(line, " ")
+	rest = strings.Trim(rest, " ")
+	at := strings.LastIndexByte(rest, ' ')
+	if at < 0 || !strings.HasPrefix(rest[at+1:], "HTTP/1.") {
+		return Unknown
+	}
+	url := strings.TrimRight(rest[:at], " ")
+	p.fields["http_method"], p.fields["url"], p.fields["protocol"] = method, url, rest[at+1:]
+	p.kept += len(line)
+	host := ""
+	if scheme, authority, is := strings.Cut(url, "://"); is && !strings.ContainsAny(scheme, "/?") {
+		host = authority[:strings.IndexAny(authority+"/", "/?#")]
+		host = host[strings.LastIndexByte(host, '@')+1:]
+	} else if method == "CONNECT" {
+		host = url
+	}
+	if host != "" {
+		p.fields["hostname"] = hostOf(host) // bytes of the line, which are counted
+	}
+	return More
+}
+
+// hostOf is the host of an authority (RFC 3986, section 3.2) as EVE has it: in small letters,
+// without its port and without dots behind it.
+func hostOf(authority string) string {
+	host := authority
+	if at := strings.LastIndexByte(host, ']'); at >= 0 && host[0] == '[' {
+		host = host[:at+1] // an address of IPv6
+	} else if name, _, is := strings.Cut(host, ":"); is && strings.Count(host, ":") == 1 {
+		host = name
+	}
+	small := []byte(strings.TrimRight(host, "."))
+	for i, c := range small {
+		if c >= 'A' && c <= 'Z' {
+			small[i] = c | 0x20
+		}
+	}
+	return string(small)
 }
 
 var smtp = Kind{
@@ -135,6 +190,9 @@ func (p *smtpParser) End() bool { return len(p.fields) > 0 }
 
 func (p *smtpParser) Record() map[string]any { return map[string]any{"smtp": p.fields} }
 
+// smtpBefore are commands that a client may say before it greets (RFC 5321, section 4.1.4).
+var smtpBefore = []string{"NOOP", "RSET", "HELP", "VRFY", "EXPN"}
+
 func (p *smtpParser) next(line string) Answer {
 	upper := strings.ToUpper(line)
 	if len(p.fields) == 0 {
@@ -144,6 +202,9 @@ func (p *smtpParser) next(line string) Answer {
 				p.kept += len(line)
 				return More
 			}
+		}
+		if word, _, _ := strings.Cut(upper, " "); slices.Contains(smtpBefore, word) {
+			return More
 		}
 		return Unknown
 	}

@@ -58,8 +58,8 @@ func cryptoFrame(at int, data []byte) []byte {
 // handshakeOf is the ClientHello of testHello without records.
 func handshakeOf() []byte { return testHello(1 << 13)[recordHeader:] }
 
-// TestTheInitialOfRFC9001: appendix A.2 has the packet that a client sends.
-func TestTheInitialOfRFC9001(t *testing.T) {
+// TestTheInitialsOfRFC9001AndRFC9369: appendix A.2 of each has the packet that a client sends.
+func TestTheInitialsOfRFC9001AndRFC9369(t *testing.T) {
 	frame, err := hex.DecodeString("" +
 		"060040f1010000ed0303ebf8fa56f12939b9584a3896472ec40bb863cfd3e8" +
 		"6804fe3a47f06a2b69484c00000413011302010000c000000010000e00000b6578616d706c652e636f6dff01" +
@@ -71,16 +71,26 @@ func TestTheInitialOfRFC9001(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := []byte("\x83\x94\xc8\xf0\x3e\x51\x57\x08")
-	packet := initial(t, 1, id, nil, 2, frame)
-	got := hex.EncodeToString(packet)
-	const begins = "c000000001088394c8f03e5157080000449e7b9aec34d1b1c98dd7689fb8ec11d242b123dc9b"
-	const ends = "e221af44860018ab0856972e194cd934"
-	if !strings.HasPrefix(got, begins) || !strings.HasSuffix(got, ends) {
-		t.Fatalf("%s\nends in %s", got[:len(begins)], got[len(got)-len(ends):])
-	}
-	p := &quicParser{}
-	if a := p.Feed(packet); a != Done || p.read.sni != "example.com" {
-		t.Errorf("answer %d, %+v", a, p.read)
+	for _, of := range []struct {
+		version      uint32
+		begins, ends string
+	}{
+		{1, "c000000001088394c8f03e5157080000449e7b9aec34d1b1c98dd7689fb8ec11d242b123dc9b",
+			"e221af44860018ab0856972e194cd934"},
+		{quicV2, "d76b3343cf088394c8f03e5157080000449ea0c95e82ffe67b6abcdb4298b485",
+			"a18b2faa745b6fe189cf772a9f84cbfc"},
+	} {
+		packet := initial(t, of.version, id, nil, 2, frame)
+		got := hex.EncodeToString(packet)
+		if !strings.HasPrefix(got, of.begins) || !strings.HasSuffix(got, of.ends) {
+			t.Fatalf("version %x: %s\nends in %s", of.version, got[:len(of.begins)],
+				got[len(got)-len(of.ends):])
+		}
+		p := &quicParser{}
+		if a := p.Feed(packet); a != Done || p.read.sni != "example.com" ||
+			!strings.HasPrefix(p.read.ja4('q'), "q13d0211an_") {
+			t.Errorf("version %x: answer %d, %+v", of.version, a, p.read)
+		}
 	}
 }
 

@@ -62,7 +62,9 @@ func (p *sshParser) version() Answer {
 	}
 	text := strings.TrimSuffix(string(line[len(begins):]), "\r")
 	proto, software, _ := strings.Cut(text, "-")
-	software, _, _ = strings.Cut(software, " ") // comments
+	if at := strings.IndexAny(software, " \r"); at >= 0 { // comments, and what no server takes
+		software = software[:at]
+	}
 	if proto == "" || software == "" {
 		return Unknown
 	}

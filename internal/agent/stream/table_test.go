@@ -239,3 +239,68 @@ func TestAFaultOfAParserEndsItsFlowAlone(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTable: whatever packets of a few flows come in whatever order, each flow is told once to who
+// reads it, or is unknown, or not proven; and nothing is held in the end.
+func FuzzTable(f *testing.F) {
+	hello := string(testHello(700))
+	f.Add([]byte{0, 0, 255, 0, 0, 3, 255, 1, 7, 0, 255, 8}, hello)
+	f.Add([]byte{4, 0, 255, 5, 1, 255, 4, 0, 60, 5, 9, 0, 12, 0, 0}, string(testQuery(0))+hello)
+	f.Add([]byte{1, 0, 9, 1, 2, 9, 1, 1, 9, 2, 0, 2, 3, 200, 255, 128, 0, 4}, "SSH-2.0-Go\r\nGET /")
+	f.Fuzz(func(t *testing.T, ops []byte, says string) {
+		if len(ops) > 3000 || len(says) > Limit {
+			return
+		}
+		type outcome struct{ told, unproven uint64 }
+		outcomes := make([]outcome, len(Kinds))
+		table := &Table{Proves: func(k *Key, _, n uint32) Proof {
+			return Proof((n + uint32(k.Src.Port())) % 3)
+		}}
+		for i, k := range Kinds {
+			table.Readers = append(table.Readers, &Reader{Kind: k,
+				Wants: func(_ uint8, src, _ netip.AddrPort) bool {
+					return src.Port() != 1 || i%2 == 0
+				},
+				Line:     func([]byte) { outcomes[i].told++ },
+				Unproven: func([]byte) { outcomes[i].unproven++ }})
+		}
+		now := begun
+		for ; len(ops) >= 3; ops = ops[3:] {
+			at, n := int(ops[1]), int(ops[2])*16
+			data := says[min(at, len(says)):]
+			s := &Segment{At: now, Dev: "eth0", Dst: server, Proto: TCP, First: uint32(ops[0] >> 7),
+				Src: netip.AddrPortFrom(client.Addr(), uint16(ops[0]&3)), Cut: ops[0]&8 != 0,
+				Ends: ops[0]&16 != 0, Proven: ops[0]&32 != 0,
+				Data: []byte(data[:min(n, len(data))])}
+			s.Seq = s.First + uint32(at)
+			if ops[0]&4 != 0 {
+				s.Proto, s.Seq = UDP, uint32(ops[1]%20)
+			}
+			table.Segment(s)
+			if ops[0]&64 != 0 {
+				table.Prove()
+				now = now.Add(3 * time.Second)
+				table.Expire(now)
+			}
+			held := 0
+			for _, f := range table.flows {
+				for i := range f.readings {
+					held += f.readings[i].held + len(f.readings[i].record)
+				}
+			}
+			if table.held != held {
+				t.Fatalf("%d bytes are held, and %d counted", held, table.held)
+			}
+		}
+		table.Expire(now.Add(Patience))
+		if len(table.flows) != 0 || table.held != 0 || len(table.order) != 0 {
+			t.Fatalf("%d flows and %d bytes are left", len(table.flows), table.held)
+		}
+		for i, r := range table.Readers {
+			if o := outcomes[i]; o.told+o.unproven+r.Unknown != r.Flows || r.Failed != 0 {
+				t.Fatalf("%s: %d flows, of which %+v and %d are unknown; %d have failed",
+					r.Kind.Name, r.Flows, o, r.Unknown, r.Failed)
+			}
+		}
+	})
+}

@@ -67,8 +67,9 @@ func (p *tlsParser) Feed(b []byte) Answer {
 			case n < recordHeader:
 				continue
 			}
+			// One without a byte breaks section 5.1, and OpenSSL 3.0 takes it.
 			p.left = int(binary.BigEndian.Uint16(p.head[3:]))
-			if p.head = p.head[:0]; p.left == 0 || p.left > recordMost {
+			if p.head = p.head[:0]; p.left > recordMost {
 				return Unknown
 			}
 			continue
@@ -186,6 +187,7 @@ func readHello(b []byte) (*hello, bool) {
 	if len(c.b) == 0 {
 		return h, true
 	}
+	var said uint64 // kinds that are read, which are all below 63
 	for all := c.within(c.two()); len(all.b) > 0; {
 		kind := uint16(all.two())
 		body := all.within(all.two())
@@ -196,7 +198,10 @@ func readHello(b []byte) (*hello, bool) {
 			continue
 		}
 		h.extensions = append(h.extensions, kind)
-		h.extension(kind, body)
+		if bit := uint64(1) << min(kind, 63); said&bit == 0 { // a second one of a kind says nothing
+			said |= bit
+			h.extension(kind, body)
+		}
 	}
 	return h, !c.bad
 }

@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -171,6 +173,68 @@ func TestJA3AsItsAuthorsHaveIt(t *testing.T) {
 		if got := h.ja3(); md5Hex(got) != hash {
 			t.Errorf("%s: %s", hash, got)
 		}
+	}
+}
+
+// TestJA4AsItsAuthorsDescribeIt: the examples of technical_details/JA4.md of
+// github.com/FoxIO-LLC/ja4, each value of ALPN, and the values of what is not there. The third is
+// that of their capture sigalg-grease, with GREASE in front of its signature algorithms.
+func TestJA4AsItsAuthorsDescribeIt(t *testing.T) {
+	ciphers := []uint16{0x1301, 0x1302, 0x1303, 0xc02b, 0xc02f, 0xc02c, 0xc030, 0xcca9, 0xcca8,
+		0xc013, 0xc014, 0x009c, 0x009d, 0x002f, 0x0035}
+	extensions := []uint16{0x001b, 0x0000, 0x0033, 0x0010, 0x4469, 0x0017, 0x002d, 0x000d, 0x0005,
+		0x0023, 0x0012, 0x002b, 0xff01, 0x000b, 0x000a, 0x0015}
+	algorithms := []uint16{0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601}
+	example := hello{version: 0x0303, versions: []uint16{0x0303, 0x0304}, named: true,
+		ciphers: ciphers, extensions: extensions, algorithms: algorithms, alpns: []string{"h2"}}
+	without := example
+	without.algorithms = nil
+	other := example
+	other.extensions = []uint16{0xfe0d, 0x0010, 0x0017, 0x0033, 0x44cd, 0xff01, 0x000a, 0x000d,
+		0x0023, 0x002b, 0x000b, 0xca34, 0x002d, 0x0000, 0x0005, 0x001b, 0x0012}
+	other.algorithms = (&cutter{b: []byte("\x3a\x3a\x09\x04\x09\x05\x09\x06\x04\x03\x08\x04" +
+		"\x04\x01\x05\x03\x08\x05\x05\x01\x08\x06\x06\x01")}).numbers()
+	for want, h := range map[string]*hello{
+		"t13d1516h2_8daaf6152771_e5627efa2ab1": &example,
+		"t13d1516h2_8daaf6152771_6d807ffa2a79": &without,
+		"t13d1517h2_8daaf6152771_cb7bf5808d99": &other,
+		"t12i000000_000000000000_000000000000": {version: 0x0303},
+		"t00d000200_000000000000_000000000000": {version: 0x0305, named: true,
+			extensions: []uint16{0, 16}},
+		"t12i999900_": {version: 0x0303, ciphers: upTo(100), extensions: upTo(100)},
+	} {
+		if got := h.ja4('t'); !strings.HasPrefix(got, want) {
+			t.Errorf("%+v: %s, not %s", h, got, want)
+		}
+	}
+	for alpn, want := range map[string]string{"": "00", "h2": "h2", "http/1.1": "h1", "x": "xx",
+		"\xab": "ab", "\xab\xcd": "ad", "\x20\x61": "21", "\x30\xab": "3b",
+		"\x30\x31\xab\xcd": "3d", "\x30\xab\xcd\x31": "01"} {
+		if got := (&hello{alpns: []string{alpn, "h3"}}).ja4ALPN(); got != want {
+			t.Errorf("ALPN %q: %s, not %s", alpn, got, want)
+		}
+	}
+}
+
+// upTo are the numbers from 1 on.
+func upTo(n uint16) (all []uint16) {
+	for i := range n {
+		all = append(all, i+1)
+	}
+	return all
+}
+
+// TestASecondExtensionOfAKindSaysNothing: servers refuse such a hello, and Suricata reads the
+// first.
+func TestASecondExtensionOfAKindSaysNothing(t *testing.T) {
+	body := testHello(1 << 14)[recordHeader+helloHeader:]
+	name := []byte("\x00\x00\x00\x08\x00\x06\x00\x00\x03a.b")
+	at := bytes.Index(body, []byte{0x1a, 0x1a}) - 2 // where their length is
+	twice := slices.Concat(body[:at], binary.BigEndian.AppendUint16(nil,
+		uint16(len(body)-at-2+len(name))), body[at+2:], name)
+	h, ok := readHello(twice)
+	if !ok || h.sni != "shop.example" || !strings.HasPrefix(h.ja4('t'), "t13d0106h2_") {
+		t.Errorf("%v, %+v", ok, h)
 	}
 }
 
