@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,4 +110,28 @@ esac
 	if err != nil || !strings.Contains(string(args), "--unit=ssh.service") {
 		t.Errorf("%s, %v", args, err)
 	}
+}
+
+// FuzzEntries: whatever is in the journal, what is handed on is one line, and as much as was read.
+func FuzzEntries(f *testing.F) {
+	f.Add([]byte(`{"__CURSOR":"c","__REALTIME_TIMESTAMP":"1","MESSAGE":"a\nb","_COMM":"x: y"}`))
+	f.Add([]byte(`{"__CURSOR":"s=1;b=2","MESSAGE":[102,255,10],"SYSLOG_IDENTIFIER":"\u0000[1]"}`))
+	f.Add([]byte(`{"__CURSOR":1,"MESSAGE":{}}` + "\n" + `{"__CURSOR":"d","MESSAGE":[300]}`))
+	f.Fuzz(func(t *testing.T, says []byte) {
+		for _, format := range []string{inlet.Lines, "eve"} {
+			j := &journal{Queue: inlet.NewQueue(), place: &inlet.Place{Format: format}}
+			var cursor string
+			if err := j.entries(bytes.NewReader(says), &cursor, "2"); err != nil {
+				t.Fatal(err)
+			}
+			position, more, err := j.Take(1<<30, func(line []byte) {
+				if bytes.ContainsRune(line, '\n') || len(line) == 0 {
+					t.Fatalf("%q is no line", line)
+				}
+			})
+			if err != nil || more || string(position) != cursor {
+				t.Fatalf("%v, %v, at %q, not at %q", err, more, position, cursor)
+			}
+		}
+	})
 }
