@@ -85,7 +85,8 @@ func TestNoRulesSaySo(t *testing.T) {
 		{"nft", "# mine\ntable inet f {\n}\n",
 			[]string{"a:1: this is a file for nft -f", "unshare"}},
 		{"nft", "#!/usr/sbin/nft -f\nflush ruleset\n", []string{"a file for nft -f"}},
-		{"nft", damaged, []string{"a:1: this is not JSON"}},
+		{"nft", damaged, []string{"a:1: this is of iptables"}},
+		{"nft", "no rules\n", []string{"a:1: this is not JSON"}},
 		{"iptables", "# by iptables-save\n*filter\n:INPUT DROP\n-A INPUT -p icmpv6 -j ACCEPT\n" +
 			"COMMIT\n", []string{"a:4:", "of the other family", "comment at its top"}},
 	} {

@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"levee/internal/lang/importer/match"
 	"levee/internal/quantity"
@@ -60,6 +61,25 @@ func DynamicOf(what string, most uint64, lease int64) string {
 	const limit = 8_388_608 // docs/reference/language.md "Dynamic sets"
 	return "dynamic(of " + what + ", " + match.DynamicText(min(most, limit),
 		lease)[len("dynamic("):]
+}
+
+// Beside says that a set becomes a dynamic one, which begins with the addresses of a file: the
+// input lacks what the set holds.
+func Beside(what, set, also string) Filled {
+	return Filled{Text: what + " is not in the input: it becomes the dynamic set " + set +
+		", which begins with the addresses in " + set + ".txt", Instead: "make that file by the " +
+		"command above the set" + also, Same: true}
+}
+
+// BesideComment says how the file of such a set is made: by a command, where a shell takes the
+// name as it is.
+func BesideComment(set, name, command string) []string {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+	out := []string{"Not in the input: its addresses are in " + set + ".txt, one a line."}
+	if strings.Trim(name, plain) == "" {
+		out = append(out, "  "+command+" > "+set+".txt")
+	}
+	return out
 }
 
 // Filled is a set that changes while the source runs.

@@ -351,3 +351,45 @@ func TestSetsThatRulesFillWiden(t *testing.T) {
 	}
 	remarksHave(t, rep, "changed, widens|and rules of the source fill it")
 }
+
+// TestInterfacesBesideOtherFields: an element with an interface had its rule left out, so that a
+// firewall which says what it serves as `iifname . meta l4proto . th dport @services` served
+// nothing.
+func TestInterfacesBesideOtherFields(t *testing.T) {
+	served := match("==", `{"concat": [{"meta": {"key": "iifname"}}, `+
+		`{"meta": {"key": "l4proto"}}, `+payload("th", "dport")+`]}`,
+		`{"set": [{"concat": ["eth0", "tcp", 22]}, {"concat": `+
+			`["eth1", "udp", 53]}, {"concat": ["w*", "tcp", 80]}, {"concat": ["lo", "udp", 9]}]}`)
+	others := match("!=", `{"concat": [{"meta": {"key": "iifname"}}, `+payload("ip", "daddr")+`]}`,
+		`{"set": [{"concat": ["eth0", "192.0.2.1"]}, {"concat": ["eth1", "192.0.2.2"]}]}`)
+	verdicts := `{"vmap": {"key": {"concat": [{"meta": {"key": "iifname"}}, ` +
+		payload("tcp", "dport") + `]}, "data": {"set": [[{"concat": ["eth0", 22]}, {"accept": ` +
+		`null}], [{"concat": ["eth1", 22]}, {"drop": null}]]}}}`
+	for _, c := range []struct{ dev, expr, want string }{
+		{"eth0", served + `, {"accept": null}`, "pass tcp port 22"},
+		{"eth1", served + `, {"accept": null}`, "pass udp port 53"},
+		{"wg0", served + `, {"accept": null}`, "pass tcp port 80"},
+		{"eth2", served + `, {"accept": null}`, ""},
+		{"eth0.7", served + `, {"accept": null}`, ""},
+		{"", served + `, {"accept": null}`, "# left out: inet f input handle 6: meta iifname . meta l4proto . th dport { eth0 . tcp . " +
+			"22, eth1 . udp . 53, w* . tcp . 80, lo . udp . 9 } accept"},
+		{"eth0", others + dropped, "drop ipv4 not to 192.0.2.1"},
+		{"eth2", others + dropped, "drop ipv4"},
+		{"eth0", verdicts, "pass tcp port 22"},
+		{"eth1", verdicts, "drop tcp port 22"},
+		{"eth2", verdicts, ""},
+	} {
+		text, rep := nftImport(t, nftInput(c.expr), importer.Rulesets{Device: c.dev})
+		got := strings.TrimSuffix(rulesOf(text), "\ndefault pass")
+		want := "interface " + c.dev + "\n" + c.want
+		if c.dev == "" {
+			want = c.want
+		}
+		if strings.TrimSpace(got) != strings.TrimSpace(want) {
+			t.Errorf("--dev %q, %.60s: %q, not %q", c.dev, c.expr, got, want)
+		}
+		if c.dev == "eth2" && c.want == "" && rep.Fates.Elsewhere != rep.Fates.Given {
+			t.Errorf("--dev %q, %.60s: %s", c.dev, c.expr, rep.Fates)
+		}
+	}
+}

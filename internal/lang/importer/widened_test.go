@@ -267,7 +267,12 @@ func TestPFRulesThatWidened(t *testing.T) {
 		{"its own addresses as sources", "block in quick from self\n", "drop from self", 0},
 		{"antispoof of the policy's interface", "antispoof quick for { lo0 egress } inet\n",
 			"drop from 127.0.0.0/8\ndrop ipv4 from self", 0},
-		{"antispoof of another one", "antispoof quick for em1\n", "drop from self", 1},
+		{"antispoof of another one", "antispoof quick for em1\n", "drop from self\n" +
+			"drop not reverse-path strict reverse-path loose", 0},
+		{"with several ways out", "pass in quick reply-to (em0 192.0.2.1) proto udp no state\n" +
+			"antispoof quick for em1\n", "pass udp\ndrop from self", 1},
+		{"tables that pfctl -sr does not print", "block drop in quick from <bogons> to any\n",
+			"set bogons = dynamic(max 200000, from file(\"bogons.txt\"))\ndrop from bogons", 0},
 		{"an anchor that is empty", "anchor \"ftp-proxy/*\"\nblock in\n", "drop from any", 0},
 		{"one that is loaded", "anchor \"x\"\nload anchor \"x\" from \"/etc/x\"\n",
 			"# left out: anchor x", 1},

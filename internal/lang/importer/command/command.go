@@ -36,9 +36,18 @@ type env struct {
 // New is the command `levee import`.
 func New(base *cli.Env, gate func() *lockout.Gate) *cobra.Command {
 	e := &env{base, gate}
-	return cli.Noun("import FORMAT FILE", "Turn rules of another tool into a policy", long,
+	cmd := cli.Noun("import FORMAT FILE", "Turn rules of another tool into a policy", long,
 		example,
 		newClassBench(e), newIPTables(e), newNFT(e), newPF(e))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			if give := importer.Instead(args[0]); give != "" {
+				return cli.Usagef(cmd, "there is no format %q: %s", args[0], give)
+			}
+		}
+		return cli.GroupRun(cmd, args)
+	}
+	return cmd
 }
 
 const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules

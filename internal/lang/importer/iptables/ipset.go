@@ -310,24 +310,14 @@ func (t *ipSets) beside(name string, dirs []string) ([]match.Match, []importer.F
 		t.files[name] = a
 		set := t.out.AddSet(a.Name, fmt.Sprintf("dynamic(max %d, from file(%q))", room,
 			a.Name+".txt"))
-		set.Comments = []string{"Not in the input: its addresses are in " + a.Name + ".txt, " +
-			"one a line."}
-		if strings.Trim(name, setNameChars) == "" {
-			set.Comments = append(set.Comments, "  ipset save "+name+
-				" | awk '$1 == \"add\" { print $3 }' > "+a.Name+".txt")
-		}
+		set.Comments = importer.BesideComment(a.Name, name,
+			"ipset save "+name+" | awk '$1 == \"add\" { print $3 }'")
 	}
 	var m match.Match
 	importer.Side(&m, dirs[0]).In = a
-	return []match.Match{m.Settle()},
-		[]importer.Filled{{Text: "set " + match.Quote(name) + " is not in the input: it " +
-			"becomes the dynamic set " + a.Name + ", which begins with the addresses in " + a.Name +
-			".txt", Instead: "make that file by the command above the set, or give the output of " +
-			"`ipset save` too", Same: true}}, nil
+	return []match.Match{m.Settle()}, []importer.Filled{importer.Beside(
+		"set "+match.Quote(name), a.Name, ", or give the output of `ipset save` too")}, nil
 }
-
-// setNameChars are those of names that a shell takes as they are.
-const setNameChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 // leases tells whether entries leave by themselves.
 func (s *ipSet) leases() bool { return s.timeout >= 0 || s.mixed }

@@ -22,10 +22,10 @@ type ipReader struct {
 }
 
 func (t *ipTables) read(s importer.Source) error {
-	name := importer.Heading(s.Name)
-	if name == "" {
-		name = "input"
+	if err := s.Belongs("iptables"); err != nil {
+		return err
 	}
+	name := s.Title()
 	r := &ipReader{t: t, name: name, errs: importer.Errors{Name: name}}
 	last := 0
 	err := importer.EachLine(s.R, maxRuleLine, func(n int, line string, long bool) error {
@@ -277,8 +277,6 @@ func loadFirst(w []string) string {
 		return ": it is of iptables -L, which leaves things out; give the output of iptables-save"
 	case "Name:", "Type:", "Members:":
 		return ": it is of ipset list; give the output of ipset save"
-	case "table", "{nftables:":
-		return ": it is of nft; give the output of `nft -j list ruleset` to levee import nft"
 	}
 	return ""
 }

@@ -45,10 +45,7 @@ func (p *nftRule) iface(r *importer.ChainRule, names []string, not bool) ([]matc
 	case hit != not:
 		return []match.Match{{}}, nil
 	default:
-		r.Absent = true
-		r.Remarks = append(r.Remarks, r.Remark(importer.LeftOut,
-			"is about interface "+match.Quote(list)+", by which nothing comes to "+match.Quote(dev),
-			""))
+		p.elsewhere(r, names)
 	}
 	return never, nil
 }
@@ -247,13 +244,12 @@ func flagsOrAll(tcp match.Match, f match.Flags) match.Match {
 // concat is a match on several fields together.
 func (p *nftRule) concat(parts []json.RawMessage, op string, right json.RawMessage) error {
 	dims, why := p.leftAll(parts)
-	switch {
-	case why != nil:
+	if why != nil {
 		p.Unknown(why.What, why.Instead)
 		return nil
-	case op == "!=":
-		p.Unknown("asks for what is not in a set of several fields",
-			"pass what is in it by a rule before")
+	}
+	if op == "!=" && !slices.ContainsFunc(dims, func(d dim) bool { return d.iface }) {
+		p.Unknown(notInSeveral, notInHint)
 		return nil
 	}
 	for _, l := range parts {
@@ -263,12 +259,104 @@ func (p *nftRule) concat(parts []json.RawMessage, op string, right json.RawMessa
 	if err != nil {
 		return p.soften(err)
 	}
-	alts, err := tuples(dims, elems)
+	alts, err := p.tuples(p.Rule, dims, elems, op == "!=")
 	if err != nil {
 		return p.soften(err)
 	}
-	p.Both(alts...)
+	if alts != nil {
+		p.Both(alts...)
+	}
 	return nil
+}
+
+const (
+	notInSeveral = "asks for what is not in a set of several fields"
+	notInHint    = "pass what is in it by a rule before"
+)
+
+// tuples are the alternatives of a rule about elements of several fields, or about all others; nil
+// without an error when what is asked is remembered as unknown.
+func (p *nftRule) tuples(r *importer.ChainRule, dims []dim, elems []json.RawMessage,
+	not bool) ([]match.Match, error) {
+	var rows [][]value
+	for _, raw := range elems {
+		row, err := tuple(dims, raw)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	var names []string
+	for i := slices.IndexFunc(dims, isIface); i >= 0; i = slices.IndexFunc(dims, isIface) {
+		kept, asked, why := p.here(i, rows)
+		if why != nil {
+			r.Unknown = append(r.Unknown, *why)
+			return nil, nil
+		}
+		dims = slices.Delete(slices.Clone(dims), i, i+1)
+		rows, names = kept, append(names, asked...)
+	}
+	there := match.Match{} // the headers that the other fields are in
+	for _, d := range dims {
+		there = there.And(&d.dep)
+	}
+	switch {
+	case len(rows) == 0 && not, len(rows) > 0 && len(dims) == 0 && !not:
+		return []match.Match{there.Settle()}, nil
+	case len(rows) > 0 && len(dims) == 0, len(rows) == 0:
+		p.elsewhere(r, names)
+		return never, nil
+	case not && len(dims) > 1:
+		r.Unknown = append(r.Unknown, importer.Reason{What: notInSeveral, Instead: notInHint})
+		return nil, nil
+	case not:
+		var v value
+		for _, row := range rows {
+			v.add(row[0])
+		}
+		return p.compareValue(r, &dims[0], "!=", v)
+	}
+	return joined(dims, rows)
+}
+
+func isIface(d dim) bool { return d.iface }
+
+// here leaves those rows of a set whose field i is the policy's interface, without that field, and
+// gives the names of the interfaces in all of them.
+func (p *nftRule) here(i int, rows [][]value) (kept [][]value, names []string,
+	why *importer.Reason) {
+	dev := p.n.opts.Device
+	for _, row := range rows {
+		for _, n := range row[i].text {
+			if names = append(names, n); dev == "" && n != "lo" {
+				return nil, nil, &importer.Reason{What: "asks for interface " + match.Quote(n) +
+					", and a policy protects one interface", Instead: "choose one with --dev"}
+			}
+			if importer.VlanOf(n, dev) != nil {
+				return nil, nil, &importer.Reason{What: "asks for interface " + match.Quote(n) +
+					", a VLAN of " + dev + ", together with other fields",
+					Instead: "write a rule with `vlan`"}
+			}
+			stem, wild := strings.CutSuffix(n, "*")
+			if dev != "" && (n == dev || wild && strings.HasPrefix(dev, stem)) {
+				kept = append(kept, slices.Delete(slices.Clone(row), i, i+1))
+			}
+		}
+	}
+	return kept, names, nil
+}
+
+// elsewhere says that a rule is about other interfaces than the policy's.
+func (p *nftRule) elsewhere(r *importer.ChainRule, names []string) {
+	if p.n.opts.Device != "lo" &&
+		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" }) {
+		r.AboutLoopback()
+		return
+	}
+	r.Absent = true
+	r.Remarks = append(r.Remarks, r.Remark(importer.LeftOut, "is about interface "+
+		match.Quote(importer.Printable(strings.Join(names, ", "), 60))+
+		", by which nothing comes to "+match.Quote(p.n.opts.Device), ""))
 }
 
 func (p *nftRule) leftAll(parts []json.RawMessage) (dims []dim, why *importer.Reason) {
@@ -277,11 +365,9 @@ func (p *nftRule) leftAll(parts []json.RawMessage) (dims []dim, why *importer.Re
 		switch {
 		case d.why != nil:
 			return nil, d.why
-		case d.iface || d.state:
-			return nil,
-				&importer.Reason{
-					What: "asks for an interface or a connection state together with " +
-						"other fields", Instead: "write a rule for each"}
+		case d.state:
+			return nil, &importer.Reason{What: "asks for a connection state together with other " +
+				"fields", Instead: "write a rule for each"}
 		}
 		dims = append(dims, d)
 	}
@@ -341,19 +427,15 @@ func tuple(dims []dim, raw json.RawMessage) ([]value, error) {
 	return vs, nil
 }
 
-// tuples makes a match for each group of elements that differ in their first field only.
-func tuples(dims []dim, elems []json.RawMessage) ([]match.Match, error) {
+// joined makes a match for each group of elements that differ in their first field only.
+func joined(dims []dim, rows [][]value) ([]match.Match, error) {
 	type group struct {
 		rest  match.Match
 		first value
 	}
 	var order []*group
 	groups := map[string]*group{}
-	for _, raw := range elems {
-		vs, err := tuple(dims, raw)
-		if err != nil {
-			return nil, err
-		}
+	for _, vs := range rows {
 		var rest match.Match
 		for i := 1; i < len(dims); i++ {
 			m, err := dims[i].exactly(vs[i])
@@ -530,7 +612,7 @@ func (p *nftRule) mapAlts(r *importer.ChainRule, dims []dim, several bool,
 	keys []json.RawMessage) ([]match.Match,
 	error) {
 	if several {
-		return tuples(dims, keys)
+		return p.tuples(r, dims, keys, false)
 	}
 	var v value
 	for _, k := range keys {

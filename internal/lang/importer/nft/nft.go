@@ -27,10 +27,10 @@ import (
 // It returns *importer.Errors when the input is no ruleset, and has then written nothing.
 func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
 	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "nftables", opts)
-	n := &nftables{opts: opts, out: out, name: importer.Heading(in.Name),
+	n := &nftables{opts: opts, out: out, name: in.Title(),
 		tables: map[string]*nftTable{}, limits: map[string]json.RawMessage{}}
-	if n.name == "" {
-		n.name = "input"
+	if err := in.Belongs("nft"); err != nil {
+		return importer.Imported{}, err
 	}
 	if err := n.read(in.R); err != nil {
 		return importer.Imported{}, err

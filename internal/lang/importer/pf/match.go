@@ -191,7 +191,9 @@ func (r *pfRule) lacks(table, dir string, outside bool) {
 // fills says what is in a dynamic set that a table becomes.
 func (r *pfRule) fills(table, set string) {
 	f := importer.Begins(match.Quote(table), set, 0)
-	if t := r.p.tables[table]; t.hasFile() {
+	if t := r.p.tables[table]; t.beside {
+		f = importer.Beside("table "+match.Quote(table), set, "")
+	} else if t.hasFile() {
 		f = importer.Filled{Text: "table " + match.Quote(table) +
 			" is read from a file: it becomes the dynamic " +
 			"set " + set + ", which begins with what that file has here", Instead: "put the file " +

@@ -24,9 +24,9 @@ import (
 func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
 	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "pf", opts)
 	p := &pf{opts: opts, out: out, tables: map[string]*pfTable{},
-		reader: pfReader{name: importer.Heading(in.Name), macros: map[string][]pfToken{}}}
-	if p.reader.name == "" {
-		p.reader.name = "input"
+		reader: pfReader{name: in.Title(), macros: map[string][]pfToken{}}}
+	if err := in.Belongs("pf"); err != nil {
+		return importer.Imported{}, err
 	}
 	if err := p.reader.read(in.R); err != nil {
 		return importer.Imported{}, err
@@ -36,6 +36,8 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.I
 		return importer.Imported{}, err
 	}
 	p.findTables(statements)
+	p.listed = len(p.tables) == 0 && len(p.reader.macros) == 0 &&
+		!slices.ContainsFunc(statements, func(s pfStatement) bool { return s.tokens[0].is("set") })
 	if err := p.take(statements, match.Match{}); err != nil {
 		return importer.Imported{}, err
 	}
@@ -63,6 +65,8 @@ type pf struct {
 	outs    []pfLeaving
 	carried int  // of them
 	loads   bool // anchors are loaded from files
+	ways    bool // packets are sent out by ways that rules name
+	listed  bool // it is what pfctl -sr prints, without tables and options
 	others  bool // a rule names another interface than the policy's
 	own     []ownRule
 }
@@ -73,6 +77,8 @@ type pfTable struct {
 	out   []match.AddressSpan // with an exclamation mark
 	file  string
 	named *match.Set
+	// the input is what pfctl -sr prints: what it holds stands elsewhere
+	beside bool
 
 	lacksIn, lacksOut []string // elements that could not be read
 	mapped            []string // IPv4 in IPv6, within the table or out of it
@@ -96,8 +102,10 @@ func (p *pf) chain() *importer.Chain {
 	if p.states {
 		n := 0 // blocks of sources stand in front: nobody there has a connection
 		for n < len(rules) && rules[n].Verb == importer.DoDrop && (len(rules[n].Unknown) > 0 ||
-			!slices.ContainsFunc(rules[n].Alts,
-				func(m match.Match) bool { return m.From.In == nil })) {
+			!slices.ContainsFunc(rules[n].Alts, func(m match.Match) bool {
+				return m.From.In == nil && m.Fields[match.Strict] == nil &&
+					m.Fields[match.Loose] == nil
+			})) {
 			n++
 		}
 		rules = slices.Insert(rules, n, &importer.ChainRule{
@@ -116,6 +124,9 @@ func (p *pf) findTables(in []pfStatement) {
 		p.findTables(s.body)
 		t := s.tokens
 		p.loads = p.loads || t[0].is("load")
+		p.ways = p.ways || slices.ContainsFunc(t, func(w pfToken) bool {
+			return w.is("route-to") || w.is("reply-to") || w.is("rtable")
+		})
 		if !t[0].is("table") || len(t) < 4 || !t[1].is("<") || !t[3].is(">") {
 			continue
 		}
@@ -188,8 +199,8 @@ func (t *pfTable) hasFile() bool {
 // set is the set of a table. One without addresses is filled at run time, or from its file.
 func (p *pf) set(name string) *match.Set {
 	t := p.tables[name]
-	if t == nil { // pf makes an empty one
-		t = &pfTable{}
+	if t == nil { // pf makes an empty one, and pfctl -sr prints none
+		t = &pfTable{beside: p.listed}
 		p.tables[name] = t
 	}
 	if t.named != nil {
@@ -209,7 +220,10 @@ func (p *pf) set(name string) *match.Set {
 	const room = 200_000 // pf's own limit
 	s := p.out.AddSet(t.named.Name, match.DynamicText(max(room, uint64(len(held))), 0))
 	s.Comments = importer.EntriesComment(t.named.Name, held)
-	if t.hasFile() {
+	if t.beside {
+		s.Text = strings.TrimSuffix(s.Text, ")") + ", from file(\"" + t.named.Name + ".txt\"))"
+		s.Comments = importer.BesideComment(t.named.Name, name, "pfctl -t "+name+" -T show")
+	} else if t.hasFile() {
 		s.Text = strings.TrimSuffix(s.Text, ")") + ", from file(\"" + t.file + "\"))"
 	} else if t.file != "" {
 		s.Comments = append(s.Comments,
@@ -266,7 +280,8 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 
 // antispoof reads `antispoof quick for { lo em0 }`: what comes from the networks of an interface
 // has to come in by it, and nothing from its own addresses. Those are `self`. The networks of
-// the interface of the policy are where they belong; those of others only pf knows.
+// the interface of the policy are where they belong; what belongs to others the kernel's routes
+// lead out by these.
 func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
 	r := p.newRule(at, s, under)
 	r.Rule.Verb = importer.DoDrop
@@ -275,10 +290,13 @@ func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
 		switch t := r.next(); t.text {
 		case "log":
 			r.parens()
+			r.logs = true
 		case "quick":
 			r.quick = true
 		case "label", "ridentifier":
-			r.next()
+			if v := r.next(); t.text == "label" {
+				r.label = v.text
+			}
 		case "inet":
 			family, lo = family.With(match.Ether, match.Only4), match.Loopback[:1]
 		case "inet6":
@@ -301,13 +319,6 @@ func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
 			}
 		}
 	}
-	const hint = "write `drop from NETWORK` of the other interfaces' networks"
-	if len(lost) > 0 {
-		r.Rule.Widen("antispoof asks for the networks of "+match.Quote(
-			importer.Printable(strings.Join(lost, ", "),
-				60))+": of them the rule has the addresses of the machine (self)", hint,
-			[]match.Match{{}})
-	}
 	var alts []match.Match
 	if onLo {
 		alts = append(alts, importer.AddressIn("src", &match.Set{Addresses: match.JoinAddrs(lo)},
@@ -316,9 +327,31 @@ func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
 	if other {
 		alts = append(alts, importer.AddressIn("src", match.Self, false))
 	}
+	if len(lost) > 0 {
+		alts = append(alts, p.fromOthers(r, importer.Printable(strings.Join(lost, ", "), 60))...)
+	}
 	r.Both(family)
 	r.Both(alts...)
 	p.add(r)
+}
+
+// fromOthers are the packets that antispoof drops for the networks of interfaces that are not the
+// policy's: those whose way back is by another one. Where packets come and go by several ways, the
+// routes do not tell.
+func (p *pf) fromOthers(r *pfRule, names string) []match.Match {
+	const hint = "write `drop from NETWORK` of the other interfaces' networks"
+	text := "antispoof asks for the networks of " + match.Quote(names)
+	if p.opts.Device == "" || p.ways {
+		r.Rule.Widen(text+": of them the rule has the addresses of the machine (self)", hint,
+			[]match.Match{{}})
+		return nil
+	}
+	r.Remark(importer.Changed, text+": what has its way back by another interface than this one "+
+		"is dropped, from networks behind those too; `reverse-path` asks the kernel's routes for "+
+		"it, on a machine that forwards, and on others it neither holds nor fails, which `levee "+
+		"up` says", hint)
+	return importer.Settled([]match.Match{match.Match{}.With(match.Loose,
+		match.Just(1)).With(match.Strict, match.Just(0))})
 }
 
 // option reads `set`; of the options only `skip on` decides about packets, and `limit states` says
