@@ -2,8 +2,8 @@
 #ifndef LEVEE_ANSWER_H
 #define LEVEE_ANSWER_H
 
-// The mark of what goes back out of the interface that a SYN or a query came in by. Programs at
-// egress learn nothing from such packets.
+// The mark (skb->mark) of answers that levee makes itself: they leave by the interface on which the
+// SYN or query arrived. Programs at egress learn nothing from marked packets.
 #define ANSWER_MARK 0x6c657665
 
 // is_own says whether a packet that leaves is one of those: nothing that the host sends has come in

@@ -31,8 +31,9 @@ static __always_inline __u32 known_state(struct flows *m, __u64 hash)
 	return FLOW_NONE;
 }
 
-// answers_tcp says whether the other side has acknowledged what this one has sent. Of a connection
-// of this machine that is not known the kernel's socket tells, at no cost: the packet has it.
+// answers_tcp says whether the other side has acknowledged what this one has sent. If the memory
+// does not know a connection of this machine, the kernel's socket answers. That costs nothing: the
+// packet carries its socket.
 __noinline int answers_tcp(struct __sk_buff *ctx, __u64 hash)
 {
 	__u32 zero = 0, state;

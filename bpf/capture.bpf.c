@@ -6,7 +6,7 @@
 #include "judged.h"
 
 #define CAPTURE_LOOKS 256	// bytes that a filter sees
-#define CAPTURE_MOST (16 << 10) // and that can be handed on
+#define CAPTURE_MOST (16 << 10) // bytes that can be handed on
 
 struct capture_cpu {
 	__u64 window; // a jiffy above, how many events in it below

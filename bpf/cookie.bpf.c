@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// What a cookie does to a TCP segment. The answer to a SYN is what a host sends that has an old
-// connection of the same ports: an ACK, of a number that the client never sent (RFC 9293 section
-// 3.5.1, figure 9). The number is made of the addresses, the ports, the time and a secret key. A
-// client that is there resets that connection, with the number (section 3.10.7.3), and says its
-// SYN again. So nothing is kept of a SYN, whatever listens behind, and the connection is the
-// client's and the listener's own. Package cookie takes the functions out of this object.
+// What a cookie does to a TCP segment. The answer to a SYN is the one of a host that still has an
+// old connection between these ports: an ACK of a number that the client never sent (RFC 9293
+// section 3.5.1, figure 9). The number is a keyed hash of the addresses, the ports and the time. A
+// real client resets that old connection by a RST with the number (section 3.10.7.3), and then
+// repeats its SYN. So a SYN takes no memory, and the connection that follows is between client and
+// listener alone. Package cookie takes the functions out of this object.
 #include "reply.h"
 
 #define FIN 0x01
@@ -81,12 +81,12 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		if (!above(c->head.second, m, *(volatile __u64 *)&w->rate, now) ||
 		    is_proven(c, k->src_hi, k->src_lo, k->class, now))
 			return COOKIE_GOES_ON;
-		// RFC 9293 section 3.9.2.3: what is not between hosts may not be answered; nor is what no
-		// client sends.
+		// RFC 9293 section 3.9.2.3: only packets between two hosts may be answered. SYNs that no
+		// client sends are not answered either.
 		if (flags != SYN || !is_between_hosts(k, six) || is_none(o, w))
 			return COOKIE_DROPPED;
 		m->last = now;
-		// What was compared is read again: to keep it takes stack that the program has no room for.
+		// The compared values are read again: the stack has no room to keep them.
 		asm volatile("" ::: "memory");
 		make(&w->answer, k, six, number(&c->head, w, period));
 		return send(f, w, &w->answer.tcp.check, six, at, k->off, HEADERS, 0, hook);
@@ -123,8 +123,9 @@ static __always_inline int in_frame(struct frame f, __u32 rule, __u64 rate, int 
 
 EACH_HOOK(FUNCTION)
 
-// cookie_prove has a source count as proven whose handshake was seen. Of a function whose result is
-// always the same clang sets none, which the verifiers of 6.1 and 6.12 refuse.
+// cookie_prove marks a source as proven after its handshake. It returns a result that no caller
+// reads: if the result were constant, clang would not set R0, which the verifiers of 6.1 and 6.12
+// refuse.
 static __noinline int cookie_prove(__u64 hi, __u64 lo, __u32 class)
 {
 	__u32 zero = 0;

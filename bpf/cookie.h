@@ -59,11 +59,12 @@ static __always_inline __u64 clock_of(const struct cookie_memory *c)
 	return c->head.clock ? c->head.clock : bpf_jiffies64();
 }
 
-// line finds the line in which a source may have its place, and its tag. All sources of a /64, of
-// which whoever is routed one has as many as he likes, share COOKIE_SPREAD lines: he pushes nobody
-// out of the others. Which of these, and the rest of the tag, depends on the lower half by a
-// product with what only the hash knows (Dietzfelbinger and others, 1997); of IPv4 that is 0.
-// The tag has the highest bit of the product: a neighbour's product may differ in nothing else.
+// line returns the index of the line in which a source has its place, and sets its tag. The owner
+// of a /64 can send from any address in it. All sources of a /64 therefore share COOKIE_SPREAD
+// lines, so that he can displace sources in these lines only. The lower half of the address chooses
+// among them, and gives the rest of the tag, by its product with a secret odd number from the hash
+// (Dietzfelbinger and others, 1997). The lower half of an IPv4 address is 0. The tag includes the
+// highest bit of the product, since two neighbours' products may differ in that bit only.
 static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
 				  __u32 *tag)
 {
@@ -129,7 +130,7 @@ static __always_inline __u32 prove(struct cookie_memory *c, __u64 hi, __u64 lo, 
 		__sync_fetch_and_add(&c->head.evicted, 1);
 	s[at].expires = now + c->head.lease - c->head.second;
 	s[at].tag = tag;
-	c->tags[l] = tags; // without those whose time is over
+	c->tags[l] = tags; // of sources whose lease has not ended
 	return least;
 }
 

@@ -20,7 +20,7 @@
 #define NAME_LABELS 128 // 127, rounded up
 #define NAME_PIECES 128 // labels of one byte with their lengths have the most
 #define TEXT 512	// a power of two
-// Of a datagram no byte behind these is looked at.
+// No byte beyond these is read from a datagram.
 #define MOST_TEXT (8 + DNS_HEADER + MAX_NAME + 4 + DNS_RECORD)
 
 // What is known of a message: the upper half of what the function returns. The lower has the
@@ -49,7 +49,7 @@ struct name_work {
 	__u32 facts, end;			  // of which the verifier knows nothing
 	__u16 zero;				  // of which the verifier knows nothing, either
 	__u16 slots[3];				  // of numbers that it shall forget
-	__u8 text[TEXT + 16]; // of the packet, from the UDP header on
+	__u8 text[TEXT + 16]; // a copy of the packet, beginning with the UDP header
 };
 
 struct {
@@ -63,7 +63,7 @@ struct {
 const volatile __u32 name_keys[2 * NAME_PIECES + 2] SEC(".rodata.names") = {};
 
 // blur has the verifier forget a number of 16 bits, as forget does, without the time that a store
-// and a load of it take. The verifier does not know that zero is none.
+// and a load of it take. The verifier does not know that zero is 0.
 static __always_inline __u32 blur(__u32 v, __u64 zero)
 {
 	__u64 n = v;
@@ -76,8 +76,9 @@ static __always_inline __u32 blur(__u32 v, __u64 zero)
 // that may be either has two ways, and the verifier of Linux 6.1 walks both at each byte of a name.
 static __always_inline int copied(int hook) { return hook != HOOK_XDP; }
 
-// bytes_at is where n bytes of the message are, 0 if the packet ends before. In a copy, which
-// begins with the UDP header, is all that callers have found to be before the message's end.
+// bytes_at returns a pointer to n bytes of the message, 0 if the packet ends before them. The copy
+// in w begins with the UDP header and has all bytes that callers have found to lie before the
+// message's end.
 static __always_inline const void *bytes_at(const struct frame *f, const struct name_work *w,
 	__u64 off, __u32 n, int hook)
 {
@@ -91,7 +92,8 @@ static __always_inline const void *bytes_at(const struct frame *f, const struct 
 	return at + n > f->data_end ? 0 : at;
 }
 
-// lower makes letters of 8 bytes small: in bytes without their highest bit, no sum carries over.
+// lower makes the letters in 8 bytes lower case. The sums leave out the highest bit of each byte,
+// so that none carries into the next byte.
 static __always_inline __u64 lower(__u64 v)
 {
 	const __u64 ones = 0x0101010101010101ULL, high = 0x80 * ones;
@@ -141,8 +143,8 @@ static __always_inline void digest(const struct frame *f, struct name_work *w, _
 	}
 }
 
-// labels_of finds the labels of a name at off, and leaves in off what is behind it; it returns
-// NO_NAME of what is none.
+// labels_of finds the labels of the name at off, and moves off behind the name. It returns NO_NAME
+// if there is no valid name.
 static __always_inline __u32 labels_of(const struct frame *f, struct name_work *w, __u32 *off,
 				     __u32 end, int hook)
 {
@@ -207,8 +209,8 @@ static __always_inline long copy(const struct frame *f, struct name_work *w, __u
 				  bpf_xdp_load_bytes(f->ctx, off, w->text, known_size(bytes));
 }
 
-// look reads the message in a datagram whose UDP header is at off, with left bytes of the packet
-// from there on. Where the packet stands for several datagrams, a query may hide behind the first.
+// look reads the DNS message of a datagram. Its UDP header is at off, and the packet has left bytes
+// from there. A packet that stands for several datagrams may hide a query behind the first one.
 static __always_inline __u64 look(const struct frame *f, __u32 off, __u32 left, __u32 several,
 				  __u32 deepest, int hook)
 {

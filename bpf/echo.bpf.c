@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// Proof by echo. The program at egress notes bytes of replies, by the client that gets them; the
-// functions at ingress find them in what the client sends, and know its flow from then on.
+// Proof by echo. The program at egress notes bytes of replies together with the client that
+// receives them. The functions at ingress find these bytes in the client's packets, and count its
+// flow as proven from then on.
 #include "a2s.h"
 #include "answer.h"
 #include "echo.h"
@@ -25,7 +26,7 @@ struct echo_term {
 	__u32 differs;	   // 1: the reply has other bytes there
 };
 
-// By whom a value is that comes back.
+// Who made the value that a client sends back.
 enum echo_made {
 	ECHO_SERVICE, // a `prove` statement: replies have it
 	ECHO_A2S,     // a cookie for A2S made it of the flow and the time
@@ -180,8 +181,9 @@ static __always_inline __u64 last_bytes(__u64 word, __s32 n)
 	return n >= 8 ? word : word >> (shift & 63) << (shift & 63);
 }
 
-// read_value reads the value of a form at an offset behind the UDP header, of which left bytes are
-// there from the header at off on. The headers in front are longer than what is read of them.
+// read_value reads the value of a form at the offset at behind the UDP header. The UDP header is at
+// off, and the packet has left bytes from there. The headers in front are longer than one load, so
+// that a load that ends at the value never begins before the packet.
 static __always_inline int read_value(void *ctx, __u32 off, __u32 left, __u32 at,
 				      const struct echo_form *f, struct value *v, int hook)
 {
@@ -217,8 +219,9 @@ static __always_inline int is_service(const struct echo_form *f, __u32 port)
 // What a packet has at a place where a value may be.
 enum { ECHO_NOTHING, ECHO_WRONG, ECHO_PROOF };
 
-// look_a2s looks at a place of a query for the number that a cookie gave its flow. Where it stands
-// depends on the type of the query; what is no query has none, nor has one that asks for a number.
+// look_a2s looks at a place of a query for the number that a cookie gave its flow. The type of the
+// query says where the number stands. Packets other than queries have no number, nor have queries
+// that ask for one.
 static __always_inline int look_a2s(void *ctx, const struct echo_memory *m, __u32 off, __u32 at,
 				    const struct value *v, int hook)
 {
@@ -341,8 +344,8 @@ static __noinline int echo_seen(__u64 flow)
 	return m ? is_proven(m, flow, 0) : 0;
 }
 
-// has_term says whether a packet has one of the pieces that replies have to have; left bytes are
-// there from the UDP header at off on, in front of which are more than 8.
+// has_term says whether a packet has one of the pieces that a form requires of replies. The UDP
+// header is at off with more than 8 bytes before it, and the packet has left bytes from there.
 static __always_inline int has_term(struct __sk_buff *ctx, const struct echo_term *t, __u32 off,
 				    __u32 left)
 {

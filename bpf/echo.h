@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// What is kept of flows over UDP that have proven themselves by what was said to them.
+// The memory of UDP flows whose clients have proven their address by sending back bytes of a reply.
 #ifndef LEVEE_ECHO_H
 #define LEVEE_ECHO_H
 
@@ -125,8 +125,9 @@ static __always_inline __u32 left(const struct echo_head *h, __u64 word, __u32 n
 	return word && rest - 1 < h->lease ? rest : 0;
 }
 
-// prove_flow has a flow count as proven, in the place of one that is not, or else of that which is
-// idle for the longest time, if it is for long enough.
+// prove_flow marks a flow as proven and returns 1. It takes an empty or expired place of the line,
+// else the place of the flow that has been idle longest, if that was for head.idle at least.
+// Otherwise it counts a refusal and returns 0.
 static __always_inline int prove_flow(struct echo_memory *m, __u64 flow)
 {
 	__u32 line = line_of(flow), now = echo_clock(m), least = -1, at = 0;

@@ -41,7 +41,7 @@ enum flow_state {
 // Tag and state in one word; FLOW_NONE is an empty place.
 struct flow {
 	__u64 word;
-	__u32 proof; // a sequence number, but for FLOW_RST_IN
+	__u32 proof; // a sequence number; with FLOW_RST_IN jiffies
 	__u32 expires; // jiffies, the lower 32 bits
 };
 
@@ -60,17 +60,17 @@ struct flow_head {
 	__u64 asked;   // jiffies << 16 | how often the kernel has been asked in this jiffy, of TCP
 	__u64 asks;    // how often it may be, of each protocol
 	__u64 asked_udp;
-	__u64 settled; // jiffies until which what leaves may answer what nobody has looked at
+	__u64 settled; // jiffies; until then what leaves may answer packets from before the program
 	__u64 groups;  // jiffies until which some FLOW_GROUP is there
 	__u64 crowded; // jiffies until which a FLOW_STRANGER may have been forgotten
 };
 
-// A memory is a head; a byte for each bucket; the buckets; and a bit for each bucket. The bits of
-// the byte tell who is not in a bucket, in memory that caches hold: bit n is set where a place may
-// have a tag that ends in n. The bit behind the buckets tells whether one has a connection of
-// FLOW_OPENING: SYNs that come in are looked up in no other. A memory with fewer buckets than tags
-// are made for ends in a byte for each place, the bits of the hash above the tag: with them the
-// connection can move into a memory with more.
+// A memory is a head; a byte for each bucket; the buckets; and a bit for each bucket. The byte of a
+// bucket is a small filter that caches hold: bit n is set if a place of the bucket may have a tag
+// that ends in n. The bit of a bucket tells whether it has a connection of FLOW_OPENING: a SYN that
+// comes in is looked up in such buckets only. A memory with fewer buckets than tags are made for
+// ends in one more byte for each place. That byte holds the bits of the hash above the tag, which a
+// move into a larger memory needs.
 struct flows {
 	struct flow_head head;
 };
@@ -93,10 +93,10 @@ struct {
 		asm("%0 = " #number : "=r"(n));                                                    \
 		return n;                                                                          \
 	}
-FLOW_SIZED(flow_shift, 0x666c6f01)   // of a hash, for the number of the bucket
-FLOW_SIZED(flow_places, 0x666c6f02)  // where the buckets begin
-FLOW_SIZED(flow_opening, 0x666c6f03) // where the bits behind them begin
-FLOW_SIZED(flow_above, 0x666c6f04)   // where the bytes behind these begin, 0 if there are none
+FLOW_SIZED(flow_shift, 0x666c6f01)   // right shift that makes a hash a bucket number
+FLOW_SIZED(flow_places, 0x666c6f02)  // offset of the buckets
+FLOW_SIZED(flow_opening, 0x666c6f03) // offset of the bits behind the buckets
+FLOW_SIZED(flow_above, 0x666c6f04)   // offset of the bytes behind the bits, 0 without these
 
 static __always_inline __u64 flow_number(__u64 hash) { return hash >> flow_shift(); }
 
@@ -126,7 +126,7 @@ static __always_inline __u64 flow_mix(const struct flow_head *h, __u64 sum, __u3
 	return sum * h->last;
 }
 
-// flow_hash hashes what leaves: the source is the side that the policy is for.
+// flow_hash hashes a packet that leaves: its source is the side that the policy protects.
 static __always_inline __u64 flow_hash(const struct flow_head *h, const struct key *k, int six,
 				       __u32 ports)
 {
@@ -148,7 +148,8 @@ static __always_inline __u64 flow_hash(const struct flow_head *h, const struct k
 	return flow_mix(h, sum, ports, k->proto | six << 8);
 }
 
-// flow_group_hash hashes the side that the policy is for, of UDP, and nobody at the other.
+// flow_group_hash hashes an address and UDP port of the side that the policy protects, without any
+// other side.
 static __always_inline __u64 flow_group_hash(const struct flow_head *h, __u64 hi, __u64 lo, int six,
 					     __u16 port)
 {
@@ -165,7 +166,7 @@ static __always_inline __u64 flow_group_hash(const struct flow_head *h, __u64 hi
 	return flow_mix(h, sum, (__u32)port << 16, 17 | six << 8);
 }
 
-// flow_port_hash hashes a port of UDP, whatever addresses it is of.
+// flow_port_hash hashes a UDP port alone, without addresses.
 static __always_inline __u64 flow_port_hash(const struct flow_head *h, __u16 port)
 {
 	return flow_mix(h, h->start, (__u32)port << 16, 17 | 1 << 9);
@@ -176,7 +177,7 @@ static __always_inline __u32 flow_now(const struct flow_head *h)
 	return h->clock ? h->clock : bpf_jiffies64();
 }
 
-// flow_known says whether the connection of a hash is.
+// flow_known returns 1 if the memory has the connection of a hash and its lease has not ended.
 static __always_inline int flow_known(struct flows *m, __u64 hash)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;

@@ -12,7 +12,7 @@
 
 #include <bpf/bpf_endian.h>
 
-// levee's array of programs, of which those that take samples or look come behind this one.
+// levee's array of programs. Those that take samples, capture or watch run behind this one.
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 8);
@@ -249,8 +249,8 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 	return 1;
 }
 
-// wanted_datagram says whether a datagram is handed on. There may be one more than are read, so
-// that who reads knows that there are more.
+// wanted_datagram says whether a datagram is handed on. One more than the reader reads is handed
+// on, which tells the reader that there are more.
 static __always_inline int wanted_datagram(struct flows_cpu *c, const struct segment *s)
 {
 	__u32 now = bpf_jiffies64() | 1; // 0 is for what the agent has written

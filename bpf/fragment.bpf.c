@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// What is remembered of datagrams that come in fragments, so that those behind the first share its
-// fate. Of a datagram whose first fragment has passed, the memory has the parts that have passed:
-// what overlaps them is refused (RFC 5722, RFC 8200 section 4.5). Fragments that come before their
-// first pass within a budget. Package fragment takes the functions out of this object.
+// The memory of datagrams that arrive in fragments. Later fragments share the verdict of the first.
+// If the first has passed, the memory keeps which parts have passed, and a fragment that overlaps
+// them is refused (RFC 5722, RFC 8200 section 4.5). Fragments that arrive before their first one
+// pass within a budget. Package fragment takes the functions out of this object.
 #include "parse.h"
 #include "sip.h"
 
@@ -93,8 +93,8 @@ static __always_inline __u64 hash(const struct fragment_head *h, const struct ke
 	return sip_hash(h->key, words, 3);
 }
 
-// take_lock says whether it has the bucket. Programs of a hook do not interrupt each other on a
-// CPU, so that who has it goes on, and soon lets it go.
+// take_lock returns 1 if it has locked the bucket. Programs of one hook do not interrupt each other
+// on a CPU, so the holder of a lock keeps running and releases it soon.
 static __always_inline int take_lock(struct fragment_bucket *b)
 {
 	for (int i = 0; i < 256; i++)
@@ -140,8 +140,8 @@ static __always_inline struct fragment_datagram *find(struct fragment_memory *m,
 	return at < FRAGMENT_BUCKET ? &b->datagrams[within(at, FRAGMENT_BUCKET)] : 0;
 }
 
-// make gives a new datagram of a state a place, 0 if there is none: what is less worth gives way,
-// then the oldest of its kind.
+// make returns the place of a new datagram, 0 if there is none. A datagram of a less valuable state
+// gives way first, then the oldest of the same state.
 static __always_inline struct fragment_datagram *make(struct fragment_memory *m,
 						      struct fragment_bucket *b, __u64 tag,
 						      __u32 now, __u16 state)

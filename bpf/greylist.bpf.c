@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// What a greylist does to a packet: it goes on if its client has sent another one to the rule, some
-// time before. Package greylist takes the function out of this object.
+// What a greylist does to a packet. The packet goes on if its client has sent an earlier one to the
+// same rule, long enough ago. Package greylist takes the function out of this object.
 #include "meter.h"
 
 // The memory is a head and lines of 64 bytes. A client's hash names its line. The first word of a
@@ -71,7 +71,7 @@ static __always_inline __u64 greylist_shift(void)
 	return n;
 }
 
-// age_of is how old a time is, and BEHIND.
+// age_of returns the age of a time in ticks, plus BEHIND.
 static __always_inline __u32 age_of(__u32 word, __u32 now)
 {
 	return (now + BEHIND - word) & TIME_MASK;

@@ -15,7 +15,7 @@
 #define BATCH 32
 #define CRC_TABLES 8
 
-const volatile __u8 chained = 0; // each key is chosen by the hash before
+const volatile __u8 chained = 0; // 1: the hash before chooses each key
 const volatile __u8 keep = 0;    // store each hash
 const volatile __u64 secret[2] = {};
 const volatile __u32 crc_table[CRC_TABLES][256] = {};
@@ -319,7 +319,7 @@ static __always_inline __u64 sha256(const __u64 *key, __u32 length)
 		0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
 	};
 
-	// A block for each 64 bytes, and for the nine that come behind: a bit, and the length in bits.
+	// Each block has 64 bytes. Nine bytes follow the data: a set bit, and the length in bits.
 #pragma unroll
 	for (__u32 from = 0; from < length + 9; from += 64) {
 #pragma unroll

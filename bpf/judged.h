@@ -56,7 +56,7 @@ static __always_inline __u64 waking(void)
 }
 #endif
 
-// Those of levee's program, whose size the loader fills in.
+// The counters of levee's program. The loader fills in the size.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -68,7 +68,7 @@ struct {
 const volatile __u32 row_bytes = 0; // of the counters
 const volatile __u32 row_mask = 0;  // CPUs - 1
 const volatile __u32 note_at = 0;   // in a row
-const volatile __u32 snap = 128;    // bytes of a packet that are handed on
+const volatile __u32 snap = 128;    // bytes of a packet to hand on
 const volatile __u32 verdicts = ~0; // bits: codes that are wanted
 
 volatile __u64 until; // jiffies: the process has not been seen since, and may be gone

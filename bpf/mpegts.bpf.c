@@ -54,7 +54,7 @@ struct mpegts_pid {
 
 // What is remembered of the PIDs of a flow, under the flow's lock.
 struct mpegts_pids {
-	__u8 at[PIDS]; // the place of a PID below, 0: it has none
+	__u8 at[PIDS]; // by PID: the index of its place below, 0 without one
 	struct mpegts_pid pids[PIDS_FOLLOWED + 1];
 };
 
@@ -138,8 +138,8 @@ enum mpegts_is {
 struct mpegts_cpu {
 	struct mpegts_packet packets[TS_MOST];
 	__u8 copy[TS_BYTES + 4]; // of a packet that does not lie in the first buffer
-	// What the verifier reads from memory it knows nothing of: else it would walk what follows a
-	// loop once for each number of packets.
+	// In memory, since the verifier knows nothing of numbers that are read from memory. Otherwise
+	// it would walk the code behind a loop once for each number of packets.
 	__u32 n, synced;
 };
 
@@ -335,7 +335,7 @@ static __always_inline int sequence(struct mpegts_flow *f, __u32 ssrc, __u16 seq
 			f->rtp_restarts++;
 		f->rtp = 1;
 		f->ssrc = ssrc;
-		f->came = 0; // what was before, and comes now, is late
+		f->came = 0; // packets of before that arrive from here on are late
 	} else if (ahead < 0x8000) {
 		f->rtp_lost += ahead;
 		f->came = ahead < 64 ? f->came << ahead : 0;
@@ -455,7 +455,8 @@ static __always_inline void next_window(struct mpegts_flow *f, __u64 t)
 
 			if (f->pcr_last < f->pcr_first)
 				ticks += wraps;
-			// Far from what has passed, it is another clock's, or one that began anew.
+			// A PCR far from the time that has passed is of another clock, or of one that was set
+			// anew.
 			if (bytes && ticks * 1000 / 27 < 2 * lasted &&
 			    ticks * 1000 / 27 > lasted / 2) {
 				f->byte_time = (ticks * 1000 / 27 << 16) / bytes;
@@ -588,7 +589,7 @@ static __always_inline int is_group(const struct mpegts_key *k)
 }
 
 // fragmented notes the first fragment of a datagram of a stream that is known, or looks like one.
-// What is in it is not followed, and what comes next is the first of its PID that is known.
+// Its packets are not followed, and continuity begins anew with the next packet of each PID.
 static __always_inline void fragmented(const struct mpegts_key *k, int stream)
 {
 	struct mpegts_flow *f;
@@ -652,7 +653,7 @@ static __always_inline int rtp_header(void *ctx, __u32 *off, __u32 *len, struct 
 	r->seq = half(h + 2);
 	r->ssrc = word(h + 8);
 	r->is = 1;
-	// Parity is as long as what it is of, behind a header whose E bit is set.
+	// A parity packet has the length of the media packets, behind a header whose E bit is set.
 	if (r->type != 33 && *len % TS_BYTES == FEC_HEADER && *len > FEC_HEADER &&
 	    !pull(ctx, *off + 4, x, 1, tc) && x[0] & 0x80)
 		return 0;
@@ -778,7 +779,7 @@ static __always_inline void later_fragment(void)
 		sum->fragments++;
 }
 
-// decode finds the payload of a datagram of UDP. Frames that are none, or cut, are no stream's.
+// decode finds the payload of a UDP datagram. It returns 0 for other frames and truncated ones.
 static __always_inline int decode(void *ctx, struct mpegts_key *k, struct udp *u, int tc)
 {
 	__u32 off = 0, type, left, proto, fragment = 0;
@@ -935,7 +936,7 @@ int mpegts_tc(struct __sk_buff *ctx)
 		datagram_tc(ctx, &k, u.off, u.len);
 		return -1;
 	}
-	// The stack has merged several datagrams (GRO): each is gso_size long, but for the last.
+	// The stack has merged several datagrams (GRO): each is gso_size long, except the last.
 	u.len = ctx->len - u.off;
 	each = ctx->gso_size;
 	for (int i = 0; i < SEGMENTS; i++) {

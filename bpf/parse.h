@@ -47,22 +47,22 @@ struct key {
 	// 1: the source has proven itself; filled where rules ask. While decoding: 1 is a fragment.
 	__u8 proven;
 	__u8 class;
-	// Of IP, once it is decoded: what bpf/route.bpf.c tells of what arrives, where rules ask, and
-	// whether what leaves is of this machine and which service sends it.
+	// Reused once an IP packet is decoded. At ingress: the answer of bpf/route.bpf.c, where rules
+	// ask. At egress: whether this machine sends the packet, and which service.
 	__u16 ether_type;
 	__u16 icmp; // type << 8 | code
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
 	__u8 ttl;
-	// Of what leaves, once it is decoded, which user and which group sends it, where rules ask.
+	// Reused at egress once the packet is decoded: which user and group sends it, where rules ask.
 	__u16 frag; // of a first fragment: FIRST and its bytes; of a later one: its offset and MORE
 	__u8 dscp;
-	__u8 tcp_flags; // of UDP: 1 where the flow has proven itself, filled where rules ask
+	__u8 tcp_flags; // UDP: 1 if the flow is proven, filled where rules ask
 	__u8 tags;
-	// 1: of a connection that is known; filled where rules ask. Of what leaves: which container.
+	// 1: the connection is known; filled where rules ask. At egress: which container sends it.
 	__u8 flow;
 	__u16 off; // what follows the IP headers: where it begins,
-	// Of what leaves its uid is here, and its gid in datagram, where rules ask.
+	// Reused at egress, where rules ask: the uid here, the gid in datagram.
 	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
 	__u16 left;  // and how much there is
 	__u16 tcp_window; // not scaled
@@ -70,17 +70,17 @@ struct key {
 	__u32 row; // where this CPU's row of counters begins; only there if a function counts
 };
 
-// Offsets and bytes of fragments are multiples of 8, but for those of the last. The bits below say
-// more.
+// Offsets and lengths of fragments are multiples of 8, except the length of the last. So the low
+// bits are free for flags.
 enum frag { MORE = 1, FIRST = 2 };
 
 #define NO_VLAN 0xffff
 
 // The environment is what generated code and C share while they judge one packet. Functions of
-// either kind are given it; those that look at the packet are given the context behind it. It
-// holds numbers only. The verifier takes for a number what a global function reads from memory,
-// whatever was written there, and it forgets pointers in memory that it has given to one. So the
-// context is an argument of its own, and who wants the packet takes its bounds from the context.
+// either kind are given it; those that look at the packet are given the context behind it. It holds
+// numbers only. Whatever a global function reads from memory is a number to the verifier, and the
+// verifier forgets pointers in memory that was passed to such a function. So the context is an
+// argument of its own, and a function that reads the packet takes its bounds from the context.
 struct env {
 	struct key key;
 	__u64 inner;   // which matches on the packet within a tunnel hold; only there if a rule has one
@@ -103,20 +103,20 @@ struct frame {
 	void *ctx;
 	void *data;
 	void *data_end;
-	__u32 len; // up to where it ends, from the beginning of the packet
-	// The rest is only of one within a tunnel.
-	__u32 at;   // where it begins
-	__u16 type; // what begins there
-	__u32 cut; // it is cut short, since the packet is the first of several fragments
+	__u32 len; // offset of its end from the beginning of the packet
+	// The rest is used within tunnels only.
+	__u32 at;   // offset of its beginning
+	__u16 type; // EtherType of what begins there
+	__u32 cut; // 1: cut short, since the packet is a first fragment
 };
 
-// cut tells whether what the lengths of a frame say may be in other fragments.
+// cut says whether bytes that the headers announce may be in other fragments.
 #define cut(f) (INSIDE && (f)->cut)
 
 // forget stores a number and reads it back, so that the verifier knows its size and nothing more:
-// what it has learned about a value on each way to a place (how many tags, which extension
-// headers) would have it walk all that follows once for each way. A slot must not lie on a
-// multiple of 8 bytes, where the verifier would remember what was stored.
+// what it knows of a value differs by path (how many tags, which extension headers), and it would
+// walk all that follows once for each path. A slot must not lie on a multiple of 8 bytes, where the
+// verifier would remember what was stored.
 static __always_inline __u32 forget(__u16 *slot, __u32 v)
 {
 	*(volatile __u16 *)slot = v;
@@ -130,8 +130,8 @@ static __always_inline __u32 forget_word(__u32 *slot, __u32 v)
 	return *(volatile __u32 *)slot;
 }
 
-// least_of is the lesser of two numbers below 2^63. A compare, which clang would make of it, would
-// be one more way to each place.
+// least_of returns the lesser of two numbers below 2^63, without a branch: a branch would double
+// the paths that the verifier walks.
 static __always_inline __u64 least_of(__u64 a, __u64 b)
 {
 	__s64 less = a - b, all = less >> 63;
@@ -175,8 +175,9 @@ static __always_inline void copy_words(void *to, const void *from, __u32 n)
 }
 
 // pull copies n bytes at off. Bytes outside the first buffer are fetched by helper where the hook
-// has such frames. The mask tells the verifier what the callers know: no header starts beyond
-// 14 + 8 + 40 + 8 * 2048 bytes, but within a tunnel, where the helper reads what is so far behind.
+// has such frames. The mask tells the verifier a bound that the callers keep: outside of tunnels no
+// header starts beyond 14 + 8 + 40 + 8 * 2048 bytes. Within tunnels the helper reads headers beyond
+// the mask.
 static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u32 n, int hook)
 {
 	if (hook == HOOK_SOCKET) // which may not read the packet itself
@@ -195,8 +196,8 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 	return -1;
 }
 
-// reach is pull in a loop over headers that few packets have. Where a helper is there it does not
-// look at the first buffer before: that would be one more way for each round.
+// reach is pull for loops over headers that few packets have. Where the hook has a helper, reach
+// does not try the first buffer: that would be one more path for the verifier in each round.
 static __always_inline long reach(const struct frame *f, __u32 off, void *to, __u32 n, int hook)
 {
 	if (hook == HOOK_XDP_FRAGS)
@@ -206,8 +207,8 @@ static __always_inline long reach(const struct frame *f, __u32 off, void *to, __
 	return pull(f, off, to, n, hook);
 }
 
-// again has the verifier forget how much of the first buffer the compares on the way to a place
-// have shown to be there, which differs from way to way.
+// again reads the bounds of the first buffer anew. So the verifier forgets how many bytes earlier
+// compares have shown to be there, which differs from path to path.
 static __always_inline struct frame again(const struct frame *f, int hook)
 {
 	struct frame fresh = *f;
@@ -228,9 +229,8 @@ static __always_inline struct frame again(const struct frame *f, int hook)
 	return fresh;
 }
 
-// merged is the payload of each segment of a packet that the stack has merged from several (GRO),
-// or has not cut into several yet (GSO); 0 of a packet that is as it was on the wire. XDP cannot
-// tell.
+// merged returns the payload bytes of each segment of a packet that the stack has merged (GRO) or
+// not yet cut (GSO), 0 for a packet as on the wire. At XDP it is always 0.
 static __always_inline __u32 merged(const struct frame *f, int hook)
 {
 	// One compare: of two clang makes code for XDP that takes 144 bytes of stack more.
@@ -248,8 +248,8 @@ static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 
 		k->len = k->len - left + segment;
 }
 
-// on_wire gives a merged packet the bytes of all that it stands for: each has all headers, which
-// end hlen bytes behind off, and the tag that lies beside the frame.
+// on_wire sets k->bytes of a merged packet to the bytes of all its segments on the wire. Each has
+// all headers, which end hlen bytes behind off, and the VLAN tag that skb holds beside the frame.
 static __always_inline void on_wire(const struct frame *f, struct key *k, __u32 off, __u32 left,
 				    __u32 hlen, int hook)
 {
@@ -293,7 +293,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 		__u32 ulen = b[4] << 8 | b[5];
 		if (ulen < 8 || (!fragment && !cut(f) && ulen > left))
 			return L4_LENGTH;
-		if (ulen < left) // nobody is given what is behind
+		if (ulen < left) // the payload ends there; sockets never see more
 			k->left = ulen;
 		hlen = 8;
 		as_sent(f, k, left, hlen, hook);
@@ -335,7 +335,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 	return WELL_FORMED;
 }
 
-// note says what key.frag is of a packet of bytes behind its headers at an offset, 0 of one that is
+// note returns key.frag of a packet with bytes of data at the offset at of its datagram; 0 if it is
 // no fragment.
 static __always_inline __u16 note(__u32 at, __u32 bytes, __u32 more)
 {
@@ -359,7 +359,7 @@ struct ipv6 {
 	__be64 src_hi, src_lo, dst_hi, dst_lo;
 } __attribute__((packed));
 
-// An extension header; the latter two are of a fragment's.
+// An extension header; frag and id are there in a fragment header only.
 struct extension {
 	__u8 next, len;
 	__be16 frag;
@@ -496,8 +496,8 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 
 #define MAX_LABELS 8
 
-// look_through finds IP that PPPoE (RFC 2516) or MPLS (RFC 3032) carries: where it begins, its
-// EtherType, and for PPPoE where the frame ends. All stay as they are where there is none.
+// look_through finds IP inside PPPoE (RFC 2516) or MPLS (RFC 3032). It sets at and type to where IP
+// begins and its EtherType, and for PPPoE the frame's end. Without such IP they keep their values.
 static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at, int hook)
 {
 	__u32 off = *at;

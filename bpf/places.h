@@ -43,9 +43,9 @@ _Static_assert(1 << PLACE_BITS == FLOW_BUCKET, "a place of a bucket has a number
 
 #define NOWHERE 0xffff
 
-// find_place gives the place in its bucket of a connection, and FLOW_BUCKET more if it is known;
-// else the place that a new one takes, or NOWHERE if there is none. Verifiers are not to know
-// which: they would walk all that follows once for each.
+// find_place returns the place of a connection in its bucket, plus FLOW_BUCKET if the connection is
+// known. For a new one it returns the place to take, or NOWHERE. The result is hidden from the
+// verifier, which would otherwise walk all that follows once for each value.
 static __always_inline __u32 find_place(struct flows *m, __u64 hash, __u32 now)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
@@ -104,8 +104,8 @@ static __always_inline void show(struct flows *m, __u64 hash)
 	*present = all;
 }
 
-// open_up tells of a connection that is opening, or takes back what was told of one in whose place
-// another is now.
+// open_up sets the bucket's bit for a connection that is opening, or clears it when another
+// connection has taken that place.
 static __always_inline void open_up(struct flows *m, __u64 hash, int opening)
 {
 	const struct flow *bucket = flow_bucket(m, hash);

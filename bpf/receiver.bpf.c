@@ -16,7 +16,7 @@ struct seen {
 	__u64 first, last; // ns of the monotonic clock
 	__u64 gap_max;
 	__u64 repeats; // sources that came before
-	__u64 outside; // sources that are not among those looked for
+	__u64 outside; // sources outside of the expected range
 	__u64 gaps[GAPS];
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// How a packet is made what goes back to its sender, and to whom nothing may.
+// Turns a packet into the reply to its sender, and decides which senders must get no reply.
 #ifndef LEVEE_REPLY_H
 #define LEVEE_REPLY_H
 
@@ -153,9 +153,9 @@ static __always_inline int is_partial(struct __sk_buff *ctx, __u32 at)
 }
 
 // shed takes options of IPv4 or extension headers of IPv6 out of a packet, in front of which the IP
-// header begins at some place. What the stack knows of the place of the next header stays right so,
-// such as from where it has yet to sum up. It does not look behind a tag in the frame, which is the
-// second one: that comes out of the frame meanwhile. The result says where the IP header begins.
+// header begins at some place. So offsets that the stack keeps, such as the start of a checksum,
+// stay right. bpf_skb_adjust_room does not look behind a tag in the frame, which is the second one;
+// that tag leaves the frame meanwhile. It returns the offset of the IP header.
 static __always_inline int shed(struct __sk_buff *skb, __u32 at, __u32 extra)
 {
 	if (at > 14) {
@@ -280,8 +280,8 @@ static __always_inline struct frame frame_tcx(struct __sk_buff *ctx)
 	return f;
 }
 
-// decoded is the memory of this CPU with the packet's key and with what was asked, 0 of what is no
-// packet. With ip the frame begins with IP.
+// decoded returns this CPU's work memory with the packet's key and the caller's request, 0 if the
+// frame is malformed. With ip the frame begins with IP.
 static __always_inline struct cookie_work *decoded(const struct frame *f, __u32 rule, __u64 rate,
 						   __u32 detail, int hook, int ip)
 {

@@ -11,12 +11,12 @@
 #define WAYS 8
 #define ABSENT 255 // neither so nor not so, package field
 
-// Interfaces that packets come up to.
+// The interfaces at which the stack receives packets of the policy's device.
 struct route_ways {
 	__u32 from;           // the interface that a lookup is made for: it is lo, or of a VRF
 	__u32 own;            // the interface of the policy
-	__u32 untagged[WAYS]; // what frames without a tag come up to; 0 ends it
-	__u32 tagged[VLANS];  // what those of a VLAN do, by its id; 0: the kernel has none for it
+	__u32 untagged[WAYS]; // interfaces that receive untagged frames; 0 ends the list
+	__u32 tagged[VLANS];  // by VLAN id: the interface, 0 without one
 };
 
 struct {
@@ -113,7 +113,8 @@ FUNCTIONS(tcx, __sk_buff)
 // answer is what was found as two bytes: strict, and loose above it.
 static __always_inline __u32 answer(__u8 strict, __u8 loose) { return strict | (__u32)loose << 8; }
 
-// route_tell compares what was found with what frames of a tag, or of two, come up to.
+// route_tell compares the interface that the lookup found with those that receive frames with these
+// VLAN tags.
 __noinline int route_tell(__u32 found, __u32 vlan, __u32 inner)
 {
 	const struct route_ways *w = all_ways();

@@ -7,7 +7,7 @@
 #define ROLE 2u // ON_SAMPLES
 #include "judged.h"
 
-// levee's array of programs, of which the one that captures comes behind this one.
+// levee's array of programs. The one that captures runs behind this one.
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 8);
@@ -84,7 +84,8 @@ static __always_inline void begin(struct sample_kind *k, __u64 now, __u64 most)
 	k->step = step;
 }
 
-// wanted says whether a packet is a sample; if so, e is filled but for what needs the context.
+// wanted returns the kind of a packet that becomes a sample, with all fields of its event filled
+// that do not need the context; 0 for other packets.
 static __always_inline struct sample_kind *wanted(struct capture_note *n, __u32 cpu)
 {
 	__u64 now = bpf_jiffies64(), most = bound;

@@ -2,7 +2,7 @@
 //
 // Who sends a packet that leaves: the user and the group of its socket, and the unit and the
 // container whose cgroup the socket was made in. The kernel tells the uid and the number of the
-// cgroup. The rest lies in structures of the kernel, whose layout user space has looked up.
+// cgroup. The rest is read from structures of the kernel. User space has looked up their layout.
 #include <stdbool.h>
 #include <linux/types.h>
 #include <linux/bpf.h>
@@ -77,7 +77,7 @@ struct {
 } senders SEC(".maps");
 
 struct sender_name {
-	__u64 before; // 0: a name may be shorter than what it is compared with
+	__u64 before; // always 0: names may be shorter than the load of a compare
 	__u64 name[NAME / 8 + 1];
 };
 
@@ -180,9 +180,9 @@ __noinline __u32 sender_uid(struct __sk_buff *ctx)
 	return sender_socket(ctx) ? bpf_get_socket_uid(ctx) : NO_ID;
 }
 
-// sender_gid is the group of who has opened the socket. A connection that nobody has accepted yet,
-// or that its process has closed, has no file: it is known from the packets before, the first of
-// which is of the socket that listens.
+// sender_gid returns the group of the process that opened the socket. A connection that is not
+// accepted yet, or already closed, has no file. Its group is the one of earlier packets; the first
+// of these is of the listening socket.
 __noinline __u32 sender_gid(struct __sk_buff *ctx)
 {
 	struct sender_memory *m = memory();
@@ -260,7 +260,7 @@ __noinline __u64 sender_digest(__u32 bytes, __u64 key0, __u64 key1)
 		__u64 word = w->name[i];
 		bool last = 8 * (i + 1) > bytes;
 
-		if (last) // what stands behind it is of a name before
+		if (last) // the bytes behind it are left of an earlier name
 			word = (word & ((1ULL << 8 * (bytes & 7)) - 1)) | (__u64)bytes << 56;
 		s.d ^= word;
 		sip_round(&s);
@@ -333,8 +333,8 @@ __noinline __u32 sender_container(__u64 unit, __u64 below, __u32 turn)
 }
 
 // sender_unit finds the unit and the container of a socket by the names of its cgroups. The unit is
-// the first from the root that is no slice: whoever has been given a unit may make what he likes
-// below it. A container has a unit of its own, or a cgroup below one that is of no unit.
+// the first cgroup from the root that is no slice: the owner of a unit may create any cgroups below
+// it. A container has a unit of its own, or a cgroup below one that is of no unit.
 __noinline __u32 sender_unit(__u64 sk)
 {
 	struct sender_memory *m = memory();

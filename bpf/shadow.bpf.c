@@ -44,7 +44,7 @@ struct shadow_cpu {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); // CPUs, which the loader fills in
+	__uint(max_entries, 1); // number of CPUs; the loader fills it in
 	__type(key, __u32);
 	__type(value, struct shadow_cpu);
 } pairs SEC(".maps");

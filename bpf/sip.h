@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// SipHash, for what strangers choose the keys of.
+// SipHash, for keys that strangers choose.
 #ifndef LEVEE_SIP_H
 #define LEVEE_SIP_H
 

@@ -73,7 +73,7 @@ struct {
 	__type(value, struct stream_ports);
 } searched SEC(".maps");
 
-// Of a hash 47 bits are known where a segment comes in.
+// A segment that comes in is known by 47 bits of its hash.
 static __always_inline struct stream_place *line_of(struct stream_memory *m, __u64 hash)
 {
 	return m->places[hash >> 32 & (STREAM_LINES - 1)];
@@ -117,8 +117,8 @@ static __always_inline __u32 now_of(const struct stream_memory *m)
 	return clock | (now & (some(clock) - 1));
 }
 
-// worth orders places by who gives way: what is empty, who has not shaken hands, who is idle. Who
-// sends keeps his.
+// worth orders places by which gives way first: empty ones, then flows without a handshake, then
+// idle flows. Flows that send keep their places (KEEPS and above).
 #define KEEPS (3ULL << 32)
 static __always_inline __u64 worth(const struct stream_head *h, const struct stream_place *p,
 				   __u32 now)
@@ -135,7 +135,8 @@ static __always_inline __u64 worth(const struct stream_head *h, const struct str
 	return some(p->tag ^ STREAM_FREE) * (is - old * less);
 }
 
-// stream_take gives the place in its line that something new of a flow takes, -1 if there is none.
+// stream_take returns the index in its line of the place that a new entry of a flow takes, -1 if
+// there is none.
 static __noinline int stream_take(__u64 hash)
 {
 	__u32 zero = 0;
@@ -164,7 +165,7 @@ static __noinline int stream_take(__u64 hash)
 	return least;
 }
 
-// find gives the place in its line of a search of a flow, -1 if it has none.
+// find returns the index in its line of the place of a flow's search, -1 if there is none.
 static __always_inline int find(const struct stream_place *line, __u32 tag, __u32 id)
 {
 	__u32 at = 0;
@@ -246,9 +247,9 @@ static __noinline __u64 stream_meet_tcx(struct __sk_buff *ctx, __u64 hash, __u32
 	return meet(ctx, hash, place, HOOK_TCX);
 }
 
-// stream_enter gives a search of a flow its place, and has it begin in a state with the first byte.
-// It returns STREAM_UNKNOWN if there is none. Seek could do it, but what both need of the stack is
-// more than callers leave.
+// stream_enter gives a flow's search a place, and sets its state for the first byte. It returns
+// STREAM_UNKNOWN if there is no place. It is a function apart from stream_seek, since together they
+// need more stack than callers leave.
 static __noinline int stream_enter(__u64 hash, __u32 id, __u32 start)
 {
 	__u32 zero = 0;
@@ -275,10 +276,11 @@ static __noinline int stream_enter(__u64 hash, __u32 id, __u32 start)
 	return STREAM_ABSENT;
 }
 
-// stream_seek tells which bytes of a segment follow what a search knows of its stream: the state of
-// the search by four, above how many bytes of the stream are behind it, above how many follow, less
-// one, above where they lie in the frame. Without a state it is an answer. off is where the TCP
-// header begins; id is that of the search, below how many bytes of a stream it looks at.
+// stream_seek tells which bytes of a segment continue a search. The result has in bits 0-15 the
+// offset of these bytes in the frame, in 16-29 their number less one, in 30-43 how many bytes of
+// the stream are searched already, and above that a quarter of the search's state. A result without
+// a state is an answer (STREAM_*). off is the offset of the TCP header. The low bits of id name the
+// search, the high ones say how many bytes of a stream it reads.
 static __noinline __u64 stream_seek(__u64 hash, __u64 segment, __u32 off, __u64 id)
 {
 	__u32 zero = 0, data = segment >> 16 & 0xffff;
@@ -312,7 +314,7 @@ static __noinline __u64 stream_seek(__u64 hash, __u64 segment, __u32 off, __u64 
 		return STREAM_UNKNOWN;
 	}
 	if (skip >= data)
-		return STREAM_NO; // all of it was there before
+		return STREAM_NO; // a repeat of bytes already searched
 	data -= skip;
 	off += (segment & 0xff) + skip;
 	if (off > 0xffff)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// The program at egress that notes connections, in the memory in which the program at ingress looks
-// them up. It lets everything go.
+// The program at egress that notes connections. The program at ingress looks them up in the same
+// memory. It drops nothing.
 #include "answer.h"
 #include "places.h"
 
@@ -40,8 +40,9 @@ static __always_inline __u32 blocks_of(__u32 bytes)
 // both are what a connection is, and its proof.
 static __always_inline __u64 both(__u32 is, __u32 proof) { return (__u64)proof << 32 | is; }
 
-// cover has acknowledgements of a segment open a connection. In front of what was the first of an
-// older one there is what leaves again; what does not fit is where it is now.
+// cover returns the new proof of a connection, so that acknowledgements of this segment open it.
+// Data in front of an older connection's first segment is a retransmission; a segment out of reach
+// moves the proof to itself.
 static __always_inline __u64 cover(__u32 is, __u32 proof, __u32 from, __u32 to)
 {
 	__u32 sent = is >> FLOW_SENT, before = proof - from, upto;
@@ -126,8 +127,9 @@ static __always_inline int is_group(const struct key *k, int six)
 	return k->dst_mac >> 40 & 1 || is_multicast(k, six);
 }
 
-// ask notes that a port has asked a group, for answers that come from whoever is there. Where the
-// ports are the same, as in multicast DNS (RFC 6762, section 6), they go to the group as well.
+// ask notes that a port has asked a multicast group, so that answers from any member are known.
+// Where the ports are the same, as in multicast DNS (RFC 6762, section 6), they go to the group as
+// well.
 __noinline int ask(const struct key *k, __u64 now)
 {
 	__u32 zero = 0;
@@ -225,7 +227,7 @@ __noinline int track(struct __sk_buff *ctx, const struct key *k)
 	}
 	case UDP:
 		if (is & FLOW_FIRST)
-			return TCX_NEXT; // it may answer what nobody has looked at
+			return TCX_NEXT; // it may answer a packet from before the program
 		if ((is == FLOW_NONE || is == FLOW_STRANGER) && answers(m, k, now64))
 			is = FLOW_STRANGER;
 		else if (is == FLOW_NONE)

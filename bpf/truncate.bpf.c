@@ -18,7 +18,7 @@
 #define OPT 11		// without options: root, type, size, flags, length
 #define SIZE 1232	// what the answer says of itself by EDNS (DNS Flag Day 2020)
 
-// question is how many bytes of the text a question has, 0 if there is none.
+// question returns the length of the question section in bytes, 0 without a valid one.
 static __always_inline __u32 question(struct cookie_work *w, __u32 there)
 {
 	__u32 at = 0;

@@ -26,16 +26,17 @@ enum { MPLS = 0x8847, MPLS_MULTICAST = 0x8848, WCCP = 0x883e };
 
 #define MAX_GTP_EXT 8
 
-// within is the packet that is looked for: it begins at off in a frame that ends where its len
-// says, and is what type says.
+// within is the inner packet that the search has found so far: it begins at off in a frame that
+// ends at frame.len, and type is its EtherType.
 struct within {
 	struct frame frame;
 	__u32 off;
 	__u16 type;
 };
 
-// short_of is what becomes of a tunnel whose header does not end within the packet: nobody can
-// unpack it, unless the rest is in the fragments behind.
+// short_of is the result for a tunnel whose header does not end within the packet. There is no
+// tunnel then, since no receiver can unpack it; but in a first fragment the header is truncated,
+// since the rest may be in later ones.
 static __always_inline int short_of(const struct within *w)
 {
 	return w->frame.cut ? TRUNCATED_L4 : TUNNEL_NONE;
@@ -134,9 +135,9 @@ static __always_inline int in_udp(struct within *w, struct key *k, __u32 port, i
 	return WELL_FORMED;
 }
 
-// parse_inner decodes what kind of tunnel begins at off, of which the packet has left bytes. k is
-// only written, but for the bytes of the frame, which are counted also if it is malformed within,
-// and for the row of counters.
+// parse_inner decodes the packet in a tunnel of a kind that begins at off; the packet has left
+// bytes from there. It fills k. It reads of k only the bytes of the frame, which are counted even
+// if the inner packet is malformed, and the row of counters.
 static __always_inline int parse_inner(struct within *w, struct key *k, __u32 kind, int hook)
 {
 	__u32 bytes = k->bytes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
 // The programs that tell of decisions. levee's program hands them each packet that it has judged,
-// as it does to those that capture. A flood of drops comes here: what is above the bound costs a
-// look at this CPU's row and an addition in it, and no byte of the packet is read.
+// as it does to those that capture. A flood of drops comes through here. An event above the bound
+// costs one look at this CPU's row and one addition in it; no byte of the packet is read.
 #include "judged.h"
 
 // What a row of this CPU has of a slot.
@@ -83,7 +83,7 @@ static __always_inline struct watch_slot *wanted(struct capture_note *n, __u32 c
 	return s;
 }
 
-// place takes the event a place in the ring, and fills it but for the packet.
+// place reserves an event in the ring and fills all of it except the packet's bytes.
 static __always_inline struct watch_event *place(const struct capture_note *n, struct watch_slot *s,
 						 __u64 id, __u32 bytes, __u32 queue)
 {
