@@ -139,8 +139,9 @@ func receive(conn *net.UnixConn) (*hello, []int, error) {
 	return h, fds, nil
 }
 
-// Give hands the queues of a reader to who has dialled, with the file that readers count in. The
-// caller closes its own then; the ring lasts for as long as the other process keeps its sockets.
+// Give sends the sockets of a reader's queues to the process at the other end of conn, with the
+// file in which readers count. The caller then closes its own; the ring lasts until the other
+// process closes its sockets.
 func Give(conn *net.UnixConn, r *Reader, tally *os.File) error {
 	for _, q := range r.queues {
 		h := hello{Dev: r.Dev, L3: r.L3, Queue: q.Number, ZeroCopy: q.ZeroCopy, layout: q.layout}

@@ -356,7 +356,7 @@ func (e *env) bringUp(b *bringing, devs []string) error {
 	return e.awaitConfirm(ctx, reps, b.flags.confirm)
 }
 
-// tellUp says what was done on an interface, and what is to be known of the policy there.
+// tellUp prints what was done on an interface, and warnings about the policy there.
 func (e *env) tellUp(b *bringing, rep *dataplane.Report) {
 	p := b.policy()
 	if !b.flags.json {

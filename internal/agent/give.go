@@ -126,9 +126,9 @@ func (a *Agent) leasesOf(ctx context.Context, set, origin string) (
 	}
 }
 
-// givePiece does one piece. What ends sooner leaves the kernel first, and the disk then; what ends
-// later is on the disk first. So whoever is killed in between has neither withdrawn what it did not
-// say, nor leased what it will not remember.
+// givePiece applies one piece. Leases that end sooner leave the kernel first and the disk second;
+// leases that end later reach the disk first. So an agent that is killed in between has withdrawn
+// nothing unsaid, and leased nothing that it does not remember.
 func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) {
 	left, err := a.leasedOf(c.claim, c.gone)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 const (
 	shortestTTL = 30 * time.Second
 	longestTTL  = time.Hour
-	hostsTTL    = time.Minute // of what has none, and of what was not there
+	hostsTTL    = time.Minute // for answers without a TTL, and for names not found
 	lookupTime  = 20 * time.Second
 	dialTime    = 5 * time.Second
 )
@@ -73,7 +73,7 @@ func both(first, second error) error {
 
 // resolved leases the addresses of a name. Each stays for as long as the policy says when the name
 // cannot be looked up any more, and for its time to live when the name has others. A family without
-// addresses counts as one that cannot be looked up.
+// addresses counts as a failed look-up.
 func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed error) error {
 	leases, err := a.leased(ctx, l)
 	if err != nil {

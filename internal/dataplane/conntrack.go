@@ -23,9 +23,10 @@ import (
 // no socket of them. What is not known of them ends nothing else, and so keeps no policy from being
 // put in force.
 //
-// It is called when the program at egress is there, before the policy is in force, and once more
-// after that. The first time finds what was answered before the program noted it. The second finds
-// those whose handshake has ended in between, where nobody looked at what came in.
+// It is called twice: when the program at egress runs and the policy is not yet in force, and once
+// more when it is. The first call finds connections that are older than the program at egress. The
+// second finds those that completed their handshake in between, while no program looked at what
+// arrived.
 func (u *up) adopt(maps []codegen.MapUse, began map[string]*ebpf.Map) error {
 	if len(began) == 0 {
 		return nil

@@ -74,9 +74,9 @@ func Others(all []inspect.Attachment, dev string) []string {
 	return devs
 }
 
-// UpAll is Up on several interfaces, which have the policy as one: it is in force on all of them
-// or, with an error and no reports, all are as they were before. The reports are in the order of
-// devs.
+// UpAll is Up on several interfaces that share one policy and its memory. The policy comes into
+// force on all of them; on an error there are no reports and all interfaces keep what they had. The
+// reports are in the order of devs.
 func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
 	error) {
 	if o.Else == nil {

@@ -318,8 +318,8 @@ func (u *up) inheritSet(k *inherited, p *codegen.Program, ps *policy.Set) error 
 	return nil
 }
 
-// withSet is the generation whose set a new one continues, nil if there is none. A shadow looks
-// into those of the policy in force.
+// withSet returns the generation whose set a new one continues, nil if there is none. A shadow
+// reads the sets of the policy in force.
 func (u *up) withSet(ps *policy.Set) *store.Description {
 	if u.at == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"levee/internal/dataplane/store"
 )
 
-// PolicyOf is the file of the policy that levee has on an interface of this network namespace as
-// the program with the id, and "" when levee does not know that program, or this process may not
+// PolicyOf returns the path of the policy whose program, by its id, runs on an interface of this
+// network namespace. It returns "" when levee does not know the program, or this process may not
 // look. It takes no lock and changes nothing: descriptions are replaced by rename.
 func PolicyOf(dev string, program uint32) string {
 	d, err := attach.FindDevice(dev)

@@ -14,9 +14,9 @@ import (
 	"levee/internal/dataplane/store"
 )
 
-// Policies that came into force are kept on the disk, by the name of the interface, for what begins
-// after a reboot and finds no policy that can be put in force, and for whoever wants one back. One
-// on trial is none of them until it is confirmed, nor is what `on error` asks for. See
+// Policies that came into force are kept on the disk by the name of their interface. A reboot that
+// finds no valid policy takes the last one (`levee up --or-last`), and `levee rollback` brings one
+// back. A policy on trial is kept once it is confirmed; that of `on error` is not kept. See
 // docs/explanation/decisions/0090-past.md.
 
 // pastDir is where the policies of an interface lie, in library().

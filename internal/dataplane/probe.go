@@ -81,7 +81,8 @@ func (u *up) watchFirst(ctx context.Context, st *staged, t attach.Try) (still, e
 	return nil, nil
 }
 
-// bounced waits for a link that was up before, and says whether it is up.
+// bounced waits until a link that was up is up again, for carrierWait at most, and says whether it
+// is.
 func (u *up) bounced(ctx context.Context) bool {
 	for until := inspect.Monotonic() + carrierWait; ; {
 		l, err := netlink.LinkByIndex(u.dev.Index)

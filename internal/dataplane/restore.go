@@ -40,9 +40,10 @@ func (u *up) fillSelf(l *loader.Loaded, p *codegen.Program) error {
 	return nil
 }
 
-// restore fills the sets that no policy in force had: from their files those that say keep, else
-// with what the policy says they begin with. What does not fit is told and left out, and a file
-// that cannot be read is put aside: a policy without its kept entries is more than none.
+// restore fills the sets that are new on this interface: sets with `keep` from their files, others
+// with their initial entries in the policy. Entries that do not fit are left out with a warning,
+// and a file that cannot be read is put aside: a policy without its kept entries is better than
+// none.
 func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *inherited) error {
 	for _, ps := range p.Dynamic {
 		_, copied := k.copied[ps]

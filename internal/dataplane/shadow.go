@@ -25,11 +25,11 @@ import (
 )
 
 // A shadow is a policy that judges the packets of an interface beside the one in force, and changes
-// nothing. It is a generation of its own, of which the description says beside which other it
-// judges. That other's program hands packets to it as to one that captures: by the array of
-// programs that is pinned with it, and the program at egress by another one. Where the policy in
-// force has none there, that of the shadow is at egress itself, and takes turns as others do. So a
-// shadow is gone when the generation is, and a new policy gets one of its own before it judges
+// nothing. It is a generation of its own, whose description names the generation beside which it
+// judges. The program of that generation hands packets to it as to a capture: by the pinned array
+// of programs, and at egress by another array. If the policy in force has no program at egress, the
+// shadow's is attached there itself, and takes turns as others do. So a shadow is gone when the
+// generation is, and a new policy gets one of its own before it judges
 // (docs/explanation/decisions/0057-shadow.md, 0159-shadow-of-out.md).
 
 // beside says of a shadow that is being staged where it will judge.
@@ -77,8 +77,8 @@ type ShadowReport struct {
 	Notes              []string
 }
 
-// UpShadow has a policy judge packets on interfaces beside the one in force, without any effect. On
-// an error all are as they were before.
+// UpShadow puts a policy on interfaces as a shadow: it judges packets beside the policy in force,
+// without any effect. On an error all interfaces keep what they had.
 func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy) (
 	reps []*ShadowReport, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {

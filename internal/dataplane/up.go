@@ -154,7 +154,7 @@ type up struct {
 	beneath *staged
 	rulesOf *store.Description
 
-	// whether packets to an address leave by dev, of those that were asked for
+	// by address that was asked for: whether packets to it leave by dev
 	routes map[netip.Addr]bool
 	// into memories of another shape
 	moves   []moving

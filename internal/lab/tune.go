@@ -181,9 +181,10 @@ const (
 	netdevGenlRevision = 1
 )
 
-// napiThreads asks for the process ids of the kernel threads that poll a device, in the order in
-// which the driver made what they poll: that of the first receive queue comes first, and those that
-// only send come behind. None where there are none, or where the kernel cannot tell (before 6.8).
+// napiThreads returns the process ids of the kernel threads that poll a device, in the order in
+// which the driver created its NAPI instances: the first receive queue's thread is first, those of
+// transmit queues are last. The list is empty without such threads, and on kernels that cannot tell
+// (before 6.8).
 func napiThreads(index int) (pids []int, err error) {
 	fam, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
@@ -274,8 +275,8 @@ func (d *Device) restoreThreads(index int) error {
 	return nil
 }
 
-// threads are the NAPI threads of a taken device: those that the kernel tells of, or else those
-// that the lab has had it make, as far as they are there still.
+// threads returns the NAPI threads of a taken device: those that the kernel lists (told), else
+// those that the lab created and that still run.
 func (d *Device) threads(told []int) []int {
 	if len(told) > 0 || len(d.Taken.Made) == 0 {
 		return told

@@ -126,8 +126,8 @@ func (a *Audit) Check() {
 // errSkipped is that a line is one too many of its kind.
 var errSkipped = errors.New("too many lines of its kind")
 
-// write adds a line. Of those that are refused, or of whom nobody knows, it takes only so many in a
-// minute.
+// write appends a record as one line. Records of refused requests and of unknown callers are
+// limited to a number a minute.
 func (a *Audit) write(r *Record, refused bool) error {
 	line, err := json.Marshal(r)
 	if err != nil {

@@ -150,8 +150,8 @@ func (w *Watcher) restore(u *eye, now time.Time) {
 	}
 }
 
-// expect has a new detector know of the floods that there were when the agent before this one
-// ended. What somebody has undone is none.
+// expect tells a new detector which floods were going on when the former agent ended. Incidents
+// that somebody has undone do not count.
 func (w *Watcher) expect(u *eye, now time.Time) {
 	for _, i := range w.Incidents.List() {
 		if i.Dev != w.Dev || i.Detector != u.Name || i.Closed != nil || !i.Seen.Learned ||

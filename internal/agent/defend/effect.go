@@ -260,7 +260,8 @@ func (w *Watcher) adopt(ctx context.Context) {
 	}
 }
 
-// undo takes back what was done about an incident that is not over. It stays undone for an hour.
+// undo withdraws the rules of an incident that is not over, and keeps them out for an hour. The
+// result is false if there is no such incident.
 func (w *Watcher) undo(ctx context.Context, id string) (bool, error) {
 	_ = w.settle(ctx) // what was wrong with that is told elsewhere
 	if !w.floods.Has(id) {

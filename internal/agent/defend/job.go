@@ -170,7 +170,7 @@ const (
 	mostPorts = 8    // of a cookie, or of a proof
 	first     = 0.8  // share of a flood with which the first rules go into force
 	looked    = 4000 // packets of each sample that a search looks at
-	minDrop   = 0.5  // share of what is too much that rules have to drop
+	minDrop   = 0.5  // share of the excess that all rules together have to drop
 	minOfRule = 0.1  // share of what those before leave of it that each of them has to,
 	minRate   = 750  // with so many packets a second
 	minPart   = 0.01 // and of the sample

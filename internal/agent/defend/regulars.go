@@ -115,8 +115,8 @@ func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame)
 	g.next = (g.next + 1) % mostDropped
 }
 
-// came notes, at the end of a second in which nothing was a flood, what came of late in case that
-// one begins. A clean second ends what is unlike the time before.
+// came notes, at the end of a second without a flood, the traffic of late, in case a flood begins.
+// A clean second resets the note of unusual traffic.
 func (g *regulars) came(clean bool) {
 	for _, r := range g.of {
 		switch l := &r.late; {

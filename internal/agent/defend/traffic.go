@@ -176,7 +176,7 @@ func (g *good) spare(frames []frame) {
 	g.spared = g.spared[max(0, len(g.spared)-mostSpared):]
 }
 
-// forget lets go of what came since a time, and of what was not like the traffic before.
+// forget drops the samples since a time, and those that were unlike the traffic before.
 func (g *good) forget(since time.Time) {
 	g.chunks = slices.DeleteFunc(g.chunks, func(c *chunk) bool {
 		return !c.from.Before(since.Add(-goodCalm)) || c.raised && since.Sub(c.from) < goodRaised

@@ -31,7 +31,7 @@ type Learned struct {
 	Bound rates `json:"bound"`
 }
 
-// Network is one that packets go to or come from.
+// Network is a source or destination network with its usual rates.
 type Network struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Source bool         `json:"source,omitempty"`

@@ -8,9 +8,9 @@ import (
 	"levee/internal/agent/spread"
 )
 
-// begin is what a detector that has learned nothing yet holds of the traffic that it finds: this
-// may be a flood. What comes in the opening is usual as far as it is known to be harmless. Where a
-// kind is a flood then, it has an opening of its own once the flood is held, or over.
+// begin is the state of a detector that has learned nothing yet: the traffic that it finds may be a
+// flood. In its opening, the first seconds, only traffic that is known to be harmless is learned as
+// usual. A kind that is a flood then gets an opening of its own once the flood is held, or over.
 type begin struct {
 	odd   Kinds // not known to be harmless, in the last second
 	fat   Kinds // of these, also packets of flows that go on
@@ -188,9 +188,9 @@ func (d *Detector) Expect(k kind.Kind, to, from netip.Prefix, usual float64) {
 	n.prof.bound[k] = max(n.prof.bound[k], float32(usual))
 }
 
-// Suspect has a detector that has learned nothing know that there was a flood of a kind before it,
-// of which nobody knew what is usual. It may go on, or be over: from the first second on it is one
-// where something is odd, and the rest is an opening.
+// Suspect tells a detector that has learned nothing that a flood of a kind was going on before it,
+// and that its usual rate is not known. The flood may continue or be over: odd traffic counts as
+// the flood from the first second, and all other traffic is an opening.
 func (d *Detector) Suspect(k kind.Kind, now time.Time) {
 	if d.known || d.fixed() || k >= kind.Num {
 		return

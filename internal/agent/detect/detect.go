@@ -95,7 +95,7 @@ type Detector struct {
 	root   *node
 	usual  ratios
 	began  time.Time // of all
-	known  bool      // a baseline says what is usual, from the beginning on
+	known  bool      // there was a baseline at the start, so usual rates are known
 	from   time.Time // of the bin
 	second time.Time
 	calm   time.Time // nothing is learned before

@@ -44,8 +44,9 @@ type profile struct {
 	before  rates // of the seconds before the last alarm
 }
 
-// second is one, of which some kinds are taken as they are (opening), more comes of others that
-// nobody answers (slow), and others are not known to be harmless, as begin says (odd, fat).
+// second is the counts of one second, with sets of kinds: those learned as they are (opening),
+// those of which more goes unanswered than usual (slow), and those that are not known to be
+// harmless (odd, fat; see begin).
 type second struct {
 	rates
 	opening, slow, odd, fat Kinds
@@ -92,7 +93,7 @@ func (p *profile) second(now time.Time, s second) {
 	p.seconds = append(p.seconds, s)
 	if len(p.seconds) > lag {
 		old := &p.seconds[0]
-		// What is found of it now may have begun before.
+		// What is found in this second may have begun in the oldest one that is not learned yet.
 		old.slow, old.odd, old.fat = old.slow|s.slow, old.odd|s.odd, old.fat|s.fat
 		old.less()
 		p.minute = append(p.minute, old.rates)
@@ -247,8 +248,9 @@ func (p *profile) usual(now time.Time) (out rates) {
 	return out
 }
 
-// lately is the median of the last minutes; of the first ones the highest second, and what may be
-// usual: an alarm takes what is held back, and not what was there before.
+// lately returns the median of the last minutes. In the first minutes it returns the highest second
+// instead, with the rates that may be usual: an alarm compares with the traffic of now, and not
+// with that of before.
 func (p *profile) lately() (out rates) {
 	if len(p.last)+len(p.hour) < minutes {
 		all := slices.Concat(p.last, p.hour, p.held, p.minute)

@@ -118,9 +118,9 @@ func (w *ways) learn(sum *raw, opening bool) Kinds {
 	return w.slow
 }
 
-// oneWayFor says whether few flows of a kind are a flood: several times as many packets as are too
-// much of others, and several times the bits that are usual, which nobody answers. With whom the
-// machine has connections, as a test of a line has, nobody calls one.
+// oneWayFor says whether few flows of a kind are a flood. They are if they go unanswered and reach
+// several times the floor of the kind and several times the usual bits. Flows of hosts with which
+// the machine has connections do not count: a speed test of the line looks the same.
 func (d *Detector) oneWayFor(k kind.Kind, now time.Time) bool {
 	row, sum := k.Row(), &d.root.sum
 	more := sum[row.All] - sum[kind.CountPeers]

@@ -12,8 +12,8 @@ import (
 const (
 	activeRate  = 20   // packets a second that a rule drops while a flood goes on, at least
 	activeShare = 0.01 // and this share of its peak
-	// harmless is the share of what is too much that is no flood, also shortly after one: the
-	// detectors take more for one that goes on.
+	// harmless is the share of an incident's threshold below which its traffic is no flood, even
+	// shortly after one. The detectors take more for a flood that continues.
 	harmless   = 0.25
 	loosenedIn = 3 * time.Second // a drop is a limit so long after the flood, at the latest
 	endsAfter  = 3 * time.Second

@@ -229,7 +229,7 @@ func (m *Machine) change(now time.Time) {
 
 const byCommand = "taken back by a command"
 
-// undo takes back what was done about an incident that is not over. It stays undone for an hour.
+// undo withdraws the rules of an incident that is not over, and keeps them out for an hour.
 func (m *Machine) undo(now time.Time, id string) {
 	u, f := m.find(id)
 	if f == nil {

@@ -93,7 +93,7 @@ func (m *Machine) refused(p *pending, why string) {
 	}
 }
 
-// expire lets go of rules whose time is over.
+// expire removes rules whose lease has ended.
 func (m *Machine) expire(now time.Time) {
 	for _, w := range slices.Clone(m.written) {
 		if w.Rule.Until != nil && !now.Before(*w.Rule.Until) {

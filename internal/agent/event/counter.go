@@ -88,7 +88,7 @@ func (c *Counter) Add(p ledger.Entry, at, now time.Time) bool {
 	return len(seen) == c.n && last-seen[0] < within && t > last-within
 }
 
-// sweep forgets whose time is over.
+// sweep forgets keys without an event in their window.
 func (c *Counter) sweep(now time.Time) {
 	c.swept = now
 	end := now.Add(-c.within).UnixMilli()

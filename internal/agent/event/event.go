@@ -134,8 +134,8 @@ func (m *Matcher) Misfit() (lines int, misfit bool) {
 	return m.fit.unmatched, true
 }
 
-// Begin says which renewal of its place the next record is of: 0, and from then on more where the
-// place may hold again what was judged before.
+// Begin sets the renewal of the next record's place: 0 at first, and a higher number each time the
+// place may repeat records that were judged already.
 func (m *Matcher) Begin(renewal uint64) {
 	m.renewal = renewal
 	m.again.begin(renewal)

@@ -10,8 +10,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// NewTexts prepares a feed of at most so many texts, each of which fold makes what it is compared
-// as. A text is a line, or what the feed names; lines that begin with # are comments.
+// NewTexts prepares a feed of at most most texts. fold turns a text into the form in which it is
+// compared. A text is a line, or the field that the feed names; lines that begin with # are
+// comments.
 func NewTexts(of *policy.Feed, most int, agent string, fold func(string) string) *Fetcher {
 	f := New(of, most, agent)
 	f.fold = fold

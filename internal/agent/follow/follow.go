@@ -56,7 +56,7 @@ type Follower struct {
 	buf   []byte
 
 	renewals uint64
-	reading  uint64 // the renewal of the file whose line is handed on
+	reading  uint64 // the renewal of the file of the current line
 
 	Rotations uint64
 	TooLong   uint64   // lines
@@ -340,8 +340,9 @@ func (w *Follower) renew(f *file) {
 	f.renewal = w.renewals
 }
 
-// Renewal is which of the files that began anew the line is of that is handed on, 0 of the first.
-// Such a file may hold what was read before: an editor, and sed -i, put another one in its place.
+// Renewal returns the number of the current line's file, among those that began anew; 0 is the
+// first. Such a file may repeat lines that were read before: an editor, and sed -i, replace the
+// file by a new one.
 func (w *Follower) Renewal() uint64 { return w.reading }
 
 // tailBytes are compared of two files behind their heads.
@@ -368,7 +369,7 @@ func (f *file) goOn(old *file) {
 	old.off = min(st.Size(), was.Size())
 }
 
-// truncated begins a file anew, after what was copied of it before.
+// truncated reads a file from its beginning again, after the rest of its copy.
 func (w *Follower) truncated(cur *file) {
 	w.Rotations++
 	w.files = w.files[:len(w.files)-1]

@@ -74,9 +74,9 @@ func shapeOf(name string) string {
 	return b.String()
 }
 
-// strangers opens the related files that were not there when the follower looked last, and are not
-// open. They were rotated away in between. What it has seen now is known from then on: a file that
-// comes later is none of it.
+// strangers opens related files that have appeared since the follower looked last: they were
+// rotated away in between. It remembers all files that it sees now, so that none of them is a
+// stranger later.
 func (w *Follower) strangers(current id) (out []*file) {
 	seen := map[id][]byte{}
 	for _, path := range w.related() {

@@ -30,7 +30,7 @@ const (
 	Waiting  = "proposed"
 )
 
-// Incident is one flood: what was before, what was seen, what was done, what it cost.
+// Incident is one flood: the traffic before it, what was seen, what was done, and what that cost.
 type Incident struct {
 	ID       string `json:"id"`
 	Detector string `json:"detector"`

@@ -179,7 +179,7 @@ func (r *Row) Novel(counter, all float64) float64 {
 	return max(0, (counter-r.Repeat*all)/(1-r.Repeat))
 }
 
-// Of is the kind of a name, Num for one that is none.
+// Of returns the kind with a name, Num if there is none.
 func Of(name string) Kind {
 	at := slices.IndexFunc(Rows[:], func(r Row) bool { return r.Name == name })
 	if at < 0 {

@@ -10,10 +10,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Change gives one origin in one set exactly these leases, each entry once, also where they end
-// sooner than those that it has, takes out what is gone, and notes positions, all or nothing, on
-// the disk when it returns. Since of a lease that was there stays. It is fastest where they are in
-// the order of their entries.
+// Change sets leases of one origin in one set, even to an earlier end, removes the entries of gone,
+// and stores positions. Each entry may be there once. All of it is one transaction, which is on the
+// disk when Change returns; with an error nothing has changed. An existing lease keeps its Since.
+// Leases in the order of their entries are fastest.
 func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	positions map[string][]byte) error {
 	return l.update(func(tx *bbolt.Tx) error {

@@ -159,7 +159,7 @@ func (t *tree) use(id, n uint64) error {
 	return nil
 }
 
-// take is a page of its kinds, with those that it goes on in.
+// take returns a page of one of the kinds, with its overflow pages.
 func (t *tree) take(id uint64, kinds uint16) ([]byte, error) {
 	if id >= t.pages {
 		return nil, fmt.Errorf("page %d is outside of the file", id)

@@ -25,7 +25,8 @@ type past struct {
 	came         error // of the last try
 }
 
-// comesPast is an error for each interface whose policy packets come past. Such a policy is moved.
+// comesPast returns an error for each interface on which packets bypass the policy, and moves that
+// policy to another hook.
 func (w *Watch) comesPast(ctx context.Context, now time.Time) map[string]error {
 	all, err := w.Judged(ctx)
 	if err != nil {

@@ -107,7 +107,8 @@ func (b *Book) Remove(id string) error {
 	return b.save()
 }
 
-// Expire forgets the rules whose time is over, of interfaces that nobody watches, too.
+// Expire forgets the rules whose lease has ended, including those of interfaces that nobody
+// watches.
 func (b *Book) Expire(now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,8 +18,8 @@ var ssh = Kind{
 	New: func(uint8) Parser { return &sshParser{} },
 }
 
-// Bounds of RFC 4253: section 4.2 has 255 bytes for the version, and 6.1 has 35,000 for a packet,
-// of which Limit lets fewer through.
+// Bounds of RFC 4253: 255 bytes for the version (section 4.2) and 35,000 for a packet (section
+// 6.1). Limit is lower than the latter.
 const (
 	sshVersionBytes = 255
 	sshKexInit      = 20

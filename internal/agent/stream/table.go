@@ -252,7 +252,7 @@ func (t *Table) Prove() {
 	}
 }
 
-// unproven hands on, to who asks for them, records that nobody has proven.
+// unproven hands on records of flows that are not proven, to sources that ask for such.
 func (t *Table) unproven(f *flow) {
 	for i := range f.readings {
 		r := &f.readings[i]

@@ -19,7 +19,7 @@ const (
 )
 
 // opening reads what a client sends first: its identification, and in its first packet the
-// algorithms that it offers (RFC 4253, 4.2 and 7.1). It keeps nothing of what comes behind.
+// algorithms that it offers (RFC 4253, 4.2 and 7.1). It keeps nothing of what follows.
 type opening struct {
 	buf  []byte
 	done bool

@@ -1,5 +1,5 @@
-// Package around tells programs of the machine around them: whom a SYN on the interface has to be
-// for, and which interfaces packets come up to. What goes in are programs and interfaces; it
+// Package around tells programs about the machine: the addresses to which a SYN on the interface
+// may go, and the interfaces that receive packets in the stack. In go programs and interfaces; it
 // changes the maps of these programs, and nothing else.
 package around
 

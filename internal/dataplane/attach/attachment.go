@@ -57,7 +57,7 @@ func (a *Attachment) Close() {
 	}
 }
 
-// Current is the generation whose program the link runs, nil if there is none.
+// Current returns the generation whose program the link runs, nil if it runs none.
 func (a *Attachment) Current() *store.Description {
 	if a.Program == 0 {
 		return nil

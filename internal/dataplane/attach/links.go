@@ -23,7 +23,7 @@ import (
 // So no two links have to change at once: whichever generation judges, its other programs have been
 // there since before it did (docs/explanation/decisions/0032-links.md).
 
-// AttachOther attaches a program of a generation that is not the one which judges what comes in.
+// AttachOther attaches a program of a generation other than the one that judges what arrives.
 func AttachOther(d *Device, l codegen.Link, g *store.Description, p *ebpf.Program) (Hold, error) {
 	at := l.At
 	if at == state.SocketLookup {

@@ -45,8 +45,8 @@ type config struct {
 	Actions, Priorities, Flags      [most]uint32
 }
 
-// From version 3 on, a byte behind it, padded to four, says whether its programs are bound to the
-// device, as such need to be that ask the driver for what it knows of a packet.
+// From version 3 on a byte behind it, padded to four, says whether its programs are bound to the
+// device. Programs that ask the driver for metadata of a packet have to be.
 const boundBytes = 4
 
 // BPFFSEnv names the environment variable by which libxdp finds its bpffs.
@@ -306,10 +306,10 @@ type Change struct {
 	On Interface
 	// Programs are those that the next dispatcher calls. None of them removes the one that runs.
 	Programs func(*Dispatcher) []Program
-	// Note is told which dispatchers may have pins, before one is pinned, and of none when those
-	// that do not run have none.
+	// Note records the ids of dispatchers that may have pins: before one is pinned, and without any
+	// when only the running one has pins.
 	Note func(dispatchers ...uint32) error
-	// Wait returns when no packet is in a program any more that has run before it was called.
+	// Wait returns when all programs that ran at the time of the call have finished their packets.
 	Wait func() error
 	// Step is called before each step, and may fail it.
 	Step func(name string) error

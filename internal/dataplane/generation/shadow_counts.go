@@ -40,7 +40,8 @@ func Add(c *store.CarriedShadow, of, sh *store.Description, m *shadow.Contents) 
 	c.Untold.Bytes += m.UntoldBytes
 }
 
-// JudgedSlot is the slot of the policy in force by which it has judged, false if there is none.
+// JudgedSlot returns the slot by which the policy in force has judged; false if that policy has no
+// such slot.
 func JudgedSlot(of *store.Description, d shadow.Decision) (store.Slot, bool) {
 	switch {
 	case d.Slot < len(of.Slots):

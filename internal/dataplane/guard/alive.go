@@ -17,9 +17,9 @@ const (
 	usualOption = 12
 )
 
-// Alive are the sessions that a policy lets live. Those of which it drops an ordinary packet are
-// over, whatever the kernel still holds of them, and nothing can cut them; so are those of
-// attackers whose address is in a set by now.
+// Alive returns the sessions that the policy in force lets live. A session whose ordinary packets
+// this policy drops counts as over, even if the kernel still lists it: no further policy can cut
+// it. An attacker's address that is in a set by now is the usual case.
 func Alive(p *policy.Policy, link packet.Link, sessions []session.Session,
 	entries Entries) []session.Session {
 	if len(sessions) == 0 {

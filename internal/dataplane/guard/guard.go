@@ -76,10 +76,10 @@ func covers(of, e policy.Element) bool {
 		e.Service.Hi <= of.Service.Hi
 }
 
-// Check returns a *CutError for the first session of which the policy would drop a packet, be it
-// one that arrives or one that leaves, or of which it would drop what finds the way to it, or that
-// could not be begun again since its first packet would be led elsewhere, on a device of that link
-// layer.
+// Check returns a *CutError for the first session that the policy would cut on a device of a link
+// layer. A policy cuts a session if it drops a packet of it that arrives or leaves, or the ARP or
+// neighbour discovery of its next hop; if it limits the session below what one takes; or if it
+// leads the first packet of a new such session elsewhere.
 func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entries Entries) error {
 	if len(sessions) == 0 {
 		return nil

@@ -188,8 +188,9 @@ func lacks(s *store.Store, a *attach.Attachment, info store.SetInfo) (why string
 		len(there)), nil
 }
 
-// unanswered says that cookies were told otherwise whom a SYN has to be for. At tc the kernel
-// itself says which frames are its own.
+// unanswered says why cookies leave SYNs unanswered: their list of Ethernet addresses is not that
+// of the interface. At tc the kernel itself says which frames are for the machine, so there is no
+// such list.
 func unanswered(s *store.Store, a *attach.Attachment, l netlink.Link) (why string, err error) {
 	g := a.Current()
 	name, has := codegen.MapOf(g.Maps, state.HoldsOwn)

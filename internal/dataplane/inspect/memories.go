@@ -67,8 +67,8 @@ func tellMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 	return nil
 }
 
-// readMemories reads each memory of what is in force, but for those of which another interface
-// tells.
+// readMemories reads each memory of the policy in force, except shared ones that another interface
+// reports.
 func readMemories(s *store.Store, a *attach.Attachment, t *Attachment) error {
 	for i := range state.Table {
 		row, g := &state.Table[i], a.Current()

@@ -22,7 +22,7 @@ type watchedDevice struct {
 	Comparison
 	told    JudgingState
 	amiss   []string
-	checked time.Duration // when what is set on the interface was last looked at
+	checked time.Duration // when the interface's settings were last checked
 }
 
 // Judged is what a policy on an interface was found to do.

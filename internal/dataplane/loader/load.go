@@ -26,7 +26,8 @@ type Loaded struct {
 	Began map[string]*ebpf.Map
 }
 
-// Holding is the map that holds something of which a program has one, nil if it has none.
+// Holding returns the program's map with given contents, nil if it has none. Programs have one map
+// of these contents at most.
 func (l *Loaded) Holding(what codegen.Contents) *ebpf.Map {
 	name, _ := codegen.MapOf(l.Ledger, what)
 	return l.Maps[name]

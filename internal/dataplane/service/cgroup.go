@@ -121,7 +121,7 @@ func (p *putting) swapSide(c *group, at side, again bool) (back func() error, ne
 	case prog == nil && there == nil:
 		return nil, false, removePin(path)
 	case prog == nil:
-		// What leaves is no more judged, or no connection asked for: the policy says nothing of it.
+		// The policy has no rules for this direction any more, and asks for no connections.
 		old, err := p.program(p.before, at)
 		if err != nil {
 			return nil, false, err
@@ -291,8 +291,8 @@ func (c *group) linkAt(path string) (link.Link, error) {
 // fileIDKernfs is FILEID_KERNFS of linux/exportfs.h: the handle is the number of the inode.
 const fileIDKernfs = 0xfe
 
-// beside says whether there is a cgroup of a number in the hierarchy of this one. What the kernel
-// only keeps for sockets that are open, or for a moment, is none.
+// beside says whether the hierarchy of this cgroup has a live one with a number. A removed cgroup
+// that the kernel keeps for open sockets, or for a moment, does not count.
 func (c *group) beside(id uint64) (bool, error) {
 	if id == 0 {
 		return false, nil

@@ -64,9 +64,9 @@ type Report struct {
 	Again      bool   `json:"again"`              // the same policy as before: nothing was loaded
 }
 
-// Put has the policy judge what a service gets and sends. When it returns without an error, each
-// packet from then on is judged by it; with an error, by what was in force before. What runs is
-// replaced in one step on each side.
+// Put puts a policy into force for what a service receives and sends. When it returns without an
+// error, the policy judges each packet from then on; with an error, the former one does. Each
+// direction is replaced in one step.
 //
 // A policy that the service has already is attached as it is, with all that it has counted and
 // remembers. Errors of the machine match kernel.ErrRefused; errors of compile are returned as they

@@ -25,12 +25,13 @@ func (s *Set) Dev() string { return s.dev }
 // between reading two clocks.
 const LeaseSlack = 500 * time.Millisecond
 
-// Raise makes sure that the set holds the entries for at least their leases, which began at a
-// time, and says how many it did not. No lease is made shorter. Where the set is full it takes what
-// it has room for; left says how many it did not take.
+// Raise makes sure that the set holds the entries for at least their leases, which began at the
+// time began. No lease becomes shorter. raised is how many entries were missing or had a shorter
+// lease and now have theirs. A full set takes as many as it has room for; left is how many it did
+// not take.
 //
-// Time passes until a writer has the set for itself. An entry that lasted so much longer would
-// count as leased by somebody else (see Lower).
+// Leases count from began, since a writer may wait for the set: an entry that lasts longer by that
+// wait would count as leased by somebody else (see Lower).
 func (s *Set) Raise(ctx context.Context, entries []Entry, began time.Time) (raised, left int,
 	err error) {
 	if err := s.Hold(ctx); err != nil {
@@ -123,8 +124,9 @@ func addFitting(sets []*Set, entries []Entry) (added int, err error) {
 	return added + more, err
 }
 
-// addByLabels adds names, of which some have a number of labels that a set has no room for: all of
-// one number or none, those of few labels first. Whoever chooses names does not keep others out.
+// addByLabels adds names to a set that lacks room for some numbers of labels. It adds all names
+// with one number of labels or none of them, those with few labels first. So names that an attacker
+// chooses do not keep others out.
 func addByLabels(sets []*Set, entries []Entry) (added int, err error) {
 	parts := map[int][]Entry{}
 	for _, e := range entries {

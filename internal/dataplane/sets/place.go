@@ -103,9 +103,9 @@ func (at Place) Pinned(dir string, id uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// put makes a memory what programs see in a place, in one step. The kernel waits until no program
-// uses what was there before. At any moment one of the two pins is of what is in the place, also
-// when the command is killed.
+// put makes a memory the one that programs see in a place, in one step. The kernel waits until no
+// program uses the former memory. At any moment one of the two pins is of the memory in the place,
+// even if the command is killed.
 func (at Place) put(m *ebpf.Map) error {
 	if at.Pins == "" {
 		return at.exchange(m)

@@ -54,8 +54,8 @@ func (w *Writers) Bump() error {
 	return nil
 }
 
-// Exclude keeps writers out of an attachment's sets until the file is closed; nil when it has none
-// and next has none either.
+// Exclude keeps writers out of an attachment's sets until the returned file is closed. The file is
+// nil if the attachment has no sets and its next generation (next) has none either.
 func (s *Store) Exclude(key string, next bool) (*os.File, error) {
 	_, err := os.Stat(s.State(key, "sets"))
 	if err != nil && !next {

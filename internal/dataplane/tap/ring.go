@@ -184,7 +184,7 @@ func (r *Ring) count(readers *ebpf.Map, queues []*ring.Queue) error {
 	return unix.Munmap(memory)
 }
 
-// Close lets go of what the queues count in, which are closed before.
+// Close releases the memory in which the queues count. The queues have to be closed before.
 func (r *Ring) Close() error {
 	if r.tally == nil {
 		return nil

@@ -50,7 +50,7 @@ func NewTrap(dev string, listeners []net.Listener) (*Trap, error) {
 	return t, nil
 }
 
-// Lacks says which family no socket takes connections from, "" if there is none.
+// Lacks names an IP family without a socket that takes its connections, "" if both have one.
 func (t *Trap) Lacks() string {
 	for i, family := range map[uint32]string{divert.IPv4: "IPv4", divert.IPv6: "IPv6"} {
 		if t.sockets[i] == nil {

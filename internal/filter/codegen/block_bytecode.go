@@ -47,10 +47,10 @@ const (
 	opEnd // no rule is left
 )
 
-// record as the table holds it, little-endian. The first word is the op, the byte of struct key
-// where 8 bytes with the field begin, by how many bits to shift these right, 1 for a question that
-// is to be answered no, and in its upper half, for opTest, by how many records to go on if the
-// answer is the wrong one; 0 ends the rule.
+// record as the table holds it, little-endian. The lower half of the first word has, byte by byte:
+// the op; the offset in struct key of 8 bytes that hold the field; how many bits to shift these
+// right; 1 if the rule wants the answer no. The upper half, for opTest, is how many records to skip
+// if the answer is the wrong one; 0 ends the rule.
 type record [plan.RecordBytes / 8]uint64
 
 // skip is a record that always goes n records on, or ends the rule for 0.
@@ -204,7 +204,7 @@ func onePrefixRecords(out []record, p netip.Prefix, at int16) []record {
 	return out
 }
 
-// addressOf is the address that an endpoint field asks for; any other field is itself.
+// addressOf returns the address field of an endpoint field; any other field as it is.
 func addressOf(f field.Field) field.Field {
 	if a := f.Info().Address; a != field.None {
 		return a
@@ -248,8 +248,8 @@ func (c *compiler) endpointRecords(f ir.Family, q *ir.Cond, out []record) []reco
 // known.
 const found = 1<<32 - 1
 
-// sameNumberRecords appends the questions for endpoints that differ in the prefix only: first for
-// the number, then prefix by prefix. What is none of them goes behind.
+// sameNumberRecords appends the questions for endpoints with the same number: first for the number,
+// then prefix by prefix. A packet that has none of them goes on behind these records.
 func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) []record {
 	at, _ := c.FieldAt(addressOf(q.Field))
 	numberAt, size := c.FieldAt(q.Number)
@@ -276,9 +276,9 @@ func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) 
 // keyOf is the number of a dynamic set that shares its map, 0 for all else.
 func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.Plan.Places[q.Set].Key) }
 
-// dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for.
-// What a protocol and a direction differ in stands in the record: a function for each would be more
-// than the kernel takes.
+// dynamicRecord asks a dynamic set of endpoints or services; a set of services is asked without an
+// address. The record says the protocol and the direction: with a function for each combination a
+// program would exceed the kernel's number of functions.
 func (c *compiler) dynamicRecord(f ir.Family, q *ir.Cond) record {
 	mask, ip4 := ^uint64(0), f == ir.IPv4
 	if q.Field.Info().Address == field.None {
@@ -324,8 +324,8 @@ func words6(a netip.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 }
 
-// behind6 is the address behind the last one of a prefix that begins at (hi, lo); not ok if there
-// is none.
+// behind6 returns the address after the last one of a prefix that begins at (hi, lo). ok is false
+// if the prefix ends at the last address of IPv6.
 func behind6(hi, lo uint64, bits int) (uint64, uint64, bool) {
 	if bits > 64 {
 		if lo += 1 << (128 - bits); lo != 0 {

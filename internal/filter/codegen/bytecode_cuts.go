@@ -27,7 +27,7 @@ func (c *compiler) walk(b *plan.Bytecode) {
 	c.bytecode.bytes = append(c.bytecode.bytes, bytes)
 }
 
-// cut is the record that compares an axis, but for bound and targets.
+// cut returns the record that compares an axis, without bound and targets.
 func (c *compiler) cut(a plan.Axis, ip4 bool) record {
 	at, n := c.FieldAt(a.Field)
 	mask := maskOf(n)

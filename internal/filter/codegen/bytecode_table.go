@@ -10,7 +10,7 @@ import (
 // it never has to move to grow, and the pieces go one by one as they are written to where the
 // program finds them.
 type table[T record | uint64] struct {
-	pieces [][]T // pieceSize each, but for the last
+	pieces [][]T // pieceSize each, the last may be shorter
 	n      int
 }
 

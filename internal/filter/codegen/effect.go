@@ -9,7 +9,7 @@ import (
 type effect struct {
 	looks  bool // at the packet: it asks for the context
 	leaves bool // something in the environment, for what follows the verdict
-	size   int  // instructions, at most, of kinds from action.Foreign on
+	size   int  // most instructions; set for kinds from action.Foreign on
 	// emit falls through. R0 to R5 are free; R6 to R9 keep their values.
 	// in says what they hold; it is nil of malformed frames.
 	emit func(c *compiler, in *scope, r *ir.Rule, e ir.Effect)

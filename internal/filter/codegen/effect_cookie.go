@@ -15,9 +15,9 @@ import (
 	"levee/internal/packet"
 )
 
-// cookie emits what a cookie does where it stands: SYNs, and the RSTs by which clients prove that
-// they are there, or queries are given to the function. In a shadow, which answers nobody, they
-// go on, as those of clients that have proven themselves.
+// cookie emits the call of a cookie's function, for queries or for SYNs and the RSTs by which
+// clients prove themselves. A shadow answers nobody: there these packets go on, like those of
+// proven clients.
 func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	i := slices.IndexFunc(c.Plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
 	on, dropped := c.Fresh("no_cookie"), c.Fresh("cookie_dropped")

@@ -17,8 +17,8 @@ var malformedSlots = map[int32]int{
 	fragment.Tiny:     packet.FragmentTiny.Slot(),
 }
 
-// fragments emits what the rule does where it stands: fragments with an offset are given to the
-// function, the others go on.
+// fragments emits the effect of `fragments track`: the function judges fragments with an offset;
+// all other packets go on.
 func (c *compiler) fragments(_ *scope, r *ir.Rule, _ ir.Effect) {
 	on, pass := c.Fresh("no_fragment"), c.Fresh("fragment_passes")
 	c.Field(asm.R0, env.KeyFrag, asm.Half)

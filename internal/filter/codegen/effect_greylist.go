@@ -12,8 +12,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// greylist emits what a greylist does where it stands: the hash of the packet's client, and of the
-// rule, is given to the function, which says whether the packet goes on.
+// greylist emits the effect of a greylist: it hashes the packet's client with the rule's number,
+// and the function says whether the packet goes on.
 func (c *compiler) greylist(in *scope, r *ir.Rule, e ir.Effect) {
 	i := slices.IndexFunc(c.Plan.Greylists,
 		func(g plan.Greylist) bool { return g.Slot == r.Slot })

@@ -119,7 +119,8 @@ func (c *compiler) pieces(in *scope, k *policy.Key) (out []func()) {
 	return out
 }
 
-// addressPieces are the bits of an address that count, from the first on.
+// addressPieces returns the loads of an address's first bits, as many as the key counts by, in
+// pieces of 32 bits.
 func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out []func()) {
 	hi, lo := addressAt(f)
 	counts, width := k.Bits4, 32

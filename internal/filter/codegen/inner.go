@@ -16,8 +16,8 @@ import (
 // that holds, and this one if there is such a packet. It is 0 of a packet that is no tunnel.
 const withinBit = 63
 
-// noTunnel begins with the word for a packet that is none. The verifier must not know that it is 0:
-// it would walk the rules once for this, and once for what is found in tunnels.
+// noTunnel sets the word for a packet without a tunnel. The verifier must not know that it is 0: it
+// would walk the rules once for 0, and once for the words of tunnels.
 func (c *compiler) noTunnel() {
 	if !c.AsksInside() {
 		return
@@ -141,8 +141,8 @@ func (c *compiler) noteMatch(number int) {
 	)
 }
 
-// matchWithin asks whether a match on the packet within holds, or with not that there is such a
-// packet for which it does not.
+// matchWithin asks whether a match on the packet within holds. Negated, it asks whether there is a
+// packet within for which the match does not hold.
 func matchWithin(q *ir.Cond) extra {
 	return extra{asks: true, emit: func(c *compiler, no string) {
 		bit := int32(q.Inner.Number)

@@ -10,8 +10,8 @@ import (
 	"levee/internal/filter/plan"
 )
 
-// interpreter is the function of the environment and the number of a record that walks the records
-// from there on. It returns the word of the response of the rule that decided, or 0.
+// interpreter names the function that runs bytecode. It takes the environment and the number of the
+// first record, and returns the response word of the rule that decided, or 0.
 const interpreter = "interpreter"
 
 // What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from stAt.
@@ -241,8 +241,8 @@ func (c *compiler) emitCalls() {
 	)
 }
 
-// oneOf goes to what do emits for the number, from lo to below hi, that is in a register, or to
-// none if there is none.
+// oneOf emits a jump by the number in a register: to the code that do emits for it, if lo <= number
+// < hi, else to none.
 func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(int)) {
 	switch hi - lo {
 	case 0:
@@ -303,7 +303,7 @@ func (c *compiler) emitArms() {
 	}
 }
 
-// arm emits code that answers no where it goes to no, and yes where it falls through.
+// arm emits the code of one arm: a jump to the label no means no, falling through means yes.
 func (c *compiler) arm(a *plan.Arm) {
 	program := c.Builder
 	c.Builder = program.Aside()

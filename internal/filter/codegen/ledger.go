@@ -72,7 +72,7 @@ func (c *compiler) addMap(spec *ebpf.MapSpec, holds Identity, l Lifetime) {
 	}
 }
 
-// addMaps gives the program the maps of the plan's ledger, but for tables.
+// addMaps adds the maps of the plan's ledger to the program, except tables.
 func (c *compiler) addMaps() error {
 	for i := range c.Plan.Ledger.Maps {
 		m := &c.Plan.Ledger.Maps[i]

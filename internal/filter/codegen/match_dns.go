@@ -33,8 +33,8 @@ func (c *compiler) messageFacts() int16 {
 // namesLabel is the function that searches a table of names.
 func namesLabel(t *plan.Table) string { return t.Name + "_search" }
 
-// noMessage begins a chain with a message that nobody has looked at. The verifier must not know
-// that this is 0: it would walk the rules once for it, and once for what is found.
+// noMessage marks the packet's DNS message as not yet read. The verifier must not know that the
+// mark is 0: it would walk the rules once for 0, and once for the words of messages.
 func (c *compiler) noMessage(ch *plan.Chain) {
 	if !plan.AsksMessages(ch.Rules) {
 		return
@@ -207,7 +207,8 @@ func (c *compiler) emitNames() error {
 // nameKeyAt is where the digest of a limit's key waits, in the scratch of look-ups.
 func nameKeyAt(key int) int16 { return -8 * int16(key+1) }
 
-// nameKey leaves the digest of the labels that a key counts by.
+// nameKey leaves in a register the digest of the last labels of the name, as many as the key counts
+// by.
 func (c *compiler) nameKey(k *policy.Key, key int) {
 	c.facts()
 	c.Emit(

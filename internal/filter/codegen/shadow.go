@@ -7,8 +7,8 @@ import (
 	"levee/internal/filter/shadow"
 )
 
-// A shadow is a program to which that of the policy in force hands packets as to one that captures.
-// It judges the packet, notes the pair of decisions, and returns what the policy in force decided,
+// A shadow is a program behind that of the policy in force, at the place of one that captures. It
+// judges the packet, notes the pair of decisions, and returns the decision of the policy in force,
 // or leaves that to a program that captures.
 
 // beginShadow leaves a packet alone that the policy in force has turned into an answer.

@@ -27,7 +27,7 @@ const (
 	NoVerdict // the packet goes on to the next rule
 )
 
-// String is the word of the language; NoVerdict has none.
+// String returns the word of the language, "" for NoVerdict.
 func (v Verdict) String() string { return [...]string{"drop", "pass", "answer", "redirect", ""}[v] }
 
 // Effect is something that a rule does to a packet besides deciding it. Effects happen in the order

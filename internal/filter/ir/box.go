@@ -34,8 +34,8 @@ func (b *box) meets(conds []Cond, budget *int) bool {
 	return true
 }
 
-// cut parts the packets for which all conditions hold, which is nil if there are none, from the
-// rest.
+// cut splits a box into the packets for which all conditions hold (nil if there are none) and boxes
+// of the rest.
 func (b *box) cut(conds []Cond) (part *box, rest []*box) {
 	part = b
 	for i := range conds {
@@ -51,7 +51,8 @@ func (b *box) cut(conds []Cond) (part *box, rest []*box) {
 	return part, rest
 }
 
-// split parts the packets for which a condition holds from the others; nil where there are none.
+// split divides a box by a condition: in has the packets for which it holds, out the others. A side
+// without packets is nil.
 func (b *box) split(c *Cond) (in, out *box) {
 	ranges := c.Ranges
 	if compares[c.Field] == field.ByMask {
@@ -81,7 +82,7 @@ func (b *box) split(c *Cond) (in, out *box) {
 	return b.address(side, addrs), b.address(side, others(had, listed))
 }
 
-// inBoxes says whether boxes have a side that a condition asks for.
+// inBoxes reports whether a condition's field is a dimension of boxes.
 func (c *Cond) inBoxes() bool {
 	switch compares[c.Field] {
 	case field.ByRange, field.ByMask, field.ByPrefix, field.ByPair:

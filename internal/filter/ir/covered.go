@@ -10,9 +10,9 @@ import (
 )
 
 // uncovered removes rules that an earlier deciding rule covers by itself: every packet that they
-// match has been decided before. Of many thousand rules without addresses, which only comparing all
-// pairs could tell, and of long lists that are nearly the same, some that are covered may be kept.
-// A rule that may not go is kept, and the report names it.
+// match has been decided before. The work is bounded: of many thousand rules without addresses, and
+// of long lists that are nearly the same, some covered rules may be kept, since only a comparison
+// of all pairs would find them. A rule that may not go is kept, and the report names it.
 func uncovered(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := newIndex(len(rules))
@@ -73,8 +73,8 @@ func answered(r *Rule, q *Cond, steps *int) bool {
 	return false
 }
 
-// implies reports whether a packet for which b holds always has a hold too. Of a field for which
-// the table of fields does not allow that, nothing does.
+// implies reports whether a packet for which b holds always has a hold too. It is false for fields
+// for which the table of fields does not allow this conclusion.
 func implies(b, a *Cond, steps *int) bool {
 	if b.Pairs != nil && !b.Not && lawsOf[b.Field].Cover {
 		return pairsImply(b, a, steps)

@@ -16,8 +16,8 @@ type Traffic struct {
 	Tags     []uint16   // VLAN ids, outermost first; two at most
 	// Known are the values of other fields. Those of TCPFlags are all eight flags as a number.
 	Known map[field.Field][]field.Range
-	// Has says whether a dynamic set holds an element: an address, a service or an endpoint, as the
-	// set is of. Nil is for sets that are empty.
+	// Has says whether a dynamic set holds an element: an address, a service or an endpoint, by the
+	// type of the set. Nil is for sets that are empty.
 	Has func(set *policy.Set, e policy.Element) bool
 }
 
@@ -37,8 +37,8 @@ func (d *Dropped) Value(f field.Field, usual uint64) uint64 {
 	return values[0].Lo
 }
 
-// maxOpen bounds the boxes of packets that no rule has decided yet. What rules pass beyond that is
-// taken for not passed, so that no rule that drops is overlooked.
+// maxOpen bounds the boxes of packets that no rule has decided yet. Beyond that, packets that rules
+// pass count as not passed, so that no rule that drops is overlooked.
 const maxOpen = 4096
 
 // FirstDropped finds the first rule, in the order of the rules, that drops some of the packets, or

@@ -29,7 +29,7 @@ const (
 	fragment = 257
 )
 
-// withoutPorts are the protocols that have none.
+// withoutPorts are the numbers of the IP protocols without ports.
 var withoutPorts = field.Subtract(span(0, 255),
 	[]field.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132},
 		{Lo: 136, Hi: 136}})

@@ -137,7 +137,7 @@ func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
 
 func (t *reach) rule(slot int) *policy.Rule { return ruleAt(t.p, slot) }
 
-// ruleAt gives the rule of a slot, nil of what is built in.
+// ruleAt returns the rule of a slot, nil for a built-in one.
 func ruleAt(p *policy.Policy, slot int) *policy.Rule {
 	i := slot - p.ProtectSlot(0)
 	if i >= 0 && i < len(p.Protect) {

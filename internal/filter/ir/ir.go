@@ -116,8 +116,8 @@ func (c Class) Bits() int {
 	return 128
 }
 
-// Rule is a rule within one class. Its conditions all have to hold; the last rule of a class has
-// none.
+// Rule is a rule within one class. All of its conditions have to hold. The last rule of a class has
+// no conditions.
 type Rule struct {
 	Slot   int         // index into policy.Slots
 	Action *Action     // rules that do the same may share it
@@ -157,10 +157,10 @@ type Cond struct {
 	Pairs    []Pair           // endpoints, unless Set is dynamic
 	Bytes    *policy.Bytes    // Payload
 	Pattern  *policy.Pattern  // Contents, Stream
-	Unknown  bool             // Stream: one of which nobody knows matches, too
+	Unknown  bool             // Stream: an unknown stream matches, too
 	Inner    *policy.Inner    // Inner
 	Names    *policy.NameList // DNSName
-	List     ListID           // of Prefixes or Pairs, 0 where there are none
+	List     ListID           // of Prefixes or Pairs, 0 without these
 }
 
 // Dynamic reports whether the elements are only known at run time.

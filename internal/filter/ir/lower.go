@@ -19,7 +19,7 @@ const (
 	byFragment // whether it is a fragment
 )
 
-// aspectsOf follows what specialise looks at.
+// aspectsOf returns the aspects of a match. It has to agree with specialise, which reads them.
 func aspectsOf(match []policy.Term) (a aspects) {
 	for i := range match {
 		a |= aspectOf[match[i].Field]
@@ -42,9 +42,8 @@ func (a aspects) stand(c Class) Class {
 	return out
 }
 
-// across tells what a match asks in each class. It is worked out once for all classes that do not
-// differ in what the match looks at; where a family's classes ask the same, they share the
-// conditions.
+// across tells what a match asks in each class. It is computed once for all classes with the same
+// aspects. Classes of a family that ask the same share the conditions.
 type across struct {
 	match []policy.Term
 	aspects
@@ -153,8 +152,8 @@ func (l *lowering) begin() {
 	}
 }
 
-// add appends a rule to all lists in whose classes it can match, and parts those whose classes it
-// tells apart.
+// add appends a rule to the lists of all classes in which it can match. It splits a list where the
+// rule differs between its classes.
 func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 	all := &l.rule
 	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}

@@ -100,12 +100,12 @@ var besideOthers = []int{
 
 // passage is the packets of a chain on their way through its blocks.
 type passage struct {
-	all, passed int   // rules that decide, and those of them that are behind
+	all, passed int   // rules that decide: in total, and those already passed
 	spent       times // of a packet that none has decided
 	// decided is told what a packet took that a slot decided.
 	decided func(slot int, t times)
 	write   bool // costs into blocks
-	follows bool // a rule that follows fragments is behind
+	follows bool // a rule that follows fragments has been passed
 	chain   *Chain
 }
 
@@ -171,8 +171,8 @@ func (f *passage) tell(slot int, t times) {
 	}
 }
 
-// track is told of a rule that follows fragments, and what one took that it has looked up: it
-// passes, or is malformed.
+// track records a rule that follows fragments, and the cost of a fragment that it has looked up:
+// that fragment passes or is malformed.
 func (f *passage) track(slot int, t times) {
 	f.tell(slot, t)
 	if f.follows {
@@ -184,8 +184,8 @@ func (f *passage) track(slot int, t times) {
 	}
 }
 
-// unasked is what a packet that the rule decides takes less if it is ICMP of types of which none is
-// looked up as a connection's.
+// unasked returns the time that a packet saves whose ICMP type is not looked up as a connection's,
+// for rules on such types only; else zero.
 func (f *passage) unasked(r *Rule) times {
 	class := f.chain.Classes[0]
 	if !f.chain.Tracked || class.Transport != ir.ICMP {

@@ -42,7 +42,7 @@ type Axis struct {
 	Low   bool // the lower half of an IPv6 address
 }
 
-// axesOf lists what rules of bytecode ask for and trees can cut on.
+// axesOf lists the fields of a bytecode's rules on which trees can cut.
 func axesOf(b *Bytecode) []Axis {
 	var out []Axis
 	for f := range field.NumFields {
@@ -183,7 +183,7 @@ type met struct {
 	cuts, rules float64
 }
 
-// build makes the tree of the rules from first on.
+// build makes the tree of n rules that begin at first, and returns its root.
 func (f *forest) build(first, n, depth int) (root int, m met) {
 	if n == 0 {
 		return -1, m

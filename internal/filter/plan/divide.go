@@ -52,13 +52,13 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 	p.addStraight(c, builtIn)
 }
 
-// stretch is so many rules in a row on, which become a rule tree or not.
+// stretch is a number of neighbouring rules that together become a rule tree, or do not.
 type stretch struct {
 	rules int
 	tree  bool
 }
 
-// stretches parts a list into stretches, and counts the rule trees.
+// stretches divides a list into stretches, and returns how many of them are rule trees.
 func (p *planner) stretches(c *Chain, rules []ir.Rule) (all []stretch, trees int) {
 	others := 0 // since the last tree
 	for len(rules) > 0 {
@@ -130,8 +130,8 @@ func (p *planner) addTree(c *Chain, rules []ir.Rule) {
 	g.asks += tableQuestions
 }
 
-// addBytecodes makes bytecode of rules, but for those whose effects have to happen where they
-// stand.
+// addBytecodes turns rules into bytecode. Straight code are rules with effects that bytecode cannot
+// have, and short runs between these.
 func (p *planner) addBytecodes(c *Chain, rules []ir.Rule, why string) {
 	whole := len(rules)
 	for len(rules) > 0 {

@@ -17,7 +17,8 @@ type Echo struct {
 	Made  echo.Made
 }
 
-// findEchoes lists the proofs, where rules ask for them: first that of cookies for A2S.
+// findEchoes lists the forms of proof if a rule asks for them. The one of cookies for A2S comes
+// first.
 func (p *planner) findEchoes() {
 	if !p.Program.Policy.Asks(field.ProvenFlow) {
 		return
@@ -41,9 +42,9 @@ func (p *planner) findEchoes() {
 	}
 }
 
-// askedFor is what cookies for A2S ask for, nil where packets come to none: the number that their
-// answer gives, behind an INFO and behind the type of other queries. A shadow, whose cookies answer
-// nobody, looks for the flows that have proven themselves so.
+// askedFor returns the proof that cookies for A2S expect, nil if packets reach no such cookie: the
+// number of the answer, after an INFO or after the type of other queries. A shadow has it too: its
+// cookies answer nobody, but flows that have proven themselves so count as proven.
 func (p *planner) askedFor() *policy.Prove {
 	const info, others = 25, 5
 	var rules []*policy.Rule
@@ -79,7 +80,7 @@ func (p *planner) askedFor() *policy.Prove {
 		Bytes: policy.LeastEcho, In: []int{info, others}}
 }
 
-// NumberTally is the tally of the memory of flows that counts what cookies for A2S ask for.
+// NumberTally returns the index of the tally for proofs by A2S cookies. The plan must have one.
 func (p *Plan) NumberTally() int {
 	i := slices.IndexFunc(p.Echoes, func(e Echo) bool { return e.Made == echo.MadeForA2S })
 	return p.Echoes[i].Tally

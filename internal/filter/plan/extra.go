@@ -22,7 +22,7 @@ type Extra struct {
 	Asks         bool // it may end the rule
 }
 
-// of is what a rule asks besides.
+// of lists the Extra of a rule: its conditions and effects that are no plain comparison.
 func (x *Extension) of(r *ir.Rule) (all []Extra) {
 	for i := range r.Conds {
 		switch c := &r.Conds[i]; {
@@ -47,8 +47,8 @@ func (x *Extension) further(r *ir.Rule) []Extra {
 	return x.Asks(r)
 }
 
-// InPacket reports whether a condition is an Extra: it looks at the packet itself, or at what was
-// found out about that within.
+// InPacket reports whether a condition is an Extra: it reads the packet's bytes, or the facts that
+// were found about a packet within.
 func InPacket(c *ir.Cond) bool {
 	by := c.Field.Info().Compare
 	return by == field.ByBytes || by == field.ByPattern || by == field.ByInner || AsksMessage(c)
@@ -75,8 +75,8 @@ func (x *Extension) size(r *ir.Rule) (n int) {
 	return n
 }
 
-// effect is what an effect takes and costs in straight code. One of which nothing is known is as
-// large as any.
+// effect returns the instructions and time of an effect in straight code. An unknown effect counts
+// as the largest one.
 func (x *Extension) effect(k action.Action) effectCost {
 	if c, ok := effectCosts[k]; ok {
 		return c

@@ -10,7 +10,7 @@ import (
 // Fields is a set of fields of the decoded packet.
 type Fields [field.NumFields]bool
 
-// Ask notes the fields that a condition asks for: those of a pair, or itself.
+// Ask notes the fields that a condition reads: both fields of a pair, else its own.
 func (f *Fields) Ask(q *ir.Cond) {
 	info := q.Field.Info()
 	if InPacket(q) {

@@ -5,10 +5,9 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Tracks reports whether a rule asks for connections, in a program for what arrives also one of
-// what leaves. Then each packet of a transport that has them is looked up once, before the rules,
-// whichever of these ask: what is known of a connection does not depend on which rules are left
-// after the compiler has removed some.
+// Tracks reports whether a rule asks for connections; at ingress rules for what leaves count, too.
+// Then each packet of TCP, UDP and ICMP is looked up once, before the rules, even if no rule of its
+// chain asks: the memory must not depend on which rules the compiler has removed.
 func (p *Plan) Tracks() bool { return p.State.Asks[field.Flow] }
 
 // tracked reports whether packets of a class may belong to connections.

@@ -26,7 +26,7 @@ type Function struct {
 func (*Function) Kind() string      { return "function" }
 func (f *Function) Blocks() []Block { return f.Do }
 
-// Counts reports whether a rule in it counts and goes on.
+// Counts reports whether one of its rules counts packets and lets them go on.
 func (f *Function) Counts() bool { return counts(f.Do) }
 
 // counts reports whether straight code among blocks counts and goes on.
@@ -37,7 +37,7 @@ func counts(blocks []Block) bool {
 	})
 }
 
-// function gives the function of blocks, which is made where there is none that asks the same.
+// function returns the function for blocks: an existing one that asks the same, else a new one.
 func (p *planner) function(c *Chain, do []Block) *Function {
 	first, n, bound := rulesOf(do[0]), 0, sizeFunction
 	for _, b := range do {

@@ -36,7 +36,7 @@ func (p *planner) findGreylists() {
 	}
 }
 
-// reached are the slots of rules with an effect that packets may come to.
+// reached returns the slots of rules that have the effect of and that packets can reach.
 func (p *planner) reached(of action.Action) map[int]bool {
 	out := map[int]bool{}
 	for _, rules := range p.Program.Lists {

@@ -40,7 +40,8 @@ func (p *planner) within() {
 	}
 }
 
-// sizeWithin is what decoding packets within tunnels takes, but for the matches.
+// sizeWithin returns the functions and instructions of decoding packets within tunnels, without the
+// matches.
 func (p *planner) sizeWithin() (functions, size int) {
 	if !p.LooksInside() {
 		return 0, 0

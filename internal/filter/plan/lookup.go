@@ -44,8 +44,8 @@ type Table struct {
 	Names    *names.Table   // of names of the DNS
 }
 
-// lookup says where a condition is looked up. Rule trees are built when it is known which are
-// needed.
+// lookup returns the look-up of a condition in its set. Rule trees are built later, when the plan
+// knows which are needed.
 func (p *planner) lookup(f ir.Family, c *ir.Cond) *Lookup {
 	l := &Lookup{Cond: c, Family: f}
 	switch {

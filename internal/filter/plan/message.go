@@ -24,7 +24,7 @@ func AsksMessages(rules []ir.Rule) bool {
 	return false
 }
 
-// nameTables builds the tables of the names that packets may be asked for.
+// nameTables builds the tables of all name sets that rules ask.
 func (p *planner) nameTables() {
 	asked := make([]bool, len(p.Program.Policy.NameLists))
 	for _, rules := range p.Program.Lists {
@@ -71,7 +71,8 @@ func (p *planner) nameTables() {
 	}
 }
 
-// sizeMessages is what reading messages and searching names takes, but for the rules.
+// sizeMessages returns the functions and instructions of reading messages and searching names,
+// without those in rules.
 func (p *planner) sizeMessages() (functions, size int) {
 	if !p.readsMessages {
 		return 0, 0

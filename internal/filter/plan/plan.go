@@ -210,7 +210,7 @@ func (p *planner) count() (functions, size int) {
 	return functions, size
 }
 
-// walked says of which families rule trees are looked up.
+// walked returns the families in which some block walks a rule tree.
 func (p *planner) walked() (families [ir.IPv6 + 1]bool) {
 	note := func(b Block) {
 		switch b := b.(type) {

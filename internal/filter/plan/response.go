@@ -12,8 +12,8 @@ type Response struct {
 // ResponseOf is what a rule that decides makes of a packet.
 func ResponseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot} }
 
-// A response is carried in programs as a word: the slot above the number of the verdict. 0 is none:
-// no rule has decided yet. The response of an earlier rule is less than that of a later one.
+// Programs carry a response as a word: the number of the verdict in the low bits, the slot above. 0
+// means that no rule has decided yet. An earlier rule has a smaller word than a later one.
 const (
 	VerdictBits = 4 // of the word, from the lowest on
 
@@ -47,7 +47,7 @@ type Verdict struct {
 func (*Verdict) Kind() string    { return "verdict" }
 func (*Verdict) Blocks() []Block { return nil }
 
-// Effect does something for a packet that comes to it, and goes on.
+// Effect acts on each packet that reaches it and goes on to the next block.
 type Effect struct {
 	Node
 	ir.Effect

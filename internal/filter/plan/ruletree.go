@@ -54,8 +54,8 @@ type Pool struct {
 	Any  netip.Prefix // all addresses
 }
 
-// Where these compile, no policy has more rules than results tell apart, with what is built in, and
-// no pool that fits into a map more pairs of ports than have numbers.
+// These constants compile only if every slot of the largest policy fits into a result, and every
+// pair of ports of the largest pool has a number.
 const (
 	_ = uint(ruletree.MaxResult - SlotBytes*(syntax.MaxStatements+1000))
 	_ = uint(ruletree.MaxSize - prefix.MaxBytes)

@@ -61,8 +61,8 @@ func (p *planner) findSearches() {
 // ofShadow is a bit of the searches of a shadow, which come as far as its own rules have them.
 const ofShadow = 1 << 31
 
-// searchID digests what a search of streams depends on. Of two with one digest the later takes
-// the next number.
+// searchID returns a digest of all that a search of streams depends on. Of two searches with the
+// same digest the later takes the next number.
 func (p *planner) searchID(q *policy.Pattern) uint32 {
 	if q.Within == 0 {
 		return 0

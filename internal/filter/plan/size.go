@@ -13,25 +13,25 @@ import (
 const (
 	sizeValue      = 3   // a number of the packet into a register
 	sizeAddress    = 5   // both halves of an address
-	sizeVerdict    = 2   // a response, and the way to where it is acted on
+	sizeVerdict    = 2   // a response, and the jump to the program's end
 	sizeCount      = 10  // the effect that counts
-	sizeFlow       = 160 // looking a connection up, but for its functions
+	sizeFlow       = 160 // looking a connection up, without its functions
 	sizeForeign    = 64  // an effect without a row
 	sizeStream     = 80  // hashing the flow of a stream
-	sizeEcho       = 100 // asking whether the flow is proven, but for the functions
+	sizeEcho       = 100 // asking whether the flow is proven, without the functions
 	sizeRow        = 7   // finding this CPU's row of counters
 	sizeBytes      = 44  // comparing bytes of the packet
-	sizeAskSearch  = 14  // asking whether the payload contains something, but for the functions
+	sizeAskSearch  = 14  // asking whether the payload contains a text, without the functions
 	sizeSearch     = 700 // these: 64 bytes of the payload a round
-	sizeMessage    = 40  // asking what a DNS message has, but for the functions
+	sizeMessage    = 40  // asking a DNS message, without the functions
 	sizeInner      = 10  // whether a match on a packet within a tunnel holds
 	sizeNote       = 6   // noting that
-	sizeLookInside = 160 // finding tunnels, but for the function
+	sizeLookInside = 160 // finding tunnels, without the function
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6
 	sizeFunction = 32  // of rules: its begin and end, registers
 	sizeTree     = 960 // a look-up in a rule tree: its fields, four trees in place
-	sizeDynamic  = 16  // a look-up in a dynamic set, but for its function
+	sizeDynamic  = 16  // a look-up in a dynamic set, without its function
 	sizeBits     = 18  // a look-up in a bitmap
 	sizeLookup   = 380 // the functions of a dynamic set, for addresses, endpoints or names
 	sizeBulk     = 820 // and of one of addresses that has a bulk
@@ -110,7 +110,7 @@ func (p *planner) sizeOf(f ir.Family, c *ir.Cond) (n int) {
 	return sizeValue + each*len(c.Ranges)
 }
 
-// lookupSize counts the instructions of a look-up, but for functions that look-ups share.
+// lookupSize counts the instructions of a look-up, without functions that look-ups share.
 func (p *planner) lookupSize(f ir.Family, c *ir.Cond) int {
 	switch {
 	case c.Dynamic():

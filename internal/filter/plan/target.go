@@ -29,8 +29,8 @@ type Target struct {
 	Hook  Hook
 	Link  packet.Link // link layer of the device
 	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
-	// Called: packets come from a program that replaces a function of another. The kernel takes
-	// such a program to have no attach type, and has it go only to programs that have none either.
+	// Called: the program replaces a function of libxdp's dispatcher. Such a program has no attach
+	// type, so the kernel lets it tail call only programs without one.
 	Called bool
 	CPUs   int    // possible CPUs of the machine; 0 counts as 1
 	HZ     uint64 // jiffies a second; 0 counts as 250

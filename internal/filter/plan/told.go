@@ -23,10 +23,10 @@ func TraceAt(f field.Field) int16 {
 // TraceBytes are those of the map "trace".
 func TraceBytes() int { return traceTold + 8*len(field.Remembered()) }
 
-// sizeSender is asking who sends, but for the functions.
+// sizeSender is the instructions of asking who sends, without the functions.
 const sizeSender = 40
 
-// sizeRoute is asking for the way back to a source, but for the functions.
+// sizeRoute is the instructions of asking for the way back to a source, without the functions.
 const sizeRoute = 20
 
 // Told are the fields that rules of the chain ask and that the kernel tells.
@@ -42,7 +42,7 @@ func (c *Chain) Told() (all []field.Field) {
 // AsksRoute reports whether rules of the chain ask for the way back to a source.
 func (c *Chain) AsksRoute() bool { return c.Asks[field.StrictPath] || c.Asks[field.LoosePath] }
 
-// askRoute notes what a route is asked by.
+// askRoute notes the fields by which the kernel's routes are asked.
 func (f *Fields) askRoute() {
 	for _, by := range []field.Field{field.SrcAddr, field.DstAddr, field.VLAN, field.InnerVLAN,
 		field.StrictPath, field.LoosePath} {
@@ -107,7 +107,7 @@ func (p *planner) enterSenders() {
 			Spec: sender.WorkSpec()}})
 }
 
-// enterRoutes writes the map of interfaces that packets come up to.
+// enterRoutes adds to the ledger the map of interfaces that receive packets.
 func (p *planner) enterRoutes() {
 	if p.AsksRoute() && !p.Target.Trace {
 		p.Ledger.Maps = append(p.Ledger.Maps, Map{Map: state.Map{Name: route.Map,
@@ -132,7 +132,7 @@ func (p *Plan) senderFunctions() int {
 		asks(field.Group) + byCgroup*asks(field.Service, field.Container)
 }
 
-// sizeTelling is what asking the kernel takes, but for the rules.
+// sizeTelling returns the functions and instructions of asking the kernel, without those in rules.
 func (p *planner) sizeTelling() (functions, instructions int) {
 	if p.asksSenders() && !p.Target.Trace {
 		functions, instructions = p.senderFunctions(), sender.MaxInstructions

@@ -35,10 +35,10 @@ const (
 	// HoldsWays is an array of 1 entry, BPF_F_MMAPABLE: the interfaces that packets come up to,
 	// package route.
 	HoldsWays Contents = "ways"
-	// HoldsSenders is an array of 1 entry, BPF_F_MMAPABLE: whom the policy names, and what is known
-	// of sockets and cgroups, package sender.
+	// HoldsSenders is an array of 1 entry, BPF_F_MMAPABLE: the senders that the policy names, and
+	// the layout of the kernel's sockets and cgroups (package sender).
 	HoldsSenders Contents = "senders"
-	// HoldsSenderWork is an array of 1 entry for each CPU: what package sender works on.
+	// HoldsSenderWork is an array of 1 entry for each CPU: scratch memory of package sender.
 	HoldsSenderWork Contents = "sender work"
 	// HoldsGeneration is an array of 1 entry, BPF_F_MMAPABLE: u64, the number of the generation. It
 	// is of a policy for what leaves.

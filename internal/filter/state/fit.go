@@ -26,7 +26,7 @@ type NoMemory struct {
 
 func (e *NoMemory) Error() string { return e.What() + ": " + e.Do() }
 
-// What is what is wrong.
+// What says how much memory the policy asks for and how much there is.
 func (e *NoMemory) What() string {
 	return fmt.Sprintf("connections max %d takes %s, more than a quarter of the memory of this "+
 		"machine, %s", e.Asked, bytes(e.Takes), bytes(int(e.Memory)))
@@ -35,9 +35,9 @@ func (e *NoMemory) What() string {
 // Do is what to do about it.
 func (e *NoMemory) Do() string { return fmt.Sprintf("write at most connections max %d", e.Most) }
 
-// Fit gives greylists and connections their room. Of connections that is what a policy asks for,
-// else what its other memories leave of the share of a machine's memory. 0 is a policy that does
-// not say, and a machine that nobody knows.
+// Fit sets the room of greylists and connections. asked is the policy's `connections max`, 0
+// without it; memory is the machine's, in bytes, 0 if unknown. Without asked, connections get what
+// other memories leave of the policy's share of the machine's memory. The error is a *NoMemory.
 func (u *Use) Fit(asked int, memory uint64) error {
 	u.Strangers = greylist.Usual
 	if memory > 0 {

@@ -112,7 +112,7 @@ type Budgets struct {
 	limit.Stats
 }
 
-// Inherited are the debts that other keys have taken over.
+// Inherited returns the sum of debts that keys took over with another key's slot, rounded to 1 ms.
 func (b *Budgets) Inherited() time.Duration {
 	return time.Duration(b.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
 }

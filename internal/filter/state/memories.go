@@ -67,7 +67,7 @@ func gauge[S any, N number](metric, unit, help string, from func(*Memories) *S,
 	}}
 }
 
-// counter is a value that only goes up.
+// counter returns a value that only goes up: its metric's name, unit and help, and how to read it.
 func counter[S any, N number](metric, unit, help string, from func(*Memories) *S,
 	of func(*S) N) Value {
 	v := gauge(metric, unit, help, from, of)

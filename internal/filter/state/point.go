@@ -6,10 +6,10 @@ type Point string
 const (
 	// Ingress is the target's hook. Its program judges what arrives; every policy has one.
 	Ingress Point = "ingress"
-	// Egress is TCX egress, or a filter of tc there. Its program sees what leaves and lets it go
-	// on. It writes down what the one that judges asks for. It may see a packet beside that of
-	// another policy, so writing twice must be the same as writing once. Only LeavingProgram gives
-	// verdicts here, while it is its turn.
+	// Egress is TCX egress, or a filter of tc there. Its program sees packets that leave and lets
+	// them go on. It writes notes for the program at ingress. The program of another policy may
+	// note the same packet, so that two writes must have the effect of one. Only LeavingProgram
+	// gives verdicts here, while it is its turn.
 	Egress Point = "egress"
 	// Behind is where the program at egress of the policy in force hands on what it has judged: the
 	// place of LeavingProgram of a shadow.

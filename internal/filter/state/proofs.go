@@ -17,7 +17,7 @@ const (
 	// HoldsCookies is an array of 1 entry, BPF_F_MMAPABLE: sources that have proven themselves,
 	// package cookie.
 	HoldsCookies Contents = "cookies"
-	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
+	// HoldsWork is an array of 1 entry for each CPU: scratch memory of package cookie.
 	HoldsWork Contents = "work"
 	// HoldsOwn is an array of 1 entry, BPF_F_MMAPABLE: the addresses that the kernel takes on the
 	// interface, package cookie.

@@ -59,29 +59,29 @@ type Row struct {
 	Used  func(u *Use) bool
 	Maps  func(u *Use) []Map
 	Bound func(u *Use) Bound
-	Emit  func(e *Emission) error // its functions; both are nil where it has none
+	Emit  func(e *Emission) error // its functions; both are nil without these
 	// Calls are the effects by which packets come to it.
 	Calls []Call
 	// Answer is a field of packets that it tells, nil if it tells none, or one that needs more than
 	// the source.
 	Answer *Answer
-	// Beside is its program at another place than the one that judges, nil if it has none.
+	// Beside is its program at another hook than the one that judges, nil without one.
 	Beside *Program
-	// Shared is what interfaces that have the policy as one have one of, for all of them.
+	// Shared is what interfaces with one policy share: one for all of them.
 	Shared []Contents
 	// OfShadow says that a shadow has it, and not the policy in force.
 	OfShadow bool
 	// Lent says that a shadow looks into the memory of the policy in force, and changes nothing.
 	Lent bool
-	// Head is the beginning of the memory, which Seed writes: the key of its hashes, and the times
-	// that programs go by. A memory without Seed begins with zeroes.
+	// Head is the length in bytes of the memory's beginning, which Seed writes: the key of its
+	// hashes, and the times that programs use. A memory without Seed begins with zeroes.
 	Head int
 	Seed func(head []byte, hz uint64)
 	// SetClock has the program take a time in jiffies for the present one. Targets of tests have
 	// such a clock.
 	SetClock func(head []byte, jiffies uint64)
-	// Carry goes on with what is known in the memory of a program before, which has another shape.
-	// A row without it begins anew then.
+	// Carry moves the contents of a former program's memory, which has another shape, into the new
+	// one. A row without Carry begins anew then.
 	Carry func(c *Carrying) Moving
 	// Older is of a memory that has to know what was there before it.
 	Older *Older
@@ -115,7 +115,7 @@ type Answer struct {
 	Time  float64 // of waiting
 }
 
-// Answers are those that a program has to ask for.
+// Answers lists the answers that a program has to ask for.
 func Answers(asked func(field.Field) bool) (all []*Answer) {
 	for i := range Table {
 		if a := Table[i].Answer; a != nil && asked(a.Field) {
@@ -125,7 +125,7 @@ func Answers(asked func(field.Field) bool) (all []*Answer) {
 	return all
 }
 
-// Room is how much a memory is for.
+// Room is how many entries a memory has room for.
 type Room struct {
 	Room  int    `json:"room"` // for so many
 	Bytes int    `json:"bytes"`

@@ -45,8 +45,8 @@ func Write(path string, text []byte, perm fs.FileMode) (err error) {
 	return errors.New("it has no name here, or others replace it again and again")
 }
 
-// place is the name that a regular file has, behind all links. The error matches fs.ErrNotExist
-// where it has none any more, for which the kernel makes one up.
+// place returns the name of a regular file with all symbolic links resolved. The error matches
+// fs.ErrNotExist if the file is deleted; the kernel makes a name up for such a file.
 func place(f *os.File) (string, fs.FileInfo, error) {
 	old, err := f.Stat()
 	switch {

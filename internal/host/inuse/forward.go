@@ -9,8 +9,8 @@ import (
 	"levee/internal/host/nat"
 )
 
-// published is what rules of NAT send elsewhere of what is for this machine, but for what a rule
-// for a listener passes already, as for a proxy of containers.
+// published returns the forwards of NAT rules for packets to this machine, without those that a
+// listener's rule passes already, such as one for the proxy of containers.
 func (m *Machine) published() (out []nat.Forward) {
 	for _, f := range m.NAT.Forwards {
 		own := func(a netip.Addr) bool { return f.To.Contains(a) }

@@ -267,8 +267,8 @@ const (
 	protoGRE, protoESP, protoAH, protoICMP6, protoVRRP  = 47, 50, 51, 58, 112
 )
 
-// takes adds a protocol once. Those that have rules of their own are none, and neither is what is
-// only sent (255).
+// takes adds a protocol once. It leaves out protocols with rules of their own, and 255 (raw), which
+// is only sent.
 func (m *Machine) takes(number uint16, owner string) {
 	own := []uint16{protoICMP, protoTCP, protoUDP, protoICMP6}
 	if number > 254 || slices.Contains(own, number) {

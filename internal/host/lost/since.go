@@ -29,9 +29,9 @@ type Watch struct {
 	much       Loss // the last that was
 }
 
-// Look takes the next counts, and says what was lost since the look before. true: the interface has
-// lost more than Share for For, and has not been quiet for as long since then; what it lost last in
-// that time is told.
+// Look takes the next counts, and says what was lost since the look before. It returns true while
+// an alarm lasts: from when the interface has lost more than Share for For, until it has been quiet
+// for as long. The Loss is then the last one of that time.
 func (w *Watch) Look(now time.Time, c *Counts) (Loss, bool) {
 	last, took := w.last, now.Sub(w.at)
 	w.last, w.at = c, now

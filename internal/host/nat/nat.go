@@ -105,7 +105,8 @@ func named(in, dev string) bool {
 	return in == dev || any && strings.HasPrefix(dev, stem)
 }
 
-// Bounds of a walk: a cluster's rules are long, and name services that nobody outside can ask for.
+// Bounds of a walk: the rules of a cluster are long, and most are for services that no packet from
+// outside can reach.
 const (
 	mostSteps    = 1 << 20
 	mostDepth    = 32

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StaysHere keeps the memory of this process from core dumps, also from those that a program of the
-// machine takes in spite of limits, and from other processes of its user that may not look into
-// any. A process that it starts is kept from nothing.
+// StaysHere keeps the memory of this process out of core dumps, even of those that a program takes
+// in spite of limits, and from other unprivileged processes of its user (PR_SET_DUMPABLE). Child
+// processes do not inherit this.
 func StaysHere() {
 	// A filter of system calls may refuse it; the units of levee have LimitCORE=0 besides.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -17,8 +17,8 @@ import (
 // it (VLAN, bridge, bond, macvlan): the local address stands there, or the way back leads there.
 // They belong to an SSH server, or to an ancestor of this process. The server may be in another
 // network namespace, behind this one. An interface that does not exist, or whose packets have no
-// Ethernet header, has none: no policy is put there. The error is of a kernel that does not tell,
-// as one without sock_diag.
+// Ethernet header, has no sessions: it takes no policy. The error is of a kernel that cannot list
+// sockets, such as one without sock_diag.
 func On(dev string) ([]Session, error) {
 	here, elsewhere, err := sessions()
 	if err != nil || len(here)+len(elsewhere) == 0 {

@@ -59,9 +59,9 @@ func loginAddresses(dir string) (out []netip.Addr) {
 }
 
 // loggedIn tells whether the process that holds a connection serves somebody who has logged in.
-// OpenSSH says so in its title, which is "sshd: USER@TTY" or "sshd: USER" then. Before that it ends
-// with [accepted], [net] or [priv]; the last one stays, beside a process of the user. Dropbear has
-// children only then.
+// OpenSSH shows that in its title: "sshd: USER@TTY" or "sshd: USER". Before the login the title
+// ends with [accepted], [net] or [priv]; the process with [priv] stays, beside one of the user.
+// Dropbear has child processes only after the login.
 func loggedIn(proc, pid string) bool {
 	dir := filepath.Join(proc, pid)
 	switch commOf(dir) {

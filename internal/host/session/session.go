@@ -53,11 +53,10 @@ const (
 // sessions lists the established TCP connections that belong to an ancestor of this process, and
 // those to an SSH server: in this network namespace, and in others where one of these processes is.
 //
-// Whoever can make a connection, or name a process, must not be able to stand for somebody who is
-// logged in: he could keep policies from coming into force. So a connection counts by facts that
-// take root to make (see ssh), and not while it is known that nobody has logged in over it. A
-// server in another PID namespace cannot be seen, so that every connection that root holds at port
-// 22 is taken for one to an SSH server, and what SSH_CONNECTION says is believed.
+// A connection counts as a session by facts that only root can make (see ssh), and only after a
+// login. Otherwise anybody who opens a connection or names a process could keep policies from
+// coming into force. A server in another PID namespace is invisible: there each connection at port
+// 22 that root holds counts, and SSH_CONNECTION is believed.
 func sessions() (here, elsewhere []Session, err error) { return sessionsOf(socketOwners()) }
 
 func sessionsOf(owners owners) (here, elsewhere []Session, err error) {

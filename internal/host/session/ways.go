@@ -2,7 +2,7 @@ package session
 
 // Ways are the interfaces that packets come up to which arrive on one.
 type Ways struct {
-	Untagged []int       // the interface itself, and those that its frames without a tag come to
+	Untagged []int       // the interface itself, and those that receive its untagged frames
 	Tagged   map[int]int // by the id of one tag
 	VRF      bool        // the interface is of a VRF
 }

@@ -171,8 +171,9 @@ func (st *stream) ip(b []byte, fragment uint16) []byte {
 	return append(append(f, h...), b...)
 }
 
-// ethernet is the header of a frame to an address: to a group its own address (RFC 1112 6.4,
-// RFC 2464 7), else one that whoever sends replaces.
+// ethernet returns the Ethernet header of a frame to an address: a multicast address maps to its
+// group address (RFC 1112 6.4, RFC 2464 7); for other addresses the sender replaces the
+// destination.
 func ethernet(dst netip.Addr) []byte {
 	b := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}
 	a := dst.AsSlice()

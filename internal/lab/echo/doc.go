@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// Port is that of the service, FromPort the one that probes come from.
+	// Port is the UDP port of the service, FromPort the source port of probes.
 	Port     = 7
 	FromPort = 40007
 

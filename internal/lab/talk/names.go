@@ -67,7 +67,7 @@ func query(id uint16, name string) []byte {
 	return b
 }
 
-// resolved is the answer to a query, nil to what is none.
+// resolved returns the answer to a query, nil if msg is no query.
 func resolved(msg []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
@@ -93,7 +93,7 @@ func resolved(msg []byte) []byte {
 	return b
 }
 
-// hasAddress tells whether an answer has what was asked for.
+// hasAddress returns an error if an answer lacks the address of the query.
 func hasAddress(answer []byte) error {
 	var m dnsmessage.Message
 	if err := m.Unpack(answer); err != nil {

@@ -37,9 +37,9 @@ func at(b []byte, offset int, want []byte) bool {
 	return len(b) >= offset+len(want) && bytes.Equal(b[offset:offset+len(want)], want)
 }
 
-// A2S: a query is answered by a number, and the query with it by what was asked for. A client that
-// is given another number sends that, as often as python-a2s. Players send packets of a session.
-// https://developer.valvesoftware.com/wiki/Server_queries
+// A2S: the service answers a query by a number, and the repeated query with that number by the
+// data. A client that receives another number sends that one, up to as many times as python-a2s.
+// Players send packets of a session. https://developer.valvesoftware.com/wiki/Server_queries
 var (
 	// Protocol, name, map, folder, game; ID, players, room, bots; dedicated, Linux, open, no
 	// cheats; version.

@@ -1,10 +1,10 @@
 // Package action is the registry of actions: all that levee knows of what a rule does to a packet
 // that meets its conditions.
 //
-// One row of a table (table.go) says of an action by which word it is written, whether it decides
-// and how, whether it has an effect, and what the compiler may do with rules that have it. Every
-// stage asks the table; what a row does not say may not be done. What an effect does to a packet is
-// said twice: in instructions by package codegen, and in Go by the oracle.
+// A row of the table (table.go) has an action's word, its verdict if it decides, whether it has an
+// effect, and what the compiler may do with its rules. Every stage asks the table; what a row does
+// not say may not be done. What an effect does to a packet is said twice: in instructions by
+// package codegen, and in Go by the oracle.
 //
 // Nothing here knows of policies, packets or instructions.
 package action
@@ -75,7 +75,7 @@ const (
 // unlisted is the row of what is no action of the language.
 var unlisted Info
 
-// index has the row of each action, nil of those that have none.
+// index has the row of each action, nil for numbers without a row.
 var index = func() (out [256]*Info) {
 	for i := range table {
 		out[table[i].Action] = &table[i]

@@ -7,8 +7,8 @@ const (
 	Drop Action = iota
 	Pass
 	Count  // counts, decides nothing
-	Limit  // drops what is above a rate; the rest goes on
-	Log    // tells who watches, and goes on
+	Limit  // drops packets above a rate; others go on
+	Log    // reports to watchers, and goes on
 	Cookie // answers SYNs in the host's place; the rest goes on
 	Divert // passes, and new connections reach the trap
 	Track  // later fragments pass if the first has, or are dropped; all else goes on

@@ -173,7 +173,7 @@ const (
 	numKinds
 )
 
-// NoWayBack is the name of the word of a packet whose source the kernel has no route to.
+// NoWayBack is the term for packets to whose source the kernel has no route.
 const NoWayBack = "reverse-path none"
 
 // Term is one condition of a match.

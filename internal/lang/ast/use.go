@@ -85,8 +85,7 @@ func (f *File) Own(at diag.Pos) diag.Pos {
 	return f.Parts[(at.Line-firstPart)/PartLines].Use.Pos
 }
 
-// Diagnostics completes what was collected about f with the lines of its source, or of the part
-// that it is about.
+// Diagnostics returns the collected diagnostics of f with the source lines that they are about.
 func (f *File) Diagnostics(c *diag.Collector) diag.Diagnostics {
 	var of diag.Diagnostics
 	for i := range f.Parts {

@@ -137,7 +137,7 @@ func Lower(b []byte) Name {
 	return Name(out)
 }
 
-// Stored is a name that was stored as it is; not ok if the bytes are none.
+// Stored returns the name in bytes that were stored unchanged; ok is false if they are no name.
 func Stored(b []byte) (Name, bool) {
 	if len(b)+1 > MaxName {
 		return "", false

@@ -88,8 +88,8 @@ func (o *Output) takeSide(given int, leaving LeavingChains) error {
 	return nil
 }
 
-// leftOut is what became of rules for what leaves of which none is carried over. Where a chain
-// drops by its policy, each of them stands for what may leave and did not.
+// leftOut returns the fates of rules for what leaves when none is carried over. If their chain
+// drops by its policy, each rule counts as one that lets more through.
 func (fl *flattener) leftOut() Fates {
 	f := fl.out.Report.Fates
 	out := Fates{Given: f.Given, Elsewhere: f.Elsewhere, Loopback: f.Loopback,

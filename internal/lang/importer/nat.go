@@ -158,7 +158,7 @@ func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
 	return out, err
 }
 
-// MarkMet notes that the rules of a chain, and of those that it leads to, were looked at.
+// MarkMet marks the rules of a chain, and of all chains reached from it, as seen.
 func (c *Chain) MarkMet() {
 	for _, c := range Reached(c) {
 		c.Met = true

@@ -4,8 +4,8 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// AskPath has the rule ask the kernel's routes for the source of a packet; marked: the source asks
-// with its mark, which `ip rule` may look at, and a policy has none.
+// AskPath adds a question for the kernel's route to a packet's source. marked: the original asks
+// with the packet's mark, which `ip rule` may use; levee asks without it, so this is remarked.
 func (p *RuleReader) AskPath(f match.Field, holds, marked bool) {
 	p.Both(match.Match{}.With(f, match.Just(uint64(match.Int(holds)))).Settle())
 	text := PathText

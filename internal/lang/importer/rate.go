@@ -17,7 +17,7 @@ type Rate struct {
 	By       []string
 	Mask     string   // of srcip or dstip, or ""
 	More     []Reason // why more may pass than the source lets through
-	Syns     bool     // it is of SYNs, whatever the rule is about
+	Syns     bool     // the rate counts SYNs only, whatever the rule matches
 	Ends     bool     // what is above it is dropped, also where the rule passes
 }
 
@@ -260,7 +260,7 @@ func (fl *flattener) passedAtLast(i int, m *match.Match) bool {
 	return false
 }
 
-// maxLooks bounds what is looked at: hostile input may have many rules of each kind.
+// maxLooks bounds the comparisons of rules: hostile input may have many rules of each kind.
 const maxLooks = 2_000_000
 
 // droppedBehind tells whether statement i and those behind it drop all packets of m.

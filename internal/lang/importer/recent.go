@@ -16,8 +16,8 @@ type SeenLately struct {
 	Rules           map[string][]*ChainRule
 }
 
-// rate is what comes nearest to rule n of a chain, which drops from some packets in a time on: the
-// one other rule that knows the name puts all of its packets there.
+// rate returns the limit nearest to rule n of a chain, which drops a source above some packets in a
+// time. It exists if one other rule alone uses the list's name, and puts all of its packets there.
 func (s *SeenLately) rate(c *Chain, n int) *Rate {
 	of := slices.DeleteFunc(slices.Clone(s.Rules[s.Name]),
 		func(r *ChainRule) bool { return !r.Seen.Sets && r.idle() })

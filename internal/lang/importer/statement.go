@@ -88,8 +88,8 @@ func (o *Output) cookie(r *ChainRule, m match.Match) {
 		named: true})
 }
 
-// plain is m without the condition that the packet belongs to no connection, where those that do
-// are decided before.
+// plain returns m without the condition that the packet belongs to no connection, if an earlier
+// rule decides all packets of connections.
 func (o *Output) plain(m match.Match) match.Match {
 	if k := m.Fields[match.Known]; k == nil || k[0].Lo != 0 ||
 		slices.Equal(m.Fields[match.Proto], match.NoTracked) {

@@ -28,8 +28,8 @@ func KeyHint(word string) string {
 	return "keys are source, destination, source/24,56, from port, port, flow and dns-name/2."
 }
 
-// PrefixBits reads `24,56`, or `24` alone: then of IPv6 as many bits more as a network has for one
-// host, 32. what is a word that they can stand behind.
+// PrefixBits reads prefix lengths of IPv4 and IPv6: `24,56`, or `24` alone, which means 32 bits
+// more for IPv6. what is the word before them, for errors.
 func PrefixBits(text, what string) (bits4, bits6 int, p diag.Problem) {
 	four, six, both := strings.Cut(text, ",")
 	hint := "write " + what + "/24 or " + what + "/24,56: bits of IPv4, then of IPv6 addresses."

@@ -265,9 +265,9 @@ func apacheTime(line []byte, now time.Time) (t time.Time, message []byte) {
 	return t, message
 }
 
-// webTime is the time of a line of a web server: at its beginning as nginx and lighttpd
-// write errors, or in brackets before the first quote as all write what was asked for. No client
-// can write a quote before that one: servers write it as \x22 or \".
+// webTime returns the time of a web server's log line: at its beginning in error logs of nginx and
+// lighttpd, in brackets before the first quote in access logs. No client can write a quote before
+// that one: servers write it as \x22 or \".
 func webTime(line []byte, now time.Time) (t time.Time) {
 	const errors, access = "2006/01/02 15:04:05", "02/Jan/2006:15:04:05 -0700"
 	const lighttpd = "2006-01-02 15:04:05"

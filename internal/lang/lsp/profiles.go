@@ -7,7 +7,7 @@ import (
 	"levee/profiles"
 )
 
-// profileNames are the profiles that levee comes with, each with what it is for.
+// profileNames lists the profiles that come with levee, each with its purpose.
 func profileNames() (all []item) {
 	for _, name := range profiles.Names() {
 		it := item{Label: name, Kind: kindText}
@@ -31,7 +31,7 @@ func parameters(name string) (all []item) {
 	return append(all, keyword("as"))
 }
 
-// shipped is the head of a profile that levee comes with, nil if there is none.
+// shipped returns the head of a profile that comes with levee, nil if there is none of that name.
 func shipped(name string) *use.Head {
 	text, err := profiles.Text(name)
 	if err != nil {

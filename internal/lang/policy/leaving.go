@@ -78,7 +78,7 @@ func (p *Policy) first() int {
 	return p.arriving.DefaultSlot() + 1
 }
 
-// side is what stands before the names of what is built in.
+// side returns the prefix of built-in names: "" for what arrives, else that of what leaves.
 func (p *Policy) side() string {
 	if p.arriving == nil {
 		return ""

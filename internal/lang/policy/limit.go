@@ -190,8 +190,8 @@ func (l *Limit) hold() (ns float64) {
 // line in use: a Poisson variable with this mean is SlotsInLine or more as often as that.
 const crowd = 0.7254
 
-// forgedRate is what a limit whose memory is not given holds out against, packets a second of
-// sources that send once, where that takes no more than defaultMaxMemory.
+// forgedRate is the flood for which a limit without `memory` is sized, in packets a second of
+// sources that each send once. The memory is at most defaultMaxMemory.
 const forgedRate = 1e6
 
 // One reports whether all packets share one budget.
@@ -383,7 +383,7 @@ func burstOf(text string, isBytes bool) (uint64, diag.Problem) {
 	return n * factor, diag.Problem{}
 }
 
-// SizeUnit is how many bytes a unit has; ok is false for what is none.
+// SizeUnit returns the bytes of a unit; ok is false if the word is no unit.
 func SizeUnit(unit string) (factor uint64, ok bool) {
 	switch strings.ToLower(unit) {
 	case "b":

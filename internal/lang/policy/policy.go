@@ -44,7 +44,7 @@ type Policy struct {
 	Lists          []*List   // for the agent
 	Detects        []*Detect // likewise
 
-	arriving *Policy // of a policy for what leaves, the one that it is of
+	arriving *Policy // in a policy for what leaves: the policy that has it
 }
 
 // MostConnections is the largest number of connections that a policy may have known at once.
@@ -372,8 +372,8 @@ func (p *Policy) DefaultSlot() int {
 	return n
 }
 
-// Where is the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what
-// stands in the file, "essential:arp" or "malformed:truncated-ip" for what is built in.
+// Where is the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what stands
+// in the file, "essential:arp" or "malformed:truncated-ip" for built-in slots.
 func (p *Policy) Where(s Slot) string {
 	switch {
 	case s.Reason == ByMalformed, s.Reason == ByEssential,

@@ -29,7 +29,8 @@ type Reply struct {
 	Not bool // it has other bytes there
 }
 
-// MostDiffering is how many bytes a reply may be asked to have none of.
+// MostDiffering is the greatest length in bytes of a `not` term of `prove`: a reply counts if its
+// bytes at that place differ.
 const MostDiffering = 8
 
 // Bounds of `prove`. What fewer bytes hold can be guessed: see docs/reference/language.md "Proof by

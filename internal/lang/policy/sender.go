@@ -38,8 +38,8 @@ func (s *Senders) Name(f field.Field, v uint64) string {
 	return ""
 }
 
-// Told gives what the kernel is to tell of a packet the values that stand for names. A name that no
-// rule has is none of those that rules name.
+// Told replaces the names in facts about a packet by the numbers that programs use for them. A name
+// in no rule gets the number for all other names.
 func (p *Policy) Told(all []Told) []Told {
 	out := slices.Clone(all)
 	for i := range out {

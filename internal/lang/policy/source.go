@@ -40,8 +40,8 @@ const (
 	Lines               // lines of text
 )
 
-// Condition is one condition of a source. It never holds for events without the field. Of a field
-// with several values one that meets it is enough, and with Not one that does not.
+// Condition is one condition of a source. It never holds for events without the field. For a field
+// with several values it holds if one of them meets it; with Not, if one of them does not.
 type Condition struct {
 	Field   string
 	Not     bool

@@ -29,7 +29,7 @@ type setDef struct {
 	bad     bool  // an error in it was reported; what follows from it is not
 	used    bool
 	file    bool // a file set, or an inline set that has one
-	nesting int  // of sets in it: 0 has none, 1 has some that have none
+	nesting int  // depth of sets within it: 0 without sets, 1 if those have none
 	scope   *scope.Scope
 }
 

@@ -566,8 +566,8 @@ func (r *resolver) knownTexts(c *ast.Condition, f eve.Field, format policy.Forma
 	return true
 }
 
-// checkSources refuses sources that decide who is protected: whoever can make an event could let
-// himself in.
+// checkSources refuses sources whose entries are protected: an attacker who can cause an event
+// could let himself in.
 func (r *resolver) checkSources() {
 	for _, s := range r.pol.Sources {
 		for _, rule := range r.pol.Protect {

@@ -76,8 +76,8 @@ func protosOf(t *policy.Term) (p [4]uint64) {
 	return p
 }
 
-// Of is the scope of a term: the packets that have its field, or of fields that tell packets
-// apart those that have what it asks for.
+// Of returns the scope of a term: the packets that have its field. For fields that define scopes
+// themselves, such as the protocol, it is the packets with the values of the term.
 func Of(t *policy.Term) Scope {
 	s := headerScopes[t.Field.Info().Header]
 	switch {

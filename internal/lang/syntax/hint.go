@@ -23,7 +23,8 @@ var isKeyword = func() map[string]bool {
 		maps.Copy(m, words)
 	}
 	for _, w := range phraseWords(func(ph *field.Phrase) bool {
-		// What follows another word and has no value names a set as before: proven flow.
+		// A word that follows another one and has no value, as in `proven flow`, may still name a
+		// set.
 		return !isDNS(ph) && !isSender(ph) &&
 			(ph.Form != field.FormAlone || !strings.Contains(ph.Word, " "))
 	}) {

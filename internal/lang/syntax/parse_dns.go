@@ -18,7 +18,7 @@ func isDNS(ph *field.Phrase) bool { return strings.HasPrefix(ph.Word, "dns ") }
 // isDNSWord are dns and what stands behind it.
 var isDNSWord = wordSet(strings.Join(phraseWords(isDNS), " "))
 
-// dnsFields are what stands behind dns, but for a name.
+// dnsFields are the phrases that may follow `dns`, except a name.
 var dnsFields = func() map[string]*field.Phrase {
 	m := map[string]*field.Phrase{}
 	for i := range field.Phrases {

@@ -27,8 +27,8 @@ import (
 // are by their paths: who keeps what a policy has read keeps it, too.
 const shippedPrefix = "profile:"
 
-// Shipped is the text of a profile of levee's, by the name under which a policy opens it; ok is
-// false for what is none.
+// Shipped returns the text of a profile that comes with levee, by the path under which a policy
+// opens it; ok is false for other paths.
 func Shipped(path string) (text []byte, ok bool, err error) {
 	name, ok := strings.CutPrefix(path, shippedPrefix)
 	if !ok {

@@ -18,8 +18,8 @@ const minRun = 14
 // Search is a search for a frame for each slot of a policy.
 type Search struct {
 	Policy *policy.Policy
-	// Judge lists the slots that a frame reaches: the one that decides it, and those of count rules
-	// before. Dynamic sets hold Entries.
+	// Judge lists the slots that count a frame: that of the rule that decides it, and those of
+	// earlier rules that count. Dynamic sets hold Entries.
 	Judge func(frame []byte) []int
 	// Every is 1 to make packets for all rules, 2 for those of number 0, 2, 4, ..., and so on.
 	Every int
@@ -29,8 +29,8 @@ type Search struct {
 }
 
 // ForSlots finds a frame for each slot of the policy, as far as it can; nil where it found none.
-// Frames are made from the rules, then for what is built in. Those of the policy's own tests serve
-// for slots that are left after that.
+// Frames are made from the rules first, then for built-in slots. Remaining slots are tried with the
+// packets of the policy's own tests.
 func (s *Search) ForSlots() ([][]byte, error) {
 	f := &found{judge: s.Judge, frames: make([][]byte, s.Policy.DefaultSlot()+1)}
 	rules := slices.Concat(s.Policy.Protect, s.Policy.Rules)

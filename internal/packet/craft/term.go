@@ -138,7 +138,7 @@ func setMessage(s *packet.Spec, t *policy.Term, c Chooser) {
 	s.Proto, s.Payload = new(uint8(packet.ProtoUDP)), dns.Query(m)
 }
 
-// setInner makes s a tunnel with a packet in it for which a match holds, VXLAN where s is none.
+// setInner puts a packet into s for which a match holds. If s is no tunnel it becomes VXLAN.
 func setInner(s *packet.Spec, in *policy.Inner, c Chooser) {
 	inner := new(packet.Spec)
 	for i := range in.Match {

@@ -17,9 +17,9 @@ type Row struct {
 	Others  []string // what others call it
 	At      Value    // what stands behind the word
 	Options []Option // what stands behind that, in this order
-	// Check says what is wrong with a place. Of is the word that this is about: that of an option,
-	// of the row, or "" for what stands behind the word; %q in the text is its value. nil: nothing
-	// is.
+	// Check calls wrong for each error in a place. of is the word at fault: an option, the word of
+	// the row, or "" for the value behind it; %q in the text is its value. A nil Check accepts
+	// every place.
 	Check func(p *Place, wrong func(of, hint, text string))
 	// Format is that of all its events; "": a policy says it.
 	Format string
@@ -105,8 +105,8 @@ type Inlet interface {
 	// Poll hands on lines that have come, until about most bytes; more says that there are others.
 	// A line is valid until line returns.
 	Poll(most int64, line func([]byte)) (more bool, err error)
-	// Renewal is which place the line is of that is handed on, counted from 0, where such may hold
-	// again what was read before.
+	// Renewal numbers the files or other places that the lines came from, from 0: a new one may
+	// repeat lines that were read before.
 	Renewal() uint64
 	// Position is up to where lines were handed on, nil where nothing can be had again.
 	Position() []byte

@@ -72,7 +72,7 @@ type journal struct {
 	ended  chan struct{}
 }
 
-// newJournal begins behind a cursor, or, without one, with what comes from now on: "@" and seconds
+// newJournal begins behind a cursor. Without one it begins now: the position "@" and the seconds
 // since 1970.
 func newJournal(p *inlet.Place, cursor []byte) *journal {
 	if cursor == nil {

@@ -110,7 +110,7 @@ func listen(at, keyFile string, now func() time.Time) (inlet.Inlet, error) {
 
 // read takes datagrams until the socket is closed.
 func (g *gate) read() {
-	b := make([]byte, knock.Bytes+1) // one that is longer is none
+	b := make([]byte, knock.Bytes+1) // 1 byte more shows that a datagram is too long
 	for {
 		n, from, err := g.socket.ReadFromUDPAddrPort(b)
 		if errors.Is(err, net.ErrClosed) {

@@ -91,8 +91,8 @@ func (c *Code) RowOffset() {
 
 func Counts(r ir.Rule) bool { return r.Action.Has(action.Count) }
 
-// Bump adds the packet to the counter at R1 plus at. Programs of this hook do not interrupt each
-// other on a CPU, so plain additions are exact.
+// Bump adds 1 packet and its bytes to the counter at the address R1 + at. Programs of this hook do
+// not interrupt each other on a CPU, so plain additions are exact.
 func (c *Code) Bump(at int16) {
 	c.Field(asm.R2, KeyBytes, asm.Word)
 	c.BumpBy(at)

@@ -4,5 +4,5 @@
 // In goes a plan and a target, out come comparisons of single fields, look-ups of connections and
 // of proven flows, and the rows of counters. The offsets are those of the object that clang made,
 // which tests compare. The package knows neither blocks nor rules with their effects, and must
-// never decide anything: what calls it says where a comparison goes on.
+// never decide anything: its caller says where each outcome of a comparison leads.
 package env

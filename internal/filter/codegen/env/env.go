@@ -63,9 +63,9 @@ const (
 	ctxPointer = -88
 )
 
-// EnvBytes is how much of the environment a policy uses: nobody clears the places for effects and
-// for what is known of packets within tunnels, and no function is given them, where no rule has
-// one.
+// EnvBytes returns how many bytes of the environment a policy uses. A policy without effects that
+// need the environment's end, or without matches on packets within tunnels, neither clears those
+// places nor passes them to functions.
 func (c *Code) EnvBytes() int {
 	switch {
 	case c.AnyEffects:
@@ -76,8 +76,9 @@ func (c *Code) EnvBytes() int {
 	return int(unsafe.Offsetof(parseEnv{}.Inner))
 }
 
-// ClearEnv fills the environment, of which the fast path stores what rules ask for: functions
-// may be given memory only that is all written (before Linux 6.3, also by privileged programs).
+// ClearEnv writes zeroes to the whole environment. The fast path stores only the fields that rules
+// ask for, and a function takes only memory that is written throughout (before Linux 6.3 also in
+// privileged programs).
 func (c *Code) ClearEnv() {
 	c.Emit(asm.Mov.Imm(asm.R0, 0))
 	for at := At; at < At+int16(c.EnvBytes()); at += 8 {

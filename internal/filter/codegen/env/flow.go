@@ -25,8 +25,8 @@ func (c *Code) FastProof(class ir.Class, l4 int16) {
 	)
 }
 
-// LookUpFlow looks the connection of a packet up, whose fields are in the registers of a chain, and
-// stores whether it is known where rules ask for it.
+// LookUpFlow looks up the connection of a packet, by the fields in the registers of its chain. It
+// stores in key.flow whether the connection is known.
 func (c *Code) LookUpFlow(ch *plan.Chain) {
 	class := ch.Classes[0]
 	six, proto := class.Family == ir.IPv6, class.Proto()
@@ -122,7 +122,7 @@ func (c *Code) lookUpGroup(six bool, done string) {
 // notesStrangers reports whether the program notes who has begun over UDP.
 func (c *Code) notesStrangers() bool { return c.Plan.Tracks() && !c.Target.Leaves }
 
-// NoStranger has nobody noted as one who has begun.
+// NoStranger clears the mark by which the program's end notes that the other side has begun a flow.
 func (c *Code) NoStranger() {
 	if c.notesStrangers() {
 		c.Emit(
@@ -168,13 +168,14 @@ func (c *Code) proveSource(six bool, done string) {
 	c.Label(ask)
 }
 
-// Quotes reports whether packets of a chain may quote others that are looked up.
+// Quotes reports whether packets of a chain may be ICMP errors, which quote a packet of a
+// connection.
 func (c *Code) Quotes(ch *plan.Chain) bool {
 	return ch.Tracked && ch.Classes[0].Transport == ir.ICMP && !c.Target.Plain && !c.Target.Leaves
 }
 
-// lookUpQuote looks the packet up that an ICMP error quotes, whose type is in R1, and goes to done
-// with what is no error, too.
+// lookUpQuote looks up the connection of the packet that an ICMP error quotes. The ICMP type is in
+// R1. Packets that are no error go to done at once.
 func (c *Code) lookUpQuote(six bool, done string) {
 	quote := c.Fresh("icmp_error")
 	for _, t := range flow.Errors(six) {
@@ -194,9 +195,9 @@ func (c *Code) lookUpQuote(six bool, done string) {
 	c.Emit(asm.Call.Label(flow.QuoteLabel(six)), asm.Ja.Label(done))
 }
 
-// askKernel asks whether the kernel has a socket of the packet's connection, and leaves 1 in R0 if
-// it has: of TCP one whose handshake is done, of UDP one that is connected to the packet's source.
-// What the connection sends is noted at egress.
+// askKernel leaves 1 in R0 if the kernel has a socket for the packet's connection: for TCP one with
+// a complete handshake, for UDP one that is connected to the packet's source. What the connection
+// sends is noted at egress.
 func (c *Code) askKernel(six bool, transport ir.Transport) {
 	const tuple = -48 // struct bpf_sock_tuple in the scratch above the environment
 	// Of the states (include/net/tcp_states.h) those in which data may come. A socket of UDP is

@@ -29,8 +29,8 @@ func (c *Code) HashStream(ch *plan.Chain) {
 	)
 }
 
-// InStream asks whether a stream contains what a condition names. A segment without data is none
-// of which anything is known.
+// InStream asks whether a stream contains the text of a condition. For a segment without data the
+// answer is that the stream is unknown.
 func (c *Code) InStream(q *ir.Cond, no string) {
 	c.Field(asm.R2, streamLine, asm.Half)
 	c.Field(asm.R1, streamTag, asm.Word)
@@ -56,9 +56,9 @@ func (c *Code) InStream(q *ir.Cond, no string) {
 	c.Label(is)
 }
 
-// streamFunction emits two functions. The first is given the context, the hash of a flow, and
-// where the TCP header begins with the bytes from there on above it, and returns what is known of
-// the stream behind this segment. It has bpf_loop call the second for the bytes that are new.
+// streamFunction emits two functions. The first takes the context, the hash of a flow, and a word
+// with the offset of the TCP header below the number of bytes from there. It returns the state of
+// the search after this segment. The second is the body of a bpf_loop over the segment's new bytes.
 func (c *Code) streamFunction(label string, s *plan.Search) {
 	const hash, sought, off, segment = asm.R6, asm.R7, asm.R8, asm.R9
 	m := s.Machine

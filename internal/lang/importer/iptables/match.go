@@ -348,8 +348,8 @@ func (p *ipRule) toAll() {
 	p.Remark(importer.Changed, text, "")
 }
 
-// fromOwn is --src-type LOCAL or BROADCAST. `self` has both, and what comes from the other the
-// kernel drops before.
+// fromOwn reads --src-type LOCAL or BROADCAST. Both become `self`, which has the addresses of both
+// types: the kernel drops packets from the other type before any rule.
 func (p *ipRule) fromOwn(what string) {
 	if p.tab.six && what == "BROADCAST" { // IPv6 has none
 		if !p.not {

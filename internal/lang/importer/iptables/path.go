@@ -22,7 +22,7 @@ func (f *rpfilter) option(o string) bool {
 	return true
 }
 
-// finishPath is -m rpfilter: what has a way back, or has none.
+// finishPath turns -m rpfilter into a question for the way back, or for none.
 func (p *ipRule) finishPath() {
 	switch f := p.path; {
 	case !f.used:

@@ -339,7 +339,7 @@ var quiet = map[string]importer.Reason{
 	"TCPOPTSTRIP": {What: "TCPOPTSTRIP changes the packet", Instead: ""},
 }
 
-// extraTarget finishes rules whose target is none of the plain verdicts.
+// extraTarget finishes rules with targets other than the plain verdicts.
 func (p *ipRule) extraTarget() error {
 	r := p.Rule
 	if c := p.tab.byName[p.target]; c != nil {

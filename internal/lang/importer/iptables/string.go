@@ -120,7 +120,7 @@ func (p *ipRule) finishTexts() {
 	}
 }
 
-// wireName is a name of the DNS whose labels bytes are, as messages have them, "" if they are none.
+// wireName returns the DNS name in bytes in the form of messages, "" if they are no name.
 func wireName(b []byte) string {
 	if n := len(b); n > 0 && b[n-1] == 0 {
 		b = b[:n-1]

@@ -274,7 +274,7 @@ const MaxTerms = 32
 
 // Terms is at least the number of terms that the match is written with.
 func (m *Match) Terms() int {
-	// family, flags, and two of from, to
+	// one each for family and flags, two for from and to
 	n := 6 + len(m.NotFlags) + len(m.Finds) + len(m.Services) + len(m.From.Not) + len(m.To.Not)
 	for f := range numFields {
 		n += Int(m.Fields[f] != nil)

@@ -207,8 +207,8 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 	return nil
 }
 
-// orderedFlags are the flags whose bits of mask are a number of in: one match for each block of
-// numbers that differ in low bits alone.
+// orderedFlags returns matches for TCP flags: those whose bits under mask, as a number, lie in in.
+// There is one match for each block of numbers that differ in low bits only.
 func orderedFlags(tcp match.Match, mask uint8, in match.Spans) []match.Match {
 	has := func(v uint8) bool { return len(in.And(match.Just(uint64(v)))) > 0 }
 	alts := []match.Match{}

@@ -15,9 +15,9 @@ type pfLeaving struct {
 	only  bool // about what leaves alone
 }
 
-// leaving are the rules of pf for what leaves, as far as they need no states: those that block at
-// once, in front of all that pass, and say whereto, as answers go to who was let in. What no rule
-// matches passes.
+// leaving returns pf's rules for what leaves that need no states: block rules (`quick`) in front of
+// all that pass and with a destination address or port. Without these a rule would cut answers to
+// clients that pf let in by their state. Packets that no rule matches pass.
 func (p *pf) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	if p.skips {
 		return nil, nil
