@@ -137,7 +137,7 @@ func TestNoNameIsForTestsAlone(t *testing.T) {
 	used, forTests := map[name]bool{}, map[string]bool{}
 	for _, row := range tableOf(t, "Packages") {
 		for _, p := range packagesIn(row[0]) {
-			forTests[p] = row[3] == "be imported but by tests" || strings.HasSuffix(p, "test")
+			forTests[p] = row[3] == "be imported outside of tests" || strings.HasSuffix(p, "test")
 		}
 	}
 	all := sources(t)
@@ -301,6 +301,25 @@ func TestEveryPackageIsDescribed(t *testing.T) {
 	for p := range described {
 		if _, ok := l.of[p]; !ok {
 			t.Errorf("ARCHITECTURE.md: %s is described, and in no layer", p)
+		}
+	}
+}
+
+// TestEveryFileOfCIsDescribed: the page says what each program and header in bpf/ is.
+func TestEveryFileOfCIsDescribed(t *testing.T) {
+	page, err := os.ReadFile(architecture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(repository + "/bpf/*.[ch]")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("bpf/ has %d files of C, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if !strings.Contains(string(page), "`"+name+"`") &&
+			!strings.Contains(string(page), "`bpf/"+name+"`") {
+			t.Errorf("ARCHITECTURE.md does not say what bpf/%s is", name)
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// Package await waits in tests. A test of function waits for what is to happen, not for a time: a
-// busy machine needs more than any that is short, and an idle one less. It must not be imported but
-// by tests.
+// Package await waits in tests. A test of function waits for an event, not for a time: a busy
+// machine needs longer than any short time, and an idle one less. Only tests may import it.
 //
 // Where all that a test waits for lies in this process, testing/synctest is better: its clock goes
 // on when nothing is left to do.

@@ -1,5 +1,5 @@
 // Package clitest makes environments for tests of commands: no process goes in, what a command
-// wrote and the clock come out. It must not be imported but by tests.
+// wrote and the clock come out. Only tests may import it.
 package clitest
 
 import (

@@ -1,5 +1,5 @@
-// Package hosttest gives tests that read the machine network namespaces to read. It must not be
-// imported but by tests.
+// Package hosttest gives tests that read the machine network namespaces to read. Only tests may
+// import it.
 package hosttest
 
 import (
