@@ -29,15 +29,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrEnded is of a ring that whoever served it has taken back: its policy has gone, or the server
-// has. Dial again.
+// ErrEnded says that the server has taken the ring back, since its policy or the server itself has
+// gone. Dial again.
 var ErrEnded = errors.New("the ring has ended")
 
 // TallyBytes is the size of a Tally.
 const TallyBytes = 64
 
-// Tally is where readers count, for whoever asks levee. It may be shared by processes, so that what
-// a reader has got is known after it was killed.
+// Tally is the memory in which readers count what they have got. Processes may share it, so that
+// `levee ring list` knows the counts of a reader that was killed.
 type Tally struct {
 	Received uint64 // packets that were read
 	_        [TallyBytes - 8]byte
@@ -47,13 +47,13 @@ type Tally struct {
 // include/uapi/linux/if_xdp.h), in packets.
 type Statistics struct {
 	Received uint64 `json:"received"` // that were read
-	Dropped  uint64 `json:"dropped"`  // there was no free frame, or it was too small
+	Dropped  uint64 `json:"dropped"`  // without a free frame, or larger than one
 	Full     uint64 `json:"full"`     // there was no place in the queue of the socket
 	NoFrame  uint64 `json:"no_frame"` // how often there was no free frame
 }
 
-// Lost are the packets that the reader was handed and does not get. Of a driver that writes into
-// the memory of the reader, those are not among them that it dropped for want of a frame.
+// Lost returns the packets that were handed to the reader's sockets and lost there. Packets that a
+// zero-copy driver dropped for want of a frame are not among them.
 func (s *Statistics) Lost() uint64 { return s.Dropped + s.Full }
 
 // Reader reads the packets of a ring from some receive queues. Read is for one goroutine at a time.

@@ -50,8 +50,8 @@ func (e *env) confirm(cmd *cobra.Command, dev string) error {
 	return nil
 }
 
-// devsOf are the interfaces that have one policy as one: those of dev or, if it is "", of the one
-// policy of this network namespace for which want holds; what names what it has.
+// devsOf returns the interfaces that share a policy: that of dev or, with "", that of the only
+// policy of this network namespace for which want holds. what names that property in errors.
 func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
 	want func(*inspect.Attachment) bool) ([]string, error) {
 	if err := e.Privileged(); err != nil { // whoever may only read would come no further

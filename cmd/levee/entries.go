@@ -18,7 +18,7 @@ func entryFlag(cmd *cobra.Command, v *[]string) {
 			"may be repeated")
 }
 
-// policyWith reads a policy, and the entries that its dynamic sets hold while packets are judged.
+// policyWith reads a policy, and the entries that --entry puts into its dynamic sets.
 func (e *env) policyWith(cmd *cobra.Command, file string, link packet.Link,
 	values []string) (*policy.Policy, []judge.Entry, error) {
 	pr, err := e.Parse(file)

@@ -89,7 +89,7 @@ func (e *env) chooseEngine(cmd *cobra.Command, want string) (judge.Choice, error
 	return judge.Choice{}, cli.Usagef(cmd, "--engine %q: use oracle, bpf or both", want)
 }
 
-// automatic is the most that the privileges allow.
+// automatic chooses both engines if this process may load programs, else the oracle.
 func (e *env) automatic() judge.Choice {
 	if err := e.Privileged(); err != nil {
 		return judge.Choice{Engine: judge.Oracle, Auto: true, Why: err.Error()}

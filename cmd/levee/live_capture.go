@@ -189,7 +189,7 @@ func (e *env) captureFile(path string) (io.WriteCloser, error) {
 	return &bufferedFile{bufio.NewWriter(f), f}, nil
 }
 
-// unbuffered is standard output: who reads it may be reading along.
+// unbuffered is standard output without a buffer: a reader may follow it live.
 type unbuffered struct{ io.Writer }
 
 func (unbuffered) Close() error { return nil }

@@ -14,8 +14,8 @@ import (
 	"levee/internal/lang/setfile"
 )
 
-// orLast has what was in force, or else what `on error` says, be so in place of a policy that
-// cannot be.
+// orLast prepares the stand-ins for a policy that cannot be put in force: the policies that were in
+// force before, then that of `on error`.
 func (e *env) orLast(b *bringing, devs []string) {
 	b.opts.Else = func() []dataplane.Fallback { return e.standIns(b, devs) }
 	if b.policy() != nil || b.parsed == nil {
@@ -79,7 +79,7 @@ func (e *env) standIns(b *bringing, devs []string) (all []dataplane.Fallback) {
 	return append(all, cutting...)
 }
 
-// standIn says what is in force in place of a policy, and why.
+// standIn returns an error that says which policy stands in for the given one, and why.
 func (b *bringing) standIn(rep *dataplane.Report, devs []string) error {
 	on := strings.Join(devs, ", ")
 	if was := rep.Past; was != nil {

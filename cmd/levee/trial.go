@@ -56,7 +56,7 @@ func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial 
 	}
 }
 
-// asWas says of interfaces that nothing has changed.
+// asWas says that the interfaces of devs have what they had before.
 func asWas(reps []*dataplane.Report, devs string) string {
 	if len(reps) == 1 {
 		return devs + " is as it was"

@@ -191,7 +191,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	return e.bringUp(b, devs)
 }
 
-// interrupts says what an interface does, before it does it, and what is to be known of that.
+// interrupts returns a function that announces how an interface is interrupted, and what follows.
 func (e *env) interrupts(then string) func(what string) {
 	return func(what string) { e.Sayf("%s%s", what, then) }
 }

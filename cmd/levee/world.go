@@ -13,11 +13,12 @@ import (
 // of its interfaces.
 type env struct {
 	*cli.Env
-	// interfaces are those that names and patterns fit, which may be some only, or have to be all.
+	// interfaces returns the interfaces that fit names and patterns. With some one match is enough;
+	// else each name has to exist.
 	interfaces func(names []string, some bool) ([]string, error)
-	// link is the header that packets of an interface have first.
+	// link returns the first header of an interface's packets.
 	link func(dev string) (packet.Link, error)
-	// sessions are those whose packets arrive on an interface.
+	// sessions returns the sessions whose packets arrive on an interface.
 	sessions func(dev string) ([]session.Session, error)
 }
 

@@ -29,14 +29,14 @@ func mapPair(old, next *ebpf.Map) (p mappedPair, err error) {
 	return p, nil
 }
 
-// moving is what is known in a memory on its way into another.
+// moving is the contents of a memory on their way into another one.
 type moving struct {
 	state.Moving
 	mappedPair
 }
 
-// carry gives a program what was known in memories of another shape, as their rows say. finishMoves
-// has it take what comes until the program judges.
+// carry begins to move contents of memories into a program's memories of another shape, as their
+// rows say. finishMoves moves what has come until the program judges.
 func (u *up) carry(k *inherited, p *codegen.Program, l *loader.Loaded) error {
 	if err := u.dropMoves(); err != nil {
 		return err
@@ -121,8 +121,8 @@ func limitLike(d *store.Description, l *store.LimitInfo, next []store.LimitInfo)
 	})
 }
 
-// followMoves takes what has come while the program was made. What comes from then on until
-// finishMoves counts late: budgets pay it twice.
+// followMoves moves what has come while the program was made. What comes between it and finishMoves
+// counts late: budgets are charged twice for it.
 func (u *up) followMoves() error {
 	if len(u.moves) == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (u *up) followMoves() error {
 	return nil
 }
 
-// finishMoves takes what has come since the program was put into force.
+// finishMoves moves what came before the program judged. It is called once the program is in force.
 func (u *up) finishMoves() error {
 	if len(u.moves) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func (u *up) finishMoves() error {
 	return u.dropMoves()
 }
 
-// dropMoves lets go of what has begun.
+// dropMoves ends moves that have begun, without effect.
 func (u *up) dropMoves() (err error) {
 	for _, b := range u.moves {
 		err = errors.Join(err, b.Close())

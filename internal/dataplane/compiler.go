@@ -8,7 +8,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Compiler compiles a policy for each hook that is tried. What no hook matters to is done once.
+// Compiler returns a function that compiles a policy for each target that is tried. Steps that do
+// not depend on the target are done once.
 func Compiler(p *policy.Policy) CompileFunc {
 	lowered := sync.OnceValue(func() *ir.Program { return ir.Build(p) })
 	return func(t codegen.Target) (*codegen.Program, error) {
@@ -29,8 +30,7 @@ func besideCompiler(p *policy.Policy) CompileFunc {
 	}
 }
 
-// Plainly compiles without the careful decoder, which nothing but the kernel's verifier could
-// refuse.
+// Plainly compiles without the careful decoder, for kernels whose verifier refuses that decoder.
 func Plainly(compile CompileFunc) CompileFunc {
 	return func(t codegen.Target) (*codegen.Program, error) {
 		t.Plain = true

@@ -42,8 +42,8 @@ func (u *up) adopt(maps []codegen.MapUse, began map[string]*ebpf.Map) error {
 	})
 }
 
-// adoptAgain is adopt when the policy is in force. It notes since when that has seen all that is
-// answered over UDP.
+// adoptAgain is adopt once the policy is in force. It notes the time from which the policy sees
+// every UDP packet that is answered.
 func (u *up) adoptAgain() error {
 	began := map[string]*ebpf.Map{}
 	defer func() {

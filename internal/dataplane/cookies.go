@@ -12,8 +12,8 @@ import (
 	"levee/internal/filter/state"
 )
 
-// unheard says why nobody may hear the answers of cookies on a device in a mode (veth_xdp_flush of
-// drivers/net/veth.c); nil where they are heard, or somebody asked for the mode and has seen to it.
+// unheard returns why answers of cookies may reach nobody on a device in a mode (veth_xdp_flush of
+// drivers/net/veth.c); nil where they arrive, or where the user asked for the mode.
 func unheard(d *attach.Device, m store.Mode, asked bool) error {
 	if m != store.XDPNative || asked || d.Driver != "driver veth" {
 		return nil
@@ -46,7 +46,7 @@ func Unheard(ctx context.Context, dev string) error {
 	})
 }
 
-// prove has the sources of Live count as proven before the program of its rules is in force.
+// prove marks the sources of Live as proven before the program with its rules is in force.
 func (u *up) prove(l *loader.Loaded) error {
 	m := l.Holding(state.HoldsCookies)
 	if m == nil || len(u.proven) == 0 {

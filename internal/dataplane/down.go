@@ -25,8 +25,7 @@ func Down(ctx context.Context, dev string, with ...string) (notes []string, err 
 	return DownAfter(ctx, dev, nil, with...)
 }
 
-// DownAfter is Down that tells before what the interface does when its program goes, where that
-// interrupts it.
+// DownAfter is Down with a call of before if the removal interrupts the interface: what says how.
 func DownAfter(ctx context.Context, dev string, before func(what string), with ...string) (
 	notes []string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
@@ -107,7 +106,7 @@ func downVanished(s *store.Store, dev string, notFound error) error {
 	return notFound
 }
 
-// downBroken detaches where the state cannot be read; why is the error that said so.
+// downBroken detaches a policy whose state cannot be read; why is the error of the reading.
 func downBroken(s *store.Store, key string, d *attach.Device, why error) error {
 	l, err := link.LoadPinnedLink(s.BPF(key, store.PinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -50,8 +50,8 @@ func Interfaces(names []string, some bool) ([]string, error) {
 	return devs, nil
 }
 
-// TrueName is the name of the interface that has this one as an alternative name (`altname` of
-// ip-link(8)); any other name is returned as it is.
+// TrueName returns the name of the interface with an alternative name (`altname` of ip-link(8));
+// any other name as it is.
 func TrueName(name string) string {
 	if l, err := netlink.LinkByName(name); err == nil {
 		return l.Attrs().Name
@@ -127,7 +127,7 @@ func upOnce(ctx context.Context, devs []string, o UpOptions, compile CompileFunc
 	return reps, err
 }
 
-// fallBack puts the first of the fallbacks in force that can be.
+// fallBack puts the first valid one of the fallbacks into force.
 func fallBack(ctx context.Context, s *store.Store, devs []string, o UpOptions,
 	cause error) (all []*up,
 	err error) {
@@ -179,7 +179,7 @@ func putAll(ctx context.Context, s *store.Store, devs []string, o UpOptions, com
 	return nil, err
 }
 
-// undo goes back to what was before put. What it replaced is all there until finish.
+// undo restores what was in force before put. All that put replaced exists until finish.
 func (u *up) undo() error {
 	if u.at == nil {
 		a, err := attach.Open(u.Store, u.key)

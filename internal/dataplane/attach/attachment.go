@@ -31,7 +31,7 @@ func DescribeSlots(slots []policy.Slot, file string) []store.Slot {
 	return out
 }
 
-// Unsaid is the slot of what leaves, of a policy that says nothing of that: it passes.
+// Unsaid returns the slot of packets that leave under a policy without rules for these: they pass.
 func Unsaid() store.Slot {
 	slots := DescribeSlots((&policy.Policy{}).WithOut().Slots(), "")
 	return slots[len(slots)-1]
@@ -40,7 +40,7 @@ func Unsaid() store.Slot {
 // Attachment is one interface with levee on it, as found in the kernel and the runtime directory.
 type Attachment struct {
 	Key     string
-	Link    Hold // nil: nothing is attached, what is there is rubbish
+	Link    Hold // nil: nothing is attached, and the files are left-overs
 	Ifindex int  // 0: the interface is gone
 	Unseen  bool // it may be in force where this process may not look
 	// id of the program that the link runs, or that judges for it (see unsettled)
@@ -70,7 +70,7 @@ func (a *Attachment) Current() *store.Description {
 	return nil
 }
 
-// Shown is the id of the program that its interface shows.
+// Shown returns the id of the program that its interface shows.
 func (a *Attachment) Shown() uint32 {
 	if a.OnDevice != 0 {
 		return a.OnDevice
@@ -81,7 +81,8 @@ func (a *Attachment) Shown() uint32 {
 // Runs reports whether program is g's variant with a deadline.
 func Runs(g *store.Description, program uint32) bool { return g.Trial != 0 && g.Trial == program }
 
-// Trial is the current generation if it has a deadline: it is on trial, or has live rules.
+// Trial returns the current generation if it has a deadline, since it is on trial or has live
+// rules; else nil.
 func (a *Attachment) Trial() *store.Description {
 	if g := a.Current(); g != nil && Runs(g, a.Program) {
 		return g
@@ -89,8 +90,8 @@ func (a *Attachment) Trial() *store.Description {
 	return nil
 }
 
-// Lasting is the generation that was confirmed last, also where the interface has vanished; nil:
-// there is none.
+// Lasting returns the generation that was confirmed last, even if the interface has vanished; nil
+// if there is none.
 func (a *Attachment) Lasting() *store.Description {
 	if t := a.Trial(); t != nil {
 		return a.Generations[t.Fallback]
@@ -124,7 +125,7 @@ func (a *Attachment) Needed() []int {
 	return needed
 }
 
-// Sorted lists the generations but for shadows.
+// Sorted lists the generations by number, without shadows.
 func (a *Attachment) Sorted() []*store.Description {
 	return slices.DeleteFunc(a.All(), func(g *store.Description) bool { return g.ShadowOf != 0 })
 }
@@ -139,7 +140,7 @@ func (a *Attachment) All() []*store.Description {
 	return gens
 }
 
-// Open reads what there is about an attachment. It changes nothing.
+// Open reads an attachment from the kernel and the runtime directory. It changes nothing.
 func Open(s *store.Store, key string) (*Attachment, error) {
 	a := &Attachment{Key: key, Generations: map[int]*store.Description{}}
 	if err := store.ReadJSON(s.State(key, store.CarriedFile), &a.Carried); err != nil &&
@@ -196,8 +197,8 @@ func Open(s *store.Store, key string) (*Attachment, error) {
 	return a, nil
 }
 
-// nameCounts names what is carried as slot.counts does. Earlier levees named it by identity alone:
-// a policy stays in force while levee is upgraded.
+// nameCounts gives carried counts the names of slot.counts. Earlier versions of levee named them by
+// identity alone, and a policy stays in force over an upgrade.
 func (a *Attachment) nameCounts() {
 	for _, g := range a.All() {
 		totals := a.Carried.Totals
@@ -214,7 +215,7 @@ func (a *Attachment) nameCounts() {
 	}
 }
 
-// Together is "" for a policy of one interface.
+// Together returns the key of the interfaces that share its policy, "" if it has a policy alone.
 func (a *Attachment) Together() string {
 	g := a.Current()
 	if g == nil {
@@ -223,8 +224,8 @@ func (a *Attachment) Together() string {
 	return Together(g.Netns, g.Names)
 }
 
-// Together is what interfaces have in common that have one policy as one, in whatever order they
-// are named; "" for one that has its own.
+// Together returns the key that interfaces with a shared policy have in common, whatever the order
+// of their names; "" for one name.
 func Together(netns uint64, names []string) string {
 	if len(names) == 0 || len(names) == 1 && !policy.IsPattern(names[0]) {
 		return ""
@@ -232,7 +233,8 @@ func Together(netns uint64, names []string) string {
 	return fmt.Sprint(netns, " ", strings.Join(slices.Sorted(slices.Values(names)), " "))
 }
 
-// OnTrial is the current generation if it is on trial, and not for its live rules.
+// OnTrial returns the current generation if it is on trial by --confirm, and not for live rules;
+// else nil.
 func (a *Attachment) OnTrial() *store.Description {
 	if g := a.Trial(); g != nil && !g.IsLive() {
 		return g
@@ -240,7 +242,7 @@ func (a *Attachment) OnTrial() *store.Description {
 	return nil
 }
 
-// Base is the current generation, or the one before live rules were added.
+// Base returns the current generation, or with live rules the one without them.
 func (a *Attachment) Base() *store.Description {
 	g := a.Current()
 	if g != nil && g.IsLive() {
@@ -265,7 +267,7 @@ func Waits(s *store.Store, a *Attachment) bool {
 	return a.Ifindex == 0 && g != nil && s.Kept(g.Netns, g.Dev)
 }
 
-// ShadowOf is the newest shadow of a generation, nil if it has none.
+// ShadowOf returns the newest shadow of a generation, nil without one.
 func (a *Attachment) ShadowOf(n int) (newest *store.Description) {
 	for _, g := range a.Generations {
 		if g.ShadowOf == n && n != 0 && (newest == nil || g.Generation > newest.Generation) {
@@ -275,7 +277,7 @@ func (a *Attachment) ShadowOf(n int) (newest *store.Description) {
 	return newest
 }
 
-// Shadow is that of the generation in force, nil if there is none.
+// Shadow returns the shadow of the generation in force, nil without one.
 func (a *Attachment) Shadow() *store.Description {
 	g := a.Current()
 	if g == nil {

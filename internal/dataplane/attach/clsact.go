@@ -132,7 +132,7 @@ func (f *Filter) Detach() error {
 	return errors.Join(err, f.RemoveQdisc())
 }
 
-// isAbsent reports whether a request failed because there is no such filter, qdisc or interface.
+// isAbsent reports whether a request failed since there is no such filter, qdisc or interface.
 func isAbsent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) ||
 		errors.Is(err, unix.ENODEV)
@@ -245,8 +245,8 @@ func openFilter(s *store.Store, a *Attachment) error {
 	return nil
 }
 
-// filter is the filter of the attachment of g that judges, with generation 0, or that of a
-// generation at egress.
+// EgressFilterOf returns the filter of the attachment of g: with generation 0 the one that judges
+// at ingress, else the one of that generation at egress.
 func EgressFilterOf(g *store.Description, generation int) (*Filter, error) {
 	where, err := findNamespace(g.Netns)
 	if err != nil {
@@ -273,8 +273,8 @@ func tcPrograms(index int) ([]uint32, error) {
 	return ids, nil
 }
 
-// RemoveStray takes filters of levee's away that nothing is kept for, or its place in a dispatcher:
-// where a file system with the records was unmounted, links would have gone with their pins.
+// RemoveStray removes levee's filters and its place in a dispatcher if no record describes them.
+// Such are left when the file system with the records was unmounted; links go with their pins then.
 func RemoveStray(s *store.Store, d *Device) (found bool, err error) {
 	f := &Filter{Index: d.Index, kept: true}
 	_, name, err := f.Running()

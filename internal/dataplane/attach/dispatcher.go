@@ -46,7 +46,7 @@ type joined struct {
 	kept   bool
 }
 
-// place is one on an interface of a network namespace.
+// placeIn returns levee's place on an interface of a network namespace.
 func placeIn(s *store.Store, key string, where namespace, netns uint64, index int) *joined {
 	j := &joined{Store: s, key: key, where: where, netns: netns}
 	j.on = dispatcher.Interface{Index: index, In: j.where.in}
@@ -60,7 +60,7 @@ type dispatchers struct {
 	IDs   []uint32 `json:"ids"`
 }
 
-// join has the dispatcher of an interface call a program of a generation.
+// join makes the dispatcher of an interface call a program of a generation.
 func join(s *store.Store, key string, d *Device, g *store.Description, p *ebpf.Program) (_ Hold,
 	err error) {
 	j := placeIn(s, key, namespace{}, d.Netns, d.Index)

@@ -10,7 +10,7 @@ func (e *UnheardError) Error() string {
 		"its other end only if that has an XDP program too", e.Dev)
 }
 
-// UnheardError is why native XDP cannot answer SYNs.
+// UnheardError says that answers of a native XDP program on Dev may reach nobody (veth).
 type UnheardError struct{ Dev string }
 
 func Unable(err error) error { return unableError{err} }

@@ -116,7 +116,7 @@ func linkAgain(s *store.Store, d *Device, g *store.Description, programs, links,
 	return nil
 }
 
-// names lists a directory, which need not be there.
+// names lists the entries of a directory, none if it does not exist.
 func names(dir string) (out []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,8 +131,8 @@ func names(dir string) (out []string, err error) {
 	return out, nil
 }
 
-// Unlink takes the links away of all generations but those that stay. It comes before
-// their maps are read for the last time.
+// Unlink removes the links of all generations except those of stay. Call it before the last reading
+// of their maps.
 func Unlink(s *store.Store, key string, stay []int) error {
 	if err := unlinkFilters(s, key, stay); err != nil {
 		return err
@@ -223,8 +223,8 @@ func unlinkFilters(s *store.Store, key string, stay []int) error {
 	})
 }
 
-// NoteDeaf tells of filters at egress that somebody else has deleted: what they note is not known
-// from then on, or what leaves is judged by nobody.
+// NoteDeaf notes for the user which filters at egress somebody else has deleted. Without such a
+// filter connections are not noted any more, or what leaves is not judged.
 func NoteDeaf(s *store.Store, a *Attachment) {
 	g := a.Current()
 	if g == nil || !g.EgressFilter {
@@ -263,8 +263,8 @@ func RemoveLink(path string) error {
 	return nil
 }
 
-// attachLookup has the kernel ask a program for the sockets of new connections, in this network
-// namespace.
+// attachLookup attaches a program that chooses the sockets of new connections in this network
+// namespace (BPF_SK_LOOKUP).
 func attachLookup(p *ebpf.Program) (Hold, error) {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // another namespace, and its index may be used again for a new one. What does not change, and no
 // two interfaces share, is the program, or the kernel's link, that runs on it.
 
-// KeyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the
-// key that it would get.
+// KeyOn returns the key of levee's state for a device: the one of the program that runs there, else
+// the key that a new attachment gets.
 func KeyOn(s *store.Store, d *Device) (string, error) {
 	keys, err := s.Keys()
 	if err != nil {
@@ -79,8 +79,8 @@ func elsewhere(s *store.Store, key string, running []uint32) (bool, error) {
 	return a.Link != nil && a.Ifindex != 0 && !slices.Contains(running, a.Shown()), nil
 }
 
-// Here is the interface of this network namespace that an attachment's program runs on, nil if it
-// is in another namespace.
+// Here returns the interface on which an attachment's program runs, nil if that is in another
+// network namespace.
 func (a *Attachment) Here() (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(a.Ifindex)
 	var notFound netlink.LinkNotFoundError

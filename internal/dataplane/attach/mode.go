@@ -17,8 +17,8 @@ import (
 	"levee/internal/packet"
 )
 
-// TCIngress is how this kernel runs programs at tc ingress: TCX from Linux 6.6 on, before it
-// Clsact. It is an error if this process may not try.
+// TCIngress returns how this kernel runs programs at tc ingress: TCX from Linux 6.6 on, before it
+// Clsact. The error says that this process may not try.
 func TCIngress() (store.Mode, error) {
 	err := kernel.TCX.Check()
 	switch {
@@ -173,7 +173,7 @@ func WhyNot(d *Device, t Try, err error) string {
 		cause)
 }
 
-// ports are those of a bond, for a sentence: it takes what all of them take.
+// ports returns a clause that names the ports of a bond: a bond takes only what all of them take.
 func (d *Device) ports() string {
 	if !d.Card().Bond {
 		return ""

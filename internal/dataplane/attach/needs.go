@@ -47,8 +47,8 @@ func TooLarge(c *card.Card, frags bool) string {
 		"driver drops larger ones, or refuses the program", c.MTU, limit)
 }
 
-// Misfit says why a program of a policy with such needs would not judge rightly in a mode, nil if
-// it would.
+// Misfit returns why a program with such needs would judge wrongly in a mode, nil if it judges
+// rightly.
 func Misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked bool) error {
 	switch why := c.Forgets(); {
 	case m.AtTC() && n.Ring > 0:
@@ -72,8 +72,8 @@ func Misfit(l netlink.Link, c *card.Card, m store.Mode, n store.Needs, asked boo
 	return nil
 }
 
-// Amiss says what was set on an interface since its policy came, so that this judges otherwise than
-// it says.
+// Amiss lists settings of an interface that were changed since its policy came and make it judge
+// wrongly.
 func Amiss(l netlink.Link, c *card.Card, g *store.Description) (all []string) {
 	if err := Misfit(l, c, g.Mode, g.Needs, g.Asked); err != nil {
 		all = append(all, err.Error())

@@ -54,8 +54,8 @@ func endingOffloads(s *store.Store, key string, d *Device, attach func() (Hold, 
 	return l, err
 }
 
-// BeginOffloads asks again for what was ended on the interface of a key, which has no policy any
-// more. What cannot be told or asked for is noted for the user.
+// BeginOffloads restores the offloads that were ended on the interface of a key, after its policy
+// is gone. Failures are notes for the user.
 func BeginOffloads(s *store.Store, key string) {
 	var ended []string
 	if err := store.ReadJSON(s.State(key, offloadsFile), &ended); err != nil {
