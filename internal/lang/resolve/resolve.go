@@ -205,10 +205,10 @@ type memory struct {
 	keptEndpoints bump.Allocator[policy.Element]
 	keptGiven     bump.Allocator[policy.Given]
 
-	text    []byte           // scratch: canonical text
-	terms   []resolvedTerm   // scratch: of the rule
-	scratch literal.Elements // of the list; taken while one is read
-	doubles doubles          // likewise
+	text       []byte           // scratch: canonical text
+	terms      []resolvedTerm   // scratch: of the rule
+	scratch    literal.Elements // of the list; taken while one is read
+	duplicates duplicates       // likewise
 }
 
 // pos is a place in the policy file: of what a profile has, the place where that is used.

@@ -39,7 +39,7 @@ func (r *resolver) sender(t *policy.Term, s *ast.Term) bool {
 		return false
 	}
 	ok := true
-	r.doubles.begin(len(s.Value.Elems))
+	r.duplicates.begin(len(s.Value.Elems))
 	for i := range s.Value.Elems {
 		e := &s.Value.Elems[i]
 		name, p := literal.Sender(s.Field, e.Text)
@@ -48,7 +48,7 @@ func (r *resolver) sender(t *policy.Term, s *ast.Term) bool {
 			ok = false
 			continue
 		}
-		if r.doubles.add(name) {
+		if r.duplicates.add(name) {
 			r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already",
 				diag.Clip(name))
 		}

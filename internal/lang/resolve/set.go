@@ -215,21 +215,21 @@ type list struct {
 	typ   policy.SetType
 	what  string // what gave the type, for the message
 	literal.Elements
-	doubles doubles
+	duplicates duplicates
 }
 
 // newList begins a list of n elements. It lies in the scratch memory, which its end gives back: see
 // done. A set in it begins another one meanwhile, with memory of its own.
 func (r *resolver) newList(n int) list {
-	l := list{r: r, Elements: r.scratch, doubles: r.doubles}
-	r.scratch, r.doubles = literal.Elements{}, doubles{}
+	l := list{r: r, Elements: r.scratch, duplicates: r.duplicates}
+	r.scratch, r.duplicates = literal.Elements{}, duplicates{}
 	l.Reset()
-	l.doubles.begin(min(n, maxRemembered))
+	l.duplicates.begin(min(n, maxRemembered))
 	return l
 }
 
 // done gives back the memory of a list, of which nothing is in use any more.
-func (r *resolver) done(l *list) { r.scratch, r.doubles = l.Elements, l.doubles }
+func (r *resolver) done(l *list) { r.scratch, r.duplicates = l.Elements, l.duplicates }
 
 // add takes one element.
 func (l *list) add(e *ast.Elem) {
@@ -281,7 +281,7 @@ func (l *list) add(e *ast.Elem) {
 
 // remember warns of an element that is in the list already.
 func (l *list) remember(e *ast.Elem) {
-	if l.doubles.add(e.Text) {
+	if l.duplicates.add(e.Text) {
 		l.r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already",
 			diag.Clip(e.Text))
 	}

@@ -196,11 +196,11 @@ func (r *resolver) look(s *ast.Term) {
 func (r *resolver) each(t *policy.Term, s *ast.Term,
 	parse func(string) (field.Range, diag.Problem)) bool {
 	ok, all := true, r.scratch.Ports[:0]
-	r.doubles.begin(len(s.Value.Elems))
+	r.duplicates.begin(len(s.Value.Elems))
 	for i := range s.Value.Elems {
 		e := &s.Value.Elems[i]
 		rg, p := parse(e.Text)
-		double := r.doubles.add(e.Text)
+		double := r.duplicates.add(e.Text)
 		if p.Found() {
 			r.problem(e.Pos, p)
 			ok = false

@@ -6,7 +6,7 @@ import (
 )
 
 func TestDoublesAreThoseOfOneList(t *testing.T) {
-	var d doubles
+	var d duplicates
 	d.begin(1)
 	for range 2 {
 		if d.add("a") {
@@ -34,7 +34,7 @@ func TestDoublesAreThoseOfOneList(t *testing.T) {
 
 // The number of the list has 32 bits, and begins again.
 func TestDoublesForgetAfterTheLastNumberOfAList(t *testing.T) {
-	var d doubles
+	var d duplicates
 	d.begin(4)
 	d.add("a")
 	d.list = 1<<32 - 1
