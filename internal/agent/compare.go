@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"levee/internal/agent/enforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/sets"
@@ -31,72 +32,16 @@ func (a *Agent) compare(ctx context.Context) {
 		return
 	}
 	a.withdrawOwed(ctx)
-	begun := time.Now()
-	all := map[string]*SetStatus{}
-	some := map[string][]sets.Entry{}
-	ended, refused, leases := 0, 0, 0
-	flush := func(set string) {
-		if len(some[set]) == 0 {
-			return
-		}
-		st := all[set]
-		raised, left, err := a.opts.Kernel.Raise(ctx, set, some[set], begun)
-		switch {
-		case err != nil:
-			st.Missing += len(some[set])
-			st.Error, st.err = err.Error(), err
-		default:
-			st.Repaired += raised
-			st.Missing += left
-		}
-		some[set] = some[set][:0]
-	}
-	var last ledger.Lease            // the longest of the entry, zero before the first
-	pending, counted := false, false // it is to be raised; a page before has counted it
-	put := func() {
-		if !pending {
-			return
-		}
-		pending = false
-		e := entryOf(last.Entry, sets.Forever)
-		if !last.Until.IsZero() {
-			e.Lease = last.Until.Sub(begun)
-		}
-		if all[last.Set] == nil {
-			all[last.Set] = &SetStatus{Name: last.Set}
-		}
-		if !counted {
-			all[last.Set].Entries++
-		}
-		some[last.Set] = append(some[last.Set], e)
-	}
+	c := &comparison{agent: a, protected: protected, begun: time.Now(),
+		all: map[string]*SetStatus{}, some: map[string][]sets.Entry{}}
 	err := a.pages(ctx, func(after string) (string, error) {
 		seen := 0
 		next, err := a.ledger.Page(after, func(l ledger.Lease) bool {
 			seen++
-			switch {
-			case l.Ended(begun):
-				ended++
-			case a.refuses(protected, &l) != "":
-				refused++
-			case l.Set != last.Set || l.Entry != last.Entry:
-				leases++
-				put()
-				last, pending, counted = l, true, false
-			default:
-				leases++
-				pending = true
-				if l.Until.IsZero() || !last.Until.IsZero() && l.Until.After(last.Until) {
-					last.Until = l.Until
-				}
-			}
+			c.take(&l)
 			return seen < atOnce
 		})
-		put()
-		counted = true
-		for set := range some {
-			flush(set)
-		}
+		c.flush(ctx)
 		return next, err
 	})
 	if ctx.Err() != nil {
@@ -105,15 +50,92 @@ func (a *Agent) compare(ctx context.Context) {
 	if err != nil {
 		a.ledgerPart.Fails(fmt.Errorf("read it: %w", err))
 	}
-	a.compared(all, leases, begun)
-	a.sweep(ctx, begun, ended, refused)
-	took := time.Since(begun)
+	a.compared(c.all, c.leases, c.begun)
+	a.sweep(ctx, c.begun, c.ended, c.refused)
+	took := time.Since(c.begun)
 	a.status.Compare.Seconds = took.Seconds()
 	pause := a.opts.Interval
 	if a.status.Compare.Entries >= manyEntries {
 		pause = max(pause, min(compareShare*took, comparePause))
 	}
 	a.nextCompare = time.Now().Add(pause)
+}
+
+// comparison raises the entries of leases in the kernel, page by page. Leases come in the order of
+// their sets and entries.
+type comparison struct {
+	agent     *Agent
+	protected *enforce.Protected
+	begun     time.Time
+
+	leases, ended, refused int // of the leases taken, by what became of them
+
+	all     map[string]*SetStatus   // by set
+	some    map[string][]sets.Entry // of this page, to be raised, by set
+	last    ledger.Lease            // the longest of the entry, zero before the first
+	pending bool                    // last is to be raised
+	counted bool                    // a page before has counted last
+}
+
+// take takes the next lease of a page.
+func (c *comparison) take(l *ledger.Lease) {
+	switch {
+	case l.Ended(c.begun):
+		c.ended++
+	case c.agent.refuses(c.protected, l) != "":
+		c.refused++
+	case l.Set != c.last.Set || l.Entry != c.last.Entry:
+		c.leases++
+		c.put()
+		c.last, c.pending, c.counted = *l, true, false
+	default:
+		c.leases++
+		c.pending = true
+		if l.Until.IsZero() || !c.last.Until.IsZero() && l.Until.After(c.last.Until) {
+			c.last.Until = l.Until
+		}
+	}
+}
+
+// put adds the last entry to those of the page that are to be raised.
+func (c *comparison) put() {
+	if !c.pending {
+		return
+	}
+	c.pending = false
+	e := entryOf(c.last.Entry, sets.Forever)
+	if !c.last.Until.IsZero() {
+		e.Lease = c.last.Until.Sub(c.begun)
+	}
+	set := c.last.Set
+	if c.all[set] == nil {
+		c.all[set] = &SetStatus{Name: set}
+	}
+	if !c.counted {
+		c.all[set].Entries++
+	}
+	c.some[set] = append(c.some[set], e)
+}
+
+// flush raises the entries of a page.
+func (c *comparison) flush(ctx context.Context) {
+	c.put()
+	c.counted = true
+	for set, entries := range c.some {
+		if len(entries) == 0 {
+			continue
+		}
+		st := c.all[set]
+		raised, left, err := c.agent.opts.Kernel.Raise(ctx, set, entries, c.begun)
+		if err != nil {
+			st.Missing += len(entries)
+			st.Error, st.err = err.Error(), err
+		} else {
+			st.Repaired += raised
+			st.Missing += left
+		}
+		c.some[set] = entries[:0]
+	}
 }
 
 // compared notes what a comparison has found.
@@ -170,7 +192,8 @@ func (a *Agent) tellSet(st *SetStatus, at time.Time) {
 	p.Fails(part.Do(fmt.Errorf("%w: %s", err, why), do))
 }
 
-// sweep takes leases out of the ledger that have ended, and those of whom nothing may hold.
+// sweep takes leases out of the ledger that have ended, and those with an address that no entry may
+// have.
 func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 	if refused > 0 {
 		protected := a.protected(ctx)

@@ -130,9 +130,58 @@ func (a *Agent) leasesOf(ctx context.Context, set, origin string) (
 // leases that end later reach the disk first. So an agent that is killed in between has withdrawn
 // nothing unsaid, and leased nothing that it does not remember.
 func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) {
-	left, err := a.leasedOf(c.claim, c.gone)
+	to, err := a.changesOf(ctx, c, &out)
 	if err != nil {
 		return out, err
+	}
+	if err := a.lower(ctx, c.claim, to.ends, to.now); err != nil {
+		return out, err
+	}
+	if found := a.held(ctx, c.set, to.fresh, to.now); len(found) > 0 {
+		if err := a.ledger.Record(found, nil); err != nil {
+			return out, err
+		}
+	}
+	err = a.ledger.Change(c.set, c.origin, to.leases, to.gone(), c.positions)
+	if a.wrote(err) != nil {
+		if errors.Is(err, ledger.ErrFull) {
+			a.status.Full += uint64(len(to.leases))
+		}
+		return out, err
+	}
+	if len(to.raise) > 0 {
+		_, left, err := a.opts.Kernel.Raise(ctx, c.set, to.raise, to.now)
+		if err != nil || left > 0 {
+			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
+		}
+	}
+	return out, nil
+}
+
+// changes are what a piece asks of ledger and kernel.
+type changes struct {
+	now    time.Time
+	ends   map[ledger.Entry]time.Time // of leases that end sooner; now: at once
+	leases []ledger.Lease             // new ones, and those with another end
+	raise  []sets.Entry               // entries that the kernel is to hold longer
+	fresh  []sets.Entry               // of raise, that nobody has leased
+}
+
+// gone lists the entries that end at once.
+func (to *changes) gone() (all []ledger.Entry) {
+	for p, at := range to.ends {
+		if at.Equal(to.now) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// changesOf compares a piece with the ledger, and counts in out what becomes of its entries.
+func (a *Agent) changesOf(ctx context.Context, c *piece, out *given) (*changes, error) {
+	left, err := a.leasedOf(c.claim, c.gone)
+	if err != nil {
+		return nil, err
 	}
 	entries := make([]ledger.Entry, len(c.until))
 	for i, of := range c.until {
@@ -140,13 +189,13 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 	}
 	old, err := a.leasedOf(c.claim, entries)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	now := time.Now()
-	ends := map[ledger.Entry]time.Time{} // of what ends sooner; now: at once
+	to := &changes{now: time.Now(), ends: map[ledger.Entry]time.Time{},
+		leases: make([]ledger.Lease, 0, len(entries)), raise: make([]sets.Entry, 0, len(entries))}
 	for i, p := range c.gone {
 		if left[i].had {
-			ends[p] = now
+			to.ends[p] = to.now
 			out.removed++
 		}
 	}
@@ -154,78 +203,54 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 	if c.exempt {
 		protected = nobody
 	}
-	leases := make([]ledger.Lease, 0, len(entries))
-	raise := make([]sets.Entry, 0, len(entries))
-	var fresh []sets.Entry // of raise, that nobody has leased
 	for i, of := range c.until {
-		p, until := of.entry, of.until
-		was, had := old[i].until, old[i].had
-		if why := refuses(protected, p); why != "" {
+		if why := refuses(protected, of.entry); why != "" {
 			if out.refused++; c.told+out.refused <= maxToldRefusals {
-				a.refuse(batchKey{c.set, c.origin, p}, why)
+				a.refuse(batchKey{c.set, c.origin, of.entry}, why)
 			} else {
 				a.status.Refused++
 			}
-			if had {
-				ends[p] = now
+			if old[i].had {
+				to.ends[of.entry] = to.now
 			}
 			continue
 		}
-		switch {
-		case !until.IsZero() && !until.After(now): // it has ended by itself
-			if had {
-				ends[p] = now
-			}
-			continue
-		case had && same(was, until):
-			out.kept++
-			continue
-		case had && !until.IsZero() && (was.IsZero() || was.After(until)):
-			ends[p] = until
-		default:
-			e := entryOf(p, sets.Forever)
-			if !until.IsZero() {
-				e.Lease = until.Sub(now)
-			}
-			if raise = append(raise, e); !old[i].known {
-				fresh = append(fresh, e)
+		if to.add(c, of.entry, of.until, old[i]) {
+			if old[i].had {
+				out.kept++
+			} else {
+				out.added++
 			}
 		}
-		if had {
-			out.kept++
-		} else {
-			out.added++
+	}
+	return to, nil
+}
+
+// add takes over that an entry is leased until a time (zero: for ever), where the ledger has old of
+// it. It returns false if that time is over already.
+func (to *changes) add(c *piece, p ledger.Entry, until time.Time, old leased) bool {
+	switch {
+	case !until.IsZero() && !until.After(to.now): // it has ended by itself
+		if old.had {
+			to.ends[p] = to.now
 		}
-		leases = append(leases, ledger.Lease{Set: c.set, Entry: p, Origin: c.origin, Since: now,
-			Until: until})
-	}
-	if err := a.lower(ctx, c.claim, ends, now); err != nil {
-		return out, err
-	}
-	var gone []ledger.Entry
-	for p, at := range ends {
-		if at.Equal(now) {
-			gone = append(gone, p)
+		return false
+	case old.had && same(old.until, until):
+		return true
+	case old.had && !until.IsZero() && (old.until.IsZero() || old.until.After(until)):
+		to.ends[p] = until
+	default:
+		e := entryOf(p, sets.Forever)
+		if !until.IsZero() {
+			e.Lease = until.Sub(to.now)
 		}
-	}
-	if found := a.held(ctx, c.set, fresh, now); len(found) > 0 {
-		if err := a.ledger.Record(found, nil); err != nil {
-			return out, err
-		}
-	}
-	err = a.ledger.Change(c.set, c.origin, leases, gone, c.positions)
-	if a.wrote(err) != nil {
-		if errors.Is(err, ledger.ErrFull) {
-			a.status.Full += uint64(len(leases))
-		}
-		return out, err
-	}
-	if len(raise) > 0 {
-		if _, left, err := a.opts.Kernel.Raise(ctx, c.set, raise, now); err != nil || left > 0 {
-			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
+		if to.raise = append(to.raise, e); !old.known {
+			to.fresh = append(to.fresh, e)
 		}
 	}
-	return out, nil
+	to.leases = append(to.leases, ledger.Lease{Set: c.set, Entry: p, Origin: c.origin,
+		Since: to.now, Until: until})
+	return true
 }
 
 // leased is what the ledger has of an entry.
