@@ -187,17 +187,52 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 	return nil
 }
 
-// newDescription says what the generation is, under a number that no generation had before.
+// newDescription describes the generation, under a number that no generation had before.
 func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why string) (err error) {
+	d := u.describeOptions(p, t, why)
+	describeContents(d, p)
+	if slices.ContainsFunc(p.Links, func(l codegen.Link) bool { return l.At == codegen.Egress }) {
+		way, err := u.egress(t.Mode)
+		if err != nil {
+			return err
+		}
+		d.EgressFilter = way == store.Clsact
+	}
+	if t.Mode == store.Clsact && u.beside == nil || d.EgressFilter {
+		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
+			return err
+		}
+	}
+	d.Maps, d.TrialMaps = st.pinned()
+	if st.trial != nil {
+		if d.TrialInfo, err = inspect.ProgramInfo(st.trial.Prog); err != nil {
+			return err
+		}
+		d.Trial = d.TrialInfo.ID
+		d.Fallback, d.Program, d.Info = u.fallback(), d.Trial, d.TrialInfo
+	}
+	if st.plain.Prog != nil {
+		if d.Info, err = inspect.ProgramInfo(st.plain.Prog); err != nil {
+			return err
+		}
+		d.Program = d.Info.ID
+	}
+	if d.Generation, err = u.nextGeneration(st.key); err != nil {
+		return err
+	}
+	st.desc = d
+	return u.tellGeneration(st)
+}
+
+// describeOptions describes what the caller of Up and the device say of a generation.
+func (u *up) describeOptions(p *codegen.Program, t attach.Try, why string) *store.Description {
 	d := &store.Description{
-		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.Link, Ifindex: u.dev.Index,
-		Netns: u.dev.Netns,
-		Mode:  t.Mode, Reason: why, Frags: t.Frags, Joined: u.joined,
+		Dev: u.Dev, Names: u.Names, Link: u.dev.Link, Ifindex: u.dev.Index, Netns: u.dev.Netns,
+		Mode: t.Mode, Reason: why, Frags: t.Frags, Joined: u.joined,
 		Asked:  u.Mode == t.Mode || u.at != nil && u.at.Current().Asked,
 		Policy: u.PolicyPath, Hash: generation.HashOf(u.Source), Source: u.Source,
-		Since:    time.Now(),
-		RowBytes: p.RowBytes,
-		Slots:    attach.DescribeSlots(p.Slots, diag.Base(u.PolicyPath)), Spared: p.Spared,
+		Since:   time.Now(),
+		Slots:   attach.DescribeSlots(p.Slots, diag.Base(u.PolicyPath)),
 		Instead: u.instead,
 	}
 	for _, l := range u.live {
@@ -224,18 +259,12 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		d.OnError += "; " + plain
 		u.Note("%s", plain)
 	}
-	if slices.ContainsFunc(p.Links, func(l codegen.Link) bool { return l.At == codegen.Egress }) {
-		way, err := u.egress(t.Mode)
-		if err != nil {
-			return err
-		}
-		d.EgressFilter = way == store.Clsact
-	}
-	if t.Mode == store.Clsact && u.beside == nil || d.EgressFilter {
-		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
-			return err
-		}
-	}
+	return d
+}
+
+// describeContents describes what a program has: rows, sets, and the names of what it remembers.
+func describeContents(d *store.Description, p *codegen.Program) {
+	d.RowBytes, d.Spared = p.RowBytes, p.Spared
 	for _, set := range p.Dynamic {
 		d.Sets = append(d.Sets, store.SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
 			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: store.TypeName(set.Type)})
@@ -254,23 +283,14 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 		d.Logs = append(d.Logs, p.Logs[i].Rule.ID)
 	}
 	d.Places = sets.PinnedPlaces(p)
-	d.Maps, d.TrialMaps = st.pinned()
-	if st.trial != nil {
-		if d.TrialInfo, err = inspect.ProgramInfo(st.trial.Prog); err != nil {
-			return err
-		}
-		d.Trial = d.TrialInfo.ID
-		d.Fallback, d.Program, d.Info = u.fallback(), d.Trial, d.TrialInfo
-	}
-	if st.plain.Prog != nil {
-		if d.Info, err = inspect.ProgramInfo(st.plain.Prog); err != nil {
-			return err
-		}
-		d.Program = d.Info.ID
-	}
-	numbers, err := u.Pinned(st.key)
+}
+
+// nextGeneration returns a number above those of all generations that the attachment with a key
+// has, or had counts of.
+func (u *up) nextGeneration(key string) (int, error) {
+	numbers, err := u.Pinned(key)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if u.at != nil {
 		numbers = append(numbers, u.at.Carried.Folded...)
@@ -281,19 +301,26 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 			numbers = append(numbers, u.beside.of.Generation)
 		}
 	}
-	if len(numbers) > 0 {
-		d.Generation = slices.Max(numbers) + 1
+	if len(numbers) == 0 {
+		return 1, nil
 	}
-	if m := st.plain.Holding(state.HoldsGeneration); m != nil {
-		n := d.Generation
-		if u.beside != nil { // a shadow looks at what leaves while that one judges
-			n = u.beside.of.Generation
-		}
-		if err := m.Put(uint32(0), uint64(n)); err != nil {
-			return kernel.Refuse(err, "tell the program at egress its generation")
-		}
+	return slices.Max(numbers) + 1, nil
+}
+
+// tellGeneration writes the number of the generation to the map by which programs at egress take
+// turns.
+func (u *up) tellGeneration(st *staged) error {
+	m := st.plain.Holding(state.HoldsGeneration)
+	if m == nil {
+		return nil
 	}
-	st.desc = d
+	n := st.desc.Generation
+	if u.beside != nil { // a shadow looks at what leaves while that one judges
+		n = u.beside.of.Generation
+	}
+	if err := m.Put(uint32(0), uint64(n)); err != nil {
+		return kernel.Refuse(err, "tell the program at egress its generation")
+	}
 	return nil
 }
 
