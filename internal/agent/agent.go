@@ -344,7 +344,7 @@ func (a *Agent) load(ctx context.Context) error {
 	return err
 }
 
-// protected is whom no entry may hold, at most a moment old.
+// protected returns the addresses that no entry may have, as of a moment ago at most.
 func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 	if a.protects != nil && time.Since(a.protectsSince) < protectedFor {
 		return a.protects

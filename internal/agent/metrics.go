@@ -78,7 +78,7 @@ func (s *Status) families() []openmetrics.Family {
 			Samples: one(s.Compare.Seconds), Help: "How long it took."},
 		{Name: "levee_agent_refused_entries", Unit: "entries", Type: openmetrics.Counter,
 			Samples: one(float64(s.Refused)),
-			Help:    "Entries that would have held whom nothing may hold."},
+			Help:    "Entries refused, since they have an address that no entry may have."},
 		{Name: "levee_agent_full_leases", Unit: "leases", Type: openmetrics.Counter,
 			Samples: one(float64(s.Full)), Help: "Leases not taken, as the ledger was full."},
 		{Name: "levee_agent_alarms", Unit: "alarms", Samples: one(float64(len(s.Alarms))),

@@ -451,7 +451,8 @@ func (a *Agent) held(ctx context.Context, set string, fresh []sets.Entry,
 // maxRefusals is how many the status keeps.
 const maxRefusals = 64
 
-// refuse tells of an entry that would hold whom nothing may hold.
+// refuse reports an entry with an address that no entry may have: protected ones, this machine's,
+// and those of sessions and servers that it uses.
 func (a *Agent) refuse(k batchKey, why string) {
 	a.status.Refused++
 	a.say("refused %s of source %q: %s", k.entry.String(), k.origin, why)

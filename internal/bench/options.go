@@ -74,8 +74,8 @@ func short(d time.Duration) string {
 	return s
 }
 
-// Ready says what is wrong with what was asked for, and refuses the measurement of that name to who
-// may not make it.
+// Ready returns an error for wrong options, and for a user who may not make the measurement of that
+// name.
 func Ready(name string, wrong ...error) error {
 	if err := errors.Join(wrong...); err != nil {
 		return err

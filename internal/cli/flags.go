@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// DevFlag gives a command the interface that it works on.
+// DevFlag adds --dev, the interface on which a command works.
 func DevFlag(cmd *cobra.Command, v *string, usage string) {
 	cmd.Flags().StringVar(v, "dev", "", usage)
 }
@@ -67,7 +67,7 @@ func JsonFlag(cmd *cobra.Command, v *bool) {
 	cmd.Flags().BoolVar(v, "json", false, "print JSON; field names stay from release to release")
 }
 
-// DurationFlag reads the duration of a flag into to; none leaves it as it is.
+// DurationFlag reads the duration of a flag into the variable to; none leaves it as it is.
 func DurationFlag(cmd *cobra.Command, name, text string, to *time.Duration) error {
 	if !cmd.Flags().Changed(name) {
 		return nil

@@ -40,7 +40,7 @@ func (s *Source) Name() string {
 	return s.Path
 }
 
-// Dir is what file("...") in the policy is relative to.
+// Dir returns the folder to which file("...") in the policy is relative.
 func (s *Source) Dir() string {
 	if s.Path == StdinName {
 		return "."

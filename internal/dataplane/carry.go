@@ -68,8 +68,8 @@ func (u *up) carry(k *inherited, p *codegen.Program, l *loader.Loaded) error {
 	return nil
 }
 
-// carried is the map of a generation with what one of the next program holds, "" if it has none,
-// and of limits how both count.
+// carried returns the name of the map of a generation whose contents go on in a map of the next
+// program, "" if there is none. For limits it also returns how both count.
 func carried(g *store.Description, use codegen.MapUse, limits []store.LimitInfo) (string,
 	state.Carrying) {
 	to := slices.IndexFunc(limits, func(l store.LimitInfo) bool { return l.Map == use.Name })

@@ -21,7 +21,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// inherited is what goes on of the policy in force in the one that takes its place.
+// inherited is what the next policy continues of the one in force.
 type inherited struct {
 	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
 	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does
@@ -108,8 +108,8 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	return l, nil
 }
 
-// inheritMaps finds the maps that the program continues, but for those of dynamic sets, and those
-// of the interface that it does not use.
+// inheritMaps finds the maps that the program continues, without those of dynamic sets, and the
+// interface's maps that it does not use.
 func (u *up) inheritMaps(k *inherited, p *codegen.Program) error {
 	if u.together() != "" {
 		if err := u.joinMaps(k, p, u.ahead); err != nil {

@@ -26,7 +26,7 @@ type Carried struct {
 // mostAsked is how often is asked what becomes of live rules, which may change meanwhile.
 const mostAsked = 5
 
-// unaskedError is that live rules are in force, by interface, of which nobody has been asked.
+// unaskedError lists, by interface, live rules in force for which Carry has not been asked.
 type unaskedError struct {
 	rules map[string][]inspect.LiveRule
 }
@@ -52,7 +52,7 @@ func upAsking(ctx context.Context, devs []string, o UpOptions, compile CompileFu
 	return upOnce(ctx, devs, o, compile)
 }
 
-// ask is an error where live rules are in force of which nobody has been asked.
+// ask returns an *unaskedError if live rules are in force for which Carry has not been asked.
 func (o *UpOptions) ask(s *store.Store, devs []string) error {
 	if o.Carry == nil || o.Confirm > 0 {
 		return nil

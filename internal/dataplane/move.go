@@ -88,7 +88,7 @@ func movable(s *store.Store, dev string, still bool) (g struct {
 	return g, err
 }
 
-// moveTo has a link judge in the place of the one of the policy before.
+// moveTo makes a link judge in the place of the former policy's link.
 func (u *up) moveTo(l attach.Hold) error {
 	if err := generation.Repin(u.Store, u.key, l); err != nil {
 		return err

@@ -6,9 +6,10 @@ import (
 	"levee/internal/dataplane/attach"
 )
 
-// succeed finds what an interface without a policy goes on from: the entries of one that has the
-// policy with it, or all that is kept for the one before of its name, which has vanished. Whether
-// the program itself could be adopted does not matter: a card of another driver has another one.
+// succeed finds the state that a new policy of an interface continues: the entries of one that has
+// the policy with it, or all that is kept for the one before of its name, which has vanished.
+// Whether the program itself could be adopted does not matter: a card of another driver has another
+// one.
 func (u *up) succeed() error {
 	if u.at != nil {
 		return nil

@@ -45,7 +45,7 @@ type UpOptions struct {
 	Before func(what string)
 	// Else, if there is one, is asked then for what comes before them.
 	Else func() []Fallback
-	// Carry, if there is one, says what becomes of live rules of the policy before.
+	// Carry, if given, says what becomes of the former policy's live rules.
 	Carry func(ctx context.Context, dev string, rules []inspect.LiveRule) *Carried
 
 	instead    string     // why a policy that was in force is put there in place of another
@@ -145,12 +145,13 @@ type up struct {
 	deaf     bool            // the driver takes native programs and does not ask them
 	asks     []netlink.Neigh // who may be asked for a packet
 
-	devs   []string // that the same command puts the policy on
+	devs   []string // that get the policy by the same command
 	group  []int    // see indexes
 	leaves bool     // others behind, which have been together with this one and stay so
 	// what the same command has put on other interfaces, and shadows beside that
 	ahead, aheadShadows []placed
-	// where live rules follow a policy: what they are staged over, and whose memories go on in them
+	// where live rules follow a policy: the policy over which they are staged, and whose memories
+	// they continue
 	beneath *staged
 	rulesOf *store.Description
 
@@ -190,8 +191,8 @@ func (u *up) put(ctx context.Context) error {
 	if u.key, err = attach.KeyOn(u.Store, u.dev); err != nil {
 		return err
 	}
-	// What is wrong with another interface is no reason to leave this one without its policy. Those
-	// that the policy was put on just now keep what they may go back to.
+	// What is wrong with another interface is no reason to leave this one without its policy.
+	// Interfaces that have just got the policy keep what they may go back to.
 	if !u.later {
 		if err := generation.Sweep(u.Store, u.key,
 			func(*attach.Attachment) error { return nil }); err != nil {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is what figures depend on. What the machine does not tell is empty. Names of JSON fields
-// stay once shipped.
+// Info is the properties of a machine on which measured figures depend. What the machine does not
+// tell is empty. Names of JSON fields stay once shipped.
 type Info struct {
 	Kernel      string            `json:"kernel"`
 	Arch        string            `json:"arch"`

@@ -84,7 +84,7 @@ var (
 	ErrForged = errors.New("it has not the key")
 	// ErrReplayed is of a datagram that has been here.
 	ErrReplayed = errors.New("it has been here before")
-	// ErrFull is of one that there is no memory for.
+	// ErrFull says that there is no memory to remember the number of a datagram.
 	ErrFull = errors.New("too many have come within a minute")
 )
 
@@ -166,7 +166,7 @@ func (g *Gate) Take(b []byte, now time.Time) error {
 // farFuture is beyond what microseconds of a time.Time are exact for: the year 2262.
 const farFuture = int64(1<<63-1) / 1000
 
-// forget lets go of numbers whose time is over.
+// forget removes numbers that are too old to be taken again.
 func (g *Gate) forget(now time.Time) {
 	if now.Before(g.next) && len(g.seen) < MostSeen {
 		return

@@ -188,8 +188,8 @@ func address(nl *netlink.Handle, d, peer *Device) error {
 	return nil
 }
 
-// routes gives a host its default route, to the outer end of the first link whose inner end it is,
-// and routes to the links one host further in.
+// routes gives a host its default route, by the first link of which it is the inner end, and routes
+// to the links behind its inner neighbours.
 func routes(nl *netlink.Handle, h *Host, t Topology, host func(string) *Host) error {
 	haveDefault := false
 	for i := range h.Devices {

@@ -83,8 +83,8 @@ func (s Spec) ethernet() (b []byte, l Layout) {
 }
 
 // carrier is the header of what carries IP, in front of something else: a session of PPPoE with the
-// protocol that sets it up (LCP, RFC 1661), or a label of MPLS that is the last one. A packet of a
-// length for which that is too long has none.
+// protocol that sets it up (LCP, RFC 1661), or a label of MPLS that is the last one. A packet too
+// short for this header has none.
 func (s Spec) carrier() []byte {
 	var header []byte
 	switch s.EtherType {

@@ -39,8 +39,8 @@ type diffFlags struct {
 	json bool
 }
 
-// InForce reads the policy in force on an interface, "" for the one that has one, and says what is
-// to be known of it.
+// InForce reads the policy in force on an interface ("": the only one with a policy), and prints
+// notes about it.
 type InForce func(cmd *cobra.Command, dev string) (*inspect.InForce, error)
 
 // env is what the commands work with.

@@ -41,7 +41,7 @@ func Boxed(label string, values []float64) Point {
 // Gap says why there is no figure.
 func Gap(x float64, why string) Point { return Point{X: x, Invalid: true, Why: why} }
 
-// Between gives the point an interval; with a bound that is not finite there is none.
+// Between gives the point an interval; an interval with an infinite bound is left out.
 func (p Point) Between(low, high float64) Point {
 	if finite(low) && finite(high) {
 		p.Low, p.High = &low, &high

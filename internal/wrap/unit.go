@@ -285,7 +285,7 @@ func (e *env) removeUnit(ctx context.Context, unit string) error {
 	_, err := os.Stat(e.dropInPath(unit))
 	had := err == nil
 	if had {
-		// First: a start in between is one without a policy, and that is what was asked for.
+		// First: a start in between is without a policy, as the user wanted.
 		if err := e.removeDropIn(ctx, unit); err != nil {
 			return err
 		}

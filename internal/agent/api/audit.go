@@ -38,8 +38,8 @@ const (
 	auditOld      = 3
 	maxWhat       = 1 << 10
 	maxPath       = 500
-	// requests of whom nobody knows, and refusals, that are noted in a minute: more would turn all
-	// else out of the log
+	// most records a minute of unknown callers and of refusals: more would turn all else out of the
+	// log
 	maxRefused = 60
 	maxOwed    = 64 << 10 // of lines that could not be written
 )

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is where requests come from.
+// Listener is an address or socket at which the server takes requests.
 type Listener struct {
 	net.Listener
 	tls   *certificate

@@ -30,7 +30,7 @@ const (
 	idleTimeout    = 2 * time.Minute
 )
 
-// Options are what a server is made of.
+// Options configure a server.
 type Options struct {
 	Routes  []Route
 	Tokens  *Tokens // nil: only callers over the unix socket are known
@@ -226,7 +226,7 @@ type Caller struct {
 	Expires *time.Time `json:"expires,omitempty" doc:"When the token ends."`
 }
 
-// Origin is what the leases and rules of a caller are of: command where root asks at the unix
+// Origin returns the origin of a caller's leases and rules: command where root asks at the unix
 // socket. No source or detector can have the name of a token's, as these have no colon.
 func (c Caller) Origin(command string) string {
 	if c.Role == Admin && c.From == "unix" {

@@ -277,7 +277,7 @@ type session struct {
 // its sum.
 func (s *session) ids() [2]string { return [2]string{s.Name + "." + s.nonce, s.sum} }
 
-// session is what a cookie stands for.
+// session is a login, for which a cookie stands.
 func (t *Tokens) session(cookie string) (*session, error) {
 	at := strings.LastIndexByte(cookie, '.')
 	text, sum := cookie[:max(at, 0)], cookie[at+1:]

@@ -65,7 +65,7 @@ type Series struct {
 	Values []*float64 `json:"values,omitempty" nullable:"true"`
 }
 
-// store is what gives the history, or why there is none.
+// store returns the history, or an error that says why there is none.
 type store func() (*history.Store, error)
 
 // seriesRoutes answer requests for series: as JSON, and packed.

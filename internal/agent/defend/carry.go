@@ -70,7 +70,7 @@ func (c *carrier) lose(r inspect.LiveRule, why error) {
 	c.out.Lost = append(c.out.Lost, fmt.Sprintf("the live rule `%s` ends: %v", r.Rule, why))
 }
 
-// carry has all rules go on, or, where these do not fit together, each that fits those before it.
+// carry keeps all rules, or, if they do not fit together, each one that fits those before it.
 func (c *carrier) carry(ctx context.Context) *dataplane.Carried {
 	c.rules = c.all
 	with, err := c.together(ctx)

@@ -3,9 +3,9 @@
 //
 // In go packets with weights (Add) and ticks (Tick), out come alarms. Each kind of packet is
 // counted in total, by the network and the host of its destination, and by the network of its
-// source. Counted is what no client has proven: SYNs beyond what answered handshakes explain,
-// packets of flows that were not seen before. What is too much is a fixed rate, or several times of
-// what was usual at this hour of the day and of the week.
+// source. Only packets count that no client has proven: SYNs beyond those that answered handshakes
+// explain, and packets of flows that were not seen before. What is too much is a fixed rate, or
+// several times of what was usual at this hour of the day and of the week.
 //
 // What comes in while an alarm lasts, and shortly before it, is never learned. Memory is bounded,
 // whatever packets say. The package must never ask for the time, and never decide what is done.

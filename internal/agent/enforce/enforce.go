@@ -131,7 +131,7 @@ func (k *Kernel) Leases(ctx context.Context, name string, entries []sets.Entry) 
 	return out, nil
 }
 
-// Protected is whom no entry may hold.
+// Protected is the addresses that no entry may have.
 type Protected struct {
 	table bart.Lite
 	why   []reason

@@ -240,7 +240,7 @@ func targetText(p netip.Prefix) string {
 	return p.String()
 }
 
-// tags are the words that members search by.
+// tags returns the words by which members of the coalition search.
 func tags(vectors []Vector, carpet bool) []string {
 	out := []string{}
 	add := func(tag string) {

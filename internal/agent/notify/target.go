@@ -75,7 +75,7 @@ func (l *Limit) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// Kinds are the events that a target may ask for.
+// Kinds are the kinds of events that a target may want.
 var Kinds = []pubsub.Kind{pubsub.Incident, pubsub.Alarm, pubsub.Policy, pubsub.Refused,
 	pubsub.Withdrawn}
 

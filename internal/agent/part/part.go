@@ -29,7 +29,7 @@ const (
 	Policy       Kind = "policy"       // what is in force is known, and judges
 	Arrival      Kind = "arrival"      // packets come to a policy, and are not lost before it
 	Set          Kind = "set"          // holds in the kernel what is leased
-	Keep         Kind = "keep"         // knows whom no entry may hold
+	Keep         Kind = "keep"         // knows the addresses that no entry may have
 	File         Kind = "file"         // writes what the agent remembers
 	Help         Kind = "help"         // what makes another part better, and is not needed by it
 

@@ -32,7 +32,7 @@ type Kind string
 const (
 	Alarm     Kind = "alarm"     // somebody should look
 	Recovered Kind = "recovered" // what an alarm was about works again, or is no longer there
-	Refused   Kind = "refused"   // an entry would have held whom nothing may hold
+	Refused   Kind = "refused"   // an entry has an address that no entry may have
 	Leased    Kind = "leased"    // leases are new or renewed
 	Withdrawn Kind = "withdrawn" // leases were taken back
 	Repaired  Kind = "repaired"  // entries that the kernel lacked are there again

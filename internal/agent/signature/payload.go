@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// looked is how many bytes behind the UDP header are looked at.
+	// looked is the number of payload bytes, from the UDP header on, that the search reads.
 	looked = 48
 	// bytesOf is how many bytes a term about them has at most; the language takes 16.
 	bytesOf = 8

@@ -278,7 +278,7 @@ type meter struct {
 
 func newMeter(pid int) *meter { return &meter{pid: pid} }
 
-// memoryEvery is how often memory is looked at.
+// memoryEvery is the time between two readings of memory.
 const memoryEvery = 100 * time.Millisecond
 
 // during measures while f runs.

@@ -157,8 +157,8 @@ func forged(name string, to netip.Addr) []gen.Flood {
 	panic("no flood " + name)
 }
 
-// internet is where forged packets come from: all of IPv4 that hosts may have, without the lab.
-// A flood from fewer networks could be told from clients by its sources.
+// internet is the prefixes of forged sources: all of IPv4 that hosts may have, without the
+// lab. A flood from fewer networks could be told from clients by its sources.
 var internet = without(netip.MustParsePrefix("0.0.0.0/0"),
 	"0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/8", "198.18.0.0/15", "224.0.0.0/3")
 

@@ -13,7 +13,7 @@ import (
 	"levee/internal/packet"
 )
 
-// What a seeded reflection is made of.
+// The shape of a reflection flood: numbers of hosts and packets, a port, and bytes.
 const (
 	reflectors    = 2000
 	reflected     = 4000 // answers, of which some 8,000 packets are sent again and again

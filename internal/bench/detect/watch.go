@@ -33,7 +33,7 @@ func (s *sample) good() uint64 { return s.sent - min(s.refused, s.sent) }
 // flood is how many packets of a flood XDP had taken.
 func (s *sample) flood() uint64 { return s.xdp - min(s.good(), s.xdp) }
 
-// lost is how many packets of clients XDP did not let through; one more or less is under way.
+// lost returns how many packets of clients XDP dropped; one more or less is under way.
 func (s *sample) lost() int64 { return int64(s.good()) - int64(s.arrived) }
 
 // asForged corrects samples of a flood in the names of clients, which the tally behind XDP takes

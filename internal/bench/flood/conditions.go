@@ -58,7 +58,7 @@ func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 	return out
 }
 
-// noQdisc is the qdisc of a device that has none.
+// noQdisc is the name of the qdisc of a device without a queue.
 const noQdisc = "noqueue"
 
 // inspect looks at the lab while a defence is in place, whose own packet sockets do not count.

@@ -206,7 +206,7 @@ func readStack(cpu int) (stack, error) {
 	if err != nil {
 		return s, err
 	}
-	// One row a core, and the counts of all namespaces: other cores are none of ours.
+	// One row a core, and the counts of all namespaces: other cores do not count.
 	if cpu < len(routes) {
 		s.martians += routes[cpu]["in_martian_src"] + routes[cpu]["in_martian_dst"]
 	}

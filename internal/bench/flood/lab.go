@@ -29,7 +29,7 @@ type Options struct {
 	// wait, which returns when the window is over, and return what that returns. What it does
 	// besides runs on the generator's core.
 	Watch func(r Receiver, wait func() error) error
-	// Wire, if given, has the flood come over a real card from another machine.
+	// Wire, if given, is another machine that sends the flood over a real card.
 	Wire *Wire
 }
 

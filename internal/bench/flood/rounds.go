@@ -53,7 +53,7 @@ type Comparison struct {
 	Rungs    []*Rung
 	Traffic  []Traffic
 	Families []string // of the traffic; empty where traces are measured
-	Rounds   int      // asked for, and once measured those that there were time for
+	Rounds   int      // the rounds asked for; once measured, the rounds for which there was time
 	// Each: the windows of one traffic stand by themselves, and a disturbed one is tried again
 	// wherever the cores are. Else those of a family belong together.
 	Each       bool

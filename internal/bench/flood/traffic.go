@@ -52,7 +52,7 @@ var (
 	}
 )
 
-// Sources are where floods of a family come from, but for bogons.
+// Sources are the prefixes of flood sources of a family, without bogons.
 func Sources(family string) []netip.Prefix { return sources[family] }
 
 // TrafficNames are the floods for ladders.

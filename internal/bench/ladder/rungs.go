@@ -44,7 +44,7 @@ func nameOf(g *Rung) string { return g.Name }
 // RungNames are the names of all rungs.
 func RungNames() []string { return bench.Names(new(Options).known(), nameOf) }
 
-// rungs are those that the options ask for. One that cannot be measured under the floods asked for
+// rungs returns the rungs of the options. One that cannot be measured under the floods asked for
 // says so.
 func (o *Options) rungs() ([]*Rung, error) {
 	chosen, err := bench.Choose("rung", o.Rungs, o.known(), nameOf)

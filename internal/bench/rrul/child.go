@@ -25,8 +25,7 @@ func newChild(role string, p *lab.Process) *child {
 	return c
 }
 
-// What a role says once it has begun, or done what it was asked for; and before what its machine
-// has not.
+// What a role says once it has begun, or finished its task; and before what its machine has not.
 const (
 	sayReady   = "ready"
 	sayMissing = "missing: "

@@ -74,7 +74,7 @@ func (d *distant) compare() (ahead, within time.Duration, err error) {
 	return d.Peer.Offset.Monotonic, d.Peer.Offset.Error, err
 }
 
-// core is the one that a host's device receives on.
+// core returns the core on which a host's device receives.
 func core(h *lab.Host) int { return max(h.Devices[0].CPU, 0) }
 
 // firstNice has the kernel's receiving threads go before all programs, as the soft interrupt does

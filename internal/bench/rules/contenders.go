@@ -32,8 +32,8 @@ func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender)
 	return out
 }
 
-// Behind are the contenders with rules of which none is to match, and behind them one that drops
-// UDP to a port; what is left passes.
+// Behind returns the contenders with rules that never match, followed by one that drops UDP to a
+// port; what is left passes.
 func Behind(rules []workload.Rule, port uint16) (out []*load.Contender) {
 	last := end{fmt.Sprintf("drop udp port %d\ndefault pass\n", port),
 		fmt.Sprintf(" udp dport %d", port), fmt.Sprintf(" -p udp --dport %d", port)}

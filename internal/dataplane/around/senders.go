@@ -66,8 +66,8 @@ func numbersOf(what string, names []string, find func(string) (uint32, error)) (
 	return all, err
 }
 
-// FillSenders tells rules on who sends what their names stand for, and where the kernel has what
-// they ask.
+// FillSenders writes the memory of rules on senders: the numbers of the names, and the offsets of
+// the kernel's structures.
 func FillSenders(l *loader.Loaded, p *policy.Senders, note Note) error {
 	m := l.Holding(state.HoldsSenders)
 	if m == nil {

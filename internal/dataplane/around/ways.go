@@ -17,7 +17,7 @@ import (
 // loopback is the index of lo in every network namespace.
 const loopback = 1
 
-// WaysOf are the contents of the map with the interfaces that packets come up to.
+// WaysOf returns the contents of the map of interfaces that receive packets in the stack.
 func WaysOf(index int, dev string) ([]byte, error) {
 	is, err := session.WaysUp(dev)
 	if err != nil {
@@ -39,8 +39,8 @@ func PutWays(m *ebpf.Map, contents []byte) error {
 	return nil
 }
 
-// FillWays tells rules on ways back the interfaces that packets come up to. The map is the
-// interface's. The kernel does not answer on an interface that does not forward.
+// FillWays writes the map of interfaces that receive packets, for rules on ways back. The map is
+// the interface's. The kernel does not answer on an interface that does not forward.
 func FillWays(l *loader.Loaded, index int, dev string, note Note) error {
 	m := l.Holding(state.HoldsWays)
 	if m == nil {

@@ -313,7 +313,8 @@ func EgressFilters(index int) (all []*Filter, err error) {
 	return all, nil
 }
 
-// egressFilters are those that judge, or those that note.
+// egressFilters lists levee's filters at egress: with judges those that judge, else those that
+// note.
 func egressFilters(index int, judges bool) (all []*Filter, err error) {
 	f := &Filter{Index: index, Generation: 1, judges: judges}
 	a := f.Filter().Attrs()

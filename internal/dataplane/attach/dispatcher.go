@@ -146,7 +146,7 @@ func (j *joined) locked(fn func() error) error {
 	return fn()
 }
 
-// note keeps what a killed command could leave behind.
+// note records the dispatchers that a killed command could leave behind.
 func (j *joined) note(ids ...uint32) error {
 	path := j.State(j.key, dispatchersFile)
 	if len(ids) == 0 {

@@ -57,7 +57,7 @@ func foreignError(why error, d *Device, do string) error {
 		heldBy(d.XDP), do)
 }
 
-// ProgramName is the name of a program, in quotes, or that it has none.
+// ProgramName returns the name of a program in quotes, or words that say that it has no name.
 func ProgramName(id uint32) string {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 	if err != nil {

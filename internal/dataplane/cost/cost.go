@@ -54,7 +54,7 @@ type Rule struct {
 	Spread float64
 }
 
-// Measure measures a policy: its rules, what is built in, and the default, as far as a packet was
+// Measure measures a policy: its rules, built-in ones and the default: those for which a packet was
 // found that reaches them. It needs the privileges of dataplane.NewRunner.
 func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) {
 	prog, err := codegen.Compile(p, codegen.Target{})
@@ -92,8 +92,8 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 	})
 }
 
-// manyRules is from how many rules on only a sample is looked at: for each packet that is tried the
-// oracle walks all rules.
+// manyRules is the number of rules from which only a sample of them is measured: for each packet
+// that is tried the oracle walks all rules.
 const manyRules = 1000
 
 // sampleEvery is 1 to look at all rules, or n to look at each n-th of them.

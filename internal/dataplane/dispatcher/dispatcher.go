@@ -379,7 +379,7 @@ func (c *Change) replace(d *Dispatcher, programs []Program) (err error) {
 	return nil
 }
 
-// pinAll attaches programs to a dispatcher and pins them as the protocol asks for.
+// pinAll attaches programs to a dispatcher and pins them as the protocol requires.
 func pinAll(dir string, dispatcher *ebpf.Program, programs []Program) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

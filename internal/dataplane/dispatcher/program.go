@@ -69,8 +69,9 @@ func load(version uint8, programs []Program, changes bool) (*ebpf.Program, error
 	return p, nil
 }
 
-// instructions call each function and return what it does, but for the codes after which the next
-// is called. They name the map for others to find it: what it says is in them.
+// instructions returns code that calls each function and returns its result, unless the result is a
+// code that goes on to the next function. They name the map for others to find it: what it says is
+// in them.
 func instructions(c *config, m *ebpf.Map, changes bool) asm.Instructions {
 	b := assembler.New()
 	b.Replaceable(Name)

@@ -117,7 +117,8 @@ func (j *Judging) settle(ctx context.Context, look func() ([]string, time.Durati
 	return nil
 }
 
-// differs notes what differs in whom packets are for, once it will not settle by itself.
+// differs notes how the policy's list of destinations differs from the kernel's, once the
+// difference has lasted.
 func (j *Judging) differs(apart []string, left time.Duration) {
 	if j.settles = left; left <= 0 {
 		j.Amiss = append(j.Amiss, apart...)

@@ -39,7 +39,7 @@ func (l *LiveRules) Each() []LiveRule {
 	return out
 }
 
-// Of says whose rules they are, " (A, B)"; "" where that was not noted.
+// Of names the origins of the rules, " (A, B)"; "" where that was not noted.
 func (l *LiveRules) Of() string {
 	if len(l.Origins) == 0 {
 		return ""
@@ -48,7 +48,7 @@ func (l *LiveRules) Of() string {
 	return " (" + strings.Join(slices.Compact(all), ", ") + ")"
 }
 
-// TellLive is nil where there are none.
+// TellLive returns the live rules of an interface, nil without any.
 func TellLive(s *store.Store, a *attach.Attachment) (*LiveRules, error) {
 	g := a.Trial()
 	if g == nil || !g.IsLive() {

@@ -31,7 +31,7 @@ type DeviceCounters struct {
 // something has changed. It is used by one goroutine.
 type Reader struct {
 	devices []*readDevice
-	stamp   string // of the runtime directory, when devices were looked up
+	stamp   string // state of the runtime directory at the last look-up of devices
 	looked  time.Time
 }
 

@@ -35,7 +35,7 @@ func (r *TestResult) Passed() bool {
 // forgotten is after how long nothing is known any more of connections, and no budget is in debt.
 const forgotten = 31*24*time.Hour + 17*time.Second
 
-// forget has nothing be known of the packets before.
+// forget clears all memories: earlier packets have no effect any more.
 func (j *Judge) forget() error {
 	j.pass(forgotten)
 	j.oracle.ForgetStreams()

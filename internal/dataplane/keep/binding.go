@@ -146,7 +146,7 @@ func End(s *store.Store, r *store.Record) error {
 	return generation.Sweep(s, "", func(*attach.Attachment) error { return nil })
 }
 
-// othersOf lists the interfaces that have a policy by a record, but for one.
+// othersOf lists the interfaces that have a policy by a record, without one of them.
 func othersOf(s *store.Store, r *store.Record, dev string) (devs []string, err error) {
 	err = generation.Sweep(s, "", func(a *attach.Attachment) error {
 		l, err := a.Here()

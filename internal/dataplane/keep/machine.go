@@ -65,7 +65,8 @@ func (k *keeper[R]) tellSenders(ctx context.Context, always bool) {
 	}
 }
 
-// tellOwn tells cookies whom a SYN has to be for, where that has changed.
+// tellOwn updates the addresses to which a SYN may go in programs with cookies, if they have
+// changed.
 func (k *keeper[R]) tellOwn(ctx context.Context, index int, dev string) {
 	is, err := local.OwnOf(index)
 	if err == nil && !around.SameOwn(is, k.own[index]) {

@@ -227,8 +227,8 @@ func (p *putting) stage() error {
 }
 
 // load loads a program over the memories of the policy before that go on in it: maps that hold the
-// same in the same shape, and sets of a name and type. What has another shape begins anew, but for
-// the entries of sets.
+// same in the same shape, and sets of a name and type. Memories of another shape begin anew;
+// entries of sets go on.
 func (p *putting) load(prog *codegen.Program) (*loader.Loaded, error) {
 	replace := map[string]*ebpf.Map{}
 	copied := map[*policy.Set]sets.Place{}
@@ -313,7 +313,7 @@ func settle(l *loader.Loaded) error {
 	return nil
 }
 
-// describe says what the generation is, under a number that no generation had before.
+// describe describes the generation, under a number that no generation had before.
 func (p *putting) describe(prog *codegen.Program) *store.Description {
 	d := &store.Description{
 		Generation: 1, Dev: store.Service(p.Name), Link: packet.L3, Mode: p.mode(),

@@ -64,7 +64,7 @@ func Among(all []netip.Prefix, p netip.Prefix) bool {
 	return found
 }
 
-// Reachable tells destinations that others than neighbours can ask for.
+// Reachable reports whether hosts beyond the link can send to a destination.
 func Reachable(p netip.Prefix) bool {
 	a := p.Addr()
 	return !a.IsLoopback() && !a.IsLinkLocalUnicast() && a != limitedBroadcast
@@ -109,9 +109,9 @@ func FillWith(at Place, ps *policy.Set, there []netip.Prefix) error {
 	return nil
 }
 
-// TellSelf tells `self` of the policy on an interface, and on those that have it as one, of
-// destinations that have left this machine and of those that it has. What somebody else has put
-// there stays. It does nothing where the policy has no such set.
+// TellSelf updates `self` of the policy on an interface, and on those that share the policy, with
+// the destinations that the machine has now. What somebody else has put there stays. It does
+// nothing where the policy has no such set.
 func TellSelf(ctx context.Context, dev string, gone, there []netip.Prefix) error {
 	name, err := selfOn(ctx, dev, there)
 	if err != nil || name == "" {

@@ -33,8 +33,7 @@ type RolledBack struct {
 	Deadline   time.Time `json:"deadline"`
 }
 
-// CarriedShadow is what the shadows of replaced generations have counted, of the shadow that goes
-// on.
+// CarriedShadow is what the current shadow has counted in replaced generations.
 type CarriedShadow struct {
 	Shadow uint64               `json:"shadow"`
 	Totals map[string][]Counter `json:"totals"` // by what slots count, then by CPU
@@ -55,7 +54,7 @@ func (c *CarriedShadow) Clone() *CarriedShadow {
 	return &out
 }
 
-// Of is what is carried of one shadow.
+// Of returns the carried counts of one shadow.
 func (c *CarriedShadow) Of(number uint64) *CarriedShadow {
 	if c != nil && c.Shadow == number {
 		return c

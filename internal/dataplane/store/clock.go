@@ -6,7 +6,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Jiffies is the clock that programs go by.
+// Jiffies is the clock of programs.
 func (s *Store) Jiffies() (*kernel.Clock, error) {
 	if s.Clock != nil {
 		return s.Clock, nil

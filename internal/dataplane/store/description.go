@@ -148,7 +148,7 @@ type Description struct {
 	Greylists []CookieInfo `json:"greylists,omitempty"`
 	Echoes    []EchoInfo   `json:"echoes,omitempty"`
 	Logs      []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
-	// Senders are whom rules name, nil where none asks who sends.
+	// Senders are the senders that rules name, nil if no rule asks who sends.
 	Senders *policy.Senders `json:"senders,omitempty"`
 
 	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow

@@ -2,7 +2,7 @@ package store
 
 import "math/rand/v2"
 
-// secretFile has what digests of DNS names depend on. It stays for as long as policies are in
+// secretFile holds the secret of the digests of DNS names. It stays for as long as policies are in
 // force: budgets by name outlive a replace.
 const secretFile = "secret.json"
 

@@ -45,8 +45,8 @@ func (w *Writers) Serial() int64 {
 	return st.Size
 }
 
-// Bump makes every writer open its maps anew. It comes before they change: whoever is killed in
-// between has only cost the writers a look.
+// Bump makes every writer open its maps anew. It comes before they change: a kill in between only
+// makes writers look once more.
 func (w *Writers) Bump() error {
 	if err := w.F.Truncate(w.Serial() + 1); err != nil {
 		return kernel.Refuse(err, "tell writers of dynamic sets of the change")

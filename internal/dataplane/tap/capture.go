@@ -32,7 +32,7 @@ type Capturing struct {
 	Verdict string
 	// Rule takes packets that this one decided: a label, or a line of the policy. "" takes all.
 	Rule string
-	// Begun is called when packets are captured from now on; nil is nobody.
+	// Begun is called when the capture begins; nil is nobody.
 	Begun func()
 }
 

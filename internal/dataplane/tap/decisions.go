@@ -30,11 +30,11 @@ type Deciding struct {
 	Rule string
 	Rate int // events a second and CPU, at most MostDecisions; half of them of one rule
 	Snap int // bytes of each packet, at most capture.MostToldOf
-	// Begun is called when packets are told of from now on; nil is nobody.
+	// Begun is called when reports begin; nil is nobody.
 	Begun func()
 }
 
-// MostDecisions is how many decisions a second and CPU can be told of.
+// MostDecisions is the largest rate of reported decisions, a second and CPU.
 const MostDecisions = capture.MostWatched
 
 // Decided is what became of the packets since a watch began.

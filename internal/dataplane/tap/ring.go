@@ -114,7 +114,7 @@ func (r *Ring) Still(ctx context.Context) (bool, error) {
 	return still, err
 }
 
-// look finds the maps of the ring, and gives them to a function if they are others than before.
+// look finds the maps of the ring, and calls a function with them if they have changed.
 func (r *Ring) look(ctx context.Context, fresh func(sockets, readers *ebpf.Map) error) (there bool,
 	err error) {
 	stamp, err := generation.RunStamp()

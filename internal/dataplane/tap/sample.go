@@ -116,7 +116,7 @@ func (s *Sampler) SetRate(each int) error {
 	return s.set()
 }
 
-// Counted is how many samples there were.
+// Counted returns the number of samples.
 func (s *Sampler) Counted() (told, full uint64) {
 	sum := s.before
 	if s.mapped != nil {

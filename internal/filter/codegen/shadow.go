@@ -53,7 +53,8 @@ func (c *compiler) loadJudged(to asm.Register) {
 	c.Emit(asm.LoadMem(to, asm.R8, 8, asm.DWord))
 }
 
-// takeJudged has the program go on with what the policy in force decided, to which R8 points.
+// takeJudged makes the decision of the policy in force, at R8, the program's own: slot in R6,
+// verdict in R7.
 func (c *compiler) takeJudged() {
 	c.Emit(
 		asm.LoadMem(asm.R6, asm.R8, 8, asm.Word),

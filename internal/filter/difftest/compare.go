@@ -79,7 +79,7 @@ type Case struct {
 	// Talk, if above 0, parts the frames into sequences of that mean length: each begins hours
 	// after the one before, when nothing of it counts any more.
 	Talk int
-	// Dialogue has the frames be those of a few connections in each sequence, whatever the policy.
+	// Dialogue draws the frames of each sequence from a few connections, whatever the policy.
 	Dialogue bool
 }
 

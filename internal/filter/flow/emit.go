@@ -371,7 +371,7 @@ func tcp(b *assembler.Builder, put, yes, no, absent string) {
 		asm.Mov.Imm(asm.R3, finIn),
 		asm.Ja.Label(note),
 	)
-	// Anybody can send a RST. It only has the connection be among the first that give way, until
+	// Anybody can send a RST. It only makes the connection one of the first that give way, until
 	// something leaves.
 	b.Label(resets)
 	b.Emit(

@@ -43,8 +43,8 @@ type Target struct {
 	// Trace writes the deciding slot to map "trace", for eval and tests, and reads from there, at
 	// TraceAt, what the kernel tells of a packet: nobody sent it.
 	Trace bool
-	// Bytecode has all rules become bytecode. Without it a rule does if there are too many for
-	// instructions of their own. It is for tests: verdicts and counters are the same.
+	// Bytecode turns all rules into bytecode. Without it only rules do that are too many for
+	// instructions. It is for tests: verdicts and counters are the same.
 	Bytecode bool
 	// Clock takes the time from the map "clock" and not from the kernel. It is for tests.
 	Clock bool

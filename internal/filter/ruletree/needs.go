@@ -16,9 +16,10 @@ func needOf(tree int) uint64 { return 1 << tree }
 
 const _ = uint(needBits - maxTrees)
 
-// A search for a better match looks at so many children and entries of a tree at most: at few where
-// the searches of a table have looked at as many, on average of its rules, as they may. Where that
-// is not enough there may be one.
+// Bounds of the work of searches for better matches, in children and entries looked at. One search
+// looks at most at maxSearch, or at fewSearch once all searches of a table together have looked at
+// searchPerRule for each of its rules. A search that is cut short answers that there may be a
+// better match.
 const (
 	maxSearch     = 1 << 11
 	fewSearch     = 1 << 6

@@ -77,8 +77,8 @@ type Row struct {
 	// hashes, and the times that programs use. A memory without Seed begins with zeroes.
 	Head int
 	Seed func(head []byte, hz uint64)
-	// SetClock has the program take a time in jiffies for the present one. Targets of tests have
-	// such a clock.
+	// SetClock sets the time, in jiffies, that the program takes for now. Only tests have such a
+	// clock.
 	SetClock func(head []byte, jiffies uint64)
 	// Carry moves the contents of a former program's memory, which has another shape, into the new
 	// one. A row without Carry begins anew then.

@@ -138,7 +138,7 @@ const (
 // IPv6 and ECN, UFO, USO for IPv4 and IPv6.
 var guestMerges = []int{7, 8, 9, 10, 54, 55}
 
-// Has reports whether one of some features was agreed on.
+// Has reports whether driver and device have agreed on one of some features.
 func (v *Virtio) Has(bits ...int) bool {
 	for _, b := range bits {
 		if v.Features>>b&1 != 0 {
@@ -280,7 +280,8 @@ func (c *Card) Bounces() string {
 	return ""
 }
 
-// Merges says which packets the stack gets merged whatever is asked for, "" if that can be ended.
+// Merges names the packets that the card merges and that no setting keeps apart, "" if there are
+// none.
 func (c *Card) Merges() string {
 	for _, p := range c.each() {
 		for _, o := range []string{GROHW, LRO} {

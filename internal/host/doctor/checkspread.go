@@ -130,7 +130,7 @@ func (d *Device) threads() Finding {
 	})
 }
 
-// netfilter is about rules that each packet which passes the policy goes through.
+// netfilter checks the rules through which each packet goes that the policy passes.
 func (h *Host) netfilter() Finding {
 	f := Finding{Name: "netfilter", State: OK, Value: "no rules"}
 	switch n := h.Netfilter; {

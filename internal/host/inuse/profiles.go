@@ -14,7 +14,7 @@ type Known struct {
 	Owners  []string // processes that are such a service, wherever they listen
 }
 
-// Services are those that profiles are for, the more certain ones first.
+// Services returns listeners for which profiles exist, the more certain ones first.
 func Services() []Known {
 	return []Known{
 		{"goldsrc", "udp", 0, []string{"hlds_linux"}},

@@ -53,7 +53,7 @@ func (st *stream) send(at time.Duration, payload []byte) {
 	st.emit(at, st.ip(st.udp(payload, st.expected.Dst.Port()), 0))
 }
 
-// heard has the account know that something came.
+// heard records in the account that something came.
 func (st *stream) heard(at time.Duration) {
 	e := &st.expected
 	paused := at - st.last

@@ -234,7 +234,7 @@ func (st *stream) noise() []byte {
 	return b
 }
 
-// arrive sends a datagram, and has the account know what it brings.
+// arrive sends a datagram, and records in the account what it brings.
 func (st *stream) arrive(at time.Duration, d *datagram) {
 	e := &st.expected
 	st.send(at, d.payload)
@@ -256,7 +256,7 @@ func (st *stream) arrive(at time.Duration, d *datagram) {
 	}
 }
 
-// count has the account know a packet that is followed.
+// count records a followed packet in the account.
 func (st *stream) count(m *packet) {
 	e, p := &st.expected, m.of
 	if m.unsynced {

@@ -155,8 +155,8 @@ type act struct {
 	column  *column
 }
 
-// turns has the acts take turns, a flood each, until each has found what it holds. What disturbs
-// the machine for a while, and where the hypervisor puts the cores, then meets all of them.
+// turns runs the acts by turns, a flood each, until each has found its rate. What disturbs the
+// machine for a while, and where the hypervisor puts the cores, then meets all of them.
 func (p *play) turns(ctx context.Context, acts []*act) error {
 	for _, a := range acts {
 		a.column = p.screen.act(a.title, newSearch(p.top()))

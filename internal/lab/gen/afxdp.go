@@ -211,7 +211,7 @@ func (x *afxdp) push(n int) {
 	x.n++
 }
 
-// flush has the kernel take all frames that were pushed.
+// flush hands all pushed frames to the kernel.
 func (x *afxdp) flush(r *Report) error {
 	atomic.StoreUint32(x.tx.producer, x.next)
 	taken := x.next - uint32(x.n)

@@ -25,7 +25,7 @@ var (
 	wordStart = regexp.MustCompile(`^[0-9A-Za-z_.:]+`)
 	define    = regexp.MustCompile(`^#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)$`)
 	include   = regexp.MustCompile(`^#\s*include\s+(.*)$`)
-	// comments, and texts in quotes, in which there are none
+	// comments, and quoted texts, which contain no comments
 	blank = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|"(?:\\[^\n]|[^"\\\n])*"`)
 )
 

@@ -60,7 +60,7 @@ type PID struct {
 // Rate says where a stream's media rate is from.
 type Rate uint8
 
-// Where a media rate is from.
+// The source of a media rate.
 const (
 	RateUnknown Rate = iota
 	RateGiven        // the operator gave it

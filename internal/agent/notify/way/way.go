@@ -1,5 +1,5 @@
 // Package way is what the ways of telling people and programs have in common: one row each, the
-// message, and where it goes. It must never send anything itself but by a row.
+// message, and where it goes. It must never send anything except by a row.
 package way
 
 import (
